@@ -1,0 +1,96 @@
+//! What a store can do.
+
+use std::time::Duration;
+
+/// What a backend promises. A declared capability is tested by the conformance suite; asking for an
+/// undeclared one is refused with a typed error, never quietly weakened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Capabilities {
+    /// What keeps a hold alive.
+    pub hold: Hold,
+    /// How a waiter learns that it is worth looking again.
+    pub wake: Wake,
+    /// Whether waiters are served in the order of their arrival. Where they are not, the core lets
+    /// one task of a process wait at the store, and the others behind it.
+    pub fair: bool,
+    /// How far the rising of the fencing tokens can be trusted.
+    pub fencing: Fencing,
+    /// Whether another process can take over a hold.
+    pub detachable: bool,
+    /// Whether [`LockBackend::admin`](crate::LockBackend::admin) is there.
+    pub inspect: bool,
+    /// The shortest lease the store can keep; a shorter request is rounded up.
+    pub min_ttl: Duration,
+    /// The granularity of leases; a request in between is rounded up.
+    pub ttl_step: Duration,
+    /// The longest lease the store allows; a longer request is an error.
+    pub max_ttl: Option<Duration>,
+    /// The events after which two holders are possible, since the store forgets what it answered.
+    pub loses_data_on: &'static [DataLoss],
+}
+
+impl Capabilities {
+    /// The weakest promises for this kind of hold and wake; set the fields that the store does
+    /// better.
+    pub const fn new(hold: Hold, wake: Wake) -> Self {
+        Self {
+            hold,
+            wake,
+            fair: false,
+            fencing: Fencing::BestEffort,
+            detachable: false,
+            inspect: false,
+            min_ttl: Duration::from_millis(10),
+            ttl_step: Duration::from_millis(1),
+            max_ttl: None,
+            loses_data_on: &[],
+        }
+    }
+}
+
+/// What keeps a hold alive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Hold {
+    /// A lease of its own, which the store ends unless it is renewed.
+    Lease,
+    /// The session between this client and the store; all holds of the client live and die with it.
+    Session,
+}
+
+/// How a waiter learns that it is worth looking again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Wake {
+    /// The store cannot push. The core polls.
+    Poll,
+    /// The store pushes, and a push can get lost. The core also polls, slowly.
+    Hint,
+    /// The store pushes, and replays what was missed after a reconnect. The core still looks
+    /// again, very slowly.
+    Reliable,
+}
+
+/// How far the rising of the fencing tokens can be trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Fencing {
+    /// Tokens rise as long as the store keeps what it has acknowledged.
+    Durable,
+    /// Tokens rise as long as the store's data *or* its clock survives: the clock carries them over
+    /// a loss of the data.
+    BestEffort,
+}
+
+/// An event after which the store may have forgotten a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DataLoss {
+    /// A restart of the store's process.
+    Restart,
+    /// A fail-over to a replica that was behind.
+    Failover,
+    /// Eviction under memory pressure.
+    Eviction,
+}

@@ -1,0 +1,102 @@
+//! A clock that a test moves by hand.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::timers::{TimerSleep, TimerSource, Timers};
+use super::{Clock, ClockInstant, Sleep};
+
+/// A clock that stands still until [`advance`](Self::advance) is called. Clones share the time.
+///
+/// ```
+/// use std::time::Duration;
+/// use lock_core::{Clock, ManualClock};
+///
+/// let clock = ManualClock::default();
+/// let before = clock.now();
+/// clock.advance(Duration::from_secs(30));
+/// assert_eq!(clock.now().since(before), Duration::from_secs(30));
+/// ```
+#[derive(Clone, Debug)]
+pub struct ManualClock(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    now: Mutex<ClockInstant>,
+    timers: Mutex<Timers>,
+}
+
+impl ManualClock {
+    /// Moves the time on and wakes all whose time has come.
+    pub fn advance(&self, by: Duration) {
+        let now = {
+            let mut now = self.0.now.lock().unwrap_or_else(PoisonError::into_inner);
+            *now = *now + by;
+            *now
+        };
+        let due = self.0.timers().lock().unwrap_or_else(PoisonError::into_inner).take_due(now);
+        due.into_iter().for_each(std::task::Waker::wake);
+    }
+}
+
+/// Starts one hour after the origin, so that a test can look back.
+impl Default for ManualClock {
+    fn default() -> Self {
+        Self(Arc::new(Inner {
+            now: Mutex::new(ClockInstant::from_nanos(3_600_000_000_000)),
+            timers: Mutex::default(),
+        }))
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> ClockInstant {
+        self.0.now()
+    }
+
+    fn sleep_until(&self, at: ClockInstant) -> Sleep {
+        Box::pin(TimerSleep::new(Arc::clone(&self.0), at))
+    }
+}
+
+impl TimerSource for Inner {
+    fn now(&self) -> ClockInstant {
+        *self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn timers(&self) -> &Mutex<Timers> {
+        &self.timers
+    }
+
+    fn added(&self, _: &mut Timers) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn sleepers_wake_in_time_and_not_before() {
+        let clock = ManualClock::default();
+        let mut sleep = tokio::spawn(clock.sleep(Duration::from_secs(5)));
+        tokio::task::yield_now().await;
+        clock.advance(Duration::from_secs(4));
+        tokio::task::yield_now().await;
+        assert!(!sleep.is_finished());
+        clock.advance(Duration::from_secs(1));
+        (&mut sleep).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_dropped_sleep_leaves_no_timer() {
+        let clock = ManualClock::default();
+        let mut sleep = clock.sleep(Duration::from_secs(5));
+        assert!(
+            std::future::poll_fn(|cx| std::task::Poll::Ready(sleep.as_mut().poll(cx).is_pending()))
+                .await
+        );
+        assert!(clock.0.timers.lock().unwrap().earliest().is_some());
+        drop(sleep);
+        assert!(clock.0.timers.lock().unwrap().earliest().is_none());
+    }
+}

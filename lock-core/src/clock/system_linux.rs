@@ -1,0 +1,220 @@
+//! The system's boot-time clock.
+
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::task::Waker;
+use std::time::Duration;
+
+use rustix::time::{
+    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
+    timerfd_create, timerfd_settime,
+};
+use tokio::io::unix::AsyncFd;
+use tokio::runtime::Handle;
+
+use super::timers::{TimerSleep, TimerSource, Timers};
+use super::{Clock, ClockInstant, Sleep};
+
+/// `CLOCK_BOOTTIME`, with one boot-time timer for all sleepers.
+///
+/// `std::time::Instant` and tokio's timers stand still while a Linux machine is suspended
+/// (rust-lang/rust#87906); the store's clock does not, so a lease that was counted on them would
+/// seem to be valid after the machine has slept through its end.
+///
+/// Sleeping needs a Tokio runtime. Clones share the timer, which runs on the runtime of its first
+/// sleeper; where that has no I/O, tokio's timers are used in slices of a second.
+#[derive(Clone, Debug, Default)]
+pub struct SystemClock(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    timers: Mutex<Timers>,
+    driver: Mutex<Driver>,
+}
+
+/// The kernel timer and the task that waits for it. Made by the first sleeper.
+#[derive(Debug, Default)]
+struct Driver {
+    fd: Option<Arc<AsyncFd<OwnedFd>>>,
+    /// When the kernel timer fires next. It is armed earlier at once and later never: firing once
+    /// in vain is cheaper than a system call for every cancelled sleep.
+    armed: Option<ClockInstant>,
+}
+
+impl Clock for SystemClock {
+    fn now(&self) -> ClockInstant {
+        boot_time()
+    }
+
+    fn sleep_until(&self, at: ClockInstant) -> Sleep {
+        if self.0.start_driver() {
+            Box::pin(TimerSleep::new(Arc::clone(&self.0), at))
+        } else {
+            Box::pin(sliced_sleep(at))
+        }
+    }
+}
+
+impl TimerSource for Inner {
+    fn now(&self) -> ClockInstant {
+        boot_time()
+    }
+
+    fn timers(&self) -> &Mutex<Timers> {
+        &self.timers
+    }
+
+    fn added(&self, timers: &mut Timers) {
+        if let Some(earliest) = timers.earliest() {
+            self.driver.lock().unwrap_or_else(PoisonError::into_inner).arm(earliest);
+        }
+    }
+}
+
+impl Inner {
+    /// Makes the timer and its task when they are needed first, on the runtime of that sleeper.
+    /// False if there is no runtime with I/O, or no file descriptor left.
+    fn start_driver(self: &Arc<Self>) -> bool {
+        let mut driver = self.driver.lock().unwrap_or_else(PoisonError::into_inner);
+        if driver.fd.is_some() {
+            return true;
+        }
+        match open_timer() {
+            Ok((runtime, fd)) => {
+                driver.fd = Some(Arc::clone(&fd));
+                runtime.spawn(drive(Arc::downgrade(self), fd));
+                true
+            }
+            Err(error) => {
+                tracing::warn!(%error, "no boot-time timer: loss after a suspend is noticed up to a second late");
+                false
+            }
+        }
+    }
+
+    fn fire(&self) -> Vec<Waker> {
+        let mut timers = self.timers.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = timers.take_due(boot_time());
+        let mut driver = self.driver.lock().unwrap_or_else(PoisonError::into_inner);
+        driver.armed = None;
+        if let Some(earliest) = timers.earliest() {
+            driver.arm(earliest);
+        }
+        due
+    }
+}
+
+impl Driver {
+    fn arm(&mut self, at: ClockInstant) {
+        if self.armed.is_some_and(|armed| armed <= at) {
+            return;
+        }
+        if let Some(fd) = &self.fd {
+            set_timer(fd, at);
+            self.armed = Some(at);
+        }
+    }
+}
+
+fn open_timer() -> std::io::Result<(Handle, Arc<AsyncFd<OwnedFd>>)> {
+    let runtime = Handle::try_current().map_err(std::io::Error::other)?;
+    let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+    let fd = timerfd_create(TimerfdClockId::Boottime, flags)?;
+    #[expect(
+        deprecated,
+        reason = "its successor is `unsafe`, for types that can change their descriptor; an `OwnedFd` cannot"
+    )]
+    let fd = AsyncFd::new(fd)?;
+    Ok((runtime, Arc::new(fd)))
+}
+
+/// Tokio's timer in short slices, each followed by a look at the boot-time clock.
+async fn sliced_sleep(at: ClockInstant) {
+    const SLICE: Duration = Duration::from_secs(1);
+    loop {
+        let left = at.since(boot_time());
+        if left.is_zero() {
+            return;
+        }
+        tokio::time::sleep(left.min(SLICE)).await;
+    }
+}
+
+/// Ends the driver task: the timer fires, and the task finds that nobody is left.
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let driver = self.driver.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(fd) = &driver.fd {
+            set_timer(fd, ClockInstant::from_nanos(1));
+        }
+    }
+}
+
+async fn drive(clock: Weak<Inner>, fd: Arc<AsyncFd<OwnedFd>>) {
+    loop {
+        let Ok(mut ready) = fd.readable().await else { return };
+        ready.clear_ready();
+        drop(ready);
+        let mut count = [0; 8];
+        // `WouldBlock` means that the timer was set anew in the meantime: look all the same.
+        let _ = rustix::io::read(&*fd, &mut count);
+        let Some(clock) = clock.upgrade() else { return };
+        clock.fire().into_iter().for_each(Waker::wake);
+    }
+}
+
+fn set_timer(fd: &AsyncFd<OwnedFd>, at: ClockInstant) {
+    // Zero would disarm the timer; nobody sleeps until the origin of the clock.
+    let nanos = at.as_nanos().max(1);
+    let value = Timespec {
+        tv_sec: i64::try_from(nanos / 1_000_000_000).unwrap_or(i64::MAX),
+        tv_nsec: i64::try_from(nanos % 1_000_000_000).unwrap_or(0),
+    };
+    let timer = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
+    timerfd_settime(fd.get_ref(), TimerfdTimerFlags::ABSTIME, &timer).expect(
+        "BUG: the timer and its value are valid, and timerfd_settime(2) has no other error",
+    );
+}
+
+fn boot_time() -> ClockInstant {
+    let time = clock_gettime(ClockId::Boottime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
+    ClockInstant::from_nanos(seconds.saturating_mul(1_000_000_000).saturating_add(nanos))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn sleepers_wake_in_order_and_in_time() {
+        let clock = SystemClock::default();
+        let start = clock.now();
+        let (late, early) =
+            (clock.sleep(Duration::from_millis(60)), clock.sleep(Duration::from_millis(20)));
+        early.await;
+        assert!(clock.now().since(start) >= Duration::from_millis(20));
+        late.await;
+        assert!(clock.now().since(start) >= Duration::from_millis(60));
+        assert!(clock.0.timers.lock().unwrap().earliest().is_none());
+    }
+
+    #[tokio::test]
+    async fn an_earlier_sleeper_that_comes_later_is_not_held_up() {
+        let clock = SystemClock::default();
+        let long = tokio::spawn(clock.sleep(Duration::from_secs(600)));
+        tokio::task::yield_now().await;
+        let start = clock.now();
+        clock.sleep(Duration::from_millis(10)).await;
+        assert!(clock.now().since(start) < Duration::from_secs(60));
+        long.abort();
+    }
+
+    #[tokio::test]
+    async fn the_past_is_over_at_once() {
+        let clock = SystemClock::default();
+        clock.sleep_until(ClockInstant::from_nanos(5)).await;
+        clock.sleep(Duration::ZERO).await;
+    }
+}

@@ -1,0 +1,148 @@
+//! Fencing tokens, and the check that a guarded resource makes.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Error, ErrorKind, Result};
+
+/// A number that strictly rises from one holder of a name to the next, for ever (clause C9).
+///
+/// No lease can stop a paused process from acting too late. The resource can: it remembers the
+/// greatest token that it has seen and refuses a smaller one (see [`FenceCheck`]; the rule is from
+/// M. Kleppmann, *How to do distributed locking*, 2016, and Chubby's sequencer, OSDI 2006).
+/// A token is no secret and gives no right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "u64", into = "u64")]
+pub struct FencingToken(u64);
+
+impl FencingToken {
+    /// The greatest token, 2⁶³ − 1: it fits a signed 64-bit column.
+    pub const MAX: Self = Self(i64::MAX as u64);
+
+    /// The token with this value, 1 to 2⁶³ − 1.
+    ///
+    /// # Errors
+    ///
+    /// [`Store`](ErrorKind::Store) for any other value: a store that answers one is broken.
+    pub fn new(value: u64) -> Result<Self> {
+        if value == 0 || value > Self::MAX.0 {
+            return Err(Error::new(
+                ErrorKind::Store,
+                format!("the store answered the fencing token {value}, outside of 1..=2^63-1"),
+            ));
+        }
+        Ok(Self(value))
+    }
+
+    /// The number itself.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// The number as a signed one, for an SQL column.
+    pub const fn as_i64(self) -> i64 {
+        self.0.cast_signed()
+    }
+}
+
+impl fmt::Display for FencingToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl From<FencingToken> for u64 {
+    fn from(token: FencingToken) -> Self {
+        token.0
+    }
+}
+
+impl TryFrom<u64> for FencingToken {
+    type Error = Error;
+
+    fn try_from(value: u64) -> Result<Self> {
+        Self::new(value)
+    }
+}
+
+impl TryFrom<i64> for FencingToken {
+    type Error = Error;
+
+    fn try_from(value: i64) -> Result<Self> {
+        Self::new(u64::try_from(value).unwrap_or(0))
+    }
+}
+
+/// The greatest fencing token that a guarded resource has seen, and the check against it.
+///
+/// Present the token on the *first* access, the read included. A resource that checks writes only
+/// still loses an update: the old holder reads, the new one reads, the old one writes (its token is
+/// still the greatest that was presented), the new one writes over it.
+///
+/// ```
+/// use lock_core::{FenceCheck, FencingToken};
+///
+/// let mut resource = FenceCheck::default();
+/// resource.admit(FencingToken::new(33)?)?;           // the first holder reads
+/// resource.admit(FencingToken::new(34)?)?;           // its successor reads
+/// assert!(resource.admit(FencingToken::new(33)?).is_err()); // a late write of the first one
+/// # Ok::<(), lock_core::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FenceCheck {
+    highest: Option<FencingToken>,
+}
+
+impl FenceCheck {
+    /// Lets `token` pass and remembers it, unless a greater one has been seen.
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](ErrorKind::Lost) if a later holder has already been here.
+    pub fn admit(&mut self, token: FencingToken) -> Result<()> {
+        match self.highest {
+            Some(highest) if token < highest => Err(Error::new(
+                ErrorKind::Lost(crate::LostReason::Taken),
+                format!("fencing token {token} is stale: a holder with {highest} was here already"),
+            )),
+            _ => {
+                self.highest = Some(token);
+                Ok(())
+            }
+        }
+    }
+
+    /// The greatest token seen so far.
+    pub fn highest(&self) -> Option<FencingToken> {
+        self.highest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_positive_signed_values_are_tokens() {
+        assert!(FencingToken::new(0).is_err());
+        assert!(FencingToken::new(1 << 63).is_err());
+        assert!(FencingToken::try_from(-1_i64).is_err());
+        assert_eq!(FencingToken::new(i64::MAX as u64).unwrap(), FencingToken::MAX);
+        assert!(serde_json::from_str::<FencingToken>("0").is_err());
+    }
+
+    #[test]
+    fn the_same_holder_passes_again_and_a_stale_one_does_not() {
+        let token = |n| FencingToken::new(n).unwrap();
+        let mut check = FenceCheck::default();
+        check.admit(token(5)).unwrap();
+        check.admit(token(5)).unwrap();
+        check.admit(token(6)).unwrap();
+        assert_eq!(
+            check.admit(token(5)).unwrap_err().kind(),
+            ErrorKind::Lost(crate::LostReason::Taken)
+        );
+        assert_eq!(check.highest(), Some(token(6)));
+    }
+}

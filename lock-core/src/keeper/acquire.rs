@@ -1,0 +1,384 @@
+//! Getting the lock: look, wait, look again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::call::{self, Ended};
+use super::{Answer, Keeper, Outcome, Patience, schedule};
+use crate::gate::Gate;
+use crate::hold::{lead, margin};
+use crate::shared::Shared;
+use crate::{Attempt, Claim, ClockInstant, Effect, Error, ErrorKind, Renewal, Result};
+
+/// What is known while looking and waiting.
+struct Search {
+    patience: Patience,
+    deadline: ClockInstant,
+    started: ClockInstant,
+    /// When the store last answered anything.
+    heard: ClockInstant,
+    /// Busy answers, failures and tries: the first two in a row, the last in all.
+    busy: u32,
+    failures: u32,
+    tries: u32,
+    /// The store's last answer, if it was an error (or none came).
+    error: Option<Error>,
+    /// Whether the store has said "busy", last of all.
+    said_busy: bool,
+    /// Until when the store keeps our place in its queue.
+    place_until: Option<ClockInstant>,
+    /// When the place is renewed.
+    renew_place_at: ClockInstant,
+    /// A renewal of the place had no answer: it is repeated before the next look (clause C8).
+    place_unsettled: bool,
+    /// Until then pushes are not asked for, since they failed.
+    no_push_until: Option<ClockInstant>,
+    /// When to look again, whatever happens.
+    look_at: ClockInstant,
+}
+
+/// What one look, or one wait, led to.
+enum Step {
+    Look,
+    Wait,
+    End(Outcome),
+}
+
+impl Keeper {
+    pub(super) async fn acquire(
+        &mut self,
+        patience: Patience,
+        caller: &mut oneshot::Sender<Answer>,
+    ) -> Outcome {
+        let shared = Arc::clone(&self.shared);
+        let mut search = Search::new(patience, shared.clock.now());
+        // Where the store is not fair, those who come later than another task of this process wait
+        // behind it. A try never does: the gate says nothing about the lock.
+        let gated = !shared.capabilities.fair && !matches!(patience, Patience::Try);
+        let must_queue = gated && shared.gates.is_contended(&self.key);
+        if !must_queue {
+            match self.look(&mut search, caller).await {
+                Step::End(outcome) => return outcome,
+                Step::Look | Step::Wait => {}
+            }
+        }
+        if !gated {
+            return self.look_and_wait(&mut search, caller, None).await;
+        }
+        let ticket = shared.gates.enter(&self.key);
+        let _turn = tokio::select! {
+            biased;
+            () = stopped(&shared, caller) => return self.abandoned(),
+            turn = ticket.gate.turn.acquire() => turn,
+            () = shared.clock.sleep_until(search.deadline) => {
+                return self.out_of_time_at_the_gate(&search, &ticket.gate);
+            }
+        };
+        if must_queue {
+            match self.look(&mut search, caller).await {
+                Step::End(outcome) => return outcome,
+                Step::Look | Step::Wait => {}
+            }
+        }
+        self.look_and_wait(&mut search, caller, Some(&ticket.gate)).await
+    }
+
+    /// Waits and looks in turn, after a first look.
+    async fn look_and_wait(
+        &mut self,
+        search: &mut Search,
+        caller: &mut oneshot::Sender<Answer>,
+        gate: Option<&Gate>,
+    ) -> Outcome {
+        loop {
+            if let Some(gate) = gate {
+                gate.note(if search.said_busy { None } else { search.error.clone() });
+            }
+            let mut step = self.wait(search, caller, gate).await;
+            if matches!(step, Step::Look) {
+                step = self.look(search, caller).await;
+            }
+            if let Step::End(outcome) = step {
+                return outcome;
+            }
+        }
+    }
+
+    /// Asks the store once, and says what follows.
+    async fn look(&mut self, search: &mut Search, caller: &mut oneshot::Sender<Answer>) -> Step {
+        if search.place_unsettled
+            && let Err(error) = self.renew_place(search, caller).await
+        {
+            return self.failed(search, error);
+        }
+        loop {
+            let sent = self.shared.clock.now();
+            let limit = search.deadline.min(sent + self.terms.call_timeout);
+            self.note_sent(sent);
+            search.tries += 1;
+            let shared = Arc::clone(&self.shared);
+            let stop = stopped(&shared, caller);
+            let error = match call::bounded(&*shared.clock, limit, stop, self.claim.try_acquire())
+                .await
+            {
+                Ended::Answer(Ok(Attempt::Granted { token, valid_for })) => {
+                    self.granted = true;
+                    let ttl = self.terms.ttl;
+                    let until =
+                        valid_for.map(|d| (sent + d).minus(margin(ttl))).or(search.place_until);
+                    match until.filter(|until| until.minus(lead(ttl)) > shared.clock.now()) {
+                        Some(until) => return Step::End(Outcome::Granted { token, until }),
+                        // The same call again finds the same entry, with a new end (clause C2).
+                        None => Error::new(
+                            ErrorKind::Timeout,
+                            format!(
+                                "the store granted the lock, but its answer came when the lease of {ttl:?} was over"
+                            ),
+                        ),
+                    }
+                }
+                Ended::Answer(Ok(Attempt::Busy { valid_for, retry_after })) => {
+                    return self.busy(search, sent, valid_for, retry_after);
+                }
+                Ended::Answer(Err(error)) => {
+                    if error.effect() == Effect::Unknown {
+                        self.unanswered += 1;
+                    }
+                    error
+                }
+                Ended::OutOfTime => {
+                    self.unanswered += 1;
+                    call::no_answer(limit.since(sent))
+                }
+                Ended::Stopped => {
+                    self.unanswered += 1;
+                    return Step::End(self.abandoned());
+                }
+            };
+            match self.failed(search, error) {
+                // The repair of a try: the same claim finds what its first call has left.
+                Step::Look => continue,
+                step => return step,
+            }
+        }
+    }
+
+    fn busy(
+        &mut self,
+        search: &mut Search,
+        sent: ClockInstant,
+        place: Option<Duration>,
+        retry_after: Option<Duration>,
+    ) -> Step {
+        let now = self.shared.clock.now();
+        search.heard = now;
+        search.busy += 1;
+        search.failures = 0;
+        search.error = None;
+        search.said_busy = true;
+        if matches!(search.patience, Patience::Try) {
+            // Clause C13: nothing is left behind, unless an earlier call may still land.
+            let clean_up = self.unanswered > 0;
+            return Step::End(Outcome::Refused { error: None, clean_up });
+        }
+        search.place_until = place.map(|d| (sent + d).minus(margin(self.terms.ttl)));
+        search.renew_place_at = match search.place_until {
+            Some(_) => schedule::renew_at(&self.shared, sent, self.terms.ttl / 3, self.terms.ttl),
+            None => ClockInstant::FAR_FUTURE,
+        };
+        let pause = schedule::after_busy(
+            &self.shared,
+            self.shared.capabilities.wake,
+            search.busy,
+            retry_after,
+        );
+        search.look_at = now + pause;
+        Step::Wait
+    }
+
+    fn failed(&mut self, search: &mut Search, error: Error) -> Step {
+        let now = self.shared.clock.now();
+        let final_error = !error.is_retryable();
+        tracing::debug!(target: "distlock", key = %self.key, %error, "a try to acquire failed");
+        search.failures += 1;
+        search.busy = 0;
+        search.renew_place_at = ClockInstant::FAR_FUTURE;
+        search.said_busy &= matches!(error.kind(), ErrorKind::Timeout) && now >= search.deadline;
+        search.error = Some(error);
+        if final_error {
+            return self.refused(search);
+        }
+        let silent = now.since(search.heard);
+        match search.patience {
+            Patience::Try if search.tries < 2 => Step::Look,
+            Patience::Try => self.refused(search),
+            Patience::Until(deadline) if now >= deadline => self.refused(search),
+            Patience::Forever if silent >= self.terms.unavailable_after => self.refused(search),
+            Patience::Until(_) | Patience::Forever => {
+                search.look_at = now + schedule::after_error(&self.shared, search.failures);
+                Step::Wait
+            }
+        }
+    }
+
+    /// Waits until another look is worth while: a push, the store's own hint, the slow second look,
+    /// a lost place. Renews the place in the meantime.
+    async fn wait(
+        &mut self,
+        search: &mut Search,
+        caller: &mut oneshot::Sender<Answer>,
+        gate: Option<&Gate>,
+    ) -> Step {
+        let shared = Arc::clone(&self.shared);
+        loop {
+            let now = shared.clock.now();
+            if now >= search.deadline {
+                return self.refused(search);
+            }
+            if now >= search.look_at {
+                return Step::Look;
+            }
+            if now >= search.renew_place_at {
+                match self.renew_place(search, caller).await {
+                    Ok(Renewal::Lost) => return Step::Look,
+                    Ok(_) => continue,
+                    Err(error) => return self.failed(search, error),
+                }
+            }
+            let push = search.no_push_until.is_none_or(|until| now >= until);
+            let wake_at = search.look_at.min(search.renew_place_at).min(search.deadline);
+            tokio::select! {
+                biased;
+                () = stopped(&shared, caller) => return Step::End(self.abandoned()),
+                pushed = pushed(&mut *self.claim), if push => match pushed {
+                    Ok(()) => return Step::Look,
+                    Err(error) => {
+                        tracing::debug!(target: "distlock", key = %self.key, %error, "no pushes: polling");
+                        search.failures += 1;
+                        let pause = schedule::after_error(&shared, search.failures);
+                        search.no_push_until = Some(now + pause);
+                        search.look_at = search.look_at.min(now + pause);
+                    }
+                },
+                () = local_release(gate) => return Step::Look,
+                () = shared.clock.sleep_until(wake_at) => {}
+            }
+        }
+    }
+
+    /// Renews the place in the queue. If it is lost, the next look takes a new one.
+    async fn renew_place(
+        &mut self,
+        search: &mut Search,
+        caller: &mut oneshot::Sender<Answer>,
+    ) -> Result<Renewal> {
+        let shared = Arc::clone(&self.shared);
+        let (sent, ttl) = (shared.clock.now(), self.terms.ttl);
+        let limit = search.deadline.min(sent + self.terms.call_timeout);
+        self.note_sent(sent);
+        search.place_unsettled = true;
+        let stop = stopped(&shared, caller);
+        let renewal = match call::bounded(&*shared.clock, limit, stop, self.claim.renew()).await {
+            Ended::Answer(answer) => answer?,
+            // If the caller has gone, the next wait sees it.
+            Ended::OutOfTime | Ended::Stopped => return Err(call::no_answer(limit.since(sent))),
+        };
+        search.heard = shared.clock.now();
+        search.place_unsettled = false;
+        match renewal {
+            Renewal::Alive { valid_for } => {
+                if let Some(valid_for) = valid_for {
+                    search.place_until = Some((sent + valid_for).minus(margin(ttl)));
+                }
+                search.renew_place_at = schedule::renew_at(&shared, sent, ttl / 3, ttl);
+            }
+            Renewal::Lost => search.place_until = None,
+        }
+        Ok(renewal)
+    }
+
+    /// The end of the search: "not acquired" only if the store's last answer was "busy".
+    fn refused(&self, search: &Search) -> Step {
+        let error = if search.said_busy {
+            not_acquired(search.started, self.shared.clock.now())
+        } else {
+            search.error.clone().unwrap_or_else(|| call::no_answer(self.terms.call_timeout))
+        };
+        Step::End(Outcome::Refused { error: Some(error), clean_up: true })
+    }
+
+    fn out_of_time_at_the_gate(&self, search: &Search, gate: &Gate) -> Outcome {
+        let error = match (search.said_busy, gate.last()) {
+            (true, _) | (false, Some(None)) => {
+                not_acquired(search.started, self.shared.clock.now())
+            }
+            (false, Some(Some(error))) => error,
+            (false, None) => search
+                .error
+                .clone()
+                .unwrap_or_else(|| call::no_answer(self.shared.clock.now().since(search.started))),
+        };
+        Outcome::Refused { error: Some(error), clean_up: search.tries > 0 }
+    }
+
+    /// The caller has gone, or the `Locks` was closed.
+    fn abandoned(&self) -> Outcome {
+        let error =
+            Error::new(ErrorKind::Closed, "the connection to the store was closed while waiting");
+        Outcome::Refused { error: Some(error), clean_up: true }
+    }
+}
+
+impl Search {
+    fn new(patience: Patience, now: ClockInstant) -> Self {
+        let deadline = match patience {
+            Patience::Until(deadline) => deadline,
+            Patience::Try | Patience::Forever => ClockInstant::FAR_FUTURE,
+        };
+        Self {
+            patience,
+            deadline,
+            started: now,
+            heard: now,
+            busy: 0,
+            failures: 0,
+            tries: 0,
+            error: None,
+            said_busy: false,
+            place_until: None,
+            renew_place_at: ClockInstant::FAR_FUTURE,
+            place_unsettled: false,
+            no_push_until: None,
+            look_at: now,
+        }
+    }
+}
+
+fn not_acquired(started: ClockInstant, now: ClockInstant) -> Error {
+    let waited = now.since(started);
+    Error::new(
+        ErrorKind::NotAcquired,
+        format!("somebody else holds it, after {waited:.1?} of waiting"),
+    )
+}
+
+/// Ready when nobody waits for the answer any more.
+async fn stopped(shared: &Shared, caller: &mut oneshot::Sender<Answer>) {
+    tokio::select! {
+        () = caller.closed() => {}
+        () = shared.closing.cancelled() => {}
+    }
+}
+
+async fn pushed(claim: &mut dyn Claim) -> Result<()> {
+    claim.changed().await
+}
+
+async fn local_release(gate: Option<&Gate>) {
+    match gate {
+        Some(gate) => gate.released.notified().await,
+        None => std::future::pending().await,
+    }
+}

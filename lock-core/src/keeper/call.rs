@@ -1,0 +1,33 @@
+//! One bounded call to the store.
+
+use std::future::Future;
+use std::time::Duration;
+
+use crate::{Clock, ClockInstant, Error, ErrorKind, Result};
+
+/// How a call ended. After anything but an answer its effect is unknown (clause C8).
+pub(super) enum Ended<T> {
+    Answer(Result<T>),
+    OutOfTime,
+    Stopped,
+}
+
+/// Makes one call, and drops it at `limit` or when `stop` is ready. The timer is armed only if the
+/// call is not ready at once.
+pub(super) async fn bounded<T>(
+    clock: &dyn Clock,
+    limit: ClockInstant,
+    stop: impl Future<Output = ()>,
+    call: impl Future<Output = Result<T>>,
+) -> Ended<T> {
+    tokio::select! {
+        biased;
+        answer = call => Ended::Answer(answer),
+        () = stop => Ended::Stopped,
+        () = clock.sleep_until(limit) => Ended::OutOfTime,
+    }
+}
+
+pub(super) fn no_answer(limit: Duration) -> Error {
+    Error::new(ErrorKind::Timeout, format!("the store did not answer within {limit:?}"))
+}

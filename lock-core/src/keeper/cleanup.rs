@@ -1,0 +1,55 @@
+//! Undoing what may be in the store.
+
+use std::sync::Arc;
+
+use super::call::{self, Ended};
+use super::{Keeper, schedule};
+use crate::{Released, Result};
+
+impl Keeper {
+    /// Repeats the release until the store has confirmed it, or must have ended the entry by itself.
+    ///
+    /// A release that finds nothing proves nothing while a try to acquire is unanswered: its bytes
+    /// may arrive later, over another connection, and take the lock for a whole ttl. So it is
+    /// repeated until the last such try must have ended by itself.
+    pub(super) async fn clean_up(mut self) {
+        let shared = Arc::clone(&self.shared);
+        let mut round = 0;
+        loop {
+            let now = shared.clock.now();
+            let limit = now + self.terms.call_timeout;
+            let stop = shared.killed.cancelled();
+            let answer: Result<Released> =
+                match call::bounded(&*shared.clock, limit, stop, self.claim.release()).await {
+                    Ended::Answer(answer) => answer,
+                    Ended::OutOfTime => Err(call::no_answer(self.terms.call_timeout)),
+                    Ended::Stopped => return,
+                };
+            match answer {
+                Ok(released) if self.is_settled(released) => return,
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::debug!(target: "distlock", key = %self.key, %error, "clean-up failed; it is repeated");
+                }
+            }
+            round += 1;
+            let next = shared.clock.now() + schedule::after_error(&shared, round);
+            if next >= self.gone_at {
+                return;
+            }
+            tokio::select! {
+                () = shared.clock.sleep_until(next) => {}
+                () = shared.killed.cancelled() => return,
+            }
+        }
+    }
+
+    /// Whether this answer to a release proves that nothing of ours is in the store, now or later.
+    pub(super) fn is_settled(&self, released: Released) -> bool {
+        match released {
+            // What was freed is the one try that had no answer: nothing else was ever sent.
+            Released::Freed => self.unanswered == 0 || (self.unanswered == 1 && !self.granted),
+            Released::AlreadyGone => self.unanswered == 0,
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! When to look, to renew and to try again.
+
+use std::time::Duration;
+
+use crate::rng::jitter;
+use crate::shared::Shared;
+use crate::{ClockInstant, Wake};
+
+/// The first and the longest pause between two looks at a store that cannot push.
+const POLL: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(100));
+/// The first and the longest pause after an error. At most 20 requests a second go to a store that
+/// answers with errors, and one a second in the long run.
+const BACK_OFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+/// The slow second look where the store pushes: a push that can get lost, and one that cannot.
+const HINT_POLL: Duration = Duration::from_secs(1);
+const RELIABLE_POLL: Duration = Duration::from_secs(10);
+/// The pause before a look that the store itself proposed is never shorter.
+const SHORTEST: Duration = Duration::from_millis(1);
+
+/// The pause before the next look, after the `looks`-th busy answer in a row.
+pub(super) fn after_busy(
+    shared: &Shared,
+    wake: Wake,
+    looks: u32,
+    hint: Option<Duration>,
+) -> Duration {
+    let pause = match wake {
+        Wake::Poll => growing(POLL, looks),
+        Wake::Hint => HINT_POLL,
+        Wake::Reliable => RELIABLE_POLL,
+    };
+    let spread = pause * 3 / 4 + jitter(&*shared.rng, pause / 2);
+    // The store speaks in whole milliseconds; one more, or the look comes just too early.
+    hint.map_or(spread, |hint| spread.min(hint + SHORTEST))
+}
+
+/// The pause after the `failures`-th error in a row.
+pub(super) fn after_error(shared: &Shared, failures: u32) -> Duration {
+    let pause = growing(BACK_OFF, failures);
+    pause + jitter(&*shared.rng, pause / 2)
+}
+
+/// When to renew what was last renewed by a request sent at `sent`: about `every` later, on the grid
+/// of this `Locks`, so that locks taken one after the other are renewed together and a backend can
+/// batch them. Never later than `every`.
+pub(super) fn renew_at(
+    shared: &Shared,
+    sent: ClockInstant,
+    every: Duration,
+    ttl: Duration,
+) -> ClockInstant {
+    let due = sent + every;
+    let grid = u64::try_from((ttl / 60).as_nanos()).unwrap_or(u64::MAX).max(1);
+    let phase = shared.grid_phase % grid;
+    let on_grid =
+        ClockInstant::from_nanos((due.as_nanos().saturating_sub(phase) / grid) * grid + phase);
+    if on_grid > sent { on_grid } else { due }
+}
+
+/// When to try again after a renewal that failed for the `failures`-th time in a row, at `now`.
+pub(super) fn retry_at(
+    shared: &Shared,
+    now: ClockInstant,
+    failures: u32,
+    ttl: Duration,
+) -> ClockInstant {
+    let pause = (ttl / 24 * failures.clamp(1, 4)).min(Duration::from_secs(2));
+    now + pause * 3 / 4 + jitter(&*shared.rng, pause / 2)
+}
+
+fn growing((first, longest): (Duration, Duration), nth: u32) -> Duration {
+    first.saturating_mul(1 << nth.saturating_sub(1).min(16)).min(longest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_up_to_their_limit() {
+        assert_eq!(growing(POLL, 1), Duration::from_millis(2));
+        assert_eq!(growing(POLL, 3), Duration::from_millis(8));
+        assert_eq!(growing(POLL, 40), Duration::from_millis(100));
+        assert_eq!(growing(BACK_OFF, 0), Duration::from_millis(50));
+    }
+}

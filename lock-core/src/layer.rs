@@ -1,0 +1,32 @@
+//! Wrapping a backend.
+
+use std::sync::Arc;
+
+use crate::LockBackend;
+
+/// Something that wraps a backend in another one: tracing, metrics, fault injection.
+///
+/// The wrapper must forward every method of [`LockBackend`] and of [`Claim`](crate::Claim), the
+/// provided ones too: `#[deny(clippy::missing_trait_methods)]` on the impl finds the forgotten one.
+/// A layer must keep the clauses of the contract: it may not retry, cache, or wait on its own.
+/// Layers are applied in the order in which they are added, the last one outermost.
+///
+/// ```
+/// use std::sync::Arc;
+/// use lock_core::{LockBackend, LockLayer, Locks, memory::MemoryBackend};
+///
+/// #[derive(Debug)]
+/// struct Nothing;
+/// impl LockLayer for Nothing {
+///     fn layer(&self, inner: Arc<dyn LockBackend>) -> Arc<dyn LockBackend> { inner }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+/// let locks = Locks::builder(MemoryBackend::queued()).layer(Nothing).build();
+/// locks.lock("a")?.acquire().await?.release().await?;
+/// # Ok(()) }
+/// ```
+pub trait LockLayer {
+    /// Wraps `inner`.
+    fn layer(&self, inner: Arc<dyn LockBackend>) -> Arc<dyn LockBackend>;
+}

@@ -1,0 +1,212 @@
+//! The memory store: the reference implementation of the contract, and a test double for users.
+//!
+//! It lives in one process, so it locks between tasks, not between machines. It comes in two
+//! flavours, the two kinds of store there are: [`queued`](MemoryBackend::queued) serves its waiters
+//! in order and pushes, [`poll_only`](MemoryBackend::poll_only) does neither. It runs on any
+//! [`Clock`], and it can be made to fail: a lock can be lost, a client cut off, an answer delayed or
+//! lost.
+//!
+//! ```
+//! use std::time::Duration;
+//! use lock_core::{LockState, Locks, LostReason, ManualClock, memory::MemoryBackend};
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+//! let clock = ManualClock::default();
+//! let store = MemoryBackend::queued().with_clock(clock.clone());
+//! let locks = Locks::builder(store.clone()).clock(clock.clone()).build();
+//!
+//! let guard = locks.lock("order:42")?.ttl(Duration::from_secs(30)).acquire().await?;
+//! store.partition(); // from now on no renewal gets through …
+//! clock.advance(Duration::from_secs(30)); // … and the lease ends
+//! assert_eq!(guard.state(), LockState::Lost(LostReason::Expired));
+//! # Ok(()) }
+//! ```
+
+mod claim;
+mod link;
+mod store;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use self::claim::MemoryClaim;
+use self::link::{Fault, Link};
+use self::store::{Flavour, Store};
+use crate::{
+    Capabilities, Claim, ClaimRequest, Clock, Fencing, Hold, LockAdmin, LockBackend, LockInfo,
+    LockKey, OwnerId, Released, Result, SystemClock, Wake,
+};
+
+/// A client of a store in this process's memory.
+///
+/// Clones are the same client; [`client`](Self::client) makes another one of the same store, as
+/// another process would be. Faults concern one client, except for [`lose_now`](Self::lose_now) and
+/// [`freeze`](Self::freeze).
+///
+/// Fencing tokens rise for as long as the store lives, which is why they are declared
+/// [`BestEffort`](Fencing::BestEffort).
+#[derive(Clone, Debug)]
+pub struct MemoryBackend {
+    store: Arc<Store>,
+    link: Arc<Link>,
+}
+
+impl MemoryBackend {
+    /// A new store that serves its waiters in the order of their arrival, and wakes them.
+    pub fn queued() -> Self {
+        Self::new(Flavour::Queued, Arc::new(SystemClock::default()), false)
+    }
+
+    /// A new store without a queue and without pushes, as an SQL table is one.
+    pub fn poll_only() -> Self {
+        Self::new(Flavour::PollOnly, Arc::new(SystemClock::default()), false)
+    }
+
+    /// A client of the store with this name, which all clients of the process share: of a new one if
+    /// nobody uses it.
+    pub fn named(name: &str) -> Self {
+        static STORES: Mutex<Option<HashMap<String, Weak<Store>>>> = Mutex::new(None);
+        let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
+        let stores = stores.get_or_insert_default();
+        stores.retain(|_, store| store.strong_count() > 0);
+        if let Some(store) = stores.get(name).and_then(Weak::upgrade) {
+            return Self { store, link: Arc::default() };
+        }
+        let backend = Self::queued();
+        stores.insert(name.to_owned(), Arc::downgrade(&backend.store));
+        backend
+    }
+
+    fn new(flavour: Flavour, clock: Arc<dyn Clock>, stepwise: bool) -> Self {
+        Self { store: Arc::new(Store::new(flavour, clock, stepwise)), link: Arc::default() }
+    }
+
+    /// A new, empty store of the same flavour on another clock.
+    #[must_use]
+    pub fn with_clock(self, clock: impl Clock) -> Self {
+        Self::new(self.store.flavour, Arc::new(clock), self.store.stepwise)
+    }
+
+    /// A new, empty store of the same flavour, whose every request yields before and after the
+    /// store acts, as one to a real server does: for tests that drop calls half-way.
+    #[must_use]
+    pub fn stepwise(self) -> Self {
+        Self::new(self.store.flavour, Arc::clone(&self.store.clock), true)
+    }
+
+    /// Another client of the same store.
+    #[must_use]
+    pub fn client(&self) -> Self {
+        Self { store: Arc::clone(&self.store), link: Arc::default() }
+    }
+
+    /// The store forgets who holds the locks with this name, whatever their prefix. The old holder
+    /// is told, and the next waiter gets the lock.
+    pub fn lose_now(&self, name: &str) {
+        self.store.lose(|key| key.name() == name);
+    }
+
+    /// Cuts this client off: its calls wait until [`heal`](Self::heal), and reach the store only
+    /// then. A call that is dropped in between never reaches it.
+    pub fn partition(&self) {
+        self.link.set_cut(true);
+    }
+
+    /// Ends a [`partition`](Self::partition).
+    pub fn heal(&self) {
+        self.link.set_cut(false);
+    }
+
+    /// Freezes the store, as a stopped server: the calls of all clients wait. Leases go on.
+    pub fn freeze(&self) {
+        self.store.frozen.send_replace(true);
+    }
+
+    /// Ends a [`freeze`](Self::freeze).
+    pub fn thaw(&self) {
+        self.store.frozen.send_replace(false);
+    }
+
+    /// The store acts on this client's next request at once, and the answer takes `delay`.
+    pub fn delay_next(&self, delay: Duration) {
+        self.link.plan(Fault::DelayReply(delay));
+    }
+
+    /// This client's next request reaches the store only after `delay`, even if the caller has given
+    /// it up by then: the late request that every real network can produce.
+    pub fn hold_next_request(&self, delay: Duration) {
+        self.link.plan(Fault::HoldRequest(delay));
+    }
+
+    /// This client's next request fails and never reaches the store.
+    pub fn lose_next_request(&self) {
+        self.link.plan(Fault::LoseRequest);
+    }
+
+    /// This client's next request fails although the store has acted on it.
+    pub fn lose_next_reply(&self) {
+        self.link.plan(Fault::LoseReply);
+    }
+
+    /// How many requests this client has made.
+    pub fn requests(&self) -> u64 {
+        self.link.requests()
+    }
+}
+
+#[async_trait]
+impl LockBackend for MemoryBackend {
+    fn name(&self) -> &'static str {
+        "memory"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let queued = self.store.flavour == Flavour::Queued;
+        let mut can =
+            Capabilities::new(Hold::Lease, if queued { Wake::Reliable } else { Wake::Poll });
+        can.fair = queued;
+        can.fencing = Fencing::BestEffort;
+        can.detachable = true;
+        can.inspect = true;
+        can
+    }
+
+    fn claim(&self, request: ClaimRequest) -> Result<Box<dyn Claim>> {
+        Ok(Box::new(MemoryClaim::new(Arc::clone(&self.store), Arc::clone(&self.link), request)?))
+    }
+
+    async fn ping(&self) -> Result<()> {
+        self.link.request(&self.store, |_| ()).await
+    }
+
+    fn admin(&self) -> Option<&dyn LockAdmin> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl LockAdmin for MemoryBackend {
+    async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {
+        let key = key.clone();
+        self.link.request(&self.store, move |store| store.inspect(&key)).await
+    }
+
+    async fn list(&self, prefix: &str, name_start: &str) -> Result<Vec<LockInfo>> {
+        let (prefix, start) = (prefix.to_owned(), name_start.to_owned());
+        self.link
+            .request(&self.store, move |store| {
+                store.list(|key| key.prefix() == prefix && key.name().starts_with(&start))
+            })
+            .await
+    }
+
+    async fn force_release(&self, key: &LockKey, expected: Option<&OwnerId>) -> Result<Released> {
+        let (key, expected) = (key.clone(), expected.copied());
+        self.link
+            .request(&self.store, move |store| store.force_release(&key, expected.as_ref()))
+            .await
+    }
+}

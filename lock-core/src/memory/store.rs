@@ -1,0 +1,235 @@
+//! The data of the memory store. Every method is one atomic step of the store.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+
+use crate::{
+    Attempt, Clock, ClockInstant, FencingToken, HolderInfo, LockInfo, LockKey, OwnerId, Released,
+    Renewal, Result,
+};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flavour {
+    Queued,
+    PollOnly,
+}
+
+#[derive(Debug)]
+pub(super) struct Store {
+    pub(super) flavour: Flavour,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) stepwise: bool,
+    pub(super) frozen: watch::Sender<bool>,
+    data: Mutex<Data>,
+}
+
+#[derive(Debug, Default)]
+struct Data {
+    /// The greatest fence ever given, of all names: so nothing has to be kept of a free lock.
+    last_fence: u64,
+    locks: BTreeMap<LockKey, Line>,
+}
+
+/// A lock that is held or waited for.
+#[derive(Debug, Default)]
+struct Line {
+    holder: Option<(Entry, FencingToken)>,
+    waiters: VecDeque<Entry>,
+}
+
+/// What a claim has in the store: a place, or the lock.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) owner: OwnerId,
+    pub(super) ttl: Duration,
+    pub(super) label: Option<String>,
+    /// Tells the claim that its entry has changed. Keeps one permit, so that nothing is missed
+    /// between two waits.
+    pub(super) changed: Arc<Notify>,
+    pub(super) since: ClockInstant,
+    pub(super) until: ClockInstant,
+}
+
+impl Store {
+    pub(super) fn new(flavour: Flavour, clock: Arc<dyn Clock>, stepwise: bool) -> Self {
+        Self { flavour, clock, stepwise, frozen: watch::Sender::new(false), data: Mutex::default() }
+    }
+
+    pub(super) fn try_acquire(&self, key: &LockKey, mut me: Entry, wait: bool) -> Result<Attempt> {
+        let now = self.clock.now();
+        me.until = now + me.ttl;
+        let mut data = self.lock();
+        data.settle(key, now)?;
+        let Data { last_fence, locks } = &mut *data;
+        let line = locks.entry(key.clone()).or_default();
+        let ttl = me.ttl;
+        match &mut line.holder {
+            Some((holder, token)) if holder.owner == me.owner => {
+                holder.until = me.until;
+                Ok(Attempt::Granted { token: *token, valid_for: Some(ttl) })
+            }
+            // `settle` has handed a free lock to the head of the queue, so nobody waits here.
+            None => {
+                let token = next_fence(last_fence)?;
+                me.since = now;
+                line.holder = Some((me, token));
+                Ok(Attempt::Granted { token, valid_for: Some(ttl) })
+            }
+            Some((holder, _)) => {
+                let retry_after = Some(holder.until.since(now));
+                if !wait || self.flavour == Flavour::PollOnly {
+                    return Ok(Attempt::Busy { valid_for: None, retry_after });
+                }
+                match line.waiters.iter_mut().find(|waiter| waiter.owner == me.owner) {
+                    Some(place) => place.until = me.until,
+                    None => line.waiters.push_back(me),
+                }
+                Ok(Attempt::Busy { valid_for: Some(ttl), retry_after })
+            }
+        }
+    }
+
+    pub(super) fn renew(&self, key: &LockKey, owner: &OwnerId) -> Result<Renewal> {
+        let now = self.clock.now();
+        self.with_entry(key, owner, now, |entry| {
+            entry.until = now + entry.ttl;
+            Renewal::Alive { valid_for: Some(entry.ttl) }
+        })
+    }
+
+    pub(super) fn check(&self, key: &LockKey, owner: &OwnerId) -> Result<Renewal> {
+        let now = self.clock.now();
+        self.with_entry(key, owner, now, |entry| Renewal::Alive {
+            valid_for: Some(entry.until.since(now)),
+        })
+    }
+
+    pub(super) fn release(&self, key: &LockKey, owner: &OwnerId) -> Result<Released> {
+        let now = self.clock.now();
+        let mut data = self.lock();
+        data.settle(key, now)?;
+        let Some(line) = data.locks.get_mut(key) else { return Ok(Released::AlreadyGone) };
+        let entries = line.waiters.len() + usize::from(line.holder.is_some());
+        line.waiters.retain(|waiter| waiter.owner != *owner);
+        line.holder.take_if(|(holder, _)| holder.owner == *owner);
+        let left = line.waiters.len() + usize::from(line.holder.is_some());
+        data.settle(key, now)?;
+        Ok(if left < entries { Released::Freed } else { Released::AlreadyGone })
+    }
+
+    pub(super) fn inspect(&self, key: &LockKey) -> Option<LockInfo> {
+        self.list(|other| other == key).pop()
+    }
+
+    pub(super) fn list(&self, wanted: impl Fn(&LockKey) -> bool) -> Vec<LockInfo> {
+        let now = self.clock.now();
+        let data = self.lock();
+        let lines = data.locks.iter().filter(|(key, _)| wanted(key));
+        lines
+            .filter_map(|(key, line)| {
+                let holder = line.holder.as_ref().filter(|(entry, _)| entry.until > now);
+                let waiters = line.waiters.iter().filter(|waiter| waiter.until > now).count();
+                let holder = holder.map(|(entry, token)| {
+                    let mut info = HolderInfo::new(Some(entry.owner));
+                    info.label.clone_from(&entry.label);
+                    info.fence = Some(*token);
+                    info.expires_in = Some(entry.until.since(now));
+                    info.held_for = Some(now.since(entry.since));
+                    info
+                });
+                let known = self.flavour == Flavour::Queued;
+                (holder.is_some() || waiters > 0)
+                    .then(|| LockInfo::new(key.clone(), holder, known.then_some(waiters)))
+            })
+            .collect()
+    }
+
+    pub(super) fn force_release(&self, key: &LockKey, expected: Option<&OwnerId>) -> Released {
+        let mut freed = Released::AlreadyGone;
+        self.take_away(
+            |other| other == key,
+            |owner| {
+                let ours = expected.is_none_or(|expected| expected == owner);
+                if ours {
+                    freed = Released::Freed;
+                }
+                ours
+            },
+        );
+        freed
+    }
+
+    pub(super) fn lose(&self, wanted: impl Fn(&LockKey) -> bool) {
+        self.take_away(wanted, |_| true);
+    }
+
+    fn take_away(&self, wanted: impl Fn(&LockKey) -> bool, mut from: impl FnMut(&OwnerId) -> bool) {
+        let now = self.clock.now();
+        let mut data = self.lock();
+        let keys: Vec<_> = data.locks.keys().filter(|key| wanted(key)).cloned().collect();
+        for key in keys {
+            // A store that has run out of fences has said so to whoever acquires.
+            let _ = data.settle(&key, now);
+            if let Some(line) = data.locks.get_mut(&key)
+                && let Some((old, _)) = line.holder.take_if(|(holder, _)| from(&holder.owner))
+            {
+                old.changed.notify_one();
+            }
+            let _ = data.settle(&key, now);
+        }
+    }
+
+    fn with_entry(
+        &self,
+        key: &LockKey,
+        owner: &OwnerId,
+        now: ClockInstant,
+        act: impl FnOnce(&mut Entry) -> Renewal,
+    ) -> Result<Renewal> {
+        let mut data = self.lock();
+        data.settle(key, now)?;
+        let entry = data.locks.get_mut(key).and_then(|line| {
+            let Line { holder, waiters } = line;
+            let holder = holder.as_mut().map(|(entry, _)| entry);
+            holder.into_iter().chain(waiters).find(|entry| entry.owner == *owner)
+        });
+        Ok(entry.map_or(Renewal::Lost, act))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Data> {
+        self.data.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Data {
+    /// Brings one lock up to date: what has expired goes, and a lock that is free is handed to the
+    /// head of its queue, with its full ttl.
+    fn settle(&mut self, key: &LockKey, now: ClockInstant) -> Result<()> {
+        let Some(line) = self.locks.get_mut(key) else { return Ok(()) };
+        if let Some((old, _)) = line.holder.take_if(|(holder, _)| holder.until <= now) {
+            old.changed.notify_one();
+        }
+        line.waiters.retain(|waiter| waiter.until > now);
+        if line.holder.is_none()
+            && let Some(mut next) = line.waiters.pop_front()
+        {
+            next.until = now + next.ttl;
+            next.since = now;
+            next.changed.notify_one();
+            line.holder = Some((next, next_fence(&mut self.last_fence)?));
+        }
+        if line.holder.is_none() {
+            self.locks.remove(key);
+        }
+        Ok(())
+    }
+}
+
+fn next_fence(last: &mut u64) -> Result<FencingToken> {
+    let token = FencingToken::new(*last + 1)?;
+    *last = token.get();
+    Ok(token)
+}

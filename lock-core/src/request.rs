@@ -1,0 +1,103 @@
+//! What a claim is made from.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::{FencingToken, LockKey, OwnerId};
+
+/// Everything a backend needs to make a claim. The core fills it in; a backend only reads it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ClaimRequest {
+    /// The lock.
+    pub key: LockKey,
+    /// The identity of this claim, new for every claim (clause C1).
+    pub owner: OwnerId,
+    /// How long the store keeps the lock without a renewal. Rounded up already to what
+    /// [`Capabilities`](crate::Capabilities) say that the store can keep.
+    pub ttl: Duration,
+    /// The limit for one call to the store: the core drops the call then, and the backend hands the
+    /// limit to its driver too (clause C12).
+    pub call_timeout: Duration,
+    /// Whether a busy answer may leave a place in the store's queue (clause C13).
+    pub wait: bool,
+    /// How the lock is shared.
+    pub mode: Mode,
+    /// Who holds it, for people: shown by inspection, never compared.
+    pub label: Option<String>,
+    /// Set when the claim takes over a lock that is held already.
+    pub resume: Option<Resume>,
+}
+
+impl ClaimRequest {
+    /// A request that does not wait, for an exclusive lock without a label.
+    pub fn new(key: LockKey, owner: OwnerId, ttl: Duration) -> Self {
+        Self {
+            key,
+            owner,
+            ttl,
+            call_timeout: Duration::from_secs(5),
+            wait: false,
+            mode: Mode::Exclusive,
+            label: None,
+            resume: None,
+        }
+    }
+
+    /// Whether a busy answer may leave a place in the queue.
+    #[must_use]
+    pub fn with_wait(mut self, wait: bool) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// The limit for one call.
+    #[must_use]
+    pub fn with_call_timeout(mut self, limit: Duration) -> Self {
+        self.call_timeout = limit;
+        self
+    }
+
+    /// Who holds the lock, for people.
+    #[must_use]
+    pub fn with_label(mut self, label: Option<String>) -> Self {
+        self.label = label;
+        self
+    }
+
+    /// Takes over a lock that is held already.
+    #[must_use]
+    pub fn with_resume(mut self, resume: Resume) -> Self {
+        self.resume = Some(resume);
+        self
+    }
+}
+
+/// How a lock is shared between holders.
+///
+/// Shared locks and counting locks may come later, so match with a wildcard arm that refuses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Mode {
+    /// One holder at a time.
+    #[default]
+    Exclusive,
+}
+
+/// What another process handed over together with the owner id: see [`Claim::detach`](crate::Claim::detach).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Resume {
+    /// The fencing token of the hold.
+    pub fence: FencingToken,
+    /// The backend's own bytes, as its `detach` returned them.
+    pub data: Bytes,
+}
+
+impl Resume {
+    /// What is taken over.
+    pub fn new(fence: FencingToken, data: Bytes) -> Self {
+        Self { fence, data }
+    }
+}

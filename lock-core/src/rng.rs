@@ -1,0 +1,54 @@
+//! The one source of chance.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use crate::{Error, ErrorKind, Result};
+
+/// A source of random bytes: owner ids and jitter come from here and from nowhere else, so that a
+/// test can replay a run.
+pub trait Rng: Debug + Send + Sync + 'static {
+    /// Fills `bytes`.
+    ///
+    /// # Errors
+    ///
+    /// If the source fails. No lock is claimed then, since its owner id would not be unique.
+    fn fill(&self, bytes: &mut [u8]) -> Result<()>;
+}
+
+/// The operating system's generator. Nothing is cached, so a forked process or a restored machine
+/// image never repeats an id.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OsRng;
+
+impl Rng for OsRng {
+    fn fill(&self, bytes: &mut [u8]) -> Result<()> {
+        getrandom::fill(bytes).map_err(|error| {
+            Error::new(ErrorKind::Internal, "the operating system gave no random bytes")
+                .with_source(error)
+        })
+    }
+}
+
+/// A duration drawn evenly from `0..limit`. A failing source gives half of the limit: jitter only
+/// spreads load, nothing is wrong without it.
+pub(crate) fn jitter(rng: &dyn Rng, limit: Duration) -> Duration {
+    let mut bytes = [0; 4];
+    match rng.fill(&mut bytes) {
+        Ok(()) => limit.mul_f64(f64::from(u32::from_le_bytes(bytes)) / (f64::from(u32::MAX) + 1.0)),
+        Err(_) => limit / 2,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jitter_stays_below_its_limit() {
+        for _ in 0..1000 {
+            assert!(jitter(&OsRng, Duration::from_millis(7)) < Duration::from_millis(7));
+        }
+        assert_eq!(jitter(&OsRng, Duration::ZERO), Duration::ZERO);
+    }
+}

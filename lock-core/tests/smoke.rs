@@ -1,0 +1,107 @@
+//! The life of a lock, on both flavours of the memory store and in virtual time. The conformance
+//! suite goes into every corner; this is what must hold before it is of any use.
+
+use std::time::Duration;
+
+use lock_core::memory::MemoryBackend;
+use lock_core::{Clock, ErrorKind, LockState, Locks, LostReason, Released, TokioClock};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn stores() -> Vec<(MemoryBackend, TokioClock)> {
+    let clock = TokioClock::default();
+    [MemoryBackend::queued(), MemoryBackend::poll_only()]
+        .into_iter()
+        .map(|store| (store.with_clock(clock), clock))
+        .collect()
+}
+
+fn locks(store: &MemoryBackend, clock: TokioClock) -> Locks {
+    Locks::builder(store.client()).clock(clock).build()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_is_taken_refused_handed_over_and_released() {
+    for (store, clock) in stores() {
+        let (a, b) = (locks(&store, clock), locks(&store, clock));
+        let first = a.lock("x").unwrap().acquire().await.unwrap();
+        assert!(b.lock("x").unwrap().try_acquire().await.unwrap().is_none());
+        let error = b.lock("x").unwrap().acquire_timeout(2 * SECOND).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotAcquired);
+        let waiter = tokio::spawn({
+            let lock = b.lock("x").unwrap();
+            async move { lock.acquire().await }
+        });
+        // Far longer than the ttl: the renewals hold it.
+        clock.sleep(100 * SECOND).await;
+        assert_eq!(first.state(), LockState::Held);
+        assert!(!waiter.is_finished());
+        let token = first.token().unwrap();
+        assert_eq!(first.release().await.unwrap(), Released::Freed);
+        let second = waiter.await.unwrap().unwrap();
+        assert!(second.token().unwrap() > token);
+        drop(second);
+        assert!(b.lock("x").unwrap().acquire_timeout(SECOND).await.is_ok());
+        a.close(SECOND).await.unwrap();
+        b.close(SECOND).await.unwrap();
+        assert!(a.lock("x").unwrap().acquire().await.is_err());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_partitioned_holder_knows_before_the_store_moves_on() {
+    for (store, clock) in stores() {
+        let client = store.client();
+        let a = Locks::builder(client.clone()).clock(clock).build();
+        let b = locks(&store, clock);
+        let guard = a.lock("x").unwrap().ttl(10 * SECOND).acquire().await.unwrap();
+        client.partition();
+        let next = tokio::spawn({
+            let lock = b.lock("x").unwrap();
+            async move { lock.acquire().await }
+        });
+        assert_eq!(guard.lost().await, LostReason::Expired);
+        assert!(!next.is_finished());
+        let next = next.await.unwrap().unwrap();
+        assert_eq!(guard.state(), LockState::Lost(LostReason::Expired));
+        assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost(LostReason::Expired));
+        client.heal();
+        clock.sleep(20 * SECOND).await;
+        assert_eq!(next.check().await.unwrap(), LockState::Held);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn run_stops_the_work_when_the_lock_is_taken_away() {
+    let (store, clock) = stores().remove(0);
+    let locks = locks(&store, clock);
+    let lock = locks.lock("x").unwrap();
+    assert!(lock.run(async |held| held.token().is_ok()).await.unwrap());
+    let error = lock
+        .run(async |_| {
+            store.lose_now("x");
+            std::future::pending::<()>().await;
+        })
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost(LostReason::Taken));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_detached_lock_stays_held_until_somebody_attaches() {
+    for (store, clock) in stores() {
+        let (a, b) = (locks(&store, clock), locks(&store, clock));
+        let guard = a.lock("x").unwrap().ttl(5 * SECOND).acquire().await.unwrap();
+        let token = guard.detach().await.unwrap();
+        clock.sleep(3 * SECOND).await;
+        assert!(b.lock("x").unwrap().try_acquire().await.unwrap().is_none());
+        let guard = b.attach(token.to_text().parse().unwrap()).await.unwrap();
+        assert_eq!(guard.token().unwrap(), token.fence());
+        clock.sleep(3 * SECOND).await;
+        guard.keep_alive();
+        clock.sleep(30 * SECOND).await;
+        assert_eq!(guard.release().await.unwrap(), Released::Freed);
+        let error = b.attach(token).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Lost(LostReason::Taken));
+    }
+}
