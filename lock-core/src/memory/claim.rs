@@ -6,20 +6,24 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::sync::Notify;
 
-use super::link::Link;
 use super::store::{Entry, Flavour, Store};
+use super::{FaultLink, request};
 use crate::{Attempt, Claim, ClaimRequest, ClockInstant, Error, Mode, Released, Renewal, Result};
 
 #[derive(Debug)]
 pub(super) struct MemoryClaim {
     store: Arc<Store>,
-    link: Arc<Link>,
+    link: Arc<FaultLink>,
     request: ClaimRequest,
     changed: Arc<Notify>,
 }
 
 impl MemoryClaim {
-    pub(super) fn new(store: Arc<Store>, link: Arc<Link>, request: ClaimRequest) -> Result<Self> {
+    pub(super) fn new(
+        store: Arc<Store>,
+        link: Arc<FaultLink>,
+        request: ClaimRequest,
+    ) -> Result<Self> {
         match request.mode {
             Mode::Exclusive => Ok(Self { store, link, request, changed: Arc::default() }),
             #[allow(unreachable_patterns, reason = "modes may be added")]
@@ -40,22 +44,22 @@ impl Claim for MemoryClaim {
             since: ClockInstant::from_nanos(0),
             until: ClockInstant::from_nanos(0),
         };
-        self.link.request(&self.store, move |store| store.try_acquire(&key, me, wait)).await?
+        request(&self.link, &self.store, move |store| store.try_acquire(&key, me, wait)).await?
     }
 
     async fn renew(&mut self) -> Result<Renewal> {
         let (key, owner) = (self.request.key.clone(), self.request.owner);
-        self.link.request(&self.store, move |store| store.renew(&key, &owner)).await?
+        request(&self.link, &self.store, move |store| store.renew(&key, &owner)).await?
     }
 
     async fn check(&mut self) -> Result<Renewal> {
         let (key, owner) = (self.request.key.clone(), self.request.owner);
-        self.link.request(&self.store, move |store| store.check(&key, &owner)).await?
+        request(&self.link, &self.store, move |store| store.check(&key, &owner)).await?
     }
 
     async fn release(&mut self) -> Result<Released> {
         let (key, owner) = (self.request.key.clone(), self.request.owner);
-        self.link.request(&self.store, move |store| store.release(&key, &owner)).await?
+        request(&self.link, &self.store, move |store| store.release(&key, &owner)).await?
     }
 
     async fn changed(&mut self) -> Result<()> {

@@ -1,4 +1,4 @@
-//! The way from a client to the memory store, with its faults.
+//! The way from a client to a store in memory, with its faults.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,97 +7,144 @@ use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
 
-use super::store::Store;
-use crate::{Error, ErrorKind, Result};
+use crate::{Clock, Error, ErrorKind, Result};
+
+/// The network between one client and a store in memory, for test doubles: it can be cut, and it can
+/// delay or lose a request or its answer.
+///
+/// [`MemoryBackend`](super::MemoryBackend) has one for each client; a fake store of one's own can
+/// use it too.
+#[derive(Debug)]
+pub struct FaultLink {
+    cut: watch::Sender<bool>,
+    faults: Mutex<VecDeque<Fault>>,
+    requests: AtomicU64,
+    stepwise: bool,
+}
 
 /// What happens to one request.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Fault {
+enum Fault {
     LoseRequest,
     LoseReply,
     DelayReply(Duration),
     HoldRequest(Duration),
 }
 
-#[derive(Debug)]
-pub(super) struct Link {
-    cut: watch::Sender<bool>,
-    faults: Mutex<VecDeque<Fault>>,
-    requests: AtomicU64,
-}
-
-impl Default for Link {
-    fn default() -> Self {
+impl FaultLink {
+    /// A link without faults. If it is `stepwise`, every request yields before and after the store
+    /// acts, as one to a real server does.
+    pub fn new(stepwise: bool) -> Self {
         Self {
             cut: watch::Sender::new(false),
             faults: Mutex::default(),
             requests: AtomicU64::new(0),
+            stepwise,
         }
     }
-}
 
-impl Link {
-    pub(super) fn set_cut(&self, cut: bool) {
-        self.cut.send_replace(cut);
+    /// Cuts the client off: requests wait until [`heal`](Self::heal), and reach the store only then.
+    pub fn partition(&self) {
+        self.cut.send_replace(true);
     }
 
-    pub(super) fn plan(&self, fault: Fault) {
-        self.faults.lock().unwrap_or_else(PoisonError::into_inner).push_back(fault);
+    /// Ends a [`partition`](Self::partition).
+    pub fn heal(&self) {
+        self.cut.send_replace(false);
     }
 
-    pub(super) fn requests(&self) -> u64 {
+    /// The store acts on the next request at once, and the answer takes `delay`.
+    pub fn delay_next(&self, delay: Duration) {
+        self.plan(Fault::DelayReply(delay));
+    }
+
+    /// The next request reaches the store only after `delay`, even if the caller has given it up by
+    /// then: the late request that every real network can produce.
+    pub fn hold_next_request(&self, delay: Duration) {
+        self.plan(Fault::HoldRequest(delay));
+    }
+
+    /// The next request fails and never reaches the store.
+    pub fn lose_next_request(&self) {
+        self.plan(Fault::LoseRequest);
+    }
+
+    /// The next request fails although the store has acted on it.
+    pub fn lose_next_reply(&self) {
+        self.plan(Fault::LoseReply);
+    }
+
+    /// How many requests were made.
+    pub fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
     }
 
     /// Ready when the client is not cut off.
-    pub(super) async fn open(&self) {
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe.
+    pub async fn open(&self) {
         wait_until_off(&self.cut).await;
     }
 
-    /// Sends one request: the store acts in one step, in the middle of this call.
-    pub(super) async fn request<T: Send + 'static>(
+    /// Sends one request: `act` is what the store does, in one step, in the middle of this call.
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable`](ErrorKind::Unavailable) with an unknown effect, where a fault says so.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the store may or may not have acted.
+    pub async fn request<T: Send + 'static>(
         &self,
-        store: &Arc<Store>,
-        act: impl FnOnce(&Store) -> T + Send + 'static,
+        clock: &Arc<dyn Clock>,
+        act: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T> {
         self.requests.fetch_add(1, Ordering::Relaxed);
         let fault = self.faults.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
         self.open().await;
-        wait_until_off(&store.frozen).await;
-        if store.stepwise {
-            tokio::task::yield_now().await;
-        }
+        self.step().await;
         let answer = match fault {
             Some(Fault::LoseRequest) => return Err(cut_off()),
             Some(Fault::HoldRequest(delay)) => {
                 let (reply, answer) = oneshot::channel();
-                let store = Arc::clone(store);
+                let late = clock.sleep(delay);
                 tokio::spawn(async move {
-                    store.clock.sleep(delay).await;
+                    late.await;
                     // The one who asked may have given up; the store acts all the same.
-                    let _ = reply.send(act(&store));
+                    let _ = reply.send(act());
                 });
                 answer.await.map_err(|_| cut_off())?
             }
             Some(Fault::LoseReply) => {
-                act(store);
+                act();
                 return Err(cut_off());
             }
             Some(Fault::DelayReply(delay)) => {
-                let answer = act(store);
-                store.clock.sleep(delay).await;
+                let answer = act();
+                clock.sleep(delay).await;
                 answer
             }
-            None => act(store),
+            None => act(),
         };
-        if store.stepwise {
+        self.step().await;
+        Ok(answer)
+    }
+
+    fn plan(&self, fault: Fault) {
+        self.faults.lock().unwrap_or_else(PoisonError::into_inner).push_back(fault);
+    }
+
+    async fn step(&self) {
+        if self.stepwise {
             tokio::task::yield_now().await;
         }
-        Ok(answer)
     }
 }
 
-async fn wait_until_off(switch: &watch::Sender<bool>) {
+pub(super) async fn wait_until_off(switch: &watch::Sender<bool>) {
     // The common case takes no subscription.
     if *switch.borrow() {
         // The sender is borrowed here, so it cannot be gone.

@@ -33,7 +33,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use self::claim::MemoryClaim;
-use self::link::{Fault, Link};
+pub use self::link::FaultLink;
+use self::link::wait_until_off;
 use self::store::{Flavour, Store};
 use crate::{
     Capabilities, Claim, ClaimRequest, Clock, Fencing, Hold, LockAdmin, LockBackend, LockInfo,
@@ -51,7 +52,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct MemoryBackend {
     store: Arc<Store>,
-    link: Arc<Link>,
+    link: Arc<FaultLink>,
 }
 
 impl MemoryBackend {
@@ -73,7 +74,7 @@ impl MemoryBackend {
         let stores = stores.get_or_insert_default();
         stores.retain(|_, store| store.strong_count() > 0);
         if let Some(store) = stores.get(name).and_then(Weak::upgrade) {
-            return Self { store, link: Arc::default() };
+            return Self::client_of(store);
         }
         let backend = Self::queued();
         stores.insert(name.to_owned(), Arc::downgrade(&backend.store));
@@ -81,7 +82,12 @@ impl MemoryBackend {
     }
 
     fn new(flavour: Flavour, clock: Arc<dyn Clock>, stepwise: bool) -> Self {
-        Self { store: Arc::new(Store::new(flavour, clock, stepwise)), link: Arc::default() }
+        Self::client_of(Arc::new(Store::new(flavour, clock, stepwise)))
+    }
+
+    fn client_of(store: Arc<Store>) -> Self {
+        let link = Arc::new(FaultLink::new(store.stepwise));
+        Self { store, link }
     }
 
     /// A new, empty store of the same flavour on another clock.
@@ -100,7 +106,7 @@ impl MemoryBackend {
     /// Another client of the same store.
     #[must_use]
     pub fn client(&self) -> Self {
-        Self { store: Arc::clone(&self.store), link: Arc::default() }
+        Self::client_of(Arc::clone(&self.store))
     }
 
     /// The store forgets who holds the locks with this name, whatever their prefix. The old holder
@@ -112,12 +118,12 @@ impl MemoryBackend {
     /// Cuts this client off: its calls wait until [`heal`](Self::heal), and reach the store only
     /// then. A call that is dropped in between never reaches it.
     pub fn partition(&self) {
-        self.link.set_cut(true);
+        self.link.partition();
     }
 
     /// Ends a [`partition`](Self::partition).
     pub fn heal(&self) {
-        self.link.set_cut(false);
+        self.link.heal();
     }
 
     /// Freezes the store, as a stopped server: the calls of all clients wait. Leases go on.
@@ -132,23 +138,23 @@ impl MemoryBackend {
 
     /// The store acts on this client's next request at once, and the answer takes `delay`.
     pub fn delay_next(&self, delay: Duration) {
-        self.link.plan(Fault::DelayReply(delay));
+        self.link.delay_next(delay);
     }
 
     /// This client's next request reaches the store only after `delay`, even if the caller has given
     /// it up by then: the late request that every real network can produce.
     pub fn hold_next_request(&self, delay: Duration) {
-        self.link.plan(Fault::HoldRequest(delay));
+        self.link.hold_next_request(delay);
     }
 
     /// This client's next request fails and never reaches the store.
     pub fn lose_next_request(&self) {
-        self.link.plan(Fault::LoseRequest);
+        self.link.lose_next_request();
     }
 
     /// This client's next request fails although the store has acted on it.
     pub fn lose_next_reply(&self) {
-        self.link.plan(Fault::LoseReply);
+        self.link.lose_next_reply();
     }
 
     /// How many requests this client has made.
@@ -179,7 +185,7 @@ impl LockBackend for MemoryBackend {
     }
 
     async fn ping(&self) -> Result<()> {
-        self.link.request(&self.store, |_| ()).await
+        request(&self.link, &self.store, |_| ()).await
     }
 
     fn admin(&self) -> Option<&dyn LockAdmin> {
@@ -191,22 +197,31 @@ impl LockBackend for MemoryBackend {
 impl LockAdmin for MemoryBackend {
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {
         let key = key.clone();
-        self.link.request(&self.store, move |store| store.inspect(&key)).await
+        request(&self.link, &self.store, move |store| store.inspect(&key)).await
     }
 
     async fn list(&self, prefix: &str, name_start: &str) -> Result<Vec<LockInfo>> {
         let (prefix, start) = (prefix.to_owned(), name_start.to_owned());
-        self.link
-            .request(&self.store, move |store| {
-                store.list(|key| key.prefix() == prefix && key.name().starts_with(&start))
-            })
-            .await
+        request(&self.link, &self.store, move |store| {
+            store.list(|key| key.prefix() == prefix && key.name().starts_with(&start))
+        })
+        .await
     }
 
     async fn force_release(&self, key: &LockKey, expected: Option<&OwnerId>) -> Result<Released> {
         let (key, expected) = (key.clone(), expected.copied());
-        self.link
-            .request(&self.store, move |store| store.force_release(&key, expected.as_ref()))
+        request(&self.link, &self.store, move |store| store.force_release(&key, expected.as_ref()))
             .await
     }
+}
+
+/// One request of a client: it waits while the store is frozen, then the store acts in one step.
+async fn request<T: Send + 'static>(
+    link: &FaultLink,
+    store: &Arc<Store>,
+    act: impl FnOnce(&Store) -> T + Send + 'static,
+) -> Result<T> {
+    wait_until_off(&store.frozen).await;
+    let at = Arc::clone(store);
+    link.request(&store.clock, move || act(&at)).await
 }
