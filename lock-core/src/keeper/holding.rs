@@ -55,6 +55,7 @@ struct Plan {
 }
 
 impl Keeper {
+    /// The calls are boxed: a held lock mostly sleeps, and its task should be small then.
     pub(super) async fn hold(mut self, held: Held, commands: mpsc::UnboundedReceiver<Command>) {
         let mut inbox = Inbox { commands, waiting: VecDeque::new(), leave: None };
         let mut plan =
@@ -73,7 +74,7 @@ impl Keeper {
             }
             if alive && now >= plan.renew_at {
                 // A failure is in the plan and in the guard's state already.
-                let _ = self.renew(&held, &mut inbox, &mut plan).await;
+                let _ = Box::pin(self.renew(&held, &mut inbox, &mut plan)).await;
                 continue;
             }
             let wake_at =
@@ -86,15 +87,15 @@ impl Keeper {
                     None => break Leave { reply: None },
                     Some(Command::Release(reply)) => break Leave { reply: Some(reply) },
                     Some(Command::Renew(reply)) => {
-                        let answer = self.renew(&held, &mut inbox, &mut plan).await;
+                        let answer = Box::pin(self.renew(&held, &mut inbox, &mut plan)).await;
                         let _ = reply.send(answer);
                     }
                     Some(Command::Check(reply)) => {
-                        let answer = self.check(&held, &mut inbox, &mut plan).await;
+                        let answer = Box::pin(self.check(&held, &mut inbox, &mut plan)).await;
                         let _ = reply.send(answer);
                     }
                     Some(Command::Detach(reply)) => {
-                        if self.detach(&held, &mut inbox, reply).await {
+                        if Box::pin(self.detach(&held, &mut inbox, reply)).await {
                             return;
                         }
                     }
@@ -105,7 +106,7 @@ impl Keeper {
                 },
                 pushed = self.claim.changed(), if push => match pushed {
                     // An error of the check is no loss; the next renewal will tell.
-                    Ok(()) => drop(self.check(&held, &mut inbox, &mut plan).await),
+                    Ok(()) => drop(Box::pin(self.check(&held, &mut inbox, &mut plan)).await),
                     Err(_) => {
                         plan.no_push_until = Some(now + schedule::after_error(&self.shared, 4));
                     }
@@ -113,7 +114,7 @@ impl Keeper {
                 () = clock.sleep_until(wake_at) => {}
             }
         };
-        self.leave(&held, leave).await;
+        Box::pin(self.leave(&held, leave)).await;
     }
 
     fn plan_renewal(&self, plan: &mut Plan, sent: ClockInstant) {

@@ -1,0 +1,201 @@
+//! From a URL to the locks of a store.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use lock_core::memory::MemoryBackend;
+use lock_core::{Error, Locks, LocksBuilder, Operation, Result};
+
+use crate::scheme::{Kind, SCHEMES, schemes};
+
+/// The parameters that every store understands. The others belong to the store.
+const COMMON: &[&str] =
+    &["lock_prefix", "lock_ttl", "lock_call_timeout", "lock_unavailable_after", "lock_label"];
+
+/// Connects to the store that `url` names.
+///
+/// | URL | store |
+/// |---|---|
+/// | `memory://` | a store of its own in this process; `memory://name` is shared by all who name it |
+/// | `sqlite:///var/lib/app/locks.db` | an SQLite file, for the processes of one machine |
+///
+/// Every store understands these parameters, all optional:
+///
+/// | parameter | meaning | default |
+/// |---|---|---|
+/// | `lock_prefix` | kept in front of all names, so that applications can share a store | none |
+/// | `lock_ttl` | how long the store keeps a lock without a renewal | `30s` |
+/// | `lock_call_timeout` | the limit for one call to the store | a third of the ttl, at most `5s` |
+/// | `lock_unavailable_after` | when a wait without a limit gives up on a store that does not answer | `30s` |
+/// | `lock_label` | who holds the locks, for people who look | host and process id |
+///
+/// The store's own parameters are on its page. Durations are written as `500ms`, `30s` or `1m 30s`.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> distlock::Result<()> {
+/// let locks = distlock::connect("memory://?lock_ttl=10s").await?;
+/// let guard = locks.lock("order:42")?.acquire().await?;
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+///
+/// [`Config`](lock_core::ErrorKind::Config) for an unknown scheme, a scheme whose cargo feature is
+/// not compiled in, and an unknown or unreadable parameter: the message names what would be right.
+/// Whatever the store meets on the first contact. No error shows a password.
+///
+/// # Cancel safety
+///
+/// Cancel-safe.
+pub async fn connect(url: &str) -> Result<Locks> {
+    open(url).await.map_err(|error| error.in_operation(Operation::Connect))
+}
+
+async fn open(url: &str) -> Result<Locks> {
+    let (scheme, rest) = url.split_once(':').ok_or_else(|| {
+        Error::config(format!(
+            "a store URL begins with a scheme and a colon; this build has {}",
+            in_words(&schemes())
+        ))
+    })?;
+    let known = SCHEMES.iter().find(|known| known.names.contains(&scheme));
+    let known = known.ok_or_else(|| unknown_scheme(scheme))?;
+    let (common, own) = Common::take_out_of(rest)?;
+    match known.kind {
+        Kind::Memory => memory(&own, common),
+        #[cfg(feature = "sqlite")]
+        Kind::Sqlite => {
+            let backend = lock_sql::connect(&format!("{scheme}:{own}")).await?;
+            Ok(common.apply(Locks::builder(backend))?.build())
+        }
+        Kind::Missing => Err(missing_feature(scheme, known.feature)),
+    }
+}
+
+fn memory(rest: &str, common: Common) -> Result<Locks> {
+    let (name, query) = rest.split_once('?').unwrap_or((rest, ""));
+    if let Some(parameter) = query.split('&').find(|parameter| !parameter.is_empty()) {
+        let name = parameter.split('=').next().unwrap_or(parameter);
+        return Err(Error::config(format!(
+            "memory has no parameter {name:?}; it has {}",
+            in_words(COMMON)
+        )));
+    }
+    let backend = match name.trim_start_matches('/') {
+        "" => MemoryBackend::queued(),
+        name => MemoryBackend::named(name),
+    };
+    Ok(common.apply(Locks::builder(backend))?.build())
+}
+
+/// What [`COMMON`] parameters say.
+#[derive(Default)]
+struct Common {
+    prefix: Option<String>,
+    ttl: Option<Duration>,
+    call_timeout: Option<Duration>,
+    unavailable_after: Option<Duration>,
+    label: Option<String>,
+}
+
+impl Common {
+    /// Splits a URL into what is ours and what the backend sees.
+    fn take_out_of(rest: &str) -> Result<(Self, String)> {
+        let Some((base, query)) = rest.split_once('?') else {
+            return Ok((Self::default(), rest.to_owned()));
+        };
+        let mut common = Self::default();
+        let mut own = Vec::new();
+        for parameter in query.split('&') {
+            let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+            match name {
+                "lock_prefix" => common.prefix = Some(decode(value)?),
+                "lock_label" => common.label = Some(decode(value)?),
+                "lock_ttl" => common.ttl = Some(duration(name, value)?),
+                "lock_call_timeout" => common.call_timeout = Some(duration(name, value)?),
+                "lock_unavailable_after" => common.unavailable_after = Some(duration(name, value)?),
+                _ => own.push(parameter),
+            }
+        }
+        let own =
+            if own.is_empty() { base.to_owned() } else { format!("{base}?{}", own.join("&")) };
+        Ok((common, own))
+    }
+
+    fn apply(self, mut builder: LocksBuilder) -> Result<LocksBuilder> {
+        if let Some(prefix) = self.prefix {
+            builder = builder.prefix(prefix)?;
+        }
+        if let Some(ttl) = self.ttl {
+            builder = builder.default_ttl(ttl);
+        }
+        if let Some(limit) = self.call_timeout {
+            builder = builder.call_timeout(limit);
+        }
+        if let Some(limit) = self.unavailable_after {
+            builder = builder.unavailable_after(limit);
+        }
+        if let Some(label) = self.label {
+            builder = builder.label(label);
+        }
+        Ok(builder)
+    }
+}
+
+fn duration(name: &str, value: &str) -> Result<Duration> {
+    let wrong = || {
+        Error::config(format!(
+            "{name}={value:?} is not a duration: write a number with a unit, such as 500ms, 30s or 1m"
+        ))
+    };
+    let value = decode(value).map_err(|_| wrong())?;
+    match humantime::parse_duration(&value) {
+        Ok(duration) if !duration.is_zero() => Ok(duration),
+        _ => Err(wrong()),
+    }
+}
+
+fn decode(value: &str) -> Result<String> {
+    percent_encoding::percent_decode_str(value).decode_utf8().map(Cow::into_owned).map_err(|_| {
+        Error::config("a parameter of the store URL is not UTF-8 after percent-decoding")
+    })
+}
+
+fn unknown_scheme(scheme: &str) -> Error {
+    let left_out: Vec<_> = SCHEMES
+        .iter()
+        .filter(|known| matches!(known.kind, Kind::Missing))
+        .filter_map(|known| {
+            Some(format!("{} (feature {:?})", known.names.join("/"), known.feature?))
+        })
+        .collect();
+    // The scheme is what stands before the first colon: with a forgotten `redis://` that may be a
+    // password, so only what looks like a scheme is shown.
+    let shown = if scheme.len() <= 20
+        && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
+    {
+        format!("{scheme:?}")
+    } else {
+        "of this URL".to_owned()
+    };
+    let mut message =
+        format!("unknown store scheme {shown}: this build has {}", in_words(&schemes()));
+    if !left_out.is_empty() {
+        message.push_str("; it can have ");
+        message.push_str(&left_out.join(", "));
+    }
+    Error::config(message)
+}
+
+fn missing_feature(scheme: &str, feature: Option<&str>) -> Error {
+    let feature = feature.unwrap_or("full");
+    Error::config(format!(
+        "this build cannot use {scheme}: it has {}. Enable the cargo feature {feature:?} of distlock",
+        in_words(&schemes())
+    ))
+}
+
+fn in_words(names: &[&str]) -> String {
+    names.join(", ")
+}

@@ -1,0 +1,20 @@
+#![doc = include_str!("../README.md")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod connect;
+mod scheme;
+
+pub use connect::connect;
+pub use lock_core::{
+    Attempt, Bytes, Capabilities, Claim, ClaimRequest, Clock, ClockInstant, DataLoss, Effect,
+    Error, ErrorKind, FenceCheck, Fencing, FencingToken, Held, Hold, HolderInfo, LeaseToken, Lock,
+    LockAdmin, LockBackend, LockGuard, LockInfo, LockKey, LockLayer, LockState, Locks,
+    LocksBuilder, LostReason, LostSignal, ManualClock, Mode, Operation, OsRng, OwnerId, Released,
+    Renewal, Result, Resume, Rng, SharedGuard, Sleep, SystemClock, TokioClock, Wake, async_trait,
+    backend, memory,
+};
+pub use scheme::schemes;
+
+/// Locks in an SQL table: the typed constructors, for who has a pool already or wants no URL.
+#[cfg(feature = "sqlite")]
+pub use lock_sql as sql;

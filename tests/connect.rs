@@ -1,0 +1,87 @@
+//! What `connect` says to good and to bad URLs, before anything is sent.
+
+use distlock::{Error, ErrorKind, connect, schemes};
+
+async fn refused(url: &str) -> Error {
+    connect(url).await.map(|locks| locks.backend_name()).expect_err(url)
+}
+
+#[tokio::test]
+async fn memory_is_private_without_a_name_and_shared_with_one() {
+    let (a, b) = (connect("memory://").await.unwrap(), connect("memory://").await.unwrap());
+    let _held = a.lock("x").unwrap().acquire().await.unwrap();
+    assert!(b.lock("x").unwrap().try_acquire().await.unwrap().is_some());
+
+    let (a, b) = (connect("memory://shop").await.unwrap(), connect("memory://shop").await.unwrap());
+    let _held = a.lock("x").unwrap().acquire().await.unwrap();
+    assert!(b.lock("x").unwrap().try_acquire().await.unwrap().is_none());
+    let other = connect("memory://office").await.unwrap();
+    assert!(other.lock("x").unwrap().try_acquire().await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn the_common_parameters_are_understood() {
+    let url = "memory://common?lock_ttl=7s&lock_prefix=a%20b&lock_label=me&lock_call_timeout=1s";
+    let locks = connect(url).await.unwrap();
+    let lock = locks.lock("x").unwrap();
+    assert_eq!(lock.key().prefix(), "a b");
+    let guard = lock.acquire().await.unwrap();
+    assert_eq!(guard.ttl().as_secs(), 7);
+    let info = locks.inspect("x").await.unwrap().unwrap();
+    assert_eq!(info.holder.unwrap().label.as_deref(), Some("me"));
+}
+
+#[tokio::test]
+async fn an_unknown_scheme_names_the_known_ones() {
+    for url in ["gopher://x", "memory", "", "://", "MEMORY://"] {
+        let error = refused(url).await;
+        assert_eq!(error.kind(), ErrorKind::Config, "{url}: {error}");
+        for scheme in schemes() {
+            assert!(error.to_string().contains(scheme), "{url}: {error}");
+        }
+    }
+}
+
+#[cfg(not(feature = "sqlite"))]
+#[tokio::test]
+async fn a_missing_feature_is_named() {
+    let error = refused("sqlite:///tmp/locks.db").await;
+    assert_eq!(error.kind(), ErrorKind::Config);
+    assert!(error.to_string().contains("feature \"sqlite\""), "{error}");
+    assert!(!schemes().contains(&"sqlite"));
+}
+
+#[tokio::test]
+async fn an_unknown_or_unreadable_parameter_is_an_error() {
+    let error = refused("memory://?lock_tttl=3s").await;
+    assert_eq!(error.kind(), ErrorKind::Config);
+    assert!(error.to_string().contains("lock_tttl") && error.to_string().contains("lock_ttl"));
+    for bad in ["lock_ttl=30", "lock_ttl=", "lock_ttl=0s", "lock_ttl=-1s", "lock_ttl=soon"] {
+        let error = refused(&format!("memory://?{bad}")).await;
+        assert_eq!(error.kind(), ErrorKind::Config, "{bad}");
+        assert!(error.to_string().contains("30s"), "the remedy is named: {error}");
+    }
+    assert_eq!(refused("memory://?lock_prefix=%00").await.kind(), ErrorKind::InvalidInput);
+    assert_eq!(refused("memory://?lock_prefix=%ff").await.kind(), ErrorKind::Config);
+}
+
+#[tokio::test]
+async fn no_error_shows_a_password() {
+    const SECRET: &str = "s3cr3t-hunter2";
+    for url in [
+        format!("gopher://user:{SECRET}@host/db"),
+        format!("user:{SECRET}@host"),
+        format!("{SECRET}:6379"),
+        format!("memory://user:{SECRET}@host?password={SECRET}"),
+        format!("memory://?password={SECRET}&x"),
+        format!("sqlite://user:{SECRET}@host/missing/folder/x.db?password={SECRET}"),
+    ] {
+        match connect(&url).await {
+            Ok(locks) => assert!(!format!("{locks:?}").contains(SECRET), "{url}"),
+            Err(error) => {
+                assert!(!error.to_string().contains(SECRET), "{error}");
+                assert!(!format!("{error:?}").contains(SECRET), "{error:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! The arrows between the crates: which may depend on which, and what a feature must not pull in.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Every member, and the members that it may depend on. A new crate must be entered here.
+const ALLOWED: &[(&str, &[&str])] = &[
+    ("lock-core", &[]),
+    ("lock-sql", &["lock-core"]),
+    ("conformance-tests", &["lock-core"]),
+    ("distlock", &["lock-core", "lock-sql"]),
+    ("lock-cli", &["distlock"]),
+];
+
+/// What a crate may use beside that in its own tests.
+const ALLOWED_IN_TESTS: &[(&str, &[&str])] = &[("lock-sql", &["conformance-tests"])];
+
+fn cargo(arguments: &[&str]) -> String {
+    let output = Command::new(env!("CARGO"))
+        .args(arguments)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .expect("cargo runs");
+    assert!(
+        output.status.success(),
+        "cargo {arguments:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+fn text<'a>(value: &'a Value, field: &str) -> &'a str {
+    value[field].as_str().unwrap_or_default()
+}
+
+#[test]
+fn dependencies_point_one_way() {
+    let metadata = cargo(&["metadata", "--format-version", "1", "--no-deps", "--locked"]);
+    let metadata: Value = serde_json::from_str(&metadata).expect("JSON");
+    let packages = metadata["packages"].as_array().expect("packages");
+    let members: BTreeSet<_> = packages.iter().map(|package| text(package, "name")).collect();
+    let allowed: BTreeMap<_, _> = ALLOWED.iter().copied().collect();
+    let in_tests: BTreeMap<_, _> = ALLOWED_IN_TESTS.iter().copied().collect();
+    assert_eq!(members, allowed.keys().copied().collect(), "every member has its row in ALLOWED");
+    for package in packages {
+        let name = text(package, "name");
+        for dependency in package["dependencies"].as_array().expect("dependencies") {
+            let other = text(dependency, "name");
+            if !members.contains(other) {
+                continue;
+            }
+            let for_tests = text(dependency, "kind") == "dev";
+            let fine = allowed[name].contains(&other)
+                || for_tests && in_tests.get(name).is_some_and(|more| more.contains(&other));
+            assert!(fine, "{name} must not depend on {other}");
+        }
+    }
+}
+
+/// The names of all packages that are built for `arguments`.
+fn tree(arguments: &[&str]) -> BTreeSet<String> {
+    let mut all =
+        vec!["tree", "--locked", "--edges", "normal", "--prefix", "none", "--format", "{p}"];
+    all.extend(arguments);
+    cargo(&all).lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_core_knows_no_driver() {
+    for package in ["lock-core", "conformance-tests"] {
+        let tree = tree(&["-p", package]);
+        assert!(tree.contains("tokio"), "the tree of {package} is read at all: {tree:?}");
+        for driver in ["sqlx", "redis", "etcd-client", "zookeeper-client"] {
+            assert!(!tree.contains(driver), "{package} pulls in {driver}");
+        }
+    }
+}
+
+#[test]
+fn a_build_without_features_has_no_store_but_memory() {
+    let bare = tree(&["-p", "distlock"]);
+    assert!(bare.contains("lock-core"));
+    for store in ["lock-sql", "sqlx", "libsqlite3-sys"] {
+        assert!(!bare.contains(store), "distlock without features pulls in {store}");
+    }
+    let sqlite = tree(&["-p", "distlock", "--features", "sqlite"]);
+    assert!(sqlite.contains("libsqlite3-sys"));
+    for other in ["sqlx-postgres", "sqlx-mysql", "native-tls", "openssl-sys"] {
+        assert!(!sqlite.contains(other), "the feature sqlite pulls in {other}");
+    }
+}
