@@ -51,7 +51,7 @@
 //! | unknown: `try_acquire`, `renew`, `release` or `detach` failed or was dropped | the same call again, `changed`, `check`, `release` | as that call |
 //! | `changed` or `check`, which write nothing, failed or was dropped | as if it had not been called | as before |
 //! | done: `release` has answered | `release` | done |
-//! | detached | none; the claim is dropped | |
+//! | detached | `release`, if nobody got what `detach` returned; else the claim is dropped | done |
 //!
 //! # Example
 //!

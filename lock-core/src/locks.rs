@@ -188,8 +188,8 @@ impl Locks {
     }
 
     /// Ends the use of the store: nothing can be acquired any more, those who wait give up, and locks
-    /// that are held are waited for, up to `timeout`. Then the backend is closed. Guards that are
-    /// alive still are not renewed by the store from then on, and are lost when their lease ends.
+    /// that are held are waited for, up to `timeout`. Guards that are alive still are lost then
+    /// ([`LostReason::Closed`](crate::LostReason::Closed)), and the backend is closed.
     ///
     /// # Errors
     ///

@@ -61,20 +61,23 @@ impl<S: TimerSource> Future for TimerSleep<S> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
         // The clock is read under the lock: a driver that fires in between would otherwise miss a
-        // timer that is registered just too late.
+        // timer that is registered just too late. A waker is dropped only after the lock, since
+        // dropping one may run anything.
         let mut timers = this.source.timers().lock().unwrap_or_else(PoisonError::into_inner);
         if this.source.now() >= this.at {
-            if let Some(id) = this.id.take() {
-                timers.pending.remove(&(this.at, id));
-            }
+            let old = this.id.take().and_then(|id| timers.pending.remove(&(this.at, id)));
+            drop(timers);
+            drop(old);
             return Poll::Ready(());
         }
         let id = *this.id.get_or_insert_with(|| {
             timers.next_id += 1;
             timers.next_id
         });
-        timers.pending.insert((this.at, id), cx.waker().clone());
+        let old = timers.pending.insert((this.at, id), cx.waker().clone());
         this.source.added(&mut timers);
+        drop(timers);
+        drop(old);
         Poll::Pending
     }
 }
@@ -83,7 +86,9 @@ impl<S: TimerSource> Drop for TimerSleep<S> {
     fn drop(&mut self) {
         if let Some(id) = self.id {
             let mut timers = self.source.timers().lock().unwrap_or_else(PoisonError::into_inner);
-            timers.pending.remove(&(self.at, id));
+            let old = timers.pending.remove(&(self.at, id));
+            drop(timers);
+            drop(old);
         }
     }
 }

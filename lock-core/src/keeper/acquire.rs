@@ -77,6 +77,10 @@ impl Keeper {
             }
         };
         if must_queue {
+            // Whoever polled so far has heard the store for us, unless its last answer was an error.
+            if matches!(ticket.gate.last(), Some(None)) {
+                search.heard = shared.clock.now();
+            }
             match self.look(&mut search, caller).await {
                 Step::End(outcome) => return outcome,
                 Step::Look | Step::Wait => {}
@@ -144,16 +148,16 @@ impl Keeper {
                 }
                 Ended::Answer(Err(error)) => {
                     if error.effect() == Effect::Unknown {
-                        self.unanswered += 1;
+                        self.note_unanswered(sent);
                     }
                     error
                 }
                 Ended::OutOfTime => {
-                    self.unanswered += 1;
+                    self.note_unanswered(sent);
                     call::no_answer(limit.since(sent))
                 }
                 Ended::Stopped => {
-                    self.unanswered += 1;
+                    self.note_unanswered(sent);
                     return Step::End(self.abandoned());
                 }
             };

@@ -25,16 +25,17 @@ impl Keeper {
                     Ended::OutOfTime => Err(call::no_answer(self.terms.call_timeout)),
                     Ended::Stopped => return,
                 };
-            match answer {
+            let until = match answer {
                 Ok(released) if self.is_settled(released) => return,
-                Ok(_) => {}
+                Ok(_) => self.unanswered_gone_at,
                 Err(error) => {
                     tracing::debug!(target: "distlock", key = %self.key, %error, "clean-up failed; it is repeated");
+                    self.gone_at
                 }
-            }
+            };
             round += 1;
             let next = shared.clock.now() + schedule::after_error(&shared, round);
-            if next >= self.gone_at {
+            if next >= until {
                 return;
             }
             tokio::select! {
@@ -46,6 +47,9 @@ impl Keeper {
 
     /// Whether this answer to a release proves that nothing of ours is in the store, now or later.
     pub(super) fn is_settled(&self, released: Released) -> bool {
+        if self.shared.clock.now() >= self.unanswered_gone_at {
+            return true;
+        }
         match released {
             // What was freed is the one try that had no answer: nothing else was ever sent.
             Released::Freed => self.unanswered == 0 || (self.unanswered == 1 && !self.granted),

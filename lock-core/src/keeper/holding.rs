@@ -46,6 +46,15 @@ impl Inbox {
     }
 }
 
+/// Ends the hold when its keeper ends in whatever way: nobody would renew it or signal its loss.
+struct EndOfKeeper(Held);
+
+impl Drop for EndOfKeeper {
+    fn drop(&mut self) {
+        self.0.lose(LostReason::Closed);
+    }
+}
+
 /// The plan for renewals.
 struct Plan {
     renew_at: ClockInstant,
@@ -61,6 +70,16 @@ impl Keeper {
         let mut plan =
             Plan { renew_at: ClockInstant::FAR_FUTURE, failures: 0, no_push_until: None };
         self.plan_renewal(&mut plan, self.shared.clock.now());
+        // A lock without renewals lasts for a ttl from its grant. Where place and lock are one lease,
+        // a part of that has passed in the queue.
+        let attached = !self.granted;
+        if self.terms.renew_every.is_none()
+            && !attached
+            && held.remaining() < self.terms.ttl * 9 / 10
+        {
+            plan.renew_at = self.shared.clock.now();
+        }
+        let _end = EndOfKeeper(held.clone());
         let leave = loop {
             if let Some(leave) = inbox.leave.take() {
                 break leave;
@@ -111,6 +130,9 @@ impl Keeper {
                         plan.no_push_until = Some(now + schedule::after_error(&self.shared, 4));
                     }
                 },
+                () = self.shared.killed.cancelled(), if alive => {
+                    held.lose(LostReason::Closed);
+                }
                 () = clock.sleep_until(wake_at) => {}
             }
         };
@@ -223,12 +245,9 @@ impl Keeper {
                     self.terms.ttl,
                     data,
                 );
+                held.lose(LostReason::Detached);
                 // If nobody waits for the token any more, nobody could ever use it: release.
-                let Err(_unread) = reply.send(Ok(token)) else {
-                    held.lose(LostReason::Detached);
-                    return true;
-                };
-                return false;
+                return reply.send(Ok(token)).is_ok();
             }
             Ended::Answer(Err(error)) => error,
             Ended::OutOfTime => call::no_answer(limit.since(sent)),

@@ -100,6 +100,7 @@ pub(crate) fn spawn(
         claim,
         terms,
         unanswered: 0,
+        unanswered_gone_at: now,
         granted: false,
         gone_at: now,
     };
@@ -116,6 +117,8 @@ pub(crate) struct Keeper {
     /// How many tries to acquire have had no answer: any of them may still land, also after a
     /// release that found nothing.
     unanswered: u32,
+    /// By when the store must have ended what such a try may have made.
+    unanswered_gone_at: ClockInstant,
     /// Whether any try was answered with the lock.
     granted: bool,
     /// By when the store must have ended every entry of ours without our doing.
@@ -194,6 +197,12 @@ impl Keeper {
     /// Notes that a request which makes or prolongs our entry is about to be sent.
     fn note_sent(&mut self, sent: ClockInstant) {
         self.gone_at = self.gone_at.max(sent + self.terms.ttl + margin(self.terms.ttl));
+    }
+
+    /// Notes that a try to acquire, sent at `sent`, had no answer.
+    fn note_unanswered(&mut self, sent: ClockInstant) {
+        self.unanswered += 1;
+        self.unanswered_gone_at = sent + self.terms.ttl + margin(self.terms.ttl);
     }
 
     fn describe(&self, error: Error, operation: Operation) -> Error {
