@@ -1,0 +1,104 @@
+#!/usr/bin/env bash
+# Everything that must hold before a change lands: one command on a fresh Debian machine.
+#
+#   ./test.sh          all checks and tests
+#   ./test.sh quick    without the checks that rebuild everything (single features, release builds)
+#
+# It installs the packages that are missing through apt when it runs as root, else it prints the exact
+# command and stops. A store whose server is missing fails the run: LOCK_TEST_REQUIRE is "all" here.
+set -euo pipefail
+cd "$(dirname "$0")"
+
+mode=${1:-full}
+case $mode in full | quick) ;; *) echo "usage: ./test.sh [quick]" >&2; exit 64 ;; esac
+
+export LOCK_TEST_REQUIRE=${LOCK_TEST_REQUIRE:-all}
+export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
+log=$(mktemp "${TMPDIR:-/tmp}/distlock-test.XXXXXX")
+trap 'rm -f "$log"' EXIT
+
+step() { printf '\n== %s (%ss)\n' "$*" "$SECONDS"; }
+die() { printf '%s\n' "$@" >&2; exit 1; }
+
+# --- what must be there -------------------------------------------------------------------------
+
+# command:package; a command that is missing asks for its package.
+needed=(cc:gcc)
+
+step "packages"
+missing=()
+for pair in "${needed[@]}"; do
+    command -v "${pair%%:*}" >/dev/null 2>&1 || missing+=("${pair#*:}")
+done
+if ((${#missing[@]})); then
+    install="apt-get update && apt-get install -y --no-install-recommends ${missing[*]}"
+    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
+        echo "installing: ${missing[*]}"
+        DEBIAN_FRONTEND=noninteractive bash -c "$install" >"$log" 2>&1 || { cat "$log"; die "this failed: $install"; }
+    else
+        die "missing: ${missing[*]}" "run this as root, then try again:" "  $install"
+    fi
+fi
+if ! command -v cargo >/dev/null 2>&1; then
+    die "cargo is missing. Debian's own is too old (1.94 is needed); with rustup:" \
+        "  apt-get install -y rustup && rustup toolchain install stable"
+fi
+for tool in fmt clippy; do
+    cargo "$tool" --version >/dev/null 2>&1 || die "cargo $tool is missing: rustup component add rustfmt clippy"
+done
+echo "$(cargo --version), $(rustc --version)"
+
+# --- the text of the code -----------------------------------------------------------------------
+
+step "format"
+cargo fmt --all --check
+
+clippy() {
+    step "clippy $*"
+    cargo clippy --locked --all-targets "$@" -- -D warnings
+}
+clippy --workspace --all-features
+if [ "$mode" = full ]; then
+    clippy -p distlock -p lock-core -p conformance-tests --no-default-features
+    # Each feature of the facade alone.
+    for feature in $(sed -n '/^\[features\]/,/^\[/{s/^\([a-z][a-z-]*\) *=.*/\1/p}' Cargo.toml); do
+        [ "$feature" = default ] || clippy -p distlock --features "$feature"
+    done
+    clippy -p lock-sql --no-default-features
+    clippy -p lock-cli --no-default-features
+fi
+
+step "docs"
+RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --all-features --no-deps --quiet
+
+step "dependencies"
+if command -v cargo-deny >/dev/null 2>&1; then
+    cargo deny --offline check bans licenses sources
+else
+    echo "not run: cargo deny is not installed (cargo install cargo-deny --locked); deny.toml is its configuration"
+fi
+
+# --- the tests ----------------------------------------------------------------------------------
+
+# Shows what matters of a test run, and keeps all of it for the summary.
+failed=()
+run() {
+    step "cargo $*"
+    local quiet='^test .* \.\.\. ok$|^$|^running [0-9]+ tests?$|^ +(Compiling|Running|Downloaded|Downloading) '
+    cargo "$@" 2>&1 | tee -a "$log" | { grep -vE "$quiet" || true; } || failed+=("cargo $*")
+}
+: >"$log"
+run test --locked --workspace --all-features --no-fail-fast
+# What a build without any store says to a URL whose feature is missing.
+run test --locked -p distlock --no-default-features --test connect
+
+step "summary"
+grep -E '^[a-z0-9-]+: [0-9]+ ran, |^mutants: ' "$log" || true
+echo "ignored, and why:"
+grep -E '^ +[0-9]+ ignored: ' "$log" | sed 's/^ *[0-9]* ignored: //' | sort | uniq -c || true
+awk '/^test result: /{p += $4; f += $6; i += $8} END {printf "tests: %d passed, %d failed, %d skipped\n", p, f, i}' "$log"
+echo "took ${SECONDS}s"
+((${#failed[@]} == 0)) || die "FAILED:" "${failed[@]}"
+grep -qE '^[a-z0-9-]+: [0-9]+ ran, ' "$log" || die "FAILED: no conformance case was run"
+mutants=$(sed -n 's/^mutants: \([0-9]*\) of \([0-9]*\) killed$/\1 \2/p' "$log")
+[ -n "$mutants" ] && [ "${mutants% *}" = "${mutants#* }" ] || die "FAILED: not all mutants were killed"
