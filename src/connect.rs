@@ -60,7 +60,7 @@ async fn open(url: &str) -> Result<Locks> {
         ))
     })?;
     let known = SCHEMES.iter().find(|known| known.names.contains(&scheme));
-    let known = known.ok_or_else(|| unknown_scheme(scheme))?;
+    let known = known.ok_or_else(|| unknown_scheme(scheme, rest))?;
     let (common, own) = Common::take_out_of(rest)?;
     match known.kind {
         Kind::Memory => memory(&own, common),
@@ -162,7 +162,7 @@ fn decode(value: &str) -> Result<String> {
     })
 }
 
-fn unknown_scheme(scheme: &str) -> Error {
+fn unknown_scheme(scheme: &str, rest: &str) -> Error {
     let left_out: Vec<_> = SCHEMES
         .iter()
         .filter(|known| matches!(known.kind, Kind::Missing))
@@ -170,11 +170,9 @@ fn unknown_scheme(scheme: &str) -> Error {
             Some(format!("{} (feature {:?})", known.names.join("/"), known.feature?))
         })
         .collect();
-    // The scheme is what stands before the first colon: with a forgotten `redis://` that may be a
-    // password, so only what looks like a scheme is shown.
-    let shown = if scheme.len() <= 20
-        && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
-    {
+    // The scheme is what stands before the first colon: where a real one was forgotten that may be a
+    // password, so it is shown only if the rest looks like a URL.
+    let shown = if rest.starts_with("//") && scheme.len() <= 20 {
         format!("{scheme:?}")
     } else {
         "of this URL".to_owned()
