@@ -63,13 +63,13 @@ async fn open(url: &str) -> Result<Locks> {
     let known = known.ok_or_else(|| unknown_scheme(scheme, rest))?;
     let (common, own) = Common::take_out_of(rest)?;
     match known.kind {
-        Kind::Memory => memory(&own, common),
+        Some(Kind::Memory) => memory(&own, common),
         #[cfg(feature = "sqlite")]
-        Kind::Sqlite => {
+        Some(Kind::Sqlite) => {
             let backend = lock_sql::connect(&format!("{scheme}:{own}")).await?;
             Ok(common.apply(Locks::builder(backend))?.build())
         }
-        Kind::Missing => Err(missing_feature(scheme, known.feature)),
+        None => Err(missing_feature(scheme, known.feature)),
     }
 }
 
@@ -165,7 +165,7 @@ fn decode(value: &str) -> Result<String> {
 fn unknown_scheme(scheme: &str, rest: &str) -> Error {
     let left_out: Vec<_> = SCHEMES
         .iter()
-        .filter(|known| matches!(known.kind, Kind::Missing))
+        .filter(|known| known.kind.is_none())
         .filter_map(|known| {
             Some(format!("{} (feature {:?})", known.names.join("/"), known.feature?))
         })

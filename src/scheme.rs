@@ -6,26 +6,25 @@ pub(crate) struct Scheme {
     pub(crate) names: &'static [&'static str],
     /// The cargo feature that brings it; `None` for what is always there.
     pub(crate) feature: Option<&'static str>,
-    pub(crate) kind: Kind,
+    /// `None` if it was left out of this build.
+    pub(crate) kind: Option<Kind>,
 }
 
 pub(crate) enum Kind {
     Memory,
     #[cfg(feature = "sqlite")]
     Sqlite,
-    /// Left out of this build.
-    Missing,
 }
 
 pub(crate) const SCHEMES: &[Scheme] = &[
-    Scheme { names: &["memory"], feature: None, kind: Kind::Memory },
+    Scheme { names: &["memory"], feature: None, kind: Some(Kind::Memory) },
     Scheme {
         names: &["sqlite"],
         feature: Some("sqlite"),
         #[cfg(feature = "sqlite")]
-        kind: Kind::Sqlite,
+        kind: Some(Kind::Sqlite),
         #[cfg(not(feature = "sqlite"))]
-        kind: Kind::Missing,
+        kind: None,
     },
 ];
 
@@ -35,6 +34,6 @@ pub(crate) const SCHEMES: &[Scheme] = &[
 /// assert!(distlock::schemes().contains(&"memory"));
 /// ```
 pub fn schemes() -> Vec<&'static str> {
-    let built = SCHEMES.iter().filter(|scheme| !matches!(scheme.kind, Kind::Missing));
+    let built = SCHEMES.iter().filter(|scheme| scheme.kind.is_some());
     built.flat_map(|scheme| scheme.names.iter().copied()).collect()
 }

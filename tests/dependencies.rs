@@ -9,13 +9,16 @@ use serde_json::Value;
 const ALLOWED: &[(&str, &[&str])] = &[
     ("lock-core", &[]),
     ("lock-sql", &["lock-core"]),
+    ("lock-redis", &["lock-core"]),
     ("conformance-tests", &["lock-core"]),
     ("distlock", &["lock-core", "lock-sql"]),
     ("lock-cli", &["distlock"]),
+    ("redlock-model", &["lock-redis"]),
 ];
 
 /// What a crate may use beside that in its own tests.
-const ALLOWED_IN_TESTS: &[(&str, &[&str])] = &[("lock-sql", &["conformance-tests"])];
+const ALLOWED_IN_TESTS: &[(&str, &[&str])] =
+    &[("lock-sql", &["conformance-tests"]), ("lock-redis", &["conformance-tests"])];
 
 fn cargo(arguments: &[&str]) -> String {
     let output = Command::new(env!("CARGO"))
