@@ -31,6 +31,8 @@ const COMMON: &[&str] =
 ///
 /// The store's own parameters are on its page. Durations are written as `500ms`, `30s` or `1m 30s`.
 ///
+/// With the feature `metrics`, the use of the store is reported: see `MetricsLayer`.
+///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> distlock::Result<()> {
 /// let locks = distlock::connect("memory://?lock_ttl=10s").await?;
@@ -124,6 +126,10 @@ impl Common {
     }
 
     fn apply(self, mut builder: LocksBuilder) -> Result<LocksBuilder> {
+        #[cfg(feature = "metrics")]
+        {
+            builder = builder.layer(lock_core::MetricsLayer::default());
+        }
         if let Some(prefix) = self.prefix {
             builder = builder.prefix(prefix)?;
         }

@@ -5,6 +5,8 @@ mod connect;
 mod scheme;
 
 pub use connect::connect;
+#[cfg(feature = "metrics")]
+pub use lock_core::MetricsLayer;
 pub use lock_core::{
     Attempt, Bytes, Capabilities, Claim, ClaimRequest, Clock, ClockInstant, DataLoss, Effect,
     Error, ErrorKind, FenceCheck, Fencing, FencingToken, Held, Hold, HolderInfo, LeaseToken, Lock,

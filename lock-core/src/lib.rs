@@ -34,6 +34,8 @@ mod lease_token;
 mod lock;
 mod locks;
 mod lost;
+#[cfg(feature = "metrics")]
+mod metrics;
 mod outcome;
 mod owner;
 mod request;
@@ -55,6 +57,8 @@ pub use lease_token::LeaseToken;
 pub use lock::Lock;
 pub use locks::{Locks, LocksBuilder};
 pub use lost::LostSignal;
+#[cfg(feature = "metrics")]
+pub use metrics::MetricsLayer;
 pub use outcome::{Attempt, Released, Renewal};
 pub use owner::OwnerId;
 pub use request::{ClaimRequest, Mode, Resume};

@@ -1,0 +1,260 @@
+//! Metrics of a store's use, as a layer.
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use metrics::{Label, counter, gauge, histogram};
+
+use crate::{
+    Attempt, Capabilities, Claim, ClaimRequest, Clock, ClockInstant, Error, LockAdmin, LockBackend,
+    LockLayer, Released, Renewal, Result, SystemClock,
+};
+
+/// Reports the use of a store to the recorder of the [`metrics`] crate.
+///
+/// | metric | kind | labels |
+/// |---|---|---|
+/// | `lock_acquire_duration_seconds` | histogram: from the claim to its end of waiting | `backend`, `outcome`: `granted`, `given_up` |
+/// | `lock_hold_duration_seconds` | histogram: from the grant to the release or the loss | `backend`, `outcome`: `released`, `lost`, `dropped` |
+/// | `lock_renewals_total` | counter | `backend`, `outcome`: `alive`, `lost`, `error` |
+/// | `lock_lost_total` | counter: holds that the store said are not ours any more | `backend` |
+/// | `lock_held`, `lock_waiting` | gauge | `backend` |
+/// | `lock_backend_errors_total` | counter | `backend`, `operation`, `kind` |
+///
+/// No metric has the name of a lock: there may be millions.
+#[derive(Clone, Debug)]
+pub struct MetricsLayer {
+    clock: Arc<dyn Clock>,
+}
+
+impl MetricsLayer {
+    /// A layer that takes the time from `clock`.
+    pub fn new(clock: impl Clock) -> Self {
+        Self { clock: Arc::new(clock) }
+    }
+}
+
+/// On the system's clock.
+impl Default for MetricsLayer {
+    fn default() -> Self {
+        Self::new(SystemClock::default())
+    }
+}
+
+impl LockLayer for MetricsLayer {
+    fn layer(&self, inner: Arc<dyn LockBackend>) -> Arc<dyn LockBackend> {
+        let backend = inner.name();
+        Arc::new(Metered { inner, meter: Meter { backend, clock: Arc::clone(&self.clock) } })
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Meter {
+    backend: &'static str,
+    clock: Arc<dyn Clock>,
+}
+
+impl Meter {
+    fn labels(&self) -> Vec<Label> {
+        vec![Label::from_static_parts("backend", self.backend)]
+    }
+
+    fn outcome(&self, outcome: &'static str) -> Vec<Label> {
+        let mut labels = self.labels();
+        labels.push(Label::from_static_parts("outcome", outcome));
+        labels
+    }
+
+    fn since(&self, start: ClockInstant) -> f64 {
+        self.clock.now().since(start).as_secs_f64()
+    }
+
+    fn failed(&self, operation: &'static str, error: &Error) {
+        let mut labels = self.labels();
+        labels.push(Label::from_static_parts("operation", operation));
+        // Without the reason of a loss, which would be another label for every reason.
+        let kind = format!("{:?}", error.kind());
+        labels.push(Label::new("kind", kind.split('(').next().unwrap_or_default().to_owned()));
+        counter!("lock_backend_errors_total", labels).increment(1);
+    }
+}
+
+#[derive(Debug)]
+struct Metered {
+    inner: Arc<dyn LockBackend>,
+    meter: Meter,
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl LockBackend for Metered {
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn claim(&self, request: ClaimRequest) -> Result<Box<dyn Claim>> {
+        let attached = request.resume.is_some();
+        let inner = self.inner.claim(request)?;
+        let started = self.meter.clock.now();
+        let mut claim =
+            MeteredClaim { inner, meter: self.meter.clone(), stage: Stage::Trying { started } };
+        if attached {
+            claim.enter(Stage::Held { since: started });
+        }
+        Ok(Box::new(claim))
+    }
+
+    async fn ping(&self) -> Result<()> {
+        self.inner.ping().await.inspect_err(|error| self.meter.failed("ping", error))
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.inner.close().await
+    }
+
+    fn admin(&self) -> Option<&dyn LockAdmin> {
+        self.inner.admin()
+    }
+}
+
+/// Where a claim is in its life.
+#[derive(Clone, Copy)]
+enum Stage {
+    Trying { started: ClockInstant },
+    Waiting { started: ClockInstant },
+    Held { since: ClockInstant },
+    Over,
+}
+
+struct MeteredClaim {
+    inner: Box<dyn Claim>,
+    meter: Meter,
+    stage: Stage,
+}
+
+impl MeteredClaim {
+    /// Leaves the present stage with the gauges right, and enters the next one.
+    fn enter(&mut self, next: Stage) {
+        let labels = self.meter.labels();
+        match self.stage {
+            Stage::Waiting { .. } => gauge!("lock_waiting", labels.clone()).decrement(1.0),
+            Stage::Held { .. } => gauge!("lock_held", labels.clone()).decrement(1.0),
+            Stage::Trying { .. } | Stage::Over => {}
+        }
+        match next {
+            Stage::Waiting { .. } => gauge!("lock_waiting", labels).increment(1.0),
+            Stage::Held { .. } => gauge!("lock_held", labels).increment(1.0),
+            Stage::Trying { .. } | Stage::Over => {}
+        }
+        self.stage = next;
+    }
+
+    fn end(&mut self, of_hold: &'static str) {
+        let meter = &self.meter;
+        match self.stage {
+            Stage::Trying { started } | Stage::Waiting { started } => {
+                histogram!("lock_acquire_duration_seconds", meter.outcome("given_up"))
+                    .record(meter.since(started));
+            }
+            Stage::Held { since } => {
+                histogram!("lock_hold_duration_seconds", meter.outcome(of_hold))
+                    .record(meter.since(since));
+            }
+            Stage::Over => {}
+        }
+        self.enter(Stage::Over);
+    }
+
+    fn lost(&mut self) {
+        if matches!(self.stage, Stage::Held { .. }) {
+            counter!("lock_lost_total", self.meter.labels()).increment(1);
+            self.end("lost");
+        }
+    }
+}
+
+impl fmt::Debug for MeteredClaim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl Claim for MeteredClaim {
+    async fn try_acquire(&mut self) -> Result<Attempt> {
+        let attempt = self.inner.try_acquire().await;
+        match (&attempt, self.stage) {
+            (
+                Ok(Attempt::Granted { .. }),
+                Stage::Trying { started } | Stage::Waiting { started },
+            ) => {
+                histogram!("lock_acquire_duration_seconds", self.meter.outcome("granted"))
+                    .record(self.meter.since(started));
+                self.enter(Stage::Held { since: self.meter.clock.now() });
+            }
+            (Ok(Attempt::Busy { .. }), Stage::Trying { started }) => {
+                self.enter(Stage::Waiting { started });
+            }
+            (Ok(_), _) => {}
+            (Err(error), _) => self.meter.failed("acquire", error),
+        }
+        attempt
+    }
+
+    async fn renew(&mut self) -> Result<Renewal> {
+        let renewal = self.inner.renew().await;
+        let outcome = match &renewal {
+            Ok(Renewal::Alive { .. }) => "alive",
+            Ok(Renewal::Lost) => "lost",
+            Err(_) => "error",
+        };
+        counter!("lock_renewals_total", self.meter.outcome(outcome)).increment(1);
+        match &renewal {
+            Ok(Renewal::Lost) => self.lost(),
+            Ok(Renewal::Alive { .. }) => {}
+            Err(error) => self.meter.failed("renew", error),
+        }
+        renewal
+    }
+
+    async fn check(&mut self) -> Result<Renewal> {
+        let renewal = self.inner.check().await;
+        match &renewal {
+            Ok(Renewal::Lost) => self.lost(),
+            Ok(Renewal::Alive { .. }) => {}
+            Err(error) => self.meter.failed("check", error),
+        }
+        renewal
+    }
+
+    async fn release(&mut self) -> Result<Released> {
+        let released = self.inner.release().await;
+        match &released {
+            Ok(_) => self.end("released"),
+            Err(error) => self.meter.failed("release", error),
+        }
+        released
+    }
+
+    async fn changed(&mut self) -> Result<()> {
+        self.inner.changed().await
+    }
+
+    async fn detach(&mut self) -> Result<Bytes> {
+        self.inner.detach().await.inspect_err(|error| self.meter.failed("detach", error))
+    }
+}
+
+/// A claim that is dropped without a release: detached, or given up.
+impl Drop for MeteredClaim {
+    fn drop(&mut self) {
+        self.end("dropped");
+    }
+}
