@@ -219,7 +219,7 @@ impl LockAdmin for MemoryBackend {
 async fn request<T: Send + 'static>(
     link: &FaultLink,
     store: &Arc<Store>,
-    act: impl FnOnce(&Store) -> T + Send + 'static,
+    act: impl FnOnce(&Arc<Store>) -> T + Send + 'static,
 ) -> Result<T> {
     wait_until_off(&store.frozen).await;
     let at = Arc::clone(store);

@@ -1,10 +1,12 @@
 //! The data of the memory store. Every method is one atomic step of the store.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
+use tokio::task::AbortHandle;
 
 use crate::{
     Attempt, Clock, ClockInstant, FencingToken, HolderInfo, LockInfo, LockKey, OwnerId, Released,
@@ -38,6 +40,10 @@ struct Data {
 struct Line {
     holder: Option<(Entry, FencingToken)>,
     waiters: VecDeque<Entry>,
+    /// Tells the reaper that another holder, or none, is there now.
+    turned: Arc<Notify>,
+    /// The task that ends leases while somebody waits.
+    reaper: Option<AbortHandle>,
 }
 
 /// What a claim has in the store: a place, or the lock.
@@ -58,7 +64,12 @@ impl Store {
         Self { flavour, clock, stepwise, frozen: watch::Sender::new(false), data: Mutex::default() }
     }
 
-    pub(super) fn try_acquire(&self, key: &LockKey, mut me: Entry, wait: bool) -> Result<Attempt> {
+    pub(super) fn try_acquire(
+        self: &Arc<Self>,
+        key: &LockKey,
+        mut me: Entry,
+        wait: bool,
+    ) -> Result<Attempt> {
         let now = self.clock.now();
         me.until = now + me.ttl;
         let mut data = self.lock();
@@ -86,6 +97,13 @@ impl Store {
                 match line.waiters.iter_mut().find(|waiter| waiter.owner == me.owner) {
                     Some(place) => place.until = me.until,
                     None => line.waiters.push_back(me),
+                }
+                if line.reaper.as_ref().is_none_or(AbortHandle::is_finished)
+                    && let Ok(runtime) = Handle::try_current()
+                {
+                    let reaper =
+                        Self::reap(Arc::downgrade(self), key.clone(), Arc::clone(&line.turned));
+                    line.reaper = Some(runtime.spawn(reaper).abort_handle());
                 }
                 Ok(Attempt::Busy { valid_for: Some(ttl), retry_after })
             }
@@ -118,6 +136,35 @@ impl Store {
         let left = line.waiters.len() + usize::from(line.holder.is_some());
         data.settle(key, now)?;
         Ok(if left < entries { Released::Freed } else { Released::AlreadyGone })
+    }
+
+    /// Ends leases in time while somebody waits, as a server does: the next waiter is told when it
+    /// gets the lock, and nobody has to look. Ends with the last waiter.
+    async fn reap(store: Weak<Self>, key: LockKey, turned: Arc<Notify>) {
+        loop {
+            let Some(store) = store.upgrade() else { return };
+            let Some(lease_end) = store.lease_end(&key, &turned) else { return };
+            let sleep = store.clock.sleep_until(lease_end);
+            drop(store);
+            tokio::select! {
+                () = turned.notified() => {}
+                () = sleep => {}
+            }
+        }
+    }
+
+    /// Ends what is over, and says when the lease of the present holder ends; `None` if the line
+    /// with this mark has gone, or nobody waits in it.
+    fn lease_end(&self, key: &LockKey, turned: &Arc<Notify>) -> Option<ClockInstant> {
+        let mut data = self.lock();
+        // A store that has run out of fences says so to whoever acquires.
+        let _ = data.settle(key, self.clock.now());
+        let line = data.locks.get_mut(key).filter(|line| Arc::ptr_eq(&line.turned, turned))?;
+        if line.waiters.is_empty() {
+            line.reaper = None;
+            return None;
+        }
+        line.holder.as_ref().map(|(holder, _)| holder.until)
     }
 
     pub(super) fn inspect(&self, key: &LockKey) -> Option<LockInfo> {
@@ -192,7 +239,7 @@ impl Store {
         let mut data = self.lock();
         data.settle(key, now)?;
         let entry = data.locks.get_mut(key).and_then(|line| {
-            let Line { holder, waiters } = line;
+            let Line { holder, waiters, .. } = line;
             let holder = holder.as_mut().map(|(entry, _)| entry);
             holder.into_iter().chain(waiters).find(|entry| entry.owner == *owner)
         });
@@ -220,8 +267,10 @@ impl Data {
             next.since = now;
             next.changed.notify_one();
             line.holder = Some((next, next_fence(&mut self.last_fence)?));
+            line.turned.notify_one();
         }
         if line.holder.is_none() {
+            line.turned.notify_one();
             self.locks.remove(key);
         }
         Ok(())
