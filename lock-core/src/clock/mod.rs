@@ -16,6 +16,7 @@ use std::fmt::{self, Debug};
 use std::future::Future;
 use std::ops::Add;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 pub use manual::ManualClock;
@@ -36,6 +37,17 @@ pub trait Clock: Debug + Send + Sync + 'static {
     /// Waits for `duration` from now.
     fn sleep(&self, duration: Duration) -> Sleep {
         self.sleep_until(self.now() + duration)
+    }
+}
+
+/// A shared clock is a clock.
+impl<C: Clock + ?Sized> Clock for Arc<C> {
+    fn now(&self) -> ClockInstant {
+        (**self).now()
+    }
+
+    fn sleep_until(&self, at: ClockInstant) -> Sleep {
+        (**self).sleep_until(at)
     }
 }
 

@@ -123,10 +123,31 @@ impl Keeper {
             self.note_sent(sent);
             search.tries += 1;
             let shared = Arc::clone(&self.shared);
-            let stop = stopped(&shared, caller);
-            let error = match call::bounded(&*shared.clock, limit, stop, self.claim.try_acquire())
-                .await
-            {
+            let mut call = self.claim.try_acquire();
+            let mut ended =
+                call::bounded(&*shared.clock, limit, stopped(&shared, caller), &mut call).await;
+            let gone = matches!(ended, Ended::Stopped);
+            if gone {
+                // Nobody waits any more, so there is time to hear the answer: after it, one release
+                // proves that nothing is left. After a dropped call it would not.
+                let killed = shared.killed.cancelled();
+                ended = call::bounded(
+                    &*shared.clock,
+                    sent + self.terms.call_timeout,
+                    killed,
+                    &mut call,
+                )
+                .await;
+            }
+            drop(call);
+            let error = match ended {
+                Ended::Answer(Ok(Attempt::Granted { .. })) if gone => {
+                    self.granted = true;
+                    return Step::End(self.abandoned());
+                }
+                Ended::Answer(Ok(Attempt::Busy { .. })) if gone => {
+                    return Step::End(self.abandoned());
+                }
                 Ended::Answer(Ok(Attempt::Granted { token, valid_for })) => {
                     self.granted = true;
                     let ttl = self.terms.ttl;
@@ -161,6 +182,9 @@ impl Keeper {
                     return Step::End(self.abandoned());
                 }
             };
+            if gone {
+                return Step::End(self.abandoned());
+            }
             match self.failed(search, error) {
                 // The repair of a try: the same claim finds what its first call has left.
                 Step::Look => continue,
