@@ -1,0 +1,65 @@
+//! Dropping a future at its n-th await.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+/// How a future ended that was allowed a number of polls.
+#[derive(Debug)]
+pub(crate) enum Cut<T> {
+    /// It was ready before.
+    Done(T),
+    /// It was dropped while it waited.
+    Dropped,
+}
+
+/// Polls `future` `polls` times, each time when it asks for it, and drops it if it is not ready then.
+pub(crate) async fn drop_after<F: Future>(polls: usize, future: F) -> Cut<F::Output> {
+    Limited { future: Box::pin(future), left: polls }.await
+}
+
+/// Moves paused time on before any other task can run, as if the runtime had been blocked.
+pub(crate) async fn blocked_runtime(duration: Duration) {
+    // Polled once, `advance` moves the clock; it would yield only then.
+    let _ = drop_after(1, tokio::time::advance(duration)).await;
+}
+
+struct Limited<F> {
+    future: Pin<Box<F>>,
+    left: usize,
+}
+
+impl<F: Future> Future for Limited<F> {
+    type Output = Cut<F::Output>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if self.left == 0 {
+            return Poll::Ready(Cut::Dropped);
+        }
+        self.left -= 1;
+        match self.future.as_mut().poll(cx) {
+            Poll::Ready(value) => Poll::Ready(Cut::Done(value)),
+            // Nobody wakes a future that will not be polled again.
+            Poll::Pending if self.left == 0 => Poll::Ready(Cut::Dropped),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn every_await_is_a_place_to_drop() {
+        let work = || async {
+            tokio::task::yield_now().await;
+            tokio::task::yield_now().await;
+            7
+        };
+        assert!(matches!(drop_after(1, work()).await, Cut::Dropped));
+        assert!(matches!(drop_after(2, work()).await, Cut::Dropped));
+        assert!(matches!(drop_after(3, work()).await, Cut::Done(7)));
+    }
+}

@@ -1,0 +1,283 @@
+//! C3 and S1: at most one holder.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use lock_core::{Attempt, ErrorKind, LockBackend};
+
+use super::tools::{is_lost, still_held, take, turns};
+use crate::Fault;
+use crate::case::{Check, cases, ensure};
+use crate::cx::{Cx, busy, granted};
+use crate::history::{History, HoldRecord};
+use crate::seed::Seeded;
+
+cases! {
+    c03_of_many_tries_at_once_one_is_granted []
+        "of many clients that try at the same moment exactly one gets the lock";
+    c03_a_slow_answer_is_no_second_grant [Faults]
+        "a client whose request takes long does not get what another one got in the meantime";
+    c03_a_place_that_has_ended_is_not_granted [Lease]
+        "a waiter whose place ran out is not granted the lock behind the one who has it";
+    c03_two_releases_make_one_grant []
+        "the one lock that a release frees goes to one of those who look at once";
+    s01_a_plain_counter_loses_no_increment []
+        "increments of a plain counter under the lock are never lost";
+    s01_holds_of_many_tasks_never_overlap []
+        "the periods in which many tasks of many clients believe that they hold the lock are disjoint";
+    s01_of_many_users_that_try_one_gets_it []
+        "of many tasks that call try_acquire at once exactly one gets a guard";
+    s01_the_next_holder_comes_after_the_end_of_belief [Faults]
+        "a holder that is cut off has lost the lock by its own clock before another one gets it";
+    s01_a_hold_survives_a_restart_of_the_store []
+        "what the store has acknowledged is still held after it was killed and started again";
+}
+
+async fn c03_of_many_tries_at_once_one_is_granted(cx: Cx) -> Check {
+    let mut clients = Vec::new();
+    for _ in 0..4 {
+        clients.push(cx.backend().await?);
+    }
+    let mut chance = Seeded::announced("c03_of_many_tries_at_once_one_is_granted");
+    for round in 0..if cx.is_virtual() { 40 } else { 10 } {
+        let tries = (0..8).map(|i| {
+            let delay = u32::try_from(chance.below(4)).unwrap_or(0);
+            try_later(cx.clone(), Arc::clone(&clients[i % clients.len()]), delay)
+        });
+        let tasks: Vec<_> = tries.map(tokio::spawn).collect();
+        let mut winners = Vec::new();
+        for task in tasks {
+            winners.extend(task.await??);
+        }
+        ensure!(
+            winners.len() == 1,
+            "in round {round} (seed {}), {} of 8 claims were granted a free lock",
+            chance.seed(),
+            winners.len()
+        );
+        for mut winner in winners {
+            winner.release().await?;
+        }
+    }
+    Ok(())
+}
+
+/// The claim, if it was granted.
+async fn try_later(
+    cx: Cx,
+    backend: Arc<dyn LockBackend>,
+    turns_before: u32,
+) -> Check<Option<Box<dyn lock_core::Claim>>> {
+    turns(&cx, turns_before).await;
+    let mut claim = cx.claim(&backend, "lock")?;
+    Ok(matches!(claim.try_acquire().await?, Attempt::Granted { .. }).then_some(claim))
+}
+
+async fn c03_a_slow_answer_is_no_second_grant(cx: Cx) -> Check {
+    let (link, other) = (cx.link().await?, cx.backend().await?);
+    link.inject(Fault::DelayNextReply(cx.ttl() / 4)).await?;
+    let slow = tokio::spawn(try_later(cx.clone(), Arc::clone(&link.backend), 0));
+    cx.sleep(cx.ttl() / 8).await;
+    let fast = try_later(cx.clone(), Arc::clone(&other), 0).await?;
+    let slow = slow.await??;
+    ensure!(
+        fast.is_none() || slow.is_none(),
+        "two clients hold the lock: one looked, the other took it, and the first one took it too"
+    );
+    ensure!(fast.is_some() || slow.is_some(), "the lock was free, and neither client got it");
+    Ok(())
+}
+
+async fn c03_a_place_that_has_ended_is_not_granted(cx: Cx) -> Check {
+    let (a, b, c) = (cx.backend().await?, cx.backend().await?, cx.backend().await?);
+    let long = cx.request_for("lock", cx.long_ttl())?;
+    let mut holder = a.claim(long)?;
+    granted(&mut *holder).await?;
+    let mut late = cx.waiting_claim(&b, "lock")?;
+    busy(&mut *late).await?;
+    cx.sleep(cx.ttl() + cx.slack()).await;
+    let mut next = c.claim(cx.request_for("lock", cx.long_ttl())?.with_wait(true))?;
+    busy(&mut *next).await?;
+    holder.release().await?;
+    granted(&mut *next).await?;
+    busy(&mut *late).await?;
+    ensure!(
+        granted(&mut *next).await.is_ok(),
+        "the holder lost the lock to a waiter whose place had run out"
+    );
+    Ok(())
+}
+
+async fn c03_two_releases_make_one_grant(cx: Cx) -> Check {
+    let (a, b) = (cx.backend().await?, cx.backend().await?);
+    for _ in 0..10 {
+        let (mut holder, _) = cx.held(&a, "lock").await?;
+        let (release, first, second) = tokio::join!(
+            async {
+                holder.release().await?;
+                holder.release().await
+            },
+            try_later(cx.clone(), Arc::clone(&a), 1),
+            try_later(cx.clone(), Arc::clone(&b), 1),
+        );
+        release?;
+        let (first, second) = (first?, second?);
+        ensure!(first.is_none() || second.is_none(), "two claims hold the lock after one release");
+        for mut claim in first.into_iter().chain(second) {
+            claim.release().await?;
+        }
+    }
+    Ok(())
+}
+
+async fn s01_a_plain_counter_loses_no_increment(cx: Cx) -> Check {
+    let (tasks, times) = if cx.is_virtual() { (8, 25) } else { (6, 10) };
+    // Read and written apart: not an atomic increment.
+    let counter = Arc::new(AtomicU64::new(0));
+    let clients = [cx.locks().await?, cx.locks().await?, cx.locks().await?];
+    let mut workers = Vec::new();
+    for task in 0..tasks {
+        let (locks, counter) = (clients[task % 3].clone(), Arc::clone(&counter));
+        workers.push(tokio::spawn(async move {
+            for _ in 0..times {
+                let guard = locks.lock("counter")?.acquire().await?;
+                let seen = counter.load(Ordering::SeqCst);
+                tokio::task::yield_now().await;
+                tokio::task::yield_now().await;
+                counter.store(seen + 1, Ordering::SeqCst);
+                guard.release().await?;
+            }
+            Ok::<_, lock_core::Error>(())
+        }));
+    }
+    for worker in workers {
+        worker.await??;
+    }
+    let (total, expected) =
+        (counter.load(Ordering::SeqCst), u64::try_from(tasks * times).unwrap_or(0));
+    ensure!(total == expected, "{expected} increments under the lock made {total}");
+    Ok(())
+}
+
+async fn s01_holds_of_many_tasks_never_overlap(cx: Cx) -> Check {
+    let chance = Seeded::announced("s01_holds_of_many_tasks_never_overlap");
+    let history = History::default();
+    let mut workers = Vec::new();
+    let clients = [cx.locks().await?, cx.locks().await?, cx.locks().await?, cx.locks().await?];
+    let times = if cx.is_virtual() { 25 } else { 8 };
+    for task in 0..8_u32 {
+        let locks = clients[task as usize % clients.len()].clone();
+        let (cx, history) = (cx.clone(), history.clone());
+        let mut chance = Seeded::from(chance.seed() ^ u64::from(task));
+        workers.push(tokio::spawn(async move {
+            let mut loops = 0;
+            while loops < times {
+                let invoked = cx.now().as_nanos();
+                let lock = locks.lock("lock")?;
+                // Some give up, some never release: both must leave no trace in the order.
+                let guard = match chance.below(8) {
+                    0 => match lock.acquire_timeout(cx.ttl() / 50).await {
+                        Ok(guard) => guard,
+                        // On a busy machine the answer itself may come too late.
+                        Err(error)
+                            if matches!(
+                                error.kind(),
+                                ErrorKind::NotAcquired | ErrorKind::Timeout
+                            ) =>
+                        {
+                            continue;
+                        }
+                        Err(error) => return Err(error.into()),
+                    },
+                    _ => lock.acquire().await?,
+                };
+                loops += 1;
+                let granted = cx.now().as_nanos();
+                let fence = guard.token()?.get();
+                cx.sleep(Duration::from_micros(chance.below(5000))).await;
+                let valid_until = (cx.now() + guard.remaining()).as_nanos();
+                let mut hold = HoldRecord::new(task, invoked, granted, fence, valid_until);
+                let before = cx.now().as_nanos();
+                hold.release_invoked = Some(before);
+                if chance.below(8) == 0 {
+                    drop(guard);
+                } else {
+                    guard.release().await?;
+                    hold.released = Some(cx.now().as_nanos());
+                }
+                history.add(hold);
+            }
+            Check::Ok(())
+        }));
+    }
+    for worker in workers {
+        worker.await??;
+    }
+    let holds = history.len();
+    ensure!(holds == 8 * times, "{holds} holds were recorded, not {}", 8 * times);
+    if let Err(violation) = history.check() {
+        crate::case::fail!("{violation} (seed {})", chance.seed());
+    }
+    Ok(())
+}
+
+async fn s01_of_many_users_that_try_one_gets_it(cx: Cx) -> Check {
+    let clients = [cx.locks().await?, cx.locks().await?];
+    for _ in 0..5 {
+        let tries = (0..12).map(|i| {
+            let lock = clients[i % 2].lock("lock");
+            tokio::spawn(async move { lock?.try_acquire().await })
+        });
+        let tries: Vec<_> = tries.collect();
+        let mut guards = Vec::new();
+        for attempt in tries {
+            guards.extend(attempt.await??);
+        }
+        ensure!(guards.len() == 1, "{} of 12 tasks hold one lock", guards.len());
+        for guard in guards {
+            guard.release().await?;
+        }
+    }
+    Ok(())
+}
+
+async fn s01_the_next_holder_comes_after_the_end_of_belief(cx: Cx) -> Check {
+    let (link, other) = (cx.link().await?, cx.locks().await?);
+    let guard = take(&cx, &cx.locks_on(&link.backend), "lock").await?;
+    let fence = guard.token()?;
+    cx.sleep(cx.ttl()).await;
+    ensure!(
+        !is_lost(&guard),
+        "a lock that is renewed was lost without a fault: {:?}",
+        guard.state()
+    );
+    link.inject(Fault::Partition).await?;
+    let next = super::tools::soon(
+        &cx,
+        cx.ttl() + cx.slack(),
+        "a waiter gets the lock of a holder that is cut off",
+        other.lock("lock")?.acquire(),
+    )
+    .await??;
+    ensure!(is_lost(&guard), "two guards believe that they hold the lock: {:?}", guard.state());
+    ensure!(next.token()? > fence, "the new holder's token is not greater");
+    Ok(())
+}
+
+async fn s01_a_hold_survives_a_restart_of_the_store(cx: Cx) -> Check {
+    let (a, b) = (cx.backend().await?, cx.backend().await?);
+    let mut claim = a.claim(cx.request_for("lock", cx.long_ttl())?)?;
+    let token = granted(&mut *claim).await?;
+    cx.store().restart().await?;
+    still_held(&cx, &b, "lock", "after a restart of the store").await?;
+    let again = granted(&mut *claim).await?;
+    ensure!(again == token, "after a restart of the store the token {token} became {again}");
+    claim.release().await?;
+    let next = cx.fence_if_free(&b, "lock").await?;
+    ensure!(
+        next.is_some_and(|next| next > token),
+        "the next token, {next:?}, is not above {token}"
+    );
+    Ok(())
+}

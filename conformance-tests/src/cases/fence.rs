@@ -1,0 +1,193 @@
+//! C9 and S2: fencing tokens rise, for ever.
+
+use lock_core::{FencingToken, Released};
+
+use super::tools::{take, take_for};
+use crate::Fault;
+use crate::case::{Check, cases, ensure, fail};
+use crate::cx::{Cx, busy, granted};
+
+cases! {
+    c09_fences_rise_over_releases []
+        "the token rises from one holder to the next, over many cycles of many clients";
+    c09_fences_rise_over_expiries [Lease]
+        "the token rises when the lock passes on because a lease ended";
+    c09_fences_rise_over_forced_releases []
+        "the token rises when the lock was taken away from its holder";
+    c09_fences_rise_from_waiter_to_waiter []
+        "the token rises from one waiter to the next";
+    c09_fences_rise_over_a_long_rest []
+        "the token rises also when nobody has used the lock for many ttls";
+    c09_fences_rise_over_unknown_outcomes [Faults]
+        "the token rises over tries whose outcome nobody knows";
+    c09_fences_rise_over_a_restart_of_the_store []
+        "the token of a released lock rises over a restart of the store";
+    c09_each_name_has_rising_fences []
+        "the tokens of many names rise, each name's for itself";
+    s02_a_guard_has_one_token []
+        "the token of a guard is the same from the grant to the end";
+    s02_later_guards_have_greater_tokens []
+        "what is acquired after another acquisition was answered has a greater token";
+}
+
+/// Notes the next token of one name, which must be above the last.
+fn next(last: &mut Option<FencingToken>, token: FencingToken, after: &str) -> Check {
+    ensure!(Some(token) > *last, "{after} the token {token} does not rise over {last:?}");
+    *last = Some(token);
+    Ok(())
+}
+
+async fn c09_fences_rise_over_releases(cx: Cx) -> Check {
+    let clients = [cx.backend().await?, cx.backend().await?, cx.backend().await?];
+    let mut last = None;
+    for cycle in 0..if cx.is_virtual() { 1000 } else { 150 } {
+        let (mut claim, token) = cx.held(&clients[cycle % 3], "lock").await?;
+        next(&mut last, token, &format!("in cycle {cycle}"))?;
+        claim.release().await?;
+    }
+    Ok(())
+}
+
+async fn c09_fences_rise_over_expiries(cx: Cx) -> Check {
+    let (a, b) = (cx.backend().await?, cx.backend().await?);
+    let mut last = None;
+    for client in [&a, &b, &a] {
+        let (claim, token) = cx.held(client, "lock").await?;
+        next(&mut last, token, "after a lease that ended")?;
+        drop(claim);
+        cx.sleep(cx.ttl() + cx.slack()).await;
+    }
+    Ok(())
+}
+
+async fn c09_fences_rise_over_forced_releases(cx: Cx) -> Check {
+    let (a, b) = (cx.backend().await?, cx.backend().await?);
+    let key = cx.key("lock")?;
+    let mut last = None;
+    for client in [&a, &b, &a, &b] {
+        let (mut claim, token) = cx.held(client, "lock").await?;
+        next(&mut last, token, "after a forced release")?;
+        cx.store().break_hold(&key).await?;
+        claim.release().await?;
+    }
+    Ok(())
+}
+
+async fn c09_fences_rise_from_waiter_to_waiter(cx: Cx) -> Check {
+    let clients = [cx.backend().await?, cx.backend().await?];
+    let mut last = None;
+    let mut holder = clients[0].claim(cx.request_for("lock", cx.long_ttl())?)?;
+    next(&mut last, granted(&mut *holder).await?, "at first")?;
+    for i in 0..10 {
+        let request = cx.request_for("lock", cx.long_ttl())?.with_wait(true);
+        let mut waiter = clients[i % 2].claim(request)?;
+        busy(&mut *waiter).await?;
+        holder.release().await?;
+        let token = granted(&mut *waiter).await?;
+        next(&mut last, token, "from one waiter to the next")?;
+        ensure!(granted(&mut *waiter).await? == token, "a waiter's token changed after its grant");
+        holder = waiter;
+    }
+    holder.release().await?;
+    Ok(())
+}
+
+async fn c09_fences_rise_over_a_long_rest(cx: Cx) -> Check {
+    let (a, b) = (cx.backend().await?, cx.backend().await?);
+    let mut last = None;
+    for client in [&a, &b, &a] {
+        let (mut claim, token) = cx.held(client, "lock").await?;
+        next(&mut last, token, "after a long rest")?;
+        claim.release().await?;
+        // What a store sweeps away must not take the count with it.
+        cx.sleep(cx.ttl() * if cx.is_virtual() { 500 } else { 3 }).await;
+    }
+    Ok(())
+}
+
+async fn c09_fences_rise_over_unknown_outcomes(cx: Cx) -> Check {
+    let (link, other) = (cx.link().await?, cx.backend().await?);
+    let mut last = None;
+    for fault in [Fault::LoseNextReply, Fault::LoseNextRequest, Fault::LoseNextReply] {
+        link.inject(fault).await?;
+        let mut claim = cx.claim(&link.backend, "lock")?;
+        let _ = claim.try_acquire().await;
+        next(&mut last, granted(&mut *claim).await?, &format!("after {fault:?}"))?;
+        claim.release().await?;
+        link.inject(fault).await?;
+        let mut undone = cx.claim(&link.backend, "lock")?;
+        let _ = undone.try_acquire().await;
+        undone.release().await?;
+        match cx.fence_if_free(&other, "lock").await? {
+            Some(token) => next(&mut last, token, &format!("after {fault:?} that was undone"))?,
+            None => fail!("after {fault:?} and a release the lock is taken"),
+        }
+    }
+    Ok(())
+}
+
+async fn c09_fences_rise_over_a_restart_of_the_store(cx: Cx) -> Check {
+    let backend = cx.backend().await?;
+    let mut last = None;
+    for _ in 0..2 {
+        let (mut claim, token) = cx.held(&backend, "lock").await?;
+        next(&mut last, token, "after a restart of the store")?;
+        let answer = claim.release().await?;
+        ensure!(answer == Released::Freed, "the release of a lock that is held: {answer:?}");
+        cx.store().restart().await?;
+    }
+    Ok(())
+}
+
+async fn c09_each_name_has_rising_fences(cx: Cx) -> Check {
+    let backend = cx.backend().await?;
+    let names: Vec<_> = (0..10).map(|i| format!("lock{i}")).collect();
+    let mut last = vec![None; names.len()];
+    for _ in 0..5 {
+        let mut held = Vec::new();
+        for (name, last) in names.iter().zip(&mut last) {
+            let (claim, token) = cx.held(&backend, name).await?;
+            next(last, token, "among many names")?;
+            held.push(claim);
+        }
+        for mut claim in held {
+            claim.release().await?;
+        }
+    }
+    Ok(())
+}
+
+async fn s02_a_guard_has_one_token(cx: Cx) -> Check {
+    let locks = cx.locks().await?;
+    let guard = take(&cx, &locks, "lock").await?;
+    let token = guard.token()?;
+    for _ in 0..6 {
+        cx.sleep(cx.ttl() / 2).await;
+        guard.renew().await?;
+        ensure!(guard.token()? == token, "the token of a guard changed while it was held");
+    }
+    guard.release().await?;
+    Ok(())
+}
+
+async fn s02_later_guards_have_greater_tokens(cx: Cx) -> Check {
+    let clients = [cx.locks().await?, cx.locks().await?];
+    let mut last = None;
+    for i in 0..10 {
+        let guard = take_for(&cx, &clients[i % 2], "lock", cx.ttl()).await?;
+        next(&mut last, guard.token()?, "of a later guard")?;
+        // Given up in each of the ways there are.
+        match i % 3 {
+            0 => drop(guard.release().await?),
+            1 => {
+                drop(guard);
+                cx.sleep(cx.slack()).await;
+            }
+            _ => {
+                cx.store().break_hold(&cx.key("lock")?).await?;
+                let _ = guard.release().await;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,170 @@
+//! C1, S3 and L1 for a lock that goes from one process to another.
+
+use lock_core::{ErrorKind, LeaseToken, LostReason};
+
+use super::tools::{
+    STEPS, drop_after_steps, error_kind, free_soon, is_lost, kept_until, lost_reason, soon,
+    still_held, take,
+};
+use crate::cancel::Cut;
+use crate::case::{Check, Explain, cases, ensure, fail};
+use crate::cx::Cx;
+
+cases! {
+    c01_attaching_uses_the_owner_again [Detach]
+        "who attaches to a detached lock has its owner and its token, and can renew and release it";
+    c01_a_lease_token_survives_its_printed_form [Detach]
+        "a lease token that was printed and parsed attaches to the same lock";
+    c01_an_attached_lock_is_renewed_only_if_asked [Detach]
+        "an attached lock ends with its lease, or is kept alive if that is asked for";
+    c04_a_detached_lock_is_kept_for_its_ttl [Detach]
+        "a detached lock is held for one ttl after its last renewal";
+    l01_a_detached_lock_ends_by_itself [Detach]
+        "a detached lock to which nobody attaches is free one ttl later";
+    s03_attaching_too_late_is_lost_and_harmless [Detach]
+        "attaching after the end of the lease is Lost, and leaves the next holder alone";
+    s03_attaching_twice_is_one_hold [Detach]
+        "of two that attach to one lock, the second to use it learns that the first has released it";
+    s04_a_dropped_detach_loses_nothing [Detach]
+        "a detach that was dropped at any await ends with its token in the caller's hands, or with a free lock";
+    s04_a_dropped_attach_leaves_no_lock_for_ever [Detach]
+        "an attach that was dropped at any await leaves the lock for one ttl at most";
+    s06_a_detach_of_a_session_is_refused [NoDetach]
+        "where a hold is bound to a session, detach and attach are refused by a typed error";
+}
+
+async fn c01_attaching_uses_the_owner_again(cx: Cx) -> Check {
+    let (first, second, other) = (cx.locks().await?, cx.locks().await?, cx.backend().await?);
+    let guard = take(&cx, &first, "lock").await?;
+    let (owner, fence, held) = (guard.owner(), guard.token()?, guard.held().clone());
+    let token = guard.detach().await?;
+    let reason = lost_reason(held.token(), "the token of a lock that was handed over")?;
+    ensure!(reason == LostReason::Detached, "a lock that was handed over is lost because {reason}");
+    ensure!(token.owner() == owner && token.fence() == fence, "the lease token is of another hold");
+    still_held(&cx, &other, "lock", "after it was detached").await?;
+    let attached = second.attach(token).await?;
+    ensure!(attached.owner() == owner, "attaching made a new owner");
+    ensure!(attached.token()? == fence, "attaching changed the token to {}", attached.token()?);
+    for _ in 0..4 {
+        cx.sleep(cx.ttl() / 2).await;
+        attached.renew().await.explain("renewing an attached lock in time")?;
+        still_held(&cx, &other, "lock", "while an attached lock was renewed").await?;
+    }
+    attached.release().await.explain("releasing an attached lock")?;
+    let next = cx.fence_if_free(&other, "lock").await?;
+    ensure!(next.is_some_and(|next| next > fence), "after the release the next token is {next:?}");
+    Ok(())
+}
+
+async fn c01_a_lease_token_survives_its_printed_form(cx: Cx) -> Check {
+    let (first, second) = (cx.locks().await?, cx.locks().await?);
+    for name in ["lock", "größe/1 '%'", "😀"] {
+        let text = take(&cx, &first, name).await?.detach().await?.to_text();
+        let token: LeaseToken = text.parse().explain("parsing a lease token")?;
+        ensure!(
+            token.key() == &cx.key(name)?,
+            "the lease token of {name:?} names {:?}",
+            token.key()
+        );
+        second.attach(token).await.explain("attaching with a parsed token")?.release().await?;
+    }
+    Ok(())
+}
+
+async fn c01_an_attached_lock_is_renewed_only_if_asked(cx: Cx) -> Check {
+    let (first, second, other) = (cx.locks().await?, cx.locks().await?, cx.backend().await?);
+    let passive = second.attach(take(&cx, &first, "passive").await?.detach().await?).await?;
+    let kept = second.attach(take(&cx, &first, "kept").await?.detach().await?).await?;
+    kept.keep_alive();
+    cx.sleep(cx.ttl() + cx.slack()).await;
+    ensure!(is_lost(&passive), "an attached lock that nobody renewed is {:?}", passive.state());
+    ensure!(!is_lost(&kept), "an attached lock that is kept alive is {:?}", kept.state());
+    free_soon(&cx, &other, "passive", "after the lease of an attached lock has ended").await?;
+    still_held(&cx, &other, "kept", "while it was kept alive").await?;
+    kept.release().await?;
+    Ok(())
+}
+
+async fn c04_a_detached_lock_is_kept_for_its_ttl(cx: Cx) -> Check {
+    let (locks, other) = (cx.locks().await?, cx.backend().await?);
+    let guard = take(&cx, &locks, "lock").await?;
+    let until = cx.now() + guard.remaining();
+    guard.detach().await?;
+    kept_until(&cx, &other, "lock", until).await
+}
+
+async fn l01_a_detached_lock_ends_by_itself(cx: Cx) -> Check {
+    let (locks, other) = (cx.locks().await?, cx.backend().await?);
+    drop(take(&cx, &locks, "lock").await?.detach().await?);
+    cx.sleep(cx.ttl()).await;
+    free_soon(&cx, &other, "lock", "one ttl after it was detached").await
+}
+
+async fn s03_attaching_too_late_is_lost_and_harmless(cx: Cx) -> Check {
+    let (first, second, third) = (cx.locks().await?, cx.locks().await?, cx.locks().await?);
+    let token = take(&cx, &first, "lock").await?.detach().await?;
+    cx.sleep(cx.ttl() + cx.slack()).await;
+    let kind = error_kind(second.attach(token.clone()).await, "attaching after the end")?;
+    ensure!(matches!(kind, ErrorKind::Lost(_)), "attaching after the end of the lease is {kind:?}");
+    let next = take(&cx, &third, "lock").await?;
+    ensure!(next.token()? > token.fence(), "the next holder's token does not rise");
+    let kind = error_kind(second.attach(token).await, "attaching under the next holder")?;
+    ensure!(matches!(kind, ErrorKind::Lost(_)), "attaching under the next holder is {kind:?}");
+    cx.sleep(cx.ttl()).await;
+    next.check().await.explain("the next holder, after somebody attached too late")?;
+    next.release().await?;
+    Ok(())
+}
+
+async fn s03_attaching_twice_is_one_hold(cx: Cx) -> Check {
+    let (first, second, third) = (cx.locks().await?, cx.locks().await?, cx.locks().await?);
+    let token = take(&cx, &first, "lock").await?.detach().await?;
+    let one = second.attach(token.clone()).await?;
+    let two = third.attach(token).await?;
+    ensure!(one.token()? == two.token()?, "one hold has two tokens");
+    one.release().await?;
+    let next = take(&cx, &first, "lock").await?;
+    lost_reason(two.check().await, "check")?;
+    let _ = two.release().await;
+    cx.sleep(cx.ttl() / 2).await;
+    next.check().await.explain("the next holder, after the second of two was released")?;
+    next.release().await?;
+    Ok(())
+}
+
+async fn s04_a_dropped_detach_loses_nothing(cx: Cx) -> Check {
+    let (locks, other) = (cx.locks().await?, cx.backend().await?);
+    for steps in 0..STEPS {
+        let guard = super::tools::take_for(&cx, &locks, "lock", cx.long_ttl()).await?;
+        match drop_after_steps(&cx, steps, guard.detach()).await {
+            Cut::Done(token) => locks.attach(token?).await?.release().await.map(drop)?,
+            Cut::Dropped => {}
+        }
+        let after = format!("after a detach that was dropped {steps} turns after its start");
+        free_soon(&cx, &other, "lock", &after).await?;
+    }
+    Ok(())
+}
+
+async fn s04_a_dropped_attach_leaves_no_lock_for_ever(cx: Cx) -> Check {
+    let (locks, other) = (cx.locks().await?, cx.backend().await?);
+    for steps in 0..if cx.is_virtual() { STEPS } else { 4 } {
+        let token = take(&cx, &locks, "lock").await?.detach().await?;
+        drop(drop_after_steps(&cx, steps, locks.attach(token)).await);
+        let limit = cx.ttl() + cx.slack();
+        if cx.freed_within(&other, "lock", limit).await?.is_none() {
+            fail!(
+                "an attach was dropped {steps} turns after its start, and the lock is taken after {limit:?}"
+            );
+        }
+    }
+    Ok(())
+}
+
+async fn s06_a_detach_of_a_session_is_refused(cx: Cx) -> Check {
+    let (locks, other) = (cx.locks().await?, cx.backend().await?);
+    let kind = error_kind(take(&cx, &locks, "lock").await?.detach().await, "detach")?;
+    ensure!(kind == ErrorKind::Unsupported, "a detach that the store cannot do is {kind:?}");
+    let released = free_soon(&cx, &other, "lock", "after a detach that was refused");
+    soon(&cx, cx.slack() * 2, "the lock after a detach that was refused", released).await?
+}

@@ -1,0 +1,170 @@
+//! C1 and C2: every entry has its owner, and an owner has one entry.
+
+use std::collections::HashSet;
+
+use lock_core::{Attempt, Effect, Renewal};
+
+use super::tools::{free_soon, still_held, take};
+use crate::Fault;
+use crate::case::{Check, cases, ensure, fail};
+use crate::cx::{Cx, busy, granted};
+
+cases! {
+    c01_another_claim_is_another_owner []
+        "what one claim has taken is busy for every other claim, also of the same client";
+    c01_making_a_claim_sends_nothing []
+        "a claim takes nothing before its first call";
+    c01_every_claim_of_a_user_has_a_new_owner []
+        "each acquisition uses an owner id that was never used before";
+    c01_the_store_keeps_the_owner_id [Inspect]
+        "the entry in the store carries the claim's owner id";
+    c02_a_repeated_try_returns_the_same_token []
+        "try_acquire, called again, finds its own entry and returns the same token";
+    c02_a_repeated_try_makes_no_second_entry []
+        "one release frees the lock however often try_acquire was called";
+    c02_a_repeated_try_takes_one_place [Fair]
+        "a waiter that looks again has one place in the queue";
+    c02_a_lost_reply_is_found_again [Faults]
+        "after a try whose answer was lost, the same call finds its own entry, with one token";
+    c02_a_lost_request_is_made_good [Faults]
+        "after a try that never reached the store, the same call takes the lock";
+}
+
+async fn c01_another_claim_is_another_owner(cx: Cx) -> Check {
+    let (a, b) = (cx.backend().await?, cx.backend().await?);
+    let (mut holder, token) = cx.held(&a, "lock").await?;
+    for backend in [&a, &b] {
+        let mut other = cx.claim(backend, "lock")?;
+        busy(&mut *other).await?;
+        other.release().await?;
+    }
+    ensure!(
+        granted(&mut *holder).await? == token,
+        "after others had tried, the holder's token was another one"
+    );
+    holder.release().await?;
+    ensure!(cx.is_free(&b, "lock").await?, "the lock was released and is not free");
+    Ok(())
+}
+
+async fn c01_making_a_claim_sends_nothing(cx: Cx) -> Check {
+    let (a, b) = (cx.backend().await?, cx.backend().await?);
+    let early = cx.waiting_claim(&a, "lock")?;
+    cx.sleep(cx.ttl() / 10).await;
+    ensure!(
+        cx.is_free(&b, "lock").await?,
+        "a claim that was never asked for anything has the lock"
+    );
+    drop(early);
+    cx.sleep(cx.ttl() / 10).await;
+    ensure!(cx.is_free(&b, "lock").await?, "a claim that was dropped unused has taken the lock");
+    Ok(())
+}
+
+async fn c01_every_claim_of_a_user_has_a_new_owner(cx: Cx) -> Check {
+    let locks = [cx.locks().await?, cx.locks().await?];
+    let mut owners = HashSet::new();
+    for round in 0..20 {
+        let guard = take(&cx, &locks[round % 2], "lock").await?;
+        ensure!(owners.insert(guard.owner()), "an owner id was used for two acquisitions");
+        guard.release().await?;
+    }
+    Ok(())
+}
+
+async fn c01_the_store_keeps_the_owner_id(cx: Cx) -> Check {
+    let (a, b) = (cx.backend().await?, cx.backend().await?);
+    let request = cx.request("lock")?;
+    let (key, owner) = (request.key.clone(), request.owner);
+    let mut claim = a.claim(request)?;
+    granted(&mut *claim).await?;
+    let Some(admin) = b.admin() else { fail!("`inspect` is declared and there is no admin") };
+    let holder = admin.inspect(&key).await?.and_then(|info| info.holder);
+    ensure!(
+        holder.as_ref().and_then(|holder| holder.owner) == Some(owner),
+        "the store shows the holder {holder:?}, not the claim's owner {owner:?}"
+    );
+    Ok(())
+}
+
+async fn c02_a_repeated_try_returns_the_same_token(cx: Cx) -> Check {
+    let backend = cx.backend().await?;
+    let (mut claim, first) = cx.held(&backend, "lock").await?;
+    for _ in 0..3 {
+        let again = granted(&mut *claim).await?;
+        ensure!(again == first, "the first try returned the token {first}, a repeated one {again}");
+    }
+    Ok(())
+}
+
+async fn c02_a_repeated_try_makes_no_second_entry(cx: Cx) -> Check {
+    let (a, b) = (cx.backend().await?, cx.backend().await?);
+    let (mut claim, _) = cx.held(&a, "lock").await?;
+    granted(&mut *claim).await?;
+    granted(&mut *claim).await?;
+    still_held(&cx, &b, "lock", "while the lock was held").await?;
+    claim.release().await?;
+    ensure!(cx.is_free(&b, "lock").await?, "a second entry of the same owner keeps the lock");
+    Ok(())
+}
+
+async fn c02_a_repeated_try_takes_one_place(cx: Cx) -> Check {
+    let (a, b) = (cx.backend().await?, cx.backend().await?);
+    let (mut holder, _) = cx.held(&a, "lock").await?;
+    let mut waiter = cx.waiting_claim(&b, "lock")?;
+    for _ in 0..3 {
+        busy(&mut *waiter).await?;
+    }
+    waiter.release().await?;
+    holder.release().await?;
+    ensure!(
+        cx.is_free(&a, "lock").await?,
+        "a waiter that had looked three times gave up, and one of its places still takes the lock"
+    );
+    Ok(())
+}
+
+async fn c02_a_lost_reply_is_found_again(cx: Cx) -> Check {
+    let (link, other) = (cx.link().await?, cx.backend().await?);
+    let mut claim = cx.claim(&link.backend, "lock")?;
+    link.inject(Fault::LoseNextReply).await?;
+    match claim.try_acquire().await {
+        Err(error) => ensure!(
+            error.effect() == Effect::Unknown,
+            "the reply was lost, but the error says that the store did not act: {error}"
+        ),
+        // A backend may repair it by itself.
+        Ok(Attempt::Granted { .. }) => {}
+        Ok(answer) => fail!("the reply of a grant was lost, and the answer is {answer:?}"),
+    }
+    let first = granted(&mut *claim).await?;
+    ensure!(granted(&mut *claim).await? == first, "the token changed between two repeats");
+    ensure!(
+        matches!(claim.renew().await?, Renewal::Alive { .. }),
+        "the entry that was found again could not be renewed"
+    );
+    still_held(&cx, &other, "lock", "after a lost reply that was repeated").await?;
+    claim.release().await?;
+    free_soon(&cx, &other, "lock", "after the release").await?;
+    let next = cx.fence_if_free(&other, "lock").await?;
+    ensure!(
+        next.is_some_and(|next| next > first),
+        "the next token, {next:?}, is not above {first}"
+    );
+    Ok(())
+}
+
+async fn c02_a_lost_request_is_made_good(cx: Cx) -> Check {
+    let (link, other) = (cx.link().await?, cx.backend().await?);
+    let mut claim = cx.claim(&link.backend, "lock")?;
+    link.inject(Fault::LoseNextRequest).await?;
+    if let Ok(answer @ Attempt::Busy { .. }) = claim.try_acquire().await {
+        fail!("the request was lost, which is an error and not {answer:?}");
+    }
+    let first = granted(&mut *claim).await?;
+    ensure!(granted(&mut *claim).await? == first, "the token changed between two repeats");
+    still_held(&cx, &other, "lock", "after a lost request that was repeated").await?;
+    claim.release().await?;
+    ensure!(cx.is_free(&other, "lock").await?, "the lock was released and is not free");
+    Ok(())
+}

@@ -1,0 +1,281 @@
+//! Inspection and force, where the store declares them; and C10, that nothing else shines through.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use async_trait::async_trait;
+use lock_core::{
+    Attempt, Bytes, Capabilities, Claim, ClaimRequest, ErrorKind, LockAdmin, LockBackend, Released,
+    Renewal, Result,
+};
+
+use super::tools::{error_kind, free_soon, lost_reason, soon, still_held, take, take_for};
+use crate::case::{Check, cases, ensure, fail};
+use crate::cx::{Cx, busy};
+
+cases! {
+    c10_the_store_works_behind_a_layer []
+        "a store behind a layer that forwards every call works as it does without";
+    c10_errors_name_lock_and_store []
+        "an error of a user's call names the operation, the lock and the store";
+    c01_inspection_shows_the_holder [Inspect]
+        "inspection shows the holder's owner, label and fence, and how long its lease lasts";
+    c01_inspection_of_a_free_lock_shows_nobody [Inspect]
+        "inspection of a lock that nobody holds or waits for is None, also after an expiry";
+    c13_inspection_counts_the_waiters [Inspect, Fair]
+        "inspection counts those who wait, and no longer those who have given up";
+    c09_a_forced_release_raises_the_fence [Inspect]
+        "a forced release frees the lock, and the next holder's token is greater";
+    s03_a_forced_release_of_another_owner_does_nothing [Inspect]
+        "a forced release that names an owner takes the lock from no other one";
+    s06_inspection_that_is_not_there_is_refused [NoInspect]
+        "inspection that the store does not declare is refused by a typed error";
+}
+
+/// A layer that changes nothing. A backend that knows its own claims by their type would not
+/// survive it.
+#[derive(Debug)]
+struct Forward {
+    inner: Arc<dyn LockBackend>,
+    calls: Arc<AtomicU64>,
+}
+
+#[derive(Debug)]
+struct ForwardClaim {
+    inner: Box<dyn Claim>,
+    calls: Arc<AtomicU64>,
+}
+
+#[deny(clippy::missing_trait_methods)]
+#[async_trait]
+impl LockBackend for Forward {
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn claim(&self, request: ClaimRequest) -> Result<Box<dyn Claim>> {
+        let inner = self.inner.claim(request)?;
+        Ok(Box::new(ForwardClaim { inner, calls: Arc::clone(&self.calls) }))
+    }
+
+    async fn ping(&self) -> Result<()> {
+        self.inner.ping().await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.inner.close().await
+    }
+
+    fn admin(&self) -> Option<&dyn LockAdmin> {
+        self.inner.admin()
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+#[async_trait]
+impl Claim for ForwardClaim {
+    async fn try_acquire(&mut self) -> Result<Attempt> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        self.inner.try_acquire().await
+    }
+
+    async fn renew(&mut self) -> Result<Renewal> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        self.inner.renew().await
+    }
+
+    async fn check(&mut self) -> Result<Renewal> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        self.inner.check().await
+    }
+
+    async fn release(&mut self) -> Result<Released> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        self.inner.release().await
+    }
+
+    async fn changed(&mut self) -> Result<()> {
+        self.inner.changed().await
+    }
+
+    async fn detach(&mut self) -> Result<Bytes> {
+        self.inner.detach().await
+    }
+}
+
+async fn c10_the_store_works_behind_a_layer(cx: Cx) -> Check {
+    let calls = Arc::new(AtomicU64::new(0));
+    let layered =
+        |inner| -> Arc<dyn LockBackend> { Arc::new(Forward { inner, calls: Arc::clone(&calls) }) };
+    let (a, b) = (layered(cx.backend().await?), layered(cx.backend().await?));
+    let plain = cx.backend().await?;
+    let (holder, waiter) = (cx.locks_on(&a), cx.locks_on(&b));
+    let guard = take(&cx, &holder, "lock").await?;
+    let lock = waiter.lock("lock")?;
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    cx.sleep(cx.ttl() * 2).await;
+    still_held(&cx, &plain, "lock", "behind a layer").await?;
+    guard.check().await?;
+    guard.renew().await?;
+    guard.release().await?;
+    soon(&cx, cx.slack(), "a waiter behind a layer gets the lock", waiting)
+        .await???
+        .release()
+        .await?;
+    free_soon(&cx, &plain, "lock", "after its release behind a layer").await?;
+    let calls = calls.load(Ordering::Relaxed);
+    ensure!(calls >= 6, "the layer saw {calls} calls: some went past it");
+    Ok(())
+}
+
+async fn c10_errors_name_lock_and_store(cx: Cx) -> Check {
+    let (holder, locks) = (cx.locks().await?, cx.locks().await?);
+    let guard = take(&cx, &holder, "the lock").await?;
+    let Err(error) = locks.lock("the lock")?.acquire_timeout(cx.ttl() / 10).await else {
+        fail!("two guards of one lock");
+    };
+    let text = error.to_string();
+    ensure!(
+        error.backend() == Some(locks.backend_name()),
+        "the error does not name the store: {text}"
+    );
+    ensure!(
+        error.key().is_some_and(|key| key.contains("the lock")),
+        "the error does not name the lock: {text}"
+    );
+    ensure!(error.operation().is_some(), "the error does not name the operation: {text}");
+    guard.release().await?;
+    Ok(())
+}
+
+async fn c01_inspection_shows_the_holder(cx: Cx) -> Check {
+    let (backend, other) = (cx.backend().await?, cx.locks().await?);
+    let locks = cx.locks_on(&backend);
+    let guard = locks.lock("lock")?.label("host-7/42 ünï").acquire().await?;
+    cx.sleep(cx.ttl() / 10).await;
+    let Some(info) = other.inspect("lock").await? else {
+        fail!("a lock that is held is not shown")
+    };
+    let Some(holder) = info.holder else { fail!("a lock that is held is shown without a holder") };
+    ensure!(info.key == *guard.key(), "another lock is shown: {:?}", info.key);
+    ensure!(holder.owner == Some(guard.owner()), "the holder is shown as {:?}", holder.owner);
+    ensure!(
+        holder.label.as_deref() == Some("host-7/42 ünï"),
+        "the label is shown as {:?}",
+        holder.label
+    );
+    ensure!(
+        holder.fence.is_none_or(|fence| guard.token().is_ok_and(|token| token == fence)),
+        "the fence is shown as {:?}, and is {:?}",
+        holder.fence,
+        guard.token()
+    );
+    ensure!(
+        holder.expires_in.is_none_or(|left| left <= cx.ttl() && !left.is_zero()),
+        "a lease of {:?} is shown to end in {:?}",
+        cx.ttl(),
+        holder.expires_in
+    );
+    guard.release().await?;
+    Ok(())
+}
+
+async fn c01_inspection_of_a_free_lock_shows_nobody(cx: Cx) -> Check {
+    let (locks, other, backend) = (cx.locks().await?, cx.locks().await?, cx.backend().await?);
+    ensure!(other.inspect("lock").await?.is_none(), "a lock that was never held is shown");
+    take(&cx, &locks, "lock").await?.release().await?;
+    ensure!(other.inspect("lock").await?.is_none(), "a lock that was released is shown");
+    let (claim, _) = cx.held(&backend, "lock").await?;
+    drop(claim);
+    cx.sleep(cx.ttl() + cx.slack()).await;
+    let shown = other.inspect("lock").await?;
+    ensure!(shown.is_none(), "a lock whose lease has ended is shown: {shown:?}");
+    let listed = other.list("").await?;
+    ensure!(listed.is_empty(), "nobody holds anything, and the list shows {listed:?}");
+    Ok(())
+}
+
+async fn c13_inspection_counts_the_waiters(cx: Cx) -> Check {
+    let (a, b, other) = (cx.backend().await?, cx.backend().await?, cx.locks().await?);
+    let waiters = async || -> Check<Option<usize>> {
+        Ok(other.inspect("lock").await?.and_then(|info| info.waiters))
+    };
+    let (mut holder, _) = cx.held(&a, "lock").await?;
+    let mut waiting = Vec::new();
+    for expected in 0..3 {
+        let shown = waiters().await?;
+        ensure!(shown.is_none_or(|n| n == expected), "{expected} wait, and {shown:?} are shown");
+        let mut refused = cx.claim(&b, "lock")?;
+        busy(&mut *refused).await?;
+        let mut waiter = cx.waiting_claim(&b, "lock")?;
+        busy(&mut *waiter).await?;
+        busy(&mut *waiter).await?;
+        waiting.push(waiter);
+    }
+    for mut waiter in waiting {
+        waiter.release().await?;
+    }
+    let shown = waiters().await?;
+    ensure!(shown.is_none_or(|n| n == 0), "all have given up, and {shown:?} are shown");
+    holder.release().await?;
+    Ok(())
+}
+
+async fn c09_a_forced_release_raises_the_fence(cx: Cx) -> Check {
+    let (locks, admin, other) = (cx.locks().await?, cx.locks().await?, cx.backend().await?);
+    let guard = take_for(&cx, &locks, "lock", cx.long_ttl()).await?;
+    let fence = guard.token()?;
+    let answer = admin.force_release("lock", None).await?;
+    ensure!(answer == Released::Freed, "a forced release was answered {answer:?}");
+    let next = cx.fence_if_free(&other, "lock").await?;
+    ensure!(
+        next.is_some_and(|next| next > fence),
+        "after a forced release the next token is {next:?}"
+    );
+    lost_reason(guard.check().await, "check")?;
+    let again = admin.force_release("lock", None).await?;
+    ensure!(
+        again == Released::AlreadyGone,
+        "a forced release of a free lock was answered {again:?}"
+    );
+    Ok(())
+}
+
+async fn s03_a_forced_release_of_another_owner_does_nothing(cx: Cx) -> Check {
+    let (locks, admin, other) = (cx.locks().await?, cx.locks().await?, cx.backend().await?);
+    let old = take(&cx, &locks, "lock").await?;
+    let old_owner = old.owner();
+    old.release().await?;
+    let guard = take(&cx, &locks, "lock").await?;
+    let answer = admin.force_release("lock", Some(old_owner)).await?;
+    ensure!(
+        answer == Released::AlreadyGone,
+        "the named owner holds nothing, and the answer is {answer:?}"
+    );
+    still_held(&cx, &other, "lock", "after a forced release of another owner").await?;
+    let answer = admin.force_release("lock", Some(guard.owner())).await?;
+    ensure!(
+        answer == Released::Freed,
+        "the named owner holds the lock, and the answer is {answer:?}"
+    );
+    free_soon(&cx, &other, "lock", "after a forced release of its owner").await
+}
+
+async fn s06_inspection_that_is_not_there_is_refused(cx: Cx) -> Check {
+    let locks = cx.locks().await?;
+    for kind in [
+        error_kind(locks.inspect("lock").await, "inspect")?,
+        error_kind(locks.list("").await, "list")?,
+        error_kind(locks.force_release("lock", None).await, "force_release")?,
+    ] {
+        ensure!(
+            kind == ErrorKind::Unsupported,
+            "what the store cannot do is refused with {kind:?}"
+        );
+    }
+    Ok(())
+}

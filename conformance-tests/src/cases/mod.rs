@@ -1,0 +1,44 @@
+//! The cases, by what they are about. A module that is not in the list does not compile, since its
+//! list of cases would be dead code.
+
+use crate::case::Case;
+
+mod cancel_claim;
+mod cancel_user;
+mod deadline;
+mod exclusion;
+mod fairness;
+mod fence;
+mod handover;
+mod holding;
+mod identity;
+mod inspection;
+mod lease;
+mod loss;
+mod names;
+mod processes;
+mod release;
+mod renewal;
+mod tools;
+mod waiting;
+
+/// All modules.
+pub(crate) const ALL: &[&[Case]] = &[
+    identity::CASES,
+    exclusion::CASES,
+    lease::CASES,
+    renewal::CASES,
+    release::CASES,
+    cancel_claim::CASES,
+    cancel_user::CASES,
+    waiting::CASES,
+    deadline::CASES,
+    fairness::CASES,
+    fence::CASES,
+    names::CASES,
+    loss::CASES,
+    holding::CASES,
+    handover::CASES,
+    inspection::CASES,
+    processes::CASES,
+];

@@ -1,0 +1,202 @@
+//! C7: a release works whatever happened before, and gives up nothing but one's own.
+
+use lock_core::{Effect, Released};
+
+use super::tools::{error_kind, free_soon, is_lost, lost_reason, soon, still_held, take, within};
+use crate::Fault;
+use crate::case::{Check, cases, ensure};
+use crate::cx::{Cx, busy};
+use lock_core::{ErrorKind, LostReason};
+
+cases! {
+    c07_a_released_lock_is_free_at_once []
+        "when a release was answered, another client gets the lock in its first try";
+    c07_a_release_can_be_repeated []
+        "the second release answers AlreadyGone and is no error";
+    c07_a_release_by_a_claim_that_never_tried_does_nothing []
+        "a claim that never tried releases nothing, and its release is no error";
+    c07_a_release_after_busy_does_nothing []
+        "a claim that was refused releases nothing that is not its own";
+    c07_a_release_after_a_lost_answer_is_confirmed [Faults]
+        "after a release whose answer was lost a second one is success, and the lock is free";
+    c07_a_release_that_never_arrived_is_repeated [Faults]
+        "after a release that was lost on its way a second one frees the lock";
+    c07_a_release_after_a_failed_try_frees_the_lock [Faults]
+        "a release after a try whose answer was lost frees what that try has taken";
+    c07_a_release_after_a_failed_renewal_frees_the_lock [Faults]
+        "a release after a renewal without an answer frees the lock";
+    c07_a_release_after_calls_that_were_cut_off_works [Faults]
+        "a release after calls that were given up during a partition frees the lock";
+    c07_a_release_after_the_end_is_no_error [Lease]
+        "a release after the end of the lease is no error";
+    c07_a_guard_says_what_its_release_did []
+        "the release of a guard answers Freed, and Lost if the lock was taken away before";
+    c07_a_shared_guard_is_released_by_its_last_clone []
+        "a guard that is shared is released when the last clone is given up, not before";
+}
+
+async fn c07_a_released_lock_is_free_at_once(cx: Cx) -> Check {
+    let (a, b) = (cx.backend().await?, cx.backend().await?);
+    for _ in 0..10 {
+        let (mut claim, _) = cx.held(&a, "lock").await?;
+        let answer = claim.release().await?;
+        ensure!(
+            answer == Released::Freed,
+            "the release of a lock that is held was answered {answer:?}"
+        );
+        ensure!(cx.is_free(&b, "lock").await?, "a released lock is not free");
+    }
+    Ok(())
+}
+
+async fn c07_a_release_can_be_repeated(cx: Cx) -> Check {
+    let (a, b) = (cx.backend().await?, cx.backend().await?);
+    let (mut claim, _) = cx.held(&a, "lock").await?;
+    claim.release().await?;
+    for _ in 0..2 {
+        let again = claim.release().await?;
+        ensure!(again == Released::AlreadyGone, "a second release was answered {again:?}");
+    }
+    let (mut next, _) = cx.held(&b, "lock").await?;
+    claim.release().await?;
+    still_held(&cx, &a, "lock", "after a third release by the old holder").await?;
+    next.release().await?;
+    Ok(())
+}
+
+async fn c07_a_release_by_a_claim_that_never_tried_does_nothing(cx: Cx) -> Check {
+    let (a, b) = (cx.backend().await?, cx.backend().await?);
+    let mut nobody = cx.claim(&a, "lock")?;
+    let answer = nobody.release().await?;
+    ensure!(answer == Released::AlreadyGone, "the release of nothing was answered {answer:?}");
+    let (mut holder, _) = cx.held(&b, "lock").await?;
+    let mut stranger = cx.claim(&a, "lock")?;
+    let answer = stranger.release().await?;
+    ensure!(answer == Released::AlreadyGone, "the release by a stranger was answered {answer:?}");
+    still_held(&cx, &a, "lock", "after a release by a claim that never tried").await?;
+    holder.release().await?;
+    Ok(())
+}
+
+async fn c07_a_release_after_busy_does_nothing(cx: Cx) -> Check {
+    let (a, b) = (cx.backend().await?, cx.backend().await?);
+    let (mut holder, _) = cx.held(&a, "lock").await?;
+    for wait in [false, true] {
+        let mut refused = b.claim(cx.request("lock")?.with_wait(wait))?;
+        busy(&mut *refused).await?;
+        refused.release().await?;
+        still_held(&cx, &b, "lock", "after the release of a claim that was refused").await?;
+    }
+    let answer = holder.release().await?;
+    ensure!(answer == Released::Freed, "the holder's own release was answered {answer:?}");
+    Ok(())
+}
+
+async fn c07_a_release_after_a_lost_answer_is_confirmed(cx: Cx) -> Check {
+    let (link, other) = (cx.link().await?, cx.backend().await?);
+    let (mut claim, _) = cx.held(&link.backend, "lock").await?;
+    link.inject(Fault::LoseNextReply).await?;
+    if let Err(error) = claim.release().await {
+        ensure!(
+            error.effect() == Effect::Unknown,
+            "the answer to a release was lost, but its error says that nothing happened: {error}"
+        );
+    }
+    claim.release().await?;
+    ensure!(cx.is_free(&other, "lock").await?, "after a confirmed release the lock is taken");
+    Ok(())
+}
+
+async fn c07_a_release_that_never_arrived_is_repeated(cx: Cx) -> Check {
+    let (link, other) = (cx.link().await?, cx.backend().await?);
+    let (mut claim, _) = cx.held(&link.backend, "lock").await?;
+    link.inject(Fault::LoseNextRequest).await?;
+    let _ = claim.release().await;
+    claim.release().await?;
+    ensure!(cx.is_free(&other, "lock").await?, "after a confirmed release the lock is taken");
+    Ok(())
+}
+
+async fn c07_a_release_after_a_failed_try_frees_the_lock(cx: Cx) -> Check {
+    let (link, other) = (cx.link().await?, cx.backend().await?);
+    for fault in [Fault::LoseNextReply, Fault::LoseNextRequest] {
+        let mut claim = cx.waiting_claim(&link.backend, "lock")?;
+        link.inject(fault).await?;
+        let _ = claim.try_acquire().await;
+        claim.release().await?;
+        ensure!(
+            cx.is_free(&other, "lock").await?,
+            "{fault:?}: a try failed and was undone, and the lock is taken"
+        );
+    }
+    Ok(())
+}
+
+async fn c07_a_release_after_a_failed_renewal_frees_the_lock(cx: Cx) -> Check {
+    let (link, other) = (cx.link().await?, cx.backend().await?);
+    for fault in [Fault::LoseNextReply, Fault::LoseNextRequest] {
+        let (mut claim, _) = cx.held(&link.backend, "lock").await?;
+        link.inject(fault).await?;
+        let _ = claim.renew().await;
+        claim.release().await?;
+        ensure!(
+            cx.is_free(&other, "lock").await?,
+            "{fault:?}: a renewal failed, the lock was released, and it is taken"
+        );
+    }
+    Ok(())
+}
+
+async fn c07_a_release_after_calls_that_were_cut_off_works(cx: Cx) -> Check {
+    let (link, other) = (cx.link().await?, cx.backend().await?);
+    let (mut claim, _) = cx.held(&link.backend, "lock").await?;
+    link.inject(Fault::Partition).await?;
+    let _ = within(&cx, cx.ttl() / 20, claim.renew()).await;
+    let _ = within(&cx, cx.ttl() / 20, claim.release()).await;
+    link.inject(Fault::Heal).await?;
+    soon(&cx, cx.slack(), "a release after a partition", claim.release()).await??;
+    ensure!(cx.is_free(&other, "lock").await?, "after a confirmed release the lock is taken");
+    Ok(())
+}
+
+async fn c07_a_release_after_the_end_is_no_error(cx: Cx) -> Check {
+    let (a, b) = (cx.backend().await?, cx.backend().await?);
+    let (mut claim, _) = cx.held(&a, "lock").await?;
+    cx.sleep(cx.ttl() + cx.slack()).await;
+    claim.release().await?;
+    ensure!(cx.is_free(&b, "lock").await?, "the lease has ended, and the lock is taken");
+    Ok(())
+}
+
+async fn c07_a_guard_says_what_its_release_did(cx: Cx) -> Check {
+    let locks = cx.locks().await?;
+    let guard = take(&cx, &locks, "lock").await?;
+    let held = guard.held().clone();
+    let answer = guard.release().await?;
+    ensure!(answer == Released::Freed, "the release of a guard was answered {answer:?}");
+    let kind = error_kind(held.token(), "asking a released lock for its token")?;
+    ensure!(
+        kind == ErrorKind::Lost(LostReason::Released),
+        "a view of a released lock says {kind:?} instead of Lost(Released)"
+    );
+    let guard = take(&cx, &locks, "lock").await?;
+    cx.store().break_hold(&cx.key("lock")?).await?;
+    let reason = lost_reason(guard.release().await, "the release")?;
+    ensure!(reason == LostReason::Taken, "a lock that was taken away was lost because {reason}");
+    Ok(())
+}
+
+async fn c07_a_shared_guard_is_released_by_its_last_clone(cx: Cx) -> Check {
+    let (locks, other) = (cx.locks().await?, cx.backend().await?);
+    let first = take(&cx, &locks, "lock").await?.share();
+    let second = first.clone();
+    let third = first.clone();
+    drop(first);
+    ensure!(third.release().await?.is_none(), "a clone that is not the last released the lock");
+    cx.sleep(cx.ttl() * 2).await;
+    ensure!(!is_lost(&second), "the last clone has lost the lock: {:?}", second.state());
+    still_held(&cx, &other, "lock", "while a clone of its guard lived").await?;
+    let answer = second.release().await?;
+    ensure!(answer == Some(Released::Freed), "the last clone's release was answered {answer:?}");
+    free_soon(&cx, &other, "lock", "after the release of the last clone").await
+}

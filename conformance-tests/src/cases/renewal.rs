@@ -1,0 +1,277 @@
+//! C6 and S3: what a renewal may say, and what it must not touch.
+
+use lock_core::{Effect, Released, Renewal};
+
+use super::tools::{is_lost, kept_until, still_held, take, within};
+use crate::Fault;
+use crate::case::{Check, cases, ensure, fail};
+use crate::cx::{Cx, busy, granted};
+
+cases! {
+    c06_a_renewal_after_the_end_is_lost [Lease]
+        "a lease that has ended is not renewed, also if nobody else has taken the lock";
+    c06_a_renewal_after_a_loss_is_lost []
+        "when the lock was taken away, the next renewal says Lost";
+    c06_a_check_after_a_loss_is_lost []
+        "when the lock was taken away, the next check says Lost";
+    c06_an_error_is_not_a_loss [Faults]
+        "a renewal or a check without an answer is an error of unknown effect, never Lost";
+    c06_a_failed_renewal_can_be_repeated [Faults]
+        "after a renewal without an answer the same call finds the lock alive";
+    c06_a_guard_outlives_lost_answers [Faults]
+        "a guard whose renewals now and then get no answer is not lost";
+    s03_a_late_renewal_does_not_touch_the_next_holder [Lease]
+        "the renewal of a holder whose lease has ended neither takes nor prolongs the next one's";
+    s03_a_renewal_that_was_held_up_does_nothing [Lease, Faults]
+        "a renewal that reaches the store after the next holder came changes nothing";
+    s03_a_late_release_does_not_free_the_next_holder [Lease]
+        "the release of a holder whose lease has ended leaves the next holder alone";
+    s03_a_release_that_was_held_up_does_nothing [Lease, Faults]
+        "a release that reaches the store after the next holder came changes nothing";
+    s03_a_slow_release_does_not_free_the_next_holder [Lease, Faults]
+        "a release that takes longer than the lease does not free the next holder";
+    s03_a_release_that_races_with_a_loss_frees_nobody_else []
+        "a release at the moment at which the lock changes hands frees nobody else";
+    s03_a_late_guard_does_not_touch_the_next_holder [Faults]
+        "a guard that was lost and is released later leaves the next holder alone";
+}
+
+async fn c06_a_renewal_after_the_end_is_lost(cx: Cx) -> Check {
+    let (a, b) = (cx.backend().await?, cx.backend().await?);
+    let (mut claim, _) = cx.held(&a, "lock").await?;
+    cx.sleep(cx.ttl() + cx.slack()).await;
+    let answer = claim.renew().await?;
+    ensure!(
+        answer == Renewal::Lost,
+        "a renewal after the end of the lease was answered {answer:?}"
+    );
+    ensure!(
+        cx.is_free(&b, "lock").await?,
+        "a renewal after the end of the lease took the lock again"
+    );
+    claim.release().await?;
+    Ok(())
+}
+
+async fn c06_a_renewal_after_a_loss_is_lost(cx: Cx) -> Check {
+    let backend = cx.backend().await?;
+    let (mut claim, _) = cx.held(&backend, "lock").await?;
+    cx.store().break_hold(&cx.key("lock")?).await?;
+    let answer = claim.renew().await?;
+    ensure!(answer == Renewal::Lost, "a renewal of a lock that was taken away: {answer:?}");
+    claim.release().await?;
+    ensure!(cx.is_free(&backend, "lock").await?, "the renewal took the lock again");
+    Ok(())
+}
+
+async fn c06_a_check_after_a_loss_is_lost(cx: Cx) -> Check {
+    let backend = cx.backend().await?;
+    let (mut claim, _) = cx.held(&backend, "lock").await?;
+    ensure!(
+        matches!(claim.check().await?, Renewal::Alive { .. }),
+        "a check of a lock that is held says that it is not"
+    );
+    cx.store().break_hold(&cx.key("lock")?).await?;
+    let answer = claim.check().await?;
+    ensure!(answer == Renewal::Lost, "a check of a lock that was taken away: {answer:?}");
+    claim.release().await?;
+    Ok(())
+}
+
+async fn c06_an_error_is_not_a_loss(cx: Cx) -> Check {
+    let link = cx.link().await?;
+    let (mut claim, _) = cx.held(&link.backend, "lock").await?;
+    for fault in [Fault::LoseNextReply, Fault::LoseNextRequest] {
+        link.inject(fault).await?;
+        match claim.renew().await {
+            Ok(Renewal::Lost) => {
+                fail!("{fault:?}: a renewal without an answer was taken for a loss")
+            }
+            Err(error) if fault == Fault::LoseNextReply => ensure!(
+                error.effect() == Effect::Unknown,
+                "the answer to a renewal was lost, but its error says that nothing happened: {error}"
+            ),
+            _ => {}
+        }
+        ensure!(
+            matches!(claim.renew().await?, Renewal::Alive { .. }),
+            "{fault:?}: the lock is held, and the repeated renewal says that it is lost"
+        );
+        link.inject(fault).await?;
+        if let Ok(Renewal::Lost) = claim.check().await {
+            fail!("{fault:?}: a check without an answer was taken for a loss");
+        }
+        ensure!(
+            matches!(claim.check().await?, Renewal::Alive { .. }),
+            "{fault:?}: the lock is held, and the repeated check says that it is lost"
+        );
+    }
+    claim.release().await?;
+    Ok(())
+}
+
+async fn c06_a_failed_renewal_can_be_repeated(cx: Cx) -> Check {
+    let (link, other) = (cx.link().await?, cx.backend().await?);
+    let (mut claim, token) = cx.held(&link.backend, "lock").await?;
+    for fault in [Fault::LoseNextReply, Fault::LoseNextRequest] {
+        link.inject(fault).await?;
+        let _ = claim.renew().await;
+        let start = cx.now();
+        match claim.renew().await? {
+            Renewal::Alive { valid_for: Some(valid_for) } => {
+                kept_until(&cx, &other, "lock", start + valid_for / 2).await?;
+            }
+            Renewal::Alive { .. } => {}
+            other => fail!("{fault:?}: the repeated renewal was answered {other:?}"),
+        }
+    }
+    ensure!(granted(&mut *claim).await? == token, "renewals changed the token");
+    claim.release().await?;
+    ensure!(cx.is_free(&other, "lock").await?, "the lock was released and is not free");
+    Ok(())
+}
+
+async fn c06_a_guard_outlives_lost_answers(cx: Cx) -> Check {
+    let link = cx.link().await?;
+    let guard = take(&cx, &cx.locks_on(&link.backend), "lock").await?;
+    let fence = guard.token()?;
+    for fault in [Fault::LoseNextReply, Fault::LoseNextRequest, Fault::LoseNextReply] {
+        link.inject(fault).await?;
+        cx.sleep(cx.ttl()).await;
+        ensure!(!is_lost(&guard), "after {fault:?} the guard is lost: {:?}", guard.state());
+        ensure!(guard.token()? == fence, "the token of a guard has changed");
+    }
+    guard.release().await?;
+    Ok(())
+}
+
+async fn s03_a_late_renewal_does_not_touch_the_next_holder(cx: Cx) -> Check {
+    let (a, b, c) = (cx.backend().await?, cx.backend().await?, cx.backend().await?);
+    let (mut late, first) = cx.held(&a, "lock").await?;
+    cx.sleep(cx.ttl() + cx.slack()).await;
+    let start = cx.now();
+    let (mut next, second) = cx.held(&b, "lock").await?;
+    ensure!(second > first, "the next holder's token {second} is not above {first}");
+    cx.sleep(cx.ttl() * 4 / 5).await;
+    let answer = late.renew().await?;
+    ensure!(answer == Renewal::Lost, "a late renewal under the next holder: {answer:?}");
+    cx.sleep_until(start + cx.ttl() + cx.slack()).await;
+    ensure!(
+        cx.is_free(&c, "lock").await?,
+        "the late renewal of the old holder prolonged the next one's lease"
+    );
+    next.release().await?;
+    late.release().await?;
+    Ok(())
+}
+
+async fn s03_a_renewal_that_was_held_up_does_nothing(cx: Cx) -> Check {
+    let (link, other) = (cx.link().await?, cx.backend().await?);
+    let (mut late, _) = cx.held(&link.backend, "lock").await?;
+    link.inject(Fault::HoldNextRequest(cx.ttl() + cx.slack() + cx.ttl() / 2)).await?;
+    let _ = within(&cx, cx.ttl() / 10, late.renew()).await;
+    cx.sleep(cx.ttl() + cx.slack()).await;
+    let (mut next, token) = cx.held(&other, "lock").await?;
+    cx.sleep(cx.ttl() * 7 / 10).await;
+    ensure!(
+        granted(&mut *next).await? == token,
+        "a renewal of the old holder, held up on its way, took the lock from the next one"
+    );
+    next.release().await?;
+    ensure!(
+        cx.is_free(&other, "lock").await?,
+        "a renewal of the old holder, held up on its way, made its entry again"
+    );
+    Ok(())
+}
+
+async fn s03_a_late_release_does_not_free_the_next_holder(cx: Cx) -> Check {
+    let (a, b) = (cx.backend().await?, cx.backend().await?);
+    let (mut late, _) = cx.held(&a, "lock").await?;
+    cx.sleep(cx.ttl() + cx.slack()).await;
+    let (mut next, _) = cx.held(&b, "lock").await?;
+    let answer = late.release().await?;
+    ensure!(
+        answer == Released::AlreadyGone,
+        "a release that found another holder was answered {answer:?}"
+    );
+    still_held(&cx, &a, "lock", "after the release of the old holder").await?;
+    ensure!(
+        matches!(next.check().await?, Renewal::Alive { .. }),
+        "the next holder has lost the lock"
+    );
+    next.release().await?;
+    Ok(())
+}
+
+async fn s03_a_release_that_was_held_up_does_nothing(cx: Cx) -> Check {
+    let (link, other) = (cx.link().await?, cx.backend().await?);
+    let (mut late, _) = cx.held(&link.backend, "lock").await?;
+    link.inject(Fault::HoldNextRequest(cx.ttl() + cx.slack() + cx.ttl() / 4)).await?;
+    let _ = within(&cx, cx.ttl() / 10, late.release()).await;
+    cx.sleep(cx.ttl() + cx.slack()).await;
+    let (mut next, _) = cx.held(&other, "lock").await?;
+    cx.sleep(cx.ttl() / 2).await;
+    let mut third = cx.claim(&other, "lock")?;
+    busy(&mut *third).await?;
+    next.release().await?;
+    Ok(())
+}
+
+async fn s03_a_slow_release_does_not_free_the_next_holder(cx: Cx) -> Check {
+    let (link, other) = (cx.link().await?, cx.backend().await?);
+    let (mut late, _) = cx.held(&link.backend, "lock").await?;
+    link.inject(Fault::DelayNextReply(cx.ttl() + cx.slack() * 2)).await?;
+    let release = tokio::spawn(async move { late.release().await });
+    cx.sleep(cx.ttl() + cx.slack()).await;
+    let mut next = other.claim(cx.request_for("lock", cx.long_ttl())?)?;
+    granted(&mut *next).await?;
+    // Its answer may be anything; what it does to the next holder is the point.
+    let _ = release.await?;
+    cx.sleep(cx.ttl() / 10).await;
+    still_held(&cx, &other, "lock", "after a slow release of the old holder").await?;
+    next.release().await?;
+    Ok(())
+}
+
+async fn s03_a_release_that_races_with_a_loss_frees_nobody_else(cx: Cx) -> Check {
+    let (a, b) = (cx.backend().await?, cx.backend().await?);
+    let key = cx.key("lock")?;
+    for steps in 0..12 {
+        let (mut old, _) = cx.held(&a, "lock").await?;
+        let mut next = cx.claim(&b, "lock")?;
+        let (released, attempt) = tokio::join!(old.release(), async {
+            super::tools::turns(&cx, steps).await;
+            cx.store().break_hold(&key).await?;
+            Check::Ok(next.try_acquire().await?)
+        });
+        released?;
+        if matches!(attempt?, lock_core::Attempt::Granted { .. }) {
+            still_held(&cx, &a, "lock", "after a release that raced with a change of hands")
+                .await?;
+        }
+        next.release().await?;
+    }
+    Ok(())
+}
+
+async fn s03_a_late_guard_does_not_touch_the_next_holder(cx: Cx) -> Check {
+    let (link, other) = (cx.link().await?, cx.locks().await?);
+    let old = take(&cx, &cx.locks_on(&link.backend), "lock").await?;
+    link.inject(Fault::Partition).await?;
+    cx.sleep(cx.ttl() + cx.slack()).await;
+    let next = take(&cx, &other, "lock").await?;
+    let fence = next.token()?;
+    link.inject(Fault::Heal).await?;
+    let reason = super::tools::lost_reason(old.release().await, "release")?;
+    ensure!(
+        reason == lock_core::LostReason::Expired,
+        "a guard that ran out before its release says that it was lost because {reason}"
+    );
+    cx.sleep(cx.ttl() * 2).await;
+    ensure!(!is_lost(&next), "the release of the old guard cost the next one the lock");
+    ensure!(next.check().await.is_ok(), "the store says that the next holder has lost the lock");
+    ensure!(next.token()? == fence, "the next holder's token has changed");
+    next.release().await?;
+    Ok(())
+}

@@ -1,0 +1,181 @@
+//! What several modules of cases share.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::{
+    Attempt, Claim, ClockInstant, Error, ErrorKind, LockBackend, LockGuard, LockState, Locks,
+    LostReason,
+};
+
+use crate::cancel::Cut;
+use crate::case::{Check, ensure, fail};
+use crate::cx::Cx;
+
+/// The longest number of awaits that is tried out.
+pub(super) const MOST_POLLS: usize = 200;
+
+/// Waits for `work`, `limit` at most.
+pub(super) async fn within<T>(
+    cx: &Cx,
+    limit: Duration,
+    work: impl Future<Output = T>,
+) -> Option<T> {
+    tokio::select! {
+        biased;
+        done = work => Some(done),
+        () = cx.sleep(limit) => None,
+    }
+}
+
+/// As [`within`], and it is a failure if `work` is not done by then.
+pub(super) async fn soon<T>(
+    cx: &Cx,
+    limit: Duration,
+    what: &str,
+    work: impl Future<Output = T>,
+) -> Check<T> {
+    match within(cx, limit, work).await {
+        Some(done) => Ok(done),
+        None => fail!("{what}: not within {limit:?}"),
+    }
+}
+
+/// Nobody else gets the lock before `until`. Exact: a probe counts only if it was granted before.
+pub(super) async fn kept_until(
+    cx: &Cx,
+    other: &Arc<dyn LockBackend>,
+    name: &str,
+    until: ClockInstant,
+) -> Check {
+    let last_look = until.minus(Duration::from_millis(if cx.is_virtual() { 2 } else { 20 }));
+    let step = cx.ttl() / 16;
+    loop {
+        let mut probe = cx.claim(other, name)?;
+        if let Attempt::Granted { .. } = probe.try_acquire().await? {
+            let now = cx.now();
+            probe.release().await?;
+            ensure!(
+                now >= until,
+                "another client got the lock {:?} before the time for which the store had promised it",
+                until.since(now)
+            );
+            return Ok(());
+        }
+        let now = cx.now();
+        if now >= last_look {
+            return Ok(());
+        }
+        cx.sleep_until((now + step).min(last_look)).await;
+    }
+}
+
+/// The lock is free within the slack of the case.
+pub(super) async fn free_soon(
+    cx: &Cx,
+    other: &Arc<dyn LockBackend>,
+    name: &str,
+    after: &str,
+) -> Check {
+    match cx.freed_within(other, name, cx.slack()).await? {
+        Some(_) => Ok(()),
+        None => fail!("{after}, the lock is still taken {:?} later", cx.slack()),
+    }
+}
+
+/// The lock is held by somebody.
+pub(super) async fn still_held(
+    cx: &Cx,
+    other: &Arc<dyn LockBackend>,
+    name: &str,
+    after: &str,
+) -> Check {
+    ensure!(!cx.is_free(other, name).await?, "{after}, another client could take the lock");
+    Ok(())
+}
+
+/// Takes the lock through the user's interface; it must be free.
+pub(super) async fn take(cx: &Cx, locks: &Locks, name: &str) -> Check<LockGuard> {
+    take_for(cx, locks, name, cx.ttl()).await
+}
+
+pub(super) async fn take_for(
+    cx: &Cx,
+    locks: &Locks,
+    name: &str,
+    ttl: Duration,
+) -> Check<LockGuard> {
+    match locks.lock(name)?.ttl(cx.round(ttl)).try_acquire().await? {
+        Some(guard) => Ok(guard),
+        None => fail!("{name:?} is free, but try_acquire says that somebody else holds it"),
+    }
+}
+
+/// The guard says by itself, without asking the store, that it is lost.
+pub(super) fn is_lost(guard: &LockGuard) -> bool {
+    matches!(guard.state(), LockState::Lost(_))
+}
+
+/// An error that says that the lock is lost, and why.
+pub(super) fn lost_reason<T>(result: Result<T, Error>, what: &str) -> Check<LostReason> {
+    match result {
+        Ok(_) => fail!("{what} succeeded although the lock is lost"),
+        Err(error) => match error.lost_reason() {
+            Some(reason) => Ok(reason),
+            None => fail!("{what} of a lost lock did not say that it is lost, but: {error}"),
+        },
+    }
+}
+
+/// An error of this kind.
+pub(super) fn error_kind<T>(result: Result<T, Error>, what: &str) -> Check<ErrorKind> {
+    match result {
+        Ok(_) => fail!("{what} succeeded"),
+        Err(error) => Ok(error.kind()),
+    }
+}
+
+/// Runs `work` until it is done, or drops it after `steps` turns of the scheduler: so that the tasks
+/// behind it are caught at each of their awaits.
+pub(super) async fn drop_after_steps<T>(
+    cx: &Cx,
+    steps: u32,
+    work: impl Future<Output = T>,
+) -> Cut<T> {
+    tokio::select! {
+        biased;
+        done = work => Cut::Done(done),
+        () = turns(cx, steps) => Cut::Dropped,
+    }
+}
+
+/// Lets other tasks run: a number of turns, or in real time a number of moments.
+pub(super) async fn turns(cx: &Cx, steps: u32) {
+    if cx.is_virtual() {
+        for _ in 0..steps {
+            tokio::task::yield_now().await;
+        }
+    } else {
+        cx.sleep(Duration::from_micros(200) * steps).await;
+    }
+}
+
+/// How many turns are tried out.
+pub(super) const STEPS: u32 = 16;
+
+/// Gives up what a claim may have; after that the lock must be free at once.
+pub(super) async fn give_up(
+    cx: &Cx,
+    claim: &mut dyn Claim,
+    other: &Arc<dyn LockBackend>,
+    name: &str,
+    after: &str,
+) -> Check {
+    claim.release().await?;
+    ensure!(
+        cx.is_free(other, name).await?,
+        "{after} and a release that was answered, the lock is still taken"
+    );
+    Ok(())
+}

@@ -1,0 +1,288 @@
+//! What a case works with: one store, its clients, and time.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::{
+    Attempt, Capabilities, Claim, ClaimRequest, Clock, ClockInstant, FencingToken, LockBackend,
+    LockKey, Locks, LocksBuilder, OsRng, OwnerId, Sleep, SystemClock, TokioClock,
+};
+
+use crate::case::{Check, Stop, fail};
+use crate::{Client, Fault, Harness, Store, Time};
+
+/// The context of one case. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Cx(Arc<Inner>);
+
+struct Inner {
+    time: Time,
+    store: Box<dyn Store>,
+    clock: SuiteClock,
+    capabilities: Capabilities,
+    prefix: String,
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inner").field("store", &self.store).finish_non_exhaustive()
+    }
+}
+
+impl Cx {
+    /// Starts a fresh store for one case.
+    pub(crate) async fn start(harness: &dyn Harness) -> Result<Self, crate::Unavailable> {
+        let time = harness.time();
+        let clock = SuiteClock(match time {
+            Time::Virtual => Arc::new(TokioClock::default()),
+            Time::Real => SuiteClock::real().0,
+        });
+        let store = harness.start().await?;
+        let capabilities = store.client().await?.backend.capabilities();
+        let prefix = store.prefix();
+        LockKey::new(prefix.as_str(), "any")?;
+        Ok(Self(Arc::new(Inner { time, store, clock, capabilities, prefix })))
+    }
+
+    pub(crate) fn store(&self) -> &dyn Store {
+        &*self.0.store
+    }
+
+    pub(crate) fn capabilities(&self) -> &Capabilities {
+        &self.0.capabilities
+    }
+
+    pub(crate) fn is_virtual(&self) -> bool {
+        self.0.time == Time::Virtual
+    }
+
+    // --- time ---
+
+    pub(crate) fn now(&self) -> ClockInstant {
+        self.0.clock.now()
+    }
+
+    pub(crate) fn sleep(&self, duration: Duration) -> Sleep {
+        self.0.clock.sleep(duration)
+    }
+
+    pub(crate) fn sleep_until(&self, at: ClockInstant) -> Sleep {
+        self.0.clock.sleep_until(at)
+    }
+
+    /// The ttl of most cases: short, but long enough that a busy machine does not spoil it.
+    pub(crate) fn ttl(&self) -> Duration {
+        self.round(Duration::from_secs(if self.is_virtual() { 1 } else { 2 }))
+    }
+
+    /// A ttl that does not run out while a case runs.
+    pub(crate) fn long_ttl(&self) -> Duration {
+        self.round(Duration::from_secs(60))
+    }
+
+    /// `ttl` rounded up to what the store can keep, as the core does it.
+    pub(crate) fn round(&self, ttl: Duration) -> Duration {
+        let step = self.0.capabilities.ttl_step.as_nanos().max(1);
+        let wanted = ttl.max(self.0.capabilities.min_ttl).as_nanos();
+        let rounded = u64::try_from(wanted.div_ceil(step) * step).unwrap_or(u64::MAX);
+        let rounded = Duration::from_nanos(rounded);
+        self.0.capabilities.max_ttl.map_or(rounded, |longest| rounded.min(longest))
+    }
+
+    /// How much later than promised something may be seen: timers, polls and, in real time, a busy
+    /// machine.
+    pub(crate) fn slack(&self) -> Duration {
+        if self.is_virtual() { Duration::from_millis(200) } else { Duration::from_millis(1500) }
+    }
+
+    /// How much later than its deadline a call may end.
+    pub(crate) fn late(&self) -> Duration {
+        if self.is_virtual() { Duration::from_millis(100) } else { self.slack() }
+    }
+
+    /// How much later than its time a timer may fire: tokio's has a granularity of 1 ms, and a busy
+    /// machine may not run us at all for a while.
+    pub(crate) fn tick(&self) -> Duration {
+        if self.is_virtual() { Duration::from_millis(2) } else { Duration::from_millis(500) }
+    }
+
+    /// How much earlier than the core a case may have read the clock.
+    pub(crate) fn skew(&self) -> Duration {
+        if self.is_virtual() { Duration::ZERO } else { Duration::from_millis(100) }
+    }
+
+    // --- clients and locks ---
+
+    pub(crate) async fn client(&self) -> Check<Client> {
+        Ok(self.0.store.client().await?)
+    }
+
+    pub(crate) async fn backend(&self) -> Check<Arc<dyn LockBackend>> {
+        Ok(self.client().await?.backend)
+    }
+
+    /// A client with faults, or the reason why there is none.
+    pub(crate) async fn link(&self) -> Check<Link> {
+        let client = self.client().await?;
+        match client.faults {
+            Some(faults) => Ok(Link { backend: client.backend, faults }),
+            None => Err(Stop::NotApplicable("this harness cannot disturb a client's link".into())),
+        }
+    }
+
+    pub(crate) fn builder(&self, backend: &Arc<dyn LockBackend>) -> LocksBuilder {
+        let builder = Locks::builder_from_arc(Arc::clone(backend)).clock(self.0.clock.clone());
+        let builder = builder
+            .prefix(self.0.prefix.as_str())
+            .expect("BUG: the prefix was checked when the store was started")
+            .default_ttl(self.ttl());
+        self.0.store.configure(builder)
+    }
+
+    pub(crate) fn locks_on(&self, backend: &Arc<dyn LockBackend>) -> Locks {
+        self.builder(backend).build()
+    }
+
+    /// The locks of a new client.
+    pub(crate) async fn locks(&self) -> Check<Locks> {
+        Ok(self.locks_on(&self.backend().await?))
+    }
+
+    pub(crate) fn prefix(&self) -> &str {
+        &self.0.prefix
+    }
+
+    pub(crate) fn key(&self, name: &str) -> Check<LockKey> {
+        Ok(LockKey::new(self.0.prefix.as_str(), name)?)
+    }
+
+    /// A request for a lock with a new owner, the case's ttl, and no wish to wait.
+    pub(crate) fn request(&self, name: &str) -> Check<ClaimRequest> {
+        self.request_for(name, self.ttl())
+    }
+
+    pub(crate) fn request_for(&self, name: &str, ttl: Duration) -> Check<ClaimRequest> {
+        let owner = OwnerId::generate(&OsRng)?;
+        Ok(ClaimRequest::new(self.key(name)?, owner, self.round(ttl))
+            .with_call_timeout(Duration::from_secs(5)))
+    }
+
+    pub(crate) fn claim(
+        &self,
+        backend: &Arc<dyn LockBackend>,
+        name: &str,
+    ) -> Check<Box<dyn Claim>> {
+        Ok(backend.claim(self.request(name)?)?)
+    }
+
+    pub(crate) fn waiting_claim(
+        &self,
+        backend: &Arc<dyn LockBackend>,
+        name: &str,
+    ) -> Check<Box<dyn Claim>> {
+        Ok(backend.claim(self.request(name)?.with_wait(true))?)
+    }
+
+    /// A new claim that holds the lock, and its token.
+    pub(crate) async fn held(
+        &self,
+        backend: &Arc<dyn LockBackend>,
+        name: &str,
+    ) -> Check<(Box<dyn Claim>, FencingToken)> {
+        let mut claim = self.claim(backend, name)?;
+        let token = granted(&mut *claim).await?;
+        Ok((claim, token))
+    }
+
+    /// Whether a new claim, which gives the lock up again at once, gets it.
+    pub(crate) async fn is_free(&self, backend: &Arc<dyn LockBackend>, name: &str) -> Check<bool> {
+        Ok(self.fence_if_free(backend, name).await?.is_some())
+    }
+
+    /// As [`is_free`](Self::is_free), with the token that it got.
+    pub(crate) async fn fence_if_free(
+        &self,
+        backend: &Arc<dyn LockBackend>,
+        name: &str,
+    ) -> Check<Option<FencingToken>> {
+        let mut claim = self.claim(backend, name)?;
+        match claim.try_acquire().await? {
+            Attempt::Granted { token, .. } => {
+                claim.release().await?;
+                Ok(Some(token))
+            }
+            Attempt::Busy { .. } => Ok(None),
+            other => fail!("a probe was answered {other:?}"),
+        }
+    }
+
+    /// Waits until a new claim of another client gets the lock, `limit` at most; how long it took.
+    pub(crate) async fn freed_within(
+        &self,
+        backend: &Arc<dyn LockBackend>,
+        name: &str,
+        limit: Duration,
+    ) -> Check<Option<Duration>> {
+        let start = self.now();
+        loop {
+            if self.is_free(backend, name).await? {
+                return Ok(Some(self.now().since(start)));
+            }
+            if self.now().since(start) >= limit {
+                return Ok(None);
+            }
+            self.sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+/// A client whose link can be disturbed.
+#[derive(Clone, Debug)]
+pub(crate) struct Link {
+    pub(crate) backend: Arc<dyn LockBackend>,
+    faults: Arc<dyn crate::Faults>,
+}
+
+impl Link {
+    pub(crate) async fn inject(&self, fault: Fault) -> Check {
+        Ok(self.faults.inject(fault).await?)
+    }
+}
+
+/// The token of a try that must be granted.
+pub(crate) async fn granted(claim: &mut dyn Claim) -> Check<FencingToken> {
+    match claim.try_acquire().await? {
+        Attempt::Granted { token, .. } => Ok(token),
+        other => fail!("the lock is free, but try_acquire was answered {other:?}"),
+    }
+}
+
+/// A try that must be refused.
+pub(crate) async fn busy(claim: &mut dyn Claim) -> Check {
+    match claim.try_acquire().await? {
+        Attempt::Busy { .. } => Ok(()),
+        other => fail!("somebody else holds the lock, but try_acquire was answered {other:?}"),
+    }
+}
+
+/// The clock of a case, which its `Locks` share.
+#[derive(Clone, Debug)]
+pub(crate) struct SuiteClock(Arc<dyn Clock>);
+
+impl SuiteClock {
+    /// The system's clock, with timers of its own.
+    pub(crate) fn real() -> Self {
+        Self(Arc::new(SystemClock::default()))
+    }
+}
+
+impl Clock for SuiteClock {
+    fn now(&self) -> ClockInstant {
+        self.0.now()
+    }
+
+    fn sleep_until(&self, at: ClockInstant) -> Sleep {
+        self.0.sleep_until(at)
+    }
+}

@@ -1,0 +1,253 @@
+//! What a store's author writes: how to get a fresh store, clients of it, and faults.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lock_core::{Error, LockBackend, LockKey, LocksBuilder, Result};
+
+/// How time passes for the store under test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Time {
+    /// The store lives in this process and follows tokio's paused clock
+    /// ([`TokioClock`](lock_core::TokioClock)): each case runs on a runtime of its own, in a few
+    /// milliseconds.
+    Virtual,
+    /// The store has a clock of its own: cases really wait.
+    Real,
+}
+
+/// Gives stores to the suite. About 40 lines for a store of one's own; see the
+/// [crate's page](crate).
+#[async_trait]
+pub trait Harness: fmt::Debug + Send + Sync + 'static {
+    /// A short name, for reports and for `LOCK_TEST_REQUIRE`.
+    fn name(&self) -> &str;
+
+    /// How time passes.
+    fn time(&self) -> Time;
+
+    /// A fresh store for one case, or one in which [`Store::prefix`] keeps this case apart from
+    /// all others. Called inside of the case's runtime.
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable::missing`] if the store cannot be had here: its cases are shown as ignored with
+    /// that reason. [`Unavailable::broken`] if it should be there and is not: its cases fail.
+    async fn start(&self) -> Result<Box<dyn Store>, Unavailable>;
+
+    /// Opens a store that runs already, from another process: `uri` is what [`Store::uri`] gave to
+    /// the process that started it. Only called if that is ever `Some`.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be opened.
+    async fn join(&self, uri: &str) -> Result<Arc<dyn LockBackend>> {
+        let _ = uri;
+        Err(Error::unsupported("this harness's store cannot be opened by another process"))
+    }
+}
+
+#[async_trait]
+impl<H: Harness + ?Sized> Harness for Arc<H> {
+    fn name(&self) -> &str {
+        (**self).name()
+    }
+
+    fn time(&self) -> Time {
+        (**self).time()
+    }
+
+    async fn start(&self) -> Result<Box<dyn Store>, Unavailable> {
+        (**self).start().await
+    }
+
+    async fn join(&self, uri: &str) -> Result<Arc<dyn LockBackend>> {
+        (**self).join(uri).await
+    }
+}
+
+/// The store of one case. Dropped when the case has ended: clean up in `Drop`.
+#[async_trait]
+pub trait Store: fmt::Debug + Send + Sync {
+    /// A client of the store that shares nothing with the other ones, as if it were another
+    /// process: its own connections, its own session.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be opened. The case fails.
+    async fn client(&self) -> Result<Client>;
+
+    /// The prefix of all keys of this case. Must be unique where the stores of several cases, or of
+    /// several runs, are one and the same server. At most 200 bytes.
+    fn prefix(&self) -> String {
+        String::new()
+    }
+
+    /// The last word on the settings of every [`Locks`](lock_core::Locks) of a case, for instance on
+    /// its clock, its rng or its layers. The clock is set already.
+    fn configure(&self, builder: LocksBuilder) -> LocksBuilder {
+        builder
+    }
+
+    /// Takes the lock away from whoever holds it, as an operator or a fault of the store would. By
+    /// default [`LockAdmin::force_release`](lock_core::LockAdmin::force_release).
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable::missing`] if there is no way.
+    async fn break_hold(&self, key: &LockKey) -> Result<(), Unavailable> {
+        let client = self.client().await?;
+        let admin = client.backend.admin().ok_or_else(|| {
+            Unavailable::missing("this store has no way to take a lock away from its holder")
+        })?;
+        admin.force_release(key, None).await?;
+        Ok(())
+    }
+
+    /// Stops the whole store: requests arrive and are not answered until [`thaw`](Self::thaw).
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable::missing`] if there is no way.
+    async fn freeze(&self) -> Result<(), Unavailable> {
+        Err(Unavailable::missing("this harness cannot freeze its store"))
+    }
+
+    /// Ends [`freeze`](Self::freeze).
+    ///
+    /// # Errors
+    ///
+    /// As [`freeze`](Self::freeze).
+    async fn thaw(&self) -> Result<(), Unavailable> {
+        Err(Unavailable::missing("this harness cannot freeze its store"))
+    }
+
+    /// Kills the store without warning and starts it again with the data that it has acknowledged.
+    /// Clients made before are expected to reconnect by themselves.
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable::missing`] if there is no way.
+    async fn restart(&self) -> Result<(), Unavailable> {
+        Err(Unavailable::missing("this harness cannot restart its store"))
+    }
+
+    /// What another process needs to open this store with [`Harness::join`]; `None` if the store
+    /// lives in this process. It travels in an environment variable of a child process.
+    fn uri(&self) -> Option<String> {
+        None
+    }
+}
+
+/// One client of a store, and the ways to disturb its link.
+#[derive(Clone, Debug)]
+pub struct Client {
+    /// The client.
+    pub backend: Arc<dyn LockBackend>,
+    /// The ways to disturb the link between this client and the store, if there are any.
+    pub faults: Option<Arc<dyn Faults>>,
+}
+
+impl Client {
+    /// A client whose link cannot be disturbed.
+    pub fn new(backend: impl LockBackend) -> Self {
+        Self { backend: Arc::new(backend), faults: None }
+    }
+
+    /// As [`new`](Self::new), for a backend that is shared already.
+    pub fn from_arc(backend: Arc<dyn LockBackend>) -> Self {
+        Self { backend, faults: None }
+    }
+
+    /// With a way to disturb its link.
+    #[must_use]
+    pub fn with_faults(mut self, faults: impl Faults + 'static) -> Self {
+        self.faults = Some(Arc::new(faults));
+        self
+    }
+
+    /// With another backend on the same link: a wrapper around the first one.
+    #[must_use]
+    pub fn map(mut self, wrap: impl FnOnce(Arc<dyn LockBackend>) -> Arc<dyn LockBackend>) -> Self {
+        self.backend = wrap(self.backend);
+        self
+    }
+}
+
+/// One disturbance of the link between one client and the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Fault {
+    /// The next request is lost on its way: the store never acts on it, the client gets no answer
+    /// or an error whose effect is unknown.
+    LoseNextRequest,
+    /// The store acts on the next request, and its answer is lost.
+    LoseNextReply,
+    /// The store acts on the next request at once, and its answer arrives this much later.
+    DelayNextReply(Duration),
+    /// The next request reaches the store only after this time, even if the client gives it up or
+    /// makes other requests in the meantime.
+    HoldNextRequest(Duration),
+    /// From now on nothing passes in either direction.
+    Partition,
+    /// Ends a partition.
+    Heal,
+}
+
+/// Disturbs the link between one client and the store.
+#[async_trait]
+pub trait Faults: fmt::Debug + Send + Sync {
+    /// Arranges for `fault`. Those that speak of the next request count from this call.
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable::missing`] if this link cannot be disturbed in this way: the case is ignored
+    /// with that reason.
+    async fn inject(&self, fault: Fault) -> Result<(), Unavailable>;
+}
+
+/// Why something that a case needs cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unavailable {
+    reason: String,
+    broken: bool,
+}
+
+impl Unavailable {
+    /// It is not there, which is no error: shown as ignored, with this reason.
+    pub fn missing(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), broken: false }
+    }
+
+    /// It should be there and does not work: a failure.
+    pub fn broken(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), broken: true }
+    }
+
+    /// The reason.
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+
+    /// Whether it should be there.
+    pub fn is_broken(&self) -> bool {
+        self.broken
+    }
+}
+
+impl fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason)
+    }
+}
+
+impl std::error::Error for Unavailable {}
+
+/// An error of the store where there should be none is a failure.
+impl From<Error> for Unavailable {
+    fn from(error: Error) -> Self {
+        Self::broken(error.to_string())
+    }
+}

@@ -1,0 +1,79 @@
+//! The history checker: were there ever two holders, and did the fences rise?
+//!
+//! A granted lock carries its place in the order of holders: the fence. So nothing has to be
+//! searched. Sorted by fence, each hold is put at the earliest points in time that what was seen of
+//! it allows; if that fails for one, no placement exists.
+
+#[cfg(test)]
+mod brute_force;
+mod check;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+pub(crate) use check::{Violation, check};
+
+/// One hold, as its holder saw it. Times are nanoseconds of one clock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HoldRecord {
+    /// Who, for messages.
+    pub(crate) client: u32,
+    /// When the acquisition was asked for, and when it was granted.
+    pub(crate) invoked: u64,
+    pub(crate) granted: u64,
+    pub(crate) fence: u64,
+    /// The latest end of validity that the holder believed in.
+    pub(crate) valid_until: u64,
+    /// When the release was asked for; `None` if never.
+    pub(crate) release_invoked: Option<u64>,
+    /// When the release was confirmed; `None` if it was not, or nobody asked.
+    pub(crate) released: Option<u64>,
+    /// When the holder was told that it had lost the lock.
+    pub(crate) lost: Option<u64>,
+}
+
+impl HoldRecord {
+    /// A hold that was neither released nor lost.
+    pub(crate) fn new(
+        client: u32,
+        invoked: u64,
+        granted: u64,
+        fence: u64,
+        valid_until: u64,
+    ) -> Self {
+        Self {
+            client,
+            invoked,
+            granted,
+            fence,
+            valid_until,
+            release_invoked: None,
+            released: None,
+            lost: None,
+        }
+    }
+
+    /// Until when the holder believed in it.
+    pub(crate) fn end(&self) -> u64 {
+        let told = self.release_invoked.into_iter().chain(self.lost);
+        told.fold(self.valid_until, u64::min)
+    }
+}
+
+/// The holds of one name, recorded by many tasks.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct History(Arc<Mutex<Vec<HoldRecord>>>);
+
+impl History {
+    pub(crate) fn add(&self, hold: HoldRecord) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(hold);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// S1 and S2 over all holds.
+    pub(crate) fn check(&self) -> Result<(), Violation> {
+        check(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

@@ -1,0 +1,29 @@
+#![doc = include_str!("../README.md")]
+
+mod cancel;
+mod case;
+mod cases;
+mod child;
+mod cx;
+mod harness;
+mod history;
+mod main_fn;
+mod memory_harness;
+pub mod mutants;
+pub mod proxy;
+mod registry;
+mod report;
+mod runner;
+mod seed;
+#[cfg(unix)]
+pub mod servers;
+mod simulated;
+
+pub use harness::{Client, Fault, Faults, Harness, Store, Time, Unavailable};
+pub use main_fn::main;
+pub use memory_harness::{MemoryFaults, MemoryHarness, MemoryStore};
+pub use report::{CaseResult, Outcome, Report};
+pub use runner::run;
+
+/// Re-exported for implementations of [`Harness`], [`Store`] and [`Faults`].
+pub use async_trait::async_trait;

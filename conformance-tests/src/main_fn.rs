@@ -1,0 +1,86 @@
+//! The test executable.
+
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+
+use crate::report::{CaseResult, Outcome, Report};
+use crate::{Harness, Time, child, registry, runner};
+
+/// The variable that makes missing stores a failure: `all`, or the names of harnesses.
+const REQUIRE: &str = "LOCK_TEST_REQUIRE";
+
+/// Runs the suite as a test executable: understands the arguments of `cargo test`, prints a summary,
+/// and is the child of itself for the cases that need a second process.
+pub fn main(harness: impl Harness) -> ExitCode {
+    let harness: Arc<dyn Harness> = Arc::new(harness);
+    if let Some(uri) = child::uri_for_child() {
+        return child::serve(&*harness, &uri);
+    }
+    if let Err(defect) = registry::verify() {
+        eprintln!("the suite itself is broken: {defect}");
+        return ExitCode::FAILURE;
+    }
+    let mut arguments = Arguments::from_args();
+    if harness.time() == Time::Real && arguments.test_threads.is_none() {
+        // Cases in real time mostly sleep.
+        arguments.test_threads = Some(16);
+    }
+    let results = Arc::new(Mutex::new(Vec::new()));
+    let trials: Vec<_> = registry::cases().map(|case| trial(&harness, *case, &results)).collect();
+    let listing = arguments.list;
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    let results = std::mem::take(&mut *results.lock().unwrap_or_else(PoisonError::into_inner));
+    if listing {
+        return conclusion.exit_code();
+    }
+    let filtered = usize::try_from(conclusion.num_filtered_out).unwrap_or(usize::MAX);
+    let lost = registry::cases().count().saturating_sub(results.len()).saturating_sub(filtered);
+    println!("{}: {}\n", harness.name(), Report { results });
+    if lost > 0 {
+        eprintln!("{lost} cases were neither run nor filtered out");
+        return ExitCode::FAILURE;
+    }
+    conclusion.exit_code()
+}
+
+fn trial(
+    harness: &Arc<dyn Harness>,
+    case: crate::case::Case,
+    results: &Arc<Mutex<Vec<CaseResult>>>,
+) -> Trial {
+    let (harness, results) = (Arc::clone(harness), Arc::clone(results));
+    Trial::ignorable_test(case.id, move || {
+        let outcome = runner::run_case(&harness, case);
+        let result = CaseResult { id: case.id, outcome: outcome.clone() };
+        results.lock().unwrap_or_else(PoisonError::into_inner).push(result);
+        match outcome {
+            Outcome::Passed => Ok(Completion::Completed),
+            Outcome::Ignored(reason) => Ok(Completion::ignored_with(reason)),
+            Outcome::Failed(seen) => Err(Failed::from(seen)),
+        }
+    })
+}
+
+/// Whether `LOCK_TEST_REQUIRE` names this harness, or all.
+pub(crate) fn is_required(name: &str) -> bool {
+    std::env::var(REQUIRE).is_ok_and(|list| names(&list, name))
+}
+
+fn names(list: &str, name: &str) -> bool {
+    list.split(',').map(str::trim).any(|item| item == "all" || item == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_names_whole_harnesses() {
+        assert!(names("all", "redis"));
+        assert!(names("etcd, redis", "redis"));
+        assert!(!names("redis-cluster", "redis"));
+        assert!(!names("", "redis"));
+    }
+}

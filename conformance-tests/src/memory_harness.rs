@@ -1,0 +1,143 @@
+//! The harness of the memory store: virtual time, every fault. Also what mutants are built on.
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use lock_core::memory::MemoryBackend;
+use lock_core::{LockBackend, LockKey, LocksBuilder, Result, TokioClock};
+
+use crate::{Client, Fault, Faults, Harness, Store, Time, Unavailable};
+
+type Wrap = dyn Fn(Arc<dyn LockBackend>) -> Arc<dyn LockBackend> + Send + Sync;
+type Configure = dyn Fn(LocksBuilder) -> LocksBuilder + Send + Sync;
+
+/// Gives memory stores of one flavour, each client wrapped if so wished.
+#[derive(Clone)]
+pub struct MemoryHarness {
+    name: String,
+    queued: bool,
+    wrap: Arc<Wrap>,
+    configure: Arc<Configure>,
+}
+
+impl MemoryHarness {
+    /// Stores that serve their waiters in order and push.
+    pub fn queued() -> Self {
+        Self::new("memory-queued", true)
+    }
+
+    /// Stores without a queue and without pushes.
+    pub fn poll_only() -> Self {
+        Self::new("memory-poll", false)
+    }
+
+    fn new(name: &str, queued: bool) -> Self {
+        let (wrap, configure) = (Arc::new(|backend| backend), Arc::new(|builder| builder));
+        Self { name: name.to_owned(), queued, wrap, configure }
+    }
+
+    /// Puts `wrap` around the backend of every client, under the name `name`.
+    #[must_use]
+    pub fn wrapped(
+        mut self,
+        name: impl Into<String>,
+        wrap: impl Fn(Arc<dyn LockBackend>) -> Arc<dyn LockBackend> + Send + Sync + 'static,
+    ) -> Self {
+        self.name = name.into();
+        self.wrap = Arc::new(wrap);
+        self
+    }
+
+    /// Changes the settings of every [`Locks`](lock_core::Locks): see [`Store::configure`].
+    #[must_use]
+    pub fn configured(
+        mut self,
+        configure: impl Fn(LocksBuilder) -> LocksBuilder + Send + Sync + 'static,
+    ) -> Self {
+        self.configure = Arc::new(configure);
+        self
+    }
+}
+
+impl fmt::Debug for MemoryHarness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryHarness").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Harness for MemoryHarness {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn time(&self) -> Time {
+        Time::Virtual
+    }
+
+    async fn start(&self) -> Result<Box<dyn Store>, Unavailable> {
+        let flavour =
+            if self.queued { MemoryBackend::queued() } else { MemoryBackend::poll_only() };
+        let backend = flavour.with_clock(TokioClock::default()).stepwise();
+        Ok(Box::new(MemoryStore { backend, harness: self.clone() }))
+    }
+}
+
+/// One memory store on tokio's clock, whose requests yield half-way as those to a server do.
+#[derive(Debug)]
+pub struct MemoryStore {
+    backend: MemoryBackend,
+    harness: MemoryHarness,
+}
+
+#[async_trait]
+impl Store for MemoryStore {
+    async fn client(&self) -> Result<Client> {
+        let backend = self.backend.client();
+        let wrapped = (self.harness.wrap)(Arc::new(backend.clone()));
+        Ok(Client::from_arc(wrapped).with_faults(MemoryFaults(backend)))
+    }
+
+    fn configure(&self, builder: LocksBuilder) -> LocksBuilder {
+        (self.harness.configure)(builder)
+    }
+
+    async fn break_hold(&self, key: &LockKey) -> Result<(), Unavailable> {
+        self.backend.lose_now(key.name());
+        Ok(())
+    }
+
+    async fn freeze(&self) -> Result<(), Unavailable> {
+        self.backend.freeze();
+        Ok(())
+    }
+
+    async fn thaw(&self) -> Result<(), Unavailable> {
+        self.backend.thaw();
+        Ok(())
+    }
+
+    async fn restart(&self) -> Result<(), Unavailable> {
+        Err(Unavailable::missing("a memory store cannot outlive a restart"))
+    }
+}
+
+/// The faults of one client of a memory store.
+#[derive(Debug)]
+pub struct MemoryFaults(MemoryBackend);
+
+#[async_trait]
+impl Faults for MemoryFaults {
+    async fn inject(&self, fault: Fault) -> Result<(), Unavailable> {
+        match fault {
+            Fault::LoseNextRequest => self.0.lose_next_request(),
+            Fault::LoseNextReply => self.0.lose_next_reply(),
+            Fault::DelayNextReply(delay) => self.0.delay_next(delay),
+            Fault::HoldNextRequest(delay) => self.0.hold_next_request(delay),
+            Fault::Partition => self.0.partition(),
+            Fault::Heal => self.0.heal(),
+        }
+        Ok(())
+    }
+}

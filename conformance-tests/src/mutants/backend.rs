@@ -1,0 +1,166 @@
+//! A backend that makes one mistake, around a right one.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use lock_core::{
+    Capabilities, Claim, ClaimRequest, Clock, FencingToken, LockAdmin, LockBackend, LockInfo,
+    LockKey, OsRng, OwnerId, Released, Result,
+};
+
+use super::bug::Bug;
+use super::claim::WrongClaim;
+
+/// What the mistakes need to remember, for all clients of one store.
+#[derive(Debug)]
+pub(super) struct Side {
+    pub(super) clock: Arc<dyn Clock>,
+    counters: Mutex<HashMap<LockKey, u64>>,
+    client_counters: Mutex<HashMap<u64, u64>>,
+    clients: AtomicU64,
+}
+
+impl Side {
+    pub(super) fn new(clock: impl Clock) -> Self {
+        Self {
+            clock: Arc::new(clock),
+            counters: Mutex::default(),
+            client_counters: Mutex::default(),
+            clients: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn next_of(&self, key: &LockKey, at_least: u64) -> Result<FencingToken> {
+        let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
+        let counter = counters.entry(key.clone()).or_default();
+        *counter = (*counter + 1).max(at_least);
+        FencingToken::new(*counter)
+    }
+
+    pub(super) fn next_of_client(&self, client: u64) -> Result<FencingToken> {
+        let mut counters = self.client_counters.lock().unwrap_or_else(PoisonError::into_inner);
+        let counter = counters.entry(client).or_default();
+        *counter += 1;
+        FencingToken::new(*counter)
+    }
+
+    pub(super) fn forget(&self, key: &LockKey) {
+        self.counters.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+    }
+
+    pub(super) fn another_owner(&self) -> OwnerId {
+        OwnerId::generate(&OsRng).unwrap_or(OwnerId::from_bytes([7; 16]))
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct WrongBackend {
+    bug: Bug,
+    right: Arc<dyn LockBackend>,
+    side: Arc<Side>,
+    client: u64,
+}
+
+impl WrongBackend {
+    pub(super) fn new(bug: Bug, right: Arc<dyn LockBackend>, side: Arc<Side>) -> Self {
+        let client = side.clients.fetch_add(1, Ordering::Relaxed);
+        Self { bug, right, side, client }
+    }
+
+    /// The key that the wrong store uses.
+    fn key(&self, key: &LockKey) -> Result<LockKey> {
+        let (prefix, name) = (key.prefix(), key.name());
+        match self.bug {
+            Bug::NamesFolded => LockKey::new(prefix, name.to_lowercase()),
+            Bug::NamesTrimmed if !name.trim_end().is_empty() => {
+                LockKey::new(prefix, name.trim_end())
+            }
+            Bug::PrefixGlued => {
+                LockKey::new("", format!("{prefix}{name}").chars().take(120).collect::<String>())
+            }
+            Bug::NamesShortened => LockKey::new(prefix, name.chars().take(100).collect::<String>()),
+            _ => Ok(key.clone()),
+        }
+    }
+}
+
+#[async_trait]
+impl LockBackend for WrongBackend {
+    fn name(&self) -> &'static str {
+        self.right.name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let mut can = self.right.capabilities();
+        if self.bug == Bug::FairnessClaimed {
+            can.fair = true;
+        }
+        can
+    }
+
+    fn claim(&self, mut request: ClaimRequest) -> Result<Box<dyn Claim>> {
+        request.key = self.key(&request.key)?;
+        match self.bug {
+            Bug::SharedOwner => request.owner = OwnerId::from_bytes([1; 16]),
+            Bug::PlaceLeftBehind => request.wait = true,
+            Bug::HiddenCall => {
+                let mut early = self.right.claim(request.clone())?;
+                if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+                    runtime.spawn(async move { early.try_acquire().await });
+                }
+            }
+            _ => {}
+        }
+        Ok(Box::new(WrongClaim {
+            bug: self.bug,
+            store: Arc::clone(&self.right),
+            side: Arc::clone(&self.side),
+            client: self.client,
+            right: self.right.claim(request.clone())?,
+            request,
+            granted: None,
+            failed: false,
+            pushed: false,
+            released: false,
+        }))
+    }
+
+    async fn ping(&self) -> Result<()> {
+        self.right.ping().await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.right.close().await
+    }
+
+    fn admin(&self) -> Option<&dyn LockAdmin> {
+        self.right.admin().is_some().then_some(self as &dyn LockAdmin)
+    }
+}
+
+#[async_trait]
+impl LockAdmin for WrongBackend {
+    async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {
+        let found = self.below()?.inspect(&self.key(key)?).await?;
+        Ok(found.map(|info| LockInfo::new(key.clone(), info.holder, info.waiters)))
+    }
+
+    async fn list(&self, prefix: &str, name_start: &str) -> Result<Vec<LockInfo>> {
+        self.below()?.list(prefix, name_start).await
+    }
+
+    async fn force_release(&self, key: &LockKey, expected: Option<&OwnerId>) -> Result<Released> {
+        let expected = expected.filter(|_| self.bug != Bug::ForceIgnoresOwner);
+        self.below()?.force_release(&self.key(key)?, expected).await
+    }
+}
+
+impl WrongBackend {
+    fn below(&self) -> Result<&dyn LockAdmin> {
+        self.right
+            .admin()
+            .ok_or_else(|| lock_core::Error::unsupported("the store below has no inspection"))
+    }
+}

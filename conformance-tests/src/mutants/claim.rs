@@ -1,0 +1,279 @@
+//! A claim that makes one mistake.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lock_core::{
+    Attempt, Bytes, Claim, ClaimRequest, ClockInstant, Effect, Error, ErrorKind, FencingToken,
+    LockBackend, OwnerId, Released, Renewal, Result,
+};
+
+use super::backend::Side;
+use super::bug::Bug;
+
+/// A lease that outlives every test.
+const FOR_EVER: Duration = Duration::from_secs(30 * 24 * 3600);
+
+#[derive(Debug)]
+pub(super) struct WrongClaim {
+    pub(super) bug: Bug,
+    pub(super) store: Arc<dyn LockBackend>,
+    pub(super) side: Arc<Side>,
+    pub(super) client: u64,
+    pub(super) request: ClaimRequest,
+    pub(super) right: Box<dyn Claim>,
+    /// What this claim remembers of its own past.
+    pub(super) granted: Option<FencingToken>,
+    pub(super) failed: bool,
+    pub(super) pushed: bool,
+    pub(super) released: bool,
+}
+
+impl WrongClaim {
+    /// A claim of the true store for another owner or ttl.
+    fn other(&self, change: impl FnOnce(&mut ClaimRequest)) -> Result<Box<dyn Claim>> {
+        let mut request = self.request.clone();
+        change(&mut request);
+        self.store.claim(request)
+    }
+
+    /// Who holds the lock now.
+    fn holder(&self) -> impl Future<Output = Result<Option<OwnerId>>> + Send + 'static {
+        let (store, key) = (Arc::clone(&self.store), self.request.key.clone());
+        async move {
+            let info = store.admin().ok_or_else(no_admin)?.inspect(&key).await?;
+            Ok(info.and_then(|info| info.holder).and_then(|holder| holder.owner))
+        }
+    }
+
+    fn take_from_anybody(&self) -> impl Future<Output = Result<Released>> + Send + 'static {
+        let (store, key) = (Arc::clone(&self.store), self.request.key.clone());
+        async move { store.admin().ok_or_else(no_admin)?.force_release(&key, None).await }
+    }
+
+    fn since(&self, start: ClockInstant) -> Duration {
+        self.side.clock.now().since(start)
+    }
+
+    /// The true answer, with the wrong way to ask for it.
+    async fn ask(&mut self) -> Result<Attempt> {
+        let ttl = self.request.ttl;
+        match self.bug {
+            Bug::CheckThenSet => {
+                if self.holder().await?.is_some_and(|holder| holder != self.request.owner) {
+                    return Ok(Attempt::Busy { valid_for: None, retry_after: None });
+                }
+                self.take_from_anybody().await?;
+            }
+            Bug::SetThenExpire => {
+                let mut endless = self.other(|request| request.ttl = FOR_EVER)?;
+                if let busy @ Attempt::Busy { .. } = endless.try_acquire().await? {
+                    return Ok(busy);
+                }
+            }
+            Bug::LosersProlong => {
+                let attempt = self.right.try_acquire().await?;
+                if let (Attempt::Busy { .. }, Some(holder)) = (&attempt, self.holder().await?) {
+                    self.other(|request| request.owner = holder)?.renew().await?;
+                }
+                return Ok(attempt);
+            }
+            Bug::SecondEntry if self.failed => {
+                self.right = self.other(|request| request.owner = self.side.another_owner())?;
+            }
+            Bug::RepeatIsBusy if self.granted.is_some() => {
+                let mut stranger =
+                    self.other(|request| request.owner = self.side.another_owner())?;
+                return stranger.try_acquire().await;
+            }
+            Bug::PushBelieved if self.pushed => {
+                let token = self.side.next_of(&self.request.key, 1_000_000)?;
+                return Ok(Attempt::Granted { token, valid_for: Some(ttl) });
+            }
+            Bug::NeverExpires => {
+                self.right = self.other(|request| request.ttl = FOR_EVER)?;
+            }
+            Bug::ExpiresEarly => {
+                self.right = self.other(|request| request.ttl = ttl / 2)?;
+            }
+            Bug::DeadWaitersStay | Bug::HandOverWithoutTtl => {
+                let attempt = self.right.try_acquire().await?;
+                if self.request.wait && matches!(attempt, Attempt::Busy { .. }) {
+                    let stays = if self.bug == Bug::DeadWaitersStay { FOR_EVER } else { ttl / 4 };
+                    // The place is made anew: the entry of the true store keeps its first ttl.
+                    self.right.release().await?;
+                    self.right = self.other(|request| request.ttl = stays)?;
+                    return self.right.try_acquire().await;
+                }
+                return Ok(attempt);
+            }
+            _ => {}
+        }
+        self.right.try_acquire().await
+    }
+
+    /// The wrong token for a true grant.
+    fn wrong_token(&self, token: FencingToken) -> Result<FencingToken> {
+        match self.bug {
+            Bug::FenceRestarts => match self.granted {
+                Some(before) => Ok(before),
+                None => self.side.next_of(&self.request.key, 0),
+            },
+            Bug::FenceRisesOnRepeat => self.side.next_of(&self.request.key, 0),
+            Bug::FenceFromClock => FencingToken::new(self.side.clock.now().as_nanos() / 1_000_000),
+            Bug::FencePerClient => match self.granted {
+                Some(before) => Ok(before),
+                None => self.side.next_of_client(self.client),
+            },
+            _ => Ok(token),
+        }
+    }
+}
+
+#[async_trait]
+impl Claim for WrongClaim {
+    async fn try_acquire(&mut self) -> Result<Attempt> {
+        let start = self.side.clock.now();
+        let answer = self.ask().await;
+        match answer {
+            Ok(Attempt::Granted { token, valid_for }) => {
+                let token = self.wrong_token(token)?;
+                self.granted = Some(token);
+                let valid_for = match self.bug {
+                    Bug::ValidityFromReply => valid_for.map(|d| d + self.since(start)),
+                    Bug::ExpiresEarly | Bug::HandOverWithoutTtl | Bug::NeverExpires => {
+                        Some(self.request.ttl)
+                    }
+                    _ => valid_for,
+                };
+                Ok(Attempt::Granted { token, valid_for })
+            }
+            Ok(Attempt::Busy { .. }) if self.bug == Bug::BusyIsError => {
+                Err(Error::new(ErrorKind::Store, "the key exists"))
+            }
+            Ok(Attempt::Busy { valid_for, retry_after }) => {
+                let valid_for = valid_for.map(|_| self.request.ttl);
+                Ok(Attempt::Busy { valid_for, retry_after })
+            }
+            // No other answer exists yet; it would be passed on as it is.
+            Ok(other) => Ok(other),
+            Err(error) => {
+                self.failed |= error.effect() == Effect::Unknown;
+                if self.bug == Bug::ErrorIsBusy {
+                    return Ok(Attempt::Busy { valid_for: None, retry_after: None });
+                }
+                Err(error)
+            }
+        }
+    }
+
+    async fn renew(&mut self) -> Result<Renewal> {
+        let ttl = self.request.ttl;
+        let start = self.side.clock.now();
+        match self.bug {
+            Bug::RenewalThatLies => return Ok(Renewal::Alive { valid_for: Some(ttl) }),
+            Bug::RenewWithoutCompare => {
+                let Some(holder) = self.holder().await? else { return Ok(Renewal::Lost) };
+                return self.other(|request| request.owner = holder)?.renew().await;
+            }
+            _ => {}
+        }
+        match self.right.renew().await {
+            Ok(Renewal::Lost) if self.bug == Bug::RenewRecreates => {
+                Ok(match self.right.try_acquire().await? {
+                    Attempt::Granted { valid_for, .. } => Renewal::Alive { valid_for },
+                    _ => Renewal::Lost,
+                })
+            }
+            Ok(Renewal::Alive { valid_for }) => Ok(Renewal::Alive {
+                valid_for: match self.bug {
+                    Bug::ValidityFromReply => valid_for.map(|d| d + self.since(start)),
+                    Bug::ExpiresEarly | Bug::HandOverWithoutTtl => Some(ttl),
+                    _ => valid_for.map(|d| d.min(ttl)),
+                },
+            }),
+            Ok(Renewal::Lost) if self.bug == Bug::LostIsAlive => {
+                Ok(Renewal::Alive { valid_for: Some(ttl) })
+            }
+            Err(_) if self.bug == Bug::ErrorIsLost => Ok(Renewal::Lost),
+            answer => answer,
+        }
+    }
+
+    async fn check(&mut self) -> Result<Renewal> {
+        let ttl = self.request.ttl;
+        match self.bug {
+            Bug::CheckWrites => self.right.renew().await,
+            Bug::ErrorIsLost => Ok(self.right.check().await.unwrap_or(Renewal::Lost)),
+            Bug::LostIsAlive => {
+                self.right.check().await?;
+                Ok(Renewal::Alive { valid_for: Some(ttl) })
+            }
+            _ => match self.right.check().await? {
+                Renewal::Alive { valid_for } => {
+                    Ok(Renewal::Alive { valid_for: valid_for.map(|d| d.min(ttl)) })
+                }
+                lost => Ok(lost),
+            },
+        }
+    }
+
+    async fn release(&mut self) -> Result<Released> {
+        if self.released && self.bug == Bug::SecondReleaseFails {
+            return Err(Error::new(ErrorKind::Store, "the lock is not held"));
+        }
+        let answer = match self.bug {
+            Bug::ReleaseWithoutCompare => self.take_from_anybody().await,
+            Bug::ReadThenDelete => {
+                if self.holder().await? != Some(self.request.owner) {
+                    return Ok(Released::AlreadyGone);
+                }
+                self.take_from_anybody().await
+            }
+            Bug::ReleaseWithoutHaving if self.granted.is_none() => self.take_from_anybody().await,
+            Bug::ReleaseByMemory if self.granted.is_none() => Ok(Released::AlreadyGone),
+            _ => self.right.release().await,
+        };
+        if answer.is_ok() {
+            self.released = true;
+            if self.bug == Bug::FenceRestarts && self.granted.is_some() {
+                self.side.forget(&self.request.key);
+            }
+        }
+        answer
+    }
+
+    async fn changed(&mut self) -> Result<()> {
+        if self.bug == Bug::PushLost {
+            // Listening begins only now: what was pushed since the look is not heard.
+            let _ = tokio::time::timeout(Duration::ZERO, self.right.changed()).await;
+        }
+        self.right.changed().await?;
+        self.pushed = true;
+        Ok(())
+    }
+
+    async fn detach(&mut self) -> Result<Bytes> {
+        let bytes = self.right.detach().await?;
+        if self.bug == Bug::DetachReleases {
+            self.right.release().await?;
+        }
+        Ok(bytes)
+    }
+}
+
+impl Drop for WrongClaim {
+    fn drop(&mut self) {
+        if self.bug == Bug::DropReleases
+            && let Ok(mut right) = self.other(|_| {})
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            runtime.spawn(async move { right.release().await });
+        }
+    }
+}
+
+fn no_admin() -> Error {
+    Error::unsupported("the store below has no inspection")
+}

@@ -1,0 +1,49 @@
+//! The test of the tests: stores and guards that are wrong on purpose.
+//!
+//! Each mutant makes one mistake that somebody has made before, around a memory store that is right.
+//! The suite must fail each one, in the case that [`Mutant::killed_by`] names; a suite that lets one
+//! live proves nothing about the rule that it breaks. Authors of a store can run them to see what a
+//! failure looks like.
+
+mod backend;
+mod bug;
+mod claim;
+mod guard;
+
+use std::sync::Arc;
+
+use lock_core::{Clock, LocksBuilder, TokioClock};
+
+use self::backend::{Side, WrongBackend};
+use self::bug::{Bug, Flavour};
+use self::guard::{ConstantRng, SlowClock, StoppedClock, TimersNeverFire};
+use crate::MemoryHarness;
+
+pub use self::bug::{Mutant, mutants};
+
+impl Mutant {
+    /// The harness with which [`run`](crate::run) tests this mutant.
+    pub fn harness(&self) -> MemoryHarness {
+        let (bug, side) = (self.bug, Arc::new(Side::new(TokioClock::default())));
+        let right = match self.flavour {
+            Flavour::Queued => MemoryHarness::queued(),
+            Flavour::PollOnly => MemoryHarness::poll_only(),
+        };
+        let name = format!("mutant-{}", self.name);
+        right
+            .wrapped(name, move |right| Arc::new(WrongBackend::new(bug, right, Arc::clone(&side))))
+            .configured(move |builder| wrong_guard(bug, builder))
+    }
+}
+
+/// The mistakes that are not the store's.
+fn wrong_guard(bug: Bug, builder: LocksBuilder) -> LocksBuilder {
+    let right = TokioClock::default();
+    match bug {
+        Bug::TimersNeverFire => builder.clock(TimersNeverFire(right)),
+        Bug::SlowClock => builder.clock(SlowClock { right, origin: right.now() }),
+        Bug::ClockStopsInSuspend => builder.clock(StoppedClock::new(right)),
+        Bug::ConstantRng => builder.rng(ConstantRng),
+        _ => builder,
+    }
+}

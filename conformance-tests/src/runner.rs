@@ -1,0 +1,216 @@
+//! Runs cases: each on a thread and a runtime of its own, with limits on both clocks.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Runtime};
+
+use crate::case::{Case, Check, Failure, Need, Stop};
+use crate::cx::Cx;
+use crate::report::{CaseResult, Outcome, Report};
+use crate::{Harness, Time, registry};
+use lock_core::{Hold, Wake};
+
+/// The longest a case may take on its own clock, and on the real one.
+const VIRTUAL_LIMIT: Duration = Duration::from_secs(3600);
+const VIRTUAL_WATCHDOG: Duration = Duration::from_secs(15);
+const REAL_LIMIT: Duration = Duration::from_secs(120);
+const REAL_WATCHDOG: Duration = Duration::from_secs(150);
+
+/// Runs all cases whose names `filter` accepts, one after the other, on stores of `harness`.
+///
+/// A store that [is missing](crate::Unavailable::missing) shows as ignored cases: compare the report
+/// with what you expect to have run.
+pub fn run(harness: impl Harness, filter: impl Fn(&str) -> bool) -> Report {
+    let harness: Arc<dyn Harness> = Arc::new(harness);
+    let results = registry::cases()
+        .filter(|case| filter(case.id))
+        .map(|case| CaseResult { id: case.id, outcome: run_case(&harness, *case) })
+        .collect();
+    Report { results }
+}
+
+/// Runs one case. Never panics and always ends: a case that hangs is left behind on its thread.
+pub(crate) fn run_case(harness: &Arc<dyn Harness>, case: Case) -> Outcome {
+    let (send, receive) = sync_channel(1);
+    let time = harness.time();
+    let harness = Arc::clone(harness);
+    let spawned = std::thread::Builder::new().name(case.id.to_owned()).spawn(move || {
+        let outcome = catch_unwind(AssertUnwindSafe(|| block_on_case(&harness, case)))
+            .unwrap_or_else(|panic| Outcome::Failed(format!("a panic: {}", panic_text(&*panic))));
+        let _ = send.send(outcome);
+    });
+    if let Err(error) = spawned {
+        return Outcome::Failed(format!("the case's thread could not be started: {error}"));
+    }
+    let watchdog = if time == Time::Virtual { VIRTUAL_WATCHDOG } else { REAL_WATCHDOG };
+    match receive.recv_timeout(watchdog) {
+        Ok(Outcome::Failed(seen)) => Outcome::Failed(format!("{}\nseen: {seen}", about(&case))),
+        Ok(outcome) => outcome,
+        Err(RecvTimeoutError::Timeout) => Outcome::Failed(format!(
+            "{}\nseen: it hangs; no task of it yielded within {watchdog:?}",
+            about(&case)
+        )),
+        Err(RecvTimeoutError::Disconnected) => {
+            Outcome::Failed(format!("{}\nseen: its thread vanished", about(&case)))
+        }
+    }
+}
+
+fn about(case: &Case) -> String {
+    let clause = case.id.split('_').next().unwrap_or_default().to_uppercase();
+    let number = clause.get(1..).unwrap_or_default().trim_start_matches('0');
+    format!("{}{number} broken: {}", clause.get(..1).unwrap_or_default(), case.about)
+}
+
+fn block_on_case(harness: &Arc<dyn Harness>, case: Case) -> Outcome {
+    let runtime = match runtime(harness.time()) {
+        Ok(runtime) => runtime,
+        Err(error) => return Outcome::Failed(format!("no runtime: {error}")),
+    };
+    let limit = if harness.time() == Time::Virtual { VIRTUAL_LIMIT } else { REAL_LIMIT };
+    let harness = Arc::clone(harness);
+    let checked = runtime.block_on(async move {
+        match tokio::time::timeout(limit, checked(harness, case)).await {
+            Ok(checked) => checked,
+            Err(_) => Err(Stop::failed(format_args!("it did not end within {limit:?}"))),
+        }
+    });
+    // Keepers that are left hold their claims; a blocking call of a store may still run.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    match checked {
+        Ok(()) => Outcome::Passed,
+        Err(Stop::NotApplicable(reason)) => Outcome::Ignored(reason),
+        Err(Stop::Failed(Failure(seen))) => Outcome::Failed(seen),
+    }
+}
+
+pub(crate) fn runtime(time: Time) -> std::io::Result<Runtime> {
+    match time {
+        Time::Virtual => Builder::new_current_thread().enable_all().start_paused(true).build(),
+        Time::Real => Builder::new_multi_thread().worker_threads(2).enable_all().build(),
+    }
+}
+
+async fn checked(harness: Arc<dyn Harness>, case: Case) -> Check {
+    let cx = match Cx::start(&*harness).await {
+        Ok(cx) => cx,
+        Err(missing) if !missing.is_broken() && crate::main_fn::is_required(harness.name()) => {
+            return Err(Stop::failed(format_args!(
+                "LOCK_TEST_REQUIRE asks for this store, and {missing}"
+            )));
+        }
+        Err(missing) => return Err(missing.into()),
+    };
+    if let Some(reason) = case.needs.iter().find_map(|need| unmet(&cx, *need)) {
+        return Err(Stop::NotApplicable(reason.to_owned()));
+    }
+    if case.needs.contains(&Need::Faults) {
+        cx.link().await?;
+    }
+    (case.body)(cx).await
+}
+
+/// Why `need` is not met, if it is not.
+fn unmet(cx: &Cx, need: Need) -> Option<&'static str> {
+    let capabilities = cx.capabilities();
+    let (met, reason) = match need {
+        Need::Fair => (capabilities.fair, "the store does not declare `fair`"),
+        Need::Push => {
+            (capabilities.wake != Wake::Poll, "the store cannot push: it declares `Wake::Poll`")
+        }
+        Need::Detach => (capabilities.detachable, "the store does not declare `detachable`"),
+        Need::NoDetach => (
+            !capabilities.detachable,
+            "the store declares `detachable`, so there is no refusal to test",
+        ),
+        Need::Inspect => (capabilities.inspect, "the store does not declare `inspect`"),
+        Need::NoInspect => {
+            (!capabilities.inspect, "the store declares `inspect`, so there is no refusal to test")
+        }
+        Need::Lease => {
+            (capabilities.hold == Hold::Lease, "a hold of this store is not a lease of its own")
+        }
+        Need::Faults => (true, ""),
+        Need::Processes => (
+            cx.store().uri().is_some() && !cx.is_virtual() && crate::child::can_have_children(),
+            "the store lives in one process: its harness gives no uri for a second one",
+        ),
+    };
+    (!met).then_some(reason)
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("(no text)")
+}
+
+#[cfg(test)]
+mod tests {
+    use async_trait::async_trait;
+
+    use super::*;
+    use crate::{MemoryHarness, Store, Unavailable};
+
+    /// A store that cannot be had, in one of several ways.
+    #[derive(Clone, Copy, Debug)]
+    enum Nothing {
+        Missing,
+        Broken,
+        Hangs,
+        Panics,
+    }
+
+    #[async_trait]
+    impl Harness for Nothing {
+        fn name(&self) -> &str {
+            "nothing"
+        }
+
+        fn time(&self) -> Time {
+            Time::Virtual
+        }
+
+        async fn start(&self) -> Result<Box<dyn Store>, Unavailable> {
+            match self {
+                Self::Missing => Err(Unavailable::missing("no server")),
+                Self::Broken => Err(Unavailable::broken("wrong password")),
+                Self::Hangs => std::future::pending().await,
+                Self::Panics => panic!("a defect of the harness"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_missing_store_is_ignored_and_anything_else_fails() {
+        let one = |harness: Nothing| {
+            let report = run(harness, |id| id == "s06_busy_is_not_an_error");
+            assert_eq!(report.results.len(), 1);
+            report.results[0].outcome.clone()
+        };
+        assert_eq!(one(Nothing::Missing), Outcome::Ignored("no server".into()));
+        for (harness, seen) in [
+            (Nothing::Broken, "wrong password"),
+            (Nothing::Hangs, "did not end"),
+            (Nothing::Panics, "a defect of the harness"),
+        ] {
+            match one(harness) {
+                Outcome::Failed(text) => assert!(text.contains(seen), "{harness:?}: {text}"),
+                other => panic!("{harness:?} led to {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn the_summary_counts_and_groups() {
+        let report = run(MemoryHarness::poll_only(), |id| id.starts_with("c05"));
+        let text = report.to_string();
+        assert!(text.starts_with("1 ran, 1 passed, 0 failed, 5 ignored"), "{text}");
+        assert!(text.contains("5 ignored: the store cannot push"), "{text}");
+    }
+}

@@ -1,0 +1,50 @@
+//! Chance that can be replayed.
+
+/// The variable that replays a run.
+const SEED: &str = "LOCK_TEST_SEED";
+
+/// A small generator (SplitMix64, Steele, Lea and Flood, 2014). Good enough to mix up a test.
+#[derive(Clone, Debug)]
+pub(crate) struct Seeded {
+    seed: u64,
+    state: u64,
+}
+
+impl Seeded {
+    /// From `LOCK_TEST_SEED`, else a new one. Prints the seed, so that a failure can be replayed.
+    pub(crate) fn announced(what: &str) -> Self {
+        let given = std::env::var(SEED).ok().and_then(|seed| seed.parse().ok());
+        let seed = given.unwrap_or_else(|| {
+            let mut bytes = [0; 8];
+            lock_core::Rng::fill(&lock_core::OsRng, &mut bytes)
+                .map_or(1, |()| u64::from_le_bytes(bytes))
+        });
+        println!("{what}: {SEED}={seed}");
+        Self { seed, state: seed }
+    }
+
+    /// What replays this run.
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.state;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// Evenly from `0..limit`.
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit.max(1)
+    }
+}
+
+/// The generator of a part of a test, from the seed of the whole.
+impl From<u64> for Seeded {
+    fn from(seed: u64) -> Self {
+        Self { seed, state: seed }
+    }
+}

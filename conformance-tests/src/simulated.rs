@@ -1,0 +1,234 @@
+//! Faults for a client whose real link cannot be disturbed, by a layer around its backend.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lock_core::{
+    Attempt, Bytes, Capabilities, Claim, ClaimRequest, Error, ErrorKind, LockAdmin, LockBackend,
+    LockInfo, LockKey, OwnerId, Released, Renewal, Result,
+};
+use tokio::sync::{oneshot, watch};
+
+use crate::{Client, Fault, Faults, Unavailable};
+
+impl Client {
+    /// A client whose calls can be lost, delayed, held up and cut off, by a layer around `backend`.
+    ///
+    /// It sits above the driver, so it shows what the core and the store's statements do with an
+    /// unknown outcome, and not how the driver copes with a broken connection: a harness that can
+    /// disturb the real link should rather do that.
+    pub fn with_simulated_faults(backend: impl LockBackend) -> Self {
+        let link = Arc::new(Link::default());
+        let faults = Simulated(Arc::clone(&link));
+        Self::new(Layer { inner: Arc::new(backend), link }).with_faults(faults)
+    }
+}
+
+#[derive(Debug)]
+struct Link {
+    cut: watch::Sender<bool>,
+    planned: Mutex<VecDeque<Fault>>,
+}
+
+impl Default for Link {
+    fn default() -> Self {
+        Self { cut: watch::Sender::new(false), planned: Mutex::default() }
+    }
+}
+
+#[derive(Debug)]
+struct Simulated(Arc<Link>);
+
+#[async_trait]
+impl Faults for Simulated {
+    async fn inject(&self, fault: Fault) -> std::result::Result<(), Unavailable> {
+        match fault {
+            Fault::Partition => drop(self.0.cut.send_replace(true)),
+            Fault::Heal => drop(self.0.cut.send_replace(false)),
+            planned => {
+                self.0.planned.lock().unwrap_or_else(PoisonError::into_inner).push_back(planned)
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Link {
+    /// The fault of the next request, which waits while the link is cut.
+    async fn next(&self) -> Result<Option<Fault>> {
+        let fault = self.planned.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        self.open().await;
+        match fault {
+            Some(Fault::LoseNextRequest) => Err(cut_off()),
+            fault => Ok(fault),
+        }
+    }
+
+    async fn open(&self) {
+        // The sender is borrowed here, so it cannot be gone.
+        let _ = self.cut.subscribe().wait_for(|cut| !cut).await;
+    }
+
+    /// A request that is not made by a claim.
+    async fn pass<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
+        match self.next().await? {
+            Some(Fault::HoldNextRequest(delay)) => {
+                tokio::time::sleep(delay).await;
+                call.await
+            }
+            fault => after(fault, call.await).await,
+        }
+    }
+}
+
+/// What the caller gets of an answer.
+async fn after<T>(fault: Option<Fault>, answer: Result<T>) -> Result<T> {
+    match fault {
+        Some(Fault::LoseNextReply) => return Err(cut_off()),
+        Some(Fault::DelayNextReply(delay)) => tokio::time::sleep(delay).await,
+        _ => {}
+    }
+    answer
+}
+
+fn cut_off() -> Error {
+    Error::new(ErrorKind::Unavailable, "the connection was cut").with_unknown_effect()
+}
+
+#[derive(Debug)]
+struct Layer {
+    inner: Arc<dyn LockBackend>,
+    link: Arc<Link>,
+}
+
+#[deny(clippy::missing_trait_methods)]
+#[async_trait]
+impl LockBackend for Layer {
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn claim(&self, request: ClaimRequest) -> Result<Box<dyn Claim>> {
+        let claim = self.inner.claim(request.clone())?;
+        let (store, link) = (Arc::clone(&self.inner), Arc::clone(&self.link));
+        Ok(Box::new(LayerClaim { claim, store, link, request }))
+    }
+
+    async fn ping(&self) -> Result<()> {
+        self.link.pass(self.inner.ping()).await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.inner.close().await
+    }
+
+    fn admin(&self) -> Option<&dyn LockAdmin> {
+        self.inner.admin().is_some().then_some(self as &dyn LockAdmin)
+    }
+}
+
+impl Layer {
+    fn below(&self) -> Result<&dyn LockAdmin> {
+        self.inner.admin().ok_or_else(|| Error::unsupported("the store below has no inspection"))
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+#[async_trait]
+impl LockAdmin for Layer {
+    async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {
+        self.link.pass(self.below()?.inspect(key)).await
+    }
+
+    async fn list(&self, prefix: &str, name_start: &str) -> Result<Vec<LockInfo>> {
+        self.link.pass(self.below()?.list(prefix, name_start)).await
+    }
+
+    async fn force_release(&self, key: &LockKey, expected: Option<&OwnerId>) -> Result<Released> {
+        self.link.pass(self.below()?.force_release(key, expected)).await
+    }
+}
+
+#[derive(Debug)]
+struct LayerClaim {
+    claim: Box<dyn Claim>,
+    store: Arc<dyn LockBackend>,
+    link: Arc<Link>,
+    request: ClaimRequest,
+}
+
+impl LayerClaim {
+    /// A request that arrives late, whoever has given it up in the meantime: made by a task, and by
+    /// another claim of the same owner, since this one may go on.
+    async fn late<T, F>(
+        &mut self,
+        delay: Duration,
+        call: impl FnOnce(Box<dyn Claim>) -> F,
+    ) -> Result<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T>> + Send + 'static,
+    {
+        let call = call(self.store.claim(self.request.clone())?);
+        let (send, answer) = oneshot::channel();
+        tokio::spawn(async move {
+            tokio::time::sleep(delay).await;
+            // The one who asked may have gone.
+            let _ = send.send(call.await);
+        });
+        answer.await.unwrap_or_else(|_| Err(cut_off()))
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+#[async_trait]
+impl Claim for LayerClaim {
+    async fn try_acquire(&mut self) -> Result<Attempt> {
+        match self.link.next().await? {
+            Some(Fault::HoldNextRequest(delay)) => {
+                self.late(delay, |mut claim| async move { claim.try_acquire().await }).await
+            }
+            fault => after(fault, self.claim.try_acquire().await).await,
+        }
+    }
+
+    async fn renew(&mut self) -> Result<Renewal> {
+        match self.link.next().await? {
+            Some(Fault::HoldNextRequest(delay)) => {
+                self.late(delay, |mut claim| async move { claim.renew().await }).await
+            }
+            fault => after(fault, self.claim.renew().await).await,
+        }
+    }
+
+    async fn check(&mut self) -> Result<Renewal> {
+        let fault = self.link.next().await?;
+        after(fault, self.claim.check().await).await
+    }
+
+    async fn release(&mut self) -> Result<Released> {
+        match self.link.next().await? {
+            Some(Fault::HoldNextRequest(delay)) => {
+                self.late(delay, |mut claim| async move { claim.release().await }).await
+            }
+            fault => after(fault, self.claim.release().await).await,
+        }
+    }
+
+    async fn changed(&mut self) -> Result<()> {
+        self.claim.changed().await?;
+        self.link.open().await;
+        Ok(())
+    }
+
+    async fn detach(&mut self) -> Result<Bytes> {
+        let fault = self.link.next().await?;
+        after(fault, self.claim.detach().await).await
+    }
+}
