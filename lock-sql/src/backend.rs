@@ -1,0 +1,137 @@
+//! The backend: the same for every dialect.
+
+use std::sync::Arc;
+
+use lock_core::{
+    Capabilities, Claim, ClaimRequest, Error, LockAdmin, LockBackend, LockInfo, LockKey, Operation,
+    OwnerId, Released, Result, async_trait,
+};
+
+use crate::claim::SqlClaim;
+use crate::config::{SqlConfig, Target};
+use crate::dialect::Dialect;
+
+/// Locks in a table of an SQL database. Guarantees and limits are on the
+/// [front page](crate) of this crate.
+#[derive(Clone, Debug)]
+pub struct SqlBackend {
+    dialect: Arc<dyn Dialect>,
+}
+
+/// A pool of the application, of any dialect that is compiled in.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum SqlPool {
+    /// An SQLite pool.
+    #[cfg(feature = "sqlite")]
+    Sqlite(sqlx::SqlitePool),
+}
+
+#[cfg(feature = "sqlite")]
+impl From<sqlx::SqlitePool> for SqlPool {
+    fn from(pool: sqlx::SqlitePool) -> Self {
+        Self::Sqlite(pool)
+    }
+}
+
+impl SqlBackend {
+    /// Opens the database that `config` names. The table is looked for, created if that is allowed,
+    /// and checked; a write that changes nothing proves that this process may write.
+    ///
+    /// # Errors
+    ///
+    /// [`Config`](lock_core::ErrorKind::Config) for a path that cannot be, or a table that is
+    /// missing and may not be created (the error has the statement that creates it);
+    /// [`Denied`](lock_core::ErrorKind::Denied) for missing rights;
+    /// [`Store`](lock_core::ErrorKind::Store) for a file that is no database or a table of another
+    /// shape; [`Unavailable`](lock_core::ErrorKind::Unavailable) for a full disk or a database that
+    /// stays locked;
+    /// [`Timeout`](lock_core::ErrorKind::Timeout) after the connect timeout.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it may have created the file and the table.
+    pub async fn connect(config: SqlConfig) -> Result<Self> {
+        let described = |error: Error| error.in_operation(Operation::Connect);
+        match config.target {
+            #[cfg(feature = "sqlite")]
+            Target::Sqlite(ref target) => {
+                let dialect = crate::sqlite::SqliteStore::connect(target, &config)
+                    .await
+                    .map_err(|error| described(error).on_backend("sqlite"))?;
+                Ok(Self { dialect: Arc::new(dialect) })
+            }
+            Target::None => Err(described(Error::config(
+                "this configuration names no database: make it with `SqlConfig::from_url`",
+            ))),
+        }
+    }
+
+    /// Uses the database of an application's pool; the URL of `config`, if it has one, is ignored.
+    ///
+    /// SQLite: connections of our own are opened with the pool's options, so that renewals never
+    /// wait for a connection that the application has in use. The journal mode stays as it is;
+    /// every commit is synced. An in-memory database is refused, since each connection has its own.
+    ///
+    /// # Errors
+    ///
+    /// As [`connect`](Self::connect).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`connect`](Self::connect).
+    pub async fn from_pool(pool: impl Into<SqlPool>, config: SqlConfig) -> Result<Self> {
+        let _ = &config;
+        match pool.into() {
+            #[cfg(feature = "sqlite")]
+            SqlPool::Sqlite(pool) => {
+                let dialect = crate::sqlite::SqliteStore::from_pool(&pool, &config)
+                    .await
+                    .map_err(|error| error.in_operation(Operation::Connect).on_backend("sqlite"))?;
+                Ok(Self { dialect: Arc::new(dialect) })
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl LockBackend for SqlBackend {
+    fn name(&self) -> &'static str {
+        self.dialect.name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.dialect.capabilities()
+    }
+
+    fn claim(&self, request: ClaimRequest) -> Result<Box<dyn Claim>> {
+        Ok(Box::new(SqlClaim::new(Arc::clone(&self.dialect), request)?))
+    }
+
+    async fn ping(&self) -> Result<()> {
+        self.dialect.ping().await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.dialect.close().await
+    }
+
+    fn admin(&self) -> Option<&dyn LockAdmin> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl LockAdmin for SqlBackend {
+    async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {
+        self.dialect.inspect(key).await
+    }
+
+    async fn list(&self, prefix: &str, name_start: &str) -> Result<Vec<LockInfo>> {
+        self.dialect.list(prefix, name_start).await
+    }
+
+    async fn force_release(&self, key: &LockKey, expected: Option<&OwnerId>) -> Result<Released> {
+        self.dialect.force_release(key, expected).await
+    }
+}

@@ -1,0 +1,230 @@
+//! Which database, which table, and how.
+
+use std::fmt;
+use std::time::Duration;
+
+use lock_core::{Error, Result};
+
+use crate::statements::TableName;
+
+/// The URL parameters of this backend, of every dialect. A dialect may have more of its own.
+pub const PARAMETERS: &[&str] =
+    &["lock_connect_timeout", "lock_create_table", "lock_retention", "lock_table"];
+
+/// Where the lock table is and how it is used.
+///
+/// ```
+/// # #[cfg(feature = "sqlite")] {
+/// use std::time::Duration;
+/// use lock_sql::SqlConfig;
+///
+/// let config = SqlConfig::from_url("sqlite:///var/lib/app/locks.db?lock_table=app_locks")?
+///     .retention(Duration::from_secs(600));
+/// # }
+/// # Ok::<(), lock_core::Error>(())
+/// ```
+#[derive(Clone)]
+#[must_use]
+pub struct SqlConfig {
+    pub(crate) target: Target,
+    pub(crate) table: TableName,
+    pub(crate) retention: Duration,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) create_table: bool,
+}
+
+/// The database, as one dialect names it.
+#[derive(Clone, Debug)]
+pub(crate) enum Target {
+    #[cfg(feature = "sqlite")]
+    Sqlite(crate::sqlite::SqliteTarget),
+    None,
+}
+
+impl SqlConfig {
+    /// The configuration that `url` describes. Nothing is opened.
+    ///
+    /// | parameter | meaning | default |
+    /// |---|---|---|
+    /// | `lock_table` | the table: letters, digits and `_` | `distlock` |
+    /// | `lock_create_table` | `true` or `false`: create the table when it is missing | `true` |
+    /// | `lock_retention` | how long the row of a free lock is kept | `1h` |
+    /// | `lock_connect_timeout` | the limit for opening the database | `10s` |
+    ///
+    /// Durations have units (`30s`, `500ms`, `1m30s`). SQLite: `sqlite:///abs/path/locks.db`,
+    /// `sqlite://relative.db`, percent-encoded where needed; `mode=rwc` (the default) creates the
+    /// file, `mode=rw` does not.
+    ///
+    /// # Errors
+    ///
+    /// [`Config`](lock_core::ErrorKind::Config) for a scheme that is not compiled in, an unknown or
+    /// repeated parameter, or a value that breaks its rule.
+    pub fn from_url(url: &str) -> Result<Self> {
+        let (scheme, rest) = url.split_once(':').ok_or_else(|| {
+            Error::config(
+                "this store URL has no scheme: write it as in `sqlite:///var/lib/app/locks.db`",
+            )
+        })?;
+        match scheme.to_ascii_lowercase().as_str() {
+            #[cfg(feature = "sqlite")]
+            "sqlite" => crate::sqlite::config_from_url(rest),
+            other => {
+                let _ = rest;
+                Err(no_such_scheme(other))
+            }
+        }
+    }
+
+    /// Another table. The name is put into statements, so it is held to letters, digits and `_`.
+    ///
+    /// # Errors
+    ///
+    /// [`Config`](lock_core::ErrorKind::Config) for any other name.
+    pub fn table(mut self, name: &str) -> Result<Self> {
+        self.table = TableName::new(name)?;
+        Ok(self)
+    }
+
+    /// How long the row of a free lock is kept; one hour by default. Removing a row does not reset
+    /// its fencing token.
+    pub fn retention(mut self, retention: Duration) -> Self {
+        self.retention = retention;
+        self
+    }
+
+    /// The limit for opening the database; 10 s by default.
+    pub fn connect_timeout(mut self, limit: Duration) -> Self {
+        self.connect_timeout = limit;
+        self
+    }
+
+    /// Whether a missing table is created; true by default.
+    pub fn create_table(mut self, allowed: bool) -> Self {
+        self.create_table = allowed;
+        self
+    }
+
+    /// Takes one of [`PARAMETERS`]. False if `name` is none of them.
+    pub(crate) fn set(&mut self, name: &str, value: &str) -> Result<bool> {
+        match name {
+            "lock_table" => self.table = TableName::new(value)?,
+            "lock_retention" => self.retention = duration(name, value)?,
+            "lock_connect_timeout" => {
+                self.connect_timeout = duration(name, value)?;
+                if self.connect_timeout.is_zero() {
+                    return Err(Error::config(
+                        "lock_connect_timeout is zero: no database opens that fast",
+                    ));
+                }
+            }
+            "lock_create_table" => {
+                self.create_table = match value {
+                    "true" => true,
+                    "false" => false,
+                    _ => {
+                        return Err(Error::config(format!(
+                            "lock_create_table={value} is neither `true` nor `false`"
+                        )));
+                    }
+                }
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+/// No database yet: for [`SqlBackend::from_pool`](crate::SqlBackend::from_pool).
+impl Default for SqlConfig {
+    fn default() -> Self {
+        Self {
+            target: Target::None,
+            table: TableName::default(),
+            retention: Duration::from_secs(3600),
+            connect_timeout: Duration::from_secs(10),
+            create_table: true,
+        }
+    }
+}
+
+/// Written by hand, so that a credential of a later dialect is not shown by accident.
+impl fmt::Debug for SqlConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqlConfig")
+            .field("target", &self.target)
+            .field("table", &self.table.as_str())
+            .field("retention", &self.retention)
+            .field("connect_timeout", &self.connect_timeout)
+            .field("create_table", &self.create_table)
+            .finish()
+    }
+}
+
+fn no_such_scheme(scheme: &str) -> Error {
+    let known = crate::SCHEMES;
+    if known.is_empty() {
+        return Error::config(
+            "lock-sql was compiled without a database: enable one of its features, such as `sqlite`",
+        );
+    }
+    Error::config(format!(
+        "the scheme {scheme:?} is none of this backend's: it knows {}",
+        known.join(", ")
+    ))
+}
+
+/// The error for a parameter that nobody takes; `extra` are the dialect's own.
+pub(crate) fn unknown_parameter(name: &str, extra: &[&str]) -> Error {
+    let mut valid = [PARAMETERS, extra].concat();
+    valid.sort_unstable();
+    Error::config(format!("unknown parameter {name:?}: valid are {}", valid.join(", ")))
+}
+
+fn duration(name: &str, value: &str) -> Result<Duration> {
+    // `humantime` lets a bare zero pass; the rule is simpler without the exception.
+    let bare = value.bytes().all(|byte| byte.is_ascii_digit());
+    humantime::parse_duration(value).ok().filter(|_| !bare).ok_or_else(|| {
+        Error::config(format!(
+            "{name}={value} is not a duration: give a number with its unit, as in `30s`, `500ms` or `1m30s`"
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_units() {
+        assert_eq!(duration("d", "1m30s").unwrap(), Duration::from_secs(90));
+        assert_eq!(duration("d", "500ms").unwrap(), Duration::from_millis(500));
+        for bad in ["", "30", "0", "-1s", "30x", "s"] {
+            let error = duration("lock_retention", bad).unwrap_err().to_string();
+            assert!(error.contains(&format!("lock_retention={bad}")), "{error}");
+        }
+    }
+
+    #[test]
+    fn every_declared_parameter_is_taken() {
+        for (name, value) in [
+            ("lock_table", "t"),
+            ("lock_retention", "1s"),
+            ("lock_connect_timeout", "1s"),
+            ("lock_create_table", "false"),
+        ] {
+            assert!(PARAMETERS.contains(&name));
+            assert!(SqlConfig::default().set(name, value).unwrap(), "{name}");
+        }
+        assert_eq!(PARAMETERS.len(), 4);
+        assert!(!SqlConfig::default().set("lock_prefix", "x").unwrap());
+        assert!(SqlConfig::default().set("lock_create_table", "yes").is_err());
+        assert!(SqlConfig::default().set("lock_connect_timeout", "0s").is_err());
+    }
+
+    #[test]
+    fn an_unknown_scheme_says_what_there_is() {
+        let error = SqlConfig::from_url("oracle://x").unwrap_err();
+        assert_eq!(error.kind(), lock_core::ErrorKind::Config);
+        assert!(SqlConfig::from_url("just-a-file").is_err());
+    }
+}

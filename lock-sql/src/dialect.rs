@@ -1,0 +1,58 @@
+//! What differs between the databases.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use lock_core::{
+    Attempt, Capabilities, FencingToken, LockInfo, LockKey, OwnerId, Released, Renewal, Result,
+    async_trait,
+};
+
+/// One database with its lock table. The backend and its claims are the same for all of them.
+///
+/// Every method that writes is one statement in autocommit, so that dropping it leaves no
+/// transaction open. Errors carry neither key nor operation: the core adds them.
+#[async_trait]
+pub(crate) trait Dialect: Debug + Send + Sync + 'static {
+    fn name(&self) -> &'static str;
+    fn capabilities(&self) -> Capabilities;
+
+    /// `polling`: the last answer to this claim was "busy", so that it is cheaper to look before
+    /// writing.
+    async fn acquire(&self, entry: &Entry, polling: bool) -> Result<Attempt>;
+    /// `fence`: the token of the hold, where it is known.
+    async fn renew(&self, entry: &Entry, fence: Option<FencingToken>) -> Result<Renewal>;
+    async fn check(&self, entry: &Entry, fence: Option<FencingToken>) -> Result<Renewal>;
+    /// By owner alone: after a lost answer the fence is not known.
+    async fn release(&self, entry: &Entry) -> Result<Released>;
+    /// Returns when another look is worth while; never where the database cannot push.
+    async fn changed(&self, _entry: &Entry) -> Result<()> {
+        std::future::pending().await
+    }
+
+    async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>>;
+    async fn list(&self, prefix: &str, name_start: &str) -> Result<Vec<LockInfo>>;
+    async fn force_release(&self, key: &LockKey, expected: Option<&OwnerId>) -> Result<Released>;
+    async fn ping(&self) -> Result<()>;
+    async fn close(&self) -> Result<()>;
+}
+
+/// What a claim writes into its row, in the form that is bound to the statements.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    /// [`LockKey::encode`], which is injective (clause C11).
+    pub(crate) name: String,
+    pub(crate) owner: Secret,
+    pub(crate) ttl: Duration,
+    pub(crate) call_timeout: Duration,
+    pub(crate) label: Option<String>,
+}
+
+/// The owner id in hexadecimal. Whoever knows it can release the lock, so it is never printed.
+pub(crate) struct Secret(pub(crate) String);
+
+impl Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("…")
+    }
+}

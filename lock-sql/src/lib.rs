@@ -1,0 +1,40 @@
+#![doc = include_str!("../README.md")]
+#![cfg_attr(
+    not(feature = "sqlite"),
+    allow(dead_code, reason = "without a dialect there is nobody to use what the dialects share")
+)]
+
+mod backend;
+mod claim;
+mod config;
+mod dialect;
+mod error;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+mod statements;
+mod wake;
+
+pub use backend::{SqlBackend, SqlPool};
+pub use config::{PARAMETERS, SqlConfig};
+#[cfg(feature = "sqlite")]
+pub use sqlite::SQLITE_PARAMETERS;
+
+/// The URL schemes of the dialects that are compiled in.
+pub const SCHEMES: &[&str] = &[
+    #[cfg(feature = "sqlite")]
+    "sqlite",
+];
+
+/// Opens the store that `url` names, with its table. `url` must not have parameters that the core
+/// is responsible for: whoever calls this has taken them out.
+///
+/// # Errors
+///
+/// As [`SqlConfig::from_url`] and [`SqlBackend::connect`].
+///
+/// # Cancel safety
+///
+/// Dropped, it may have created the file and the table.
+pub async fn connect(url: &str) -> lock_core::Result<SqlBackend> {
+    SqlBackend::connect(SqlConfig::from_url(url)?).await
+}

@@ -1,0 +1,122 @@
+//! Leases, owners and fences.
+
+use super::*;
+
+#[tokio::test]
+async fn a_repeat_by_the_owner_keeps_its_fence_and_others_wait() {
+    let (folder, machine) = (TempDir::new().unwrap(), Machine::new("a"));
+    let store = store(&folder, &machine, FOREVER).await;
+    let (mine, other) = (entry("x"), entry("x"));
+    let fence = granted(store.acquire(&mine, false).await);
+    machine.advance(Duration::from_secs(4));
+    assert_eq!(granted(store.acquire(&mine, false).await), fence);
+    let first = row(&store, "x").await.unwrap();
+    assert_eq!(first.expires, machine.boot_us() + micros(TTL) + 1);
+    for polling in [false, true] {
+        let left = is_busy(store.acquire(&other, polling).await).unwrap();
+        assert_eq!(left, TTL + Duration::from_micros(1));
+    }
+    assert!(matches!(store.check(&other, None).await, Ok(Renewal::Lost)));
+    assert!(matches!(store.check(&mine, None).await, Ok(Renewal::Alive { valid_for: Some(_) })));
+}
+
+#[tokio::test]
+async fn a_lease_ends_and_the_old_owner_is_refused() {
+    let (folder, machine) = (TempDir::new().unwrap(), Machine::new("a"));
+    let store = store(&folder, &machine, FOREVER).await;
+    let (old, new) = (entry("x"), entry("x"));
+    let first = granted(store.acquire(&old, false).await);
+    machine.advance(TTL);
+    is_busy(store.acquire(&new, false).await);
+    machine.advance(Duration::from_micros(1));
+    // Over by the clock: not prolonged any more, although nobody has taken it.
+    assert_eq!(store.renew(&old, None).await.unwrap(), Renewal::Lost);
+    let second = granted(store.acquire(&new, true).await);
+    assert!(second > first);
+    assert_eq!(store.renew(&old, None).await.unwrap(), Renewal::Lost);
+    assert_eq!(store.check(&old, None).await.unwrap(), Renewal::Lost);
+    assert_eq!(store.release(&old).await.unwrap(), Released::AlreadyGone);
+    assert!(matches!(store.renew(&new, None).await.unwrap(), Renewal::Alive { .. }));
+    assert_eq!(store.release(&new).await.unwrap(), Released::Freed);
+    assert_eq!(store.release(&new).await.unwrap(), Released::AlreadyGone);
+    assert_eq!(store.renew(&new, None).await.unwrap(), Renewal::Lost);
+}
+
+#[tokio::test]
+async fn an_ended_lease_is_not_freed_twice() {
+    let (folder, machine) = (TempDir::new().unwrap(), Machine::new("a"));
+    let store = store(&folder, &machine, FOREVER).await;
+    let mine = entry("x");
+    granted(store.acquire(&mine, false).await);
+    machine.advance(TTL * 2);
+    assert_eq!(store.release(&mine).await.unwrap(), Released::AlreadyGone);
+    assert_eq!(row(&store, "x").await.unwrap().owner, None);
+}
+
+#[tokio::test]
+async fn a_late_statement_moves_no_lease_back() {
+    let (folder, machine) = (TempDir::new().unwrap(), Machine::new("a"));
+    let fresh = store(&folder, &machine, FOREVER).await;
+    // A store whose present is stale, as that of a statement that waited for a long time.
+    let stale = store(&folder, &Machine::new("a"), FOREVER).await;
+    let mine = entry("x");
+    granted(fresh.acquire(&mine, false).await);
+    machine.advance(Duration::from_secs(6));
+    assert!(matches!(fresh.renew(&mine, None).await.unwrap(), Renewal::Alive { .. }));
+    let end = row(&fresh, "x").await.unwrap().expires;
+    assert!(matches!(stale.renew(&mine, None).await.unwrap(), Renewal::Alive { .. }));
+    assert_eq!(row(&fresh, "x").await.unwrap().expires, end);
+    granted(stale.acquire(&mine, false).await);
+    assert_eq!(row(&fresh, "x").await.unwrap().expires, end);
+    // And it takes nothing over that only a fresh clock would see ended.
+    machine.advance(TTL * 2);
+    is_busy(stale.acquire(&entry("x"), false).await);
+    granted(fresh.acquire(&entry("x"), false).await);
+}
+
+#[tokio::test]
+async fn a_restart_of_the_machine_ends_all_leases() {
+    let (folder, before, after) = (TempDir::new().unwrap(), Machine::new("a"), Machine::new("b"));
+    // The clock starts again, so that the old end of the lease lies far in the future.
+    after.boot.store(5_000_000, Ordering::Relaxed);
+    let old = store(&folder, &before, FOREVER).await;
+    let new = store(&folder, &after, FOREVER).await;
+    let (survivor, taker) = (entry("x"), entry("x"));
+    let first = granted(old.acquire(&survivor, false).await);
+    assert_eq!(new.check(&survivor, None).await.unwrap(), Renewal::Lost);
+    assert_eq!(new.renew(&survivor, None).await.unwrap(), Renewal::Lost);
+    assert!(new.inspect(&LockKey::new("", "x").unwrap()).await.unwrap().is_none());
+    assert!(granted(new.acquire(&taker, true).await) > first);
+}
+
+#[tokio::test]
+async fn fences_rise_when_the_wall_clock_goes_back() {
+    let (folder, machine) = (TempDir::new().unwrap(), Machine::new("a"));
+    let store = store(&folder, &machine, FOREVER).await;
+    let mut last = 0;
+    for wall in [1_700_000_000_000_000, 1_600_000_000_000_000, 0, -5, 1_700_000_000_000_001] {
+        machine.wall.store(wall, Ordering::Relaxed);
+        let mine = entry("x");
+        let fence = granted(store.acquire(&mine, false).await);
+        assert!(fence > last, "{fence} after {last} at {wall}");
+        last = fence;
+        store.release(&mine).await.unwrap();
+    }
+    assert_eq!(last, 1_700_000_000_000_004);
+}
+
+#[tokio::test]
+async fn used_up_fences_are_an_error_and_not_a_grant() {
+    let (folder, machine) = (TempDir::new().unwrap(), Machine::new("a"));
+    let store = store(&folder, &machine, FOREVER).await;
+    granted(store.acquire(&entry("x"), false).await);
+    machine.advance(TTL * 2);
+    let mut other = other_connection(&folder).await;
+    sqlx::query("UPDATE distlock SET fence = 9223372036854775807")
+        .execute(&mut other)
+        .await
+        .unwrap();
+    let error = store.acquire(&entry("x"), false).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Store);
+    assert!(error.to_string().contains("used up"), "{error}");
+}

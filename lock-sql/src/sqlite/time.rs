@@ -1,0 +1,138 @@
+//! The clocks of the machine.
+
+use std::fmt::Debug;
+
+use lock_core::{Error, Result};
+
+/// What the statements bind. Injected, so that tests can restart the machine and set its clock.
+pub(crate) trait Time: Debug + Send + Sync + 'static {
+    /// The id of the machine's current boot.
+    fn boot_id(&self) -> &str;
+    /// `CLOCK_BOOTTIME` in µs.
+    fn boot_us(&self) -> i64;
+    /// The wall clock in µs since 1970. Used for fencing tokens only, which rise without it too.
+    fn wall_us(&self) -> i64;
+}
+
+/// The real clocks.
+#[derive(Debug)]
+pub(crate) struct MachineTime {
+    #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "never made there"))]
+    boot_id: String,
+    #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "never made there"))]
+    namespace_us: i64,
+}
+
+#[cfg(target_os = "linux")]
+impl MachineTime {
+    /// Reads what does not change while this process runs.
+    pub(crate) fn new() -> Result<Self> {
+        const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+        let boot_id =
+            std::fs::read_to_string(BOOT_ID).map_err(|error| unknown_boot(BOOT_ID, error))?;
+        let boot_id = boot_id.trim().to_owned();
+        if boot_id.is_empty() {
+            return Err(unknown_boot(BOOT_ID, std::io::ErrorKind::UnexpectedEof.into()));
+        }
+        Ok(Self { boot_id, namespace_us: namespace_offset()? })
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+impl MachineTime {
+    pub(crate) fn new() -> Result<Self> {
+        Err(Error::unsupported(
+            "locks in an SQLite file need Linux: on this system there is no boot id by which a restart of the machine could be told",
+        ))
+    }
+}
+
+impl Time for MachineTime {
+    fn boot_id(&self) -> &str {
+        &self.boot_id
+    }
+
+    #[cfg(target_os = "linux")]
+    fn boot_us(&self) -> i64 {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        time.tv_sec
+            .saturating_mul(1_000_000)
+            .saturating_add(time.tv_nsec / 1000)
+            .saturating_sub(self.namespace_us)
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn boot_us(&self) -> i64 {
+        0
+    }
+
+    fn wall_us(&self) -> i64 {
+        std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .map_or(0, |since| i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
+    }
+}
+
+/// How far the boot-time clock of this time namespace is ahead of the machine's, in µs
+/// (time_namespaces(7)). Containers on one file must agree on the time.
+#[cfg(target_os = "linux")]
+fn namespace_offset() -> Result<i64> {
+    let link = |name| std::fs::read_link(format!("/proc/self/ns/{name}")).ok();
+    let (own, children) = (link("time"), link("time_for_children"));
+    if own != children {
+        // The file below speaks of the children.
+        return Err(Error::unsupported(
+            "this process has made a time namespace for its children, so its own clock cannot be compared with other processes' clocks: open the store before `unshare`, or in the child",
+        ));
+    }
+    match std::fs::read_to_string("/proc/self/timens_offsets") {
+        Ok(text) => boottime_offset(&text).ok_or_else(|| {
+            Error::unsupported("the offsets of this process's time namespace in /proc/self/timens_offsets cannot be read")
+        }),
+        // A kernel without time namespaces.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(0),
+        Err(error) => Err(Error::unsupported(
+            "the offsets of this process's time namespace are not readable",
+        )
+        .with_source(error)),
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn boottime_offset(text: &str) -> Option<i64> {
+    let mut fields =
+        text.lines().find_map(|line| line.strip_prefix("boottime"))?.split_whitespace();
+    let seconds: i64 = fields.next()?.parse().ok()?;
+    let nanos: i64 = fields.next()?.parse().ok()?;
+    seconds.checked_mul(1_000_000)?.checked_add(nanos / 1000)
+}
+
+#[cfg(target_os = "linux")]
+fn unknown_boot(path: &str, error: std::io::Error) -> Error {
+    Error::unsupported(format!(
+        "{path} cannot be read, so a restart of the machine could not be told: mount /proc"
+    ))
+    .with_source(error)
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_offset_of_a_time_namespace_is_read() {
+        assert_eq!(boottime_offset("monotonic  0 0\nboottime  0 0\n"), Some(0));
+        assert_eq!(boottime_offset("monotonic  7 0\nboottime  86400 5000\n"), Some(86_400_000_005));
+        assert_eq!(boottime_offset("boottime  -2 500000000\n"), Some(-1_500_000));
+        assert_eq!(boottime_offset("monotonic 0 0\n"), None);
+        assert_eq!(boottime_offset("boottime x y\n"), None);
+    }
+
+    #[test]
+    fn the_boot_clock_runs() {
+        let time = MachineTime::new().unwrap();
+        let before = time.boot_us();
+        assert!(before > 0 && time.boot_us() >= before);
+        assert!(time.wall_us() > 1_600_000_000_000_000);
+    }
+}

@@ -1,0 +1,167 @@
+//! The statements of the SQLite dialect.
+//!
+//! # Time
+//!
+//! `boot` and `expires` are the time base: the id of the machine's current boot, and
+//! `CLOCK_BOOTTIME` in µs. All clients of a file share one kernel, so all read the same clock, and a
+//! step of the wall clock moves no lease. A row of another boot is over: the machine was restarted,
+//! so its holder is gone.
+//!
+//! SQLite has no such clock, so the client binds the present, as late as it can: after it has got
+//! its connection, before SQLite has got the write lock. A present that is stale by the wait for
+//! that lock does no harm:
+//!
+//! - *takeover*: `expires <= now` with a stale `now` is stricter than with a fresh one;
+//! - *grant*: the lease ends one ttl after `now`, and `now` was read after the call had started, so
+//!   the promise "not before the start of the call + ttl" (clause C4) holds;
+//! - *renewal*: `expires > now` may prolong a lease that ended during the wait. The row still has
+//!   its owner, so nobody has taken it in the meantime, and nobody can while the statement runs;
+//! - *order*: a statement whose caller has given up may run after a later one of the same owner.
+//!   `max` keeps it from moving the end of the lease back.
+//!
+//! # The fence
+//!
+//! `max(fence + 1, wall clock in µs)` rises whatever the wall clock does. The wall clock carries it
+//! over a loss of the file. The sweep deletes a row only if its fence is not above that of the row
+//! [`MARK`], from which a new row starts.
+
+use std::sync::Arc;
+
+use super::TableName;
+
+/// The name of the row that has the greatest fence of all rows that were deleted. No lock can be
+/// called so: U+0001 is a control character, and not the one that parts prefix and name.
+pub(crate) const MARK: &str = "\u{1}fence";
+
+/// How many rows are looked at in one step of the sweep.
+pub(crate) const PAGE: usize = 512;
+
+/// How many rows one statement deletes.
+pub(crate) const BATCH: usize = 64;
+
+/// A statement that is prepared once per connection.
+pub(crate) type Sql = Arc<str>;
+
+/// The statement that creates the table, for people too.
+pub(crate) fn create_table(table: &TableName) -> String {
+    format!(
+        r#"CREATE TABLE IF NOT EXISTS "{}" (
+  name     TEXT    NOT NULL PRIMARY KEY, -- the lock, compared byte by byte
+  owner    TEXT,                         -- who holds it; NULL when it is free
+  fence    INTEGER NOT NULL,             -- rises with every holder
+  boot     TEXT    NOT NULL,             -- the boot id under which the times count
+  expires  INTEGER NOT NULL,             -- end of the lease, CLOCK_BOOTTIME in microseconds
+  acquired INTEGER NOT NULL,             -- start of the hold, likewise
+  label    TEXT                          -- for people
+) STRICT, WITHOUT ROWID"#,
+        table.as_str()
+    )
+}
+
+/// The columns as `pragma_table_xinfo` shows them: name, type, NOT NULL, place in the primary key.
+pub(crate) const COLUMNS: [(&str, &str, bool, i64); 7] = [
+    ("name", "TEXT", true, 1),
+    ("owner", "TEXT", false, 0),
+    ("fence", "INTEGER", true, 0),
+    ("boot", "TEXT", true, 0),
+    ("expires", "INTEGER", true, 0),
+    ("acquired", "INTEGER", true, 0),
+    ("label", "TEXT", false, 0),
+];
+
+/// Whether there is a table or view of this name: `type`.
+pub(crate) const TABLE_TYPE: &str =
+    "SELECT type FROM pragma_table_list WHERE schema = 'main' AND name = ?1 COLLATE NOCASE";
+/// Name, type, NOT NULL, place in the primary key, and whether a default is missing.
+pub(crate) const TABLE_COLUMNS: &str =
+    "SELECT name, upper(type), \"notnull\", pk, dflt_value IS NULL FROM pragma_table_xinfo(?1)";
+/// The collations of the primary key's columns.
+pub(crate) const KEY_COLLATIONS: &str = "SELECT x.coll FROM pragma_index_list(?1) AS l, pragma_index_xinfo(l.name) AS x \
+     WHERE l.origin = 'pk' AND x.key = 1";
+
+/// All statements for one table.
+#[derive(Debug)]
+pub(crate) struct Statements {
+    /// name, owner, now, expires, boot, wall clock, label → fence; no row when it is held.
+    pub(crate) acquire: Sql,
+    /// name, owner, now, expires, boot, fence or NULL → a row when it was renewed.
+    pub(crate) renew: Sql,
+    /// name, owner or NULL for any, now, boot → whether the lease was running; no row when there
+    /// was no such owner.
+    pub(crate) release: Sql,
+    /// name → owner, fence, boot, expires, acquired, label.
+    pub(crate) look: Sql,
+    /// start of the stored name, whether the prefix is empty, boot, now → name and as `look`.
+    pub(crate) list: Sql,
+    /// after, boot, cut → name, fence, whether it can go.
+    pub(crate) sweep_page: Sql,
+    /// fence.
+    pub(crate) sweep_fold: Sql,
+    /// boot, cut, names → name.
+    pub(crate) sweep_delete: Sql,
+    /// Writes nothing, and fails where writing would.
+    pub(crate) probe: Sql,
+}
+
+impl Statements {
+    pub(crate) fn new(table: &TableName) -> Self {
+        let t = format!("\"{}\"", table.as_str());
+        let names = (3..3 + BATCH).map(|n| format!("?{n}")).collect::<Vec<_>>().join(",");
+        let statement = |text: String| -> Sql { text.into() };
+        Self {
+            // A repeat by the same owner finds its own row and keeps its fence (clause C2).
+            acquire: statement(format!(
+                "INSERT INTO {t} (name, owner, fence, boot, expires, acquired, label) \
+                 VALUES (?1, ?2, max(coalesce((SELECT fence FROM {t} WHERE name = '{MARK}'), 0) + 1, ?6), ?5, ?4, ?3, ?7) \
+                 ON CONFLICT (name) DO UPDATE SET \
+                   owner = excluded.owner, \
+                   fence = CASE WHEN owner = excluded.owner THEN fence ELSE max(fence + 1, ?6) END, \
+                   boot = excluded.boot, \
+                   expires = CASE WHEN owner = excluded.owner AND boot = excluded.boot \
+                     THEN max(expires, excluded.expires) ELSE excluded.expires END, \
+                   acquired = CASE WHEN owner = excluded.owner AND boot = excluded.boot \
+                     THEN acquired ELSE excluded.acquired END, \
+                   label = excluded.label \
+                 WHERE owner IS NULL OR owner = excluded.owner OR boot <> excluded.boot OR expires <= ?3 \
+                 RETURNING fence"
+            )),
+            renew: statement(format!(
+                "UPDATE {t} SET expires = max(expires, ?4) \
+                 WHERE name = ?1 AND owner = ?2 AND boot = ?5 AND expires > ?3 AND (?6 IS NULL OR fence = ?6) \
+                 RETURNING fence"
+            )),
+            // The row stays, with its fence. A lease that had ended already keeps its end, which
+            // tells the two cases apart. The next holder's fence is greater by `acquire`.
+            release: statement(format!(
+                "UPDATE {t} SET owner = NULL, label = NULL, expires = min(expires, ?3) \
+                 WHERE name = ?1 AND owner IS NOT NULL AND (?2 IS NULL OR owner = ?2) \
+                 RETURNING boot = ?4 AND expires = ?3"
+            )),
+            look: statement(format!(
+                "SELECT owner, fence, boot, expires, acquired, label FROM {t} WHERE name = ?1"
+            )),
+            // `substr` and not LIKE: no wildcards, and upper and lower case stay apart.
+            list: statement(format!(
+                "SELECT name, owner, fence, boot, expires, acquired, label FROM {t} \
+                 WHERE name >= ?1 AND substr(name, 1, length(?1)) = ?1 AND (?2 = 0 OR instr(name, char(31)) = 0) \
+                   AND owner IS NOT NULL AND boot = ?3 AND expires > ?4 \
+                 ORDER BY name"
+            )),
+            sweep_page: statement(format!(
+                "SELECT name, fence, boot <> ?2 OR expires <= ?3 FROM {t} WHERE name > ?1 ORDER BY name LIMIT {PAGE}"
+            )),
+            sweep_fold: statement(format!(
+                "INSERT INTO {t} (name, owner, fence, boot, expires, acquired, label) \
+                 VALUES ('{MARK}', NULL, ?1, '', 0, 0, NULL) \
+                 ON CONFLICT (name) DO UPDATE SET fence = excluded.fence WHERE fence < excluded.fence"
+            )),
+            // Judged anew: since the page was read, a row may have been taken, and even released.
+            sweep_delete: statement(format!(
+                "DELETE FROM {t} WHERE name IN ({names}) AND name <> '{MARK}' AND (boot <> ?1 OR expires <= ?2) \
+                   AND fence <= (SELECT fence FROM {t} WHERE name = '{MARK}') \
+                 RETURNING name"
+            )),
+            probe: statement(format!("DELETE FROM {t} WHERE 0")),
+        }
+    }
+}
