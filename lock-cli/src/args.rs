@@ -1,0 +1,212 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::run::signals;
+
+const AFTER_HELP: &str = "\
+Exit codes of `run`: the command's own; 128+N if signal N killed it; 64 wrong usage; 69 the store \
+cannot be reached or refused us; 70 internal error; 75 not acquired; 78 wrong configuration; 79 the \
+lock was lost while the command ran, or --max-hold was reached; 126 the command cannot be executed; \
+127 the command was not found; 130 or 143 interrupted while waiting.";
+
+/// Run a command under a distributed lock, and see who holds what.
+#[derive(Debug, Parser)]
+#[command(name = "distlock", version, after_help = AFTER_HELP, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Take the lock, run a command, release the lock
+    Run(RunArgs),
+    /// Show who holds a lock
+    Status(StatusArgs),
+    /// List the locks that are held or waited for
+    List(ListArgs),
+    /// Take a lock away from its holder
+    Release(ReleaseArgs),
+    /// The resident half of `run`; not for people
+    #[command(hide = true)]
+    Supervise(SuperviseArgs),
+}
+
+impl Command {
+    /// Whether errors are printed as JSON too.
+    pub(crate) fn json(&self) -> bool {
+        match self {
+            Self::Run(args) => args.store.json,
+            Self::Status(args) => args.store.json,
+            Self::List(args) => args.store.json,
+            Self::Release(args) => args.store.json,
+            Self::Supervise(_) => false,
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StoreArgs {
+    /// The store of the locks, such as sqlite:///var/lib/app/locks.db. Default: $DISTLOCK_STORE, else
+    /// an SQLite file in your state directory. A URL with a password belongs in the variable: other
+    /// users can see a command line
+    #[arg(long, value_name = "URL")]
+    pub(crate) store: Option<String>,
+    /// Print JSON: results on standard output; the events of `run`, and errors, on standard error
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// The name of the lock: 1 to 512 bytes without control characters
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
+    /// How long the store keeps the lock when nobody renews it; it is renewed every third of that.
+    /// If this machine dies, the others wait for that long. Default: 30s
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) ttl: Option<Duration>,
+    /// Give up after waiting for so long. Default: wait for ever
+    #[arg(short, long, value_name = "DURATION", value_parser = duration, conflicts_with = "nonblock")]
+    pub(crate) wait: Option<Duration>,
+    /// Give up at once if somebody else holds the lock
+    #[arg(short, long)]
+    pub(crate) nonblock: bool,
+    /// Stop the command when it has held the lock for so long
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) max_hold: Option<Duration>,
+    /// Exit with this code, instead of 75, if the lock was not acquired
+    #[arg(short = 'E', long, value_name = "CODE")]
+    pub(crate) conflict_exit_code: Option<u8>,
+    /// How long the command has between the first signal and SIGKILL when it must stop; at most a
+    /// third of the ttl
+    #[arg(short, long, value_name = "DURATION", value_parser = duration, default_value = "5s")]
+    pub(crate) kill_after: Duration,
+    /// The signal that asks the command to stop: TERM, INT, HUP, QUIT, USR1, USR2 or KILL
+    #[arg(short, long, value_name = "SIGNAL", value_parser = signals::parse, default_value = "TERM")]
+    pub(crate) signal: i32,
+    /// Who holds the lock, for people who look. Default: host name and process id
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) label: Option<String>,
+    /// Say nothing about waiting and about not getting the lock
+    #[arg(short, long, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+    /// Say when the lock is taken, with its fencing token, and released
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+    /// The command and its arguments, after `--`. No shell reads them
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StatusArgs {
+    /// The name of the lock
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
+    /// Print nothing; exit 0 if the lock is held, 1 if it is free
+    #[arg(short, long, conflicts_with = "json")]
+    pub(crate) quiet: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ListArgs {
+    /// Only names that start with this
+    #[arg(default_value = "", hide_default_value = true)]
+    pub(crate) prefix: String,
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReleaseArgs {
+    /// The name of the lock
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
+    /// Required: the holder is not asked, and its work goes on until it notices
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Only if this owner holds it: the id that `status` shows, or its beginning
+    #[arg(long, value_name = "ID", value_parser = owner)]
+    pub(crate) owner: Option<String>,
+    /// Do not ask
+    #[arg(long, short)]
+    pub(crate) yes: bool,
+}
+
+/// What `run` tells its supervisor once; the rest goes over the socket.
+#[derive(Debug, Args)]
+pub(crate) struct SuperviseArgs {
+    /// The process that watches the lease.
+    #[arg(long)]
+    pub(crate) parent: i32,
+    /// The abstract socket on which it listens.
+    #[arg(long)]
+    pub(crate) socket: String,
+    /// Whether the command shares our process group with others, so that the group must not be
+    /// signalled.
+    #[arg(long)]
+    pub(crate) shared_group: bool,
+    #[arg(long)]
+    pub(crate) signal: i32,
+    #[arg(long)]
+    pub(crate) kill_after_ns: u64,
+    #[arg(last = true, required = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text)
+        .map_err(|error| format!("{error}: write a number and a unit, such as 30s, 500ms or 1h30m"))
+}
+
+fn owner(text: &str) -> Result<String, String> {
+    let hex = text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    if hex && (8..=32).contains(&text.len()) {
+        return Ok(text.to_owned());
+    }
+    Err("an owner is 8 to 32 lower-case hexadecimal digits, as `distlock status` shows it"
+        .to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_duration_needs_a_unit() {
+        assert_eq!(duration("1m30s").unwrap(), Duration::from_secs(90));
+        assert!(duration("30").unwrap_err().contains("such as 30s"));
+        assert!(duration("-1s").is_err());
+    }
+
+    #[test]
+    fn an_owner_is_hexadecimal() {
+        assert!(owner("0123abcd").is_ok());
+        for bad in ["", "0123abc", "0123ABCD", "0123abcg", &"a".repeat(33)] {
+            assert!(owner(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_command_is_left_alone() {
+        let cli = Cli::try_parse_from(["distlock", "run", "a", "-n", "--", "x", "-n", "--", "-E"])
+            .unwrap();
+        let Command::Run(args) = cli.command else { panic!("{cli:?}") };
+        assert_eq!(args.command, ["x", "-n", "--", "-E"]);
+    }
+}

@@ -1,0 +1,159 @@
+//! Exit codes, and errors that end the program.
+
+use std::fmt::Write as _;
+
+use distlock::{Error, ErrorKind};
+use serde_json::json;
+
+use crate::output;
+
+/// The codes of sysexits.h where one fits, those of env(1) and timeout(1) for the command, and 79,
+/// which neither uses, for a lost lock.
+pub(crate) mod code {
+    /// `status --quiet`: nobody holds the lock.
+    pub(crate) const FREE: u8 = 1;
+    /// The command line is wrong.
+    pub(crate) const USAGE: u8 = 64;
+    /// The store cannot be reached, or refused us.
+    pub(crate) const UNAVAILABLE: u8 = 69;
+    /// A defect.
+    pub(crate) const INTERNAL: u8 = 70;
+    /// Somebody else holds the lock.
+    pub(crate) const NOT_ACQUIRED: u8 = 75;
+    /// The store's URL or the build does not fit.
+    pub(crate) const CONFIG: u8 = 78;
+    /// The lock was lost while the command ran, or it held it for too long.
+    pub(crate) const LOST: u8 = 79;
+    /// The command exists but cannot be executed.
+    pub(crate) const NOT_EXECUTABLE: u8 = 126;
+    /// The command does not exist.
+    pub(crate) const NOT_FOUND: u8 = 127;
+    /// Added to the number of the signal that ended the command, or us while we waited.
+    pub(crate) const SIGNAL: u8 = 128;
+}
+
+/// An error that ends the program: its exit code, what went wrong, and what helps.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    code: u8,
+    kind: &'static str,
+    message: String,
+    hint: Option<String>,
+    said: bool,
+}
+
+impl Failure {
+    pub(crate) fn new(code: u8, kind: &'static str, message: impl Into<String>) -> Self {
+        Self { code, kind, message: message.into(), hint: None, said: false }
+    }
+
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::new(code::USAGE, "usage", message)
+    }
+
+    pub(crate) fn config(message: impl Into<String>) -> Self {
+        Self::new(code::CONFIG, "config", message)
+    }
+
+    pub(crate) fn internal(message: impl Into<String>) -> Self {
+        Self::new(code::INTERNAL, "internal", message)
+    }
+
+    /// A signal ended us before the command was started.
+    pub(crate) fn interrupted(signal: i32, name: &str) -> Self {
+        let code = code::SIGNAL.saturating_add(u8::try_from(signal).unwrap_or(0));
+        Self::new(code, "interrupted", format!("{name} while waiting: the command was not started"))
+    }
+
+    /// A second line: what helps.
+    pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// The same failure with the exit code that the user wants for it.
+    pub(crate) fn with_code(mut self, code: Option<u8>) -> Self {
+        self.code = code.unwrap_or(self.code);
+        self
+    }
+
+    /// It has been said already, or the user does not want to hear it.
+    pub(crate) fn said(mut self) -> Self {
+        self.said = true;
+        self
+    }
+
+    pub(crate) fn code(&self) -> u8 {
+        self.code
+    }
+
+    /// Says on standard error what went wrong, in one line or two.
+    pub(crate) fn print(&self, as_json: bool) {
+        if self.said {
+            return;
+        }
+        if as_json {
+            let fields = json!({
+                "kind": self.kind,
+                "exit_code": self.code,
+                "message": self.message,
+                "hint": self.hint,
+            });
+            return output::event("error", fields);
+        }
+        let mut text = format!("distlock: {}", output::escape(&self.message));
+        if let Some(hint) = &self.hint {
+            let _ = write!(text, "\ndistlock: {}", output::escape(hint));
+        }
+        output::stderr_line(&text);
+    }
+}
+
+/// Every kind of the library's errors has one code. What is new there counts as a defect here until
+/// somebody decides.
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let (code, kind) = match error.kind() {
+            ErrorKind::InvalidInput => (code::USAGE, "invalid-input"),
+            ErrorKind::Config => (code::CONFIG, "config"),
+            ErrorKind::Unsupported => (code::CONFIG, "unsupported"),
+            ErrorKind::NotAcquired => (code::NOT_ACQUIRED, "not-acquired"),
+            ErrorKind::Lost(_) => (code::LOST, "lost"),
+            ErrorKind::Unavailable => (code::UNAVAILABLE, "unavailable"),
+            ErrorKind::Timeout => (code::UNAVAILABLE, "timeout"),
+            ErrorKind::Denied => (code::UNAVAILABLE, "denied"),
+            ErrorKind::Store => (code::UNAVAILABLE, "store"),
+            ErrorKind::Closed => (code::INTERNAL, "closed"),
+            _ => (code::INTERNAL, "internal"),
+        };
+        Self::new(code, kind, error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use distlock::LostReason;
+
+    use super::*;
+
+    #[test]
+    fn kinds_have_the_documented_codes() {
+        for (kind, code) in [
+            (ErrorKind::InvalidInput, 64),
+            (ErrorKind::Unavailable, 69),
+            (ErrorKind::Timeout, 69),
+            (ErrorKind::Denied, 69),
+            (ErrorKind::Store, 69),
+            (ErrorKind::Internal, 70),
+            (ErrorKind::Closed, 70),
+            (ErrorKind::NotAcquired, 75),
+            (ErrorKind::Config, 78),
+            (ErrorKind::Unsupported, 78),
+            (ErrorKind::Lost(LostReason::Expired), 79),
+        ] {
+            assert_eq!(Failure::from(Error::new(kind, "x")).code(), code, "{kind:?}");
+        }
+        assert_eq!(Failure::interrupted(2, "SIGINT").code(), 130);
+        assert_eq!(Failure::interrupted(15, "SIGTERM").code(), 143);
+    }
+}

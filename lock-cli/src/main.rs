@@ -1,0 +1,59 @@
+//! The `distlock` program: run a command under a distributed lock, and look after the locks.
+//!
+//! What it does, and how, is said in the crate's README. It works on Linux only, since it stands on
+//! the parent-death signal, the child subreaper and `/proc`.
+
+mod args;
+mod exit;
+mod holder;
+mod list;
+mod output;
+mod release;
+mod run;
+mod status;
+mod store;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{Cli, Command};
+use crate::exit::{Failure, code};
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are asked for, all else is wrong. A closed pipe is nobody's fault.
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { code::USAGE } else { 0 });
+        }
+    };
+    let json = cli.command.json();
+    let outcome = match cli.command {
+        Command::Run(args) => with_runtime(run::run(args)),
+        Command::Status(args) => with_runtime(status::status(args)),
+        Command::List(args) => with_runtime(list::list(args)),
+        Command::Release(args) => with_runtime(release::release(args)),
+        Command::Supervise(args) => run::supervisor::supervise(args),
+    };
+    ExitCode::from(outcome.unwrap_or_else(|failure| {
+        failure.print(json);
+        failure.code()
+    }))
+}
+
+/// Runs `work` on this thread, with helpers for what must go on beside it.
+///
+/// The main thread itself starts the supervisor: the kernel ties the parent-death signal to the
+/// *thread* that started a process, and this one lives as long as the process.
+fn with_runtime(work: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::internal(format!("cannot start the runtime: {error}")))?;
+    let outcome = runtime.block_on(work);
+    runtime.shutdown_background();
+    outcome
+}

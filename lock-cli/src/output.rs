@@ -1,0 +1,153 @@
+//! What people and programs read.
+
+use std::borrow::Cow;
+use std::io::{ErrorKind, Write};
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Map, Value, json};
+
+use crate::exit::Failure;
+
+/// Characters that move the cursor, reorder the text or do not show: a name or a label of somebody
+/// else must not be able to forge a line on a terminal.
+fn is_unsafe(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// `text` with unsafe characters as `\u{…}`.
+pub(crate) fn escape(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_unsafe) {
+        return Cow::Borrowed(text);
+    }
+    let mut escaped = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if is_unsafe(c) {
+            escaped.extend(c.escape_default());
+        } else {
+            escaped.push(c);
+        }
+    }
+    Cow::Owned(escaped)
+}
+
+/// A name in quotes, escaped.
+pub(crate) fn quoted(name: &str) -> String {
+    format!("\"{}\"", escape(name).replace('"', "\\\""))
+}
+
+/// A duration for people: two units at most.
+pub(crate) fn short(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    match seconds {
+        0 => format!("{}ms", duration.as_millis()),
+        1..10 => format!("{:.1}s", duration.as_secs_f64()),
+        10..60 => format!("{seconds}s"),
+        60..3600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
+        3600..86_400 => format!("{}h{:02}m", seconds / 3600, seconds % 3600 / 60),
+        _ => format!("{}d{:02}h", seconds / 86_400, seconds % 86_400 / 3600),
+    }
+}
+
+/// Minutes and seconds, for a clock that runs while one looks.
+pub(crate) fn stopwatch(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    format!("{:02}:{:02}", seconds / 60, seconds % 60)
+}
+
+/// RFC 3339 in UTC with milliseconds.
+pub(crate) fn rfc3339(time: SystemTime) -> String {
+    humantime::format_rfc3339_millis(time).to_string()
+}
+
+/// Whole milliseconds.
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// One line of JSON that is safe on a terminal too.
+pub(crate) fn json_line(value: &Value) -> String {
+    let text = value.to_string();
+    if !text.contains(is_unsafe) {
+        return text;
+    }
+    // All unsafe characters stand inside of strings, where an escape means the same.
+    let mut safe = String::with_capacity(text.len() + 16);
+    let mut units = [0; 2];
+    for c in text.chars() {
+        if is_unsafe(c) {
+            for unit in c.encode_utf16(&mut units) {
+                safe.push_str(&format!("\\u{unit:04x}"));
+            }
+        } else {
+            safe.push(c);
+        }
+    }
+    safe
+}
+
+/// An event as one line of JSON on standard error.
+pub(crate) fn event(name: &str, fields: Value) {
+    let mut object = Map::new();
+    object.insert("schema".to_owned(), json!(1));
+    object.insert("event".to_owned(), json!(name));
+    object.insert("time".to_owned(), json!(rfc3339(SystemTime::now())));
+    if let Value::Object(fields) = fields {
+        object.extend(fields);
+    }
+    stderr_line(&json_line(&Value::Object(object)));
+}
+
+/// A line on standard error, in one write, so that lines of several processes do not mix. Where
+/// nobody can read it there is nobody to tell.
+pub(crate) fn stderr_line(text: &str) {
+    let _ = std::io::stderr().lock().write_all(format!("{text}\n").as_bytes());
+}
+
+/// A result on standard output. A reader that has gone, as in `distlock list | head -1`, is fine.
+pub(crate) fn stdout_line(text: &str) -> Result<(), Failure> {
+    let mut stdout = std::io::stdout().lock();
+    match writeln!(stdout, "{text}").and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(Failure::internal(format!("cannot write to standard output: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_moves_the_cursor_or_turns_the_text() {
+        assert_eq!(escape("plain ü 漢"), "plain ü 漢");
+        assert_eq!(escape("a\x1b[2Jb\u{202e}c\u{2066}"), "a\\u{1b}[2Jb\\u{202e}c\\u{2066}");
+        assert_eq!(quoted("a\"b\n"), "\"a\\\"b\\n\"");
+    }
+
+    #[test]
+    fn json_is_the_same_value_after_escaping() {
+        let value = json!({"label": "a\u{202e}\u{e0001}\"\n"});
+        let line = json_line(&value);
+        assert!(line.is_ascii(), "{line}");
+        assert_eq!(serde_json::from_str::<Value>(&line).unwrap(), value);
+    }
+
+    #[test]
+    fn durations_are_short() {
+        for (ms, text) in [
+            (40, "40ms"),
+            (3_250, "3.2s"),
+            (59_900, "59s"),
+            (192_000, "3m12s"),
+            (7_500_000, "2h05m"),
+            (190_000_000, "2d04h"),
+        ] {
+            assert_eq!(short(Duration::from_millis(ms)), text);
+        }
+        assert_eq!(stopwatch(Duration::from_secs(4_000)), "66:40");
+    }
+}

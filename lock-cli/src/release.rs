@@ -1,0 +1,98 @@
+//! `distlock release --force`: takes a lock away from its holder.
+
+use std::io::{BufRead, IsTerminal, Write};
+
+use distlock::{HolderInfo, Released};
+use serde_json::json;
+
+use crate::args::ReleaseArgs;
+use crate::exit::{Failure, code};
+use crate::output::{quoted, stdout_line};
+use crate::store::Store;
+use crate::{holder, output};
+
+pub(crate) async fn release(args: ReleaseArgs) -> Result<u8, Failure> {
+    if !args.force {
+        return Err(Failure::usage(format!(
+            "`distlock run` releases {} by itself when its command ends; to take the lock away from a holder that will not end, add --force",
+            quoted(&args.name)
+        ))
+        .with_hint("the holder is not asked: its command goes on until the next renewal fails, so stop it first if you can"));
+    }
+    let store = Store::open(&args.store).await?;
+    let outcome = force(&args, &store).await;
+    store.close().await;
+    outcome
+}
+
+async fn force(args: &ReleaseArgs, store: &Store) -> Result<u8, Failure> {
+    let name = quoted(&args.name);
+    let info = store.describe(store.locks.inspect(args.name.as_str()).await)?;
+    let Some(holder) = info.and_then(|info| info.holder) else {
+        report(args, false, None, &format!("{name} is free: nothing to release"))?;
+        return Ok(0);
+    };
+    let id = holder::owner(&holder).map(|id| format!(", owner {id}")).unwrap_or_default();
+    let who = format!("{}{id}", holder::sentence(&holder));
+    if let Some(wanted) = &args.owner
+        && !holder.owner.is_some_and(|owner| owner.to_hex().starts_with(wanted.as_str()))
+    {
+        return Err(kept(format!(
+            "{name} is not held by owner {wanted} but by {who}: nothing was released"
+        )));
+    }
+    if !args.yes {
+        confirm(&name, &who)?;
+    }
+    // Exactly the holder that was shown: whoever came after it keeps the lock.
+    let answer = store.locks.force_release(args.name.as_str(), holder.owner).await;
+    match store.describe(answer)? {
+        Released::Freed => {
+            report(args, true, Some(&holder), &format!("released {name}; it was held by {who}"))?;
+            Ok(0)
+        }
+        _ => Err(kept(format!("{who} gave {name} up in the meantime: nothing was released"))),
+    }
+}
+
+/// Asks whoever sits there; refuses if nobody does.
+fn confirm(name: &str, who: &str) -> Result<(), Failure> {
+    let (stdin, mut stderr) = (std::io::stdin(), std::io::stderr());
+    if !stdin.is_terminal() || !stderr.is_terminal() {
+        return Err(Failure::usage(format!(
+            "{name} is held by {who}: add --yes to release it without a question"
+        )));
+    }
+    let _ = write!(
+        stderr,
+        "{name} is held by {who}.\nIts command is not stopped at once; two commands may run at the same time. Release it? [y/N] "
+    );
+    let mut answer = String::new();
+    let read = stdin.lock().read_line(&mut answer);
+    match (read, answer.trim()) {
+        (Ok(_), "y" | "Y" | "yes") => Ok(()),
+        _ => Err(kept(format!("{name} was not released"))),
+    }
+}
+
+fn kept(message: String) -> Failure {
+    Failure::new(code::NOT_ACQUIRED, "not-released", message)
+}
+
+fn report(
+    args: &ReleaseArgs,
+    released: bool,
+    holder: Option<&HolderInfo>,
+    text: &str,
+) -> Result<(), Failure> {
+    if !args.store.json {
+        return stdout_line(text);
+    }
+    let object = json!({
+        "schema": 1,
+        "name": args.name,
+        "released": released,
+        "holder": holder.map(holder::holder_json),
+    });
+    stdout_line(&output::json_line(&object))
+}

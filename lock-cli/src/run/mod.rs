@@ -1,0 +1,242 @@
+//! `distlock run`: take the lock, run a command, release the lock.
+
+mod child;
+mod deadline;
+mod family;
+mod notes;
+mod protocol;
+pub(crate) mod signals;
+pub(crate) mod supervisor;
+mod waiting;
+mod watch;
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use distlock::{Clock, ErrorKind, Lock, LockGuard, LostReason};
+use rustix::process::Signal;
+use serde_json::json;
+
+use self::child::{Job, Supervised};
+use self::deadline::Policy;
+use self::notes::Notes;
+use self::protocol::Ended;
+use self::signals::{FORWARDED, Signals};
+use self::waiting::Patience;
+use self::watch::{End, Verdict, Why};
+use crate::args::RunArgs;
+use crate::exit::{Failure, code};
+use crate::output::{millis, quoted, rfc3339, short};
+use crate::store::Store;
+
+/// How long we wait at the end for what has to be undone in the store. Beyond that it ends by itself
+/// with the lease.
+const CLEAN_UP: Duration = Duration::from_secs(5);
+
+pub(crate) async fn run(args: RunArgs) -> Result<u8, Failure> {
+    let notes = Notes::new(&args);
+    let mut signals = Signals::watch(&FORWARDED)?;
+    // If whoever started us ignores SIGCHLD, the kernel frees the number of a dead supervisor at
+    // once, unless we listen, and by then it could be that of another process group.
+    let _children = Signals::watch_even_ignored(Signal::CHILD)?;
+    let store = tokio::select! {
+        biased;
+        signal = signals.next() => return Err(interrupted(signal)),
+        store = Store::open(&args.store) => store?,
+    };
+    let outcome = hold(&args, &store, &mut signals, &notes).await;
+    // Whatever a wait that was given up has left in the store is taken back here. A second signal
+    // ends that, but not the one that came together with the first.
+    let impatience = async {
+        store.locks.clock().sleep(Duration::from_millis(500)).await;
+        signals.next().await
+    };
+    let clean = tokio::select! {
+        biased;
+        _ = impatience => return outcome,
+        clean = store.locks.close(CLEAN_UP) => clean,
+    };
+    if let Err(error) = clean {
+        notes.warn("not_cleaned_up", json!({ "message": error.to_string() }), || {
+            format!("{}: could not tell the store that we are gone: {error}", notes.name())
+        });
+    }
+    outcome
+}
+
+async fn hold(
+    args: &RunArgs,
+    store: &Store,
+    signals: &mut Signals,
+    notes: &Notes,
+) -> Result<u8, Failure> {
+    let lock = configure(args, store)?;
+    let patience = match (args.nonblock, args.wait) {
+        (true, _) => Patience::Try,
+        (false, Some(limit)) => Patience::Limit(limit),
+        (false, None) => Patience::Forever,
+    };
+    let started = store.locks.clock().now();
+    let guard = match waiting::acquire(store, &lock, patience, signals, notes).await {
+        Ok(guard) => guard,
+        Err(failure) if failure.code() == code::NOT_ACQUIRED => {
+            return Err(failure.with_code(args.conflict_exit_code));
+        }
+        Err(failure) => return Err(failure),
+    };
+    let fence = guard.token()?;
+    let waited = store.locks.clock().now().since(started);
+    let fields = json!({
+        "fence": fence.get(),
+        "owner": guard.owner().short(),
+        "backend": store.locks.backend_name(),
+        "ttl_ms": millis(guard.ttl()),
+        "valid_until": rfc3339(guard.valid_until_wall_clock()),
+        "waited_ms": millis(waited),
+    });
+    notes.detail("acquired", fields, || {
+        format!("acquired {} after {}, fence {fence}", notes.name(), short(waited))
+    });
+    let verdict = work(args, store, &guard, signals, notes).await;
+    let released = release(guard, notes).await;
+    let Verdict { ended, stopped } = verdict?;
+    match (stopped.or(released), ended) {
+        (_, End::NotStarted(errno)) => Err(not_started(args, errno)),
+        (Some(why), _) => Err(lost(why, ended, notes)),
+        (None, End::TooLate) => Err(lost(Why::LeaseEnding, ended, notes)),
+        (None, End::Unsupervised) => Err(unsupervised()),
+        (None, End::Command(Ended::Exited(code))) => Ok(code),
+        (None, End::Command(Ended::Signaled(signal))) => {
+            Ok(code::SIGNAL.saturating_add(u8::try_from(signal).unwrap_or(0)))
+        }
+    }
+}
+
+fn configure(args: &RunArgs, store: &Store) -> Result<Lock, Failure> {
+    let mut lock = store.locks.lock(args.name.as_str())?;
+    if let Some(ttl) = args.ttl {
+        lock = lock.ttl(ttl);
+    }
+    if let Some(label) = &args.label {
+        lock = lock.label(label.as_str());
+    }
+    if let Some(limit) = args.max_hold {
+        if limit.is_zero() {
+            return Err(Failure::usage(
+                "--max-hold 0 would stop the command at once: give it some time",
+            ));
+        }
+        // We ask the command to stop at the limit, and it keeps the lock until it has. The cap is
+        // there for the case that we cannot.
+        lock = lock
+            .max_hold(limit.saturating_add(args.kill_after).saturating_add(Duration::from_secs(1)));
+    }
+    Ok(lock)
+}
+
+/// Runs the command under the lock.
+async fn work(
+    args: &RunArgs,
+    store: &Store,
+    guard: &LockGuard,
+    signals: &mut Signals,
+    notes: &Notes,
+) -> Result<Verdict, Failure> {
+    let clock: Arc<dyn Clock> = Arc::clone(store.locks.clock());
+    let max_hold_at = args.max_hold.map(|limit| clock.now() + limit);
+    let policy = Policy::new(guard.ttl(), args.kill_after, max_hold_at);
+    let job = Job {
+        command: args.command.clone(),
+        environment: environment(args, store, guard)?,
+        mark: format!("DISTLOCK_OWNER={}", guard.owner().to_hex()),
+        signal: args.signal,
+        kill_after: args.kill_after,
+    };
+    let supervised = Supervised::start(&job, &*clock).await?;
+    let verdict = watch::watch(guard, supervised, policy, &clock, signals, notes).await;
+    if let End::Command(ended) = verdict.ended {
+        notes.ended(ended);
+    }
+    Ok(verdict)
+}
+
+fn environment(
+    args: &RunArgs,
+    store: &Store,
+    guard: &LockGuard,
+) -> Result<Vec<(&'static str, String)>, Failure> {
+    Ok(vec![
+        ("DISTLOCK_NAME", args.name.clone()),
+        ("DISTLOCK_FENCE", guard.token()?.to_string()),
+        ("DISTLOCK_OWNER", guard.owner().to_hex()),
+        ("DISTLOCK_VALID_UNTIL", rfc3339(guard.valid_until_wall_clock())),
+        ("DISTLOCK_TTL_MS", millis(guard.ttl()).to_string()),
+        ("DISTLOCK_BACKEND", store.locks.backend_name().to_owned()),
+    ])
+}
+
+/// Releases the lock. Returns a reason if the lock turns out to have been taken away before.
+async fn release(guard: LockGuard, notes: &Notes) -> Option<Why> {
+    match guard.release().await {
+        Ok(_) => {
+            notes.detail("released", json!({}), || format!("released {}", notes.name()));
+            None
+        }
+        Err(error) => match error.kind() {
+            ErrorKind::Lost(reason @ LostReason::Taken) => Some(Why::Lost(reason)),
+            // Said already, or of no consequence: the command ended in time.
+            ErrorKind::Lost(_) => None,
+            _ => {
+                notes.warn("release_unconfirmed", json!({ "message": error.to_string() }), || {
+                    format!("{}: the release could not be confirmed ({error}); the lease ends by itself", notes.name())
+                });
+                None
+            }
+        },
+    }
+}
+
+fn interrupted(signal: Signal) -> Failure {
+    Failure::interrupted(signal.as_raw(), &signals::name(signal.as_raw()))
+}
+
+fn lost(why: Why, ended: End, notes: &Notes) -> Failure {
+    let (name, reason) = (notes.name(), why.sentence());
+    let message = match (ended, why) {
+        (End::TooLate, _) => {
+            format!("{name} was lost before the command could start: {reason}")
+        }
+        (_, Why::MaxHold) => format!("{name}: {reason}, so the command was stopped"),
+        (_, Why::Lost(LostReason::Taken)) => {
+            format!("{name} was lost while the command ran: {reason}")
+        }
+        _ => format!(
+            "{name} was lost while the command ran: {reason}; the command was stopped before the lease ended"
+        ),
+    };
+    Failure::new(code::LOST, why.name(), message)
+}
+
+fn unsupervised() -> Failure {
+    Failure::new(
+        code::SIGNAL + 9,
+        "unsupervised",
+        "the supervisor of the command was killed, so the command was killed too",
+    )
+    .with_hint("the process named lock-supervisor ends by itself with its command: stop the command, or `distlock run`")
+}
+
+/// The command could not be started: 127 if there is none, 126 for all else, as env(1) and
+/// timeout(1).
+fn not_started(args: &RunArgs, errno: i32) -> Failure {
+    let program = args.command.first().map(|program| program.to_string_lossy()).unwrap_or_default();
+    let program = quoted(&program);
+    let error = io::Error::from_raw_os_error(errno);
+    if error.kind() == io::ErrorKind::NotFound {
+        return Failure::new(code::NOT_FOUND, "not-found", format!("the command {program} was not found"))
+            .with_hint("check the spelling and $PATH; if it is a script, the program in its first line may be missing");
+    }
+    Failure::new(code::NOT_EXECUTABLE, "not-executable", format!("the command {program} cannot be executed: {error}"))
+        .with_hint("it must be a program, or a script that begins with #!, and have the right to be executed (chmod +x)")
+}

@@ -1,0 +1,93 @@
+//! What `run` says on standard error. Standard output belongs to the command.
+
+use distlock::HolderInfo;
+use serde_json::{Value, json};
+
+use super::protocol::Ended;
+use super::signals;
+use crate::args::RunArgs;
+use crate::holder;
+use crate::output::{self, quoted};
+
+/// How much `run` says, and in which form.
+#[derive(Clone, Debug)]
+pub(crate) struct Notes {
+    name: String,
+    json: bool,
+    quiet: bool,
+    verbose: bool,
+}
+
+impl Notes {
+    pub(crate) fn new(args: &RunArgs) -> Self {
+        Self {
+            name: args.name.clone(),
+            json: args.store.json,
+            quiet: args.quiet,
+            verbose: args.verbose,
+        }
+    }
+
+    pub(crate) fn json(&self) -> bool {
+        self.json
+    }
+
+    pub(crate) fn quiet(&self) -> bool {
+        self.quiet
+    }
+
+    /// The lock's name in quotes.
+    pub(crate) fn name(&self) -> String {
+        quoted(&self.name)
+    }
+
+    /// What is worth knowing only to those who ask.
+    pub(crate) fn detail(&self, event: &str, fields: Value, text: impl FnOnce() -> String) {
+        if self.json && !self.quiet {
+            self.event(event, fields);
+        } else if self.verbose {
+            output::stderr_line(&format!("distlock: {}", text()));
+        }
+    }
+
+    /// What is worth knowing unless one has asked for quiet.
+    pub(crate) fn note(&self, event: &str, fields: Value, text: impl FnOnce() -> String) {
+        if !self.quiet {
+            self.warn(event, fields, text);
+        }
+    }
+
+    /// What has to be said.
+    pub(crate) fn warn(&self, event: &str, fields: Value, text: impl FnOnce() -> String) {
+        if self.json {
+            self.event(event, fields);
+        } else {
+            output::stderr_line(&format!("distlock: {}", text()));
+        }
+    }
+
+    pub(crate) fn waiting(&self, holder: Option<&HolderInfo>, waited_ms: u64) {
+        let fields = json!({ "holder": holder.map(holder::holder_json), "waited_ms": waited_ms });
+        self.note("waiting", fields, || match holder {
+            Some(holder) => {
+                format!("waiting for {}, held by {}", self.name(), holder::sentence(holder))
+            }
+            None => format!("waiting for {}", self.name()),
+        });
+    }
+
+    pub(crate) fn ended(&self, ended: Ended) {
+        let (fields, text) = match ended {
+            Ended::Exited(code) => (json!({ "code": code }), format!("exited with {code}")),
+            Ended::Signaled(signal) => {
+                (json!({ "signal": signal }), format!("was ended by {}", signals::name(signal)))
+            }
+        };
+        self.detail("ended", fields, || format!("the command {text}"));
+    }
+
+    fn event(&self, event: &str, mut fields: Value) {
+        fields["name"] = json!(self.name);
+        output::event(event, fields);
+    }
+}

@@ -1,0 +1,184 @@
+//! Waiting for the lock, and saying so.
+
+use std::io::{IsTerminal, Write};
+use std::pin::pin;
+use std::time::Duration;
+
+use distlock::{Clock, ClockInstant, ErrorKind, HolderInfo, Lock, LockGuard};
+use serde_json::json;
+
+use super::notes::Notes;
+use super::signals::{self, Signals};
+use crate::exit::{Failure, code};
+use crate::holder;
+use crate::output::{millis, short, stopwatch};
+use crate::store::Store;
+
+/// How long one waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Patience {
+    Try,
+    Limit(Duration),
+    Forever,
+}
+
+/// A lock that comes within this time was not worth a word.
+const GRACE: Duration = Duration::from_millis(300);
+/// How often the line on a terminal is drawn, and how often a line is written elsewhere.
+const REDRAW: Duration = Duration::from_secs(1);
+const REPEAT: Duration = Duration::from_secs(30);
+/// How long we ask who holds the lock, which is a courtesy, before we go on without.
+const ASKING: Duration = Duration::from_secs(1);
+
+/// Waits for the lock, or for a signal. After an error, or a signal, the caller closes the store,
+/// and with it whatever was left there.
+pub(crate) async fn acquire(
+    store: &Store,
+    lock: &Lock,
+    patience: Patience,
+    signals: &mut Signals,
+    notes: &Notes,
+) -> Result<LockGuard, Failure> {
+    let clock = store.locks.clock();
+    let started = clock.now();
+    let mut acquiring = pin!(async {
+        match patience {
+            Patience::Try => lock.try_acquire().await,
+            Patience::Limit(limit) => lock.acquire_timeout(limit).await.map(Some),
+            Patience::Forever => lock.acquire().await.map(Some),
+        }
+    });
+    let mut display = Display::new(notes, started);
+    let answer = loop {
+        tokio::select! {
+            biased;
+            signal = signals.next() => {
+                display.clear();
+                let number = signal.as_raw();
+                return Err(Failure::interrupted(number, &signals::name(number)));
+            }
+            answer = &mut acquiring => break answer,
+            () = clock.sleep_until(display.next_at), if !notes.quiet() => {
+                // The wait itself goes on while we ask.
+                let asked = tokio::select! {
+                    biased;
+                    answer = &mut acquiring => break answer,
+                    holder = ask(store, lock) => holder,
+                };
+                display.show(notes, asked.as_ref(), &**clock);
+            }
+        }
+    };
+    display.clear();
+    match answer {
+        Ok(Some(guard)) => Ok(guard),
+        Ok(None) => Err(not_acquired(store, lock, notes, None).await),
+        Err(error) if error.kind() == ErrorKind::NotAcquired => {
+            let waited = clock.now().since(started);
+            Err(not_acquired(store, lock, notes, Some(waited)).await)
+        }
+        Err(error) => store.describe(Err(error)),
+    }
+}
+
+/// Somebody else holds it: say who.
+async fn not_acquired(
+    store: &Store,
+    lock: &Lock,
+    notes: &Notes,
+    waited: Option<Duration>,
+) -> Failure {
+    let name = notes.name();
+    let after =
+        waited.map(|waited| format!(" after {} of waiting", short(waited))).unwrap_or_default();
+    let who = ask(store, lock).await;
+    let fields = json!({
+        "holder": who.as_ref().map(holder::holder_json),
+        "waited_ms": waited.map(millis),
+    });
+    let message = match who {
+        Some(holder) => {
+            format!("{name} not acquired{after}: held by {}", holder::sentence(&holder))
+        }
+        None => format!("{name} not acquired{after}: somebody else held it until just now"),
+    };
+    notes.note("not_acquired", fields, || message.clone());
+    Failure::new(code::NOT_ACQUIRED, "not-acquired", message).said()
+}
+
+/// Who holds the lock, if the store can tell soon.
+async fn ask(store: &Store, lock: &Lock) -> Option<HolderInfo> {
+    tokio::select! {
+        answer = store.locks.inspect(lock.key().name()) => answer.ok().flatten()?.holder,
+        () = store.locks.clock().sleep(ASKING) => None,
+    }
+}
+
+/// One line that is drawn again and again on a terminal, else a line now and then.
+struct Display {
+    started: ClockInstant,
+    next_at: ClockInstant,
+    on_terminal: bool,
+    drawn: bool,
+}
+
+impl Display {
+    fn new(notes: &Notes, started: ClockInstant) -> Self {
+        let on_terminal = !notes.json() && std::io::stderr().is_terminal();
+        Self { started, next_at: started + GRACE, on_terminal, drawn: false }
+    }
+
+    fn show(&mut self, notes: &Notes, holder: Option<&HolderInfo>, clock: &dyn Clock) {
+        let now = clock.now();
+        let waited = now.since(self.started);
+        if !self.on_terminal {
+            self.next_at = now + REPEAT;
+            return notes.waiting(holder, millis(waited));
+        }
+        self.next_at = now + REDRAW;
+        let by = holder.map(|holder| format!(" · held by {}", holder::brief(holder)));
+        let text = format!("waiting for {}{}", notes.name(), by.unwrap_or_default());
+        let end = format!(" · {}", stopwatch(waited));
+        draw(&format!("\r{}\x1b[K", fit(&text, &end, columns())));
+        self.drawn = true;
+    }
+
+    fn clear(&mut self) {
+        if std::mem::take(&mut self.drawn) {
+            draw("\r\x1b[K");
+        }
+    }
+}
+
+fn draw(text: &str) {
+    let mut stderr = std::io::stderr().lock();
+    let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
+}
+
+fn columns() -> usize {
+    let columns = rustix::termios::tcgetwinsize(std::io::stderr()).map_or(0, |size| size.ws_col);
+    usize::from(if columns == 0 { 80 } else { columns })
+}
+
+/// Shortens `text` so that it stays on one line with its `end`: a longer one would be drawn below
+/// itself again and again.
+fn fit(text: &str, end: &str, columns: usize) -> String {
+    let room = columns.saturating_sub(end.chars().count() + 1);
+    if text.chars().count() <= room {
+        return format!("{text}{end}");
+    }
+    text.chars().take(room.saturating_sub(1)).chain(['…']).chain(end.chars()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_fits_and_keeps_its_end() {
+        assert_eq!(fit("waiting", " · 00:01", 80), "waiting · 00:01");
+        let cut = fit(&"ä".repeat(100), " · 00:01", 40);
+        assert_eq!(cut.chars().count(), 39);
+        assert!(cut.ends_with("ä… · 00:01"), "{cut}");
+    }
+}

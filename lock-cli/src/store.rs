@@ -1,0 +1,175 @@
+//! Which store, and opening it.
+
+use std::ffi::OsString;
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use distlock::{Error, ErrorKind, Locks};
+use serde_json::json;
+
+use crate::args::StoreArgs;
+use crate::exit::Failure;
+use crate::output;
+
+/// The variable that names the store where `--store` does not.
+const VARIABLE: &str = "DISTLOCK_STORE";
+
+/// How long a command that only looks waits for the connection to close.
+const CLOSE: Duration = Duration::from_secs(1);
+
+/// An open store, and where its URL came from. The URL itself may have a password in it and is not
+/// kept.
+pub(crate) struct Store {
+    pub(crate) locks: Locks,
+    origin: String,
+}
+
+impl Store {
+    /// Opens the store from `--store`, else from the environment, else the file in the user's state
+    /// directory.
+    pub(crate) async fn open(args: &StoreArgs) -> Result<Self, Failure> {
+        let (url, origin) = choose(args.store.as_deref(), |name| std::env::var_os(name))?;
+        let locks = distlock::connect(&url).await.map_err(|error| explain(error, &origin))?;
+        if locks.backend_name() == "memory" {
+            let warning =
+                "a memory:// store ends with this process, so its locks exclude nobody else";
+            if args.json {
+                output::event("warning", json!({ "message": warning }));
+            } else {
+                output::stderr_line(&format!("distlock: {warning}"));
+            }
+        }
+        Ok(Self { locks, origin })
+    }
+
+    /// An answer of the store, with a hint where the store is to blame.
+    pub(crate) fn describe<T>(&self, answer: Result<T, Error>) -> Result<T, Failure> {
+        answer.map_err(|error| explain(error, &self.origin))
+    }
+
+    /// Closes the connection; nothing is held.
+    pub(crate) async fn close(&self) {
+        // There is nothing to clean up, and the process ends now.
+        let _ = self.locks.close(CLOSE).await;
+    }
+}
+
+fn explain(error: Error, origin: &str) -> Failure {
+    let hint = match error.kind() {
+        ErrorKind::Unavailable | ErrorKind::Timeout => {
+            format!("the store comes from {origin}: is it up, and is the address right?")
+        }
+        ErrorKind::Denied | ErrorKind::Store => {
+            format!(
+                "the store comes from {origin}: check its rights and that nobody else uses it for something different"
+            )
+        }
+        ErrorKind::Config => format!("the store comes from {origin}"),
+        _ => return error.into(),
+    };
+    Failure::from(error).with_hint(hint)
+}
+
+/// The URL of the store and where it came from.
+fn choose(
+    option: Option<&str>,
+    variable: impl Fn(&str) -> Option<OsString>,
+) -> Result<(String, String), Failure> {
+    if let Some(url) = option {
+        return Ok((url.to_owned(), "--store".to_owned()));
+    }
+    if let Some(url) = variable(VARIABLE).filter(|url| !url.is_empty()) {
+        return match url.into_string() {
+            Ok(url) => Ok((url, format!("${VARIABLE}"))),
+            Err(_) => Err(Failure::config(format!("${VARIABLE} is not UTF-8: a store URL is"))),
+        };
+    }
+    if !cfg!(feature = "sqlite") {
+        return Err(Failure::config(format!(
+            "no store is named, and this build has no SQLite for a default one: pass --store or set ${VARIABLE}"
+        )));
+    }
+    let folder = state_folder(variable)?;
+    make_folder(&folder)?;
+    let file = folder.join("locks.db");
+    Ok((sqlite_url(&file)?, format!("the default, {}", file.display())))
+}
+
+/// `$XDG_STATE_HOME/distlock`, else `~/.local/state/distlock`. The XDG base directory specification
+/// says that a relative path there is to be ignored.
+fn state_folder(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, Failure> {
+    let path = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let state =
+        path("XDG_STATE_HOME").or_else(|| path("HOME").map(|home| home.join(".local/state")));
+    state.map(|state| state.join("distlock")).ok_or_else(|| {
+        Failure::config(format!(
+            "no store is named, and neither $XDG_STATE_HOME nor $HOME says where your state directory is: pass --store or set ${VARIABLE}"
+        ))
+    })
+}
+
+fn make_folder(folder: &Path) -> Result<(), Failure> {
+    DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|error| {
+        Failure::new(
+            crate::exit::code::UNAVAILABLE,
+            "unavailable",
+            format!("cannot make {} for the default store: {error}", folder.display()),
+        )
+        .with_hint(format!("make it by hand, pass --store, or set ${VARIABLE}"))
+    })
+}
+
+/// A URL in which nothing of the path can be taken for a parameter.
+fn sqlite_url(file: &Path) -> Result<String, Failure> {
+    let path = file.to_str().ok_or_else(|| {
+        Failure::config(format!(
+            "the state directory {} is not UTF-8: pass --store or set ${VARIABLE}",
+            file.display()
+        ))
+    })?;
+    let mut url = "sqlite://".to_owned();
+    for byte in path.bytes() {
+        if byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte) {
+            url.push(char::from(byte));
+        } else {
+            url.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    Ok(url)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn environment<'a>(pairs: &'a [(&str, &str)]) -> impl Fn(&str) -> Option<OsString> + 'a {
+        |name| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| OsString::from(value))
+    }
+
+    #[test]
+    fn the_option_wins_over_the_variable() {
+        let set = [(VARIABLE, "memory://b")];
+        assert_eq!(choose(Some("memory://a"), environment(&set)).unwrap().0, "memory://a");
+        assert_eq!(choose(None, environment(&set)).unwrap().0, "memory://b");
+    }
+
+    #[test]
+    fn the_state_folder_is_where_xdg_says() {
+        let both = [("XDG_STATE_HOME", "/s"), ("HOME", "/h")];
+        assert_eq!(state_folder(environment(&both)).unwrap(), Path::new("/s/distlock"));
+        let relative = [("XDG_STATE_HOME", "s"), ("HOME", "/h")];
+        assert_eq!(
+            state_folder(environment(&relative)).unwrap(),
+            Path::new("/h/.local/state/distlock")
+        );
+        assert!(state_folder(environment(&[])).is_err());
+    }
+
+    #[test]
+    fn a_path_stays_a_path() {
+        let url = sqlite_url(Path::new("/a b/c?d#e%f/ü.db")).unwrap();
+        assert_eq!(url, "sqlite:///a%20b/c%3Fd%23e%25f/%C3%BC.db");
+    }
+}

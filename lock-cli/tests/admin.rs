@@ -1,0 +1,114 @@
+//! `status`, `list` and `release`.
+
+mod common;
+
+use common::{Bench, SOON, finish, id, send};
+use rustix::process::Signal;
+use serde_json::Value;
+
+#[test]
+fn status_tells_who_holds_it() {
+    let bench = Bench::new();
+    let free = bench.done(["status", "a"]);
+    assert_eq!((free.code, free.stdout.as_str()), (Some(0), "\"a\" is free\n"));
+    assert_eq!(bench.done(["status", "a", "--quiet"]).code, Some(1));
+    assert_eq!(bench.status("a")["held"], false);
+    assert_eq!(bench.status("a")["holder"], Value::Null);
+
+    let holder = bench.hold(
+        "a",
+        &["--label", "nightly\u{1b}[2J\u{202e}"],
+        "echo $DISTLOCK_FENCE $DISTLOCK_OWNER >facts; sleep 30",
+    );
+    let facts = bench.line("facts");
+    let (fence, owner) = facts.split_once(' ').unwrap();
+    let held = bench.done(["status", "a"]);
+    assert_eq!(held.code, Some(0), "{held:?}");
+    for word in ["\"a\" is held by nightly\\u{1b}[2J\\u{202e}", fence, &owner[..8]] {
+        assert!(held.stdout.contains(word), "{word}: {held:?}");
+    }
+    assert!(!held.stdout.contains(owner), "the whole owner id gives the lock away");
+    let quiet = bench.done(["status", "a", "-q"]);
+    assert_eq!((quiet.code, quiet.stdout.as_str(), quiet.stderr.as_str()), (Some(0), "", ""));
+    let status = bench.status("a");
+    assert_eq!((status["schema"].as_i64(), status["held"].as_bool()), (Some(1), Some(true)));
+    assert_eq!(status["holder"]["label"], "nightly\u{1b}[2J\u{202e}", "JSON has the very value");
+    assert_eq!(status["holder"]["fence"].to_string(), fence);
+    let left = status["holder"]["expires_in_ms"].as_u64().unwrap();
+    assert!((20_000..=30_000).contains(&left), "{left}");
+    assert!(status["holder"]["held_since"].as_str().unwrap().ends_with('Z'));
+    send(id(&holder), Signal::TERM);
+    finish(holder, SOON);
+}
+
+#[test]
+fn list_shows_what_starts_with_a_prefix() {
+    let bench = Bench::new();
+    let none = bench.done(["list"]);
+    assert_eq!((none.code, none.stdout.as_str()), (Some(0), ""));
+    let names = ["shop/a", "shop/b", "shop_c", "%", "ärger"];
+    let holders: Vec<_> = names
+        .iter()
+        .enumerate()
+        .map(|(nth, name)| {
+            let holder = bench.hold(name, &[], &format!("echo >ready{nth}; sleep 30"));
+            bench.line(&format!("ready{nth}"));
+            holder
+        })
+        .collect();
+    let mut all = bench.held();
+    all.sort();
+    let mut sorted = names.to_vec();
+    sorted.sort_unstable();
+    assert_eq!(all, sorted);
+    let shop = bench.done(["list", "shop/"]);
+    let lines: Vec<_> = shop.stdout.lines().collect();
+    assert_eq!(lines.len(), 3, "{shop:?}");
+    assert!(lines[0].starts_with("NAME") && lines[0].contains("TIME LEFT"), "{shop:?}");
+    assert!(lines[1].starts_with("shop/a") && lines[2].starts_with("shop/b"), "{shop:?}");
+    let json: Value = serde_json::from_str(&bench.done(["list", "%", "--json"]).stdout).unwrap();
+    assert_eq!(
+        (json["schema"].as_i64(), json["locks"].as_array().map(Vec::len)),
+        (Some(1), Some(1))
+    );
+    assert_eq!(json["locks"][0]["name"], "%");
+    for holder in holders {
+        send(id(&holder), Signal::TERM);
+        finish(holder, SOON);
+    }
+}
+
+#[test]
+fn release_needs_force_and_a_yes() {
+    let bench = Bench::new();
+    let holder =
+        bench.hold("a", &["--ttl", "2s", "--label", "h"], "echo $DISTLOCK_OWNER >owner; sleep 30");
+    let owner = bench.line("owner");
+    for (args, code, word) in [
+        (&["release", "a"][..], 64, "--force"),
+        (&["release", "a", "--force"], 64, "--yes"),
+        (
+            &["release", "a", "--force", "--yes", "--owner", "00000000"],
+            75,
+            "not held by owner 00000000",
+        ),
+    ] {
+        let done = bench.done(args);
+        assert_eq!(done.code, Some(code), "{done:?}");
+        assert!(done.stderr.contains(word), "{done:?}");
+        assert!(bench.is_held("a"), "{args:?} released it");
+    }
+    let fence = bench.status("a")["holder"]["fence"].as_u64().unwrap();
+    let done = bench.done(["release", "a", "--force", "--yes", "--owner", &owner[..8], "--json"]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let json: Value = serde_json::from_str(&done.stdout).unwrap();
+    assert_eq!(
+        (json["released"].as_bool(), json["holder"]["label"].as_str()),
+        (Some(true), Some("h"))
+    );
+    let next = bench.done(["run", "a", "-n", "--", "sh", "-c", "echo $DISTLOCK_FENCE"]);
+    assert!(next.stdout.trim().parse::<u64>().unwrap() > fence, "{next:?}");
+    assert_eq!(finish(holder, SOON).code, Some(79));
+    let free = bench.done(["release", "a", "--force", "--yes"]);
+    assert_eq!((free.code, free.stdout.contains("free")), (Some(0), true), "{free:?}");
+}

@@ -1,0 +1,248 @@
+//! Every exit code, and that bad input is named and does no harm.
+
+mod common;
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+use common::{Bench, Done, SOON, finish};
+
+/// One line or two, each with the program's name in front, and without the backtrace of a panic.
+fn assert_refused(done: &Done, code: i32, word: &str) {
+    assert_eq!(done.code, Some(code), "{done:?}");
+    assert!(done.stderr.contains(word), "{word:?} is missing: {done:?}");
+    let lines: Vec<_> = done.stderr.lines().collect();
+    assert!((1..=2).contains(&lines.len()), "{done:?}");
+    assert!(lines.iter().all(|line| line.starts_with("distlock: ")), "{done:?}");
+    assert_eq!(done.stdout, "", "the command must not have run: {done:?}");
+}
+
+#[test]
+fn the_command_decides_when_it_ran() {
+    let bench = Bench::new();
+    for code in [0, 1, 7, 64, 79, 255] {
+        let done = bench.done(["run", "a", "--", "sh", "-c", &format!("exit {code}")]);
+        assert_eq!(done.code, Some(code), "{done:?}");
+        assert_eq!(done.stderr, "");
+    }
+    for (signal, code) in [("TERM", 143), ("KILL", 137), ("SEGV", 139)] {
+        let done = bench.done(["run", "a", "--", "sh", "-c", &format!("kill -{signal} $$")]);
+        assert_eq!(done.code, Some(code), "{done:?}");
+    }
+    assert!(bench.held().is_empty());
+}
+
+#[test]
+fn a_command_that_cannot_start_is_126_or_127() {
+    let bench = Bench::new();
+    let plain = bench.path("plain");
+    fs::write(&plain, "#!/bin/sh\necho ran\n").unwrap();
+    let plain = plain.to_str().unwrap();
+    assert_refused(
+        &bench.done(["run", "a", "--", "no-such-command-here"]),
+        127,
+        "no-such-command-here",
+    );
+    assert_refused(&bench.done(["run", "a", "--", "/no/such/command"]), 127, "not found");
+    assert_refused(&bench.done(["run", "a", "--", plain]), 126, "cannot be executed");
+    assert_refused(&bench.done(["run", "a", "--", "/"]), 126, "cannot be executed");
+    fs::set_permissions(plain, fs::Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(bench.done(["run", "a", "--", plain]).stdout, "ran\n");
+    assert!(bench.held().is_empty(), "a command that did not start holds no lock");
+}
+
+#[test]
+fn bad_names_are_64() {
+    let bench = Bench::new();
+    let long = "x".repeat(513);
+    for (name, word) in [
+        ("", "empty"),
+        (long.as_str(), "513 bytes"),
+        ("a\nb", "control character"),
+        ("a\u{1b}[2J", "control character"),
+    ] {
+        assert_refused(&bench.done(["run", name, "--", "echo", "ran"]), 64, word);
+        assert_refused(&bench.done(["status", name]), 64, word);
+        assert_refused(&bench.done(["release", name, "--force", "--yes"]), 64, word);
+    }
+    assert_refused(&bench.done(["list", "a\tb"]), 64, "control character");
+    let longest = "x".repeat(512);
+    assert_eq!(bench.done(["run", &longest, "--", "true"]).code, Some(0));
+    let not_text =
+        [OsStr::new("run"), OsStr::from_bytes(b"\xff"), OsStr::new("--"), OsStr::new("true")];
+    assert_eq!(bench.done(not_text).code, Some(64));
+}
+
+#[test]
+fn wrong_usage_is_64() {
+    let bench = Bench::new();
+    let cases: [&[&str]; 14] = [
+        &[],
+        &["no-such-subcommand"],
+        &["run"],
+        &["run", "a"],
+        &["run", "a", "--"],
+        &["run", "a", "echo", "ran"],
+        &["run", "a", "--no-such-option", "--", "echo", "ran"],
+        &["run", "a", "--nonblock", "--wait", "1s", "--", "echo", "ran"],
+        &["run", "a", "--wait", "10", "--", "echo", "ran"],
+        &["run", "a", "--ttl", "soon", "--", "echo", "ran"],
+        &["run", "a", "--signal", "STOP", "--", "echo", "ran"],
+        &["run", "a", "-E", "256", "--", "echo", "ran"],
+        &["release", "a", "--force", "--owner", "nobody"],
+        &["status"],
+    ];
+    for args in cases {
+        let done = bench.done(args);
+        assert_eq!(done.code, Some(64), "{args:?}: {done:?}");
+        assert!(!done.stderr.is_empty() && done.stdout.is_empty(), "{args:?}: {done:?}");
+    }
+    for ttl in ["0s", "0", "9ms", "367d"] {
+        assert_refused(
+            &bench.done(["run", "a", "--ttl", ttl, "--", "echo", "ran"]),
+            64,
+            "between 10ms and 366 days",
+        );
+    }
+    assert_refused(
+        &bench.done(["run", "a", "--max-hold", "0s", "--", "echo", "ran"]),
+        64,
+        "--max-hold",
+    );
+    assert_refused(&bench.done(["release", "a"]), 64, "--force");
+}
+
+#[test]
+fn help_and_version_are_0() {
+    let bench = Bench::new();
+    for (args, word) in [
+        (&["--help"][..], "Exit codes"),
+        (&["run", "--help"], "--kill-after"),
+        (&["--version"], "distlock "),
+    ] {
+        let done = bench.done(args);
+        assert_eq!((done.code, done.stderr.as_str()), (Some(0), ""), "{done:?}");
+        assert!(done.stdout.contains(word) && !done.stdout.contains("supervise"), "{done:?}");
+    }
+}
+
+#[test]
+fn a_wrong_store_is_78() {
+    let bench = Bench::new();
+    let file = bench.path("file");
+    fs::write(&file, "text").unwrap();
+    let folder = bench.path("");
+    for (url, word) in [
+        ("nonsense".to_owned(), "scheme"),
+        ("foo://host/x".to_owned(), "foo"),
+        ("sqlite:///x.db?colour=blue".to_owned(), "colour"),
+        ("memory://?lock_ttl=soon".to_owned(), "lock_ttl"),
+        // What can be seen to be wrong with a path, whoever runs the test.
+        (format!("sqlite://{}/missing/locks.db", folder.display()), "does not exist"),
+        (format!("sqlite://{}/locks.db", file.display()), "not a folder"),
+        (format!("sqlite://{}", folder.display()), "directory"),
+    ] {
+        let done = bench.done(["run", "a", "--store", &url, "--", "echo", "ran"]);
+        assert_refused(&done, 78, word);
+        assert!(done.stderr.contains("--store"), "it says where the store comes from: {done:?}");
+    }
+    let mut command = bench.distlock(["status", "a"]);
+    command.env("DISTLOCK_STORE", "foo://host/x");
+    assert_refused(&finish(command.spawn().unwrap(), SOON), 78, "$DISTLOCK_STORE");
+}
+
+#[test]
+fn a_store_that_refuses_is_69() {
+    let bench = Bench::new();
+    let text = bench.path("text.db");
+    fs::write(
+        &text,
+        "this is no database, but a text that is long enough to be looked at".repeat(20),
+    )
+    .unwrap();
+    let url = format!("sqlite://{}", text.display());
+    assert_refused(
+        &bench.done(["run", "a", "--store", &url, "--", "echo", "ran"]),
+        69,
+        "not an SQLite database",
+    );
+    assert_refused(&bench.done(["list", "--store", &url]), 69, "not an SQLite database");
+    // For root every ordinary file is writable; in these file systems even root makes no file.
+    let unwritable = ["/sys/kernel/locks.db", "/proc/self/task/locks.db"];
+    for path in unwritable {
+        let url = format!("sqlite://{path}");
+        assert_refused(&bench.done(["run", "a", "--store", &url, "--", "echo", "ran"]), 69, path);
+    }
+}
+
+#[test]
+fn a_state_folder_that_cannot_be_made_is_69() {
+    let bench = Bench::new();
+    let file = bench.path("file");
+    fs::write(&file, "").unwrap();
+    let mut command = bench.distlock(["run", "a", "--", "echo", "ran"]);
+    command.env_remove("DISTLOCK_STORE").env("XDG_STATE_HOME", &file);
+    assert_refused(&finish(command.spawn().unwrap(), SOON), 69, "default store");
+    let mut command = bench.distlock(["run", "a", "--", "echo", "ran"]);
+    command.env_remove("DISTLOCK_STORE").env_remove("XDG_STATE_HOME").env_remove("HOME");
+    assert_refused(&finish(command.spawn().unwrap(), SOON), 78, "DISTLOCK_STORE");
+}
+
+#[test]
+fn a_supervisor_without_its_parent_does_nothing() {
+    let bench = Bench::new();
+    let supervise = |parent: u32| {
+        let args =
+            ["supervise", "--parent", &parent.to_string(), "--socket", "nobody-listens-here"];
+        let options = ["--signal", "15", "--kill-after-ns", "0", "--", "echo", "ran"];
+        bench.done([&args[..], &options].concat())
+    };
+    // Started by its parent, which does not listen: a defect.
+    assert_refused(&supervise(std::process::id()), 70, "supervisor");
+    // Started by somebody else: the parent has died meanwhile.
+    let orphan = supervise(1);
+    assert_eq!((orphan.code, orphan.stdout.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn no_credential_is_printed() {
+    let bench = Bench::new();
+    for url in [
+        "redis://user:s3cret@host/0",
+        "s3cret-without-a-scheme",
+        "postgres://user:s3cret@host/db?x=s3cret",
+        "sqlite:///tmp/x.db?password=s3cret",
+        "memory://?token=s3cret",
+    ] {
+        for extra in [None, Some("--json")] {
+            let args = ["run", "a", "-v", "--store", url]
+                .into_iter()
+                .chain(extra)
+                .chain(["--", "echo", "ran"]);
+            let done = bench.done(args);
+            assert_eq!(done.code, Some(78), "{done:?}");
+            assert!(!done.stderr.contains("s3cret"), "{done:?}");
+        }
+    }
+}
+
+#[test]
+fn a_memory_store_is_allowed_but_said_to_exclude_nobody() {
+    let bench = Bench::new();
+    let done = bench.done(["run", "a", "--store", "memory://", "--", "echo", "ran"]);
+    assert_eq!((done.code, done.stdout.as_str()), (Some(0), "ran\n"));
+    assert!(done.stderr.contains("exclude nobody"), "{done:?}");
+}
+
+#[test]
+fn a_closed_standard_output_is_no_panic() {
+    let bench = Bench::new();
+    let mut command = bench.distlock(["status", "a"]);
+    let mut child = command.spawn().unwrap();
+    drop(child.stdout.take());
+    let done = finish(child, Duration::from_secs(5));
+    assert_eq!(done.code, Some(0), "{done:?}");
+}

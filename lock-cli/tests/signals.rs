@@ -1,0 +1,98 @@
+//! Signals that `run` gets while its command runs.
+
+mod common;
+
+use std::process::Command;
+
+use common::{Bench, SOON, child_of, finish, id, is_alive, now, read, send, until};
+use rustix::process::Signal;
+
+#[test]
+fn signals_are_passed_on_and_the_command_decides() {
+    let bench = Bench::new();
+    let script = "for s in HUP INT QUIT TERM USR1 USR2; do trap \"echo $s >>log\" $s; done; \
+                  trap 'echo TERM >>log; exit 9' TERM; echo >ready; while :; do sleep 0.02; done";
+    let run = bench.hold("a", &[], script);
+    bench.line("ready");
+    let signals = [
+        ("HUP", Signal::HUP),
+        ("INT", Signal::INT),
+        ("QUIT", Signal::QUIT),
+        ("USR1", Signal::USR1),
+        ("USR2", Signal::USR2),
+        ("TERM", Signal::TERM),
+    ];
+    for (nth, (name, signal)) in signals.into_iter().enumerate() {
+        send(id(&run), signal);
+        until(name, SOON, || read(&bench.path("log")).lines().count() > nth);
+    }
+    let done = finish(run, SOON);
+    assert_eq!(done.code, Some(9), "{done:?}");
+    assert_eq!(read(&bench.path("log")), "HUP\nINT\nQUIT\nUSR1\nUSR2\nTERM\n", "each once");
+    assert!(bench.held().is_empty());
+}
+
+#[test]
+fn descendants_get_them_too() {
+    let bench = Bench::new();
+    let run = bench.hold("a", &[], "sh -c 'echo $$ >child; exec sleep 60'; echo $$ >command");
+    let child = bench.pid("child");
+    let start = now();
+    send(id(&run), Signal::TERM);
+    assert_eq!(finish(run, SOON).code, Some(143));
+    until("the grandchild is dead", SOON, || !is_alive(child));
+    assert!(now().since(start) < SOON / 2);
+}
+
+#[test]
+fn what_was_ignored_stays_ignored() {
+    let bench = Bench::new();
+    let script = format!(
+        "trap '' HUP; exec {} run a -- sh -c 'echo $$ >command; while ! test -e go; do sleep 0.02; done; echo done'",
+        common::PROGRAM
+    );
+    let mut command = Command::new("sh");
+    command.args(["-c", &script]).current_dir(bench.path("")).env("DISTLOCK_STORE", bench.url());
+    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    std::os::unix::process::CommandExt::process_group(&mut command, 0);
+    let run = command.spawn().unwrap();
+    let job = bench.pid("command");
+    send(id(&run), Signal::HUP);
+    send(child_of(id(&run)), Signal::HUP);
+    send(job, Signal::HUP);
+    std::fs::write(bench.path("go"), "").unwrap();
+    let done = finish(run, SOON);
+    assert_eq!((done.code, done.stdout.as_str()), (Some(0), "done\n"), "{done:?}");
+}
+
+#[test]
+fn the_command_starts_with_default_signals_and_no_open_files_of_ours() {
+    let bench = Bench::new();
+    let script = "grep -E 'SigBlk|SigIgn|SigCgt' /proc/self/status; ls /proc/self/fd";
+    let with = bench.done(["run", "a", "--", "sh", "-c", script]);
+    let mut plain = Command::new("sh");
+    plain.args(["-c", script]).stdin(std::process::Stdio::null());
+    let plain = plain.output().unwrap();
+    assert_eq!(with.stdout, String::from_utf8_lossy(&plain.stdout));
+}
+
+#[test]
+fn an_ignored_sigchld_does_not_lose_the_exit_code() {
+    let bench = Bench::new();
+    let script = "echo $PPID >supervisor; while ! test -e go; do sleep 0.02; done; exit 6";
+    // dash cannot ignore SIGCHLD for its children, env can.
+    let mut command = Command::new("env");
+    command.args(["--ignore-signal=CHLD", common::PROGRAM, "run", "a", "--", "sh", "-c", script]);
+    command.current_dir(bench.path(""));
+    command.env("DISTLOCK_STORE", bench.url()).stdin(std::process::Stdio::null());
+    std::os::unix::process::CommandExt::process_group(&mut command, 0);
+    let run = command.spawn().unwrap();
+    bench.pid("supervisor");
+    let status = read(format!("/proc/{}/status", id(&run)).as_ref());
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap().trim();
+    let caught = u64::from_str_radix(caught, 16).unwrap();
+    assert_ne!(caught & 1 << (Signal::CHILD.as_raw() - 1), 0, "{status}");
+    std::fs::write(bench.path("go"), "").unwrap();
+    let done = finish(run, SOON);
+    assert_eq!(done.code, Some(6), "{done:?}");
+}
