@@ -45,7 +45,7 @@
 //! | new | `try_acquire` (with `resume`: `renew`), `release` | waiting, held, done |
 //! | waiting: last answer `Busy`, `wait` set | `try_acquire`, `changed`, `renew`, `check`, `release` | waiting, held, done |
 //! | refused: last answer `Busy`, `wait` not set | `try_acquire`, `release` | held, done |
-//! | held: last answer `Granted`, or `Alive` after it | `renew`, `check`, `changed`, `detach`, `release` | held, lost, detached, done |
+//! | held: last answer `Granted`, or `Alive` after it | `try_acquire` (answers the same token), `renew`, `check`, `changed`, `detach`, `release` | held, lost, detached, done |
 //! | place lost: `Lost` while waiting | `try_acquire`, `release` | waiting, held, done |
 //! | lost: `Lost` while held | `release` | done |
 //! | unknown: `try_acquire`, `renew`, `release` or `detach` failed or was dropped | the same call again, `changed`, `check`, `release` | as that call |

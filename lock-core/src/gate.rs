@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, Semaphore};
 
-use crate::{Error, LockKey};
+use crate::{ClockInstant, Error, LockKey};
 
 /// The gates of one `Locks`, one for each name that somebody waits for.
 #[derive(Debug, Default)]
@@ -21,6 +21,8 @@ pub(crate) struct Gate {
     pub(crate) turn: Semaphore,
     /// A lock of this process with this name was released: worth a look at once.
     pub(crate) released: Notify,
+    /// The poller has met an error: those in line look whether it is time to give up.
+    pub(crate) failed: Notify,
     local: Mutex<Local>,
 }
 
@@ -28,8 +30,19 @@ pub(crate) struct Gate {
 struct Local {
     /// How often in a row the lock went from one task of this process to the next.
     streak: u32,
-    /// What the store last said to whoever polled: `None` for busy.
-    last: Option<Option<Error>>,
+    /// What the store said last to whoever polled, for those behind.
+    last: Option<Last>,
+    /// When the store last said anything to one of them.
+    heard: Option<ClockInstant>,
+}
+
+/// The store's last answer to one who polled.
+#[derive(Clone, Debug)]
+pub(crate) enum Last {
+    /// Busy, or the lock.
+    Answer,
+    /// An error, or no answer.
+    Failure(Error),
 }
 
 /// After so many hand-overs inside of one process the next poller is not told at once, so that other
@@ -52,16 +65,16 @@ impl Gates {
 
     pub(crate) fn enter(&self, key: &LockKey) -> Ticket<'_> {
         let gate = Arc::clone(self.lock().entry(key.clone()).or_insert_with(|| {
-            let (turn, released) = (Semaphore::new(1), Notify::new());
-            Arc::new(Gate { turn, released, local: Mutex::default() })
+            let (released, failed) = (Notify::new(), Notify::new());
+            Arc::new(Gate { turn: Semaphore::new(1), released, failed, local: Mutex::default() })
         }));
         Ticket { gates: self, key: key.clone(), gate }
     }
 
     /// Tells the poller of this process, if there is one, that `key` was just released here.
     pub(crate) fn released(&self, key: &LockKey) {
-        let gate = self.lock().get(key).map(Arc::clone);
-        if let Some(gate) = gate {
+        let gates = self.lock();
+        if let Some(gate) = gates.get(key) {
             let mut local = gate.local();
             local.streak += 1;
             if local.streak > LONGEST_STREAK {
@@ -79,13 +92,25 @@ impl Gates {
 }
 
 impl Gate {
-    /// What the store said to the poller last, for those behind it whose time runs out.
-    pub(crate) fn note(&self, answer: Option<Error>) {
-        self.local().last = Some(answer);
+    /// Notes what the store said to the poller.
+    pub(crate) fn note(&self, last: Last, heard: ClockInstant) {
+        let failed = matches!(last, Last::Failure(_));
+        {
+            let mut local = self.local();
+            local.last = Some(last);
+            local.heard = local.heard.max(Some(heard));
+        }
+        if failed {
+            self.failed.notify_waiters();
+        }
     }
 
-    pub(crate) fn last(&self) -> Option<Option<Error>> {
+    pub(crate) fn last(&self) -> Option<Last> {
         self.local().last.clone()
+    }
+
+    pub(crate) fn heard(&self) -> Option<ClockInstant> {
+        self.local().heard
     }
 
     fn local(&self) -> MutexGuard<'_, Local> {

@@ -111,7 +111,11 @@ impl LockGuard {
             .in_operation(Operation::Detach)
             .for_key(self.held.key()));
         }
-        self.ask(Command::Detach, Operation::Detach).await
+        let detached = self.ask(Command::Detach, Operation::Detach).await?;
+        // In the same step that returns the token. If the keeper has gone, the lock lasts for its ttl,
+        // as it should.
+        let _ = detached.received.send(());
+        Ok(detached.token)
     }
 
     /// A guard that can be cloned: the lock is released when the last clone is dropped. This is what

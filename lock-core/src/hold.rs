@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 
 use crate::{Clock, ClockInstant, Error, FencingToken, LockKey, LostSignal, OwnerId, Result};
 
@@ -78,6 +79,10 @@ struct Hold {
     token: FencingToken,
     ttl: Duration,
     clock: Arc<dyn Clock>,
+    /// How much earlier than the end the lost signal fires.
+    lead: Duration,
+    /// The backend is being closed.
+    killed: CancellationToken,
     validity: Mutex<Validity>,
     lost: Notify,
 }
@@ -86,6 +91,8 @@ struct Validity {
     until: ClockInstant,
     /// Where `max_hold` ends it; `until` is never later.
     cap: ClockInstant,
+    /// The end of the lease, by what the store has promised: it may be later than `until`.
+    lease_end: ClockInstant,
     at_risk: bool,
     /// Once set it stays.
     lost: Option<LostReason>,
@@ -98,15 +105,19 @@ pub(crate) struct Grant {
     pub(crate) token: FencingToken,
     pub(crate) ttl: Duration,
     pub(crate) until: ClockInstant,
-    pub(crate) cap: ClockInstant,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) killed: CancellationToken,
 }
 
 impl Held {
     pub(crate) fn new(clock: Arc<dyn Clock>, grant: Grant) -> Self {
-        let Grant { key, owner, token, ttl, until, cap } = grant;
-        let validity = Validity { until: until.min(cap), cap, at_risk: false, lost: None };
-        let lost = Notify::new();
-        Self(Arc::new(Hold { key, owner, token, ttl, clock, validity: Mutex::new(validity), lost }))
+        let Grant { key, owner, token, ttl, until, max_hold, killed } = grant;
+        let cap = max_hold.map_or(ClockInstant::FAR_FUTURE, |limit| clock.now() + limit);
+        let lead = lead(ttl).min(max_hold.unwrap_or(ttl) / 10);
+        let validity =
+            Validity { until: until.min(cap), cap, lease_end: until, at_risk: false, lost: None };
+        let (validity, lost) = (Mutex::new(validity), Notify::new());
+        Self(Arc::new(Hold { key, owner, token, ttl, clock, lead, killed, validity, lost }))
     }
 
     /// The lock.
@@ -139,7 +150,8 @@ impl Held {
     }
 
     /// Until when the lock may be believed in, unless it is renewed before. Counted from the moment
-    /// *before* the last successful request was sent, less a margin of 1 % of the ttl + 2 ms.
+    /// *before* the last successful request was sent, less a margin of 1 % of the ttl + 2 ms. Once the
+    /// lock is lost, the moment of its loss.
     pub fn valid_until(&self) -> ClockInstant {
         self.0.validity().until
     }
@@ -184,7 +196,12 @@ impl Held {
 
     /// When the keeper has to fire the lost signal.
     pub(crate) fn signal_at(&self) -> ClockInstant {
-        self.valid_until().minus(lead(self.0.ttl))
+        self.valid_until().minus(self.0.lead)
+    }
+
+    /// Until when the store keeps the lock by its promises, whatever has become of the guard.
+    pub(crate) fn lease_end(&self) -> ClockInstant {
+        self.0.validity().lease_end
     }
 
     /// Moves the end of validity, unless it has passed: a guard never returns from lost. An answer
@@ -192,20 +209,23 @@ impl Held {
     pub(crate) fn extend(&self, until: ClockInstant) {
         let mut validity = self.0.validity();
         if validity.lost.is_none() {
+            validity.lease_end = validity.lease_end.max(until);
             validity.until = validity.until.max(until).min(validity.cap);
-            validity.at_risk = false;
         }
     }
 
-    pub(crate) fn set_at_risk(&self) {
-        self.0.validity().at_risk = true;
+    /// Whether the last renewal failed.
+    pub(crate) fn set_at_risk(&self, at_risk: bool) {
+        self.0.validity().at_risk = at_risk;
     }
 
     /// Ends the hold for `reason`, unless it has ended. Returns why it had ended before.
     pub(crate) fn lose(&self, reason: LostReason) -> Option<LostReason> {
         let mut validity = self.0.validity();
         let before = validity.lost;
-        validity.lost.get_or_insert(reason);
+        if before.is_none() {
+            validity.end(reason, self.0.clock.now());
+        }
         drop(validity);
         if before.is_none() {
             self.0.lost.notify_waiters();
@@ -227,15 +247,27 @@ impl Hold {
     /// The validity as of now: an end that has passed is marked before anybody can look.
     fn validity(&self) -> MutexGuard<'_, Validity> {
         let mut validity = self.validity.lock().unwrap_or_else(PoisonError::into_inner);
-        if validity.lost.is_none() && self.clock.now() >= validity.until {
-            validity.lost = Some(validity.reason_of_end());
-            self.lost.notify_waiters();
+        if validity.lost.is_none() {
+            let now = self.clock.now();
+            if now >= validity.until {
+                let reason = validity.reason_of_end();
+                validity.end(reason, now);
+                self.lost.notify_waiters();
+            } else if self.killed.is_cancelled() {
+                validity.end(LostReason::Closed, now);
+                self.lost.notify_waiters();
+            }
         }
         validity
     }
 }
 
 impl Validity {
+    fn end(&mut self, reason: LostReason, now: ClockInstant) {
+        self.lost = Some(reason);
+        self.until = self.until.min(now);
+    }
+
     fn reason_of_end(&self) -> LostReason {
         if self.until == self.cap { LostReason::MaxHold } else { LostReason::Expired }
     }
@@ -259,7 +291,6 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn hold(clock: &ManualClock, max_hold: Option<Duration>) -> Held {
-        let now = clock.now();
         Held::new(
             Arc::new(clock.clone()),
             Grant {
@@ -267,8 +298,9 @@ mod tests {
                 owner: OwnerId::from_bytes([1; 16]),
                 token: FencingToken::new(1).unwrap(),
                 ttl: 10 * SECOND,
-                until: now + 10 * SECOND,
-                cap: max_hold.map_or(ClockInstant::FAR_FUTURE, |d| now + d),
+                until: clock.now() + 10 * SECOND,
+                max_hold,
+                killed: CancellationToken::new(),
             },
         )
     }
@@ -292,10 +324,11 @@ mod tests {
     fn a_renewal_prolongs_and_heals_but_never_past_max_hold() {
         let clock = ManualClock::default();
         let held = hold(&clock, Some(15 * SECOND));
-        held.set_at_risk();
+        held.set_at_risk(true);
         assert_eq!(held.state(), LockState::AtRisk);
         clock.advance(5 * SECOND);
         held.extend(clock.now() + 20 * SECOND);
+        held.set_at_risk(false);
         assert_eq!((held.state(), held.remaining()), (LockState::Held, 10 * SECOND));
         clock.advance(10 * SECOND);
         assert_eq!(held.state(), LockState::Lost(LostReason::MaxHold));

@@ -316,7 +316,7 @@ impl LocksBuilder {
         self
     }
 
-    /// The limit for one call to the store. By default a third of the lock's ttl, at least 100 ms
+    /// The limit for one call to the store. By default a third of the lock's ttl, at least 10 ms
     /// and at most 5 s.
     pub fn call_timeout(mut self, limit: Duration) -> Self {
         self.defaults.call_timeout = Some(limit);

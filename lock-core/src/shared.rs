@@ -51,7 +51,7 @@ impl Shared {
     pub(crate) fn keeper_gone(&self) -> Error {
         Error::new(
             ErrorKind::Closed,
-            "the Tokio runtime on which this `Locks` was built has ended: build it on the one that lives longest",
+            "the task that keeps this lock has ended: the Tokio runtime on which the `Locks` was built has gone (build it on the one that lives longest), or the backend has panicked",
         )
         .with_unknown_effect()
         .on_backend(self.backend.name())

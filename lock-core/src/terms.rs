@@ -27,7 +27,7 @@ impl Options {
     /// Below this the margins would eat the validity up.
     const SHORTEST_TTL: Duration = Duration::from_millis(10);
     const LONGEST_TTL: Duration = Duration::from_secs(366 * 24 * 3600);
-    const SHORTEST_CALL: Duration = Duration::from_millis(100);
+    const SHORTEST_CALL: Duration = Duration::from_millis(10);
     pub(crate) const LONGEST_CALL: Duration = Duration::from_secs(5);
 
     /// Checks everything before anything is sent. `ttl` wins over the lock's own.

@@ -9,8 +9,6 @@ use rustix::time::{
     ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
     timerfd_create, timerfd_settime,
 };
-use tokio::io::unix::AsyncFd;
-use tokio::runtime::Handle;
 
 use super::timers::{TimerSleep, TimerSource, Timers};
 use super::{Clock, ClockInstant, Sleep};
@@ -21,8 +19,9 @@ use super::{Clock, ClockInstant, Sleep};
 /// (rust-lang/rust#87906); the store's clock does not, so a lease that was counted on them would
 /// seem to be valid after the machine has slept through its end.
 ///
-/// Sleeping needs a Tokio runtime. Clones share the timer, which runs on the runtime of its first
-/// sleeper; where that has no I/O, tokio's timers are used in slices of a second.
+/// The first sleeper starts a thread that waits for the timer, so sleeping depends on no runtime and
+/// outlives each. Clones share it. If the machine has no thread or file descriptor left, tokio's
+/// timers are used in slices of a second, which needs a Tokio runtime.
 #[derive(Clone, Debug, Default)]
 pub struct SystemClock(Arc<Inner>);
 
@@ -32,11 +31,10 @@ struct Inner {
     driver: Mutex<Driver>,
 }
 
-/// The kernel timer and the task that waits for it. Made by the first sleeper.
 #[derive(Debug, Default)]
 struct Driver {
-    fd: Option<Arc<AsyncFd<OwnedFd>>>,
-    /// When the kernel timer fires next. It is armed earlier at once and later never: firing once
+    fd: Option<Arc<OwnedFd>>,
+    /// When the kernel's timer fires next. It is armed earlier at once and later never: firing once
     /// in vain is cheaper than a system call for every cancelled sleep.
     armed: Option<ClockInstant>,
 }
@@ -72,17 +70,15 @@ impl TimerSource for Inner {
 }
 
 impl Inner {
-    /// Makes the timer and its task when they are needed first, on the runtime of that sleeper.
-    /// False if there is no runtime with I/O, or no file descriptor left.
+    /// Makes the timer and its thread when they are needed first.
     fn start_driver(self: &Arc<Self>) -> bool {
         let mut driver = self.driver.lock().unwrap_or_else(PoisonError::into_inner);
         if driver.fd.is_some() {
             return true;
         }
-        match open_timer() {
-            Ok((runtime, fd)) => {
-                driver.fd = Some(Arc::clone(&fd));
-                runtime.spawn(drive(Arc::downgrade(self), fd));
+        match start_thread(Arc::downgrade(self)) {
+            Ok(fd) => {
+                driver.fd = Some(fd);
                 true
             }
             Err(error) => {
@@ -116,16 +112,36 @@ impl Driver {
     }
 }
 
-fn open_timer() -> std::io::Result<(Handle, Arc<AsyncFd<OwnedFd>>)> {
-    let runtime = Handle::try_current().map_err(std::io::Error::other)?;
-    let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
-    let fd = timerfd_create(TimerfdClockId::Boottime, flags)?;
-    #[expect(
-        deprecated,
-        reason = "its successor is `unsafe`, for types that can change their descriptor; an `OwnedFd` cannot"
-    )]
-    let fd = AsyncFd::new(fd)?;
-    Ok((runtime, Arc::new(fd)))
+/// Ends the thread: the timer fires, and the thread finds that nobody is left.
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let driver = self.driver.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(fd) = &driver.fd {
+            set_timer(fd, ClockInstant::from_nanos(1));
+        }
+    }
+}
+
+fn start_thread(clock: Weak<Inner>) -> std::io::Result<Arc<OwnedFd>> {
+    let fd = Arc::new(timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC)?);
+    let timer = Arc::clone(&fd);
+    std::thread::Builder::new()
+        .name("distlock-timer".to_owned())
+        .stack_size(128 * 1024)
+        .spawn(move || drive(&clock, &timer))?;
+    Ok(fd)
+}
+
+fn drive(clock: &Weak<Inner>, timer: &OwnedFd) {
+    loop {
+        let mut count = [0; 8];
+        // It fails only when a signal interrupts it: looking once in vain does no harm.
+        let _ = rustix::io::read(timer, &mut count);
+        let Some(clock) = clock.upgrade() else { return };
+        let due = clock.fire();
+        drop(clock);
+        due.into_iter().for_each(Waker::wake);
+    }
 }
 
 /// Tokio's timer in short slices, each followed by a look at the boot-time clock.
@@ -140,30 +156,7 @@ async fn sliced_sleep(at: ClockInstant) {
     }
 }
 
-/// Ends the driver task: the timer fires, and the task finds that nobody is left.
-impl Drop for Inner {
-    fn drop(&mut self) {
-        let driver = self.driver.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let Some(fd) = &driver.fd {
-            set_timer(fd, ClockInstant::from_nanos(1));
-        }
-    }
-}
-
-async fn drive(clock: Weak<Inner>, fd: Arc<AsyncFd<OwnedFd>>) {
-    loop {
-        let Ok(mut ready) = fd.readable().await else { return };
-        ready.clear_ready();
-        drop(ready);
-        let mut count = [0; 8];
-        // `WouldBlock` means that the timer was set anew in the meantime: look all the same.
-        let _ = rustix::io::read(&*fd, &mut count);
-        let Some(clock) = clock.upgrade() else { return };
-        clock.fire().into_iter().for_each(Waker::wake);
-    }
-}
-
-fn set_timer(fd: &AsyncFd<OwnedFd>, at: ClockInstant) {
+fn set_timer(fd: &OwnedFd, at: ClockInstant) {
     // Zero would disarm the timer; nobody sleeps until the origin of the clock.
     let nanos = at.as_nanos().max(1);
     let value = Timespec {
@@ -171,7 +164,7 @@ fn set_timer(fd: &AsyncFd<OwnedFd>, at: ClockInstant) {
         tv_nsec: i64::try_from(nanos % 1_000_000_000).unwrap_or(0),
     };
     let timer = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
-    timerfd_settime(fd.get_ref(), TimerfdTimerFlags::ABSTIME, &timer).expect(
+    timerfd_settime(fd, TimerfdTimerFlags::ABSTIME, &timer).expect(
         "BUG: the timer and its value are valid, and timerfd_settime(2) has no other error",
     );
 }
@@ -216,5 +209,20 @@ mod tests {
         let clock = SystemClock::default();
         clock.sleep_until(ClockInstant::from_nanos(5)).await;
         clock.sleep(Duration::ZERO).await;
+    }
+
+    #[test]
+    fn the_thread_ends_with_its_clock() {
+        let clock = SystemClock::default();
+        assert!(clock.0.start_driver());
+        let fd = Arc::downgrade(clock.0.driver.lock().unwrap().fd.as_ref().unwrap());
+        drop(clock);
+        // The thread holds the other reference to the timer.
+        let patience = SystemClock::default();
+        let end = patience.now() + Duration::from_secs(60);
+        while fd.strong_count() > 0 {
+            assert!(patience.now() < end, "the thread lives on");
+            std::thread::yield_now();
+        }
     }
 }

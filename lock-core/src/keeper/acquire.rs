@@ -3,41 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
+use tokio::sync::{SemaphorePermit, oneshot};
 
 use super::call::{self, Ended};
+use super::search::Search;
 use super::{Answer, Keeper, Outcome, Patience, schedule};
-use crate::gate::Gate;
+use crate::gate::{Gate, Last};
 use crate::hold::{lead, margin};
 use crate::shared::Shared;
 use crate::{Attempt, Claim, ClockInstant, Effect, Error, ErrorKind, Renewal, Result};
 
-/// What is known while looking and waiting.
-struct Search {
-    patience: Patience,
-    deadline: ClockInstant,
-    started: ClockInstant,
-    /// When the store last answered anything.
-    heard: ClockInstant,
-    /// Busy answers, failures and tries: the first two in a row, the last in all.
-    busy: u32,
-    failures: u32,
-    tries: u32,
-    /// The store's last answer, if it was an error (or none came).
-    error: Option<Error>,
-    /// Whether the store has said "busy", last of all.
-    said_busy: bool,
-    /// Until when the store keeps our place in its queue.
-    place_until: Option<ClockInstant>,
-    /// When the place is renewed.
-    renew_place_at: ClockInstant,
-    /// A renewal of the place had no answer: it is repeated before the next look (clause C8).
-    place_unsettled: bool,
-    /// Until then pushes are not asked for, since they failed.
-    no_push_until: Option<ClockInstant>,
-    /// When to look again, whatever happens.
-    look_at: ClockInstant,
-}
+/// The shortest time between two looks that a push has caused.
+const PUSH_SPACING: Duration = Duration::from_micros(100);
 
 /// What one look, or one wait, led to.
 enum Step {
@@ -68,25 +45,59 @@ impl Keeper {
             return self.look_and_wait(&mut search, caller, None).await;
         }
         let ticket = shared.gates.enter(&self.key);
-        let _turn = tokio::select! {
-            biased;
-            () = stopped(&shared, caller) => return self.abandoned(),
-            turn = ticket.gate.turn.acquire() => turn,
-            () = shared.clock.sleep_until(search.deadline) => {
-                return self.out_of_time_at_the_gate(&search, &ticket.gate);
-            }
+        let _turn = match self.wait_for_turn(&mut search, caller, &ticket.gate).await {
+            Ok(turn) => turn,
+            Err(outcome) => return outcome,
         };
         if must_queue {
-            // Whoever polled so far has heard the store for us, unless its last answer was an error.
-            if matches!(ticket.gate.last(), Some(None)) {
-                search.heard = shared.clock.now();
-            }
             match self.look(&mut search, caller).await {
-                Step::End(outcome) => return outcome,
+                Step::End(outcome) => {
+                    ticket.gate.note(search.last(), search.heard);
+                    return outcome;
+                }
                 Step::Look | Step::Wait => {}
             }
         }
         self.look_and_wait(&mut search, caller, Some(&ticket.gate)).await
+    }
+
+    /// Waits behind the other tasks of this process. Whoever polls hears the store for all of them, so
+    /// all of them give up a store that does not answer.
+    async fn wait_for_turn<'g>(
+        &mut self,
+        search: &mut Search,
+        caller: &mut oneshot::Sender<Answer>,
+        gate: &'g Gate,
+    ) -> Result<Option<SemaphorePermit<'g>>, Outcome> {
+        let shared = Arc::clone(&self.shared);
+        let mut turn = std::pin::pin!(gate.turn.acquire());
+        loop {
+            let mut failed = std::pin::pin!(gate.failed.notified());
+            failed.as_mut().enable();
+            search.heard = search.heard.max(gate.heard().unwrap_or(search.heard));
+            let mut wake_at = search.deadline;
+            if matches!(search.patience, Patience::Forever) {
+                let give_up_at = search.heard + self.terms.unavailable_after;
+                if shared.clock.now() < give_up_at {
+                    wake_at = give_up_at;
+                } else if let Some(Last::Failure(error)) = gate.last() {
+                    let clean_up = search.tries > 0;
+                    return Err(Outcome::Refused { error: Some(error), clean_up });
+                }
+            }
+            tokio::select! {
+                biased;
+                () = stopped(&shared, caller) => return Err(self.abandoned()),
+                // The semaphore is never closed.
+                turn = &mut turn => return Ok(turn.ok()),
+                () = failed => {}
+                () = shared.clock.sleep_until(wake_at) => {
+                    if shared.clock.now() >= search.deadline {
+                        return Err(self.out_of_time_at_the_gate(search, gate));
+                    }
+                }
+            }
+        }
     }
 
     /// Waits and looks in turn, after a first look.
@@ -98,13 +109,16 @@ impl Keeper {
     ) -> Outcome {
         loop {
             if let Some(gate) = gate {
-                gate.note(if search.said_busy { None } else { search.error.clone() });
+                gate.note(search.last(), search.heard);
             }
             let mut step = self.wait(search, caller, gate).await;
             if matches!(step, Step::Look) {
                 step = self.look(search, caller).await;
             }
             if let Step::End(outcome) = step {
+                if let Some(gate) = gate {
+                    gate.note(search.last(), search.heard);
+                }
                 return outcome;
             }
         }
@@ -141,27 +155,28 @@ impl Keeper {
             }
             drop(call);
             let error = match ended {
-                Ended::Answer(Ok(Attempt::Granted { .. })) if gone => {
-                    self.granted = true;
-                    return Step::End(self.abandoned());
-                }
-                Ended::Answer(Ok(Attempt::Busy { .. })) if gone => {
+                Ended::Answer(Ok(_)) if gone => {
+                    self.written = true;
                     return Step::End(self.abandoned());
                 }
                 Ended::Answer(Ok(Attempt::Granted { token, valid_for })) => {
-                    self.granted = true;
+                    self.written = true;
+                    search.answered(shared.clock.now());
                     let ttl = self.terms.ttl;
                     let until =
                         valid_for.map(|d| (sent + d).minus(margin(ttl))).or(search.place_until);
-                    match until.filter(|until| until.minus(lead(ttl)) > shared.clock.now()) {
-                        Some(until) => return Step::End(Outcome::Granted { token, until }),
+                    match until {
+                        Some(until) if until.minus(lead(ttl)) > shared.clock.now() => {
+                            return Step::End(Outcome::Granted { token, until });
+                        }
                         // The same call again finds the same entry, with a new end (clause C2).
-                        None => Error::new(
+                        Some(_) => Error::new(
                             ErrorKind::Timeout,
                             format!(
                                 "the store granted the lock, but its answer came when the lease of {ttl:?} was over"
                             ),
                         ),
+                        None => call::no_end("a lock without a place in its queue"),
                     }
                 }
                 Ended::Answer(Ok(Attempt::Busy { valid_for, retry_after })) => {
@@ -201,11 +216,10 @@ impl Keeper {
         retry_after: Option<Duration>,
     ) -> Step {
         let now = self.shared.clock.now();
-        search.heard = now;
+        search.answered(now);
         search.busy += 1;
-        search.failures = 0;
-        search.error = None;
         search.said_busy = true;
+        self.written |= place.is_some();
         if matches!(search.patience, Patience::Try) {
             // Clause C13: nothing is left behind, unless an earlier call may still land.
             let clean_up = self.unanswered > 0;
@@ -275,18 +289,26 @@ impl Keeper {
                     Err(error) => return self.failed(search, error),
                 }
             }
-            let push = search.no_push_until.is_none_or(|until| now >= until);
-            let wake_at = search.look_at.min(search.renew_place_at).min(search.deadline);
+            let push = now >= search.no_push_until;
+            let mut wake_at = search.look_at.min(search.renew_place_at).min(search.deadline);
+            if !push {
+                wake_at = wake_at.min(search.no_push_until);
+            }
             tokio::select! {
                 biased;
                 () = stopped(&shared, caller) => return Step::End(self.abandoned()),
                 pushed = pushed(&mut *self.claim), if push => match pushed {
-                    Ok(()) => return Step::Look,
+                    Ok(()) => {
+                        // A change is kept until it is asked for, so this misses nothing; it keeps a
+                        // store that pushes without end from being asked without end.
+                        search.no_push_until = now + PUSH_SPACING;
+                        return Step::Look;
+                    }
                     Err(error) => {
                         tracing::debug!(target: "distlock", key = %self.key, %error, "no pushes: polling");
                         search.failures += 1;
                         let pause = schedule::after_error(&shared, search.failures);
-                        search.no_push_until = Some(now + pause);
+                        search.no_push_until = now + pause;
                         search.look_at = search.look_at.min(now + pause);
                     }
                 },
@@ -339,10 +361,10 @@ impl Keeper {
 
     fn out_of_time_at_the_gate(&self, search: &Search, gate: &Gate) -> Outcome {
         let error = match (search.said_busy, gate.last()) {
-            (true, _) | (false, Some(None)) => {
+            (_, Some(Last::Failure(error))) => error,
+            (true, _) | (false, Some(Last::Answer)) => {
                 not_acquired(search.started, self.shared.clock.now())
             }
-            (false, Some(Some(error))) => error,
             (false, None) => search
                 .error
                 .clone()
@@ -356,31 +378,6 @@ impl Keeper {
         let error =
             Error::new(ErrorKind::Closed, "the connection to the store was closed while waiting");
         Outcome::Refused { error: Some(error), clean_up: true }
-    }
-}
-
-impl Search {
-    fn new(patience: Patience, now: ClockInstant) -> Self {
-        let deadline = match patience {
-            Patience::Until(deadline) => deadline,
-            Patience::Try | Patience::Forever => ClockInstant::FAR_FUTURE,
-        };
-        Self {
-            patience,
-            deadline,
-            started: now,
-            heard: now,
-            busy: 0,
-            failures: 0,
-            tries: 0,
-            error: None,
-            said_busy: false,
-            place_until: None,
-            renew_place_at: ClockInstant::FAR_FUTURE,
-            place_unsettled: false,
-            no_push_until: None,
-            look_at: now,
-        }
     }
 }
 

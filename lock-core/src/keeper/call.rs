@@ -31,3 +31,9 @@ pub(super) async fn bounded<T>(
 pub(super) fn no_answer(limit: Duration) -> Error {
     Error::new(ErrorKind::Timeout, format!("the store did not answer within {limit:?}"))
 }
+
+/// The store broke clause C4: nobody knows how long this lock lasts.
+pub(super) fn no_end(what: &str) -> Error {
+    Error::new(ErrorKind::Store, format!("the store did not say for how long {what} is valid"))
+        .with_unknown_effect()
+}

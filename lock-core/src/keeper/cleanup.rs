@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use super::call::{self, Ended};
 use super::{Keeper, schedule};
-use crate::{Released, Result};
+use crate::{Hold, Released, Result};
 
 impl Keeper {
     /// Repeats the release until the store has confirmed it, or must have ended the entry by itself.
     ///
     /// A release that finds nothing proves nothing while a try to acquire is unanswered: its bytes
     /// may arrive later, over another connection, and take the lock for a whole ttl. So it is
-    /// repeated until the last such try must have ended by itself.
+    /// repeated until one ttl after the last such try was sent. A request that spends longer than that
+    /// in a network is beyond this; its lock ends with its lease, and its fence is never used.
     pub(super) async fn clean_up(mut self) {
         let shared = Arc::clone(&self.shared);
         let mut round = 0;
@@ -35,7 +36,8 @@ impl Keeper {
             };
             round += 1;
             let next = shared.clock.now() + schedule::after_error(&shared, round);
-            if next >= until {
+            // What is bound to a session lives as long as that does.
+            if next >= until && shared.capabilities.hold == Hold::Lease {
                 return;
             }
             tokio::select! {
@@ -51,8 +53,8 @@ impl Keeper {
             return true;
         }
         match released {
-            // What was freed is the one try that had no answer: nothing else was ever sent.
-            Released::Freed => self.unanswered == 0 || (self.unanswered == 1 && !self.granted),
+            // What was freed is the one try that had no answer: nothing else is in the store.
+            Released::Freed => self.unanswered == 0 || (self.unanswered == 1 && !self.written),
             Released::AlreadyGone => self.unanswered == 0,
         }
     }

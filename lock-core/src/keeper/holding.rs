@@ -1,16 +1,18 @@
 //! Holding the lock: renew it, watch its end, serve the guard.
 
 use std::collections::VecDeque;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
 use super::call::{self, Ended};
-use super::{Command, Keeper, schedule};
+use super::{Command, Detached, Keeper, schedule};
 use crate::hold::margin;
 use crate::{
-    ClockInstant, Error, Held, LeaseToken, LockState, LostReason, Operation, Released, Renewal,
-    Result,
+    Claim, ClockInstant, Error, Held, LeaseToken, LockState, LostReason, Operation, Released,
+    Renewal, Result,
 };
 
 /// The guard's wishes. While a call to the store is under way they wait here, except for the wish to
@@ -55,31 +57,22 @@ impl Drop for EndOfKeeper {
     }
 }
 
-/// The plan for renewals.
+/// The plan for renewals and looks.
 struct Plan {
     renew_at: ClockInstant,
     failures: u32,
+    /// When to ask the store, since a push said that something has changed.
+    check_at: ClockInstant,
     /// Until then pushes are not asked for, since they failed.
-    no_push_until: Option<ClockInstant>,
+    no_push_until: ClockInstant,
 }
 
 impl Keeper {
     /// The calls are boxed: a held lock mostly sleeps, and its task should be small then.
     pub(super) async fn hold(mut self, held: Held, commands: mpsc::UnboundedReceiver<Command>) {
-        let mut inbox = Inbox { commands, waiting: VecDeque::new(), leave: None };
-        let mut plan =
-            Plan { renew_at: ClockInstant::FAR_FUTURE, failures: 0, no_push_until: None };
-        self.plan_renewal(&mut plan, self.shared.clock.now());
-        // A lock without renewals lasts for a ttl from its grant. Where place and lock are one lease,
-        // a part of that has passed in the queue.
-        let attached = !self.granted;
-        if self.terms.renew_every.is_none()
-            && !attached
-            && held.remaining() < self.terms.ttl * 9 / 10
-        {
-            plan.renew_at = self.shared.clock.now();
-        }
         let _end = EndOfKeeper(held.clone());
+        let mut inbox = Inbox { commands, waiting: VecDeque::new(), leave: None };
+        let mut plan = self.first_plan(&held);
         let leave = loop {
             if let Some(leave) = inbox.leave.take() {
                 break leave;
@@ -91,14 +84,23 @@ impl Keeper {
                 tracing::error!(target: "distlock", key = %self.key, %reason, "lost");
                 continue;
             }
+            // A failure is in the plan, and in the guard's state.
             if alive && now >= plan.renew_at {
-                // A failure is in the plan and in the guard's state already.
                 let _ = Box::pin(self.renew(&held, &mut inbox, &mut plan)).await;
                 continue;
             }
-            let wake_at =
-                if alive { plan.renew_at.min(held.signal_at()) } else { ClockInstant::FAR_FUTURE };
-            let push = alive && plan.no_push_until.is_none_or(|until| now >= until);
+            if alive && now >= plan.check_at {
+                let _ = Box::pin(self.check(&held, &mut inbox, &mut plan)).await;
+                continue;
+            }
+            let push = alive && now >= plan.no_push_until;
+            let mut wake_at = ClockInstant::FAR_FUTURE;
+            if alive {
+                wake_at = plan.renew_at.min(plan.check_at).min(held.signal_at());
+                if !push {
+                    wake_at = wake_at.min(plan.no_push_until);
+                }
+            }
             let clock = Arc::clone(&self.shared.clock);
             tokio::select! {
                 biased;
@@ -114,9 +116,10 @@ impl Keeper {
                         let _ = reply.send(answer);
                     }
                     Some(Command::Detach(reply)) => {
-                        if Box::pin(self.detach(&held, &mut inbox, reply)).await {
+                        if Box::pin(self.detach(&held, &mut inbox, &mut plan, reply)).await {
                             return;
                         }
+                        break inbox.leave.take().unwrap_or(Leave { reply: None });
                     }
                     Some(Command::KeepAlive) => {
                         self.terms.renew_every.get_or_insert(self.terms.ttl / 3);
@@ -124,12 +127,10 @@ impl Keeper {
                     }
                 },
                 pushed = self.claim.changed(), if push => match pushed {
-                    // An error of the check is no loss; the next renewal will tell.
-                    Ok(()) => drop(Box::pin(self.check(&held, &mut inbox, &mut plan)).await),
-                    Err(_) => {
-                        plan.no_push_until = Some(now + schedule::after_error(&self.shared, 4));
-                    }
+                    Ok(()) => plan.check_at = now,
+                    Err(_) => plan.no_push_until = now + schedule::after_error(&self.shared, 4),
                 },
+                // The state says so already; this wakes those who wait for the signal.
                 () = self.shared.killed.cancelled(), if alive => {
                     held.lose(LostReason::Closed);
                 }
@@ -137,6 +138,26 @@ impl Keeper {
             }
         };
         Box::pin(self.leave(&held, leave)).await;
+    }
+
+    fn first_plan(&self, held: &Held) -> Plan {
+        let (now, ttl) = (self.shared.clock.now(), self.terms.ttl);
+        // Where validity counts from: the sending of the try, or an earlier renewal of the place.
+        let counted_from = (held.lease_end() + margin(ttl)).minus(ttl).min(now);
+        let mut plan = Plan {
+            renew_at: ClockInstant::FAR_FUTURE,
+            failures: 0,
+            check_at: ClockInstant::FAR_FUTURE,
+            no_push_until: now,
+        };
+        self.plan_renewal(&mut plan, counted_from);
+        // A lock without renewals lasts for a ttl from its grant. Where place and lock are one lease,
+        // a part of that has passed in the queue.
+        let fresh = held.lease_end().since(now) >= ttl * 9 / 10;
+        if self.terms.renew_every.is_none() && !self.attached && !fresh {
+            plan.renew_at = now;
+        }
+        plan
     }
 
     fn plan_renewal(&self, plan: &mut Plan, sent: ClockInstant) {
@@ -147,46 +168,72 @@ impl Keeper {
         };
     }
 
-    /// One renewal. Bounded by the end of validity: an answer after that is of no use.
+    /// One call for a lock that is held, bounded by the end of validity: an answer after that is of
+    /// no use. Returns when it was sent, too.
+    async fn ask<T: Send>(
+        &mut self,
+        held: &Held,
+        inbox: &mut Inbox,
+        operation: Operation,
+        call: impl for<'a> FnOnce(&'a mut dyn Claim) -> Call<'a, T>,
+    ) -> (ClockInstant, Result<T>) {
+        let shared = Arc::clone(&self.shared);
+        let sent = shared.clock.now();
+        if let LockState::Lost(reason) = held.state() {
+            return (sent, Err(self.lost(reason, operation)));
+        }
+        let limit = held.signal_at().min(sent + self.terms.call_timeout);
+        let stop = async {
+            tokio::select! {
+                () = inbox.leaving() => {}
+                () = shared.killed.cancelled() => {}
+            }
+        };
+        let error = match call::bounded(&*shared.clock, limit, stop, call(&mut *self.claim)).await {
+            Ended::Answer(Ok(answer)) => return (sent, Ok(answer)),
+            Ended::Answer(Err(error)) => error,
+            Ended::OutOfTime => call::no_answer(limit.since(sent)),
+            Ended::Stopped => match held.state() {
+                LockState::Lost(reason) => Error::lost(reason),
+                LockState::Held | LockState::AtRisk => Error::lost(LostReason::Released),
+            },
+        };
+        (sent, Err(self.describe(error, operation)))
+    }
+
     async fn renew(
         &mut self,
         held: &Held,
         inbox: &mut Inbox,
         plan: &mut Plan,
     ) -> Result<LockState> {
-        if let LockState::Lost(reason) = held.state() {
-            return Err(self.lost(reason, Operation::Renew));
-        }
-        let clock = Arc::clone(&self.shared.clock);
-        let sent = clock.now();
-        let limit = held.signal_at().min(sent + self.terms.call_timeout);
-        self.note_sent(sent);
-        let error = match call::bounded(&*clock, limit, inbox.leaving(), self.claim.renew()).await {
-            Ended::Answer(Ok(Renewal::Alive { valid_for })) => {
-                if let Some(valid_for) = valid_for {
-                    held.extend((sent + valid_for).minus(margin(self.terms.ttl)));
-                }
-                tracing::trace!(target: "distlock", key = %self.key, "renewed");
+        self.note_sent(self.shared.clock.now());
+        let planned = plan.renew_at != ClockInstant::FAR_FUTURE;
+        match self.ask(held, inbox, Operation::Renew, |claim| claim.renew()).await {
+            (sent, Ok(Renewal::Alive { valid_for })) => {
+                self.prolong(held, sent, valid_for);
+                held.set_at_risk(false);
                 self.plan_renewal(plan, sent);
-                return Ok(held.state());
+                tracing::trace!(target: "distlock", key = %self.key, "renewed");
+                Ok(held.state())
             }
-            Ended::Answer(Ok(Renewal::Lost)) => {
-                return Err(self.taken(held, Operation::Renew));
+            (_, Ok(Renewal::Lost)) => Err(self.taken(held, Operation::Renew)),
+            // Unknown: neither lost nor prolonged.
+            (_, Err(error)) => {
+                held.set_at_risk(true);
+                plan.failures += 1;
+                if planned {
+                    let now = self.shared.clock.now();
+                    plan.renew_at =
+                        schedule::retry_at(&self.shared, now, plan.failures, self.terms.ttl);
+                }
+                if error.lost_reason().is_none() {
+                    let left_ms = u64::try_from(held.remaining().as_millis()).unwrap_or(u64::MAX);
+                    tracing::warn!(target: "distlock", key = %self.key, %error, left_ms, "a renewal failed");
+                }
+                Err(error)
             }
-            Ended::Answer(Err(error)) => error,
-            Ended::OutOfTime => call::no_answer(limit.since(sent)),
-            Ended::Stopped => return Err(self.lost(LostReason::Released, Operation::Renew)),
-        };
-        // Unknown: neither lost nor prolonged.
-        held.set_at_risk();
-        plan.failures += 1;
-        if self.terms.renew_every.is_some() {
-            plan.renew_at =
-                schedule::retry_at(&self.shared, clock.now(), plan.failures, self.terms.ttl);
         }
-        let left_ms = u64::try_from(held.remaining().as_millis()).unwrap_or(u64::MAX);
-        tracing::warn!(target: "distlock", key = %self.key, %error, left_ms, "a renewal failed");
-        Err(self.describe(error, Operation::Renew))
     }
 
     /// Asks the store, and writes nothing.
@@ -196,28 +243,21 @@ impl Keeper {
         inbox: &mut Inbox,
         plan: &mut Plan,
     ) -> Result<LockState> {
-        if let LockState::Lost(reason) = held.state() {
-            return Err(self.lost(reason, Operation::Check));
+        plan.check_at = ClockInstant::FAR_FUTURE;
+        match self.ask(held, inbox, Operation::Check, |claim| claim.check()).await {
+            (sent, Ok(Renewal::Alive { valid_for })) => {
+                self.prolong(held, sent, valid_for);
+                Ok(held.state())
+            }
+            (_, Ok(Renewal::Lost)) => Err(self.taken(held, Operation::Check)),
+            (_, Err(error)) => {
+                // What a push has announced is still to be seen, but not in a tight loop.
+                let pause = schedule::after_error(&self.shared, 1);
+                plan.check_at = self.shared.clock.now() + pause;
+                plan.no_push_until = plan.check_at;
+                Err(error)
+            }
         }
-        let clock = Arc::clone(&self.shared.clock);
-        let sent = clock.now();
-        let limit = held.signal_at().min(sent + self.terms.call_timeout);
-        let error = match call::bounded(&*clock, limit, inbox.leaving(), self.claim.check()).await {
-            Ended::Answer(Ok(Renewal::Alive { valid_for })) => {
-                if let Some(valid_for) = valid_for {
-                    held.extend((sent + valid_for).minus(margin(self.terms.ttl)));
-                }
-                return Ok(held.state());
-            }
-            Ended::Answer(Ok(Renewal::Lost)) => {
-                plan.renew_at = ClockInstant::FAR_FUTURE;
-                return Err(self.taken(held, Operation::Check));
-            }
-            Ended::Answer(Err(error)) => error,
-            Ended::OutOfTime => call::no_answer(limit.since(sent)),
-            Ended::Stopped => return Err(self.lost(LostReason::Released, Operation::Check)),
-        };
-        Err(self.describe(error, Operation::Check))
     }
 
     /// Hands the hold to another process. True if this keeper has nothing left to do.
@@ -225,18 +265,18 @@ impl Keeper {
         &mut self,
         held: &Held,
         inbox: &mut Inbox,
-        reply: oneshot::Sender<Result<LeaseToken>>,
+        plan: &mut Plan,
+        reply: oneshot::Sender<Result<Detached>>,
     ) -> bool {
-        if let LockState::Lost(reason) = held.state() {
-            let _ = reply.send(Err(self.lost(reason, Operation::Detach)));
+        // After a renewal without an answer the same call comes first (clause C8).
+        if plan.failures > 0
+            && let Err(error) = self.renew(held, inbox, plan).await
+        {
+            let _ = reply.send(Err(error));
             return false;
         }
-        let clock = Arc::clone(&self.shared.clock);
-        let sent = clock.now();
-        let limit = held.signal_at().min(sent + self.terms.call_timeout);
-        let error = match call::bounded(&*clock, limit, inbox.leaving(), self.claim.detach()).await
-        {
-            Ended::Answer(Ok(data)) => {
+        match self.ask(held, inbox, Operation::Detach, |claim| claim.detach()).await {
+            (_, Ok(data)) => {
                 let token = LeaseToken::new(
                     self.shared.backend.name(),
                     self.key.clone(),
@@ -246,22 +286,22 @@ impl Keeper {
                     data,
                 );
                 held.lose(LostReason::Detached);
-                // If nobody waits for the token any more, nobody could ever use it: release.
-                return reply.send(Ok(token)).is_ok();
+                let (received, arrived) = oneshot::channel();
+                // A token that nobody gets could never be used: then the lock is released.
+                reply.send(Ok(Detached { token, received })).is_ok() && arrived.await.is_ok()
             }
-            Ended::Answer(Err(error)) => error,
-            Ended::OutOfTime => call::no_answer(limit.since(sent)),
-            Ended::Stopped => self.lost(LostReason::Released, Operation::Detach),
-        };
-        let _ = reply.send(Err(self.describe(error, Operation::Detach)));
-        false
+            (_, Err(error)) => {
+                let _ = reply.send(Err(error));
+                false
+            }
+        }
     }
 
     /// The guard has gone or wants to go: tell the store, answer, and clean up what is in doubt.
     async fn leave(mut self, held: &Held, leave: Leave) {
         held.lose(LostReason::Released);
-        let limit = self.shared.clock.now() + self.terms.call_timeout;
         let clock = Arc::clone(&self.shared.clock);
+        let limit = clock.now() + self.terms.call_timeout;
         let outcome =
             call::bounded(&*clock, limit, std::future::pending(), self.claim.release()).await;
         self.shared.gates.released(&self.key);
@@ -270,11 +310,11 @@ impl Keeper {
             _ => false,
         };
         let answer = match outcome {
-            Ended::Answer(Ok(Released::Freed)) => Ok(Released::Freed),
             // The first release found nothing, although the lease had not run out.
-            Ended::Answer(Ok(Released::AlreadyGone)) => {
+            Ended::Answer(Ok(Released::AlreadyGone)) if clock.now() < held.lease_end() => {
                 Err(self.lost(LostReason::Taken, Operation::Release))
             }
+            Ended::Answer(Ok(released)) => Ok(released),
             Ended::Answer(Err(error)) => Err(self.describe(error, Operation::Release)),
             Ended::OutOfTime | Ended::Stopped => {
                 Err(self.describe(call::no_answer(self.terms.call_timeout), Operation::Release))
@@ -283,7 +323,7 @@ impl Keeper {
         match &answer {
             Ok(_) => tracing::debug!(target: "distlock", key = %self.key, "released"),
             Err(error) => {
-                tracing::debug!(target: "distlock", key = %self.key, %error, "not released cleanly")
+                tracing::debug!(target: "distlock", key = %self.key, %error, "not released cleanly");
             }
         }
         if let Some(reply) = leave.reply {
@@ -291,6 +331,12 @@ impl Keeper {
         }
         if !settled {
             Box::pin(self.clean_up()).await;
+        }
+    }
+
+    fn prolong(&self, held: &Held, sent: ClockInstant, valid_for: Option<Duration>) {
+        if let Some(valid_for) = valid_for {
+            held.extend((sent + valid_for).minus(margin(self.terms.ttl)));
         }
     }
 
@@ -304,3 +350,6 @@ impl Keeper {
         self.describe(Error::lost(reason), operation)
     }
 }
+
+/// The future of a call of a claim.
+type Call<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;

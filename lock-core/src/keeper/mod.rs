@@ -10,6 +10,7 @@ mod call;
 mod cleanup;
 mod holding;
 mod schedule;
+mod search;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,8 +60,16 @@ pub(crate) enum Command {
     Release(oneshot::Sender<Result<Released>>),
     Renew(oneshot::Sender<Result<LockState>>),
     Check(oneshot::Sender<Result<LockState>>),
-    Detach(oneshot::Sender<Result<LeaseToken>>),
+    Detach(oneshot::Sender<Result<Detached>>),
     KeepAlive,
+}
+
+/// A lease token on its way to the caller, who says that it has arrived: one that nobody gets would
+/// block the name for a ttl.
+#[derive(Debug)]
+pub(crate) struct Detached {
+    pub(crate) token: LeaseToken,
+    pub(crate) received: oneshot::Sender<()>,
 }
 
 /// What a caller gets: the view of the hold, and the way to its keeper. Dropped unread, it tells the
@@ -101,7 +110,8 @@ pub(crate) fn spawn(
         terms,
         unanswered: 0,
         unanswered_gone_at: now,
-        granted: false,
+        written: false,
+        attached: matches!(start, Start::Attach(_)),
         gone_at: now,
     };
     shared.keepers.spawn_on(keeper.run(start, answer), &runtime);
@@ -119,8 +129,10 @@ pub(crate) struct Keeper {
     unanswered: u32,
     /// By when the store must have ended what such a try may have made.
     unanswered_gone_at: ClockInstant,
-    /// Whether any try was answered with the lock.
-    granted: bool,
+    /// Whether any answer said that something of ours is in the store: a place or the lock.
+    written: bool,
+    /// Whether this hold was taken over from another process.
+    attached: bool,
     /// By when the store must have ended every entry of ours without our doing.
     gone_at: ClockInstant,
 }
@@ -134,7 +146,6 @@ impl Keeper {
         match outcome {
             Outcome::Granted { token, until } => {
                 let (commands, inbox) = mpsc::unbounded_channel();
-                let now = self.shared.clock.now();
                 let held = Held::new(
                     Arc::clone(&self.shared.clock),
                     Grant {
@@ -143,7 +154,8 @@ impl Keeper {
                         token,
                         ttl: self.terms.ttl,
                         until,
-                        cap: self.terms.max_hold.map_or(ClockInstant::FAR_FUTURE, |d| now + d),
+                        max_hold: self.terms.max_hold,
+                        killed: self.shared.killed.clone(),
                     },
                 );
                 tracing::debug!(target: "distlock", key = %self.key, fence = token.get(), "acquired");
@@ -174,16 +186,20 @@ impl Keeper {
         let refused = |error| Outcome::Refused { error: Some(error), clean_up: false };
         let sent = self.shared.clock.now();
         let limit = sent + self.terms.call_timeout;
+        self.note_sent(sent);
         match call::bounded(&*self.shared.clock, limit, answer.closed(), self.claim.renew()).await {
-            call::Ended::Answer(Ok(crate::Renewal::Alive { valid_for })) => {
-                let until = valid_for.map(|d| (sent + d).minus(margin(self.terms.ttl)));
-                match until.filter(|until| *until > self.shared.clock.now()) {
-                    Some(until) => Outcome::Granted { token, until },
-                    None => refused(Error::new(
-                        ErrorKind::Timeout,
-                        "the store's answer to the renewal came too late to be of use",
-                    )),
+            call::Ended::Answer(Ok(crate::Renewal::Alive { valid_for: None })) => {
+                refused(call::no_end("a renewal of a lock that is taken over"))
+            }
+            call::Ended::Answer(Ok(crate::Renewal::Alive { valid_for: Some(valid_for) })) => {
+                let until = (sent + valid_for).minus(margin(self.terms.ttl));
+                if until > self.shared.clock.now() {
+                    return Outcome::Granted { token, until };
                 }
+                refused(Error::new(
+                    ErrorKind::Timeout,
+                    "the store's answer to the renewal came when the lease was over",
+                ))
             }
             call::Ended::Answer(Ok(crate::Renewal::Lost)) => {
                 refused(Error::lost(LostReason::Taken))

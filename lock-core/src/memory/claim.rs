@@ -65,11 +65,15 @@ impl Claim for MemoryClaim {
     async fn changed(&mut self) -> Result<()> {
         match self.store.flavour {
             Flavour::PollOnly => std::future::pending().await,
-            Flavour::Queued => {
-                self.changed.notified().await;
+            Flavour::Queued => loop {
                 self.link.open().await;
-                Ok(())
-            }
+                self.changed.notified().await;
+                if !self.link.is_cut() {
+                    return Ok(());
+                }
+                // It is heard when the link is there again, also if this call is dropped now.
+                self.changed.notify_one();
+            },
         }
     }
 

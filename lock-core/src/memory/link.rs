@@ -79,6 +79,11 @@ impl FaultLink {
         self.requests.load(Ordering::Relaxed)
     }
 
+    /// Whether the client is cut off now.
+    pub fn is_cut(&self) -> bool {
+        *self.cut.borrow()
+    }
+
     /// Ready when the client is not cut off.
     ///
     /// # Cancel safety

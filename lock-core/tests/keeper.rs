@@ -1,0 +1,304 @@
+//! Corners of the keeper and the guard that were wrong once. Each test is named by what must hold.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use lock_core::memory::MemoryBackend;
+use lock_core::{
+    Attempt, Bytes, Capabilities, Claim, ClaimRequest, Clock, Held, LockBackend, LockKey,
+    LockState, Locks, LostReason, OwnerId, Released, Renewal, Result, SystemClock, TokioClock,
+    async_trait,
+};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// A store and locks on it, in virtual time.
+fn virtual_locks(store: MemoryBackend) -> (MemoryBackend, Locks, TokioClock) {
+    let clock = TokioClock::default();
+    let store = store.with_clock(clock);
+    (store.clone(), Locks::builder(store).clock(clock).build(), clock)
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+#[test]
+fn renewals_outlive_the_runtime_of_the_first_sleeper() {
+    let locks = Locks::new(MemoryBackend::queued());
+    let first = runtime();
+    first.block_on(async {
+        let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+        locks.clock().sleep(20 * MS).await;
+        guard.release().await.unwrap();
+    });
+    drop(first);
+    runtime().block_on(async {
+        let guard = locks.lock("b").unwrap().ttl(600 * MS).acquire().await.unwrap();
+        locks.clock().sleep(2000 * MS).await;
+        assert_eq!(guard.state(), LockState::Held);
+    });
+}
+
+#[test]
+fn the_clock_needs_no_runtime() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(SystemClock::default().sleep(10 * MS));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_try_is_undone_also_after_a_place_was_freed() {
+    let (store, locks, clock) = virtual_locks(MemoryBackend::queued());
+    let client = store.client();
+    let other = Locks::builder(client.clone()).clock(clock).build();
+    let guard = locks.lock("x").unwrap().acquire().await.unwrap();
+    let waiter =
+        tokio::spawn(
+            async move { other.lock("x").unwrap().acquire_timeout(300 * MS).await.map(drop) },
+        );
+    clock.sleep(100 * MS).await;
+    client.hold_next_request(500 * MS);
+    guard.release().await.unwrap();
+    assert!(waiter.await.unwrap().is_err());
+    clock.sleep(Duration::from_secs(5)).await;
+    assert_eq!(locks.inspect("x").await.unwrap(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failing_renewal_is_never_a_tight_loop() {
+    let (store, locks, clock) = virtual_locks(MemoryBackend::queued());
+    // The grant is old when it arrives, so that a lock without renewals is renewed once.
+    store.delay_next(300 * MS);
+    (0..10_000).for_each(|_| store.lose_next_request());
+    let lock = locks.lock("x").unwrap().ttl(1000 * MS).no_renew();
+    let guard = lock.acquire().await.unwrap();
+    clock.sleep(100 * MS).await;
+    assert!(store.requests() < 20, "{} requests", store.requests());
+    drop(guard);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_renewal_counts_from_the_sending_of_the_try() {
+    let (store, locks, clock) = virtual_locks(MemoryBackend::queued());
+    store.delay_next(280 * MS);
+    let lock = locks.lock("x").unwrap().ttl(900 * MS).renew_every(600 * MS);
+    let guard = lock.acquire().await.unwrap();
+    clock.sleep(Duration::from_secs(5)).await;
+    assert_eq!(guard.state(), LockState::Held);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_short_longest_hold_is_a_hold() {
+    let (_, locks, clock) = virtual_locks(MemoryBackend::queued());
+    let guard = locks.lock("x").unwrap().max_hold(45 * MS).acquire().await.unwrap();
+    clock.sleep(35 * MS).await;
+    assert_eq!(guard.state(), LockState::Held);
+    assert_eq!(guard.lost().await, LostReason::MaxHold);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_release_of_an_attached_lock_is_repeated() {
+    let (store, locks, clock) = virtual_locks(MemoryBackend::queued());
+    let other = Locks::builder(store.client()).clock(clock).build();
+    let token = locks.lock("x").unwrap().acquire().await.unwrap().detach().await.unwrap();
+    let guard = locks.attach(token).await.unwrap();
+    (0..3).for_each(|_| store.lose_next_request());
+    guard.release().await.unwrap_err();
+    clock.sleep(Duration::from_secs(5)).await;
+    assert_eq!(other.inspect("x").await.unwrap(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_token_that_nobody_gets_blocks_nobody() {
+    let (_, locks, clock) = virtual_locks(MemoryBackend::queued());
+    let guard = locks.lock("x").unwrap().acquire().await.unwrap();
+    let mut detaching = Box::pin(guard.detach());
+    // Polled once, and dropped when the answer is there but has not been read.
+    std::future::poll_fn(|cx| std::task::Poll::Ready(detaching.as_mut().poll(cx).is_ready())).await;
+    clock.sleep(10 * MS).await;
+    drop(detaching);
+    clock.sleep(500 * MS).await;
+    assert_eq!(locks.inspect("x").await.unwrap(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_check_does_not_hide_a_failed_renewal() {
+    let (store, locks, _) = virtual_locks(MemoryBackend::queued());
+    let guard = locks.lock("x").unwrap().no_renew().acquire().await.unwrap();
+    store.lose_next_request();
+    guard.renew().await.unwrap_err();
+    assert_eq!(guard.check().await.unwrap(), LockState::AtRisk);
+    assert_eq!(guard.renew().await.unwrap(), LockState::Held);
+}
+
+#[tokio::test(start_paused = true)]
+async fn behind_a_gate_all_give_a_silent_store_up_together() {
+    let clock = TokioClock::default();
+    let store = MemoryBackend::poll_only().with_clock(clock);
+    let builder = Locks::builder(store.clone()).clock(clock);
+    let locks = builder.unavailable_after(300 * MS).call_timeout(400 * MS).build();
+    let guard = locks.lock("x").unwrap().acquire().await.unwrap();
+    let start = clock.now();
+    let waiters: Vec<_> = (0..8)
+        .map(|_| {
+            let lock = locks.lock("x").unwrap();
+            tokio::spawn(async move {
+                lock.acquire().await.unwrap_err();
+                clock.now().since(start)
+            })
+        })
+        .collect();
+    clock.sleep(50 * MS).await;
+    store.partition();
+    for waiter in waiters {
+        assert!(waiter.await.unwrap() < 1500 * MS);
+    }
+    drop(guard);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_lock_is_valid_until_its_loss() {
+    let (store, locks, clock) = virtual_locks(MemoryBackend::queued());
+    let guard = locks.lock("x").unwrap().acquire().await.unwrap();
+    store.lose_now("x");
+    assert_eq!(guard.lost().await, LostReason::Taken);
+    assert!(guard.valid_until() <= clock.now());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_that_the_lease_has_overtaken_is_no_theft() {
+    let clock = TokioClock::default();
+    let store = MemoryBackend::queued().with_clock(clock);
+    let locks = Locks::builder(store.clone()).clock(clock).call_timeout(500 * MS).build();
+    let guard = locks.lock("x").unwrap().ttl(200 * MS).no_renew().acquire().await.unwrap();
+    clock.sleep(120 * MS).await;
+    store.hold_next_request(100 * MS);
+    assert_eq!(guard.release().await.unwrap(), Released::AlreadyGone);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_push_to_a_client_that_is_cut_off_is_kept() {
+    let (store, _, clock) = virtual_locks(MemoryBackend::queued());
+    let client = store.client();
+    let request = |n| {
+        let key = LockKey::new("", "x").unwrap();
+        ClaimRequest::new(key, OwnerId::from_bytes([n; 16]), 30_000 * MS).with_wait(true)
+    };
+    let (mut holder, mut waiter) =
+        (store.claim(request(1)).unwrap(), client.claim(request(2)).unwrap());
+    holder.try_acquire().await.unwrap();
+    waiter.try_acquire().await.unwrap();
+    client.partition();
+    holder.release().await.unwrap();
+    tokio::select! {
+        _ = waiter.changed() => panic!("a push came through a cut link"),
+        () = clock.sleep(20 * MS) => {}
+    }
+    client.heal();
+    tokio::select! {
+        changed = waiter.changed() => changed.unwrap(),
+        () = clock.sleep(20 * MS) => panic!("the push was lost"),
+    }
+}
+
+/// Notes the calls that reach the store, and what a guard says while the store is being closed.
+#[derive(Clone, Debug)]
+struct Witness {
+    store: MemoryBackend,
+    calls: Arc<Mutex<Vec<&'static str>>>,
+    held: Arc<Mutex<Option<Held>>>,
+}
+
+impl Witness {
+    fn new() -> Self {
+        Self { store: MemoryBackend::queued(), calls: Arc::default(), held: Arc::default() }
+    }
+
+    fn note(&self, call: &'static str) {
+        self.calls.lock().unwrap().push(call);
+    }
+}
+
+#[async_trait]
+impl LockBackend for Witness {
+    fn name(&self) -> &'static str {
+        "witness"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.store.capabilities()
+    }
+
+    fn claim(&self, request: ClaimRequest) -> Result<Box<dyn Claim>> {
+        Ok(Box::new(WitnessClaim { claim: self.store.claim(request)?, witness: self.clone() }))
+    }
+
+    async fn ping(&self) -> Result<()> {
+        Ok(())
+    }
+
+    async fn close(&self) -> Result<()> {
+        let state = self.held.lock().unwrap().as_ref().map(Held::state);
+        self.note(match state {
+            Some(LockState::Lost(LostReason::Closed)) => "close: lost",
+            _ => "close: held",
+        });
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+struct WitnessClaim {
+    claim: Box<dyn Claim>,
+    witness: Witness,
+}
+
+#[async_trait]
+impl Claim for WitnessClaim {
+    async fn try_acquire(&mut self) -> Result<Attempt> {
+        self.claim.try_acquire().await
+    }
+
+    async fn renew(&mut self) -> Result<Renewal> {
+        let renewal = self.claim.renew().await;
+        self.witness.note(if renewal.is_ok() { "renewed" } else { "renewal failed" });
+        renewal
+    }
+
+    async fn check(&mut self) -> Result<Renewal> {
+        self.claim.check().await
+    }
+
+    async fn release(&mut self) -> Result<Released> {
+        self.claim.release().await
+    }
+
+    async fn detach(&mut self) -> Result<Bytes> {
+        self.witness.note("detached");
+        self.claim.detach().await
+    }
+}
+
+#[tokio::test]
+async fn a_guard_is_lost_before_its_store_is_closed() {
+    let witness = Witness::new();
+    let locks = Locks::new(witness.clone());
+    let guard = locks.lock("x").unwrap().acquire().await.unwrap();
+    *witness.held.lock().unwrap() = Some(guard.held().clone());
+    locks.close(10 * MS).await.unwrap_err();
+    assert_eq!(*witness.calls.lock().unwrap(), ["close: lost"]);
+    assert_eq!(guard.lost().await, LostReason::Closed);
+}
+
+#[tokio::test]
+async fn a_lock_whose_renewal_failed_is_renewed_before_it_is_detached() {
+    let witness = Witness::new();
+    let locks = Locks::new(witness.clone());
+    let guard = locks.lock("x").unwrap().acquire().await.unwrap();
+    witness.store.lose_next_request();
+    guard.renew().await.unwrap_err();
+    guard.detach().await.unwrap();
+    assert_eq!(*witness.calls.lock().unwrap(), ["renewal failed", "renewed", "detached"]);
+}
