@@ -210,12 +210,13 @@ fn a_supervisor_without_its_parent_does_nothing() {
 #[test]
 fn no_credential_is_printed() {
     let bench = Bench::new();
-    for url in [
-        "redis://user:s3cret@host/0",
-        "s3cret-without-a-scheme",
-        "postgres://user:s3cret@host/db?x=s3cret",
-        "sqlite:///tmp/x.db?password=s3cret",
-        "memory://?token=s3cret",
+    for (url, code) in [
+        // Nobody listens on that port.
+        ("redis://user:s3cret@127.0.0.1:1/0", if cfg!(feature = "redis") { 69 } else { 78 }),
+        ("s3cret-without-a-scheme", 78),
+        ("postgres://user:s3cret@host/db?x=s3cret", 78),
+        ("sqlite:///tmp/x.db?password=s3cret", 78),
+        ("memory://?token=s3cret", 78),
     ] {
         for extra in [None, Some("--json")] {
             let args = ["run", "a", "-v", "--store", url]
@@ -223,7 +224,7 @@ fn no_credential_is_printed() {
                 .chain(extra)
                 .chain(["--", "echo", "ran"]);
             let done = bench.done(args);
-            assert_eq!(done.code, Some(78), "{done:?}");
+            assert_eq!(done.code, Some(code), "{done:?}");
             assert!(!done.stderr.contains("s3cret"), "{done:?}");
         }
     }

@@ -63,6 +63,9 @@ impl Why {
     }
 }
 
+/// How long a report that is there already can take to be read.
+const CATCH_UP: Duration = Duration::from_millis(50);
+
 /// Stays until the command has ended. Whatever happens, it does not run on without the lock.
 pub(crate) async fn watch(
     guard: &LockGuard,
@@ -91,8 +94,13 @@ pub(crate) async fn watch(
             });
         }
     };
+    // Set when a deadline was found to be over: what the supervisor has reported meanwhile is read
+    // first, since a command that ended in time was covered although we slept. It keeps the deadline
+    // by itself, so nothing runs on for want of our word.
+    let mut catch_up: Option<ClockInstant> = None;
     let ended = loop {
         let last_resort = policy.last_resort(guard.valid_until());
+        let caught_up = catch_up.is_none_or(|until| clock.now() >= until);
         tokio::select! {
             biased;
             report = supervised.report() => match report {
@@ -117,12 +125,21 @@ pub(crate) async fn watch(
                 }
             },
             signal = signals.next() => drop(orders.send(Order::Signal(signal.as_raw()))),
-            reason = lost.wait(), if !lost_seen => {
+            () = clock.sleep_until(catch_up.unwrap_or(last_resort)), if !caught_up => {}
+            reason = lost.wait(), if caught_up && !lost_seen => {
+                if catch_up.is_none() && reason == LostReason::Expired {
+                    catch_up = Some(clock.now() + CATCH_UP);
+                    continue;
+                }
                 lost_seen = true;
                 let _ = orders.send(Order::Stop);
                 stop(Why::Lost(reason));
             }
-            () = clock.sleep_until(last_resort), if !killed => {
+            () = clock.sleep_until(last_resort), if caught_up && !killed => {
+                if catch_up.is_none() && clock.now() >= last_resort + CATCH_UP {
+                    catch_up = Some(clock.now() + CATCH_UP);
+                    continue;
+                }
                 // The supervisor has a deadline before this one, and a stopped one cannot keep it.
                 if clock.now() >= policy.last_resort(guard.valid_until()) {
                     killed = true;
