@@ -1,0 +1,568 @@
+//! A TCP proxy for one link, which disturbs it.
+//!
+//! It knows nothing of the protocol. What one `read` of the proxy returns counts as one request or
+//! one reply: over loopback that is what the other side wrote at once. A client that pipelines
+//! several requests in one write has made one request in this sense, and a pushed message counts as
+//! a reply.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use lock_core::{OsRng, Rng};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::{Fault, Faults, Unavailable, async_trait};
+
+/// A proxy on a free loopback port. It ends when it is dropped, and takes its connections with it.
+pub struct Proxy {
+    address: SocketAddr,
+    rules: Arc<watch::Sender<Rules>>,
+    acceptor: JoinHandle<()>,
+}
+
+/// How a connection is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// In order, with a FIN in both directions.
+    Fin,
+    /// With a reset: what was under way is lost.
+    Reset,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Rules {
+    stall_requests: bool,
+    stall_replies: bool,
+    /// Connections up to this number are silent in both directions.
+    stall_up_to: u64,
+    connections: u64,
+    refuse: bool,
+    delay: Duration,
+    jitter: Duration,
+    /// Rises with every cut; a connection ends when it was made under a smaller number.
+    cuts: u64,
+    reset: bool,
+    requests: u64,
+    replies: u64,
+    cut_after_request: Option<u64>,
+    cut_before_reply: Option<u64>,
+    next: Option<Next>,
+}
+
+/// What is to happen to the next request.
+#[derive(Clone, Copy, Debug)]
+enum Next {
+    LoseRequest,
+    LoseReply,
+    DelayReply(Duration),
+    HoldRequest(Duration),
+}
+
+/// What is to happen to the replies of one connection.
+#[derive(Clone, Copy, Debug, Default)]
+enum ReplyFate {
+    #[default]
+    Pass,
+    /// The next one is thrown away, and the connection with it.
+    Lose,
+    DelayOnce(Duration),
+}
+
+impl fmt::Debug for Proxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Proxy").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.acceptor.abort();
+        self.cut(Cut::Reset);
+    }
+}
+
+impl Proxy {
+    /// Starts a proxy to `upstream` on the current Tokio runtime. The server need not be there yet.
+    ///
+    /// # Errors
+    ///
+    /// If no port can be opened.
+    pub async fn start(upstream: SocketAddr) -> io::Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        let rules = Arc::new(watch::Sender::new(Rules::default()));
+        let acceptor = tokio::spawn(accept(listener, upstream, Arc::clone(&rules)));
+        Ok(Self { address, rules, acceptor })
+    }
+
+    /// Where clients connect to.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Lets everything pass again, and forgets all plans. What was stalled is delivered.
+    pub fn pass(&self) {
+        self.rules.send_modify(|rules| {
+            *rules = Rules {
+                cuts: rules.cuts,
+                requests: rules.requests,
+                replies: rules.replies,
+                connections: rules.connections,
+                ..Rules::default()
+            };
+        });
+    }
+
+    /// Cuts all connections. New ones are welcome.
+    pub fn cut(&self, how: Cut) {
+        self.rules.send_modify(|rules| {
+            rules.cuts += 1;
+            rules.reset = how == Cut::Reset;
+        });
+    }
+
+    /// Whether new connections are reset as soon as they are made.
+    pub fn refuse_new(&self, refuse: bool) {
+        self.rules.send_modify(|rules| rules.refuse = refuse);
+    }
+
+    /// Nothing passes in either direction; connections stay open.
+    pub fn stall(&self) {
+        self.rules.send_modify(|rules| (rules.stall_requests, rules.stall_replies) = (true, true));
+    }
+
+    /// As [`stall`](Self::stall), for the connections that there are now: new ones work, as after a
+    /// firewall has forgotten the old ones.
+    pub fn stall_present(&self) {
+        self.rules.send_modify(|rules| rules.stall_up_to = rules.connections);
+    }
+
+    /// Requests pass, replies do not.
+    pub fn stall_replies(&self) {
+        self.rules.send_modify(|rules| (rules.stall_requests, rules.stall_replies) = (false, true));
+    }
+
+    /// Every request and every reply takes `delay`, more or less by up to `jitter`. Their order stays.
+    pub fn delay(&self, delay: Duration, jitter: Duration) {
+        self.rules.send_modify(|rules| (rules.delay, rules.jitter) = (delay, jitter));
+    }
+
+    /// Cuts the connection that carries the `k`-th request from now (1 is the next one) right after
+    /// the request has been delivered: the server acts, and its reply is lost.
+    pub fn cut_after_request(&self, k: u64) {
+        self.rules.send_modify(|rules| rules.cut_after_request = Some(rules.requests + k));
+    }
+
+    /// Cuts the connection on which the `k`-th reply from now arrives, in place of delivering it.
+    pub fn cut_before_reply(&self, k: u64) {
+        self.rules.send_modify(|rules| rules.cut_before_reply = Some(rules.replies + k));
+    }
+
+    /// How many requests have come from clients so far.
+    pub fn requests(&self) -> u64 {
+        self.rules.borrow().requests
+    }
+
+    /// How many replies have come from the server so far.
+    pub fn replies(&self) -> u64 {
+        self.rules.borrow().replies
+    }
+
+    fn plan(&self, next: Next) {
+        self.rules.send_modify(|rules| rules.next = Some(next));
+    }
+}
+
+#[async_trait]
+impl Faults for Proxy {
+    async fn inject(&self, fault: Fault) -> Result<(), Unavailable> {
+        match fault {
+            Fault::LoseNextRequest => self.plan(Next::LoseRequest),
+            Fault::LoseNextReply => self.plan(Next::LoseReply),
+            Fault::DelayNextReply(delay) => self.plan(Next::DelayReply(delay)),
+            Fault::HoldNextRequest(delay) => self.plan(Next::HoldRequest(delay)),
+            Fault::Partition => self.stall(),
+            Fault::Heal => self.pass(),
+            #[allow(unreachable_patterns, reason = "faults may be added")]
+            other => {
+                return Err(Unavailable::missing(format!("the proxy has no {other:?}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+async fn accept(listener: TcpListener, upstream: SocketAddr, rules: Arc<watch::Sender<Rules>>) {
+    loop {
+        let Ok((client, _)) = listener.accept().await else { continue };
+        if rules.borrow().refuse {
+            let _ = client.set_zero_linger();
+            continue;
+        }
+        tokio::spawn(serve(client, upstream, Arc::clone(&rules)));
+    }
+}
+
+/// One connection, from both sides.
+struct Line {
+    rules: Arc<watch::Sender<Rules>>,
+    /// The number of cuts when it was made.
+    born: u64,
+    number: u64,
+    fate: Mutex<ReplyFate>,
+    /// Set when a plan ends this connection alone.
+    ended: watch::Sender<bool>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    Requests,
+    Replies,
+}
+
+async fn serve(client: TcpStream, upstream: SocketAddr, rules: Arc<watch::Sender<Rules>>) {
+    let (mut born, mut number) = (0, 0);
+    rules.send_modify(|rules| {
+        rules.connections += 1;
+        (born, number) = (rules.cuts, rules.connections);
+    });
+    let line = Arc::new(Line {
+        born,
+        number,
+        rules,
+        fate: Mutex::default(),
+        ended: watch::Sender::new(false),
+    });
+    // A stalled link does not even reach the server.
+    let server = tokio::select! {
+        () = line.cut() => return,
+        server = async {
+            line.open(Direction::Requests).await;
+            TcpStream::connect(upstream).await
+        } => server,
+    };
+    let Ok(server) = server else {
+        let _ = client.set_zero_linger();
+        return;
+    };
+    let _ = (client.set_nodelay(true), server.set_nodelay(true));
+    let (client_read, client_write) = client.into_split();
+    let (server_read, server_write) = server.into_split();
+    tokio::join!(
+        carry(&line, Direction::Requests, client_read, server_write),
+        carry(&line, Direction::Replies, server_read, client_write),
+    );
+}
+
+impl Line {
+    /// Ready when this connection is to be cut.
+    async fn cut(&self) {
+        let mut rules = self.rules.subscribe();
+        let mut ended = self.ended.subscribe();
+        tokio::select! {
+            _ = rules.wait_for(|rules| rules.cuts > self.born) => {}
+            _ = ended.wait_for(|ended| *ended) => {}
+        }
+    }
+
+    /// Ready when nothing stalls this direction.
+    async fn open(&self, direction: Direction) {
+        let mut rules = self.rules.subscribe();
+        let open = |rules: &Rules| {
+            let stalled = match direction {
+                Direction::Requests => rules.stall_requests,
+                Direction::Replies => rules.stall_replies,
+            };
+            !stalled && self.number > rules.stall_up_to
+        };
+        let _ = rules.wait_for(open).await;
+    }
+
+    fn set_fate(&self, fate: ReplyFate) {
+        *self.fate.lock().unwrap_or_else(PoisonError::into_inner) = fate;
+    }
+
+    fn take_fate(&self) -> ReplyFate {
+        std::mem::take(&mut *self.fate.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What happens to one more piece that has just been read.
+    fn judge(&self, direction: Direction) -> Verdict {
+        let mut verdict = Verdict { delay: Duration::ZERO, lose: false, cut: false };
+        self.rules.send_if_modified(|rules| {
+            verdict.delay = spread(rules.delay, rules.jitter);
+            match direction {
+                Direction::Requests => {
+                    rules.requests += 1;
+                    if rules.cut_after_request == Some(rules.requests) {
+                        rules.cut_after_request = None;
+                        verdict.cut = true;
+                    }
+                    match rules.next.take() {
+                        None => {}
+                        Some(Next::LoseRequest) => (verdict.lose, verdict.cut) = (true, true),
+                        Some(Next::LoseReply) => self.set_fate(ReplyFate::Lose),
+                        Some(Next::DelayReply(delay)) => {
+                            self.set_fate(ReplyFate::DelayOnce(delay));
+                        }
+                        Some(Next::HoldRequest(delay)) => verdict.delay += delay,
+                    }
+                }
+                Direction::Replies => {
+                    rules.replies += 1;
+                    if rules.cut_before_reply == Some(rules.replies) {
+                        rules.cut_before_reply = None;
+                        (verdict.lose, verdict.cut) = (true, true);
+                    }
+                    match self.take_fate() {
+                        ReplyFate::Pass => {}
+                        ReplyFate::Lose => (verdict.lose, verdict.cut) = (true, true),
+                        ReplyFate::DelayOnce(delay) => verdict.delay += delay,
+                    }
+                }
+            }
+            // Nobody waits for the counters.
+            false
+        });
+        verdict
+    }
+}
+
+struct Verdict {
+    delay: Duration,
+    lose: bool,
+    cut: bool,
+}
+
+fn spread(delay: Duration, jitter: Duration) -> Duration {
+    if jitter.is_zero() {
+        return delay;
+    }
+    let mut bytes = [0; 4];
+    let share = match OsRng.fill(&mut bytes) {
+        Ok(()) => f64::from(u32::from_le_bytes(bytes)) / f64::from(u32::MAX),
+        Err(_) => 0.5,
+    };
+    (delay + jitter.mul_f64(2.0 * share)).saturating_sub(jitter)
+}
+
+/// A piece on its way, and when it arrives.
+struct Piece {
+    bytes: Vec<u8>,
+    due: Instant,
+    cut: bool,
+}
+
+/// Carries one direction. What has been read is delivered even if the sender has closed meanwhile,
+/// as a network does; a cut ends it at once.
+async fn carry(line: &Line, direction: Direction, from: OwnedReadHalf, to: OwnedWriteHalf) {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    let both = async {
+        tokio::join!(read(line, direction, &from, sender), write(line, direction, &to, receiver));
+    };
+    tokio::select! {
+        biased;
+        () = line.cut() => {
+            if line.rules.borrow().reset || *line.ended.borrow() {
+                let _ = from.as_ref().set_zero_linger();
+            }
+        }
+        () = both => {}
+    }
+}
+
+async fn read(
+    line: &Line,
+    direction: Direction,
+    from: &OwnedReadHalf,
+    to: mpsc::UnboundedSender<Piece>,
+) {
+    let mut last = Instant::now();
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        if from.readable().await.is_err() {
+            return;
+        }
+        let length = match from.try_read(&mut buffer) {
+            Ok(0) => return,
+            Ok(length) => length,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+            Err(_) => return,
+        };
+        let verdict = line.judge(direction);
+        last = last.max(Instant::now() + verdict.delay);
+        let bytes = if verdict.lose { Vec::new() } else { buffer[..length].to_vec() };
+        if to.send(Piece { bytes, due: last, cut: verdict.cut }).is_err() {
+            return;
+        }
+    }
+}
+
+async fn write(
+    line: &Line,
+    direction: Direction,
+    to: &OwnedWriteHalf,
+    mut pieces: mpsc::UnboundedReceiver<Piece>,
+) {
+    let mut to = Writer(to);
+    while let Some(piece) = pieces.recv().await {
+        tokio::time::sleep_until(piece.due).await;
+        line.open(direction).await;
+        if !piece.bytes.is_empty() && to.all(&piece.bytes).await.is_err() {
+            return;
+        }
+        if piece.cut {
+            line.ended.send_replace(true);
+            return;
+        }
+    }
+}
+
+/// Writes through a shared half, so that the other one can still set socket options.
+struct Writer<'a>(&'a OwnedWriteHalf);
+
+impl Writer<'_> {
+    async fn all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            self.0.writable().await?;
+            match self.0.try_write(bytes) {
+                Ok(written) => bytes = &bytes[written..],
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    /// Answers every byte with the same byte.
+    async fn echo() -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    let mut buffer = [0; 64];
+                    while let Ok(length @ 1..) = stream.read(&mut buffer).await {
+                        if stream.write_all(&buffer[..length]).await.is_err() {
+                            return;
+                        }
+                    }
+                });
+            }
+        });
+        address
+    }
+
+    async fn ask(stream: &mut TcpStream) -> io::Result<u8> {
+        stream.write_all(b"x").await?;
+        let mut answer = [0; 1];
+        let limit = Duration::from_millis(300);
+        match tokio::time::timeout(limit, stream.read_exact(&mut answer)).await {
+            Ok(read) => read.map(|_| answer[0]),
+            Err(_) => Err(io::ErrorKind::TimedOut.into()),
+        }
+    }
+
+    fn kind(answer: io::Result<u8>) -> Option<io::ErrorKind> {
+        answer.err().map(|error| error.kind())
+    }
+
+    #[tokio::test]
+    async fn each_disturbance_does_what_it_says() {
+        let proxy = Proxy::start(echo().await).await.unwrap();
+        let connect = async || TcpStream::connect(proxy.address()).await.unwrap();
+        let mut stream = connect().await;
+        assert_eq!(ask(&mut stream).await.unwrap(), b'x');
+        assert_eq!((proxy.requests(), proxy.replies()), (1, 1));
+
+        proxy.stall();
+        assert_eq!(kind(ask(&mut stream).await), Some(io::ErrorKind::TimedOut));
+        assert_eq!(proxy.replies(), 1, "the server was reached");
+        proxy.pass();
+        assert_eq!(ask(&mut stream).await.unwrap(), b'x', "what was stalled is delivered");
+
+        let mut stream = connect().await;
+        ask(&mut stream).await.unwrap();
+        let before = proxy.replies();
+        proxy.stall_replies();
+        assert_eq!(kind(ask(&mut stream).await), Some(io::ErrorKind::TimedOut));
+        assert_eq!(proxy.replies(), before + 1, "the request passed");
+        proxy.pass();
+
+        let mut old = connect().await;
+        ask(&mut old).await.unwrap();
+        proxy.stall_present();
+        assert_eq!(kind(ask(&mut old).await), Some(io::ErrorKind::TimedOut));
+        assert_eq!(ask(&mut connect().await).await.unwrap(), b'x', "new connections work");
+        proxy.pass();
+        // The late answer on the old connection would count as the next reply.
+        proxy.cut(Cut::Reset);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+
+        let mut stream = connect().await;
+        proxy.cut_before_reply(2);
+        ask(&mut stream).await.unwrap();
+        let before = proxy.replies();
+        assert!(ask(&mut stream).await.is_err());
+        assert_eq!(proxy.replies(), before + 1, "the server has answered");
+
+        let mut stream = connect().await;
+        proxy.cut_after_request(1);
+        assert!(ask(&mut stream).await.is_err());
+
+        let mut stream = connect().await;
+        proxy.inject(Fault::LoseNextRequest).await.unwrap();
+        let before = proxy.replies();
+        assert!(ask(&mut stream).await.is_err());
+        assert_eq!(proxy.replies(), before, "the server has seen nothing");
+
+        let mut stream = connect().await;
+        proxy.delay(Duration::from_millis(40), Duration::ZERO);
+        let start = Instant::now();
+        ask(&mut stream).await.unwrap();
+        assert!(start.elapsed() >= Duration::from_millis(79), "{:?}", start.elapsed());
+        proxy.pass();
+
+        for how in [Cut::Fin, Cut::Reset] {
+            let mut stream = connect().await;
+            ask(&mut stream).await.unwrap();
+            proxy.cut(how);
+            assert!(ask(&mut stream).await.is_err());
+        }
+        proxy.refuse_new(true);
+        let refused = TcpStream::connect(proxy.address()).await;
+        assert!(match refused {
+            Ok(mut stream) => ask(&mut stream).await.is_err(),
+            Err(_) => true,
+        });
+    }
+
+    /// A held request arrives although its sender has given up meanwhile.
+    #[tokio::test]
+    async fn a_held_request_arrives_after_its_sender_has_gone() {
+        let proxy = Proxy::start(echo().await).await.unwrap();
+        let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
+        ask(&mut stream).await.unwrap();
+        proxy.inject(Fault::HoldNextRequest(Duration::from_millis(200))).await.unwrap();
+        stream.write_all(b"late").await.unwrap();
+        drop(stream);
+        let before = proxy.replies();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert_eq!(proxy.replies(), before);
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert_eq!(proxy.replies(), before + 1, "it was answered, to nobody");
+    }
+}
