@@ -1,0 +1,254 @@
+//! What a lock on one Redis node costs, in raw round trips of the same run.
+//!
+//! `cargo bench -p lock-redis --bench single_node` starts a server of its own and prints figures.
+
+use std::error::Error;
+use std::time::Duration;
+
+use conformance_tests::servers::RedisServer;
+use lock_core::{Attempt, Claim, ClaimRequest, LockBackend, LockKey, Locks, OsRng, OwnerId};
+use redis::aio::MultiplexedConnection;
+use tokio::time::Instant;
+
+type Done<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
+
+const TTL: Duration = Duration::from_secs(30);
+
+fn main() -> Done {
+    // A plain `cargo test --benches` asks for nothing.
+    if std::env::args().any(|argument| argument == "--test" || argument == "--list") {
+        return Ok(());
+    }
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        // As Redis is by default, and with the append-only file, which costs two writes per cycle.
+        let server = RedisServer::builder().option("appendonly", "no").start().await?;
+        let durable = RedisServer::builder().start().await?;
+        tokio::spawn(async move {
+            println!("without an append-only file");
+            uncontended(&server).await?;
+            hand_over(&server).await?;
+            println!("with an append-only file");
+            uncontended(&durable).await?;
+            hand_over(&durable).await?;
+            held(&server).await
+        })
+        .await?
+    })
+}
+
+async fn raw(server: &RedisServer) -> Done<MultiplexedConnection> {
+    Ok(redis::Client::open(server.url())?.get_multiplexed_async_connection().await?)
+}
+
+fn p50(mut samples: Vec<Duration>) -> Duration {
+    samples.sort();
+    samples[samples.len() / 2]
+}
+
+fn ratio(a: Duration, b: Duration) -> f64 {
+    a.as_secs_f64() / b.as_secs_f64()
+}
+
+fn claim(backend: &impl LockBackend, name: &str, wait: bool) -> Done<Box<dyn Claim>> {
+    let request = ClaimRequest::new(LockKey::new("", name)?, OwnerId::generate(&OsRng)?, TTL);
+    Ok(backend.claim(request.with_wait(wait))?)
+}
+
+/// Acquire and release of a free lock, against two round trips that do next to nothing.
+async fn uncontended(server: &RedisServer) -> Done {
+    let backend = lock_redis::connect(server.url()).await?;
+    let locks = Locks::new(backend.clone());
+    let mut connection = raw(server).await?;
+    let (mut floor, mut set, mut low, mut high) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for round in 0..6_000_u32 {
+        let start = Instant::now();
+        let _: () = redis::cmd("PING").query_async(&mut connection).await?;
+        let _: () = redis::cmd("PING").query_async(&mut connection).await?;
+        let a = start.elapsed();
+
+        let start = Instant::now();
+        let mut command = redis::cmd("SET");
+        command.arg("raw").arg("0123456789abcdef0123456789abcdef").arg("NX").arg("PX").arg(30_000);
+        let _: redis::Value = command.query_async(&mut connection).await?;
+        let _: () = redis::cmd("DEL").arg("raw").query_async(&mut connection).await?;
+        let b = start.elapsed();
+
+        let mut claim = claim(&backend, "bench", true)?;
+        let start = Instant::now();
+        match claim.try_acquire().await? {
+            Attempt::Granted { .. } => {}
+            other => return Err(format!("not granted: {other:?}").into()),
+        }
+        claim.release().await?;
+        let c = start.elapsed();
+
+        let lock = locks.lock("bench")?;
+        let start = Instant::now();
+        lock.acquire().await?.release().await?;
+        let d = start.elapsed();
+        if round >= 1_000 {
+            floor.push(a);
+            set.push(b);
+            low.push(c);
+            high.push(d);
+        }
+    }
+    let (floor, set, low, high) = (p50(floor), p50(set), p50(low), p50(high));
+    println!("uncontended acquire + release, p50 of 5000:");
+    println!("  two PING                {floor:>10.1?}");
+    println!("  SET NX PX + DEL         {set:>10.1?}   {:.2} x", ratio(set, floor));
+    println!("  claim (the backend)     {low:>10.1?}   {:.2} x", ratio(low, floor));
+    println!("  Locks (keeper, guard)   {high:>10.1?}   {:.2} x", ratio(high, floor));
+    Ok(())
+}
+
+/// From the call of `release` to the grant of the one that waits, against a script, a push and a
+/// round trip.
+async fn hand_over(server: &RedisServer) -> Done {
+    let (a, b) =
+        (lock_redis::connect(server.url()).await?, lock_redis::connect(server.url()).await?);
+    let mut connection = raw(server).await?;
+    let (pushed, mut pushes) = tokio::sync::mpsc::unbounded_channel();
+    let client = redis::Client::open(format!("{}/?protocol=resp3", server.url()))?;
+    let config = redis::AsyncConnectionConfig::new().set_push_sender(pushed);
+    let mut subscriber = client.get_multiplexed_async_connection_with_config(&config).await?;
+    subscriber.subscribe("bench").await?;
+    let publish = redis::Script::new("return redis.call('PUBLISH', 'bench', '1')");
+    let (mut floor, mut took) = (Vec::new(), Vec::new());
+    for round in 0..3_000_u32 {
+        // Everything that was pushed before is another round's.
+        while pushes.try_recv().is_ok() {}
+        let start = Instant::now();
+        let (answer, push) =
+            tokio::join!(publish.invoke_async::<_, i64>(&mut connection), pushes.recv(),);
+        answer?;
+        push.ok_or("no push")?;
+        let _: () = redis::cmd("PING").query_async(&mut subscriber).await?;
+        let raw = start.elapsed();
+
+        let mut holder = claim(&a, "hand", false)?;
+        let mut waiter = claim(&b, "hand", true)?;
+        holder.try_acquire().await?;
+        waiter.try_acquire().await?;
+        let woken = tokio::spawn(async move {
+            loop {
+                waiter.changed().await?;
+                if let Attempt::Granted { .. } = waiter.try_acquire().await? {
+                    return Ok::<_, lock_core::Error>((Instant::now(), waiter));
+                }
+            }
+        });
+        tokio::task::yield_now().await;
+        let start = Instant::now();
+        holder.release().await?;
+        let (at, mut waiter) = woken.await??;
+        waiter.release().await?;
+        if round >= 500 {
+            floor.push(raw);
+            took.push(at.since(start));
+        }
+    }
+    let (floor, took) = (p50(floor), p50(took));
+    println!("hand-over to the one that waits, p50 of 2500:");
+    println!("  script + push + PING    {floor:>10.1?}");
+    println!("  release to grant        {took:>10.1?}   {:.2} x", ratio(took, floor));
+    Ok(())
+}
+
+trait Since {
+    fn since(&self, earlier: Instant) -> Duration;
+}
+
+impl Since for Instant {
+    fn since(&self, earlier: Instant) -> Duration {
+        self.saturating_duration_since(earlier)
+    }
+}
+
+struct Usage {
+    requests: u64,
+    server_cpu: f64,
+    client_cpu: f64,
+}
+
+async fn info(connection: &mut MultiplexedConnection, section: &str, field: &str) -> Done<String> {
+    let info: String = redis::cmd("INFO").arg(section).query_async(connection).await?;
+    let line = info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    Ok(line.unwrap_or("0").trim().to_owned())
+}
+
+async fn usage(connection: &mut MultiplexedConnection) -> Done<Usage> {
+    let calls = info(connection, "commandstats", "cmdstat_evalsha").await?;
+    let calls = calls.split_once("calls=").map_or("0", |(_, rest)| rest);
+    let requests = calls.split(',').next().unwrap_or("0").parse()?;
+    let user: f64 = info(connection, "cpu", "used_cpu_user").await?.parse()?;
+    let system: f64 = info(connection, "cpu", "used_cpu_sys").await?.parse()?;
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    let fields: Vec<_> =
+        stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
+    let ticks: f64 = fields[11].parse::<f64>()? + fields[12].parse::<f64>()?;
+    Ok(Usage { requests, server_cpu: user + system, client_cpu: ticks / 100.0 })
+}
+
+fn resident() -> Done<f64> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
+    Ok(line.trim().trim_end_matches(" kB").parse::<f64>()? * 1024.0)
+}
+
+/// What 10 000 held locks cost while nothing happens but their renewals.
+async fn held(server: &RedisServer) -> Done {
+    const LOCKS: u32 = 10_000;
+    const SECONDS: u64 = 30;
+    let mut connection = raw(server).await?;
+    let locks = Locks::builder(lock_redis::connect(server.url()).await?).default_ttl(TTL).build();
+    let used: f64 = info(&mut connection, "memory", "used_memory").await?.parse()?;
+    let before = resident()?;
+    let mut guards = Vec::new();
+    let start = Instant::now();
+    for chunk in 0..LOCKS / 100 {
+        let mut tasks = tokio::task::JoinSet::new();
+        for n in 0..100 {
+            let lock = locks.lock(format!("held:{chunk}:{n}"))?;
+            tasks.spawn(async move { lock.acquire().await });
+        }
+        while let Some(guard) = tasks.join_next().await {
+            guards.push(guard??);
+        }
+    }
+    println!("{LOCKS} locks acquired in {:.2?}, ttl {TTL:?}", start.elapsed());
+    let server_bytes: f64 = info(&mut connection, "memory", "used_memory").await?.parse()?;
+    let (server_bytes, client_bytes) = (server_bytes - used, resident()? - before);
+    let clients = info(&mut connection, "clients", "connected_clients").await?;
+    // The first renewals come together, since the locks were taken together.
+    tokio::time::sleep(Duration::from_secs(12)).await;
+    let (first, start) = (usage(&mut connection).await?, Instant::now());
+    tokio::time::sleep(Duration::from_secs(SECONDS)).await;
+    let (last, took) = (usage(&mut connection).await?, start.elapsed().as_secs_f64());
+    #[allow(clippy::cast_precision_loss, reason = "a count of requests")]
+    let requests = (last.requests - first.requests) as f64;
+    println!("  requests                {:>8.1} /s", requests / took);
+    println!(
+        "  CPU of the server       {:>8.1} % of a core",
+        (last.server_cpu - first.server_cpu) / took * 100.0
+    );
+    println!(
+        "  CPU of the client       {:>8.1} % of a core",
+        (last.client_cpu - first.client_cpu) / took * 100.0
+    );
+    println!(
+        "  bytes per lock          {:>8.0} server, {:.0} client",
+        server_bytes / f64::from(LOCKS),
+        client_bytes / f64::from(LOCKS)
+    );
+    println!("  connections             {:>8} with the one that measures", clients);
+    let lost = guards.iter().filter(|guard| guard.token().is_err()).count();
+    println!("  lost                    {lost:>8}");
+    drop(guards);
+    locks.close(Duration::from_secs(20)).await?;
+    let keys: u64 = redis::cmd("DBSIZE").query_async(&mut connection).await?;
+    println!("  keys left               {keys:>8}");
+    Ok(())
+}

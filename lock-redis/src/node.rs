@@ -1,0 +1,279 @@
+//! One Redis server: a connection that is rebuilt, bounded calls, and pushed messages.
+//!
+//! The driver's own connection manager is not used. It blocks for nine seconds while the server is
+//! down, and never replaces a connection on which nothing comes back (both were measured).
+
+mod connect;
+mod tend;
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use lock_core::{Clock, ClockInstant, Error, ErrorKind, Result};
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, ErrorKind as DriverKind, RedisError, ServerErrorKind, Value};
+use tokio::sync::{Notify, watch};
+
+use crate::error::{Stage, from_redis};
+use crate::script::Call;
+
+pub(crate) use tend::Interest;
+
+/// A server as this client sees it. Clones share the connection.
+#[derive(Clone)]
+pub(crate) struct Node(Arc<Inner>);
+
+/// How a [`Node`] treats its server.
+#[derive(Clone, Debug)]
+pub(crate) struct NodeOptions {
+    /// The limit for making a connection, the handshake included.
+    pub(crate) connect_timeout: Duration,
+    /// The limit for one answer. A call may have a shorter one.
+    pub(crate) response_timeout: Duration,
+    pub(crate) clock: Arc<dyn Clock>,
+}
+
+/// What a node tells its listener. Called on the connection's task: it must not block.
+#[derive(Debug)]
+pub(crate) enum NodeEvent<'a> {
+    /// A connection stands and all channels are subscribed. What was published before is lost.
+    Up,
+    /// The connection is gone.
+    Down,
+    /// Somebody has published this on one of our channels.
+    Message { payload: &'a [u8] },
+}
+
+/// The channels that each new connection subscribes to, and who is told.
+pub(crate) struct Listener {
+    pub(crate) channels: Vec<String>,
+    pub(crate) on_event: Box<dyn Fn(NodeEvent<'_>) + Send + Sync>,
+}
+
+struct Inner {
+    client: redis::Client,
+    endpoint: String,
+    options: NodeOptions,
+    listener: Option<Listener>,
+    state: Mutex<State>,
+    serial: AtomicU64,
+    /// How many wait for pushes: the connection is kept up and watched only for them.
+    interest: AtomicUsize,
+    tend: Notify,
+    tended: AtomicBool,
+    closed: AtomicBool,
+    /// Smoothed, in microseconds.
+    round_trip: AtomicU64,
+    heard: AtomicU64,
+}
+
+#[derive(Default)]
+struct State {
+    link: Option<Arc<Link>>,
+    /// The attempt under way, which all callers share.
+    attempt: Option<watch::Receiver<Option<Result<Arc<Link>>>>>,
+}
+
+/// One connection.
+struct Link {
+    connection: MultiplexedConnection,
+    serial: u64,
+    /// Nothing new is sent over it: it is closed, or an answer stayed away.
+    stale: AtomicBool,
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Node").field(&self.0.endpoint).finish()
+    }
+}
+
+impl Node {
+    /// A node of the server that `client` names. Nothing is sent. A listener needs RESP3, which is
+    /// then switched on: pushes share the connection with the answers.
+    pub(crate) fn new(
+        client: &redis::Client,
+        options: NodeOptions,
+        listener: Option<Listener>,
+    ) -> Result<Self> {
+        let info = client.get_connection_info().clone();
+        let endpoint = info.addr().to_string();
+        let settings = info
+            .redis_settings()
+            .clone()
+            .set_protocol(redis::ProtocolVersion::RESP3)
+            .set_lib_name("distlock", env!("CARGO_PKG_VERSION"));
+        let tcp = info
+            .tcp_settings()
+            .clone()
+            .set_nodelay(true)
+            // Bytes that nobody has confirmed are given up then, so that a request cannot arrive
+            // long after everybody has forgotten it.
+            .set_user_timeout(USER_TIMEOUT);
+        let info = info.set_redis_settings(settings).set_tcp_settings(tcp);
+        let client = redis::Client::open(info)
+            .map_err(|error| from_redis(error, Stage::Connecting, &endpoint))?;
+        let now = options.clock.now();
+        Ok(Self(Arc::new(Inner {
+            client,
+            endpoint,
+            options,
+            listener,
+            state: Mutex::default(),
+            serial: AtomicU64::new(0),
+            interest: AtomicUsize::new(0),
+            tend: Notify::new(),
+            tended: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            round_trip: AtomicU64::new(0),
+            heard: AtomicU64::new(now.as_nanos()),
+        })))
+    }
+
+    /// Host and port, or the path of the socket: never a credential.
+    pub(crate) fn endpoint(&self) -> &str {
+        &self.0.endpoint
+    }
+
+    /// How long an answer has taken lately.
+    pub(crate) fn round_trip(&self) -> Duration {
+        Duration::from_micros(self.0.round_trip.load(Relaxed))
+    }
+
+    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
+        &self.0.options.clock
+    }
+
+    /// Runs a script by its digest, or by its text where the server does not know it.
+    pub(crate) async fn run(&self, call: Call<'_>, limit: Duration) -> Result<Value> {
+        let end = self.clock().now() + limit;
+        match self.send(&call.by_digest(), end).await? {
+            Err(error) if error.kind() == DriverKind::Server(ServerErrorKind::NoScript) => {
+                let answer = self.send(&call.by_text(), end).await?;
+                answer.map_err(|error| from_redis(error, Stage::Sent, &self.0.endpoint))
+            }
+            answer => answer.map_err(|error| from_redis(error, Stage::Sent, &self.0.endpoint)),
+        }
+    }
+
+    /// Sends one command.
+    pub(crate) async fn command(&self, command: &Cmd, limit: Duration) -> Result<Value> {
+        let end = self.clock().now() + limit;
+        let answer = self.send(command, end).await?;
+        answer.map_err(|error| from_redis(error, Stage::Sent, &self.0.endpoint))
+    }
+
+    /// Says that somebody waits for pushes, until the value is dropped: the connection is rebuilt by
+    /// itself then, and a silent one is found out.
+    pub(crate) fn interest(&self) -> Interest {
+        self.0.interest.fetch_add(1, Relaxed);
+        Interest::new(&self.0)
+    }
+
+    /// Drops the connection. Calls fail from then on.
+    pub(crate) fn close(&self) {
+        self.0.closed.store(true, Relaxed);
+        let mut state = self.0.state();
+        state.link = None;
+        state.attempt = None;
+        drop(state);
+        self.0.tend.notify_one();
+    }
+
+    /// The inner result is what the server said, or how the connection broke; the outer one is an
+    /// error of ours.
+    async fn send(
+        &self,
+        command: &Cmd,
+        end: ClockInstant,
+    ) -> Result<std::result::Result<Value, RedisError>> {
+        let inner = &self.0;
+        let link = inner.link(end).await?;
+        let sent = inner.options.clock.now();
+        let limit = end.since(sent).min(inner.options.response_timeout);
+        let mut connection = link.connection.clone();
+        let mut watch = InFlight { inner, link: &link, sent, limit, answered: false };
+        // The driver's timer, not the lock's clock: it bounds a call, and decides nothing.
+        let answer = tokio::time::timeout(limit, connection.send_packed_command(command)).await;
+        let Ok(answer) = answer else {
+            drop(watch);
+            inner.give_up(&link);
+            return Err(Error::new(
+                ErrorKind::Timeout,
+                format!("the Redis server at {} did not answer within {limit:?}", inner.endpoint),
+            ));
+        };
+        watch.answered = true;
+        let answer = answer.and_then(Value::extract_error);
+        match &answer {
+            Err(error) if error.is_unrecoverable_error() || error.is_io_error() => {
+                inner.give_up(&link);
+            }
+            _ => inner.note_answer(sent),
+        }
+        Ok(answer)
+    }
+}
+
+/// Data that the server's machine has not confirmed for so long are given up by the kernel.
+const USER_TIMEOUT: Duration = Duration::from_secs(20);
+/// A call that was dropped after so long without an answer counts as unanswered.
+const SUSPICIOUS: Duration = Duration::from_millis(250);
+
+impl Inner {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn current(&self) -> Option<Arc<Link>> {
+        let state = self.state();
+        state.link.as_ref().filter(|link| !link.stale.load(Relaxed)).map(Arc::clone)
+    }
+
+    fn emit(&self, event: NodeEvent<'_>) {
+        if let Some(listener) = &self.listener {
+            (listener.on_event)(event);
+        }
+    }
+
+    /// Nothing new goes over this connection. What is under way may still be answered.
+    fn give_up(&self, link: &Link) {
+        if !link.stale.swap(true, Relaxed) {
+            tracing::debug!(target: "distlock", endpoint = %self.endpoint, "a Redis connection is given up");
+            self.emit(NodeEvent::Down);
+            self.tend.notify_one();
+        }
+    }
+
+    fn note_answer(&self, sent: ClockInstant) {
+        let now = self.options.clock.now();
+        self.heard.store(now.as_nanos(), Relaxed);
+        let took = u64::try_from(now.since(sent).as_micros()).unwrap_or(u64::MAX).min(60_000_000);
+        let before = self.round_trip.load(Relaxed);
+        let smoothed = if before == 0 { took } else { (before * 7 + took) / 8 };
+        self.round_trip.store(smoothed, Relaxed);
+    }
+}
+
+/// A request without an answer yet. Whoever drops it after a while says that none came.
+struct InFlight<'a> {
+    inner: &'a Arc<Inner>,
+    link: &'a Link,
+    sent: ClockInstant,
+    limit: Duration,
+    answered: bool,
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        if !self.answered {
+            // The core drops a call at the same limit, and its timer may be the faster one.
+            let limit = (self.limit * 9 / 10).min(SUSPICIOUS);
+            if self.inner.options.clock.now().since(self.sent) >= limit {
+                self.inner.give_up(self.link);
+            }
+        }
+    }
+}

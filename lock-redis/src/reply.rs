@@ -1,0 +1,61 @@
+//! Reading what scripts answer. A server's answer is input like any other: nothing is assumed.
+
+use lock_core::Result;
+use redis::Value;
+
+use crate::error::unexpected;
+
+/// An answer that is a list.
+#[derive(Debug)]
+pub(crate) struct Reply<'a> {
+    what: &'static str,
+    items: &'a [Value],
+    whole: &'a Value,
+}
+
+impl<'a> Reply<'a> {
+    pub(crate) fn new(what: &'static str, value: &'a Value) -> Result<Self> {
+        match value {
+            Value::Array(items) => Ok(Self { what, items, whole: value }),
+            _ => Err(unexpected(what, value)),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    pub(crate) fn number(&self, at: usize) -> Result<i64> {
+        match self.items.get(at) {
+            Some(Value::Int(number)) => Ok(*number),
+            Some(Value::BulkString(digits)) => std::str::from_utf8(digits)
+                .ok()
+                .and_then(|digits| digits.parse().ok())
+                .ok_or_else(|| self.wrong()),
+            _ => Err(self.wrong()),
+        }
+    }
+
+    /// A number that is not negative.
+    pub(crate) fn count(&self, at: usize) -> Result<u64> {
+        u64::try_from(self.number(at)?).map_err(|_| self.wrong())
+    }
+
+    pub(crate) fn bytes(&self, at: usize) -> Result<&'a [u8]> {
+        match self.items.get(at) {
+            Some(Value::BulkString(bytes)) => Ok(bytes),
+            _ => Err(self.wrong()),
+        }
+    }
+
+    pub(crate) fn list(&self, at: usize) -> Result<Self> {
+        match self.items.get(at) {
+            Some(value) => Self::new(self.what, value),
+            None => Err(self.wrong()),
+        }
+    }
+
+    pub(crate) fn wrong(&self) -> lock_core::Error {
+        unexpected(self.what, self.whole)
+    }
+}

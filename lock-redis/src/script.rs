@@ -1,0 +1,84 @@
+//! Lua scripts, called by their digest.
+
+use std::borrow::Cow;
+
+use redis::Cmd;
+
+/// A script of this crate. Its digest is computed once.
+#[derive(Debug)]
+pub(crate) struct Script {
+    /// Never a part of user input: names and values travel as `KEYS` and `ARGV`.
+    text: String,
+    sha: String,
+}
+
+impl Script {
+    pub(crate) fn new(text: impl Into<String>) -> Self {
+        let text = text.into();
+        let sha = redis::Script::new(&text).get_hash().to_owned();
+        Self { text, sha }
+    }
+
+    /// A call of this script, to which keys and arguments are added.
+    pub(crate) fn call(&self) -> Call<'_> {
+        Call { script: self, keys: Vec::with_capacity(8), args: Vec::with_capacity(8) }
+    }
+}
+
+/// One call of a script.
+#[derive(Debug)]
+#[must_use = "a call does nothing until a node runs it"]
+pub(crate) struct Call<'a> {
+    script: &'a Script,
+    keys: Vec<Cow<'a, [u8]>>,
+    args: Vec<Cow<'a, [u8]>>,
+}
+
+impl<'a> Call<'a> {
+    pub(crate) fn key(mut self, key: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
+        self.keys.push(Cow::Borrowed(key.as_ref()));
+        self
+    }
+
+    pub(crate) fn keys<K: AsRef<[u8]> + 'a>(
+        mut self,
+        keys: impl IntoIterator<Item = &'a K>,
+    ) -> Self {
+        self.keys.extend(keys.into_iter().map(|key| Cow::Borrowed(key.as_ref())));
+        self
+    }
+
+    pub(crate) fn arg(mut self, arg: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
+        self.args.push(Cow::Borrowed(arg.as_ref()));
+        self
+    }
+
+    pub(crate) fn number(mut self, number: u64) -> Self {
+        self.args.push(Cow::Owned(number.to_string().into_bytes()));
+        self
+    }
+
+    pub(crate) fn flag(self, flag: bool) -> Self {
+        self.arg(if flag { "1" } else { "0" })
+    }
+
+    /// By digest: short, and what the server has in its cache.
+    pub(crate) fn by_digest(&self) -> Cmd {
+        self.command("EVALSHA", &self.script.sha)
+    }
+
+    /// By text, for a server that does not know the script (any more). It stays in the cache, so one
+    /// round trip repairs a `SCRIPT FLUSH`, and this form cannot meet `NOSCRIPT` again.
+    pub(crate) fn by_text(&self) -> Cmd {
+        self.command("EVAL", &self.script.text)
+    }
+
+    fn command(&self, name: &str, script: &str) -> Cmd {
+        let mut command = redis::cmd(name);
+        command.arg(script).arg(self.keys.len());
+        for part in self.keys.iter().chain(&self.args) {
+            command.arg(part.as_ref());
+        }
+        command
+    }
+}

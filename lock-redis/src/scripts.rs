@@ -1,0 +1,32 @@
+//! The scripts of the single-node backend.
+
+use std::sync::LazyLock;
+
+use crate::script::Script;
+
+macro_rules! script {
+    ($name:ident, $($file:literal),+) => {
+        pub(crate) static $name: LazyLock<Script> = LazyLock::new(|| {
+            let text = concat!($(include_str!(concat!("scripts/", $file)), "\n"),+);
+            Script::new(crate::mutants::apply(stringify!($name), text))
+        });
+    };
+}
+
+script!(ACQUIRE, "common.lua", "acquire.lua");
+script!(RELEASE, "common.lua", "release.lua");
+script!(SETTLE, "common.lua", "settle.lua");
+script!(FORCE, "common.lua", "force.lua");
+script!(RENEW, "renew.lua");
+script!(INSPECT, "inspect.lua");
+script!(PROBE, "probe.lua");
+
+/// The greatest fence of the node, of all names: so that nothing is kept of a free lock. In the
+/// namespace of no lock, since it has a control character.
+pub(crate) const MARK: &str = "distlock\u{1e}fence";
+/// Channels are this and the id of a client.
+pub(crate) const CHANNEL: &str = "distlock:";
+/// Added to what a renewal answers for a place in a queue.
+pub(crate) const PLACE: i64 = 1 << 40;
+/// Added to what a renewal answers for a lock that was handed over and not yet taken up.
+pub(crate) const HANDED: i64 = 1 << 41;

@@ -1,0 +1,99 @@
+-- KEYS: those of common.lua, then the mark of an owner that has gone.
+-- ARGV: owner, ttl in ms, client, wait, ticket or 0, grace in ms, may pause, label.
+-- Answers {1, fence, missed} | {0, ticket or 0, rank, ms left or -1, foreign, missed, look again in ms or -1} | {2}
+local gone = KEYS[7]
+local me, ttl, client, wait, ticket, grace, may_pause, label =
+  ARGV[1], ARGV[2], ARGV[3], ARGV[4] == '1', ARGV[5], ARGV[6], ARGV[7] == '1', ARGV[8]
+
+local now = clock()
+
+-- Nobody waits: the lock goes to whoever comes.
+if redis.call('EXISTS', queue, gone) == 0 then
+  local fence = next_fence(now)
+  if redis.call('SET', lock, me, 'NX', 'PX', ttl) then
+    redis.call('SET', mark, fence)
+    write_hold(fence, me, string.format('%.0f', now), client, label, ttl)
+    -- A waiter that finds no queue has lost its place, and so have the others of its client.
+    return {1, fence, ticket ~= '0' and 1 or 0}
+  end
+end
+
+-- Whoever speaks is not suspect. 1: this client was, 2: this claim has missed its turn.
+local missed = redis.call('HDEL', waiters, 's:' .. client)
+
+-- The key can be of another type, which GET refuses: a foreign lock then.
+local holder = redis.pcall('GET', lock)
+
+if holder == me then
+  local since = string.format('%.0f', now)
+  local fence, owner, began = string.match(redis.call('GET', hold) or '', '^(%d+)|(%x+)|(%d+)|')
+  if owner ~= me then
+    fence = next_fence(now)
+    redis.call('SET', mark, fence)
+  else
+    since = began
+  end
+  redis.call('PEXPIRE', lock, ttl)
+  write_hold(fence, me, since, client, label, ttl)
+  drop_waiter(me)
+  return {1, fence, missed}
+end
+
+-- This try was under way when its owner gave everything up.
+if redis.call('EXISTS', gone) == 1 then return {2} end
+
+if wait then
+  local score = redis.call('ZSCORE', queue, me)
+  local w = read_waiter(me)
+  if w and w.given then missed = 2 end
+  if score then
+    ticket = string.format('%.0f', tonumber(score))
+  else
+    -- A waiter that has lost its place comes back with its old ticket.
+    if ticket == '0' then
+      local number = now
+      local last = redis.call('ZREVRANGE', queue, 0, 0, 'WITHSCORES')
+      if last[2] and tonumber(last[2]) >= number then number = tonumber(last[2]) + 1 end
+      ticket = string.format('%.0f', number)
+    end
+    redis.call('ZADD', queue, ticket, me)
+  end
+  write_waiter(me, {client = client, till = math.floor(now / 1000) + tonumber(ttl), ttl = ttl, grace = grace}, false)
+  for _, name in ipairs({queue, waiters}) do
+    if redis.call('PTTL', name) < tonumber(ttl) then redis.call('PEXPIRE', name, tonumber(ttl) + 1000) end
+  end
+else
+  ticket = '0'
+end
+
+local foreign, again = 0, -1
+if holder == false then
+  local state, value = pass_on(now, wait and me or nil, may_pause)
+  if state == 'mine' then
+    write_hold(value, me, string.format('%.0f', now), client, label, ttl)
+    return {1, value, missed}
+  elseif state == 'free' then
+    local fence = next_fence(now)
+    redis.call('SET', lock, me, 'PX', ttl)
+    redis.call('SET', mark, fence)
+    write_hold(fence, me, string.format('%.0f', now), client, label, ttl)
+    return {1, fence, missed}
+  end
+  again = value
+else
+  local owner = string.match(redis.call('GET', hold) or '', '^%d+|(%x+)|')
+  if owner ~= holder then
+    foreign = 1
+    if wait then
+      local due = tonumber(redis.call('HGET', pauses, 'next') or nil)
+      redis.call('HSET', pauses, 'seen', string.format('%.0f', now))
+      if not due or due > now + 1000000 then
+        redis.call('HSET', pauses, 'next', string.format('%.0f', now + 1000000))
+      end
+      redis.call('PEXPIRE', pauses, 60000)
+    end
+  end
+end
+local left = redis.call('PTTL', lock)
+if left < 0 and again >= 0 then left = again end
+return {0, ticket, wait and (redis.call('ZRANK', queue, me) or 0) or 0, left, foreign, missed, again}

@@ -1,0 +1,134 @@
+-- Shared by all scripts that grant the lock. Keys of every such script:
+-- the lock, the holder's record, the queue, the waiters, the pauses, the node-wide fence mark.
+local lock, hold, queue, waiters, pauses, mark = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+
+-- Microseconds. 2^53 of them last until the year 2255.
+local function clock()
+  local t = redis.call('TIME')
+  return t[1] * 1000000 + t[2]
+end
+
+-- The next fence, not yet written: above every fence of this node, whatever the name, and above its
+-- clock, which carries it over a loss of the data. Read before the first write, so that a spoilt
+-- mark leaves no half-made lock. Lua prints only 14 digits by itself.
+local function next_fence(now)
+  local last = tonumber(redis.call('GET', mark) or '0')
+  if not last or last < 0 or last >= 9007199254740991 then
+    error('DISTLOCK the fence mark ' .. mark .. ' is not a number below 2^53: somebody has written to it; set it to the greatest fence that was ever used')
+  end
+  if last >= now then now = last + 1 end
+  return string.format('%.0f', now)
+end
+
+-- The record of a holder: fence, owner, since when, client, label.
+local function write_hold(fence, owner, since, client, label, ttl)
+  redis.call('SET', hold, fence .. '|' .. owner .. '|' .. since .. '|' .. client .. '|' .. label, 'PX', ttl)
+end
+
+-- A waiter: client, end of its place in ms, ttl, grace, whether the lock was handed to it.
+local function read_waiter(owner)
+  local text = redis.call('HGET', waiters, owner)
+  if not text then return nil end
+  local client, till, ttl, grace, given = string.match(text, '^(%x+)|(%d+)|(%d+)|(%d+)|(%d)$')
+  if not client then return nil end
+  return {client = client, till = tonumber(till), ttl = ttl, grace = grace, given = given == '1'}
+end
+
+local function write_waiter(owner, w, given)
+  redis.call('HSET', waiters, owner,
+    w.client .. '|' .. string.format('%.0f', w.till) .. '|' .. w.ttl .. '|' .. w.grace .. '|' .. (given and '1' or '0'))
+end
+
+local function drop_waiter(owner)
+  redis.call('ZREM', queue, owner)
+  redis.call('HDEL', waiters, owner)
+end
+
+-- Tells one of the next in the queue, of another client than the one that was chosen if there is
+-- one, when to look whether the chosen one has taken the lock up.
+local function watch(client, pause)
+  local chosen
+  for _, owner in ipairs(redis.call('ZRANGE', queue, 1, 8)) do
+    local w = read_waiter(owner)
+    if w then
+      if not chosen or w.client ~= client then chosen = {owner, w.client} end
+      if w.client ~= client then break end
+    end
+  end
+  if chosen then
+    redis.pcall('PUBLISH', 'distlock:' .. chosen[2], 'w' .. chosen[1] .. ':' .. string.format('%.0f', pause))
+  end
+end
+
+-- Whether the lock is to be left free for a while, so that a client which polls with a plain SET NX
+-- gets a turn: every second while one was seen in the last minute, else every 10 s.
+local function pause_due(now, due, seen)
+  if due and now < due then return false end
+  local every = 10000000
+  if seen and now - seen < 60000000 then every = 1000000 end
+  redis.call('HSET', pauses, 'next', string.format('%.0f', now + every + 300000))
+  redis.call('PEXPIRE', pauses, 60000)
+  if not due then return false end
+  redis.call('HSET', pauses, 'till', string.format('%.0f', now + 300000))
+  return true
+end
+
+-- Hands the free lock to the first in the queue that lives. `me` is the caller if it may be chosen:
+-- then it has the lock at once. Returns what happened, and after how many ms somebody should look
+-- again (-1: nobody needs to).
+--   'mine', fence | 'given', ms | 'pause', ms | 'more', 0 | 'free', -1 | 'deaf', -1
+local function pass_on(now, me, may_pause)
+  local p = redis.call('HMGET', pauses, 'till', 'next', 'seen')
+  local till = tonumber(p[1] or nil)
+  if till and till > now and till - now <= 300000 then return 'pause', math.ceil((till - now) / 1000) end
+  for _ = 1, 128 do
+    local owner = redis.call('ZRANGE', queue, 0, 0)[1]
+    if not owner then
+      redis.call('DEL', waiters)
+      return 'free', -1
+    end
+    local w = read_waiter(owner)
+    if not w or w.till * 1000 <= now then
+      drop_waiter(owner)
+    elseif owner == me then
+      local fence = next_fence(now)
+      redis.call('SET', lock, owner, 'PX', w.ttl)
+      redis.call('SET', mark, fence)
+      write_hold(fence, owner, string.format('%.0f', now), w.client, '', w.ttl)
+      drop_waiter(owner)
+      return 'mine', fence
+    elseif w.given then
+      -- The lock was handed to it, and it did not take it up: its whole client is suspect, or one
+      -- stopped process would cost one grace per waiter.
+      redis.call('HSET', waiters, 's:' .. w.client, '1')
+      drop_waiter(owner)
+    elseif redis.call('HEXISTS', waiters, 's:' .. w.client) == 1 then
+      drop_waiter(owner)
+    elseif may_pause and pause_due(now, tonumber(p[2] or nil), tonumber(p[3] or nil)) then
+      redis.pcall('PUBLISH', 'distlock:' .. w.client, 'w' .. owner .. ':300')
+      return 'pause', 300
+    else
+      may_pause = false
+      local fence = next_fence(now)
+      redis.call('SET', lock, owner, 'PX', w.grace)
+      redis.call('SET', mark, fence)
+      write_hold(fence, owner, string.format('%.0f', now), w.client, '', w.grace)
+      write_waiter(owner, w, true)
+      local told = redis.pcall('PUBLISH', 'distlock:' .. w.client, 'g' .. owner)
+      if type(told) == 'table' then
+        -- An error is not "nobody hears it". The first ones in the queue poll.
+        redis.call('DEL', lock, hold)
+        write_waiter(owner, w, false)
+        return 'deaf', -1
+      elseif told == 0 then
+        redis.call('DEL', lock, hold)
+        redis.call('HSET', waiters, 's:' .. w.client, '1')
+        drop_waiter(owner)
+      else
+        watch(w.client, tonumber(w.grace) + 30)
+        return 'given', tonumber(w.grace) + 10
+      end
+    end
+  end
+  return 'more', 0
+end

@@ -1,0 +1,31 @@
+-- KEYS: those of common.lua, then the mark of an owner that has gone.
+-- ARGV: owner, ms for which the mark of a gone owner is kept or 0, may pause.
+-- Answers {freed, look again in ms or -1}.
+-- Deletions come first: when the memory is full a script may go on writing only after a write that
+-- frees some.
+local me, keep, may_pause = ARGV[1], ARGV[2], ARGV[3] == '1'
+local freed, held = 0, false
+if redis.pcall('GET', lock) == me then
+  redis.call('DEL', lock, hold)
+  freed, held = 1, true
+end
+local queued = redis.call('EXISTS', queue) == 1
+if queued then
+  if redis.call('ZREM', queue, me) == 1 then
+    redis.call('HDEL', waiters, me)
+    freed = 1
+  end
+end
+-- A try of this owner that had no answer may still be on its way: it must not take the lock then.
+if keep ~= '0' then redis.call('SET', KEYS[7], '1', 'PX', keep) end
+if not queued then return {freed, -1} end
+if not held then
+  if redis.call('EXISTS', queue) == 0 then
+    redis.call('DEL', waiters)
+    return {freed, -1}
+  end
+  -- The one that leaves may be the one that was to look.
+  if freed == 0 or redis.call('EXISTS', lock) == 1 then return {freed, -1} end
+end
+local _, again = pass_on(clock(), nil, may_pause)
+return {freed, again}

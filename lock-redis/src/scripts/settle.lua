@@ -1,0 +1,13 @@
+-- Looks after a lock that was handed over: whoever did not take it up loses its turn.
+-- KEYS: those of common.lua. ARGV: may pause. Answers when to look again in ms, or -1.
+if redis.call('EXISTS', queue) == 0 then return -1 end
+local holder = redis.pcall('GET', lock)
+if holder == false then
+  local _, again = pass_on(clock(), nil, ARGV[1] == '1')
+  return again
+end
+if type(holder) == 'string' then
+  local w = read_waiter(holder)
+  if w and w.given then return redis.call('PTTL', lock) + 10 end
+end
+return -1

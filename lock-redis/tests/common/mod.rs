@@ -1,0 +1,76 @@
+//! What the tests of one Redis node share.
+
+#![allow(dead_code, reason = "each test target uses a part of it")]
+
+use std::time::Duration;
+
+use conformance_tests::servers::RedisServer;
+use lock_core::{Claim, ClaimRequest, LockBackend, LockKey, Locks, OsRng, OwnerId};
+use lock_redis::{RedisBackend, RedisConfig};
+use redis::Value;
+use redis::aio::MultiplexedConnection;
+
+/// A server of the test's own. A machine without one fails the test: it says which package is
+/// missing, and a skip would look like a pass.
+pub(crate) async fn server() -> RedisServer {
+    RedisServer::builder().start().await.unwrap()
+}
+
+pub(crate) async fn backend(server: &RedisServer) -> RedisBackend {
+    lock_redis::connect(server.url()).await.unwrap()
+}
+
+pub(crate) async fn locks(server: &RedisServer) -> Locks {
+    Locks::new(backend(server).await)
+}
+
+/// A plain connection, as a client in another language has one.
+pub(crate) async fn plain(server: &RedisServer) -> MultiplexedConnection {
+    redis::Client::open(server.url()).unwrap().get_multiplexed_async_connection().await.unwrap()
+}
+
+pub(crate) async fn run(connection: &mut MultiplexedConnection, words: &[&str]) -> Value {
+    let mut command = redis::cmd(words[0]);
+    command.arg(&words[1..]);
+    command.query_async(connection).await.unwrap()
+}
+
+/// `SET name value NX PX ttl`: what redsync, redis-py, rslock and node-redlock do.
+pub(crate) async fn set_nx(
+    connection: &mut MultiplexedConnection,
+    name: &str,
+    ttl_ms: u64,
+) -> bool {
+    let ttl = ttl_ms.to_string();
+    run(connection, &["SET", name, "somebody", "NX", "PX", &ttl]).await == Value::Okay
+}
+
+pub(crate) fn claim(
+    backend: &impl LockBackend,
+    name: &str,
+    ttl: Duration,
+    wait: bool,
+) -> Box<dyn Claim> {
+    let key = LockKey::new("", name).unwrap();
+    let owner = OwnerId::generate(&OsRng).unwrap();
+    let request = ClaimRequest::new(key, owner, ttl)
+        .with_wait(wait)
+        .with_call_timeout(Duration::from_secs(2));
+    backend.claim(request).unwrap()
+}
+
+pub(crate) fn config(server: &RedisServer) -> RedisConfig {
+    RedisConfig::from_url(server.url()).unwrap()
+}
+
+/// How often each command ran on the server, all together.
+pub(crate) async fn commands(connection: &mut MultiplexedConnection) -> u64 {
+    let info: String =
+        redis::cmd("INFO").arg("commandstats").query_async(connection).await.unwrap();
+    let calls = |line: &str| line.split_once("calls=")?.1.split(',').next()?.parse::<u64>().ok();
+    info.lines().filter(|line| !line.starts_with("cmdstat_info")).filter_map(calls).sum()
+}
+
+pub(crate) async fn keys(connection: &mut MultiplexedConnection) -> Vec<String> {
+    redis::cmd("KEYS").arg("*").query_async(connection).await.unwrap()
+}

@@ -1,0 +1,243 @@
+//! Making a connection: rights, credentials, sockets, eviction.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{config, locks, plain, run, server};
+use conformance_tests::servers::RedisServer;
+use lock_core::{ErrorKind, LockBackend, Locks};
+use lock_redis::{Eviction, RedisBackend, RedisConfig};
+use tokio::time::Instant;
+
+const SENTINEL: &str = "s3cr3t-sentinel";
+
+/// The rights that the README lists, and no other. `app` is the prefix of all names.
+const RIGHTS: &[&str] = &[
+    "resetkeys",
+    "resetchannels",
+    "-@all",
+    "~app*",
+    "~{app*",
+    "~distlock?fence",
+    "~{distlock?probe:*",
+    "&distlock:*",
+    "+hello",
+    "+auth",
+    "+ping",
+    "+select",
+    "+info",
+    "+subscribe",
+    "+publish",
+    "+eval",
+    "+evalsha",
+    "+time",
+    "+get",
+    "+set",
+    "+del",
+    "+exists",
+    "+pexpire",
+    "+pttl",
+    "+zadd",
+    "+zrem",
+    "+zscore",
+    "+zrank",
+    "+zcard",
+    "+zrange",
+    "+zrevrange",
+    "+hset",
+    "+hget",
+    "+hmget",
+    "+hexists",
+    "+hdel",
+];
+
+async fn user(server: &RedisServer, rights: &[&str]) -> String {
+    let mut words = vec!["ACL", "SETUSER", "locker", "reset", "on"];
+    let password = format!(">{SENTINEL}");
+    words.push(&password);
+    words.extend(rights);
+    run(&mut plain(server).await, &words).await;
+    server.url().replace("redis://", &format!("redis://locker:{SENTINEL}@"))
+}
+
+#[tokio::test]
+async fn a_user_with_the_least_rights_can_lock() {
+    let server = server().await;
+    let url = user(&server, RIGHTS).await;
+    let locks = |backend: RedisBackend| Locks::builder(backend).prefix("app").unwrap().build();
+    let (a, b) = (
+        locks(lock_redis::connect(&url).await.unwrap()),
+        locks(lock_redis::connect(&url).await.unwrap()),
+    );
+    let guard = a.lock("x").unwrap().acquire().await.unwrap();
+    let waiter = tokio::spawn(async move { b.lock("x").unwrap().acquire().await.unwrap() });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    guard.renew().await.unwrap();
+    assert!(a.inspect("x").await.unwrap().is_some());
+    guard.release().await.unwrap();
+    let start = Instant::now();
+    waiter.await.unwrap().release().await.unwrap();
+    assert!(start.elapsed() < Duration::from_millis(400), "handed over by a push");
+    // A name outside of the pattern.
+    let outside = Locks::new(lock_redis::connect(&url).await.unwrap());
+    let error = outside.lock("other").unwrap().try_acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+}
+
+#[tokio::test]
+async fn each_missing_right_is_found_when_connecting() {
+    let server = server().await;
+    for missing in [
+        "+evalsha",
+        "+publish",
+        "+subscribe",
+        "+zadd",
+        "+zrange",
+        "+hset",
+        "+hdel",
+        "+pexpire",
+        "+set",
+        "+del",
+        "+time",
+        "&distlock:*",
+        "~distlock?fence",
+    ] {
+        let rights: Vec<_> = RIGHTS.iter().copied().filter(|right| *right != missing).collect();
+        let url = user(&server, &rights).await;
+        let error = lock_redis::connect(&url).await.expect_err(missing);
+        assert_eq!(error.kind(), ErrorKind::Denied, "{missing}: {error}");
+        assert!(!format!("{error} {error:?}").contains(SENTINEL), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_denied_and_not_shown() {
+    let server = RedisServer::builder().option("requirepass", "right").start().await.unwrap();
+    for url in [
+        server.url().replace("redis://", &format!("redis://:{SENTINEL}@")),
+        server.url().replace("redis://", &format!("redis://{SENTINEL}:{SENTINEL}@")),
+        server.url().to_owned(),
+    ] {
+        let error = lock_redis::connect(&url).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        assert!(!error.is_retryable());
+        let mut shown = format!("{error} {error:?}");
+        let mut source = std::error::Error::source(&error);
+        while let Some(cause) = source {
+            shown += &format!("{cause} {cause:?}");
+            source = cause.source();
+        }
+        assert!(!shown.contains(SENTINEL), "{shown}");
+    }
+    let url = server.url().replace("redis://", "redis://:right@");
+    let backend = lock_redis::connect(&url).await.unwrap();
+    backend.ping().await.unwrap();
+    let locks = Locks::new(backend.clone());
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    assert!(!format!("{backend:?} {locks:?} {guard:?}").contains("right"));
+}
+
+#[tokio::test]
+async fn a_socket_and_a_database_number() {
+    let server = server().await;
+    let socket = server.socket().unwrap();
+    let one = Locks::new(
+        lock_redis::connect(&format!("redis+unix://{}?db=1", socket.display())).await.unwrap(),
+    );
+    let zero = locks(&server).await;
+    let same = Locks::new(lock_redis::connect(&format!("{}/1", server.url())).await.unwrap());
+    let _held = one.lock("a").unwrap().acquire().await.unwrap();
+    assert!(zero.lock("a").unwrap().try_acquire().await.unwrap().is_some(), "another database");
+    assert!(same.lock("a").unwrap().try_acquire().await.unwrap().is_none(), "the same one");
+}
+
+#[tokio::test]
+async fn a_server_that_evicts_is_refused() {
+    for policy in ["allkeys-lru", "volatile-ttl", "volatile-random"] {
+        let server =
+            RedisServer::builder().option("maxmemory-policy", policy).start().await.unwrap();
+        let error = lock_redis::connect(server.url()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config);
+        assert!(error.to_string().contains(policy), "{error}");
+        let warned = RedisBackend::connect(config(&server).eviction(Eviction::Warn)).await.unwrap();
+        assert!(warned.capabilities().loses_data_on.contains(&lock_core::DataLoss::Eviction));
+        lock_redis::connect(&format!("{}?lock_eviction=warn", server.url())).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_full_memory_refuses_new_locks_and_frees_old_ones() {
+    let server = server().await;
+    let (locks, mut plain) = (locks(&server).await, plain(&server).await);
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    run(&mut plain, &["SET", "ballast", &"x".repeat(1 << 20)]).await;
+    run(&mut plain, &["CONFIG", "SET", "maxmemory", "100kb"]).await;
+    let error = locks.lock("b").unwrap().try_acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    guard.renew().await.unwrap();
+    guard.release().await.unwrap();
+    run(&mut plain, &["CONFIG", "SET", "maxmemory", "0"]).await;
+    assert!(locks.lock("a").unwrap().try_acquire().await.unwrap().is_some(), "it was released");
+}
+
+#[tokio::test]
+async fn no_server_is_a_fast_and_clear_error() {
+    let port = conformance_tests::servers::free_port().unwrap();
+    let start = Instant::now();
+    let error = lock_redis::connect(&format!("redis://127.0.0.1:{port}")).await.unwrap_err();
+    assert!(start.elapsed() < Duration::from_secs(2));
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.to_string().contains(&format!("127.0.0.1:{port}")), "{error}");
+    // One that accepts and says nothing.
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("redis://{}?lock_connect_timeout=300ms", silent.local_addr().unwrap());
+    let start = Instant::now();
+    let error = lock_redis::connect(&url).await.unwrap_err();
+    assert!(start.elapsed() < Duration::from_secs(2));
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+}
+
+/// Answers that no Redis gives: nothing panics, nothing is believed.
+#[tokio::test]
+async fn a_server_that_talks_nonsense_is_an_error() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    for nonsense in [
+        &b"HTTP/1.1 400 Bad Request\r\n\r\n"[..],
+        b"*99999999\r\n",
+        b"$-7\r\n",
+        b"\0\0\0\0",
+        b"+OK\r\n",
+    ] {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut buffer = [0; 1024];
+                while matches!(stream.read(&mut buffer).await, Ok(1..)) {
+                    if stream.write_all(nonsense).await.is_err() {
+                        break;
+                    }
+                }
+            }
+        });
+        let config = RedisConfig::from_url(&format!("redis://{address}")).unwrap();
+        let config = config
+            .connect_timeout(Duration::from_millis(500))
+            .response_timeout(Duration::from_millis(500));
+        let start = Instant::now();
+        RedisBackend::connect(config).await.unwrap_err();
+        assert!(start.elapsed() < Duration::from_secs(4));
+        server.abort();
+    }
+}
+
+#[tokio::test]
+async fn from_client_takes_the_users_client() {
+    let server = server().await;
+    let client = redis::Client::open(server.url()).unwrap();
+    let locks = Locks::new(RedisBackend::from_client(client).await.unwrap());
+    locks.lock("a").unwrap().acquire().await.unwrap().release().await.unwrap();
+}

@@ -1,0 +1,380 @@
+//! Lost replies, late requests, and servers that are killed, stopped, flushed or unreachable.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+use common::{backend, claim, config, locks, plain, run, server};
+use conformance_tests::proxy::{Cut, Proxy};
+use conformance_tests::servers::{Data, RedisServer};
+use conformance_tests::{Fault, Faults};
+use lock_core::{
+    Attempt, Claim, Effect, ErrorKind, FencingToken, LockBackend, LockState, Locks, LostReason,
+    Released, Renewal,
+};
+use lock_redis::{RedisBackend, RedisConfig};
+use tokio::time::Instant;
+
+const TTL: Duration = Duration::from_secs(30);
+
+async fn proxied(server: &RedisServer) -> (Proxy, RedisConfig) {
+    let proxy = Proxy::start(server.address().unwrap()).await.unwrap();
+    let config = RedisConfig::from_url(&format!("redis://{}", proxy.address())).unwrap();
+    (
+        proxy,
+        config
+            .connect_timeout(Duration::from_millis(500))
+            .response_timeout(Duration::from_millis(500)),
+    )
+}
+
+async fn granted(claim: &mut dyn Claim) -> FencingToken {
+    match claim.try_acquire().await.unwrap() {
+        Attempt::Granted { token, .. } => token,
+        other => panic!("not granted: {other:?}"),
+    }
+}
+
+/// Repeats a call until it is answered, as the core does, and says how often it failed.
+macro_rules! until_answered {
+    ($call:expr) => {{
+        let mut failures = 0;
+        loop {
+            match $call.await {
+                Ok(answer) => break (answer, failures),
+                Err(error) => {
+                    assert!(error.is_retryable(), "{error}");
+                    failures += 1;
+                    assert!(failures < 20, "{error}");
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            }
+        }
+    }};
+}
+
+/// Row 9 of the fault matrix: the connection breaks after each request, or before each reply, of a
+/// whole life of a claim. Every effect is found again, and nothing is left behind.
+#[tokio::test]
+async fn every_request_and_every_reply_can_be_lost() {
+    let server = server().await;
+    let observer = backend(&server).await;
+    let mut last = 0;
+    let mut broken = 0;
+    for lost_reply in [false, true] {
+        for k in 1..=6 {
+            let (proxy, config) = proxied(&server).await;
+            let client = RedisBackend::connect(config).await.unwrap();
+            if lost_reply {
+                proxy.cut_before_reply(k)
+            } else {
+                proxy.cut_after_request(k)
+            }
+            let name = format!("n{lost_reply}{k}");
+            let mut claim = claim(&client, &name, TTL, true);
+            let (first, failures) = until_answered!(claim.try_acquire());
+            broken += failures;
+            let Attempt::Granted { token, .. } = first else { panic!("{first:?}") };
+            let (again, failures) = until_answered!(claim.try_acquire());
+            broken += failures;
+            let Attempt::Granted { token: same, .. } = again else { panic!("{again:?}") };
+            assert_eq!(token, same, "a repeated call returns the same token");
+            assert!(token.get() > last);
+            last = token.get();
+            let (alive, failures) = until_answered!(claim.renew());
+            broken += failures;
+            assert!(matches!(alive, Renewal::Alive { .. }), "{alive:?}");
+            let (alive, failures) = until_answered!(claim.check());
+            broken += failures;
+            assert!(matches!(alive, Renewal::Alive { .. }), "{alive:?}");
+            let (_, failures) = until_answered!(claim.release());
+            broken += failures;
+            let mut next = common::claim(&observer, &name, TTL, false);
+            assert!(granted(&mut *next).await.get() > last, "the lock is free, and fences rise");
+        }
+    }
+    assert!(broken >= 8, "the proxy broke only {broken} calls");
+}
+
+/// The acquire stalls on one connection, the release overtakes it on another, then the acquire
+/// arrives: it must not take the lock for a whole ttl.
+#[tokio::test]
+async fn a_try_that_arrives_after_the_release_takes_nothing() {
+    let server = server().await;
+    let observer = backend(&server).await;
+    for wait in [false, true] {
+        let (proxy, config) = proxied(&server).await;
+        let client = RedisBackend::connect(config).await.unwrap();
+        let name = format!("late{wait}");
+        let mut claim = claim(&client, &name, TTL, wait);
+        proxy.inject(Fault::HoldNextRequest(Duration::from_millis(1_500))).await.unwrap();
+        let error = claim.try_acquire().await.unwrap_err();
+        assert_eq!(
+            (error.kind(), error.effect()),
+            (ErrorKind::Timeout, Effect::Unknown),
+            "{error}"
+        );
+        assert_eq!(claim.release().await.unwrap(), Released::AlreadyGone);
+        drop(claim);
+        let before = proxy.requests();
+        tokio::time::sleep(Duration::from_millis(1_800)).await;
+        let info = observer
+            .admin()
+            .unwrap()
+            .inspect(&lock_core::LockKey::new("", name.as_str()).unwrap())
+            .await;
+        assert_eq!(info.unwrap(), None, "a late try left something behind");
+        assert!(before >= 3, "the release went over a connection of its own: {before} requests");
+        let mut next = common::claim(&observer, &name, TTL, false);
+        granted(&mut *next).await;
+    }
+}
+
+/// The same, where a second try of the same claim had got the lock and given it back.
+#[tokio::test]
+async fn a_first_try_that_arrives_after_all_takes_nothing() {
+    let server = server().await;
+    let observer = backend(&server).await;
+    let (proxy, config) = proxied(&server).await;
+    let client = RedisBackend::connect(config).await.unwrap();
+    let mut claim = claim(&client, "late", TTL, true);
+    proxy.inject(Fault::HoldNextRequest(Duration::from_millis(1_500))).await.unwrap();
+    claim.try_acquire().await.unwrap_err();
+    granted(&mut *claim).await;
+    assert_eq!(claim.release().await.unwrap(), Released::Freed);
+    tokio::time::sleep(Duration::from_millis(1_800)).await;
+    let mut next = common::claim(&observer, "late", TTL, false);
+    granted(&mut *next).await;
+}
+
+/// Acquires and releases in a loop while `disturb` runs, and checks exclusion and fences.
+async fn hammer(server: &RedisServer, limit: Duration, disturb: impl Future<Output = ()>) -> u64 {
+    let (stop, rounds) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let (inside, last) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..4 {
+        let locks = locks(server).await;
+        let (stop, rounds) = (Arc::clone(&stop), Arc::clone(&rounds));
+        let (inside, last) = (Arc::clone(&inside), Arc::clone(&last));
+        tasks.spawn(async move {
+            let lock = locks.lock("hot").unwrap().ttl(Duration::from_secs(5));
+            while !stop.load(SeqCst) {
+                let Ok(guard) = lock.acquire_timeout(Duration::from_secs(15)).await else {
+                    continue;
+                };
+                assert!(!inside.swap(true, SeqCst), "two holders at once");
+                let fence = guard.token().unwrap().get();
+                assert!(last.swap(fence, SeqCst) < fence, "a fence went back");
+                tokio::task::yield_now().await;
+                assert!(inside.swap(false, SeqCst));
+                rounds.fetch_add(1, SeqCst);
+                // An unknown release is cleaned up by the keeper.
+                let _ = guard.release().await;
+            }
+        });
+    }
+    tokio::select! {
+        () = disturb => {}
+        () = tokio::time::sleep(limit) => {}
+    }
+    stop.store(true, SeqCst);
+    while let Some(task) = tasks.join_next().await {
+        task.unwrap();
+    }
+    rounds.load(SeqCst)
+}
+
+#[tokio::test]
+async fn flushing_the_scripts_in_a_loop_disturbs_nothing() {
+    let server = server().await;
+    let mut plain = plain(&server).await;
+    let rounds = hammer(&server, Duration::from_secs(2), async {
+        loop {
+            run(&mut plain, &["SCRIPT", "FLUSH"]).await;
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .await;
+    println!("{rounds} rounds under SCRIPT FLUSH");
+    assert!(rounds > 200, "{rounds} rounds");
+}
+
+#[tokio::test]
+async fn killing_connections_in_a_loop_breaks_no_promise() {
+    let server = server().await;
+    let mut plain = plain(&server).await;
+    let rounds = hammer(&server, Duration::from_secs(4), async {
+        loop {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            // Our connections are subscribed, so Redis counts them as pub/sub.
+            run(&mut plain, &["CLIENT", "KILL", "TYPE", "pubsub"]).await;
+            run(&mut plain, &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
+        }
+    })
+    .await;
+    println!("{rounds} rounds under CLIENT KILL");
+    assert!(rounds > 20, "{rounds} rounds");
+}
+
+#[tokio::test]
+async fn a_flushed_server_is_noticed_and_fences_still_rise() {
+    let server = server().await;
+    let (locks, mut plain) = (locks(&server).await, plain(&server).await);
+    let lock = locks.lock("a").unwrap().ttl(Duration::from_secs(3));
+    let guard = lock.acquire().await.unwrap();
+    let before = guard.token().unwrap();
+    run(&mut plain, &["FLUSHALL"]).await;
+    let next =
+        locks.lock("a").unwrap().try_acquire().await.unwrap().expect("nobody knows the old holder");
+    assert!(next.token().unwrap() > before, "the clock carries the fence over the flush");
+    // The old holder hears of it at its next renewal.
+    assert_eq!(guard.lost().wait().await, LostReason::Taken);
+    assert_eq!(guard.token().unwrap_err().kind(), ErrorKind::Lost(LostReason::Taken));
+    next.check().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_restart_with_the_data_keeps_the_lock_and_without_them_the_fence_rises() {
+    let server = server().await;
+    let (holder, other) = (locks(&server).await, locks(&server).await);
+    let guard = holder.lock("a").unwrap().ttl(Duration::from_secs(10)).acquire().await.unwrap();
+    let first = guard.token().unwrap();
+    let waiter = tokio::spawn({
+        let lock = other.lock("a").unwrap();
+        async move { lock.acquire().await.unwrap() }
+    });
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    server.restart(Data::Keep).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert!(!waiter.is_finished());
+    guard.renew().await.unwrap();
+    guard.release().await.unwrap();
+    let start = Instant::now();
+    let second = waiter.await.unwrap();
+    println!("handed over {:?} after the release, on a restarted server", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(2));
+    assert!(second.token().unwrap() > first);
+    server.restart(Data::Lose).await.unwrap();
+    let third = other.lock("a").unwrap().acquire_timeout(Duration::from_secs(5)).await.unwrap();
+    assert!(third.token().unwrap() > second.token().unwrap_or(first));
+}
+
+#[tokio::test]
+async fn nothing_hangs_when_the_server_is_stopped_or_down() {
+    let server = server().await;
+    let locks = Locks::new(RedisBackend::connect(config(&server)).await.unwrap());
+    let guard = locks.lock("held").unwrap().ttl(Duration::from_secs(2)).acquire().await.unwrap();
+    let waiting = tokio::spawn({
+        let lock = locks.lock("held").unwrap();
+        async move { lock.acquire_timeout(Duration::from_secs(3)).await.map(drop) }
+    });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    server.freeze().unwrap();
+    let start = Instant::now();
+    let limit = Duration::from_millis(700);
+    let error = locks.lock("x").unwrap().acquire_timeout(limit).await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Timeout), "{error}");
+    assert!(start.elapsed() < limit + Duration::from_millis(300), "{:?}", start.elapsed());
+    let start = Instant::now();
+    locks.lock("y").unwrap().try_acquire().await.unwrap_err();
+    locks.ping().await.unwrap_err();
+    assert!(start.elapsed() < Duration::from_secs(13), "{:?}", start.elapsed());
+    // The holder is told before the lease can end.
+    assert_eq!(guard.lost().wait().await, LostReason::Expired);
+    assert!(matches!(guard.state(), LockState::Lost(_)));
+    assert!(waiting.await.unwrap().is_err());
+    return_to_work(&server, &locks).await;
+    server.kill().unwrap();
+    let start = Instant::now();
+    let error = locks.lock("x").unwrap().try_acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(start.elapsed() < Duration::from_secs(1), "a refused connection is known at once");
+    server.restart(Data::Keep).await.unwrap();
+    drop(locks.lock("x").unwrap().acquire_timeout(Duration::from_secs(5)).await.unwrap());
+}
+
+async fn return_to_work(server: &RedisServer, locks: &Locks) {
+    server.thaw().unwrap();
+    let start = Instant::now();
+    drop(locks.lock("after").unwrap().acquire_timeout(Duration::from_secs(5)).await.unwrap());
+    println!("back after {:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(2));
+}
+
+/// A firewall has forgotten the connection: nothing comes back on it, and a new one works.
+#[tokio::test]
+async fn a_black_hole_is_replaced() {
+    let server = server().await;
+    let (proxy, config) = proxied(&server).await;
+    let locks = Locks::new(RedisBackend::connect(config).await.unwrap());
+    let guard = locks.lock("a").unwrap().ttl(Duration::from_secs(6)).acquire().await.unwrap();
+    proxy.stall_present();
+    // The renewal after 2 s meets the black hole, the one after it does not.
+    tokio::time::sleep(Duration::from_secs(7)).await;
+    assert_eq!(guard.state(), LockState::Held);
+    guard.release().await.unwrap();
+}
+
+/// A waiter in a black hole is not forgotten: its client notices the silence by itself.
+#[tokio::test]
+async fn a_waiter_in_a_black_hole_is_found_again() {
+    let server = server().await;
+    let (proxy, config) = proxied(&server).await;
+    let waiting = Locks::new(RedisBackend::connect(config).await.unwrap());
+    let holder = locks(&server).await;
+    let guard = holder.lock("a").unwrap().acquire().await.unwrap();
+    let waiter = tokio::spawn(async move { waiting.lock("a").unwrap().acquire().await.unwrap() });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    proxy.stall_present();
+    guard.release().await.unwrap();
+    let start = Instant::now();
+    drop(waiter.await.unwrap());
+    println!("a black-holed waiter got the lock after {:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(5));
+}
+
+#[tokio::test]
+async fn a_cut_link_is_made_again() {
+    let server = server().await;
+    let (proxy, config) = proxied(&server).await;
+    let locks = Locks::new(RedisBackend::connect(config).await.unwrap());
+    for how in [Cut::Fin, Cut::Reset] {
+        let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+        proxy.cut(how);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        guard.renew().await.unwrap();
+        proxy.refuse_new(true);
+        proxy.cut(how);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        guard.renew().await.unwrap_err();
+        assert_eq!(guard.state(), LockState::AtRisk);
+        proxy.refuse_new(false);
+        guard.renew().await.unwrap();
+        guard.release().await.unwrap();
+    }
+}
+
+/// 200 ± 200 ms in both directions, and a ttl of 1.5 s.
+#[tokio::test]
+async fn a_slow_link_works() {
+    let server = server().await;
+    let (proxy, config) = proxied(&server).await;
+    let config =
+        config.connect_timeout(Duration::from_secs(3)).response_timeout(Duration::from_secs(2));
+    let locks = Locks::builder(RedisBackend::connect(config).await.unwrap())
+        .call_timeout(Duration::from_secs(1))
+        .build();
+    proxy.delay(Duration::from_millis(150), Duration::from_millis(150));
+    let lock = locks.lock("a").unwrap().ttl(Duration::from_millis(1_500));
+    let mut last = None;
+    for _ in 0..4 {
+        let guard = lock.acquire_timeout(Duration::from_secs(10)).await.unwrap();
+        assert!(Some(guard.token().unwrap()) > last);
+        last = guard.token().ok();
+        guard.release().await.unwrap();
+    }
+}

@@ -1,0 +1,389 @@
+//! The queue inside the store: order of arrival, dead and stopped processes, cost per hand-over.
+//!
+//! The full size is `cargo test --release -p lock-redis --test queue -- --ignored --nocapture`.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
+mod common;
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use common::{backend, claim, commands, locks, plain, run, server};
+use conformance_tests::servers::RedisServer;
+use lock_core::{Attempt, Claim, Locks, OwnerId, Released};
+use redis::Value;
+use redis::aio::MultiplexedConnection;
+use tokio::time::Instant;
+
+const CHILD: &str = "LOCK_REDIS_TEST_CHILD";
+const NAME: &str = "line";
+const QUEUE: &str = "{line}\u{1e}queue";
+const GRACE: Duration = Duration::from_millis(500);
+
+/// The other processes of these tests: this very executable with `CHILD` set to a URL and a number.
+/// It waits with so many tasks, prints owner and fence of each turn, and ends when its input does.
+#[test]
+#[ignore = "the child process of the other tests"]
+fn child() {
+    let Ok(order) = std::env::var(CHILD) else { return };
+    let (url, count) = order.rsplit_once(' ').expect("a URL and a number");
+    let count: usize = count.parse().expect("a number");
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    runtime.spawn({
+        let url = url.to_owned();
+        async move {
+            let locks = Locks::new(lock_redis::connect(&url).await.unwrap());
+            for _ in 0..count {
+                let lock = locks.lock(NAME).unwrap().ttl(Duration::from_secs(60));
+                tokio::spawn(async move {
+                    let guard = lock.acquire().await.unwrap();
+                    let (owner, fence) = (guard.held().owner().to_hex(), guard.token().unwrap());
+                    guard.release().await.unwrap();
+                    println!("@{owner} {fence}");
+                });
+            }
+        }
+    });
+    // Ends with the parent, whatever happens to it.
+    for _ in std::io::stdin().lines() {}
+}
+
+struct Waiting {
+    children: Vec<Child>,
+    turns: mpsc::Receiver<(usize, OwnerId, u64)>,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        for child in &mut self.children {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Waiting {
+    /// `processes` processes with `waiters` waiters in all.
+    fn start(server: &RedisServer, processes: usize, waiters: usize) -> Self {
+        let (sender, turns) = mpsc::channel();
+        let children = (0..processes).map(|number| {
+            let mut child = Command::new(std::env::current_exe().unwrap())
+                .args(["child", "--exact", "--ignored", "--nocapture", "--test-threads=1"])
+                .env(CHILD, format!("{} {}", server.url(), waiters / processes))
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let output = BufReader::new(child.stdout.take().unwrap());
+            let sender = sender.clone();
+            std::thread::spawn(move || {
+                for line in output.lines().map_while(Result::ok) {
+                    // The test runner may have begun the line.
+                    let Some((_, turn)) = line.split_once('@') else { continue };
+                    let (owner, fence) = turn.split_once(' ').unwrap();
+                    let _ = sender.send((number, owner.parse().unwrap(), fence.parse().unwrap()));
+                }
+            });
+            child
+        });
+        Self { children: children.collect(), turns }
+    }
+
+    fn signal(&self, number: usize, signal: &str) {
+        let status =
+            Command::new("kill").arg(signal).arg(self.children[number].id().to_string()).status();
+        assert!(status.unwrap().success());
+    }
+
+    async fn turns(&self, count: usize, limit: Duration) -> Vec<(usize, OwnerId, u64)> {
+        let deadline = Instant::now() + limit;
+        let mut turns = Vec::new();
+        while turns.len() < count {
+            match self.turns.try_recv() {
+                Ok(turn) => turns.push(turn),
+                Err(_) if Instant::now() >= deadline => break,
+                Err(_) => tokio::time::sleep(Duration::from_millis(1)).await,
+            }
+        }
+        turns
+    }
+}
+
+async fn queued(connection: &mut MultiplexedConnection) -> Vec<OwnerId> {
+    let owners: Vec<String> =
+        redis::cmd("ZRANGE").arg(QUEUE).arg(0).arg(-1).query_async(connection).await.unwrap();
+    owners.iter().map(|owner| owner.parse().unwrap()).collect()
+}
+
+async fn until_queued(connection: &mut MultiplexedConnection, count: usize) -> Vec<OwnerId> {
+    let start = Instant::now();
+    loop {
+        let owners = queued(connection).await;
+        if owners.len() == count {
+            return owners;
+        }
+        assert!(start.elapsed() < Duration::from_secs(60), "{} of {count} have come", owners.len());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// All waiters are served once, in the order of their arrival. Returns requests and commands per
+/// hand-over: the first without, the second with those inside of scripts.
+async fn in_order(processes: usize, waiters: usize) -> (f64, f64) {
+    let server = server().await;
+    let (holder, mut plain) = (locks(&server).await, plain(&server).await);
+    let guard = holder.lock(NAME).unwrap().ttl(Duration::from_secs(300)).acquire().await.unwrap();
+    let waiting = Waiting::start(&server, processes, waiters);
+    let arrived = until_queued(&mut plain, waiters).await;
+    let scripts = |stats: &str| -> u64 {
+        let of = |name: &str| {
+            let line = stats.lines().find_map(|line| line.strip_prefix(name))?;
+            line.split_once("calls=")?.1.split(',').next()?.parse::<u64>().ok()
+        };
+        of("cmdstat_evalsha:").unwrap_or(0) + of("cmdstat_eval:").unwrap_or(0)
+    };
+    let stats = async |connection: &mut MultiplexedConnection| -> String {
+        redis::cmd("INFO").arg("commandstats").query_async(connection).await.unwrap()
+    };
+    let (requests, all) = (scripts(&stats(&mut plain).await), commands(&mut plain).await);
+    let start = Instant::now();
+    guard.release().await.unwrap();
+    let mut turns = waiting.turns(waiters, Duration::from_secs(60)).await;
+    let took = start.elapsed();
+    let (requests, all) =
+        (scripts(&stats(&mut plain).await) - requests, commands(&mut plain).await - all);
+    assert_eq!(turns.len(), waiters, "somebody was not served");
+    turns.sort_by_key(|(_, _, fence)| *fence);
+    let served: Vec<_> = turns.iter().map(|(_, owner, _)| *owner).collect();
+    assert!(served == arrived, "not served in the order of arrival");
+    #[allow(clippy::cast_precision_loss, reason = "small numbers")]
+    let per = |count: u64| count as f64 / waiters as f64;
+    println!(
+        "{waiters} waiters in {processes} processes: {:?} per hand-over, {:.2} requests and {:.1} commands each",
+        took / u32::try_from(waiters).unwrap(),
+        per(requests),
+        per(all)
+    );
+    (per(requests), per(all))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn waiters_of_four_processes_are_served_in_the_order_of_arrival() {
+    let (few, few_all) = in_order(2, 10).await;
+    let (many, many_all) = in_order(4, 200).await;
+    assert!(many <= few * 1.2 + 0.5, "requests per hand-over grow with the queue: {few} to {many}");
+    assert!(
+        many_all <= few_all * 1.2 + 5.0,
+        "commands grow with the queue: {few_all} to {many_all}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "the full size"]
+async fn a_thousand_waiters_are_served_in_the_order_of_arrival() {
+    let (ten, ten_all) = in_order(2, 10).await;
+    let (hundred, hundred_all) = in_order(4, 100).await;
+    let (thousand, thousand_all) = in_order(4, 1000).await;
+    assert!(hundred <= ten * 1.2 + 0.5 && thousand <= ten * 1.2 + 0.5);
+    assert!(hundred_all <= ten_all * 1.2 + 5.0 && thousand_all <= ten_all * 1.2 + 5.0);
+}
+
+/// Half of the waiting processes are stopped, or killed: the others are delayed by one grace per
+/// process at most. Those that were stopped are served when they go on.
+async fn half_gone(waiters: usize, signal: &str) -> Duration {
+    let server = server().await;
+    let (holder, mut plain) = (locks(&server).await, plain(&server).await);
+    let guard = holder.lock(NAME).unwrap().ttl(Duration::from_secs(300)).acquire().await.unwrap();
+    let waiting = Waiting::start(&server, 4, waiters);
+    let arrived = until_queued(&mut plain, waiters).await;
+    for number in 0..2 {
+        waiting.signal(number, signal);
+    }
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let start = Instant::now();
+    guard.release().await.unwrap();
+    let mut turns = waiting.turns(waiters / 2, Duration::from_secs(30)).await;
+    let took = start.elapsed();
+    println!(
+        "{signal} to two of four processes: {waiters} waiters, the other half was served after {took:?}"
+    );
+    assert_eq!(turns.len(), waiters / 2, "somebody alive was not served");
+    turns.sort_by_key(|(_, _, fence)| *fence);
+    let mut alive: Vec<_> = arrived.clone();
+    let served: Vec<_> = turns.iter().map(|(_, owner, _)| *owner).collect();
+    alive.retain(|owner| served.contains(owner));
+    assert!(served == alive, "the living are not served in the order of their arrival");
+    assert!(took < GRACE * 2 + Duration::from_secs(2), "{took:?}");
+    if signal == "-STOP" {
+        for number in 0..2 {
+            waiting.signal(number, "-CONT");
+        }
+        let late = waiting.turns(waiters / 2, Duration::from_secs(30)).await;
+        assert_eq!(late.len(), waiters / 2, "those that were stopped were not served afterwards");
+        assert!(queued(&mut plain).await.is_empty());
+    }
+    took
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stopped_processes_cost_one_grace_each() {
+    half_gone(80, "-STOP").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_processes_cost_nothing() {
+    let took = half_gone(80, "-KILL").await;
+    assert!(
+        took < Duration::from_secs(2),
+        "nobody hears a killed process, which is known at once: {took:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "the full size"]
+async fn half_of_a_thousand_waiters_are_gone() {
+    half_gone(1000, "-STOP").await;
+    half_gone(1000, "-KILL").await;
+}
+
+async fn busy(claim: &mut dyn Claim) -> Option<Duration> {
+    match claim.try_acquire().await.unwrap() {
+        Attempt::Busy { retry_after, .. } => retry_after,
+        other => panic!("not busy: {other:?}"),
+    }
+}
+
+async fn is_granted(claim: &mut dyn Claim) -> bool {
+    matches!(claim.try_acquire().await.unwrap(), Attempt::Granted { .. })
+}
+
+/// After an expiry a newcomer does not pass the queue.
+#[tokio::test]
+async fn a_newcomer_does_not_pass_the_queue_after_an_expiry() {
+    let server = server().await;
+    let (a, b, c) = (backend(&server).await, backend(&server).await, backend(&server).await);
+    let ttl = Duration::from_millis(400);
+    let mut holder = claim(&a, NAME, ttl, false);
+    assert!(is_granted(&mut *holder).await);
+    let mut first = claim(&b, NAME, Duration::from_secs(30), true);
+    busy(&mut *first).await;
+    tokio::time::sleep(ttl + Duration::from_millis(50)).await;
+    for wait in [false, true] {
+        let mut newcomer = claim(&c, NAME, ttl, wait);
+        busy(&mut *newcomer).await;
+        newcomer.release().await.unwrap();
+    }
+    // The newcomer's look has handed the lock to the head of the queue, and told it so.
+    tokio::time::timeout(Duration::from_secs(1), first.changed()).await.unwrap().unwrap();
+    assert!(is_granted(&mut *first).await);
+}
+
+/// A waiter whose client does not listen is passed over, keeps its ticket, and comes back to it.
+#[tokio::test]
+async fn a_lost_turn_does_not_cost_the_place() {
+    let server = server().await;
+    let (a, b, c) = (backend(&server).await, backend(&server).await, backend(&server).await);
+    let mut plain = plain(&server).await;
+    let ttl = Duration::from_secs(30);
+    let mut holder = claim(&a, NAME, ttl, false);
+    assert!(is_granted(&mut *holder).await);
+    let (mut first, mut second, mut third) =
+        (claim(&b, NAME, ttl, true), claim(&c, NAME, ttl, true), claim(&c, NAME, ttl, true));
+    for waiter in [&mut first, &mut second, &mut third] {
+        busy(&mut **waiter).await;
+    }
+    let order = queued(&mut plain).await;
+    // The first one is chosen and does not answer within its grace.
+    holder.release().await.unwrap();
+    tokio::time::sleep(GRACE + Duration::from_millis(200)).await;
+    assert!(is_granted(&mut *second).await, "the second one was not chosen after the grace");
+    busy(&mut *first).await;
+    assert_eq!(
+        queued(&mut plain).await,
+        [order[0], order[2]],
+        "its old ticket is before the third one's"
+    );
+    assert_eq!(second.release().await.unwrap(), Released::Freed);
+    tokio::time::timeout(Duration::from_secs(1), first.changed()).await.unwrap().unwrap();
+    assert!(is_granted(&mut *first).await);
+}
+
+/// A waiter that gives up just when it was chosen passes the lock on at once.
+#[tokio::test]
+async fn a_declined_turn_goes_on_at_once() {
+    let server = server().await;
+    let (a, b, c) = (backend(&server).await, backend(&server).await, backend(&server).await);
+    let ttl = Duration::from_secs(30);
+    let mut holder = claim(&a, NAME, ttl, false);
+    assert!(is_granted(&mut *holder).await);
+    let (mut first, mut second) = (claim(&b, NAME, ttl, true), claim(&c, NAME, ttl, true));
+    busy(&mut *first).await;
+    busy(&mut *second).await;
+    holder.release().await.unwrap();
+    assert_eq!(first.release().await.unwrap(), Released::Freed);
+    let start = Instant::now();
+    tokio::time::timeout(Duration::from_secs(1), second.changed()).await.unwrap().unwrap();
+    assert!(is_granted(&mut *second).await);
+    assert!(start.elapsed() < Duration::from_millis(300));
+}
+
+/// A client that nobody hears any more (0 receivers) is passed over within the same script.
+#[tokio::test]
+async fn nobody_waits_for_a_client_that_is_gone() {
+    let server = server().await;
+    let (a, gone, c) = (backend(&server).await, backend(&server).await, backend(&server).await);
+    let ttl = Duration::from_secs(30);
+    let mut holder = claim(&a, NAME, ttl, false);
+    assert!(is_granted(&mut *holder).await);
+    for _ in 0..300 {
+        busy(&mut *claim(&gone, NAME, ttl, true)).await;
+    }
+    let mut living = claim(&c, NAME, ttl, true);
+    let look = busy(&mut *living).await;
+    assert!(look > Some(Duration::from_secs(25)), "behind 300 others nobody polls: {look:?}");
+    lock_core::LockBackend::close(&gone).await.unwrap();
+    drop(gone);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let start = Instant::now();
+    holder.release().await.unwrap();
+    // More than 128 are skipped: the releaser goes on by itself.
+    tokio::time::timeout(Duration::from_secs(2), living.changed()).await.unwrap().unwrap();
+    assert!(is_granted(&mut *living).await);
+    println!("300 dead places were skipped within {:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(1));
+}
+
+/// A place that is not renewed lapses, and a queue leaves no keys behind for long.
+#[tokio::test]
+async fn places_lapse_and_queues_leave_nothing() {
+    let server = server().await;
+    let (a, mut plain) = (backend(&server).await, plain(&server).await);
+    let mut holder = claim(&a, NAME, Duration::from_secs(30), false);
+    assert!(is_granted(&mut *holder).await);
+    let mut waiter = claim(&a, NAME, Duration::from_millis(300), true);
+    busy(&mut *waiter).await;
+    drop(waiter);
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    assert_eq!(run(&mut plain, &["EXISTS", QUEUE, "{line}\u{1e}waiters"]).await, Value::Int(0));
+    holder.release().await.unwrap();
+    let left = common::keys(&mut plain).await;
+    assert_eq!(left, ["distlock\u{1e}fence"], "{left:?}");
+}
+
+#[test]
+fn the_child_is_this_executable() {
+    // A guard against a renamed test: the child would run nothing and the parents would wait.
+    let mut list = Command::new(std::env::current_exe().unwrap());
+    let list = list.args(["--list", "--ignored"]).output().unwrap();
+    let mut count = HashMap::new();
+    for line in String::from_utf8_lossy(&list.stdout).lines() {
+        *count.entry(line.to_owned()).or_insert(0) += 1;
+    }
+    assert_eq!(count.get("child: test"), Some(&1));
+    std::io::stdout().flush().unwrap();
+}
