@@ -1,0 +1,161 @@
+//! A client of a quorum of independent Redis nodes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::{
+    Capabilities, Claim, ClaimRequest, Error, ErrorKind, Fencing, Hold, LockAdmin, LockBackend,
+    Mode, Result, Wake, async_trait,
+};
+
+use super::admission::Admission;
+use super::claim::RedlockClaim;
+use super::config::RedlockConfig;
+use super::fanout::Fanout;
+use super::quorum::Quorum;
+
+/// Locks on a quorum of independent Redis nodes (Redlock), with a fencing token.
+///
+/// The guarantees and the limits are in the crate's README. Clones are not needed: share it in an
+/// `Arc`, or in one [`Locks`](lock_core::Locks).
+#[derive(Debug)]
+pub struct RedlockBackend {
+    pub(super) quorum: Arc<Quorum>,
+    admission: Arc<Admission>,
+}
+
+/// The limit for a ping or a look of one node, where no lock waits for it.
+pub(super) const LIMIT: Duration = Duration::from_secs(1);
+
+impl RedlockBackend {
+    /// A client of the nodes that `config` names. Nothing is sent before the first call, and the
+    /// nodes are not checked before it either; see [`connect`](Self::connect).
+    ///
+    /// # Errors
+    ///
+    /// [`Config`](ErrorKind::Config) if the settings contradict each other.
+    pub fn new(config: RedlockConfig) -> Result<Self> {
+        let quorum = Arc::new(Quorum::new(config)?);
+        let admission = Arc::new(Admission::new(Arc::clone(&quorum)));
+        Ok(Self { quorum, admission })
+    }
+
+    /// As [`new`](Self::new), and asks the nodes: whether a quorum answers, whether they are
+    /// configured as this client is, and whether they evict. A new quorum begins to vote here, if it
+    /// need not wait; if it must, this returns all the same, and acquiring fails with an error that
+    /// says for how long.
+    ///
+    /// # Errors
+    ///
+    /// [`Config`](ErrorKind::Config) if a node belongs to another quorum or may evict locks,
+    /// [`Unavailable`](ErrorKind::Unavailable) if fewer than a quorum answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe.
+    pub async fn connect(config: RedlockConfig) -> Result<Self> {
+        let backend = Self::new(config)?;
+        let plan = backend.admission.advance().await?;
+        backend.ping().await?;
+        if plan.wait.is_some() {
+            backend.admission.tend();
+        }
+        Ok(backend)
+    }
+
+    /// Why nodes do not vote yet, as far as this client knows; `None` if all do, or it has not had to
+    /// ask.
+    pub fn not_voting(&self) -> Option<String> {
+        self.admission.why()
+    }
+
+    /// Lets the nodes vote again after so many were restarted or lost their data that no quorum is
+    /// left to seed them. An operator calls this once, when it is certain that the nodes that answer
+    /// are the ones that are wanted.
+    ///
+    /// Every lock that may still be held must have ended first, so the first call only begins, and
+    /// fails with the time after which to repeat it. The fences begin above every mark that is left
+    /// and above every clock with its slack: they rise unless the data *and* the clocks were lost.
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable`](ErrorKind::Unavailable) while older locks may be held, and if fewer than a
+    /// quorum answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it may have begun: call it again.
+    pub async fn recover(&self) -> Result<()> {
+        self.admission.recover().await
+    }
+}
+
+#[async_trait]
+impl LockBackend for RedlockBackend {
+    fn name(&self) -> &'static str {
+        "redlock"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let mut can = Capabilities::new(Hold::Lease, Wake::Hint);
+        can.fencing = Fencing::Durable;
+        can.detachable = true;
+        can.inspect = true;
+        can.min_ttl = Duration::from_millis(50);
+        can.max_ttl = Some(self.quorum.config.max_ttl);
+        can
+    }
+
+    fn claim(&self, request: ClaimRequest) -> Result<Box<dyn Claim>> {
+        if request.mode != Mode::Exclusive {
+            return Err(Error::unsupported("Redlock has exclusive locks only"));
+        }
+        if request.ttl > self.quorum.config.max_ttl {
+            return Err(Error::invalid(format!(
+                "a ttl of {:?} is longer than lock_max_ttl, {:?}: a node that lost its data votes again after lock_max_ttl",
+                request.ttl, self.quorum.config.max_ttl
+            )));
+        }
+        let (quorum, admission) = (Arc::clone(&self.quorum), Arc::clone(&self.admission));
+        Ok(Box::new(RedlockClaim::new(quorum, admission, &request)?))
+    }
+
+    async fn ping(&self) -> Result<()> {
+        let mut fanout = Fanout::default();
+        for node in 0..self.quorum.len() {
+            let server = self.quorum.node(node).clone();
+            fanout.push(node, async move { server.command(&redis::cmd("PING"), LIMIT).await });
+        }
+        let mut answered = 0;
+        let mut failures = Vec::new();
+        while !fanout.is_empty() {
+            match fanout.next().await {
+                (_, Ok(_)) => answered += 1,
+                (_, Err(error)) => failures.push(error),
+            }
+            if answered >= self.quorum.needed() {
+                return Ok(());
+            }
+        }
+        let denied = failures.iter().all(|error| error.kind() == ErrorKind::Denied);
+        let list: Vec<_> = failures.iter().map(ToString::to_string).collect();
+        Err(Error::new(
+            if denied { ErrorKind::Denied } else { ErrorKind::Unavailable },
+            format!(
+                "{answered} of {} nodes answer, and {} are needed: {}",
+                self.quorum.len(),
+                self.quorum.needed(),
+                list.join("; ")
+            ),
+        ))
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.quorum.close();
+        Ok(())
+    }
+
+    fn admin(&self) -> Option<&dyn LockAdmin> {
+        Some(self)
+    }
+}

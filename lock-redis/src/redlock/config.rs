@@ -1,0 +1,367 @@
+//! Which nodes make a quorum, and how they are treated.
+
+use std::fmt;
+use std::time::Duration;
+
+use lock_core::{Error, Result};
+
+use super::wrong::Wrong;
+use crate::config::{Eviction, tcp_client};
+use crate::params::Params;
+
+/// The URL schemes of Redlock.
+pub const REDLOCK_SCHEMES: &[&str] = &["redlock"];
+
+/// The parameters of a store URL that belong to this store.
+const PARAMETERS: &[&str] = &[
+    "lock_max_ttl",
+    "lock_bootstrap",
+    "lock_quorum_name",
+    "lock_node_timeout",
+    "lock_connect_timeout",
+    "lock_drift",
+    "lock_eviction",
+];
+
+/// The settings of a [`RedlockBackend`](crate::RedlockBackend).
+///
+/// Every client of a quorum must name the same nodes and the same longest ttl: a node remembers both
+/// and refuses a client that is configured otherwise, since two clients with different lists have
+/// quorums that need not meet.
+///
+/// Neither `Debug` nor any error shows a password.
+///
+/// ```
+/// use lock_redis::RedlockConfig;
+///
+/// let config = RedlockConfig::from_url("redlock://app:secret@a:6379,b:6379,c:6379?lock_max_ttl=1m")?;
+/// assert_eq!(config.endpoints().collect::<Vec<_>>(), ["a:6379", "b:6379", "c:6379"]);
+/// assert!(!format!("{config:?}").contains("secret"));
+/// # Ok::<(), lock_core::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct RedlockConfig {
+    pub(crate) nodes: Vec<redis::Client>,
+    pub(crate) name: Option<String>,
+    pub(crate) max_ttl: Duration,
+    pub(crate) bootstrap: Bootstrap,
+    pub(crate) node_timeout: Option<Duration>,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) drift: f64,
+    pub(crate) retry_delay: (Duration, Duration),
+    pub(crate) eviction: Eviction,
+    pub(crate) wrong: Option<Wrong>,
+}
+
+/// When the nodes of a new quorum begin to vote.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Bootstrap {
+    /// At once if every node has been up for the longest ttl and was never flushed, else when the
+    /// longest ttl has passed: until then a node may have forgotten a lock.
+    #[default]
+    Wait,
+    /// At once. Right if nobody has used these nodes before. Without effect once a node has been
+    /// admitted.
+    Now,
+}
+
+impl RedlockConfig {
+    /// The settings in a URL: `redlock://[user:password@]a[:6379],b[:6379],c[:6379][/db]`. All nodes
+    /// get the same user, password and database; for others, and for TLS, see
+    /// [`from_clients`](Self::from_clients).
+    ///
+    /// | parameter | meaning | default |
+    /// |---|---|---|
+    /// | `lock_max_ttl` | the longest ttl, and so how long a node that lost its data waits; the same for all clients | `30s` |
+    /// | `lock_bootstrap` | `wait` or `now`: see [`Bootstrap`] | `wait` |
+    /// | `lock_quorum_name` | what the nodes know the quorum by, where clients reach them under different addresses | the sorted addresses |
+    /// | `lock_node_timeout` | after how long without an answer a node counts as slow: where others contend, a try goes on without it | 5 % of the ttl, at least `100ms` |
+    /// | `lock_connect_timeout` | the limit for making a connection | `1s` |
+    /// | `lock_drift` | the part of the ttl by which clocks may disagree | `0.01` |
+    /// | `lock_eviction` | `refuse` or `warn`: about a `maxmemory-policy` other than `noeviction` | `refuse` |
+    ///
+    /// # Errors
+    ///
+    /// [`Config`](lock_core::ErrorKind::Config) if the URL cannot be read or has an unknown
+    /// parameter. The message never shows what stood in the URL before the `?`.
+    pub fn from_url(url: &str) -> Result<Self> {
+        let (base, mut params) = Params::split(url)?;
+        let rest = base
+            .strip_prefix("redlock://")
+            .ok_or_else(|| Error::config("the URL of a Redlock quorum begins with redlock://"))?;
+        let (user, rest) = rest.rsplit_once('@').map_or(("", rest), |(user, rest)| (user, rest));
+        let (hosts, db) = rest.split_once('/').unwrap_or((rest, ""));
+        let at = if user.is_empty() { "" } else { "@" };
+        let clients = hosts.split(',').map(|host| {
+            if host.is_empty() {
+                return Err(Error::config(
+                    "the URL of a Redlock quorum has an empty host: it is redlock://[user:password@]a[:6379],b[:6379],c[:6379][/db]",
+                ));
+            }
+            tcp_client(&format!("redis://{user}{at}{host}/{db}"))
+        });
+        let mut config = Self::from_clients(clients.collect::<Result<Vec<_>>>()?);
+        config.name = params.text("lock_quorum_name");
+        if let Some(limit) = params.duration("lock_max_ttl")? {
+            config.max_ttl = limit;
+        }
+        config.node_timeout = params.duration("lock_node_timeout")?;
+        if let Some(limit) = params.duration("lock_connect_timeout")? {
+            config.connect_timeout = limit;
+        }
+        if let Some(drift) = params.text("lock_drift") {
+            config.drift = drift.parse().map_err(|_| {
+                Error::config(format!("lock_drift={drift:?} is not a number such as 0.01"))
+            })?;
+        }
+        let choices = [("wait", Bootstrap::Wait), ("now", Bootstrap::Now)];
+        if let Some(bootstrap) = params.choice("lock_bootstrap", &choices)? {
+            config.bootstrap = bootstrap;
+        }
+        let choices = [("refuse", Eviction::Refuse), ("warn", Eviction::Warn)];
+        if let Some(eviction) = params.choice("lock_eviction", &choices)? {
+            config.eviction = eviction;
+        }
+        params.finish("redlock", PARAMETERS)?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// The default settings for the nodes of `clients`, which may differ in their credentials and in
+    /// TLS. Their protocol is raised to RESP3.
+    pub fn from_clients(clients: impl IntoIterator<Item = redis::Client>) -> Self {
+        Self {
+            nodes: clients.into_iter().collect(),
+            name: None,
+            max_ttl: Duration::from_secs(30),
+            bootstrap: Bootstrap::default(),
+            node_timeout: None,
+            connect_timeout: Duration::from_secs(1),
+            drift: 0.01,
+            retry_delay: (Duration::from_millis(1), Duration::from_millis(8)),
+            eviction: Eviction::default(),
+            wrong: None,
+        }
+    }
+
+    /// The ttl of redsync's defaults; give it to the lock, or as `lock_ttl=8s`.
+    pub const REDSYNC_TTL: Duration = Duration::from_secs(8);
+
+    /// For how long redsync's 32 tries with 50 to 250 ms between them last on the average; give it to
+    /// [`acquire_timeout`](lock_core::Lock::acquire_timeout).
+    pub const REDSYNC_PATIENCE: Duration = Duration::from_millis(32 * 150);
+
+    /// redsync's defaults: a drift of 1 %, 5 % of the ttl for one node (with its ttl of 8 s, 400 ms),
+    /// and 50 to 250 ms between two tries that split the votes. Its ttl and its number of tries are
+    /// the caller's: [`REDSYNC_TTL`](Self::REDSYNC_TTL), [`REDSYNC_PATIENCE`](Self::REDSYNC_PATIENCE).
+    #[must_use]
+    pub fn redsync_defaults(mut self) -> Self {
+        self.drift = 0.01;
+        self.node_timeout = Some(Self::REDSYNC_TTL / 20);
+        self.retry_delay = (Duration::from_millis(50), Duration::from_millis(250));
+        self
+    }
+
+    /// What the nodes know this quorum by; the sorted addresses by default. Set it where clients
+    /// reach the nodes under different addresses. It must change whenever the set of nodes does.
+    #[must_use]
+    pub fn quorum_name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// The longest ttl of any lock on this quorum; 30 s by default. A node that lost its data stays
+    /// out for so long.
+    #[must_use]
+    pub fn max_ttl(mut self, limit: Duration) -> Self {
+        self.max_ttl = limit;
+        self
+    }
+
+    /// When the nodes of a new quorum begin to vote.
+    #[must_use]
+    pub fn bootstrap(mut self, bootstrap: Bootstrap) -> Self {
+        self.bootstrap = bootstrap;
+        self
+    }
+
+    /// After how long without an answer a node counts as slow; by default 5 % of the ttl, at least
+    /// 100 ms. Where others contend, a try goes on without it, so that votes are not kept from them.
+    /// Where nobody does, the call's own limit counts.
+    #[must_use]
+    pub fn node_timeout(mut self, limit: Duration) -> Self {
+        self.node_timeout = Some(limit);
+        self
+    }
+
+    /// The limit for making a connection; 1 s by default.
+    #[must_use]
+    pub fn connect_timeout(mut self, limit: Duration) -> Self {
+        self.connect_timeout = limit;
+        self
+    }
+
+    /// The part of the ttl by which the clocks of nodes and clients may disagree; 0.01 by default.
+    /// The core subtracts 1 % and 2 ms in any case; what is above is subtracted here.
+    #[must_use]
+    pub fn drift(mut self, factor: f64) -> Self {
+        self.drift = factor;
+        self
+    }
+
+    /// How long to wait, at random, after a try in which nobody got a quorum; 1 to 8 ms by default.
+    #[must_use]
+    pub fn retry_delay(mut self, shortest: Duration, longest: Duration) -> Self {
+        self.retry_delay = (shortest, longest);
+        self
+    }
+
+    /// What to do about a node that may evict locks when its memory is full.
+    #[must_use]
+    pub fn eviction(mut self, eviction: Eviction) -> Self {
+        self.eviction = eviction;
+        self
+    }
+
+    /// Makes one of the known mistakes, so that tests can show that they notice it. Never for use.
+    #[cfg(feature = "mutants")]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn wrong(mut self, wrong: Wrong) -> Self {
+        self.wrong = Some(wrong);
+        self
+    }
+
+    /// Host and port of each node.
+    pub fn endpoints(&self) -> impl Iterator<Item = String> {
+        self.nodes.iter().map(|client| client.get_connection_info().addr().to_string())
+    }
+
+    /// What the nodes remember: the number of nodes, the longest ttl, and which nodes.
+    pub(crate) fn fingerprint(&self) -> String {
+        let name = self.name.clone().unwrap_or_else(|| {
+            let mut endpoints: Vec<_> = self.endpoints().collect();
+            endpoints.sort();
+            endpoints.join(",")
+        });
+        format!("{} nodes, lock_max_ttl {}ms, {name}", self.nodes.len(), self.max_ttl.as_millis())
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        let count = self.nodes.len();
+        if !(3..=15).contains(&count) {
+            return Err(Error::config(format!(
+                "a Redlock quorum of {count} nodes: it needs 3 to 15, and an odd number tolerates most"
+            )));
+        }
+        let mut endpoints: Vec<_> = self.endpoints().collect();
+        endpoints.sort();
+        if let Some(pair) = endpoints.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(Error::config(format!(
+                "the Redlock node {} is named twice: each vote must come from a server of its own",
+                pair[0]
+            )));
+        }
+        let range = Duration::from_millis(100)..=Duration::from_secs(24 * 3600);
+        if !range.contains(&self.max_ttl) {
+            return Err(Error::config(format!(
+                "lock_max_ttl is {:?}: it must be between 100ms and one day, and a node that lost its data waits for so long",
+                self.max_ttl
+            )));
+        }
+        if !(0.0..0.5).contains(&self.drift) {
+            return Err(Error::config(format!(
+                "lock_drift is {}: it must be at least 0 and less than 0.5",
+                self.drift
+            )));
+        }
+        if self.retry_delay.0 > self.retry_delay.1 {
+            return Err(Error::config(format!(
+                "the shortest retry delay {:?} is longer than the longest, {:?}",
+                self.retry_delay.0, self.retry_delay.1
+            )));
+        }
+        if self.name.as_deref().is_some_and(|name| name.is_empty() || name.len() > 200) {
+            return Err(Error::config("lock_quorum_name must have 1 to 200 bytes"));
+        }
+        for (what, limit) in [("node", self.node_timeout), ("connect", Some(self.connect_timeout))]
+        {
+            let allowed = Duration::from_millis(1)..=Duration::from_secs(60);
+            if let Some(limit) = limit.filter(|limit| !allowed.contains(limit)) {
+                return Err(Error::config(format!(
+                    "lock_{what}_timeout is {limit:?}: it must be between 1ms and 60s"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for RedlockConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedlockConfig")
+            .field("nodes", &self.endpoints().collect::<Vec<_>>())
+            .field("max_ttl", &self.max_ttl)
+            .field("bootstrap", &self.bootstrap)
+            .field("node_timeout", &self.node_timeout)
+            .field("drift", &self.drift)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lock_core::ErrorKind;
+
+    #[test]
+    fn urls_are_read() {
+        let config = RedlockConfig::from_url(
+            "redlock://u:p%40@c:1,a,[::1]:7/2?lock_max_ttl=1m&lock_bootstrap=now&lock_drift=0.05",
+        )
+        .unwrap();
+        assert_eq!(config.endpoints().collect::<Vec<_>>(), ["c:1", "a:6379", "::1:7"]);
+        assert_eq!(config.max_ttl, Duration::from_secs(60));
+        assert_eq!(config.bootstrap, Bootstrap::Now);
+        assert_eq!(config.fingerprint(), "3 nodes, lock_max_ttl 60000ms, ::1:7,a:6379,c:1");
+        for client in &config.nodes {
+            assert_eq!(client.get_connection_info().redis_settings().db(), 2);
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (url, part) in [
+            ("redlock://a,b", "quorum of 2 nodes"),
+            ("redlock://a,b,a:6379", "named twice"),
+            ("redlock://a,,c", "empty host"),
+            ("redlock://a,b,c?lock_max_tl=1s", "lock_max_ttl"),
+            ("redlock://a,b,c?lock_max_ttl=1ms", "lock_max_ttl is 1ms"),
+            ("redlock://a,b,c?lock_drift=x", "not a number"),
+            ("redlock://a,b,c?lock_drift=0.5", "less than 0.5"),
+            ("redlock://a,b,c?lock_bootstrap=soon", "none of wait, now"),
+            ("redis://a,b,c", "begins with redlock"),
+        ] {
+            let error = RedlockConfig::from_url(url).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Config, "{url}");
+            assert!(error.to_string().contains(part), "{url}: {error}");
+        }
+    }
+
+    #[test]
+    fn no_secret_is_shown() {
+        const SENTINEL: &str = "s3cr3t-sentinel";
+        for url in [
+            format!("redlock://u:{SENTINEL}@a,b,c"),
+            format!("redlock://u:{SENTINEL}@a,b"),
+            format!("redlock://u:{SENTINEL}#@a,b,c"),
+            format!("redlock://u:{SENTINEL}/x@a,b,c"),
+            format!("redlock://a,b,c?pw={SENTINEL}"),
+            format!("redlock:{SENTINEL}"),
+        ] {
+            let shown = format!("{:?}", RedlockConfig::from_url(&url));
+            assert!(!shown.contains(SENTINEL), "{url} gave {shown}");
+        }
+    }
+}

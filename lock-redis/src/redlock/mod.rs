@@ -1,0 +1,54 @@
+//! Redlock: a lock on a quorum of independent Redis nodes, with a fencing token.
+//!
+//! All nodes are asked at once, and a quorum of *all* of them decides. The rule by which a fence is
+//! established is in [`rule`], and the model check of the `redlock-model` crate runs that code. The
+//! guarantees and the limits are in the crate's README.
+
+mod admin;
+mod admission;
+mod answer;
+mod attempt;
+mod backend;
+mod claim;
+mod config;
+mod fanout;
+mod ledger;
+mod plan;
+mod quorum;
+#[doc(hidden)]
+pub mod rule;
+mod scripts;
+mod survey;
+mod tally;
+mod top_up;
+mod undo;
+mod wake;
+#[doc(hidden)]
+pub mod wrong;
+
+pub use backend::RedlockBackend;
+pub use config::{Bootstrap, REDLOCK_SCHEMES, RedlockConfig};
+
+/// Connects to the quorum that `url` names: see [`RedlockConfig::from_url`] for its form and its
+/// parameters.
+///
+/// ```no_run
+/// # async fn example() -> lock_core::Result<()> {
+/// use lock_core::Locks;
+///
+/// let locks = Locks::new(lock_redis::connect_redlock("redlock://a:6379,b:6379,c:6379").await?);
+/// let guard = locks.lock("order:42")?.acquire().await?;
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+///
+/// As [`RedlockConfig::from_url`] and [`RedlockBackend::connect`].
+///
+/// # Cancel safety
+///
+/// Cancel-safe.
+pub async fn connect_redlock(url: &str) -> lock_core::Result<RedlockBackend> {
+    RedlockBackend::connect(RedlockConfig::from_url(url)?).await
+}

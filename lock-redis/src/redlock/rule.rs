@@ -1,0 +1,108 @@
+//! What a client of a quorum concludes from the answers of the nodes. Pure: no I/O, no time.
+//!
+//! The model check in the `redlock-model` crate runs this very code, so a change here is checked for
+//! all interleavings of a small quorum, and not only where a test happens to look.
+
+/// What one node last answered while it held this claim's owner id: the value of its counter.
+///
+/// `None` if it has given no vote: it has not answered, somebody else has the lock there, or it is
+/// not admitted.
+pub type Vote = Option<u64>;
+
+/// What follows from the votes for the fence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// A quorum has answered exactly this value: it is the fence.
+    Established(u64),
+    /// A quorum has voted, with different values: raise the nodes that have answered less to this
+    /// one, and look again.
+    Raise(u64),
+    /// Fewer than a quorum have voted.
+    Short,
+}
+
+/// Judges the votes of all nodes, of which `quorum` decide.
+///
+/// *A fence F is established only by a quorum of nodes that each answered exactly F while they held
+/// this claim's owner id.* A node's counter rises with every grant, and only the present holder may
+/// raise it, so the values that a node shows in different periods of holding are disjoint, and
+/// ordered as the periods are. Two established fences share a node, and there they belong to
+/// different periods: they differ, and are ordered as at that node. No clock is needed.
+///
+/// If several values have a quorum (which needs answers from different times), the greatest counts.
+pub fn judge(quorum: usize, votes: &[Vote]) -> Verdict {
+    let voted = || votes.iter().copied().flatten();
+    let agreed = |value: u64| voted().filter(|vote| *vote == value).count() >= quorum;
+    match (voted().filter(|value| agreed(*value)).max(), voted().max()) {
+        (Some(fence), _) => Verdict::Established(fence),
+        (None, Some(highest)) if voted().count() >= quorum => Verdict::Raise(highest),
+        _ => Verdict::Short,
+    }
+}
+
+/// The least number of nodes any two of which share one: more than half of all `nodes`, and never of
+/// those that happen to be reachable.
+pub const fn quorum_of(nodes: usize) -> usize {
+    nodes / 2 + 1
+}
+
+/// From how many *other* admitted nodes a node that lost its data must take the greatest mark before
+/// it may vote again: so many that one of them was in every quorum that this node was in.
+pub const fn seeds_needed(nodes: usize, quorum: usize) -> usize {
+    nodes - quorum + 1
+}
+
+/// What a round of renewals says, given how many nodes are still `held` without a break, and how
+/// many have answered that they are not (`gone`). The others have not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// A quorum holds without a break.
+    Held,
+    /// So many have said no that a quorum can not be left.
+    Lost,
+    /// Not enough answers to tell.
+    Unknown,
+}
+
+/// Judges a round of renewals of a quorum of `nodes`.
+pub fn standing(nodes: usize, quorum: usize, held: usize, gone: usize) -> Standing {
+    if held >= quorum {
+        Standing::Held
+    } else if nodes.saturating_sub(gone) < quorum {
+        Standing::Lost
+    } else {
+        Standing::Unknown
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_equal_answers_of_a_quorum_establish_a_fence() {
+        assert_eq!(judge(2, &[Some(7), Some(7), None]), Verdict::Established(7));
+        assert_eq!(judge(2, &[Some(7), Some(9), None]), Verdict::Raise(9));
+        assert_eq!(judge(2, &[Some(7), Some(9), Some(7)]), Verdict::Established(7));
+        assert_eq!(judge(2, &[Some(7), None, None]), Verdict::Short);
+        assert_eq!(judge(2, &[None, None, None]), Verdict::Short);
+        assert_eq!(judge(3, &[Some(5), Some(5), Some(6), Some(7), None]), Verdict::Raise(7));
+    }
+
+    #[test]
+    fn a_quorum_is_a_majority_of_all() {
+        let quorums: Vec<_> = (1..=7).map(quorum_of).collect();
+        assert_eq!(quorums, [1, 2, 2, 3, 3, 4, 4]);
+        assert_eq!(seeds_needed(3, 2), 2);
+        assert_eq!(seeds_needed(5, 3), 3);
+        assert_eq!(seeds_needed(5, 4), 2);
+    }
+
+    #[test]
+    fn a_hold_is_lost_only_when_so_many_said_so_that_no_quorum_is_left() {
+        assert_eq!(standing(3, 2, 2, 1), Standing::Held);
+        assert_eq!(standing(3, 2, 1, 1), Standing::Unknown);
+        assert_eq!(standing(3, 2, 1, 2), Standing::Lost);
+        assert_eq!(standing(3, 2, 0, 0), Standing::Unknown);
+    }
+}

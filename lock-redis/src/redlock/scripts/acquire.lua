@@ -1,0 +1,47 @@
+-- KEYS: the node, the lock, the vote, the waiters.
+-- ARGV: quorum, owner, number of the try, ttl in ms, proposal, channel to wake or '', ticket, label.
+-- Answers {1, counter, mark} | {0, ms left, who, mark} | {-1, why} | {-2, quorum} | {-3, counter}
+local owner, try, ttl, proposal, channel = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6]
+local node = redis.call('HMGET', KEYS[1], 'run_id', 'state', 'quorum', 'mark')
+local refused = refusal(node)
+if refused then return refused end
+local mark = tonumber(node[4] or '0')
+
+-- A key of another type is a foreign lock.
+local held = redis.pcall('GET', KEYS[2])
+if is_mine(held, owner) then
+  local counter = tonumber(redis.call('HGET', KEYS[3], 'counter') or nil)
+  if counter then
+    -- An older try of the same claim that arrives late changes nothing: what undoes it must not
+    -- undo the newer one.
+    if tonumber(string.sub(held, #owner + 2)) < tonumber(try) then
+      redis.call('SET', KEYS[2], owner .. '.' .. try)
+    end
+    redis.call('PEXPIRE', KEYS[2], ttl)
+    redis.call('PEXPIRE', KEYS[3], ttl + 1000)
+    return {1, counter, mark}
+  end
+elseif held then
+  if channel ~= '' then
+    redis.call('ZADD', KEYS[4], ARGV[7], channel)
+    redis.call('PEXPIRE', KEYS[4], 10000)
+  end
+  local who = type(held) == 'string' and string.sub(held, 1, 8) or ''
+  return {0, redis.call('PTTL', KEYS[2]), who, mark}
+end
+
+local t = redis.call('TIME')
+local now = t[1] * 1000000 + t[2]
+-- The counter may have been forgotten when the lock was idle; the mark never is less.
+local counter = tonumber(redis.call('HGET', KEYS[3], 'counter') or nil) or mark
+-- One client whose clock is in the next century must not use up the counters.
+counter = math.max(counter + 1, math.min(proposal, now + 60000000))
+if counter > 9007199254740991 then return {-3, counter - 1} end
+mark = math.max(mark, counter)
+redis.call('HSET', KEYS[1], 'mark', digits(mark))
+redis.call('DEL', KEYS[3])
+redis.call('HSET', KEYS[3], 'counter', digits(counter), 'since', digits(now), 'label', ARGV[8])
+redis.call('PEXPIRE', KEYS[3], ttl + 1000)
+redis.call('SET', KEYS[2], owner .. '.' .. try, 'PX', ttl)
+if channel ~= '' then redis.call('ZREM', KEYS[4], channel) end
+return {1, counter, mark}

@@ -1,0 +1,200 @@
+//! New quorums, clients that are configured otherwise, and the loss of more than a minority.
+
+mod redlock_common;
+
+use std::time::Duration;
+
+use conformance_tests::servers::Data;
+use lock_core::{ErrorKind, LockBackend, Locks};
+use redlock_common::scenarios::acquire;
+use redlock_common::{Masters, claim, granted};
+use tokio::time::{Instant, sleep};
+
+/// The masters' URL without `lock_bootstrap=now`.
+fn waiting_url(masters: &Masters, parameters: &str) -> String {
+    masters.url(parameters).replace("&lock_bootstrap=now", "")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_quorum_waits_and_says_why() {
+    let masters = Masters::start().await.unwrap();
+    let url = waiting_url(&masters, "&lock_max_ttl=2s");
+    let begin = Instant::now();
+    let backend = lock_redis::connect_redlock(&url).await.unwrap();
+    let mut early = claim(&backend, "lock", Duration::from_secs(1));
+    let error = early.try_acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.is_retryable());
+    for part in ["not admitted", "the quorum is new", "lock_bootstrap=now"] {
+        assert!(error.to_string().contains(part), "{part}: {error}");
+    }
+    let locks = Locks::builder(backend).default_ttl(Duration::from_secs(1)).build();
+    acquire(&locks, "lock", Duration::from_secs(10)).await;
+    assert!(begin.elapsed() >= Duration::from_secs(2), "{:?}", begin.elapsed());
+    // The next client need not wait.
+    let next = lock_redis::connect_redlock(&url).await.unwrap();
+    granted(&mut *claim(&next, "other", Duration::from_secs(1))).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn old_nodes_that_were_never_flushed_begin_at_once() {
+    let masters = Masters::start().await.unwrap();
+    // Uptime counts in whole seconds, of which one is kept as a margin.
+    sleep(Duration::from_millis(3500)).await;
+    let url = waiting_url(&masters, "&lock_max_ttl=500ms");
+    let backend = lock_redis::connect_redlock(&url).await.unwrap();
+    granted(&mut *claim(&backend, "lock", Duration::from_millis(500))).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn old_nodes_that_were_flushed_wait() {
+    let masters = Masters::start().await.unwrap();
+    sleep(Duration::from_millis(3500)).await;
+    masters.command(1, &["FLUSHALL"]).await;
+    let url = waiting_url(&masters, "&lock_max_ttl=500ms");
+    let backend = lock_redis::connect_redlock(&url).await.unwrap();
+    let seen = claim(&backend, "lock", Duration::from_millis(500)).try_acquire().await;
+    assert!(seen.is_err(), "{seen:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bootstrap_whose_client_died_half_way_is_gone_on_with() {
+    let masters = Masters::start().await.unwrap();
+    let backend = masters.client("").await.unwrap();
+    granted(&mut *claim(&backend, "a", Duration::from_secs(1))).await;
+    drop(backend);
+    // As it was before two of three nodes were admitted.
+    for node in 1..3 {
+        masters.command(node, &["HSET", "distlock\u{1e}quorum", "state", "boot"]).await;
+    }
+    let backend = masters.client("").await.unwrap();
+    masters.0[0].freeze().unwrap();
+    granted(&mut *claim(&backend, "b", Duration::from_secs(1))).await;
+    masters.0[0].thaw().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_that_begin_together_all_get_in() {
+    let masters = Masters::start().await.unwrap();
+    let clients: Vec<_> = (0..8)
+        .map(|_| {
+            let url = masters.url("");
+            tokio::spawn(async move { lock_redis::connect_redlock(&url).await })
+        })
+        .collect();
+    for (number, client) in clients.into_iter().enumerate() {
+        let locks = Locks::new(client.await.unwrap().unwrap());
+        acquire(&locks, &format!("lock {number}"), Duration::from_secs(5)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_is_configured_otherwise_is_refused() {
+    let masters = Masters::start().await.unwrap();
+    let first = masters.client("").await.unwrap();
+    let error = masters.client("&lock_max_ttl=5m").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+    assert!(error.to_string().contains("lock_max_ttl 300000ms"), "{error}");
+    let other_nodes = masters.url("").replace("lock_quorum_name=test", "lock_quorum_name=other");
+    let error = lock_redis::connect_redlock(&other_nodes).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+    // Without the check at connect, each node refuses by itself.
+    let config = lock_redis::RedlockConfig::from_url(&other_nodes).unwrap();
+    let unchecked = lock_redis::RedlockBackend::new(config).unwrap();
+    let error = claim(&unchecked, "lock", Duration::from_secs(1)).try_acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+    granted(&mut *claim(&first, "lock", Duration::from_secs(1))).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_ttl_above_the_longest_is_refused() {
+    let masters = Masters::start().await.unwrap();
+    let backend = masters.client("").await.unwrap();
+    assert_eq!(backend.capabilities().max_ttl, Some(Duration::from_secs(30)));
+    let error = Locks::new(backend).lock("a").unwrap().ttl(Duration::from_secs(31)).acquire().await;
+    assert_eq!(error.unwrap_err().kind(), ErrorKind::InvalidInput);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn evicting_nodes_are_refused() {
+    let masters = Masters::start().await.unwrap();
+    masters.command(1, &["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]).await;
+    let error = masters.client("").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config);
+    assert!(error.to_string().contains("allkeys-lru"), "{error}");
+    masters.client("&lock_eviction=warn").await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn when_all_nodes_were_restarted_an_operator_lets_them_vote_again() {
+    let masters = Masters::start().await.unwrap();
+    let backend = masters.client("&lock_max_ttl=1s").await.unwrap();
+    let fence = granted(&mut *claim(&backend, "lock", Duration::from_secs(1))).await;
+    for server in &masters.0 {
+        server.restart(Data::Keep).await.unwrap();
+    }
+    let backend = masters.client("&lock_max_ttl=1s").await.unwrap();
+    let error = claim(&backend, "lock", Duration::from_secs(1)).try_acquire().await.unwrap_err();
+    assert!(error.to_string().contains("recover"), "{error}");
+    let error = backend.recover().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.to_string().contains("repeat it in"), "{error}");
+    sleep(Duration::from_millis(1200)).await;
+    backend.recover().await.unwrap();
+    let next = granted(&mut *claim(&backend, "lock", Duration::from_secs(1))).await;
+    assert!(next > fence, "{next} after {fence}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fences_rise_over_a_flush_of_all_nodes() {
+    let masters = Masters::start().await.unwrap();
+    let backend = masters.client("&lock_max_ttl=1s").await.unwrap();
+    let fence = granted(&mut *claim(&backend, "lock", Duration::from_secs(1))).await;
+    for node in 0..3 {
+        masters.command(node, &["FLUSHALL"]).await;
+    }
+    let locks = Locks::builder(backend).default_ttl(Duration::from_secs(1)).build();
+    let next = acquire(&locks, "lock", Duration::from_secs(10)).await;
+    assert!(next.get() > fence, "{next} after {fence}");
+}
+
+/// Exactly the rights that `docs-redlock.md` names, and nodes that want a password.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_documented_rights_are_enough() {
+    const RIGHTS: &str = "+eval +evalsha +info +ping +subscribe +publish +time +get +set +del +pexpire +pttl +hget +hset +hmget +zadd +zrem +zrange +scan +hello";
+    let masters = Masters::start().await.unwrap();
+    for node in 0..3 {
+        let mut words = vec!["ACL", "SETUSER", "lock", "on", ">s3cr3t", "~*lock*", "&distlock:*"];
+        words.extend(RIGHTS.split(' '));
+        masters.command(node, &words).await;
+    }
+    let url = masters.url("").replace("redlock://", "redlock://lock:s3cr3t@");
+    let (a, b) = (
+        Locks::new(lock_redis::connect_redlock(&url).await.unwrap()),
+        Locks::new(lock_redis::connect_redlock(&url).await.unwrap()),
+    );
+    let guard = a.lock("lock").unwrap().acquire().await.unwrap();
+    let waiter = b.lock("lock").unwrap();
+    let waiting = tokio::spawn(async move {
+        waiter.acquire_timeout(Duration::from_secs(10)).await.unwrap().release().await.unwrap();
+        Instant::now()
+    });
+    sleep(Duration::from_millis(300)).await;
+    assert!(guard.check().await.is_ok());
+    assert_eq!(a.list("lo").await.unwrap().len(), 1);
+    let released = Instant::now();
+    guard.release().await.unwrap();
+    let took = waiting.await.unwrap() - released;
+    assert!(took < Duration::from_millis(700), "woken by the slow second look: {took:?}");
+    // A right that is missing is an error that says so, and shows no password.
+    for node in 0..3 {
+        masters.command(node, &["ACL", "SETUSER", "lock", "-set"]).await;
+    }
+    let error = a.lock("lock").unwrap().try_acquire().await.unwrap_err();
+    assert!(!error.to_string().contains("s3cr3t"), "{error}");
+    assert!(!matches!(error.kind(), ErrorKind::NotAcquired), "{error:?}");
+    let wrong = masters.url("").replace("redlock://", "redlock://lock:wr0ng@");
+    let error = lock_redis::connect_redlock(&wrong).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    assert!(!error.to_string().contains("wr0ng"), "{error}");
+}

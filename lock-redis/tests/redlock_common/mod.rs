@@ -1,0 +1,127 @@
+//! What the tests of Redlock share: three real masters, and clients behind fault proxies.
+
+#![allow(dead_code, reason = "each test target uses a part of it")]
+#![allow(clippy::unwrap_used, reason = "a test whose surroundings fail has failed")]
+
+pub(crate) mod scenarios;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use conformance_tests::proxy::Proxy;
+use conformance_tests::servers::RedisServer;
+use conformance_tests::{Fault, Faults, Unavailable, async_trait};
+use lock_core::{
+    Claim, ClaimRequest, Error, ErrorKind, LockBackend, LockKey, OsRng, OwnerId, Result,
+};
+use lock_redis::{Bootstrap, RedlockBackend, RedlockConfig};
+use redis::Value;
+
+/// Three masters of the test's own.
+#[derive(Debug)]
+pub(crate) struct Masters(pub(crate) Vec<RedisServer>);
+
+/// The links of one client, one proxy for each master.
+#[derive(Clone, Debug)]
+pub(crate) struct Links(pub(crate) Vec<Arc<Proxy>>);
+
+impl Masters {
+    /// Three masters, with an append-only file each.
+    pub(crate) async fn start() -> Result<Self, Unavailable> {
+        Self::start_number(3).await
+    }
+
+    pub(crate) async fn start_number(number: usize) -> Result<Self, Unavailable> {
+        let mut servers = Vec::new();
+        for _ in 0..number {
+            servers.push(RedisServer::builder().start().await?);
+        }
+        Ok(Self(servers))
+    }
+
+    /// The URL of the quorum, for clients that reach the masters directly.
+    pub(crate) fn url(&self, parameters: &str) -> String {
+        let hosts: Vec<_> = self
+            .0
+            .iter()
+            .map(|server| server.url().trim_start_matches("redis://").to_owned())
+            .collect();
+        format!(
+            "redlock://{}?lock_quorum_name=test&lock_bootstrap=now{parameters}",
+            hosts.join(",")
+        )
+    }
+
+    /// A client with links of its own.
+    pub(crate) async fn links(&self) -> Result<Links> {
+        let mut proxies = Vec::new();
+        for server in &self.0 {
+            let address = server.address().map_err(|error| internal(&error))?;
+            let proxy = Proxy::start(address).await.map_err(|error| internal(&error))?;
+            proxies.push(Arc::new(proxy));
+        }
+        Ok(Links(proxies))
+    }
+
+    /// A client of the masters, without proxies.
+    pub(crate) async fn client(&self, parameters: &str) -> Result<RedlockBackend> {
+        lock_redis::connect_redlock(&self.url(parameters)).await
+    }
+
+    /// Runs a command on one master over a plain connection.
+    pub(crate) async fn command(&self, node: usize, words: &[&str]) -> Value {
+        let client = redis::Client::open(self.0[node].url()).unwrap();
+        let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+        let mut command = redis::cmd(words[0]);
+        command.arg(&words[1..]);
+        command.query_async(&mut connection).await.unwrap()
+    }
+}
+
+impl Links {
+    pub(crate) fn config(&self) -> Result<RedlockConfig> {
+        let clients = self.0.iter().map(|proxy| {
+            redis::Client::open(format!("redis://{}", proxy.address()))
+                .map_err(|error| internal(&error))
+        });
+        let config = RedlockConfig::from_clients(clients.collect::<Result<Vec<_>>>()?);
+        Ok(config.quorum_name("test").bootstrap(Bootstrap::Now))
+    }
+
+    pub(crate) async fn client(&self) -> Result<RedlockBackend> {
+        RedlockBackend::connect(self.config()?).await
+    }
+}
+
+/// A request of this client is one to all its nodes, so every link is disturbed.
+#[async_trait]
+impl Faults for Links {
+    async fn inject(&self, fault: Fault) -> Result<(), Unavailable> {
+        for proxy in &self.0 {
+            proxy.inject(fault).await?;
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn internal(error: &dyn std::fmt::Display) -> Error {
+    Error::new(ErrorKind::Internal, error.to_string())
+}
+
+pub(crate) fn request(name: &str, ttl: Duration) -> ClaimRequest {
+    let key = LockKey::new("", name).unwrap();
+    let owner = OwnerId::generate(&OsRng).unwrap();
+    ClaimRequest::new(key, owner, ttl).with_call_timeout(Duration::from_secs(2))
+}
+
+pub(crate) fn claim(backend: &impl LockBackend, name: &str, ttl: Duration) -> Box<dyn Claim> {
+    backend.claim(request(name, ttl)).unwrap()
+}
+
+/// Tries, which must be granted, and returns the fence.
+pub(crate) async fn granted(claim: &mut dyn Claim) -> u64 {
+    match claim.try_acquire().await {
+        Ok(lock_core::Attempt::Granted { token, .. }) => token.get(),
+        other => panic!("not granted: {other:?}"),
+    }
+}

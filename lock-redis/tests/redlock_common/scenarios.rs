@@ -1,0 +1,256 @@
+//! What Redlock must do under faults, as scenarios that also run on its known wrong variants.
+//!
+//! Each answers `Err` with what was seen if the promise does not hold. That the surroundings do not
+//! work is a panic, so that a mutant cannot be "found" by a broken test.
+
+use std::time::Duration;
+
+use conformance_tests::servers::Data;
+use lock_core::{Attempt, FencingToken, Locks, Released};
+use lock_redis::{RedlockBackend, RedlockConfig};
+use redis::Value;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{Links, Masters, claim, granted};
+
+/// The last word on a client's settings: where a scenario runs on a wrong variant.
+pub(crate) type Tweak = fn(RedlockConfig) -> RedlockConfig;
+pub(crate) type Seen = Result<(), String>;
+
+const TTL: Duration = Duration::from_secs(10);
+
+macro_rules! ensure {
+    ($holds:expr, $($seen:tt)+) => {
+        if !$holds {
+            return Err(format!($($seen)+));
+        }
+    };
+}
+
+async fn client(links: &Links, tweak: Tweak) -> RedlockBackend {
+    RedlockBackend::connect(tweak(links.config().unwrap())).await.unwrap()
+}
+
+async fn start() -> (Masters, Links) {
+    let masters = Masters::start().await.unwrap();
+    let links = masters.links().await.unwrap();
+    (masters, links)
+}
+
+async fn exists(masters: &Masters, node: usize, name: &str) -> bool {
+    masters.command(node, &["EXISTS", name]).await == Value::Int(1)
+}
+
+/// Waits up to `limit` until the node has no such key.
+async fn gone_within(masters: &Masters, node: usize, name: &str, limit: Duration) -> bool {
+    let end = Instant::now() + limit;
+    while exists(masters, node, name).await {
+        if Instant::now() >= end {
+            return false;
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
+    true
+}
+
+fn is_granted(attempt: &lock_core::Result<Attempt>) -> bool {
+    matches!(attempt, Ok(Attempt::Granted { .. }))
+}
+
+/// A client that reaches one node of three gets nothing, while another one gets the lock from the
+/// other two.
+pub(crate) async fn a_minority_grants_nothing(tweak: Tweak) -> Seen {
+    let (masters, cut_off) = start().await;
+    let cut_off_client = client(&cut_off, tweak).await;
+    let links = masters.links().await.unwrap();
+    let other = client(&links, tweak).await;
+    for proxy in &cut_off.0[1..] {
+        proxy.refuse_new(true);
+        proxy.cut(conformance_tests::proxy::Cut::Reset);
+    }
+    links.0[0].refuse_new(true);
+    links.0[0].cut(conformance_tests::proxy::Cut::Reset);
+    let mut holder = claim(&other, "lock", TTL);
+    let _ = holder.try_acquire().await;
+    granted(&mut *holder).await;
+    let mut alone = claim(&cut_off_client, "lock", TTL);
+    for _ in 0..3 {
+        let seen = alone.try_acquire().await;
+        ensure!(!is_granted(&seen), "two holders: {seen:?}");
+    }
+    Ok(())
+}
+
+/// The established fence is what a quorum of nodes show, although their counters differed.
+pub(crate) async fn a_fence_stands_on_a_quorum(tweak: Tweak) -> Seen {
+    let (masters, links) = start().await;
+    // It has not seen the marks that are set now, so its proposal is below them.
+    let backend = client(&links, tweak).await;
+    let ahead = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let ahead = u64::try_from((ahead + Duration::from_secs(3600)).as_micros()).unwrap();
+    for node in 0..3 {
+        let mark = (ahead + 10 * node as u64).to_string();
+        masters.command(node, &["HSET", "distlock\u{1e}quorum", "mark", &mark]).await;
+    }
+    let mut claim = claim(&backend, "lock", TTL);
+    let fence = granted(&mut *claim).await;
+    let mut showing = 0;
+    for node in 0..3 {
+        let shown = masters.command(node, &["HGET", "{lock}\u{1e}vote", "counter"]).await;
+        showing += usize::from(shown == Value::BulkString(fence.to_string().into_bytes()));
+    }
+    ensure!(showing >= 2, "the fence {fence} is shown by {showing} of 3 nodes");
+    ensure!(fence > ahead, "the fence {fence} is not above the marks");
+    Ok(())
+}
+
+/// A try that did not get a quorum leaves no vote behind when it answers.
+pub(crate) async fn partial_votes_are_given_back(tweak: Tweak) -> Seen {
+    let (masters, links) = start().await;
+    let backend = client(&links, tweak).await;
+    for node in 0..2 {
+        masters.command(node, &["SET", "lock", "foreign", "PX", "30000"]).await;
+    }
+    let mut claim = claim(&backend, "lock", TTL);
+    let seen = claim.try_acquire().await.unwrap();
+    assert!(matches!(seen, Attempt::Busy { .. }), "{seen:?}");
+    // Two nodes decide, and the third one's vote is given back right behind its answer.
+    ensure!(
+        gone_within(&masters, 2, "lock", Duration::from_millis(500)).await,
+        "the third node's vote was kept"
+    );
+    Ok(())
+}
+
+/// A vote that a slow node gives after the try has failed is given back as well.
+pub(crate) async fn a_late_vote_is_given_back(tweak: Tweak) -> Seen {
+    let (masters, links) = start().await;
+    let backend = client(&links, tweak).await;
+    // The nodes know the scripts from then on, so one request is the whole try.
+    let mut first = claim(&backend, "other", TTL);
+    granted(&mut *first).await;
+    first.release().await.unwrap();
+    for node in 0..2 {
+        masters.command(node, &["SET", "lock", "foreign", "PX", "30000"]).await;
+    }
+    links.0[2].stall();
+    for proxy in &links.0[..2] {
+        // So that the request to the third node is on its way when the others decide.
+        proxy.delay(Duration::from_millis(50), Duration::ZERO);
+    }
+    let mut claim = claim(&backend, "lock", TTL);
+    let seen = claim.try_acquire().await.unwrap();
+    assert!(matches!(seen, Attempt::Busy { .. }), "{seen:?}");
+    sleep(Duration::from_millis(300)).await;
+    links.0[2].pass();
+    sleep(Duration::from_millis(300)).await;
+    ensure!(
+        gone_within(&masters, 2, "lock", Duration::from_secs(2)).await,
+        "the late vote of the third node was kept"
+    );
+    Ok(())
+}
+
+/// A node that did not answer the acquire, nor the release, is released when it can be reached,
+/// although the old connection's bytes arrive after the new one's.
+pub(crate) async fn an_unanswered_node_is_released(tweak: Tweak) -> Seen {
+    let (masters, links) = start().await;
+    let backend = client(&links, tweak).await;
+    links.0[2].stall_present();
+    let mut holder = claim(&backend, "lock", TTL);
+    granted(&mut *holder).await;
+    // Until the connection is given up.
+    sleep(Duration::from_millis(2500)).await;
+    assert_eq!(holder.release().await.unwrap(), Released::Freed);
+    sleep(Duration::from_millis(500)).await;
+    links.0[2].pass();
+    sleep(Duration::from_millis(300)).await;
+    ensure!(
+        gone_within(&masters, 2, "lock", Duration::from_secs(3)).await,
+        "the third node still has the lock of a holder that released it"
+    );
+    Ok(())
+}
+
+/// A node that was restarted without its data gives no vote before the longest ttl has passed, and
+/// then the fences go on above all that were given.
+pub(crate) async fn a_restarted_node_gives_no_vote(tweak: Tweak) -> Seen {
+    loses_its_data(tweak, "restart").await
+}
+
+/// The same after `FLUSHALL`, which leaves the process running.
+pub(crate) async fn a_flushed_node_gives_no_vote(tweak: Tweak) -> Seen {
+    loses_its_data(tweak, "flush").await
+}
+
+async fn loses_its_data(tweak: Tweak, how: &str) -> Seen {
+    let masters = Masters::start().await.unwrap();
+    let links = masters.links().await.unwrap();
+    let config = links.config().unwrap().max_ttl(Duration::from_secs(3));
+    let backend = RedlockBackend::connect(tweak(config)).await.unwrap();
+    let ttl = Duration::from_secs(3);
+    // The first holder has the votes of nodes 0 and 1. Then node 0 forgets its vote.
+    links.0[2].stall();
+    let mut first = claim(&backend, "lock", ttl);
+    let fence = granted(&mut *first).await;
+    if how == "flush" {
+        masters.command(0, &["FLUSHALL"]).await;
+    } else {
+        masters.0[0].restart(Data::Lose).await.unwrap();
+    }
+    let links = masters.links().await.unwrap();
+    let config = links.config().unwrap().max_ttl(Duration::from_secs(3));
+    let other = RedlockBackend::connect(tweak(config)).await.unwrap();
+    let lost = Instant::now();
+    let mut second = claim(&other, "lock", ttl);
+    let seen = second.try_acquire().await;
+    ensure!(!is_granted(&seen), "a second holder, while the first one believes: {seen:?}");
+    drop(first);
+    let end = lost + Duration::from_secs(15);
+    loop {
+        if let Ok(Attempt::Granted { token, .. }) = second.try_acquire().await {
+            ensure!(token.get() > fence, "the fence {token} does not rise over {fence}");
+            break;
+        }
+        ensure!(Instant::now() < end, "the lock is not free 15 s later");
+        sleep(Duration::from_millis(50)).await;
+    }
+    second.release().await.unwrap();
+    // When it votes again, a quorum with it and without node 1 is as good as any.
+    let why = timeout(Duration::from_secs(15), async {
+        while other.not_voting().is_some() {
+            sleep(Duration::from_millis(50)).await;
+        }
+    });
+    why.await.expect("the node is not admitted again");
+    links.0[1].stall();
+    let mut third = claim(&other, "lock", ttl);
+    let third_fence = granted(&mut *third).await;
+    ensure!(third_fence > fence, "the fence {third_fence} does not rise over {fence}");
+    Ok(())
+}
+
+/// A guard's validity is counted from before the request, also when the answers are slow.
+pub(crate) async fn validity_counts_from_the_request(tweak: Tweak) -> Seen {
+    let (_masters, links) = start().await;
+    let backend = client(&links, tweak).await;
+    for proxy in &links.0 {
+        proxy.delay(Duration::from_millis(300), Duration::ZERO);
+    }
+    let mut claim = claim(&backend, "lock", Duration::from_secs(3));
+    match claim.try_acquire().await.unwrap() {
+        Attempt::Granted { valid_for: Some(valid_for), .. } => {
+            ensure!(valid_for <= Duration::from_secs(3), "valid for {valid_for:?} of a ttl of 3 s");
+            Ok(())
+        }
+        other => panic!("not granted: {other:?}"),
+    }
+}
+
+/// A guard for tests that wait as users do.
+pub(crate) async fn acquire(locks: &Locks, name: &str, limit: Duration) -> FencingToken {
+    let guard = locks.lock(name).unwrap().acquire_timeout(limit).await.unwrap();
+    let token = guard.token().unwrap();
+    guard.release().await.unwrap();
+    token
+}

@@ -1,0 +1,237 @@
+//! Redlock on three real masters that fail one after the other, and two at a time.
+
+mod redlock_common;
+
+use std::time::Duration;
+
+use lock_core::{Attempt, ErrorKind, LockBackend, Locks};
+use redis::Value;
+use redlock_common::scenarios::{self, Tweak, acquire};
+use redlock_common::{Masters, claim, granted, request};
+use tokio::time::{Instant, sleep};
+
+const REAL: Tweak = |config| config;
+
+macro_rules! scenarios_hold {
+    ($($scenario:ident)+) => {$(
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $scenario() {
+            scenarios::$scenario(REAL).await.unwrap();
+        }
+    )+};
+}
+
+scenarios_hold! {
+    a_minority_grants_nothing
+    a_fence_stands_on_a_quorum
+    partial_votes_are_given_back
+    a_late_vote_is_given_back
+    an_unanswered_node_is_released
+    a_restarted_node_gives_no_vote
+    a_flushed_node_gives_no_vote
+    validity_counts_from_the_request
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_minority_that_is_down_or_frozen_costs_nothing() {
+    let masters = Masters::start().await.unwrap();
+    let locks = Locks::new(masters.client("").await.unwrap());
+    let mut last = acquire(&locks, "a", Duration::from_secs(5)).await;
+    for disturb in ["freeze", "thaw and kill"] {
+        if disturb == "freeze" {
+            masters.0[0].freeze().unwrap();
+        } else {
+            masters.0[0].thaw().unwrap();
+            masters.0[0].kill().unwrap();
+        }
+        let begin = Instant::now();
+        for _ in 0..20 {
+            let next = acquire(&locks, "a", Duration::from_secs(5)).await;
+            assert!(next > last, "{disturb}: {next} after {last}");
+            last = next;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(5), "{disturb}: {:?}", begin.elapsed());
+    }
+    // A hold is renewed by the other two.
+    let guard = locks.lock("b").unwrap().ttl(Duration::from_secs(1)).acquire().await.unwrap();
+    sleep(Duration::from_secs(3)).await;
+    assert!(guard.check().await.is_ok());
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_majority_that_is_down_is_refused_in_time_with_every_answer() {
+    let masters = Masters::start().await.unwrap();
+    let locks = Locks::new(masters.client("").await.unwrap());
+    acquire(&locks, "a", Duration::from_secs(5)).await;
+    masters.0[1].kill().unwrap();
+    masters.0[2].freeze().unwrap();
+    let begin = Instant::now();
+    let lock = locks.lock("a").unwrap().ttl(Duration::from_secs(3));
+    let error = lock.acquire_timeout(Duration::from_secs(2)).await.unwrap_err();
+    assert!(begin.elapsed() < Duration::from_secs(3), "{:?}", begin.elapsed());
+    assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Timeout), "{error:?}");
+    let begin = Instant::now();
+    let error = lock.try_acquire().await.unwrap_err();
+    assert!(begin.elapsed() < Duration::from_secs(6), "{:?}", begin.elapsed());
+    let text = error.to_string();
+    // A frozen node is slow, or cannot be reached where its connection was given up already.
+    for (node, answers) in
+        [&["granted it"][..], &["unreachable"], &["slow", "unreachable"]].iter().enumerate()
+    {
+        let endpoint = masters.0[node].address().unwrap().to_string();
+        let named = answers.iter().any(|answer| text.contains(&format!("{endpoint}: {answer}")));
+        assert!(named, "{answers:?}: {text}");
+    }
+    assert_ne!(error.kind(), ErrorKind::NotAcquired);
+    // What the first node granted is given back, so nobody waits for it when the others come back.
+    masters.0[2].thaw().unwrap();
+    acquire(&locks, "a", Duration::from_secs(5)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_that_did_not_grant_are_topped_up() {
+    let masters = Masters::start().await.unwrap();
+    let backend = masters.client("").await.unwrap();
+    masters.command(2, &["SET", "lock", "foreign", "PX", "100"]).await;
+    let mut holder = claim(&backend, "lock", Duration::from_secs(10));
+    granted(&mut *holder).await;
+    sleep(Duration::from_secs(1)).await;
+    let third = masters.command(2, &["GET", "lock"]).await;
+    assert_eq!(
+        third,
+        masters.command(1, &["GET", "lock"]).await,
+        "the third node was not topped up"
+    );
+    // So the loss of one of the first two nodes is survived.
+    masters.command(0, &["DEL", "lock"]).await;
+    let renewal = holder.renew().await.unwrap();
+    assert!(matches!(renewal, lock_core::Renewal::Alive { .. }), "{renewal:?}");
+    holder.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn plain_clients_exclude_us_and_are_noticed() {
+    let masters = Masters::start().await.unwrap();
+    let locks = Locks::new(masters.client("").await.unwrap());
+    let set = async |ttl: &str| {
+        for node in 0..3 {
+            let set = masters.command(node, &["SET", "lock", "redsync", "NX", "PX", ttl]).await;
+            assert_eq!(set, Value::Okay);
+        }
+    };
+    set("30000").await;
+    assert!(locks.lock("lock").unwrap().try_acquire().await.unwrap().is_none());
+    // Its release publishes nothing.
+    let waiter = locks.lock("lock").unwrap();
+    let waiting = tokio::spawn(async move {
+        let guard = waiter.acquire_timeout(Duration::from_secs(10)).await.unwrap();
+        (Instant::now(), guard)
+    });
+    sleep(Duration::from_millis(700)).await;
+    let released = Instant::now();
+    for node in 0..3 {
+        masters.command(node, &["DEL", "lock"]).await;
+    }
+    let (got, guard) = waiting.await.unwrap();
+    assert!(got - released < Duration::from_secs(2), "release noticed after {:?}", got - released);
+    // We exclude it.
+    let set_nx = masters.command(0, &["SET", "lock", "redsync", "NX", "PX", "1000"]).await;
+    assert_eq!(set_nx, Value::Nil);
+    guard.release().await.unwrap();
+    // Its expiry.
+    set("1500").await;
+    let begin = Instant::now();
+    acquire(&locks, "lock", Duration::from_secs(10)).await;
+    let took = begin.elapsed();
+    assert!(took < Duration::from_millis(2500), "expiry after 1.5 s noticed after {took:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_wakes_a_waiter_of_another_client() {
+    let masters = Masters::start().await.unwrap();
+    let (a, b) = (
+        Locks::new(masters.client("").await.unwrap()),
+        Locks::new(masters.client("").await.unwrap()),
+    );
+    let mut shortest = Duration::MAX;
+    for _ in 0..5 {
+        let guard = a.lock("lock").unwrap().acquire().await.unwrap();
+        let waiter = b.lock("lock").unwrap();
+        let waiting = tokio::spawn(async move {
+            let guard = waiter.acquire_timeout(Duration::from_secs(10)).await.unwrap();
+            let got = Instant::now();
+            guard.release().await.unwrap();
+            got
+        });
+        sleep(Duration::from_millis(200)).await;
+        let released = Instant::now();
+        guard.release().await.unwrap();
+        shortest = shortest.min(waiting.await.unwrap() - released);
+    }
+    // The slow second look comes after 0.75 s at the earliest.
+    assert!(shortest < Duration::from_millis(100), "{shortest:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn flushed_scripts_and_killed_connections_are_made_good() {
+    let masters = Masters::start().await.unwrap();
+    let locks = Locks::new(masters.client("").await.unwrap());
+    let mut last = None;
+    for round in 0..20 {
+        for node in 0..3 {
+            masters.command(node, &["SCRIPT", "FLUSH"]).await;
+            if round % 4 == 3 {
+                masters.command(node, &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
+            }
+        }
+        let token = Some(acquire(&locks, "lock", Duration::from_secs(5)).await);
+        assert!(token > last);
+        last = token;
+    }
+}
+
+/// A late undo of a failed try must not take a newer try's lock away.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn undoing_an_old_try_leaves_the_newer_one() {
+    let masters = Masters::start().await.unwrap();
+    let links = masters.links().await.unwrap();
+    let backend = links.client().await.unwrap();
+    for node in 0..2 {
+        masters.command(node, &["SET", "lock", "foreign", "PX", "400"]).await;
+    }
+    links.0[2].stall_present();
+    let mut claim =
+        backend.claim(request("lock", Duration::from_secs(10)).with_wait(true)).unwrap();
+    assert!(matches!(claim.try_acquire().await.unwrap(), Attempt::Busy { .. }));
+    sleep(Duration::from_millis(800)).await;
+    granted(&mut *claim).await;
+    sleep(Duration::from_millis(700)).await;
+    links.0[2].pass();
+    sleep(Duration::from_millis(1500)).await;
+    for node in 0..2 {
+        assert_eq!(masters.command(node, &["EXISTS", "lock"]).await, Value::Int(1), "node {node}");
+    }
+    assert!(matches!(claim.renew().await.unwrap(), lock_core::Renewal::Alive { .. }));
+    claim.release().await.unwrap();
+    sleep(Duration::from_millis(300)).await;
+    for node in 0..3 {
+        assert_eq!(masters.command(node, &["EXISTS", "lock"]).await, Value::Int(0), "node {node}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_names_leave_a_bounded_number_of_keys() {
+    let masters = Masters::start().await.unwrap();
+    let backend = masters.client("").await.unwrap();
+    for name in 0..2000 {
+        let mut claim = claim(&backend, &format!("name {name}"), Duration::from_secs(10));
+        granted(&mut *claim).await;
+        claim.release().await.unwrap();
+    }
+    sleep(Duration::from_millis(2500)).await;
+    for node in 0..3 {
+        let keys = masters.command(node, &["DBSIZE"]).await;
+        assert!(matches!(keys, Value::Int(count) if count <= 5), "node {node} keeps {keys:?} keys");
+    }
+}

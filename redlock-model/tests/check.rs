@@ -1,0 +1,147 @@
+//! Runs the model check: the real rules hold, and each wrong rule is found out.
+//!
+//! `cargo test -p redlock-model -- --nocapture --test-threads=1` prints how many states there are.
+
+use std::time::{Duration, SystemTime};
+
+use redlock_model::{Established, RedlockModel, Rejoin, Rules};
+use stateright::{Checker, HasDiscoveries, Model};
+
+/// A check that takes longer fails, rather than pass for what it has not looked at.
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// Explores every reachable state.
+fn holds(what: &str, model: RedlockModel) {
+    let started = SystemTime::now();
+    let checker = model.checker().threads(2).timeout(LIMIT).spawn_bfs().join();
+    // The checker calls itself done when its time is over, too.
+    let took = started.elapsed().unwrap_or(LIMIT);
+    println!(
+        "{what}: holds in {} states, up to {} steps deep, after {took:.0?}",
+        checker.unique_state_count(),
+        checker.max_depth()
+    );
+    assert!(took < LIMIT, "{what}: not all states were explored within {LIMIT:?}");
+    checker.assert_properties();
+}
+
+/// Explores until a fence is wrong.
+fn is_violated(what: &str, model: RedlockModel) {
+    let checker = model
+        .checker()
+        .threads(2)
+        .timeout(LIMIT)
+        .finish_when(HasDiscoveries::AnyFailures)
+        .spawn_bfs()
+        .join();
+    let discoveries = checker.discoveries();
+    let broken = discoveries.iter().find(|(name, _)| name.starts_with('F'));
+    let states = checker.unique_state_count();
+    let Some((name, path)) = broken else {
+        panic!("{what}: no violation in {states} states");
+    };
+    let actions = path.clone().into_actions();
+    println!(
+        "{what}: violates {name:?} after {} steps, {states} states: {actions:?}",
+        actions.len()
+    );
+}
+
+fn wrong(rules: Rules) -> RedlockModel {
+    RedlockModel { rules, ..RedlockModel::default() }
+}
+
+fn one_loss_one_proposal() -> RedlockModel {
+    RedlockModel { losses: 1, proposals: vec![1], ..RedlockModel::default() }
+}
+
+fn wrong_rejoin(rejoin: Rejoin) -> RedlockModel {
+    RedlockModel { losses: 1, ..wrong(Rules { rejoin, ..Rules::REAL }) }
+}
+
+#[test]
+fn the_real_rule_holds() {
+    holds("two acquisitions", RedlockModel::default());
+}
+
+#[test]
+fn the_real_rule_holds_from_unequal_counters() {
+    let counters = vec![[0, 0, 1], [0, 1, 2]];
+    holds(
+        "two acquisitions, unequal counters",
+        RedlockModel { counters, ..RedlockModel::default() },
+    );
+}
+
+#[test]
+fn the_real_rule_holds_when_requests_arrive_again() {
+    let model = RedlockModel { repeats: 1, proposals: vec![1], ..RedlockModel::default() };
+    holds("two acquisitions, one request that arrives twice", model);
+}
+
+#[test]
+fn the_real_rule_holds_when_a_node_loses_its_data() {
+    holds("two acquisitions, one loss", RedlockModel { losses: 1, ..RedlockModel::default() });
+}
+
+#[test]
+fn the_real_rule_holds_when_an_admission_arrives_late() {
+    let model = RedlockModel { stale_admission: true, ..one_loss_one_proposal() };
+    holds("two acquisitions, one loss, one late admission", model);
+}
+
+/// About eleven million states: more than three minutes, so only when asked for by name.
+#[test]
+#[ignore = "takes minutes: run it by name with --ignored"]
+fn the_real_rule_holds_when_nodes_lose_their_data_twice() {
+    holds("two acquisitions, two losses", RedlockModel { losses: 2, ..one_loss_one_proposal() });
+}
+
+#[test]
+fn the_first_maximum_is_found_wrong() {
+    let rules = Rules { established: Established::FirstMaximum, ..Rules::REAL };
+    is_violated("the maximum of the first quorum", wrong(rules));
+}
+
+#[test]
+fn the_maximum_without_the_equal_rule_is_found_wrong() {
+    let rules = Rules { established: Established::RaisedMaximum, ..Rules::REAL };
+    is_violated("the maximum without the equal rule", wrong(rules));
+}
+
+#[test]
+fn raising_without_holding_is_found_wrong() {
+    is_violated("raise without holding", wrong(Rules { raise_needs_holder: false, ..Rules::REAL }));
+}
+
+#[test]
+fn a_quorum_of_the_reachable_is_found_wrong() {
+    is_violated("a quorum of the reachable", wrong(Rules { quorum: 1, ..Rules::REAL }));
+}
+
+#[test]
+fn rejoining_at_once_is_found_wrong() {
+    is_violated("rejoin at once", wrong_rejoin(Rejoin::AtOnce));
+}
+
+#[test]
+fn rejoining_without_a_seed_is_found_wrong() {
+    is_violated("rejoin after the wait, from zero", wrong_rejoin(Rejoin::WaitOnly));
+}
+
+#[test]
+fn reading_the_seed_before_the_wait_is_found_wrong() {
+    is_violated("read the marks, then wait", wrong_rejoin(Rejoin::SeedThenWait { others: 2 }));
+}
+
+#[test]
+fn a_seed_from_too_few_is_found_wrong() {
+    is_violated("a seed from N-Q others", wrong_rejoin(Rejoin::WaitThenSeed { others: 1 }));
+}
+
+#[test]
+fn an_admission_that_names_no_quarantine_is_found_wrong() {
+    let rules = Rules { admission_names_quarantine: false, ..Rules::REAL };
+    let model = RedlockModel { rules, stale_admission: true, ..one_loss_one_proposal() };
+    is_violated("an admission that names no quarantine", model);
+}
