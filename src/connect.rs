@@ -18,6 +18,8 @@ const COMMON: &[&str] =
 /// |---|---|
 /// | `memory://` | a store of its own in this process; `memory://name` is shared by all who name it |
 /// | `sqlite:///var/lib/app/locks.db` | an SQLite file, for the processes of one machine |
+/// | `redis://[user:password@]host[:6379][/db]`, `rediss://`, `redis+unix:///socket` | one Redis server |
+/// | `redlock://a:6379,b:6379,c:6379` | a quorum of independent Redis servers |
 ///
 /// Every store understands these parameters, all optional:
 ///
@@ -61,7 +63,9 @@ async fn open(url: &str) -> Result<Locks> {
             in_words(&schemes())
         ))
     })?;
-    let known = SCHEMES.iter().find(|known| known.names.contains(&scheme));
+    // RFC 3986, section 3.1: schemes are case-insensitive.
+    let scheme = &scheme.to_ascii_lowercase();
+    let known = SCHEMES.iter().find(|known| known.names.contains(&scheme.as_str()));
     let known = known.ok_or_else(|| unknown_scheme(scheme, rest))?;
     let (common, own) = Common::take_out_of(rest)?;
     match known.kind {
@@ -69,6 +73,16 @@ async fn open(url: &str) -> Result<Locks> {
         #[cfg(feature = "sqlite")]
         Some(Kind::Sqlite) => {
             let backend = lock_sql::connect(&format!("{scheme}:{own}")).await?;
+            Ok(common.apply(Locks::builder(backend))?.build())
+        }
+        #[cfg(feature = "redis")]
+        Some(Kind::Redis) => {
+            let backend = lock_redis::connect(&format!("{scheme}:{own}")).await?;
+            Ok(common.apply(Locks::builder(backend))?.build())
+        }
+        #[cfg(feature = "redlock")]
+        Some(Kind::Redlock) => {
+            let backend = lock_redis::connect_redlock(&format!("{scheme}:{own}")).await?;
             Ok(common.apply(Locks::builder(backend))?.build())
         }
         None => Err(missing_feature(scheme, known.feature)),
@@ -108,9 +122,15 @@ impl Common {
             return Ok((Self::default(), rest.to_owned()));
         };
         let mut common = Self::default();
-        let mut own = Vec::new();
+        let (mut own, mut seen) = (Vec::new(), Vec::new());
         for parameter in query.split('&') {
             let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+            if COMMON.contains(&name) {
+                if seen.contains(&name) {
+                    return Err(Error::config(format!("{name} is given twice: leave one away")));
+                }
+                seen.push(name);
+            }
             match name {
                 "lock_prefix" => common.prefix = Some(decode(value)?),
                 "lock_label" => common.label = Some(decode(value)?),

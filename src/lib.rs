@@ -20,3 +20,7 @@ pub use scheme::schemes;
 /// Locks in an SQL table: the typed constructors, for who has a pool already or wants no URL.
 #[cfg(feature = "sqlite")]
 pub use lock_sql as sql;
+
+/// Locks on Redis: the typed constructors, for who has a client already or wants no URL.
+#[cfg(any(feature = "redis", feature = "redlock"))]
+pub use lock_redis as redis;

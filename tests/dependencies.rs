@@ -11,7 +11,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("lock-sql", &["lock-core"]),
     ("lock-redis", &["lock-core"]),
     ("conformance-tests", &["lock-core"]),
-    ("distlock", &["lock-core", "lock-sql"]),
+    ("distlock", &["lock-core", "lock-redis", "lock-sql"]),
     ("lock-cli", &["distlock"]),
     ("redlock-model", &["lock-redis"]),
 ];

@@ -20,8 +20,19 @@ fn the_small_backend_of_the_guide_is_the_one_that_is_tested() {
 #[test]
 fn local_links_of_the_documents_lead_somewhere() {
     let mut checked = 0;
-    for page in ["README.md", "CONTRIBUTING.md", "docs/guarantees.md", "docs/writing-a-backend.md"]
-    {
+    for page in [
+        "README.md",
+        "CONTRIBUTING.md",
+        "conformance-tests/README.md",
+        "docs/design.md",
+        "docs/guarantees.md",
+        "docs/performance.md",
+        "docs/writing-a-backend.md",
+        "lock-cli/README.md",
+        "lock-redis/README.md",
+        "lock-redis/REDLOCK.md",
+        "lock-sql/README.md",
+    ] {
         let folder = page.rsplit_once('/').map_or("", |(folder, _)| folder);
         for link in read(page)
             .split("](")
