@@ -28,7 +28,7 @@ const COMMON: &[&str] =
 /// | `lock_prefix` | kept in front of all names, so that applications can share a store | none |
 /// | `lock_ttl` | how long the store keeps a lock without a renewal | `30s` |
 /// | `lock_call_timeout` | the limit for one call to the store | a third of the ttl, at most `5s` |
-/// | `lock_unavailable_after` | when a wait without a limit gives up on a store that does not answer | `30s` |
+/// | `lock_unavailable_after` | when a wait without a limit gives up on a store that does not answer | `30s`; Redlock: `30s` more than its longest ttl |
 /// | `lock_label` | who holds the locks, for people who look | host and process id |
 ///
 /// The store's own parameters are on its page. Durations are written as `500ms`, `30s` or `1m 30s`.
@@ -83,7 +83,12 @@ async fn open(url: &str) -> Result<Locks> {
         #[cfg(feature = "redlock")]
         Some(Kind::Redlock) => {
             let backend = lock_redis::connect_redlock(&format!("{scheme}:{own}")).await?;
-            Ok(common.apply(Locks::builder(backend))?.build())
+            // A new quorum, or one whose nodes were restarted, says why it does not vote yet, for as
+            // long as the longest lease. That is worth waiting for.
+            let longest = lock_core::LockBackend::capabilities(&backend).max_ttl;
+            let patience = Duration::from_secs(30) + longest.unwrap_or_default();
+            let builder = Locks::builder(backend).unavailable_after(patience);
+            Ok(common.apply(builder)?.build())
         }
         None => Err(missing_feature(scheme, known.feature)),
     }

@@ -158,7 +158,7 @@ async fn fences_rise_over_a_flush_of_all_nodes() {
     assert!(next.get() > fence, "{next} after {fence}");
 }
 
-/// Exactly the rights that `docs-redlock.md` names, and nodes that want a password.
+/// Exactly the rights that `REDLOCK.md` names, and nodes that want a password.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_documented_rights_are_enough() {
     const RIGHTS: &str = "+eval +evalsha +info +ping +subscribe +publish +time +get +set +del +pexpire +pttl +hget +hset +hmget +zadd +zrem +zrange +scan +hello";

@@ -132,7 +132,7 @@ fn bootstrap(reports: &[Option<Report>], terms: &Terms) -> Plan {
         return Plan {
             wait: Some(Duration::from_secs(1)),
             why: Some(
-                "no node is admitted any more, since too many were restarted or lost their data: nobody can tell which locks and fences they knew. An operator calls RedlockBackend::recover once (or connects with lock_bootstrap=recover), and the quorum votes again when lock_max_ttl has passed".to_owned(),
+                "no node is admitted any more, since too many were restarted or lost their data: nobody can tell which locks and fences they knew. An operator calls RedlockBackend::recover, and once more when lock_max_ttl has passed; then the quorum votes again".to_owned(),
             ),
             ..Plan::default()
         };
