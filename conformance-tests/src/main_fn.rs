@@ -77,10 +77,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_names_whole_harnesses() {
-        assert!(names("all", "redis"));
-        assert!(names("etcd, redis", "redis"));
-        assert!(!names("redis-cluster", "redis"));
-        assert!(!names("", "redis"));
+    fn a_store_is_required_by_its_name_or_by_all() {
+        assert!(names("all", "redis") && names("sqlite, redis", "redis"));
+        assert!(!names("", "redis") && !names("redlock", "redis"));
     }
 }
