@@ -14,6 +14,7 @@ use crate::keys::Keys;
 use crate::node::Interest;
 use crate::renewals::{Found, Item, Kind};
 use crate::reply::Reply;
+use crate::script::{Call, Script};
 use crate::scripts::{ACQUIRE, MARK, RELEASE};
 use crate::wake::Waker;
 
@@ -98,21 +99,27 @@ impl RedisClaim {
         self.shared.grace.max(least) * (1 << self.missed.min(DOUBLINGS))
     }
 
+    /// A call of a script that moves the lock: their keys are the same, in the same order.
+    fn call<'a>(&'a self, script: &'a Script, pauses: &'a str, gone: &'a str) -> Call<'a> {
+        script
+            .call()
+            .key(&self.keys.lock)
+            .key(&self.hold)
+            .key(&self.queue)
+            .key(&self.waiters)
+            .key(pauses)
+            .key(MARK)
+            .key(gone)
+    }
+
     async fn call_acquire(&self) -> Result<Value> {
         let ttl = millis(self.request.ttl);
         let grace = millis(self.grace()).min(ttl.max(1));
         let pauses = self.keys.part("pauses");
         let gone = self.keys.gone(&self.request.owner);
         let label = self.request.label.as_deref().unwrap_or_default();
-        let call = ACQUIRE
-            .call()
-            .key(&self.keys.lock)
-            .key(&self.hold)
-            .key(&self.queue)
-            .key(&self.waiters)
-            .key(&pauses)
-            .key(MARK)
-            .key(&gone)
+        let call = self
+            .call(&ACQUIRE, &pauses, &gone)
             .arg(&self.owner)
             .number(ttl)
             .arg(&*self.shared.client)
@@ -256,15 +263,8 @@ impl Claim for RedisClaim {
         };
         let pauses = self.keys.part("pauses");
         let gone = self.keys.gone(&self.request.owner);
-        let call = RELEASE
-            .call()
-            .key(&self.keys.lock)
-            .key(&self.hold)
-            .key(&self.queue)
-            .key(&self.waiters)
-            .key(&pauses)
-            .key(MARK)
-            .key(&gone)
+        let call = self
+            .call(&RELEASE, &pauses, &gone)
             .arg(&self.owner)
             .number(keep)
             .flag(self.shared.may_pause);

@@ -7,8 +7,10 @@ mod common;
 use std::time::Duration;
 
 use common::{claim, commands, keys, locks, plain, run, server, set_nx};
+use conformance_tests::servers::RedisServer;
 use lock_core::{Attempt, FencingToken, Released};
 use redis::Value;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 #[tokio::test]
@@ -86,16 +88,11 @@ async fn a_foreign_lock_of_another_type_is_busy() {
     assert!(locks.lock("forever").unwrap().try_acquire().await.unwrap().is_some(), "it was forced");
 }
 
-/// While our queue is never empty, a client that polls every 250 ms still gets its turn.
-#[tokio::test]
-async fn a_polling_client_is_not_starved() {
-    let server = server().await;
-    let mut plain = plain(&server).await;
-    // It was there first, so it is known from the beginning.
-    assert!(set_nx(&mut plain, "job", 60_000).await);
+/// Four clients that take the lock in turn without a pause, so that its queue is never empty.
+async fn keep_busy(server: &RedisServer) -> Vec<JoinHandle<()>> {
     let mut busy = Vec::new();
     for _ in 0..4 {
-        let locks = locks(&server).await;
+        let locks = locks(server).await;
         busy.push(tokio::spawn(async move {
             let lock = locks.lock("job").unwrap();
             loop {
@@ -106,6 +103,17 @@ async fn a_polling_client_is_not_starved() {
         }));
     }
     tokio::time::sleep(Duration::from_millis(500)).await;
+    busy
+}
+
+/// While our queue is never empty, a client that polls every 250 ms still gets its turn.
+#[tokio::test]
+async fn a_polling_client_is_not_starved() {
+    let server = server().await;
+    let mut plain = plain(&server).await;
+    // It was there first, so it is known from the beginning.
+    assert!(set_nx(&mut plain, "job", 60_000).await);
+    let busy = keep_busy(&server).await;
     run(&mut plain, &["DEL", "job"]).await;
     let (start, mut turns) = (Instant::now(), 0);
     while start.elapsed() < Duration::from_secs(8) {
@@ -115,7 +123,7 @@ async fn a_polling_client_is_not_starved() {
             run(&mut plain, &["DEL", "job"]).await;
         }
     }
-    busy.iter().for_each(tokio::task::JoinHandle::abort);
+    busy.iter().for_each(JoinHandle::abort);
     println!("{turns} turns in 8 s");
     assert!(turns >= 3, "a polling client got {turns} turns in 8 s");
 }
@@ -126,26 +134,14 @@ async fn a_polling_client_is_not_starved() {
 async fn a_polling_client_that_was_never_seen_is_not_starved() {
     let server = server().await;
     let mut plain = plain(&server).await;
-    let mut busy = Vec::new();
-    for _ in 0..4 {
-        let locks = locks(&server).await;
-        busy.push(tokio::spawn(async move {
-            let lock = locks.lock("job").unwrap();
-            loop {
-                let guard = lock.acquire().await.unwrap();
-                tokio::time::sleep(Duration::from_millis(3)).await;
-                guard.release().await.unwrap();
-            }
-        }));
-    }
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    let busy = keep_busy(&server).await;
     let start = Instant::now();
     while !set_nx(&mut plain, "job", 1_000).await {
         assert!(start.elapsed() < Duration::from_secs(15), "it never got a turn");
         tokio::time::sleep(Duration::from_millis(250)).await;
     }
     println!("a turn after {:?}", start.elapsed());
-    busy.iter().for_each(tokio::task::JoinHandle::abort);
+    busy.iter().for_each(JoinHandle::abort);
 }
 
 #[tokio::test]
