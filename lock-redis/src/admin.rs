@@ -67,7 +67,7 @@ impl LockAdmin for RedisBackend {
 
     async fn force_release(&self, key: &LockKey, expected: Option<&OwnerId>) -> Result<Released> {
         let keys = Keys::new(key);
-        let parts = ["hold", "queue", "waiters", "pauses"].map(|part| keys.part(part));
+        let parts = keys.parts();
         let expected = expected.map(OwnerId::to_hex).unwrap_or_default();
         let call = FORCE
             .call()

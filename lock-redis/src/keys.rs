@@ -37,6 +37,11 @@ impl Keys {
         format!("{}{part}", self.stem)
     }
 
+    /// The keys of a script that hands the lock over, beside the lock itself and in its order.
+    pub(crate) fn parts(&self) -> [String; 4] {
+        ["hold", "queue", "waiters", "pauses"].map(|part| self.part(part))
+    }
+
     /// The mark that an owner leaves when it has gone, although a try of its own may still be on its
     /// way.
     pub(crate) fn gone(&self, owner: &OwnerId) -> String {

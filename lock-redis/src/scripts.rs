@@ -13,10 +13,10 @@ macro_rules! script {
     };
 }
 
-script!(ACQUIRE, "common.lua", "acquire.lua");
-script!(RELEASE, "common.lua", "release.lua");
-script!(SETTLE, "common.lua", "settle.lua");
-script!(FORCE, "common.lua", "force.lua");
+script!(ACQUIRE, "grant.lua", "acquire_free.lua", "queue.lua", "acquire.lua");
+script!(RELEASE, "grant.lua", "release.lua", "queue.lua", "release_next.lua");
+script!(SETTLE, "grant.lua", "queue.lua", "settle.lua");
+script!(FORCE, "grant.lua", "queue.lua", "force.lua");
 script!(RENEW, "renew.lua");
 script!(INSPECT, "inspect.lua");
 script!(PROBE, "probe.lua");

@@ -82,7 +82,7 @@ impl Drop for Guard<'_> {
 }
 
 async fn settle(node: &Node, keys: &Keys, may_pause: bool) -> lock_core::Result<Option<Duration>> {
-    let parts = ["hold", "queue", "waiters", "pauses"].map(|part| keys.part(part));
+    let parts = keys.parts();
     let call = SETTLE.call().key(&keys.lock).keys(&parts).key(MARK).flag(may_pause);
     match node.run(call, Duration::from_secs(5)).await? {
         Value::Int(ms) => Ok(u64::try_from(ms).ok().map(Duration::from_millis)),

@@ -1,4 +1,4 @@
--- KEYS: those of common.lua. ARGV: the owner that must hold it or '', may pause.
+-- KEYS: those of grant.lua. ARGV: the owner that must hold it or '', may pause.
 -- Answers {freed, look again in ms or -1}.
 local expected, may_pause = ARGV[1], ARGV[2] == '1'
 local holder = redis.pcall('GET', lock)

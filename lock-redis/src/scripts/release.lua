@@ -1,4 +1,4 @@
--- KEYS: those of common.lua, then the mark of an owner that has gone.
+-- KEYS: those of grant.lua, then the mark of an owner that has gone.
 -- ARGV: owner, ms for which the mark of a gone owner is kept or 0, may pause.
 -- Answers {freed, look again in ms or -1}.
 -- Deletions come first: when the memory is full a script may go on writing only after a write that
@@ -27,5 +27,3 @@ if not held then
   -- The one that leaves may be the one that was to look.
   if freed == 0 or redis.call('EXISTS', lock) == 1 then return {freed, -1} end
 end
-local _, again = pass_on(clock(), nil, may_pause)
-return {freed, again}

@@ -1,5 +1,5 @@
 -- Looks after a lock that was handed over: whoever did not take it up loses its turn.
--- KEYS: those of common.lua. ARGV: may pause. Answers when to look again in ms, or -1.
+-- KEYS: those of grant.lua. ARGV: may pause. Answers when to look again in ms, or -1.
 if redis.call('EXISTS', queue) == 0 then return -1 end
 local holder = redis.pcall('GET', lock)
 if holder == false then

@@ -1,0 +1,19 @@
+-- KEYS: those of grant.lua, then the mark of an owner that has gone.
+-- ARGV: owner, ttl in ms, client, wait, ticket or 0, grace in ms, may pause, label.
+-- Answers {1, fence, missed} | {0, ticket or 0, rank, ms left or -1, foreign, missed, look again in ms or -1} | {2}
+local gone = KEYS[7]
+local me, ttl, client, wait, ticket, grace, may_pause, label =
+  ARGV[1], ARGV[2], ARGV[3], ARGV[4] == '1', ARGV[5], ARGV[6], ARGV[7] == '1', ARGV[8]
+
+local now = clock()
+
+-- Nobody waits: the lock goes to whoever comes.
+if redis.call('EXISTS', queue, gone) == 0 then
+  local fence = next_fence(now)
+  if redis.call('SET', lock, me, 'NX', 'PX', ttl) then
+    redis.call('SET', mark, fence)
+    write_hold(fence, me, string.format('%.0f', now), client, label, ttl)
+    -- A waiter that finds no queue has lost its place, and so have the others of its client.
+    return {1, fence, ticket ~= '0' and 1 or 0}
+  end
+end
