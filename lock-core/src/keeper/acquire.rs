@@ -34,31 +34,22 @@ impl Keeper {
         // Where the store is not fair, those who come later than another task of this process wait
         // behind it. A try never does: the gate says nothing about the lock.
         let gated = !shared.capabilities.fair && !matches!(patience, Patience::Try);
-        let must_queue = gated && shared.gates.is_contended(&self.key);
-        if !must_queue {
+        if !gated {
+            return self.look_and_wait(&mut search, caller, None, Step::Look).await;
+        }
+        let mut first = Step::Look;
+        if !shared.gates.is_contended(&self.key) {
             match self.look(&mut search, caller).await {
                 Step::End(outcome) => return outcome,
-                Step::Look | Step::Wait => {}
+                Step::Look | Step::Wait => first = Step::Wait,
             }
-        }
-        if !gated {
-            return self.look_and_wait(&mut search, caller, None).await;
         }
         let ticket = shared.gates.enter(&self.key);
         let _turn = match self.wait_for_turn(&mut search, caller, &ticket.gate).await {
             Ok(turn) => turn,
             Err(outcome) => return outcome,
         };
-        if must_queue {
-            match self.look(&mut search, caller).await {
-                Step::End(outcome) => {
-                    ticket.gate.note(search.last(), search.heard);
-                    return outcome;
-                }
-                Step::Look | Step::Wait => {}
-            }
-        }
-        self.look_and_wait(&mut search, caller, Some(&ticket.gate)).await
+        self.look_and_wait(&mut search, caller, Some(&ticket.gate), first).await
     }
 
     /// Waits behind the other tasks of this process. Whoever polls hears the store for all of them, so
@@ -100,27 +91,23 @@ impl Keeper {
         }
     }
 
-    /// Waits and looks in turn, after a first look.
+    /// Looks and waits in turn, beginning with `step`.
     async fn look_and_wait(
         &mut self,
         search: &mut Search,
         caller: &mut oneshot::Sender<Answer>,
         gate: Option<&Gate>,
+        mut step: Step,
     ) -> Outcome {
         loop {
-            if let Some(gate) = gate {
+            if let (Some(gate), Step::Wait | Step::End(_)) = (gate, &step) {
                 gate.note(search.last(), search.heard);
             }
-            let mut step = self.wait(search, caller, gate).await;
-            if matches!(step, Step::Look) {
-                step = self.look(search, caller).await;
-            }
-            if let Step::End(outcome) = step {
-                if let Some(gate) = gate {
-                    gate.note(search.last(), search.heard);
-                }
-                return outcome;
-            }
+            step = match step {
+                Step::Look => self.look(search, caller).await,
+                Step::Wait => self.wait(search, caller, gate).await,
+                Step::End(outcome) => return outcome,
+            };
         }
     }
 

@@ -42,3 +42,41 @@ pub(crate) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     begin: script!("begin"),
     admit: script!("admit"),
 });
+
+#[cfg(test)]
+mod tests {
+    use conformance_tests::servers::RedisServer;
+
+    use super::SCRIPTS;
+
+    /// Microseconds.
+    const MINUTE: u64 = 60_000_000;
+
+    /// A client whose clock is centuries ahead must not use up the counters of a node.
+    #[tokio::test]
+    async fn a_proposal_is_held_to_the_clock_of_the_node() {
+        let server = RedisServer::builder().start().await.unwrap();
+        let client = redis::Client::open(server.url()).unwrap();
+        let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+        let info: String =
+            redis::cmd("INFO").arg("server").query_async(&mut connection).await.unwrap();
+        let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:")).unwrap();
+        let mut admit = redis::cmd("HSET");
+        admit.arg("node").arg(&["run_id", run_id, "state", "admitted", "quorum", "q"]);
+        admit.exec_async(&mut connection).await.unwrap();
+        let mut last = 0;
+        for (lock, proposal) in [("a", 1 << 52), ("b", 1 << 52), ("c", 0)] {
+            let parts = [lock.to_owned(), format!("{lock}:vote"), format!("{lock}:waiters")];
+            let call = SCRIPTS.acquire.call().key("node").keys(&parts).arg("q").arg("owner");
+            let call = call.number(1).number(30_000).number(proposal).arg("").number(0).arg("");
+            let (granted, counter, mark): (u64, u64, u64) =
+                call.by_text().query_async(&mut connection).await.unwrap();
+            let (seconds, micros): (u64, u64) =
+                redis::cmd("TIME").query_async(&mut connection).await.unwrap();
+            assert_eq!((granted, counter), (1, mark), "{lock}");
+            assert!(counter > last, "{lock}: {counter} after {last}");
+            assert!(counter <= seconds * 1_000_000 + micros + MINUTE, "{lock}: {counter}");
+            last = counter;
+        }
+    }
+}
