@@ -61,7 +61,17 @@ async fn uncontended(server: &RedisServer) -> Done {
     let backend = lock_redis::connect(server.url()).await?;
     let locks = Locks::new(backend.clone());
     let mut connection = raw(server).await?;
+    // As long as ours, and does nothing: what the protocol takes of our calls.
+    let idle = redis::Script::new("return 1");
+    let mut idle = idle.key("bench");
+    for part in ["hold", "queue", "waiters", "pauses", "gone:0123456789abcdef0123456789abcdef"] {
+        idle.key(format!("{{bench}}+{part}"));
+    }
+    for argument in ["0123456789abcdef0123456789abcdef", "30000", "0123456789abcdef", "1", "0"] {
+        idle.arg(argument);
+    }
     let (mut floor, mut set, mut low, mut high) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut idles = Vec::new();
     for round in 0..6_000_u32 {
         let start = Instant::now();
         let _: () = redis::cmd("PING").query_async(&mut connection).await?;
@@ -74,6 +84,11 @@ async fn uncontended(server: &RedisServer) -> Done {
         let _: redis::Value = command.query_async(&mut connection).await?;
         let _: () = redis::cmd("DEL").arg("raw").query_async(&mut connection).await?;
         let b = start.elapsed();
+
+        let start = Instant::now();
+        let _: i64 = idle.invoke_async(&mut connection).await?;
+        let _: i64 = idle.invoke_async(&mut connection).await?;
+        let e = start.elapsed();
 
         let mut claim = claim(&backend, "bench", true)?;
         let start = Instant::now();
@@ -91,14 +106,17 @@ async fn uncontended(server: &RedisServer) -> Done {
         if round >= 1_000 {
             floor.push(a);
             set.push(b);
+            idles.push(e);
             low.push(c);
             high.push(d);
         }
     }
-    let (floor, set, low, high) = (p50(floor), p50(set), p50(low), p50(high));
+    let (floor, set, idle) = (p50(floor), p50(set), p50(idles));
+    let (low, high) = (p50(low), p50(high));
     println!("uncontended acquire + release, p50 of 5000:");
     println!("  two PING                {floor:>10.1?}");
     println!("  SET NX PX + DEL         {set:>10.1?}   {:.2} x", ratio(set, floor));
+    println!("  two scripts that idle   {idle:>10.1?}   {:.2} x", ratio(idle, floor));
     println!("  claim (the backend)     {low:>10.1?}   {:.2} x", ratio(low, floor));
     println!("  Locks (keeper, guard)   {high:>10.1?}   {:.2} x", ratio(high, floor));
     Ok(())
