@@ -10,12 +10,14 @@ use lock_core::{
 use crate::claim::SqlClaim;
 use crate::config::{SqlConfig, Target};
 use crate::dialect::Dialect;
+use crate::renewals::Renewals;
 
 /// Locks in a table of an SQL database. Guarantees and limits are on the
 /// [front page](crate) of this crate.
 #[derive(Clone, Debug)]
 pub struct SqlBackend {
     dialect: Arc<dyn Dialect>,
+    renewals: Arc<Renewals>,
 }
 
 /// A pool of the application, of any dialect that is compiled in.
@@ -35,6 +37,11 @@ impl From<sqlx::SqlitePool> for SqlPool {
 }
 
 impl SqlBackend {
+    fn on(dialect: impl Dialect) -> Self {
+        let dialect: Arc<dyn Dialect> = Arc::new(dialect);
+        Self { renewals: Renewals::new(Arc::clone(&dialect)), dialect }
+    }
+
     /// Opens the database that `config` names. The table is looked for, created if that is allowed,
     /// and checked; a write that changes nothing proves that this process may write.
     ///
@@ -59,7 +66,7 @@ impl SqlBackend {
                 let dialect = crate::sqlite::SqliteStore::connect(target, &config)
                     .await
                     .map_err(|error| described(error).on_backend("sqlite"))?;
-                Ok(Self { dialect: Arc::new(dialect) })
+                Ok(Self::on(dialect))
             }
             Target::None => Err(described(Error::config(
                 "this configuration names no database: make it with `SqlConfig::from_url`",
@@ -88,7 +95,7 @@ impl SqlBackend {
                 let dialect = crate::sqlite::SqliteStore::from_pool(&pool, &config)
                     .await
                     .map_err(|error| error.in_operation(Operation::Connect).on_backend("sqlite"))?;
-                Ok(Self { dialect: Arc::new(dialect) })
+                Ok(Self::on(dialect))
             }
         }
     }
@@ -105,7 +112,8 @@ impl LockBackend for SqlBackend {
     }
 
     fn claim(&self, request: ClaimRequest) -> Result<Box<dyn Claim>> {
-        Ok(Box::new(SqlClaim::new(Arc::clone(&self.dialect), request)?))
+        let (dialect, renewals) = (Arc::clone(&self.dialect), Arc::clone(&self.renewals));
+        Ok(Box::new(SqlClaim::new(dialect, renewals, request)?))
     }
 
     async fn ping(&self) -> Result<()> {

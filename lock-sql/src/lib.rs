@@ -1,6 +1,6 @@
 #![doc = include_str!("../README.md")]
 #![cfg_attr(
-    not(feature = "sqlite"),
+    not(any(feature = "sqlite", feature = "postgres", feature = "mysql")),
     allow(dead_code, reason = "without a dialect there is nobody to use what the dialects share")
 )]
 
@@ -9,6 +9,7 @@ mod claim;
 mod config;
 mod dialect;
 mod error;
+mod renewals;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod statements;
