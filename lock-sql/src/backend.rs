@@ -24,9 +24,19 @@ pub struct SqlBackend {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum SqlPool {
+    /// A PostgreSQL pool.
+    #[cfg(feature = "postgres")]
+    Postgres(sqlx::PgPool),
     /// An SQLite pool.
     #[cfg(feature = "sqlite")]
     Sqlite(sqlx::SqlitePool),
+}
+
+#[cfg(feature = "postgres")]
+impl From<sqlx::PgPool> for SqlPool {
+    fn from(pool: sqlx::PgPool) -> Self {
+        Self::Postgres(pool)
+    }
 }
 
 #[cfg(feature = "sqlite")]
@@ -61,6 +71,13 @@ impl SqlBackend {
     pub async fn connect(config: SqlConfig) -> Result<Self> {
         let described = |error: Error| error.in_operation(Operation::Connect);
         match config.target {
+            #[cfg(feature = "postgres")]
+            Target::Postgres(ref target) => {
+                let dialect = crate::postgres::PostgresStore::connect(target, &config)
+                    .await
+                    .map_err(|error| described(error).on_backend("postgres"))?;
+                Ok(Self::on(dialect))
+            }
             #[cfg(feature = "sqlite")]
             Target::Sqlite(ref target) => {
                 let dialect = crate::sqlite::SqliteStore::connect(target, &config)
@@ -90,6 +107,14 @@ impl SqlBackend {
     pub async fn from_pool(pool: impl Into<SqlPool>, config: SqlConfig) -> Result<Self> {
         let _ = &config;
         match pool.into() {
+            #[cfg(feature = "postgres")]
+            SqlPool::Postgres(pool) => {
+                let dialect =
+                    crate::postgres::PostgresStore::from_pool(&pool, &config).await.map_err(
+                        |error| error.in_operation(Operation::Connect).on_backend("postgres"),
+                    )?;
+                Ok(Self::on(dialect))
+            }
             #[cfg(feature = "sqlite")]
             SqlPool::Sqlite(pool) => {
                 let dialect = crate::sqlite::SqliteStore::from_pool(&pool, &config)

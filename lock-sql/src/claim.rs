@@ -40,8 +40,10 @@ impl SqlClaim {
                 )));
             }
         }
+        let name = request.key.encode();
         let entry = Arc::new(Entry {
-            name: request.key.encode(),
+            ear: dialect.listen(&name, request.wait),
+            name,
             owner: Secret(request.owner.to_hex()),
             ttl: request.ttl,
             call_timeout: request.call_timeout,
@@ -76,7 +78,10 @@ impl Claim for SqlClaim {
     }
 
     async fn changed(&mut self) -> Result<()> {
-        self.dialect.changed(&self.entry).await
+        match &self.entry.ear {
+            Some(ear) => ear.changed().await,
+            None => std::future::pending().await,
+        }
     }
 
     async fn detach(&mut self) -> Result<Bytes> {

@@ -36,6 +36,8 @@ pub struct SqlConfig {
 /// The database, as one dialect names it.
 #[derive(Clone, Debug)]
 pub(crate) enum Target {
+    #[cfg(feature = "postgres")]
+    Postgres(Box<crate::postgres::PostgresTarget>),
     #[cfg(feature = "sqlite")]
     Sqlite(crate::sqlite::SqliteTarget),
     None,
@@ -66,6 +68,8 @@ impl SqlConfig {
             )
         })?;
         match scheme.to_ascii_lowercase().as_str() {
+            #[cfg(feature = "postgres")]
+            "postgres" | "postgresql" => crate::postgres::config_from_url(rest),
             #[cfg(feature = "sqlite")]
             "sqlite" => crate::sqlite::config_from_url(rest),
             other => {

@@ -8,6 +8,8 @@ use lock_core::{
     async_trait,
 };
 
+use crate::wake::Ear;
+
 /// One database with its lock table. The backend and its claims are the same for all of them.
 ///
 /// Every method that writes is one statement in autocommit, so that dropping it leaves no
@@ -28,9 +30,9 @@ pub(crate) trait Dialect: Debug + Send + Sync + 'static {
     async fn check(&self, entry: &Entry, fence: Option<FencingToken>) -> Result<Renewal>;
     /// By owner alone: after a lost answer the fence is not known.
     async fn release(&self, entry: &Entry) -> Result<Released>;
-    /// Returns when another look is worth while; never where the database cannot push.
-    async fn changed(&self, _entry: &Entry) -> Result<()> {
-        std::future::pending().await
+    /// The ear of a claim for `name`; `None` where the database cannot push.
+    fn listen(&self, _name: &str, _wait: bool) -> Option<Ear> {
+        None
     }
 
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>>;
@@ -72,6 +74,8 @@ pub(crate) struct Entry {
     pub(crate) ttl: Duration,
     pub(crate) call_timeout: Duration,
     pub(crate) label: Option<String>,
+    /// Hears pushes for this claim; see [`Dialect::listen`].
+    pub(crate) ear: Option<Ear>,
 }
 
 /// The owner id in hexadecimal. Whoever knows it can release the lock, so it is never printed.

@@ -9,6 +9,8 @@ mod claim;
 mod config;
 mod dialect;
 mod error;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod renewals;
 #[cfg(feature = "sqlite")]
 mod sqlite;
@@ -17,11 +19,17 @@ mod wake;
 
 pub use backend::{SqlBackend, SqlPool};
 pub use config::{PARAMETERS, SqlConfig};
+#[cfg(feature = "postgres")]
+pub use postgres::{POSTGRES_PARAMETERS, Pooler};
 #[cfg(feature = "sqlite")]
 pub use sqlite::SQLITE_PARAMETERS;
 
 /// The URL schemes of the dialects that are compiled in.
 pub const SCHEMES: &[&str] = &[
+    #[cfg(feature = "postgres")]
+    "postgres",
+    #[cfg(feature = "postgres")]
+    "postgresql",
     #[cfg(feature = "sqlite")]
     "sqlite",
 ];
