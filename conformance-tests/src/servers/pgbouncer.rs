@@ -52,7 +52,7 @@ impl PgBouncer {
         let text = format!(
             "[databases]\n* = host={} port={}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\
              unix_socket_dir =\nauth_type = any\npool_mode = {mode}\ndefault_pool_size = {connections}\n\
-             max_client_conn = 1000\nserver_lifetime = 3600\n",
+             max_client_conn = 1000\nserver_lifetime = 3600\nserver_login_retry = 0\n",
             upstream.ip(),
             upstream.port(),
         )

@@ -11,7 +11,7 @@ use sqlx::{Postgres, Row};
 
 use super::error::Failure;
 use super::open::Site;
-use super::pool::{Pool, Turn};
+use super::pool::{Pool, Repeat, Turn};
 use super::sweep::Sweeper;
 use super::value::Value;
 use crate::dialect::Entry;
@@ -30,22 +30,13 @@ pub(super) struct Inner {
     pub(super) statements: Statements,
     pub(super) pool: Pool,
     /// For limits only. The leases are counted by the server.
-    pub(super) clock: SystemClock,
+    pub(super) clock: Arc<SystemClock>,
     pub(super) retention: Duration,
     pub(super) sweeper: Sweeper,
     /// Marks us among those who wait, and names our channel.
     pub(super) client: String,
     /// Where pushes arrive, if they can be had.
     pub(super) ears: Option<Arc<Ears>>,
-}
-
-/// What may be done when the connection was lost in a statement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Repeat {
-    /// The statement changes nothing that must not be changed twice, nor late: again, once.
-    Once,
-    /// What it may still do must be known to the caller.
-    Never,
 }
 
 impl Inner {
@@ -65,7 +56,7 @@ impl Inner {
         let work = async {
             let (mut pause, mut again) = (RETRY.0, true);
             loop {
-                match self.pool.rows(turn, sql, values).await {
+                match self.pool.rows(turn, repeat, sql, values).await {
                     Ok(rows) => return Ok(Some(rows)),
                     // A new connection has, or makes, what was missing.
                     Err(Failure::NoTable(_)) if again => again = false,

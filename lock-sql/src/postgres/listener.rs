@@ -9,9 +9,9 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
 use super::error::Failure;
-use super::inner::{Inner, Repeat};
+use super::inner::Inner;
 use super::open::Site;
-use super::pool::{Pool, Turn};
+use super::pool::{Pool, Repeat, Turn};
 use super::value::Value;
 use crate::statements::postgres::{CHANNEL, Sql};
 use crate::wake::Ears;
@@ -52,7 +52,8 @@ impl Listener {
         let fail = |error| site.place.failure(error, true).into_error(&site.place.endpoint);
         let mut connection = listener.listen().await.map_err(fail)?;
         let notify = Sql("SELECT pg_notify($1::text, '') IS NULL".into());
-        let rows = pool.rows(Turn::Try, &notify, &[Value::from(&*listener.channels[0])]).await;
+        let values = [Value::from(&*listener.channels[0])];
+        let rows = pool.rows(Turn::Try, Repeat::Once, &notify, &values).await;
         match rows {
             Ok(_) => {}
             Err(Failure::Pooled) => return Ok(None),
@@ -111,6 +112,10 @@ impl Delivery {
                     pause = RETRY.0;
                     self.deliver(connection).await;
                     self.ears.set_up(false);
+                    // The others were probably cut, too.
+                    if let Some(inner) = self.inner.upgrade() {
+                        inner.pool.forget();
+                    }
                 }
                 Err(error) => {
                     tracing::debug!(target: "distlock", %error, "no connection for notifications");

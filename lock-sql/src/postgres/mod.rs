@@ -28,10 +28,10 @@ use crate::error::no_answer;
 use crate::statements::postgres::{GONE, RENEWED, Statements};
 use crate::wake::{Ear, Ears, WHILE_CONTENDED, busy};
 use error::Failure;
-use inner::{Inner, Repeat, from_micros, micros};
+use inner::{Inner, from_micros, micros};
 use listener::Listener;
 use open::Site;
-use pool::{Pool, Turn};
+use pool::{Pool, Repeat, Turn};
 use sweep::Sweeper;
 use value::Value;
 
@@ -77,7 +77,8 @@ impl PostgresStore {
         let mut id = [0; 8];
         OsRng.fill(&mut id)?;
         let client = format!("{:016x}", u64::from_be_bytes(id));
-        let pool = Pool::new(Arc::clone(&site));
+        let clock = Arc::new(SystemClock::default());
+        let pool = Pool::new(Arc::clone(&site), Arc::clone(&clock));
         pool.keep(site.open().await.map_err(failed)?);
         let listener = match site.is_pooled() {
             true => None,
@@ -90,7 +91,7 @@ impl PostgresStore {
         let inner = Arc::new(Inner {
             statements: Statements::new(&config.table),
             pool,
-            clock: SystemClock::default(),
+            clock,
             retention: config.retention,
             sweeper: Sweeper::default(),
             client,

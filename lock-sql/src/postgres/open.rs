@@ -16,6 +16,10 @@ use crate::statements::postgres;
 /// The oldest server whose SQL is that of the statements.
 const OLDEST: i32 = 120_000;
 
+/// How many connections look for a pooler, and how often.
+const PROBES: usize = 3;
+const ROUNDS: usize = 4;
+
 /// A database, and how connections to it are made.
 #[derive(Debug)]
 pub(super) struct Site {
@@ -72,18 +76,44 @@ impl Site {
         self.options.connect().await.map_err(|error| self.place.failure(error, true))
     }
 
-    /// Finds out whether there is a pooler: two connections of ours that are one connection of the
-    /// server, or one of ours that is now this and now that one.
+    /// Finds out whether there is a pooler: connections of ours that share a connection of the server,
+    /// or one that is now this and now that one.
+    ///
+    /// It must not be overlooked. Prepared statements are called by their names, and on a shared
+    /// connection a name may stand for the statement of somebody else.
     pub(super) async fn look_for_pooler(&self) -> Result<(), Failure> {
-        let (mut first, mut second) = (self.connect().await?, self.connect().await?);
-        let start = self.backend(&mut first).await?;
-        let pooled =
-            self.backend(&mut second).await? == start || self.backend(&mut first).await? != start;
-        if pooled {
-            self.set_pooled();
+        let mut connections = Vec::new();
+        for _ in 0..PROBES {
+            connections.push((self.connect().await?, 0));
         }
-        let closing = async { first.close().await.and(second.close().await) };
-        closing.await.map_err(|error| self.place.failure(error, true))
+        let mut pooled = false;
+        for round in 0..ROUNDS {
+            // One of them is inside of a transaction, which keeps its server connection from the
+            // others, and gives it back as the last one that was used.
+            let holder = round % PROBES;
+            self.run(&mut connections[holder].0, "BEGIN").await?;
+            let mut seen = Vec::new();
+            for (connection, before) in &mut connections {
+                let now = self.backend(connection).await?;
+                pooled |= seen.contains(&now) || (round > 0 && now != *before);
+                seen.push(now);
+                *before = now;
+            }
+            self.run(&mut connections[holder].0, "COMMIT").await?;
+            if pooled {
+                self.set_pooled();
+                break;
+            }
+        }
+        for (connection, _) in connections {
+            connection.close().await.map_err(|error| self.place.failure(error, true))?;
+        }
+        Ok(())
+    }
+
+    async fn run(&self, connection: &mut PgConnection, sql: &'static str) -> Result<(), Failure> {
+        let done = connection.execute(sqlx::raw_sql(sql)).await;
+        done.map(drop).map_err(|error| self.place.failure(error, true))
     }
 
     async fn backend(&self, connection: &mut PgConnection) -> Result<i32, Failure> {

@@ -2,8 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use lock_core::Result;
+use lock_core::{Clock, ClockInstant, Result, SystemClock};
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 use tokio::sync::Semaphore;
@@ -19,6 +20,9 @@ const URGENT: usize = 4;
 /// How many of all others.
 const TRIES: usize = 6;
 
+/// A connection that was used within this time is taken to work still.
+const FRESH: Duration = Duration::from_millis(50);
+
 /// Who a statement waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
@@ -28,33 +32,50 @@ pub(super) enum Turn {
     Try,
 }
 
+/// What may be done when the connection was lost in a statement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Repeat {
+    /// The statement changes nothing that must not be changed twice, nor late: again, once.
+    Once,
+    /// What it may still do must be known to the caller.
+    Never,
+}
+
 /// Connections that are opened when they are needed.
 ///
 /// Not the driver's pool, for three reasons: renewals and releases must not wait behind those who want
 /// a lock; a statement that was dropped in its middle must not leave its connection to others, so a
-/// connection comes back only after a whole answer; and no question goes ahead of each statement
-/// whether the connection still works.
+/// connection comes back only after a whole answer; and no question whether the connection still works
+/// goes ahead of each statement.
 #[derive(Debug)]
 pub(super) struct Pool {
     site: Arc<Site>,
     urgent: Semaphore,
     tries: Semaphore,
-    idle: Mutex<Vec<PgConnection>>,
+    idle: Mutex<Vec<Idle>>,
+    clock: Arc<SystemClock>,
     closed: AtomicBool,
 }
 
+#[derive(Debug)]
+struct Idle {
+    connection: PgConnection,
+    since: ClockInstant,
+}
+
 impl Pool {
-    pub(super) fn new(site: Arc<Site>) -> Self {
+    pub(super) fn new(site: Arc<Site>, clock: Arc<SystemClock>) -> Self {
         Self {
             site,
             urgent: Semaphore::new(URGENT),
             tries: Semaphore::new(TRIES),
             idle: Mutex::default(),
+            clock,
             closed: AtomicBool::new(false),
         }
     }
 
-    fn idle(&self) -> MutexGuard<'_, Vec<PgConnection>> {
+    fn idle(&self) -> MutexGuard<'_, Vec<Idle>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -62,15 +83,14 @@ impl Pool {
     pub(super) async fn rows(
         &self,
         turn: Turn,
+        repeat: Repeat,
         sql: &Sql,
         values: &[Value],
     ) -> Result<Vec<PgRow>, Failure> {
         let turns = if turn == Turn::Urgent { &self.urgent } else { &self.tries };
         // Closing the semaphore is how the pool is closed.
         let _permit = turns.acquire().await.map_err(|_| closed())?;
-        // The last one used: it is the least likely to have been cut meanwhile.
-        let last = self.idle().pop();
-        let mut connection = match last {
+        let mut connection = match self.last_used(repeat).await {
             Some(connection) => connection,
             None => self.site.open().await?,
         };
@@ -101,6 +121,18 @@ impl Pool {
         }
     }
 
+    /// The connection that is the least likely to have been cut meanwhile. A statement that must not be
+    /// repeated should not be the one to find out, after some time.
+    async fn last_used(&self, repeat: Repeat) -> Option<PgConnection> {
+        let Idle { mut connection, since } = self.idle().pop()?;
+        let fresh = self.clock.now().since(since) < FRESH;
+        if repeat == Repeat::Once || fresh || connection.ping().await.is_ok() {
+            return Some(connection);
+        }
+        self.forget();
+        None
+    }
+
     async fn execute(
         &self,
         connection: &mut PgConnection,
@@ -118,12 +150,13 @@ impl Pool {
 
     pub(super) fn keep(&self, connection: PgConnection) {
         if !self.closed.load(Ordering::Acquire) {
-            self.idle().push(connection);
+            let since = self.clock.now();
+            self.idle().push(Idle { connection, since });
         }
     }
 
     /// Closes the idle connections.
-    fn forget(&self) {
+    pub(super) fn forget(&self) {
         let idle = std::mem::take(&mut *self.idle());
         drop(idle);
     }
@@ -137,8 +170,8 @@ impl Pool {
             turns.close();
         }
         let idle = std::mem::take(&mut *self.idle());
-        for connection in idle {
-            connection.close().await?;
+        for idle in idle {
+            idle.connection.close().await?;
         }
         Ok(())
     }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use lock_core::{Clock, Result};
 use tokio::runtime::Handle;
 
-use super::inner::{Inner, Repeat, micros};
-use super::pool::Turn;
+use super::inner::{Inner, micros};
+use super::pool::{Repeat, Turn};
 use super::value::Value;
 use crate::statements::postgres::{MARK, PAGE, Sql};
 
