@@ -44,11 +44,18 @@ fn main() -> Done {
             if parts[1] {
                 hand_over(&server).await?;
             }
+            // One that counts statements, which costs a little.
+            let counting = PostgresServer::builder()
+                .option("shared_preload_libraries", "pg_stat_statements")
+                .start()
+                .await?;
+            let mut connection = PgConnection::connect(counting.url()).await?;
+            connection.execute("CREATE EXTENSION pg_stat_statements").await?;
             if parts[2] {
-                herd(&server).await?;
+                herd(&counting).await?;
             }
             if parts[3] {
-                held(&server).await?;
+                held(&counting).await?;
             }
             Done::Ok(())
         })
@@ -208,19 +215,11 @@ async fn hand_over(server: &PostgresServer) -> Done {
     Ok(())
 }
 
-/// Statements that the server has executed: each is a transaction. Its sessions report now and then.
+/// How many statements on the lock table the server has executed.
 async fn statements(connection: &mut PgConnection) -> Done<i64> {
-    let sql = "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()";
-    let mut last = -1;
-    loop {
-        tokio::time::sleep(Duration::from_millis(1200)).await;
-        let now: i64 = sqlx::query_scalar(sql).fetch_one(&mut *connection).await?;
-        // Our own question is one.
-        if now <= last + 1 {
-            return Ok(now);
-        }
-        last = now;
-    }
+    let sql = "SELECT coalesce(sum(calls), 0)::bigint FROM pg_stat_statements \
+               WHERE query LIKE '%distlock%' AND query NOT LIKE '%pg_stat_statements%'";
+    Ok(sqlx::query_scalar(sql).fetch_one(connection).await?)
 }
 
 /// Statements for each hand-over, with that many waiters: in one process, and in ten.
@@ -249,25 +248,26 @@ async fn herd(server: &PostgresServer) -> Done {
             }
             tokio::time::sleep(Duration::from_secs(2)).await;
             // What waiting itself costs: the slow second look.
-            let (before, start) = (statements(&mut connection).await?, Instant::now());
+            let before = statements(&mut connection).await?;
+            tokio::time::sleep(Duration::from_secs(5)).await;
             let idle = statements(&mut connection).await?;
-            let idle_for = start.elapsed();
-            let (begin, mut latency) = (Instant::now(), Vec::new());
+            let mut latency = Vec::new();
             for _ in 0..HAND_OVERS {
                 let start = Instant::now();
                 guard.release().await?;
                 guard = granted.recv().await.ok_or("nobody was granted the lock")?;
                 latency.push(start.elapsed());
             }
+            // The last one to wait has written itself down by then.
+            tokio::time::sleep(Duration::from_millis(100)).await;
             let after = statements(&mut connection).await?;
             #[allow(clippy::cast_precision_loss, reason = "counts of statements")]
-            let (idle, done) = ((idle - before) as f64, (after - idle) as f64);
-            let idle_rate = idle / idle_for.as_secs_f64();
-            let own = idle_rate * begin.elapsed().as_secs_f64();
+            let (idle_rate, done) = ((idle - before) as f64 / 5.0, (after - idle) as f64);
             println!(
-                "  {clients:>3} processes, {waiters:>5} waiters  {:>6.1}   in {:>9.1?}; {idle_rate:.1} /s while nothing happens",
-                (done - own) / f64::from(u32::try_from(HAND_OVERS)?),
-                p50(latency),
+                "  {clients:>3} processes, {waiters:>5} waiters  {:>6.2}   in {:>9.1?}, {:.1?} at most; {idle_rate:.1} /s while nothing happens",
+                done / f64::from(u32::try_from(HAND_OVERS)?),
+                p50(latency.clone()),
+                latency.iter().max().copied().unwrap_or_default(),
             );
             tasks.abort_all();
             drop(guard);

@@ -24,6 +24,13 @@ pub use postgres::{POSTGRES_PARAMETERS, Pooler};
 #[cfg(feature = "sqlite")]
 pub use sqlite::SQLITE_PARAMETERS;
 
+/// Deliberately wrong statements of the PostgreSQL dialect, for the tests of the tests.
+#[cfg(all(feature = "postgres", feature = "mutants"))]
+#[doc(hidden)]
+pub mod postgres_mutants {
+    pub use crate::postgres::{MUTANTS, VARIABLE};
+}
+
 /// The URL schemes of the dialects that are compiled in.
 pub const SCHEMES: &[&str] = &[
     #[cfg(feature = "postgres")]

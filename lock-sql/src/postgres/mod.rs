@@ -4,6 +4,7 @@ mod config;
 mod error;
 mod inner;
 mod listener;
+mod mutants;
 mod open;
 mod pool;
 mod sweep;
@@ -21,6 +22,9 @@ use tokio::task::AbortHandle;
 
 pub use config::{POSTGRES_PARAMETERS, Pooler};
 pub(crate) use config::{PostgresTarget, config_from_url};
+pub(crate) use mutants::Mutation;
+#[cfg(feature = "mutants")]
+pub use mutants::{MUTANTS, VARIABLE};
 
 use crate::config::SqlConfig;
 use crate::dialect::{Dialect, Due, Entry, Found};

@@ -156,16 +156,12 @@ impl Statements {
             "l.name, l.owner, l.fence, {left}, {}, l.label",
             micros("clock_timestamp() - l.acquired")
         );
-        let statement = |name: &'static str, text: String| -> Sql {
-            let _ = name;
-            Sql(text.into())
-        };
+        let mutation = crate::postgres::Mutation::of_environment();
+        let statement = |text: String| -> Sql { Sql(mutation.apply(text).into()) };
         Self {
             // A repeat by the same owner finds its own row and keeps its fence (clause C2).
-            acquire: statement(
-                "acquire",
-                format!(
-                    "WITH answer AS ( \
+            acquire: statement(format!(
+                "WITH answer AS ( \
                        INSERT INTO {t} AS l (name, owner, fence, expires, acquired, label, waiters) \
                        SELECT $1::text, $2::text, \
                          greatest(coalesce((SELECT fence FROM {t} WHERE name = '{MARK}'), 0) + 1, {clock}), \
@@ -187,16 +183,13 @@ impl Statements {
                      UNION ALL \
                      SELECT false, l.fence, {left} FROM {t} AS l \
                        WHERE l.name = $1::text AND NOT EXISTS (SELECT FROM answer)",
-                    clock = micros("present.now"),
-                    excluded = micros("excluded.acquired"),
-                ),
-            ),
+                clock = micros("present.now"),
+                excluded = micros("excluded.acquired"),
+            )),
             // Locking before updating, so that a row which is locked is passed over. What was neither
             // renewed nor is gone by the snapshot is asked for again.
-            renew: statement(
-                "renew",
-                format!(
-                    "WITH due AS MATERIALIZED ( \
+            renew: statement(format!(
+                "WITH due AS MATERIALIZED ( \
                        SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[]) AS d (name, owner, fence, ttl)), \
                      ours AS MATERIALIZED ( \
                        SELECT l.name FROM {t} AS l JOIN due ON l.name = due.name \
@@ -211,97 +204,63 @@ impl Statements {
                      FROM due LEFT JOIN renewed ON renewed.name = due.name \
                        LEFT JOIN {t} AS l ON l.name = due.name AND l.owner = due.owner \
                          AND due.fence IN (0, l.fence) AND l.expires > clock_timestamp()"
-                ),
-            ),
-            check: statement(
-                "check",
-                format!(
-                    "SELECT {left} FROM {t} AS l WHERE l.name = $1::text AND l.owner = $2::text AND $3::bigint IN (0, l.fence)"
-                ),
-            ),
+            )),
+            check: statement(format!(
+                "SELECT {left} FROM {t} AS l WHERE l.name = $1::text AND l.owner = $2::text AND $3::bigint IN (0, l.fence)"
+            )),
             // The row stays, with its fence. A lease that had ended already keeps its end, which
             // tells the two cases apart. The next holder's fence is greater by `acquire`.
-            release: statement(
-                "release",
-                format!(
-                    "UPDATE {t} AS l SET {free} FROM (SELECT clock_timestamp() AS now) AS present \
+            release: statement(format!(
+                "UPDATE {t} AS l SET {free} FROM (SELECT clock_timestamp() AS now) AS present \
                      WHERE l.name = $1::text AND l.owner = $2::text \
                      RETURNING l.expires = present.now, {tell}"
-                ),
-            ),
-            force: statement(
-                "force",
-                format!(
-                    "UPDATE {t} AS l SET {free} FROM (SELECT clock_timestamp() AS now) AS present \
+            )),
+            force: statement(format!(
+                "UPDATE {t} AS l SET {free} FROM (SELECT clock_timestamp() AS now) AS present \
                      WHERE l.name = $1::text AND l.owner IS NOT NULL AND ($2::text IS NULL OR l.owner = $2::text) \
                      RETURNING l.expires = present.now, {tell}, pg_notify('{channel}', l.name) IS NULL"
-                ),
-            ),
-            pass: statement(
-                "pass",
-                format!(
-                    "UPDATE {t} AS l SET woken = l.waiters[1], waiters = l.waiters[2:] \
+            )),
+            pass: statement(format!(
+                "UPDATE {t} AS l SET woken = l.waiters[1], waiters = l.waiters[2:] \
                      WHERE l.name = $1::text AND (l.owner IS NULL OR l.expires <= clock_timestamp()) \
                        AND cardinality(l.waiters) > 0 \
                      RETURNING pg_notify('{CHANNEL}' || l.woken, l.name) IS NULL"
-                ),
-            ),
-            leave: statement(
-                "leave",
-                format!(
-                    "UPDATE {t} AS l SET waiters = array_remove(l.waiters, $2::text) \
+            )),
+            leave: statement(format!(
+                "UPDATE {t} AS l SET waiters = array_remove(l.waiters, $2::text) \
                      WHERE l.name = $1::text AND $2::text = ANY (l.waiters)"
-                ),
-            ),
-            held: statement(
-                "held",
-                format!(
-                    "SELECT {left} FROM {t} AS l WHERE l.name = $1::text AND l.owner <> $2::text AND l.expires > clock_timestamp()"
-                ),
-            ),
-            look: statement(
-                "look",
-                format!(
-                    "SELECT {holder} FROM {t} AS l WHERE l.name = $1::text AND l.owner IS NOT NULL AND l.expires > clock_timestamp()"
-                ),
-            ),
+            )),
+            held: statement(format!(
+                "SELECT {left} FROM {t} AS l WHERE l.name = $1::text AND l.owner <> $2::text AND l.expires > clock_timestamp()"
+            )),
+            look: statement(format!(
+                "SELECT {holder} FROM {t} AS l WHERE l.name = $1::text AND l.owner IS NOT NULL AND l.expires > clock_timestamp()"
+            )),
             // `starts_with` and not LIKE: no wildcards, and upper and lower case stay apart.
-            list: statement(
-                "list",
-                format!(
-                    "SELECT {holder} FROM {t} AS l \
+            list: statement(format!(
+                "SELECT {holder} FROM {t} AS l \
                      WHERE l.name COLLATE \"C\" >= $1::text AND starts_with(l.name, $1::text) \
                        AND (NOT $2::bool OR strpos(l.name, chr(31)) = 0) \
                        AND l.owner IS NOT NULL AND l.expires > clock_timestamp() \
                      ORDER BY l.name COLLATE \"C\""
-                ),
-            ),
-            sweep_page: statement(
-                "sweep_page",
-                format!(
-                    "SELECT name, fence, expires <= clock_timestamp() - $2::bigint * interval '1 microsecond' \
+            )),
+            sweep_page: statement(format!(
+                "SELECT name, fence, expires <= clock_timestamp() - $2::bigint * interval '1 microsecond' \
                      FROM {t} WHERE name > $1::text ORDER BY name LIMIT {PAGE}"
-                ),
-            ),
-            sweep_fold: statement(
-                "sweep_fold",
-                format!(
-                    "INSERT INTO {t} AS l (name, owner, fence, expires, acquired, label, waiters) \
+            )),
+            sweep_fold: statement(format!(
+                "INSERT INTO {t} AS l (name, owner, fence, expires, acquired, label, waiters) \
                      VALUES ('{MARK}', NULL, $1::bigint, to_timestamp(0), to_timestamp(0), NULL, '{{}}') \
                      ON CONFLICT (name) DO UPDATE SET fence = excluded.fence WHERE l.fence < excluded.fence"
-                ),
-            ),
+            )),
             // Judged anew: since the page was read, a row may have been taken, and even released.
-            sweep_delete: statement(
-                "sweep_delete",
-                format!(
-                    "DELETE FROM {t} WHERE name = ANY ($1::text[]) AND name <> '{MARK}' \
+            sweep_delete: statement(format!(
+                "DELETE FROM {t} WHERE name = ANY ($1::text[]) AND name <> '{MARK}' \
                        AND expires <= clock_timestamp() - $2::bigint * interval '1 microsecond' \
                        AND fence <= (SELECT m.fence FROM {t} AS m WHERE m.name = '{MARK}') \
                      RETURNING name"
-                ),
-            ),
-            probe: statement("probe", format!("DELETE FROM {t} WHERE false")),
+            )),
+            probe: statement(format!("DELETE FROM {t} WHERE false")),
         }
     }
 }
