@@ -254,3 +254,6 @@ impl Drop for Listening<'_> {
         self.0.store(false, SeqCst);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -77,12 +77,15 @@ impl Inner {
             biased;
             answer = work => answer,
             () = self.clock.sleep_until(start + limit) => {
+                // The idle connections are probably as silent as this one.
+                self.pool.forget();
                 Err(no_answer(&self.site.place.endpoint, limit))
             }
         }
     }
 
-    pub(super) async fn write_urgent(
+    /// Keeps or gives up a lock, or looks at one that is held.
+    pub(super) async fn urgent(
         &self,
         limit: Duration,
         sql: &Sql,
@@ -115,10 +118,10 @@ impl Inner {
         limit: Duration,
     ) -> Result<Released> {
         let values = |tell: bool| [Value::from(name), Value::from(owner), Value::from(tell)];
-        let rows = match self.write_urgent(limit, sql, &values(true)).await {
+        let rows = match self.urgent(limit, sql, &values(true)).await {
             Err(error) if is_full_queue(&error) => {
                 tracing::warn!(target: "distlock", at = %self.site.place.endpoint, "the server's queue of notifications is full: waiters are not told and poll. Look for a session that listens and never ends its transaction");
-                self.write_urgent(limit, sql, &values(false)).await?
+                self.urgent(limit, sql, &values(false)).await?
             }
             rows => rows?,
         };

@@ -182,7 +182,7 @@ impl Dialect for PostgresStore {
             Value::Ints(dues.iter().map(|due| fence_or_zero(due.fence)).collect()),
             Value::Ints(dues.iter().map(|due| micros(due.entry.ttl)).collect()),
         ];
-        let rows = inner.write_urgent(limit, &inner.statements.renew, &values).await?;
+        let rows = inner.urgent(limit, &inner.statements.renew, &values).await?;
         let mut found = HashMap::with_capacity(rows.len());
         for row in &rows {
             let name: String = inner.get(row, 0)?;
@@ -205,7 +205,7 @@ impl Dialect for PostgresStore {
             Value::from(&*entry.owner.0),
             Value::from(fence_or_zero(fence)),
         ];
-        let rows = inner.read(entry.call_timeout, &inner.statements.check, &values).await?;
+        let rows = inner.urgent(entry.call_timeout, &inner.statements.check, &values).await?;
         let left = rows.first().map(|row| inner.get::<i64>(row, 0)).transpose()?;
         Ok(match left.filter(|left| *left > 0) {
             Some(left) => Renewal::Alive { valid_for: Some(from_micros(left)) },

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use conformance_tests::proxy::Proxy;
 use conformance_tests::servers::PostgresServer;
 use lock_core::{
     Attempt, Claim, ClaimRequest, FencingToken, LockBackend, LockKey, Locks, OsRng, OwnerId,
@@ -67,4 +68,11 @@ pub(crate) async fn busy(claim: &mut dyn Claim) {
         Attempt::Busy { .. } => {}
         other => panic!("not busy: {other:?}"),
     }
+}
+
+/// A proxy before the server, and the URL of what is behind it.
+pub(crate) async fn proxied(server: &PostgresServer) -> (Proxy, String) {
+    let proxy = Proxy::start(server.address().unwrap()).await.unwrap();
+    let url = format!("postgres://postgres@{}/postgres?sslmode=disable", proxy.address());
+    (proxy, url)
 }
