@@ -97,6 +97,9 @@ impl SqlBackend {
     /// wait for a connection that the application has in use. The journal mode stays as it is;
     /// every commit is synced. An in-memory database is refused, since each connection has its own.
     ///
+    /// PostgreSQL: likewise, up to ten connections and one that listens, opened when they are needed
+    /// with the options that the pool has now. Its `after_connect` is not called.
+    ///
     /// # Errors
     ///
     /// As [`connect`](Self::connect).

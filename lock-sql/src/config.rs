@@ -57,6 +57,10 @@ impl SqlConfig {
     /// `sqlite://relative.db`, percent-encoded where needed; `mode=rwc` (the default) creates the
     /// file, `mode=rw` does not.
     ///
+    /// PostgreSQL: `postgres://user:password@host:5432/database`, or `postgresql://…`, percent-encoded
+    /// where needed, with the parameters of libpq that the driver knows, and `lock_pooler` (`auto`,
+    /// `transaction` or `none`).
+    ///
     /// # Errors
     ///
     /// [`Config`](lock_core::ErrorKind::Config) for a scheme that is not compiled in, an unknown or
