@@ -36,6 +36,22 @@ impl PgBouncer {
         mode: &str,
         connections: usize,
     ) -> Result<Self, Unavailable> {
+        // Between finding a free port and opening it somebody else may take it.
+        let mut last = None;
+        for _ in 0..5 {
+            match Self::start_once(upstream, mode, connections).await {
+                Err(error) if error.is_broken() => last = Some(error),
+                answer => return answer,
+            }
+        }
+        Err(last.unwrap_or_else(|| Unavailable::broken("pgbouncer does not start")))
+    }
+
+    async fn start_once(
+        upstream: SocketAddr,
+        mode: &str,
+        connections: usize,
+    ) -> Result<Self, Unavailable> {
         let program = std::env::var_os(BINARY)
             .map_or_else(|| PathBuf::from("/usr/sbin/pgbouncer"), PathBuf::from);
         if !program.is_file() {
@@ -67,12 +83,15 @@ impl PgBouncer {
         let address = SocketAddr::from(([127, 0, 0, 1], port));
         let deadline = tokio::time::Instant::now() + START_LIMIT;
         loop {
-            if TcpStream::connect_timeout(&address, Duration::from_millis(200)).is_ok() {
+            // Somebody else may have got the port since it was found free, and would answer in its place.
+            let text = std::fs::read_to_string(&log).unwrap_or_default();
+            if text.contains(&format!("listening on {address}"))
+                && TcpStream::connect_timeout(&address, Duration::from_millis(200)).is_ok()
+            {
                 return Ok(Self { port, _process: process, _directory: directory });
             }
             if process.ended().is_some() || tokio::time::Instant::now() >= deadline {
-                let log = std::fs::read_to_string(&log).unwrap_or_default();
-                return Err(Unavailable::broken(format!("pgbouncer does not start: {log}")));
+                return Err(Unavailable::broken(format!("pgbouncer does not start: {text}")));
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }

@@ -260,7 +260,8 @@ impl Own {
                 self.process().take();
                 return Err(self.broken(&format!("postgres ended at once: {status}")));
             }
-            if self.answers() {
+            let id = self.running(|process| Ok(process.id()))?;
+            if self.is_ready(id) && self.answers() {
                 return Ok(());
             }
             if tokio::time::Instant::now() >= deadline {
@@ -269,6 +270,15 @@ impl Own {
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+    }
+
+    /// Whether the process `id` serves this folder. Somebody else's server may have got the port since
+    /// it was found free, and would answer in its place.
+    fn is_ready(&self, id: u32) -> bool {
+        let file = std::fs::read_to_string(self.data().join("postmaster.pid")).unwrap_or_default();
+        let lines: Vec<_> = file.lines().collect();
+        lines.first().is_some_and(|pid| *pid == id.to_string())
+            && lines.get(7).is_some_and(|state| state.trim() == "ready")
     }
 
     /// Whether the server lets a client in.

@@ -75,15 +75,13 @@ impl PostgresStore {
     async fn open(target: &PostgresTarget, config: &SqlConfig) -> Result<Self> {
         let site = Arc::new(Site::new(target, config));
         let failed = |failure: Failure| failure.into_error(&site.place.endpoint);
-        if target.pooler == Pooler::Auto {
-            site.look_for_pooler().await.map_err(failed)?;
-        }
+        let first = site.open_first(target.pooler).await.map_err(failed)?;
         let mut id = [0; 8];
         OsRng.fill(&mut id)?;
         let client = format!("{:016x}", u64::from_be_bytes(id));
         let clock = Arc::new(SystemClock::default());
         let pool = Pool::new(Arc::clone(&site), Arc::clone(&clock));
-        pool.keep(site.open().await.map_err(failed)?);
+        pool.keep(first);
         let listener = match site.is_pooled() {
             true => None,
             false => Listener::prove(&site, &pool, &client, config.connect_timeout).await?,

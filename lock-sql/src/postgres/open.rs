@@ -16,8 +16,7 @@ use crate::statements::postgres;
 /// The oldest server whose SQL is that of the statements.
 const OLDEST: i32 = 120_000;
 
-/// How many connections look for a pooler, and how often.
-const PROBES: usize = 3;
+/// How often three connections look for a pooler.
 const ROUNDS: usize = 4;
 
 /// A database, and how connections to it are made.
@@ -60,7 +59,11 @@ impl Site {
 
     /// A connection with the table there and checked.
     pub(super) async fn open(&self) -> Result<PgConnection, Failure> {
-        let mut connection = self.connect().await?;
+        let connection = self.connect().await?;
+        self.make_ours(connection).await
+    }
+
+    async fn make_ours(&self, mut connection: PgConnection) -> Result<PgConnection, Failure> {
         if !self.is_pooled() {
             let settings = connection.fetch_all(sqlx::raw_sql(postgres::SESSION)).await;
             settings.map_err(|error| self.place.failure(error, true))?;
@@ -76,21 +79,31 @@ impl Site {
         self.options.connect().await.map_err(|error| self.place.failure(error, true))
     }
 
+    /// The first connection, and whether there is a pooler.
+    pub(super) async fn open_first(&self, pooler: Pooler) -> Result<PgConnection, Failure> {
+        match pooler {
+            Pooler::Auto => {
+                let connection = self.look_for_pooler().await?;
+                self.make_ours(connection).await
+            }
+            Pooler::Transaction | Pooler::None => self.open().await,
+        }
+    }
+
     /// Finds out whether there is a pooler: connections of ours that share a connection of the server,
     /// or one that is now this and now that one.
     ///
     /// It must not be overlooked. Prepared statements are called by their names, and on a shared
     /// connection a name may stand for the statement of somebody else.
-    pub(super) async fn look_for_pooler(&self) -> Result<(), Failure> {
-        let mut connections = Vec::new();
-        for _ in 0..PROBES {
-            connections.push((self.connect().await?, 0));
-        }
+    async fn look_for_pooler(&self) -> Result<PgConnection, Failure> {
+        let (first, second, third) =
+            tokio::try_join!(self.connect(), self.connect(), self.connect())?;
+        let mut connections = [(first, 0), (second, 0), (third, 0)];
         let mut pooled = false;
         for round in 0..ROUNDS {
             // One of them is inside of a transaction, which keeps its server connection from the
             // others, and gives it back as the last one that was used.
-            let holder = round % PROBES;
+            let holder = round % connections.len();
             self.run(&mut connections[holder].0, "BEGIN").await?;
             let mut seen = Vec::new();
             for (connection, before) in &mut connections {
@@ -105,10 +118,10 @@ impl Site {
                 break;
             }
         }
-        for (connection, _) in connections {
-            connection.close().await.map_err(|error| self.place.failure(error, true))?;
-        }
-        Ok(())
+        let [(first, _), (second, _), (third, _)] = connections;
+        // That they are no more is all that matters.
+        let _ = tokio::join!(second.close(), third.close());
+        Ok(first)
     }
 
     async fn run(&self, connection: &mut PgConnection, sql: &'static str) -> Result<(), Failure> {
