@@ -81,7 +81,7 @@ impl PostgresStore {
         let client = format!("{:016x}", u64::from_be_bytes(id));
         let clock = Arc::new(SystemClock::default());
         let pool = Pool::new(Arc::clone(&site), Arc::clone(&clock));
-        pool.keep(first);
+        first.into_iter().for_each(|connection| pool.keep(connection));
         let listener = match site.is_pooled() {
             true => None,
             false => Listener::prove(&site, &pool, &client, config.connect_timeout).await?,

@@ -79,14 +79,14 @@ impl Site {
         self.options.connect().await.map_err(|error| self.place.failure(error, true))
     }
 
-    /// The first connection, and whether there is a pooler.
-    pub(super) async fn open_first(&self, pooler: Pooler) -> Result<PgConnection, Failure> {
+    /// The first connections, and whether there is a pooler.
+    pub(super) async fn open_first(&self, pooler: Pooler) -> Result<Vec<PgConnection>, Failure> {
         match pooler {
             Pooler::Auto => {
-                let connection = self.look_for_pooler().await?;
-                self.make_ours(connection).await
+                let [first, second] = self.look_for_pooler().await?;
+                Ok(vec![self.make_ours(first).await?, self.make_ours(second).await?])
             }
-            Pooler::Transaction | Pooler::None => self.open().await,
+            Pooler::Transaction | Pooler::None => Ok(vec![self.open().await?]),
         }
     }
 
@@ -95,7 +95,7 @@ impl Site {
     ///
     /// It must not be overlooked. Prepared statements are called by their names, and on a shared
     /// connection a name may stand for the statement of somebody else.
-    async fn look_for_pooler(&self) -> Result<PgConnection, Failure> {
+    async fn look_for_pooler(&self) -> Result<[PgConnection; 2], Failure> {
         let (first, second, third) =
             tokio::try_join!(self.connect(), self.connect(), self.connect())?;
         let mut connections = [(first, 0), (second, 0), (third, 0)];
@@ -119,9 +119,9 @@ impl Site {
             }
         }
         let [(first, _), (second, _), (third, _)] = connections;
-        // That they are no more is all that matters.
-        let _ = tokio::join!(second.close(), third.close());
-        Ok(first)
+        // That it is no more is all that matters.
+        let _ = third.close().await;
+        Ok([first, second])
     }
 
     async fn run(&self, connection: &mut PgConnection, sql: &'static str) -> Result<(), Failure> {

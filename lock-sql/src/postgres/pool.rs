@@ -20,8 +20,9 @@ const URGENT: usize = 4;
 /// How many of all others.
 const TRIES: usize = 6;
 
-/// A connection that was used within this time is taken to work still.
-const FRESH: Duration = Duration::from_millis(50);
+/// A connection that was used within this time is taken to work still. A server that has gone is
+/// noticed sooner by the connection that listens.
+const FRESH: Duration = Duration::from_secs(1);
 
 /// Who a statement waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
