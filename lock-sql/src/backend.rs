@@ -10,21 +10,33 @@ use lock_core::{
 use crate::claim::SqlClaim;
 use crate::config::{SqlConfig, Target};
 use crate::dialect::Dialect;
+use crate::renewals::Renewals;
 
 /// Locks in a table of an SQL database. Guarantees and limits are on the
 /// [front page](crate) of this crate.
 #[derive(Clone, Debug)]
 pub struct SqlBackend {
     dialect: Arc<dyn Dialect>,
+    renewals: Arc<Renewals>,
 }
 
 /// A pool of the application, of any dialect that is compiled in.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum SqlPool {
+    /// A PostgreSQL pool.
+    #[cfg(feature = "postgres")]
+    Postgres(sqlx::PgPool),
     /// An SQLite pool.
     #[cfg(feature = "sqlite")]
     Sqlite(sqlx::SqlitePool),
+}
+
+#[cfg(feature = "postgres")]
+impl From<sqlx::PgPool> for SqlPool {
+    fn from(pool: sqlx::PgPool) -> Self {
+        Self::Postgres(pool)
+    }
 }
 
 #[cfg(feature = "sqlite")]
@@ -35,6 +47,11 @@ impl From<sqlx::SqlitePool> for SqlPool {
 }
 
 impl SqlBackend {
+    fn on(dialect: impl Dialect) -> Self {
+        let dialect: Arc<dyn Dialect> = Arc::new(dialect);
+        Self { renewals: Renewals::new(Arc::clone(&dialect)), dialect }
+    }
+
     /// Opens the database that `config` names. The table is looked for, created if that is allowed,
     /// and checked; a write that changes nothing proves that this process may write.
     ///
@@ -54,12 +71,19 @@ impl SqlBackend {
     pub async fn connect(config: SqlConfig) -> Result<Self> {
         let described = |error: Error| error.in_operation(Operation::Connect);
         match config.target {
+            #[cfg(feature = "postgres")]
+            Target::Postgres(ref target) => {
+                let dialect = crate::postgres::PostgresStore::connect(target, &config)
+                    .await
+                    .map_err(|error| described(error).on_backend("postgres"))?;
+                Ok(Self::on(dialect))
+            }
             #[cfg(feature = "sqlite")]
             Target::Sqlite(ref target) => {
                 let dialect = crate::sqlite::SqliteStore::connect(target, &config)
                     .await
                     .map_err(|error| described(error).on_backend("sqlite"))?;
-                Ok(Self { dialect: Arc::new(dialect) })
+                Ok(Self::on(dialect))
             }
             Target::None => Err(described(Error::config(
                 "this configuration names no database: make it with `SqlConfig::from_url`",
@@ -73,6 +97,9 @@ impl SqlBackend {
     /// wait for a connection that the application has in use. The journal mode stays as it is;
     /// every commit is synced. An in-memory database is refused, since each connection has its own.
     ///
+    /// PostgreSQL: likewise, up to ten connections and one that listens, opened when they are needed
+    /// with the options that the pool has now. Its `after_connect` is not called.
+    ///
     /// # Errors
     ///
     /// As [`connect`](Self::connect).
@@ -83,12 +110,20 @@ impl SqlBackend {
     pub async fn from_pool(pool: impl Into<SqlPool>, config: SqlConfig) -> Result<Self> {
         let _ = &config;
         match pool.into() {
+            #[cfg(feature = "postgres")]
+            SqlPool::Postgres(pool) => {
+                let dialect =
+                    crate::postgres::PostgresStore::from_pool(&pool, &config).await.map_err(
+                        |error| error.in_operation(Operation::Connect).on_backend("postgres"),
+                    )?;
+                Ok(Self::on(dialect))
+            }
             #[cfg(feature = "sqlite")]
             SqlPool::Sqlite(pool) => {
                 let dialect = crate::sqlite::SqliteStore::from_pool(&pool, &config)
                     .await
                     .map_err(|error| error.in_operation(Operation::Connect).on_backend("sqlite"))?;
-                Ok(Self { dialect: Arc::new(dialect) })
+                Ok(Self::on(dialect))
             }
         }
     }
@@ -105,7 +140,8 @@ impl LockBackend for SqlBackend {
     }
 
     fn claim(&self, request: ClaimRequest) -> Result<Box<dyn Claim>> {
-        Ok(Box::new(SqlClaim::new(Arc::clone(&self.dialect), request)?))
+        let (dialect, renewals) = (Arc::clone(&self.dialect), Arc::clone(&self.renewals));
+        Ok(Box::new(SqlClaim::new(dialect, renewals, request)?))
     }
 
     async fn ping(&self) -> Result<()> {

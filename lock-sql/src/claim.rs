@@ -8,13 +8,15 @@ use lock_core::{
 };
 
 use crate::dialect::{Dialect, Entry, Secret};
+use crate::renewals::Renewals;
 
 /// A claim on one row. It has no state in the database beside that row, and a waiter has none at
 /// all, so dropping it writes nothing.
 #[derive(Debug)]
 pub(crate) struct SqlClaim {
     dialect: Arc<dyn Dialect>,
-    entry: Entry,
+    renewals: Arc<Renewals>,
+    entry: Arc<Entry>,
     /// The token of the hold, once it is known. A row with our owner and another token is a hold
     /// that a late repeat of `try_acquire` has made after the lock was taken away by force; it must
     /// not keep the old hold alive.
@@ -24,7 +26,11 @@ pub(crate) struct SqlClaim {
 }
 
 impl SqlClaim {
-    pub(crate) fn new(dialect: Arc<dyn Dialect>, request: ClaimRequest) -> Result<Self> {
+    pub(crate) fn new(
+        dialect: Arc<dyn Dialect>,
+        renewals: Arc<Renewals>,
+        request: ClaimRequest,
+    ) -> Result<Self> {
         match request.mode {
             Mode::Exclusive => {}
             other => {
@@ -34,15 +40,17 @@ impl SqlClaim {
                 )));
             }
         }
-        let entry = Entry {
-            name: request.key.encode(),
+        let name = request.key.encode();
+        let entry = Arc::new(Entry {
+            ear: dialect.listen(&name, request.wait),
+            name,
             owner: Secret(request.owner.to_hex()),
             ttl: request.ttl,
             call_timeout: request.call_timeout,
             label: request.label,
-        };
+        });
         let fence = request.resume.map(|resume| resume.fence);
-        Ok(Self { dialect, entry, fence, polling: false })
+        Ok(Self { dialect, renewals, entry, fence, polling: false })
     }
 }
 
@@ -58,7 +66,7 @@ impl Claim for SqlClaim {
     }
 
     async fn renew(&mut self) -> Result<Renewal> {
-        self.dialect.renew(&self.entry, self.fence).await
+        self.renewals.renew(&self.entry, self.fence).await
     }
 
     async fn check(&mut self) -> Result<Renewal> {
@@ -70,7 +78,10 @@ impl Claim for SqlClaim {
     }
 
     async fn changed(&mut self) -> Result<()> {
-        self.dialect.changed(&self.entry).await
+        match &self.entry.ear {
+            Some(ear) => ear.changed().await,
+            None => std::future::pending().await,
+        }
     }
 
     async fn detach(&mut self) -> Result<Bytes> {

@@ -36,6 +36,8 @@ pub struct SqlConfig {
 /// The database, as one dialect names it.
 #[derive(Clone, Debug)]
 pub(crate) enum Target {
+    #[cfg(feature = "postgres")]
+    Postgres(Box<crate::postgres::PostgresTarget>),
     #[cfg(feature = "sqlite")]
     Sqlite(crate::sqlite::SqliteTarget),
     None,
@@ -55,6 +57,10 @@ impl SqlConfig {
     /// `sqlite://relative.db`, percent-encoded where needed; `mode=rwc` (the default) creates the
     /// file, `mode=rw` does not.
     ///
+    /// PostgreSQL: `postgres://user:password@host:5432/database`, or `postgresql://…`, percent-encoded
+    /// where needed, with the parameters of libpq that the driver knows, and `lock_pooler` (`auto`,
+    /// `transaction` or `none`).
+    ///
     /// # Errors
     ///
     /// [`Config`](lock_core::ErrorKind::Config) for a scheme that is not compiled in, an unknown or
@@ -66,6 +72,8 @@ impl SqlConfig {
             )
         })?;
         match scheme.to_ascii_lowercase().as_str() {
+            #[cfg(feature = "postgres")]
+            "postgres" | "postgresql" => crate::postgres::config_from_url(rest),
             #[cfg(feature = "sqlite")]
             "sqlite" => crate::sqlite::config_from_url(rest),
             other => {

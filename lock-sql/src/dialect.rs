@@ -8,6 +8,8 @@ use lock_core::{
     async_trait,
 };
 
+use crate::wake::Ear;
+
 /// One database with its lock table. The backend and its claims are the same for all of them.
 ///
 /// Every method that writes is one statement in autocommit, so that dropping it leaves no
@@ -20,14 +22,17 @@ pub(crate) trait Dialect: Debug + Send + Sync + 'static {
     /// `polling`: the last answer to this claim was "busy", so that it is cheaper to look before
     /// writing.
     async fn acquire(&self, entry: &Entry, polling: bool) -> Result<Attempt>;
+    /// Renews all of `dues` in one statement, or as few as the database needs: one answer for each, in
+    /// their order. There are 1 to [`BATCH`](crate::renewals::BATCH) of them, sorted by name, and no
+    /// name comes twice. A row that somebody else has locked must not delay the others.
+    async fn renew(&self, dues: &[Due<'_>], limit: Duration) -> Result<Vec<Found>>;
     /// `fence`: the token of the hold, where it is known.
-    async fn renew(&self, entry: &Entry, fence: Option<FencingToken>) -> Result<Renewal>;
     async fn check(&self, entry: &Entry, fence: Option<FencingToken>) -> Result<Renewal>;
     /// By owner alone: after a lost answer the fence is not known.
     async fn release(&self, entry: &Entry) -> Result<Released>;
-    /// Returns when another look is worth while; never where the database cannot push.
-    async fn changed(&self, _entry: &Entry) -> Result<()> {
-        std::future::pending().await
+    /// The ear of a claim for `name`; `None` where the database cannot push.
+    fn listen(&self, _name: &str, _wait: bool) -> Option<Ear> {
+        None
     }
 
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>>;
@@ -35,6 +40,29 @@ pub(crate) trait Dialect: Debug + Send + Sync + 'static {
     async fn force_release(&self, key: &LockKey, expected: Option<&OwnerId>) -> Result<Released>;
     async fn ping(&self) -> Result<()>;
     async fn close(&self) -> Result<()>;
+}
+
+/// A lease to renew.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Due<'a> {
+    pub(crate) entry: &'a Entry,
+    /// The token of the hold, where it is known.
+    pub(crate) fence: Option<FencingToken>,
+}
+
+/// What a renewal has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// Our hold, which lasts for a whole ttl again.
+    Renewed,
+    /// No such hold.
+    Gone,
+    /// A row that somebody else has locked at this moment. It is asked for again.
+    #[cfg_attr(
+        not(any(feature = "postgres", feature = "mysql", test)),
+        allow(dead_code, reason = "SQLite has one writer at a time, and locks no rows")
+    )]
+    Locked,
 }
 
 /// What a claim writes into its row, in the form that is bound to the statements.
@@ -46,6 +74,8 @@ pub(crate) struct Entry {
     pub(crate) ttl: Duration,
     pub(crate) call_timeout: Duration,
     pub(crate) label: Option<String>,
+    /// Hears pushes for this claim; see [`Dialect::listen`].
+    pub(crate) ear: Option<Ear>,
 }
 
 /// The owner id in hexadecimal. Whoever knows it can release the lock, so it is never printed.

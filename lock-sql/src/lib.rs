@@ -1,6 +1,6 @@
 #![doc = include_str!("../README.md")]
 #![cfg_attr(
-    not(feature = "sqlite"),
+    not(any(feature = "sqlite", feature = "postgres", feature = "mysql")),
     allow(dead_code, reason = "without a dialect there is nobody to use what the dialects share")
 )]
 
@@ -9,6 +9,9 @@ mod claim;
 mod config;
 mod dialect;
 mod error;
+#[cfg(feature = "postgres")]
+mod postgres;
+mod renewals;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod statements;
@@ -16,11 +19,24 @@ mod wake;
 
 pub use backend::{SqlBackend, SqlPool};
 pub use config::{PARAMETERS, SqlConfig};
+#[cfg(feature = "postgres")]
+pub use postgres::{POSTGRES_PARAMETERS, Pooler};
 #[cfg(feature = "sqlite")]
 pub use sqlite::SQLITE_PARAMETERS;
 
+/// Deliberately wrong statements of the PostgreSQL dialect, for the tests of the tests.
+#[cfg(all(feature = "postgres", feature = "mutants"))]
+#[doc(hidden)]
+pub mod postgres_mutants {
+    pub use crate::postgres::{MUTANTS, VARIABLE};
+}
+
 /// The URL schemes of the dialects that are compiled in.
 pub const SCHEMES: &[&str] = &[
+    #[cfg(feature = "postgres")]
+    "postgres",
+    #[cfg(feature = "postgres")]
+    "postgresql",
     #[cfg(feature = "sqlite")]
     "sqlite",
 ];

@@ -119,6 +119,10 @@ impl Keeper {
             return self.failed(search, error);
         }
         loop {
+            // What nobody waits for any more is not even sent: it might take a lock late, for a moment.
+            if caller.is_closed() || self.shared.closing.is_cancelled() {
+                return Step::End(self.abandoned());
+            }
             let sent = self.shared.clock.now();
             let limit = search.deadline.min(sent + self.terms.call_timeout);
             self.note_sent(sent);

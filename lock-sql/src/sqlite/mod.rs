@@ -10,6 +10,7 @@ mod sweep;
 mod tests;
 mod time;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,9 +25,9 @@ pub use config::SQLITE_PARAMETERS;
 pub(crate) use config::{SqliteTarget, config_from_url};
 
 use crate::config::SqlConfig;
-use crate::dialect::{Dialect, Entry};
+use crate::dialect::{Dialect, Due, Entry, Found};
 use crate::error::closed;
-use crate::statements::sqlite::Statements;
+use crate::statements::sqlite::{Statements, leases};
 use crate::wake::{WHILE_CONTENDED, busy};
 use error::{Failure, Place};
 use inner::{Inner, Limits, Turn, lease_end};
@@ -144,25 +145,31 @@ impl Dialect for SqliteStore {
         Ok(Attempt::Granted { token, valid_for: Some(entry.ttl) })
     }
 
-    async fn renew(&self, entry: &Entry, fence: Option<FencingToken>) -> Result<Renewal> {
+    async fn renew(&self, dues: &[Due<'_>], limit: Duration) -> Result<Vec<Found>> {
         let inner = &*self.0;
         let rows = inner
-            .write_urgent(entry.call_timeout, || {
+            .write_urgent(limit, || {
                 let now = inner.time.boot_us();
+                let leases = leases(dues.iter().map(|due| {
+                    let end = lease_end(now, due.entry.ttl);
+                    let fence = due.fence.map(FencingToken::as_i64);
+                    (&*due.entry.name, &*due.entry.owner.0, end, fence)
+                }));
                 inner
                     .query(&inner.statements.renew)
-                    .bind(entry.name.clone())
-                    .bind(entry.owner.0.clone())
+                    .bind(leases)
                     .bind(now)
-                    .bind(lease_end(now, entry.ttl))
                     .bind(inner.time.boot_id().to_owned())
-                    .bind(fence.map(FencingToken::as_i64))
             })
             .await?;
-        Ok(match rows.first() {
-            Some(_) => Renewal::Alive { valid_for: Some(entry.ttl) },
-            None => Renewal::Lost,
-        })
+        let renewed: Result<HashSet<String>> = rows.iter().map(|row| inner.get(row, 0)).collect();
+        let renewed = renewed?;
+        // There is one writer at a time, so no row is locked.
+        let found = |due: &Due<'_>| match renewed.contains(&due.entry.name) {
+            true => Found::Renewed,
+            false => Found::Gone,
+        };
+        Ok(dues.iter().map(found).collect())
     }
 
     async fn check(&self, entry: &Entry, fence: Option<FencingToken>) -> Result<Renewal> {

@@ -3,6 +3,8 @@
 //! Values are bound. The only text that is put into a statement is the table's name, which
 //! [`TableName`] has checked.
 
+#[cfg(feature = "postgres")]
+pub(crate) mod postgres;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
 
@@ -36,6 +38,12 @@ impl TableName {
 
     pub(crate) fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// In the quotes of standard SQL, so that upper and lower case stay apart.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn quoted(&self) -> String {
+        format!("\"{}\"", self.0)
     }
 }
 

@@ -79,12 +79,41 @@ pub(crate) const TABLE_COLUMNS: &str =
 pub(crate) const KEY_COLLATIONS: &str = "SELECT x.coll FROM pragma_index_list(?1) AS l, pragma_index_xinfo(l.name) AS x \
      WHERE l.origin = 'pk' AND x.key = 1";
 
+/// The leases to renew, as one bound value: name, owner, new end, fence or null.
+pub(crate) fn leases<'a>(
+    dues: impl IntoIterator<Item = (&'a str, &'a str, i64, Option<i64>)>,
+) -> String {
+    use std::fmt::Write as _;
+
+    let mut json = String::from("[");
+    for (name, owner, expires, fence) in dues {
+        if json.len() > 1 {
+            json.push(',');
+        }
+        json.push_str("[\"");
+        for character in name.chars() {
+            match character {
+                '"' | '\\' => json.extend(['\\', character]),
+                // Writing to a string does not fail.
+                c if c.is_control() => {
+                    let _ = write!(json, "\\u{:04x}", u32::from(c));
+                }
+                c => json.push(c),
+            }
+        }
+        let fence = fence.map_or_else(|| "null".to_owned(), |fence| fence.to_string());
+        let _ = write!(json, "\",\"{owner}\",{expires},{fence}]");
+    }
+    json.push(']');
+    json
+}
+
 /// All statements for one table.
 #[derive(Debug)]
 pub(crate) struct Statements {
     /// name, owner, now, expires, boot, wall clock, label → fence; no row when it is held.
     pub(crate) acquire: Sql,
-    /// name, owner, now, expires, boot, fence or NULL → a row when it was renewed.
+    /// leases as JSON (see [`leases`]), now, boot → name of each that was renewed.
     pub(crate) renew: Sql,
     /// name, owner or NULL for any, now, boot → whether the lease was running; no row when there
     /// was no such owner.
@@ -126,9 +155,10 @@ impl Statements {
                  RETURNING fence"
             )),
             renew: statement(format!(
-                "UPDATE {t} SET expires = max(expires, ?4) \
-                 WHERE name = ?1 AND owner = ?2 AND boot = ?5 AND expires > ?3 AND (?6 IS NULL OR fence = ?6) \
-                 RETURNING fence"
+                "UPDATE {t} SET expires = max(expires, due.value ->> 2) FROM json_each(?1) AS due \
+                 WHERE name = due.value ->> 0 AND owner = due.value ->> 1 AND boot = ?3 AND expires > ?2 \
+                   AND (due.value ->> 3 IS NULL OR fence = due.value ->> 3) \
+                 RETURNING name"
             )),
             // The row stays, with its fence. A lease that had ended already keeps its end, which
             // tells the two cases apart. The next holder's fence is greater by `acquire`.

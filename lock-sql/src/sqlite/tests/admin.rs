@@ -11,14 +11,14 @@ async fn force_takes_a_lock_away_and_a_late_repeat_does_not_revive_the_hold() {
     let token = Some(FencingToken::new(first).unwrap());
     let stranger = OwnerId::from_bytes([7; 16]);
     assert_eq!(store.force_release(&key, Some(&stranger)).await.unwrap(), Released::AlreadyGone);
-    assert!(matches!(store.renew(&mine, token).await.unwrap(), Renewal::Alive { .. }));
+    assert!(matches!(renew(&store, &mine, token).await.unwrap(), Renewal::Alive { .. }));
     assert_eq!(store.force_release(&key, None).await.unwrap(), Released::Freed);
     assert_eq!(store.force_release(&key, None).await.unwrap(), Released::AlreadyGone);
-    assert_eq!(store.renew(&mine, token).await.unwrap(), Renewal::Lost);
+    assert_eq!(renew(&store, &mine, token).await.unwrap(), Renewal::Lost);
     // A repeat of the first try that lands now makes another hold, with a greater fence.
     let second = granted(store.acquire(&mine, false).await);
     assert!(second > first);
-    assert_eq!(store.renew(&mine, token).await.unwrap(), Renewal::Lost);
+    assert_eq!(renew(&store, &mine, token).await.unwrap(), Renewal::Lost);
     assert_eq!(store.check(&mine, token).await.unwrap(), Renewal::Lost);
     assert_eq!(store.release(&mine).await.unwrap(), Released::Freed);
 }

@@ -77,12 +77,12 @@ async fn contention_is_busy_for_a_try_and_never_a_loss() {
     assert_eq!(is_busy(store.acquire(&free, false).await), Some(WHILE_CONTENDED));
     let short = Entry { call_timeout: Duration::from_millis(200), ..entry("held") };
     let short = Entry { owner: Secret(held.owner.0.clone()), ..short };
-    let error = store.renew(&short, None).await.unwrap_err();
+    let error = renew(&store, &short, None).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.is_retryable());
     // In WAL mode a look waits for nobody.
     assert!(matches!(store.check(&short, None).await.unwrap(), Renewal::Alive { .. }));
-    let renewal = store.renew(&held, None);
+    let renewal = renew(&store, &held, None);
     let unlock = async {
         tokio::time::sleep(Duration::from_millis(300)).await;
         sqlx::query("COMMIT").execute(&mut other).await.unwrap();
@@ -104,7 +104,7 @@ async fn a_deleted_or_replaced_file_ends_the_holds_and_is_made_anew() {
     machine.wall.fetch_add(1, Ordering::Relaxed);
     let second = granted(new.acquire(&entry("x"), false).await);
     assert!(second > first, "the wall clock carries the fence over a loss of the file");
-    assert_eq!(old.renew(&mine, None).await.unwrap(), Renewal::Lost);
+    assert_eq!(renew(&old, &mine, None).await.unwrap(), Renewal::Lost);
     is_busy(old.acquire(&mine, false).await);
 }
 
@@ -128,7 +128,7 @@ async fn a_renewal_waits_for_one_try_at_most() {
     tokio::time::sleep(Duration::from_millis(20)).await;
     let (renewing, renewed) = (store.clone(), Arc::clone(&done));
     tasks.spawn(async move {
-        assert!(matches!(renewing.renew(&held, None).await.unwrap(), Renewal::Alive { .. }));
+        assert!(matches!(renew(&renewing, &held, None).await.unwrap(), Renewal::Alive { .. }));
         renewed.lock().unwrap().push("renewal");
     });
     tokio::time::sleep(Duration::from_millis(20)).await;

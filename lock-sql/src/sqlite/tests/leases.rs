@@ -30,16 +30,16 @@ async fn a_lease_ends_and_the_old_owner_is_refused() {
     is_busy(store.acquire(&new, false).await);
     machine.advance(Duration::from_micros(1));
     // Over by the clock: not prolonged any more, although nobody has taken it.
-    assert_eq!(store.renew(&old, None).await.unwrap(), Renewal::Lost);
+    assert_eq!(renew(&store, &old, None).await.unwrap(), Renewal::Lost);
     let second = granted(store.acquire(&new, true).await);
     assert!(second > first);
-    assert_eq!(store.renew(&old, None).await.unwrap(), Renewal::Lost);
+    assert_eq!(renew(&store, &old, None).await.unwrap(), Renewal::Lost);
     assert_eq!(store.check(&old, None).await.unwrap(), Renewal::Lost);
     assert_eq!(store.release(&old).await.unwrap(), Released::AlreadyGone);
-    assert!(matches!(store.renew(&new, None).await.unwrap(), Renewal::Alive { .. }));
+    assert!(matches!(renew(&store, &new, None).await.unwrap(), Renewal::Alive { .. }));
     assert_eq!(store.release(&new).await.unwrap(), Released::Freed);
     assert_eq!(store.release(&new).await.unwrap(), Released::AlreadyGone);
-    assert_eq!(store.renew(&new, None).await.unwrap(), Renewal::Lost);
+    assert_eq!(renew(&store, &new, None).await.unwrap(), Renewal::Lost);
 }
 
 #[tokio::test]
@@ -62,9 +62,9 @@ async fn a_late_statement_moves_no_lease_back() {
     let mine = entry("x");
     granted(fresh.acquire(&mine, false).await);
     machine.advance(Duration::from_secs(6));
-    assert!(matches!(fresh.renew(&mine, None).await.unwrap(), Renewal::Alive { .. }));
+    assert!(matches!(renew(&fresh, &mine, None).await.unwrap(), Renewal::Alive { .. }));
     let end = row(&fresh, "x").await.unwrap().expires;
-    assert!(matches!(stale.renew(&mine, None).await.unwrap(), Renewal::Alive { .. }));
+    assert!(matches!(renew(&stale, &mine, None).await.unwrap(), Renewal::Alive { .. }));
     assert_eq!(row(&fresh, "x").await.unwrap().expires, end);
     granted(stale.acquire(&mine, false).await);
     assert_eq!(row(&fresh, "x").await.unwrap().expires, end);
@@ -84,7 +84,7 @@ async fn a_restart_of_the_machine_ends_all_leases() {
     let (survivor, taker) = (entry("x"), entry("x"));
     let first = granted(old.acquire(&survivor, false).await);
     assert_eq!(new.check(&survivor, None).await.unwrap(), Renewal::Lost);
-    assert_eq!(new.renew(&survivor, None).await.unwrap(), Renewal::Lost);
+    assert_eq!(renew(&new, &survivor, None).await.unwrap(), Renewal::Lost);
     assert!(new.inspect(&LockKey::new("", "x").unwrap()).await.unwrap().is_none());
     assert!(granted(new.acquire(&taker, true).await) > first);
 }
@@ -119,4 +119,61 @@ async fn used_up_fences_are_an_error_and_not_a_grant() {
     let error = store.acquire(&entry("x"), false).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Store);
     assert!(error.to_string().contains("used up"), "{error}");
+}
+
+#[tokio::test]
+async fn a_batch_of_renewals_answers_for_each_lease() {
+    let folder = TempDir::new().unwrap();
+    let machine = Machine::new("boot-1");
+    let store = store(&folder, &machine, FOREVER).await;
+    let names = ["a\"b", "a\\", "A", "a", "x ", "x", "[\"", "\\u0041", "with a prefix"];
+    let mut held: Vec<_> = names.iter().map(|name| entry(name)).collect();
+    held[8].name = LockKey::new("ü", "🔒").unwrap().encode();
+    held.sort_by(|a, b| a.name.cmp(&b.name));
+    let mut fences = Vec::new();
+    for entry in &held {
+        fences.push(granted(store.acquire(entry, false).await));
+    }
+    store.release(&held[0]).await.unwrap();
+    machine.advance(TTL / 2);
+    let dues: Vec<_> = held
+        .iter()
+        .zip(&fences)
+        .enumerate()
+        .map(|(at, (entry, fence))| {
+            // The second one asks with the fence of another hold, the third knows none.
+            let fence = FencingToken::new(fence + u64::from(at == 1)).unwrap();
+            Due { entry, fence: (at != 2).then_some(fence) }
+        })
+        .collect();
+    let found = store.renew(&dues, TTL).await.unwrap();
+    let wanted: Vec<_> =
+        (0..held.len()).map(|at| if at < 2 { Found::Gone } else { Found::Renewed }).collect();
+    assert_eq!(found, wanted);
+    machine.advance(TTL * 3 / 4);
+    for (at, entry) in held.iter().enumerate() {
+        let alive = matches!(store.check(entry, None).await.unwrap(), Renewal::Alive { .. });
+        assert_eq!(alive, at >= 2, "{:?}", entry.name);
+    }
+}
+
+#[tokio::test]
+async fn a_full_batch_is_one_statement_that_uses_the_key() {
+    let folder = TempDir::new().unwrap();
+    let store = store(&folder, &Machine::new("boot-1"), FOREVER).await;
+    store.acquire(&entry("a"), false).await.unwrap();
+    let sql = format!("EXPLAIN QUERY PLAN {}", store.0.statements.renew);
+    let mut connection = other_connection(&folder).await;
+    let query = sqlx::query(sqlx::AssertSqlSafe(sql)).bind("[]").bind(0).bind("boot-1");
+    let plan: Vec<String> = query
+        .fetch_all(&mut connection)
+        .await
+        .unwrap()
+        .iter()
+        .map(|row| sqlx::Row::get(row, 3))
+        .collect();
+    assert!(plan.iter().any(|step| step.contains("PRIMARY KEY")), "{plan:?}");
+    let held: Vec<_> = (0..crate::renewals::BATCH).map(|n| entry(&format!("n{n:04}"))).collect();
+    let dues: Vec<_> = held.iter().map(|entry| Due { entry, fence: None }).collect();
+    assert_eq!(store.renew(&dues, TTL).await.unwrap(), vec![Found::Gone; dues.len()]);
 }

@@ -77,6 +77,7 @@ fn entry(name: &str) -> Entry {
         ttl: TTL,
         call_timeout: Duration::from_secs(5),
         label: Some("somebody".into()),
+        ear: None,
     }
 }
 
@@ -96,4 +97,13 @@ fn is_busy(attempt: Result<Attempt>) -> Option<Duration> {
 
 async fn row(store: &SqliteStore, name: &str) -> Option<EntryRow> {
     store.0.look(name, ADMIN_LIMIT).await.unwrap()
+}
+
+async fn renew(store: &SqliteStore, entry: &Entry, fence: Option<FencingToken>) -> Result<Renewal> {
+    let found = store.renew(&[Due { entry, fence }], entry.call_timeout).await?;
+    Ok(match found[..] {
+        [Found::Renewed] => Renewal::Alive { valid_for: Some(entry.ttl) },
+        [Found::Gone] => Renewal::Lost,
+        ref other => panic!("one answer: {other:?}"),
+    })
 }

@@ -68,7 +68,7 @@ async fn the_sweep_judges_each_row_anew() {
     machine.advance(Duration::from_micros(1));
     store.0.sweep_delete(&page.gone).await.unwrap();
     assert_eq!(names(&store).await, ["\u{1}fence", "held", "used"]);
-    assert!(matches!(store.renew(&held, None).await.unwrap(), Renewal::Alive { .. }));
+    assert!(matches!(renew(&store, &held, None).await.unwrap(), Renewal::Alive { .. }));
     machine.wall.store(0, Ordering::Relaxed);
     assert!(granted(store.acquire(&entry("used"), false).await) > greater);
 }

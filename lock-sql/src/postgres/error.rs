@@ -1,0 +1,199 @@
+//! What PostgreSQL's error codes mean to a lock.
+
+use lock_core::{Error, ErrorKind};
+
+use crate::statements::TableName;
+use crate::statements::postgres::create_table;
+
+/// Why a statement was not executed.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// Somebody else was writing. Nothing was done, and the same statement may succeed at once.
+    Contended,
+    /// The connection's prepared statements are not there any more: a pooler hands each message to
+    /// another server connection. Nothing was done.
+    Pooled,
+    /// The table is not there any more. Nothing was done.
+    NoTable(Error),
+    /// The connection was lost, perhaps long ago. Whether the statement was executed is not known.
+    Cut(Error),
+    /// Anything else.
+    Failed(Error),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl Failure {
+    pub(super) fn into_error(self, endpoint: &str) -> Error {
+        match self {
+            Self::Contended | Self::Pooled => Error::new(
+                ErrorKind::Unavailable,
+                format!("{endpoint}: others were writing to the same row all the time"),
+            ),
+            Self::NoTable(error) | Self::Cut(error) | Self::Failed(error) => error,
+        }
+    }
+}
+
+/// The server and the table as errors name them.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    /// Host, port and database, and no credential.
+    pub(super) endpoint: String,
+    pub(super) table: TableName,
+}
+
+impl Place {
+    /// What the failure of a statement means. `connecting`: nothing of ours was sent yet.
+    pub(super) fn failure(&self, error: sqlx::Error, connecting: bool) -> Failure {
+        let Some(code) = code(&error) else { return self.without_code(error, connecting) };
+        match &*code {
+            // Serialisation failure, deadlock, lock_timeout; a plan that the table's owner has made
+            // obsolete.
+            "40001" | "40P01" | "55P03" | "0A000" => Failure::Contended,
+            "26000" | "42P05" => Failure::Pooled,
+            "42P01" => Failure::NoTable(self.describe(&code, error)),
+            // The server is stopping or has crashed, or an operator has ended the connection.
+            "57P01" | "57P02" | "57P03" | "57P05" => Failure::Cut(self.describe(&code, error)),
+            code if code.starts_with("08") => Failure::Cut(self.describe(code, error)),
+            code => Failure::Failed(self.describe(code, error)),
+        }
+    }
+
+    fn without_code(&self, error: sqlx::Error, connecting: bool) -> Failure {
+        let at = &self.endpoint;
+        let failure = match &error {
+            sqlx::Error::Configuration(_) => {
+                return Failure::Failed(
+                    Error::config(format!("{at}: a setting of the connection is wrong"))
+                        .with_source(error),
+                );
+            }
+            sqlx::Error::Tls(_) => Error::new(
+                ErrorKind::Unavailable,
+                format!(
+                    "{at}: no TLS connection can be made: look at sslmode and the certificates, and whether this program was built with TLS (feature `tls`)"
+                ),
+            ),
+            sqlx::Error::Io(_) if connecting => {
+                Error::new(ErrorKind::Unavailable, format!("no connection to {at} can be made"))
+            }
+            sqlx::Error::Io(_) | sqlx::Error::WorkerCrashed => {
+                Error::new(ErrorKind::Unavailable, format!("the connection to {at} was lost"))
+            }
+            // A reply that ends in its middle reads as nonsense.
+            _ => Error::new(ErrorKind::Unavailable, format!("{at} answered something unexpected")),
+        };
+        let failure = if connecting { failure } else { failure.with_unknown_effect() };
+        Failure::Cut(failure.with_source(error))
+    }
+
+    fn describe(&self, code: &str, error: sqlx::Error) -> Error {
+        let (at, table) = (&self.endpoint, self.table.quoted());
+        let described = match code {
+            "25006" => Error::new(
+                ErrorKind::Unavailable,
+                format!(
+                    "{at} is read-only: it is a standby, or default_transaction_read_only is on. Connect to the primary"
+                ),
+            ),
+            "42501" => Error::new(
+                ErrorKind::Denied,
+                format!(
+                    "{at} refuses this role: it needs GRANT SELECT, INSERT, UPDATE, DELETE ON {table}"
+                ),
+            ),
+            "28P01" | "28000" => Error::new(
+                ErrorKind::Denied,
+                format!(
+                    "{at} refuses the user or the password, or pg_hba.conf does not let this role in"
+                ),
+            ),
+            "3D000" => Error::config(format!(
+                "{at}: there is no such database: create it, or name another"
+            )),
+            "42P01" => Error::new(
+                ErrorKind::Store,
+                format!("{at}: the lock table {table} was dropped while it was in use"),
+            )
+            .with_retryable(true),
+            "42703" | "42804" | "42P10" | "42883" => Error::new(
+                ErrorKind::Store,
+                format!(
+                    "{at}: the lock table {table} has another shape than ours: {}",
+                    self.remedy()
+                ),
+            ),
+            "53300" => Error::new(
+                ErrorKind::Unavailable,
+                format!(
+                    "{at} has too many connections: raise max_connections, or put a pooler before it"
+                ),
+            ),
+            "57014" => Error::new(
+                ErrorKind::Unavailable,
+                format!("{at} has cancelled the statement: look at statement_timeout"),
+            ),
+            "22003" => Error::new(
+                ErrorKind::Store,
+                format!(
+                    "{at}: the fencing tokens of this lock are used up (2^63-1 was stored): something else writes to the lock table"
+                ),
+            ),
+            "57P01" | "57P02" | "57P03" | "57P05" => Error::new(
+                ErrorKind::Unavailable,
+                format!("{at} has ended the connection, or is starting or stopping"),
+            )
+            .with_unknown_effect(),
+            code if code.starts_with("08") => {
+                Error::new(ErrorKind::Unavailable, format!("the connection to {at} has failed"))
+                    .with_unknown_effect()
+            }
+            code if code.starts_with("53") => Error::new(
+                ErrorKind::Unavailable,
+                format!("{at} lacks disk, memory or another resource"),
+            ),
+            code if code.starts_with("23") => Error::new(
+                ErrorKind::Store,
+                format!("{at} refused the write: a constraint or trigger was added to {table}"),
+            ),
+            _ => Error::new(
+                ErrorKind::Store,
+                format!("{at} refused the statement (SQLSTATE {code})"),
+            ),
+        };
+        described.with_source(error)
+    }
+
+    pub(super) fn remedy(&self) -> String {
+        format!(
+            "choose another with lock_table=…, or create it with\n{};",
+            create_table(&self.table)
+        )
+    }
+}
+
+/// The SQLSTATE.
+pub(super) fn code(error: &sqlx::Error) -> Option<String> {
+    Some(error.as_database_error()?.code()?.into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lost_connection_is_unknown_and_a_refused_one_is_not() {
+        let place = Place { endpoint: "h:1/d".into(), table: TableName::default() };
+        let io = || sqlx::Error::Io(std::io::ErrorKind::ConnectionReset.into());
+        let Failure::Cut(error) = place.failure(io(), false) else { panic!("cut") };
+        assert_eq!(error.effect(), lock_core::Effect::Unknown);
+        assert!(error.is_retryable());
+        let Failure::Cut(error) = place.failure(io(), true) else { panic!("cut") };
+        assert_eq!(error.effect(), lock_core::Effect::None);
+    }
+}

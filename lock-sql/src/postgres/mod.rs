@@ -1,0 +1,284 @@
+//! The PostgreSQL dialect.
+
+mod config;
+mod error;
+mod inner;
+mod listener;
+mod mutants;
+mod open;
+mod pool;
+mod sweep;
+mod value;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::{
+    Attempt, Capabilities, DataLoss, Fencing, FencingToken, Hold, LockInfo, LockKey, OsRng,
+    OwnerId, Released, Renewal, Result, Rng, SystemClock, Wake, async_trait,
+};
+use tokio::task::AbortHandle;
+
+pub use config::{POSTGRES_PARAMETERS, Pooler};
+pub(crate) use config::{PostgresTarget, config_from_url};
+pub(crate) use mutants::Mutation;
+#[cfg(feature = "mutants")]
+pub use mutants::{MUTANTS, VARIABLE};
+
+use crate::config::SqlConfig;
+use crate::dialect::{Dialect, Due, Entry, Found};
+use crate::error::no_answer;
+use crate::statements::postgres::{GONE, RENEWED, Statements};
+use crate::wake::{Ear, Ears, WHILE_CONTENDED, busy};
+use error::Failure;
+use inner::{Inner, from_micros, micros};
+use listener::Listener;
+use open::Site;
+use pool::{Pool, Repeat, Turn};
+use sweep::Sweeper;
+use value::Value;
+
+/// The limit for what has no call timeout of its own.
+const ADMIN_LIMIT: Duration = Duration::from_secs(5);
+
+/// The lock table in a PostgreSQL database.
+#[derive(Debug)]
+pub(crate) struct PostgresStore {
+    inner: Arc<Inner>,
+    /// Delivers notifications.
+    delivery: Option<AbortHandle>,
+}
+
+impl Drop for PostgresStore {
+    fn drop(&mut self) {
+        if let Some(delivery) = &self.delivery {
+            delivery.abort();
+        }
+    }
+}
+
+impl PostgresStore {
+    pub(crate) async fn connect(target: &PostgresTarget, config: &SqlConfig) -> Result<Self> {
+        let limit = config.connect_timeout;
+        let endpoint = config::endpoint(&target.options);
+        let opening = tokio::time::timeout(limit, Self::open(target, config));
+        opening.await.unwrap_or_else(|_| Err(no_answer(&endpoint, limit)))
+    }
+
+    /// Connections of our own, with the options of the pool.
+    pub(crate) async fn from_pool(pool: &sqlx::PgPool, config: &SqlConfig) -> Result<Self> {
+        let options = sqlx::postgres::PgConnectOptions::clone(&pool.connect_options());
+        Self::connect(&PostgresTarget::new(options, Pooler::Auto)?, config).await
+    }
+
+    async fn open(target: &PostgresTarget, config: &SqlConfig) -> Result<Self> {
+        let site = Arc::new(Site::new(target, config));
+        let failed = |failure: Failure| failure.into_error(&site.place.endpoint);
+        let first = site.open_first(target.pooler).await.map_err(failed)?;
+        let mut id = [0; 8];
+        OsRng.fill(&mut id)?;
+        let client = format!("{:016x}", u64::from_be_bytes(id));
+        let clock = Arc::new(SystemClock::default());
+        let pool = Pool::new(Arc::clone(&site), Arc::clone(&clock));
+        first.into_iter().for_each(|connection| pool.keep(connection));
+        let listener = match site.is_pooled() {
+            true => None,
+            false => Listener::prove(&site, &pool, &client, config.connect_timeout).await?,
+        };
+        if listener.is_none() {
+            tracing::info!(target: "distlock", at = %site.place.endpoint, "no notifications arrive through the pooler: waiters poll");
+        }
+        let (ears, unwanted) = Ears::new();
+        let inner = Arc::new(Inner {
+            statements: Statements::new(&config.table),
+            pool,
+            clock,
+            retention: config.retention,
+            sweeper: Sweeper::default(),
+            client,
+            ears: listener.is_some().then(|| Arc::clone(&ears)),
+            site,
+        });
+        inner.probe(config.connect_timeout).await?;
+        let delivery =
+            listener.map(|listener| listener.start(ears, unwanted, Arc::downgrade(&inner)));
+        Ok(Self { inner, delivery })
+    }
+
+    /// The client's id, if `entry` is to be on the list of those who wait.
+    fn listed(&self, entry: &Entry) -> Option<&str> {
+        let waits = entry.ear.as_ref().is_some_and(Ear::waits);
+        waits.then_some(&*self.inner.client)
+    }
+}
+
+#[async_trait]
+impl Dialect for PostgresStore {
+    fn name(&self) -> &'static str {
+        "postgres"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let wake = if self.inner.ears.is_some() { Wake::Hint } else { Wake::Poll };
+        let mut capabilities = Capabilities::new(Hold::Lease, wake);
+        // The next fence is made from the stored one; the clock is needed only if the data are lost.
+        capabilities.fencing = Fencing::Durable;
+        capabilities.detachable = true;
+        capabilities.inspect = true;
+        capabilities.loses_data_on = &[DataLoss::Failover];
+        capabilities
+    }
+
+    async fn acquire(&self, entry: &Entry, polling: bool) -> Result<Attempt> {
+        let inner = &*self.inner;
+        let look = entry.ear.as_ref().map(Ear::look);
+        let client = self.listed(entry);
+        // Who is told of a release looks only then; who polls looks often, and mostly in vain.
+        if polling
+            && client.is_none()
+            && let Some(left) = inner.held_by_another(entry).await?
+        {
+            return Ok(busy(Some(left)));
+        }
+        let company = client.is_some() && entry.ear.as_ref().is_some_and(Ear::has_company);
+        let values = [
+            Value::from(&*entry.name),
+            Value::from(&*entry.owner.0),
+            Value::from(micros(entry.ttl)),
+            Value::from(entry.label.as_deref()),
+            Value::from(client),
+            Value::from(company),
+        ];
+        let sql = &inner.statements.acquire;
+        let rows =
+            inner.execute(Turn::Try, Repeat::Never, entry.call_timeout, sql, &values).await?;
+        // Others were writing, or have made the row while this statement looked for it.
+        let Some(row) = rows.iter().flatten().next() else {
+            return Ok(busy(Some(WHILE_CONTENDED)));
+        };
+        let granted = inner.get(row, 0)?;
+        if let Some(look) = look {
+            look.answered(granted);
+        }
+        if !granted {
+            return Ok(busy(Some(from_micros(inner.get(row, 2)?))));
+        }
+        let token = FencingToken::try_from(inner.get::<i64>(row, 1)?)?;
+        self.inner.sweep_if_due();
+        Ok(Attempt::Granted { token, valid_for: Some(entry.ttl) })
+    }
+
+    async fn renew(&self, dues: &[Due<'_>], limit: Duration) -> Result<Vec<Found>> {
+        let inner = &*self.inner;
+        let texts = |text: fn(&Entry) -> &str| {
+            Value::Texts(dues.iter().map(|due| text(due.entry).to_owned()).collect())
+        };
+        let values = [
+            texts(|entry| &entry.name),
+            texts(|entry| &entry.owner.0),
+            Value::Ints(dues.iter().map(|due| fence_or_zero(due.fence)).collect()),
+            Value::Ints(dues.iter().map(|due| micros(due.entry.ttl)).collect()),
+        ];
+        let rows = inner.urgent(limit, &inner.statements.renew, &values).await?;
+        let mut found = HashMap::with_capacity(rows.len());
+        for row in &rows {
+            let name: String = inner.get(row, 0)?;
+            let what = match inner.get(row, 1)? {
+                RENEWED => Found::Renewed,
+                GONE => Found::Gone,
+                _ => Found::Locked,
+            };
+            found.insert(name, what);
+        }
+        // One that is not answered for would be asked for again.
+        let answer = |due: &Due<'_>| found.get(&due.entry.name).copied().unwrap_or(Found::Locked);
+        Ok(dues.iter().map(answer).collect())
+    }
+
+    async fn check(&self, entry: &Entry, fence: Option<FencingToken>) -> Result<Renewal> {
+        let inner = &*self.inner;
+        let values = [
+            Value::from(&*entry.name),
+            Value::from(&*entry.owner.0),
+            Value::from(fence_or_zero(fence)),
+        ];
+        let rows = inner.urgent(entry.call_timeout, &inner.statements.check, &values).await?;
+        let left = rows.first().map(|row| inner.get::<i64>(row, 0)).transpose()?;
+        Ok(match left.filter(|left| *left > 0) {
+            Some(left) => Renewal::Alive { valid_for: Some(from_micros(left)) },
+            None => Renewal::Lost,
+        })
+    }
+
+    async fn release(&self, entry: &Entry) -> Result<Released> {
+        let inner = &*self.inner;
+        let owner = Some(&*entry.owner.0);
+        let limit = entry.call_timeout;
+        let released = inner.free(&inner.statements.release, &entry.name, owner, limit).await;
+        if let Some(ear) = &entry.ear
+            && ear.leave()
+        {
+            let values = [Value::from(&*entry.name), Value::from(&*inner.client)];
+            let leave = &inner.statements.leave;
+            let left = inner.execute(Turn::Urgent, Repeat::Once, limit, leave, &values).await;
+            if let Err(error) = left {
+                // Only a notification will come that nobody wants, and that is passed on.
+                tracing::debug!(target: "distlock", %error, "not taken off the list of those who wait");
+            }
+            // One that has begun to wait meanwhile may have been taken off the list with us.
+            ear.alert_company();
+        }
+        released
+    }
+
+    fn listen(&self, name: &str, wait: bool) -> Option<Ear> {
+        Some(self.inner.ears.as_ref()?.register(name, wait))
+    }
+
+    async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {
+        let inner = &*self.inner;
+        let values = [Value::from(&*key.encode())];
+        let rows = inner.read(ADMIN_LIMIT, &inner.statements.look, &values).await?;
+        rows.first().map_or(Ok(None), |row| inner.info(row))
+    }
+
+    async fn list(&self, prefix: &str, name_start: &str) -> Result<Vec<LockInfo>> {
+        let inner = &*self.inner;
+        let start = match prefix {
+            "" => name_start.to_owned(),
+            prefix => format!("{prefix}\u{1f}{name_start}"),
+        };
+        let values = [Value::from(&*start), Value::from(prefix.is_empty())];
+        let rows = inner.read(ADMIN_LIMIT, &inner.statements.list, &values).await?;
+        let mut found = Vec::with_capacity(rows.len());
+        for row in &rows {
+            found.extend(inner.info(row)?);
+        }
+        Ok(found)
+    }
+
+    async fn force_release(&self, key: &LockKey, expected: Option<&OwnerId>) -> Result<Released> {
+        let expected = expected.map(OwnerId::to_hex);
+        let force = &self.inner.statements.force;
+        self.inner.free(force, &key.encode(), expected.as_deref(), ADMIN_LIMIT).await
+    }
+
+    async fn ping(&self) -> Result<()> {
+        self.inner.probe(ADMIN_LIMIT).await
+    }
+
+    async fn close(&self) -> Result<()> {
+        if let Some(delivery) = &self.delivery {
+            delivery.abort();
+        }
+        let place = &self.inner.site.place;
+        let closing = self.inner.pool.close().await;
+        closing.map_err(|error| place.failure(error, false).into_error(&place.endpoint))
+    }
+}
+
+/// 0 is no token, and stands for any.
+fn fence_or_zero(fence: Option<FencingToken>) -> i64 {
+    fence.map_or(0, FencingToken::as_i64)
+}

@@ -1,0 +1,179 @@
+//! The connections of one client.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use lock_core::{Clock, ClockInstant, Result, SystemClock};
+use sqlx::postgres::PgRow;
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
+use tokio::sync::Semaphore;
+
+use super::error::{Failure, code};
+use super::open::Site;
+use super::value::{Value, inline};
+use crate::error::closed;
+use crate::statements::postgres::Sql;
+
+/// How many statements that keep or give up a lock are under way at the same time.
+const URGENT: usize = 4;
+/// How many of all others.
+const TRIES: usize = 6;
+
+/// A connection that was used within this time is taken to work still. A server that has gone is
+/// noticed sooner by the connection that listens.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// Who a statement waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// Keeping or giving up a lock.
+    Urgent,
+    /// Getting one, looking, or cleaning up: waits behind all others who do.
+    Try,
+}
+
+/// What may be done when the connection was lost in a statement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Repeat {
+    /// The statement changes nothing that must not be changed twice, nor late: again, once.
+    Once,
+    /// What it may still do must be known to the caller.
+    Never,
+}
+
+/// Connections that are opened when they are needed.
+///
+/// Not the driver's pool, for three reasons: renewals and releases must not wait behind those who want
+/// a lock; a statement that was dropped in its middle must not leave its connection to others, so a
+/// connection comes back only after a whole answer; and no question whether the connection still works
+/// goes ahead of each statement.
+#[derive(Debug)]
+pub(super) struct Pool {
+    site: Arc<Site>,
+    urgent: Semaphore,
+    tries: Semaphore,
+    idle: Mutex<Vec<Idle>>,
+    clock: Arc<SystemClock>,
+    closed: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Idle {
+    connection: PgConnection,
+    since: ClockInstant,
+}
+
+impl Pool {
+    pub(super) fn new(site: Arc<Site>, clock: Arc<SystemClock>) -> Self {
+        Self {
+            site,
+            urgent: Semaphore::new(URGENT),
+            tries: Semaphore::new(TRIES),
+            idle: Mutex::default(),
+            clock,
+            closed: AtomicBool::new(false),
+        }
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Idle>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Executes one statement to its end: its commit is confirmed by what follows the last row.
+    pub(super) async fn rows(
+        &self,
+        turn: Turn,
+        repeat: Repeat,
+        sql: &Sql,
+        values: &[Value],
+    ) -> Result<Vec<PgRow>, Failure> {
+        let turns = if turn == Turn::Urgent { &self.urgent } else { &self.tries };
+        // Closing the semaphore is how the pool is closed.
+        let _permit = turns.acquire().await.map_err(|_| closed())?;
+        let mut connection = match self.last_used(repeat).await {
+            Some(connection) => connection,
+            None => self.site.open().await?,
+        };
+        let rows = self.execute(&mut connection, sql, values).await;
+        match rows {
+            Ok(rows) => {
+                self.keep(connection);
+                Ok(rows)
+            }
+            Err(error) => {
+                // A plan that the table's owner has made obsolete stays with its connection.
+                let whole = code(&error).is_some_and(|code| code != "0A000");
+                let failure = self.site.place.failure(error, false);
+                match &failure {
+                    // The others were probably cut, too.
+                    Failure::Cut(_) | Failure::Pooled | Failure::NoTable(_) => self.forget(),
+                    Failure::Contended | Failure::Failed(_) if whole => self.keep(connection),
+                    Failure::Contended | Failure::Failed(_) => {}
+                }
+                if matches!(failure, Failure::Pooled) {
+                    self.site.set_pooled();
+                }
+                if matches!(failure, Failure::NoTable(_)) {
+                    self.site.look_again();
+                }
+                Err(failure)
+            }
+        }
+    }
+
+    /// The connection that is the least likely to have been cut meanwhile. A statement that must not be
+    /// repeated should not be the one to find out, after some time.
+    async fn last_used(&self, repeat: Repeat) -> Option<PgConnection> {
+        let Idle { mut connection, since } = self.idle().pop()?;
+        let fresh = self.clock.now().since(since) < FRESH;
+        if repeat == Repeat::Once || fresh || connection.ping().await.is_ok() {
+            return Some(connection);
+        }
+        self.forget();
+        None
+    }
+
+    async fn execute(
+        &self,
+        connection: &mut PgConnection,
+        sql: &Sql,
+        values: &[Value],
+    ) -> Result<Vec<PgRow>, sqlx::Error> {
+        if self.site.is_pooled() {
+            let text = inline(&sql.0, values);
+            return connection.fetch_all(sqlx::raw_sql(AssertSqlSafe(text))).await;
+        }
+        let query = sqlx::query(AssertSqlSafe(Arc::clone(&sql.0)));
+        let query = values.iter().cloned().fold(query, |query, value| value.bind(query));
+        query.fetch_all(connection).await
+    }
+
+    pub(super) fn keep(&self, connection: PgConnection) {
+        if !self.closed.load(Ordering::Acquire) {
+            let since = self.clock.now();
+            self.idle().push(Idle { connection, since });
+        }
+    }
+
+    /// Closes the idle connections.
+    pub(super) fn forget(&self) {
+        let idle = std::mem::take(&mut *self.idle());
+        drop(idle);
+    }
+
+    /// Waits for the statements under way and closes the connections.
+    pub(super) async fn close(&self) -> Result<(), sqlx::Error> {
+        self.closed.store(true, Ordering::Release);
+        for (turns, number) in [(&self.tries, TRIES), (&self.urgent, URGENT)] {
+            // An error means that it was closed before.
+            let _all = turns.acquire_many(u32::try_from(number).unwrap_or(u32::MAX)).await;
+            turns.close();
+        }
+        let idle = std::mem::take(&mut *self.idle());
+        for idle in idle {
+            idle.connection.close().await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,282 @@
+//! Opening a PostgreSQL database: rights, tables, pools, credentials.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
+mod postgres_common;
+
+use std::time::Duration;
+
+use conformance_tests::servers::{PgBouncer, PostgresServer};
+use lock_core::{ErrorKind, LockBackend, Locks, Wake};
+use lock_sql::{SqlBackend, SqlConfig};
+use postgres_common::{TTL, backend, busy, claim, granted, locks, number, plain, run, server};
+use sqlx::postgres::PgPoolOptions;
+use tokio::time::Instant;
+
+const SENTINEL: &str = "s3cr3t-sentinel";
+
+/// The URL of a role that may do nothing but what `grants` says.
+async fn role(server: &PostgresServer, grants: &str) -> String {
+    let sql = format!(
+        "CREATE ROLE locker LOGIN PASSWORD '{SENTINEL}'; REVOKE ALL ON SCHEMA public FROM PUBLIC; \
+         GRANT USAGE ON SCHEMA public TO locker; {grants}"
+    );
+    run(&mut plain(server).await, &sql).await;
+    server.url().replace("postgres@", &format!("locker:{SENTINEL}@"))
+}
+
+fn database(server: &PostgresServer, name: &str) -> String {
+    let (base, _) = server.url().rsplit_once('/').unwrap();
+    format!("{base}/{name}")
+}
+
+async fn refused(url: &str) -> lock_core::Error {
+    let error = lock_sql::connect(url).await.unwrap_err();
+    let text = format!("{error} {error:?}");
+    assert!(!text.contains(SENTINEL), "{text}");
+    error
+}
+
+#[tokio::test]
+async fn rights_on_the_one_table_are_enough() {
+    let server = server().await;
+    // Somebody who may has created it.
+    backend(&server).await.close().await.unwrap();
+    let grants = "GRANT SELECT, INSERT, UPDATE, DELETE ON distlock TO locker";
+    let url = role(&server, grants).await;
+    let (a, b) = (
+        Locks::new(lock_sql::connect(&url).await.unwrap()),
+        Locks::new(lock_sql::connect(&url).await.unwrap()),
+    );
+    let guard = a.lock("x").unwrap().acquire().await.unwrap();
+    let waiter = tokio::spawn(async move { b.lock("x").unwrap().acquire().await.unwrap() });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    guard.renew().await.unwrap();
+    assert_eq!(a.list("").await.unwrap().len(), 1);
+    let start = Instant::now();
+    guard.release().await.unwrap();
+    let guard = waiter.await.unwrap();
+    assert!(
+        start.elapsed() < Duration::from_millis(600),
+        "by a notification: {:?}",
+        start.elapsed()
+    );
+    a.force_release("x", None).await.unwrap();
+    assert!(guard.check().await.is_err());
+}
+
+#[tokio::test]
+async fn missing_rights_are_named_with_their_remedy() {
+    let server = server().await;
+    let url = role(&server, "").await;
+    let error = refused(&url).await;
+    assert_eq!(error.kind(), ErrorKind::Config);
+    let text = error.to_string();
+    assert!(text.contains("CREATE TABLE") && text.contains("GRANT SELECT"), "{text}");
+    // The statement in the message is the remedy.
+    let ddl = &text[text.find("CREATE TABLE").unwrap()..text.find("GRANT").unwrap()];
+    run(&mut plain(&server).await, ddl).await;
+    let error = refused(&url).await;
+    assert_eq!(error.kind(), ErrorKind::Denied);
+    assert!(error.to_string().contains("GRANT SELECT, INSERT, UPDATE, DELETE ON"), "{error}");
+    run(&mut plain(&server).await, "GRANT SELECT, INSERT, UPDATE ON distlock TO locker").await;
+    let error = refused(&url).await.to_string();
+    assert!(error.contains("GRANT DELETE ON"), "{error}");
+    run(&mut plain(&server).await, "GRANT DELETE ON distlock TO locker").await;
+    lock_sql::connect(&url).await.unwrap();
+    run(&mut plain(&server).await, "ALTER ROLE locker NOLOGIN").await;
+    assert_eq!(refused(&url).await.kind(), ErrorKind::Denied);
+    let error = refused(&database(&server, "nothing")).await;
+    assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+    let error = refused(&format!("{}?lock_create_table=false&lock_table=t2", server.url())).await;
+    assert!(error.to_string().contains("CREATE TABLE"), "{error}");
+}
+
+#[tokio::test]
+async fn a_table_of_another_shape_is_refused() {
+    let server = server().await;
+    let mut connection = plain(&server).await;
+    let columns = "owner text, fence bigint, expires timestamptz, acquired timestamptz, label text, waiters text[], woken text";
+    run(
+        &mut connection,
+        &format!(
+            "CREATE TABLE no_key (name text, {columns}); \
+             CREATE TABLE partial (name text, {columns}); CREATE UNIQUE INDEX ON partial (name) WHERE fence > 0; \
+             CREATE TABLE other (name text PRIMARY KEY); \
+             CREATE TABLE strict (name text PRIMARY KEY, {columns}, more int NOT NULL); \
+             CREATE TABLE numbers (name int PRIMARY KEY, {columns}); \
+             CREATE COLLATION nocase (provider = icu, locale = 'und-u-ks-level2', deterministic = false); \
+             CREATE TABLE folding (name text COLLATE nocase PRIMARY KEY, {columns}); \
+             CREATE VIEW viewed AS SELECT 1 AS name; \
+             CREATE TABLE fine (more int DEFAULT 1 NOT NULL, name text PRIMARY KEY, {columns})"
+        ),
+    )
+    .await;
+    for table in ["no_key", "partial", "other", "strict", "numbers", "folding", "viewed"] {
+        let error = refused(&format!("{}?lock_table={table}", server.url())).await;
+        assert_eq!(error.kind(), ErrorKind::Store, "{table}: {error}");
+        assert!(error.to_string().contains("CREATE TABLE"), "{table}: {error}");
+    }
+    let fine = lock_sql::connect(&format!("{}?lock_table=fine", server.url())).await.unwrap();
+    granted(&mut *claim(&fine, "x", TTL, false)).await;
+    // Tables of different names are different stores.
+    let upper = lock_sql::connect(&format!("{}?lock_table=Fine", server.url())).await.unwrap();
+    granted(&mut *claim(&upper, "x", TTL, false)).await;
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_serve_is_refused() {
+    let server = server().await;
+    run(
+        &mut plain(&server).await,
+        "CREATE DATABASE narrow ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0",
+    )
+    .await;
+    let error = refused(&database(&server, "narrow")).await;
+    assert_eq!(error.kind(), ErrorKind::Config);
+    assert!(error.to_string().contains("UTF8"), "{error}");
+    run(
+        &mut plain(&server).await,
+        "ALTER DATABASE postgres SET default_transaction_read_only = on",
+    )
+    .await;
+    let error = refused(server.url()).await;
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.to_string().contains("read-only"), "{error}");
+    server.kill().unwrap();
+    let error = refused(server.url()).await;
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_answer_is_given_up() {
+    let server = server().await;
+    server.freeze().unwrap();
+    let start = Instant::now();
+    let error = refused(&format!("{}?lock_connect_timeout=500ms", server.url())).await;
+    assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
+    assert!(start.elapsed() < Duration::from_secs(3));
+    server.thaw().unwrap();
+}
+
+#[tokio::test]
+async fn many_clients_create_the_table_at_the_same_time() {
+    let server = server().await;
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..12 {
+        let url = server.url().to_owned();
+        tasks.spawn(async move { lock_sql::connect(&url).await });
+    }
+    while let Some(opened) = tasks.join_next().await {
+        opened.unwrap().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn renewals_do_not_wait_for_the_application_to_return_its_connections() {
+    let server = server().await;
+    let pool = PgPoolOptions::new().max_connections(1).connect(server.url()).await.unwrap();
+    let backend = SqlBackend::from_pool(pool.clone(), SqlConfig::default()).await.unwrap();
+    let _in_use = pool.acquire().await.unwrap();
+    let mut held = claim(&backend, "x", TTL, false);
+    granted(&mut *held).await;
+    held.renew().await.unwrap();
+    held.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn nothing_works_after_close_and_no_connection_stays() {
+    let server = server().await;
+    let mut connection = plain(&server).await;
+    let count = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'";
+    let before = number(&mut connection, count).await;
+    let backend = backend(&server).await;
+    let mut held = claim(&backend, "x", TTL, true);
+    granted(&mut *held).await;
+    assert!(number(&mut connection, count).await > before);
+    backend.close().await.unwrap();
+    assert_eq!(held.renew().await.unwrap_err().kind(), ErrorKind::Closed);
+    backend.close().await.unwrap();
+    for _ in 0..200 {
+        if number(&mut connection, count).await == before {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("connections were left open");
+}
+
+#[tokio::test]
+async fn a_pooler_is_noticed_and_its_kind_is_declared() {
+    let server = server().await;
+    assert_eq!(backend(&server).await.capabilities().wake, Wake::Hint);
+    for (mode, wake) in [("transaction", Wake::Poll), ("session", Wake::Hint)] {
+        let pooler = PgBouncer::start(server.address().unwrap(), mode, 12).await.unwrap();
+        let url = format!("postgres://postgres@{}/postgres?sslmode=disable", pooler.address());
+        let (a, b) =
+            (lock_sql::connect(&url).await.unwrap(), lock_sql::connect(&url).await.unwrap());
+        assert_eq!(a.capabilities().wake, wake, "{mode}");
+        let mut held = claim(&a, mode, TTL, false);
+        granted(&mut *held).await;
+        busy(&mut *claim(&b, mode, TTL, true)).await;
+        // The same lock, whichever way one comes to it.
+        busy(&mut *claim(&backend(&server).await, mode, TTL, true)).await;
+        held.release().await.unwrap();
+        let told = format!("{url}&lock_pooler=transaction");
+        let told = lock_sql::connect(&told).await.unwrap();
+        assert_eq!(told.capabilities().wake, Wake::Poll);
+        granted(&mut *claim(&told, mode, TTL, false)).await;
+    }
+}
+
+#[tokio::test]
+async fn released_rows_are_swept_and_fences_go_on_rising() {
+    let server = server().await;
+    let backend =
+        lock_sql::connect(&format!("{}?lock_retention=100ms", server.url())).await.unwrap();
+    let mut connection = plain(&server).await;
+    let mut old = claim(&backend, "old", TTL, false);
+    granted(&mut *old).await;
+    old.release().await.unwrap();
+    // As if the clock of the server had been far ahead.
+    let far = 3_000_000_000_000_000_i64;
+    run(&mut connection, &format!("UPDATE distlock SET fence = {far} WHERE name = 'old'")).await;
+    let mut kept = claim(&backend, "kept", TTL, false);
+    granted(&mut *kept).await;
+    let rows = "SELECT count(*) FROM distlock WHERE name = 'old'";
+    let limit = Instant::now() + Duration::from_secs(20);
+    while number(&mut connection, rows).await > 0 {
+        assert!(Instant::now() < limit, "the row was not swept");
+        // A grant starts a sweep if one is due.
+        let mut other = claim(&backend, "other", TTL, false);
+        granted(&mut *other).await;
+        other.release().await.unwrap();
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    let mut again = claim(&backend, "old", TTL, false);
+    assert!(granted(&mut *again).await.as_i64() > far);
+    kept.renew().await.unwrap();
+    assert_eq!(
+        number(&mut connection, "SELECT count(*) FROM distlock WHERE name = 'kept'").await,
+        1
+    );
+}
+
+#[tokio::test]
+async fn hostile_names_are_bound_and_never_read_as_sql() {
+    let server = server().await;
+    let direct = locks(&server).await;
+    let pooled = Locks::new(
+        lock_sql::connect(&format!("{}?lock_pooler=transaction", server.url())).await.unwrap(),
+    );
+    for name in ["'; DROP TABLE distlock; --", "\\'", "$1", "$$", "a%_", "🔒", "x' OR '1'='1"] {
+        let guard = direct.lock(name).unwrap().acquire().await.unwrap();
+        assert!(pooled.lock(name).unwrap().try_acquire().await.unwrap().is_none(), "{name}");
+        assert!(pooled.inspect(name).await.unwrap().is_some(), "{name}");
+        guard.release().await.unwrap();
+        let guard = pooled.lock(name).unwrap().label("it's\\").acquire().await.unwrap();
+        let info = direct.inspect(name).await.unwrap().unwrap();
+        assert_eq!(info.holder.unwrap().label.as_deref(), Some("it's\\"));
+        guard.release().await.unwrap();
+    }
+}

@@ -1,0 +1,78 @@
+//! What the tests of PostgreSQL share.
+
+#![allow(dead_code, reason = "each test target uses a part of it")]
+
+use std::time::Duration;
+
+use conformance_tests::proxy::Proxy;
+use conformance_tests::servers::PostgresServer;
+use lock_core::{
+    Attempt, Claim, ClaimRequest, FencingToken, LockBackend, LockKey, Locks, OsRng, OwnerId,
+};
+use lock_sql::SqlBackend;
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row};
+
+pub(crate) const TTL: Duration = Duration::from_secs(30);
+
+/// A server of the test's own. A machine without one fails the test: it says which package is
+/// missing, and a skip would look like a pass.
+pub(crate) async fn server() -> PostgresServer {
+    PostgresServer::builder().start().await.unwrap()
+}
+
+pub(crate) async fn backend(server: &PostgresServer) -> SqlBackend {
+    lock_sql::connect(server.url()).await.unwrap()
+}
+
+pub(crate) async fn locks(server: &PostgresServer) -> Locks {
+    Locks::new(backend(server).await)
+}
+
+/// A plain connection of the superuser.
+pub(crate) async fn plain(server: &PostgresServer) -> PgConnection {
+    PgConnection::connect(server.url()).await.unwrap()
+}
+
+pub(crate) async fn run(connection: &mut PgConnection, sql: &str) {
+    connection.execute(sqlx::raw_sql(AssertSqlSafe(sql.to_owned()))).await.unwrap();
+}
+
+pub(crate) async fn number(connection: &mut PgConnection, sql: &str) -> i64 {
+    let row = connection.fetch_one(sqlx::raw_sql(AssertSqlSafe(sql.to_owned()))).await.unwrap();
+    row.get(0)
+}
+
+pub(crate) fn claim(
+    backend: &impl LockBackend,
+    name: &str,
+    ttl: Duration,
+    wait: bool,
+) -> Box<dyn Claim> {
+    let key = LockKey::new("", name).unwrap();
+    let owner = OwnerId::generate(&OsRng).unwrap();
+    let request = ClaimRequest::new(key, owner, ttl)
+        .with_wait(wait)
+        .with_call_timeout(Duration::from_secs(2));
+    backend.claim(request).unwrap()
+}
+
+pub(crate) async fn granted(claim: &mut dyn Claim) -> FencingToken {
+    match claim.try_acquire().await.unwrap() {
+        Attempt::Granted { token, .. } => token,
+        other => panic!("not granted: {other:?}"),
+    }
+}
+
+pub(crate) async fn busy(claim: &mut dyn Claim) {
+    match claim.try_acquire().await.unwrap() {
+        Attempt::Busy { .. } => {}
+        other => panic!("not busy: {other:?}"),
+    }
+}
+
+/// A proxy before the server, and the URL of what is behind it.
+pub(crate) async fn proxied(server: &PostgresServer) -> (Proxy, String) {
+    let proxy = Proxy::start(server.address().unwrap()).await.unwrap();
+    let url = format!("postgres://postgres@{}/postgres?sslmode=disable", proxy.address());
+    (proxy, url)
+}

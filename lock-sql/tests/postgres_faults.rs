@@ -1,0 +1,422 @@
+//! Lost replies, killed connections, servers that are stopped, and locked rows.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
+mod postgres_common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+use conformance_tests::servers::PostgresServer;
+use lock_core::{Attempt, ErrorKind, LockBackend, LockState, Locks, Released, Renewal};
+use lock_sql::SqlBackend;
+use postgres_common::{TTL, backend, claim, granted, locks, number, plain, proxied, run, server};
+use sqlx::{Executor, PgConnection};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+/// Repeats a call until it is answered, as the core does, and says how often it failed.
+macro_rules! until_answered {
+    ($call:expr) => {{
+        let mut failures = 0;
+        loop {
+            match $call.await {
+                Ok(answer) => break (answer, failures),
+                Err(error) => {
+                    assert!(error.is_retryable(), "{error}");
+                    failures += 1;
+                    assert!(failures < 20, "{error}");
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            }
+        }
+    }};
+}
+
+/// Row 9 of the fault matrix: the connection breaks after each request, or before each reply, of a
+/// whole life of a claim. Every effect is found again, and nothing is left behind.
+#[tokio::test]
+async fn every_request_and_every_reply_can_be_lost() {
+    let server = server().await;
+    let observer = backend(&server).await;
+    let (mut last, mut broken) = (0, 0);
+    for (mode, lost_reply) in
+        [("none", false), ("none", true), ("transaction", false), ("transaction", true)]
+    {
+        for k in 1..=8 {
+            let (proxy, url) = proxied(&server).await;
+            let client = lock_sql::connect(&format!("{url}&lock_pooler={mode}")).await.unwrap();
+            if lost_reply {
+                proxy.cut_before_reply(k)
+            } else {
+                proxy.cut_after_request(k)
+            }
+            let name = format!("n{mode}{lost_reply}{k}");
+            let mut claim = claim(&client, &name, TTL, true);
+            let (first, failures) = until_answered!(claim.try_acquire());
+            broken += failures;
+            let Attempt::Granted { token, .. } = first else { panic!("{first:?}") };
+            let (again, failures) = until_answered!(claim.try_acquire());
+            broken += failures;
+            let Attempt::Granted { token: same, .. } = again else { panic!("{again:?}") };
+            assert_eq!(token, same, "a repeated call returns the same token");
+            assert!(token.get() > last);
+            last = token.get();
+            let (alive, _) = until_answered!(claim.renew());
+            assert!(matches!(alive, Renewal::Alive { .. }), "{alive:?}");
+            let (alive, _) = until_answered!(claim.check());
+            assert!(matches!(alive, Renewal::Alive { .. }), "{alive:?}");
+            until_answered!(claim.release());
+            let mut next = postgres_common::claim(&observer, &name, TTL, false);
+            assert!(granted(&mut *next).await.get() > last, "the lock is free, and fences rise");
+        }
+    }
+    // Renewals, looks and releases are repeated inside.
+    assert!(broken >= 4, "the proxy broke only {broken} tries");
+}
+
+/// A statement that is given up takes its connection with it: the next one does not read its answer.
+#[tokio::test]
+async fn a_statement_that_was_dropped_leaves_no_answer_to_the_next() {
+    let server = server().await;
+    let backend = backend(&server).await;
+    for micros in (0..60).map(|n| n * 20) {
+        let mut held = claim(&backend, "a", TTL, false);
+        let limit = Duration::from_micros(micros);
+        let _ = tokio::time::timeout(limit, held.try_acquire()).await;
+        let _ = tokio::time::timeout(limit, held.check()).await;
+        let mut other = claim(&backend, &format!("b{micros}"), TTL, false);
+        granted(&mut *other).await;
+        assert!(matches!(other.check().await.unwrap(), Renewal::Alive { .. }));
+        assert_eq!(other.release().await.unwrap(), Released::Freed);
+        // Late statements of the dropped calls may run until then.
+        let freed = async {
+            while !matches!(
+                claim(&backend, "a", TTL, false).try_acquire().await,
+                Ok(Attempt::Granted { .. })
+            ) {
+                held.release().await.unwrap();
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(5), freed).await.unwrap();
+        run(
+            &mut plain(&server).await,
+            "UPDATE distlock SET owner = NULL, expires = now() WHERE name = 'a'",
+        )
+        .await;
+    }
+}
+
+/// A counter under the lock, and what goes wrong when two hold it.
+struct Counter {
+    value: AtomicU64,
+    last_fence: AtomicU64,
+    done: AtomicU64,
+}
+
+/// Workers that each take the lock `rounds` times, whatever errors they meet.
+fn workers(
+    backends: &[SqlBackend],
+    per_backend: usize,
+    rounds: u64,
+    counter: &Arc<Counter>,
+) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
+    for backend in backends {
+        let locks = Locks::builder(backend.clone()).default_ttl(Duration::from_secs(10)).build();
+        for _ in 0..per_backend {
+            let (locks, counter) = (locks.clone(), Arc::clone(counter));
+            tasks.spawn(async move {
+                for _ in 0..rounds {
+                    let guard = loop {
+                        match locks.lock("counter").unwrap().acquire().await {
+                            Ok(guard) => break guard,
+                            Err(error) => assert!(error.is_retryable(), "{error}"),
+                        }
+                    };
+                    let fence = guard.token().unwrap().get();
+                    assert!(counter.last_fence.swap(fence, SeqCst) < fence, "fences rise");
+                    let before = counter.value.load(SeqCst);
+                    tokio::task::yield_now().await;
+                    counter.value.store(before + 1, SeqCst);
+                    // An error is one whose effect is unknown; the clean-up goes on behind it.
+                    let _ = guard.release().await;
+                    counter.done.fetch_add(1, SeqCst);
+                }
+            });
+        }
+    }
+    tasks
+}
+
+fn counter() -> Arc<Counter> {
+    let (value, last_fence, done) = Default::default();
+    Arc::new(Counter { value, last_fence, done })
+}
+
+async fn finish(mut tasks: JoinSet<()>, counter: &Counter, expected: u64) {
+    let all = async {
+        while let Some(task) = tasks.join_next().await {
+            task.unwrap();
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), all).await.unwrap();
+    assert_eq!(counter.value.load(SeqCst), expected, "no increment was lost");
+}
+
+/// Row 16: an operator ends all connections, again and again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn terminated_connections_lose_no_update() {
+    let server = server().await;
+    let backends = [backend(&server).await, backend(&server).await];
+    let counter = counter();
+    let tasks = workers(&backends, 4, 25, &counter);
+    let mut connection = plain(&server).await;
+    let end = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
+               WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()";
+    let mut ended = 0;
+    while counter.done.load(SeqCst) < 190 && ended < 400 {
+        ended += number(&mut connection, end).await;
+        tokio::time::sleep(Duration::from_millis(60)).await;
+    }
+    finish(tasks, &counter, 200).await;
+    assert!(ended > 10, "only {ended} connections were ended");
+    // Pushes are back: a hand-over does not wait for the slow poll.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let (a, b) = (Locks::new(backends[0].clone()), Locks::new(backends[1].clone()));
+    let guard = a.lock("again").unwrap().acquire().await.unwrap();
+    let waiter = tokio::spawn(async move { b.lock("again").unwrap().acquire().await.unwrap() });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let start = Instant::now();
+    guard.release().await.unwrap();
+    waiter.await.unwrap().release().await.unwrap();
+    assert!(start.elapsed() < Duration::from_millis(600), "{:?}", start.elapsed());
+}
+
+/// Row 36: 64 clients on a server whose transactions are serialisable, directly, where our connections
+/// set their own level, and in one piece, where they cannot.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn serialisation_failures_are_contention() {
+    let server = PostgresServer::builder()
+        .option("default_transaction_isolation", "serializable")
+        .option("max_connections", "400")
+        .start()
+        .await
+        .unwrap();
+    for mode in ["none", "transaction"] {
+        let mut backends = Vec::new();
+        for _ in 0..64 {
+            let url = format!("{}?lock_pooler={mode}", server.url());
+            backends.push(lock_sql::connect(&url).await.unwrap());
+        }
+        let counter = counter();
+        let tasks = workers(&backends, 1, 4, &counter);
+        finish(tasks, &counter, 256).await;
+        for backend in &backends {
+            backend.close().await.unwrap();
+        }
+    }
+}
+
+/// Rows 17 and 18: frozen for a while, and killed and started again. The hold survives, and the
+/// guard never says more than is true.
+#[tokio::test]
+async fn a_hold_survives_a_frozen_and_a_restarted_server() {
+    let server = server().await;
+    let locks = Locks::builder(backend(&server).await)
+        .default_ttl(Duration::from_secs(6))
+        .call_timeout(Duration::from_millis(500))
+        .build();
+    let guard = locks.lock("x").unwrap().acquire().await.unwrap();
+    server.freeze().unwrap();
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_ne!(guard.state(), LockState::Held, "a renewal had no answer");
+    server.thaw().unwrap();
+    server.kill().unwrap();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    server.restart().await.unwrap();
+    let renewed = async {
+        while guard.renew().await.is_err() {
+            assert!(!matches!(guard.state(), LockState::Lost(_)), "{:?}", guard.state());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(3), renewed).await.unwrap();
+    assert_eq!(guard.state(), LockState::Held);
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_stopped_server_is_an_error_in_time_and_its_waiters_come_back() {
+    let server = server().await;
+    let (a, b) = (locks(&server).await, locks(&server).await);
+    let guard = a.lock("x").unwrap().acquire().await.unwrap();
+    let waiter = tokio::spawn(async move { b.lock("x").unwrap().acquire().await });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    server.stop().unwrap();
+    let start = Instant::now();
+    let error = a.lock("y").unwrap().try_acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(start.elapsed() < Duration::from_secs(3));
+    server.restart().await.unwrap();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    guard.release().await.unwrap();
+    let guard = tokio::time::timeout(Duration::from_secs(5), waiter).await.unwrap().unwrap();
+    guard.unwrap().release().await.unwrap();
+}
+
+/// Rows 33 and 34: read-only, rights taken away, and given back, all while a lock is held.
+#[tokio::test]
+async fn what_an_operator_takes_away_is_an_error_and_no_loss() {
+    let server = server().await;
+    backend(&server).await;
+    let mut connection = plain(&server).await;
+    run(
+        &mut connection,
+        "CREATE ROLE locker LOGIN; GRANT SELECT, INSERT, UPDATE, DELETE ON distlock TO locker",
+    )
+    .await;
+    let url = server.url().replace("postgres@", "locker@");
+    let client = lock_sql::connect(&url).await.unwrap();
+    let mut held = claim(&client, "x", TTL, true);
+    let token = granted(&mut *held).await;
+    let end =
+        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE usename = 'locker'";
+    for (take, give, kind, word) in [
+        (
+            "ALTER ROLE locker SET default_transaction_read_only = on",
+            "ALTER ROLE locker RESET default_transaction_read_only",
+            ErrorKind::Unavailable,
+            "read-only",
+        ),
+        (
+            "REVOKE UPDATE ON distlock FROM locker",
+            "GRANT UPDATE ON distlock TO locker",
+            ErrorKind::Denied,
+            "GRANT",
+        ),
+    ] {
+        run(&mut connection, take).await;
+        // A setting of a role counts for new connections.
+        number(&mut connection, end).await;
+        for _ in 0..2 {
+            let error = held.renew().await.unwrap_err();
+            assert_eq!(error.kind(), kind, "{error}");
+            assert!(error.to_string().contains(word), "{error}");
+            let error = claim(&client, "y", TTL, false).try_acquire().await.unwrap_err();
+            assert_eq!(error.kind(), kind, "{error}");
+        }
+        run(&mut connection, give).await;
+        number(&mut connection, end).await;
+        assert!(matches!(held.renew().await.unwrap(), Renewal::Alive { .. }));
+    }
+    assert_eq!(granted(&mut *held).await, token);
+    held.release().await.unwrap();
+}
+
+/// Row 20: the rows go under the holder. The next token is above the last one all the same, by the
+/// clock.
+#[tokio::test]
+async fn a_truncated_or_dropped_table_is_a_loss_and_fences_rise() {
+    let server = server().await;
+    let client = backend(&server).await;
+    for sql in ["TRUNCATE distlock", "DROP TABLE distlock"] {
+        let mut held = claim(&client, "x", TTL, true);
+        let token = granted(&mut *held).await;
+        run(&mut plain(&server).await, sql).await;
+        assert_eq!(held.renew().await.unwrap(), Renewal::Lost, "{sql}");
+        assert_eq!(held.release().await.unwrap(), Released::AlreadyGone, "{sql}");
+        let mut next = claim(&client, "x", TTL, true);
+        assert!(granted(&mut *next).await > token, "{sql}");
+        next.release().await.unwrap();
+    }
+}
+
+async fn lock_row(connection: &mut PgConnection, name: &str) {
+    run(connection, &format!("BEGIN; SELECT * FROM distlock WHERE name = '{name}' FOR UPDATE"))
+        .await;
+}
+
+/// Somebody keeps one of many rows locked in a transaction that was left open.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_locked_row_stops_no_other_renewal() {
+    let server = server().await;
+    let locks = Locks::builder(backend(&server).await).default_ttl(Duration::from_secs(3)).build();
+    let mut guards = Vec::new();
+    for n in 0..300 {
+        guards.push(locks.lock(format!("n{n:03}")).unwrap().acquire().await.unwrap());
+    }
+    let mut connection = plain(&server).await;
+    for name in ["n007", "n100", "n101", "n102", "n103", "n104", "n250"] {
+        if name == "n007" {
+            lock_row(&mut connection, name).await;
+        } else {
+            let sql = format!("SELECT * FROM distlock WHERE name = '{name}' FOR UPDATE");
+            run(&mut connection, &sql).await;
+        }
+    }
+    tokio::time::sleep(Duration::from_millis(4500)).await;
+    let lost: Vec<_> = (0..300).filter(|n| guards[*n].token().is_err()).collect();
+    assert_eq!(lost, [7, 100, 101, 102, 103, 104, 250], "the locked ones, and no others");
+    run(&mut connection, "ROLLBACK").await;
+    // Statements that waited for the row have ended by themselves.
+    let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(number(&mut connection, waiting).await, 0);
+}
+
+/// Renewals and releases have connections of their own, and do not queue behind those who want a lock.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn renewals_do_not_wait_behind_tries() {
+    let server = server().await;
+    let client = backend(&server).await;
+    let mut blocked = claim(&client, "blocked", TTL, false);
+    granted(&mut *blocked).await;
+    let mut held = claim(&client, "held", TTL, false);
+    granted(&mut *held).await;
+    let mut connection = plain(&server).await;
+    lock_row(&mut connection, "blocked").await;
+    // Each of these waits for the row, with its connection.
+    let mut tries = JoinSet::new();
+    for _ in 0..20 {
+        let mut claim = claim(&client, "blocked", TTL, false);
+        tries.spawn(async move { claim.try_acquire().await });
+    }
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    for _ in 0..10 {
+        let start = Instant::now();
+        assert!(matches!(held.renew().await.unwrap(), Renewal::Alive { .. }));
+        assert!(start.elapsed() < Duration::from_millis(300), "{:?}", start.elapsed());
+    }
+    assert_eq!(held.release().await.unwrap(), Released::Freed);
+    run(&mut connection, "ROLLBACK").await;
+    while let Some(answer) = tries.join_next().await {
+        // Contention is no error; who has waited too long says so.
+        match answer.unwrap() {
+            Ok(attempt) => assert!(matches!(attempt, Attempt::Busy { .. }), "{attempt:?}"),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Timeout, "{error}"),
+        }
+    }
+}
+
+/// Statements that were being executed when their caller gave up end by themselves, so that repeats do
+/// not pile up on the server.
+#[tokio::test]
+async fn given_up_statements_do_not_pile_up() {
+    let server = server().await;
+    let client = backend(&server).await;
+    let mut held = claim(&client, "x", TTL, false);
+    granted(&mut *held).await;
+    let mut connection = plain(&server).await;
+    lock_row(&mut connection, "x").await;
+    for _ in 0..30 {
+        let _ = tokio::time::timeout(Duration::from_millis(20), held.release()).await;
+    }
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+    assert_eq!(number(&mut connection, waiting).await, 0);
+    connection.execute("ROLLBACK").await.unwrap();
+    assert_eq!(held.release().await.unwrap(), Released::Freed);
+}

@@ -1,0 +1,134 @@
+//! How waiters are told: notifications, and what happens without them.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
+mod postgres_common;
+
+use std::time::Duration;
+
+use conformance_tests::proxy::Cut;
+use lock_core::Locks;
+use postgres_common::{
+    TTL, backend, busy, claim, granted, locks, number, plain, proxied, run, server,
+};
+use tokio::time::Instant;
+
+/// Row 15: the connection for notifications alone is cut. Waiters poll until it is back.
+#[tokio::test]
+async fn without_notifications_waiters_poll() {
+    let server = server().await;
+    let (proxy, url) = proxied(&server).await;
+    let (a, b) = (backend(&server).await, lock_sql::connect(&url).await.unwrap());
+    let mut held = claim(&a, "x", TTL, false);
+    granted(&mut *held).await;
+    let locks = Locks::new(b);
+    let waiter = {
+        let locks = locks.clone();
+        tokio::spawn(async move { locks.lock("x").unwrap().acquire().await.unwrap() })
+    };
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    // New connections pass; those that are there are silent from now on.
+    proxy.stall_present();
+    let start = Instant::now();
+    held.release().await.unwrap();
+    let guard = tokio::time::timeout(Duration::from_secs(8), waiter).await.unwrap().unwrap();
+    assert!(start.elapsed() < Duration::from_secs(6), "{:?}", start.elapsed());
+    guard.release().await.unwrap();
+    proxy.cut(Cut::Reset);
+}
+
+/// Of the processes that wait, a release tells the first one, and that one alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn processes_are_told_in_the_order_of_their_arrival() {
+    let server = server().await;
+    let mut clients = Vec::new();
+    for _ in 0..4 {
+        clients.push(backend(&server).await);
+    }
+    let mut holder = claim(&clients[0], "x", TTL, true);
+    granted(&mut *holder).await;
+    let mut waiters: Vec<_> = clients.iter().map(|client| claim(client, "x", TTL, true)).collect();
+    for waiter in &mut waiters {
+        busy(&mut **waiter).await;
+    }
+    for n in 0..4 {
+        holder.release().await.unwrap();
+        // The first one hears it, the others hear nothing.
+        let told = waiters[n].changed();
+        tokio::time::timeout(Duration::from_secs(2), told).await.unwrap().unwrap();
+        for other in &mut waiters[n + 1..] {
+            let told = tokio::time::timeout(Duration::from_millis(50), other.changed()).await;
+            assert!(told.is_err(), "only one is told");
+        }
+        granted(&mut *waiters[n]).await;
+        std::mem::swap(&mut holder, &mut waiters[n]);
+    }
+}
+
+/// Clause C13: the one that was told wants the lock no more. The next one does not wait for a poll.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_notification_that_nobody_wants_is_passed_on() {
+    let server = server().await;
+    let (a, b, c) = (backend(&server).await, backend(&server).await, backend(&server).await);
+    for way in ["given up before", "told and dropped", "told and released"] {
+        let mut holder = claim(&a, way, TTL, true);
+        granted(&mut *holder).await;
+        let (mut first, mut second) = (claim(&b, way, TTL, true), claim(&c, way, TTL, true));
+        busy(&mut *first).await;
+        busy(&mut *second).await;
+        match way {
+            "given up before" => {
+                first.release().await.unwrap();
+                holder.release().await.unwrap();
+            }
+            "told and dropped" => {
+                holder.release().await.unwrap();
+                first.changed().await.unwrap();
+                drop(first);
+            }
+            _ => {
+                holder.release().await.unwrap();
+                first.changed().await.unwrap();
+                first.release().await.unwrap();
+            }
+        }
+        let told = tokio::time::timeout(Duration::from_secs(2), second.changed()).await;
+        told.unwrap_or_else(|_| panic!("{way}: the second one was not told")).unwrap();
+        granted(&mut *second).await;
+    }
+}
+
+/// A process that was killed while it waited costs the others one slow poll, and once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_process_on_the_list_costs_one_poll() {
+    let server = server().await;
+    let (a, b) = (locks(&server).await, locks(&server).await);
+    let guard = a.lock("x").unwrap().acquire().await.unwrap();
+    // As if three processes had been killed while they waited.
+    let dead = "UPDATE distlock SET waiters = '{dead1}' WHERE name = 'x'";
+    run(&mut plain(&server).await, dead).await;
+    let waiter = tokio::spawn(async move {
+        let guard = b.lock("x").unwrap().acquire().await.unwrap();
+        (Instant::now(), guard)
+    });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let start = Instant::now();
+    guard.release().await.unwrap();
+    let (at, guard) = waiter.await.unwrap();
+    assert!(at - start < Duration::from_secs(3), "{:?}", at - start);
+    guard.release().await.unwrap();
+    let left = "SELECT cardinality(waiters)::bigint FROM distlock WHERE name = 'x'";
+    assert_eq!(number(&mut plain(&server).await, left).await, 0);
+}
+
+/// Holders hear of a forced release at once.
+#[tokio::test]
+async fn a_forced_release_is_heard_by_the_holder() {
+    let server = server().await;
+    let (a, b) = (locks(&server).await, locks(&server).await);
+    let guard = a.lock("x").unwrap().acquire().await.unwrap();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    b.force_release("x", None).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(2), guard.lost()).await.unwrap();
+    assert!(guard.token().is_err());
+}
