@@ -30,6 +30,9 @@ pub enum SqlPool {
     /// An SQLite pool.
     #[cfg(feature = "sqlite")]
     Sqlite(sqlx::SqlitePool),
+    /// A MySQL or MariaDB pool.
+    #[cfg(feature = "mysql")]
+    MySql(sqlx::MySqlPool),
 }
 
 #[cfg(feature = "postgres")]
@@ -43,6 +46,13 @@ impl From<sqlx::PgPool> for SqlPool {
 impl From<sqlx::SqlitePool> for SqlPool {
     fn from(pool: sqlx::SqlitePool) -> Self {
         Self::Sqlite(pool)
+    }
+}
+
+#[cfg(feature = "mysql")]
+impl From<sqlx::MySqlPool> for SqlPool {
+    fn from(pool: sqlx::MySqlPool) -> Self {
+        Self::MySql(pool)
     }
 }
 
@@ -85,6 +95,13 @@ impl SqlBackend {
                     .map_err(|error| described(error).on_backend("sqlite"))?;
                 Ok(Self::on(dialect))
             }
+            #[cfg(feature = "mysql")]
+            Target::MySql(ref target) => {
+                let dialect = crate::mysql::MySqlStore::connect(target, &config)
+                    .await
+                    .map_err(|error| described(error).on_backend("mysql"))?;
+                Ok(Self::on(dialect))
+            }
             Target::None => Err(described(Error::config(
                 "this configuration names no database: make it with `SqlConfig::from_url`",
             ))),
@@ -99,6 +116,9 @@ impl SqlBackend {
     ///
     /// PostgreSQL: likewise, up to ten connections and one that listens, opened when they are needed
     /// with the options that the pool has now. Its `after_connect` is not called.
+    ///
+    /// MySQL and MariaDB: likewise, up to ten connections of our own, opened when they are needed
+    /// with the options that the pool has then. Its `after_connect` is not called.
     ///
     /// # Errors
     ///
@@ -123,6 +143,13 @@ impl SqlBackend {
                 let dialect = crate::sqlite::SqliteStore::from_pool(&pool, &config)
                     .await
                     .map_err(|error| error.in_operation(Operation::Connect).on_backend("sqlite"))?;
+                Ok(Self::on(dialect))
+            }
+            #[cfg(feature = "mysql")]
+            SqlPool::MySql(pool) => {
+                let dialect = crate::mysql::MySqlStore::from_pool(&pool, &config)
+                    .await
+                    .map_err(|error| error.in_operation(Operation::Connect).on_backend("mysql"))?;
                 Ok(Self::on(dialect))
             }
         }

@@ -40,6 +40,8 @@ pub(crate) enum Target {
     Postgres(Box<crate::postgres::PostgresTarget>),
     #[cfg(feature = "sqlite")]
     Sqlite(crate::sqlite::SqliteTarget),
+    #[cfg(feature = "mysql")]
+    MySql(Box<crate::mysql::MySqlTarget>),
     None,
 }
 
@@ -61,6 +63,9 @@ impl SqlConfig {
     /// where needed, with the parameters of libpq that the driver knows, and `lock_pooler` (`auto`,
     /// `transaction` or `none`).
     ///
+    /// MySQL and MariaDB: `mysql://user:password@host:3306/database`, or `mariadb://…`, percent-encoded
+    /// where needed; `socket`, `ssl-mode`, `ssl-ca`, `ssl-cert` and `ssl-key` are as those of `mysql`.
+    ///
     /// # Errors
     ///
     /// [`Config`](lock_core::ErrorKind::Config) for a scheme that is not compiled in, an unknown or
@@ -76,6 +81,8 @@ impl SqlConfig {
             "postgres" | "postgresql" => crate::postgres::config_from_url(rest),
             #[cfg(feature = "sqlite")]
             "sqlite" => crate::sqlite::config_from_url(rest),
+            #[cfg(feature = "mysql")]
+            "mysql" | "mariadb" => crate::mysql::config_from_url(rest),
             other => {
                 let _ = rest;
                 Err(no_such_scheme(other))

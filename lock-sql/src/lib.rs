@@ -9,6 +9,8 @@ mod claim;
 mod config;
 mod dialect;
 mod error;
+#[cfg(feature = "mysql")]
+mod mysql;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod renewals;
@@ -19,6 +21,8 @@ mod wake;
 
 pub use backend::{SqlBackend, SqlPool};
 pub use config::{PARAMETERS, SqlConfig};
+#[cfg(feature = "mysql")]
+pub use mysql::MYSQL_PARAMETERS;
 #[cfg(feature = "postgres")]
 pub use postgres::{POSTGRES_PARAMETERS, Pooler};
 #[cfg(feature = "sqlite")]
@@ -31,6 +35,13 @@ pub mod postgres_mutants {
     pub use crate::postgres::{MUTANTS, VARIABLE};
 }
 
+/// Deliberately wrong statements of the MySQL dialect, for the tests of the tests.
+#[cfg(all(feature = "mysql", feature = "mutants"))]
+#[doc(hidden)]
+pub mod mysql_mutants {
+    pub use crate::mysql::{MUTANTS, VARIABLE};
+}
+
 /// The URL schemes of the dialects that are compiled in.
 pub const SCHEMES: &[&str] = &[
     #[cfg(feature = "postgres")]
@@ -39,6 +50,10 @@ pub const SCHEMES: &[&str] = &[
     "postgresql",
     #[cfg(feature = "sqlite")]
     "sqlite",
+    #[cfg(feature = "mysql")]
+    "mysql",
+    #[cfg(feature = "mysql")]
+    "mariadb",
 ];
 
 /// Opens the store that `url` names, with its table. `url` must not have parameters that the core

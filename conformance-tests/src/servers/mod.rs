@@ -4,11 +4,13 @@
 //! package. A server is killed when its value is dropped, also after a panic, and by a small
 //! guardian process when the test process itself is killed.
 
+mod mariadb;
 mod pgbouncer;
 mod postgres;
 mod process;
 mod redis;
 
+pub use mariadb::{MariaDbServer, MariaDbServerBuilder};
 pub use pgbouncer::PgBouncer;
 pub use postgres::{PostgresServer, PostgresServerBuilder};
 pub use process::{Process, free_port};

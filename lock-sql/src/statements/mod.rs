@@ -3,6 +3,8 @@
 //! Values are bound. The only text that is put into a statement is the table's name, which
 //! [`TableName`] has checked.
 
+#[cfg(feature = "mysql")]
+pub(crate) mod mysql;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 #[cfg(feature = "sqlite")]

@@ -1,0 +1,144 @@
+//! Taking, keeping and ending leases.
+
+use super::*;
+
+#[tokio::test]
+async fn a_lease_ends_by_the_server_s_clock_and_the_old_owner_is_refused() {
+    let server = Server::start().await;
+    server.set_clock(1_000_000).await;
+    let before = server.store(TTL).await;
+    let (old, new) = (entry("x"), entry("x"));
+    let first = granted(before.acquire(&old, false).await);
+    assert_eq!(first, 1_000_000_000_000, "the clock in microseconds");
+    assert_eq!(time_left(before.acquire(&new, false).await), TTL);
+    assert_eq!(time_left(before.acquire(&new, true).await), TTL);
+    server.set_clock(1_000_009).await;
+    let later = server.store(TTL).await;
+    assert_eq!(time_left(later.acquire(&new, false).await), Duration::from_secs(1));
+    assert_eq!(
+        later.check(&old, token(first)).await.unwrap(),
+        Renewal::Alive { valid_for: Some(Duration::from_secs(1)) }
+    );
+    // On the microsecond of its end it is over.
+    server.set_clock(1_000_010).await;
+    let end = server.store(TTL).await;
+    assert_eq!(renew(&end, &old, token(first)).await, Found::Gone);
+    assert_eq!(end.check(&old, token(first)).await.unwrap(), Renewal::Lost);
+    let second = granted(end.acquire(&new, true).await);
+    assert!(second > first);
+    assert_eq!(renew(&end, &old, None).await, Found::Gone);
+    assert_eq!(end.release(&old).await.unwrap(), Released::AlreadyGone);
+    assert_eq!(renew(&end, &new, token(second)).await, Found::Renewed);
+    assert_eq!(end.release(&new).await.unwrap(), Released::Freed);
+    assert_eq!(end.release(&new).await.unwrap(), Released::AlreadyGone);
+}
+
+/// A step of the clock back makes no lease end early, and no fence fall.
+#[tokio::test]
+async fn a_clock_that_goes_back() {
+    let server = Server::start().await;
+    server.set_clock(1_000_000).await;
+    let before = server.store(TTL).await;
+    let (held, free) = (entry("held"), entry("free"));
+    let (first, second) =
+        (granted(before.acquire(&held, false).await), granted(before.acquire(&free, false).await));
+    assert_eq!(before.release(&free).await.unwrap(), Released::Freed);
+    server.set_clock(500_000).await;
+    let after = server.store(TTL).await;
+    time_left(after.acquire(&entry("held"), false).await);
+    assert_eq!(renew(&after, &held, token(first)).await, Found::Renewed);
+    let next = entry("free");
+    assert_eq!(granted(after.acquire(&next, false).await), second + 1, "free at once");
+    assert_eq!(after.release(&next).await.unwrap(), Released::Freed);
+    // The repeat and the renewal have not moved the end of the lease back.
+    server.set_clock(1_000_009).await;
+    let later = server.store(TTL).await;
+    assert_eq!(time_left(later.acquire(&entry("held"), false).await), Duration::from_secs(1));
+}
+
+#[tokio::test]
+async fn a_repeated_try_finds_its_own_row_and_keeps_its_token() {
+    let server = Server::start().await;
+    server.set_clock(1_000_000).await;
+    let store = server.store(TTL).await;
+    let mine = Entry { label: Some("a label ".repeat(100)), ..entry("x") };
+    let fence = granted(store.acquire(&mine, false).await);
+    assert_eq!(granted(store.acquire(&mine, false).await), fence);
+    assert_eq!(granted(store.acquire(&mine, true).await), fence);
+    // An older try that arrives late does not shorten the lease.
+    let short = Entry { owner: Secret(mine.owner.0.clone()), ..entry_for("x", TTL / 10) };
+    assert_eq!(granted(store.acquire(&short, false).await), fence);
+    assert_eq!(time_left(store.acquire(&entry("x"), false).await), TTL);
+    let key = LockKey::new("", "x").unwrap();
+    let holder = store.inspect(&key).await.unwrap().unwrap().holder.unwrap();
+    assert_eq!(holder.fence.map(FencingToken::as_i64), Some(fence));
+    assert_eq!(holder.held_for, Some(Duration::ZERO));
+    assert_eq!(holder.label, None, "the repeat had none");
+}
+
+#[tokio::test]
+async fn force_takes_a_lock_away_and_a_late_repeat_does_not_revive_the_hold() {
+    let server = Server::start().await;
+    let store = server.store(TTL).await;
+    let (mine, key) = (entry("x"), LockKey::new("", "x").unwrap());
+    let first = granted(store.acquire(&mine, false).await);
+    let stranger = OwnerId::from_bytes([7; 16]);
+    assert_eq!(store.force_release(&key, Some(&stranger)).await.unwrap(), Released::AlreadyGone);
+    assert_eq!(renew(&store, &mine, token(first)).await, Found::Renewed);
+    assert_eq!(store.force_release(&key, None).await.unwrap(), Released::Freed);
+    assert_eq!(store.force_release(&key, None).await.unwrap(), Released::AlreadyGone);
+    assert_eq!(renew(&store, &mine, token(first)).await, Found::Gone);
+    // A repeat of the first try that lands now makes another hold, with a greater fence.
+    let second = granted(store.acquire(&mine, false).await);
+    assert!(second > first);
+    assert_eq!(renew(&store, &mine, token(first)).await, Found::Gone);
+    assert_eq!(store.check(&mine, token(first)).await.unwrap(), Renewal::Lost);
+    assert_eq!(store.release(&mine).await.unwrap(), Released::Freed);
+}
+
+#[tokio::test]
+async fn fencing_tokens_that_are_used_up_are_an_error() {
+    let server = Server::start().await;
+    let store = server.store(TTL).await;
+    let mine = entry("x");
+    granted(store.acquire(&mine, false).await);
+    store.release(&mine).await.unwrap();
+    server.run("UPDATE distlock SET fence = 9223372036854775807 WHERE name = 'x'").await;
+    let error = store.acquire(&mine, false).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Store, "{error}");
+    assert!(error.to_string().contains("used up"), "{error}");
+}
+
+/// The statements of a dropped call are finished, and their connections used again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dropped_statement_costs_no_connection() {
+    let server = Server::start().await;
+    let store = server.store(TTL).await;
+    granted(store.acquire(&entry("warm"), false).await);
+    let connections = async || -> i64 {
+        sqlx::query_scalar(
+            "SELECT CAST(variable_value AS SIGNED) FROM information_schema.global_status WHERE variable_name = 'CONNECTIONS'",
+        )
+        .fetch_one(&server.admin)
+        .await
+        .unwrap()
+    };
+    let before = connections().await;
+    for n in 0..50 {
+        let mine = entry(&format!("n{n}"));
+        // The statement is on its way, and its answer cannot be here yet.
+        let mut call = Box::pin(store.acquire(&mine, false));
+        std::future::poll_fn(|context| {
+            let _ = call.as_mut().poll(context);
+            std::task::Poll::Ready(())
+        })
+        .await;
+        drop(call);
+        // The release waits for it.
+        store.release(&mine).await.unwrap();
+        let key = LockKey::new("", mine.name.as_str()).unwrap();
+        assert_eq!(store.inspect(&key).await.unwrap(), None);
+    }
+    assert!(store.0.pool.idle_connections() >= 1);
+    assert!(connections().await - before <= 3, "a connection was closed for every dropped call");
+}

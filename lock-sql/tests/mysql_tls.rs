@@ -1,0 +1,92 @@
+//! TLS to MariaDB: certificates are checked as the URL says.
+//!
+//! `cargo test -p lock-sql --features mysql,tls --test mysql_tls`; needs the program `openssl`.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+mod mysql_common;
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use conformance_tests::servers::MariaDbServer;
+use lock_core::{ErrorKind, Locks};
+use mysql_common::{admin, assert_says, run};
+
+fn openssl(directory: &Path, arguments: &str) {
+    let output = Command::new("openssl")
+        .current_dir(directory)
+        .args(arguments.split_whitespace())
+        .output()
+        .expect("openssl is not installed: apt-get install openssl");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[tokio::test]
+async fn a_trusted_server_is_used_and_no_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let folder = directory.path();
+    for authority in ["ca", "other"] {
+        openssl(
+            folder,
+            &format!(
+                "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN={authority} -keyout {authority}.key -out {authority}.crt"
+            ),
+        );
+    }
+    openssl(folder, "req -newkey rsa:2048 -nodes -subj /CN=localhost -keyout s.key -out s.csr");
+    std::fs::write(folder.join("ext"), "subjectAltName=DNS:localhost").unwrap();
+    openssl(
+        folder,
+        "x509 -req -in s.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 2 -extfile ext -out s.crt",
+    );
+    // The server may run as another user.
+    for (name, mode) in [("", 0o755), ("s.key", 0o644), ("s.crt", 0o644), ("ca.crt", 0o644)] {
+        let mode = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(folder.join(name), mode).unwrap();
+    }
+    let path = |name: &str| folder.join(name).display().to_string();
+    let server = MariaDbServer::builder()
+        .option("ssl-ca", &path("ca.crt"))
+        .option("ssl-cert", &path("s.crt"))
+        .option("ssl-key", &path("s.key"))
+        .start()
+        .await
+        .unwrap();
+    run(
+        &admin(&server).await,
+        "CREATE USER app IDENTIFIED BY 'secret' REQUIRE SSL; GRANT ALL ON locks.* TO app",
+    )
+    .await;
+    let port = server.address().unwrap().port();
+    let url = |host: &str, parameters: &str| {
+        format!("mysql://app:secret@{host}:{port}/locks?{parameters}")
+    };
+    let (ca, other) = (path("ca.crt"), path("other.crt"));
+    for good in [
+        url("localhost", &format!("ssl-mode=verify_identity&ssl-ca={ca}")),
+        url("127.0.0.1", &format!("ssl-mode=VERIFY_CA&ssl-ca={ca}")),
+        url("127.0.0.1", "ssl-mode=REQUIRED"),
+        url("127.0.0.1", ""),
+    ] {
+        let locks = Locks::new(lock_sql::connect(&good).await.unwrap());
+        locks.lock("a").unwrap().acquire().await.unwrap().release().await.unwrap();
+    }
+    for bad in [
+        // Another name than the certificate's, another authority, one that nobody knows.
+        url("127.0.0.1", &format!("ssl-mode=VERIFY_IDENTITY&ssl-ca={ca}")),
+        url("localhost", &format!("ssl-mode=VERIFY_CA&ssl-ca={other}")),
+        url("localhost", "ssl-mode=VERIFY_IDENTITY"),
+    ] {
+        let error = lock_sql::connect(&bad).await.unwrap_err();
+        assert_says(&error, ErrorKind::Unavailable, &["TLS", "ssl-ca"]);
+        assert!(!format!("{error:?} {error}").contains("secret"), "{error}");
+    }
+    let error = lock_sql::connect(&url("localhost", "ssl-mode=DISABLED")).await.unwrap_err();
+    assert_says(&error, ErrorKind::Denied, &["user"]);
+    // A server that speaks no TLS is refused, and not spoken to in the clear.
+    let plain = MariaDbServer::builder().option("skip-ssl", "1").start().await.unwrap();
+    let error = lock_sql::connect(&format!("{}?ssl-mode=REQUIRED", plain.url())).await.unwrap_err();
+    assert_says(&error, ErrorKind::Unavailable, &["TLS"]);
+}
