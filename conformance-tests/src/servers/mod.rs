@@ -4,8 +4,11 @@
 //! package. A server is killed when its value is dropped, also after a panic, and by a small
 //! guardian process when the test process itself is killed.
 
+mod etcd;
+mod peers;
 mod process;
 mod redis;
 
+pub use etcd::{EtcdCluster, EtcdClusterBuilder};
 pub use process::{Process, free_port};
 pub use redis::{Data, RedisServer, RedisServerBuilder};
