@@ -180,6 +180,32 @@ impl EtcdClaim {
         }
     }
 
+    /// Takes a place, and at the same time renews a lease that was granted a while ago. If its renewal
+    /// is slower, the lock begins with what is left of it.
+    async fn take_and_freshen(&mut self, lease: Lease) -> (Result<Taken, Failed>, Option<Kept>) {
+        if !lease.is_aged(self.shared.clock().now()) {
+            return (self.take(lease).await, None);
+        }
+        let (keeps, limit) = (Arc::clone(&self.shared.keeps), self.limit());
+        let (heard, kept) = tokio::sync::oneshot::channel();
+        let renewal = async move {
+            let _ = heard.send(keeps.renew(lease.id, limit).await);
+        };
+        let take = async {
+            let taken = self.take(lease).await;
+            let kept = match &taken {
+                Ok(Taken::Place { .. }) => tokio::time::timeout(limit / 4, kept).await.ok(),
+                _ => None,
+            };
+            (taken, kept.and_then(Result::ok).and_then(Result::ok))
+        };
+        tokio::pin!(renewal, take);
+        tokio::select! {
+            () = &mut renewal => take.await,
+            outcome = &mut take => outcome,
+        }
+    }
+
     /// The rare way: a client that does not escape names uses `name/…` as the name of another lock.
     async fn take_among_others(
         &mut self,
@@ -321,7 +347,11 @@ impl EtcdClaim {
             }
             return Ok(attempt);
         }
-        let taken = match self.take(lease).await {
+        let (taken, kept) = self.take_and_freshen(lease).await;
+        if let (Some(lease), Some(Kept { sent, ttl: Some(ttl) })) = (&mut self.lease, kept) {
+            lease.kept(sent, ttl);
+        }
+        let taken = match taken {
             // Nothing that was sent with this lease can arrive any more.
             Err(failed) if failed.why == Why::LeaseGone => {
                 (self.lease, self.unsure) = (None, false);

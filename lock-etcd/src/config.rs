@@ -49,6 +49,7 @@ pub struct EtcdConfig {
 }
 
 /// What `etcds://` needs beside the addresses.
+#[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "never made without the feature"))]
 #[derive(Clone, Default)]
 pub(crate) struct Tls {
     /// PEM texts.

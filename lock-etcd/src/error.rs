@@ -68,6 +68,11 @@ impl Failed {
         matches!(self.why, Why::Broken | Why::Unsettled)
     }
 
+    /// Whether the user is signed in, and may not do this to this key.
+    pub(crate) fn is_about_a_right(&self) -> bool {
+        self.why == Why::Refused && self.error.to_string().contains("permission denied")
+    }
+
     /// Whether the link to this member is of no more use.
     pub(crate) fn is_about_the_member(&self) -> bool {
         matches!(self.why, Why::NotSent | Why::NoLeader | Why::Broken)

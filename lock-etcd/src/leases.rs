@@ -49,6 +49,11 @@ impl Lease {
         (self.counted_from, self.ttl) = (sent, ttl);
     }
 
+    /// Whether it was granted or renewed so long ago that its next claim had better renew it.
+    pub(crate) fn is_aged(&self, now: ClockInstant) -> bool {
+        self.left(now) < self.ttl * 19 / 20
+    }
+
     fn is_fresh(&self, now: ClockInstant) -> bool {
         self.left(now) >= self.ttl * 3 / 4
     }

@@ -47,18 +47,6 @@ impl Params {
         }
     }
 
-    /// One of the words that `known` lists.
-    pub(crate) fn choice<T: Copy>(&mut self, name: &str, known: &[(&str, T)]) -> Result<Option<T>> {
-        let Some(value) = self.text(name) else { return Ok(None) };
-        match known.iter().find(|(word, _)| *word == value) {
-            Some((_, choice)) => Ok(Some(*choice)),
-            None => {
-                let words: Vec<_> = known.iter().map(|(word, _)| *word).collect();
-                Err(Error::config(format!("{name}={value:?} is none of {}", words.join(", "))))
-            }
-        }
-    }
-
     /// Refuses what nobody has taken out. Only the name is shown: the value may be a secret.
     pub(crate) fn finish(self, scheme: &str, known: &[&str]) -> Result<()> {
         match self.0.first() {

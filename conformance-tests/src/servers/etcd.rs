@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::peers::{PeerLink, Peers};
+use super::peers::{PeerLinks, Peers};
 use super::process::{Process, free_port, url_from};
 use crate::Unavailable;
 
@@ -37,7 +37,7 @@ struct Own {
     members: Vec<Member>,
     options: Vec<String>,
     peers: Arc<Peers>,
-    links: Vec<PeerLink>,
+    links: PeerLinks,
 }
 
 #[derive(Debug)]
@@ -95,7 +95,7 @@ impl EtcdClusterBuilder {
         // Between finding a free port and opening it somebody else may take it.
         let mut last = None;
         for _ in 0..5 {
-            let own = self.prepare().await?;
+            let own = self.prepare()?;
             match own.start_all().await {
                 Ok(()) => {
                     let members: Vec<_> =
@@ -115,7 +115,7 @@ impl EtcdClusterBuilder {
         Err(last.unwrap_or_else(|| Unavailable::broken("etcd does not start")))
     }
 
-    async fn prepare(&self) -> Result<Own, Unavailable> {
+    fn prepare(&self) -> Result<Own, Unavailable> {
         let directory = tempfile::Builder::new()
             .prefix("etcd")
             .tempdir()
@@ -128,14 +128,12 @@ impl EtcdClusterBuilder {
         options.push(format!("--election-timeout={}", election.as_millis()));
         options.push(format!("--heartbeat-interval={}", (election / 10).as_millis()));
         let peers = Arc::<Peers>::default();
-        let (mut members, mut links) = (Vec::new(), Vec::new());
+        let (mut members, mut links) = (Vec::new(), PeerLinks::default());
         for at in 0..self.members {
             let (port, peer_port) = (free_port()?, free_port()?);
             let mut announced = SocketAddr::from(([127, 0, 0, 1], peer_port));
             if self.cuttable {
-                let link = PeerLink::start(&peers, at, announced).await?;
-                announced = link.address();
-                links.push(link);
+                announced = links.add(&peers, at, announced)?;
             }
             members.push(Member { port, peer_port, announced, process: Mutex::default() });
         }

@@ -8,17 +8,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
 
 use crate::Unavailable;
 
-/// The forwarder in front of one member.
-#[derive(Debug)]
-pub(super) struct PeerLink {
-    address: SocketAddr,
-    acceptor: JoinHandle<()>,
-}
+/// The forwarders in front of the members. They have a runtime of their own: one that a test blocks
+/// would stop its cluster.
+#[derive(Debug, Default)]
+pub(super) struct PeerLinks(Option<Runtime>);
 
 /// What all forwarders of a cluster know.
 #[derive(Debug, Default)]
@@ -64,27 +62,43 @@ fn owns(pid: u32, socket: &str) -> bool {
     })
 }
 
-impl PeerLink {
-    pub(super) async fn start(
+impl PeerLinks {
+    /// Starts one more forwarder, and tells where it listens.
+    pub(super) fn add(
+        &mut self,
         peers: &Arc<Peers>,
         member: usize,
         upstream: SocketAddr,
-    ) -> Result<Self, Unavailable> {
+    ) -> Result<SocketAddr, Unavailable> {
         let broken = |error: std::io::Error| Unavailable::broken(format!("no peer link: {error}"));
-        let listener = TcpListener::bind("127.0.0.1:0").await.map_err(broken)?;
+        let runtime = match self.0.take() {
+            Some(runtime) => runtime,
+            None => Builder::new_multi_thread()
+                .worker_threads(1)
+                .enable_all()
+                .build()
+                .map_err(broken)?,
+        };
+        let runtime = self.0.insert(runtime);
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").map_err(broken)?;
+        listener.set_nonblocking(true).map_err(broken)?;
         let address = listener.local_addr().map_err(broken)?;
-        let acceptor = tokio::spawn(accept(listener, Arc::clone(peers), member, upstream));
-        Ok(Self { address, acceptor })
+        let _inside = runtime.enter();
+        let listener = TcpListener::from_std(listener).map_err(broken)?;
+        runtime.spawn(accept(listener, Arc::clone(peers), member, upstream));
+        Ok(address)
     }
 
-    pub(super) fn address(&self) -> SocketAddr {
-        self.address
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_none()
     }
 }
 
-impl Drop for PeerLink {
+impl Drop for PeerLinks {
     fn drop(&mut self) {
-        self.acceptor.abort();
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
     }
 }
 
