@@ -414,7 +414,7 @@ impl EtcdClaim {
         let Some(place) = &mut self.place else { return };
         let from = place.seen + 1;
         let watches = &self.shared.watches;
-        if place.own.as_ref().is_none_or(Interest::has_ended) && !mutants::on("own_place_unwatched") {
+        if place.own.as_ref().is_none_or(Interest::has_ended) && !blind() {
             place.own = Some(watches.watch(place.key.clone(), from, &self.waker));
         }
         if let Some(ahead) = &mut place.ahead
@@ -470,6 +470,11 @@ impl Ahead {
     }
 }
 
+/// Whether the own place is deliberately not looked at.
+fn blind() -> bool {
+    mutants::on("own_place_unwatched") || mutants::on("swallows_ttl_0")
+}
+
 fn text_of(found: &KeyValue) -> Result<String, Failed> {
     // A foreign client may use other bytes, which a watch could not name as text.
     found.key_str().map(str::to_owned).map_err(|_| unexpected("a place whose key is not UTF-8"))
@@ -512,8 +517,7 @@ impl Claim for EtcdClaim {
             return Ok(Renewal::Lost);
         }
         // The watch tells when the key goes. Where it does not stand, the key is looked at.
-        let watched = place.own.as_ref().is_some_and(Interest::is_live)
-            || mutants::on("own_place_unwatched");
+        let watched = place.own.as_ref().is_some_and(Interest::is_live) || blind();
         let there = async { if watched { Ok(true) } else { self.is_there().await } };
         let (kept, there) = tokio::join!(self.keep_alive(lease), there);
         // That it has gone is certain, whatever became of the other answer.

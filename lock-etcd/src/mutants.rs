@@ -26,7 +26,7 @@ mod wrong {
     /// The name of each step, and what is wrong with it.
     pub const MUTANTS: &[(&str, &str)] = &[
         ("no_look_after_waiting", "the place before ours has gone, so the lock must be ours"),
-        ("swallows_ttl_0", "a keep-alive that is answered with TTL 0 counts as a renewal"),
+        ("swallows_ttl_0", "any answer to a keep-alive counts as a renewal, and nothing else is looked at"),
         ("release_by_name", "the release deletes the first place of the queue, whose ever it is"),
         ("resumes_after_compaction", "a watch that was compacted away is silently begun again later"),
         ("sees_nested_names", "the places of `a/b` stand in the queue of `a`"),

@@ -25,7 +25,7 @@ use Killer::{Case, Scenario};
 
 const KILLERS: &[(&str, Killer)] = &[
     ("no_look_after_waiting", Scenario("a_waiter_looks_before_it_believes")),
-    ("swallows_ttl_0", Scenario("a_holder_without_a_watch_believes_its_keep_alive")),
+    ("swallows_ttl_0", Scenario("a_revoked_lease_is_lost_at_the_next_renewal")),
     ("release_by_name", Case("c13_a_waiter_that_gives_up_leaves_no_place")),
     ("resumes_after_compaction", Scenario("a_waiter_looks_after_a_compaction")),
     ("sees_nested_names", Scenario("a_foreign_queue_below_ours_blocks_nobody")),
@@ -95,7 +95,7 @@ fn run_scenario(name: &str) -> ExitCode {
             name,
             a_waiter_sees_that_its_own_place_has_gone
             a_waiter_looks_before_it_believes
-            a_holder_without_a_watch_believes_its_keep_alive
+            a_revoked_lease_is_lost_at_the_next_renewal
             a_waiter_looks_after_a_compaction
             a_foreign_queue_below_ours_blocks_nobody
             every_claim_has_a_lease_of_its_own

@@ -38,8 +38,19 @@ pub(crate) fn url_from(cluster: &EtcdCluster, member: usize) -> String {
     format!("etcd://{}", members.collect::<Vec<_>>().join(","))
 }
 
+/// Waits for an election to end.
 pub(crate) async fn locks_from(cluster: &EtcdCluster, member: usize) -> Locks {
-    Locks::new(lock_etcd::connect(&url_from(cluster, member)).await.unwrap())
+    let url = url_from(cluster, member);
+    soon("a connection", async {
+        loop {
+            match lock_etcd::connect(&url).await {
+                Ok(backend) => return Locks::new(backend),
+                Err(error) => assert!(error.is_retryable(), "{error}"),
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await
 }
 
 /// A plain client of one member.

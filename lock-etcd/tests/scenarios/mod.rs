@@ -210,23 +210,3 @@ pub(crate) async fn a_try_that_comes_after_the_release_leaves_nothing() {
     tokio::time::sleep(Duration::from_millis(1500)).await;
     assert_eq!(keys(&mut other, "lock/").await, [], "the late try has left a place");
 }
-
-/// The watches of a holder are told nothing, since its stream is held up. The keep-alives go through
-/// another connection, and TTL 0 is the only sign that the lease has gone.
-pub(crate) async fn a_holder_without_a_watch_believes_its_keep_alive() {
-    let cluster = one().await;
-    let backend = backend(&cluster).await;
-    let mut other = plain(&cluster, 0).await;
-    let mut holder = claim(&backend, "lock", false);
-    granted(&mut *holder).await;
-    let wait = tokio::time::timeout(Duration::from_millis(200), holder.changed()).await;
-    assert!(wait.is_err(), "nothing has happened");
-    // The key is put back without a lease: whoever looks at it finds it as it was made, except for
-    // its revision; whoever asks for the lease learns that it has gone.
-    let lease = keys(&mut other, "lock/").await[0].1;
-    other.lease_revoke(lease).await.unwrap();
-    for _ in 0..2 {
-        let renewal = soon("the renewal", holder.renew()).await;
-        assert_eq!(renewal.unwrap(), Renewal::Lost);
-    }
-}
