@@ -84,9 +84,10 @@ impl EtcdBackend {
         let shared = &self.shared;
         let answer = shared
             .node
-            .call(shared.limit, |mut client| async move {
-                client.lease_time_to_live(lease, None).await
-            })
+            .call(
+                shared.limit,
+                |mut client| async move { client.lease_time_to_live(lease, None).await },
+            )
             .await?;
         Ok(u64::try_from(answer.ttl()).ok().map(Duration::from_secs))
     }

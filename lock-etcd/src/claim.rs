@@ -125,7 +125,14 @@ impl EtcdClaim {
         Ok(())
     }
 
-    fn place_at(&self, lease: i64, rev: i64, seen: i64, ahead: Option<String>, held: bool) -> Place {
+    fn place_at(
+        &self,
+        lease: i64,
+        rev: i64,
+        seen: i64,
+        ahead: Option<String>,
+        held: bool,
+    ) -> Place {
         let ahead = ahead.map(|key| Ahead { key, interest: None });
         Place { key: self.queue.place(lease), rev, seen, held, own: None, ahead }
     }
@@ -301,7 +308,11 @@ impl EtcdClaim {
             return Ok(None);
         }
         if mutants::on("no_look_after_waiting")
-            && place.ahead.as_ref().and_then(|ahead| ahead.interest.as_ref()).is_some_and(Interest::is_deleted)
+            && place
+                .ahead
+                .as_ref()
+                .and_then(|ahead| ahead.interest.as_ref())
+                .is_some_and(Interest::is_deleted)
         {
             return self.granted(lease).map(Some);
         }
@@ -327,7 +338,8 @@ impl EtcdClaim {
         place.ahead = None;
         let fence = if mutants::on("fence_is_the_lease") { lease.id } else { place.rev };
         let token = u64::try_from(fence).map_err(|_| unexpected("a negative revision"))?;
-        let token = FencingToken::new(token).map_err(|error| Failed { why: Why::Refused, error })?;
+        let token =
+            FencingToken::new(token).map_err(|error| Failed { why: Why::Refused, error })?;
         Ok(Attempt::Granted { token, valid_for: None })
     }
 
@@ -367,8 +379,7 @@ impl EtcdClaim {
             }
             Taken::Place { rev, seen, ahead } => {
                 let found_again = seen != rev;
-                let nested =
-                    ahead.as_ref().is_some_and(|ahead| !self.queue.has(ahead.as_bytes()));
+                let nested = ahead.as_ref().is_some_and(|ahead| !self.queue.has(ahead.as_bytes()));
                 self.place = Some(self.place_at(lease.id, rev, seen, ahead, false));
                 if found_again || nested {
                     return self.look_again(lease).await;
@@ -511,7 +522,9 @@ impl Claim for EtcdClaim {
 
     async fn renew(&mut self) -> Result<Renewal> {
         let start = self.shared.clock().now();
-        let (Some(lease), Some(place)) = (self.lease, &self.place) else { return Ok(Renewal::Lost) };
+        let (Some(lease), Some(place)) = (self.lease, &self.place) else {
+            return Ok(Renewal::Lost);
+        };
         if place.own.as_ref().is_some_and(Interest::is_deleted) {
             self.forget();
             return Ok(Renewal::Lost);
@@ -544,9 +557,10 @@ impl Claim for EtcdClaim {
     }
 
     async fn check(&mut self) -> Result<Renewal> {
-        let lost = self.place.as_ref().is_none_or(|place| {
-            place.own.as_ref().is_some_and(Interest::is_deleted)
-        });
+        let lost = self
+            .place
+            .as_ref()
+            .is_none_or(|place| place.own.as_ref().is_some_and(Interest::is_deleted));
         if lost || !self.is_there().await.map_err(|failed| failed.error)? {
             self.forget();
             return Ok(Renewal::Lost);

@@ -77,7 +77,8 @@ impl EtcdConfig {
     /// `?`.
     pub fn from_url(url: &str) -> Result<Self> {
         let (base, mut params) = Params::split(url)?;
-        let known = |scheme: &&str| base.strip_prefix(*scheme).is_some_and(|r| r.starts_with("://"));
+        let known =
+            |scheme: &&str| base.strip_prefix(*scheme).is_some_and(|r| r.starts_with("://"));
         let scheme = SCHEMES.iter().copied().find(known).ok_or_else(|| {
             Error::config(format!(
                 "the URL of an etcd cluster begins with one of {}",

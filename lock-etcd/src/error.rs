@@ -122,7 +122,9 @@ fn judge(status: &Status) -> (Why, ErrorKind) {
     let said = text.contains("etcdserver:") || text.contains("auth:");
     match status.code() {
         _ if text.contains("requested lease not found") => (Why::LeaseGone, ErrorKind::Store),
-        _ if text.contains("invalid auth token") || text.contains("revision of auth store is old") => {
+        _ if text.contains("invalid auth token")
+            || text.contains("revision of auth store is old") =>
+        {
             (Why::StaleToken, ErrorKind::Denied)
         }
         Code::PermissionDenied | Code::Unauthenticated => (Why::Refused, ErrorKind::Denied),

@@ -89,7 +89,8 @@ mod tests {
 
     #[test]
     fn no_queue_holds_the_places_of_another_name() {
-        let names = ["a", "a/b", "a%2Fb", "a%", "%", "%25", "%2F", "/", "//", "a/", "/a", "%2", "2F"];
+        let names =
+            ["a", "a/b", "a%2Fb", "a%", "%", "%25", "%2F", "/", "//", "a/", "/a", "%2", "2F"];
         let mut starts = HashSet::new();
         for prefix in ["", "p", "p/", "a"] {
             for name in names {

@@ -176,7 +176,8 @@ impl Leases {
     /// As [`give_back`](Self::give_back), without a request: for whoever may be outside of a runtime.
     pub(crate) fn put_back(self: &Arc<Self>, lease: Lease) {
         let fresh = lease.is_fresh(self.node.clock().now());
-        if fresh && !mutants::on("shares_a_lease") && tokio::runtime::Handle::try_current().is_ok() {
+        if fresh && !mutants::on("shares_a_lease") && tokio::runtime::Handle::try_current().is_ok()
+        {
             self.add(lease);
         }
     }
@@ -221,10 +222,8 @@ impl Leases {
 
     /// Revokes a lease, and what is bound to it; false if the server did not know it (any more).
     pub(crate) async fn revoke(&self, id: i64, limit: Duration) -> Result<bool, Failed> {
-        let answer = self
-            .node
-            .call(limit, |mut client| async move { client.lease_revoke(id).await })
-            .await;
+        let answer =
+            self.node.call(limit, |mut client| async move { client.lease_revoke(id).await }).await;
         match answer {
             Ok(_) => Ok(true),
             Err(failed) if failed.why == Why::LeaseGone => Ok(false),
@@ -234,8 +233,7 @@ impl Leases {
 
     /// Gives up all leases that nobody uses.
     pub(crate) async fn close(&self) -> Result<(), Failed> {
-        let idle: Vec<_> =
-            self.state().pools.drain().flat_map(|(_, pool)| pool.idle).collect();
+        let idle: Vec<_> = self.state().pools.drain().flat_map(|(_, pool)| pool.idle).collect();
         let mut outcome = Ok(());
         for lease in idle {
             if let Err(failed) = self.revoke(lease.id, self.limit).await {
@@ -264,7 +262,9 @@ impl Leases {
                 stays
             });
         }
-        state.pools.retain(|_, pool| pool.coming > 0 || pool.used.is_some_and(|u| now.since(u) <= IDLE));
+        state
+            .pools
+            .retain(|_, pool| pool.coming > 0 || pool.used.is_some_and(|u| now.since(u) <= IDLE));
         let shortest = state.pools.keys().min().copied();
         if shortest.is_none() {
             state.tended = false;

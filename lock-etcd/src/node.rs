@@ -39,7 +39,10 @@ pub(crate) struct Link {
 
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Link").field("number", &self.number).field("endpoint", &self.endpoint).finish()
+        f.debug_struct("Link")
+            .field("number", &self.number)
+            .field("endpoint", &self.endpoint)
+            .finish()
     }
 }
 
@@ -117,11 +120,13 @@ impl Node {
         }
         let number = link.number + 1;
         let next = match &self.config {
-            Some(config) => match open(config, (link.member + 1) % config.members.len(), number).await {
-                Ok(next) => next,
-                // The addresses were good before, so this does not happen.
-                Err(_) => return,
-            },
+            Some(config) => {
+                match open(config, (link.member + 1) % config.members.len(), number).await {
+                    Ok(next) => next,
+                    // The addresses were good before, so this does not happen.
+                    Err(_) => return,
+                }
+            }
             None => Link {
                 number,
                 member: 0,

@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use etcd_client::{EventType, WatchOptions, WatchRequestSender, WatchResponse, WatchResponseStream};
+use etcd_client::{
+    EventType, WatchOptions, WatchRequestSender, WatchResponse, WatchResponseStream,
+};
 use lock_core::{Error, ErrorKind, Result};
 use tokio::sync::{Notify, watch};
 
@@ -336,11 +338,7 @@ async fn stream(watches: &Watches, link: &Link, failures: &mut u32) -> Result<()
 }
 
 /// Sends one order; false if the stream takes no more. Cancel-safe: then nothing was sent.
-async fn send(
-    watches: &Watches,
-    requests: &mut WatchRequestSender,
-    next: Option<Request>,
-) -> bool {
+async fn send(watches: &Watches, requests: &mut WatchRequestSender, next: Option<Request>) -> bool {
     let sent = match next {
         Some(Request::Watch(key, options)) => requests.watch(key, Some(options)).await.is_ok(),
         Some(Request::Cancel(id)) => requests.cancel(id).await.is_ok(),

@@ -1,5 +1,7 @@
 //! Connecting: what is wrong is said, clearly and without a secret.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
 mod common;
 
 use std::time::Duration;
@@ -33,7 +35,8 @@ async fn a_server_that_is_not_etcd_is_refused_in_time() {
             open.push(stream);
         }
     });
-    let url = format!("etcd://127.0.0.1:{port}?lock_response_timeout=300ms&lock_connect_timeout=300ms");
+    let url =
+        format!("etcd://127.0.0.1:{port}?lock_response_timeout=300ms&lock_connect_timeout=300ms");
     let error = soon("the refusal", lock_etcd::connect(&url)).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Timeout | ErrorKind::Unavailable), "{error}");
     accepting.abort();

@@ -1,5 +1,7 @@
 //! Faults that only etcd has, and those of a cluster.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
 mod common;
 mod scenarios;
 
@@ -203,7 +205,8 @@ async fn a_token_that_runs_out_is_renewed() {
     a.lock("another").unwrap().acquire().await.unwrap().release().await.unwrap();
     next.release().await.unwrap();
 
-    let outside = Locks::new(lock_etcd::connect(&format!("etcd://app:s3cr3t@{address}")).await.unwrap());
+    let outside =
+        Locks::new(lock_etcd::connect(&format!("etcd://app:s3cr3t@{address}")).await.unwrap());
     let error = outside.lock("lock").unwrap().try_acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     for url in [format!("etcd://app:wrong-s3cr3t@{address}"), format!("etcd://{address}")] {

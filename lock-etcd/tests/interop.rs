@@ -1,6 +1,8 @@
 //! Queueing together with etcd's own clients: `etcdctl lock`, which uses the `Mutex` of etcd's package
 //! `concurrency`, as Go programs do.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
 mod common;
 
 use std::io::{BufRead, BufReader};

@@ -2,6 +2,8 @@
 //!
 //! The full sizes: `cargo test --release -p lock-etcd --test scale -- --ignored --nocapture`
 
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
 mod common;
 
 use std::io::{Read, Write};
@@ -30,9 +32,16 @@ fn received(cluster: &EtcdCluster) -> u64 {
     let text = metrics(cluster);
     let counted = text.lines().filter(|line| {
         line.starts_with("grpc_server_msg_received_total{")
-            && ["\"Txn\"", "\"Range\"", "\"Watch\"", "\"LeaseGrant\"", "\"LeaseRevoke\"", "\"LeaseKeepAlive\""]
-                .iter()
-                .any(|method| line.contains(method))
+            && [
+                "\"Txn\"",
+                "\"Range\"",
+                "\"Watch\"",
+                "\"LeaseGrant\"",
+                "\"LeaseRevoke\"",
+                "\"LeaseKeepAlive\"",
+            ]
+            .iter()
+            .any(|method| line.contains(method))
     });
     // Numbers of this size are printed without an exponent.
     counted.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
@@ -46,7 +55,8 @@ fn connections(cluster: &EtcdCluster) -> usize {
         .lines()
         .filter(|line| {
             let fields: Vec<_> = line.split_whitespace().collect();
-            fields.get(1).is_some_and(|local| local.ends_with(&port)) && fields.get(3) == Some(&"01")
+            fields.get(1).is_some_and(|local| local.ends_with(&port))
+                && fields.get(3) == Some(&"01")
         })
         .count()
 }
@@ -125,7 +135,7 @@ async fn hold_many(count: usize, ttl: Duration, time: Duration) -> usize {
     for start in (0..count).step_by(64) {
         let mut round = tokio::task::JoinSet::new();
         for at in start..count.min(start + 64) {
-            let lock = locks.lock(&format!("lock{at}")).unwrap().ttl(ttl);
+            let lock = locks.lock(format!("lock{at}")).unwrap().ttl(ttl);
             round.spawn(async move { lock.acquire().await.unwrap() });
         }
         guards.extend(round.join_all().await);

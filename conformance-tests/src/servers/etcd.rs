@@ -302,9 +302,9 @@ impl EtcdCluster {
     }
 
     fn own(&self) -> Result<&Own, Unavailable> {
-        self.own
-            .as_ref()
-            .ok_or_else(|| Unavailable::missing(format!("the cluster of {URL} is not ours to disturb")))
+        self.own.as_ref().ok_or_else(|| {
+            Unavailable::missing(format!("the cluster of {URL} is not ours to disturb"))
+        })
     }
 
     fn member(&self, member: usize) -> Result<&Member, Unavailable> {
@@ -324,7 +324,8 @@ impl EtcdCluster {
 impl fmt::Debug for EtcdCluster {
     /// The URL may have a password, so only members of the test's own are named.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ports = self.own.as_ref().map(|own| own.members.iter().map(|m| m.port).collect::<Vec<_>>());
+        let ports =
+            self.own.as_ref().map(|own| own.members.iter().map(|m| m.port).collect::<Vec<_>>());
         f.debug_struct("EtcdCluster").field("ports", &ports).finish_non_exhaustive()
     }
 }
@@ -352,13 +353,15 @@ impl Own {
             .enumerate()
             .map(|(at, member)| format!("m{at}=http://{}", member.announced))
             .collect();
-        let mut command =
-            Command::new(std::env::var_os(BINARY).unwrap_or_else(|| "etcd".into()));
+        let mut command = Command::new(std::env::var_os(BINARY).unwrap_or_else(|| "etcd".into()));
         command
             .arg(format!("--name=m{at}"))
             .arg("--data-dir")
             .arg(self.directory.path().join(format!("m{at}")))
-            .args([format!("--listen-client-urls={client}"), format!("--advertise-client-urls={client}")])
+            .args([
+                format!("--listen-client-urls={client}"),
+                format!("--advertise-client-urls={client}"),
+            ])
             .arg(format!("--listen-peer-urls={peer}"))
             .arg(format!("--initial-advertise-peer-urls=http://{}", member.announced))
             .arg(format!("--initial-cluster={}", cluster.join(",")))
@@ -366,7 +369,10 @@ impl Own {
             .args(&self.options)
             // Settings of a system service have no place here.
             .env_clear()
-            .envs(std::env::vars_os().filter(|(name, _)| !name.to_string_lossy().starts_with("ETCD_")))
+            .envs(
+                std::env::vars_os()
+                    .filter(|(name, _)| !name.to_string_lossy().starts_with("ETCD_")),
+            )
             .stdout(log)
             .stderr(errors);
         if UNSYNCED.load(Relaxed) {
@@ -488,7 +494,8 @@ mod tests {
         cluster.cut_off(next).unwrap();
         let deadline = tokio::time::Instant::now() + START_LIMIT;
         while cluster.member(first).unwrap().status().is_none_or(|(_, leader)| {
-            leader == "0" || Some(leader) == cluster.member(next).unwrap().status().map(|(id, _)| id)
+            leader == "0"
+                || Some(leader) == cluster.member(next).unwrap().status().map(|(id, _)| id)
         }) {
             assert!(tokio::time::Instant::now() < deadline, "the others elect no leader");
             tokio::time::sleep(Duration::from_millis(50)).await;

@@ -1,12 +1,15 @@
 //! What the tests of this crate share.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 #![allow(dead_code, reason = "each test target uses a part of it")]
 
 use std::time::Duration;
 
 use conformance_tests::servers::EtcdCluster;
 use etcd_client::{Client, GetOptions};
-use lock_core::{Attempt, Claim, ClaimRequest, FencingToken, LockBackend, LockKey, Locks, OsRng, OwnerId};
+use lock_core::{
+    Attempt, Claim, ClaimRequest, FencingToken, LockBackend, LockKey, Locks, OsRng, OwnerId,
+};
 use lock_etcd::EtcdBackend;
 
 /// Far above what anything here takes; only a defect meets it.

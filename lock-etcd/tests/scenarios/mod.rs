@@ -1,6 +1,7 @@
 //! What only etcd can do to a lock. `tests/faults.rs` runs these, and `tests/mutants.rs` shows that
 //! they fail for wrong backends.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 #![allow(dead_code, reason = "each test target uses a part of it")]
 
 use std::time::Duration;
@@ -186,8 +187,7 @@ pub(crate) async fn every_claim_has_a_lease_of_its_own() {
 /// A try that reaches the store after its claim was released finds no lease, so leaves nothing.
 pub(crate) async fn a_try_that_comes_after_the_release_leaves_nothing() {
     let cluster = one().await;
-    let proxy =
-        Proxy::start_http2(cluster.address(0).unwrap()).await.unwrap();
+    let proxy = Proxy::start_http2(cluster.address(0).unwrap()).await.unwrap();
     // The slow link, and a second member that is the same server: the release takes the other way.
     let url = format!("etcd://{},{}", proxy.address(), cluster.address(0).unwrap());
     let backend = lock_etcd::connect(&url).await.unwrap();
@@ -197,7 +197,8 @@ pub(crate) async fn a_try_that_comes_after_the_release_leaves_nothing() {
     warm.release().await.unwrap();
     tokio::time::sleep(Duration::from_millis(100)).await;
     proxy.inject(Fault::HoldNextRequest(Duration::from_secs(1))).await.unwrap();
-    let short = request("lock", Duration::from_secs(10)).with_call_timeout(Duration::from_millis(200));
+    let short =
+        request("lock", Duration::from_secs(10)).with_call_timeout(Duration::from_millis(200));
     let mut late = backend.claim(short).unwrap();
     let answer = late.try_acquire().await;
     assert!(!matches!(answer, Ok(Attempt::Granted { .. })), "{answer:?}");
