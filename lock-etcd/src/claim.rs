@@ -3,19 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use etcd_client::{GetOptions, KeyValue, SortOrder, SortTarget, Txn};
 use lock_core::{
     Attempt, Bytes, Claim, ClaimRequest, Error, ErrorKind, FencingToken, Mode, Released, Renewal,
     Result, async_trait,
 };
 
 use crate::backend::Shared;
+use crate::contender::{Contender, Found, Taken};
 use crate::error::{Failed, Why, unexpected};
 use crate::keepalive::Kept;
-use crate::keys::Queue;
 use crate::leases::Lease;
 use crate::mutants;
-use crate::statements::{self, Shown};
 use crate::wake::{Interest, Waker};
 
 /// A lock that is held for less than this is not watched: the watch misses nothing that has happened
@@ -30,14 +28,9 @@ const BUSY: Attempt = Attempt::Busy { valid_for: None, retry_after: None };
 pub(crate) struct EtcdClaim {
     shared: Arc<Shared>,
     request: ClaimRequest,
-    queue: Queue,
-    value: String,
+    contender: Contender,
     lease: Option<Lease>,
     place: Option<Place>,
-    /// A request that takes or gives up the place is under way, or was dropped.
-    asking: bool,
-    /// Such a request had no answer: it may arrive at any time. Only the end of the lease settles it.
-    unsure: bool,
     done: bool,
     waker: Arc<Waker>,
 }
@@ -62,24 +55,6 @@ struct Ahead {
     interest: Option<Interest>,
 }
 
-/// What a look has found of our place.
-enum Found {
-    First,
-    Behind(String),
-    /// The key is not there, or is not as we have made it.
-    Gone,
-}
-
-/// What a try to take a place has come to.
-enum Taken {
-    /// At this revision, behind this key.
-    Place { rev: i64, seen: i64, ahead: Option<String> },
-    /// Somebody holds the lock, and we did not want to wait.
-    Busy,
-    /// The key of our lease is somebody else's: the lease is not ours alone.
-    NotOurs,
-}
-
 impl EtcdClaim {
     pub(crate) fn new(shared: Arc<Shared>, request: ClaimRequest) -> Result<Self> {
         match request.mode {
@@ -87,21 +62,12 @@ impl EtcdClaim {
             #[allow(unreachable_patterns, reason = "modes may be added")]
             _ => return Err(Error::unsupported("etcd has exclusive locks only")),
         }
-        let queue = Queue::new(&shared.folder, &request.key);
-        let label = request.label.as_deref().unwrap_or_default();
-        let mut value = request.owner.to_hex();
-        if !label.is_empty() {
-            value.push(' ');
-            value.push_str(label);
-        }
+        let contender = Contender::new(Arc::clone(&shared), &request);
         let mut claim = Self {
             shared,
-            queue,
-            value,
+            contender,
             lease: None,
             place: None,
-            asking: false,
-            unsure: false,
             done: false,
             waker: Arc::default(),
             request,
@@ -121,184 +87,15 @@ impl EtcdClaim {
             ));
         }
         self.lease = Some(Lease::taken_over(id, self.request.ttl, self.shared.clock().now()));
-        self.place = Some(self.place_at(id, rev, rev, None, true));
+        self.place = Some(self.place_at(id, rev, None, true));
         Ok(())
     }
 
-    fn place_at(
-        &self,
-        lease: i64,
-        rev: i64,
-        seen: i64,
-        ahead: Option<String>,
-        held: bool,
-    ) -> Place {
+    /// Our place, as it was seen when it was created at `rev`.
+    fn place_at(&self, lease: i64, rev: i64, ahead: Option<String>, held: bool) -> Place {
         let ahead = ahead.map(|key| Ahead { key, interest: None });
-        Place { key: self.queue.place(lease), rev, seen, held, own: None, ahead }
-    }
-
-    /// The core drops a call at its limit; ours ends a little earlier, to see that a member is silent.
-    fn limit(&self) -> Duration {
-        self.shared.limit.min(self.request.call_timeout - self.request.call_timeout / 8)
-    }
-
-    async fn txn(&self, txn: Txn) -> Result<Shown, Failed> {
-        let answer = self
-            .shared
-            .node
-            .call(self.limit(), |mut client| {
-                let txn = txn.clone();
-                async move { client.txn(txn).await }
-            })
-            .await?;
-        Shown::read(&answer)
-    }
-
-    /// Takes a place with `lease`, if there is none yet.
-    async fn take(&mut self, lease: Lease) -> Result<Taken, Failed> {
-        let (start, key) = (self.queue.start().to_owned(), self.queue.place(lease.id));
-        let wait = self.request.wait || mutants::on("try_leaves_a_place");
-        let txn = if wait {
-            statements::place(&start, &key, &self.value, lease.id)
-        } else {
-            statements::place_if_empty(&start, &key, &self.value, lease.id)
-        };
-        self.unsure |= self.asking;
-        self.asking = true;
-        let answer = self.txn(txn).await;
-        let shown = self.settle(answer)?;
-        if shown.succeeded {
-            let ahead = shown.found(0)?.iter().find(|found| found.key() != key.as_bytes());
-            let ahead = ahead.map(text_of).transpose()?;
-            return Ok(Taken::Place { rev: shown.revision, seen: shown.revision, ahead });
-        }
-        if let Some(found) = shown.found(0)?.first() {
-            // A try before this one had an answer that we have not seen.
-            return Ok(if found.value() == self.value.as_bytes() {
-                Taken::Place { rev: found.create_revision(), seen: shown.revision, ahead: None }
-            } else {
-                Taken::NotOurs
-            });
-        }
-        match shown.found(1)?.first() {
-            Some(first) if self.queue.has(first.key()) => Ok(Taken::Busy),
-            // The queue of another lock lies below this one: the own places have to be told apart.
-            _ => self.take_among_others(lease, &start, &key).await,
-        }
-    }
-
-    /// Takes a place, and at the same time renews a lease that was granted a while ago. If its renewal
-    /// is slower, the lock begins with what is left of it.
-    async fn take_and_freshen(&mut self, lease: Lease) -> (Result<Taken, Failed>, Option<Kept>) {
-        if !lease.is_aged(self.shared.clock().now()) {
-            return (self.take(lease).await, None);
-        }
-        let (keeps, limit) = (Arc::clone(&self.shared.keeps), self.limit());
-        let (heard, kept) = tokio::sync::oneshot::channel();
-        let renewal = async move {
-            let _ = heard.send(keeps.renew(lease.id, limit).await);
-        };
-        let take = async {
-            let taken = self.take(lease).await;
-            let kept = match &taken {
-                Ok(Taken::Place { .. }) => tokio::time::timeout(limit / 4, kept).await.ok(),
-                _ => None,
-            };
-            (taken, kept.and_then(Result::ok).and_then(Result::ok))
-        };
-        tokio::pin!(renewal, take);
-        tokio::select! {
-            () = &mut renewal => take.await,
-            outcome = &mut take => outcome,
-        }
-    }
-
-    /// The rare way: a client that does not escape names uses `name/…` as the name of another lock.
-    async fn take_among_others(
-        &mut self,
-        lease: Lease,
-        start: &str,
-        key: &str,
-    ) -> Result<Taken, Failed> {
-        let (places, _) = self.places(None).await?;
-        if !places.is_empty() {
-            return Ok(Taken::Busy);
-        }
-        self.asking = true;
-        let answer = self.txn(statements::place(start, key, &self.value, lease.id)).await;
-        let shown = self.settle(answer)?;
-        let rev = shown.revision;
-        if !shown.succeeded {
-            return Ok(Taken::Busy);
-        }
-        let (places, seen) = self.places(Some(rev)).await?;
-        let ahead = places.into_iter().rfind(|(_, created)| *created < rev);
-        if ahead.is_none() {
-            return Ok(Taken::Place { rev, seen, ahead: None });
-        }
-        self.asking = true;
-        let answer = self.txn(statements::release(key, &self.value, rev)).await;
-        self.settle(answer)?;
-        Ok(Taken::Busy)
-    }
-
-    /// Notes whether a request that takes or gives up the place was heard to the end.
-    fn settle<T>(&mut self, answer: Result<T, Failed>) -> Result<T, Failed> {
-        self.asking = false;
-        if let Err(failed) = &answer {
-            self.unsure |= failed.is_unknown();
-        }
-        answer
-    }
-
-    /// All places of the queue up to `newest`, the oldest first, and the revision of the read.
-    async fn places(&self, newest: Option<i64>) -> Result<(Vec<(String, i64)>, i64), Failed> {
-        let start = self.queue.start();
-        let answer = self
-            .shared
-            .node
-            .call(self.limit(), |mut client| {
-                let mut options = GetOptions::new()
-                    .with_prefix()
-                    .with_keys_only()
-                    .with_sort(SortTarget::Create, SortOrder::Ascend);
-                if let Some(newest) = newest {
-                    options = options.with_max_create_revision(newest);
-                }
-                async move { client.get(start, Some(options)).await }
-            })
-            .await?;
-        let places = answer.kvs().iter().filter(|found| self.queue.has(found.key()));
-        let places: Result<Vec<_>, _> =
-            places.map(|found| Ok((text_of(found)?, found.create_revision()))).collect();
-        Ok((places?, answer.header().map_or(0, |header| header.revision())))
-    }
-
-    /// Looks at the own place and the one before it, at one revision.
-    async fn look(&self, key: &str, rev: i64) -> Result<(Found, i64), Failed> {
-        let shown = self.txn(statements::look(self.queue.start(), key, &self.value, rev)).await?;
-        if !shown.succeeded {
-            return Ok((Found::Gone, shown.revision));
-        }
-        let found = shown.found(0)?;
-        if !found.iter().any(|place| place.key() == key.as_bytes()) {
-            return Err(unexpected("a look at a place without that place"));
-        }
-        let ahead = found.iter().find(|place| place.key() != key.as_bytes());
-        match ahead {
-            None => Ok((Found::First, shown.revision)),
-            Some(ahead) if self.queue.has(ahead.key()) => {
-                Ok((Found::Behind(text_of(ahead)?), shown.revision))
-            }
-            Some(_) => {
-                let (places, seen) = self.places(Some(rev)).await?;
-                if !places.iter().any(|(place, created)| place == key && *created == rev) {
-                    return Ok((Found::Gone, seen));
-                }
-                let ahead = places.into_iter().rfind(|(_, created)| *created < rev);
-                Ok((ahead.map_or(Found::First, |(ahead, _)| Found::Behind(ahead)), seen))
-            }
-        }
+        let key = self.contender.queue.place(lease);
+        Place { key, rev, seen: rev, held, own: None, ahead }
     }
 
     /// Looks again at a place that was taken before; `None` if it has gone.
@@ -316,7 +113,7 @@ impl EtcdClaim {
         {
             return self.granted(lease).map(Some);
         }
-        let (found, seen) = self.look(&place.key, place.rev).await?;
+        let (found, seen) = self.contender.look(&place.key, place.rev).await?;
         let Some(place) = &mut self.place else { return Ok(None) };
         place.seen = seen;
         match found {
@@ -348,7 +145,8 @@ impl EtcdClaim {
         let lease = match self.lease {
             Some(lease) => lease,
             None => {
-                let lease = self.shared.leases.take(self.request.ttl, self.limit()).await?;
+                let lease =
+                    self.shared.leases.take(self.request.ttl, self.contender.limit()).await?;
                 *self.lease.insert(lease)
             }
         };
@@ -359,38 +157,40 @@ impl EtcdClaim {
             }
             return Ok(attempt);
         }
-        let (taken, kept) = self.take_and_freshen(lease).await;
+        let (taken, kept) = self.contender.take_and_freshen(lease).await;
         if let (Some(lease), Some(Kept { sent, ttl: Some(ttl) })) = (&mut self.lease, kept) {
             lease.kept(sent, ttl);
         }
         let taken = match taken {
             // Nothing that was sent with this lease can arrive any more.
             Err(failed) if failed.why == Why::LeaseGone => {
-                (self.lease, self.unsure) = (None, false);
+                self.lease = None;
+                self.contender.is_settled_by_the_lease();
                 return Ok(None);
             }
             taken => taken?,
         };
-        match taken {
-            Taken::Busy => Ok(Some(BUSY)),
+        let (rev, ahead, look) = match taken {
+            Taken::First { rev } => (rev, None, false),
+            Taken::Behind { rev, ahead } => (rev, Some(ahead), false),
+            Taken::Somewhere { rev } => (rev, None, true),
+            Taken::Busy => return Ok(Some(BUSY)),
             Taken::NotOurs => {
                 self.lease = None;
-                Ok(None)
+                return Ok(None);
             }
-            Taken::Place { rev, seen, ahead } => {
-                let found_again = seen != rev;
-                let nested = ahead.as_ref().is_some_and(|ahead| !self.queue.has(ahead.as_bytes()));
-                self.place = Some(self.place_at(lease.id, rev, seen, ahead, false));
-                if found_again || nested {
-                    return self.look_again(lease).await;
-                }
-                let behind = self.place.as_ref().is_some_and(|place| place.ahead.is_some());
-                if behind && !mutants::on("ignores_the_queue") {
-                    return Ok(Some(BUSY));
-                }
-                self.granted(lease).map(Some)
+        };
+        let behind = ahead.is_some() && !mutants::on("ignores_the_queue");
+        self.place = Some(self.place_at(lease.id, rev, ahead, false));
+        self.contender.heard();
+        if look {
+            let attempt = self.look_again(lease).await?;
+            if attempt.is_none() {
+                self.forget();
             }
+            return Ok(attempt);
         }
+        if behind { Ok(Some(BUSY)) } else { self.granted(lease).map(Some) }
     }
 
     /// The place has gone. Its lease may live, if the key alone was deleted: it is not used again.
@@ -399,25 +199,26 @@ impl EtcdClaim {
         if let Some(lease) = self.lease.take() {
             self.shared.leases.discard(lease);
         }
-        self.unsure = false;
+        self.contender.is_settled_by_the_lease();
     }
 
     async fn keep_alive(&self, lease: Lease) -> Result<Kept, Failed> {
-        self.shared.keeps.renew(lease.id, self.limit()).await
+        self.shared.keeps.renew(lease.id, self.contender.limit()).await
     }
 
     /// Whether our key is there, as we have made it.
-    async fn is_there(&self) -> Result<bool, Failed> {
-        let Some(place) = &self.place else { return Ok(false) };
-        let key = place.key.as_str();
-        let answer = self
-            .shared
-            .node
-            .call(self.limit(), |mut client| async move { client.get(key, None).await })
-            .await?;
-        Ok(answer.kvs().first().is_some_and(|found| {
-            found.create_revision() == place.rev && found.value() == self.value.as_bytes()
-        }))
+    async fn is_there(&self) -> Result<(bool, i64), Failed> {
+        match &self.place {
+            Some(place) => self.contender.is_there(&place.key, place.rev).await,
+            None => Ok((false, 0)),
+        }
+    }
+
+    /// Notes a look at the own key alone. A watch that has ended begins anew after it.
+    fn looked(&mut self, revision: i64) {
+        if let Some(place) = self.place.as_mut().filter(|place| place.held) {
+            place.seen = place.seen.max(revision);
+        }
     }
 
     /// Begins the watches of this claim that are missing.
@@ -441,35 +242,26 @@ impl EtcdClaim {
         // Our own deletion is no news.
         (place.own, place.ahead) = (None, None);
         let (key, rev) = (place.key.clone(), place.rev);
-        let txn = if mutants::on("release_by_name") {
-            statements::release_by_name(self.queue.start())
-        } else if mutants::on("release_keeps_the_key") {
-            Txn::new()
-        } else {
-            statements::release(&key, &self.value, rev)
-        };
-        self.asking = true;
-        let answer = self.txn(txn).await;
-        let shown = self.settle(answer)?;
-        self.place = None;
-        if shown.succeeded {
-            if let Some(lease) = self.lease.take() {
-                if self.request.resume.is_some() {
-                    self.shared.leases.discard(lease);
-                } else {
-                    self.shared.leases.give_back(lease);
-                }
-            }
-            return Ok(Released::Freed);
+        let freed = self.contender.delete(&key, rev).await?;
+        if !freed {
+            self.forget();
+            return Ok(Released::AlreadyGone);
         }
-        self.forget();
-        Ok(Released::AlreadyGone)
+        self.place = None;
+        match self.lease.take() {
+            // How long a lease from elsewhere was meant to last is not known.
+            Some(lease) if self.request.resume.is_some() => self.shared.leases.discard(lease),
+            Some(lease) => self.shared.leases.give_back(lease),
+            None => {}
+        }
+        Ok(Released::Freed)
     }
 
     /// Gives up whatever this claim may have left, now or later, by the end of its lease.
     async fn revoke(&mut self, lease: Lease) -> Result<Released, Failed> {
-        let known = self.shared.leases.revoke(lease.id, self.limit()).await?;
-        (self.lease, self.place, self.unsure, self.asking) = (None, None, false, false);
+        let known = self.shared.leases.revoke(lease.id, self.contender.limit()).await?;
+        (self.lease, self.place) = (None, None);
+        self.contender.is_settled_by_the_lease();
         Ok(if known { Released::Freed } else { Released::AlreadyGone })
     }
 }
@@ -484,11 +276,6 @@ impl Ahead {
 /// Whether the own place is deliberately not looked at.
 fn blind() -> bool {
     mutants::on("own_place_unwatched") || mutants::on("swallows_ttl_0")
-}
-
-fn text_of(found: &KeyValue) -> Result<String, Failed> {
-    // A foreign client may use other bytes, which a watch could not name as text.
-    found.key_str().map(str::to_owned).map_err(|_| unexpected("a place whose key is not UTF-8"))
 }
 
 #[async_trait]
@@ -531,18 +318,19 @@ impl Claim for EtcdClaim {
         }
         // The watch tells when the key goes. Where it does not stand, the key is looked at.
         let watched = place.own.as_ref().is_some_and(Interest::is_live) || blind();
-        let there = async { if watched { Ok(true) } else { self.is_there().await } };
+        let there = async { if watched { Ok((true, 0)) } else { self.is_there().await } };
         let (kept, there) = tokio::join!(self.keep_alive(lease), there);
         // That it has gone is certain, whatever became of the other answer.
-        let there = match (&kept, there) {
+        let (there, seen) = match (&kept, there) {
             (_, Ok(there)) => there,
-            (Ok(Kept { ttl: None, .. }), Err(_)) => false,
+            (Ok(Kept { ttl: None, .. }), Err(_)) => (false, 0),
             (_, Err(failed)) => return Err(failed.error),
         };
         if !there {
             self.forget();
             return Ok(Renewal::Lost);
         }
+        self.looked(seen);
         let kept = kept.map_err(|failed| failed.error)?;
         let Some(ttl) = kept.ttl else {
             self.forget();
@@ -557,14 +345,16 @@ impl Claim for EtcdClaim {
     }
 
     async fn check(&mut self) -> Result<Renewal> {
-        let lost = self
-            .place
-            .as_ref()
-            .is_none_or(|place| place.own.as_ref().is_some_and(Interest::is_deleted));
-        if lost || !self.is_there().await.map_err(|failed| failed.error)? {
+        let told = self.place.as_ref().and_then(|place| place.own.as_ref());
+        let (there, seen) = match told {
+            Some(own) if own.is_deleted() => (false, 0),
+            _ => self.is_there().await.map_err(|failed| failed.error)?,
+        };
+        if !there {
             self.forget();
             return Ok(Renewal::Lost);
         }
+        self.looked(seen);
         Ok(Renewal::Alive { valid_for: None })
     }
 
@@ -572,7 +362,7 @@ impl Claim for EtcdClaim {
         if self.done {
             return Ok(Released::AlreadyGone);
         }
-        let unsettled = (self.unsure || self.asking) && !mutants::on("keeps_unknown_leases");
+        let unsettled = self.contender.is_unsettled() && !mutants::on("keeps_unknown_leases");
         let released = match self.lease {
             Some(lease) if unsettled => self.revoke(lease).await,
             _ => self.delete().await,
@@ -601,7 +391,7 @@ impl Claim for EtcdClaim {
 impl Drop for EtcdClaim {
     /// Writes nothing to the store. A lease to which nothing is bound serves another claim.
     fn drop(&mut self) {
-        let unused = self.place.is_none() && !self.unsure && !self.asking;
+        let unused = self.place.is_none() && !self.contender.is_unsettled();
         if let Some(lease) = self.lease.filter(|_| unused) {
             self.shared.leases.put_back(lease);
         }

@@ -4,6 +4,7 @@ mod admin;
 mod backend;
 mod claim;
 mod config;
+mod contender;
 mod error;
 mod hosts;
 mod keepalive;

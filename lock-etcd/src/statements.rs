@@ -52,7 +52,7 @@ pub(crate) fn place_if_empty(queue: &str, key: &str, value: &str, lease: i64) ->
 }
 
 /// Shows the own place that was taken at revision `rev`, if it still is, and the one before it.
-pub(crate) fn look(queue: &str, key: &str, value: &str, rev: i64) -> Txn {
+pub(crate) fn look(queue: &str, key: &str, value: Option<&str>, rev: i64) -> Txn {
     Txn::new()
         .when(mine(key, value, rev))
         .and_then([latest(queue, Some(rev))])
@@ -60,7 +60,7 @@ pub(crate) fn look(queue: &str, key: &str, value: &str, rev: i64) -> Txn {
 }
 
 /// Gives up the own place, and touches no other.
-pub(crate) fn release(key: &str, value: &str, rev: i64) -> Txn {
+pub(crate) fn release(key: &str, value: Option<&str>, rev: i64) -> Txn {
     Txn::new().when(mine(key, value, rev)).and_then([TxnOp::delete(key, None)])
 }
 
@@ -76,11 +76,12 @@ pub(crate) fn release_by_name(queue: &str) -> Txn {
     Txn::new().and_then([TxnOp::delete(queue, Some(DeleteOptions::new().with_prefix()))])
 }
 
-fn mine(key: &str, value: &str, rev: i64) -> [Compare; 2] {
-    [
-        Compare::create_revision(key, CompareOp::Equal, rev),
-        Compare::value(key, CompareOp::Equal, value),
-    ]
+/// No two keys are created at one revision, so the value only repeats it. Whoever has taken a lock
+/// over from another process does not know it.
+fn mine(key: &str, value: Option<&str>, rev: i64) -> Vec<Compare> {
+    let mut mine = vec![Compare::create_revision(key, CompareOp::Equal, rev)];
+    mine.extend(value.map(|value| Compare::value(key, CompareOp::Equal, value)));
+    mine
 }
 
 /// What a transaction has shown.

@@ -32,6 +32,7 @@ run! {
     a_foreign_queue_below_ours_blocks_nobody
     every_claim_has_a_lease_of_its_own
     a_try_that_comes_after_the_release_leaves_nothing
+    a_place_that_is_found_again_is_not_the_lock
 }
 
 /// Holds a lock through `disturb`, with one waiter behind it, on clients that begin with different

@@ -211,3 +211,33 @@ pub(crate) async fn a_try_that_comes_after_the_release_leaves_nothing() {
     tokio::time::sleep(Duration::from_millis(1500)).await;
     assert_eq!(keys(&mut other, "lock/").await, [], "the late try has left a place");
 }
+
+/// The answer to a waiter's first try is lost. Its place is there, behind the holder's, and nothing
+/// has happened in the store since: the second try must not take the place for the lock.
+pub(crate) async fn a_place_that_is_found_again_is_not_the_lock() {
+    let cluster = one().await;
+    let proxy = Proxy::start_http2(cluster.address(0).unwrap()).await.unwrap();
+    let a = backend(&cluster).await;
+    let b = lock_etcd::connect(&format!("etcd://{}", proxy.address())).await.unwrap();
+    let mut warm = claim(&b, "warm", false);
+    granted(&mut *warm).await;
+    warm.release().await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let mut holder = claim(&a, "lock", false);
+    let fence = granted(&mut *holder).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    proxy.inject(Fault::LoseNextReply).await.unwrap();
+    let mut waiter = claim(&b, "lock", true);
+    let answer = waiter.try_acquire().await;
+    assert!(answer.is_err(), "the answer was lost: {answer:?}");
+    for _ in 0..2 {
+        busy(&mut *waiter).await;
+    }
+    let mut other = plain(&cluster, 0).await;
+    assert_eq!(keys(&mut other, "lock/").await.len(), 2, "one place each");
+    holder.release().await.unwrap();
+    soon("the waiter hears of the release", waiter.changed()).await.unwrap();
+    assert!(granted(&mut *waiter).await > fence);
+    waiter.release().await.unwrap();
+    assert_eq!(keys(&mut other, "lock/").await, []);
+}
