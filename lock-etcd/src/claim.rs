@@ -320,18 +320,20 @@ impl Claim for EtcdClaim {
         let watched = place.own.as_ref().is_some_and(Interest::is_live) || blind();
         let there = async { if watched { Ok((true, 0)) } else { self.is_there().await } };
         let (kept, there) = tokio::join!(self.keep_alive(lease), there);
-        // That it has gone is certain, whatever became of the other answer.
+        let kept = kept.map_err(|failed| failed.error);
         let (there, seen) = match (&kept, there) {
-            (_, Ok(there)) => there,
-            (Ok(Kept { ttl: None, .. }), Err(_)) => (false, 0),
-            (_, Err(failed)) => return Err(failed.error),
+            (_, Ok(looked)) => looked,
+            // The lease lives, and the key with it, unless somebody has deleted it by hand: the watch
+            // tells that as soon as it stands.
+            (Ok(_), Err(_)) => (true, 0),
+            (Err(_), Err(failed)) => return Err(failed.error),
         };
         if !there {
             self.forget();
             return Ok(Renewal::Lost);
         }
         self.looked(seen);
-        let kept = kept.map_err(|failed| failed.error)?;
+        let kept = kept?;
         let Some(ttl) = kept.ttl else {
             self.forget();
             return Ok(Renewal::Lost);

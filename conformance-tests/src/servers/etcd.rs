@@ -43,6 +43,7 @@ struct Own {
 #[derive(Debug)]
 struct Member {
     port: u16,
+    tls_port: Option<u16>,
     peer_port: u16,
     /// Where the other members reach it.
     announced: SocketAddr,
@@ -57,6 +58,7 @@ pub struct EtcdClusterBuilder {
     options: Vec<String>,
     cuttable: bool,
     election: Option<Duration>,
+    tls: bool,
 }
 
 impl EtcdClusterBuilder {
@@ -76,6 +78,13 @@ impl EtcdClusterBuilder {
     /// is up sooner so, and 1 s for several, since a busy machine would depose their leader.
     pub fn election_timeout(mut self, timeout: Duration) -> Self {
         self.election = Some(timeout);
+        self
+    }
+
+    /// Lets each member listen for TLS too, on a port of its own. The options for its certificates,
+    /// such as `cert-file`, are up to the test.
+    pub fn tls(mut self) -> Self {
+        self.tls = true;
         self
     }
 
@@ -135,7 +144,9 @@ impl EtcdClusterBuilder {
             if self.cuttable {
                 announced = links.add(&peers, at, announced)?;
             }
-            members.push(Member { port, peer_port, announced, process: Mutex::default() });
+            let tls_port = if self.tls { Some(free_port()?) } else { None };
+            let process = Mutex::default();
+            members.push(Member { port, tls_port, peer_port, announced, process });
         }
         Ok(Own { directory, members, options, peers, links })
     }
@@ -156,7 +167,13 @@ impl EtcdCluster {
 
     /// A cluster of the test's own with options.
     pub fn builder() -> EtcdClusterBuilder {
-        EtcdClusterBuilder { members: 1, options: Vec::new(), cuttable: false, election: None }
+        EtcdClusterBuilder {
+            members: 1,
+            options: Vec::new(),
+            cuttable: false,
+            election: None,
+            tls: false,
+        }
     }
 
     /// `etcd://` and the addresses of all members, or what the variable says.
@@ -181,6 +198,16 @@ impl EtcdCluster {
     /// [`Unavailable::missing`] if the cluster is not the test's own.
     pub fn address(&self, member: usize) -> Result<SocketAddr, Unavailable> {
         Ok(SocketAddr::from(([127, 0, 0, 1], self.member(member)?.port)))
+    }
+
+    /// The port on which a member listens for TLS.
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable::missing`] unless the cluster was built with [`tls`](EtcdClusterBuilder::tls).
+    pub fn tls_port(&self, member: usize) -> Result<u16, Unavailable> {
+        let port = self.member(member)?.tls_port;
+        port.ok_or_else(|| Unavailable::missing("the members of this cluster have no TLS"))
     }
 
     /// Freezes a member (SIGSTOP): connections stay open, nothing is answered.
@@ -346,7 +373,11 @@ impl Own {
         let broken = |error| Unavailable::broken(format!("no log file: {error}"));
         let log = File::options().create(true).append(true).open(self.log(at)).map_err(broken)?;
         let errors = log.try_clone().map_err(broken)?;
-        let (client, peer) = (member.url(), format!("http://127.0.0.1:{}", member.peer_port));
+        let mut client = member.url();
+        if let Some(port) = member.tls_port {
+            client.push_str(&format!(",https://127.0.0.1:{port}"));
+        }
+        let (client, peer) = (client, format!("http://127.0.0.1:{}", member.peer_port));
         let cluster: Vec<_> = self
             .members
             .iter()

@@ -37,20 +37,25 @@ impl Peers {
         });
     }
 
-    fn member_of(&self, port: u16) -> Option<usize> {
+    fn member_of(&self, port: u16, listener: u16) -> Option<usize> {
         let members = self.members.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let socket = socket_of(port)?;
+        let socket = socket_of(port, listener)?;
         members.iter().find(|(pid, _)| owns(*pid, &socket)).map(|(_, member)| *member)
     }
 }
 
-/// The name of the socket whose local port is `port`, as `/proc/<pid>/fd` shows it.
-fn socket_of(port: u16) -> Option<String> {
+/// The name of the socket from `port` to `listener`, as `/proc/<pid>/fd` shows it.
+fn socket_of(port: u16, listener: u16) -> Option<String> {
+    let ends_with = |field: Option<&&str>, port: u16| {
+        let found = field.and_then(|field| field.rsplit_once(':'));
+        found.and_then(|(_, found)| u16::from_str_radix(found, 16).ok()) == Some(port)
+    };
     let table = std::fs::read_to_string("/proc/net/tcp").ok()?;
     table.lines().skip(1).find_map(|line| {
         let fields: Vec<_> = line.split_whitespace().collect();
-        let (_, local) = fields.get(1)?.rsplit_once(':')?;
-        let matches = u16::from_str_radix(local, 16).ok()? == port && *fields.get(9)? != "0";
+        let matches = ends_with(fields.get(1), port)
+            && ends_with(fields.get(2), listener)
+            && *fields.get(9)? != "0";
         matches.then(|| format!("socket:[{}]", fields[9]))
     })
 }
@@ -103,12 +108,13 @@ impl Drop for PeerLinks {
 }
 
 async fn accept(listener: TcpListener, peers: Arc<Peers>, member: usize, upstream: SocketAddr) {
+    let Ok(address) = listener.local_addr() else { return };
     loop {
         let Ok((client, from)) = listener.accept().await else { continue };
         let peers = Arc::clone(&peers);
         tokio::spawn(async move {
             // Whoever is not found has gone already.
-            let Some(source) = peers.member_of(from.port()) else { return };
+            let Some(source) = peers.member_of(from.port(), address.port()) else { return };
             let mut cut_off = peers.cut_off.subscribe();
             let is_cut = |cut: &HashSet<usize>| cut.contains(&source) || cut.contains(&member);
             tokio::select! {
