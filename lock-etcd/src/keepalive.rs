@@ -180,7 +180,9 @@ impl Drop for Served<'_> {
 
 async fn serve(node: Arc<Node>, lane: Arc<Lane>) {
     let mut served = Served(Some(&lane));
-    while let Some(link) = node.link() {
+    let mut links = node.links();
+    loop {
+        let Some(link) = links.borrow_and_update().clone() else { return };
         if lane.next().is_none() {
             tokio::select! {
                 () = lane.wake.notified() => {}
@@ -199,7 +201,7 @@ async fn serve(node: Arc<Node>, lane: Arc<Lane>) {
         }
         let ended = tokio::select! {
             ended = stream(&node, &lane, &link) => ended,
-            () = replaced(&node) => Err(Failed::moved()),
+            _ = links.changed() => Err(Failed::moved()),
         };
         if let Err(failed) = ended {
             if failed.why == Why::StaleToken {
@@ -212,11 +214,6 @@ async fn serve(node: Arc<Node>, lane: Arc<Lane>) {
             lane.failed(&failed, failed.why == Why::Refused);
         }
     }
-}
-
-/// Ready when the link was replaced.
-async fn replaced(node: &Node) {
-    let _ = node.links().changed().await;
 }
 
 /// Serves the lane by one stream, until it fails or is not used any more.

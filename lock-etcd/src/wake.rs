@@ -258,7 +258,9 @@ impl Drop for Served<'_> {
 async fn serve(watches: Arc<Watches>) {
     let mut served = Served(Some(&watches));
     let mut failures = 0_u32;
-    while let Some(link) = watches.node.link() {
+    let mut links = watches.node.links();
+    loop {
+        let Some(link) = links.borrow_and_update().clone() else { break };
         if watches.state().watched.is_empty() {
             watches.down.send_replace(false);
             tokio::select! {
@@ -277,7 +279,6 @@ async fn serve(watches: Arc<Watches>) {
             continue;
         }
         watches.start_over();
-        let mut links = watches.node.links();
         let ended = tokio::select! {
             ended = stream(&watches, &link, &mut failures) => ended,
             _ = links.changed() => Ok(()),

@@ -113,10 +113,18 @@ async fn accept(listener: TcpListener, peers: Arc<Peers>, member: usize, upstrea
         let Ok((client, from)) = listener.accept().await else { continue };
         let peers = Arc::clone(&peers);
         tokio::spawn(async move {
+            // Looking through /proc must not hold up what the other members say to each other.
+            let known = Arc::clone(&peers);
+            let find = move || known.member_of(from.port(), address.port());
             // Whoever is not found has gone already.
-            let Some(source) = peers.member_of(from.port(), address.port()) else { return };
+            let Ok(Some(source)) = tokio::task::spawn_blocking(find).await else { return };
             let mut cut_off = peers.cut_off.subscribe();
             let is_cut = |cut: &HashSet<usize>| cut.contains(&source) || cut.contains(&member);
+            if is_cut(&cut_off.borrow_and_update()) {
+                // Silence, as of a cable that was pulled: a refusal would be tried again at once.
+                let _ = cut_off.wait_for(|cut| !is_cut(cut)).await;
+                return;
+            }
             tokio::select! {
                 biased;
                 _ = cut_off.wait_for(is_cut) => {}
