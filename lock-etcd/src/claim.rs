@@ -342,8 +342,7 @@ impl Claim for EtcdClaim {
             lease.kept(kept.sent, ttl);
         }
         let left = self.lease.map_or(Duration::ZERO, |lease| lease.left(start));
-        // A request that was sent after this call began promises the rest as well.
-        Ok(Renewal::Alive { valid_for: Some(left.min(ttl)) })
+        Ok(Renewal::Alive { valid_for: Some(left) })
     }
 
     async fn check(&mut self) -> Result<Renewal> {

@@ -40,9 +40,10 @@ impl Lease {
         Self { id, asked: seconds(ttl), ttl: Duration::ZERO, counted_from: now }
     }
 
-    /// How long after `now` the server keeps it, at least.
+    /// How long after `now` the server keeps it, at least. A request that was sent after `now` promises
+    /// more, which nobody counts on.
     pub(crate) fn left(&self, now: ClockInstant) -> Duration {
-        (self.counted_from + self.ttl).since(now)
+        (self.counted_from + self.ttl).since(now).min(self.ttl)
     }
 
     pub(crate) fn kept(&mut self, sent: ClockInstant, ttl: Duration) {
