@@ -3,7 +3,10 @@
 //! It knows nothing of the protocol. What one `read` of the proxy returns counts as one request or
 //! one reply: over loopback that is what the other side wrote at once. A client that pipelines
 //! several requests in one write has made one request in this sense, and a pushed message counts as
-//! a reply.
+//! a reply. Over HTTP/2 ([`Proxy::start_http2`]) what carries no message, such as a ping and its
+//! answer, passes without being counted.
+
+mod http2;
 
 use std::fmt;
 use std::io;
@@ -38,6 +41,7 @@ pub enum Cut {
 
 #[derive(Clone, Debug, Default)]
 struct Rules {
+    http2: bool,
     stall_requests: bool,
     stall_replies: bool,
     /// Connections up to this number are silent in both directions.
@@ -95,9 +99,23 @@ impl Proxy {
     ///
     /// If no port can be opened.
     pub async fn start(upstream: SocketAddr) -> io::Result<Self> {
+        Self::open(upstream, false).await
+    }
+
+    /// As [`start`](Self::start), for HTTP/2 without TLS: only what carries (a part of) a message
+    /// counts as a request or as a reply.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start).
+    pub async fn start_http2(upstream: SocketAddr) -> io::Result<Self> {
+        Self::open(upstream, true).await
+    }
+
+    async fn open(upstream: SocketAddr, http2: bool) -> io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
-        let rules = Arc::new(watch::Sender::new(Rules::default()));
+        let rules = Arc::new(watch::Sender::new(Rules { http2, ..Rules::default() }));
         let acceptor = tokio::spawn(accept(listener, upstream, Arc::clone(&rules)));
         Ok(Self { address, rules, acceptor })
     }
@@ -111,6 +129,7 @@ impl Proxy {
     pub fn pass(&self) {
         self.rules.send_modify(|rules| {
             *rules = Rules {
+                http2: rules.http2,
                 cuts: rules.cuts,
                 requests: rules.requests,
                 replies: rules.replies,
@@ -293,6 +312,12 @@ impl Line {
         std::mem::take(&mut *self.fate.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// What happens to a piece that is neither a request nor a reply.
+    fn let_pass(&self) -> Verdict {
+        let rules = self.rules.borrow();
+        Verdict { delay: spread(rules.delay, rules.jitter), lose: false, cut: false }
+    }
+
     /// What happens to one more piece that has just been read.
     fn judge(&self, direction: Direction) -> Verdict {
         let mut verdict = Verdict { delay: Duration::ZERO, lose: false, cut: false };
@@ -386,6 +411,10 @@ async fn read(
 ) {
     let mut last = Instant::now();
     let mut buffer = vec![0; 64 * 1024];
+    let mut frames = line.rules.borrow().http2.then(|| match direction {
+        Direction::Requests => http2::Frames::of_client(),
+        Direction::Replies => http2::Frames::of_server(),
+    });
     loop {
         if from.readable().await.is_err() {
             return;
@@ -396,7 +425,8 @@ async fn read(
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
             Err(_) => return,
         };
-        let verdict = line.judge(direction);
+        let counts = frames.as_mut().is_none_or(|frames| frames.carry_a_message(&buffer[..length]));
+        let verdict = if counts { line.judge(direction) } else { line.let_pass() };
         last = last.max(Instant::now() + verdict.delay);
         let bytes = if verdict.lose { Vec::new() } else { buffer[..length].to_vec() };
         if to.send(Piece { bytes, due: last, cut: verdict.cut }).is_err() {

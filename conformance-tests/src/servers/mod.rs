@@ -4,12 +4,15 @@
 //! package. A server is killed when its value is dropped, also after a panic, and by a small
 //! guardian process when the test process itself is killed.
 
+mod etcd;
 mod mariadb;
+mod peers;
 mod pgbouncer;
 mod postgres;
 mod process;
 mod redis;
 
+pub use etcd::{EtcdCluster, EtcdClusterBuilder};
 pub use mariadb::{MariaDbServer, MariaDbServerBuilder};
 pub use pgbouncer::PgBouncer;
 pub use postgres::{PostgresServer, PostgresServerBuilder};

@@ -1,0 +1,190 @@
+//! What a lock in etcd costs, in raw transactions of the same run.
+//!
+//! `cargo bench -p lock-etcd --bench single_node` starts servers of its own and prints figures.
+
+use std::error::Error;
+use std::time::Duration;
+
+use conformance_tests::servers::EtcdCluster;
+use etcd_client::{
+    Client, Compare, CompareOp, PutOptions, Txn, TxnOp, WatchOptions, WatchRequestSender,
+    WatchResponseStream,
+};
+use lock_core::{Attempt, Claim, ClaimRequest, LockBackend, LockKey, Locks, OsRng, OwnerId};
+use tokio::time::Instant;
+
+type Done<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
+
+const TTL: Duration = Duration::from_secs(30);
+const VALUE: &str = "0123456789abcdef0123456789abcdef";
+
+fn main() -> Done {
+    // A plain `cargo test --benches` asks for nothing.
+    if std::env::args().any(|argument| argument == "--test" || argument == "--list") {
+        return Ok(());
+    }
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        tokio::spawn(async move {
+            for members in [1, 3] {
+                println!("etcd with {members} member(s), without fsync where the version can");
+                let cluster = EtcdCluster::builder().members(members).start().await?;
+                uncontended(&cluster).await?;
+                hand_over(&cluster).await?;
+            }
+            Ok(())
+        })
+        .await?
+    })
+}
+
+/// All clients talk to one and the same member, which is the leader where there are several.
+async fn endpoint(cluster: &EtcdCluster) -> Done<String> {
+    let leader = cluster.leader().await?;
+    Ok(cluster.address(leader)?.to_string())
+}
+
+fn p50(mut samples: Vec<Duration>) -> Duration {
+    samples.sort();
+    samples[samples.len() / 2]
+}
+
+fn ratio(a: Duration, b: Duration) -> f64 {
+    a.as_secs_f64() / b.as_secs_f64()
+}
+
+fn claim(backend: &impl LockBackend, name: &str, wait: bool) -> Done<Box<dyn Claim>> {
+    let request = ClaimRequest::new(LockKey::new("", name)?, OwnerId::generate(&OsRng)?, TTL);
+    Ok(backend.claim(request.with_wait(wait))?)
+}
+
+fn put(lease: i64) -> Txn {
+    Txn::new()
+        .when([Compare::create_revision("raw", CompareOp::Equal, 0)])
+        .and_then([TxnOp::put("raw", VALUE, Some(PutOptions::new().with_lease(lease)))])
+        .or_else([TxnOp::get("raw", None)])
+}
+
+fn delete(rev: i64) -> Txn {
+    Txn::new()
+        .when([Compare::create_revision("raw", CompareOp::Equal, rev)])
+        .and_then([TxnOp::delete("raw", None)])
+}
+
+/// Acquire and release of a free lock, against the two transactions that they cannot do without.
+async fn uncontended(cluster: &EtcdCluster) -> Done {
+    let endpoint = endpoint(cluster).await?;
+    let backend = lock_etcd::connect(&format!("etcd://{endpoint}")).await?;
+    let locks = Locks::builder(backend.clone()).default_ttl(TTL).build();
+    let mut client = Client::connect([endpoint], None).await?;
+    let lease = client.lease_grant(3600, None).await?.id();
+    let mut samples: [Vec<Duration>; 6] = Default::default();
+    for round in 0..4_000_u32 {
+        let start = Instant::now();
+        let rev = client.txn(put(lease)).await?.header().ok_or("no header")?.revision();
+        let raw_put = start.elapsed();
+        let start = Instant::now();
+        client.txn(delete(rev)).await?;
+        let raw_delete = start.elapsed();
+
+        let mut claim = claim(&backend, "bench", true)?;
+        let start = Instant::now();
+        match claim.try_acquire().await? {
+            Attempt::Granted { .. } => {}
+            other => return Err(format!("not granted: {other:?}").into()),
+        }
+        let acquire = start.elapsed();
+        let start = Instant::now();
+        claim.release().await?;
+        let release = start.elapsed();
+
+        let lock = locks.lock("bench")?;
+        let start = Instant::now();
+        let guard = lock.acquire().await?;
+        let user_acquire = start.elapsed();
+        let start = Instant::now();
+        guard.release().await?;
+        let user_release = start.elapsed();
+        if round >= 1_000 {
+            let taken = [raw_put, raw_delete, acquire, release, user_acquire, user_release];
+            samples.iter_mut().zip(taken).for_each(|(samples, taken)| samples.push(taken));
+        }
+    }
+    let [raw_put, raw_delete, acquire, release, user_acquire, user_release] = samples.map(p50);
+    println!("uncontended, p50 of 3000:");
+    println!("  txn: compare, put       {raw_put:>10.1?}");
+    println!("  acquire (the backend)   {acquire:>10.1?}   {:.2} x", ratio(acquire, raw_put));
+    println!(
+        "  acquire (Locks)         {user_acquire:>10.1?}   {:.2} x",
+        ratio(user_acquire, raw_put)
+    );
+    println!("  txn: compare, delete    {raw_delete:>10.1?}");
+    println!("  release (the backend)   {release:>10.1?}   {:.2} x", ratio(release, raw_delete));
+    println!(
+        "  release (Locks)         {user_release:>10.1?}   {:.2} x",
+        ratio(user_release, raw_delete)
+    );
+    Ok(())
+}
+
+/// A raw watch of one key, ready to tell its deletion.
+async fn watch(client: &mut Client, from: i64) -> Done<(WatchRequestSender, WatchResponseStream)> {
+    let options = WatchOptions::new().with_start_revision(from);
+    let (sender, mut stream) = client.watch("raw", Some(options)).await?.split();
+    stream.message().await?.ok_or("no answer to a watch")?;
+    Ok((sender, stream))
+}
+
+/// From the call of `release` to the grant of the one that waits, against a transaction, the event
+/// that it causes, and a transaction.
+async fn hand_over(cluster: &EtcdCluster) -> Done {
+    let endpoint = endpoint(cluster).await?;
+    let url = format!("etcd://{endpoint}");
+    let (a, b) = (lock_etcd::connect(&url).await?, lock_etcd::connect(&url).await?);
+    let mut first = Client::connect([endpoint.clone()], None).await?;
+    let mut second = Client::connect([endpoint], None).await?;
+    let lease = first.lease_grant(3600, None).await?.id();
+    let (mut floor, mut took) = (Vec::new(), Vec::new());
+    for round in 0..1_500_u32 {
+        let rev = first.txn(put(lease)).await?.header().ok_or("no header")?.revision();
+        let (_sender, mut events) = watch(&mut second, rev + 1).await?;
+        let start = Instant::now();
+        let woken = async {
+            events.message().await?.ok_or("no event")?;
+            second.txn(Txn::new().and_then([TxnOp::get("raw", None)])).await?;
+            Ok::<_, Box<dyn Error + Send + Sync>>(start.elapsed())
+        };
+        let (deleted, raw) = tokio::join!(first.txn(delete(rev)), woken);
+        deleted?;
+        let raw = raw?;
+
+        let mut holder = claim(&a, "hand", false)?;
+        let mut waiter = claim(&b, "hand", true)?;
+        holder.try_acquire().await?;
+        waiter.try_acquire().await?;
+        let woken = tokio::spawn(async move {
+            loop {
+                waiter.changed().await?;
+                if let Attempt::Granted { .. } = waiter.try_acquire().await? {
+                    return Ok::<_, lock_core::Error>((Instant::now(), waiter));
+                }
+            }
+        });
+        // The watch of the waiter stands, as the raw one does.
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        let start = Instant::now();
+        holder.release().await?;
+        let (at, mut waiter) = woken.await??;
+        waiter.release().await?;
+        if round >= 300 {
+            floor.push(raw);
+            took.push(at.saturating_duration_since(start));
+        }
+    }
+    let (floor, took) = (p50(floor), p50(took));
+    println!("hand-over to the one that waits, p50 of 1200:");
+    println!("  txn + event + txn       {floor:>10.1?}");
+    println!("  release to grant        {took:>10.1?}   {:.2} x", ratio(took, floor));
+    Ok(())
+}

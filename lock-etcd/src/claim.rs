@@ -1,0 +1,400 @@
+//! One contender for a lock in etcd.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::{
+    Attempt, Bytes, Claim, ClaimRequest, Error, ErrorKind, FencingToken, Mode, Released, Renewal,
+    Result, async_trait,
+};
+
+use crate::backend::Shared;
+use crate::contender::{Contender, Found, Taken};
+use crate::error::{Failed, Why, unexpected};
+use crate::keepalive::Kept;
+use crate::leases::Lease;
+use crate::mutants;
+use crate::wake::{Interest, Waker};
+
+/// A lock that is held for less than this is not watched: the watch misses nothing that has happened
+/// before it, so it can begin late.
+const UNWATCHED: Duration = Duration::from_millis(20);
+/// How often a try begins anew, since its lease or its place had gone.
+const TRIES: u32 = 4;
+/// Somebody else has it; how long our place lasts is added in the end.
+const BUSY: Attempt = Attempt::Busy { valid_for: None, retry_after: None };
+
+#[derive(Debug)]
+pub(crate) struct EtcdClaim {
+    shared: Arc<Shared>,
+    request: ClaimRequest,
+    contender: Contender,
+    lease: Option<Lease>,
+    place: Option<Place>,
+    done: bool,
+    waker: Arc<Waker>,
+}
+
+/// Our key in the queue, as the store has shown it.
+#[derive(Debug)]
+struct Place {
+    key: String,
+    /// The revision at which it was created.
+    rev: i64,
+    /// The revision of the last look.
+    seen: i64,
+    held: bool,
+    own: Option<Interest>,
+    ahead: Option<Ahead>,
+}
+
+/// The place before ours.
+#[derive(Debug)]
+struct Ahead {
+    key: String,
+    interest: Option<Interest>,
+}
+
+impl EtcdClaim {
+    pub(crate) fn new(shared: Arc<Shared>, request: ClaimRequest) -> Result<Self> {
+        match request.mode {
+            Mode::Exclusive => {}
+            #[allow(unreachable_patterns, reason = "modes may be added")]
+            _ => return Err(Error::unsupported("etcd has exclusive locks only")),
+        }
+        let contender = Contender::new(Arc::clone(&shared), &request);
+        let mut claim = Self {
+            shared,
+            contender,
+            lease: None,
+            place: None,
+            done: false,
+            waker: Arc::default(),
+            request,
+        };
+        claim.resume()?;
+        Ok(claim)
+    }
+
+    /// Takes over what another process has detached.
+    fn resume(&mut self) -> Result<()> {
+        let Some(resume) = &self.request.resume else { return Ok(()) };
+        let id = <[u8; 8]>::try_from(resume.data.as_ref()).map(i64::from_be_bytes).unwrap_or(0);
+        let rev = i64::try_from(resume.fence.get()).unwrap_or(0);
+        if id <= 0 || rev <= 0 {
+            return Err(Error::invalid(
+                "the lease token is none of etcd's: it has no lease; use what `detach` returned",
+            ));
+        }
+        self.lease = Some(Lease::taken_over(id, self.request.ttl, self.shared.clock().now()));
+        self.place = Some(self.place_at(id, rev, None, true));
+        Ok(())
+    }
+
+    /// Our place, as it was seen when it was created at `rev`.
+    fn place_at(&self, lease: i64, rev: i64, ahead: Option<String>, held: bool) -> Place {
+        let ahead = ahead.map(|key| Ahead { key, interest: None });
+        let key = self.contender.queue.place(lease);
+        Place { key, rev, seen: rev, held, own: None, ahead }
+    }
+
+    /// Looks again at a place that was taken before; `None` if it has gone.
+    async fn look_again(&mut self, lease: Lease) -> Result<Option<Attempt>, Failed> {
+        let Some(place) = &self.place else { return Ok(None) };
+        if place.own.as_ref().is_some_and(Interest::is_deleted) {
+            return Ok(None);
+        }
+        if mutants::on("no_look_after_waiting")
+            && place
+                .ahead
+                .as_ref()
+                .and_then(|ahead| ahead.interest.as_ref())
+                .is_some_and(Interest::is_deleted)
+        {
+            return self.granted(lease).map(Some);
+        }
+        let (found, seen) = self.contender.look(&place.key, place.rev).await?;
+        let Some(place) = &mut self.place else { return Ok(None) };
+        place.seen = seen;
+        match found {
+            Found::Gone => Ok(None),
+            Found::First => self.granted(lease).map(Some),
+            Found::Behind(_) if mutants::on("ignores_the_queue") => self.granted(lease).map(Some),
+            Found::Behind(key) => {
+                if place.ahead.as_ref().is_none_or(|ahead| ahead.key != key || ahead.is_over()) {
+                    place.ahead = Some(Ahead { key, interest: None });
+                }
+                Ok(Some(BUSY))
+            }
+        }
+    }
+
+    fn granted(&mut self, lease: Lease) -> Result<Attempt, Failed> {
+        let Some(place) = &mut self.place else { return Err(unexpected("no place")) };
+        place.held = true;
+        place.ahead = None;
+        let fence = if mutants::on("fence_is_the_lease") { lease.id } else { place.rev };
+        let token = u64::try_from(fence).map_err(|_| unexpected("a negative revision"))?;
+        let token =
+            FencingToken::new(token).map_err(|error| Failed { why: Why::Refused, error })?;
+        Ok(Attempt::Granted { token, valid_for: None })
+    }
+
+    /// One try, from whatever was known before.
+    async fn try_once(&mut self) -> Result<Option<Attempt>, Failed> {
+        let lease = match self.lease {
+            Some(lease) => lease,
+            None => {
+                let lease =
+                    self.shared.leases.take(self.request.ttl, self.contender.limit()).await?;
+                *self.lease.insert(lease)
+            }
+        };
+        if self.place.is_some() {
+            let attempt = self.look_again(lease).await?;
+            if attempt.is_none() {
+                self.forget();
+            }
+            return Ok(attempt);
+        }
+        let (taken, kept) = self.contender.take_and_freshen(lease).await;
+        if let (Some(lease), Some(Kept { sent, ttl: Some(ttl) })) = (&mut self.lease, kept) {
+            lease.kept(sent, ttl);
+        }
+        let taken = match taken {
+            // Nothing that was sent with this lease can arrive any more.
+            Err(failed) if failed.why == Why::LeaseGone => {
+                self.lease = None;
+                self.contender.is_settled_by_the_lease();
+                return Ok(None);
+            }
+            taken => taken?,
+        };
+        let (rev, ahead, look) = match taken {
+            Taken::First { rev } => (rev, None, false),
+            Taken::Behind { rev, ahead } => (rev, Some(ahead), false),
+            Taken::Somewhere { rev } => (rev, None, true),
+            Taken::Busy => return Ok(Some(BUSY)),
+            Taken::NotOurs => {
+                self.lease = None;
+                return Ok(None);
+            }
+        };
+        let behind = ahead.is_some() && !mutants::on("ignores_the_queue");
+        self.place = Some(self.place_at(lease.id, rev, ahead, false));
+        self.contender.heard();
+        if look {
+            let attempt = self.look_again(lease).await?;
+            if attempt.is_none() {
+                self.forget();
+            }
+            return Ok(attempt);
+        }
+        if behind { Ok(Some(BUSY)) } else { self.granted(lease).map(Some) }
+    }
+
+    /// The place has gone. Its lease may live, if the key alone was deleted: it is not used again.
+    fn forget(&mut self) {
+        self.place = None;
+        if let Some(lease) = self.lease.take() {
+            self.shared.leases.discard(lease);
+        }
+        self.contender.is_settled_by_the_lease();
+    }
+
+    async fn keep_alive(&self, lease: Lease) -> Result<Kept, Failed> {
+        self.shared.keeps.renew(lease.id, self.contender.limit()).await
+    }
+
+    /// Whether our key is there, as we have made it.
+    async fn is_there(&self) -> Result<(bool, i64), Failed> {
+        match &self.place {
+            Some(place) => self.contender.is_there(&place.key, place.rev).await,
+            None => Ok((false, 0)),
+        }
+    }
+
+    /// Notes a look at the own key alone. A watch that has ended begins anew after it.
+    fn looked(&mut self, revision: i64) {
+        if let Some(place) = self.place.as_mut().filter(|place| place.held) {
+            place.seen = place.seen.max(revision);
+        }
+    }
+
+    /// Begins the watches of this claim that are missing.
+    fn listen(&mut self) {
+        let Some(place) = &mut self.place else { return };
+        let from = place.seen + 1;
+        let watches = &self.shared.watches;
+        if place.own.as_ref().is_none_or(Interest::has_ended) && !blind() {
+            place.own = Some(watches.watch(place.key.clone(), from, &self.waker));
+        }
+        if let Some(ahead) = &mut place.ahead
+            && ahead.interest.is_none()
+        {
+            ahead.interest = Some(watches.watch(ahead.key.clone(), from, &self.waker));
+        }
+    }
+
+    /// Gives up the place by its key, where nothing is unsettled.
+    async fn delete(&mut self) -> Result<Released, Failed> {
+        let Some(place) = self.place.as_mut() else { return Ok(Released::AlreadyGone) };
+        // Our own deletion is no news.
+        (place.own, place.ahead) = (None, None);
+        let (key, rev) = (place.key.clone(), place.rev);
+        let freed = self.contender.delete(&key, rev).await?;
+        if !freed {
+            self.forget();
+            return Ok(Released::AlreadyGone);
+        }
+        self.place = None;
+        match self.lease.take() {
+            // How long a lease from elsewhere was meant to last is not known.
+            Some(lease) if self.request.resume.is_some() => self.shared.leases.discard(lease),
+            Some(lease) => self.shared.leases.give_back(lease),
+            None => {}
+        }
+        Ok(Released::Freed)
+    }
+
+    /// Gives up whatever this claim may have left, now or later, by the end of its lease.
+    async fn revoke(&mut self, lease: Lease) -> Result<Released, Failed> {
+        let known = self.shared.leases.revoke(lease.id, self.contender.limit()).await?;
+        (self.lease, self.place) = (None, None);
+        self.contender.is_settled_by_the_lease();
+        Ok(if known { Released::Freed } else { Released::AlreadyGone })
+    }
+}
+
+impl Ahead {
+    /// Its watch has told what it can tell.
+    fn is_over(&self) -> bool {
+        self.interest.as_ref().is_some_and(|interest| interest.is_deleted() || interest.has_ended())
+    }
+}
+
+/// Whether the own place is deliberately not looked at.
+fn blind() -> bool {
+    mutants::on("own_place_unwatched") || mutants::on("swallows_ttl_0")
+}
+
+#[async_trait]
+impl Claim for EtcdClaim {
+    async fn try_acquire(&mut self) -> Result<Attempt> {
+        let start = self.shared.clock().now();
+        for _ in 0..TRIES {
+            let Some(attempt) = self.try_once().await.map_err(|failed| failed.error)? else {
+                continue;
+            };
+            let mut left = self.lease.map(|lease| lease.left(start));
+            if mutants::on("valid_from_the_reply") {
+                left = Some(self.request.ttl);
+            }
+            return Ok(match attempt {
+                Attempt::Granted { token, .. } => {
+                    self.shared.leases.refill(self.request.ttl);
+                    Attempt::Granted { token, valid_for: left }
+                }
+                _ => {
+                    let valid_for = left.filter(|_| self.place.is_some());
+                    Attempt::Busy { valid_for, retry_after: None }
+                }
+            });
+        }
+        Err(Error::new(
+            ErrorKind::Unavailable,
+            format!("{TRIES} leases of etcd in a row were gone before a place was taken with them"),
+        ))
+    }
+
+    async fn renew(&mut self) -> Result<Renewal> {
+        let start = self.shared.clock().now();
+        let (Some(lease), Some(place)) = (self.lease, &self.place) else {
+            return Ok(Renewal::Lost);
+        };
+        if place.own.as_ref().is_some_and(Interest::is_deleted) {
+            self.forget();
+            return Ok(Renewal::Lost);
+        }
+        // The watch tells when the key goes. Where it does not stand, the key is looked at.
+        let watched = place.own.as_ref().is_some_and(Interest::is_live) || blind();
+        let there = async { if watched { Ok((true, 0)) } else { self.is_there().await } };
+        let (kept, there) = tokio::join!(self.keep_alive(lease), there);
+        let kept = kept.map_err(|failed| failed.error);
+        let (there, seen) = match (&kept, there) {
+            (_, Ok(looked)) => looked,
+            // The lease lives, and the key with it, unless somebody has deleted it by hand: the watch
+            // tells that as soon as it stands.
+            (Ok(_), Err(_)) => (true, 0),
+            (Err(_), Err(failed)) => return Err(failed.error),
+        };
+        if !there {
+            self.forget();
+            return Ok(Renewal::Lost);
+        }
+        self.looked(seen);
+        let kept = kept?;
+        let Some(ttl) = kept.ttl else {
+            self.forget();
+            return Ok(Renewal::Lost);
+        };
+        if let Some(lease) = &mut self.lease {
+            lease.kept(kept.sent, ttl);
+        }
+        let left = self.lease.map_or(Duration::ZERO, |lease| lease.left(start));
+        Ok(Renewal::Alive { valid_for: Some(left) })
+    }
+
+    async fn check(&mut self) -> Result<Renewal> {
+        let told = self.place.as_ref().and_then(|place| place.own.as_ref());
+        let (there, seen) = match told {
+            Some(own) if own.is_deleted() => (false, 0),
+            _ => self.is_there().await.map_err(|failed| failed.error)?,
+        };
+        if !there {
+            self.forget();
+            return Ok(Renewal::Lost);
+        }
+        self.looked(seen);
+        Ok(Renewal::Alive { valid_for: None })
+    }
+
+    async fn release(&mut self) -> Result<Released> {
+        if self.done {
+            return Ok(Released::AlreadyGone);
+        }
+        let unsettled = self.contender.is_unsettled() && !mutants::on("keeps_unknown_leases");
+        let released = match self.lease {
+            Some(lease) if unsettled => self.revoke(lease).await,
+            _ => self.delete().await,
+        };
+        let released = released.map_err(|failed| failed.error)?;
+        self.done = true;
+        Ok(released)
+    }
+
+    async fn changed(&mut self) -> Result<()> {
+        if self.place.as_ref().is_some_and(|place| place.held && place.own.is_none()) {
+            tokio::time::sleep(UNWATCHED).await;
+        }
+        self.listen();
+        self.shared.watches.woken(&self.waker).await
+    }
+
+    async fn detach(&mut self) -> Result<Bytes> {
+        match self.lease {
+            Some(lease) => Ok(Bytes::copy_from_slice(&lease.id.to_be_bytes())),
+            None => Err(Error::new(ErrorKind::Internal, "BUG: a lock without a lease is detached")),
+        }
+    }
+}
+
+impl Drop for EtcdClaim {
+    /// Writes nothing to the store. A lease to which nothing is bound serves another claim.
+    fn drop(&mut self) {
+        let unused = self.place.is_none() && !self.contender.is_unsettled();
+        if let Some(lease) = self.lease.filter(|_| unused) {
+            self.shared.leases.put_back(lease);
+        }
+    }
+}

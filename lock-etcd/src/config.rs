@@ -1,0 +1,339 @@
+//! How to reach an etcd cluster.
+
+use std::fmt;
+use std::time::Duration;
+
+use etcd_client::ConnectOptions;
+use lock_core::{Error, Result};
+
+use crate::hosts;
+use crate::params::Params;
+
+/// The URL schemes of etcd.
+pub const SCHEMES: &[&str] = &["etcd", "etcds"];
+
+/// The parameters of a store URL that belong to this store.
+pub const PARAMETERS: &[&str] = &[
+    "lock_connect_timeout",
+    "lock_response_timeout",
+    "lock_ca",
+    "lock_cert",
+    "lock_key",
+    "lock_server_name",
+];
+
+/// No limit of a connection makes sense above this.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// The settings of an [`EtcdBackend`](crate::EtcdBackend).
+///
+/// Neither `Debug` nor any error shows the password or the key of the client.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// let config = lock_etcd::EtcdConfig::from_url("etcd://app:secret@e1,e2:3379,e3/jobs")?;
+/// assert_eq!(config.endpoints(), ["e1:2379", "e2:3379", "e3:2379"]);
+/// assert!(!format!("{config:?}").contains("secret"));
+/// let config = config.response_timeout(Duration::from_millis(500));
+/// # Ok::<(), lock_core::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct EtcdConfig {
+    pub(crate) members: Vec<String>,
+    pub(crate) user: Option<(String, String)>,
+    pub(crate) folder: String,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) response_timeout: Duration,
+    pub(crate) tls: Option<Tls>,
+}
+
+/// What `etcds://` needs beside the addresses.
+#[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "never made without the feature"))]
+#[derive(Clone, Default)]
+pub(crate) struct Tls {
+    /// PEM texts.
+    pub(crate) ca: Option<Vec<u8>>,
+    pub(crate) identity: Option<(Vec<u8>, Vec<u8>)>,
+    pub(crate) server_name: Option<String>,
+}
+
+impl EtcdConfig {
+    /// The settings in a URL: `etcd://[user:password@]host[:2379][,host…][/prefix]`, or `etcds://`
+    /// for TLS (feature `tls`). The prefix and a slash come before the names of all locks.
+    ///
+    /// | parameter | meaning | default |
+    /// |---|---|---|
+    /// | `lock_connect_timeout` | the limit for making a connection to one member | `1s` |
+    /// | `lock_response_timeout` | the limit for one answer; a call may have a shorter one | `2s` |
+    /// | `lock_ca` | a PEM file with the authorities to trust (`etcds` only) | those of the system |
+    /// | `lock_cert`, `lock_key` | PEM files with the certificate of this client and its key (`etcds` only) | none |
+    /// | `lock_server_name` | the name that the servers' certificates must have (`etcds` only) | the host |
+    ///
+    /// # Errors
+    ///
+    /// [`Config`](lock_core::ErrorKind::Config) if the URL cannot be read, has an unknown parameter,
+    /// or names a file that cannot be read. The message never shows what stood in the URL before the
+    /// `?`.
+    pub fn from_url(url: &str) -> Result<Self> {
+        let (base, mut params) = Params::split(url)?;
+        let known =
+            |scheme: &&str| base.strip_prefix(*scheme).is_some_and(|r| r.starts_with("://"));
+        let scheme = SCHEMES.iter().copied().find(known).ok_or_else(|| {
+            Error::config(format!(
+                "the URL of an etcd cluster begins with one of {}",
+                SCHEMES.iter().map(|known| format!("{known}://")).collect::<Vec<_>>().join(", ")
+            ))
+        })?;
+        let secure = scheme == "etcds";
+        if secure && !cfg!(feature = "tls") {
+            return Err(Error::config(
+                "this build cannot use etcds: enable the cargo feature \"tls\" (of lock-etcd or of distlock)",
+            ));
+        }
+        let hosts = hosts::read(&base[scheme.len() + 3..])?;
+        let mut config = Self::new(hosts.members)?;
+        config.user = hosts.user;
+        config.folder = hosts.folder;
+        if let Some(limit) = params.duration("lock_connect_timeout")? {
+            config.connect_timeout = limit;
+        }
+        if let Some(limit) = params.duration("lock_response_timeout")? {
+            config.response_timeout = limit;
+        }
+        config.tls = read_tls(&mut params, secure)?;
+        params.finish(scheme, PARAMETERS)?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// The default settings for the members at these addresses, each `host:port`.
+    ///
+    /// # Errors
+    ///
+    /// [`Config`](lock_core::ErrorKind::Config) if there is none.
+    pub fn new<E: Into<String>>(endpoints: impl IntoIterator<Item = E>) -> Result<Self> {
+        let members: Vec<String> = endpoints.into_iter().map(Into::into).collect();
+        if members.is_empty() {
+            return Err(Error::config("an etcd cluster needs the address of one member at least"));
+        }
+        Ok(Self {
+            members,
+            user: None,
+            folder: String::new(),
+            connect_timeout: Duration::from_secs(1),
+            response_timeout: Duration::from_secs(2),
+            tls: None,
+        })
+    }
+
+    /// The user, where the cluster asks for one.
+    #[must_use]
+    pub fn user(mut self, name: impl Into<String>, password: impl Into<String>) -> Self {
+        self.user = Some((name.into(), password.into()));
+        self
+    }
+
+    /// What comes, with a slash, before the names of all locks; nothing by default.
+    ///
+    /// # Errors
+    ///
+    /// [`Config`](lock_core::ErrorKind::Config) if it has a control character or more than 512 bytes.
+    pub fn prefix(mut self, prefix: &str) -> Result<Self> {
+        self.folder = hosts::folder(prefix)?;
+        Ok(self)
+    }
+
+    /// The limit for making a connection to one member; 1 s by default.
+    #[must_use]
+    pub fn connect_timeout(mut self, limit: Duration) -> Self {
+        self.connect_timeout = limit;
+        self
+    }
+
+    /// The limit for one answer; 2 s by default. After a missing answer another member is asked.
+    #[must_use]
+    pub fn response_timeout(mut self, limit: Duration) -> Self {
+        self.response_timeout = limit;
+        self
+    }
+
+    /// The addresses of the members.
+    pub fn endpoints(&self) -> &[String] {
+        &self.members
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        let limits = [
+            ("the connect timeout", self.connect_timeout),
+            ("the response timeout", self.response_timeout),
+        ];
+        for (what, value) in limits {
+            if value < Duration::from_millis(1) || value > LONGEST {
+                return Err(Error::config(format!(
+                    "{what} is {value:?}: it must be between 1ms and {LONGEST:?}"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// The driver's options. By its own default nothing ever times out.
+    pub(crate) fn options(&self) -> ConnectOptions {
+        let options = ConnectOptions::new()
+            .with_connect_timeout(self.connect_timeout)
+            .with_timeout(self.connect_timeout + self.response_timeout)
+            // A member closes the connections of those who ping more often than every 5 s.
+            .with_keep_alive(Duration::from_secs(6), Duration::from_secs(3))
+            .with_keep_alive_while_idle(false)
+            // A member that is cut off ends its streams and refuses requests at once.
+            .with_require_leader(true)
+            .with_auto_token_refresh(true);
+        #[cfg(feature = "tls")]
+        let options = match &self.tls {
+            Some(tls) => options.with_tls(tls.options()),
+            None => options,
+        };
+        options
+    }
+
+    /// The address of a member as the driver wants it.
+    pub(crate) fn url_of(&self, member: &str) -> String {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{member}")
+    }
+}
+
+#[cfg(feature = "tls")]
+impl Tls {
+    fn options(&self) -> etcd_client::TlsOptions {
+        use etcd_client::{Certificate, Identity, TlsOptions};
+        let mut options = match &self.ca {
+            Some(ca) => TlsOptions::new().ca_certificate(Certificate::from_pem(ca)),
+            None => TlsOptions::new().with_enabled_roots(),
+        };
+        if let Some((certificate, key)) = &self.identity {
+            options = options.identity(Identity::from_pem(certificate, key));
+        }
+        if let Some(name) = &self.server_name {
+            options = options.domain_name(name);
+        }
+        options
+    }
+}
+
+fn read_tls(params: &mut Params, secure: bool) -> Result<Option<Tls>> {
+    let [ca, cert, key, server_name] =
+        ["lock_ca", "lock_cert", "lock_key", "lock_server_name"].map(|name| params.text(name));
+    if !secure {
+        if ca.is_some() || cert.is_some() || key.is_some() || server_name.is_some() {
+            return Err(Error::config(
+                "lock_ca, lock_cert, lock_key and lock_server_name belong to etcds://, which uses TLS; etcd:// does not",
+            ));
+        }
+        return Ok(None);
+    }
+    let identity = match (cert, key) {
+        (Some(cert), Some(key)) => {
+            Some((read_file("lock_cert", &cert)?, read_file("lock_key", &key)?))
+        }
+        (None, None) => None,
+        _ => {
+            return Err(Error::config(
+                "lock_cert and lock_key belong together: the certificate of this client, and its key",
+            ));
+        }
+    };
+    let ca = ca.map(|path| read_file("lock_ca", &path)).transpose()?;
+    Ok(Some(Tls { ca, identity, server_name }))
+}
+
+fn read_file(name: &str, path: &str) -> Result<Vec<u8>> {
+    std::fs::read(path).map_err(|error| {
+        Error::config(format!("{name}={path:?} cannot be read: give the path of a PEM file"))
+            .with_source(error)
+    })
+}
+
+impl fmt::Debug for EtcdConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EtcdConfig")
+            .field("members", &self.members)
+            .field("prefix", &self.folder)
+            .field("with_user", &self.user.is_some())
+            .field("tls", &self.tls.is_some())
+            .field("connect_timeout", &self.connect_timeout)
+            .field("response_timeout", &self.response_timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lock_core::ErrorKind;
+
+    const SENTINEL: &str = "s3cr3t-sentinel";
+
+    #[test]
+    fn parameters_are_read() {
+        let config = EtcdConfig::from_url(
+            "etcd://a,b:1/jobs?lock_response_timeout=200ms&lock_connect_timeout=300ms",
+        )
+        .unwrap();
+        assert_eq!(config.endpoints(), ["a:2379", "b:1"]);
+        assert_eq!(
+            (config.response_timeout, config.connect_timeout, config.folder.as_str()),
+            (Duration::from_millis(200), Duration::from_millis(300), "jobs/")
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (url, part) in [
+            ("etcd://h?lock_respnse_timeout=1s", "lock_response_timeout"),
+            ("etcd://h?lock_response_timeout=1", "not a duration"),
+            ("etcd://h?lock_response_timeout=2min", "the response timeout is 120s"),
+            ("etcd://h?lock_ca=/x", "belong to etcds://"),
+            ("etcd://h:x", "cannot be read"),
+            ("http://h", "begins with one of etcd://"),
+            ("etcd:h", "begins with one of etcd://"),
+        ] {
+            let error = EtcdConfig::from_url(url).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Config, "{url}");
+            assert!(error.to_string().contains(part), "{url}: {error}");
+        }
+    }
+
+    #[test]
+    fn no_secret_is_shown() {
+        for url in [
+            format!("etcd://u:{SENTINEL}@h"),
+            format!("etcd://u:{SENTINEL}#x@h"),
+            format!("etcd://u:{SENTINEL}/x@h"),
+            format!("etcd://{SENTINEL} x"),
+            format!("etcd://u:{SENTINEL}@h@"),
+            format!("etcd://h?password={SENTINEL}"),
+            SENTINEL.to_owned(),
+        ] {
+            let shown = format!("{:?}", EtcdConfig::from_url(&url));
+            assert!(!shown.contains(SENTINEL), "{url} gave {shown}");
+        }
+    }
+
+    #[cfg(not(feature = "tls"))]
+    #[test]
+    fn tls_names_its_feature() {
+        let error = EtcdConfig::from_url("etcds://h").unwrap_err();
+        assert!(error.to_string().contains("feature \"tls\""), "{error}");
+    }
+
+    #[cfg(feature = "tls")]
+    #[test]
+    fn a_certificate_needs_its_key_and_files_must_be_there() {
+        let error = EtcdConfig::from_url("etcds://h?lock_cert=/x").unwrap_err();
+        assert!(error.to_string().contains("belong together"), "{error}");
+        let error = EtcdConfig::from_url("etcds://h?lock_ca=/not/there").unwrap_err();
+        assert!(error.to_string().contains("lock_ca=\"/not/there\""), "{error}");
+    }
+}

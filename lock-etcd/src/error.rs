@@ -1,0 +1,206 @@
+//! From the driver's errors to ours.
+
+use std::error::Error as StdError;
+
+use etcd_client::Error as EtcdError;
+use lock_core::{Error, ErrorKind};
+use tonic::{Code, Status};
+
+/// One request that failed, and what that means for whoever sent it.
+#[derive(Clone, Debug)]
+pub(crate) struct Failed {
+    pub(crate) why: Why,
+    pub(crate) error: Error,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// There was no connection: nothing was sent. Another member may do better.
+    NotSent,
+    /// The member answered that it has no leader: it did nothing, and another member may do better.
+    NoLeader,
+    /// The token of the user is too old: nothing was done, and a new one helps.
+    StaleToken,
+    /// The server does not know the lease: nothing was done, and nothing bound to it is there.
+    LeaseGone,
+    /// The connection failed, or no answer came: the server may have acted, or may act later.
+    Broken,
+    /// The server answered that it will not, and did nothing.
+    Refused,
+    /// The server could not say whether it has acted.
+    Unsettled,
+}
+
+impl Failed {
+    pub(crate) fn timeout(endpoint: &str, limit: std::time::Duration) -> Self {
+        let error = Error::new(
+            ErrorKind::Timeout,
+            format!("the etcd member at {endpoint} did not answer within {limit:?}"),
+        );
+        Self { why: Why::Broken, error }
+    }
+
+    /// The client was closed, or its runtime has ended.
+    pub(crate) fn closed() -> Self {
+        let error = Error::new(ErrorKind::Unavailable, "the client of etcd was closed")
+            .with_unknown_effect();
+        Self { why: Why::Unsettled, error }
+    }
+
+    /// The link was replaced while the request was under way.
+    pub(crate) fn moved() -> Self {
+        let error = Error::new(ErrorKind::Unavailable, "the link to a member of etcd was given up")
+            .with_unknown_effect();
+        Self { why: Why::Unsettled, error }
+    }
+
+    /// The same, where what failed changes nothing in the store.
+    pub(crate) fn without_effect(self) -> Self {
+        if !self.is_unknown() {
+            return self;
+        }
+        let error = Error::new(ErrorKind::Unavailable, self.error.to_string());
+        Self { why: Why::NotSent, error }
+    }
+
+    /// Whether the request may have been carried out, or may be later.
+    pub(crate) fn is_unknown(&self) -> bool {
+        matches!(self.why, Why::Broken | Why::Unsettled)
+    }
+
+    /// Whether the user is signed in, and may not do this to this key.
+    pub(crate) fn is_about_a_right(&self) -> bool {
+        self.why == Why::Refused && self.error.to_string().contains("permission denied")
+    }
+
+    /// Whether the link to this member is of no more use.
+    pub(crate) fn is_about_the_member(&self) -> bool {
+        matches!(self.why, Why::NotSent | Why::NoLeader | Why::Broken)
+    }
+}
+
+/// Describes `error` of the member at `endpoint`. Neither the driver's text nor the server's names
+/// the password.
+pub(crate) fn from_etcd(error: EtcdError, endpoint: &str) -> Failed {
+    let (why, kind) = match &error {
+        EtcdError::GRpcStatus(status) => judge(status),
+        EtcdError::InvalidArgs(_) | EtcdError::InvalidUri(_) => (Why::Refused, ErrorKind::Config),
+        EtcdError::TransportError(inner) if is_about_connecting(inner) => {
+            (Why::NotSent, ErrorKind::Unavailable)
+        }
+        EtcdError::LeaseKeepAliveError(text) if text.contains("lease not found") => {
+            (Why::LeaseGone, ErrorKind::Store)
+        }
+        _ => (Why::Broken, ErrorKind::Unavailable),
+    };
+    let what = match why {
+        Why::NotSent => "cannot be reached",
+        Why::NoLeader => "has no leader: it is cut off, or an election is under way",
+        Why::StaleToken => "does not accept the token of the user any more",
+        Why::LeaseGone => "does not know the lease",
+        Why::Broken => "was not heard to the end",
+        Why::Refused if kind == ErrorKind::Denied => "denied a right that locks need",
+        Why::Refused => "refused the request",
+        Why::Unsettled => "could not carry out the request",
+    };
+    let described = Error::new(kind, format!("the etcd member at {endpoint} {what}"));
+    let described = match error {
+        // The driver's text repeats all headers of the answer.
+        EtcdError::GRpcStatus(status) => described.with_source(Told(told(&status))),
+        other => described.with_source(other),
+    };
+    let error = match why {
+        Why::Broken | Why::Unsettled => described.with_unknown_effect(),
+        _ => described,
+    };
+    Failed { why, error }
+}
+
+fn judge(status: &Status) -> (Why, ErrorKind) {
+    let text = status.message();
+    // What etcd itself says begins so; all else comes from the transport.
+    let said = text.contains("etcdserver:") || text.contains("auth:");
+    match status.code() {
+        _ if text.contains("requested lease not found") => (Why::LeaseGone, ErrorKind::Store),
+        _ if text.contains("invalid auth token")
+            || text.contains("revision of auth store is old") =>
+        {
+            (Why::StaleToken, ErrorKind::Denied)
+        }
+        Code::PermissionDenied | Code::Unauthenticated => (Why::Refused, ErrorKind::Denied),
+        _ if text.contains("authentication failed")
+            || text.contains("user name is empty")
+            || text.contains("permission denied") =>
+        {
+            (Why::Refused, ErrorKind::Denied)
+        }
+        _ if text.contains("no leader") => (Why::NoLeader, ErrorKind::Unavailable),
+        Code::ResourceExhausted if said => (Why::Refused, ErrorKind::Unavailable),
+        Code::Unavailable if !said && is_about_connecting(status) => {
+            (Why::NotSent, ErrorKind::Unavailable)
+        }
+        Code::Unavailable if said => (Why::Unsettled, ErrorKind::Unavailable),
+        Code::InvalidArgument
+        | Code::FailedPrecondition
+        | Code::NotFound
+        | Code::OutOfRange
+        | Code::Unimplemented
+            if said || status.code() == Code::Unimplemented =>
+        {
+            (Why::Refused, ErrorKind::Store)
+        }
+        _ => (Why::Broken, ErrorKind::Unavailable),
+    }
+}
+
+/// Whether the connection was never made. The transport has no other sign of it than its text.
+fn is_about_connecting(error: &(dyn StdError + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let text = error.to_string();
+        if ["tcp connect error", "dns error", "error trying to connect", "connection refused"]
+            .iter()
+            .any(|known| text.to_ascii_lowercase().contains(known))
+        {
+            return true;
+        }
+        next = error.source();
+    }
+    false
+}
+
+fn told(status: &Status) -> String {
+    let mut text = status.message().to_owned();
+    if text.is_empty() {
+        text = format!("{:?}", status.code());
+    }
+    let mut source = StdError::source(status);
+    while let Some(error) = source {
+        let cause = error.to_string();
+        if !text.contains(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+        source = error.source();
+    }
+    text
+}
+
+/// What the server or the transport said.
+#[derive(Debug)]
+struct Told(String);
+
+impl std::fmt::Display for Told {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl StdError for Told {}
+
+/// An answer that no server of ours gives.
+pub(crate) fn unexpected(what: &str) -> Failed {
+    let error = Error::new(ErrorKind::Store, format!("the etcd server answered {what}"))
+        .with_unknown_effect();
+    Failed { why: Why::Unsettled, error }
+}

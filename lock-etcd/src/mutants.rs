@@ -1,0 +1,59 @@
+//! Deliberately wrong steps, for the tests of the tests.
+//!
+//! Only with the feature `mutants`, and only if the variable below names one: each stands for a
+//! mistake that locks on etcd are known to be made with. `tests/mutants.rs` shows which case of the
+//! suite fails each of them.
+
+/// Whether the step `name` is to be made wrongly.
+#[cfg(not(feature = "mutants"))]
+pub(crate) const fn on(_name: &str) -> bool {
+    false
+}
+
+#[cfg(feature = "mutants")]
+pub use wrong::{MUTANTS, VARIABLE};
+
+#[cfg(feature = "mutants")]
+pub(crate) use wrong::on;
+
+#[cfg(feature = "mutants")]
+mod wrong {
+    use std::sync::LazyLock;
+
+    /// Names the step to make wrongly, in the environment.
+    pub const VARIABLE: &str = "LOCK_ETCD_MUTANT";
+
+    /// The name of each step, and what is wrong with it.
+    pub const MUTANTS: &[(&str, &str)] = &[
+        ("no_look_after_waiting", "the place before ours has gone, so the lock must be ours"),
+        (
+            "swallows_ttl_0",
+            "any answer to a keep-alive counts as a renewal, and nothing else is looked at",
+        ),
+        ("release_by_name", "the release deletes the first place of the queue, whose ever it is"),
+        (
+            "resumes_after_compaction",
+            "a watch that was compacted away is silently begun again later",
+        ),
+        ("sees_nested_names", "the places of `a/b` stand in the queue of `a`"),
+        ("own_place_unwatched", "nobody watches the own place"),
+        ("shares_a_lease", "all claims of a client use one lease"),
+        (
+            "keeps_unknown_leases",
+            "a release after an unknown try deletes the key and keeps the lease",
+        ),
+        ("valid_from_the_reply", "validity counts from the answer, not from the request"),
+        ("fence_is_the_lease", "the fencing token is the lease id"),
+        ("try_leaves_a_place", "a try that does not wait leaves its place in the queue"),
+        ("ignores_the_queue", "the own place alone is the lock"),
+        ("release_keeps_the_key", "a release deletes nothing"),
+        ("force_needs_no_owner", "a forced release ignores whom it should meet"),
+    ];
+
+    static WANTED: LazyLock<String> = LazyLock::new(|| std::env::var(VARIABLE).unwrap_or_default());
+
+    pub(crate) fn on(name: &str) -> bool {
+        debug_assert!(MUTANTS.iter().any(|(known, _)| *known == name), "no mutant {name}");
+        *WANTED == name
+    }
+}

@@ -1,0 +1,75 @@
+//! What is known of the versions of the server.
+
+use lock_core::{Error, Result};
+
+/// A version such as `3.5.23`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Version(u32, u32, u32);
+
+fn parse(text: &str) -> Option<Version> {
+    let plain = text.split(['-', '+']).next()?;
+    let mut parts = plain.split('.').map(|part| part.parse().ok());
+    Some(Version(parts.next()??, parts.next()??, parts.next().flatten().unwrap_or(0)))
+}
+
+/// The first patch of each line in which a lease that was revoked is never reported as renewed.
+const RENEW_FIXED: [Version; 3] = [Version(3, 4, 38), Version(3, 5, 23), Version(3, 6, 5)];
+/// The first patch of each line in which an old leader that is stuck in a disk write no longer
+/// revokes or renews leases.
+const LEADER_FIXED: [Version; 2] = [Version(3, 4, 31), Version(3, 5, 13)];
+
+fn is_older(version: Version, fixed: &[Version]) -> bool {
+    fixed.iter().any(|fixed| (fixed.0, fixed.1) == (version.0, version.1) && version < *fixed)
+}
+
+/// What is wrong with a server of version `text`, if anything is.
+///
+/// # Errors
+///
+/// If locks cannot be kept on it at all.
+pub(crate) fn judge(text: &str, endpoint: &str) -> Result<Vec<&'static str>> {
+    let Some(version) = parse(text) else { return Ok(Vec::new()) };
+    if version < Version(3, 4, 0) {
+        return Err(Error::config(format!(
+            "the etcd member at {endpoint} has version {text}: 3.4 or newer is needed, since older ones cannot number the watches of one stream"
+        )));
+    }
+    let mut known = Vec::new();
+    if is_older(version, &LEADER_FIXED) {
+        known.push(
+            "an old leader that is stuck in a disk write revokes and renews leases (etcd-io/etcd#15247, fixed in 3.4.31 and 3.5.13)",
+        );
+    }
+    if is_older(version, &RENEW_FIXED) {
+        known.push(
+            "a lease that was revoked is reported as renewed (fixed in 3.4.38, 3.5.23 and 3.6.5)",
+        );
+    }
+    Ok(known)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_line_has_its_own_first_good_patch() {
+        for (version, bugs) in [
+            ("3.4.23", 2),
+            ("3.4.31", 1),
+            ("3.4.38", 0),
+            ("3.5.12", 2),
+            ("3.5.22", 1),
+            ("3.5.23", 0),
+            ("3.6.4", 1),
+            ("3.6.5", 0),
+            ("3.7.0-rc.1", 0),
+            ("4.0.0", 0),
+            ("not a version", 0),
+        ] {
+            assert_eq!(judge(version, "h").unwrap().len(), bugs, "{version}");
+        }
+        let error = judge("3.3.27", "h:1").unwrap_err().to_string();
+        assert!(error.contains("3.3.27") && error.contains("h:1"), "{error}");
+    }
+}

@@ -1,0 +1,7 @@
+//! The conformance suite on one member: a server per case, each client behind a fault proxy.
+
+mod harness;
+
+fn main() -> std::process::ExitCode {
+    conformance_tests::main(harness::EtcdHarness::default())
+}

@@ -1,0 +1,112 @@
+//! Connecting: what is wrong is said, clearly and without a secret.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+mod common;
+
+use std::time::Duration;
+
+use conformance_tests::servers::free_port;
+use etcd_client::Client;
+use lock_core::{ErrorKind, LockBackend, Locks};
+use lock_etcd::{EtcdBackend, EtcdConfig};
+
+use common::{backend, claim, granted, keys, one, plain, soon, three, url_from};
+
+const SENTINEL: &str = "s3cr3t-sentinel";
+
+#[tokio::test]
+async fn a_port_where_nobody_listens_is_named() {
+    let port = free_port().unwrap();
+    let url = format!("etcd://app:{SENTINEL}@127.0.0.1:{port}");
+    let error = soon("the refusal", lock_etcd::connect(&url)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let shown = format!("{error} {error:?}");
+    assert!(shown.contains(&port.to_string()) && !shown.contains(SENTINEL), "{shown}");
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_etcd_is_refused_in_time() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let accepting = tokio::spawn(async move {
+        let mut open = Vec::new();
+        while let Ok((stream, _)) = listener.accept().await {
+            open.push(stream);
+        }
+    });
+    let url =
+        format!("etcd://127.0.0.1:{port}?lock_response_timeout=300ms&lock_connect_timeout=300ms");
+    let error = soon("the refusal", lock_etcd::connect(&url)).await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Timeout | ErrorKind::Unavailable), "{error}");
+    accepting.abort();
+}
+
+/// Of three members two are dead: the driver alone would fail two calls of three.
+#[tokio::test]
+async fn dead_members_are_passed_over() {
+    let cluster = one().await;
+    let dead = [free_port().unwrap(), free_port().unwrap()];
+    let url = format!(
+        "etcd://127.0.0.1:{},127.0.0.1:{},{}",
+        dead[0],
+        dead[1],
+        cluster.address(0).unwrap()
+    );
+    let backend = lock_etcd::connect(&url).await.unwrap();
+    for _ in 0..20 {
+        let mut claim = claim(&backend, "lock", false);
+        granted(&mut *claim).await;
+        claim.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn closing_gives_the_spare_leases_back() {
+    let cluster = one().await;
+    let backend = backend(&cluster).await;
+    let mut other = plain(&cluster, 0).await;
+    let mut held = claim(&backend, "lock", false);
+    granted(&mut *held).await;
+    held.release().await.unwrap();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(!other.leases().await.unwrap().leases().is_empty(), "there is a lease for later");
+    backend.close().await.unwrap();
+    assert_eq!(other.leases().await.unwrap().leases(), [], "closing has left leases");
+    backend.close().await.unwrap();
+    assert!(backend.ping().await.is_err(), "the client is closed");
+}
+
+#[tokio::test]
+async fn a_client_made_elsewhere_is_used() {
+    let cluster = one().await;
+    let client = Client::connect([cluster.address(0).unwrap().to_string()], None).await.unwrap();
+    let locks = Locks::new(EtcdBackend::from_client(client).await.unwrap());
+    let guard = locks.lock("lock").unwrap().acquire().await.unwrap();
+    guard.release().await.unwrap();
+    let mut other = plain(&cluster, 0).await;
+    assert_eq!(keys(&mut other, "lock/").await, []);
+}
+
+#[tokio::test]
+async fn a_configuration_is_built_without_a_url() {
+    let cluster = one().await;
+    let config = EtcdConfig::new([cluster.address(0).unwrap().to_string()])
+        .unwrap()
+        .user("app", SENTINEL)
+        .prefix("jobs")
+        .unwrap();
+    assert!(!format!("{config:?}").contains(SENTINEL));
+    // The server asks for no user, and refuses to sign one in.
+    let error = EtcdBackend::connect(config).await.unwrap_err();
+    assert!(!format!("{error} {error:?}").contains(SENTINEL), "{error}");
+}
+
+/// The shortest lease is that of the server: a multiple of its election timeout.
+#[tokio::test]
+async fn the_shortest_lease_is_asked_for() {
+    let (fast, slow) = tokio::join!(one(), three());
+    assert_eq!(backend(&fast).await.capabilities().min_ttl, Duration::from_secs(1));
+    let slow = lock_etcd::connect(&url_from(&slow, 1)).await.unwrap();
+    assert_eq!(slow.capabilities().min_ttl, Duration::from_secs(2));
+}

@@ -1,0 +1,222 @@
+//! Faults that only etcd has, and those of a cluster.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+mod common;
+mod scenarios;
+
+use std::time::Duration;
+
+use conformance_tests::proxy::Proxy;
+use conformance_tests::servers::EtcdCluster;
+use lock_core::{ErrorKind, LockState, Locks};
+
+use common::{backend, claim, granted, keys, locks_from, one, plain, soon, three};
+
+macro_rules! run {
+    ($($scenario:ident)+) => {
+        $(#[tokio::test]
+        async fn $scenario() {
+            scenarios::$scenario().await;
+        })+
+    };
+}
+
+run! {
+    a_waiter_sees_that_its_own_place_has_gone
+    a_waiter_looks_before_it_believes
+    a_revoked_lease_is_lost_at_the_next_renewal
+    a_revoked_place_is_lost_at_its_renewal_when_it_is_watched
+    a_guard_hears_at_once_that_its_lease_was_revoked
+    a_waiter_looks_after_a_compaction
+    a_foreign_queue_below_ours_blocks_nobody
+    every_claim_has_a_lease_of_its_own
+    a_try_that_comes_after_the_release_leaves_nothing
+    a_place_that_is_found_again_is_not_the_lock
+}
+
+/// Holds a lock through `disturb`, with one waiter behind it, on clients that begin with different
+/// members. The holder must still hold afterwards, and the hand-over must work.
+async fn holds_through<F: Future<Output = ()>>(
+    cluster: &EtcdCluster,
+    holder_at: usize,
+    disturb: impl FnOnce() -> F,
+) {
+    let ttl = Duration::from_secs(15);
+    let (a, b) =
+        (locks_from(cluster, holder_at).await, locks_from(cluster, (holder_at + 1) % 3).await);
+    let guard = a.lock("lock").unwrap().ttl(ttl).acquire().await.unwrap();
+    let fence = guard.token().unwrap();
+    let lock = b.lock("lock").unwrap().ttl(ttl);
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    disturb().await;
+    // Longer than a ttl: the renewals have found their way.
+    tokio::time::sleep(ttl + Duration::from_secs(1)).await;
+    assert!(!matches!(guard.state(), LockState::Lost(_)), "{:?}", guard.state());
+    assert!(!waiting.is_finished(), "the waiter was granted a lock that is held");
+    assert_eq!(guard.token().unwrap(), fence);
+    // An answer may be lost in an election; the clean-up goes on behind it.
+    let _ = guard.release().await;
+    let next = soon("the hand-over", waiting).await.unwrap().unwrap();
+    assert!(next.token().unwrap() > fence);
+}
+
+async fn the_leader_dies() {
+    let cluster = three().await;
+    let leader = cluster.leader().await.unwrap();
+    holds_through(&cluster, leader, || async { cluster.kill(leader).unwrap() }).await;
+}
+
+async fn the_leader_is_stopped() {
+    let cluster = three().await;
+    let leader = cluster.leader().await.unwrap();
+    holds_through(&cluster, leader, || async { cluster.freeze(leader).unwrap() }).await;
+    cluster.thaw(leader).unwrap();
+}
+
+async fn the_leader_is_moved() {
+    let cluster = three().await;
+    let leader = cluster.leader().await.unwrap();
+    holds_through(&cluster, leader, || async {
+        for to in 1..=3 {
+            cluster.move_leader((leader + to) % 3).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    })
+    .await;
+}
+
+/// The member that the holder talks to is cut off from the others, and still answers the holder.
+async fn the_member_is_cut_off(leads: bool) {
+    let cluster = three().await;
+    let leader = cluster.leader().await.unwrap();
+    let member = if leads { leader } else { (leader + 1) % 3 };
+    holds_through(&cluster, member, || async { cluster.cut_off(member).unwrap() }).await;
+}
+
+/// At the same time, since most of it is waiting.
+#[tokio::test]
+async fn a_holder_outlives_what_befalls_the_leader() {
+    tokio::join!(the_leader_dies(), the_leader_is_stopped(), the_leader_is_moved());
+}
+
+#[tokio::test]
+async fn a_holder_leaves_a_member_that_is_cut_off() {
+    tokio::join!(the_member_is_cut_off(false), the_member_is_cut_off(true));
+}
+
+/// A client that knows no other member than the one that is cut off learns of its loss in time, and
+/// the next one is granted only after that.
+#[tokio::test]
+async fn a_client_of_a_member_that_is_cut_off_loses_before_the_next_one_gets() {
+    let cluster = three().await;
+    let member = (cluster.leader().await.unwrap() + 1) % 3;
+    let alone = format!("etcd://{}", cluster.address(member).unwrap());
+    let a = Locks::new(lock_etcd::connect(&alone).await.unwrap());
+    let b = locks_from(&cluster, (member + 1) % 3).await;
+    let ttl = Duration::from_secs(3);
+    let guard = a.lock("lock").unwrap().ttl(ttl).acquire().await.unwrap();
+    let lock = b.lock("lock").unwrap().ttl(ttl);
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    cluster.cut_off(member).unwrap();
+    let next = soon("the next holder", waiting).await.unwrap().unwrap();
+    assert!(matches!(guard.state(), LockState::Lost(_)), "two guards hold: {:?}", guard.state());
+    drop(next);
+}
+
+#[tokio::test]
+async fn with_all_members_down_a_call_says_so_within_its_deadline() {
+    let cluster = EtcdCluster::builder().members(3).start().await.unwrap();
+    let locks = locks_from(&cluster, 0).await;
+    let guard = locks.lock("held").unwrap().ttl(Duration::from_secs(3)).acquire().await.unwrap();
+    for member in 0..3 {
+        cluster.kill(member).unwrap();
+    }
+    let limit = Duration::from_secs(1);
+    let start = tokio::time::Instant::now();
+    let error = locks.lock("lock").unwrap().acquire_timeout(limit).await.unwrap_err();
+    assert!(start.elapsed() < limit + Duration::from_secs(2), "{:?}", start.elapsed());
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("cannot be reached"), "{error}");
+    soon("the loss of what was held", guard.lost().wait()).await;
+    let error = lock_etcd::connect(&common::url_from(&cluster, 0)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    cluster.restart_all().await.unwrap();
+    let again = soon("the lock afterwards", locks.lock("held").unwrap().acquire()).await.unwrap();
+    again.release().await.unwrap();
+}
+
+/// Loses the answer to the k-th request, for every k that a life of a lock has.
+#[tokio::test]
+async fn a_lost_answer_at_every_step_leaves_nothing() {
+    let cluster = one().await;
+    let proxy = Proxy::start_http2(cluster.address(0).unwrap()).await.unwrap();
+    let url = format!("etcd://{}", proxy.address());
+    let mut other = plain(&cluster, 0).await;
+    let checker = backend(&cluster).await;
+    for step in 1..=12 {
+        let locks = Locks::new(lock_etcd::connect(&url).await.unwrap());
+        proxy.cut_before_reply(step);
+        let lock = locks.lock("lock").unwrap().ttl(Duration::from_secs(30));
+        let guard = soon("the lock", lock.acquire()).await.unwrap();
+        // Whether these are answered does not matter, as long as the end is clean.
+        let _ = guard.renew().await;
+        let _ = guard.check().await;
+        let _ = guard.release().await;
+        proxy.pass();
+        soon("nothing is left", async {
+            while !keys(&mut other, "lock/").await.is_empty() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        })
+        .await;
+        let mut free = claim(&checker, "lock", false);
+        granted(&mut *free).await;
+        free.release().await.unwrap();
+    }
+}
+
+/// A user whose token runs out goes on: for requests, keep-alives and watches alike.
+#[tokio::test]
+async fn a_token_that_runs_out_is_renewed() {
+    let cluster = EtcdCluster::builder().option("auth-token-ttl", "1").start().await.unwrap();
+    let mut root = plain(&cluster, 0).await;
+    for (user, role) in [("root", "root"), ("app", "app")] {
+        root.user_add(user, "s3cr3t", None).await.unwrap();
+        root.role_add(role).await.unwrap();
+        root.user_grant_role(user, role).await.unwrap();
+    }
+    let rights = etcd_client::Permission::read_write("jobs/").with_prefix();
+    root.role_grant_permission("app", rights).await.unwrap();
+    root.auth_enable().await.unwrap();
+    let address = cluster.address(0).unwrap();
+    let with_user = format!("etcd://app:s3cr3t@{address}/jobs");
+    let (a, b) = (
+        Locks::new(lock_etcd::connect(&with_user).await.unwrap()),
+        Locks::new(lock_etcd::connect(&with_user).await.unwrap()),
+    );
+    let ttl = Duration::from_secs(3);
+    let guard = a.lock("lock").unwrap().ttl(ttl).acquire().await.unwrap();
+    let lock = b.lock("lock").unwrap().ttl(ttl);
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    // Several tokens and several renewals long.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(!matches!(guard.state(), LockState::Lost(_)), "{:?}", guard.state());
+    guard.release().await.unwrap();
+    let next = soon("the hand-over", waiting).await.unwrap().unwrap();
+    tokio::time::sleep(Duration::from_millis(2500)).await;
+    a.lock("another").unwrap().acquire().await.unwrap().release().await.unwrap();
+    next.release().await.unwrap();
+
+    let outside =
+        Locks::new(lock_etcd::connect(&format!("etcd://app:s3cr3t@{address}")).await.unwrap());
+    let error = outside.lock("lock").unwrap().try_acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    for url in [format!("etcd://app:wrong-s3cr3t@{address}"), format!("etcd://{address}")] {
+        let error = lock_etcd::connect(&url).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        assert!(!format!("{error} {error:?}").contains("s3cr3t"), "{error}");
+    }
+}

@@ -1,0 +1,176 @@
+//! Many waiters and many holders: what they cost the store.
+//!
+//! The full sizes: `cargo test --release -p lock-etcd --test scale -- --ignored --nocapture`
+
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use conformance_tests::servers::EtcdCluster;
+use lock_core::{LockState, Locks};
+
+use common::{keys, locks, one, plain, soon};
+
+const TTL: Duration = Duration::from_secs(60);
+
+/// The counters of the server: requests by method, and open connections of clients.
+fn metrics(cluster: &EtcdCluster) -> String {
+    let mut stream = TcpStream::connect(cluster.address(0).unwrap()).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+/// The requests of the lock clients so far: messages that the server has received, by all methods
+/// that a lock uses.
+fn received(cluster: &EtcdCluster) -> u64 {
+    let text = metrics(cluster);
+    let counted = text.lines().filter(|line| {
+        line.starts_with("grpc_server_msg_received_total{")
+            && [
+                "\"Txn\"",
+                "\"Range\"",
+                "\"Watch\"",
+                "\"LeaseGrant\"",
+                "\"LeaseRevoke\"",
+                "\"LeaseKeepAlive\"",
+            ]
+            .iter()
+            .any(|method| line.contains(method))
+    });
+    // Numbers of this size are printed without an exponent.
+    counted.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
+}
+
+/// Established connections to the client port of the server, as the machine lists them.
+fn connections(cluster: &EtcdCluster) -> usize {
+    let port = format!("{:04X}", cluster.address(0).unwrap().port());
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    table
+        .lines()
+        .filter(|line| {
+            let fields: Vec<_> = line.split_whitespace().collect();
+            fields.get(1).is_some_and(|local| local.ends_with(&port))
+                && fields.get(3) == Some(&"01")
+        })
+        .count()
+}
+
+/// Requests for each hand-over of a lock for which `waiters` wait.
+async fn cost_of_a_hand_over(waiters: usize) -> f64 {
+    let cluster = one().await;
+    let holder = locks(&cluster).await;
+    let mut clients = Vec::new();
+    for _ in 0..8 {
+        clients.push(locks(&cluster).await);
+    }
+    let guard = holder.lock("lock").unwrap().ttl(TTL).acquire().await.unwrap();
+    let (granted, mut grants) = tokio::sync::mpsc::unbounded_channel();
+    let mut tasks = Vec::new();
+    for at in 0..waiters {
+        let lock = clients[at % clients.len()].lock("lock").unwrap().ttl(TTL);
+        let granted = granted.clone();
+        tasks.push(tokio::spawn(async move {
+            let guard = lock.acquire().await.unwrap();
+            granted.send(guard).unwrap();
+        }));
+    }
+    let mut client = plain(&cluster, 0).await;
+    soon("all wait", async {
+        while keys(&mut client, "lock/").await.len() <= waiters {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await;
+    // Their watches and spare leases have settled.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let rounds = 40;
+    let before = received(&cluster);
+    let mut guard = guard;
+    for _ in 0..rounds {
+        let fence = guard.token().unwrap();
+        guard.release().await.unwrap();
+        guard = soon("the next one", grants.recv()).await.unwrap();
+        assert!(guard.token().unwrap() > fence);
+    }
+    let spent = received(&cluster) - before;
+    tasks.iter().for_each(tokio::task::JoinHandle::abort);
+    f64::from(u32::try_from(spent).unwrap()) / f64::from(rounds)
+}
+
+/// Renewals of places and slow second looks are counted too, and fall into the measured time by
+/// chance, so a queue twenty times as long may cost a little more, not twenty times as much.
+fn assert_constant(few: f64, many: f64) {
+    println!("requests for each hand-over: {few:.1} with few waiters, {many:.1} with many");
+    assert!(few >= 2.0, "nothing was counted");
+    assert!(many <= few * 2.0 + 6.0, "{few} requests with few waiters, {many} with many");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hand_over_costs_the_same_however_many_wait() {
+    let few = cost_of_a_hand_over(45).await;
+    let many = cost_of_a_hand_over(250).await;
+    assert_constant(few, many);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "a minute, and meant for a release build"]
+async fn a_hand_over_costs_the_same_with_a_thousand_waiters() {
+    let few = cost_of_a_hand_over(45).await;
+    let many = cost_of_a_hand_over(1000).await;
+    assert_constant(few, many);
+}
+
+/// Holds `count` locks for `time`; how many connections that took.
+async fn hold_many(count: usize, ttl: Duration, time: Duration) -> usize {
+    let cluster = one().await;
+    let locks: Locks = locks(&cluster).await;
+    let mut guards = Vec::with_capacity(count);
+    let before = connections(&cluster);
+    for start in (0..count).step_by(64) {
+        let mut round = tokio::task::JoinSet::new();
+        for at in start..count.min(start + 64) {
+            let lock = locks.lock(format!("lock{at}")).unwrap().ttl(ttl);
+            round.spawn(async move { lock.acquire().await.unwrap() });
+        }
+        guards.extend(round.join_all().await);
+    }
+    let used = process_time();
+    let sent = received(&cluster);
+    tokio::time::sleep(time).await;
+    let cpu = (process_time() - used).as_secs_f64() / time.as_secs_f64() * 100.0;
+    let rate = f64::from(u32::try_from(received(&cluster) - sent).unwrap()) / time.as_secs_f64();
+    let after = connections(&cluster);
+    println!(
+        "{count} locks of {ttl:?} held for {time:?}: {rate:.0} requests/s, {cpu:.1} % of a CPU for this client, {before} connections before and {after} after"
+    );
+    let lost = guards.iter().filter(|guard| matches!(guard.state(), LockState::Lost(_))).count();
+    assert_eq!(lost, 0, "of {count} locks");
+    after
+}
+
+/// User and system time of this process.
+fn process_time() -> Duration {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let fields: Vec<_> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
+    Duration::from_millis(ticks * 10)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_locks_are_kept_alive_over_one_connection() {
+    let connections = hold_many(500, Duration::from_secs(4), Duration::from_secs(6)).await;
+    assert!(connections <= 2, "{connections} connections");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "two minutes, and meant for a release build"]
+async fn ten_thousand_locks_are_kept_alive_over_one_connection() {
+    let connections = hold_many(10_000, Duration::from_secs(30), Duration::from_secs(60)).await;
+    assert!(connections <= 2, "{connections} connections");
+}

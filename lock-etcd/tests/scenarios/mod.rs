@@ -1,0 +1,243 @@
+//! What only etcd can do to a lock. `tests/faults.rs` runs these, and `tests/mutants.rs` shows that
+//! they fail for wrong backends.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+#![allow(dead_code, reason = "each test target uses a part of it")]
+
+use std::time::Duration;
+
+use conformance_tests::proxy::{Cut, Proxy};
+use conformance_tests::{Fault, Faults};
+use lock_core::{Attempt, LockAdmin, LockBackend, LockKey, LostReason, Released, Renewal};
+
+use crate::common::{
+    backend, busy, claim, granted, keys, locks, one, plain, request, revision, soon,
+};
+
+/// A waiter whose own lease was revoked must not take the lock for its own when the one before it
+/// goes, and must not wait for ever either.
+pub(crate) async fn a_waiter_sees_that_its_own_place_has_gone() {
+    let cluster = one().await;
+    let (a, b) = (backend(&cluster).await, backend(&cluster).await);
+    let mut other = plain(&cluster, 0).await;
+    let mut holder = claim(&a, "lock", false);
+    granted(&mut *holder).await;
+    let mut waiter = claim(&b, "lock", true);
+    busy(&mut *waiter).await;
+    let places = keys(&mut other, "lock/").await;
+    assert_eq!(places.len(), 2);
+    other.lease_revoke(places[1].1).await.unwrap();
+    soon("the waiter hears of its own place", waiter.changed()).await.unwrap();
+    // It queues anew, behind the holder.
+    busy(&mut *waiter).await;
+    assert_eq!(keys(&mut other, "lock/").await.len(), 2, "the waiter has taken a new place");
+    holder.release().await.unwrap();
+    soon("the waiter hears of the release", waiter.changed()).await.unwrap();
+    granted(&mut *waiter).await;
+    assert_eq!(keys(&mut other, "lock/").await.len(), 1);
+}
+
+/// The places before and after a waiter both go: what it was told before is out of date.
+pub(crate) async fn a_waiter_looks_before_it_believes() {
+    let cluster = one().await;
+    let (a, b, c) = (backend(&cluster).await, backend(&cluster).await, backend(&cluster).await);
+    let mut holder = claim(&a, "lock", false);
+    granted(&mut *holder).await;
+    let mut second = claim(&b, "lock", true);
+    busy(&mut *second).await;
+    let mut third = claim(&c, "lock", true);
+    busy(&mut *third).await;
+    // The one before the third goes, and was not the holder.
+    let hears = tokio::spawn(async move {
+        soon("the third hears of it", third.changed()).await.unwrap();
+        third
+    });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    second.release().await.unwrap();
+    let mut third = hears.await.unwrap();
+    busy(&mut *third).await;
+    holder.release().await.unwrap();
+    soon("the third hears of the holder", third.changed()).await.unwrap();
+    granted(&mut *third).await;
+}
+
+/// The lease of a holder is revoked: the keep-alive is answered with TTL 0.
+pub(crate) async fn a_revoked_lease_is_lost_at_the_next_renewal() {
+    let cluster = one().await;
+    let backend = backend(&cluster).await;
+    let mut other = plain(&cluster, 0).await;
+    let mut holder = claim(&backend, "lock", false);
+    granted(&mut *holder).await;
+    let lease = keys(&mut other, "lock/").await[0].1;
+    other.lease_revoke(lease).await.unwrap();
+    assert_eq!(soon("the renewal", holder.renew()).await.unwrap(), Renewal::Lost);
+}
+
+/// A waiter's lease is revoked, and nobody listens: its renewal says so.
+pub(crate) async fn a_revoked_place_is_lost_at_its_renewal_when_it_is_watched() {
+    let cluster = one().await;
+    let (a, b) = (backend(&cluster).await, backend(&cluster).await);
+    let mut other = plain(&cluster, 0).await;
+    let mut holder = claim(&a, "lock", false);
+    granted(&mut *holder).await;
+    let mut waiter = claim(&b, "lock", true);
+    busy(&mut *waiter).await;
+    // Its watches stand.
+    let wait = tokio::time::timeout(Duration::from_millis(200), waiter.changed()).await;
+    assert!(wait.is_err(), "nothing has happened");
+    // The keep-alive alone can tell: its server is asked, and the watch may be late.
+    let lease = keys(&mut other, "lock/").await[1].1;
+    other.lease_revoke(lease).await.unwrap();
+    assert_eq!(soon("the renewal", waiter.renew()).await.unwrap(), Renewal::Lost);
+}
+
+/// A guard hears at once that its lease was revoked, long before its next renewal.
+pub(crate) async fn a_guard_hears_at_once_that_its_lease_was_revoked() {
+    let cluster = one().await;
+    let locks = locks(&cluster).await;
+    let mut other = plain(&cluster, 0).await;
+    let lock = locks.lock("lock").unwrap().ttl(Duration::from_secs(60));
+    let guard = lock.acquire().await.unwrap();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let lease = keys(&mut other, "lock/").await[0].1;
+    other.lease_revoke(lease).await.unwrap();
+    let reason = soon("the loss", guard.lost().wait()).await;
+    assert_eq!(reason, LostReason::Taken);
+}
+
+/// The history is compacted while a waiter's stream is cut off: what it missed cannot be told any
+/// more, and it has to look for itself.
+pub(crate) async fn a_waiter_looks_after_a_compaction() {
+    let cluster = one().await;
+    let proxy = Proxy::start(cluster.address(0).unwrap()).await.unwrap();
+    let a = backend(&cluster).await;
+    let b = lock_etcd::connect(&format!("etcd://{}", proxy.address())).await.unwrap();
+    let mut other = plain(&cluster, 0).await;
+    let mut holder = claim(&a, "lock", false);
+    granted(&mut *holder).await;
+    let mut waiter = claim(&b, "lock", true);
+    busy(&mut *waiter).await;
+    let wait = tokio::time::timeout(Duration::from_millis(200), waiter.changed()).await;
+    assert!(wait.is_err(), "nothing has happened");
+    proxy.refuse_new(true);
+    proxy.cut(Cut::Reset);
+    holder.release().await.unwrap();
+    for _ in 0..5 {
+        other.put("noise", "", None).await.unwrap();
+    }
+    let now = revision(&mut other).await;
+    other.compact(now, None).await.unwrap();
+    proxy.refuse_new(false);
+    // There may be no stream at first, which is an error, and no loss.
+    soon("the waiter is told to look", async {
+        while waiter.changed().await.is_err() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    granted(&mut *waiter).await;
+}
+
+/// A client that does not escape names uses `a/b`: its places lie below the queue of our `a`.
+pub(crate) async fn a_foreign_queue_below_ours_blocks_nobody() {
+    let cluster = one().await;
+    let (a, b) = (backend(&cluster).await, backend(&cluster).await);
+    let mut other = plain(&cluster, 0).await;
+    let lease = other.lease_grant(60, None).await.unwrap().id();
+    let options = etcd_client::PutOptions::new().with_lease(lease);
+    other.put(format!("a/b/{lease:x}"), "", Some(options)).await.unwrap();
+    for wait in [false, true] {
+        let mut holder = claim(&a, "a", wait);
+        let fence = granted(&mut *holder).await;
+        assert_eq!(granted(&mut *holder).await, fence, "found again");
+        let mut second = claim(&b, "a", true);
+        busy(&mut *second).await;
+        let mut refused = claim(&b, "a", false);
+        busy(&mut *refused).await;
+        holder.release().await.unwrap();
+        assert!(granted(&mut *second).await > fence);
+        assert_eq!(second.release().await.unwrap(), Released::Freed);
+    }
+    assert_eq!(keys(&mut other, "a/").await.len(), 1, "only the foreign place is left");
+    let key = LockKey::new("", "a").unwrap();
+    assert_eq!(a.inspect(&key).await.unwrap(), None, "nobody holds `a`");
+}
+
+/// Two claims of one client on one name have a lease each.
+pub(crate) async fn every_claim_has_a_lease_of_its_own() {
+    let cluster = one().await;
+    let backend = backend(&cluster).await;
+    // So that there is something in the pool.
+    let mut first = claim(&backend, "first", false);
+    granted(&mut *first).await;
+    first.release().await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let mut holder = claim(&backend, "lock", true);
+    granted(&mut *holder).await;
+    let mut waiter = claim(&backend, "lock", true);
+    busy(&mut *waiter).await;
+    let mut other = plain(&cluster, 0).await;
+    let places = keys(&mut other, "lock/").await;
+    assert_eq!(places.len(), 2);
+    assert_ne!(places[0].1, places[1].1, "one lease for two claims");
+    holder.release().await.unwrap();
+    granted(&mut *waiter).await;
+}
+
+/// A try that reaches the store after its claim was released finds no lease, so leaves nothing.
+pub(crate) async fn a_try_that_comes_after_the_release_leaves_nothing() {
+    let cluster = one().await;
+    let proxy = Proxy::start_http2(cluster.address(0).unwrap()).await.unwrap();
+    // The slow link, and a second member that is the same server: the release takes the other way.
+    let url = format!("etcd://{},{}", proxy.address(), cluster.address(0).unwrap());
+    let backend = lock_etcd::connect(&url).await.unwrap();
+    let mut other = plain(&cluster, 0).await;
+    let mut warm = claim(&backend, "warm", false);
+    granted(&mut *warm).await;
+    warm.release().await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    proxy.inject(Fault::HoldNextRequest(Duration::from_secs(1))).await.unwrap();
+    let short =
+        request("lock", Duration::from_secs(10)).with_call_timeout(Duration::from_millis(200));
+    let mut late = backend.claim(short).unwrap();
+    let answer = late.try_acquire().await;
+    assert!(!matches!(answer, Ok(Attempt::Granted { .. })), "{answer:?}");
+    soon("the release", async {
+        while late.release().await.is_err() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    assert_eq!(keys(&mut other, "lock/").await, [], "the late try has left a place");
+}
+
+/// The answer to a waiter's first try is lost. Its place is there, behind the holder's, and nothing
+/// has happened in the store since: the second try must not take the place for the lock.
+pub(crate) async fn a_place_that_is_found_again_is_not_the_lock() {
+    let cluster = one().await;
+    let proxy = Proxy::start_http2(cluster.address(0).unwrap()).await.unwrap();
+    let a = backend(&cluster).await;
+    let b = lock_etcd::connect(&format!("etcd://{}", proxy.address())).await.unwrap();
+    let mut warm = claim(&b, "warm", false);
+    granted(&mut *warm).await;
+    warm.release().await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let mut holder = claim(&a, "lock", false);
+    let fence = granted(&mut *holder).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    proxy.inject(Fault::LoseNextReply).await.unwrap();
+    let mut waiter = claim(&b, "lock", true);
+    let answer = waiter.try_acquire().await;
+    assert!(answer.is_err(), "the answer was lost: {answer:?}");
+    for _ in 0..2 {
+        busy(&mut *waiter).await;
+    }
+    let mut other = plain(&cluster, 0).await;
+    assert_eq!(keys(&mut other, "lock/").await.len(), 2, "one place each");
+    holder.release().await.unwrap();
+    soon("the waiter hears of the release", waiter.changed()).await.unwrap();
+    assert!(granted(&mut *waiter).await > fence);
+    waiter.release().await.unwrap();
+    assert_eq!(keys(&mut other, "lock/").await, []);
+}
