@@ -6,6 +6,8 @@
 
 mod process;
 mod redis;
+mod zookeeper;
 
 pub use process::{Process, free_port};
 pub use redis::{Data, RedisServer, RedisServerBuilder};
+pub use zookeeper::{TICK, ZooKeeper};
