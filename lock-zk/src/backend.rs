@@ -131,8 +131,13 @@ impl LockBackend for ZkBackend {
     async fn ping(&self) -> Result<()> {
         let sessions = &self.shared.sessions;
         let ask = async {
-            let session = sessions.get(LIMIT).await?;
-            match session.sync(&self.shared.root).await {
+            let mut session = sessions.get(LIMIT).await?;
+            let mut answer = session.sync(&self.shared.root).await;
+            if matches!(answer, Err(Failure::SessionEnded)) {
+                session = sessions.get(LIMIT).await?;
+                answer = session.sync(&self.shared.root).await;
+            }
+            match answer {
                 Ok(()) | Err(Failure::NoNode) => Ok(()),
                 Err(failure) => Err(describe(&failure, sessions.endpoint())),
             }

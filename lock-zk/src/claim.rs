@@ -332,7 +332,7 @@ impl ZkClaim {
         match ask(Arc::clone(session), own.path.clone()).await {
             Ok(Found::There) => Ok(Renewal::Alive { valid_for: Some(session.valid_for(start)) }),
             Ok(Found::Gone) => Ok(Renewal::Lost),
-            Err(Failure::SessionEnded) if session.has_ended() => Ok(Renewal::Lost),
+            Err(Failure::SessionEnded) => Ok(Renewal::Lost),
             Err(failure) => Err(self.describe(&failure)),
         }
     }

@@ -80,13 +80,20 @@ impl Session {
         if is_answer(&result) {
             self.timeline().answered(sent, self.clock.now());
         }
-        result
+        self.note_end(result)
     }
 
     /// As [`read`](Self::read), for what the leader has to decide, refusals included.
     fn write<T>(&self, sent: ClockInstant, result: Result<T, Failure>) -> Result<T, Failure> {
         if is_answer(&result) {
             self.timeline().committed(sent, self.clock.now());
+        }
+        self.note_end(result)
+    }
+
+    fn note_end<T>(&self, result: Result<T, Failure>) -> Result<T, Failure> {
+        if matches!(result, Err(Failure::SessionEnded)) {
+            self.transport.ended().cancel();
         }
         result
     }
