@@ -386,8 +386,11 @@ impl Claim for ZkClaim {
         let (Some(session), Some(own)) = (self.session.clone(), &self.own) else {
             return std::future::pending().await;
         };
-        let heard = self.ears.changed(&session, &own.path).await;
-        heard.map_err(|failure| describe(&failure, self.shared.sessions.endpoint()))
+        match self.ears.changed(&session, &own.path).await {
+            // That is a change, too.
+            Ok(()) | Err(Failure::SessionEnded) => Ok(()),
+            Err(failure) => Err(self.describe(&failure)),
+        }
     }
 
     async fn detach(&mut self) -> Result<Bytes> {

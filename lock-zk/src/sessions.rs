@@ -24,6 +24,9 @@ pub(crate) struct Sessions {
     closed: AtomicBool,
 }
 
+/// An attempt that failed after less was refused.
+const SILENT: Duration = Duration::from_millis(40);
+
 #[derive(Default)]
 struct State {
     session: Option<Arc<Session>>,
@@ -143,12 +146,27 @@ impl Sessions {
     }
 
     async fn open(&self, config: &ZkConfig) -> Result<Arc<Session>> {
-        let sent = self.clock.now();
         let limit = config.connect_timeout;
-        let (transport, timeout) = tokio::time::timeout(limit, transport::open(config))
-            .await
-            .map_err(|_| unreachable(&format!("no session within {limit:?}"), &self.endpoint))?
-            .map_err(|error| not_connected(&error, &self.endpoint))?;
+        let end = self.clock.now() + limit;
+        let (sent, transport, timeout) = loop {
+            let sent = self.clock.now();
+            let attempt = tokio::time::timeout(end.since(sent), transport::open(config));
+            match attempt.await {
+                Ok(Ok((transport, timeout))) => break (sent, transport, timeout),
+                // A server that was silent, not one that refused, may answer the next time.
+                Ok(Err(error)) if self.clock.now().since(sent) < SILENT => {
+                    return Err(not_connected(&error, &self.endpoint));
+                }
+                Ok(Err(error)) if self.clock.now() >= end => {
+                    return Err(not_connected(&error, &self.endpoint));
+                }
+                Ok(Err(_)) => {}
+                Err(_) => {
+                    let why = format!("no session within {limit:?}");
+                    return Err(unreachable(&why, &self.endpoint));
+                }
+            }
+        };
         if let Some(wanted) = config.session_timeout.filter(|wanted| timeout < *wanted) {
             return Err(Error::config(format!(
                 "the ZooKeeper ensemble at {} allows a session timeout of {timeout:?} at most, and {wanted:?} was asked for: lower lock_session_timeout, or raise the server's maxSessionTimeout",

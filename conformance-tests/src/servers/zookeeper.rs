@@ -295,7 +295,7 @@ impl Member {
     fn config(&self, peers: &str) -> String {
         format!(
             "tickTime={}\ninitLimit=100\nsyncLimit=50\ndataDir={}\nclientPort={}\nclientPortAddress=127.0.0.1\n\
-             maxClientCnxns=0\nminSessionTimeout=200\nmaxSessionTimeout=60000\nadmin.enableServer=false\n\
+             maxClientCnxns=0\nminSessionTimeout=500\nmaxSessionTimeout=60000\nadmin.enableServer=false\n\
              4lw.commands.whitelist=*\n{peers}",
             TICK.as_millis(),
             self.directory.path().join("data").display(),
