@@ -1,6 +1,7 @@
 //! What the tests of lock-zk share.
 
 #![allow(dead_code, reason = "each test target uses a part of it")]
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
 pub(crate) mod scenarios;
 

@@ -1,6 +1,8 @@
 //! Scenes that the suite does not know, since they are ZooKeeper's alone. `tests/faults.rs` plays
 //! them, and `tests/mutants.rs` with mistakes built in. A scene ends with an error if it saw one.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
 use std::time::Duration;
 
 use conformance_tests::servers::ZooKeeper;
@@ -58,9 +60,8 @@ pub(crate) async fn a_node_of_an_old_session_is_not_trusted() -> Seen {
     let end = tokio::time::Instant::now() + SESSION + Duration::from_secs(1);
     while tokio::time::Instant::now() < end {
         let mut probe = claim(&other, "lock", false);
-        match probe.try_acquire().await {
-            Ok(Attempt::Granted { .. }) => return Err("two holders".into()),
-            Ok(_) | Err(_) => {}
+        if let Ok(Attempt::Granted { .. }) = probe.try_acquire().await {
+            return Err("two holders".into());
         }
         if holder.check().await.unwrap() == Renewal::Lost {
             return Err("the new hold has ended with the old session".into());
