@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 use crate::backend::ZkBackend;
 use crate::error::{describe, no_answer};
 use crate::names;
+use crate::session::Session;
 use crate::transport::Failure;
 
 /// The limit for one of the requests that an inspection is made of.
@@ -36,11 +37,7 @@ impl LockAdmin for ZkBackend {
     /// Looks at every lock under the root of this client, one listing each.
     async fn list(&self, prefix: &str, name_start: &str) -> Result<Vec<LockInfo>> {
         let session = self.shared.sessions.get(LIMIT).await?;
-        let children = match session.list(&self.shared.root).await {
-            Ok(children) => children,
-            Err(Failure::NoNode) => Vec::new(),
-            Err(failure) => return Err(self.describe(&failure)),
-        };
+        let children = self.children(&session, &self.shared.root).await?.unwrap_or_default();
         let mut keys: Vec<_> = children
             .iter()
             .filter_map(|child| names::decode(child))
@@ -65,10 +62,8 @@ impl LockAdmin for ZkBackend {
     async fn force_release(&self, key: &LockKey, expected: Option<&OwnerId>) -> Result<Released> {
         let session = self.shared.sessions.get(LIMIT).await?;
         let parent = self.shared.parent(key);
-        let children = match session.list(&parent).await {
-            Ok(children) => children,
-            Err(Failure::NoNode) => return Ok(Released::AlreadyGone),
-            Err(failure) => return Err(self.describe(&failure)),
+        let Some(children) = self.children(&session, &parent).await? else {
+            return Ok(Released::AlreadyGone);
         };
         let holder = names::contenders(&children).first().map(|name| (*name).to_owned());
         let holder = holder.filter(|name| match expected {
@@ -90,16 +85,26 @@ impl ZkBackend {
         describe(failure, self.shared.sessions.endpoint())
     }
 
+    /// The children of a node, by a server that has caught up with the leader; `None` if there is no
+    /// such node.
+    async fn children(&self, session: &Session, path: &str) -> Result<Option<Vec<String>>> {
+        let listing = async {
+            session.sync(path).await?;
+            session.list(path).await
+        };
+        match listing.await {
+            Ok(children) => Ok(Some(children)),
+            Err(Failure::NoNode) => Ok(None),
+            Err(failure) => Err(self.describe(&failure)),
+        }
+    }
+
     async fn look_at(&self, key: LockKey) -> Result<Option<LockInfo>> {
         let session = self.shared.sessions.get(LIMIT).await?;
         let parent = self.shared.parent(&key);
         // A holder may leave between the two requests; then the next one is looked at.
         loop {
-            let children = match session.list(&parent).await {
-                Ok(children) => children,
-                Err(Failure::NoNode) => return Ok(None),
-                Err(failure) => return Err(self.describe(&failure)),
-            };
+            let Some(children) = self.children(&session, &parent).await? else { return Ok(None) };
             let queue = names::contenders(&children);
             let Some((first, waiters)) = queue.split_first() else { return Ok(None) };
             let node = session.get(&format!("{parent}/{first}")).await;

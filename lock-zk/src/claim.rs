@@ -148,9 +148,9 @@ impl ZkClaim {
     /// one. `None`: begin again.
     async fn children(&mut self, session: &Session) -> Result<Option<Vec<String>>> {
         if self.own.is_some() || !self.request.wait {
-            match session.list(&self.parent).await {
+            match self.listed(session).await {
                 Ok(children) => {
-                    if self.own.is_some() || children.iter().any(|c| names::sequence(c).is_some()) {
+                    if self.own.is_some() || has_contenders(&children) {
                         return Ok(Some(children));
                     }
                 }
@@ -162,6 +162,17 @@ impl ZkClaim {
             }
         }
         self.enter(session).await
+    }
+
+    /// The children as a try sees them. A server may be behind and show somebody who has left, so
+    /// "busy" is said only by one that has caught up.
+    async fn listed(&self, session: &Session) -> Result<Vec<String>, Failure> {
+        let children = session.list(&self.parent).await?;
+        if self.own.is_some() || !has_contenders(&children) {
+            return Ok(children);
+        }
+        session.sync(&self.parent).await?;
+        session.list(&self.parent).await
     }
 
     /// Makes our node.
@@ -336,6 +347,10 @@ impl ZkClaim {
             Err(failure) => Err(self.describe(&failure)),
         }
     }
+}
+
+fn has_contenders(children: &[String]) -> bool {
+    children.iter().any(|child| names::sequence(child).is_some())
 }
 
 fn is_of(session: &Session, owner: i64) -> bool {

@@ -12,7 +12,8 @@ use crate::params::Params;
 pub const SCHEMES: &[&str] = &["zookeeper", "zk"];
 
 /// The parameters of a store URL that belong to this store.
-pub const PARAMETERS: &[&str] = &["lock_session_timeout", "lock_connect_timeout", "lock_acl"];
+pub const PARAMETERS: &[&str] =
+    &["lock_session_timeout", "lock_connect_timeout", "lock_tick_time", "lock_acl"];
 
 /// Under which node the locks stand if nothing else is said.
 const ROOT: &str = "/locks";
@@ -43,6 +44,7 @@ pub struct ZkConfig {
     pub(crate) acl: Option<Acl>,
     pub(crate) session_timeout: Option<Duration>,
     pub(crate) connect_timeout: Duration,
+    pub(crate) tick_time: Option<Duration>,
     pub(crate) sequence_limit: i32,
 }
 
@@ -88,6 +90,7 @@ impl ZkConfig {
     /// |---|---|---|
     /// | `lock_session_timeout` | how long the session outlives its client: the ttl of all locks | `30s`, or what the server allows |
     /// | `lock_connect_timeout` | the limit for opening a session | `5s` |
+    /// | `lock_tick_time` | the servers' `tickTime`, or more: see [`tick_time`](Self::tick_time) | not known |
     /// | `lock_acl` | `creator` or `open`: see [`Acl`] | `creator` with a password, else `open` |
     ///
     /// # Errors
@@ -118,6 +121,7 @@ impl ZkConfig {
         if let Some(limit) = params.duration("lock_connect_timeout")? {
             config.connect_timeout = limit;
         }
+        config.tick_time = params.duration("lock_tick_time")?;
         config.acl =
             params.choice("lock_acl", &[("creator", Acl::Creator), ("open", Acl::Open)])?;
         params.finish(scheme, PARAMETERS)?;
@@ -138,6 +142,7 @@ impl ZkConfig {
             acl: None,
             session_timeout: None,
             connect_timeout: Duration::from_secs(5),
+            tick_time: None,
             sequence_limit: SEQUENCE_LIMIT,
         })
     }
@@ -178,6 +183,15 @@ impl ZkConfig {
     #[must_use]
     pub fn connect_timeout(mut self, limit: Duration) -> Self {
         self.connect_timeout = limit;
+        self
+    }
+
+    /// The servers' `tickTime`, or something longer. A guard may count on its lock for longer then: for
+    /// about nine tenths of the ttl after a renewal and not for seven. One that is shorter than the
+    /// servers' breaks the first promise when a follower is cut off from the leader.
+    #[must_use]
+    pub fn tick_time(mut self, tick: Duration) -> Self {
+        self.tick_time = Some(tick);
         self
     }
 
@@ -228,6 +242,11 @@ impl ZkConfig {
                 )));
             }
         }
+        if self.tick_time.is_some_and(|tick| tick.is_zero()) {
+            return Err(Error::config(
+                "the tick time is zero: write the servers' tickTime, or leave it away",
+            ));
+        }
         if self.acl == Some(Acl::Creator) && self.auth.is_none() {
             return Err(Error::config(
                 "lock_acl=creator needs a user and a password: write them into the URL, or use lock_acl=open",
@@ -250,6 +269,7 @@ impl fmt::Debug for ZkConfig {
             .field("acl", &self.acl)
             .field("session_timeout", &self.session_timeout)
             .field("connect_timeout", &self.connect_timeout)
+            .field("tick_time", &self.tick_time)
             .finish_non_exhaustive()
     }
 }
@@ -353,6 +373,7 @@ mod tests {
             ("zk://h?lock_session_timeout=1", "not a duration"),
             ("zk://h?lock_session_timeout=10ms", "the session timeout is 10ms"),
             ("zk://h?lock_connect_timeout=2h", "the connect timeout is 7200s"),
+            ("zk://h?lock_tick_time=2000", "not a duration"),
             ("zk://h?lock_acl=maybe", "none of creator, open"),
             ("zk://h?lock_acl=creator", "user and a password"),
             ("zk://h:port", "cannot be read"),

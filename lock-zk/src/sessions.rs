@@ -31,8 +31,11 @@ const SILENT: Duration = Duration::from_millis(40);
 struct State {
     session: Option<Arc<Session>>,
     /// The attempt under way, which all callers share.
-    attempt: Option<watch::Receiver<Option<Result<Arc<Session>>>>>,
+    attempt: Option<Attempt>,
 }
+
+/// Where the outcome of an attempt to open a session appears.
+type Attempt = watch::Receiver<Option<Result<Arc<Session>>>>;
 
 impl fmt::Debug for Sessions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -92,23 +95,31 @@ impl Sessions {
         if let Some(session) = current.filter(|session| !session.has_ended()) {
             return Ok(session);
         }
-        let mut attempt = self.attempt()?;
-        let waited = tokio::time::timeout(limit, attempt.wait_for(Option::is_some)).await;
-        match waited {
-            Ok(Ok(outcome)) => match &*outcome {
-                Some(Ok(session)) => Ok(Arc::clone(session)),
-                Some(Err(error)) => Err(error.clone()),
-                None => Err(unreachable("the attempt to connect was given up", &self.endpoint)),
-            },
-            Ok(Err(_)) => {
-                self.state().attempt = None;
-                Err(unreachable("the runtime in which it was connected has ended", &self.endpoint))
-            }
-            Err(_) => Err(unreachable(&format!("no session within {limit:?}"), &self.endpoint)),
+        let end = self.clock.now() + limit;
+        loop {
+            let (mut attempt, joined) = self.attempt()?;
+            let left = end.since(self.clock.now());
+            let waited = tokio::time::timeout(left, attempt.wait_for(Option::is_some)).await;
+            return match waited {
+                Ok(Ok(outcome)) => match &*outcome {
+                    Some(Ok(session)) => Ok(Arc::clone(session)),
+                    // It began before this call, and says nothing about the present.
+                    Some(Err(_)) if joined => continue,
+                    Some(Err(error)) => Err(error.clone()),
+                    None => Err(unreachable("the attempt to connect was given up", &self.endpoint)),
+                },
+                Ok(Err(_)) => {
+                    self.state().attempt = None;
+                    let why = "the runtime in which it was connected has ended";
+                    Err(unreachable(why, &self.endpoint))
+                }
+                Err(_) => Err(unreachable(&format!("no session within {limit:?}"), &self.endpoint)),
+            };
         }
     }
 
-    fn attempt(self: &Arc<Self>) -> Result<watch::Receiver<Option<Result<Arc<Session>>>>> {
+    /// The attempt under way, or a new one; whether it had begun before.
+    fn attempt(self: &Arc<Self>) -> Result<(Attempt, bool)> {
         let Some(config) = self.config.clone() else {
             return Err(Error::new(
                 ErrorKind::Unavailable,
@@ -120,7 +131,7 @@ impl Sessions {
         if let Some(attempt) = &state.attempt
             && attempt.has_changed().is_ok()
         {
-            return Ok(attempt.clone());
+            return Ok((attempt.clone(), true));
         }
         let runtime = tokio::runtime::Handle::try_current().map_err(|_| {
             Error::config("ZooKeeper is connected outside of a Tokio runtime: call from within one")
@@ -142,7 +153,7 @@ impl Sessions {
             }
             let _ = sender.send(Some(outcome));
         });
-        Ok(receiver)
+        Ok((receiver, false))
     }
 
     async fn open(&self, config: &ZkConfig) -> Result<Arc<Session>> {
@@ -173,7 +184,7 @@ impl Sessions {
                 self.endpoint
             )));
         }
-        let timeline = Timeline::new(timeout, sent, self.clock.now());
+        let timeline = Timeline::new(timeout, sent, self.clock.now()).with_tick(config.tick_time);
         let clock = Arc::clone(&self.clock);
         Ok(Session::start(transport, timeout, timeline, clock, &config.root))
     }

@@ -8,9 +8,9 @@
 //!
 //! What it does prove: the write travelled behind the follower's reports, in order. A request that was
 //! answered at least one report earlier is therefore known to the leader, and the session lasts for
-//! one timeout from the *sending of that earlier request*. A report is at most half a tick apart, and
-//! a session timeout is at least two ticks (ZooKeeper's own default), so a quarter of the session
-//! timeout is enough between the two.
+//! one timeout from the *sending of that earlier request*. Reports are half a tick apart. The tick is not
+//! told to clients; a session timeout is at least two ticks (ZooKeeper's own default), so a quarter of
+//! the session timeout is enough between the two, or one whole tick where it is known.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -27,6 +27,8 @@ struct Touch {
 #[derive(Debug)]
 pub(crate) struct Timeline {
     timeout: Duration,
+    /// How long after its answer a request has been reported to the leader.
+    report: Duration,
     touches: VecDeque<Touch>,
     until: ClockInstant,
 }
@@ -36,12 +38,19 @@ impl Timeline {
     /// session, so this counts at once.
     pub(crate) fn new(timeout: Duration, sent: ClockInstant, now: ClockInstant) -> Self {
         let touches = VecDeque::from([Touch { sent, answered: now }]);
-        Self { timeout, touches, until: sent + timeout }
+        Self { timeout, report: timeout / 4, touches, until: sent + timeout }
     }
 
     /// A session that was made by somebody else, at a time that nobody knows.
     pub(crate) fn unknown(timeout: Duration) -> Self {
-        Self { timeout, touches: VecDeque::new(), until: ClockInstant::from_nanos(0) }
+        let report = timeout / 4;
+        Self { timeout, report, touches: VecDeque::new(), until: ClockInstant::from_nanos(0) }
+    }
+
+    /// With the servers' tick, if it is known.
+    pub(crate) fn with_tick(mut self, tick: Option<Duration>) -> Self {
+        self.report = tick.map_or(self.report, |tick| tick.min(self.report));
+        self
     }
 
     /// How often something must be asked, so that there is always a request of the right age.
@@ -64,7 +73,7 @@ impl Timeline {
     /// A write, or a transaction of checks, that was sent at `sent` has been answered: the leader has
     /// taken part.
     pub(crate) fn committed(&mut self, sent: ClockInstant, now: ClockInstant) {
-        let report = self.timeout / 4;
+        let report = self.report;
         let known = self.touches.iter().rev().find(|touch| touch.answered + report <= sent);
         if let Some(touch) = known {
             self.until = self.until.max(touch.sent + self.timeout);
@@ -103,6 +112,19 @@ mod tests {
         assert_eq!(line.until(), at(8000), "still too close");
         line.committed(at(3510), at(3520));
         assert_eq!(line.until(), at(9500), "the write of 1500 was answered 2 s before");
+    }
+
+    #[test]
+    fn a_known_tick_proves_more() {
+        let mut line = Timeline::new(TIMEOUT, at(0), at(10)).with_tick(Some(TIMEOUT / 80));
+        line.answered(at(1000), at(1010));
+        line.committed(at(1109), at(1120));
+        assert_eq!(line.until(), at(8000));
+        line.committed(at(1111), at(1120));
+        assert_eq!(line.until(), at(9000));
+        // One that is too long for the session cannot be right.
+        let line = Timeline::new(TIMEOUT, at(0), at(10)).with_tick(Some(TIMEOUT));
+        assert_eq!(line.report, TIMEOUT / 4);
     }
 
     #[test]

@@ -217,6 +217,15 @@ impl ZooKeeper {
         for member in &self.members {
             member.spawn()?;
         }
+        self.serve().await
+    }
+
+    /// Waits until all servers serve: an ensemble that was frozen may have to find a leader first.
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable::broken`] if one does not, or has ended.
+    pub async fn serve(&self) -> Result<(), Unavailable> {
         for member in &self.members {
             member.wait().await?;
         }

@@ -33,9 +33,9 @@ pub(crate) async fn open(config: &ZkConfig) -> Result<(ClientTransport, Duration
     let wanted = config.wanted_session();
     let mut connector = zk::Client::connector()
         .with_session_timeout(wanted)
-        // A silent server is given up early enough that another one can be tried twice within the
-        // validity of a lock.
-        .with_connection_timeout(wanted / 4)
+        // A silent server is given up early enough that another one can be tried within the validity
+        // of a lock.
+        .with_connection_timeout(wanted / 3)
         .with_fail_eagerly();
     if let Some(auth) = &config.auth {
         connector = connector.with_auth("digest", auth.digest().as_bytes());

@@ -14,8 +14,10 @@ use conformance_tests::{Client, Fault, Faults, Harness, Store, Time, Unavailable
 use lock_core::{Error, ErrorKind, LockBackend, OsRng, OwnerId, Result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The session timeout of all cases, and so their ttl.
-const PARAMETERS: &str = "?lock_session_timeout=2s";
+/// The session timeout of all cases, and so their ttl. A hold must survive a restart of the servers,
+/// and an ensemble takes longer.
+const SINGLE: &str = "?lock_session_timeout=3s&lock_tick_time=100ms";
+const ENSEMBLE: &str = "?lock_session_timeout=4s&lock_tick_time=100ms";
 
 #[derive(Debug)]
 pub(crate) struct ZkHarness {
@@ -38,7 +40,7 @@ impl ZkHarness {
 
     /// An ensemble of three for a case, of which its clients use one after the other.
     pub(crate) fn ensemble() -> Self {
-        Self::with(true, 4)
+        Self::with(true, 5)
     }
 
     fn with(ensemble: bool, places: usize) -> Self {
@@ -55,6 +57,7 @@ impl Pool {
 
 #[derive(Debug)]
 struct ZkStore {
+    parameters: &'static str,
     servers: Option<ZooKeeper>,
     pool: Arc<Pool>,
     prefix: String,
@@ -105,11 +108,16 @@ impl Harness for ZkHarness {
         })?;
         let idle = self.pool.idle().pop();
         let servers = match idle {
-            Some(servers) => servers,
+            // What an earlier case has done to them must be over.
+            Some(servers) => {
+                servers.serve().await?;
+                servers
+            }
             None if self.ensemble => ZooKeeper::ensemble().await?,
             None => ZooKeeper::start().await?,
         };
         Ok(Box::new(ZkStore {
+            parameters: if self.ensemble { ENSEMBLE } else { SINGLE },
             servers: Some(servers),
             pool: Arc::clone(&self.pool),
             prefix: OwnerId::generate(&OsRng)?.to_hex(),
@@ -138,7 +146,7 @@ impl Store for ZkStore {
         let address = servers.address(member).map_err(|error| internal(error.to_string()))?;
         let proxy = Proxy::start(address).await.map_err(|error| internal(error.to_string()))?;
         let proxy = Arc::new(proxy);
-        let url = format!("zookeeper://{}{PARAMETERS}", proxy.address());
+        let url = format!("zookeeper://{}{}", proxy.address(), self.parameters);
         let backend = lock_zk::connect(&url).await?;
         self.proxies.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&proxy));
         Ok(Client::new(backend).with_faults(Link(proxy)))
@@ -153,7 +161,8 @@ impl Store for ZkStore {
     }
 
     async fn thaw(&self) -> Result<(), Unavailable> {
-        self.servers().thaw()
+        self.servers().thaw()?;
+        self.servers().serve().await
     }
 
     async fn restart(&self) -> Result<(), Unavailable> {
@@ -162,7 +171,7 @@ impl Store for ZkStore {
 
     fn uri(&self) -> Option<String> {
         let servers = self.servers();
-        let parameters = if servers.is_own() { PARAMETERS } else { "" };
+        let parameters = if servers.is_own() { self.parameters } else { "" };
         Some(format!("{}{parameters}", servers.url()))
     }
 }
