@@ -102,6 +102,22 @@ impl ZkClaim {
         Ok(session)
     }
 
+    /// Whether the session of this claim has ended under a call that failed: then the call is worth
+    /// making once more, in a new session.
+    fn is_cut_short<T>(&self, answer: &Result<T>) -> bool {
+        answer.is_err() && self.session.as_ref().is_some_and(|session| session.has_ended())
+    }
+
+    async fn try_twice(&mut self, start: ClockInstant) -> Result<Attempt> {
+        let answer = self.look(start).await;
+        if self.is_cut_short(&answer) { self.look(start).await } else { answer }
+    }
+
+    async fn give_up_twice(&mut self) -> Result<Released> {
+        let answer = self.give_up().await;
+        if self.is_cut_short(&answer) { self.give_up().await } else { answer }
+    }
+
     async fn look(&mut self, start: ClockInstant) -> Result<Attempt> {
         let session = self.session().await?;
         for _ in 0..ROUNDS {
@@ -373,7 +389,7 @@ impl Claim for ZkClaim {
         let start = self.now();
         let limit = self.request.call_timeout;
         let shared = Arc::clone(&self.shared);
-        Self::bounded(limit, shared.sessions.endpoint(), self.look(start)).await
+        Self::bounded(limit, shared.sessions.endpoint(), self.try_twice(start)).await
     }
 
     async fn renew(&mut self) -> Result<Renewal> {
@@ -394,7 +410,7 @@ impl Claim for ZkClaim {
     async fn release(&mut self) -> Result<Released> {
         let limit = self.request.call_timeout;
         let shared = Arc::clone(&self.shared);
-        Self::bounded(limit, shared.sessions.endpoint(), self.give_up()).await
+        Self::bounded(limit, shared.sessions.endpoint(), self.give_up_twice()).await
     }
 
     async fn changed(&mut self) -> Result<()> {
