@@ -40,7 +40,7 @@ impl ZkHarness {
 
     /// An ensemble of three for a case, of which its clients use one after the other.
     pub(crate) fn ensemble() -> Self {
-        Self::with(true, 5)
+        Self::with(true, 7)
     }
 
     fn with(ensemble: bool, places: usize) -> Self {
