@@ -38,8 +38,9 @@ pub struct ZooKeeper {
 struct Member {
     number: usize,
     port: u16,
-    directory: TempDir,
+    /// Ends before its folder goes, or it would write into it again.
     process: Mutex<Option<Process>>,
+    directory: TempDir,
 }
 
 impl ZooKeeper {
