@@ -181,7 +181,7 @@ fn first_says_lost(guard: &LockGuard) -> Check {
 
 async fn s05_the_signal_comes_before_the_end(cx: Cx) -> Check {
     let locks = cx.locks().await?;
-    for ttl in [cx.ttl(), cx.round(Duration::from_millis(200)), cx.ttl() * 2] {
+    for ttl in [cx.ttl(), cx.round(Duration::from_millis(200)), cx.round(cx.ttl() * 2)] {
         match locks.lock("lock")?.ttl(ttl).no_renew().try_acquire().await? {
             Some(guard) => {
                 signalled_in_time(&cx, &guard).await?;

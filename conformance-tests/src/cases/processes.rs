@@ -76,11 +76,11 @@ async fn s01_a_counter_of_many_processes_loses_no_increment(cx: Cx) -> Check {
     let folder = tempfile::tempdir().explain("making a folder")?;
     let file = folder.path().join("counter");
     std::fs::write(&file, "0").explain("writing the counter")?;
+    let ttl = cx.round(cx.ttl() * 5);
     let mut processes = Vec::new();
     for _ in 0..PROCESSES {
         let mut process = Process::start(&cx)?;
-        let order =
-            Order::Count { name: NAME.into(), ttl: cx.ttl() * 5, file: file.clone(), times: TIMES };
+        let order = Order::Count { name: NAME.into(), ttl, file: file.clone(), times: TIMES };
         process.tell(&order).await?;
         processes.push(process);
     }
@@ -114,7 +114,7 @@ async fn s01_a_counter_of_many_processes_loses_no_increment(cx: Cx) -> Check {
 async fn l01_the_lock_of_a_killed_process_is_free_after_its_ttl(cx: Cx) -> Check {
     let locks = cx.locks().await?;
     let mut process = Process::start(&cx)?;
-    let ttl = cx.ttl() * 2;
+    let ttl = cx.round(cx.ttl() * 2);
     let before = cx.now();
     let theirs = process.hold(&acquire(ttl, cx.ttl())).await?;
     process.kill().await?;
@@ -212,10 +212,10 @@ async fn s05_a_stopped_process_finds_the_loss_first(cx: Cx) -> Check {
 async fn s05_a_process_stopped_for_a_moment_keeps_its_lock(cx: Cx) -> Check {
     let other = cx.backend().await?;
     let mut process = Process::start(&cx)?;
-    let ttl = cx.ttl() * 4;
+    let ttl = cx.round(cx.ttl() * 4);
     let fence = process.hold(&acquire(ttl, cx.ttl())).await?;
     process.pause()?;
-    cx.sleep(cx.ttl()).await;
+    cx.sleep(ttl / 4).await;
     process.resume()?;
     let again = process.hold(&token()).await?;
     ensure!(

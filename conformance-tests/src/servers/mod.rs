@@ -11,6 +11,7 @@ mod pgbouncer;
 mod postgres;
 mod process;
 mod redis;
+mod zookeeper;
 
 pub use etcd::{EtcdCluster, EtcdClusterBuilder};
 pub use mariadb::{MariaDbServer, MariaDbServerBuilder};
@@ -18,3 +19,4 @@ pub use pgbouncer::PgBouncer;
 pub use postgres::{PostgresServer, PostgresServerBuilder};
 pub use process::{Process, free_port};
 pub use redis::{Data, RedisServer, RedisServerBuilder};
+pub use zookeeper::{TICK, ZooKeeper};

@@ -1,0 +1,411 @@
+//! How to reach a ZooKeeper ensemble, and how to treat it.
+
+use std::fmt;
+use std::time::Duration;
+
+use lock_core::{Error, Result};
+use percent_encoding::percent_decode_str;
+
+use crate::params::Params;
+
+/// The URL schemes of ZooKeeper.
+pub const SCHEMES: &[&str] = &["zookeeper", "zk"];
+
+/// The parameters of a store URL that belong to this store.
+pub const PARAMETERS: &[&str] =
+    &["lock_session_timeout", "lock_connect_timeout", "lock_tick_time", "lock_acl"];
+
+/// Under which node the locks stand if nothing else is said.
+const ROOT: &str = "/locks";
+/// The session timeout that is asked for if nothing else is said: the default ttl of a lock.
+const SESSION: Duration = Duration::from_secs(30);
+/// The first sequence number that is refused: a million below the last one, since those who have
+/// entered the queue already must get through.
+const SEQUENCE_LIMIT: i32 = i32::MAX - 1_000_000;
+
+/// The settings of a [`ZkBackend`](crate::ZkBackend).
+///
+/// Neither `Debug` nor any error shows the password.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// let config = lock_zk::ZkConfig::from_url("zookeeper://app:secret@a.example,b.example:2182/shop/locks")?;
+/// assert_eq!(config.endpoint(), "a.example:2181,b.example:2182");
+/// assert!(!format!("{config:?}").contains("secret"));
+/// let config = config.session_timeout(Duration::from_secs(10));
+/// # Ok::<(), lock_core::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct ZkConfig {
+    pub(crate) hosts: Vec<(String, u16)>,
+    pub(crate) root: String,
+    pub(crate) auth: Option<Auth>,
+    pub(crate) acl: Option<Acl>,
+    pub(crate) session_timeout: Option<Duration>,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) tick_time: Option<Duration>,
+    pub(crate) sequence_limit: i32,
+}
+
+/// Who may touch the nodes that this client makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Acl {
+    /// Clients with the same user and password. Needs both in the URL, and is the default then.
+    /// ZooKeeper judges the deletion of a node by the rights on its *parent*, so this holds for locks
+    /// whose nodes were made by such a client first.
+    Creator,
+    /// Everybody, as without a password.
+    Open,
+}
+
+/// The rights that are given, when it is settled that there are credentials for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    Open,
+    Creator,
+}
+
+/// User and password of the scheme `digest`.
+#[derive(Clone)]
+pub(crate) struct Auth {
+    user: String,
+    password: String,
+}
+
+impl Auth {
+    pub(crate) fn digest(&self) -> String {
+        format!("{}:{}", self.user, self.password)
+    }
+}
+
+impl ZkConfig {
+    /// The settings in a URL: `zookeeper://[user:password@]host[:2181][,host…][/root]`, or `zk://`.
+    ///
+    /// Locks stand under the node `root`, `/locks` by default; it is made if it does not exist. User
+    /// and password are for ZooKeeper's scheme `digest`.
+    ///
+    /// | parameter | meaning | default |
+    /// |---|---|---|
+    /// | `lock_session_timeout` | how long the session outlives its client: the ttl of all locks | `30s`, or what the server allows |
+    /// | `lock_connect_timeout` | the limit for opening a session | `5s` |
+    /// | `lock_tick_time` | the servers' `tickTime`, or more: see [`tick_time`](Self::tick_time) | not known |
+    /// | `lock_acl` | `creator` or `open`: see [`Acl`] | `creator` with a password, else `open` |
+    ///
+    /// # Errors
+    ///
+    /// [`Config`](lock_core::ErrorKind::Config) if the URL cannot be read or has an unknown
+    /// parameter. The message never shows what stood in the URL before an `@`.
+    pub fn from_url(url: &str) -> Result<Self> {
+        let (base, mut params) = Params::split(url)?;
+        let scheme = base.split(':').next().unwrap_or_default();
+        let scheme = SCHEMES.iter().copied().find(|known| *known == scheme).ok_or_else(|| {
+            Error::config(format!(
+                "the URL of a ZooKeeper ensemble begins with one of {}",
+                SCHEMES.join(", ")
+            ))
+        })?;
+        let rest = base[scheme.len()..].strip_prefix("://").ok_or_else(unreadable)?;
+        let (auth, rest) = match rest.rsplit_once('@') {
+            Some((auth, rest)) => (Some(auth_of(auth)?), rest),
+            None => (None, rest),
+        };
+        let (hosts, root) = match rest.split_once('/') {
+            Some((hosts, root)) => (hosts, root),
+            None => (rest, ""),
+        };
+        let mut config = Self::new(hosts)?.root(&decoded(root)?);
+        config.auth = auth;
+        config.session_timeout = params.duration("lock_session_timeout")?;
+        if let Some(limit) = params.duration("lock_connect_timeout")? {
+            config.connect_timeout = limit;
+        }
+        config.tick_time = params.duration("lock_tick_time")?;
+        config.acl =
+            params.choice("lock_acl", &[("creator", Acl::Creator), ("open", Acl::Open)])?;
+        params.finish(scheme, PARAMETERS)?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// The default settings for an ensemble: `host[:2181]`, several of them separated by commas.
+    ///
+    /// # Errors
+    ///
+    /// [`Config`](lock_core::ErrorKind::Config) if a host or a port cannot be read.
+    pub fn new(hosts: &str) -> Result<Self> {
+        Ok(Self {
+            hosts: hosts.split(',').map(host).collect::<Result<_>>()?,
+            root: ROOT.to_owned(),
+            auth: None,
+            acl: None,
+            session_timeout: None,
+            connect_timeout: Duration::from_secs(5),
+            tick_time: None,
+            sequence_limit: SEQUENCE_LIMIT,
+        })
+    }
+
+    /// The node under which the locks stand, such as `/shop/locks`; `/locks` by default, and for an
+    /// empty one.
+    #[must_use]
+    pub fn root(mut self, root: &str) -> Self {
+        let root = root.trim_matches('/');
+        self.root = if root.is_empty() { ROOT.to_owned() } else { format!("/{root}") };
+        self
+    }
+
+    /// User and password of ZooKeeper's scheme `digest`.
+    #[must_use]
+    pub fn auth(mut self, user: &str, password: &str) -> Self {
+        self.auth = Some(Auth { user: user.to_owned(), password: password.to_owned() });
+        self
+    }
+
+    /// Who may touch the nodes that this client makes.
+    #[must_use]
+    pub fn acl(mut self, acl: Acl) -> Self {
+        self.acl = Some(acl);
+        self
+    }
+
+    /// How long the session outlives its client, which is the ttl of all its locks. 30 s by default,
+    /// or the nearest that the server allows; one that is set here is refused if the server's limit
+    /// is lower, and raised to the server's least one, which `LockGuard::ttl` shows.
+    #[must_use]
+    pub fn session_timeout(mut self, timeout: Duration) -> Self {
+        self.session_timeout = Some(timeout);
+        self
+    }
+
+    /// The limit for opening a session; 5 s by default.
+    #[must_use]
+    pub fn connect_timeout(mut self, limit: Duration) -> Self {
+        self.connect_timeout = limit;
+        self
+    }
+
+    /// The servers' `tickTime`, or something longer. A guard may count on its lock for longer then: for
+    /// about nine tenths of the ttl after a renewal and not for seven. One that is shorter than the
+    /// servers' breaks the first promise when a follower is cut off from the leader.
+    #[must_use]
+    pub fn tick_time(mut self, tick: Duration) -> Self {
+        self.tick_time = Some(tick);
+        self
+    }
+
+    /// For tests: from which sequence number on a queue counts as used up.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn sequence_limit(mut self, limit: i32) -> Self {
+        self.sequence_limit = limit;
+        self
+    }
+
+    /// Hosts and ports, separated by commas.
+    pub fn endpoint(&self) -> String {
+        let hosts: Vec<_> = self
+            .hosts
+            .iter()
+            .map(|(host, port)| {
+                if host.contains(':') {
+                    format!("[{host}]:{port}")
+                } else {
+                    format!("{host}:{port}")
+                }
+            })
+            .collect();
+        hosts.join(",")
+    }
+
+    pub(crate) fn wanted_session(&self) -> Duration {
+        self.session_timeout.unwrap_or(SESSION)
+    }
+
+    pub(crate) fn access(&self) -> Access {
+        match (self.acl, &self.auth) {
+            (Some(Acl::Creator) | None, Some(_)) => Access::Creator,
+            _ => Access::Open,
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        let limits = [
+            ("the connect timeout", self.connect_timeout, LIMITS.0, LIMITS.2),
+            ("the session timeout", self.wanted_session(), LIMITS.1, LIMITS.2),
+        ];
+        for (what, value, least, most) in limits {
+            if value < least || value > most {
+                return Err(Error::config(format!(
+                    "{what} is {value:?}: it must be between {least:?} and {most:?}"
+                )));
+            }
+        }
+        if self.tick_time.is_some_and(|tick| tick.is_zero()) {
+            return Err(Error::config(
+                "the tick time is zero: write the servers' tickTime, or leave it away",
+            ));
+        }
+        if self.acl == Some(Acl::Creator) && self.auth.is_none() {
+            return Err(Error::config(
+                "lock_acl=creator needs a user and a password: write them into the URL, or use lock_acl=open",
+            ));
+        }
+        check_root(&self.root)
+    }
+}
+
+/// The least connect timeout, the least session timeout, and the longest of either.
+const LIMITS: (Duration, Duration, Duration) =
+    (Duration::from_millis(10), Duration::from_millis(200), Duration::from_secs(3600));
+
+impl fmt::Debug for ZkConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ZkConfig")
+            .field("endpoint", &self.endpoint())
+            .field("root", &self.root)
+            .field("user", &self.auth.as_ref().map(|auth| &auth.user))
+            .field("acl", &self.acl)
+            .field("session_timeout", &self.session_timeout)
+            .field("connect_timeout", &self.connect_timeout)
+            .field("tick_time", &self.tick_time)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The URL is not shown: a password may stand anywhere in it.
+fn unreadable() -> Error {
+    Error::config(
+        "the URL of the ZooKeeper ensemble cannot be read: it is zookeeper://[user:password@]host[:port][,host…][/root], with special characters of user and password as %40 for @, %3A for : and %2F for /",
+    )
+}
+
+fn decoded(text: &str) -> Result<String> {
+    let text = percent_decode_str(text).decode_utf8().map_err(|_| unreadable())?;
+    Ok(text.into_owned())
+}
+
+fn auth_of(text: &str) -> Result<Auth> {
+    let (user, password) = text.split_once(':').ok_or_else(unreadable)?;
+    let (user, password) = (decoded(user)?, decoded(password)?);
+    if user.is_empty() || user.contains(':') || password.is_empty() {
+        return Err(unreadable());
+    }
+    Ok(Auth { user, password })
+}
+
+fn host(text: &str) -> Result<(String, u16)> {
+    let (host, port) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (host, port) = rest.split_once(']').ok_or_else(unreadable)?;
+            (host, port.strip_prefix(':'))
+        }
+        None => match text.split_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (text, None),
+        },
+    };
+    let port = match port {
+        None => Some(2181),
+        Some(port) => port.parse().ok().filter(|port| *port != 0),
+    };
+    match port {
+        Some(port)
+            if !host.is_empty() && !host.contains(|c: char| c.is_whitespace() || c == '/') =>
+        {
+            Ok((host.to_owned(), port))
+        }
+        _ => Err(unreadable()),
+    }
+}
+
+/// What ZooKeeper accepts as a path, and may be ours.
+fn check_root(root: &str) -> Result<()> {
+    let bad = root[1..].split('/').any(|step| {
+        step.is_empty() || step == "." || step == ".." || step.chars().any(|c| c.is_control())
+    });
+    if bad {
+        return Err(Error::config(format!(
+            "{root:?} is no path of ZooKeeper: its steps must not be empty, \".\" or \"..\", and have no control characters"
+        )));
+    }
+    if root == "/zookeeper" || root.starts_with("/zookeeper/") {
+        return Err(Error::config("/zookeeper belongs to ZooKeeper itself: choose another root"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lock_core::ErrorKind;
+
+    const SENTINEL: &str = "s3cr3t-sentinel";
+
+    #[test]
+    fn urls_are_read() {
+        for (url, endpoint, root) in [
+            ("zookeeper://h", "h:2181", "/locks"),
+            ("zk://h/", "h:2181", "/locks"),
+            ("zk://a,b:1,[::1]:7/shop/locks/", "a:2181,b:1,[::1]:7", "/shop/locks"),
+            ("zookeeper://u:p%40@[::1]/a%20b", "[::1]:2181", "/a b"),
+        ] {
+            let config = ZkConfig::from_url(url).unwrap();
+            assert_eq!(
+                (config.endpoint().as_str(), config.root.as_str()),
+                (endpoint, root),
+                "{url}"
+            );
+        }
+        let config = ZkConfig::from_url("zk://u:p%3A%40@h?lock_session_timeout=8s").unwrap();
+        assert_eq!(config.auth.as_ref().unwrap().digest(), "u:p:@");
+        assert_eq!(config.access(), Access::Creator);
+        assert_eq!(config.wanted_session(), Duration::from_secs(8));
+        let config = ZkConfig::from_url("zk://u:p@h?lock_acl=open").unwrap();
+        assert_eq!(config.access(), Access::Open);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (url, part) in [
+            ("zk://h?lock_sesion_timeout=1s", "lock_session_timeout"),
+            ("zk://h?lock_session_timeout=1", "not a duration"),
+            ("zk://h?lock_session_timeout=10ms", "the session timeout is 10ms"),
+            ("zk://h?lock_connect_timeout=2h", "the connect timeout is 7200s"),
+            ("zk://h?lock_tick_time=2000", "not a duration"),
+            ("zk://h?lock_acl=maybe", "none of creator, open"),
+            ("zk://h?lock_acl=creator", "user and a password"),
+            ("zk://h:port", "cannot be read"),
+            ("zk://h:0", "cannot be read"),
+            ("zk://h,,i", "cannot be read"),
+            ("zk://", "cannot be read"),
+            ("zk:h", "cannot be read"),
+            ("zk://u@h", "cannot be read"),
+            ("zk://h/a//b", "no path of ZooKeeper"),
+            ("zk://h/a/../b", "no path of ZooKeeper"),
+            ("zk://h/zookeeper", "belongs to ZooKeeper"),
+            ("http://h", "begins with one of zookeeper"),
+        ] {
+            let error = ZkConfig::from_url(url).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Config, "{url}");
+            assert!(error.to_string().contains(part), "{url}: {error}");
+        }
+    }
+
+    #[test]
+    fn no_secret_is_shown() {
+        for url in [
+            format!("zk://u:{SENTINEL}@h"),
+            format!("zk://u:{SENTINEL}@h:x"),
+            format!("zk://{SENTINEL}@h"),
+            format!("zk://u:{SENTINEL}/x@h"),
+            format!("zk://h?password={SENTINEL}"),
+            format!("{SENTINEL}://h"),
+            format!("zk:{SENTINEL}"),
+        ] {
+            let shown = format!("{:?}", ZkConfig::from_url(&url));
+            assert!(!shown.contains(SENTINEL), "{url} gave {shown}");
+        }
+    }
+}

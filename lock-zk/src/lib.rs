@@ -1,0 +1,35 @@
+#![doc = include_str!("../README.md")]
+
+mod admin;
+mod backend;
+mod claim;
+mod config;
+mod error;
+#[cfg(feature = "mutants")]
+#[doc(hidden)]
+pub mod mutants;
+mod names;
+mod params;
+mod renewals;
+mod session;
+mod sessions;
+mod timeline;
+mod transport;
+mod wake;
+
+pub use backend::ZkBackend;
+pub use config::{Acl, PARAMETERS, SCHEMES, ZkConfig};
+
+/// Connects to the ensemble that `url` names: see [`ZkConfig::from_url`] for its form and its
+/// parameters.
+///
+/// # Errors
+///
+/// As [`ZkConfig::from_url`] and [`ZkBackend::connect`].
+///
+/// # Cancel safety
+///
+/// Cancel-safe.
+pub async fn connect(url: &str) -> lock_core::Result<ZkBackend> {
+    ZkBackend::connect(ZkConfig::from_url(url)?).await
+}

@@ -1,0 +1,212 @@
+//! The names of locks and of contenders in ZooKeeper.
+//!
+//! A lock is a node under the root of this client, `/locks` by default. Its name is
+//! [`LockKey::encode`], with everything but printable ASCII, and with `%` and `/`, percent-encoded
+//! byte by byte: a plain name is the name that a Curator or kazoo client uses.
+//!
+//! A contender is a child of it that ends in a sequence number of ten digits, whoever made it. Ours
+//! have the names of Curator's protected mode: `_c_`, the owner id as a UUID, `-lock-` and the number.
+
+use lock_core::{LockKey, OwnerId};
+use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
+
+/// What is encoded besides everything that is not ASCII.
+const ENCODED: &AsciiSet = &CONTROLS.add(b'%').add(b'/');
+/// How many digits a sequence number has.
+const DIGITS: usize = 10;
+
+/// The node name of `key`: injective, and never one that ZooKeeper refuses.
+pub(crate) fn encode(key: &LockKey) -> String {
+    let name = utf8_percent_encode(&key.encode(), ENCODED).to_string();
+    match name.as_str() {
+        // These are steps of a path.
+        "." | ".." => name.replace('.', "%2E"),
+        _ => name,
+    }
+}
+
+/// The key whose node name is `name`; `None` if no key has it.
+pub(crate) fn decode(name: &str) -> Option<LockKey> {
+    let plain = percent_decode_str(name).decode_utf8().ok()?;
+    LockKey::decode(&plain).ok().filter(|key| encode(key) == name)
+}
+
+/// What the names of all nodes of `owner` begin with; the server adds the sequence number.
+pub(crate) fn node_prefix(owner: &OwnerId) -> String {
+    let hex = owner.to_hex();
+    format!(
+        "_c_{}-{}-{}-{}-{}-lock-",
+        &hex[..8],
+        &hex[8..12],
+        &hex[12..16],
+        &hex[16..20],
+        &hex[20..]
+    )
+}
+
+/// The owner of a node with a name of this form.
+pub(crate) fn owner_of(name: &str) -> Option<OwnerId> {
+    let uuid = name.strip_prefix("_c_")?.get(..36)?;
+    let owner: OwnerId = uuid.replace('-', "").parse().ok()?;
+    name.starts_with(&node_prefix(&owner)).then_some(owner)
+}
+
+/// The sequence number at the end of a contender's name; `None` if it is no contender.
+///
+/// The server counts with a signed number of 32 bits and prints it with `%010d`, so after 2³¹ − 1 a
+/// minus sign stands before the digits, or in place of the first one.
+pub(crate) fn sequence(name: &str) -> Option<i32> {
+    let split = name.len().checked_sub(DIGITS)?;
+    let (head, tail) = (name.get(..split)?, name.get(split..)?);
+    if let Some(digits) = tail.strip_prefix('-')
+        && is_number(digits)
+        && !head.ends_with(char::is_alphanumeric)
+    {
+        return tail.parse().ok();
+    }
+    if !is_number(tail) {
+        return None;
+    }
+    let value: i64 = tail.parse().ok()?;
+    // "lock-0000000001" has a separator, "lock--2147483648" a separator and a sign.
+    let signed = head.strip_suffix('-').is_some_and(|head| !head.ends_with(char::is_alphanumeric));
+    let negative = value > i64::from(i32::MAX) || (signed && value > 999_999_999);
+    i32::try_from(if negative { -value } else { value }).ok()
+}
+
+fn is_number(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// How far `other` is behind `own`: negative for one that is ahead. Right for any two numbers that
+/// are less than 2³¹ apart, over the overflow too.
+fn behind(other: i32, own: i32) -> i32 {
+    other.wrapping_sub(own)
+}
+
+/// What one listing says about the contender `own`.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Place<'a> {
+    /// It is not there.
+    Missing,
+    /// It is the first.
+    First,
+    /// This one is just before it.
+    After(&'a str),
+}
+
+/// Where `own` stands among `children`.
+pub(crate) fn place<'a>(children: &'a [String], own: &str) -> Place<'a> {
+    let mine = sequence(own).filter(|_| children.iter().any(|child| child == own));
+    let Some(mine) = mine else { return Place::Missing };
+    let ahead = children
+        .iter()
+        .filter(|child| *child != own)
+        .filter_map(|child| Some((behind(sequence(child)?, mine), child)))
+        .filter(|(distance, _)| *distance <= 0)
+        .max();
+    match ahead {
+        Some((_, child)) => Place::After(child),
+        None => Place::First,
+    }
+}
+
+/// The contenders among `children`, first come first.
+pub(crate) fn contenders(children: &[String]) -> Vec<&str> {
+    let mut queue: Vec<_> =
+        children.iter().filter_map(|child| Some((sequence(child)?, child.as_str()))).collect();
+    // All numbers are close together, so any of them orders the others over the overflow.
+    let pivot = queue.first().map_or(0, |(sequence, _)| *sequence);
+    queue.sort_by_key(|(sequence, _)| behind(*sequence, pivot));
+    queue.into_iter().map(|(_, child)| child).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    fn strings(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn keys_are_told_apart_and_found_again() {
+        let names = ["a", "A", "a ", " a", "a/b", "a%2Fb", "é", ".", "..", "%2E", "…", "a\u{a0}"];
+        let mut seen = HashSet::new();
+        for prefix in ["", "p", "p/", "%"] {
+            for name in names {
+                let key = LockKey::new(prefix, name).unwrap();
+                let node = encode(&key);
+                assert!(!node.contains('/') && node.is_ascii() && node != "." && node != "..");
+                assert_eq!(decode(&node), Some(key), "{prefix:?} {name:?}");
+                assert!(seen.insert(node), "{prefix:?} {name:?}");
+            }
+        }
+        assert_eq!(encode(&LockKey::new("", "order:42").unwrap()), "order:42");
+        assert_eq!(decode("a%2fb"), None, "another spelling of the same name is no lock of ours");
+    }
+
+    #[test]
+    fn nodes_have_the_names_of_curator() {
+        let owner: OwnerId = "0123456789abcdef0123456789abcdef".parse().unwrap();
+        let prefix = node_prefix(&owner);
+        assert_eq!(prefix, "_c_01234567-89ab-cdef-0123-456789abcdef-lock-");
+        assert_eq!(owner_of(&format!("{prefix}0000000007")), Some(owner));
+        for other in ["abc__lock__0000000001", "_c_0123", "_c_é", "lock-0000000001"] {
+            assert_eq!(owner_of(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_sequence_number_is_read_over_the_overflow() {
+        for (name, number) in [
+            ("_c_x-lock-0000000000", Some(0)),
+            ("0a1b__lock__0000000012", Some(12)),
+            ("lock-2147483647", Some(i32::MAX)),
+            ("lock--2147483648", Some(i32::MIN)),
+            ("lock--2147483647", Some(-i32::MAX)),
+            ("x__lock__-2147483647", Some(-i32::MAX)),
+            ("lock--000000001", Some(-1)),
+            ("0000000003", Some(3)),
+            ("lock-000000001", None),
+            ("lock-12345x7890", None),
+            ("leases", None),
+            ("é00000000", None),
+        ] {
+            assert_eq!(sequence(name), number, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_one_before_is_found_in_any_order_and_whoever_it_is() {
+        let own = "_c_b-lock-0000000011";
+        let children = strings(&[
+            "zz-lock-0000000009",
+            own,
+            "ff__lock__0000000010",
+            "no-contender",
+            "_c_a-lock-0000000012",
+        ]);
+        assert_eq!(place(&children, own), Place::After("ff__lock__0000000010"));
+        assert_eq!(place(&children, "zz-lock-0000000009"), Place::First);
+        assert_eq!(place(&children, "_c_b-lock-0000000013"), Place::Missing);
+        assert_eq!(place(&children, "no-contender"), Place::Missing);
+        assert_eq!(
+            contenders(&children),
+            ["zz-lock-0000000009", "ff__lock__0000000010", own, "_c_a-lock-0000000012"]
+        );
+    }
+
+    #[test]
+    fn the_order_goes_on_over_the_overflow() {
+        let children = strings(&["a-lock--2147483648", "b-lock-2147483647", "c-lock--2147483647"]);
+        assert_eq!(place(&children, "b-lock-2147483647"), Place::First);
+        assert_eq!(place(&children, "a-lock--2147483648"), Place::After("b-lock-2147483647"));
+        assert_eq!(place(&children, "c-lock--2147483647"), Place::After("a-lock--2147483648"));
+        assert_eq!(
+            contenders(&children),
+            ["b-lock-2147483647", "a-lock--2147483648", "c-lock--2147483647"]
+        );
+    }
+}

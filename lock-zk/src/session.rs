@@ -1,0 +1,202 @@
+//! One session with the ensemble, and what is known of its life.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use lock_core::{Clock, ClockInstant};
+
+use crate::renewals::Renewals;
+use crate::timeline::Timeline;
+use crate::transport::{Checked, Entered, Failure, Node, Transport, Watch};
+
+/// A session. All claims of a client share one, and live and die with it.
+pub(crate) struct Session {
+    transport: Box<dyn Transport>,
+    clock: Arc<dyn Clock>,
+    timeout: Duration,
+    timeline: Mutex<Timeline>,
+    pub(crate) renewals: Renewals,
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("transport", &self.transport)
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    /// Begins to tend a session with this timeout. Must be called within a runtime.
+    pub(crate) fn start(
+        transport: impl Transport + 'static,
+        timeout: Duration,
+        timeline: Timeline,
+        clock: Arc<dyn Clock>,
+        root: &str,
+    ) -> Arc<Self> {
+        let session = Arc::new(Self {
+            transport: Box::new(transport),
+            clock,
+            timeout,
+            timeline: Mutex::new(timeline),
+            renewals: Renewals::default(),
+        });
+        tokio::spawn(tend(Arc::downgrade(&session), root.to_owned(), Timeline::beat(timeout)));
+        session
+    }
+
+    pub(crate) fn id(&self) -> i64 {
+        self.transport.session_id()
+    }
+
+    /// The session timeout that the server has set.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.transport.ended().is_cancelled()
+    }
+
+    /// Ready when the session is over for good.
+    pub(crate) async fn ended(&self) {
+        self.transport.ended().cancelled().await;
+    }
+
+    /// For how long after `start` the server keeps this session at least.
+    pub(crate) fn valid_for(&self, start: ClockInstant) -> Duration {
+        self.timeline().until().since(start)
+    }
+
+    fn timeline(&self) -> MutexGuard<'_, Timeline> {
+        self.timeline.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Any answer of the server shows that the request has arrived.
+    fn read<T>(&self, sent: ClockInstant, result: Result<T, Failure>) -> Result<T, Failure> {
+        if is_answer(&result) {
+            self.timeline().answered(sent, self.clock.now());
+        }
+        self.note_end(result)
+    }
+
+    /// As [`read`](Self::read), for what the leader has to decide, refusals included.
+    fn write<T>(&self, sent: ClockInstant, result: Result<T, Failure>) -> Result<T, Failure> {
+        if is_answer(&result) {
+            self.timeline().committed(sent, self.clock.now());
+        }
+        self.note_end(result)
+    }
+
+    fn note_end<T>(&self, result: Result<T, Failure>) -> Result<T, Failure> {
+        if matches!(result, Err(Failure::SessionEnded)) {
+            self.transport.ended().cancel();
+        }
+        result
+    }
+
+    /// Makes a node and the nodes above it, as far as they are missing.
+    pub(crate) async fn create_parents(&self, path: &str) -> Result<(), Failure> {
+        let mut missing = vec![path];
+        while let Some(path) = missing.last().copied() {
+            let sent = self.clock.now();
+            match self.write(sent, self.transport.create_parent(path).await) {
+                Ok(()) | Err(Failure::NodeExists) => {
+                    missing.pop();
+                }
+                Err(Failure::NoNode) => match path.rfind('/') {
+                    Some(at) if at > 0 && missing.len() < DEEPEST => missing.push(&path[..at]),
+                    _ => return Err(Failure::NoNode),
+                },
+                Err(failure) => return Err(failure),
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn enter(
+        &self,
+        parent: &str,
+        prefix: &str,
+        data: &[u8],
+    ) -> (Result<Entered, Failure>, Result<Vec<String>, Failure>) {
+        let sent = self.clock.now();
+        let (entered, children) = self.transport.enter(parent, prefix, data).await;
+        (self.write(sent, entered), children)
+    }
+
+    pub(crate) async fn list(&self, path: &str) -> Result<Vec<String>, Failure> {
+        let sent = self.clock.now();
+        self.read(sent, self.transport.list(path).await)
+    }
+
+    pub(crate) async fn sync(&self, path: &str) -> Result<(), Failure> {
+        let sent = self.clock.now();
+        self.read(sent, self.transport.sync(path).await)
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Result<Option<Node>, Failure> {
+        let sent = self.clock.now();
+        self.read(sent, self.transport.get(path).await)
+    }
+
+    pub(crate) async fn watch(&self, path: &str) -> Result<Option<Watch>, Failure> {
+        let sent = self.clock.now();
+        self.read(sent, self.transport.watch(path).await)
+    }
+
+    #[cfg(feature = "mutants")]
+    pub(crate) async fn watch_children(&self, path: &str) -> Result<Option<Watch>, Failure> {
+        self.transport.watch_children(path).await
+    }
+
+    /// What a mutant does: takes a read for a proof that the session lives.
+    #[cfg(feature = "mutants")]
+    pub(crate) fn believe(&self) {
+        let now = self.clock.now();
+        *self.timeline() = Timeline::new(self.timeout, now, now);
+    }
+
+    pub(crate) async fn check(&self, paths: &[&str]) -> Result<Checked, Failure> {
+        let sent = self.clock.now();
+        self.write(sent, self.transport.check(paths).await)
+    }
+
+    pub(crate) async fn delete(&self, path: &str) -> Result<(), Failure> {
+        let sent = self.clock.now();
+        self.write(sent, self.transport.delete(path).await)
+    }
+
+    pub(crate) async fn close(&self) {
+        self.transport.close().await;
+    }
+}
+
+/// No lock stands deeper than this; a server that says otherwise is not asked for ever.
+const DEEPEST: usize = 64;
+
+fn is_answer<T>(result: &Result<T, Failure>) -> bool {
+    !matches!(
+        result,
+        Err(Failure::Unknown(_) | Failure::SessionEnded | Failure::Refused(_) | Failure::Denied)
+    )
+}
+
+/// Asks something at a steady pace, so that there is always a request of the right age: see
+/// [`Timeline`]. These requests take the place of the client's own pings.
+async fn tend(session: Weak<Session>, root: String, beat: Duration) {
+    loop {
+        {
+            let Some(session) = session.upgrade() else { return };
+            if session.has_ended() {
+                return;
+            }
+            // A lost connection is the client's concern; a silent one ends this wait.
+            let _ = tokio::time::timeout(session.timeout / 2, session.get(&root)).await;
+        }
+        tokio::time::sleep(beat).await;
+    }
+}

@@ -1,0 +1,179 @@
+//! Scenes that the suite does not know, since they are ZooKeeper's alone. `tests/faults.rs` plays
+//! them, and `tests/mutants.rs` with mistakes built in. A scene ends with an error if it saw one.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+use std::time::Duration;
+
+use conformance_tests::servers::ZooKeeper;
+use lock_core::{Attempt, Renewal};
+
+use super::{SESSION, SLACK, backend, backend_at, behind_proxy, children, claim, granted, plain};
+
+pub(crate) type Seen = Result<(), String>;
+
+/// The tokens rise also when the node of the lock was removed in between, and the sequence numbers
+/// have begun again.
+pub(crate) async fn fences_rise_over_a_new_queue() -> Seen {
+    let servers = super::server().await;
+    let (ours, plain) = (backend(&servers).await, plain(&servers).await);
+    let mut last = 0;
+    for round in 0..3 {
+        for _ in 0..4 {
+            let mut holder = claim(&ours, "lock", true);
+            let fence = granted(&mut *holder).await.get();
+            holder.release().await.unwrap();
+            if fence <= last {
+                return Err(format!("in round {round} the fence {fence} came after {last}"));
+            }
+            last = fence;
+        }
+        // The server removes an empty container by itself.
+        super::until("the node of the lock is removed", SLACK * 2, async || {
+            plain.check_stat("/locks/lock").await.unwrap().is_none()
+        })
+        .await;
+    }
+    Ok(())
+}
+
+/// The client gives its session up while the server is down, and the restarted server knows it still:
+/// the node of the old session is no hold of the new one.
+pub(crate) async fn a_node_of_an_old_session_is_not_trusted() -> Seen {
+    let servers = super::server().await;
+    let (ours, other) = (backend(&servers).await, backend(&servers).await);
+    let mut holder = claim(&ours, "lock", true);
+    let first = granted(&mut *holder).await;
+    servers.kill().unwrap();
+    // The client of ZooKeeper gives up after 7/5 of the session timeout.
+    tokio::time::sleep(SESSION * 7 / 5 + Duration::from_secs(1)).await;
+    servers.restart().await.unwrap();
+    let answer = holder.check().await.unwrap();
+    if answer != Renewal::Lost {
+        return Err(format!("the session is over, and the answer is {answer:?}"));
+    }
+    // As if the first grant had never been handed out: the same claim tries again.
+    let second = super::acquired(&mut *holder).await;
+    if second <= first {
+        return Err(format!("the node of the old session was taken for ours: fence {second}"));
+    }
+    let end = tokio::time::Instant::now() + SESSION + Duration::from_secs(1);
+    while tokio::time::Instant::now() < end {
+        let mut probe = claim(&other, "lock", false);
+        if let Ok(Attempt::Granted { .. }) = probe.try_acquire().await {
+            return Err("two holders".into());
+        }
+        if holder.check().await.unwrap() == Renewal::Lost {
+            return Err("the new hold has ended with the old session".into());
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    holder.release().await.unwrap();
+    Ok(())
+}
+
+/// While no leader answers, nothing is prolonged: a follower goes on answering reads.
+pub(crate) async fn a_renewal_needs_the_leader() -> Seen {
+    let servers = ZooKeeper::ensemble().await.unwrap();
+    let leader = servers.leader().unwrap();
+    let ours = backend_at(&servers, (leader + 1) % 3).await;
+    let mut holder = claim(&ours, "lock", true);
+    granted(&mut *holder).await;
+    tokio::time::sleep(SESSION / 2).await;
+    servers.freeze_one(leader).unwrap();
+    // What was under way may still have been answered.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let answer = holder.renew().await;
+    servers.thaw_one(leader).unwrap();
+    match answer {
+        Ok(Renewal::Alive { valid_for: Some(left) }) => {
+            Err(format!("the leader was frozen, and a renewal gave {left:?}"))
+        }
+        Ok(other) => Err(format!("the leader was frozen, and the answer is {other:?}")),
+        Err(_) => Ok(()),
+    }
+}
+
+/// How many requests one hand-over costs, with a few waiters and with many.
+pub(crate) async fn a_hand_over_wakes_one_waiter(many: usize) -> Seen {
+    let few = requests_per_hand_over(8).await;
+    let more = requests_per_hand_over(many).await;
+    println!("requests per hand-over: {few:.1} with 8 waiters, {more:.1} with {many}");
+    if more > few * 1.5 + 2.0 {
+        return Err(format!(
+            "a hand-over costs {few:.1} requests with 8 waiters, {more:.1} with {many}"
+        ));
+    }
+    Ok(())
+}
+
+/// The requests of all clients as the server counts them, without the pings.
+async fn requests_per_hand_over(waiters: usize) -> f64 {
+    const HAND_OVERS: usize = 6;
+    let servers = super::server().await;
+    // A long session, so that renewals and pings do not spoil the count.
+    let endpoint = servers.address(0).unwrap();
+    let url = format!("zookeeper://{endpoint}?lock_session_timeout=60s");
+    let ours = lock_zk::connect(&url).await.unwrap();
+    let locks = lock_core::Locks::builder(ours).default_ttl(Duration::from_secs(60)).build();
+    let holder = locks.lock("lock").unwrap().acquire().await.unwrap();
+    let (served, mut serving) = tokio::sync::mpsc::unbounded_channel();
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..waiters {
+        let (lock, served) = (locks.lock("lock").unwrap(), served.clone());
+        tasks.spawn(async move {
+            let guard = lock.acquire().await.unwrap();
+            served.send(guard).unwrap();
+        });
+    }
+    let plain = plain(&servers).await;
+    super::until("all wait", Duration::from_secs(120), async || {
+        children(&plain, "lock").await.len() == waiters + 1
+    })
+    .await;
+    drop(plain);
+    // Their watches are set.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let before = requests(&servers);
+    let mut guard = holder;
+    for _ in 0..HAND_OVERS {
+        guard.release().await.unwrap();
+        guard = serving.recv().await.unwrap();
+    }
+    // What the last one has caused.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let after = requests(&servers);
+    tasks.abort_all();
+    f64::from(u32::try_from(after - before).unwrap()) / 6.0
+}
+
+fn requests(servers: &ZooKeeper) -> u64 {
+    let answer = servers.ask(0, "srvr").unwrap();
+    let line = answer.lines().find_map(|line| line.strip_prefix("Received: ")).unwrap();
+    line.trim().parse().unwrap()
+}
+
+/// A create whose reply was lost is found again: one node, one place.
+pub(crate) async fn a_lost_reply_leaves_one_node() -> Seen {
+    let servers = super::server().await;
+    let (ours, proxy) = behind_proxy(&servers).await;
+    let plain = plain(&servers).await;
+    // The node of the lock is there, so that the next write makes ours.
+    let mut first = claim(&ours, "lock", true);
+    granted(&mut *first).await;
+    for round in 0..5 {
+        let mut second = claim(&ours, "lock", true);
+        proxy.cut_before_reply(1);
+        let _ = second.try_acquire().await;
+        super::until("it is answered again", SLACK, async || second.try_acquire().await.is_ok())
+            .await;
+        let nodes = children(&plain, "lock").await.len();
+        if nodes != 2 {
+            return Err(format!("in round {round} a holder and a waiter have {nodes} nodes"));
+        }
+        second.release().await.unwrap();
+    }
+    first.release().await.unwrap();
+    let left = children(&plain, "lock").await;
+    if left.is_empty() { Ok(()) } else { Err(format!("left behind: {left:?}")) }
+}

@@ -1,0 +1,194 @@
+//! Connecting: limits, credentials, and what is said when it does not work.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{SESSION, SLACK, backend, busy, children, claim, granted, plain, server, until};
+use conformance_tests::servers::free_port;
+use lock_core::{ErrorKind, LockBackend, Locks};
+use lock_zk::{ZkBackend, ZkConfig};
+use zookeeper_client as zk;
+
+const SENTINEL: &str = "s3cr3t-sentinel";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_not_there_is_named() {
+    let port = free_port().unwrap();
+    let url = format!("zookeeper://app:{SENTINEL}@127.0.0.1:{port}?lock_connect_timeout=2s");
+    let started = tokio::time::Instant::now();
+    let error = lock_zk::connect(&url).await.unwrap_err();
+    assert!(started.elapsed() < SLACK);
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    let text = format!("{error} {error:?}");
+    assert!(text.contains(&port.to_string()) && !text.contains(SENTINEL), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_says_nothing_is_given_up() {
+    let servers = server().await;
+    servers.freeze().unwrap();
+    let url = format!("{}?lock_connect_timeout=300ms", servers.url());
+    let error = lock_zk::connect(&url).await.unwrap_err();
+    servers.thaw().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.to_string().contains("300ms"), "{error}");
+}
+
+/// The server of the tests allows sessions of 0.5 s to 60 s.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_limits_of_the_server_are_reported() {
+    let servers = server().await;
+    let at = |timeout: &str| format!("{}?lock_session_timeout={timeout}", servers.url());
+    let error = lock_zk::connect(&at("2m")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config);
+    assert!(error.to_string().contains("60s") && error.to_string().contains("120s"), "{error}");
+    // A shorter one is raised, and the guard says so.
+    let raised = lock_zk::connect(&at("200ms")).await.unwrap();
+    assert_eq!(raised.capabilities().min_ttl, Duration::from_millis(500));
+    let locks = Locks::builder(raised).default_ttl(Duration::from_millis(200)).build();
+    let guard = locks.lock("lock").unwrap().acquire().await.unwrap();
+    assert_eq!(guard.ttl(), Duration::from_millis(500));
+    guard.release().await.unwrap();
+    // A longer ttl than the session's is an error, and not a shorter ttl.
+    let asked = locks.lock("lock").unwrap().ttl(SESSION).acquire().await;
+    let error = asked.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    assert!(error.to_string().contains("500ms"), "{error}");
+    // The default session is as long as the default ttl.
+    let default = Locks::new(lock_zk::connect(servers.url()).await.unwrap());
+    let guard = default.lock("lock").unwrap().acquire().await.unwrap();
+    assert_eq!(guard.ttl(), Duration::from_secs(30));
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_a_password_only_its_owner_touches_the_locks() {
+    let servers = server().await;
+    let hosts = servers.url().trim_start_matches("zookeeper://").to_owned();
+    let with = |user: &str, more: &str| {
+        format!("zookeeper://{user}@{hosts}/guarded?lock_session_timeout=2s{more}")
+    };
+    let ours = lock_zk::connect(&with(&format!("app:{SENTINEL}"), "")).await.unwrap();
+    assert!(!format!("{ours:?}").contains(SENTINEL));
+    let mut holder = claim(&ours, "lock", true);
+    granted(&mut *holder).await;
+    // The same user from another process.
+    let same = lock_zk::connect(&with(&format!("app:{SENTINEL}"), "")).await.unwrap();
+    busy(&mut *claim(&same, "lock", false)).await;
+    // Somebody else, with another password and with none.
+    for url in [
+        with("app:wrong", ""),
+        with("other:wrong", "&lock_acl=open"),
+        format!("zookeeper://{hosts}/guarded"),
+    ] {
+        let stranger = lock_zk::connect(&url).await.unwrap();
+        let error = claim(&stranger, "lock", true).try_acquire().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        assert!(!error.is_retryable() && !error.to_string().contains(SENTINEL), "{error}");
+    }
+    let plain = plain(&servers).await;
+    let denied = plain.list_children("/guarded/lock").await;
+    assert_eq!(denied.unwrap_err(), zk::Error::NoAuth);
+    let denied = plain.delete("/guarded/lock", None).await;
+    assert!(denied.is_err());
+    holder.release().await.unwrap();
+    granted(&mut *claim(&same, "lock", true)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_password_everybody_may() {
+    let servers = server().await;
+    let (ours, plain) = (backend(&servers).await, plain(&servers).await);
+    let mut holder = claim(&ours, "lock", true);
+    granted(&mut *holder).await;
+    let node = children(&plain, "lock").await.pop().unwrap();
+    plain.delete(&format!("/locks/lock/{node}"), None).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_given_client_keeps_its_chroot() {
+    let servers = server().await;
+    let plain = plain(&servers).await;
+    let mode = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
+    plain.mkdir("/shop", &mode).await.unwrap();
+    let hosts = servers.url().trim_start_matches("zookeeper://").to_owned();
+    let connector = zk::Client::connector().with_session_timeout(SESSION);
+    let client = connector.connect(&format!("{hosts}/shop")).await.unwrap();
+    let ours = ZkBackend::from_client(client).await.unwrap();
+    let locks = Locks::builder(ours).default_ttl(SESSION).build();
+    let guard = locks.lock("lock").unwrap().acquire().await.unwrap();
+    assert_eq!(plain.list_children("/shop/locks/lock").await.unwrap().len(), 1);
+    assert!(guard.remaining() > SESSION / 2, "{:?}", guard.remaining());
+    tokio::time::sleep(SESSION * 2).await;
+    guard.token().unwrap();
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_cannot_be_handed_to_another_process() {
+    let servers = server().await;
+    let locks = Locks::builder(backend(&servers).await).default_ttl(SESSION).build();
+    let guard = locks.lock("lock").unwrap().acquire().await.unwrap();
+    let error = guard.detach().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("session"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn closing_or_dropping_ends_the_session_at_once() {
+    let servers = server().await;
+    let plain = plain(&servers).await;
+    for close in [true, false] {
+        // A session so long that only its end can free the lock.
+        let url = format!("{}?lock_session_timeout=60s", servers.url());
+        let ours = lock_zk::connect(&url).await.unwrap();
+        let mut holder = claim(&ours, "lock", true);
+        granted(&mut *holder).await;
+        assert_eq!(children(&plain, "lock").await.len(), 1);
+        if close {
+            ours.close().await.unwrap();
+            assert!(children(&plain, "lock").await.is_empty(), "closing waits for the server");
+            let error = claim(&ours, "lock", true).try_acquire().await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Closed);
+            ours.close().await.unwrap();
+        } else {
+            drop((ours, holder));
+            until("the node is gone", SLACK, async || children(&plain, "lock").await.is_empty())
+                .await;
+        }
+    }
+}
+
+/// Near the end of the sequence numbers nobody may enter; when the queue is empty they begin again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_used_up_queue_is_refused_and_begins_again() {
+    let servers = server().await;
+    let hosts = servers.url().trim_start_matches("zookeeper://").to_owned();
+    let config = || ZkConfig::new(&hosts).unwrap().session_timeout(SESSION).sequence_limit(3);
+    let (ours, other) =
+        (ZkBackend::connect(config()).await.unwrap(), ZkBackend::connect(config()).await.unwrap());
+    let mut last = 0;
+    let mut holder = claim(&ours, "lock", true);
+    for _ in 0..3 {
+        holder.release().await.unwrap();
+        holder = claim(&ours, "lock", true);
+        let fence = granted(&mut *holder).await.get();
+        assert!(fence > last);
+        last = fence;
+    }
+    let mut late = claim(&other, "lock", true);
+    for _ in 0..2 {
+        let error = late.try_acquire().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Store);
+        assert!(error.is_retryable() && error.to_string().contains("sequence numbers"), "{error}");
+    }
+    assert_eq!(children(&plain(&servers).await, "lock").await.len(), 1, "the holder's alone");
+    holder.release().await.unwrap();
+    // The one who finds it empty removes it.
+    let _ = late.try_acquire().await;
+    assert!(common::acquired(&mut *late).await.get() > last);
+    late.release().await.unwrap();
+}
