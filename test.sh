@@ -22,13 +22,29 @@ die() { printf '%s\n' "$@" >&2; exit 1; }
 
 # --- what must be there -------------------------------------------------------------------------
 
-# command:package; a command that is missing asks for its package.
-needed=(cc:gcc kill:procps script:bsdutils redis-server:redis-server)
+# probe:package. A probe is a command, or the pattern of a path; one that finds nothing asks for its package.
+needed=(
+    cc:gcc kill:procps script:bsdutils
+    redis-server:redis-server
+    etcd:etcd-server etcdctl:etcd-client
+    # The etcd client is generated at build time.
+    protoc:protobuf-compiler '/usr/include/google/protobuf/timestamp.proto:libprotobuf-dev'
+    java:default-jre-headless '/usr/share/java/zookeeper.jar:zookeeper'
+    '/usr/lib/postgresql/*/bin/postgres:postgresql' pgbouncer:pgbouncer
+    mariadbd:mariadb-server
+)
+
+found() {
+    case $1 in
+        /*) compgen -G "$1" >/dev/null ;;
+        *) PATH=$PATH:/usr/sbin command -v "$1" >/dev/null 2>&1 ;;
+    esac
+}
 
 step "packages"
 missing=()
 for pair in "${needed[@]}"; do
-    command -v "${pair%%:*}" >/dev/null 2>&1 || missing+=("${pair#*:}")
+    found "${pair%%:*}" || missing+=("${pair#*:}")
 done
 if ((${#missing[@]})); then
     install="apt-get update && apt-get install -y --no-install-recommends ${missing[*]}"
@@ -64,8 +80,12 @@ if [ "$mode" = full ]; then
     for feature in $(sed -n '/^\[features\]/,/^\[/{s/^\([a-z][a-z-]*\) *=.*/\1/p}' Cargo.toml); do
         [ "$feature" = default ] || clippy -p distlock --features "$feature"
     done
-    clippy -p lock-sql --no-default-features
-    clippy -p lock-redis --no-default-features
+    for store in lock-sql lock-redis lock-etcd lock-zk; do
+        clippy -p "$store" --no-default-features
+    done
+    for dialect in sqlite postgres mysql; do
+        clippy -p lock-sql --features "$dialect"
+    done
     clippy -p lock-cli --no-default-features
 fi
 

@@ -18,8 +18,12 @@ const COMMON: &[&str] =
 /// |---|---|
 /// | `memory://` | a store of its own in this process; `memory://name` is shared by all who name it |
 /// | `sqlite:///var/lib/app/locks.db` | an SQLite file, for the processes of one machine |
+/// | `postgres://user:password@host[:5432]/database`, `postgresql://` | a table of PostgreSQL |
+/// | `mysql://user:password@host[:3306]/database`, `mariadb://` | a table of MySQL or MariaDB |
 /// | `redis://[user:password@]host[:6379][/db]`, `rediss://`, `redis+unix:///socket` | one Redis server |
 /// | `redlock://a:6379,b:6379,c:6379` | a quorum of independent Redis servers |
+/// | `etcd://[user:password@]host[:2379],host,host[/prefix]`, `etcds://` | an etcd cluster |
+/// | `zookeeper://host[:2181],host,host[/chroot]`, `zk://` | a ZooKeeper ensemble |
 ///
 /// Every store understands these parameters, all optional:
 ///
@@ -70,8 +74,8 @@ async fn open(url: &str) -> Result<Locks> {
     let (common, own) = Common::take_out_of(rest)?;
     match known.kind {
         Some(Kind::Memory) => memory(&own, common),
-        #[cfg(feature = "sqlite")]
-        Some(Kind::Sqlite) => {
+        #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
+        Some(Kind::Sql) => {
             let backend = lock_sql::connect(&format!("{scheme}:{own}")).await?;
             Ok(common.apply(Locks::builder(backend))?.build())
         }
@@ -89,6 +93,16 @@ async fn open(url: &str) -> Result<Locks> {
             let patience = Duration::from_secs(30) + longest.unwrap_or_default();
             let builder = Locks::builder(backend).unavailable_after(patience);
             Ok(common.apply(builder)?.build())
+        }
+        #[cfg(feature = "etcd")]
+        Some(Kind::Etcd) => {
+            let backend = lock_etcd::connect(&format!("{scheme}:{own}")).await?;
+            Ok(common.apply(Locks::builder(backend))?.build())
+        }
+        #[cfg(feature = "zookeeper")]
+        Some(Kind::ZooKeeper) => {
+            let backend = lock_zk::connect(&format!("{scheme}:{own}")).await?;
+            Ok(common.apply(Locks::builder(backend))?.build())
         }
         None => Err(missing_feature(scheme, known.feature)),
     }

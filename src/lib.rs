@@ -18,9 +18,17 @@ pub use lock_core::{
 pub use scheme::schemes;
 
 /// Locks in an SQL table: the typed constructors, for who has a pool already or wants no URL.
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 pub use lock_sql as sql;
 
 /// Locks on Redis: the typed constructors, for who has a client already or wants no URL.
 #[cfg(any(feature = "redis", feature = "redlock"))]
 pub use lock_redis as redis;
+
+/// Locks in etcd: the typed constructors, for who has a client already or wants no URL.
+#[cfg(feature = "etcd")]
+pub use lock_etcd as etcd;
+
+/// Locks in ZooKeeper: the typed constructors, for who has a client already or wants no URL.
+#[cfg(feature = "zookeeper")]
+pub use lock_zk as zookeeper;

@@ -12,12 +12,16 @@ pub(crate) struct Scheme {
 
 pub(crate) enum Kind {
     Memory,
-    #[cfg(feature = "sqlite")]
-    Sqlite,
+    #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
+    Sql,
     #[cfg(feature = "redis")]
     Redis,
     #[cfg(feature = "redlock")]
     Redlock,
+    #[cfg(feature = "etcd")]
+    Etcd,
+    #[cfg(feature = "zookeeper")]
+    ZooKeeper,
 }
 
 /// A row of the table whose store is there if its feature is.
@@ -36,9 +40,13 @@ macro_rules! scheme {
 
 pub(crate) const SCHEMES: &[Scheme] = &[
     Scheme { names: &["memory"], feature: None, kind: Some(Kind::Memory) },
-    scheme!(&["sqlite"], "sqlite", Sqlite),
+    scheme!(&["sqlite"], "sqlite", Sql),
+    scheme!(&["postgres", "postgresql"], "postgres", Sql),
+    scheme!(&["mysql", "mariadb"], "mysql", Sql),
     scheme!(&["redis", "rediss", "redis+unix"], "redis", Redis),
     scheme!(&["redlock"], "redlock", Redlock),
+    scheme!(&["etcd", "etcds"], "etcd", Etcd),
+    scheme!(&["zookeeper", "zk"], "zookeeper", ZooKeeper),
 ];
 
 /// The URL schemes that this build can [`connect`](crate::connect()) to.
@@ -53,23 +61,28 @@ pub fn schemes() -> Vec<&'static str> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
-    /// Whether the row with the first of `names` has just these, so that an alias of a backend is not
-    /// forgotten here.
-    #[cfg(any(feature = "sqlite", feature = "redis", feature = "redlock"))]
-    fn has_row(names: &[&str]) -> bool {
-        SCHEMES.iter().any(|scheme| scheme.names == names)
-    }
-
+    /// Each backend says what it serves, so that an alias is not forgotten here, nor one too many
+    /// promised.
     #[test]
     fn the_table_knows_the_schemes_of_every_backend() {
-        assert!(schemes().contains(&"memory"));
-        #[cfg(feature = "sqlite")]
-        assert!(has_row(lock_sql::SCHEMES));
-        #[cfg(feature = "redis")]
-        assert!(has_row(lock_redis::SCHEMES));
-        #[cfg(feature = "redlock")]
-        assert!(has_row(lock_redis::REDLOCK_SCHEMES));
+        let backends: &[&[&str]] = &[
+            &["memory"],
+            #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
+            lock_sql::SCHEMES,
+            #[cfg(feature = "redis")]
+            lock_redis::SCHEMES,
+            #[cfg(feature = "redlock")]
+            lock_redis::REDLOCK_SCHEMES,
+            #[cfg(feature = "etcd")]
+            lock_etcd::SCHEMES,
+            #[cfg(feature = "zookeeper")]
+            lock_zk::SCHEMES,
+        ];
+        let served: BTreeSet<_> = backends.concat().into_iter().collect();
+        assert_eq!(served, schemes().into_iter().collect());
     }
 }

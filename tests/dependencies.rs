@@ -10,15 +10,21 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("lock-core", &[]),
     ("lock-sql", &["lock-core"]),
     ("lock-redis", &["lock-core"]),
+    ("lock-etcd", &["lock-core"]),
+    ("lock-zk", &["lock-core"]),
     ("conformance-tests", &["lock-core"]),
-    ("distlock", &["lock-core", "lock-redis", "lock-sql"]),
+    ("distlock", &["lock-core", "lock-redis", "lock-sql", "lock-etcd", "lock-zk"]),
     ("lock-cli", &["distlock"]),
     ("redlock-model", &["lock-redis"]),
 ];
 
 /// What a crate may use beside that in its own tests.
-const ALLOWED_IN_TESTS: &[(&str, &[&str])] =
-    &[("lock-sql", &["conformance-tests"]), ("lock-redis", &["conformance-tests"])];
+const ALLOWED_IN_TESTS: &[(&str, &[&str])] = &[
+    ("lock-sql", &["conformance-tests"]),
+    ("lock-redis", &["conformance-tests"]),
+    ("lock-etcd", &["conformance-tests"]),
+    ("lock-zk", &["conformance-tests"]),
+];
 
 fn cargo(arguments: &[&str]) -> String {
     let output = Command::new(env!("CARGO"))
@@ -81,16 +87,41 @@ fn the_core_knows_no_driver() {
     }
 }
 
+/// Each feature of the facade for a store, and what it must bring of the drivers below.
+const STORES: &[(&str, &[&str])] = &[
+    ("sqlite", &["sqlx", "libsqlite3-sys"]),
+    ("postgres", &["sqlx", "sqlx-postgres"]),
+    ("mysql", &["sqlx", "sqlx-mysql"]),
+    ("redis", &["redis"]),
+    ("redlock", &["redis"]),
+    ("etcd", &["etcd-client"]),
+    ("zookeeper", &["zookeeper-client"]),
+];
+
+/// Also those that no store should bring.
+const DRIVERS: &[&str] = &[
+    "sqlx",
+    "libsqlite3-sys",
+    "sqlx-postgres",
+    "sqlx-mysql",
+    "redis",
+    "etcd-client",
+    "zookeeper-client",
+    "native-tls",
+    "openssl-sys",
+];
+
 #[test]
-fn a_build_without_features_has_no_store_but_memory() {
+fn a_store_brings_its_own_driver_only() {
     let bare = tree(&["-p", "distlock"]);
-    assert!(bare.contains("lock-core"));
-    for store in ["lock-sql", "sqlx", "libsqlite3-sys"] {
-        assert!(!bare.contains(store), "distlock without features pulls in {store}");
+    assert!(bare.contains("lock-core"), "the tree is read at all: {bare:?}");
+    assert_eq!(drivers_in(&bare), BTreeSet::new());
+    for (feature, own) in STORES {
+        let tree = tree(&["-p", "distlock", "--features", feature]);
+        assert_eq!(drivers_in(&tree), own.iter().copied().collect(), "the feature {feature}");
     }
-    let sqlite = tree(&["-p", "distlock", "--features", "sqlite"]);
-    assert!(sqlite.contains("libsqlite3-sys"));
-    for other in ["sqlx-postgres", "sqlx-mysql", "native-tls", "openssl-sys"] {
-        assert!(!sqlite.contains(other), "the feature sqlite pulls in {other}");
-    }
+}
+
+fn drivers_in(tree: &BTreeSet<String>) -> BTreeSet<&'static str> {
+    DRIVERS.iter().copied().filter(|driver| tree.contains(*driver)).collect()
 }

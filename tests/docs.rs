@@ -31,6 +31,8 @@ fn local_links_of_the_documents_lead_somewhere() {
         "lock-cli/README.md",
         "lock-redis/README.md",
         "lock-redis/REDLOCK.md",
+        "lock-etcd/README.md",
+        "lock-zk/README.md",
         "lock-sql/README.md",
     ] {
         let folder = page.rsplit_once('/').map_or("", |(folder, _)| folder);
