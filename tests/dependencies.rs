@@ -24,6 +24,8 @@ const ALLOWED_IN_TESTS: &[(&str, &[&str])] = &[
     ("lock-redis", &["conformance-tests"]),
     ("lock-etcd", &["conformance-tests"]),
     ("lock-zk", &["conformance-tests"]),
+    ("distlock", &["conformance-tests"]),
+    ("lock-cli", &["conformance-tests"]),
 ];
 
 fn cargo(arguments: &[&str]) -> String {

@@ -1,44 +1,89 @@
-//! The examples do what they say, on more than one store, by changing the URL only.
+//! The examples do what they say, on every store of this build, by changing the URL only.
 
 #[path = "../examples/edit_lock.rs"]
 mod edit_lock;
 #[path = "../examples/tasks.rs"]
 mod tasks;
 
-/// One URL for each store of this build; each test has stores of its own.
-fn urls(test: &str) -> Vec<String> {
-    let mut urls = vec![format!("memory://{test}")];
-    if distlock::schemes().contains(&"sqlite") {
-        let folder =
-            std::env::temp_dir().join(format!("distlock-example-{test}-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("a temporary folder");
-        urls.push(format!("sqlite://{}/locks.db", folder.display()));
-    }
-    urls
+/// Whether a hold can be handed from one process to another.
+#[derive(Clone, Copy, PartialEq)]
+enum Hold {
+    Lease,
+    #[cfg(feature = "zookeeper")]
+    Session,
 }
 
-fn remove(url: &str) {
-    if let Some(file) = url.strip_prefix("sqlite://") {
-        let folder = std::path::Path::new(file).parent().expect("a folder");
-        std::fs::remove_dir_all(folder).expect("it was made by this test");
+async fn examples_work(url: &str, hold: Hold) {
+    let runs = tasks::run(url).await.expect(url);
+    assert_eq!(runs, [1; 20], "{url}");
+    let edited = edit_lock::run(url).await;
+    if hold == Hold::Lease {
+        let (before, after) = edited.expect(url);
+        assert!(matches!(before, edit_lock::Answer::Taken(who) if who == "ann"), "{url}");
+        assert!(matches!(after, edit_lock::Answer::Yours(_)), "{url}");
+    } else {
+        let error = edited.expect_err("a hold that is bound to a session stays where it is");
+        assert_eq!(error.kind(), distlock::ErrorKind::Unsupported, "{error}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_task_is_done_once() {
-    for url in urls("tasks") {
-        let runs = tasks::run(&url).await.expect(&url);
-        assert_eq!(runs, [1; 20], "{url}");
-        remove(&url);
-    }
+async fn on_memory() {
+    examples_work("memory://examples", Hold::Lease).await;
 }
 
-#[tokio::test]
-async fn an_edit_lock_goes_from_request_to_request() {
-    for url in urls("edit") {
-        let (before, after) = edit_lock::run(&url).await.expect(&url);
-        assert!(matches!(before, edit_lock::Answer::Taken(who) if who == "ann"), "{url}");
-        assert!(matches!(after, edit_lock::Answer::Yours(_)), "{url}");
-        remove(&url);
+#[cfg(feature = "sqlite")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_sqlite() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite://{}/locks.db", folder.path().display());
+    examples_work(&url, Hold::Lease).await;
+}
+
+#[cfg(feature = "postgres")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_postgres() {
+    let server = conformance_tests::servers::PostgresServer::start().await.unwrap();
+    examples_work(server.url(), Hold::Lease).await;
+}
+
+#[cfg(feature = "mysql")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_mariadb() {
+    let server = conformance_tests::servers::MariaDbServer::start().await.unwrap();
+    examples_work(server.url(), Hold::Lease).await;
+}
+
+#[cfg(feature = "redis")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_redis() {
+    let server = conformance_tests::servers::RedisServer::start().await.unwrap();
+    examples_work(server.url(), Hold::Lease).await;
+}
+
+#[cfg(feature = "redlock")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_redlock() {
+    let (mut nodes, mut hosts) = (Vec::new(), Vec::new());
+    for _ in 0..3 {
+        let node = conformance_tests::servers::RedisServer::builder().start().await.unwrap();
+        hosts.push(node.url().trim_start_matches("redis://").to_owned());
+        nodes.push(node);
     }
+    let url = format!("redlock://{}?lock_bootstrap=now", hosts.join(","));
+    examples_work(&url, Hold::Lease).await;
+}
+
+#[cfg(feature = "etcd")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_etcd() {
+    let server = conformance_tests::servers::EtcdCluster::start().await.unwrap();
+    examples_work(server.url(), Hold::Lease).await;
+}
+
+#[cfg(feature = "zookeeper")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_zookeeper() {
+    let server = conformance_tests::servers::ZooKeeper::start().await.unwrap();
+    examples_work(server.url(), Hold::Session).await;
 }
