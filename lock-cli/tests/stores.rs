@@ -37,7 +37,7 @@ fn the_program_works(url: &str, backend: &str) {
     let list = bench.done(["list", "--store", url]);
     assert!(list.stdout.lines().any(|line| line.starts_with("a ")), "{list:?}");
 
-    let freed = bench.done(["release", "a", "--force", "--store", url]);
+    let freed = bench.done(["release", "a", "--force", "--yes", "--store", url]);
     assert_eq!(freed.code, Some(0), "{freed:?}");
     let holder = finish(holder, NOTICED);
     assert_eq!(holder.code, Some(79), "the holder stops: {holder:?}");
