@@ -32,6 +32,8 @@ needed=(
     java:default-jre-headless '/usr/share/java/zookeeper.jar:zookeeper'
     '/usr/lib/postgresql/*/bin/postgres:postgresql' pgbouncer:pgbouncer
     mariadbd:mariadb-server
+    # Certificates for the tests of TLS.
+    openssl:openssl
 )
 
 found() {

@@ -17,6 +17,10 @@ mod renewals;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod statements;
+#[cfg_attr(
+    not(feature = "postgres"),
+    allow(dead_code, reason = "the other databases cannot push, so nobody has an ear there")
+)]
 mod wake;
 
 pub use backend::{SqlBackend, SqlPool};
