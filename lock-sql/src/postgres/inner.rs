@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{
-    Clock, Error, FencingToken, HolderInfo, LockInfo, LockKey, Released, Result, SystemClock,
+    Clock, Error, ErrorKind, FencingToken, HolderInfo, LockInfo, LockKey, Released, Result,
+    SystemClock,
 };
 use sqlx::postgres::PgRow;
 use sqlx::{Postgres, Row};
@@ -13,6 +14,7 @@ use super::error::Failure;
 use super::open::Site;
 use super::pool::{Pool, Repeat, Turn};
 use super::sweep::Sweeper;
+use super::unfinished::Unfinished;
 use super::value::Value;
 use crate::dialect::Entry;
 use crate::error::{no_answer, still_locked, strange};
@@ -33,6 +35,7 @@ pub(super) struct Inner {
     pub(super) clock: Arc<SystemClock>,
     pub(super) retention: Duration,
     pub(super) sweeper: Sweeper,
+    pub(super) unfinished: Arc<Unfinished>,
     /// Marks us among those who wait, and names our channel.
     pub(super) client: String,
     /// Where pushes arrive, if they can be had.
@@ -82,6 +85,26 @@ impl Inner {
                 Err(no_answer(&self.site.place.endpoint, limit))
             }
         }
+    }
+
+    /// Tries to get a lock, to the end of the statement also if the caller goes before it.
+    pub(super) async fn acquire(
+        self: &Arc<Self>,
+        entry: &Entry,
+        values: Vec<Value>,
+    ) -> Result<Option<Vec<PgRow>>> {
+        let (inner, limit) = (Arc::clone(self), entry.call_timeout);
+        let unfinished = self.unfinished.begin(&entry.owner.0);
+        let task = tokio::spawn(async move {
+            let sql = &inner.statements.acquire;
+            let rows = inner.execute(Turn::Try, Repeat::Never, limit, sql, &values).await;
+            drop(unfinished);
+            rows
+        });
+        task.await.unwrap_or_else(|_| {
+            Err(Error::new(ErrorKind::Unavailable, "the runtime of the try has ended")
+                .with_unknown_effect())
+        })
     }
 
     /// Keeps or gives up a lock, or looks at one that is held.

@@ -8,6 +8,7 @@ mod mutants;
 mod open;
 mod pool;
 mod sweep;
+mod unfinished;
 mod value;
 
 use std::collections::HashMap;
@@ -96,6 +97,7 @@ impl PostgresStore {
             clock,
             retention: config.retention,
             sweeper: Sweeper::default(),
+            unfinished: Arc::default(),
             client,
             ears: listener.is_some().then(|| Arc::clone(&ears)),
             site,
@@ -142,7 +144,7 @@ impl Dialect for PostgresStore {
             return Ok(busy(Some(left)));
         }
         let company = client.is_some() && entry.ear.as_ref().is_some_and(Ear::has_company);
-        let values = [
+        let values = vec![
             Value::from(&*entry.name),
             Value::from(&*entry.owner.0),
             Value::from(micros(entry.ttl)),
@@ -150,9 +152,7 @@ impl Dialect for PostgresStore {
             Value::from(client),
             Value::from(company),
         ];
-        let sql = &inner.statements.acquire;
-        let rows =
-            inner.execute(Turn::Try, Repeat::Never, entry.call_timeout, sql, &values).await?;
+        let rows = self.inner.acquire(entry, values).await?;
         // Others were writing, or have made the row while this statement looked for it.
         let Some(row) = rows.iter().flatten().next() else {
             return Ok(busy(Some(WHILE_CONTENDED)));
@@ -215,6 +215,7 @@ impl Dialect for PostgresStore {
         let inner = &*self.inner;
         let owner = Some(&*entry.owner.0);
         let limit = entry.call_timeout;
+        inner.unfinished.ended(&entry.owner.0, limit / 2).await;
         let released = inner.free(&inner.statements.release, &entry.name, owner, limit).await;
         if let Some(ear) = &entry.ear
             && ear.leave()
