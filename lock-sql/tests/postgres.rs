@@ -198,7 +198,8 @@ async fn nothing_works_after_close_and_no_connection_stays() {
     assert_eq!(held.renew().await.unwrap_err().kind(), ErrorKind::Closed);
     backend.close().await.unwrap();
     for _ in 0..200 {
-        if number(&mut connection, count).await == before {
+        // The launcher's own question may have been among them.
+        if number(&mut connection, count).await <= before {
             return;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;

@@ -21,7 +21,7 @@ async fn without_notifications_waiters_poll() {
     let (a, b) = (backend(&server).await, lock_sql::connect(&url).await.unwrap());
     let mut held = claim(&a, "x", TTL, false);
     granted(&mut *held).await;
-    let locks = Locks::new(b);
+    let locks = Locks::builder(b).call_timeout(Duration::from_secs(1)).build();
     let waiter = {
         let locks = locks.clone();
         tokio::spawn(async move { locks.lock("x").unwrap().acquire().await.unwrap() })

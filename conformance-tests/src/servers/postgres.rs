@@ -369,13 +369,14 @@ fn template(binaries: &Path) -> Result<PathBuf, Unavailable> {
     initdb.arg("-D").arg(&made).args(["-U", "postgres", "-A", "trust", "-E", "UTF8"]);
     run(initdb.args(["--locale=C", "--no-sync", "--wal-segsize=1"]))?;
     // By a copy with another name and a rename, so that nobody sees half of it.
-    let whole = template.with_extension(std::process::id().to_string());
+    let beside = tempfile::Builder::new().prefix("distlock-test-postgres").tempdir();
+    let beside =
+        beside.map_err(|error| Unavailable::broken(format!("no temporary folder: {error}")))?;
+    let whole = beside.path().join("data");
     let mut copy = Command::new("cp");
     run(copy.arg("-a").arg(&made).arg(&whole))?;
-    if std::fs::rename(&whole, &template).is_err() {
-        // Somebody else was faster.
-        let _ = std::fs::remove_dir_all(&whole);
-    }
+    // An error means that somebody else was faster.
+    let _ = std::fs::rename(&whole, &template);
     Ok(template)
 }
 
