@@ -14,7 +14,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::peers::{PeerLinks, Peers};
-use super::process::{Process, free_port, url_from};
+use super::process::{Process, broken, free_port, url_from};
 use crate::Unavailable;
 
 /// The variable that names a cluster to use in place of a local binary.
@@ -99,7 +99,7 @@ impl EtcdClusterBuilder {
     /// # Errors
     ///
     /// [`Unavailable::missing`] if `etcd` is not installed, with the package that has it;
-    /// [`Unavailable::broken`] if it does not start, with the end of its log.
+    /// [`Unavailable::broken`] if it does not start, with what it has logged.
     pub async fn start(self) -> Result<EtcdCluster, Unavailable> {
         // Between finding a free port and opening it somebody else may take it.
         let mut last = None;
@@ -445,10 +445,7 @@ impl Own {
     }
 
     fn broken(&self, at: usize, what: &str) -> Unavailable {
-        let log = read(&self.log(at));
-        let lines: Vec<_> = log.lines().collect();
-        let end = lines[lines.len().saturating_sub(5)..].join(" | ");
-        Unavailable::broken(format!("{what}; the end of its log: {end}"))
+        broken(what, &self.log(at))
     }
 }
 

@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::fmt;
 use std::net::TcpListener;
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -198,6 +199,16 @@ fn ticks(pid: &str) -> Option<u64> {
     // The name may have blanks and brackets in it.
     let fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11).take(4);
     fields.map(|field| field.parse::<u64>().ok()).sum()
+}
+
+/// A server that does not start, with the beginning and the end of what it has logged: a wrong option
+/// is named in the first line, and often followed by a page of usage.
+pub(super) fn broken(what: &str, log: &Path) -> Unavailable {
+    let log = std::fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<_> = log.lines().collect();
+    let (first, last) = (3.min(lines.len()), lines.len().saturating_sub(6));
+    let shown = [&lines[..first], &lines[last.max(first)..]].concat().join(" | ");
+    Unavailable::broken(format!("{what}; its log begins and ends with: {shown}"))
 }
 
 /// A loopback port that is free at this moment.

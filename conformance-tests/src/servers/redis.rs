@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use super::process::{Process, free_port, url_from};
+use super::process::{Process, broken, free_port, url_from};
 use crate::Unavailable;
 
 /// The variable that names a server to use in place of a local binary.
@@ -67,7 +67,7 @@ impl RedisServerBuilder {
     /// # Errors
     ///
     /// [`Unavailable::missing`] if `redis-server` is not installed, with the package that has it;
-    /// [`Unavailable::broken`] if it does not start, with the end of its log.
+    /// [`Unavailable::broken`] if it does not start, with what it has logged.
     pub async fn start(self) -> Result<RedisServer, Unavailable> {
         // Between finding a free port and opening it somebody else may take it.
         let mut last = None;
@@ -286,10 +286,7 @@ impl Own {
     }
 
     fn broken(&self, what: &str) -> Unavailable {
-        let log = std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default();
-        let lines: Vec<_> = log.lines().collect();
-        let end = lines[lines.len().saturating_sub(5)..].join(" | ");
-        Unavailable::broken(format!("{what}; the end of its log: {end}"))
+        broken(what, &self.directory.path().join("log"))
     }
 }
 

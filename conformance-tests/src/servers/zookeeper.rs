@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use super::process::{Process, free_port, url_from};
+use super::process::{self, Process, free_port, url_from};
 use crate::Unavailable;
 
 /// The variable that names an ensemble to use in place of local servers.
@@ -61,7 +61,7 @@ impl ZooKeeper {
     /// # Errors
     ///
     /// [`Unavailable::missing`] if Java or ZooKeeper is not installed, with the packages that have
-    /// them; [`Unavailable::broken`] if it does not start, with the end of its log.
+    /// them; [`Unavailable::broken`] if it does not start, with what it has logged.
     pub async fn single() -> Result<Self, Unavailable> {
         Self::with_members(1).await
     }
@@ -391,9 +391,6 @@ impl Member {
     }
 
     fn failed(&self, what: &str) -> Unavailable {
-        let log = std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default();
-        let lines: Vec<_> = log.lines().collect();
-        let end = lines[lines.len().saturating_sub(5)..].join(" | ");
-        Unavailable::broken(format!("{what}; the end of its log: {end}"))
+        process::broken(what, &self.directory.path().join("log"))
     }
 }
