@@ -1,8 +1,9 @@
 //! S4: whatever a user drops, or whatever fails, leaves nothing behind.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{ErrorKind, Hold, Locks};
+use lock_core::{ErrorKind, Hold, LockBackend, Locks};
 
 use super::tools::{STEPS, drop_after_steps, free_soon, still_held, take, take_for, within};
 use crate::Fault;
@@ -72,8 +73,9 @@ async fn s04_a_dropped_try_leaves_nothing(cx: Cx) -> Check {
 async fn s04_a_dropped_wait_leaves_nothing(cx: Cx) -> Check {
     let (holder, waiter, other) = (cx.locks().await?, cx.locks().await?, cx.backend().await?);
     for steps in 0..STEPS {
-        let guard = take(&cx, &holder, "lock").await?;
-        let lock = waiter.lock("lock")?.ttl(cx.long_ttl());
+        let name = of_round(steps);
+        let guard = take(&cx, &holder, &name).await?;
+        let lock = waiter.lock(&*name)?.ttl(cx.long_ttl());
         match drop_after_steps(&cx, steps, lock.acquire()).await {
             Cut::Dropped => {}
             Cut::Done(_) => fail!("a waiter was granted a lock that is held"),
@@ -81,19 +83,20 @@ async fn s04_a_dropped_wait_leaves_nothing(cx: Cx) -> Check {
         if steps % 4 == 3 {
             cx.sleep(cx.ttl() / 2).await;
         }
-        still_held(&cx, &other, "lock", "while its guard lived").await?;
+        still_held(&cx, &other, &name, "while its guard lived").await?;
         guard.release().await?;
         let after = format!("after a wait that was dropped {steps} turns after its start");
-        free_soon(&cx, &other, "lock", &after).await?;
+        free_soon(&cx, &other, &name, &after).await?;
     }
-    Ok(())
+    all_rounds_free(&cx, &other).await
 }
 
 async fn s04_a_dropped_grant_is_given_back(cx: Cx) -> Check {
     let (holder, waiter, other) = (cx.locks().await?, cx.locks().await?, cx.backend().await?);
     for steps in 0..STEPS {
-        let guard = take(&cx, &holder, "lock").await?;
-        let lock = waiter.lock("lock")?.ttl(cx.long_ttl());
+        let name = of_round(steps);
+        let guard = take(&cx, &holder, &name).await?;
+        let lock = waiter.lock(&*name)?.ttl(cx.long_ttl());
         let mut waiting = Box::pin(lock.acquire());
         let waited = within(&cx, cx.ttl() / 20, &mut waiting).await;
         ensure!(waited.is_none(), "a waiter was granted a lock that is held");
@@ -101,7 +104,20 @@ async fn s04_a_dropped_grant_is_given_back(cx: Cx) -> Check {
         released?;
         drop(cut);
         let after = format!("after a waiter went away {steps} turns after the release");
-        free_soon(&cx, &other, "lock", &after).await?;
+        free_soon(&cx, &other, &name, &after).await?;
+    }
+    all_rounds_free(&cx, &other).await
+}
+
+/// Each round has a lock of its own: a try that was under way when its caller went may take the lock
+/// late, for the moment until it is undone, and the next round would find it taken.
+fn of_round(round: u32) -> String {
+    format!("lock-{round}")
+}
+
+async fn all_rounds_free(cx: &Cx, other: &Arc<dyn LockBackend>) -> Check {
+    for round in 0..STEPS {
+        free_soon(cx, other, &of_round(round), "after all rounds").await?;
     }
     Ok(())
 }
