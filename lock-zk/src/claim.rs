@@ -12,9 +12,9 @@ use lock_core::{
 use crate::backend::Shared;
 use crate::error::{describe, no_answer};
 use crate::names::{self, Place};
-use crate::renewals::Found;
+use crate::renewals::{self, Found};
 use crate::session::Session;
-use crate::transport::Failure;
+use crate::transport::{Checked, Failure};
 use crate::wake::Ears;
 
 /// How often a try begins again because the node of the lock, or our own, was removed meanwhile.
@@ -400,9 +400,17 @@ impl Claim for ZkClaim {
 
     async fn check(&mut self) -> Result<Renewal> {
         let limit = self.request.call_timeout;
+        // The leader is asked here, too: a server that is behind would show a node that has gone.
         let ask = self.alive(|session, path| async move {
-            let found = session.get(&path).await?;
-            Ok(if found.is_some() { Found::There } else { Found::Gone })
+            #[cfg(feature = "mutants")]
+            if crate::mutants::is("read_based_check") {
+                let found = session.get(&path).await?;
+                return Ok(if found.is_some() { Found::There } else { Found::Gone });
+            }
+            Ok(match renewals::check(&session, &[&path]).await? {
+                Checked::All => Found::There,
+                Checked::Missing(_) => Found::Gone,
+            })
         });
         Self::bounded(limit, self.shared.sessions.endpoint(), ask).await
     }

@@ -19,6 +19,7 @@ pub const MUTANTS: &[&str] = &[
     "create_again",
     "watch_the_parent",
     "read_based_renewal",
+    "read_based_check",
 ];
 
 static WANTED: LazyLock<String> = LazyLock::new(|| std::env::var(VARIABLE).unwrap_or_default());

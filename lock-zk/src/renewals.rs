@@ -106,7 +106,8 @@ async fn send(session: Arc<Session>, mut batch: Vec<Waiting>) {
     );
 }
 
-async fn check(session: &Session, paths: &[&str]) -> Result<Checked, Failure> {
+/// Asks the leader whether all these nodes exist.
+pub(crate) async fn check(session: &Session, paths: &[&str]) -> Result<Checked, Failure> {
     #[cfg(feature = "mutants")]
     if crate::mutants::is("read_based_renewal") {
         return crate::mutants::read_instead_of_checking(session, paths).await;
@@ -121,8 +122,12 @@ fn answer(batch: Vec<Waiting>, found: &Result<Found, Failure>) {
 }
 
 /// Answers those of `batch` whose nodes are gone. A node of one's own session that cannot be read has
-/// gone: the server has seen everything that this session has done.
+/// gone: the server has seen everything that this session has done. It is brought up to date first, so
+/// that it does not show nodes that the leader misses.
 async fn without_missing(session: &Arc<Session>, batch: Vec<Waiting>) -> Vec<Waiting> {
+    let Some(any) = batch.first() else { return batch };
+    // Without an answer the looks below fail, or show what the next transaction refuses.
+    let _ = session.sync(&any.path).await;
     let mut looks = JoinSet::new();
     for waiting in batch {
         let session = Arc::clone(session);

@@ -32,6 +32,11 @@ async fn a_renewal_needs_the_leader() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_behind_confirms_nothing() {
+    scenarios::a_server_that_is_behind_confirms_nothing().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_lost_reply_leaves_one_node() {
     scenarios::a_lost_reply_leaves_one_node().await.unwrap();
 }

@@ -19,6 +19,7 @@ const KILLERS: &[(&str, &str)] = &[
     ("create_again", "a_lost_reply_leaves_one_node"),
     ("watch_the_parent", "a_hand_over_wakes_one_waiter"),
     ("read_based_renewal", "a_renewal_needs_the_leader"),
+    ("read_based_check", "a_server_that_is_behind_confirms_nothing"),
 ];
 
 fn main() -> ExitCode {
@@ -70,6 +71,9 @@ fn play(scene: &str) -> Seen {
             "a_lost_reply_leaves_one_node" => scenarios::a_lost_reply_leaves_one_node().await,
             "a_hand_over_wakes_one_waiter" => scenarios::a_hand_over_wakes_one_waiter(60).await,
             "a_renewal_needs_the_leader" => scenarios::a_renewal_needs_the_leader().await,
+            "a_server_that_is_behind_confirms_nothing" => {
+                scenarios::a_server_that_is_behind_confirms_nothing().await
+            }
             other => panic!("there is no scene {other}"),
         }
     })

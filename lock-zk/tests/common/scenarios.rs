@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use conformance_tests::servers::ZooKeeper;
-use lock_core::{Attempt, Renewal};
+use lock_core::{Attempt, LockBackend, LockKey, Renewal};
 
 use super::{SESSION, SLACK, backend, backend_at, behind_proxy, children, claim, granted, plain};
 
@@ -72,26 +72,53 @@ pub(crate) async fn a_node_of_an_old_session_is_not_trusted() -> Seen {
     Ok(())
 }
 
-/// While no leader answers, nothing is prolonged: a follower goes on answering reads.
+/// While no leader answers, nothing is prolonged and nothing is confirmed: a follower goes on answering
+/// reads, and does not know who has gone.
 pub(crate) async fn a_renewal_needs_the_leader() -> Seen {
     let servers = ZooKeeper::ensemble().await.unwrap();
     let leader = servers.leader().unwrap();
     let ours = backend_at(&servers, (leader + 1) % 3).await;
-    let mut holder = claim(&ours, "lock", true);
-    granted(&mut *holder).await;
+    let (mut renewed, mut checked) = (claim(&ours, "one", true), claim(&ours, "two", true));
+    granted(&mut *renewed).await;
+    granted(&mut *checked).await;
     tokio::time::sleep(SESSION / 2).await;
     servers.freeze_one(leader).unwrap();
     // What was under way may still have been answered.
     tokio::time::sleep(Duration::from_millis(100)).await;
-    let answer = holder.renew().await;
+    let (renewal, check) = tokio::join!(renewed.renew(), checked.check());
     servers.thaw_one(leader).unwrap();
-    match answer {
-        Ok(Renewal::Alive { valid_for: Some(left) }) => {
-            Err(format!("the leader was frozen, and a renewal gave {left:?}"))
+    for (what, answer) in [("renewal", renewal), ("check", check)] {
+        if let Ok(answer) = answer {
+            return Err(format!("the leader was frozen, and the answer to a {what} is {answer:?}"));
         }
-        Ok(other) => Err(format!("the leader was frozen, and the answer is {other:?}")),
-        Err(_) => Ok(()),
     }
+    Ok(())
+}
+
+/// A lock that was taken away is not confirmed by a server that has not heard of it yet.
+pub(crate) async fn a_server_that_is_behind_confirms_nothing() -> Seen {
+    let servers = ZooKeeper::ensemble().await.unwrap();
+    let leader = servers.leader().unwrap();
+    let behind = (leader + 1) % 3;
+    let (ours, operator) = (backend_at(&servers, behind).await, backend_at(&servers, leader).await);
+    for round in 0..20 {
+        let mut holder = claim(&ours, "lock", true);
+        granted(&mut *holder).await;
+        servers.freeze_one(behind).unwrap();
+        let key = LockKey::new("", "lock").unwrap();
+        operator.admin().unwrap().force_release(&key, None).await.unwrap();
+        // The question waits at the server, together with what the leader has told it.
+        let (answer, ()) = tokio::join!(holder.check(), async {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            servers.thaw_one(behind).unwrap();
+        });
+        match answer {
+            Ok(Renewal::Lost) | Err(_) => {}
+            Ok(answer) => return Err(format!("in round {round} a check says {answer:?}")),
+        }
+        holder.release().await.unwrap();
+    }
+    Ok(())
 }
 
 /// How many requests one hand-over costs, with a few waiters and with many.
