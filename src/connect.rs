@@ -1,9 +1,9 @@
 //! From a URL to the locks of a store.
 
-use std::borrow::Cow;
 use std::time::Duration;
 
 use lock_core::memory::MemoryBackend;
+use lock_core::url::{Params, decode, duration};
 use lock_core::{Error, Locks, LocksBuilder, Operation, Result};
 
 use crate::scheme::{Kind, SCHEMES, schemes};
@@ -23,7 +23,7 @@ const COMMON: &[&str] =
 /// | `redis://[user:password@]host[:6379][/db]`, `rediss://`, `redis+unix:///socket` | one Redis server |
 /// | `redlock://a:6379,b:6379,c:6379` | a quorum of independent Redis servers |
 /// | `etcd://[user:password@]host[:2379],host,host[/prefix]`, `etcds://` | an etcd cluster |
-/// | `zookeeper://host[:2181],host,host[/chroot]`, `zk://` | a ZooKeeper ensemble |
+/// | `zookeeper://host[:2181],host,host[/root]`, `zk://` | a ZooKeeper ensemble |
 ///
 /// Every store understands these parameters, all optional:
 ///
@@ -103,8 +103,9 @@ async fn open(url: &str) -> Result<Locks> {
         Some(Kind::ZooKeeper) => {
             let mut config = lock_zk::ZkConfig::from_url(&format!("{scheme}:{own}"))?;
             // All locks of a client live in one session, whose timeout is the ttl of all of them.
+            let (_, mut params) = Params::split(&own)?;
             if let Some(ttl) = common.ttl
-                && !own.contains("lock_session_timeout=")
+                && params.raw("lock_session_timeout").is_none()
             {
                 config = config.session_timeout(ttl);
             }
@@ -116,14 +117,8 @@ async fn open(url: &str) -> Result<Locks> {
 }
 
 fn memory(rest: &str, common: Common) -> Result<Locks> {
-    let (name, query) = rest.split_once('?').unwrap_or((rest, ""));
-    if let Some(parameter) = query.split('&').find(|parameter| !parameter.is_empty()) {
-        let name = parameter.split('=').next().unwrap_or(parameter);
-        return Err(Error::config(format!(
-            "memory has no parameter {name:?}; it has {}",
-            in_words(COMMON)
-        )));
-    }
+    let (name, params) = Params::split(rest)?;
+    params.finish("memory", COMMON)?;
     let backend = match name.trim_start_matches('/') {
         "" => MemoryBackend::queued(),
         name => MemoryBackend::named(name),
@@ -153,16 +148,16 @@ impl Common {
             let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
             if COMMON.contains(&name) {
                 if seen.contains(&name) {
-                    return Err(Error::config(format!("{name} is given twice: leave one away")));
+                    return Err(Error::config(format!("{name} is given twice: keep one")));
                 }
                 seen.push(name);
             }
             match name {
-                "lock_prefix" => common.prefix = Some(decode(value)?),
-                "lock_label" => common.label = Some(decode(value)?),
-                "lock_ttl" => common.ttl = Some(duration(name, value)?),
-                "lock_call_timeout" => common.call_timeout = Some(duration(name, value)?),
-                "lock_unavailable_after" => common.unavailable_after = Some(duration(name, value)?),
+                "lock_prefix" => common.prefix = Some(decode(name, value)?),
+                "lock_label" => common.label = Some(decode(name, value)?),
+                "lock_ttl" => common.ttl = Some(time(name, value)?),
+                "lock_call_timeout" => common.call_timeout = Some(time(name, value)?),
+                "lock_unavailable_after" => common.unavailable_after = Some(time(name, value)?),
                 _ => own.push(parameter),
             }
         }
@@ -195,23 +190,8 @@ impl Common {
     }
 }
 
-fn duration(name: &str, value: &str) -> Result<Duration> {
-    let wrong = || {
-        Error::config(format!(
-            "{name}={value:?} is not a duration: write a number with a unit, such as 500ms, 30s or 1m"
-        ))
-    };
-    let value = decode(value).map_err(|_| wrong())?;
-    match humantime::parse_duration(&value) {
-        Ok(duration) if !duration.is_zero() => Ok(duration),
-        _ => Err(wrong()),
-    }
-}
-
-fn decode(value: &str) -> Result<String> {
-    percent_encoding::percent_decode_str(value).decode_utf8().map(Cow::into_owned).map_err(|_| {
-        Error::config("a parameter of the store URL is not UTF-8 after percent-decoding")
-    })
+fn time(name: &str, value: &str) -> Result<Duration> {
+    duration(name, &decode(name, value)?)
 }
 
 fn unknown_scheme(scheme: &str, rest: &str) -> Error {

@@ -18,6 +18,7 @@
 
 pub mod backend;
 pub mod memory;
+pub mod url;
 
 mod admin;
 mod capabilities;

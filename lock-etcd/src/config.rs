@@ -4,10 +4,10 @@ use std::fmt;
 use std::time::Duration;
 
 use etcd_client::ConnectOptions;
+use lock_core::url::Params;
 use lock_core::{Error, Result};
 
 use crate::hosts;
-use crate::params::Params;
 
 /// The URL schemes of etcd.
 pub const SCHEMES: &[&str] = &["etcd", "etcds"];
@@ -223,8 +223,8 @@ impl Tls {
 }
 
 fn read_tls(params: &mut Params, secure: bool) -> Result<Option<Tls>> {
-    let [ca, cert, key, server_name] =
-        ["lock_ca", "lock_cert", "lock_key", "lock_server_name"].map(|name| params.text(name));
+    let (ca, server_name) = (params.text("lock_ca")?, params.text("lock_server_name")?);
+    let (cert, key) = (params.text("lock_cert")?, params.text("lock_key")?);
     if !secure {
         if ca.is_some() || cert.is_some() || key.is_some() || server_name.is_some() {
             return Err(Error::config(
@@ -309,6 +309,8 @@ mod tests {
     fn no_secret_is_shown() {
         for url in [
             format!("etcd://u:{SENTINEL}@h"),
+            format!("etcd://u:12?{SENTINEL}@h"),
+            format!("etcd://app?x:{SENTINEL}@h"),
             format!("etcd://u:{SENTINEL}#x@h"),
             format!("etcd://u:{SENTINEL}/x@h"),
             format!("etcd://{SENTINEL} x"),

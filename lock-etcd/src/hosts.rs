@@ -1,7 +1,7 @@
 //! The part of a store URL before its parameters.
 
+use lock_core::url::decode;
 use lock_core::{Error, Result};
-use percent_encoding::percent_decode_str;
 
 /// The port of a member, where the URL names none.
 const PORT: u16 = 2379;
@@ -36,18 +36,18 @@ pub(crate) fn read(rest: &str) -> Result<Hosts> {
             return Err(Error::config("the URL of an etcd cluster names one member twice"));
         }
     }
-    Ok(Hosts { members, user, folder: folder(&decode(path, "the prefix")?)? })
+    Ok(Hosts { members, user, folder: folder(&decode("the prefix", path)?)? })
 }
 
 fn read_user(user: &str) -> Result<(String, String)> {
     let (name, password) = user.split_once(':').unwrap_or((user, ""));
-    let name = decode(name, "the user")?;
+    let name = decode("the user", name)?;
     if name.is_empty() || password.is_empty() {
         return Err(Error::config(format!(
             "the URL of an etcd cluster has a '@' without a user and a password before it; the form is {FORM}"
         )));
     }
-    Ok((name, decode(password, "the password")?))
+    Ok((name, decode("the password", password)?))
 }
 
 fn read_host(host: &str) -> Result<String> {
@@ -76,13 +76,6 @@ fn read_host(host: &str) -> Result<String> {
         port => port.parse().ok().filter(|port| *port > 0).ok_or_else(wrong)?,
     };
     Ok(format!("{name}:{port}"))
-}
-
-fn decode(text: &str, what: &str) -> Result<String> {
-    let decoded = percent_decode_str(text).decode_utf8();
-    decoded.map(|text| text.into_owned()).map_err(|_| {
-        Error::config(format!("{what} in the URL is not UTF-8 after percent-decoding"))
-    })
 }
 
 /// A prefix as the start of a key: with one slash at its end.

@@ -16,7 +16,6 @@ pub mod mutants;
 #[cfg(not(feature = "mutants"))]
 mod mutants;
 mod node;
-mod params;
 mod statements;
 mod version;
 mod wake;

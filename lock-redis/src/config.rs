@@ -4,11 +4,11 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
+use lock_core::url::{Params, decode};
 use lock_core::{Error, Result};
 use redis::{ConnectionAddr, IntoConnectionInfo};
 
 use crate::error::{Stage, from_redis};
-use crate::params::Params;
 
 /// The URL schemes of one Redis node.
 pub const SCHEMES: &[&str] = &["redis", "rediss", "redis+unix"];
@@ -238,23 +238,23 @@ pub(crate) fn tcp_client(base: &str) -> Result<redis::Client> {
 
 fn unix_client(base: &str, params: &mut Params) -> Result<redis::Client> {
     let path = base.strip_prefix("redis+unix://").unwrap_or_default();
-    let path = percent_encoding::percent_decode_str(path).decode_utf8_lossy().into_owned();
+    let path = decode("the path", path)?;
     if !Path::new(&path).is_absolute() {
         return Err(Error::config(
             "the URL of a Redis socket has no absolute path: it is redis+unix:///path/to/socket",
         ));
     }
     let mut settings = redis::RedisConnectionInfo::default();
-    if let Some(db) = params.text("db") {
+    if let Some(db) = params.text("db")? {
         let db = db
             .parse()
             .map_err(|_| Error::config(format!("db={db:?} is no number of a database")))?;
         settings = settings.set_db(db);
     }
-    if let Some(user) = params.text("user") {
+    if let Some(user) = params.text("user")? {
         settings = settings.set_username(user);
     }
-    if let Some(password) = params.text("pass") {
+    if let Some(password) = params.text("pass")? {
         settings = settings.set_password(password);
     }
     let info = ConnectionAddr::Unix(path.into())
@@ -316,6 +316,7 @@ mod tests {
     fn no_secret_is_shown() {
         for url in [
             format!("redis://u:{SENTINEL}@h"),
+            format!("redis://u:12?{SENTINEL}@h"),
             format!("redis+unix:///s?pass={SENTINEL}"),
             format!("redis://u:{SENTINEL}#x@h"),
             format!("redis://u:{SENTINEL}/x@h"),

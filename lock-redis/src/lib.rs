@@ -25,7 +25,6 @@ pub mod mutants;
 #[cfg(not(feature = "mutants"))]
 mod mutants;
 mod node;
-mod params;
 #[doc(hidden)]
 pub mod redlock;
 mod renewals;

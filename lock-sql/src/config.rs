@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use lock_core::url::Params;
 use lock_core::{Error, Result};
 
 use crate::statements::TableName;
@@ -119,33 +120,22 @@ impl SqlConfig {
         self
     }
 
-    /// Takes one of [`PARAMETERS`]. False if `name` is none of them.
-    pub(crate) fn set(&mut self, name: &str, value: &str) -> Result<bool> {
-        match name {
-            "lock_table" => self.table = TableName::new(value)?,
-            "lock_retention" => self.retention = duration(name, value)?,
-            "lock_connect_timeout" => {
-                self.connect_timeout = duration(name, value)?;
-                if self.connect_timeout.is_zero() {
-                    return Err(Error::config(
-                        "lock_connect_timeout is zero: no database opens that fast",
-                    ));
-                }
-            }
-            "lock_create_table" => {
-                self.create_table = match value {
-                    "true" => true,
-                    "false" => false,
-                    _ => {
-                        return Err(Error::config(format!(
-                            "lock_create_table={value} is neither `true` nor `false`"
-                        )));
-                    }
-                }
-            }
-            _ => return Ok(false),
+    /// Takes [`PARAMETERS`] out of those of a URL.
+    pub(crate) fn take(&mut self, params: &mut Params) -> Result<()> {
+        if let Some(name) = params.text("lock_table")? {
+            self.table = TableName::new(&name)?;
         }
-        Ok(true)
+        if let Some(retention) = params.duration("lock_retention")? {
+            self.retention = retention;
+        }
+        if let Some(limit) = params.duration("lock_connect_timeout")? {
+            self.connect_timeout = limit;
+        }
+        let choices = [("true", true), ("false", false)];
+        if let Some(allowed) = params.choice("lock_create_table", &choices)? {
+            self.create_table = allowed;
+        }
+        Ok(())
     }
 }
 
@@ -188,21 +178,11 @@ fn no_such_scheme(scheme: &str) -> Error {
     ))
 }
 
-/// The error for a parameter that nobody takes; `extra` are the dialect's own.
-pub(crate) fn unknown_parameter(name: &str, extra: &[&str]) -> Error {
-    let mut valid = [PARAMETERS, extra].concat();
-    valid.sort_unstable();
-    Error::config(format!("unknown parameter {name:?}: valid are {}", valid.join(", ")))
-}
-
-fn duration(name: &str, value: &str) -> Result<Duration> {
-    // `humantime` lets a bare zero pass; the rule is simpler without the exception.
-    let bare = value.bytes().all(|byte| byte.is_ascii_digit());
-    humantime::parse_duration(value).ok().filter(|_| !bare).ok_or_else(|| {
-        Error::config(format!(
-            "{name}={value} is not a duration: give a number with its unit, as in `30s`, `500ms` or `1m30s`"
-        ))
-    })
+/// The parameters of a dialect, its own ones among them, for the error that lists them.
+pub(crate) fn all_parameters(own: &[&'static str]) -> Vec<&'static str> {
+    let mut all = [PARAMETERS, own].concat();
+    all.sort_unstable();
+    all
 }
 
 #[cfg(test)]
@@ -210,30 +190,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_have_units() {
-        assert_eq!(duration("d", "1m30s").unwrap(), Duration::from_secs(90));
-        assert_eq!(duration("d", "500ms").unwrap(), Duration::from_millis(500));
-        for bad in ["", "30", "0", "-1s", "30x", "s"] {
-            let error = duration("lock_retention", bad).unwrap_err().to_string();
-            assert!(error.contains(&format!("lock_retention={bad}")), "{error}");
-        }
-    }
-
-    #[test]
     fn every_declared_parameter_is_taken() {
-        for (name, value) in [
-            ("lock_table", "t"),
-            ("lock_retention", "1s"),
-            ("lock_connect_timeout", "1s"),
-            ("lock_create_table", "false"),
-        ] {
-            assert!(PARAMETERS.contains(&name));
-            assert!(SqlConfig::default().set(name, value).unwrap(), "{name}");
-        }
+        let url = "demo://?lock_table=t&lock_retention=2s&lock_connect_timeout=3s&lock_create_table=false";
+        let (_, mut params) = Params::split(url).unwrap();
+        let mut config = SqlConfig::default();
+        config.take(&mut params).unwrap();
+        params.finish("demo", PARAMETERS).unwrap();
         assert_eq!(PARAMETERS.len(), 4);
-        assert!(!SqlConfig::default().set("lock_prefix", "x").unwrap());
-        assert!(SqlConfig::default().set("lock_create_table", "yes").is_err());
-        assert!(SqlConfig::default().set("lock_connect_timeout", "0s").is_err());
+        assert_eq!(config.table.as_str(), "t");
+        assert_eq!(config.retention, Duration::from_secs(2));
+        assert_eq!(config.connect_timeout, Duration::from_secs(3));
+        assert!(!config.create_table);
+        for bad in ["lock_create_table=yes", "lock_connect_timeout=0s", "lock_table=a.b"] {
+            let url = format!("demo://?{bad}");
+            let (_, mut params) = Params::split(&url).unwrap();
+            assert!(SqlConfig::default().take(&mut params).is_err(), "{bad}");
+        }
     }
 
     #[test]

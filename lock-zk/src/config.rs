@@ -3,10 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use lock_core::url::{Params, decode};
 use lock_core::{Error, Result};
-use percent_encoding::percent_decode_str;
-
-use crate::params::Params;
 
 /// The URL schemes of ZooKeeper.
 pub const SCHEMES: &[&str] = &["zookeeper", "zk"];
@@ -115,7 +113,7 @@ impl ZkConfig {
             Some((hosts, root)) => (hosts, root),
             None => (rest, ""),
         };
-        let mut config = Self::new(hosts)?.root(&decoded(root)?);
+        let mut config = Self::new(hosts)?.root(&decode("the path", root)?);
         config.auth = auth;
         config.session_timeout = params.duration("lock_session_timeout")?;
         if let Some(limit) = params.duration("lock_connect_timeout")? {
@@ -281,14 +279,9 @@ fn unreadable() -> Error {
     )
 }
 
-fn decoded(text: &str) -> Result<String> {
-    let text = percent_decode_str(text).decode_utf8().map_err(|_| unreadable())?;
-    Ok(text.into_owned())
-}
-
 fn auth_of(text: &str) -> Result<Auth> {
     let (user, password) = text.split_once(':').ok_or_else(unreadable)?;
-    let (user, password) = (decoded(user)?, decoded(password)?);
+    let (user, password) = (decode("the user", user)?, decode("the password", password)?);
     if user.is_empty() || user.contains(':') || password.is_empty() {
         return Err(unreadable());
     }
@@ -397,6 +390,7 @@ mod tests {
     fn no_secret_is_shown() {
         for url in [
             format!("zk://u:{SENTINEL}@h"),
+            format!("zk://app:2181?{SENTINEL}@h/locks"),
             format!("zk://u:{SENTINEL}@h:x"),
             format!("zk://{SENTINEL}@h"),
             format!("zk://u:{SENTINEL}/x@h"),

@@ -9,7 +9,6 @@ mod error;
 #[doc(hidden)]
 pub mod mutants;
 mod names;
-mod params;
 mod renewals;
 mod session;
 mod sessions;

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::time::Duration;
 
+use lock_core::url::Params;
 use lock_core::{Error, Result};
 
 use super::wrong::Wrong;
 use crate::config::{Eviction, tcp_client};
-use crate::params::Params;
 
 /// The URL schemes of Redlock.
 pub const REDLOCK_SCHEMES: &[&str] = &["redlock"];
@@ -102,7 +102,7 @@ impl RedlockConfig {
             tcp_client(&format!("redis://{user}{at}{host}/{db}"))
         });
         let mut config = Self::from_clients(clients.collect::<Result<Vec<_>>>()?);
-        config.name = params.text("lock_quorum_name");
+        config.name = params.text("lock_quorum_name")?;
         if let Some(limit) = params.duration("lock_max_ttl")? {
             config.max_ttl = limit;
         }
@@ -110,7 +110,7 @@ impl RedlockConfig {
         if let Some(limit) = params.duration("lock_connect_timeout")? {
             config.connect_timeout = limit;
         }
-        if let Some(drift) = params.text("lock_drift") {
+        if let Some(drift) = params.text("lock_drift")? {
             config.drift = drift.parse().map_err(|_| {
                 Error::config(format!("lock_drift={drift:?} is not a number such as 0.01"))
             })?;
@@ -354,6 +354,7 @@ mod tests {
         const SENTINEL: &str = "s3cr3t-sentinel";
         for url in [
             format!("redlock://u:{SENTINEL}@a,b,c"),
+            format!("redlock://u:12?{SENTINEL}@a,b,c"),
             format!("redlock://u:{SENTINEL}@a,b"),
             format!("redlock://u:{SENTINEL}#@a,b,c"),
             format!("redlock://u:{SENTINEL}/x@a,b,c"),

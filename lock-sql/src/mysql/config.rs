@@ -3,11 +3,11 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use lock_core::url::{Params, decode};
 use lock_core::{Error, Result};
-use percent_encoding::percent_decode_str;
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 
-use crate::config::{SqlConfig, Target, unknown_parameter};
+use crate::config::{SqlConfig, Target, all_parameters};
 
 /// The parameters that only MySQL and MariaDB have. They mean what they mean to `mysql`.
 pub const MYSQL_PARAMETERS: &[&str] = &["socket", "ssl-ca", "ssl-cert", "ssl-key", "ssl-mode"];
@@ -39,7 +39,7 @@ pub(crate) fn config_from_url(rest: &str) -> Result<SqlConfig> {
             "a MySQL URL has no `#` part: write %23 for a `#` in a user, a password or a name",
         ));
     }
-    let (location, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let (location, mut params) = Params::split(rest)?;
     let (authority, path) = location.split_once('/').unwrap_or((location, ""));
     // The last one: a password that was not encoded may have an `@`, and must not end up in a host.
     let (user, server) = authority.rsplit_once('@').unwrap_or(("", authority));
@@ -65,28 +65,24 @@ pub(crate) fn config_from_url(rest: &str) -> Result<SqlConfig> {
     }
     let mut config = SqlConfig::default();
     let mut endpoint = format!("{host}:{port}/{database}");
-    let mut seen: Vec<String> = Vec::new();
-    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let (name, value) = (decode("a parameter's name", name)?, decode("a parameter", value)?);
-        if seen.contains(&name) {
-            return Err(Error::config(format!("the parameter {name:?} is given twice: keep one")));
-        }
-        match name.as_str() {
-            "socket" => {
-                let path = file(&name, &value)?;
-                endpoint = format!("{}:{database}", path.display());
-                options = options.socket(path);
-            }
-            "ssl-ca" => options = options.ssl_ca(file(&name, &value)?),
-            "ssl-cert" => options = options.ssl_client_cert(file(&name, &value)?),
-            "ssl-key" => options = options.ssl_client_key(file(&name, &value)?),
-            "ssl-mode" => options = options.ssl_mode(ssl_mode(&value)?),
-            _ if config.set(&name, &value)? => {}
-            _ => return Err(unknown_parameter(&name, MYSQL_PARAMETERS)),
-        }
-        seen.push(name);
+    config.take(&mut params)?;
+    if let Some(path) = file(&mut params, "socket")? {
+        endpoint = format!("{}:{database}", path.display());
+        options = options.socket(path);
     }
+    if let Some(path) = file(&mut params, "ssl-ca")? {
+        options = options.ssl_ca(path);
+    }
+    if let Some(path) = file(&mut params, "ssl-cert")? {
+        options = options.ssl_client_cert(path);
+    }
+    if let Some(path) = file(&mut params, "ssl-key")? {
+        options = options.ssl_client_key(path);
+    }
+    if let Some(mode) = params.text("ssl-mode")? {
+        options = options.ssl_mode(ssl_mode(&mode)?);
+    }
+    params.finish("mysql", &all_parameters(MYSQL_PARAMETERS))?;
     config.target = Target::MySql(Box::new(MySqlTarget { options, endpoint }));
     Ok(config)
 }
@@ -148,33 +144,14 @@ fn ssl_mode(value: &str) -> Result<MySqlSslMode> {
     Ok(mode)
 }
 
-fn file(name: &str, value: &str) -> Result<PathBuf> {
+fn file(params: &mut Params, name: &str) -> Result<Option<PathBuf>> {
+    let Some(value) = params.text(name)? else { return Ok(None) };
     if value.is_empty() {
         return Err(Error::config(format!("{name} is empty: name a file, or leave it out")));
     }
-    std::path::absolute(value).map_err(|error| {
+    std::path::absolute(&value).map(Some).map_err(|error| {
         Error::config(format!("{name}={value} cannot be made an absolute path")).with_source(error)
     })
-}
-
-/// Percent-decoding that takes nothing else than whole, valid sequences. What is decoded may be a
-/// secret, so it is not shown.
-fn decode(what: &str, raw: &str) -> Result<String> {
-    let bytes = raw.as_bytes();
-    for (at, _) in bytes.iter().enumerate().filter(|(_, byte)| **byte == b'%') {
-        if !bytes.get(at + 1..at + 3).is_some_and(|hex| hex.iter().all(u8::is_ascii_hexdigit)) {
-            return Err(Error::config(format!(
-                "{what} of this MySQL URL has a `%` that two hexadecimal digits do not follow: write %25 for a `%`"
-            )));
-        }
-    }
-    let text = percent_decode_str(raw).decode_utf8().map_err(|_| {
-        Error::config(format!("{what} of this MySQL URL is not UTF-8 once it is percent-decoded"))
-    })?;
-    if text.contains('\0') {
-        return Err(Error::config(format!("{what} of this MySQL URL has a zero byte: remove it")));
-    }
-    Ok(text.into_owned())
 }
 
 #[cfg(test)]

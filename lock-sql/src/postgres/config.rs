@@ -3,12 +3,12 @@
 use std::fmt;
 use std::str::FromStr;
 
+use lock_core::url::Params;
 use lock_core::{Error, Result};
-use percent_encoding::percent_decode_str;
 use sqlx::ConnectOptions;
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 
-use crate::config::{SqlConfig, Target, unknown_parameter};
+use crate::config::{SqlConfig, Target, all_parameters};
 
 /// The parameters that only PostgreSQL has. All but `lock_pooler` go to the driver; their names are
 /// those of libpq.
@@ -93,31 +93,25 @@ pub(crate) fn config_from_url(rest: &str) -> Result<SqlConfig> {
             "a postgres URL has no `#` part: write %23 for a `#` in a name or a password",
         ));
     }
-    let (location, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let (location, mut params) = Params::split(rest)?;
     if !location.starts_with("//") {
         return Err(Error::config(
             "a postgres URL begins with `postgres://`: write it as in `postgres://user@host/database`",
         ));
     }
     let mut config = SqlConfig::default();
-    let mut pooler = Pooler::default();
-    let mut seen: Vec<String> = Vec::new();
-    let mut theirs: Vec<&str> = Vec::new();
-    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let name = decode(name)?;
-        if seen.contains(&name) {
-            return Err(Error::config(format!("the parameter {name:?} is given twice: keep one")));
+    config.take(&mut params)?;
+    let choices =
+        [("auto", Pooler::Auto), ("transaction", Pooler::Transaction), ("none", Pooler::None)];
+    let pooler = params.choice("lock_pooler", &choices)?.unwrap_or_default();
+    // The rest is the driver's, which decodes it itself.
+    let mut theirs = Vec::new();
+    for name in POSTGRES_PARAMETERS {
+        if let Some(value) = params.raw(name) {
+            theirs.push(format!("{name}={value}"));
         }
-        if name == "lock_pooler" {
-            pooler = read_pooler(&decode(value)?)?;
-        } else if POSTGRES_PARAMETERS.contains(&&*name) {
-            theirs.push(pair);
-        } else if !config.set(&name, &decode(value)?)? {
-            return Err(unknown_parameter(&name, POSTGRES_PARAMETERS));
-        }
-        seen.push(name);
     }
+    params.finish("postgres", &all_parameters(POSTGRES_PARAMETERS))?;
     // The driver's own error is not shown: it may quote what stood in the URL.
     let url = format!("postgres:{location}?{}", theirs.join("&"));
     let options = PgConnectOptions::from_str(&url).map_err(|_| {
@@ -127,23 +121,6 @@ pub(crate) fn config_from_url(rest: &str) -> Result<SqlConfig> {
     })?;
     config.target = Target::Postgres(Box::new(PostgresTarget::new(options, pooler)?));
     Ok(config)
-}
-
-fn read_pooler(value: &str) -> Result<Pooler> {
-    match value {
-        "auto" => Ok(Pooler::Auto),
-        "transaction" => Ok(Pooler::Transaction),
-        "none" => Ok(Pooler::None),
-        _ => Err(Error::config(format!(
-            "lock_pooler={value} is unknown: use `auto`, `transaction` or `none`"
-        ))),
-    }
-}
-
-fn decode(raw: &str) -> Result<String> {
-    percent_decode_str(raw).decode_utf8().map(String::from).map_err(|_| {
-        Error::config("a parameter of this URL is not UTF-8 once it is percent-decoded")
-    })
 }
 
 #[cfg(test)]
@@ -215,7 +192,11 @@ mod tests {
         let url = "postgres://me:hunter2@h/d?password=hunter2&sslmode=disable";
         let config = SqlConfig::from_url(url).unwrap();
         assert!(!format!("{config:?}").contains("hunter2"));
-        for bad in ["postgres://me:hunter2@h:x/d", "postgres://me:hunter2@h/d?nonsense=1"] {
+        for bad in [
+            "postgres://me:hunter2@h:x/d",
+            "postgres://me:foo?hunter2@h/d",
+            "postgres://me:hunter2@h/d?nonsense=1",
+        ] {
             let error = SqlConfig::from_url(bad).unwrap_err();
             assert!(!format!("{error} {error:?}").contains("hunter2"), "{error:?}");
         }

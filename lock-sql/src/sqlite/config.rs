@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use lock_core::url::{Params, decode};
 use lock_core::{Error, Result};
-use percent_encoding::percent_decode_str;
 
-use crate::config::{SqlConfig, Target, unknown_parameter};
+use crate::config::{SqlConfig, Target, all_parameters};
 
 /// The parameters that only SQLite has.
 pub const SQLITE_PARAMETERS: &[&str] = &["mode"];
@@ -26,23 +26,11 @@ pub(crate) fn config_from_url(rest: &str) -> Result<SqlConfig> {
             "an sqlite URL has no `#` part: write %23 if the file's name has a `#`",
         ));
     }
-    let (location, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let (location, mut params) = Params::split(rest)?;
     let mut config = SqlConfig::default();
-    let mut create_file = true;
-    let mut seen: Vec<String> = Vec::new();
-    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let (name, value) = (decode("a parameter's name", name)?, decode("a parameter", value)?);
-        if seen.contains(&name) {
-            return Err(Error::config(format!("the parameter {name:?} is given twice: keep one")));
-        }
-        if name == "mode" {
-            create_file = creates_file(&value)?;
-        } else if !config.set(&name, &value)? {
-            return Err(unknown_parameter(&name, SQLITE_PARAMETERS));
-        }
-        seen.push(name);
-    }
+    config.take(&mut params)?;
+    let create_file = params.text("mode")?.as_deref().map_or(Ok(true), creates_file)?;
+    params.finish("sqlite", &all_parameters(SQLITE_PARAMETERS))?;
     let path = absolute(&file_name(location)?)?;
     config.target = Target::Sqlite(SqliteTarget { path, create_file });
     Ok(config)
@@ -98,25 +86,6 @@ fn absolute(name: &str) -> Result<PathBuf> {
     std::path::absolute(Path::new(name)).map_err(|error| {
         Error::config(format!("{name:?} cannot be made an absolute path")).with_source(error)
     })
-}
-
-/// Percent-decoding that takes nothing else than whole, valid sequences.
-fn decode(what: &str, raw: &str) -> Result<String> {
-    let bytes = raw.as_bytes();
-    for (at, _) in bytes.iter().enumerate().filter(|(_, byte)| **byte == b'%') {
-        if !bytes.get(at + 1..at + 3).is_some_and(|hex| hex.iter().all(u8::is_ascii_hexdigit)) {
-            return Err(Error::config(format!(
-                "{what} of this URL has a `%` that two hexadecimal digits do not follow: write %25 for a `%`"
-            )));
-        }
-    }
-    let text = percent_decode_str(raw).decode_utf8().map_err(|_| {
-        Error::config(format!("{what} of this URL is not UTF-8 once it is percent-decoded"))
-    })?;
-    if text.contains('\0') {
-        return Err(Error::config(format!("{what} of this URL has a zero byte: remove it")));
-    }
-    Ok(text.into_owned())
 }
 
 #[cfg(test)]
