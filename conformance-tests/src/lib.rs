@@ -10,6 +10,7 @@ mod history;
 mod main_fn;
 mod memory_harness;
 pub mod mutants;
+pub mod mutation;
 pub mod proxy;
 mod registry;
 mod report;

@@ -9,7 +9,7 @@
 //! assert_eq!(params.duration("lock_grace")?, Some(Duration::from_secs(2)));
 //! // What is left by now is unknown.
 //! params.finish("demo", &["lock_grace"])?;
-//! # lock_core::Result::Ok(())
+//! # Ok::<(), lock_core::Error>(())
 //! ```
 //!
 //! No error shows a value that may be a secret. A password with a `?` that was not percent-encoded

@@ -4,76 +4,31 @@
 
 mod mysql_harness;
 
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 
+use conformance_tests::mutation::Killer::{self, Case};
+use conformance_tests::mutation::Mutation;
 use lock_sql::mysql_mutants::{MUTANTS, VARIABLE};
 
-/// Set for the child processes, which are the suite.
-const SUITE: &str = "LOCK_MYSQL_MUTANT_SUITE";
-
 /// The case that must fail for each mutant.
-const KILLERS: &[(&str, &str)] = &[
-    ("client_clock", "c03_two_releases_make_one_grant"),
-    ("affected_rows_trusted", "s01_a_lock_is_not_reentrant"),
-    ("fence_reset_by_delete", "c09_fences_rise_over_releases"),
-    ("case_folding_names", "c11_distinct_names_never_block_each_other"),
-    ("trailing_blanks_ignored", "c11_distinct_names_never_block_each_other"),
-    ("advisory_lock_left_in_the_pool", "s01_a_lock_is_not_reentrant"),
-    ("release_without_owner", "c07_a_release_after_busy_does_nothing"),
-    ("renewal_without_owner", "s03_a_late_renewal_does_not_touch_the_next_holder"),
-    ("renewal_of_what_has_ended", "c06_a_renewal_after_the_end_is_lost"),
-    ("new_token_on_repeat", "c02_a_repeated_try_returns_the_same_token"),
-    ("the_lease_of_another_is_taken", "s01_a_lock_is_not_reentrant"),
-    ("a_repeat_shortens_the_lease", "c04_a_repeat_is_kept_as_long_as_promised"),
-    ("the_fence_stays", "c09_fences_rise_over_releases"),
+const KILLERS: &[(&str, Killer)] = &[
+    ("client_clock", Case("c03_two_releases_make_one_grant")),
+    ("affected_rows_trusted", Case("s01_a_lock_is_not_reentrant")),
+    ("fence_reset_by_delete", Case("c09_fences_rise_over_releases")),
+    ("case_folding_names", Case("c11_distinct_names_never_block_each_other")),
+    ("trailing_blanks_ignored", Case("c11_distinct_names_never_block_each_other")),
+    ("advisory_lock_left_in_the_pool", Case("s01_a_lock_is_not_reentrant")),
+    ("release_without_owner", Case("c07_a_release_after_busy_does_nothing")),
+    ("renewal_without_owner", Case("s03_a_late_renewal_does_not_touch_the_next_holder")),
+    ("renewal_of_what_has_ended", Case("c06_a_renewal_after_the_end_is_lost")),
+    ("new_token_on_repeat", Case("c02_a_repeated_try_returns_the_same_token")),
+    ("the_lease_of_another_is_taken", Case("s01_a_lock_is_not_reentrant")),
+    ("a_repeat_shortens_the_lease", Case("c04_a_repeat_is_kept_as_long_as_promised")),
+    ("the_fence_stays", Case("c09_fences_rise_over_releases")),
 ];
 
 fn main() -> ExitCode {
-    if std::env::var_os(SUITE).is_some() {
-        return mysql_harness::main();
-    }
-    if std::env::args().any(|argument| argument == "--list") {
-        return ExitCode::SUCCESS;
-    }
-    let mut survivors = 0;
-    for (mutant, ..) in MUTANTS {
-        let Some((_, cases)) = KILLERS.iter().find(|(name, _)| name == mutant) else {
-            println!("{mutant}: no case is named that kills it");
-            survivors += 1;
-            continue;
-        };
-        match failed_cases(mutant, cases) {
-            Ok(failed) if failed.is_empty() => {
-                println!("{mutant}: SURVIVED {cases}*");
-                survivors += 1;
-            }
-            Ok(failed) => println!("{mutant}: killed by {}", failed.join(", ")),
-            Err(error) => {
-                println!("{mutant}: {error}");
-                survivors += 1;
-            }
-        }
-    }
-    println!("mutants: {} of {} killed", MUTANTS.len() - survivors, MUTANTS.len());
-    if survivors == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-fn failed_cases(mutant: &str, cases: &str) -> Result<Vec<String>, String> {
-    let executable = std::env::current_exe().map_err(|error| error.to_string())?;
-    let output = Command::new(executable)
-        .arg(cases)
-        .env(SUITE, "1")
-        .env(VARIABLE, mutant)
-        .stderr(Stdio::null())
-        .output()
-        .map_err(|error| error.to_string())?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    if !text.contains(" ran, ") {
-        return Err(format!("the suite did not run: {text}"));
-    }
-    let failed = text.lines().filter_map(|line| {
-        let name = line.strip_prefix("test ")?.strip_suffix("FAILED")?;
-        Some(name.trim_end_matches([' ', '.']).to_owned())
-    });
-    Ok(failed.collect())
+    let mutants = MUTANTS.iter().map(|(mutant, ..)| *mutant).collect();
+    let mutation = Mutation { variable: VARIABLE, mutants, killers: KILLERS };
+    mutation.main(mysql_harness::main, |scene| panic!("no scene {scene}"))
 }

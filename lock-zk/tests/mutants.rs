@@ -4,60 +4,26 @@
 
 mod common;
 
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 
 use common::scenarios::{self, Seen};
+use conformance_tests::mutation::Killer::{self, Scene};
+use conformance_tests::mutation::Mutation;
 use lock_zk::mutants::{MUTANTS, VARIABLE};
 
-/// Names the scene that a child process plays.
-const SCENE: &str = "LOCK_ZK_SCENE";
-
-/// The scene that must fail for each mutant, and pass without one.
-const KILLERS: &[(&str, &str)] = &[
-    ("fence_is_the_sequence", "fences_rise_over_a_new_queue"),
-    ("trust_any_session", "a_node_of_an_old_session_is_not_trusted"),
-    ("create_again", "a_lost_reply_leaves_one_node"),
-    ("watch_the_parent", "a_hand_over_wakes_one_waiter"),
-    ("read_based_renewal", "a_renewal_needs_the_leader"),
-    ("read_based_check", "a_server_that_is_behind_confirms_nothing"),
+/// The scene that must fail for each mutant.
+const KILLERS: &[(&str, Killer)] = &[
+    ("fence_is_the_sequence", Scene("fences_rise_over_a_new_queue")),
+    ("trust_any_session", Scene("a_node_of_an_old_session_is_not_trusted")),
+    ("create_again", Scene("a_lost_reply_leaves_one_node")),
+    ("watch_the_parent", Scene("a_hand_over_wakes_one_waiter")),
+    ("read_based_renewal", Scene("a_renewal_needs_the_leader")),
+    ("read_based_check", Scene("a_server_that_is_behind_confirms_nothing")),
 ];
 
 fn main() -> ExitCode {
-    if let Ok(scene) = std::env::var(SCENE) {
-        return match play(&scene) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(seen) => {
-                println!("seen: {seen}");
-                ExitCode::FAILURE
-            }
-        };
-    }
-    if std::env::args().any(|argument| argument == "--list") {
-        return ExitCode::SUCCESS;
-    }
-    let mut survivors = 0;
-    for mutant in MUTANTS {
-        let Some((_, scene)) = KILLERS.iter().find(|(name, _)| name == mutant) else {
-            println!("{mutant}: no scene is named that kills it");
-            survivors += 1;
-            continue;
-        };
-        match (seen(scene, ""), seen(scene, mutant)) {
-            (Ok(None), Ok(Some(seen))) => {
-                println!("{mutant}: killed by {scene}, which saw: {seen}")
-            }
-            (Ok(None), Ok(None)) => {
-                println!("{mutant}: SURVIVED {scene}");
-                survivors += 1;
-            }
-            (unchanged, mutated) => {
-                println!("{mutant}: without it {unchanged:?}, with it {mutated:?}");
-                survivors += 1;
-            }
-        }
-    }
-    println!("mutants: {} of {} killed", MUTANTS.len() - survivors, MUTANTS.len());
-    if survivors == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let mutation = Mutation { variable: VARIABLE, mutants: MUTANTS.to_vec(), killers: KILLERS };
+    mutation.main(|| panic!("no case of the suite is a killer"), play)
 }
 
 fn play(scene: &str) -> Seen {
@@ -77,24 +43,4 @@ fn play(scene: &str) -> Seen {
             other => panic!("there is no scene {other}"),
         }
     })
-}
-
-/// What a scene saw in a process of its own, if it saw a mistake. A panic is none: the scene did not
-/// get to its end.
-fn seen(scene: &str, mutant: &str) -> Result<Option<String>, String> {
-    let executable = std::env::current_exe().map_err(|error| error.to_string())?;
-    let output = Command::new(executable)
-        .env(SCENE, scene)
-        .env(VARIABLE, mutant)
-        .stderr(Stdio::piped())
-        .output()
-        .map_err(|error| error.to_string())?;
-    if output.status.success() {
-        return Ok(None);
-    }
-    let text = String::from_utf8_lossy(&output.stdout);
-    match text.lines().find_map(|line| line.strip_prefix("seen: ")) {
-        Some(seen) => Ok(Some(seen.to_owned())),
-        None => Err(format!("it broke off: {}", String::from_utf8_lossy(&output.stderr))),
-    }
 }
