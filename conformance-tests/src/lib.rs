@@ -8,6 +8,7 @@ mod cx;
 mod harness;
 mod history;
 mod main_fn;
+pub mod measure;
 mod memory_harness;
 pub mod mutants;
 pub mod mutation;

@@ -5,37 +5,26 @@
 use std::error::Error;
 use std::time::Duration;
 
+use conformance_tests::measure::{Done, TTL, claim, granted, hand_over, p50, ratio, run};
 use conformance_tests::servers::EtcdCluster;
 use etcd_client::{
     Client, Compare, CompareOp, PutOptions, Txn, TxnOp, WatchOptions, WatchRequestSender,
     WatchResponseStream,
 };
-use lock_core::{Attempt, Claim, ClaimRequest, LockBackend, LockKey, Locks, OsRng, OwnerId};
+use lock_core::Locks;
 use tokio::time::Instant;
 
-type Done<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
-
-const TTL: Duration = Duration::from_secs(30);
 const VALUE: &str = "0123456789abcdef0123456789abcdef";
 
 fn main() -> Done {
-    // A plain `cargo test --benches` asks for nothing.
-    if std::env::args().any(|argument| argument == "--test" || argument == "--list") {
-        return Ok(());
-    }
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(async {
-        tokio::spawn(async move {
-            for members in [1, 3] {
-                println!("etcd with {members} member(s), without fsync where the version can");
-                let cluster = EtcdCluster::builder().members(members).start().await?;
-                uncontended(&cluster).await?;
-                hand_over(&cluster).await?;
-            }
-            Ok(())
-        })
-        .await?
+    run(async {
+        for members in [1, 3] {
+            println!("etcd with {members} member(s), without fsync where the version can");
+            let cluster = EtcdCluster::builder().members(members).start().await?;
+            uncontended(&cluster).await?;
+            handed_over(&cluster).await?;
+        }
+        Ok(())
     })
 }
 
@@ -43,20 +32,6 @@ fn main() -> Done {
 async fn endpoint(cluster: &EtcdCluster) -> Done<String> {
     let leader = cluster.leader().await?;
     Ok(cluster.address(leader)?.to_string())
-}
-
-fn p50(mut samples: Vec<Duration>) -> Duration {
-    samples.sort();
-    samples[samples.len() / 2]
-}
-
-fn ratio(a: Duration, b: Duration) -> f64 {
-    a.as_secs_f64() / b.as_secs_f64()
-}
-
-fn claim(backend: &impl LockBackend, name: &str, wait: bool) -> Done<Box<dyn Claim>> {
-    let request = ClaimRequest::new(LockKey::new("", name)?, OwnerId::generate(&OsRng)?, TTL);
-    Ok(backend.claim(request.with_wait(wait))?)
 }
 
 fn put(lease: i64) -> Txn {
@@ -90,10 +65,7 @@ async fn uncontended(cluster: &EtcdCluster) -> Done {
 
         let mut claim = claim(&backend, "bench", true)?;
         let start = Instant::now();
-        match claim.try_acquire().await? {
-            Attempt::Granted { .. } => {}
-            other => return Err(format!("not granted: {other:?}").into()),
-        }
+        granted(&mut *claim).await?;
         let acquire = start.elapsed();
         let start = Instant::now();
         claim.release().await?;
@@ -138,7 +110,7 @@ async fn watch(client: &mut Client, from: i64) -> Done<(WatchRequestSender, Watc
 
 /// From the call of `release` to the grant of the one that waits, against a transaction, the event
 /// that it causes, and a transaction.
-async fn hand_over(cluster: &EtcdCluster) -> Done {
+async fn handed_over(cluster: &EtcdCluster) -> Done {
     let endpoint = endpoint(cluster).await?;
     let url = format!("etcd://{endpoint}");
     let (a, b) = (lock_etcd::connect(&url).await?, lock_etcd::connect(&url).await?);
@@ -159,27 +131,12 @@ async fn hand_over(cluster: &EtcdCluster) -> Done {
         deleted?;
         let raw = raw?;
 
-        let mut holder = claim(&a, "hand", false)?;
-        let mut waiter = claim(&b, "hand", true)?;
-        holder.try_acquire().await?;
-        waiter.try_acquire().await?;
-        let woken = tokio::spawn(async move {
-            loop {
-                waiter.changed().await?;
-                if let Attempt::Granted { .. } = waiter.try_acquire().await? {
-                    return Ok::<_, lock_core::Error>((Instant::now(), waiter));
-                }
-            }
-        });
-        // The watch of the waiter stands, as the raw one does.
-        tokio::time::sleep(Duration::from_millis(2)).await;
-        let start = Instant::now();
-        holder.release().await?;
-        let (at, mut waiter) = woken.await??;
-        waiter.release().await?;
+        let (holder, waiter) = (claim(&a, "hand", false)?, claim(&b, "hand", true)?);
+        // The watch of the waiter stands after a moment, as the raw one does.
+        let handed_over = hand_over(holder, waiter, Duration::from_millis(2)).await?;
         if round >= 300 {
             floor.push(raw);
-            took.push(at.saturating_duration_since(start));
+            took.push(handed_over);
         }
     }
     let (floor, took) = (p50(floor), p50(took));

@@ -2,58 +2,34 @@
 //!
 //! `cargo bench -p lock-redis --bench single_node` starts a server of its own and prints figures.
 
-use std::error::Error;
 use std::time::Duration;
 
+use conformance_tests::measure::{
+    Done, TTL, Usage, Watch, claim, cycle, guarded_cycle, hand_over, hold, p50, ratio, resident,
+    run,
+};
 use conformance_tests::servers::RedisServer;
-use lock_core::{Attempt, Claim, ClaimRequest, LockBackend, LockKey, Locks, OsRng, OwnerId};
+use lock_core::Locks;
 use redis::aio::MultiplexedConnection;
 use tokio::time::Instant;
 
-type Done<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
-
-const TTL: Duration = Duration::from_secs(30);
-
 fn main() -> Done {
-    // A plain `cargo test --benches` asks for nothing.
-    if std::env::args().any(|argument| argument == "--test" || argument == "--list") {
-        return Ok(());
-    }
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(async {
+    run(async {
         // As Redis is by default, and with the append-only file, which costs two writes per cycle.
         let server = RedisServer::builder().option("appendonly", "no").start().await?;
         let durable = RedisServer::builder().start().await?;
-        tokio::spawn(async move {
-            println!("without an append-only file");
-            uncontended(&server).await?;
-            hand_over(&server).await?;
-            println!("with an append-only file");
-            uncontended(&durable).await?;
-            hand_over(&durable).await?;
-            held(&server).await
-        })
-        .await?
+        println!("without an append-only file");
+        uncontended(&server).await?;
+        handed_over(&server).await?;
+        println!("with an append-only file");
+        uncontended(&durable).await?;
+        handed_over(&durable).await?;
+        held(&server).await
     })
 }
 
 async fn raw(server: &RedisServer) -> Done<MultiplexedConnection> {
     Ok(redis::Client::open(server.url())?.get_multiplexed_async_connection().await?)
-}
-
-fn p50(mut samples: Vec<Duration>) -> Duration {
-    samples.sort();
-    samples[samples.len() / 2]
-}
-
-fn ratio(a: Duration, b: Duration) -> f64 {
-    a.as_secs_f64() / b.as_secs_f64()
-}
-
-fn claim(backend: &impl LockBackend, name: &str, wait: bool) -> Done<Box<dyn Claim>> {
-    let request = ClaimRequest::new(LockKey::new("", name)?, OwnerId::generate(&OsRng)?, TTL);
-    Ok(backend.claim(request.with_wait(wait))?)
 }
 
 /// Acquire and release of a free lock, against two round trips that do next to nothing.
@@ -90,19 +66,8 @@ async fn uncontended(server: &RedisServer) -> Done {
         let _: i64 = idle.invoke_async(&mut connection).await?;
         let e = start.elapsed();
 
-        let mut claim = claim(&backend, "bench", true)?;
-        let start = Instant::now();
-        match claim.try_acquire().await? {
-            Attempt::Granted { .. } => {}
-            other => return Err(format!("not granted: {other:?}").into()),
-        }
-        claim.release().await?;
-        let c = start.elapsed();
-
-        let lock = locks.lock("bench")?;
-        let start = Instant::now();
-        lock.acquire().await?.release().await?;
-        let d = start.elapsed();
+        let c = cycle(claim(&backend, "bench", true)?).await?;
+        let d = guarded_cycle(&locks, "bench").await?;
         if round >= 1_000 {
             floor.push(a);
             set.push(b);
@@ -124,7 +89,7 @@ async fn uncontended(server: &RedisServer) -> Done {
 
 /// From the call of `release` to the grant of the one that waits, against a script, a push and a
 /// round trip.
-async fn hand_over(server: &RedisServer) -> Done {
+async fn handed_over(server: &RedisServer) -> Done {
     let (a, b) =
         (lock_redis::connect(server.url()).await?, lock_redis::connect(server.url()).await?);
     let mut connection = raw(server).await?;
@@ -146,26 +111,11 @@ async fn hand_over(server: &RedisServer) -> Done {
         let _: () = redis::cmd("PING").query_async(&mut subscriber).await?;
         let raw = start.elapsed();
 
-        let mut holder = claim(&a, "hand", false)?;
-        let mut waiter = claim(&b, "hand", true)?;
-        holder.try_acquire().await?;
-        waiter.try_acquire().await?;
-        let woken = tokio::spawn(async move {
-            loop {
-                waiter.changed().await?;
-                if let Attempt::Granted { .. } = waiter.try_acquire().await? {
-                    return Ok::<_, lock_core::Error>((Instant::now(), waiter));
-                }
-            }
-        });
-        tokio::task::yield_now().await;
-        let start = Instant::now();
-        holder.release().await?;
-        let (at, mut waiter) = woken.await??;
-        waiter.release().await?;
+        let (holder, waiter) = (claim(&a, "hand", false)?, claim(&b, "hand", true)?);
+        let handed_over = hand_over(holder, waiter, Duration::ZERO).await?;
         if round >= 500 {
             floor.push(raw);
-            took.push(at.since(start));
+            took.push(handed_over);
         }
     }
     let (floor, took) = (p50(floor), p50(took));
@@ -173,22 +123,6 @@ async fn hand_over(server: &RedisServer) -> Done {
     println!("  script + push + PING    {floor:>10.1?}");
     println!("  release to grant        {took:>10.1?}   {:.2} x", ratio(took, floor));
     Ok(())
-}
-
-trait Since {
-    fn since(&self, earlier: Instant) -> Duration;
-}
-
-impl Since for Instant {
-    fn since(&self, earlier: Instant) -> Duration {
-        self.saturating_duration_since(earlier)
-    }
-}
-
-struct Usage {
-    requests: u64,
-    server_cpu: f64,
-    client_cpu: f64,
 }
 
 async fn info(connection: &mut MultiplexedConnection, section: &str, field: &str) -> Done<String> {
@@ -203,67 +137,30 @@ async fn usage(connection: &mut MultiplexedConnection) -> Done<Usage> {
     let requests = calls.split(',').next().unwrap_or("0").parse()?;
     let user: f64 = info(connection, "cpu", "used_cpu_user").await?.parse()?;
     let system: f64 = info(connection, "cpu", "used_cpu_sys").await?.parse()?;
-    let stat = std::fs::read_to_string("/proc/self/stat")?;
-    let fields: Vec<_> =
-        stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
-    let ticks: f64 = fields[11].parse::<f64>()? + fields[12].parse::<f64>()?;
-    Ok(Usage { requests, server_cpu: user + system, client_cpu: ticks / 100.0 })
-}
-
-fn resident() -> Done<f64> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
-    Ok(line.trim().trim_end_matches(" kB").parse::<f64>()? * 1024.0)
+    Ok(Usage { requests, server_cpu: user + system })
 }
 
 /// What 10 000 held locks cost while nothing happens but their renewals.
 async fn held(server: &RedisServer) -> Done {
     const LOCKS: u32 = 10_000;
-    const SECONDS: u64 = 30;
     let mut connection = raw(server).await?;
     let locks = Locks::builder(lock_redis::connect(server.url()).await?).default_ttl(TTL).build();
     let used: f64 = info(&mut connection, "memory", "used_memory").await?.parse()?;
     let before = resident()?;
-    let mut guards = Vec::new();
-    let start = Instant::now();
-    for chunk in 0..LOCKS / 100 {
-        let mut tasks = tokio::task::JoinSet::new();
-        for n in 0..100 {
-            let lock = locks.lock(format!("held:{chunk}:{n}"))?;
-            tasks.spawn(async move { lock.acquire().await });
-        }
-        while let Some(guard) = tasks.join_next().await {
-            guards.push(guard??);
-        }
-    }
-    println!("{LOCKS} locks acquired in {:.2?}, ttl {TTL:?}", start.elapsed());
+    let guards = hold(&locks, LOCKS).await?;
     let server_bytes: f64 = info(&mut connection, "memory", "used_memory").await?.parse()?;
     let (server_bytes, client_bytes) = (server_bytes - used, resident()? - before);
     let clients = info(&mut connection, "clients", "connected_clients").await?;
-    // The first renewals come together, since the locks were taken together.
-    tokio::time::sleep(Duration::from_secs(12)).await;
-    let (first, start) = (usage(&mut connection).await?, Instant::now());
-    tokio::time::sleep(Duration::from_secs(SECONDS)).await;
-    let (last, took) = (usage(&mut connection).await?, start.elapsed().as_secs_f64());
-    #[allow(clippy::cast_precision_loss, reason = "a count of requests")]
-    let requests = (last.requests - first.requests) as f64;
-    println!("  requests                {:>8.1} /s", requests / took);
-    println!(
-        "  CPU of the server       {:>8.1} % of a core",
-        (last.server_cpu - first.server_cpu) / took * 100.0
-    );
-    println!(
-        "  CPU of the client       {:>8.1} % of a core",
-        (last.client_cpu - first.client_cpu) / took * 100.0
-    );
     println!(
         "  bytes per lock          {:>8.0} server, {:.0} client",
         server_bytes / f64::from(LOCKS),
         client_bytes / f64::from(LOCKS)
     );
     println!("  connections             {:>8} with the one that measures", clients);
-    let lost = guards.iter().filter(|guard| guard.token().is_err()).count();
-    println!("  lost                    {lost:>8}");
+    Watch::settle().await;
+    let watch = Watch::begin(usage(&mut connection).await?)?;
+    watch.pass().await;
+    watch.end(usage(&mut connection).await?, &guards)?;
     drop(guards);
     locks.close(Duration::from_secs(20)).await?;
     let keys: u64 = redis::cmd("DBSIZE").query_async(&mut connection).await?;

@@ -3,84 +3,53 @@
 //! `cargo bench -p lock-sql --features postgres --bench postgres` starts a server of its own and prints
 //! figures. With a word as its argument, only that part: `uncontended`, `hand-over`, `herd`, `held`.
 
-use std::error::Error;
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use conformance_tests::measure::{
+    Done, TTL, Usage, Watch, claim, cycle, guarded_cycle, hand_over, hold, p50, ratio, run, timed,
+};
 use conformance_tests::servers::PostgresServer;
-use lock_core::{Attempt, Claim, ClaimRequest, LockBackend, LockKey, Locks, OsRng, OwnerId};
+use lock_core::Locks;
 use lock_sql::{SqlBackend, SqlConfig};
 use sqlx::postgres::{PgListener, PgPool, PgPoolOptions};
 use sqlx::{Connection, Executor, PgConnection};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-type Done<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
-
-const TTL: Duration = Duration::from_secs(30);
 const UPSERT: &str = "INSERT INTO raw (name, owner, fence) VALUES ($1, $2, 1) \
      ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, fence = raw.fence + 1 RETURNING fence";
 
 fn main() -> Done {
     let wanted: Vec<_> = std::env::args().skip(1).collect();
-    // A plain `cargo test --benches` asks for nothing.
-    if wanted.iter().any(|argument| argument == "--test" || argument == "--list") {
-        return Ok(());
-    }
     let wants = |part: &str| {
         let mut words = wanted.iter().filter(|word| !word.starts_with('-')).peekable();
         words.peek().is_none() || words.any(|word| word == part)
     };
     let parts = ["uncontended", "hand-over", "herd", "held"].map(wants);
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(async {
+    run(async move {
         let server = PostgresServer::builder().start().await?;
-        tokio::spawn(async move {
-            if parts[0] {
-                uncontended(&server).await?;
-            }
-            if parts[1] {
-                hand_over(&server).await?;
-            }
-            // One that counts statements, which costs a little.
-            let counting = PostgresServer::builder()
-                .option("shared_preload_libraries", "pg_stat_statements")
-                .start()
-                .await?;
-            let mut connection = PgConnection::connect(counting.url()).await?;
-            connection.execute("CREATE EXTENSION pg_stat_statements").await?;
-            if parts[2] {
-                herd(&counting).await?;
-            }
-            if parts[3] {
-                held(&counting).await?;
-            }
-            Done::Ok(())
-        })
-        .await?
+        if parts[0] {
+            uncontended(&server).await?;
+        }
+        if parts[1] {
+            handed_over(&server).await?;
+        }
+        // One that counts statements, which costs a little.
+        let counting = PostgresServer::builder()
+            .option("shared_preload_libraries", "pg_stat_statements")
+            .start()
+            .await?;
+        let mut connection = PgConnection::connect(counting.url()).await?;
+        connection.execute("CREATE EXTENSION pg_stat_statements").await?;
+        if parts[2] {
+            herd(&counting).await?;
+        }
+        if parts[3] {
+            held(&counting).await?;
+        }
+        Ok(())
     })
-}
-
-fn p50(mut samples: Vec<Duration>) -> Duration {
-    samples.sort();
-    samples[samples.len() / 2]
-}
-
-fn ratio(a: Duration, b: Duration) -> f64 {
-    a.as_secs_f64() / b.as_secs_f64()
-}
-
-fn claim(backend: &impl LockBackend, name: &str, wait: bool) -> Done<Box<dyn Claim>> {
-    let request = ClaimRequest::new(LockKey::new("", name)?, OwnerId::generate(&OsRng)?, TTL);
-    Ok(backend.claim(request.with_wait(wait))?)
-}
-
-async fn took(work: impl Future<Output = Done>) -> Done<Duration> {
-    let start = Instant::now();
-    work.await?;
-    Ok(start.elapsed())
 }
 
 async fn raw_table(connection: &mut PgConnection) -> Done {
@@ -113,36 +82,22 @@ async fn uncontended(server: &PostgresServer) -> Done {
     let locks = Locks::new(backend.clone());
     let mut samples: [Vec<Duration>; 5] = Default::default();
     for round in 0..6_000_u32 {
-        let tested = took(async {
+        let tested = timed(async {
             pooled_upsert(&pool).await?;
             pooled_upsert(&pool).await
         });
-        let trusted = took(async {
+        let trusted = timed(async {
             pooled_upsert(&trusting).await?;
             pooled_upsert(&trusting).await
         });
         let (tested, trusted) = (tested.await?, trusted.await?);
-        let alone = took(async {
+        let alone = timed(async {
             upsert(&mut connection).await?;
             upsert(&mut connection).await
         });
         let alone = alone.await?;
-        let mut claim = claim(&backend, "bench", true)?;
-        let low = took(async {
-            match claim.try_acquire().await? {
-                Attempt::Granted { .. } => {}
-                other => return Err(format!("not granted: {other:?}").into()),
-            }
-            claim.release().await?;
-            Ok(())
-        });
-        let low = low.await?;
-        let lock = locks.lock("bench")?;
-        let high = took(async {
-            lock.acquire().await?.release().await?;
-            Ok(())
-        });
-        let high = high.await?;
+        let low = cycle(claim(&backend, "bench", true)?).await?;
+        let high = guarded_cycle(&locks, "bench").await?;
         if round >= 1_000 {
             for (samples, took) in samples.iter_mut().zip([tested, trusted, alone, low, high]) {
                 samples.push(took);
@@ -167,7 +122,7 @@ async fn uncontended(server: &PostgresServer) -> Done {
 
 /// From the call of `release` to the grant of the one that waits in another client, against a
 /// statement, a notification and a statement.
-async fn hand_over(server: &PostgresServer) -> Done {
+async fn handed_over(server: &PostgresServer) -> Done {
     let (a, b) = (lock_sql::connect(server.url()).await?, lock_sql::connect(server.url()).await?);
     let mut first = PgConnection::connect(server.url()).await?;
     let mut second = PgConnection::connect(server.url()).await?;
@@ -186,26 +141,11 @@ async fn hand_over(server: &PostgresServer) -> Done {
         upsert(&mut second).await?;
         let raw = start.elapsed();
 
-        let mut holder = claim(&a, "hand", false)?;
-        let mut waiter = claim(&b, "hand", true)?;
-        holder.try_acquire().await?;
-        waiter.try_acquire().await?;
-        let woken = tokio::spawn(async move {
-            loop {
-                waiter.changed().await?;
-                if let Attempt::Granted { .. } = waiter.try_acquire().await? {
-                    return Ok::<_, lock_core::Error>((Instant::now(), waiter));
-                }
-            }
-        });
-        tokio::task::yield_now().await;
-        let start = Instant::now();
-        holder.release().await?;
-        let (at, mut waiter) = woken.await??;
-        waiter.release().await?;
+        let (holder, waiter) = (claim(&a, "hand", false)?, claim(&b, "hand", true)?);
+        let handed_over = hand_over(holder, waiter, Duration::ZERO).await?;
         if round >= 500 {
             floor.push(raw);
-            took.push(at.saturating_duration_since(start));
+            took.push(handed_over);
         }
     }
     let (floor, took) = (p50(floor), p50(took));
@@ -279,51 +219,24 @@ async fn herd(server: &PostgresServer) -> Done {
     Ok(())
 }
 
-fn client_cpu() -> Done<f64> {
-    let stat = std::fs::read_to_string("/proc/self/stat")?;
-    let fields: Vec<_> =
-        stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
-    let ticks: f64 = fields[11].parse::<f64>()? + fields[12].parse::<f64>()?;
-    Ok(ticks / 100.0)
+async fn usage(server: &PostgresServer, connection: &mut PgConnection) -> Done<Usage> {
+    #[allow(clippy::cast_precision_loss, reason = "a count of statements")]
+    let requests = statements(connection).await? as f64;
+    Ok(Usage { requests, server_cpu: server.cpu_time()?.as_secs_f64() })
 }
 
 /// What 10 000 held locks cost while nothing happens but their renewals.
 async fn held(server: &PostgresServer) -> Done {
-    const LOCKS: u32 = 10_000;
-    const SECONDS: u64 = 30;
     let mut connection = PgConnection::connect(server.url()).await?;
     let locks = Locks::builder(lock_sql::connect(server.url()).await?).default_ttl(TTL).build();
-    let mut guards = Vec::new();
-    let start = Instant::now();
-    for chunk in 0..LOCKS / 100 {
-        let mut tasks = JoinSet::new();
-        for n in 0..100 {
-            let lock = locks.lock(format!("held:{chunk}:{n}"))?;
-            tasks.spawn(async move { lock.acquire().await });
-        }
-        while let Some(guard) = tasks.join_next().await {
-            guards.push(guard??);
-        }
-    }
-    println!("{LOCKS} locks acquired in {:.2?}, ttl {TTL:?}", start.elapsed());
-    // The first renewals come together, since the locks were taken together.
-    tokio::time::sleep(Duration::from_secs(12)).await;
-    let first = (statements(&mut connection).await?, server.cpu_time()?, client_cpu()?);
-    let start = Instant::now();
-    tokio::time::sleep(Duration::from_secs(SECONDS)).await;
-    let last = (statements(&mut connection).await?, server.cpu_time()?, client_cpu()?);
-    let took = start.elapsed().as_secs_f64();
+    let guards = hold(&locks, 10_000).await?;
+    Watch::settle().await;
+    let watch = Watch::begin(usage(server, &mut connection).await?)?;
+    watch.pass().await;
+    watch.end(usage(server, &mut connection).await?, &guards)?;
     let ours = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()";
     let connections: i64 = sqlx::query_scalar(ours).fetch_one(&mut connection).await?;
-    #[allow(clippy::cast_precision_loss, reason = "a count of statements")]
-    let statements = (last.0 - first.0) as f64;
-    let server_cpu = last.1.saturating_sub(first.1).as_secs_f64();
-    println!("  statements              {:>8.1} /s", statements / took);
-    println!("  CPU of the server       {:>8.1} % of a core", server_cpu / took * 100.0);
-    println!("  CPU of the client       {:>8.1} % of a core", (last.2 - first.2) / took * 100.0);
     println!("  connections             {connections:>8}");
-    let lost = guards.iter().filter(|guard| guard.token().is_err()).count();
-    println!("  lost                    {lost:>8}");
     drop(guards);
     locks.close(Duration::from_secs(20)).await?;
     let sql = "SELECT count(*) FROM distlock WHERE owner IS NOT NULL";

@@ -2,35 +2,25 @@
 //!
 //! `cargo bench -p lock-zk --bench single_node` starts a server of its own and prints figures.
 
-use std::error::Error;
 use std::time::Duration;
 
+use conformance_tests::measure::{
+    Done, TTL, Usage, Watch, claim, cycle, guarded_cycle, hand_over, hold, p50, ratio, run,
+};
 use conformance_tests::servers::ZooKeeper;
-use lock_core::{Attempt, Claim, ClaimRequest, LockBackend, LockKey, Locks, OsRng, OwnerId};
+use lock_core::Locks;
 use tokio::time::Instant;
 use zookeeper_client as zk;
 
-type Done<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
-
-const TTL: Duration = Duration::from_secs(30);
 const EPHEMERAL: zk::CreateOptions<'static> =
     zk::CreateMode::EphemeralSequential.with_acls(zk::Acls::anyone_all());
 
 fn main() -> Done {
-    // A plain `cargo test --benches` asks for nothing.
-    if std::env::args().any(|argument| argument == "--test" || argument == "--list") {
-        return Ok(());
-    }
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(async {
+    run(async {
         let server = ZooKeeper::single().await?;
-        tokio::spawn(async move {
-            uncontended(&server).await?;
-            hand_over(&server).await?;
-            held(&server).await
-        })
-        .await?
+        uncontended(&server).await?;
+        handed_over(&server).await?;
+        held(&server).await
     })
 }
 
@@ -40,30 +30,6 @@ async fn raw(server: &ZooKeeper) -> Done<zk::Client> {
     let persistent = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
     client.mkdir("/raw", &persistent).await?;
     Ok(client)
-}
-
-fn p50(mut samples: Vec<Duration>) -> Duration {
-    samples.sort();
-    samples[samples.len() / 2]
-}
-
-fn ratio(a: Duration, b: Duration) -> f64 {
-    a.as_secs_f64() / b.as_secs_f64()
-}
-
-fn claim(backend: &impl LockBackend, name: &str, wait: bool) -> Done<Box<dyn Claim>> {
-    let request = ClaimRequest::new(LockKey::new("", name)?, OwnerId::generate(&OsRng)?, TTL);
-    Ok(backend.claim(request.with_wait(wait))?)
-}
-
-async fn acquire_and_release(claim: &mut dyn Claim) -> Done<Duration> {
-    let start = Instant::now();
-    match claim.try_acquire().await? {
-        Attempt::Granted { .. } => {}
-        other => return Err(format!("not granted: {other:?}").into()),
-    }
-    claim.release().await?;
-    Ok(start.elapsed())
 }
 
 /// Acquire and release of a free lock, against the three requests of the recipe.
@@ -80,13 +46,10 @@ async fn uncontended(server: &ZooKeeper) -> Done {
         client.delete(&format!("/raw/lock-{sequence}"), None).await?;
         let a = start.elapsed();
 
-        let b = acquire_and_release(&mut *claim(&backend, "bench", true)?).await?;
-        let c = acquire_and_release(&mut *claim(&backend, "bench", false)?).await?;
+        let b = cycle(claim(&backend, "bench", true)?).await?;
+        let c = cycle(claim(&backend, "bench", false)?).await?;
 
-        let lock = locks.lock("bench")?;
-        let start = Instant::now();
-        lock.acquire().await?.release().await?;
-        let d = start.elapsed();
+        let d = guarded_cycle(&locks, "bench").await?;
         if round >= 1_500 {
             floor.push(a);
             waits.push(b);
@@ -105,7 +68,7 @@ async fn uncontended(server: &ZooKeeper) -> Done {
 
 /// From the call of `release` to the grant of the one that waits, against a delete, the event of a
 /// watch, and a listing.
-async fn hand_over(server: &ZooKeeper) -> Done {
+async fn handed_over(server: &ZooKeeper) -> Done {
     let (a, b) = (lock_zk::connect(server.url()).await?, lock_zk::connect(server.url()).await?);
     let (deletes, watches) = (raw(server).await?, raw(server).await?);
     let (mut floor, mut took) = (Vec::new(), Vec::new());
@@ -124,27 +87,12 @@ async fn hand_over(server: &ZooKeeper) -> Done {
         deletes.delete(&path, None).await?;
         let raw = woken.await??.saturating_duration_since(start);
 
-        let mut holder = claim(&a, "hand", true)?;
-        let mut waiter = claim(&b, "hand", true)?;
-        holder.try_acquire().await?;
-        waiter.try_acquire().await?;
-        let woken = tokio::spawn(async move {
-            loop {
-                waiter.changed().await?;
-                if let Attempt::Granted { .. } = waiter.try_acquire().await? {
-                    return Ok::<_, lock_core::Error>((Instant::now(), waiter));
-                }
-            }
-        });
-        // Its watch is set.
-        tokio::time::sleep(Duration::from_millis(3)).await;
-        let start = Instant::now();
-        holder.release().await?;
-        let (at, mut waiter) = woken.await??;
-        waiter.release().await?;
+        let (holder, waiter) = (claim(&a, "hand", true)?, claim(&b, "hand", true)?);
+        // Its watch is set after a moment.
+        let handed_over = hand_over(holder, waiter, Duration::from_millis(3)).await?;
         if round >= 500 {
             floor.push(raw);
-            took.push(at.saturating_duration_since(start));
+            took.push(handed_over);
         }
     }
     let (floor, took) = (p50(floor), p50(took));
@@ -154,37 +102,21 @@ async fn hand_over(server: &ZooKeeper) -> Done {
     Ok(())
 }
 
-fn received(server: &ZooKeeper) -> Done<u32> {
+fn usage(server: &ZooKeeper) -> Done<Usage> {
     let answer = server.ask(0, "srvr")?;
     let count = answer.lines().find_map(|line| line.strip_prefix("Received: "));
-    Ok(count.ok_or("no count of requests")?.trim().parse()?)
+    let requests = count.ok_or("no count of requests")?.trim().parse()?;
+    Ok(Usage { requests, server_cpu: server.cpu_time(0)?.as_secs_f64() })
 }
 
 /// What 1000 held locks cost while nothing happens but their renewals.
 async fn held(server: &ZooKeeper) -> Done {
-    const LOCKS: u32 = 1000;
-    const SECONDS: u64 = 30;
     let locks = Locks::builder(lock_zk::connect(server.url()).await?).default_ttl(TTL).build();
-    let mut tasks = tokio::task::JoinSet::new();
-    let start = Instant::now();
-    for n in 0..LOCKS {
-        let lock = locks.lock(format!("held:{n}"))?;
-        tasks.spawn(async move { lock.acquire().await });
-    }
-    let mut guards = Vec::new();
-    while let Some(guard) = tasks.join_next().await {
-        guards.push(guard??);
-    }
-    println!("{LOCKS} locks acquired in {:.2?}, ttl {TTL:?}", start.elapsed());
-    tokio::time::sleep(Duration::from_secs(12)).await;
-    let (first, start) = (received(server)?, Instant::now());
-    tokio::time::sleep(Duration::from_secs(SECONDS)).await;
-    let (last, took) = (received(server)?, start.elapsed().as_secs_f64());
-    println!("  requests                {:>8.1} /s", f64::from(last - first) / took);
-    println!(
-        "  lost                    {:>8}",
-        guards.iter().filter(|g| g.token().is_err()).count()
-    );
+    let guards = hold(&locks, 1000).await?;
+    Watch::settle().await;
+    let watch = Watch::begin(usage(server)?)?;
+    watch.pass().await;
+    watch.end(usage(server)?, &guards)?;
     drop(guards);
     locks.close(Duration::from_secs(20)).await?;
     Ok(())

@@ -141,6 +141,15 @@ impl MariaDbServer {
         self.own()?.running(|process| Ok(process.id()))
     }
 
+    /// The processor time that the server has used.
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable::missing`] if it is not the test's own; [`Unavailable::broken`] if it has ended.
+    pub fn cpu_time(&self) -> Result<Duration, Unavailable> {
+        self.own()?.running(|process| Ok(process.cpu_time()))
+    }
+
     /// Whether the test may stop and restart it.
     pub fn is_own(&self) -> bool {
         self.own.is_some()

@@ -186,6 +186,15 @@ impl ZooKeeper {
         self.member(member)?.running(|process| process.thaw())
     }
 
+    /// The processor time that one server has used.
+    ///
+    /// # Errors
+    ///
+    /// As [`kill`](Self::kill).
+    pub fn cpu_time(&self, member: usize) -> Result<Duration, Unavailable> {
+        self.member(member)?.running(|process| Ok(process.cpu_time()))
+    }
+
     /// Kills all servers (SIGKILL).
     ///
     /// # Errors
