@@ -58,8 +58,8 @@ if ((${#missing[@]})); then
     fi
 fi
 if ! command -v cargo >/dev/null 2>&1; then
-    die "cargo is missing. Debian's own is too old (1.94 is needed); with rustup:" \
-        "  apt-get install -y rustup && rustup toolchain install stable"
+    die "cargo is missing. Debian's own is too old (1.94 is needed); with rustup, see https://rustup.rs:" \
+        "  curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh"
 fi
 for tool in fmt clippy; do
     cargo "$tool" --version >/dev/null 2>&1 || die "cargo $tool is missing: rustup component add rustfmt clippy"

@@ -76,10 +76,10 @@ pub enum Wake {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Fencing {
-    /// Tokens rise as long as the store keeps what it has acknowledged.
+    /// What the store has acknowledged survives a crash, and the rise of the tokens with it.
     Durable,
-    /// Tokens rise as long as the store's data *or* its clock survives: the clock carries them over
-    /// a loss of the data.
+    /// The store can lose what it has acknowledged in ordinary operation, by a restart or a fail-over.
+    /// Then tokens rise only where something else carries them, such as the server's clock.
     BestEffort,
 }
 

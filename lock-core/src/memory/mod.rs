@@ -37,8 +37,8 @@ pub use self::link::FaultLink;
 use self::link::wait_until_off;
 use self::store::{Flavour, Store};
 use crate::{
-    Capabilities, Claim, ClaimRequest, Clock, Fencing, Hold, LockAdmin, LockBackend, LockInfo,
-    LockKey, OwnerId, Released, Result, SystemClock, Wake,
+    Capabilities, Claim, ClaimRequest, Clock, DataLoss, Fencing, Hold, LockAdmin, LockBackend,
+    LockInfo, LockKey, OwnerId, Released, Result, SystemClock, Wake,
 };
 
 /// A client of a store in this process's memory.
@@ -177,6 +177,7 @@ impl LockBackend for MemoryBackend {
         can.fencing = Fencing::BestEffort;
         can.detachable = true;
         can.inspect = true;
+        can.loses_data_on = &[DataLoss::Restart];
         can
     }
 
