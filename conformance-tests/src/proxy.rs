@@ -6,21 +6,21 @@
 //! a reply. Over HTTP/2 ([`Proxy::start_http2`]) what carries no message, such as a ping and its
 //! answer, passes without being counted.
 
+mod carry;
 mod http2;
+mod rules;
 
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{OsRng, Rng};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{mpsc, watch};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
 
+use self::rules::{Next, Rules};
 use crate::{Fault, Faults, Unavailable, async_trait};
 
 /// A proxy on a free loopback port. It ends when it is dropped, and takes its connections with it.
@@ -37,46 +37,6 @@ pub enum Cut {
     Fin,
     /// With a reset: what was under way is lost.
     Reset,
-}
-
-#[derive(Clone, Debug, Default)]
-struct Rules {
-    http2: bool,
-    stall_requests: bool,
-    stall_replies: bool,
-    /// Connections up to this number are silent in both directions.
-    stall_up_to: u64,
-    connections: u64,
-    refuse: bool,
-    delay: Duration,
-    jitter: Duration,
-    /// Rises with every cut; a connection ends when it was made under a smaller number.
-    cuts: u64,
-    reset: bool,
-    requests: u64,
-    replies: u64,
-    cut_after_request: Option<u64>,
-    cut_before_reply: Option<u64>,
-    next: Option<Next>,
-}
-
-/// What is to happen to the next request.
-#[derive(Clone, Copy, Debug)]
-enum Next {
-    LoseRequest,
-    LoseReply,
-    DelayReply(Duration),
-    HoldRequest(Duration),
-}
-
-/// What is to happen to the replies of one connection.
-#[derive(Clone, Copy, Debug, Default)]
-enum ReplyFate {
-    #[default]
-    Pass,
-    /// The next one is thrown away, and the connection with it.
-    Lose,
-    DelayOnce(Duration),
 }
 
 impl fmt::Debug for Proxy {
@@ -116,7 +76,7 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let rules = Arc::new(watch::Sender::new(Rules { http2, ..Rules::default() }));
-        let acceptor = tokio::spawn(accept(listener, upstream, Arc::clone(&rules)));
+        let acceptor = tokio::spawn(carry::accept(listener, upstream, Arc::clone(&rules)));
         Ok(Self { address, rules, acceptor })
     }
 
@@ -218,262 +178,11 @@ impl Faults for Proxy {
     }
 }
 
-async fn accept(listener: TcpListener, upstream: SocketAddr, rules: Arc<watch::Sender<Rules>>) {
-    loop {
-        let Ok((client, _)) = listener.accept().await else { continue };
-        if rules.borrow().refuse {
-            let _ = client.set_zero_linger();
-            continue;
-        }
-        tokio::spawn(serve(client, upstream, Arc::clone(&rules)));
-    }
-}
-
-/// One connection, from both sides.
-struct Line {
-    rules: Arc<watch::Sender<Rules>>,
-    /// The number of cuts when it was made.
-    born: u64,
-    number: u64,
-    fate: Mutex<ReplyFate>,
-    /// Set when a plan ends this connection alone.
-    ended: watch::Sender<bool>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Direction {
-    Requests,
-    Replies,
-}
-
-async fn serve(client: TcpStream, upstream: SocketAddr, rules: Arc<watch::Sender<Rules>>) {
-    let (mut born, mut number) = (0, 0);
-    rules.send_modify(|rules| {
-        rules.connections += 1;
-        (born, number) = (rules.cuts, rules.connections);
-    });
-    let line = Arc::new(Line {
-        born,
-        number,
-        rules,
-        fate: Mutex::default(),
-        ended: watch::Sender::new(false),
-    });
-    // A stalled link does not even reach the server.
-    let server = tokio::select! {
-        () = line.cut() => return,
-        server = async {
-            line.open(Direction::Requests).await;
-            TcpStream::connect(upstream).await
-        } => server,
-    };
-    let Ok(server) = server else {
-        let _ = client.set_zero_linger();
-        return;
-    };
-    let _ = (client.set_nodelay(true), server.set_nodelay(true));
-    let (client_read, client_write) = client.into_split();
-    let (server_read, server_write) = server.into_split();
-    tokio::join!(
-        carry(&line, Direction::Requests, client_read, server_write),
-        carry(&line, Direction::Replies, server_read, client_write),
-    );
-}
-
-impl Line {
-    /// Ready when this connection is to be cut.
-    async fn cut(&self) {
-        let mut rules = self.rules.subscribe();
-        let mut ended = self.ended.subscribe();
-        tokio::select! {
-            _ = rules.wait_for(|rules| rules.cuts > self.born) => {}
-            _ = ended.wait_for(|ended| *ended) => {}
-        }
-    }
-
-    /// Ready when nothing stalls this direction.
-    async fn open(&self, direction: Direction) {
-        let mut rules = self.rules.subscribe();
-        let open = |rules: &Rules| {
-            let stalled = match direction {
-                Direction::Requests => rules.stall_requests,
-                Direction::Replies => rules.stall_replies,
-            };
-            !stalled && self.number > rules.stall_up_to
-        };
-        let _ = rules.wait_for(open).await;
-    }
-
-    fn set_fate(&self, fate: ReplyFate) {
-        *self.fate.lock().unwrap_or_else(PoisonError::into_inner) = fate;
-    }
-
-    fn take_fate(&self) -> ReplyFate {
-        std::mem::take(&mut *self.fate.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// What happens to a piece that is neither a request nor a reply.
-    fn let_pass(&self) -> Verdict {
-        let rules = self.rules.borrow();
-        Verdict { delay: spread(rules.delay, rules.jitter), lose: false, cut: false }
-    }
-
-    /// What happens to one more piece that has just been read.
-    fn judge(&self, direction: Direction) -> Verdict {
-        let mut verdict = Verdict { delay: Duration::ZERO, lose: false, cut: false };
-        self.rules.send_if_modified(|rules| {
-            verdict.delay = spread(rules.delay, rules.jitter);
-            match direction {
-                Direction::Requests => {
-                    rules.requests += 1;
-                    if rules.cut_after_request == Some(rules.requests) {
-                        rules.cut_after_request = None;
-                        verdict.cut = true;
-                    }
-                    match rules.next.take() {
-                        None => {}
-                        Some(Next::LoseRequest) => (verdict.lose, verdict.cut) = (true, true),
-                        Some(Next::LoseReply) => self.set_fate(ReplyFate::Lose),
-                        Some(Next::DelayReply(delay)) => {
-                            self.set_fate(ReplyFate::DelayOnce(delay));
-                        }
-                        Some(Next::HoldRequest(delay)) => verdict.delay += delay,
-                    }
-                }
-                Direction::Replies => {
-                    rules.replies += 1;
-                    if rules.cut_before_reply == Some(rules.replies) {
-                        rules.cut_before_reply = None;
-                        (verdict.lose, verdict.cut) = (true, true);
-                    }
-                    match self.take_fate() {
-                        ReplyFate::Pass => {}
-                        ReplyFate::Lose => (verdict.lose, verdict.cut) = (true, true),
-                        ReplyFate::DelayOnce(delay) => verdict.delay += delay,
-                    }
-                }
-            }
-            // Nobody waits for the counters.
-            false
-        });
-        verdict
-    }
-}
-
-struct Verdict {
-    delay: Duration,
-    lose: bool,
-    cut: bool,
-}
-
-fn spread(delay: Duration, jitter: Duration) -> Duration {
-    if jitter.is_zero() {
-        return delay;
-    }
-    let mut bytes = [0; 4];
-    let share = match OsRng.fill(&mut bytes) {
-        Ok(()) => f64::from(u32::from_le_bytes(bytes)) / f64::from(u32::MAX),
-        Err(_) => 0.5,
-    };
-    (delay + jitter.mul_f64(2.0 * share)).saturating_sub(jitter)
-}
-
-/// A piece on its way, and when it arrives.
-struct Piece {
-    bytes: Vec<u8>,
-    due: Instant,
-    cut: bool,
-}
-
-/// Carries one direction. What has been read is delivered even if the sender has closed meanwhile,
-/// as a network does; a cut ends it at once.
-async fn carry(line: &Line, direction: Direction, from: OwnedReadHalf, to: OwnedWriteHalf) {
-    let (sender, receiver) = mpsc::unbounded_channel();
-    let both = async {
-        tokio::join!(read(line, direction, &from, sender), write(line, direction, &to, receiver));
-    };
-    tokio::select! {
-        biased;
-        () = line.cut() => {
-            if line.rules.borrow().reset || *line.ended.borrow() {
-                let _ = from.as_ref().set_zero_linger();
-            }
-        }
-        () = both => {}
-    }
-}
-
-async fn read(
-    line: &Line,
-    direction: Direction,
-    from: &OwnedReadHalf,
-    to: mpsc::UnboundedSender<Piece>,
-) {
-    let mut last = Instant::now();
-    let mut buffer = vec![0; 64 * 1024];
-    let mut frames = line.rules.borrow().http2.then(|| match direction {
-        Direction::Requests => http2::Frames::of_client(),
-        Direction::Replies => http2::Frames::of_server(),
-    });
-    loop {
-        if from.readable().await.is_err() {
-            return;
-        }
-        let length = match from.try_read(&mut buffer) {
-            Ok(0) => return,
-            Ok(length) => length,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
-            Err(_) => return,
-        };
-        let counts = frames.as_mut().is_none_or(|frames| frames.carry_a_message(&buffer[..length]));
-        let verdict = if counts { line.judge(direction) } else { line.let_pass() };
-        last = last.max(Instant::now() + verdict.delay);
-        let bytes = if verdict.lose { Vec::new() } else { buffer[..length].to_vec() };
-        if to.send(Piece { bytes, due: last, cut: verdict.cut }).is_err() {
-            return;
-        }
-    }
-}
-
-async fn write(
-    line: &Line,
-    direction: Direction,
-    to: &OwnedWriteHalf,
-    mut pieces: mpsc::UnboundedReceiver<Piece>,
-) {
-    let mut to = Writer(to);
-    while let Some(piece) = pieces.recv().await {
-        tokio::time::sleep_until(piece.due).await;
-        line.open(direction).await;
-        if !piece.bytes.is_empty() && to.all(&piece.bytes).await.is_err() {
-            return;
-        }
-        if piece.cut {
-            line.ended.send_replace(true);
-            return;
-        }
-    }
-}
-
-/// Writes through a shared half, so that the other one can still set socket options.
-struct Writer<'a>(&'a OwnedWriteHalf);
-
-impl Writer<'_> {
-    async fn all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
-        while !bytes.is_empty() {
-            self.0.writable().await?;
-            match self.0.try_write(bytes) {
-                Ok(written) => bytes = &bytes[written..],
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use tokio::net::TcpStream;
+    use tokio::time::Instant;
+
     use super::*;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 

@@ -1,0 +1,171 @@
+//! What a proxy does to requests and replies, and to which.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use lock_core::{OsRng, Rng};
+use tokio::sync::watch;
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Rules {
+    pub(super) http2: bool,
+    pub(super) stall_requests: bool,
+    pub(super) stall_replies: bool,
+    /// Connections up to this number are silent in both directions.
+    pub(super) stall_up_to: u64,
+    pub(super) connections: u64,
+    pub(super) refuse: bool,
+    pub(super) delay: Duration,
+    pub(super) jitter: Duration,
+    /// Rises with every cut; a connection ends when it was made under a smaller number.
+    pub(super) cuts: u64,
+    pub(super) reset: bool,
+    pub(super) requests: u64,
+    pub(super) replies: u64,
+    pub(super) cut_after_request: Option<u64>,
+    pub(super) cut_before_reply: Option<u64>,
+    pub(super) next: Option<Next>,
+}
+
+/// What is to happen to the next request.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Next {
+    LoseRequest,
+    LoseReply,
+    DelayReply(Duration),
+    HoldRequest(Duration),
+}
+
+/// What is to happen to the replies of one connection.
+#[derive(Clone, Copy, Debug, Default)]
+enum ReplyFate {
+    #[default]
+    Pass,
+    /// The next one is thrown away, and the connection with it.
+    Lose,
+    DelayOnce(Duration),
+}
+
+/// One connection, from both sides.
+pub(super) struct Line {
+    pub(super) rules: Arc<watch::Sender<Rules>>,
+    /// The number of cuts when it was made.
+    born: u64,
+    number: u64,
+    fate: Mutex<ReplyFate>,
+    /// Set when a plan ends this connection alone.
+    pub(super) ended: watch::Sender<bool>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Direction {
+    Requests,
+    Replies,
+}
+
+impl Line {
+    pub(super) fn new(rules: Arc<watch::Sender<Rules>>) -> Self {
+        let (mut born, mut number) = (0, 0);
+        rules.send_modify(|rules| {
+            rules.connections += 1;
+            (born, number) = (rules.cuts, rules.connections);
+        });
+        Self { born, number, rules, fate: Mutex::default(), ended: watch::Sender::new(false) }
+    }
+
+    /// Ready when this connection is to be cut.
+    pub(super) async fn cut(&self) {
+        let mut rules = self.rules.subscribe();
+        let mut ended = self.ended.subscribe();
+        tokio::select! {
+            _ = rules.wait_for(|rules| rules.cuts > self.born) => {}
+            _ = ended.wait_for(|ended| *ended) => {}
+        }
+    }
+
+    /// Ready when nothing stalls this direction.
+    pub(super) async fn open(&self, direction: Direction) {
+        let mut rules = self.rules.subscribe();
+        let open = |rules: &Rules| {
+            let stalled = match direction {
+                Direction::Requests => rules.stall_requests,
+                Direction::Replies => rules.stall_replies,
+            };
+            !stalled && self.number > rules.stall_up_to
+        };
+        let _ = rules.wait_for(open).await;
+    }
+
+    fn set_fate(&self, fate: ReplyFate) {
+        *self.fate.lock().unwrap_or_else(PoisonError::into_inner) = fate;
+    }
+
+    fn take_fate(&self) -> ReplyFate {
+        std::mem::take(&mut *self.fate.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What happens to a piece that is neither a request nor a reply.
+    pub(super) fn let_pass(&self) -> Verdict {
+        let rules = self.rules.borrow();
+        Verdict { delay: spread(rules.delay, rules.jitter), lose: false, cut: false }
+    }
+
+    /// What happens to one more piece that has just been read.
+    pub(super) fn judge(&self, direction: Direction) -> Verdict {
+        let mut verdict = Verdict { delay: Duration::ZERO, lose: false, cut: false };
+        self.rules.send_if_modified(|rules| {
+            verdict.delay = spread(rules.delay, rules.jitter);
+            match direction {
+                Direction::Requests => {
+                    rules.requests += 1;
+                    if rules.cut_after_request == Some(rules.requests) {
+                        rules.cut_after_request = None;
+                        verdict.cut = true;
+                    }
+                    match rules.next.take() {
+                        None => {}
+                        Some(Next::LoseRequest) => (verdict.lose, verdict.cut) = (true, true),
+                        Some(Next::LoseReply) => self.set_fate(ReplyFate::Lose),
+                        Some(Next::DelayReply(delay)) => {
+                            self.set_fate(ReplyFate::DelayOnce(delay));
+                        }
+                        Some(Next::HoldRequest(delay)) => verdict.delay += delay,
+                    }
+                }
+                Direction::Replies => {
+                    rules.replies += 1;
+                    if rules.cut_before_reply == Some(rules.replies) {
+                        rules.cut_before_reply = None;
+                        (verdict.lose, verdict.cut) = (true, true);
+                    }
+                    match self.take_fate() {
+                        ReplyFate::Pass => {}
+                        ReplyFate::Lose => (verdict.lose, verdict.cut) = (true, true),
+                        ReplyFate::DelayOnce(delay) => verdict.delay += delay,
+                    }
+                }
+            }
+            // Nobody waits for the counters.
+            false
+        });
+        verdict
+    }
+}
+
+pub(super) struct Verdict {
+    pub(super) delay: Duration,
+    pub(super) lose: bool,
+    pub(super) cut: bool,
+}
+
+fn spread(delay: Duration, jitter: Duration) -> Duration {
+    if jitter.is_zero() {
+        return delay;
+    }
+    let mut bytes = [0; 4];
+    let share = match OsRng.fill(&mut bytes) {
+        Ok(()) => f64::from(u32::from_le_bytes(bytes)) / f64::from(u32::MAX),
+        Err(_) => 0.5,
+    };
+    (delay + jitter.mul_f64(2.0 * share)).saturating_sub(jitter)
+}
