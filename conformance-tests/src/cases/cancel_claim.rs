@@ -2,7 +2,7 @@
 
 use lock_core::{Claim, Renewal};
 
-use super::tools::{MOST_POLLS, free_soon, give_up, kept_until, still_held};
+use super::tools::{MOST_POLLS, free_soon, give_up, holds, kept_until, still_held};
 use crate::cancel::{Cut, drop_after};
 use crate::case::{Check, cases, ensure, fail};
 use crate::cx::{Cx, busy, granted};
@@ -72,8 +72,7 @@ async fn c08_a_dropped_try_can_be_repeated(cx: Cx) -> Check {
 async fn c08_a_dropped_place_can_be_undone(cx: Cx) -> Check {
     let (a, b) = (cx.backend().await?, cx.backend().await?);
     for polls in 1..=MOST_POLLS {
-        let mut holder = a.claim(cx.request_for("lock", cx.long_ttl())?)?;
-        granted(&mut *holder).await?;
+        let mut holder = holds(&cx, &a, "lock").await?;
         let mut waiter = b.claim(cx.request_for("lock", cx.long_ttl())?.with_wait(true))?;
         let cut = drop_after(polls, waiter.try_acquire()).await;
         waiter.release().await?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lock_core::{Attempt, ErrorKind, LockBackend};
 
-use super::tools::{is_lost, still_held, take, turns};
+use super::tools::{is_lost, queues, still_held, take, turns};
 use crate::Fault;
 use crate::case::{Check, cases, ensure};
 use crate::cx::{Cx, busy, granted};
@@ -97,8 +97,7 @@ async fn c03_a_place_that_has_ended_is_not_granted(cx: Cx) -> Check {
     let mut late = cx.waiting_claim(&b, "lock")?;
     busy(&mut *late).await?;
     cx.sleep(cx.ttl() + cx.slack()).await;
-    let mut next = c.claim(cx.request_for("lock", cx.long_ttl())?.with_wait(true))?;
-    busy(&mut *next).await?;
+    let mut next = queues(&cx, &c, "lock").await?;
     holder.release().await?;
     granted(&mut *next).await?;
     busy(&mut *late).await?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lock_core::Attempt;
 
-use super::tools::{soon, take_for, within};
+use super::tools::{holds, queues, soon, take_for, waits, within};
 use crate::case::{Check, cases, ensure, fail};
 use crate::cx::{Cx, busy, granted};
 
@@ -89,10 +89,8 @@ async fn l03_users_are_served_in_order(cx: Cx) -> Check {
 
 async fn l03_a_newcomer_does_not_pass(cx: Cx) -> Check {
     let (a, b, c) = (cx.backend().await?, cx.backend().await?, cx.backend().await?);
-    let mut holder = a.claim(cx.request_for("lock", cx.long_ttl())?)?;
-    granted(&mut *holder).await?;
-    let mut waiter = b.claim(cx.request_for("lock", cx.long_ttl())?.with_wait(true))?;
-    busy(&mut *waiter).await?;
+    let mut holder = holds(&cx, &a, "lock").await?;
+    let mut waiter = queues(&cx, &b, "lock").await?;
     holder.release().await?;
     for wait in [false, true] {
         let mut newcomer = c.claim(cx.request("lock")?.with_wait(wait))?;
@@ -108,8 +106,7 @@ async fn l03_a_newcomer_does_not_pass_after_an_expiry(cx: Cx) -> Check {
     let (a, b, c) = (cx.backend().await?, cx.backend().await?, cx.backend().await?);
     let (holder, _) = cx.held(&a, "lock").await?;
     drop(holder);
-    let mut waiter = b.claim(cx.request_for("lock", cx.long_ttl())?.with_wait(true))?;
-    busy(&mut *waiter).await?;
+    let mut waiter = queues(&cx, &b, "lock").await?;
     cx.sleep(cx.ttl() + cx.slack()).await;
     let mut newcomer = cx.claim(&c, "lock")?;
     busy(&mut *newcomer).await?;
@@ -120,12 +117,10 @@ async fn l03_a_newcomer_does_not_pass_after_an_expiry(cx: Cx) -> Check {
 
 async fn l03_a_renewed_place_is_kept(cx: Cx) -> Check {
     let (a, b, c) = (cx.backend().await?, cx.backend().await?, cx.backend().await?);
-    let mut holder = a.claim(cx.request_for("lock", cx.long_ttl())?)?;
-    granted(&mut *holder).await?;
+    let mut holder = holds(&cx, &a, "lock").await?;
     let mut first = cx.waiting_claim(&b, "lock")?;
     busy(&mut *first).await?;
-    let mut second = c.claim(cx.request_for("lock", cx.long_ttl())?.with_wait(true))?;
-    busy(&mut *second).await?;
+    let mut second = queues(&cx, &c, "lock").await?;
     for _ in 0..8 {
         cx.sleep(cx.ttl() * 2 / 5).await;
         match first.renew().await? {
@@ -189,8 +184,7 @@ async fn behind_the_dead(cx: &Cx, dead: usize, dead_for: Duration) -> Check<Dura
         let mut claim = cx.waiting_claim(&backend, "lock")?;
         busy(&mut *claim).await?;
     }
-    let lock = waiter.lock("lock")?.ttl(cx.long_ttl());
-    let waiting = tokio::spawn(async move { lock.acquire().await });
+    let waiting = waits(cx, &waiter, "lock")?;
     cx.sleep(dead_for + cx.ttl() / 20).await;
     let start = cx.now();
     guard.release().await?;
@@ -239,8 +233,7 @@ async fn l05_a_cancelled_waiter_delays_nobody(cx: Cx) -> Check {
     let lock = first.lock("lock")?.ttl(cx.long_ttl());
     let mut cancelled = Box::pin(lock.acquire());
     ensure!(within(&cx, cx.ttl() / 10, &mut cancelled).await.is_none(), "two holders at once");
-    let lock = second.lock("lock")?.ttl(cx.long_ttl());
-    let patient = tokio::spawn(async move { lock.acquire().await });
+    let patient = waits(&cx, &second, "lock")?;
     cx.sleep(cx.ttl() / 10).await;
     drop(cancelled);
     guard.release().await?;

@@ -2,7 +2,7 @@
 
 use lock_core::{Effect, Released, Renewal};
 
-use super::tools::{is_lost, kept_until, still_held, take, within};
+use super::tools::{holds, is_lost, kept_until, still_held, take, within};
 use crate::Fault;
 use crate::case::{Check, cases, ensure, fail};
 use crate::cx::{Cx, busy, granted};
@@ -224,8 +224,7 @@ async fn s03_a_slow_release_does_not_free_the_next_holder(cx: Cx) -> Check {
     link.inject(Fault::DelayNextReply(cx.ttl() + cx.slack() * 2)).await?;
     let release = tokio::spawn(async move { late.release().await });
     cx.sleep(cx.ttl() + cx.slack()).await;
-    let mut next = other.claim(cx.request_for("lock", cx.long_ttl())?)?;
-    granted(&mut *next).await?;
+    let mut next = holds(&cx, &other, "lock").await?;
     // Its answer may be anything; what it does to the next holder is the point.
     let _ = release.await?;
     cx.sleep(cx.ttl() / 10).await;

@@ -8,10 +8,11 @@ use lock_core::{
     Attempt, Claim, ClockInstant, Error, ErrorKind, LockBackend, LockGuard, LockState, Locks,
     LostReason,
 };
+use tokio::task::JoinHandle;
 
 use crate::cancel::Cut;
 use crate::case::{Check, ensure, fail};
-use crate::cx::Cx;
+use crate::cx::{Cx, busy, granted};
 
 /// The longest number of awaits that is tried out.
 pub(super) const MOST_POLLS: usize = 200;
@@ -93,6 +94,39 @@ pub(super) async fn still_held(
 ) -> Check {
     ensure!(!cx.is_free(other, name).await?, "{after}, another client could take the lock");
     Ok(())
+}
+
+/// A claim that holds the lock, which must be free, for longer than the case takes.
+pub(super) async fn holds(
+    cx: &Cx,
+    backend: &Arc<dyn LockBackend>,
+    name: &str,
+) -> Check<Box<dyn Claim>> {
+    let mut claim = backend.claim(cx.request_for(name, cx.long_ttl())?)?;
+    granted(&mut *claim).await?;
+    Ok(claim)
+}
+
+/// A claim that waits for the lock, which somebody has, and keeps its place for longer than the case
+/// takes.
+pub(super) async fn queues(
+    cx: &Cx,
+    backend: &Arc<dyn LockBackend>,
+    name: &str,
+) -> Check<Box<dyn Claim>> {
+    let mut claim = backend.claim(cx.request_for(name, cx.long_ttl())?.with_wait(true))?;
+    busy(&mut *claim).await?;
+    Ok(claim)
+}
+
+/// A user who waits for the lock in a task of its own.
+pub(super) fn waits(
+    cx: &Cx,
+    locks: &Locks,
+    name: &str,
+) -> Check<JoinHandle<Result<LockGuard, Error>>> {
+    let lock = locks.lock(name)?.ttl(cx.long_ttl());
+    Ok(tokio::spawn(async move { lock.acquire().await }))
 }
 
 /// Takes the lock through the user's interface; it must be free.

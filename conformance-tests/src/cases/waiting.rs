@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lock_core::{Attempt, ErrorKind};
 
-use super::tools::{STEPS, soon, take_for, turns, within};
+use super::tools::{STEPS, holds, queues, soon, take_for, turns, waits, within};
 use crate::Fault;
 use crate::cancel::drop_after;
 use crate::case::{Check, cases, ensure, fail};
@@ -43,10 +43,8 @@ cases! {
 
 async fn c05_a_release_is_pushed(cx: Cx) -> Check {
     let (a, b) = (cx.backend().await?, cx.backend().await?);
-    let mut holder = a.claim(cx.request_for("lock", cx.long_ttl())?)?;
-    granted(&mut *holder).await?;
-    let mut waiter = b.claim(cx.request_for("lock", cx.long_ttl())?.with_wait(true))?;
-    busy(&mut *waiter).await?;
+    let mut holder = holds(&cx, &a, "lock").await?;
+    let mut waiter = queues(&cx, &b, "lock").await?;
     let waiting = tokio::spawn(async move {
         loop {
             waiter.changed().await?;
@@ -65,10 +63,8 @@ async fn c05_a_release_is_pushed(cx: Cx) -> Check {
 async fn c05_a_change_before_the_wait_is_not_missed(cx: Cx) -> Check {
     let (a, b) = (cx.backend().await?, cx.backend().await?);
     for pause in [Duration::ZERO, Duration::from_millis(5), cx.ttl() / 4] {
-        let mut holder = a.claim(cx.request_for("lock", cx.long_ttl())?)?;
-        granted(&mut *holder).await?;
-        let mut waiter = b.claim(cx.request_for("lock", cx.long_ttl())?.with_wait(true))?;
-        busy(&mut *waiter).await?;
+        let mut holder = holds(&cx, &a, "lock").await?;
+        let mut waiter = queues(&cx, &b, "lock").await?;
         holder.release().await?;
         cx.sleep(pause).await;
         soon(&cx, cx.slack(), "changed, called after the release", waiter.changed()).await??;
@@ -81,8 +77,7 @@ async fn c05_a_change_before_the_wait_is_not_missed(cx: Cx) -> Check {
 async fn c05_a_change_during_the_look_is_not_missed(cx: Cx) -> Check {
     let (a, b) = (cx.backend().await?, cx.backend().await?);
     for steps in 0..STEPS {
-        let mut holder = a.claim(cx.request_for("lock", cx.long_ttl())?)?;
-        granted(&mut *holder).await?;
+        let mut holder = holds(&cx, &a, "lock").await?;
         let mut waiter = b.claim(cx.request_for("lock", cx.long_ttl())?.with_wait(true))?;
         let (looked, released) = tokio::join!(waiter.try_acquire(), async {
             turns(&cx, steps).await;
@@ -102,10 +97,8 @@ async fn c05_a_change_during_the_look_is_not_missed(cx: Cx) -> Check {
 async fn c05_a_dropped_wait_misses_nothing(cx: Cx) -> Check {
     let (a, b) = (cx.backend().await?, cx.backend().await?);
     for polls in 1..=6 {
-        let mut holder = a.claim(cx.request_for("lock", cx.long_ttl())?)?;
-        granted(&mut *holder).await?;
-        let mut waiter = b.claim(cx.request_for("lock", cx.long_ttl())?.with_wait(true))?;
-        busy(&mut *waiter).await?;
+        let mut holder = holds(&cx, &a, "lock").await?;
+        let mut waiter = queues(&cx, &b, "lock").await?;
         // Dropped before, while and after the release.
         for _ in 0..3 {
             drop(within(&cx, Duration::from_millis(2), drop_after(polls, waiter.changed())).await);
@@ -130,10 +123,8 @@ async fn c05_a_dropped_wait_misses_nothing(cx: Cx) -> Check {
 
 async fn c05_a_change_is_no_grant(cx: Cx) -> Check {
     let (a, b, c) = (cx.backend().await?, cx.backend().await?, cx.backend().await?);
-    let mut holder = a.claim(cx.request_for("lock", cx.long_ttl())?)?;
-    granted(&mut *holder).await?;
-    let mut waiter = b.claim(cx.request_for("lock", cx.long_ttl())?.with_wait(true))?;
-    busy(&mut *waiter).await?;
+    let mut holder = holds(&cx, &a, "lock").await?;
+    let mut waiter = queues(&cx, &b, "lock").await?;
     holder.release().await?;
     soon(&cx, cx.slack(), "a waiter is told of a release", waiter.changed()).await??;
     // Between the push and the look somebody takes away what the waiter may have been given.
@@ -153,8 +144,7 @@ async fn c05_changed_is_harmless_anywhere(cx: Cx) -> Check {
     let (a, b) = (cx.backend().await?, cx.backend().await?);
     let mut holder = a.claim(cx.request_for("lock", cx.long_ttl())?)?;
     let token = granted(&mut *holder).await?;
-    let mut waiter = b.claim(cx.request_for("lock", cx.long_ttl())?.with_wait(true))?;
-    busy(&mut *waiter).await?;
+    let mut waiter = queues(&cx, &b, "lock").await?;
     for polls in 1..=4 {
         drop(within(&cx, Duration::from_millis(2), drop_after(polls, holder.changed())).await);
         drop(within(&cx, Duration::from_millis(2), drop_after(polls, waiter.changed())).await);
@@ -170,8 +160,7 @@ async fn c05_changed_is_harmless_anywhere(cx: Cx) -> Check {
 async fn l02_a_release_wakes_a_waiter(cx: Cx) -> Check {
     let (holder, waiter) = (cx.locks().await?, cx.locks().await?);
     let guard = take_for(&cx, &holder, "lock", cx.long_ttl()).await?;
-    let lock = waiter.lock("lock")?.ttl(cx.long_ttl());
-    let waiting = tokio::spawn(async move { lock.acquire().await });
+    let waiting = waits(&cx, &waiter, "lock")?;
     cx.sleep(cx.ttl()).await;
     ensure!(!waiting.is_finished(), "a waiter was granted a lock that is held");
     guard.release().await?;
@@ -211,8 +200,7 @@ async fn l02_a_lost_push_is_made_good(cx: Cx) -> Check {
     let (holder, link) = (cx.locks().await?, cx.link().await?);
     let waiter = cx.locks_on(&link.backend);
     let guard = take_for(&cx, &holder, "lock", cx.long_ttl()).await?;
-    let lock = waiter.lock("lock")?.ttl(cx.long_ttl());
-    let waiting = tokio::spawn(async move { lock.acquire().await });
+    let waiting = waits(&cx, &waiter, "lock")?;
     cx.sleep(cx.ttl() / 2).await;
     link.inject(Fault::Partition).await?;
     guard.release().await?;
@@ -230,8 +218,7 @@ async fn l02_a_lost_push_is_made_good(cx: Cx) -> Check {
 async fn l02_a_forced_release_wakes_a_waiter(cx: Cx) -> Check {
     let (holder, waiter) = (cx.locks().await?, cx.locks().await?);
     let guard = take_for(&cx, &holder, "lock", cx.long_ttl()).await?;
-    let lock = waiter.lock("lock")?.ttl(cx.long_ttl());
-    let waiting = tokio::spawn(async move { lock.acquire().await });
+    let waiting = waits(&cx, &waiter, "lock")?;
     cx.sleep(cx.ttl() / 4).await;
     cx.store().break_hold(&cx.key("lock")?).await?;
     let limit = Duration::from_secs(13) + cx.slack();
@@ -263,12 +250,9 @@ async fn c13_a_refused_try_leaves_no_place(cx: Cx) -> Check {
 
 async fn c13_a_waiter_that_gives_up_leaves_no_place(cx: Cx) -> Check {
     let (a, b, c) = (cx.backend().await?, cx.backend().await?, cx.backend().await?);
-    let mut holder = a.claim(cx.request_for("lock", cx.long_ttl())?)?;
-    granted(&mut *holder).await?;
-    let mut impatient = b.claim(cx.request_for("lock", cx.long_ttl())?.with_wait(true))?;
-    busy(&mut *impatient).await?;
-    let mut next = c.claim(cx.request_for("lock", cx.long_ttl())?.with_wait(true))?;
-    busy(&mut *next).await?;
+    let mut holder = holds(&cx, &a, "lock").await?;
+    let mut impatient = queues(&cx, &b, "lock").await?;
+    let mut next = queues(&cx, &c, "lock").await?;
     impatient.release().await?;
     busy(&mut *next).await?;
     holder.release().await?;
@@ -279,12 +263,9 @@ async fn c13_a_waiter_that_gives_up_leaves_no_place(cx: Cx) -> Check {
 
 async fn c13_a_waiter_that_declines_passes_it_on(cx: Cx) -> Check {
     let (a, b, c) = (cx.backend().await?, cx.backend().await?, cx.backend().await?);
-    let mut holder = a.claim(cx.request_for("lock", cx.long_ttl())?)?;
-    granted(&mut *holder).await?;
-    let mut chosen = b.claim(cx.request_for("lock", cx.long_ttl())?.with_wait(true))?;
-    busy(&mut *chosen).await?;
-    let mut next = c.claim(cx.request_for("lock", cx.long_ttl())?.with_wait(true))?;
-    busy(&mut *next).await?;
+    let mut holder = holds(&cx, &a, "lock").await?;
+    let mut chosen = queues(&cx, &b, "lock").await?;
+    let mut next = queues(&cx, &c, "lock").await?;
     holder.release().await?;
     // By now a store that hands over has given it to `chosen`, who does not want it any more.
     chosen.release().await?;
@@ -300,8 +281,7 @@ async fn c13_a_timed_out_waiter_passes_it_on(cx: Cx) -> Check {
     let limit = cx.ttl() / 2;
     let impatient = tokio::spawn(async move { lock.acquire_timeout(limit).await });
     cx.sleep(cx.ttl() / 10).await;
-    let lock = second.lock("lock")?.ttl(cx.long_ttl());
-    let patient = tokio::spawn(async move { lock.acquire().await });
+    let patient = waits(&cx, &second, "lock")?;
     match impatient.await? {
         Err(error) if error.kind() == ErrorKind::NotAcquired => {}
         other => fail!("a waiter that ran out of time was answered {other:?}"),
