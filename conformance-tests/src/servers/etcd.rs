@@ -4,7 +4,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -263,6 +263,33 @@ impl EtcdCluster {
         self.own()?.start_all().await
     }
 
+    /// Keeps a copy of what the only member has stored, for [`restore`](Self::restore). It is restarted.
+    ///
+    /// # Errors
+    ///
+    /// As [`restart`](Self::restart), and if the copy cannot be made.
+    pub async fn back_up(&self) -> Result<(), Unavailable> {
+        self.kill(0)?;
+        let own = self.own()?;
+        let copied = copy_folder(&own.data(0), &own.copy());
+        copied.map_err(|error| Unavailable::broken(format!("no copy of the data: {error}")))?;
+        self.restart(0).await
+    }
+
+    /// Replaces what the only member has stored by the copy, as an operator does with an old snapshot.
+    ///
+    /// # Errors
+    ///
+    /// As [`back_up`](Self::back_up).
+    pub async fn restore(&self) -> Result<(), Unavailable> {
+        self.kill(0)?;
+        let own = self.own()?;
+        let restored = std::fs::remove_dir_all(own.data(0))
+            .and_then(|()| copy_folder(&own.copy(), &own.data(0)));
+        restored.map_err(|error| Unavailable::broken(format!("no data to restore: {error}")))?;
+        self.restart(0).await
+    }
+
     /// Cuts a member off from the others, in both directions; clients still reach it.
     ///
     /// # Errors
@@ -388,7 +415,7 @@ impl Own {
         command
             .arg(format!("--name=m{at}"))
             .arg("--data-dir")
-            .arg(self.directory.path().join(format!("m{at}")))
+            .arg(self.data(at))
             .args([
                 format!("--listen-client-urls={client}"),
                 format!("--advertise-client-urls={client}"),
@@ -436,7 +463,15 @@ impl Own {
         }
     }
 
-    fn log(&self, at: usize) -> std::path::PathBuf {
+    fn data(&self, at: usize) -> PathBuf {
+        self.directory.path().join(format!("m{at}"))
+    }
+
+    fn copy(&self) -> PathBuf {
+        self.directory.path().join("copy")
+    }
+
+    fn log(&self, at: usize) -> PathBuf {
         self.directory.path().join(format!("log{at}"))
     }
 
@@ -447,6 +482,22 @@ impl Own {
     fn broken(&self, at: usize, what: &str) -> Unavailable {
         broken(what, &self.log(at))
     }
+}
+
+fn copy_folder(from: &Path, to: &Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(to)?;
+    // The server refuses a folder that others may read.
+    std::fs::set_permissions(to, std::fs::metadata(from)?.permissions())?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let to = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy_folder(&entry.path(), &to)?;
+        } else {
+            std::fs::copy(entry.path(), to)?;
+        }
+    }
+    Ok(())
 }
 
 fn read(path: &Path) -> String {
