@@ -6,6 +6,7 @@ mod common;
 
 use std::time::Duration;
 
+use conformance_tests::proxy::Proxy;
 use conformance_tests::servers::free_port;
 use etcd_client::Client;
 use lock_core::{ErrorKind, LockBackend, Locks};
@@ -74,7 +75,29 @@ async fn closing_gives_the_spare_leases_back() {
     backend.close().await.unwrap();
     assert_eq!(other.leases().await.unwrap().leases(), [], "closing has left leases");
     backend.close().await.unwrap();
-    assert!(backend.ping().await.is_err(), "the client is closed");
+    let error = backend.ping().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
+}
+
+/// The answers take a while, so a lease for later is still coming when the client is closed.
+#[tokio::test]
+async fn closing_waits_for_the_leases_that_are_coming() {
+    let cluster = one().await;
+    let proxy = Proxy::start_http2(cluster.address(0).unwrap()).await.unwrap();
+    let mut other = plain(&cluster, 0).await;
+    let backend = lock_etcd::connect(&format!("etcd://{}", proxy.address())).await.unwrap();
+    let mut held = claim(&backend, "lock", false);
+    proxy.delay(Duration::from_millis(100), Duration::ZERO);
+    granted(&mut *held).await;
+    // The request for it is on its way.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    backend.close().await.unwrap();
+    held.release().await.unwrap_err();
+    // Whatever was still under way has arrived.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let lease = keys(&mut other, "lock/").await[0].1;
+    let left: Vec<_> = other.leases().await.unwrap().leases().iter().map(|l| l.id()).collect();
+    assert_eq!(left, [lease], "more than the lease of the lock is left");
 }
 
 #[tokio::test]
