@@ -7,15 +7,19 @@
 
 use std::fmt;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex as SyncMutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use etcd_client::{Client, Error as EtcdError};
-use lock_core::{Clock, Error, Result};
+use lock_core::{Clock, ClockInstant, Error, Result};
 use tokio::sync::{Mutex, OnceCell, watch};
 
 use crate::config::EtcdConfig;
 use crate::error::{Failed, Why, from_etcd};
+
+/// A member that leaves requests unanswered is left after this. One call with a shorter limit than a
+/// busy member needs must not end the streams, and the requests under way, of everybody else.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// The cluster as this client sees it.
 pub(crate) struct Node {
@@ -35,6 +39,8 @@ pub(crate) struct Link {
     client: Client,
     user: Option<(String, String)>,
     signed_in: OnceCell<()>,
+    /// When the first request was sent of those that were given up since the last answer.
+    silent_since: SyncMutex<Option<ClockInstant>>,
 }
 
 impl fmt::Debug for Link {
@@ -73,6 +79,7 @@ impl Node {
             client,
             user: None,
             signed_in: OnceCell::new(),
+            silent_since: SyncMutex::default(),
         };
         Self {
             config: None,
@@ -106,7 +113,7 @@ impl Node {
         let _ = self.link.subscribe().wait_for(Option::is_none).await;
     }
 
-    fn members(&self) -> usize {
+    pub(crate) fn members(&self) -> usize {
         self.config.as_ref().map_or(1, |config| config.members.len())
     }
 
@@ -134,6 +141,7 @@ impl Node {
                 client: link.client.clone(),
                 user: None,
                 signed_in: OnceCell::new(),
+                silent_since: SyncMutex::default(),
             },
         };
         tracing::debug!(target: "distlock", from = link.endpoint, to = next.endpoint, "another link to etcd");
@@ -147,6 +155,14 @@ impl Node {
         });
     }
 
+    /// Notes that a request that was sent at `sent` is given up, and leaves a member that is silent.
+    pub(crate) async fn gave_up(&self, link: &Link, sent: ClockInstant) {
+        let since = *link.silent_since().get_or_insert(sent);
+        if self.clock.now().since(since) >= PATIENCE {
+            self.leave(link).await;
+        }
+    }
+
     /// Makes one request within `limit`. It is repeated, at another member or with a new token, only
     /// where nothing was done.
     pub(crate) async fn call<T, F, R>(&self, limit: Duration, request: F) -> Result<T, Failed>
@@ -154,12 +170,12 @@ impl Node {
         F: Fn(Client) -> R,
         R: Future<Output = Result<T, EtcdError>>,
     {
-        let mut used = None;
+        let (mut used, sent) = (None, self.clock.now());
         match tokio::time::timeout(limit, self.try_members(&mut used, request)).await {
             Ok(answer) => answer,
             Err(_) => {
                 let Some(link) = used else { return Err(Failed::closed()) };
-                self.leave(&link).await;
+                self.gave_up(&link, sent).await;
                 Err(Failed::timeout(&link.endpoint, limit))
             }
         }
@@ -187,7 +203,8 @@ impl Node {
             }
             match failed.why {
                 Why::NotSent | Why::NoLeader if moves + 1 < self.members() => moves += 1,
-                Why::StaleToken if tokens == 0 && link.user.is_some() => {
+                // A client that was made elsewhere has its own user.
+                Why::StaleToken if tokens == 0 => {
                     tokens += 1;
                     link.renew_token().await?;
                 }
@@ -200,6 +217,15 @@ impl Node {
 impl Link {
     pub(crate) fn endpoint(&self) -> &str {
         &self.endpoint
+    }
+
+    fn silent_since(&self) -> MutexGuard<'_, Option<ClockInstant>> {
+        self.silent_since.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The member has answered something.
+    pub(crate) fn answered(&self) {
+        *self.silent_since() = None;
     }
 
     /// The driver's client, signed in if there is a user.
@@ -227,7 +253,9 @@ impl Link {
         R: Future<Output = Result<T, EtcdError>>,
     {
         let client = self.client().await?;
-        request(client).await.map_err(|error| self.describe(error))
+        let answer = request(client).await.map_err(|error| self.describe(error))?;
+        self.answered();
+        Ok(answer)
     }
 
     pub(crate) fn describe(&self, error: EtcdError) -> Failed {
@@ -251,5 +279,44 @@ async fn open(config: &EtcdConfig, member: usize, number: u64) -> Result<Link> {
         client,
         user: config.user.clone(),
         signed_in: OnceCell::new(),
+        silent_since: SyncMutex::default(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lock_core::SystemClock;
+
+    /// A member that takes connections, and answers nothing.
+    async fn silent() -> (tokio::net::TcpListener, Node) {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let config = EtcdConfig::new([listener.local_addr().unwrap().to_string()]).unwrap();
+        let node = Node::new(config, Arc::new(SystemClock::default())).await.unwrap();
+        (listener, node)
+    }
+
+    async fn ask(node: &Node, limit: u64) {
+        let limit = Duration::from_millis(limit);
+        let answer = node.call(limit, |mut client| async move { client.get("k", None).await });
+        assert_eq!(answer.await.unwrap_err().error.kind(), lock_core::ErrorKind::Timeout);
+    }
+
+    #[tokio::test]
+    async fn one_short_call_does_not_replace_the_link_of_all() {
+        let (_listener, node) = silent().await;
+        let first = node.link().unwrap();
+        ask(&node, 40).await;
+        assert_eq!(node.link().unwrap().number, first.number, "left after one short call");
+        tokio::time::sleep(PATIENCE).await;
+        // An answer in between, to whomever, shows that the member is only slow.
+        first.answered();
+        ask(&node, 40).await;
+        assert_eq!(node.link().unwrap().number, first.number, "left although it answers");
+        tokio::time::sleep(PATIENCE).await;
+        ask(&node, 40).await;
+        assert_eq!(node.link().unwrap().number, first.number + 1, "never left");
+        ask(&node, 600).await;
+        assert_eq!(node.link().unwrap().number, first.number + 2, "not left at once");
+    }
 }
