@@ -4,6 +4,8 @@
 
 mod common;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use conformance_tests::proxy::Proxy;
@@ -98,6 +100,63 @@ async fn closing_waits_for_the_leases_that_are_coming() {
     let lease = keys(&mut other, "lock/").await[0].1;
     let left: Vec<_> = other.leases().await.unwrap().leases().iter().map(|l| l.id()).collect();
     assert_eq!(left, [lease], "more than the lease of the lock is left");
+}
+
+/// Two hundred leases and no server: the client tries to connect now and then, not once for each.
+#[tokio::test]
+async fn an_outage_costs_few_connections() {
+    let cluster = one().await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (address, upstream) = (listener.local_addr().unwrap(), cluster.address(0).unwrap());
+    let (down, refused) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let (is_down, count) = (Arc::clone(&down), Arc::clone(&refused));
+    let (cut, _) = tokio::sync::broadcast::channel::<()>(1);
+    let cuts = cut.clone();
+    let accepting = tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            if is_down.load(Relaxed) {
+                count.fetch_add(1, Relaxed);
+                continue;
+            }
+            let mut cut = cuts.subscribe();
+            tokio::spawn(async move {
+                let mut server = tokio::net::TcpStream::connect(upstream).await.unwrap();
+                client.set_nodelay(true).unwrap();
+                server.set_nodelay(true).unwrap();
+                tokio::select! {
+                    _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
+                    _ = cut.recv() => {}
+                }
+            });
+        }
+    });
+    let backend = lock_etcd::connect(&format!("etcd://{address}")).await.unwrap();
+    let mut holders = Vec::new();
+    for at in 0..200 {
+        let mut holder = claim(&backend, &format!("lock{at}"), false);
+        granted(&mut *holder).await;
+        holders.push(holder);
+    }
+    down.store(true, Relaxed);
+    cut.send(()).unwrap();
+    // As the core does it: each renewal is repeated after a pause.
+    let time = Duration::from_secs(3);
+    let end = tokio::time::Instant::now() + time;
+    let mut renewing = tokio::task::JoinSet::new();
+    for mut holder in holders {
+        renewing.spawn(async move {
+            while tokio::time::Instant::now() < end {
+                assert!(holder.renew().await.is_err(), "there is no server");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        });
+    }
+    soon("the renewals", renewing.join_all()).await;
+    // Four streams of keep-alives and one of watches, each with a few quick tries first.
+    let refused = refused.load(Relaxed);
+    println!("{refused} tries to connect in {time:?}");
+    assert!((1..=80).contains(&refused), "{refused} tries to connect in {time:?}");
+    accepting.abort();
 }
 
 #[tokio::test]
