@@ -17,9 +17,10 @@ use tokio::sync::{Mutex, OnceCell, watch};
 use crate::config::EtcdConfig;
 use crate::error::{Failed, Why, from_etcd};
 
-/// A member that leaves requests unanswered is left after this. One call with a shorter limit than a
-/// busy member needs must not end the streams, and the requests under way, of everybody else.
-const PATIENCE: Duration = Duration::from_millis(500);
+/// A member that leaves requests unanswered is left after this, if nobody has had an answer meanwhile.
+/// One call with a shorter limit than a busy member needs must not end the streams, and the requests
+/// under way, of everybody else; and whoever has short limits must get away from a dead link in time.
+const PATIENCE: Duration = Duration::from_millis(150);
 
 /// The cluster as this client sees it.
 pub(crate) struct Node {
@@ -253,9 +254,11 @@ impl Link {
         R: Future<Output = Result<T, EtcdError>>,
     {
         let client = self.client().await?;
-        let answer = request(client).await.map_err(|error| self.describe(error))?;
-        self.answered();
-        Ok(answer)
+        let answer = request(client).await.map_err(|error| self.describe(error));
+        if answer.as_ref().err().is_none_or(|failed| !failed.is_about_the_member()) {
+            self.answered();
+        }
+        answer
     }
 
     pub(crate) fn describe(&self, error: EtcdError) -> Failed {
@@ -316,7 +319,7 @@ mod tests {
         tokio::time::sleep(PATIENCE).await;
         ask(&node, 40).await;
         assert_eq!(node.link().unwrap().number, first.number + 1, "never left");
-        ask(&node, 600).await;
+        ask(&node, 160).await;
         assert_eq!(node.link().unwrap().number, first.number + 2, "not left at once");
     }
 }
