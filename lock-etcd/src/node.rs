@@ -229,6 +229,10 @@ impl Link {
         *self.silent_since() = None;
     }
 
+    pub(crate) fn member(&self) -> usize {
+        self.member
+    }
+
     /// The driver's client, signed in if there is a user.
     pub(crate) async fn client(&self) -> Result<Client, Failed> {
         if let Some(user) = &self.user {
@@ -263,6 +267,18 @@ impl Link {
 
     pub(crate) fn describe(&self, error: EtcdError) -> Failed {
         from_etcd(error, &self.endpoint)
+    }
+}
+
+/// The version of one member, asked over a connection of its own.
+pub(crate) async fn version_of(config: &EtcdConfig, member: usize) -> Result<String, Failed> {
+    let opened = open(config, member, 0).await;
+    let link = opened.map_err(|error| Failed { why: Why::Refused, error })?;
+    let limit = config.connect_timeout + config.response_timeout;
+    let mut client = link.client.clone();
+    match tokio::time::timeout(limit, client.status()).await {
+        Ok(status) => Ok(status.map_err(|error| link.describe(error))?.version().to_owned()),
+        Err(_) => Err(Failed::timeout(&link.endpoint, limit)),
     }
 }
 

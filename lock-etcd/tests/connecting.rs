@@ -4,17 +4,22 @@
 
 mod common;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use conformance_tests::proxy::Proxy;
 use conformance_tests::servers::free_port;
-use etcd_client::Client;
+use etcd_client::{Client, ConnectOptions};
 use lock_core::{ErrorKind, LockBackend, Locks};
 use lock_etcd::{EtcdBackend, EtcdConfig};
+use tracing::field::{Field, Visit};
+use tracing::span;
 
-use common::{backend, claim, granted, keys, one, plain, soon, three, url_from};
+use common::{
+    PASSWORD, backend, busy, claim, granted, guarded, keys, one, plain, quiet, soon, three, told,
+    url_from,
+};
 
 const SENTINEL: &str = "s3cr3t-sentinel";
 
@@ -170,6 +175,42 @@ async fn a_client_made_elsewhere_is_used() {
     assert_eq!(keys(&mut other, "lock/").await, []);
 }
 
+/// A client with a user, whose token names the state of the users at its making: when that changes, the
+/// token is refused, and so is each new watch on a stream with it.
+#[tokio::test]
+async fn a_change_of_the_users_is_survived() {
+    let directory = tempfile::tempdir().unwrap();
+    let secret = directory.path().join("secret");
+    std::fs::write(&secret, "0123456789abcdef0123456789abcdef").unwrap();
+    let tokens = format!("jwt,priv-key={},sign-method=HS256", secret.display());
+    let (cluster, mut root, url) = guarded(&[("auth-token", &tokens)]).await;
+    let options = ConnectOptions::new().with_user("root", PASSWORD);
+    let endpoint = format!("http://{}", cluster.address(0).unwrap());
+    let client = Client::connect([endpoint], Some(options)).await.unwrap();
+    let foreign = EtcdBackend::from_client(client).await.unwrap();
+    let ours = lock_etcd::connect(&url).await.unwrap();
+    for (at, backend) in [foreign, ours].into_iter().enumerate() {
+        let mut first = claim(&backend, "first", false);
+        granted(&mut *first).await;
+        let mut early = claim(&backend, "first", true);
+        busy(&mut *early).await;
+        quiet(&mut *early).await;
+        root.role_add(format!("role{at}")).await.unwrap();
+        let mut second = claim(&backend, "second", false);
+        granted(&mut *second).await;
+        let mut late = claim(&backend, "second", true);
+        busy(&mut *late).await;
+        quiet(&mut *late).await;
+        root.role_add(format!("another{at}")).await.unwrap();
+        second.release().await.unwrap();
+        told("the second lock is free", &mut *late).await;
+        granted(&mut *late).await;
+        first.release().await.unwrap();
+        told("the first lock is free", &mut *early).await;
+        granted(&mut *early).await;
+    }
+}
+
 #[tokio::test]
 async fn a_configuration_is_built_without_a_url() {
     let cluster = one().await;
@@ -191,4 +232,71 @@ async fn the_shortest_lease_is_asked_for() {
     assert_eq!(backend(&fast).await.capabilities().min_ttl, Duration::from_secs(1));
     let slow = lock_etcd::connect(&url_from(&slow, 1)).await.unwrap();
     assert_eq!(slow.capabilities().min_ttl, Duration::from_secs(2));
+}
+
+/// Keeps what this library warns of.
+struct Warnings(Arc<Mutex<Vec<String>>>);
+
+struct Text(String);
+
+impl Visit for Text {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        self.0.push_str(&format!(" {field}={value:?}"));
+    }
+}
+
+impl tracing::Subscriber for Warnings {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.target() == "distlock" && *metadata.level() == tracing::Level::WARN
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+    fn enter(&self, _: &span::Id) {}
+    fn exit(&self, _: &span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut text = Text(String::new());
+        event.record(&mut text);
+        self.0.lock().unwrap().push(text.0);
+    }
+}
+
+/// Any member may come to lead, so each is asked, and a wrong one is named. Which warnings a version
+/// deserves is known by the crate's own tests.
+#[tokio::test]
+async fn every_member_is_asked_for_its_version() {
+    let warnings = Arc::<Mutex<Vec<String>>>::default();
+    tracing::subscriber::set_global_default(Warnings(Arc::clone(&warnings))).unwrap();
+    let cluster = three().await;
+    let version = plain(&cluster, 0).await.status().await.unwrap().version().to_owned();
+    let number = |at: usize| version.split('.').nth(at).and_then(|n| n.parse::<u32>().ok());
+    let fixed = match number(1) {
+        Some(4) => 38,
+        Some(5) => 23,
+        Some(6) => 5,
+        _ => 0,
+    };
+    let is_old = number(2).unwrap() < fixed;
+    let _backend = backend(&cluster).await;
+    let warned = |member: usize| {
+        let endpoint = cluster.address(member).unwrap().to_string();
+        let warnings = warnings.lock().unwrap();
+        warnings.iter().any(|text| text.contains(&endpoint) && text.contains("reported as renewed"))
+    };
+    if is_old {
+        soon("a warning of each member", async {
+            while !(0..3).all(warned) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        })
+        .await;
+    } else {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert!(!(0..3).any(warned), "version {version} is a good one");
+    }
 }
