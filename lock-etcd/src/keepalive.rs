@@ -203,7 +203,7 @@ async fn serve(node: Arc<Node>, lane: Arc<Lane>) {
             }
             continue;
         }
-        let (opened, mut heard) = (node.clock().now(), false);
+        let (token, opened, mut heard) = (link.token(), node.clock().now(), false);
         let ended = tokio::select! {
             ended = stream(&node, &lane, &link, &mut heard) => ended.map_err(|failed| (failed, true)),
             _ = links.changed() => Err((Failed::moved(), false)),
@@ -211,7 +211,7 @@ async fn serve(node: Arc<Node>, lane: Arc<Lane>) {
         let Err((failed, is_a_failure)) = ended else { continue };
         if failed.why == Why::StaleToken {
             // Should that fail too, the next stream says so.
-            let _ = link.renew_token().await;
+            let _ = link.renew_token(token).await;
         }
         if failed.is_about_the_member() {
             node.leave(&link).await;

@@ -7,6 +7,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex as SyncMutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -40,6 +41,10 @@ pub(crate) struct Link {
     client: Client,
     user: Option<(String, String)>,
     signed_in: OnceCell<()>,
+    /// How many tokens there were before the present one.
+    tokens: AtomicU64,
+    /// Held while a new token is asked for.
+    renewing: Mutex<()>,
     /// When the first request was sent of those that were given up since the last answer.
     silent_since: SyncMutex<Option<ClockInstant>>,
 }
@@ -80,6 +85,8 @@ impl Node {
             client,
             user: None,
             signed_in: OnceCell::new(),
+            tokens: AtomicU64::new(0),
+            renewing: Mutex::default(),
             silent_since: SyncMutex::default(),
         };
         Self {
@@ -142,6 +149,8 @@ impl Node {
                 client: link.client.clone(),
                 user: None,
                 signed_in: OnceCell::new(),
+                tokens: AtomicU64::new(0),
+                renewing: Mutex::default(),
                 silent_since: SyncMutex::default(),
             },
         };
@@ -195,6 +204,7 @@ impl Node {
         loop {
             let Some(link) = self.link() else { return Err(Failed::closed()) };
             *used = Some(Arc::clone(&link));
+            let token = link.token();
             let failed = match link.run(&request).await {
                 Ok(answer) => return Ok(answer),
                 Err(failed) => failed,
@@ -207,7 +217,7 @@ impl Node {
                 // A client that was made elsewhere has its own user.
                 Why::StaleToken if tokens == 0 => {
                     tokens += 1;
-                    link.renew_token().await?;
+                    link.renew_token(token).await?;
                 }
                 _ => return Err(failed),
             }
@@ -247,9 +257,23 @@ impl Link {
         Ok(self.client.clone())
     }
 
-    /// Signs in again: the driver does so by itself only for one of the server's complaints.
-    pub(crate) async fn renew_token(&self) -> Result<(), Failed> {
-        self.client.refresh_token().await.map_err(|error| self.describe(error).without_effect())
+    /// Which token is in use, for [`renew_token`](Self::renew_token).
+    pub(crate) fn token(&self) -> u64 {
+        self.tokens.load(Relaxed)
+    }
+
+    /// Signs in again, unless somebody has done so since `token` was in use: to check a password is the
+    /// most expensive thing that the server does. The driver signs in by itself only after one of the
+    /// server's complaints.
+    pub(crate) async fn renew_token(&self, token: u64) -> Result<(), Failed> {
+        let _turn = self.renewing.lock().await;
+        if self.token() != token {
+            return Ok(());
+        }
+        let answer = self.client.refresh_token().await;
+        answer.map_err(|error| self.describe(error).without_effect())?;
+        self.tokens.fetch_add(1, Relaxed);
+        Ok(())
     }
 
     async fn run<T, F, R>(&self, request: &F) -> Result<T, Failed>
@@ -298,6 +322,8 @@ async fn open(config: &EtcdConfig, member: usize, number: u64) -> Result<Link> {
         client,
         user: config.user.clone(),
         signed_in: OnceCell::new(),
+        tokens: AtomicU64::new(0),
+        renewing: Mutex::default(),
         silent_since: SyncMutex::default(),
     })
 }

@@ -314,7 +314,7 @@ async fn serve(watches: Arc<Watches>) {
         }
         watches.start_over();
         let clock = watches.node.clock();
-        let (opened, mut heard) = (clock.now(), false);
+        let (token, opened, mut heard) = (link.token(), clock.now(), false);
         let ended = tokio::select! {
             ended = stream(&watches, &link, &mut heard) => ended,
             _ = links.changed() => Ok(()),
@@ -323,7 +323,7 @@ async fn serve(watches: Arc<Watches>) {
         let lasted = if heard { clock.now().since(opened) } else { Duration::ZERO };
         tracing::debug!(target: "distlock", error = %failed.error, "the stream of watches has ended");
         match failed.why {
-            Why::StaleToken => drop(link.renew_token().await),
+            Why::StaleToken => drop(link.renew_token(token).await),
             _ if failed.is_about_the_member() => watches.node.leave(&link).await,
             _ => {}
         }

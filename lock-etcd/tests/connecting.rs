@@ -17,8 +17,8 @@ use tracing::field::{Field, Visit};
 use tracing::span;
 
 use common::{
-    PASSWORD, backend, busy, claim, granted, guarded, keys, one, plain, quiet, soon, three, told,
-    url_from,
+    PASSWORD, backend, busy, claim, granted, guarded, keys, metrics, one, plain, quiet, soon,
+    three, tokens_of_a_state, told, url_from,
 };
 
 const SENTINEL: &str = "s3cr3t-sentinel";
@@ -175,14 +175,12 @@ async fn a_client_made_elsewhere_is_used() {
     assert_eq!(keys(&mut other, "lock/").await, []);
 }
 
-/// A client with a user, whose token names the state of the users at its making: when that changes, the
-/// token is refused, and so is each new watch on a stream with it.
+/// A client with a user, whose token is refused after a change of the users, and so is each new watch on a
+/// stream with it.
 #[tokio::test]
 async fn a_change_of_the_users_is_survived() {
     let directory = tempfile::tempdir().unwrap();
-    let secret = directory.path().join("secret");
-    std::fs::write(&secret, "0123456789abcdef0123456789abcdef").unwrap();
-    let tokens = format!("jwt,priv-key={},sign-method=HS256", secret.display());
+    let tokens = tokens_of_a_state(directory.path());
     let (cluster, mut root, url) = guarded(&[("auth-token", &tokens)]).await;
     let options = ConnectOptions::new().with_user("root", PASSWORD);
     let endpoint = format!("http://{}", cluster.address(0).unwrap());
@@ -209,6 +207,37 @@ async fn a_change_of_the_users_is_survived() {
         told("the first lock is free", &mut *early).await;
         granted(&mut *early).await;
     }
+}
+
+/// A hundred requests are refused for their token at the same time: one of them signs in.
+#[tokio::test]
+async fn one_new_token_serves_all() {
+    let directory = tempfile::tempdir().unwrap();
+    let tokens = tokens_of_a_state(directory.path());
+    let (cluster, mut root, url) = guarded(&[("auth-token", &tokens)]).await;
+    let backend = lock_etcd::connect(&url).await.unwrap();
+    let signed_in = || {
+        let text = metrics(&cluster);
+        let line = text.lines().find(|line| {
+            line.starts_with("grpc_server_handled_total{")
+                && line.contains("\"Authenticate\"")
+                && line.contains("grpc_code=\"OK\"")
+        });
+        line.and_then(|line| line.rsplit(' ').next()?.parse::<u32>().ok()).unwrap()
+    };
+    let mut claims: Vec<_> =
+        (0..100).map(|at| claim(&backend, &format!("lock{at}"), false)).collect();
+    for claim in &mut claims {
+        granted(&mut **claim).await;
+    }
+    root.role_add("another").await.unwrap();
+    let before = signed_in();
+    let mut checks = tokio::task::JoinSet::new();
+    for mut claim in claims {
+        checks.spawn(async move { claim.check().await.unwrap() });
+    }
+    soon("the checks", checks.join_all()).await;
+    assert_eq!(signed_in() - before, 1);
 }
 
 #[tokio::test]

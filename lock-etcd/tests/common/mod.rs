@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 #![allow(dead_code, reason = "each test target uses a part of it")]
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::time::Duration;
 
 use conformance_tests::servers::EtcdCluster;
@@ -60,7 +62,24 @@ pub(crate) async fn locks_from(cluster: &EtcdCluster, member: usize) -> Locks {
     .await
 }
 
+/// The counters of the server: requests by method, and open connections of clients.
+pub(crate) fn metrics(cluster: &EtcdCluster) -> String {
+    let mut stream = TcpStream::connect(cluster.address(0).unwrap()).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
 pub(crate) const PASSWORD: &str = "s3cr3t";
+
+/// Options by which a token names the state of the users at its making: it is refused as soon as that has
+/// changed. The file with the secret is in `directory`.
+pub(crate) fn tokens_of_a_state(directory: &std::path::Path) -> String {
+    let secret = directory.join("secret");
+    std::fs::write(&secret, "0123456789abcdef0123456789abcdef").unwrap();
+    format!("jwt,priv-key={},sign-method=HS256", secret.display())
+}
 
 /// A server that asks for a user, a client of its root, and the URL of the user `app`, who has the rights
 /// to `jobs/` alone.
