@@ -105,7 +105,7 @@ impl EtcdClusterBuilder {
         let mut last = None;
         for _ in 0..5 {
             let own = self.prepare()?;
-            match own.start_all().await {
+            match own.start_all(false).await {
                 Ok(()) => {
                     let members: Vec<_> =
                         own.members.iter().map(|m| format!("127.0.0.1:{}", m.port)).collect();
@@ -248,7 +248,7 @@ impl EtcdCluster {
     pub async fn restart(&self, member: usize) -> Result<(), Unavailable> {
         self.kill(member)?;
         self.own()?.spawn(member)?;
-        self.own()?.wait_for(member).await
+        self.own()?.wait_for(member, true).await
     }
 
     /// Kills all members, starts them again, and waits until each answers.
@@ -260,7 +260,7 @@ impl EtcdCluster {
         for member in 0..self.members() {
             self.kill(member)?;
         }
-        self.own()?.start_all().await
+        self.own()?.start_all(true).await
     }
 
     /// Keeps a copy of what the only member has stored, for [`restore`](Self::restore). It is restarted.
@@ -385,12 +385,12 @@ impl fmt::Debug for EtcdCluster {
 }
 
 impl Own {
-    async fn start_all(&self) -> Result<(), Unavailable> {
+    async fn start_all(&self, again: bool) -> Result<(), Unavailable> {
         for member in 0..self.members.len() {
             self.spawn(member)?;
         }
         for member in 0..self.members.len() {
-            self.wait_for(member).await?;
+            self.wait_for(member, again).await?;
         }
         Ok(())
     }
@@ -444,13 +444,19 @@ impl Own {
         Ok(())
     }
 
-    async fn wait_for(&self, at: usize) -> Result<(), Unavailable> {
+    /// Waits until a member answers. One that has run before and is started `again` may have to wait for
+    /// its port: while it was down, some connection of another process may have been given it.
+    async fn wait_for(&self, at: usize, again: bool) -> Result<(), Unavailable> {
         let member = &self.members[at];
         let deadline = tokio::time::Instant::now() + START_LIMIT;
         loop {
             if let Some(status) = member.running(|process| Ok(process.ended()))? {
                 member.process().take();
-                return Err(self.broken(at, &format!("etcd ended at once: {status}")));
+                if !again || tokio::time::Instant::now() >= deadline {
+                    return Err(self.broken(at, &format!("etcd ended at once: {status}")));
+                }
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                self.spawn(at)?;
             }
             if member.is_healthy() {
                 return Ok(());
@@ -583,6 +589,25 @@ mod tests {
         cluster.kill(first).unwrap();
         assert_ne!(cluster.leader().await.unwrap(), first);
         cluster.restart(first).await.unwrap();
+    }
+
+    /// A connection that somebody else makes while a member is down may be given its port.
+    #[tokio::test]
+    async fn a_member_that_is_restarted_waits_for_its_port() {
+        let cluster = EtcdCluster::builder().start().await.unwrap();
+        cluster.kill(0).unwrap();
+        let taken = loop {
+            match std::net::TcpListener::bind(cluster.address(0).unwrap()) {
+                Ok(listener) => break listener,
+                Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+            }
+        };
+        let freed = async {
+            tokio::time::sleep(Duration::from_millis(700)).await;
+            drop(taken);
+        };
+        let (restarted, ()) = tokio::join!(cluster.restart(0), freed);
+        restarted.unwrap();
     }
 
     #[tokio::test]
