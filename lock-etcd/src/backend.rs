@@ -14,7 +14,7 @@ use crate::claim::EtcdClaim;
 use crate::config::EtcdConfig;
 use crate::keepalive::KeepAlives;
 use crate::leases::Leases;
-use crate::node::Node;
+use crate::node::{Node, version_of};
 use crate::version;
 use crate::wake::Watches;
 
@@ -63,7 +63,8 @@ impl Drop for Shared {
 
 impl EtcdBackend {
     /// Connects to the first member that answers, signs in, and asks for its version and the shortest
-    /// lease that it grants. A version with known defects of its leases is used, with a warning.
+    /// lease that it grants. A version with known defects of its leases is used, with a warning; the
+    /// versions of the other members are asked for afterwards, in the background.
     ///
     /// # Errors
     ///
@@ -81,14 +82,20 @@ impl EtcdBackend {
         let first = config.connect_timeout.saturating_mul(members) + limit;
         let folder = config.folder.clone();
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
-        let node = Node::new(config, clock).await?;
-        Self::start(node, folder, limit, first).await
+        let node = Node::new(config.clone(), clock).await?;
+        let backend = Self::start(node, folder, limit, first).await?;
+        if let Some(link) = backend.shared.node.link() {
+            tokio::spawn(report_others(config, link.member()));
+        }
+        Ok(backend)
     }
 
     /// As [`connect`](Self::connect), over a client that was made elsewhere, with certificates of its
     /// own for example. It has one link: whether another member is asked when one fails is up to the
     /// client. Give it a limit for connecting, and `with_require_leader`: by its defaults a member
-    /// that is cut off is never noticed.
+    /// that is cut off is never noticed. A client with a user needs no `with_auto_token_refresh`: what
+    /// fails since its token has run out, or since the users of the cluster have changed, is repeated
+    /// with a new token. The names of all locks are keys of their own, without a prefix.
     ///
     /// # Errors
     ///
@@ -130,11 +137,28 @@ impl EtcdBackend {
             }
             Err(failed) => return Err(failed.error),
         };
-        for bug in version::judge(status.version(), &endpoint)? {
-            let version = status.version();
-            tracing::warn!(target: "distlock", endpoint, version, bug, "this version of etcd has a known defect: update it");
+        version::report(status.version(), &endpoint)
+    }
+}
+
+/// Warns of the versions of the other members. It is the leader that decides on leases, and any of them may
+/// become it. Nobody waits for this.
+async fn report_others(config: EtcdConfig, known: usize) {
+    for member in (0..config.members.len()).filter(|member| *member != known) {
+        let endpoint = &config.members[member];
+        let reported = match version_of(&config, member).await {
+            Ok(version) => version::report(&version, endpoint),
+            Err(failed) => Err(failed.error),
+        };
+        match reported {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::Config => {
+                tracing::warn!(target: "distlock", endpoint, %error, "this member of etcd cannot be used");
+            }
+            Err(error) => {
+                tracing::debug!(target: "distlock", endpoint, %error, "the version of this member of etcd is not known");
+            }
         }
-        Ok(())
     }
 }
 

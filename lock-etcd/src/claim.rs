@@ -19,6 +19,9 @@ use crate::wake::{Interest, Waker};
 /// A lock that is held for less than this is not watched: the watch misses nothing that has happened
 /// before it, so it can begin late.
 const UNWATCHED: Duration = Duration::from_millis(20);
+/// A watch that says nothing may have nothing to say, or may be deaf: after the restore of a snapshot it
+/// waits for revisions that are long to come. Every so many renewals the own key is looked at.
+const RENEWALS: u32 = 6;
 /// How often a try begins anew, since its lease or its place had gone.
 const TRIES: u32 = 4;
 /// Somebody else has it; how long our place lasts is added in the end.
@@ -44,6 +47,8 @@ struct Place {
     /// The revision of the last look.
     seen: i64,
     held: bool,
+    /// The renewals since it was last looked at.
+    unseen: u32,
     own: Option<Interest>,
     ahead: Option<Ahead>,
 }
@@ -51,7 +56,7 @@ struct Place {
 /// The place before ours.
 #[derive(Debug)]
 struct Ahead {
-    key: String,
+    key: Vec<u8>,
     interest: Option<Interest>,
 }
 
@@ -87,15 +92,19 @@ impl EtcdClaim {
             ));
         }
         self.lease = Some(Lease::taken_over(id, self.request.ttl, self.shared.clock().now()));
-        self.place = Some(self.place_at(id, rev, None, true));
+        let mut place = self.place_at(id, rev, None, true);
+        // Nothing but its own look tells this claim that the lock is there: a lease may live on
+        // without it.
+        place.unseen = RENEWALS;
+        self.place = Some(place);
         Ok(())
     }
 
     /// Our place, as it was seen when it was created at `rev`.
-    fn place_at(&self, lease: i64, rev: i64, ahead: Option<String>, held: bool) -> Place {
+    fn place_at(&self, lease: i64, rev: i64, ahead: Option<Vec<u8>>, held: bool) -> Place {
         let ahead = ahead.map(|key| Ahead { key, interest: None });
         let key = self.contender.queue.place(lease);
-        Place { key, rev, seen: rev, held, own: None, ahead }
+        Place { key, rev, seen: rev, held, unseen: 0, own: None, ahead }
     }
 
     /// Looks again at a place that was taken before; `None` if it has gone.
@@ -115,7 +124,7 @@ impl EtcdClaim {
         }
         let (found, seen) = self.contender.look(&place.key, place.rev).await?;
         let Some(place) = &mut self.place else { return Ok(None) };
-        place.seen = seen;
+        (place.seen, place.unseen) = (seen, 0);
         match found {
             Found::Gone => Ok(None),
             Found::First => self.granted(lease).map(Some),
@@ -207,7 +216,7 @@ impl EtcdClaim {
     }
 
     /// Whether our key is there, as we have made it.
-    async fn is_there(&self) -> Result<(bool, i64), Failed> {
+    async fn is_there(&mut self) -> Result<(bool, i64), Failed> {
         match &self.place {
             Some(place) => self.contender.is_there(&place.key, place.rev).await,
             None => Ok((false, 0)),
@@ -216,9 +225,20 @@ impl EtcdClaim {
 
     /// Notes a look at the own key alone. A watch that has ended begins anew after it.
     fn looked(&mut self, revision: i64) {
-        if let Some(place) = self.place.as_mut().filter(|place| place.held) {
+        let Some(place) = &mut self.place else { return };
+        place.unseen = 0;
+        if place.held {
             place.seen = place.seen.max(revision);
         }
+    }
+
+    /// Whether a renewal has to look at the own key. Where its watch stands, it tells when the key goes,
+    /// and a look now and then is enough.
+    fn is_to_be_looked_at(&mut self) -> bool {
+        let Some(place) = &mut self.place else { return true };
+        place.unseen = place.unseen.saturating_add(1);
+        let watched = place.own.as_ref().is_some_and(Interest::is_live);
+        !watched || (place.unseen >= RENEWALS && !mutants::on("trusts_its_watch"))
     }
 
     /// Begins the watches of this claim that are missing.
@@ -226,7 +246,8 @@ impl EtcdClaim {
         let Some(place) = &mut self.place else { return };
         let from = place.seen + 1;
         let watches = &self.shared.watches;
-        if place.own.as_ref().is_none_or(Interest::has_ended) && !blind() {
+        if place.own.as_ref().is_none_or(Interest::has_ended) && !mutants::on("own_place_unwatched")
+        {
             place.own = Some(watches.watch(place.key.clone(), from, &self.waker));
         }
         if let Some(ahead) = &mut place.ahead
@@ -273,11 +294,6 @@ impl Ahead {
     }
 }
 
-/// Whether the own place is deliberately not looked at.
-fn blind() -> bool {
-    mutants::on("own_place_unwatched") || mutants::on("swallows_ttl_0")
-}
-
 #[async_trait]
 impl Claim for EtcdClaim {
     async fn try_acquire(&mut self) -> Result<Attempt> {
@@ -316,30 +332,26 @@ impl Claim for EtcdClaim {
             self.forget();
             return Ok(Renewal::Lost);
         }
-        // The watch tells when the key goes. Where it does not stand, the key is looked at.
-        let watched = place.own.as_ref().is_some_and(Interest::is_live) || blind();
-        let there = async { if watched { Ok((true, 0)) } else { self.is_there().await } };
-        let (kept, there) = tokio::join!(self.keep_alive(lease), there);
-        let kept = kept.map_err(|failed| failed.error);
-        let (there, seen) = match (&kept, there) {
-            (_, Ok(looked)) => looked,
-            // The lease lives, and the key with it, unless somebody has deleted it by hand: the watch
-            // tells that as soon as it stands.
-            (Ok(_), Err(_)) => (true, 0),
-            (Err(_), Err(failed)) => return Err(failed.error),
-        };
-        if !there {
-            self.forget();
-            return Ok(Renewal::Lost);
-        }
-        self.looked(seen);
-        let kept = kept?;
+        let kept = self.keep_alive(lease).await.map_err(|failed| failed.error)?;
         let Some(ttl) = kept.ttl else {
             self.forget();
             return Ok(Renewal::Lost);
         };
         if let Some(lease) = &mut self.lease {
             lease.kept(kept.sent, ttl);
+        }
+        // The lease may live without the key: if it was deleted by hand, or if an old snapshot was
+        // restored. A look that fails leaves that open, so the renewal fails.
+        if self.is_to_be_looked_at() {
+            let (there, seen) = match self.is_there().await {
+                Err(_) if mutants::on("believes_in_the_lease") => (true, 0),
+                looked => looked.map_err(|failed| failed.error)?,
+            };
+            if !there {
+                self.forget();
+                return Ok(Renewal::Lost);
+            }
+            self.looked(seen);
         }
         let left = self.lease.map_or(Duration::ZERO, |lease| lease.left(start));
         Ok(Renewal::Alive { valid_for: Some(left) })

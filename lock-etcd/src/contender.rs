@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use etcd_client::{GetOptions, KeyValue, SortOrder, SortTarget, Txn};
+use etcd_client::{GetOptions, SortOrder, SortTarget, Txn};
 use lock_core::ClaimRequest;
 
 use crate::backend::Shared;
@@ -19,10 +19,12 @@ use crate::statements::{self, Shown};
 pub(crate) struct Contender {
     shared: Arc<Shared>,
     pub(crate) queue: Queue,
-    /// What our key holds: the owner, a space and the label. Whoever has made the key in another
-    /// process may have had another label.
+    /// What our key holds: the owner, a space and the label.
     value: String,
     owner: String,
+    /// What a key holds that another process has made, with a label of its own; `None` until it has
+    /// been looked at.
+    found: Option<Vec<u8>>,
     made_here: bool,
     /// Whether a place may be taken behind others.
     wait: bool,
@@ -38,7 +40,7 @@ pub(crate) struct Contender {
 #[derive(Debug)]
 pub(crate) enum Found {
     First,
-    Behind(String),
+    Behind(Vec<u8>),
     /// The key is not there, or is not as we have made it.
     Gone,
 }
@@ -49,7 +51,7 @@ pub(crate) enum Taken {
     /// It was taken at this revision, and is the first of its queue.
     First { rev: i64 },
     /// It was taken at this revision, behind this key.
-    Behind { rev: i64, ahead: String },
+    Behind { rev: i64, ahead: Vec<u8> },
     /// It is there since this revision. What stands before it is still to be looked at.
     Somewhere { rev: i64 },
     /// Somebody holds the lock, and we did not want to wait.
@@ -66,6 +68,7 @@ impl Contender {
             queue: Queue::new(&shared.folder, &request.key),
             value: if label.is_empty() { owner.clone() } else { format!("{owner} {label}") },
             owner,
+            found: None,
             made_here: request.resume.is_none(),
             wait: request.wait,
             call_timeout: request.call_timeout,
@@ -75,9 +78,9 @@ impl Contender {
         }
     }
 
-    /// The value of our key, if it was made here.
-    fn value(&self) -> Option<&str> {
-        self.made_here.then_some(self.value.as_str())
+    /// The value of our key, as far as it is known.
+    fn value(&self) -> Option<&[u8]> {
+        if self.made_here { Some(self.value.as_bytes()) } else { self.found.as_deref() }
     }
 
     /// Whether `value` is that of a key of ours.
@@ -133,7 +136,7 @@ impl Contender {
             return match ahead {
                 None => Ok(Taken::First { rev }),
                 Some(ahead) if self.queue.has(ahead.key()) => {
-                    Ok(Taken::Behind { rev, ahead: text_of(ahead)? })
+                    Ok(Taken::Behind { rev, ahead: ahead.key().to_vec() })
                 }
                 Some(_) => Ok(Taken::Somewhere { rev }),
             };
@@ -225,7 +228,7 @@ impl Contender {
     }
 
     /// All places of the queue up to `newest`, the oldest first, and the revision of the read.
-    async fn places(&self, newest: Option<i64>) -> Result<(Vec<(String, i64)>, i64), Failed> {
+    async fn places(&self, newest: Option<i64>) -> Result<(Vec<(Vec<u8>, i64)>, i64), Failed> {
         let start = self.queue.start();
         let answer = self
             .shared
@@ -242,9 +245,8 @@ impl Contender {
             })
             .await?;
         let places = answer.kvs().iter().filter(|found| self.queue.has(found.key()));
-        let places: Result<Vec<_>, _> =
-            places.map(|found| Ok((text_of(found)?, found.create_revision()))).collect();
-        Ok((places?, answer.header().map_or(0, |header| header.revision())))
+        let places = places.map(|found| (found.key().to_vec(), found.create_revision())).collect();
+        Ok((places, answer.header().map_or(0, |header| header.revision())))
     }
 
     /// Looks at the own place and the one before it, at one revision.
@@ -261,11 +263,11 @@ impl Contender {
         match ahead {
             None => Ok((Found::First, shown.revision)),
             Some(ahead) if self.queue.has(ahead.key()) => {
-                Ok((Found::Behind(text_of(ahead)?), shown.revision))
+                Ok((Found::Behind(ahead.key().to_vec()), shown.revision))
             }
             Some(_) => {
                 let (places, seen) = self.places(Some(rev)).await?;
-                if !places.iter().any(|(place, created)| place == key && *created == rev) {
+                if !places.iter().any(|(place, made)| place == key.as_bytes() && *made == rev) {
                     return Ok((Found::Gone, seen));
                 }
                 let ahead = places.into_iter().rfind(|(_, created)| *created < rev);
@@ -275,23 +277,28 @@ impl Contender {
     }
 
     /// Whether our key is there, as we have made it at `rev`, and the revision of the read.
-    pub(crate) async fn is_there(&self, key: &str, rev: i64) -> Result<(bool, i64), Failed> {
+    pub(crate) async fn is_there(&mut self, key: &str, rev: i64) -> Result<(bool, i64), Failed> {
         let answer = self
             .shared
             .node
             .call(self.limit(), |mut client| async move { client.get(key, None).await })
             .await?;
-        let there = answer
-            .kvs()
-            .first()
-            .is_some_and(|found| found.create_revision() == rev && self.is_ours(found.value()));
+        let ours = answer.kvs().first().filter(|found| {
+            found.create_revision() == rev
+                && self.is_ours(found.value())
+                && self.value().is_none_or(|value| value == found.value())
+        });
+        let there = ours.is_some();
+        if let Some(found) = ours {
+            self.found = Some(found.value().to_vec());
+        }
         Ok((there, answer.header().map_or(0, |header| header.revision())))
     }
 
     /// Gives up the place that was taken at `rev`; false if it was not there.
     pub(crate) async fn delete(&mut self, key: &str, rev: i64) -> Result<bool, Failed> {
         let txn = if mutants::on("release_by_name") {
-            statements::release_by_name(self.queue.start())
+            statements::release_by_name(key)
         } else if mutants::on("release_keeps_the_key") {
             Txn::new()
         } else {
@@ -303,9 +310,4 @@ impl Contender {
         self.asking = false;
         Ok(shown.succeeded)
     }
-}
-
-fn text_of(found: &KeyValue) -> Result<String, Failed> {
-    // A foreign client may use other bytes, which a watch could not name as text.
-    found.key_str().map(str::to_owned).map_err(|_| unexpected("a place whose key is not UTF-8"))
 }

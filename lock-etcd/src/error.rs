@@ -42,7 +42,7 @@ impl Failed {
 
     /// The client was closed, or its runtime has ended.
     pub(crate) fn closed() -> Self {
-        let error = Error::new(ErrorKind::Unavailable, "the client of etcd was closed")
+        let error = Error::new(ErrorKind::Closed, "the connection to etcd was closed")
             .with_unknown_effect();
         Self { why: Why::Unsettled, error }
     }

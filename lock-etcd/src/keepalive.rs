@@ -12,6 +12,7 @@ use etcd_client::{LeaseKeepAliveResponse, LeaseKeepAliveStream, LeaseKeeper};
 use lock_core::ClockInstant;
 use tokio::sync::{Notify, oneshot};
 
+use crate::backoff::BackOff;
 use crate::error::{Failed, Why};
 use crate::mutants;
 use crate::node::{Link, Node};
@@ -68,13 +69,15 @@ impl KeepAlives {
     pub(crate) async fn renew(&self, lease: i64, limit: Duration) -> Result<Kept, Failed> {
         let lane = &self.lanes[usize::try_from(lease.unsigned_abs()).unwrap_or(0) % LANES];
         let (sender, answer) = oneshot::channel();
+        let asked = self.node.clock().now();
         let Some(link) = self.node.link() else { return Err(Failed::closed()) };
         let start_task = {
             let mut state = lane.state();
             let queued = {
                 let flight = state.flights.entry(lease).or_default();
                 flight.waiters.push(sender);
-                flight.waiters.len() > 1 || flight.sent.is_some()
+                (flight.waiters.len() > 1 || flight.sent.is_some())
+                    && !mutants::on("two_keep_alives_in_flight")
             };
             if !queued {
                 state.queue.push_back(lease);
@@ -88,7 +91,7 @@ impl KeepAlives {
         match tokio::time::timeout(limit, answer).await {
             Ok(answer) => answer.unwrap_or_else(|_| Err(Failed::closed())),
             Err(_) => {
-                self.node.leave(&link).await;
+                self.node.gave_up(&link, asked).await;
                 Err(Failed::timeout(link.endpoint(), limit))
             }
         }
@@ -181,6 +184,7 @@ impl Drop for Served<'_> {
 async fn serve(node: Arc<Node>, lane: Arc<Lane>) {
     let mut served = Served(Some(&lane));
     let mut links = node.links();
+    let mut back_off = BackOff::default();
     loop {
         let Some(link) = links.borrow_and_update().clone() else { return };
         if lane.next().is_none() {
@@ -199,32 +203,46 @@ async fn serve(node: Arc<Node>, lane: Arc<Lane>) {
             }
             continue;
         }
+        let (token, opened, mut heard) = (link.token(), node.clock().now(), false);
         let ended = tokio::select! {
-            ended = stream(&node, &lane, &link) => ended,
-            _ = links.changed() => Err(Failed::moved()),
+            ended = stream(&node, &lane, &link, &mut heard) => ended.map_err(|failed| (failed, true)),
+            _ = links.changed() => Err((Failed::moved(), false)),
         };
-        if let Err(failed) = ended {
-            if failed.why == Why::StaleToken {
-                // Should that fail too, the next stream says so.
-                let _ = link.renew_token().await;
+        let Err((failed, is_a_failure)) = ended else { continue };
+        if failed.why == Why::StaleToken {
+            // Should that fail too, the next stream says so.
+            let _ = link.renew_token(token).await;
+        }
+        if failed.is_about_the_member() {
+            node.leave(&link).await;
+        }
+        let lasted = if heard { node.clock().now().since(opened) } else { Duration::ZERO };
+        let pause = if is_a_failure { back_off.failed(lasted, node.members()) } else { None };
+        // No member is of any use now, so whoever waits is told: thousands of leases must not open a
+        // stream each, one after the other.
+        lane.failed(&failed, pause.is_some() || failed.why == Why::Refused);
+        if let Some(pause) = pause {
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = node.closed() => return,
             }
-            if failed.is_about_the_member() {
-                node.leave(&link).await;
-            }
-            lane.failed(&failed, failed.why == Why::Refused);
         }
     }
 }
 
 /// Serves the lane by one stream, until it fails or is not used any more.
-async fn stream(node: &Node, lane: &Lane, link: &Link) -> Result<(), Failed> {
+async fn stream(node: &Node, lane: &Lane, link: &Link, heard: &mut bool) -> Result<(), Failed> {
     let Some((mut keeper, mut stream)) = open(node, lane, link).await? else { return Ok(()) };
     loop {
         let next = lane.next();
         tokio::select! {
             biased;
             answer = stream.message() => match answer.map_err(|error| link.describe(error))? {
-                Some(answer) => lane.read(&answer),
+                Some(answer) => {
+                    *heard = true;
+                    link.answered();
+                    lane.read(&answer);
+                }
                 None => return Err(broken(link)),
             },
             sent = send(node, lane, &mut keeper, next.unwrap_or_default()), if next.is_some() => {

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lock_core::ClockInstant;
+use tokio::sync::watch;
 
 use crate::error::{Failed, Why, unexpected};
 use crate::keepalive::KeepAlives;
@@ -71,6 +72,8 @@ pub(crate) struct Leases {
     keeps: Arc<KeepAlives>,
     limit: Duration,
     state: Mutex<State>,
+    /// How many requests are under way in the background.
+    background: watch::Sender<usize>,
 }
 
 #[derive(Debug, Default)]
@@ -78,6 +81,8 @@ struct State {
     /// By what was asked for.
     pools: HashMap<i64, Pool>,
     tended: bool,
+    /// Nothing is kept for later any more.
+    closed: bool,
 }
 
 #[derive(Debug, Default)]
@@ -90,7 +95,7 @@ struct Pool {
 
 impl Leases {
     pub(crate) fn new(node: Arc<Node>, keeps: Arc<KeepAlives>, limit: Duration) -> Self {
-        Self { node, keeps, limit, state: Mutex::default() }
+        Self { node, keeps, limit, state: Mutex::default(), background: watch::Sender::new(0) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -143,14 +148,16 @@ impl Leases {
         let asked = seconds(ttl);
         {
             let mut state = self.state();
+            if state.closed {
+                return;
+            }
             let pool = state.pools.entry(asked).or_default();
             if !pool.idle.is_empty() || pool.coming > 0 {
                 return;
             }
             pool.coming += 1;
         }
-        let leases = Arc::clone(self);
-        tokio::spawn(async move {
+        self.spawn(move |leases| async move {
             let coming = Coming { leases: &leases, asked };
             let granted = leases.grant(asked, leases.limit).await;
             drop(coming);
@@ -184,16 +191,17 @@ impl Leases {
     }
 
     fn add(self: &Arc<Self>, lease: Lease) {
-        let (full, start_task) = {
+        let (unwanted, start_task) = {
             let mut state = self.state();
+            let closed = state.closed;
             let idle = &mut state.pools.entry(lease.asked).or_default().idle;
-            let full = idle.len() >= SPARE;
-            if !full {
+            let unwanted = closed || idle.len() >= SPARE;
+            if !unwanted {
                 idle.push(lease);
             }
-            (full, !full && !std::mem::replace(&mut state.tended, true))
+            (unwanted, !unwanted && !std::mem::replace(&mut state.tended, true))
         };
-        if full {
+        if unwanted {
             self.discard(lease);
         }
         if start_task {
@@ -203,8 +211,7 @@ impl Leases {
 
     /// Keeps a lease alive that nobody uses, and puts it into the pool.
     fn refresh(self: &Arc<Self>, mut lease: Lease) {
-        let leases = Arc::clone(self);
-        tokio::spawn(async move {
+        self.spawn(move |leases| async move {
             if let Ok(kept) = leases.keeps.renew(lease.id, leases.limit).await
                 && let Some(ttl) = kept.ttl
             {
@@ -217,8 +224,21 @@ impl Leases {
     /// Gives up a lease, with what may be bound to it. If the server does not hear it, the lease ends
     /// by itself.
     pub(crate) fn discard(self: &Arc<Self>, lease: Lease) {
-        let leases = Arc::clone(self);
-        tokio::spawn(async move { leases.revoke(lease.id, leases.limit).await });
+        self.spawn(move |leases| async move {
+            let _ = leases.revoke(lease.id, leases.limit).await;
+        });
+    }
+
+    /// Makes a request in the background, which has a limit of its own.
+    fn spawn<F>(self: &Arc<Self>, task: impl FnOnce(Arc<Self>) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let (underway, task) = (Underway::new(Arc::clone(self)), task(Arc::clone(self)));
+        tokio::spawn(async move {
+            let _underway = underway;
+            task.await;
+        });
     }
 
     /// Revokes a lease, and what is bound to it; false if the server did not know it (any more).
@@ -232,9 +252,13 @@ impl Leases {
         }
     }
 
-    /// Gives up all leases that nobody uses.
+    /// Gives up all leases that nobody uses, also those that are still coming.
     pub(crate) async fn close(&self) -> Result<(), Failed> {
-        let idle: Vec<_> = self.state().pools.drain().flat_map(|(_, pool)| pool.idle).collect();
+        let idle: Vec<_> = {
+            let mut state = self.state();
+            state.closed = true;
+            state.pools.drain().flat_map(|(_, pool)| pool.idle).collect()
+        };
         let mut outcome = Ok(());
         for lease in idle {
             if let Err(failed) = self.revoke(lease.id, self.limit).await {
@@ -243,6 +267,9 @@ impl Leases {
                 break;
             }
         }
+        // Each of them has a limit, and what it brings is given up at once.
+        let mut background = self.background.subscribe();
+        let _ = background.wait_for(|underway| *underway == 0).await;
         outcome
     }
 
@@ -275,6 +302,22 @@ impl Leases {
             (ttl / 12).clamp(TICK.0, TICK.1)
         });
         (old, stale, pause)
+    }
+}
+
+/// A request that is under way in the background.
+struct Underway(Arc<Leases>);
+
+impl Underway {
+    fn new(leases: Arc<Leases>) -> Self {
+        leases.background.send_modify(|underway| *underway += 1);
+        Self(leases)
+    }
+}
+
+impl Drop for Underway {
+    fn drop(&mut self) {
+        self.0.background.send_modify(|underway| *underway -= 1);
     }
 }
 

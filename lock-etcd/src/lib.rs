@@ -2,6 +2,7 @@
 
 mod admin;
 mod backend;
+mod backoff;
 mod claim;
 mod config;
 mod contender;

@@ -26,14 +26,25 @@ mod wrong {
     /// The name of each step, and what is wrong with it.
     pub const MUTANTS: &[(&str, &str)] = &[
         ("no_look_after_waiting", "the place before ours has gone, so the lock must be ours"),
-        (
-            "swallows_ttl_0",
-            "any answer to a keep-alive counts as a renewal, and nothing else is looked at",
-        ),
-        ("release_by_name", "the release deletes the first place of the queue, whose ever it is"),
+        ("swallows_ttl_0", "any answer to a keep-alive counts as a renewal"),
+        ("release_by_name", "the release deletes its key by name, whose ever it is by now"),
         (
             "resumes_after_compaction",
             "a watch that was compacted away is silently begun again later",
+        ),
+        (
+            "skips_what_was_not_told",
+            "a watch that was created goes on from the revision of that answer",
+        ),
+        ("ignores_a_refused_watch", "nothing happens when the server refuses a watch"),
+        ("trusts_its_watch", "the own key is not looked at while its watch stands"),
+        (
+            "believes_in_the_lease",
+            "a lease that lives shows that the lock is held, if the key cannot be read",
+        ),
+        (
+            "two_keep_alives_in_flight",
+            "a lease may have two keep-alives under way, and an answer counts for the second",
         ),
         ("sees_nested_names", "the places of `a/b` stand in the queue of `a`"),
         ("own_place_unwatched", "nobody watches the own place"),

@@ -7,15 +7,21 @@
 
 use std::fmt;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex as SyncMutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use etcd_client::{Client, Error as EtcdError};
-use lock_core::{Clock, Error, Result};
+use lock_core::{Clock, ClockInstant, Error, Result};
 use tokio::sync::{Mutex, OnceCell, watch};
 
 use crate::config::EtcdConfig;
 use crate::error::{Failed, Why, from_etcd};
+
+/// A member that leaves requests unanswered is left after this, if nobody has had an answer meanwhile.
+/// One call with a shorter limit than a busy member needs must not end the streams, and the requests
+/// under way, of everybody else; and whoever has short limits must get away from a dead link in time.
+const PATIENCE: Duration = Duration::from_millis(150);
 
 /// The cluster as this client sees it.
 pub(crate) struct Node {
@@ -35,6 +41,12 @@ pub(crate) struct Link {
     client: Client,
     user: Option<(String, String)>,
     signed_in: OnceCell<()>,
+    /// How many tokens there were before the present one.
+    tokens: AtomicU64,
+    /// Held while a new token is asked for.
+    renewing: Mutex<()>,
+    /// When the first request was sent of those that were given up since the last answer.
+    silent_since: SyncMutex<Option<ClockInstant>>,
 }
 
 impl fmt::Debug for Link {
@@ -73,6 +85,9 @@ impl Node {
             client,
             user: None,
             signed_in: OnceCell::new(),
+            tokens: AtomicU64::new(0),
+            renewing: Mutex::default(),
+            silent_since: SyncMutex::default(),
         };
         Self {
             config: None,
@@ -106,7 +121,7 @@ impl Node {
         let _ = self.link.subscribe().wait_for(Option::is_none).await;
     }
 
-    fn members(&self) -> usize {
+    pub(crate) fn members(&self) -> usize {
         self.config.as_ref().map_or(1, |config| config.members.len())
     }
 
@@ -134,6 +149,9 @@ impl Node {
                 client: link.client.clone(),
                 user: None,
                 signed_in: OnceCell::new(),
+                tokens: AtomicU64::new(0),
+                renewing: Mutex::default(),
+                silent_since: SyncMutex::default(),
             },
         };
         tracing::debug!(target: "distlock", from = link.endpoint, to = next.endpoint, "another link to etcd");
@@ -147,6 +165,14 @@ impl Node {
         });
     }
 
+    /// Notes that a request that was sent at `sent` is given up, and leaves a member that is silent.
+    pub(crate) async fn gave_up(&self, link: &Link, sent: ClockInstant) {
+        let since = *link.silent_since().get_or_insert(sent);
+        if self.clock.now().since(since) >= PATIENCE {
+            self.leave(link).await;
+        }
+    }
+
     /// Makes one request within `limit`. It is repeated, at another member or with a new token, only
     /// where nothing was done.
     pub(crate) async fn call<T, F, R>(&self, limit: Duration, request: F) -> Result<T, Failed>
@@ -154,12 +180,12 @@ impl Node {
         F: Fn(Client) -> R,
         R: Future<Output = Result<T, EtcdError>>,
     {
-        let mut used = None;
+        let (mut used, sent) = (None, self.clock.now());
         match tokio::time::timeout(limit, self.try_members(&mut used, request)).await {
             Ok(answer) => answer,
             Err(_) => {
                 let Some(link) = used else { return Err(Failed::closed()) };
-                self.leave(&link).await;
+                self.gave_up(&link, sent).await;
                 Err(Failed::timeout(&link.endpoint, limit))
             }
         }
@@ -178,6 +204,7 @@ impl Node {
         loop {
             let Some(link) = self.link() else { return Err(Failed::closed()) };
             *used = Some(Arc::clone(&link));
+            let token = link.token();
             let failed = match link.run(&request).await {
                 Ok(answer) => return Ok(answer),
                 Err(failed) => failed,
@@ -187,9 +214,10 @@ impl Node {
             }
             match failed.why {
                 Why::NotSent | Why::NoLeader if moves + 1 < self.members() => moves += 1,
-                Why::StaleToken if tokens == 0 && link.user.is_some() => {
+                // A client that was made elsewhere has its own user.
+                Why::StaleToken if tokens == 0 => {
                     tokens += 1;
-                    link.renew_token().await?;
+                    link.renew_token(token).await?;
                 }
                 _ => return Err(failed),
             }
@@ -200,6 +228,19 @@ impl Node {
 impl Link {
     pub(crate) fn endpoint(&self) -> &str {
         &self.endpoint
+    }
+
+    fn silent_since(&self) -> MutexGuard<'_, Option<ClockInstant>> {
+        self.silent_since.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The member has answered something.
+    pub(crate) fn answered(&self) {
+        *self.silent_since() = None;
+    }
+
+    pub(crate) fn member(&self) -> usize {
+        self.member
     }
 
     /// The driver's client, signed in if there is a user.
@@ -216,9 +257,23 @@ impl Link {
         Ok(self.client.clone())
     }
 
-    /// Signs in again: the driver does so by itself only for one of the server's complaints.
-    pub(crate) async fn renew_token(&self) -> Result<(), Failed> {
-        self.client.refresh_token().await.map_err(|error| self.describe(error).without_effect())
+    /// Which token is in use, for [`renew_token`](Self::renew_token).
+    pub(crate) fn token(&self) -> u64 {
+        self.tokens.load(Relaxed)
+    }
+
+    /// Signs in again, unless somebody has done so since `token` was in use: to check a password is the
+    /// most expensive thing that the server does. The driver signs in by itself only after one of the
+    /// server's complaints.
+    pub(crate) async fn renew_token(&self, token: u64) -> Result<(), Failed> {
+        let _turn = self.renewing.lock().await;
+        if self.token() != token {
+            return Ok(());
+        }
+        let answer = self.client.refresh_token().await;
+        answer.map_err(|error| self.describe(error).without_effect())?;
+        self.tokens.fetch_add(1, Relaxed);
+        Ok(())
     }
 
     async fn run<T, F, R>(&self, request: &F) -> Result<T, Failed>
@@ -227,11 +282,27 @@ impl Link {
         R: Future<Output = Result<T, EtcdError>>,
     {
         let client = self.client().await?;
-        request(client).await.map_err(|error| self.describe(error))
+        let answer = request(client).await.map_err(|error| self.describe(error));
+        if answer.as_ref().err().is_none_or(|failed| !failed.is_about_the_member()) {
+            self.answered();
+        }
+        answer
     }
 
     pub(crate) fn describe(&self, error: EtcdError) -> Failed {
         from_etcd(error, &self.endpoint)
+    }
+}
+
+/// The version of one member, asked over a connection of its own.
+pub(crate) async fn version_of(config: &EtcdConfig, member: usize) -> Result<String, Failed> {
+    let opened = open(config, member, 0).await;
+    let link = opened.map_err(|error| Failed { why: Why::Refused, error })?;
+    let limit = config.connect_timeout + config.response_timeout;
+    let mut client = link.client.clone();
+    match tokio::time::timeout(limit, client.status()).await {
+        Ok(status) => Ok(status.map_err(|error| link.describe(error))?.version().to_owned()),
+        Err(_) => Err(Failed::timeout(&link.endpoint, limit)),
     }
 }
 
@@ -251,5 +322,46 @@ async fn open(config: &EtcdConfig, member: usize, number: u64) -> Result<Link> {
         client,
         user: config.user.clone(),
         signed_in: OnceCell::new(),
+        tokens: AtomicU64::new(0),
+        renewing: Mutex::default(),
+        silent_since: SyncMutex::default(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lock_core::SystemClock;
+
+    /// A member that takes connections, and answers nothing.
+    async fn silent() -> (tokio::net::TcpListener, Node) {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let config = EtcdConfig::new([listener.local_addr().unwrap().to_string()]).unwrap();
+        let node = Node::new(config, Arc::new(SystemClock::default())).await.unwrap();
+        (listener, node)
+    }
+
+    async fn ask(node: &Node, limit: u64) {
+        let limit = Duration::from_millis(limit);
+        let answer = node.call(limit, |mut client| async move { client.get("k", None).await });
+        assert_eq!(answer.await.unwrap_err().error.kind(), lock_core::ErrorKind::Timeout);
+    }
+
+    #[tokio::test]
+    async fn one_short_call_does_not_replace_the_link_of_all() {
+        let (_listener, node) = silent().await;
+        let first = node.link().unwrap();
+        ask(&node, 40).await;
+        assert_eq!(node.link().unwrap().number, first.number, "left after one short call");
+        tokio::time::sleep(PATIENCE).await;
+        // An answer in between, to whomever, shows that the member is only slow.
+        first.answered();
+        ask(&node, 40).await;
+        assert_eq!(node.link().unwrap().number, first.number, "left although it answers");
+        tokio::time::sleep(PATIENCE).await;
+        ask(&node, 40).await;
+        assert_eq!(node.link().unwrap().number, first.number + 1, "never left");
+        ask(&node, 160).await;
+        assert_eq!(node.link().unwrap().number, first.number + 2, "not left at once");
+    }
 }

@@ -3,8 +3,8 @@
 //! Each look is one transaction, so what it shows was true at one revision (clause C3).
 
 use etcd_client::{
-    Compare, CompareOp, DeleteOptions, GetOptions, GetResponse, KeyValue, PutOptions, SortOrder,
-    SortTarget, Txn, TxnOp, TxnOpResponse, TxnResponse,
+    Compare, CompareOp, GetOptions, GetResponse, KeyValue, PutOptions, SortOrder, SortTarget, Txn,
+    TxnOp, TxnOpResponse, TxnResponse,
 };
 
 use crate::error::{Failed, unexpected};
@@ -52,7 +52,7 @@ pub(crate) fn place_if_empty(queue: &str, key: &str, value: &str, lease: i64) ->
 }
 
 /// Shows the own place that was taken at revision `rev`, if it still is, and the one before it.
-pub(crate) fn look(queue: &str, key: &str, value: Option<&str>, rev: i64) -> Txn {
+pub(crate) fn look(queue: &str, key: &str, value: Option<&[u8]>, rev: i64) -> Txn {
     Txn::new()
         .when(mine(key, value, rev))
         .and_then([latest(queue, Some(rev))])
@@ -60,7 +60,7 @@ pub(crate) fn look(queue: &str, key: &str, value: Option<&str>, rev: i64) -> Txn
 }
 
 /// Gives up the own place, and touches no other.
-pub(crate) fn release(key: &str, value: Option<&str>, rev: i64) -> Txn {
+pub(crate) fn release(key: &str, value: Option<&[u8]>, rev: i64) -> Txn {
     Txn::new().when(mine(key, value, rev)).and_then([TxnOp::delete(key, None)])
 }
 
@@ -71,14 +71,14 @@ pub(crate) fn force(key: &[u8], rev: i64) -> Txn {
         .and_then([TxnOp::delete(key, None)])
 }
 
-/// A release as it must not be: of the first place, whose ever it is.
-pub(crate) fn release_by_name(queue: &str) -> Txn {
-    Txn::new().and_then([TxnOp::delete(queue, Some(DeleteOptions::new().with_prefix()))])
+/// A release as it must not be: of whatever stands at the name of the key.
+pub(crate) fn release_by_name(key: &str) -> Txn {
+    Txn::new().and_then([TxnOp::delete(key, None)])
 }
 
-/// No two keys are created at one revision, so the value only repeats it. Whoever has taken a lock
-/// over from another process does not know it.
-fn mine(key: &str, value: Option<&str>, rev: i64) -> Vec<Compare> {
+/// No two keys are created at one revision, so the value matters only where somebody has written over
+/// it. Whoever has taken a lock over from another process knows it after the first look.
+fn mine(key: &str, value: Option<&[u8]>, rev: i64) -> Vec<Compare> {
     let mut mine = vec![Compare::create_revision(key, CompareOp::Equal, rev)];
     mine.extend(value.map(|value| Compare::value(key, CompareOp::Equal, value)));
     mine

@@ -48,9 +48,70 @@ pub(crate) fn judge(text: &str, endpoint: &str) -> Result<Vec<&'static str>> {
     Ok(known)
 }
 
+/// Warns of what is wrong with a server of version `text`.
+///
+/// # Errors
+///
+/// As [`judge`].
+pub(crate) fn report(text: &str, endpoint: &str) -> Result<()> {
+    for bug in judge(text, endpoint)? {
+        tracing::warn!(target: "distlock", endpoint, version = text, bug, "this version of etcd has a known defect: update it");
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use tracing::field::{Field, Visit};
+    use tracing::{Event, Level, Metadata, Subscriber, span};
+
     use super::*;
+
+    /// Keeps the warnings of this library, with all their fields.
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<String>>>);
+
+    impl Visit for Log {
+        fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+            self.0.lock().unwrap().push(format!("{field}={value:?}"));
+        }
+    }
+
+    impl Subscriber for Log {
+        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+            metadata.target() == "distlock" && *metadata.level() == Level::WARN
+        }
+
+        fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+            span::Id::from_u64(1)
+        }
+
+        fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+        fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+        fn enter(&self, _: &span::Id) {}
+        fn exit(&self, _: &span::Id) {}
+
+        fn event(&self, event: &Event<'_>) {
+            event.record(&mut self.clone());
+        }
+    }
+
+    #[test]
+    fn a_warning_names_the_server_its_version_and_the_defect() {
+        let log = Log::default();
+        let warned = |version: &str| {
+            log.0.lock().unwrap().clear();
+            tracing::subscriber::with_default(log.clone(), || report(version, "h:1").unwrap());
+            log.0.lock().unwrap().join(" ")
+        };
+        let text = warned("3.4.23");
+        for part in ["h:1", "3.4.23", "15247", "revoked is reported as renewed"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert_eq!(warned("3.5.23"), "");
+    }
 
     #[test]
     fn each_line_has_its_own_first_good_patch() {

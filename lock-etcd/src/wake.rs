@@ -15,14 +15,13 @@ use etcd_client::{
 use lock_core::{Error, ErrorKind, Result};
 use tokio::sync::{Notify, watch};
 
+use crate::backoff::BackOff;
 use crate::error::{Failed, Why};
 use crate::mutants;
 use crate::node::{Link, Node};
 
 /// A stream without watches is closed after this.
 const IDLE: Duration = Duration::from_secs(60);
-/// The first and the longest pause before another try to open a stream.
-const BACK_OFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
 /// One claim's ear. What comes before anybody listens is kept.
 #[derive(Debug, Default)]
@@ -66,8 +65,8 @@ struct State {
 
 #[derive(Debug)]
 struct Watched {
-    key: String,
-    /// The revision from which it is watched; moves on with every answer.
+    key: Vec<u8>,
+    /// The revision from which it is watched; moves on with what has been told.
     from: i64,
     waker: Arc<Waker>,
     seen: Arc<Seen>,
@@ -80,7 +79,7 @@ enum Order {
 }
 
 enum Request {
-    Watch(String, WatchOptions),
+    Watch(Vec<u8>, WatchOptions),
     Cancel(i64),
 }
 
@@ -104,7 +103,7 @@ pub(crate) struct Interest {
 
 impl Interest {
     pub(crate) fn is_live(&self) -> bool {
-        self.seen.live.load(Relaxed)
+        self.seen.live.load(Relaxed) && !self.has_ended()
     }
 
     pub(crate) fn is_deleted(&self) -> bool {
@@ -137,7 +136,13 @@ impl Watches {
     }
 
     /// Watches `key` from revision `from`.
-    pub(crate) fn watch(self: &Arc<Self>, key: String, from: i64, waker: &Arc<Waker>) -> Interest {
+    pub(crate) fn watch(
+        self: &Arc<Self>,
+        key: impl Into<Vec<u8>>,
+        from: i64,
+        waker: &Arc<Waker>,
+    ) -> Interest {
+        let key = key.into();
         let seen = Arc::<Seen>::default();
         let (id, start_task) = {
             let mut state = self.state();
@@ -204,6 +209,10 @@ impl Watches {
     fn read(&self, answer: &WatchResponse) -> Result<(), Why> {
         let mut state = self.state();
         let id = answer.watch_id();
+        // A watch that was refused has no number, and is no more to be heard of on this stream.
+        if answer.canceled() && id < 0 && !mutants::on("ignores_a_refused_watch") {
+            return Err(why_refused(answer.cancel_reason()));
+        }
         let Some(watched) = state.watched.get_mut(&id) else { return Ok(()) };
         if answer.canceled() {
             let compacted = answer.compact_revision();
@@ -216,14 +225,15 @@ impl Watches {
             watched.seen.ended.store(true, Relaxed);
             watched.waker.wake();
             state.watched.remove(&id);
+            // Servers before 3.4.22 and 3.5.6 give a refused watch its number, and this one reason.
             let denied = answer.cancel_reason().contains("permission denied");
-            // The token of a stream may have run out: a new stream has a new one.
             return if compacted == 0 && denied { Err(Why::StaleToken) } else { Ok(()) };
         }
         watched.seen.live.store(true, Relaxed);
-        if let Some(header) = answer.header() {
-            watched.from = watched.from.max(header.revision() + 1);
-        }
+        let revision = answer.header().map_or(0, |header| header.revision());
+        let events = answer.events().iter();
+        let told = events.filter_map(|event| event.kv()).map(|kv| kv.mod_revision()).max();
+        watched.heard(answer.created(), revision, told);
         for event in answer.events() {
             if event.event_type() == EventType::Delete {
                 watched.seen.deleted.store(true, Relaxed);
@@ -234,7 +244,31 @@ impl Watches {
     }
 }
 
+/// Why the server has refused a watch, by the `reason` that it gives. The token of a stream is that of
+/// its beginning, and may have run out or been overtaken by a change of rights: a new stream has a new
+/// one. Where the user really has no right to the key, the claim learns that from its next look.
+fn why_refused(reason: &str) -> Why {
+    let known = ["auth token", "auth store", "user name", "permission denied"];
+    if known.iter().any(|known| reason.contains(known)) { Why::StaleToken } else { Why::Refused }
+}
+
 impl Watched {
+    /// Moves on to what is still to be told, after an answer at the store's revision `revision` that
+    /// has told of changes up to revision `told`.
+    ///
+    /// An answer with changes carries the revision of the store, which may be that of a change that
+    /// comes in the next answer. The answer that the watch was created says nothing of what has
+    /// changed since its first revision: that comes later, or never if the stream breaks before. Only
+    /// an answer without changes says that there were none.
+    fn heard(&mut self, created: bool, revision: i64, told: Option<i64>) {
+        let up_to = match told {
+            Some(told) => told,
+            None if created && !mutants::on("skips_what_was_not_told") => return,
+            None => revision,
+        };
+        self.from = self.from.max(up_to + 1);
+    }
+
     fn request(&self, id: i64) -> Request {
         let options = WatchOptions::new()
             .with_start_revision(self.from)
@@ -257,7 +291,7 @@ impl Drop for Served<'_> {
 
 async fn serve(watches: Arc<Watches>) {
     let mut served = Served(Some(&watches));
-    let mut failures = 0_u32;
+    let mut back_off = BackOff::default();
     let mut links = watches.node.links();
     loop {
         let Some(link) = links.borrow_and_update().clone() else { break };
@@ -279,21 +313,22 @@ async fn serve(watches: Arc<Watches>) {
             continue;
         }
         watches.start_over();
+        let clock = watches.node.clock();
+        let (token, opened, mut heard) = (link.token(), clock.now(), false);
         let ended = tokio::select! {
-            ended = stream(&watches, &link, &mut failures) => ended,
+            ended = stream(&watches, &link, &mut heard) => ended,
             _ = links.changed() => Ok(()),
         };
         let Err(failed) = ended else { continue };
+        let lasted = if heard { clock.now().since(opened) } else { Duration::ZERO };
         tracing::debug!(target: "distlock", error = %failed.error, "the stream of watches has ended");
         match failed.why {
-            Why::StaleToken => drop(link.renew_token().await),
+            Why::StaleToken => drop(link.renew_token(token).await),
             _ if failed.is_about_the_member() => watches.node.leave(&link).await,
             _ => {}
         }
-        failures += 1;
-        if failures > 1 {
+        if let Some(pause) = back_off.failed(lasted, watches.node.members()) {
             watches.down.send_replace(true);
-            let pause = BACK_OFF.0.saturating_mul(1 << failures.min(8)).min(BACK_OFF.1);
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
                 () = watches.node.closed() => return,
@@ -304,7 +339,7 @@ async fn serve(watches: Arc<Watches>) {
 }
 
 /// Serves all watches by one stream, until it fails or is not used any more.
-async fn stream(watches: &Watches, link: &Link, failures: &mut u32) -> Result<(), Failed> {
+async fn stream(watches: &Watches, link: &Link, heard: &mut bool) -> Result<(), Failed> {
     let Some(Request::Watch(key, options)) = watches.next() else { return Ok(()) };
     let mut client = link.client().await?;
     let opened = client.watch(key, Some(options)).await.map_err(|error| link.describe(error))?;
@@ -317,9 +352,10 @@ async fn stream(watches: &Watches, link: &Link, failures: &mut u32) -> Result<()
             biased;
             answer = answers.message() => match answer.map_err(|error| link.describe(error))? {
                 Some(answer) => {
-                    *failures = 0;
+                    watches.read(&answer).map_err(|why| refused(link, why, &answer))?;
+                    *heard = true;
+                    link.answered();
                     watches.down.send_if_modified(|down| std::mem::replace(down, false));
-                    watches.read(&answer).map_err(|why| denied(link, why))?;
                 }
                 None => return Err(broken(link)),
             },
@@ -355,13 +391,51 @@ fn broken(link: &Link) -> Failed {
     link.describe(etcd_client::Error::WatchError("the stream has ended".to_owned()))
 }
 
-fn denied(link: &Link, why: Why) -> Failed {
-    Failed { why, ..broken(link) }
+fn refused(link: &Link, why: Why, answer: &WatchResponse) -> Failed {
+    let error = Error::new(
+        ErrorKind::Denied,
+        format!(
+            "the etcd member at {} has refused a watch: {}",
+            link.endpoint(),
+            answer.cancel_reason()
+        ),
+    );
+    Failed { why, error }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_watch_goes_on_from_what_it_was_told() {
+        let (waker, seen) = (Arc::default(), Arc::default());
+        let mut watched = Watched { key: b"k".to_vec(), from: 11, waker, seen };
+        for (created, revision, told, from) in [
+            // The change at 40 comes later.
+            (true, 50, None, 11),
+            (false, 50, Some(40), 41),
+            (false, 45, Some(39), 41),
+            (false, 60, None, 61),
+            (true, 70, None, 61),
+        ] {
+            watched.heard(created, revision, told);
+            assert_eq!(watched.from, from, "{created} {revision} {told:?}");
+        }
+    }
+
+    #[test]
+    fn a_new_stream_helps_against_a_token_that_has_run_out() {
+        for (reason, why) in [
+            ("etcdserver: invalid auth token", Why::StaleToken),
+            ("etcdserver: revision of auth store is old", Why::StaleToken),
+            ("etcdserver: user name is empty", Why::StaleToken),
+            ("etcdserver: permission denied", Why::StaleToken),
+            ("mvcc: the given watch ID is already used", Why::Refused),
+        ] {
+            assert_eq!(why_refused(reason), why, "{reason}");
+        }
+    }
 
     #[tokio::test]
     async fn a_push_is_kept_until_somebody_listens() {

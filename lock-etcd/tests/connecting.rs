@@ -4,14 +4,22 @@
 
 mod common;
 
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use conformance_tests::proxy::Proxy;
 use conformance_tests::servers::free_port;
-use etcd_client::Client;
+use etcd_client::{Client, ConnectOptions};
 use lock_core::{ErrorKind, LockBackend, Locks};
 use lock_etcd::{EtcdBackend, EtcdConfig};
+use tracing::field::{Field, Visit};
+use tracing::span;
 
-use common::{backend, claim, granted, keys, one, plain, soon, three, url_from};
+use common::{
+    PASSWORD, backend, busy, claim, granted, guarded, keys, metrics, one, plain, quiet, soon,
+    three, tokens_of_a_state, told, url_from,
+};
 
 const SENTINEL: &str = "s3cr3t-sentinel";
 
@@ -74,7 +82,86 @@ async fn closing_gives_the_spare_leases_back() {
     backend.close().await.unwrap();
     assert_eq!(other.leases().await.unwrap().leases(), [], "closing has left leases");
     backend.close().await.unwrap();
-    assert!(backend.ping().await.is_err(), "the client is closed");
+    let error = backend.ping().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
+}
+
+/// The answers take a while, so a lease for later is still coming when the client is closed.
+#[tokio::test]
+async fn closing_waits_for_the_leases_that_are_coming() {
+    let cluster = one().await;
+    let proxy = Proxy::start_http2(cluster.address(0).unwrap()).await.unwrap();
+    let mut other = plain(&cluster, 0).await;
+    let backend = lock_etcd::connect(&format!("etcd://{}", proxy.address())).await.unwrap();
+    let mut held = claim(&backend, "lock", false);
+    proxy.delay(Duration::from_millis(100), Duration::ZERO);
+    granted(&mut *held).await;
+    // The request for it is on its way.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    backend.close().await.unwrap();
+    held.release().await.unwrap_err();
+    // Whatever was still under way has arrived.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let lease = keys(&mut other, "lock/").await[0].1;
+    let left: Vec<_> = other.leases().await.unwrap().leases().iter().map(|l| l.id()).collect();
+    assert_eq!(left, [lease], "more than the lease of the lock is left");
+}
+
+/// Two hundred leases and no server: the client tries to connect now and then, not once for each.
+#[tokio::test]
+async fn an_outage_costs_few_connections() {
+    let cluster = one().await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (address, upstream) = (listener.local_addr().unwrap(), cluster.address(0).unwrap());
+    let (down, refused) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let (is_down, count) = (Arc::clone(&down), Arc::clone(&refused));
+    let (cut, _) = tokio::sync::broadcast::channel::<()>(1);
+    let cuts = cut.clone();
+    let accepting = tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            if is_down.load(Relaxed) {
+                count.fetch_add(1, Relaxed);
+                continue;
+            }
+            let mut cut = cuts.subscribe();
+            tokio::spawn(async move {
+                let mut server = tokio::net::TcpStream::connect(upstream).await.unwrap();
+                client.set_nodelay(true).unwrap();
+                server.set_nodelay(true).unwrap();
+                tokio::select! {
+                    _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
+                    _ = cut.recv() => {}
+                }
+            });
+        }
+    });
+    let backend = lock_etcd::connect(&format!("etcd://{address}")).await.unwrap();
+    let mut holders = Vec::new();
+    for at in 0..200 {
+        let mut holder = claim(&backend, &format!("lock{at}"), false);
+        granted(&mut *holder).await;
+        holders.push(holder);
+    }
+    down.store(true, Relaxed);
+    cut.send(()).unwrap();
+    // As the core does it: each renewal is repeated after a pause.
+    let time = Duration::from_secs(3);
+    let end = tokio::time::Instant::now() + time;
+    let mut renewing = tokio::task::JoinSet::new();
+    for mut holder in holders {
+        renewing.spawn(async move {
+            while tokio::time::Instant::now() < end {
+                assert!(holder.renew().await.is_err(), "there is no server");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        });
+    }
+    soon("the renewals", renewing.join_all()).await;
+    // Four streams of keep-alives and one of watches, each with a few quick tries first.
+    let refused = refused.load(Relaxed);
+    println!("{refused} tries to connect in {time:?}");
+    assert!((1..=80).contains(&refused), "{refused} tries to connect in {time:?}");
+    accepting.abort();
 }
 
 #[tokio::test]
@@ -86,6 +173,71 @@ async fn a_client_made_elsewhere_is_used() {
     guard.release().await.unwrap();
     let mut other = plain(&cluster, 0).await;
     assert_eq!(keys(&mut other, "lock/").await, []);
+}
+
+/// A client with a user, whose token is refused after a change of the users, and so is each new watch on a
+/// stream with it.
+#[tokio::test]
+async fn a_change_of_the_users_is_survived() {
+    let directory = tempfile::tempdir().unwrap();
+    let tokens = tokens_of_a_state(directory.path());
+    let (cluster, mut root, url) = guarded(&[("auth-token", &tokens)]).await;
+    let options = ConnectOptions::new().with_user("root", PASSWORD);
+    let endpoint = format!("http://{}", cluster.address(0).unwrap());
+    let client = Client::connect([endpoint], Some(options)).await.unwrap();
+    let foreign = EtcdBackend::from_client(client).await.unwrap();
+    let ours = lock_etcd::connect(&url).await.unwrap();
+    for (at, backend) in [foreign, ours].into_iter().enumerate() {
+        let mut first = claim(&backend, "first", false);
+        granted(&mut *first).await;
+        let mut early = claim(&backend, "first", true);
+        busy(&mut *early).await;
+        quiet(&mut *early).await;
+        root.role_add(format!("role{at}")).await.unwrap();
+        let mut second = claim(&backend, "second", false);
+        granted(&mut *second).await;
+        let mut late = claim(&backend, "second", true);
+        busy(&mut *late).await;
+        quiet(&mut *late).await;
+        root.role_add(format!("another{at}")).await.unwrap();
+        second.release().await.unwrap();
+        told("the second lock is free", &mut *late).await;
+        granted(&mut *late).await;
+        first.release().await.unwrap();
+        told("the first lock is free", &mut *early).await;
+        granted(&mut *early).await;
+    }
+}
+
+/// A hundred requests are refused for their token at the same time: one of them signs in.
+#[tokio::test]
+async fn one_new_token_serves_all() {
+    let directory = tempfile::tempdir().unwrap();
+    let tokens = tokens_of_a_state(directory.path());
+    let (cluster, mut root, url) = guarded(&[("auth-token", &tokens)]).await;
+    let backend = lock_etcd::connect(&url).await.unwrap();
+    let signed_in = || {
+        let text = metrics(&cluster);
+        let line = text.lines().find(|line| {
+            line.starts_with("grpc_server_handled_total{")
+                && line.contains("\"Authenticate\"")
+                && line.contains("grpc_code=\"OK\"")
+        });
+        line.and_then(|line| line.rsplit(' ').next()?.parse::<u32>().ok()).unwrap()
+    };
+    let mut claims: Vec<_> =
+        (0..100).map(|at| claim(&backend, &format!("lock{at}"), false)).collect();
+    for claim in &mut claims {
+        granted(&mut **claim).await;
+    }
+    root.role_add("another").await.unwrap();
+    let before = signed_in();
+    let mut checks = tokio::task::JoinSet::new();
+    for mut claim in claims {
+        checks.spawn(async move { claim.check().await.unwrap() });
+    }
+    soon("the checks", checks.join_all()).await;
+    assert_eq!(signed_in() - before, 1);
 }
 
 #[tokio::test]
@@ -109,4 +261,71 @@ async fn the_shortest_lease_is_asked_for() {
     assert_eq!(backend(&fast).await.capabilities().min_ttl, Duration::from_secs(1));
     let slow = lock_etcd::connect(&url_from(&slow, 1)).await.unwrap();
     assert_eq!(slow.capabilities().min_ttl, Duration::from_secs(2));
+}
+
+/// Keeps what this library warns of.
+struct Warnings(Arc<Mutex<Vec<String>>>);
+
+struct Text(String);
+
+impl Visit for Text {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        self.0.push_str(&format!(" {field}={value:?}"));
+    }
+}
+
+impl tracing::Subscriber for Warnings {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.target() == "distlock" && *metadata.level() == tracing::Level::WARN
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+    fn enter(&self, _: &span::Id) {}
+    fn exit(&self, _: &span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut text = Text(String::new());
+        event.record(&mut text);
+        self.0.lock().unwrap().push(text.0);
+    }
+}
+
+/// Any member may come to lead, so each is asked, and a wrong one is named. Which warnings a version
+/// deserves is known by the crate's own tests.
+#[tokio::test]
+async fn every_member_is_asked_for_its_version() {
+    let warnings = Arc::<Mutex<Vec<String>>>::default();
+    tracing::subscriber::set_global_default(Warnings(Arc::clone(&warnings))).unwrap();
+    let cluster = three().await;
+    let version = plain(&cluster, 0).await.status().await.unwrap().version().to_owned();
+    let number = |at: usize| version.split('.').nth(at).and_then(|n| n.parse::<u32>().ok());
+    let fixed = match number(1) {
+        Some(4) => 38,
+        Some(5) => 23,
+        Some(6) => 5,
+        _ => 0,
+    };
+    let is_old = number(2).unwrap() < fixed;
+    let _backend = backend(&cluster).await;
+    let warned = |member: usize| {
+        let endpoint = cluster.address(member).unwrap().to_string();
+        let warnings = warnings.lock().unwrap();
+        warnings.iter().any(|text| text.contains(&endpoint) && text.contains("reported as renewed"))
+    };
+    if is_old {
+        soon("a warning of each member", async {
+            while !(0..3).all(warned) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        })
+        .await;
+    } else {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert!(!(0..3).any(warned), "version {version} is a good one");
+    }
 }

@@ -11,7 +11,9 @@ use conformance_tests::proxy::Proxy;
 use conformance_tests::servers::EtcdCluster;
 use lock_core::{ErrorKind, LockState, Locks};
 
-use common::{backend, claim, granted, keys, locks_from, one, plain, soon, three};
+use common::{
+    PASSWORD, backend, claim, granted, guarded, keys, locks_from, one, plain, pushed, soon, three,
+};
 
 macro_rules! run {
     ($($scenario:ident)+) => {
@@ -33,6 +35,14 @@ run! {
     every_claim_has_a_lease_of_its_own
     a_try_that_comes_after_the_release_leaves_nothing
     a_place_that_is_found_again_is_not_the_lock
+    a_key_that_is_no_text_is_waited_for
+    a_watch_is_not_refused_unnoticed
+    a_stream_that_breaks_twice_hides_nothing
+    a_holder_looks_although_its_watch_stands
+    attaching_needs_to_see_the_key
+    a_lease_that_has_ended_is_enough_to_know
+    a_release_leaves_what_others_have_written
+    an_answer_counts_from_its_own_request
 }
 
 /// Holds a lock through `disturb`, with one waiter behind it, on clients that begin with different
@@ -57,8 +67,11 @@ async fn holds_through<F: Future<Output = ()>>(
     assert!(!waiting.is_finished(), "the waiter was granted a lock that is held");
     assert_eq!(guard.token().unwrap(), fence);
     // An answer may be lost in an election; the clean-up goes on behind it.
-    let _ = guard.release().await;
-    let next = soon("the hand-over", waiting).await.unwrap().unwrap();
+    let next = match guard.release().await {
+        Ok(_) => pushed("the hand-over", waiting).await,
+        Err(_) => soon("the hand-over", waiting).await,
+    };
+    let next = next.unwrap().unwrap();
     assert!(next.token().unwrap() > fence);
 }
 
@@ -178,45 +191,73 @@ async fn a_lost_answer_at_every_step_leaves_nothing() {
     }
 }
 
+/// Loses the answer to the k-th request, for every k that the life of a waiter has.
+#[tokio::test]
+async fn a_lost_answer_at_every_step_of_a_wait_leaves_nothing() {
+    let cluster = one().await;
+    let proxy = Proxy::start_http2(cluster.address(0).unwrap()).await.unwrap();
+    let url = format!("etcd://{}", proxy.address());
+    let mut other = plain(&cluster, 0).await;
+    let holders = backend(&cluster).await;
+    for step in 1..=12 {
+        let mut holder = claim(&holders, "lock", false);
+        let fence = granted(&mut *holder).await;
+        let locks = Locks::new(lock_etcd::connect(&url).await.unwrap());
+        proxy.cut_before_reply(step);
+        let lock = locks.lock("lock").unwrap().ttl(Duration::from_secs(30));
+        let waiting = tokio::spawn(async move { lock.acquire().await });
+        soon("the waiter has a place", async {
+            while keys(&mut other, "lock/").await.len() < 2 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        })
+        .await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert!(!waiting.is_finished(), "step {step}: granted a lock that is held");
+        holder.release().await.unwrap();
+        let guard = pushed("the hand-over", waiting).await.unwrap().unwrap();
+        assert!(guard.token().unwrap() > fence, "step {step}");
+        let _ = guard.renew().await;
+        let _ = guard.release().await;
+        proxy.pass();
+        soon("nothing is left", async {
+            while !keys(&mut other, "lock/").await.is_empty() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        })
+        .await;
+    }
+}
+
 /// A user whose token runs out goes on: for requests, keep-alives and watches alike.
 #[tokio::test]
 async fn a_token_that_runs_out_is_renewed() {
-    let cluster = EtcdCluster::builder().option("auth-token-ttl", "1").start().await.unwrap();
-    let mut root = plain(&cluster, 0).await;
-    for (user, role) in [("root", "root"), ("app", "app")] {
-        root.user_add(user, "s3cr3t", None).await.unwrap();
-        root.role_add(role).await.unwrap();
-        root.user_grant_role(user, role).await.unwrap();
-    }
-    let rights = etcd_client::Permission::read_write("jobs/").with_prefix();
-    root.role_grant_permission("app", rights).await.unwrap();
-    root.auth_enable().await.unwrap();
+    let (cluster, _root, with_user) = guarded(&[("auth-token-ttl", "1")]).await;
     let address = cluster.address(0).unwrap();
-    let with_user = format!("etcd://app:s3cr3t@{address}/jobs");
     let (a, b) = (
         Locks::new(lock_etcd::connect(&with_user).await.unwrap()),
         Locks::new(lock_etcd::connect(&with_user).await.unwrap()),
     );
-    let ttl = Duration::from_secs(3);
+    let ttl = Duration::from_secs(9);
     let guard = a.lock("lock").unwrap().ttl(ttl).acquire().await.unwrap();
     let lock = b.lock("lock").unwrap().ttl(ttl);
     let waiting = tokio::spawn(async move { lock.acquire().await });
-    // Several tokens and several renewals long.
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    // Longer than many tokens, and than the lock would last without its renewals.
+    tokio::time::sleep(ttl + Duration::from_secs(1)).await;
     assert!(!matches!(guard.state(), LockState::Lost(_)), "{:?}", guard.state());
     guard.release().await.unwrap();
-    let next = soon("the hand-over", waiting).await.unwrap().unwrap();
+    let next = pushed("the hand-over", waiting).await.unwrap().unwrap();
     tokio::time::sleep(Duration::from_millis(2500)).await;
     a.lock("another").unwrap().acquire().await.unwrap().release().await.unwrap();
     next.release().await.unwrap();
 
     let outside =
-        Locks::new(lock_etcd::connect(&format!("etcd://app:s3cr3t@{address}")).await.unwrap());
+        Locks::new(lock_etcd::connect(&format!("etcd://app:{PASSWORD}@{address}")).await.unwrap());
     let error = outside.lock("lock").unwrap().try_acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
-    for url in [format!("etcd://app:wrong-s3cr3t@{address}"), format!("etcd://{address}")] {
+    for url in [format!("etcd://app:wrong-{PASSWORD}@{address}"), format!("etcd://{address}")] {
         let error = lock_etcd::connect(&url).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
-        assert!(!format!("{error} {error:?}").contains("s3cr3t"), "{error}");
+        assert!(!format!("{error} {error:?}").contains(PASSWORD), "{error}");
     }
 }

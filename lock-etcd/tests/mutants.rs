@@ -15,9 +15,14 @@ use lock_etcd::mutants::{MUTANTS, VARIABLE};
 
 const KILLERS: &[(&str, Killer)] = &[
     ("no_look_after_waiting", Scene("a_waiter_looks_before_it_believes")),
-    ("swallows_ttl_0", Scene("a_revoked_lease_is_lost_at_the_next_renewal")),
-    ("release_by_name", Case("c13_a_waiter_that_gives_up_leaves_no_place")),
+    ("swallows_ttl_0", Scene("a_lease_that_has_ended_is_enough_to_know")),
+    ("release_by_name", Scene("a_release_leaves_what_others_have_written")),
     ("resumes_after_compaction", Scene("a_waiter_looks_after_a_compaction")),
+    ("skips_what_was_not_told", Scene("a_stream_that_breaks_twice_hides_nothing")),
+    ("ignores_a_refused_watch", Scene("a_watch_is_not_refused_unnoticed")),
+    ("trusts_its_watch", Scene("a_holder_looks_although_its_watch_stands")),
+    ("believes_in_the_lease", Scene("attaching_needs_to_see_the_key")),
+    ("two_keep_alives_in_flight", Scene("an_answer_counts_from_its_own_request")),
     ("sees_nested_names", Scene("a_foreign_queue_below_ours_blocks_nobody")),
     ("own_place_unwatched", Scene("a_waiter_sees_that_its_own_place_has_gone")),
     ("shares_a_lease", Scene("every_claim_has_a_lease_of_its_own")),
@@ -60,8 +65,14 @@ fn run(name: &str) {
             name,
             a_waiter_sees_that_its_own_place_has_gone
             a_waiter_looks_before_it_believes
-            a_revoked_lease_is_lost_at_the_next_renewal
+            a_lease_that_has_ended_is_enough_to_know
+            a_release_leaves_what_others_have_written
             a_waiter_looks_after_a_compaction
+            a_stream_that_breaks_twice_hides_nothing
+            a_watch_is_not_refused_unnoticed
+            a_holder_looks_although_its_watch_stands
+            attaching_needs_to_see_the_key
+            an_answer_counts_from_its_own_request
             a_foreign_queue_below_ours_blocks_nobody
             every_claim_has_a_lease_of_its_own
         );

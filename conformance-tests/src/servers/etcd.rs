@@ -4,7 +4,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -105,7 +105,7 @@ impl EtcdClusterBuilder {
         let mut last = None;
         for _ in 0..5 {
             let own = self.prepare()?;
-            match own.start_all().await {
+            match own.start_all(false).await {
                 Ok(()) => {
                     let members: Vec<_> =
                         own.members.iter().map(|m| format!("127.0.0.1:{}", m.port)).collect();
@@ -248,7 +248,7 @@ impl EtcdCluster {
     pub async fn restart(&self, member: usize) -> Result<(), Unavailable> {
         self.kill(member)?;
         self.own()?.spawn(member)?;
-        self.own()?.wait_for(member).await
+        self.own()?.wait_for(member, true).await
     }
 
     /// Kills all members, starts them again, and waits until each answers.
@@ -260,7 +260,34 @@ impl EtcdCluster {
         for member in 0..self.members() {
             self.kill(member)?;
         }
-        self.own()?.start_all().await
+        self.own()?.start_all(true).await
+    }
+
+    /// Keeps a copy of what the only member has stored, for [`restore`](Self::restore). It is restarted.
+    ///
+    /// # Errors
+    ///
+    /// As [`restart`](Self::restart), and if the copy cannot be made.
+    pub async fn back_up(&self) -> Result<(), Unavailable> {
+        self.kill(0)?;
+        let own = self.own()?;
+        let copied = copy_folder(&own.data(0), &own.copy());
+        copied.map_err(|error| Unavailable::broken(format!("no copy of the data: {error}")))?;
+        self.restart(0).await
+    }
+
+    /// Replaces what the only member has stored by the copy, as an operator does with an old snapshot.
+    ///
+    /// # Errors
+    ///
+    /// As [`back_up`](Self::back_up).
+    pub async fn restore(&self) -> Result<(), Unavailable> {
+        self.kill(0)?;
+        let own = self.own()?;
+        let restored = std::fs::remove_dir_all(own.data(0))
+            .and_then(|()| copy_folder(&own.copy(), &own.data(0)));
+        restored.map_err(|error| Unavailable::broken(format!("no data to restore: {error}")))?;
+        self.restart(0).await
     }
 
     /// Cuts a member off from the others, in both directions; clients still reach it.
@@ -358,12 +385,12 @@ impl fmt::Debug for EtcdCluster {
 }
 
 impl Own {
-    async fn start_all(&self) -> Result<(), Unavailable> {
+    async fn start_all(&self, again: bool) -> Result<(), Unavailable> {
         for member in 0..self.members.len() {
             self.spawn(member)?;
         }
         for member in 0..self.members.len() {
-            self.wait_for(member).await?;
+            self.wait_for(member, again).await?;
         }
         Ok(())
     }
@@ -388,7 +415,7 @@ impl Own {
         command
             .arg(format!("--name=m{at}"))
             .arg("--data-dir")
-            .arg(self.directory.path().join(format!("m{at}")))
+            .arg(self.data(at))
             .args([
                 format!("--listen-client-urls={client}"),
                 format!("--advertise-client-urls={client}"),
@@ -417,13 +444,19 @@ impl Own {
         Ok(())
     }
 
-    async fn wait_for(&self, at: usize) -> Result<(), Unavailable> {
+    /// Waits until a member answers. One that has run before and is started `again` may have to wait for
+    /// its port: while it was down, some connection of another process may have been given it.
+    async fn wait_for(&self, at: usize, again: bool) -> Result<(), Unavailable> {
         let member = &self.members[at];
         let deadline = tokio::time::Instant::now() + START_LIMIT;
         loop {
             if let Some(status) = member.running(|process| Ok(process.ended()))? {
                 member.process().take();
-                return Err(self.broken(at, &format!("etcd ended at once: {status}")));
+                if !again || tokio::time::Instant::now() >= deadline {
+                    return Err(self.broken(at, &format!("etcd ended at once: {status}")));
+                }
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                self.spawn(at)?;
             }
             if member.is_healthy() {
                 return Ok(());
@@ -436,7 +469,15 @@ impl Own {
         }
     }
 
-    fn log(&self, at: usize) -> std::path::PathBuf {
+    fn data(&self, at: usize) -> PathBuf {
+        self.directory.path().join(format!("m{at}"))
+    }
+
+    fn copy(&self) -> PathBuf {
+        self.directory.path().join("copy")
+    }
+
+    fn log(&self, at: usize) -> PathBuf {
         self.directory.path().join(format!("log{at}"))
     }
 
@@ -447,6 +488,22 @@ impl Own {
     fn broken(&self, at: usize, what: &str) -> Unavailable {
         broken(what, &self.log(at))
     }
+}
+
+fn copy_folder(from: &Path, to: &Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(to)?;
+    // The server refuses a folder that others may read.
+    std::fs::set_permissions(to, std::fs::metadata(from)?.permissions())?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let to = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy_folder(&entry.path(), &to)?;
+        } else {
+            std::fs::copy(entry.path(), to)?;
+        }
+    }
+    Ok(())
 }
 
 fn read(path: &Path) -> String {
@@ -532,6 +589,25 @@ mod tests {
         cluster.kill(first).unwrap();
         assert_ne!(cluster.leader().await.unwrap(), first);
         cluster.restart(first).await.unwrap();
+    }
+
+    /// A connection that somebody else makes while a member is down may be given its port.
+    #[tokio::test]
+    async fn a_member_that_is_restarted_waits_for_its_port() {
+        let cluster = EtcdCluster::builder().start().await.unwrap();
+        cluster.kill(0).unwrap();
+        let taken = loop {
+            match std::net::TcpListener::bind(cluster.address(0).unwrap()) {
+                Ok(listener) => break listener,
+                Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+            }
+        };
+        let freed = async {
+            tokio::time::sleep(Duration::from_millis(700)).await;
+            drop(taken);
+        };
+        let (restarted, ()) = tokio::join!(cluster.restart(0), freed);
+        restarted.unwrap();
     }
 
     #[tokio::test]

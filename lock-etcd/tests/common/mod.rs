@@ -3,10 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 #![allow(dead_code, reason = "each test target uses a part of it")]
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::time::Duration;
 
 use conformance_tests::servers::EtcdCluster;
-use etcd_client::{Client, GetOptions};
+use etcd_client::{Client, ConnectOptions, GetOptions, Permission, RoleRevokePermissionOptions};
 use lock_core::{
     Attempt, Claim, ClaimRequest, FencingToken, LockBackend, LockKey, Locks, OsRng, OwnerId,
 };
@@ -14,6 +16,10 @@ use lock_etcd::EtcdBackend;
 
 /// Far above what anything here takes; only a defect meets it.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+
+/// Less than the pause between two looks that the core makes without being told: what happens within it
+/// was pushed.
+pub(crate) const PUSHED: Duration = Duration::from_secs(6);
 
 /// A server of the test's own. A machine without one fails the test: it says which package is
 /// missing, and a skip would look like a pass.
@@ -56,6 +62,56 @@ pub(crate) async fn locks_from(cluster: &EtcdCluster, member: usize) -> Locks {
     .await
 }
 
+/// The counters of the server: requests by method, and open connections of clients.
+pub(crate) fn metrics(cluster: &EtcdCluster) -> String {
+    let mut stream = TcpStream::connect(cluster.address(0).unwrap()).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+pub(crate) const PASSWORD: &str = "s3cr3t";
+
+/// Options by which a token names the state of the users at its making: it is refused as soon as that has
+/// changed. The file with the secret is in `directory`.
+pub(crate) fn tokens_of_a_state(directory: &std::path::Path) -> String {
+    let secret = directory.join("secret");
+    std::fs::write(&secret, "0123456789abcdef0123456789abcdef").unwrap();
+    format!("jwt,priv-key={},sign-method=HS256", secret.display())
+}
+
+/// A server that asks for a user, a client of its root, and the URL of the user `app`, who has the rights
+/// to `jobs/` alone.
+pub(crate) async fn guarded(options: &[(&str, &str)]) -> (EtcdCluster, Client, String) {
+    // The least that hashing a password can cost: the tests sign in often.
+    let mut builder = EtcdCluster::builder().option("bcrypt-cost", "4");
+    for (name, value) in options {
+        builder = builder.option(name, value);
+    }
+    let cluster = builder.start().await.unwrap();
+    let mut anybody = plain(&cluster, 0).await;
+    for (user, role) in [("root", "root"), ("app", "app")] {
+        anybody.user_add(user, PASSWORD, None).await.unwrap();
+        anybody.role_add(role).await.unwrap();
+        anybody.user_grant_role(user, role).await.unwrap();
+    }
+    let rights = Permission::read_write("jobs/").with_prefix();
+    anybody.role_grant_permission("app", rights).await.unwrap();
+    anybody.auth_enable().await.unwrap();
+    let address = cluster.address(0).unwrap();
+    let options = ConnectOptions::new().with_user("root", PASSWORD).with_auto_token_refresh(true);
+    let root = Client::connect([format!("http://{address}")], Some(options)).await.unwrap();
+    let url = format!("etcd://app:{PASSWORD}@{address}/jobs");
+    (cluster, root, url)
+}
+
+/// Takes all rights away from `app`.
+pub(crate) async fn take_rights(root: &mut Client) {
+    let options = RoleRevokePermissionOptions::new().with_range_end("jobs0");
+    root.role_revoke_permission("app", "jobs/", Some(options)).await.unwrap();
+}
+
 /// A plain client of one member.
 pub(crate) async fn plain(cluster: &EtcdCluster, member: usize) -> Client {
     let address = cluster.address(member).unwrap();
@@ -66,6 +122,24 @@ pub(crate) fn request(name: &str, ttl: Duration) -> ClaimRequest {
     let key = LockKey::new("", name).unwrap();
     let owner = OwnerId::generate(&OsRng).unwrap();
     ClaimRequest::new(key, owner, ttl).with_call_timeout(Duration::from_secs(2))
+}
+
+/// The claim listens, and hears nothing.
+pub(crate) async fn quiet(claim: &mut dyn Claim) {
+    let wait = tokio::time::timeout(Duration::from_millis(300), claim.changed()).await;
+    assert!(wait.is_err(), "nothing has happened, and it heard {wait:?}");
+}
+
+/// Waits until the claim is told to look, for less time than the core takes to look by itself. There may
+/// be no stream at first, which is an error, and no loss.
+pub(crate) async fn told(what: &str, claim: &mut dyn Claim) {
+    let told = async {
+        while claim.changed().await.is_err() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let told = tokio::time::timeout(PUSHED, told).await;
+    assert!(told.is_ok(), "not told within {PUSHED:?}: {what}");
 }
 
 pub(crate) fn claim(backend: &impl LockBackend, name: &str, wait: bool) -> Box<dyn Claim> {
@@ -94,6 +168,14 @@ pub(crate) async fn keys(client: &mut Client, prefix: &str) -> Vec<(String, i64)
 
 pub(crate) async fn revision(client: &mut Client) -> i64 {
     client.get("any", None).await.unwrap().header().unwrap().revision()
+}
+
+/// As [`soon`], where it takes a push.
+pub(crate) async fn pushed<T>(what: &str, future: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(PUSHED, future).await {
+        Ok(value) => value,
+        Err(_) => panic!("not within {PUSHED:?}, so nobody was told: {what}"),
+    }
 }
 
 pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {

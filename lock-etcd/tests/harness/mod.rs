@@ -1,6 +1,6 @@
 //! The harness of etcd: real servers, each client behind a fault proxy to one member.
 
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -27,7 +27,8 @@ struct EtcdStore {
     prefix: String,
     clients: AtomicUsize,
     proxies: Mutex<Vec<Arc<Proxy>>>,
-    frozen: Mutex<bool>,
+    /// Frozen now, or not started again: of no use to another case.
+    unusable: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -76,7 +77,7 @@ impl Harness for EtcdHarness {
             prefix: OwnerId::generate(&OsRng)?.to_hex(),
             clients: AtomicUsize::new(0),
             proxies: Mutex::default(),
-            frozen: Mutex::new(false),
+            unusable: AtomicBool::new(false),
         }))
     }
 
@@ -127,18 +128,22 @@ impl Store for EtcdStore {
     }
 
     async fn freeze(&self) -> Result<(), Unavailable> {
-        *self.frozen.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.unusable.store(true, Relaxed);
         self.each_member(EtcdCluster::freeze)
     }
 
     async fn thaw(&self) -> Result<(), Unavailable> {
         self.each_member(EtcdCluster::thaw)?;
-        *self.frozen.lock().unwrap_or_else(PoisonError::into_inner) = false;
+        self.unusable.store(false, Relaxed);
         Ok(())
     }
 
     async fn restart(&self) -> Result<(), Unavailable> {
-        self.cluster()?.restart_all().await
+        // It stays so if that fails, or if the case is dropped meanwhile.
+        self.unusable.store(true, Relaxed);
+        self.cluster()?.restart_all().await?;
+        self.unusable.store(false, Relaxed);
+        Ok(())
     }
 
     fn uri(&self) -> Option<String> {
@@ -148,8 +153,8 @@ impl Store for EtcdStore {
 
 impl Drop for EtcdStore {
     fn drop(&mut self) {
-        let frozen = *self.frozen.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(cluster) = self.cluster.take().filter(|cluster| cluster.is_own() && !frozen) {
+        let usable = !self.unusable.load(Relaxed);
+        if let Some(cluster) = self.cluster.take().filter(|cluster| cluster.is_own() && usable) {
             self.spare.lock().unwrap_or_else(PoisonError::into_inner).push(cluster);
         }
     }

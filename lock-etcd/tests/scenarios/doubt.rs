@@ -1,0 +1,204 @@
+//! What a claim must not believe: a silent watch, a lease that lives, a key that has its name.
+
+use std::time::Duration;
+
+use conformance_tests::proxy::{Cut, Proxy};
+use conformance_tests::{Fault, Faults};
+use etcd_client::PutOptions;
+use lock_core::{ErrorKind, LockBackend, Released, Renewal, Resume};
+
+use crate::common::{
+    PUSHED, backend, busy, claim, granted, guarded, keys, one, plain, quiet, request, soon,
+    take_rights, told,
+};
+
+const LONG: Duration = Duration::from_secs(60);
+
+/// A stream keeps the token of its beginning. When that has run out, the server refuses each new watch
+/// on it, although requests have signed in anew.
+pub(crate) async fn a_watch_is_not_refused_unnoticed() {
+    let (_cluster, _root, url) = guarded(&[("auth-token-ttl", "1")]).await;
+    let (a, b) = (lock_etcd::connect(&url).await.unwrap(), lock_etcd::connect(&url).await.unwrap());
+    let mut first = claim(&a, "first", false);
+    granted(&mut *first).await;
+    let mut early = claim(&b, "first", true);
+    busy(&mut *early).await;
+    quiet(&mut *early).await;
+    // Its stream stands, and nothing else uses the token.
+    tokio::time::sleep(Duration::from_millis(3500)).await;
+    let mut second = claim(&a, "second", false);
+    granted(&mut *second).await;
+    let mut late = claim(&b, "second", true);
+    busy(&mut *late).await;
+    let hears = tokio::spawn(async move {
+        told("the second lock is free", &mut *late).await;
+        late
+    });
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    second.release().await.unwrap();
+    let mut late = hears.await.unwrap();
+    granted(&mut *late).await;
+    // The watches from before go on.
+    first.release().await.unwrap();
+    told("the first lock is free", &mut *early).await;
+    granted(&mut *early).await;
+}
+
+/// The stream breaks, the key of the holder is deleted, and the next stream breaks too: right after the
+/// answer that the watch was created, or before it, or after the news.
+pub(crate) async fn a_stream_that_breaks_twice_hides_nothing() {
+    let cluster = one().await;
+    let proxy = Proxy::start_http2(cluster.address(0).unwrap()).await.unwrap();
+    let a = lock_etcd::connect(&format!("etcd://{}", proxy.address())).await.unwrap();
+    let mut other = plain(&cluster, 0).await;
+    for step in 1..=4 {
+        let name = format!("lock{step}");
+        let mut holder = a.claim(request(&name, LONG)).unwrap();
+        soon("the lock", async { while holder.try_acquire().await.is_err() {} }).await;
+        quiet(&mut *holder).await;
+        proxy.refuse_new(true);
+        proxy.cut(Cut::Reset);
+        let place = keys(&mut other, &format!("{name}/")).await.remove(0).0;
+        other.delete(place, None).await.unwrap();
+        proxy.cut_before_reply(step);
+        proxy.refuse_new(false);
+        told("the key has gone", &mut *holder).await;
+        proxy.pass();
+        let gone = soon("the look", async {
+            loop {
+                if let Ok(answer) = holder.check().await {
+                    return answer;
+                }
+            }
+        });
+        assert_eq!(gone.await, Renewal::Lost);
+    }
+}
+
+/// An old copy of the store is put back. The lease was granted ahead, so it is in the copy, and lives; the
+/// key is not. The watch waits for revisions that are still to come.
+pub(crate) async fn a_holder_looks_although_its_watch_stands() {
+    let cluster = one().await;
+    let a = backend(&cluster).await;
+    let mut warm = a.claim(request("warm", LONG)).unwrap();
+    granted(&mut *warm).await;
+    warm.release().await.unwrap();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    cluster.back_up().await.unwrap();
+    let mut other = plain(&cluster, 0).await;
+    let leases = other.leases().await.unwrap();
+    soon("a new connection", async { while a.ping().await.is_err() {} }).await;
+    for _ in 0..5 {
+        other.put("noise", "", None).await.unwrap();
+    }
+    let mut holder = a.claim(request("lock", LONG)).unwrap();
+    granted(&mut *holder).await;
+    let lease = keys(&mut other, "lock/").await[0].1;
+    assert!(leases.leases().iter().any(|known| known.id() == lease), "a lease that is not copied");
+    quiet(&mut *holder).await;
+    cluster.restore().await.unwrap();
+    let mut other = plain(&cluster, 0).await;
+    assert_eq!(keys(&mut other, "lock/").await, [], "the copy has no such key");
+    soon("a watch that stands", async {
+        while let Ok(heard) =
+            tokio::time::timeout(Duration::from_millis(1500), holder.changed()).await
+        {
+            assert!(heard.is_err(), "the watch has nothing to tell");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    let mut answers = Vec::new();
+    while answers.len() < 7 && answers.last() != Some(&Renewal::Lost) {
+        answers.extend(holder.renew().await);
+    }
+    assert_eq!(answers.last(), Some(&Renewal::Lost), "{answers:?}");
+}
+
+/// Whoever attaches to a lock sees that its lease lives, and cannot read its key: the lock may be
+/// somebody else's by now.
+pub(crate) async fn attaching_needs_to_see_the_key() {
+    let (_cluster, mut root, url) = guarded(&[]).await;
+    let a = lock_etcd::connect(&url).await.unwrap();
+    let lock = request("lock", LONG);
+    let mut holder = a.claim(lock.clone()).unwrap();
+    let fence = granted(&mut *holder).await;
+    let data = holder.detach().await.unwrap();
+    let place = keys(&mut root, "jobs/lock/").await.remove(0).0;
+    root.delete(place, None).await.unwrap();
+    take_rights(&mut root).await;
+    let mut attached = a.claim(lock.with_resume(Resume::new(fence, data))).unwrap();
+    // Listening proves nothing either.
+    for _ in 0..2 {
+        let error = attached.renew().await.expect_err("the lock has gone");
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        let _ = tokio::time::timeout(Duration::from_millis(300), attached.changed()).await;
+    }
+}
+
+/// The server says that the lease has ended, and nothing else can be learned.
+pub(crate) async fn a_lease_that_has_ended_is_enough_to_know() {
+    let (_cluster, mut root, url) = guarded(&[]).await;
+    let a = lock_etcd::connect(&url).await.unwrap();
+    let mut holder = a.claim(request("lock", LONG)).unwrap();
+    granted(&mut *holder).await;
+    let lease = keys(&mut root, "jobs/lock/").await[0].1;
+    take_rights(&mut root).await;
+    root.lease_revoke(lease).await.unwrap();
+    assert_eq!(soon("the renewal", holder.renew()).await.unwrap(), Renewal::Lost);
+}
+
+/// A key is ours by its create revision and its value, not by its name.
+pub(crate) async fn a_release_leaves_what_others_have_written() {
+    let cluster = one().await;
+    let a = backend(&cluster).await;
+    let mut other = plain(&cluster, 0).await;
+    // Deleted and made again, and written over, with the lease and without.
+    for (at, (made_again, attached)) in
+        [(true, false), (false, false), (true, true), (false, true)].into_iter().enumerate()
+    {
+        let name = format!("lock{at}");
+        let lock = request(&name, LONG);
+        let mut holder = a.claim(lock.clone()).unwrap();
+        let fence = granted(&mut *holder).await;
+        if attached {
+            let data = holder.detach().await.unwrap();
+            holder = a.claim(lock.with_resume(Resume::new(fence, data))).unwrap();
+            assert!(matches!(holder.renew().await.unwrap(), Renewal::Alive { .. }));
+        }
+        let places = format!("{name}/");
+        let (place, lease) = keys(&mut other, &places).await.remove(0);
+        if made_again {
+            other.delete(place.clone(), None).await.unwrap();
+        }
+        let spare = other.lease_grant(60, None).await.unwrap().id();
+        assert_ne!(spare, lease);
+        let options = PutOptions::new().with_lease(spare);
+        other.put(place.clone(), "somebody else", Some(options)).await.unwrap();
+        assert_eq!(holder.release().await.unwrap(), Released::AlreadyGone, "{name}");
+        assert_eq!(keys(&mut other, &places).await, [(place, spare)], "{name}");
+    }
+}
+
+/// The answer to a keep-alive is late, and the renewal that waited for it was given up. The next one
+/// hears the answer, and must count from the request that it answers.
+pub(crate) async fn an_answer_counts_from_its_own_request() {
+    let cluster = one().await;
+    let proxy = Proxy::start_http2(cluster.address(0).unwrap()).await.unwrap();
+    let a = lock_etcd::connect(&format!("etcd://{}", proxy.address())).await.unwrap();
+    let mut holder =
+        a.claim(request("lock", LONG).with_call_timeout(Duration::from_secs(10))).unwrap();
+    granted(&mut *holder).await;
+    // The stream of keep-alives is open, and the watch stands.
+    holder.renew().await.unwrap();
+    quiet(&mut *holder).await;
+    let (given_up, delay) = (Duration::from_secs(1), Duration::from_millis(1900));
+    proxy.inject(Fault::DelayNextReply(delay)).await.unwrap();
+    let first = tokio::time::timeout(given_up, holder.renew()).await;
+    assert!(first.is_err(), "the answer is late, and it was {first:?}");
+    let start = tokio::time::Instant::now();
+    let second = holder.renew().await.unwrap();
+    assert!(start.elapsed() < PUSHED, "it takes the answer that is on its way");
+    let Renewal::Alive { valid_for: Some(left) } = second else { panic!("{second:?}") };
+    assert!(left <= LONG - given_up / 2, "{left:?} after a request that is {given_up:?} old");
+}
