@@ -20,6 +20,9 @@ const KILLERS: &[(&str, &str)] = &[
     ("watch_the_parent", "a_hand_over_wakes_one_waiter"),
     ("read_based_renewal", "a_renewal_needs_the_leader"),
     ("read_based_check", "a_server_that_is_behind_confirms_nothing"),
+    ("beat_by_reads", "a_read_prolongs_nothing"),
+    ("grant_by_read", "a_server_that_is_behind_grants_nothing"),
+    ("watch_everything", "a_reconnect_keeps_a_session_that_watches_much"),
 ];
 
 fn main() -> ExitCode {
@@ -73,6 +76,13 @@ fn play(scene: &str) -> Seen {
             "a_renewal_needs_the_leader" => scenarios::a_renewal_needs_the_leader().await,
             "a_server_that_is_behind_confirms_nothing" => {
                 scenarios::a_server_that_is_behind_confirms_nothing().await
+            }
+            "a_read_prolongs_nothing" => scenarios::a_read_prolongs_nothing().await,
+            "a_server_that_is_behind_grants_nothing" => {
+                scenarios::a_server_that_is_behind_grants_nothing().await
+            }
+            "a_reconnect_keeps_a_session_that_watches_much" => {
+                scenarios::a_reconnect_keeps_a_session_that_watches_much().await
             }
             other => panic!("there is no scene {other}"),
         }

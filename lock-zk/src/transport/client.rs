@@ -16,11 +16,15 @@ pub(crate) struct ClientTransport {
     client: Mutex<Option<Arc<zk::Client>>>,
     session_id: i64,
     access: Access,
+    chroot_len: usize,
+    /// Nobody should use this session any more: see [`Transport::ended`].
     ended: CancellationToken,
-    watcher: zk::StateWatcher,
+    /// The client itself has come to its end: no request is under way.
+    finished: CancellationToken,
 }
 
-/// Opens a new session. The second value is its timeout, as the server has set it.
+/// Opens a new session, with this timeout if the server allows it. The second value is what the server
+/// has made of it.
 ///
 /// # Errors
 ///
@@ -29,13 +33,15 @@ pub(crate) struct ClientTransport {
 /// # Cancel safety
 ///
 /// Cancel-safe: a session that nobody gets ends after its timeout.
-pub(crate) async fn open(config: &ZkConfig) -> Result<(ClientTransport, Duration), zk::Error> {
-    let wanted = config.wanted_session();
+pub(crate) async fn open(
+    config: &ZkConfig,
+    wanted: Duration,
+) -> Result<(ClientTransport, Duration), zk::Error> {
     let mut connector = zk::Client::connector()
         .with_session_timeout(wanted)
-        // A silent server is given up early enough that another one can be tried within the validity
-        // of a lock.
-        .with_connection_timeout(wanted / 3)
+        // Less than what is left of a lock when its renewal is due, so that a lock outlives a server
+        // that falls silent.
+        .with_connection_timeout(wanted / 4)
         .with_fail_eagerly();
     if let Some(auth) = &config.auth {
         connector = connector.with_auth("digest", auth.digest().as_bytes());
@@ -48,28 +54,23 @@ pub(crate) async fn open(config: &ZkConfig) -> Result<(ClientTransport, Duration
 impl ClientTransport {
     /// Must be called within a runtime, which has to live as long as the session is used.
     pub(crate) fn new(client: zk::Client, access: Access) -> Self {
-        let ended = CancellationToken::new();
-        let mut watcher = client.state_watcher();
-        let on_end = ended.clone().drop_guard();
+        let (ended, finished) = (CancellationToken::new(), CancellationToken::new());
         let mut states = client.state_watcher();
-        let token = ended.clone();
+        // Also cancelled when this task ends with its runtime, since the client does too.
+        let on_end = (ended.clone().drop_guard(), finished.clone().drop_guard());
         tokio::spawn(async move {
-            // Also cancelled when this task ends with its runtime, since the client does too.
             let _on_end = on_end;
             while !states.state().is_terminated() {
-                tokio::select! {
-                    _ = states.changed() => {}
-                    () = token.cancelled() => return,
-                }
+                states.changed().await;
             }
         });
-        watcher.state();
         Self {
             session_id: client.session_id().0,
+            chroot_len: client.path().trim_end_matches('/').len(),
             client: Mutex::new(Some(Arc::new(client))),
             access,
             ended,
-            watcher,
+            finished,
         }
     }
 
@@ -145,6 +146,10 @@ impl Transport for ClientTransport {
         self.session_id
     }
 
+    fn chroot_len(&self) -> usize {
+        self.chroot_len
+    }
+
     fn ended(&self) -> &CancellationToken {
         &self.ended
     }
@@ -217,13 +222,24 @@ impl Transport for ClientTransport {
         for path in paths {
             fail(transaction.add_check_version(path, ANY_VERSION))?;
         }
-        match transaction.commit().await {
-            Ok(_) => Ok(Checked::All),
-            Err(zk::MultiWriteError::OperationFailed { index, source: zk::Error::NoNode }) => {
-                Ok(Checked::Missing(index))
-            }
-            Err(error) => Err(failure(&error.into())),
-        }
+        checked(transaction.commit().await)
+    }
+
+    async fn check_and_list(
+        &self,
+        node: &str,
+        parent: &str,
+    ) -> (Result<Checked, Failure>, Result<Vec<String>, Failure>) {
+        let both = async {
+            let client = self.client()?;
+            let mut transaction = client.new_multi_writer();
+            fail(transaction.add_check_version(node, ANY_VERSION))?;
+            // Both are sent by the calls themselves, in this order.
+            let (commit, list) = (transaction.commit(), client.list_children(parent));
+            let (committed, listed) = tokio::join!(commit, list);
+            Ok((checked(committed), fail(listed)))
+        };
+        both.await.unwrap_or_else(|failure: Failure| (Err(failure.clone()), Err(failure)))
     }
 
     async fn delete(&self, path: &str) -> Result<(), Failure> {
@@ -231,16 +247,18 @@ impl Transport for ClientTransport {
     }
 
     async fn close(&self) {
-        let client = self.client.lock().unwrap_or_else(PoisonError::into_inner).take();
-        drop(client);
-        let mut states = self.watcher.clone();
-        while !states.state().is_terminated() {
-            tokio::select! {
-                _ = states.changed() => {}
-                () = self.ended.cancelled() => break,
-            }
+        drop(self.client.lock().unwrap_or_else(PoisonError::into_inner).take());
+        self.finished.cancelled().await;
+    }
+}
+
+fn checked<T>(answer: Result<T, zk::MultiWriteError>) -> Result<Checked, Failure> {
+    match answer {
+        Ok(_) => Ok(Checked::All),
+        Err(zk::MultiWriteError::OperationFailed { index, source: zk::Error::NoNode }) => {
+            Ok(Checked::Missing(index))
         }
-        self.ended.cancel();
+        Err(error) => Err(failure(&error.into())),
     }
 }
 
