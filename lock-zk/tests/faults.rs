@@ -12,8 +12,8 @@ use common::{
 };
 use conformance_tests::proxy::{Cut, Proxy};
 use conformance_tests::servers::ZooKeeper;
-use lock_core::{LockBackend, LockState, Locks, LostReason, Released, Renewal};
-use lock_zk::ZkBackend;
+use lock_core::{ErrorKind, LockBackend, LockState, Locks, LostReason, Released, Renewal};
+use lock_zk::{ZkBackend, ZkConfig};
 use zookeeper_client as zk;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -105,9 +105,9 @@ async fn a_lost_reply_leaves_one_node() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_server_that_comes_back_in_time_costs_no_lock() {
     let servers = server().await;
-    let url = format!("{}?lock_session_timeout=20s", servers.url());
+    let url = format!("{}?lock_session_timeout=40s", servers.url());
     let locks = Locks::builder(lock_zk::connect(&url).await.unwrap());
-    let locks = locks.default_ttl(Duration::from_secs(20)).build();
+    let locks = locks.default_ttl(Duration::from_secs(40)).build();
     let guard = locks.lock("lock").unwrap().acquire().await.unwrap();
     let waiting = locks.lock("lock").unwrap();
     let waiting = tokio::spawn(async move { waiting.acquire().await });
@@ -415,6 +415,30 @@ async fn a_cut_at_any_point_of_a_hand_over_loses_no_turn() {
             assert_eq!(children(&plain, &name).await.len(), 1, "one node, and not two");
             guard.release().await.unwrap();
             assert!(children(&plain, &name).await.is_empty());
+        }
+    }
+}
+
+/// A place near the end of the sequence numbers is refused, also where it could not be given up at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cut_at_any_point_grants_no_used_up_place() {
+    let servers = server().await;
+    let proxy = Proxy::start(servers.address(0).unwrap()).await.unwrap();
+    let config = ZkConfig::new(&proxy.address().to_string()).unwrap();
+    let config = config.session_timeout(SESSION).sequence_limit(0);
+    let ours = ZkBackend::connect(config).await.unwrap();
+    for k in 1..=6 {
+        for after_request in [true, false] {
+            let mut late = claim(&ours, &format!("lock-{k}-{after_request}"), true);
+            let planned = Planned::cut(&proxy, k, after_request);
+            // Often enough that one of them is refused without a cut.
+            until("it is refused", SLACK, async || match late.try_acquire().await {
+                Err(error) => error.kind() == ErrorKind::Store,
+                Ok(answer) => panic!("cut {k}: a used-up place is answered with {answer:?}"),
+            })
+            .await;
+            planned.wait(&proxy).await;
+            until("it is given up", SLACK, async || late.release().await.is_ok()).await;
         }
     }
 }
