@@ -151,11 +151,23 @@ impl Session {
     pub(crate) async fn sync(&self, path: &str) -> Result<(), Failure> {
         let sent = self.clock.now();
         let answer = self.transport.sync(path).await;
-        // The leader answers it, but does not ask whether the session exists.
+        self.synced(sent, answer)
+    }
+
+    /// The leader answers a `sync`, but does not ask whether the session exists.
+    fn synced(&self, sent: ClockInstant, answer: Result<(), Failure>) -> Result<(), Failure> {
         if is_answer(&answer) {
             self.timeline().answered(sent, self.clock.now());
         }
         self.note_end(answer)
+    }
+
+    /// The children of a node as they were when the leader was asked, or later.
+    pub(crate) async fn sync_and_list(&self, path: &str) -> Result<Vec<String>, Failure> {
+        let sent = self.clock.now();
+        let (synced, children) = self.transport.sync_and_list(path).await;
+        self.synced(sent, synced)?;
+        self.note_end(children)
     }
 
     async fn tick(&self, root: &str) -> Result<(), Failure> {
@@ -196,18 +208,6 @@ impl Session {
     pub(crate) async fn check(&self, paths: &[&str]) -> Result<Checked, Failure> {
         let sent = self.clock.now();
         self.write(sent, self.transport.check(paths).await)
-    }
-
-    /// Asks the leader whether a node exists, and lists the children of its parent as they were then or
-    /// later.
-    pub(crate) async fn check_and_list(
-        &self,
-        node: &str,
-        parent: &str,
-    ) -> (Result<Checked, Failure>, Result<Vec<String>, Failure>) {
-        let sent = self.clock.now();
-        let (checked, children) = self.transport.check_and_list(node, parent).await;
-        (self.write(sent, checked), self.note_end(children))
     }
 
     pub(crate) async fn delete(&self, path: &str) -> Result<(), Failure> {

@@ -16,8 +16,9 @@ const LEAST: u32 = 4;
 /// The children of the lock's node, as one listing has shown them.
 struct Seen {
     children: Vec<String>,
-    /// Whether it is no older than a write of this very call. Any server answers a listing, also one
-    /// that does not know yet that our node was taken away and the lock given to somebody else.
+    /// Whether it is no older than an answer of the leader within this very call. Any server lists by
+    /// itself, also one that has not heard yet that our node was taken away and the lock given to
+    /// somebody else.
     fresh: bool,
 }
 
@@ -34,16 +35,13 @@ impl ZkClaim {
                 return Ok(Attempt::Busy { valid_for: None, retry_after: None });
             };
             self.refuse_near_the_end(&session, &own).await?;
-            let valid_for = Some(session.valid_for(start));
             match names::place(&children, &own.name) {
                 Place::First => {
                     // From now on the next round asks the leader.
                     self.ears.expect(None);
-                    if fresh && session.left() >= session.timeout() / LEAST {
+                    if fresh && self.is_valid_for_long(&session, &own, start).await? {
+                        let valid_for = Some(session.valid_for(start));
                         return Ok(Attempt::Granted { token: own.fence, valid_for });
-                    }
-                    if fresh {
-                        self.wait_for_validity(&session, start).await?;
                     }
                 }
                 // An operator has removed our node: a new place is taken.
@@ -54,6 +52,7 @@ impl ZkClaim {
                         return Ok(Attempt::Busy { valid_for: None, retry_after: None });
                     }
                     self.ears.expect(Some(format!("{}/{ahead}", self.parent)));
+                    let valid_for = Some(session.valid_for(start));
                     return Ok(Attempt::Busy { valid_for, retry_after: None });
                 }
             }
@@ -65,9 +64,29 @@ impl ZkClaim {
         .with_unknown_effect())
     }
 
-    /// We are the first, but the servers were silent for so long that nobody knows how long our session
-    /// lasts. A few answers later it is known again: see [`Timeline`](crate::timeline::Timeline).
-    async fn wait_for_validity(&self, session: &Session, start: ClockInstant) -> Result<()> {
+    /// Whether the session of a lock that is ours lasts for long enough. A session that was idle is not
+    /// known to, since only a write shows it. After a silence of the servers a write does not show it
+    /// either, until they have answered for a while: see [`Timeline`](crate::timeline::Timeline). Then
+    /// this waits a little, and the answer is no.
+    async fn is_valid_for_long(
+        &mut self,
+        session: &Session,
+        own: &Own,
+        start: ClockInstant,
+    ) -> Result<bool> {
+        let is_long = || session.left() >= session.timeout() / LEAST;
+        if is_long() {
+            return Ok(true);
+        }
+        match session.check(&[&own.path]).await {
+            Ok(Checked::All) if is_long() => return Ok(true),
+            Ok(Checked::All) => {}
+            Ok(Checked::Missing(_)) => {
+                self.forget();
+                return Ok(false);
+            }
+            Err(failure) => return Err(self.describe(&failure)),
+        }
         let beat = session.beat();
         let spent = (self.now() + beat).since(start);
         if spent > self.request.call_timeout * 3 / 4 {
@@ -82,23 +101,23 @@ impl ZkClaim {
             .with_unknown_effect());
         }
         tokio::time::sleep(beat).await;
-        Ok(())
+        Ok(false)
     }
 
     /// The children of the lock's node, listed after our own node was made if we want one. `None`: begin
     /// again.
     async fn see(&mut self, session: &Session) -> Result<Option<Seen>> {
+        let fresh = self.own.is_some() && !self.ears.waits();
         let listed = match &self.own {
-            Some(own) if !self.ears.waits() => {
-                return self.ask_the_leader(session, own.clone()).await;
-            }
+            // Nobody seems to be before us.
+            Some(_) if fresh && !is_careless() => session.sync_and_list(&self.parent).await,
             Some(_) => session.list(&self.parent).await,
             None if self.request.wait => return self.enter(session).await,
             None => self.others(session).await,
         };
         match listed {
             Ok(children) if self.own.is_some() || has_contenders(&children) => {
-                Ok(Some(Seen { children, fresh: false }))
+                Ok(Some(Seen { children, fresh }))
             }
             Ok(_) => self.enter(session).await,
             Err(Failure::NoNode) => {
@@ -118,26 +137,6 @@ impl ZkClaim {
         }
         session.sync(&self.parent).await?;
         session.list(&self.parent).await
-    }
-
-    /// Nobody seems to be before us. The leader says whether our node is there, which also shows how long
-    /// our session lasts, and the listing behind it shows the rest.
-    async fn ask_the_leader(&mut self, session: &Session, own: Own) -> Result<Option<Seen>> {
-        #[cfg(feature = "mutants")]
-        if crate::mutants::is("grant_by_read") {
-            let children = session.list(&self.parent).await;
-            return children
-                .map(|children| Some(Seen { children, fresh: true }))
-                .map_err(|failure| self.describe(&failure));
-        }
-        match session.check_and_list(&own.path, &self.parent).await {
-            (Ok(Checked::All), Ok(children)) => Ok(Some(Seen { children, fresh: true })),
-            (Ok(Checked::Missing(_)), _) | (Ok(_), Err(Failure::NoNode)) => {
-                self.forget();
-                Ok(None)
-            }
-            (Err(failure), _) | (_, Err(failure)) => Err(self.describe(&failure)),
-        }
     }
 
     /// Makes our node.
@@ -208,4 +207,12 @@ impl ZkClaim {
 
 fn has_contenders(children: &[String]) -> bool {
     children.iter().any(|child| names::sequence(child).is_some())
+}
+
+/// What a mutant does: takes the listing of any server for fresh.
+fn is_careless() -> bool {
+    #[cfg(feature = "mutants")]
+    return crate::mutants::is("grant_by_read");
+    #[cfg(not(feature = "mutants"))]
+    false
 }

@@ -222,24 +222,27 @@ impl Transport for ClientTransport {
         for path in paths {
             fail(transaction.add_check_version(path, ANY_VERSION))?;
         }
-        checked(transaction.commit().await)
+        match transaction.commit().await {
+            Ok(_) => Ok(Checked::All),
+            Err(zk::MultiWriteError::OperationFailed { index, source: zk::Error::NoNode }) => {
+                Ok(Checked::Missing(index))
+            }
+            Err(error) => Err(failure(&error.into())),
+        }
     }
 
-    async fn check_and_list(
+    async fn sync_and_list(
         &self,
-        node: &str,
-        parent: &str,
-    ) -> (Result<Checked, Failure>, Result<Vec<String>, Failure>) {
-        let both = async {
-            let client = self.client()?;
-            let mut transaction = client.new_multi_writer();
-            fail(transaction.add_check_version(node, ANY_VERSION))?;
-            // Both are sent by the calls themselves, in this order.
-            let (commit, list) = (transaction.commit(), client.list_children(parent));
-            let (committed, listed) = tokio::join!(commit, list);
-            Ok((checked(committed), fail(listed)))
+        path: &str,
+    ) -> (Result<(), Failure>, Result<Vec<String>, Failure>) {
+        let client = match self.client() {
+            Ok(client) => client,
+            Err(failure) => return (Err(failure.clone()), Err(failure)),
         };
-        both.await.unwrap_or_else(|failure: Failure| (Err(failure.clone()), Err(failure)))
+        // Both are sent by the calls themselves, in this order.
+        let (sync, list) = (client.sync(path), client.list_children(path));
+        let (synced, listed) = tokio::join!(sync, list);
+        (fail(synced), fail(listed))
     }
 
     async fn delete(&self, path: &str) -> Result<(), Failure> {
@@ -249,16 +252,6 @@ impl Transport for ClientTransport {
     async fn close(&self) {
         drop(self.client.lock().unwrap_or_else(PoisonError::into_inner).take());
         self.finished.cancelled().await;
-    }
-}
-
-fn checked<T>(answer: Result<T, zk::MultiWriteError>) -> Result<Checked, Failure> {
-    match answer {
-        Ok(_) => Ok(Checked::All),
-        Err(zk::MultiWriteError::OperationFailed { index, source: zk::Error::NoNode }) => {
-            Ok(Checked::Missing(index))
-        }
-        Err(error) => Err(failure(&error.into())),
     }
 }
 

@@ -59,14 +59,13 @@ pub(crate) trait Transport: Debug + Send + Sync {
     /// by the leader, unlike a read.
     async fn check(&self, paths: &[&str]) -> Result<Checked, Failure>;
 
-    /// As [`check`](Self::check) of one node, and right after it a listing of the children of `parent`.
-    /// Both requests are on their way before either is answered. A server executes the requests of a
-    /// session in order, so the listing is no older than the check.
-    async fn check_and_list(
+    /// As [`sync`](Self::sync), and right after it a listing of the children. Both requests are on their
+    /// way before either is answered. A server executes the requests of a session in order, so the
+    /// listing is no older than the answer of the leader.
+    async fn sync_and_list(
         &self,
-        node: &str,
-        parent: &str,
-    ) -> (Result<Checked, Failure>, Result<Vec<String>, Failure>);
+        path: &str,
+    ) -> (Result<(), Failure>, Result<Vec<String>, Failure>);
 
     async fn delete(&self, path: &str) -> Result<(), Failure>;
 
