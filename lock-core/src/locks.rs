@@ -269,7 +269,7 @@ impl LocksBuilder {
             runtime: None,
             prefix: "".into(),
             defaults: Defaults {
-                ttl: Duration::from_secs(30),
+                ttl: None,
                 call_timeout: None,
                 unavailable_after: Duration::from_secs(30),
                 label: default_label(),
@@ -310,9 +310,10 @@ impl LocksBuilder {
         Ok(self)
     }
 
-    /// The ttl of locks that do not set their own; 30 s by default.
+    /// The ttl of locks that do not set their own. By default 30 s, or the longest that the store
+    /// allows if that is shorter; one that is set here is never shortened.
     pub fn default_ttl(mut self, ttl: Duration) -> Self {
-        self.defaults.ttl = ttl;
+        self.defaults.ttl = Some(ttl);
         self
     }
 

@@ -33,7 +33,8 @@ pub(crate) struct Shared {
 /// What a lock starts with unless it is told otherwise.
 #[derive(Clone, Debug)]
 pub(crate) struct Defaults {
-    pub(crate) ttl: Duration,
+    /// `None`: [`Options::DEFAULT_TTL`](crate::terms::Options::DEFAULT_TTL), or what the store allows.
+    pub(crate) ttl: Option<Duration>,
     pub(crate) call_timeout: Option<Duration>,
     pub(crate) unavailable_after: Duration,
     pub(crate) label: Option<Arc<str>>,

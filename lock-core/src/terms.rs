@@ -24,6 +24,8 @@ pub(crate) enum RenewalWish {
 }
 
 impl Options {
+    /// What nobody has asked otherwise for.
+    pub(crate) const DEFAULT_TTL: Duration = Duration::from_secs(30);
     /// Below this the margins would eat the validity up.
     const SHORTEST_TTL: Duration = Duration::from_millis(10);
     const LONGEST_TTL: Duration = Duration::from_secs(366 * 24 * 3600);
@@ -32,7 +34,9 @@ impl Options {
 
     /// Checks everything before anything is sent. `ttl` wins over the lock's own.
     pub(crate) fn terms(&self, shared: &Shared, ttl: Option<Duration>) -> Result<Terms> {
-        let ttl = round_ttl(ttl.or(self.ttl).unwrap_or(shared.defaults.ttl), &shared.capabilities)?;
+        let store = &shared.capabilities;
+        let asked = ttl.or(self.ttl).or(shared.defaults.ttl);
+        let ttl = round_ttl(asked.unwrap_or_else(|| default_ttl(store)), store)?;
         let renew_every = match self.renewal {
             RenewalWish::Never => None,
             RenewalWish::Default => Some(ttl / 3),
@@ -53,6 +57,11 @@ impl Options {
         let unavailable_after = shared.defaults.unavailable_after;
         Ok(Terms { ttl, renew_every, max_hold: self.max_hold, call_timeout, unavailable_after })
     }
+}
+
+/// The ttl where nobody has asked for one: a store that keeps locks for less must work, too.
+fn default_ttl(store: &Capabilities) -> Duration {
+    Options::DEFAULT_TTL.min(store.max_ttl.unwrap_or(Duration::MAX))
 }
 
 /// The ttl that the store can keep: never shorter than asked for.
@@ -104,6 +113,21 @@ mod tests {
             assert!(rounded(bad).is_err());
         }
         assert!(round_ttl(Duration::MAX, &store).is_err());
+    }
+
+    #[test]
+    fn the_default_is_what_the_store_allows() {
+        let mut store = Capabilities::new(Hold::Session, Wake::Poll);
+        assert_eq!(default_ttl(&store), Options::DEFAULT_TTL);
+        store.max_ttl = Some(Duration::from_secs(60));
+        assert_eq!(default_ttl(&store), Options::DEFAULT_TTL);
+        store.max_ttl = Some(Duration::from_secs(20));
+        assert_eq!(default_ttl(&store), Duration::from_secs(20));
+        assert!(round_ttl(default_ttl(&store), &store).is_ok());
+        assert!(
+            round_ttl(Options::DEFAULT_TTL, &store).is_err(),
+            "what is asked for is not shortened"
+        );
     }
 
     #[test]

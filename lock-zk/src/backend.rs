@@ -73,8 +73,11 @@ impl ZkBackend {
     /// under `/locks` in its chroot, and their nodes are open to everybody.
     ///
     /// A client of `zookeeper-client` has one session. When that has ended, this backend has ended too,
-    /// and every call fails with an error that says so. Waits a quarter of the session timeout: what
-    /// was heard of the session before is not known.
+    /// and every call fails with an error that says so. Waits for two fifths of the session timeout:
+    /// what was heard of the session before is not known.
+    ///
+    /// Keep no clone of the client. Its session ends with the last clone, so
+    /// [`close`](LockBackend::close) would wait in vain and fail after 5 s, and the locks would stay.
     ///
     /// # Errors
     ///
@@ -102,7 +105,7 @@ impl ZkBackend {
         };
         let backend = Self { shared: Arc::new(shared), timeout };
         backend.ping().await?;
-        tokio::time::sleep(timeout * 3 / 10).await;
+        tokio::time::sleep(Timeline::warm_up(timeout)).await;
         Ok(backend)
     }
 }

@@ -81,12 +81,12 @@ impl Auth {
 impl ZkConfig {
     /// The settings in a URL: `zookeeper://[user:password@]host[:2181][,host…][/root]`, or `zk://`.
     ///
-    /// Locks stand under the node `root`, `/locks` by default; it is made if it does not exist. User
-    /// and password are for ZooKeeper's scheme `digest`.
+    /// Locks stand under the node `root`, which takes the place of the default `/locks` and is no chroot;
+    /// it is made if it does not exist. User and password are for ZooKeeper's scheme `digest`.
     ///
     /// | parameter | meaning | default |
     /// |---|---|---|
-    /// | `lock_session_timeout` | how long the session outlives its client: the ttl of all locks | `30s`, or what the server allows |
+    /// | `lock_session_timeout` | how long the session outlives its client: the ttl of all locks | `lock_ttl` of a URL for `distlock::connect`, else `30s` or the nearest that the server allows |
     /// | `lock_connect_timeout` | the limit for opening a session | `5s` |
     /// | `lock_tick_time` | the servers' `tickTime`, or more: see [`tick_time`](Self::tick_time) | not known |
     /// | `lock_acl` | `creator` or `open`: see [`Acl`] | `creator` with a password, else `open` |
@@ -185,7 +185,7 @@ impl ZkConfig {
     }
 
     /// The servers' `tickTime`, or something longer. A guard may count on its lock for longer then: for
-    /// about nine tenths of the ttl after a renewal and not for seven. One that is shorter than the
+    /// more than four fifths of the ttl after a renewal, and not for two thirds. One that is shorter than the
     /// servers' breaks the first promise when a follower is cut off from the leader.
     #[must_use]
     pub fn tick_time(mut self, tick: Duration) -> Self {

@@ -15,6 +15,7 @@ mod sessions;
 mod timeline;
 mod transport;
 mod wake;
+mod watched;
 
 pub use backend::ZkBackend;
 pub use config::{Acl, PARAMETERS, SCHEMES, ZkConfig};

@@ -20,6 +20,9 @@ pub const MUTANTS: &[&str] = &[
     "watch_the_parent",
     "read_based_renewal",
     "read_based_check",
+    "beat_by_reads",
+    "grant_by_read",
+    "watch_everything",
 ];
 
 static WANTED: LazyLock<String> = LazyLock::new(|| std::env::var(VARIABLE).unwrap_or_default());

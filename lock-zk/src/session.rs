@@ -9,6 +9,7 @@ use lock_core::{Clock, ClockInstant};
 use crate::renewals::Renewals;
 use crate::timeline::Timeline;
 use crate::transport::{Checked, Entered, Failure, Node, Transport, Watch};
+use crate::watched::{Room, Watched, Whose};
 
 /// A session. All claims of a client share one, and live and die with it.
 pub(crate) struct Session {
@@ -17,6 +18,7 @@ pub(crate) struct Session {
     timeout: Duration,
     timeline: Mutex<Timeline>,
     pub(crate) renewals: Renewals,
+    watched: Arc<Watched>,
 }
 
 impl fmt::Debug for Session {
@@ -38,6 +40,7 @@ impl Session {
         root: &str,
     ) -> Arc<Self> {
         let session = Arc::new(Self {
+            watched: Watched::new(transport.chroot_len()),
             transport: Box::new(transport),
             clock,
             timeout,
@@ -71,19 +74,31 @@ impl Session {
         self.timeline().until().since(start)
     }
 
+    /// For how long from now the server keeps this session at least.
+    pub(crate) fn left(&self) -> Duration {
+        self.valid_for(self.clock.now())
+    }
+
+    /// How often the leader is asked, whoever else asks.
+    pub(crate) fn beat(&self) -> Duration {
+        Timeline::beat(self.timeout)
+    }
+
     fn timeline(&self) -> MutexGuard<'_, Timeline> {
         self.timeline.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Any answer of the server shows that the request has arrived.
-    fn read<T>(&self, sent: ClockInstant, result: Result<T, Failure>) -> Result<T, Failure> {
-        if is_answer(&result) {
-            self.timeline().answered(sent, self.clock.now());
+    /// What any server may answer by itself: it says nothing of the leader.
+    fn read<T>(&self, _sent: ClockInstant, result: Result<T, Failure>) -> Result<T, Failure> {
+        #[cfg(feature = "mutants")]
+        if crate::mutants::is("beat_by_reads") && is_answer(&result) {
+            self.timeline().answered(_sent, self.clock.now());
         }
         self.note_end(result)
     }
 
-    /// As [`read`](Self::read), for what the leader has to decide, refusals included.
+    /// What the leader has to decide, and refuses to a session that has ended; its other refusals count
+    /// as well.
     fn write<T>(&self, sent: ClockInstant, result: Result<T, Failure>) -> Result<T, Failure> {
         if is_answer(&result) {
             self.timeline().committed(sent, self.clock.now());
@@ -135,12 +150,42 @@ impl Session {
 
     pub(crate) async fn sync(&self, path: &str) -> Result<(), Failure> {
         let sent = self.clock.now();
-        self.read(sent, self.transport.sync(path).await)
+        let answer = self.transport.sync(path).await;
+        self.synced(sent, answer)
+    }
+
+    /// The leader answers a `sync`, but does not ask whether the session exists.
+    fn synced(&self, sent: ClockInstant, answer: Result<(), Failure>) -> Result<(), Failure> {
+        if is_answer(&answer) {
+            self.timeline().answered(sent, self.clock.now());
+        }
+        self.note_end(answer)
+    }
+
+    /// The children of a node as they were when the leader was asked, or later.
+    pub(crate) async fn sync_and_list(&self, path: &str) -> Result<Vec<String>, Failure> {
+        let sent = self.clock.now();
+        let (synced, children) = self.transport.sync_and_list(path).await;
+        self.synced(sent, synced)?;
+        self.note_end(children)
+    }
+
+    async fn tick(&self, root: &str) -> Result<(), Failure> {
+        #[cfg(feature = "mutants")]
+        if crate::mutants::is("beat_by_reads") {
+            return self.get(root).await.map(drop);
+        }
+        self.sync(root).await
     }
 
     pub(crate) async fn get(&self, path: &str) -> Result<Option<Node>, Failure> {
         let sent = self.clock.now();
         self.read(sent, self.transport.get(path).await)
+    }
+
+    /// Room for a watch on this node, if there is any: see [`Watched`].
+    pub(crate) fn room(&self, path: &str, whose: Whose) -> Option<Room> {
+        self.watched.room(path, whose)
     }
 
     pub(crate) async fn watch(&self, path: &str) -> Result<Option<Watch>, Failure> {
@@ -185,8 +230,9 @@ fn is_answer<T>(result: &Result<T, Failure>) -> bool {
     )
 }
 
-/// Asks something at a steady pace, so that there is always a request of the right age: see
-/// [`Timeline`]. These requests take the place of the client's own pings.
+/// Asks the leader at a steady pace, so that there are always requests of the right age: see
+/// [`Timeline`]. `sync` needs no right to any node. These requests take the place of the client's own
+/// pings.
 async fn tend(session: Weak<Session>, root: String, beat: Duration) {
     loop {
         {
@@ -195,7 +241,7 @@ async fn tend(session: Weak<Session>, root: String, beat: Duration) {
                 return;
             }
             // A lost connection is the client's concern; a silent one ends this wait.
-            let _ = tokio::time::timeout(session.timeout / 2, session.get(&root)).await;
+            let _ = tokio::time::timeout(session.timeout / 2, session.tick(&root)).await;
         }
         tokio::time::sleep(beat).await;
     }

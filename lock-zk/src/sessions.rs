@@ -6,14 +6,16 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lock_core::{Clock, Error, ErrorKind, Result};
+use lock_core::{Clock, ClockInstant, Error, ErrorKind, Result};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
+use zookeeper_client as zk;
 
 use crate::config::ZkConfig;
 use crate::error::{closed, not_connected, unreachable};
 use crate::session::Session;
 use crate::timeline::Timeline;
-use crate::transport;
+use crate::transport::{self, ClientTransport};
 
 pub(crate) struct Sessions {
     /// `None` for a client that somebody else has made: its session cannot be opened again.
@@ -26,6 +28,17 @@ pub(crate) struct Sessions {
 
 /// An attempt that failed after less was refused.
 const SILENT: Duration = Duration::from_millis(40);
+/// How many attempts there is time for, of which each begins with another host by chance: the client
+/// waits long for one that is silent.
+const ATTEMPTS: u32 = 10;
+
+/// A new session.
+struct Opened {
+    /// When the attempt began.
+    sent: ClockInstant,
+    transport: ClientTransport,
+    timeout: Duration,
+}
 
 #[derive(Default)]
 struct State {
@@ -61,7 +74,7 @@ impl Sessions {
     pub(crate) fn of(session: Arc<Session>, clock: Arc<dyn Clock>) -> Self {
         Self {
             config: None,
-            endpoint: "of the given client".to_owned(),
+            endpoint: "the address of the given client".to_owned(),
             clock,
             state: Mutex::new(State { session: Some(session), attempt: None }),
             closed: AtomicBool::new(false),
@@ -75,6 +88,12 @@ impl Sessions {
 
     pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
         &self.clock
+    }
+
+    /// Whether the session of a client that somebody else has made is over.
+    pub(crate) fn has_ended_for_good(&self) -> bool {
+        self.config.is_none()
+            && self.state().session.as_ref().is_none_or(|session| session.has_ended())
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -157,36 +176,67 @@ impl Sessions {
     }
 
     async fn open(&self, config: &ZkConfig) -> Result<Arc<Session>> {
-        let limit = config.connect_timeout;
-        let end = self.clock.now() + limit;
-        let (sent, transport, timeout) = loop {
-            let sent = self.clock.now();
-            let attempt = tokio::time::timeout(end.since(sent), transport::open(config));
-            match attempt.await {
-                Ok(Ok((transport, timeout))) => break (sent, transport, timeout),
-                // A server that was silent, not one that refused, may answer the next time.
-                Ok(Err(error)) if self.clock.now().since(sent) < SILENT => {
-                    return Err(not_connected(&error, &self.endpoint));
-                }
-                Ok(Err(error)) if self.clock.now() >= end => {
-                    return Err(not_connected(&error, &self.endpoint));
-                }
-                Ok(Err(_)) => {}
-                Err(_) => {
-                    let why = format!("no session within {limit:?}");
-                    return Err(unreachable(&why, &self.endpoint));
-                }
-            }
-        };
-        if let Some(wanted) = config.session_timeout.filter(|wanted| timeout < *wanted) {
+        let end = self.clock.now() + config.connect_timeout;
+        let wanted = config.wanted_session();
+        let mut opened = self.connect(config, wanted, end).await?;
+        if opened.timeout < wanted && config.session_timeout.is_some() {
             return Err(Error::config(format!(
-                "the ZooKeeper ensemble at {} allows a session timeout of {timeout:?} at most, and {wanted:?} was asked for: lower lock_session_timeout, or raise the server's maxSessionTimeout",
-                self.endpoint
+                "the ZooKeeper ensemble at {} allows a session timeout of {:?} at most, and {wanted:?} was asked for: lower lock_session_timeout, or raise the server's maxSessionTimeout",
+                self.endpoint, opened.timeout
             )));
         }
+        if opened.timeout != wanted {
+            // The client measures its patience with a silent server by what it has asked for.
+            opened = self.connect(config, opened.timeout, end).await?;
+        }
+        let Opened { sent, transport, timeout } = opened;
         let timeline = Timeline::new(timeout, sent, self.clock.now()).with_tick(config.tick_time);
         let clock = Arc::clone(&self.clock);
         Ok(Session::start(transport, timeout, timeline, clock, &config.root))
+    }
+
+    /// Opens a session before `end`. Where there are several hosts, an attempt that takes long is joined
+    /// by others, since it may be stuck with a host that is silent. The first that succeeds wins.
+    async fn connect(
+        &self,
+        config: &ZkConfig,
+        wanted: Duration,
+        end: ClockInstant,
+    ) -> Result<Opened> {
+        let limit = config.connect_timeout;
+        let pause = if config.hosts.len() > 1 { limit / ATTEMPTS } else { limit };
+        let mut attempts = JoinSet::new();
+        loop {
+            let (config, clock) = (config.clone(), Arc::clone(&self.clock));
+            let sent = clock.now();
+            attempts.spawn(async move {
+                let opened = transport::open(&config, wanted).await;
+                let took = clock.now().since(sent);
+                (took, opened.map(|(transport, timeout)| Opened { sent, transport, timeout }))
+            });
+            let next = end.min(sent + pause).since(self.clock.now());
+            match tokio::time::timeout(next, attempts.join_next()).await {
+                Ok(Some(Ok((_, Ok(opened))))) => return Ok(opened),
+                Ok(Some(Ok((took, Err(error))))) => {
+                    // A server that was silent, not one that refused, may answer the next time.
+                    let refused = took < SILENT || matches!(error, zk::Error::AuthFailed);
+                    if refused || self.clock.now() >= end {
+                        return Err(not_connected(&error, &self.endpoint));
+                    }
+                }
+                Ok(Some(Err(error))) => {
+                    return Err(unreachable(
+                        &format!("connecting failed: {error}"),
+                        &self.endpoint,
+                    ));
+                }
+                Ok(None) | Err(_) if self.clock.now() >= end => {
+                    let why = format!("no session within {limit:?}");
+                    return Err(unreachable(&why, &self.endpoint));
+                }
+                Ok(None) | Err(_) => {}
+            }
+        }
     }
 
     /// Ends the session, and with it all nodes of this client.

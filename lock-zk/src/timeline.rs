@@ -2,22 +2,32 @@
 //!
 //! The leader ends a session when it has not heard of it for the session timeout. Through a follower
 //! it hears of it late: a follower reports the sessions that were active only in its answer to the
-//! leader's ping, every half tick, and a write that it forwards does not count as activity
-//! (`LeaderZooKeeperServer#submitLearnerRequest`, `Learner#ping`). So the answer to a write proves
-//! that the leader was there, but not that it has heard of this very request.
+//! leader's ping, every half tick (`Leader#lead`, `Learner#ping`), and a request that it forwards does
+//! not count as activity (`LearnerHandler#run`, `LeaderZooKeeperServer#submitLearnerRequest`). So the
+//! answer to a write proves that the leader knew the session, but not that it has heard of this very
+//! request.
 //!
-//! What it does prove: the write travelled behind the follower's reports, in order. A request that was
-//! answered at least one report earlier is therefore known to the leader, and the session lasts for
-//! one timeout from the *sending of that earlier request*. Reports are half a tick apart. The tick is not
-//! told to clients; a session timeout is at least two ticks (ZooKeeper's own default), so a quarter of
-//! the session timeout is enough between the two, or one whole tick where it is known.
+//! What it does prove needs three requests, all answered by the leader: a write, or `sync`. A read
+//! proves nothing: a follower answers it also while the leader is frozen and pings nobody.
+//!
+//! 1. A *first* one. Its follower has noted the session by then.
+//! 2. A *second* one, sent a report later: half a tick at least after the first was answered. The leader
+//!    was awake when it answered, so the ping that was due in between has gone out, and its answer
+//!    travels before whatever the follower forwards later.
+//! 3. The *write*, sent a moment after the second was answered. The leader refuses it if the session
+//!    has ended, so the session lasts for one timeout from the sending of the first.
+//!
+//! The tick is not told to clients; a session timeout is at least two ticks (ZooKeeper's own default), so
+//! a quarter of the session timeout is enough for a report, or one whole tick where it is known. When the
+//! connection has moved to another server in between, the move itself has told the leader
+//! (`LearnerHandler`, `REVALIDATE`), after the first request and before the write.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use lock_core::ClockInstant;
 
-/// A request that was answered.
+/// A request that the leader has answered.
 #[derive(Clone, Copy, Debug)]
 struct Touch {
     sent: ClockInstant,
@@ -27,8 +37,10 @@ struct Touch {
 #[derive(Debug)]
 pub(crate) struct Timeline {
     timeout: Duration,
-    /// How long after its answer a request has been reported to the leader.
+    /// How long after its answer a request has been reported to a leader that is awake.
     report: Duration,
+    /// How long a leader that is awake needs at most for a ping that is due.
+    moment: Duration,
     touches: VecDeque<Touch>,
     until: ClockInstant,
 }
@@ -38,13 +50,18 @@ impl Timeline {
     /// session, so this counts at once.
     pub(crate) fn new(timeout: Duration, sent: ClockInstant, now: ClockInstant) -> Self {
         let touches = VecDeque::from([Touch { sent, answered: now }]);
-        Self { timeout, report: timeout / 4, touches, until: sent + timeout }
+        Self { touches, until: sent + timeout, ..Self::unknown(timeout) }
     }
 
     /// A session that was made by somebody else, at a time that nobody knows.
     pub(crate) fn unknown(timeout: Duration) -> Self {
-        let report = timeout / 4;
-        Self { timeout, report, touches: VecDeque::new(), until: ClockInstant::from_nanos(0) }
+        Self {
+            timeout,
+            report: timeout / 4,
+            moment: timeout / 64,
+            touches: VecDeque::new(),
+            until: ClockInstant::from_nanos(0),
+        }
     }
 
     /// With the servers' tick, if it is known.
@@ -53,12 +70,18 @@ impl Timeline {
         self
     }
 
-    /// How often something must be asked, so that there is always a request of the right age.
+    /// How often the leader must be asked, so that there are always requests of the right age.
     pub(crate) fn beat(timeout: Duration) -> Duration {
         timeout / 20
     }
 
-    /// Any request that was sent at `sent` has been answered.
+    /// How long after its first request a session of unknown age can be counted on: a report, two beats
+    /// and a moment, rounded up.
+    pub(crate) fn warm_up(timeout: Duration) -> Duration {
+        timeout * 2 / 5
+    }
+
+    /// The leader has answered a request that was sent at `sent`.
     pub(crate) fn answered(&mut self, sent: ClockInstant, now: ClockInstant) {
         let spacing = self.timeout / 64;
         if self.touches.back().is_some_and(|last| sent < last.sent + spacing) {
@@ -70,13 +93,16 @@ impl Timeline {
         }
     }
 
-    /// A write, or a transaction of checks, that was sent at `sent` has been answered: the leader has
-    /// taken part.
+    /// The leader has answered a write, or a transaction of checks, that was sent at `sent`: the session
+    /// existed.
     pub(crate) fn committed(&mut self, sent: ClockInstant, now: ClockInstant) {
-        let report = self.report;
-        let known = self.touches.iter().rev().find(|touch| touch.answered + report <= sent);
-        if let Some(touch) = known {
-            self.until = self.until.max(touch.sent + self.timeout);
+        let before = |end: ClockInstant, pause: Duration| {
+            self.touches.iter().rev().find(move |touch| touch.answered + pause <= end)
+        };
+        let second = before(sent, self.moment);
+        let first = second.and_then(|second| before(second.sent, self.report));
+        if let Some(first) = first {
+            self.until = self.until.max(first.sent + self.timeout);
         }
         self.answered(sent, now);
     }
@@ -106,21 +132,37 @@ mod tests {
     fn a_write_proves_an_earlier_request_and_not_itself() {
         let mut line = Timeline::new(TIMEOUT, at(0), at(10));
         line.answered(at(1000), at(1010));
-        line.committed(at(1500), at(1510));
-        assert_eq!(line.until(), at(8000), "the request of 1000 may be unreported");
-        line.committed(at(3009), at(3020));
-        assert_eq!(line.until(), at(8000), "still too close");
-        line.committed(at(3510), at(3520));
-        assert_eq!(line.until(), at(9500), "the write of 1500 was answered 2 s before");
+        line.committed(at(3500), at(3510));
+        assert_eq!(line.until(), at(8000), "the leader may have slept since 1010");
+        line.committed(at(3634), at(3640));
+        assert_eq!(line.until(), at(8000), "its ping may still be under way");
+        line.committed(at(3635), at(3640));
+        assert_eq!(line.until(), at(9000), "it was awake a report after the request of 1000");
+        line.committed(at(6000), at(6010));
+        assert_eq!(line.until(), at(9000), "it may have slept since 3640");
+    }
+
+    #[test]
+    fn a_report_counts_from_the_answer_to_the_sending() {
+        let mut line = Timeline::new(TIMEOUT, at(0), at(10));
+        line.answered(at(1000), at(1900));
+        // Sent too early, though it is answered late enough.
+        line.answered(at(3899), at(5000));
+        line.committed(at(6000), at(6010));
+        assert_eq!(line.until(), at(8000));
+        line.answered(at(6200), at(6210));
+        line.committed(at(6400), at(6410));
+        assert_eq!(line.until(), at(9000));
     }
 
     #[test]
     fn a_known_tick_proves_more() {
         let mut line = Timeline::new(TIMEOUT, at(0), at(10)).with_tick(Some(TIMEOUT / 80));
         line.answered(at(1000), at(1010));
-        line.committed(at(1109), at(1120));
+        line.answered(at(1400), at(1410));
+        line.committed(at(1534), at(1540));
         assert_eq!(line.until(), at(8000));
-        line.committed(at(1111), at(1120));
+        line.committed(at(1535), at(1540));
         assert_eq!(line.until(), at(9000));
         // One that is too long for the session cannot be right.
         let line = Timeline::new(TIMEOUT, at(0), at(10)).with_tick(Some(TIMEOUT));
@@ -128,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_alone_prove_nothing() {
+    fn without_a_write_nothing_is_proven() {
         let mut line = Timeline::new(TIMEOUT, at(0), at(10));
         for second in 1..20 {
             line.answered(at(second * 1000), at(second * 1000 + 5));
@@ -144,15 +186,38 @@ mod tests {
         }
         assert!(line.touches.len() <= 66, "{}", line.touches.len());
         let behind = at(99_999).since(line.until().minus(TIMEOUT));
-        assert!(behind <= TIMEOUT / 4 + TIMEOUT / 60, "{behind:?}");
+        assert!(behind <= TIMEOUT / 4 + TIMEOUT / 20, "{behind:?}");
+    }
+
+    /// What the README promises of a fresh guard, with a beat in between and a slow round trip.
+    #[test]
+    fn a_steady_beat_keeps_two_thirds_and_more() {
+        let (beat, trip) = (Timeline::beat(TIMEOUT), Duration::from_millis(20));
+        for (tick, least) in [(None, 60), (Some(Duration::from_millis(500)), 78)] {
+            let mut line = Timeline::unknown(TIMEOUT).with_tick(tick);
+            let start = at(1_000);
+            for n in 0..40 {
+                let sent = start + (beat + trip) * n;
+                line.answered(sent, sent + trip);
+            }
+            let write = start + (beat + trip) * 40;
+            line.committed(write, write + trip);
+            let left = line.until().since(write);
+            assert!(left >= TIMEOUT * least / 100, "{tick:?}: {left:?}");
+        }
     }
 
     #[test]
     fn a_session_of_unknown_age_counts_from_its_first_requests() {
         let mut line = Timeline::unknown(TIMEOUT);
-        line.answered(at(1000), at(1001));
-        assert_eq!(line.until(), at(0));
-        line.committed(at(4000), at(4001));
-        assert_eq!(line.until(), at(9000));
+        let beat = Timeline::beat(TIMEOUT);
+        let mut sent = at(1000);
+        while sent < at(1000) + Timeline::warm_up(TIMEOUT) {
+            line.answered(sent, sent + Duration::from_millis(1));
+            assert_eq!(line.until(), at(0));
+            sent = sent + beat + Duration::from_millis(1);
+        }
+        line.committed(at(1000) + Timeline::warm_up(TIMEOUT), at(5000));
+        assert!(line.until() >= at(9000), "{:?}", line.until());
     }
 }

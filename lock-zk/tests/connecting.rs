@@ -7,7 +7,8 @@ mod common;
 use std::time::Duration;
 
 use common::{SESSION, SLACK, backend, busy, children, claim, granted, plain, server, until};
-use conformance_tests::servers::free_port;
+use conformance_tests::proxy::Proxy;
+use conformance_tests::servers::{ZooKeeper, free_port};
 use lock_core::{ErrorKind, LockBackend, Locks};
 use lock_zk::{ZkBackend, ZkConfig};
 use zookeeper_client as zk;
@@ -49,9 +50,10 @@ async fn the_limits_of_the_server_are_reported() {
     let raised = lock_zk::connect(&at("200ms")).await.unwrap();
     assert_eq!(raised.capabilities().min_ttl, Duration::from_millis(500));
     let locks = Locks::builder(raised).default_ttl(Duration::from_millis(200)).build();
-    let guard = locks.lock("lock").unwrap().acquire().await.unwrap();
+    let guard = locks.lock("short").unwrap().acquire().await.unwrap();
     assert_eq!(guard.ttl(), Duration::from_millis(500));
-    guard.release().await.unwrap();
+    // A busy machine may lose so short a lock before it is released.
+    drop(guard);
     // A longer ttl than the session's is an error, and not a shorter ttl.
     let asked = locks.lock("lock").unwrap().ttl(SESSION).acquire().await;
     let error = asked.unwrap_err();
@@ -61,6 +63,75 @@ async fn the_limits_of_the_server_are_reported() {
     let default = Locks::new(lock_zk::connect(servers.url()).await.unwrap());
     let guard = default.lock("lock").unwrap().acquire().await.unwrap();
     assert_eq!(guard.ttl(), Duration::from_secs(30));
+    guard.release().await.unwrap();
+}
+
+/// A server with a short tick allows less than the default.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_defaults_work_where_less_is_allowed() {
+    let longest = Duration::from_secs(20);
+    let servers = ZooKeeper::with_sessions(Duration::from_secs(1), longest).await.unwrap();
+    let ours = lock_zk::connect(servers.url()).await.unwrap();
+    let locks = Locks::new(ours.clone());
+    let guard = locks.lock("lock").unwrap().acquire().await.unwrap();
+    assert_eq!(guard.ttl(), longest);
+    guard.release().await.unwrap();
+    // What is asked for is not shortened in silence.
+    let locks = Locks::builder(ours).default_ttl(Duration::from_secs(30)).build();
+    let error = locks.lock("lock").unwrap().acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    assert!(error.to_string().contains("20s"), "{error}");
+}
+
+/// The client's patience with a silent server follows the session that it got, not the one it asked for.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_raised_session_bears_a_slow_server() {
+    let raised = Duration::from_secs(4);
+    let servers = ZooKeeper::with_sessions(raised, raised * 2).await.unwrap();
+    let proxy = Proxy::start(servers.address(0).unwrap()).await.unwrap();
+    let address = proxy.address();
+    let url = format!("zookeeper://{address}?lock_session_timeout=200ms&lock_connect_timeout=30s");
+    let ours = lock_zk::connect(&url).await.unwrap();
+    assert_eq!(ours.capabilities().min_ttl, raised);
+    proxy.delay(Duration::from_millis(150), Duration::ZERO);
+    let mut holder = claim(&ours, "lock", true);
+    granted(&mut *holder).await;
+    holder.release().await.unwrap();
+}
+
+/// A host that accepts connections and says nothing is no reason to fail while the others answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silent_host_does_not_keep_us_from_the_others() {
+    let servers = ZooKeeper::ensemble().await.unwrap();
+    let silent = (servers.leader().unwrap() + 1) % 3;
+    servers.freeze_one(silent).unwrap();
+    let mut attempts = tokio::task::JoinSet::new();
+    for _ in 0..16 {
+        let url = servers.url().to_owned();
+        attempts.spawn(async move { lock_zk::connect(&url).await?.ping().await });
+    }
+    for answer in attempts.join_all().await {
+        answer.unwrap();
+    }
+    servers.thaw_one(silent).unwrap();
+}
+
+/// The session is kept by requests that need no right to any node.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_right_to_create_is_enough_on_the_root() {
+    let servers = server().await;
+    let plain = plain(&servers).await;
+    let acls = [zk::Acl::new(zk::Permission::CREATE, zk::AuthId::anyone())];
+    let mode = zk::CreateMode::Persistent.with_acls(zk::Acls::from(&acls[..]));
+    plain.mkdir("/closed", &mode).await.unwrap();
+    let hosts = servers.url().trim_start_matches("zookeeper://").to_owned();
+    let url = format!("zookeeper://{hosts}/closed?lock_session_timeout=2s");
+    let locks = Locks::builder(lock_zk::connect(&url).await.unwrap()).default_ttl(SESSION).build();
+    tokio::time::sleep(SESSION * 5 / 4).await;
+    let lock = locks.lock("lock").unwrap();
+    let guard = tokio::time::timeout(SLACK, lock.acquire()).await.expect("it is free").unwrap();
+    tokio::time::sleep(SESSION * 3 / 2).await;
+    guard.token().expect("it is renewed");
     guard.release().await.unwrap();
 }
 
@@ -170,6 +241,10 @@ async fn a_used_up_queue_is_refused_and_begins_again() {
     let config = || ZkConfig::new(&hosts).unwrap().session_timeout(SESSION).sequence_limit(3);
     let (ours, other) =
         (ZkBackend::connect(config()).await.unwrap(), ZkBackend::connect(config()).await.unwrap());
+    // A node that the server does not remove by itself in between, or the numbers would begin again.
+    let plain = plain(&servers).await;
+    let mode = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
+    plain.mkdir("/locks/lock", &mode).await.unwrap();
     let mut last = 0;
     let mut holder = claim(&ours, "lock", true);
     for _ in 0..3 {
@@ -185,7 +260,7 @@ async fn a_used_up_queue_is_refused_and_begins_again() {
         assert_eq!(error.kind(), ErrorKind::Store);
         assert!(error.is_retryable() && error.to_string().contains("sequence numbers"), "{error}");
     }
-    assert_eq!(children(&plain(&servers).await, "lock").await.len(), 1, "the holder's alone");
+    assert_eq!(children(&plain, "lock").await.len(), 1, "the holder's alone");
     holder.release().await.unwrap();
     // The one who finds it empty removes it.
     let _ = late.try_acquire().await;

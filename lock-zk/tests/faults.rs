@@ -12,8 +12,8 @@ use common::{
 };
 use conformance_tests::proxy::{Cut, Proxy};
 use conformance_tests::servers::ZooKeeper;
-use lock_core::{LockBackend, LockState, Locks, LostReason, Renewal};
-use lock_zk::ZkBackend;
+use lock_core::{ErrorKind, LockBackend, LockState, Locks, LostReason, Released, Renewal};
+use lock_zk::{ZkBackend, ZkConfig};
 use zookeeper_client as zk;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -37,6 +37,67 @@ async fn a_server_that_is_behind_confirms_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_behind_grants_nothing() {
+    scenarios::a_server_that_is_behind_grants_nothing().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_read_prolongs_nothing() {
+    scenarios::a_read_prolongs_nothing().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reconnect_keeps_a_session_that_watches_much() {
+    scenarios::a_reconnect_keeps_a_session_that_watches_much().await.unwrap();
+}
+
+/// A session that was idle for longer than its timeout, and a lock whose create has no answer: what is
+/// found is granted with a validity of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_reply_after_a_long_rest_blocks_nobody() {
+    let servers = server().await;
+    let plain = plain(&servers).await;
+    let (ours, proxy) = behind_proxy(&servers).await;
+    let locks = Locks::builder(ours).default_ttl(SESSION).build();
+    // The node of the lock is there and stays, so that the next write makes ours.
+    let mode = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
+    plain.mkdir("/locks/lock", &mode).await.unwrap();
+    for round in 0..2 {
+        tokio::time::sleep(SESSION * 5 / 4).await;
+        proxy.cut_before_reply(1);
+        let lock = locks.lock("lock").unwrap();
+        let guard = if round == 0 {
+            tokio::time::timeout(SLACK, lock.acquire()).await.expect("it is free").unwrap()
+        } else {
+            lock.try_acquire().await.unwrap().expect("nobody has it")
+        };
+        assert!(guard.remaining() > SESSION / 5, "{:?}", guard.remaining());
+        guard.release().await.unwrap();
+    }
+}
+
+/// While no session can be had, the end of the last one is told once, and not again and again.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_a_session_wakes_a_waiter_once() {
+    let servers = server().await;
+    let holder = backend(&servers).await;
+    let ours = backend(&servers).await;
+    granted(&mut *claim(&holder, "lock", true)).await;
+    let mut waiter = claim(&ours, "lock", true);
+    busy(&mut *waiter).await;
+    servers.kill().unwrap();
+    // The client of ZooKeeper gives up after 7/5 of the session timeout.
+    tokio::time::timeout(SESSION * 2 + SLACK, waiter.changed()).await.expect("it ends").unwrap();
+    assert!(waiter.try_acquire().await.is_err());
+    let quiet = tokio::time::timeout(Duration::from_millis(300), waiter.changed()).await;
+    assert!(quiet.is_err(), "there is nothing new");
+    // The node of the old session may be there when the server comes back.
+    assert!(waiter.release().await.is_err());
+    servers.restart().await.unwrap();
+    until("it is released", SESSION + SLACK, async || waiter.release().await.is_ok()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_lost_reply_leaves_one_node() {
     scenarios::a_lost_reply_leaves_one_node().await.unwrap();
 }
@@ -44,16 +105,18 @@ async fn a_lost_reply_leaves_one_node() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_server_that_comes_back_in_time_costs_no_lock() {
     let servers = server().await;
-    let url = format!("{}?lock_session_timeout=20s", servers.url());
+    let url = format!("{}?lock_session_timeout=40s", servers.url());
     let locks = Locks::builder(lock_zk::connect(&url).await.unwrap());
-    let locks = locks.default_ttl(Duration::from_secs(20)).build();
+    let locks = locks.default_ttl(Duration::from_secs(40)).build();
     let guard = locks.lock("lock").unwrap().acquire().await.unwrap();
     let waiting = locks.lock("lock").unwrap();
     let waiting = tokio::spawn(async move { waiting.acquire().await });
     tokio::time::sleep(Duration::from_millis(200)).await;
     servers.restart().await.unwrap();
-    until("the lock is confirmed", SLACK, async || guard.check().await.is_ok()).await;
-    guard.renew().await.unwrap();
+    // The client's pauses between two attempts to connect double without an end.
+    let patience = Duration::from_secs(18);
+    until("the lock is confirmed", patience, async || guard.check().await.is_ok()).await;
+    until("it is renewed", SLACK, async || guard.renew().await.is_ok()).await;
     let fence = guard.token().unwrap();
     guard.release().await.unwrap();
     let next = tokio::time::timeout(SLACK, waiting).await.unwrap().unwrap().unwrap();
@@ -116,6 +179,47 @@ async fn a_killed_leader_costs_no_lock() {
     next.release().await.unwrap();
 }
 
+/// The leader dies under a queue, and under those who are just about to enter it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_leader_loses_no_place_in_the_queue() {
+    let (servers, _proxies, locks) = ensemble().await;
+    let holder = locks.lock("lock").unwrap().acquire().await.unwrap();
+    let mut last = holder.token().unwrap();
+    let (served, mut serving) = tokio::sync::mpsc::unbounded_channel();
+    let enter = |n: u32| {
+        let (lock, served) = (locks.lock("lock").unwrap(), served.clone());
+        tokio::spawn(async move {
+            let guard = lock.acquire_timeout(Duration::from_secs(60)).await;
+            let _ = served.send((n, guard));
+        })
+    };
+    let outside = plain(&servers).await;
+    for n in 0..4_usize {
+        enter(u32::try_from(n).unwrap());
+        until("it waits", SLACK, async || children(&outside, "lock").await.len() == n + 2).await;
+    }
+    drop(outside);
+    for n in 4..8 {
+        enter(n);
+    }
+    let leader = servers.leader().unwrap();
+    servers.kill_one(leader).unwrap();
+    enter(8);
+    until("a renewal is answered", SLACK * 2, async || holder.renew().await.is_ok()).await;
+    let plain = plain(&servers).await;
+    until("all wait", SLACK * 2, async || children(&plain, "lock").await.len() == 10).await;
+    holder.release().await.unwrap();
+    for turn in 0..9 {
+        let next = tokio::time::timeout(SLACK * 2, serving.recv()).await.unwrap().unwrap();
+        let (n, guard) = (next.0, next.1.unwrap());
+        assert!(turn >= 4 || n == turn, "{n} was served in turn {turn}");
+        assert!(guard.token().unwrap() > last);
+        last = guard.token().unwrap();
+        guard.release().await.unwrap();
+    }
+    until("nothing is left", SLACK, async || children(&plain, "lock").await.is_empty()).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_silent_server_is_left_for_another_one() {
     let (_servers, proxies, locks) = ensemble().await;
@@ -169,6 +273,28 @@ async fn a_session_closed_by_somebody_else_is_lost_at_once() {
         !error.is_retryable() && error.to_string().contains("cannot be opened again"),
         "{error}"
     );
+    // What was in that session needs no clean-up, so nobody waits for one.
+    assert_eq!(waiter.release().await.unwrap(), Released::AlreadyGone);
+    drop(guards);
+    locks.close(SLACK).await.unwrap();
+}
+
+/// Closing waits for the server's answer, whatever else the client asks meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn closing_waits_for_a_server_that_is_slow() {
+    let servers = server().await;
+    let plain = plain(&servers).await;
+    let (ours, proxy) = behind_proxy(&servers).await;
+    let mut holder = claim(&ours, "lock", true);
+    granted(&mut *holder).await;
+    proxy.stall();
+    let closing = tokio::spawn(async move { ours.close().await });
+    // Time for several of the requests that keep the session.
+    tokio::time::sleep(SESSION * 2 / 5).await;
+    assert!(!closing.is_finished(), "nothing has told the server");
+    proxy.pass();
+    tokio::time::timeout(SLACK, closing).await.unwrap().unwrap().unwrap();
+    assert!(children(&plain, "lock").await.is_empty());
 }
 
 /// As above for a client that can open a new session: here the server ends the old one, since it was
@@ -181,12 +307,19 @@ async fn after_an_expiry_the_next_claim_has_a_new_session() {
     let mut held = claim(&ours, "held", true);
     let fence = granted(&mut *held).await;
     let guard = locks.lock("guarded").unwrap().acquire().await.unwrap();
+    let plain = plain(&servers).await;
     proxy.refuse_new(true);
     proxy.cut(Cut::Reset);
-    // The server has ended it then, and the client has not given it up yet.
-    tokio::time::sleep(SESSION + Duration::from_millis(400)).await;
+    // The server ends it before the client gives it up, if the machine is not too busy.
+    until("the server has ended it", SESSION + SLACK, async || {
+        children(&plain, "held").await.is_empty()
+    })
+    .await;
     proxy.refuse_new(false);
-    tokio::time::timeout(SLACK, held.changed()).await.expect("the end of a session wakes").unwrap();
+    tokio::time::timeout(SESSION + SLACK, held.changed())
+        .await
+        .expect("the end of a session wakes")
+        .unwrap();
     assert_eq!(held.renew().await.unwrap(), Renewal::Lost);
     assert!(matches!(guard.state(), LockState::Lost(_)));
     let mut next = claim(&ours, "held", true);
@@ -224,7 +357,8 @@ async fn a_node_that_an_operator_deletes_is_lost_at_once() {
     waiter.release().await.unwrap();
 }
 
-/// The connection is cut after every request and before every reply, one after the other.
+/// The connection is cut after every request and before every reply, one after the other. One cut costs
+/// no lock: what has no answer is repaired.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cut_at_any_point_leaves_nothing_behind() {
     let servers = server().await;
@@ -234,32 +368,109 @@ async fn a_cut_at_any_point_leaves_nothing_behind() {
     for k in 1..=8 {
         for after_request in [true, false] {
             let name = format!("lock-{k}-{after_request}");
-            let (requests, replies) = (proxy.requests(), proxy.replies());
-            if after_request {
-                proxy.cut_after_request(k);
-            } else {
-                proxy.cut_before_reply(k);
-            }
+            let done = Planned::cut(&proxy, k, after_request);
             let lock = locks.lock(name.as_str()).unwrap();
-            if let Ok(guard) = lock.acquire_timeout(SLACK).await {
-                let _ = guard.renew().await;
-                let _ = guard.check().await;
-                let _ = guard.release().await;
+            let guard = lock.acquire_timeout(SLACK).await.unwrap();
+            for answer in [guard.renew().await, guard.check().await] {
+                assert!(answer.is_ok_and(is_held) || is_held(guard.state()), "{:?}", guard.state());
             }
-            // The plan takes effect at last with one of the requests that keep the session.
-            until("the plan has been carried out", SLACK, async || {
-                if after_request {
-                    proxy.requests() > requests + k
-                } else {
-                    proxy.replies() > replies + k
-                }
-            })
-            .await;
+            // It may be told that the outcome is unknown; the clean-up goes on.
+            if let Err(error) = guard.release().await {
+                assert!(error.is_retryable(), "{error}");
+            }
+            done.wait(&proxy).await;
             until("nothing is left", SLACK, async || children(&plain, &name).await.is_empty())
                 .await;
             let next = locks.lock(name.as_str()).unwrap().acquire_timeout(SLACK).await.unwrap();
             next.release().await.unwrap();
         }
+    }
+}
+
+/// The same for one who waits, from the moment that it enters the queue, and from the moment that the
+/// lock is released.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cut_at_any_point_of_a_hand_over_loses_no_turn() {
+    let servers = server().await;
+    let plain = plain(&servers).await;
+    let (holders, (ours, proxy)) = (backend(&servers).await, behind_proxy(&servers).await);
+    let holders = Locks::builder(holders).default_ttl(SESSION).build();
+    let locks = Locks::builder(ours).default_ttl(SESSION).build();
+    for k in 1..=6 {
+        for (after_request, queued) in [(true, true), (false, true), (true, false), (false, false)]
+        {
+            let name = format!("lock-{k}-{after_request}-{queued}");
+            let holder = holders.lock(name.as_str()).unwrap().acquire().await.unwrap();
+            let fence = holder.token().unwrap();
+            let early = (!queued).then(|| Planned::cut(&proxy, k, after_request));
+            let lock = locks.lock(name.as_str()).unwrap();
+            let waiter = tokio::spawn(async move { lock.acquire_timeout(SLACK * 2).await });
+            until("it waits", SLACK, async || children(&plain, &name).await.len() == 2).await;
+            let planned = early.unwrap_or_else(|| Planned::cut(&proxy, k, after_request));
+            holder.release().await.unwrap();
+            let guard = waiter.await.unwrap().unwrap();
+            assert!(guard.token().unwrap() > fence);
+            planned.wait(&proxy).await;
+            assert!(is_held(guard.state()), "{:?}", guard.state());
+            assert_eq!(children(&plain, &name).await.len(), 1, "one node, and not two");
+            guard.release().await.unwrap();
+            assert!(children(&plain, &name).await.is_empty());
+        }
+    }
+}
+
+/// A place near the end of the sequence numbers is refused, also where it could not be given up at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cut_at_any_point_grants_no_used_up_place() {
+    let servers = server().await;
+    let proxy = Proxy::start(servers.address(0).unwrap()).await.unwrap();
+    let config = ZkConfig::new(&proxy.address().to_string()).unwrap();
+    let config = config.session_timeout(SESSION).sequence_limit(0);
+    let ours = ZkBackend::connect(config).await.unwrap();
+    for k in 1..=6 {
+        for after_request in [true, false] {
+            let mut late = claim(&ours, &format!("lock-{k}-{after_request}"), true);
+            let planned = Planned::cut(&proxy, k, after_request);
+            // Often enough that one of them is refused without a cut.
+            until("it is refused", SLACK, async || match late.try_acquire().await {
+                Err(error) => error.kind() == ErrorKind::Store,
+                Ok(answer) => panic!("cut {k}: a used-up place is answered with {answer:?}"),
+            })
+            .await;
+            planned.wait(&proxy).await;
+            until("it is given up", SLACK, async || late.release().await.is_ok()).await;
+        }
+    }
+}
+
+fn is_held(state: LockState) -> bool {
+    matches!(state, LockState::Held | LockState::AtRisk)
+}
+
+/// A cut that is planned for the `k`-th request or reply from now.
+struct Planned {
+    after_request: bool,
+    at: u64,
+}
+
+impl Planned {
+    fn cut(proxy: &Proxy, k: u64, after_request: bool) -> Self {
+        let count = if after_request { proxy.requests() } else { proxy.replies() };
+        if after_request {
+            proxy.cut_after_request(k);
+        } else {
+            proxy.cut_before_reply(k);
+        }
+        Self { after_request, at: count + k }
+    }
+
+    /// It takes effect at last with one of the requests that keep the session.
+    async fn wait(&self, proxy: &Proxy) {
+        until("the plan has been carried out", SLACK, async || {
+            let count = if self.after_request { proxy.requests() } else { proxy.replies() };
+            count > self.at
+        })
+        .await;
     }
 }
 

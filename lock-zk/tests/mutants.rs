@@ -19,6 +19,9 @@ const KILLERS: &[(&str, Killer)] = &[
     ("watch_the_parent", Scene("a_hand_over_wakes_one_waiter")),
     ("read_based_renewal", Scene("a_renewal_needs_the_leader")),
     ("read_based_check", Scene("a_server_that_is_behind_confirms_nothing")),
+    ("beat_by_reads", Scene("a_read_prolongs_nothing")),
+    ("grant_by_read", Scene("a_server_that_is_behind_grants_nothing")),
+    ("watch_everything", Scene("a_reconnect_keeps_a_session_that_watches_much")),
 ];
 
 fn main() -> ExitCode {
@@ -39,6 +42,13 @@ fn play(scene: &str) -> Seen {
             "a_renewal_needs_the_leader" => scenarios::a_renewal_needs_the_leader().await,
             "a_server_that_is_behind_confirms_nothing" => {
                 scenarios::a_server_that_is_behind_confirms_nothing().await
+            }
+            "a_read_prolongs_nothing" => scenarios::a_read_prolongs_nothing().await,
+            "a_server_that_is_behind_grants_nothing" => {
+                scenarios::a_server_that_is_behind_grants_nothing().await
+            }
+            "a_reconnect_keeps_a_session_that_watches_much" => {
+                scenarios::a_reconnect_keeps_a_session_that_watches_much().await
             }
             other => panic!("there is no scene {other}"),
         }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Command;
@@ -24,6 +24,16 @@ const PACKAGES: &str = "libzookeeper-java default-jre-headless";
 const START_LIMIT: Duration = Duration::from_secs(30);
 /// The server's unit of time. A session lasts for two of them at least, and ends on such a boundary.
 pub const TICK: Duration = Duration::from_millis(100);
+/// The shortest and the longest session that a server allows if nothing else is said.
+const SESSIONS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(60));
+/// How long a server is waited for that accepts a question and does not answer, one after the other:
+/// it accepts connections before it answers, and a busy machine lets it wait.
+const PATIENCE: [Duration; 4] = [
+    Duration::from_millis(100),
+    Duration::from_millis(500),
+    Duration::from_secs(2),
+    Duration::from_secs(5),
+];
 
 /// ZooKeeper servers of the test's own, or those that `LOCK_TEST_ZOOKEEPER_URL` names.
 ///
@@ -63,7 +73,16 @@ impl ZooKeeper {
     /// [`Unavailable::missing`] if Java or ZooKeeper is not installed, with the packages that have
     /// them; [`Unavailable::broken`] if it does not start, with what it has logged.
     pub async fn single() -> Result<Self, Unavailable> {
-        Self::with_members(1).await
+        Self::with_members(1, SESSIONS).await
+    }
+
+    /// One server that allows sessions of `shortest` to `longest`; the others allow 0.5 s to 60 s.
+    ///
+    /// # Errors
+    ///
+    /// As [`single`](Self::single).
+    pub async fn with_sessions(shortest: Duration, longest: Duration) -> Result<Self, Unavailable> {
+        Self::with_members(1, (shortest, longest)).await
     }
 
     /// An ensemble of three.
@@ -72,14 +91,17 @@ impl ZooKeeper {
     ///
     /// As [`single`](Self::single).
     pub async fn ensemble() -> Result<Self, Unavailable> {
-        Self::with_members(3).await
+        Self::with_members(3, SESSIONS).await
     }
 
-    async fn with_members(count: usize) -> Result<Self, Unavailable> {
+    async fn with_members(
+        count: usize,
+        sessions: (Duration, Duration),
+    ) -> Result<Self, Unavailable> {
         // Between finding a free port and opening it somebody else may take it.
         let mut last = None;
         for _ in 0..3 {
-            let members = members(count)?;
+            let members = members(count, sessions)?;
             let hosts: Vec<_> =
                 members.iter().map(|member| format!("127.0.0.1:{}", member.port)).collect();
             let servers = Self { url: format!("zookeeper://{}", hosts.join(",")), members };
@@ -279,7 +301,7 @@ impl fmt::Debug for ZooKeeper {
 }
 
 /// Members that have not been started, with their configuration.
-fn members(count: usize) -> Result<Vec<Member>, Unavailable> {
+fn members(count: usize, sessions: (Duration, Duration)) -> Result<Vec<Member>, Unavailable> {
     let members = (0..count)
         .map(|number| {
             let directory = tempfile::Builder::new().prefix("zookeeper").tempdir();
@@ -299,7 +321,7 @@ fn members(count: usize) -> Result<Vec<Member>, Unavailable> {
         let write = || {
             std::fs::create_dir(path.join("data"))?;
             std::fs::write(path.join("data/myid"), format!("{}\n", member.number + 1))?;
-            std::fs::write(path.join("zoo.cfg"), member.config(&peers))
+            std::fs::write(path.join("zoo.cfg"), member.config(&peers, sessions))
         };
         write().map_err(|error| broken("no configuration", &error))?;
     }
@@ -311,14 +333,16 @@ fn broken(what: &str, error: &std::io::Error) -> Unavailable {
 }
 
 impl Member {
-    fn config(&self, peers: &str) -> String {
+    fn config(&self, peers: &str, (shortest, longest): (Duration, Duration)) -> String {
         format!(
             "tickTime={}\ninitLimit=100\nsyncLimit=50\ndataDir={}\nclientPort={}\nclientPortAddress=127.0.0.1\n\
-             maxClientCnxns=0\nminSessionTimeout=500\nmaxSessionTimeout=60000\nadmin.enableServer=false\n\
+             maxClientCnxns=0\nminSessionTimeout={}\nmaxSessionTimeout={}\nadmin.enableServer=false\n\
              4lw.commands.whitelist=*\n{peers}",
             TICK.as_millis(),
             self.directory.path().join("data").display(),
             self.port,
+            shortest.as_millis(),
+            longest.as_millis(),
         )
     }
 
@@ -377,7 +401,7 @@ impl Member {
                 self.process().take();
                 return Err(self.failed(&format!("a ZooKeeper server ended at once: {status}")));
             }
-            if self.ask("srvr").is_ok_and(|answer| answer.contains("Mode:")) {
+            if self.ask_within("srvr", PATIENCE[0]).is_ok_and(|answer| answer.contains("Mode:")) {
                 return Ok(());
             }
             if tokio::time::Instant::now() >= deadline {
@@ -388,11 +412,25 @@ impl Member {
         }
     }
 
+    /// Asks again with more patience while the server is silent; one that is not there is not.
     fn ask(&self, command: &str) -> std::io::Result<String> {
+        let mut answer = Err(ErrorKind::TimedOut.into());
+        for limit in PATIENCE {
+            answer = self.ask_within(command, limit);
+            match &answer {
+                Ok(text) if text.is_empty() => {}
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+                _ => break,
+            }
+        }
+        answer
+    }
+
+    fn ask_within(&self, command: &str, limit: Duration) -> std::io::Result<String> {
         let address = SocketAddr::from(([127, 0, 0, 1], self.port));
-        let mut stream = TcpStream::connect_timeout(&address, Duration::from_millis(100))?;
-        // It accepts connections before it answers.
-        stream.set_read_timeout(Some(Duration::from_millis(100)))?;
+        let mut stream = TcpStream::connect_timeout(&address, limit)?;
+        stream.set_read_timeout(Some(limit))?;
         stream.write_all(command.as_bytes())?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;

@@ -16,11 +16,15 @@ pub(crate) struct ClientTransport {
     client: Mutex<Option<Arc<zk::Client>>>,
     session_id: i64,
     access: Access,
+    chroot_len: usize,
+    /// Nobody should use this session any more: see [`Transport::ended`].
     ended: CancellationToken,
-    watcher: zk::StateWatcher,
+    /// The client itself has come to its end: no request is under way.
+    finished: CancellationToken,
 }
 
-/// Opens a new session. The second value is its timeout, as the server has set it.
+/// Opens a new session, with this timeout if the server allows it. The second value is what the server
+/// has made of it.
 ///
 /// # Errors
 ///
@@ -29,13 +33,15 @@ pub(crate) struct ClientTransport {
 /// # Cancel safety
 ///
 /// Cancel-safe: a session that nobody gets ends after its timeout.
-pub(crate) async fn open(config: &ZkConfig) -> Result<(ClientTransport, Duration), zk::Error> {
-    let wanted = config.wanted_session();
+pub(crate) async fn open(
+    config: &ZkConfig,
+    wanted: Duration,
+) -> Result<(ClientTransport, Duration), zk::Error> {
     let mut connector = zk::Client::connector()
         .with_session_timeout(wanted)
-        // A silent server is given up early enough that another one can be tried within the validity
-        // of a lock.
-        .with_connection_timeout(wanted / 3)
+        // Less than what is left of a lock when its renewal is due, so that a lock outlives a server
+        // that falls silent.
+        .with_connection_timeout(wanted / 4)
         .with_fail_eagerly();
     if let Some(auth) = &config.auth {
         connector = connector.with_auth("digest", auth.digest().as_bytes());
@@ -48,28 +54,23 @@ pub(crate) async fn open(config: &ZkConfig) -> Result<(ClientTransport, Duration
 impl ClientTransport {
     /// Must be called within a runtime, which has to live as long as the session is used.
     pub(crate) fn new(client: zk::Client, access: Access) -> Self {
-        let ended = CancellationToken::new();
-        let mut watcher = client.state_watcher();
-        let on_end = ended.clone().drop_guard();
+        let (ended, finished) = (CancellationToken::new(), CancellationToken::new());
         let mut states = client.state_watcher();
-        let token = ended.clone();
+        // Also cancelled when this task ends with its runtime, since the client does too.
+        let on_end = (ended.clone().drop_guard(), finished.clone().drop_guard());
         tokio::spawn(async move {
-            // Also cancelled when this task ends with its runtime, since the client does too.
             let _on_end = on_end;
             while !states.state().is_terminated() {
-                tokio::select! {
-                    _ = states.changed() => {}
-                    () = token.cancelled() => return,
-                }
+                states.changed().await;
             }
         });
-        watcher.state();
         Self {
             session_id: client.session_id().0,
+            chroot_len: client.path().trim_end_matches('/').len(),
             client: Mutex::new(Some(Arc::new(client))),
             access,
             ended,
-            watcher,
+            finished,
         }
     }
 
@@ -143,6 +144,10 @@ fn watch(watcher: zk::OneshotWatcher) -> Watch {
 impl Transport for ClientTransport {
     fn session_id(&self) -> i64 {
         self.session_id
+    }
+
+    fn chroot_len(&self) -> usize {
+        self.chroot_len
     }
 
     fn ended(&self) -> &CancellationToken {
@@ -226,21 +231,27 @@ impl Transport for ClientTransport {
         }
     }
 
+    async fn sync_and_list(
+        &self,
+        path: &str,
+    ) -> (Result<(), Failure>, Result<Vec<String>, Failure>) {
+        let client = match self.client() {
+            Ok(client) => client,
+            Err(failure) => return (Err(failure.clone()), Err(failure)),
+        };
+        // Both are sent by the calls themselves, in this order.
+        let (sync, list) = (client.sync(path), client.list_children(path));
+        let (synced, listed) = tokio::join!(sync, list);
+        (fail(synced), fail(listed))
+    }
+
     async fn delete(&self, path: &str) -> Result<(), Failure> {
         fail(self.client()?.delete(path, None).await)
     }
 
     async fn close(&self) {
-        let client = self.client.lock().unwrap_or_else(PoisonError::into_inner).take();
-        drop(client);
-        let mut states = self.watcher.clone();
-        while !states.state().is_terminated() {
-            tokio::select! {
-                _ = states.changed() => {}
-                () = self.ended.cancelled() => break,
-            }
-        }
-        self.ended.cancel();
+        drop(self.client.lock().unwrap_or_else(PoisonError::into_inner).take());
+        self.finished.cancelled().await;
     }
 }
 

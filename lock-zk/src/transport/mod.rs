@@ -22,6 +22,9 @@ pub(crate) type Watch = Pin<Box<dyn Future<Output = ()> + Send + Sync>>;
 pub(crate) trait Transport: Debug + Send + Sync {
     fn session_id(&self) -> i64;
 
+    /// How many bytes the client puts before each path: its chroot.
+    fn chroot_len(&self) -> usize;
+
     /// Cancelled when the session is over for good: ended by the server, given up by the client after
     /// a long silence, or closed.
     fn ended(&self) -> &CancellationToken;
@@ -56,10 +59,18 @@ pub(crate) trait Transport: Debug + Send + Sync {
     /// by the leader, unlike a read.
     async fn check(&self, paths: &[&str]) -> Result<Checked, Failure>;
 
+    /// As [`sync`](Self::sync), and right after it a listing of the children. Both requests are on their
+    /// way before either is answered. A server executes the requests of a session in order, so the
+    /// listing is no older than the answer of the leader.
+    async fn sync_and_list(
+        &self,
+        path: &str,
+    ) -> (Result<(), Failure>, Result<Vec<String>, Failure>);
+
     async fn delete(&self, path: &str) -> Result<(), Failure>;
 
     /// Ends the session on the server, and with it all its nodes. Returns when the server has said so,
-    /// or cannot be reached.
+    /// or the client has given the session up.
     async fn close(&self);
 }
 

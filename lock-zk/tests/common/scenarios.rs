@@ -5,8 +5,11 @@
 
 use std::time::Duration;
 
+use conformance_tests::proxy::{Cut, Proxy};
 use conformance_tests::servers::ZooKeeper;
 use lock_core::{Attempt, LockBackend, LockKey, Renewal};
+use lock_zk::ZkBackend;
+use tokio::time::Instant;
 
 use super::{SESSION, SLACK, backend, backend_at, behind_proxy, children, claim, granted, plain};
 
@@ -57,8 +60,8 @@ pub(crate) async fn a_node_of_an_old_session_is_not_trusted() -> Seen {
     if second <= first {
         return Err(format!("the node of the old session was taken for ours: fence {second}"));
     }
-    let end = tokio::time::Instant::now() + SESSION + Duration::from_secs(1);
-    while tokio::time::Instant::now() < end {
+    let end = Instant::now() + SESSION + Duration::from_secs(1);
+    while Instant::now() < end {
         let mut probe = claim(&other, "lock", false);
         if let Ok(Attempt::Granted { .. }) = probe.try_acquire().await {
             return Err("two holders".into());
@@ -72,24 +75,38 @@ pub(crate) async fn a_node_of_an_old_session_is_not_trusted() -> Seen {
     Ok(())
 }
 
+/// A client of one server, with a long session: the requests that keep it wait for the leader, and what
+/// comes behind them waits with them, so they should be seldom where a server is to answer by itself.
+async fn patient_backend_at(servers: &ZooKeeper, member: usize) -> ZkBackend {
+    let address = servers.address(member).unwrap();
+    let url = format!("zookeeper://{address}?lock_session_timeout=30s");
+    lock_zk::connect(&url).await.unwrap()
+}
+
 /// While no leader answers, nothing is prolonged and nothing is confirmed: a follower goes on answering
 /// reads, and does not know who has gone.
 pub(crate) async fn a_renewal_needs_the_leader() -> Seen {
     let servers = ZooKeeper::ensemble().await.unwrap();
     let leader = servers.leader().unwrap();
-    let ours = backend_at(&servers, (leader + 1) % 3).await;
+    let ours = patient_backend_at(&servers, (leader + 1) % 3).await;
     let (mut renewed, mut checked) = (claim(&ours, "one", true), claim(&ours, "two", true));
     granted(&mut *renewed).await;
     granted(&mut *checked).await;
-    tokio::time::sleep(SESSION / 2).await;
-    servers.freeze_one(leader).unwrap();
-    // What was under way may still have been answered.
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    let (renewal, check) = tokio::join!(renewed.renew(), checked.check());
-    servers.thaw_one(leader).unwrap();
-    for (what, answer) in [("renewal", renewal), ("check", check)] {
-        if let Ok(answer) = answer {
-            return Err(format!("the leader was frozen, and the answer to a {what} is {answer:?}"));
+    for _ in 0..3 {
+        servers.freeze_one(leader).unwrap();
+        // What was under way may still have been answered.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let (renewal, check) = tokio::join!(renewed.renew(), checked.check());
+        servers.thaw_one(leader).unwrap();
+        for (what, answer) in [("renewal", renewal), ("check", check)] {
+            if let Ok(answer) = answer {
+                return Err(format!(
+                    "the leader was frozen, and the answer to a {what} is {answer:?}"
+                ));
+            }
+        }
+        for claim in [&mut renewed, &mut checked] {
+            super::until("it is renewed", SLACK, async || claim.renew().await.is_ok()).await;
         }
     }
     Ok(())
@@ -100,7 +117,8 @@ pub(crate) async fn a_server_that_is_behind_confirms_nothing() -> Seen {
     let servers = ZooKeeper::ensemble().await.unwrap();
     let leader = servers.leader().unwrap();
     let behind = (leader + 1) % 3;
-    let (ours, operator) = (backend_at(&servers, behind).await, backend_at(&servers, leader).await);
+    let ours = patient_backend_at(&servers, behind).await;
+    let operator = backend_at(&servers, leader).await;
     for round in 0..20 {
         let mut holder = claim(&ours, "lock", true);
         granted(&mut *holder).await;
@@ -117,6 +135,152 @@ pub(crate) async fn a_server_that_is_behind_confirms_nothing() -> Seen {
             Ok(answer) => return Err(format!("in round {round} a check says {answer:?}")),
         }
         holder.release().await.unwrap();
+    }
+    Ok(())
+}
+
+/// What a follower answers while the leader is frozen does not prolong a session: the leader hears of it
+/// only later, or never.
+pub(crate) async fn a_read_prolongs_nothing() -> Seen {
+    let timeout = Duration::from_secs(8);
+    let servers = ZooKeeper::ensemble().await.unwrap();
+    let leader = servers.leader().unwrap();
+    let follower = servers.address((leader + 1) % 3).unwrap();
+    let url = format!("zookeeper://{follower}?lock_session_timeout=8s&lock_tick_time=100ms");
+    let ours = lock_zk::connect(&url).await.unwrap();
+    let mut holder = claim(&ours, "lock", true);
+    granted(&mut *holder).await;
+    // On a busy machine the client may give up its connection meanwhile, and nothing is seen.
+    for _ in 0..5 {
+        tokio::time::sleep(timeout / 4).await;
+        servers.freeze_one(leader).unwrap();
+        let frozen = Instant::now();
+        tokio::time::sleep(Duration::from_millis(1200)).await;
+        // It is answered as soon as the leader goes on, before the follower reports anything.
+        let start = Instant::now();
+        let (answer, ()) = tokio::join!(holder.renew(), async {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            servers.thaw_one(leader).unwrap();
+        });
+        match answer {
+            Ok(Renewal::Alive { valid_for: Some(valid_for) }) => {
+                let until = start + valid_for;
+                let heard = frozen + timeout;
+                return if until > heard {
+                    let more = until.duration_since(heard);
+                    Err(format!("counted on {more:?} more than the leader can have heard of"))
+                } else {
+                    Ok(())
+                };
+            }
+            Ok(other) => panic!("the session is alive, and the answer is {other:?}"),
+            Err(_) => {}
+        }
+        super::until("a renewal is answered", SLACK, async || holder.renew().await.is_ok()).await;
+    }
+    panic!("no renewal was answered across a freeze of the leader");
+}
+
+/// A waiter is not served by a server that has not heard yet that its node was taken away, and that the
+/// lock is somebody else's.
+pub(crate) async fn a_server_that_is_behind_grants_nothing() -> Seen {
+    // A mistake is seen in one round of three or four.
+    const ROUNDS: usize = 40;
+    let servers = ZooKeeper::ensemble().await.unwrap();
+    let leader = servers.leader().unwrap();
+    let behind = (leader + 1) % 3;
+    let ours = patient_backend_at(&servers, behind).await;
+    let operator = backend_at(&servers, leader).await;
+    let mut refused = 0;
+    for round in 0..ROUNDS {
+        let mut holder = claim(&operator, "lock", true);
+        granted(&mut *holder).await;
+        let mut waiter = claim(&ours, "lock", true);
+        super::busy(&mut *waiter).await;
+        if round % 4 != 3 {
+            let (released, changed) =
+                tokio::join!(holder.release(), tokio::time::timeout(SLACK, waiter.changed()));
+            released.unwrap();
+            changed.expect("the release wakes").unwrap();
+        } else {
+            // It looks by itself, without having been woken.
+            holder.release().await.unwrap();
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        servers.freeze_one(behind).unwrap();
+        let key = LockKey::new("", "lock").unwrap();
+        operator.admin().unwrap().force_release(&key, None).await.unwrap();
+        let mut other = claim(&operator, "lock", true);
+        let fence = granted(&mut *other).await;
+        // The look waits at the server, together with what the leader has told it.
+        let (answer, ()) = tokio::join!(waiter.try_acquire(), async {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            servers.thaw_one(behind).unwrap();
+        });
+        match answer {
+            Ok(Attempt::Granted { token, .. }) => {
+                return Err(format!(
+                    "in round {round} the fence {token} was granted while {fence} was held"
+                ));
+            }
+            Ok(_) => refused += 1,
+            Err(_) => {}
+        }
+        for claim in [&mut waiter, &mut other] {
+            super::until("it is released", SLACK, async || claim.release().await.is_ok()).await;
+        }
+    }
+    assert!(refused > ROUNDS / 2, "only {refused} looks of {ROUNDS} were answered");
+    Ok(())
+}
+
+/// A session with more nodes to watch than its client can set watches on again survives a reconnect,
+/// with all that it holds, and its queue moves on.
+pub(crate) async fn a_reconnect_keeps_a_session_that_watches_much() -> Seen {
+    let servers = super::server().await;
+    let proxy = Proxy::start(servers.address(0).unwrap()).await.unwrap();
+    let url = format!("zookeeper://{}?lock_session_timeout=20s", proxy.address());
+    let ours = lock_zk::connect(&url).await.unwrap();
+    let locks = lock_core::Locks::builder(ours).default_ttl(Duration::from_secs(20)).build();
+    // 150 holders, and 250 who wait for one lock: nodes with names of 225 kB in all.
+    let mut holders = tokio::task::JoinSet::new();
+    for n in 0..150 {
+        let lock = locks.lock(format!("{n:0500}")).unwrap();
+        holders.spawn(async move { lock.acquire().await.unwrap() });
+    }
+    let guards = holders.join_all().await;
+    let queue = "q".repeat(500);
+    let mut head = locks.lock(queue.as_str()).unwrap().acquire().await.unwrap();
+    let (served, mut serving) = tokio::sync::mpsc::unbounded_channel();
+    let mut waiters = tokio::task::JoinSet::new();
+    for _ in 0..250 {
+        let (lock, served) = (locks.lock(queue.as_str()).unwrap(), served.clone());
+        waiters.spawn(async move { served.send(lock.acquire().await) });
+    }
+    let plain = plain(&servers).await;
+    super::until("all wait", SLACK * 6, async || children(&plain, &queue).await.len() == 251).await;
+    // Their watches are set.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    proxy.cut(Cut::Reset);
+    let end = Instant::now() + SLACK * 2;
+    while let Err(error) = head.check().await {
+        if Instant::now() > end {
+            return Err(format!("the session has not survived a reconnect: {error}"));
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    for _ in 0..5 {
+        let fence = head.token().unwrap();
+        head.release().await.unwrap();
+        head = tokio::time::timeout(SLACK, serving.recv())
+            .await
+            .expect("the next one is woken")
+            .unwrap()
+            .unwrap();
+        assert!(head.token().unwrap() > fence);
+    }
+    for guard in &guards {
+        assert!(guard.token().is_ok(), "{:?}", guard.state());
     }
     Ok(())
 }
