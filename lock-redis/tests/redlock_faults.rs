@@ -2,6 +2,7 @@
 
 mod redlock_common;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{Attempt, ErrorKind, LockBackend, Locks};
@@ -188,6 +189,38 @@ async fn flushed_scripts_and_killed_connections_are_made_good() {
         let token = Some(acquire(&locks, "lock", Duration::from_secs(5)).await);
         assert!(token > last);
         last = token;
+    }
+}
+
+/// Where a node does not know the scripts, each request to it is sent twice, and the release that
+/// follows the grant of the others often overtakes the acquire.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_that_overtook_its_acquire_is_repeated() {
+    let masters = Masters::start().await.unwrap();
+    let backend = Arc::new(masters.client("").await.unwrap());
+    let tasks: Vec<_> = (0..8)
+        .map(|task| {
+            let backend = Arc::clone(&backend);
+            tokio::spawn(async move {
+                for round in 0..100 {
+                    let name = format!("lock {task} {round}");
+                    let mut claim = claim(&*backend, &name, Duration::from_secs(30));
+                    granted(&mut *claim).await;
+                    claim.release().await.unwrap();
+                }
+            })
+        })
+        .collect();
+    while !tasks.iter().all(tokio::task::JoinHandle::is_finished) {
+        masters.command(2, &["SCRIPT", "FLUSH"]).await;
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    sleep(Duration::from_secs(2)).await;
+    for node in 0..3 {
+        let left = masters.command(node, &["KEYS", "lock*"]).await;
+        assert_eq!(left, Value::Array(Vec::new()), "node {node} kept votes");
     }
 }
 

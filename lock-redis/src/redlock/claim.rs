@@ -129,6 +129,7 @@ impl RedlockClaim {
         Undo {
             quorum: Arc::clone(&self.quorum),
             target: Arc::clone(&self.target),
+            ledger: Arc::clone(&self.ledger),
             attempt,
             limit: self.limit,
         }
@@ -248,8 +249,7 @@ impl Claim for RedlockClaim {
         let until = self.ends_by();
         let mut fanout = Fanout::default();
         for node in 0..self.quorum.len() {
-            let (quorum, target) = (Arc::clone(&self.quorum), Arc::clone(&self.target));
-            fanout.push(node, quorum.release(node, target, None, leave, self.limit));
+            fanout.push(node, undo.release(node, leave));
         }
         let mut tally = Tally::new(self.quorum.len(), self.quorum.needed(), None);
         let forgets = self.quorum.is_wrong(Wrong::ForgetsTheUnanswered);
@@ -272,20 +272,16 @@ impl Claim for RedlockClaim {
                     if close_at.is_some() => continue,
             };
             match answer {
-                Ok(done) => {
+                Ok(taken) => {
                     answered += 1;
-                    freed |= done;
-                    let clear =
-                        if done { self.ledger.freed(node) } else { self.ledger.is_clear(node) };
-                    if !clear && !forgets {
-                        let ledger = Some(Arc::clone(&self.ledger));
-                        self.quorum.spawn(undo.clone().repeat(vec![node], until, ledger));
+                    freed |= taken.freed;
+                    if !taken.settled && !forgets {
+                        self.quorum.spawn(undo.clone().repeat(vec![node], until));
                     }
                 }
                 Err(error) => tally.set(node, Answer::Failed(error)),
             }
         }
-        let ledger = Arc::clone(&self.ledger);
         let failed = (0..self.quorum.len()).filter(|node| tally.answer(*node).is_some());
         let failed: Vec<_> = failed.collect();
         if answered < self.quorum.needed() {
@@ -298,12 +294,11 @@ impl Claim for RedlockClaim {
                 let mut rest = failed;
                 while !fanout.is_empty() {
                     match fanout.next().await {
-                        (node, Ok(true)) if ledger.freed(node) => {}
-                        (node, Ok(false)) if ledger.is_clear(node) => {}
+                        (_, Ok(taken)) if taken.settled => {}
                         (node, _) => rest.push(node),
                     }
                 }
-                undo.repeat(rest, until, Some(ledger)).await;
+                undo.repeat(rest, until).await;
             });
         }
         Ok(if freed { Released::Freed } else { Released::AlreadyGone })
