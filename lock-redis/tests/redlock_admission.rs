@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use conformance_tests::servers::Data;
 use lock_core::{ErrorKind, LockBackend, Locks};
+use redis::Value;
 use redlock_common::scenarios::acquire;
 use redlock_common::{Masters, claim, granted};
 use tokio::time::{Instant, sleep};
@@ -145,17 +146,89 @@ async fn when_all_nodes_were_restarted_an_operator_lets_them_vote_again() {
     assert!(next > fence, "{next} after {fence}");
 }
 
+/// `lock_bootstrap=now` is the word of the user that nobody holds a lock. It does not hide that the
+/// nodes were flushed, and the holder must not get a rival before its lease has ended.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn fences_rise_over_a_flush_of_all_nodes() {
+async fn a_flush_of_all_nodes_grants_nothing_too_early_and_the_fences_rise() {
     let masters = Masters::start().await.unwrap();
-    let backend = masters.client("&lock_max_ttl=1s").await.unwrap();
-    let fence = granted(&mut *claim(&backend, "lock", Duration::from_secs(1))).await;
+    let holder = masters.client("&lock_max_ttl=2s").await.unwrap();
+    let fence = granted(&mut *claim(&holder, "lock", Duration::from_secs(2))).await;
     for node in 0..3 {
         masters.command(node, &["FLUSHALL"]).await;
     }
-    let locks = Locks::builder(backend).default_ttl(Duration::from_secs(1)).build();
-    let next = acquire(&locks, "lock", Duration::from_secs(10)).await;
-    assert!(next.get() > fence, "{next} after {fence}");
+    let flushed = Instant::now();
+    let other = masters.client("&lock_max_ttl=2s").await.unwrap();
+    let next = nothing_is_granted_before(&other, flushed + Duration::from_secs(2)).await;
+    assert!(next > fence, "{next} after {fence}");
+}
+
+/// A client that has seen the quorum vote is not made to believe that it is new.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_knows_the_quorum_sees_the_loss_of_everything() {
+    let masters = Masters::start().await.unwrap();
+    let backend = masters.client("&lock_max_ttl=2s").await.unwrap();
+    let fence = granted(&mut *claim(&backend, "lock", Duration::from_secs(2))).await;
+    for server in &masters.0 {
+        server.restart(Data::Lose).await.unwrap();
+    }
+    let lost = Instant::now();
+    let next = nothing_is_granted_before(&backend, lost + Duration::from_secs(2)).await;
+    assert!(next > fence, "{next} after {fence}");
+}
+
+/// Tries until the lock is granted, which must not be before `end`, and returns the fence.
+async fn nothing_is_granted_before(backend: &lock_redis::RedlockBackend, end: Instant) -> u64 {
+    let mut rival = claim(backend, "lock", Duration::from_secs(2));
+    let limit = end + Duration::from_secs(15);
+    loop {
+        let seen = rival.try_acquire().await;
+        if let Ok(lock_core::Attempt::Granted { token, .. }) = seen {
+            assert!(Instant::now() >= end, "a second holder, while the first one believes");
+            return token.get();
+        }
+        assert!(Instant::now() < limit, "never granted: {seen:?}");
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// A node that refuses to be brought back is not asked without end, and its reason is told.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_refuses_its_marker_is_asked_now_and_then() {
+    let masters = Masters::start().await.unwrap();
+    let backend = masters.client("").await.unwrap();
+    masters.command(2, &["ACL", "SETUSER", "default", "-hset"]).await;
+    masters.command(2, &["DEL", "distlock\u{1e}quorum"]).await;
+    granted(&mut *claim(&backend, "a", Duration::from_secs(1))).await;
+    let scripts = async || {
+        let answer = masters.command(2, &["INFO", "commandstats"]).await;
+        let Value::VerbatimString { text, .. } = answer else {
+            let Value::BulkString(text) = answer else { panic!("{answer:?}") };
+            return calls(&String::from_utf8(text).unwrap());
+        };
+        calls(&text)
+    };
+    let before = scripts().await;
+    let mut named = false;
+    for _ in 0..30 {
+        sleep(Duration::from_millis(100)).await;
+        granted(&mut *claim(&backend, "b", Duration::from_millis(50))).await;
+        named |= backend.not_voting().is_some_and(|why| why.contains("brought into the vote"));
+    }
+    let asked = scripts().await - before;
+    assert!(asked < 150, "{asked} requests in 3 s, of which 30 are the tries to acquire");
+    assert!(named, "{:?}", backend.not_voting());
+    masters.command(2, &["ACL", "SETUSER", "default", "+hset"]).await;
+    let end = Instant::now() + Duration::from_secs(10);
+    while !backend.not_voting().is_some_and(|why| why.contains("votes again in")) {
+        assert!(Instant::now() < end, "{:?}", backend.not_voting());
+        sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// How many scripts a node has run.
+fn calls(info: &str) -> u64 {
+    let count = |line: &str| line.split_once("calls=")?.1.split(',').next()?.parse::<u64>().ok();
+    info.lines().filter(|line| line.starts_with("cmdstat_eval")).filter_map(count).sum()
 }
 
 /// Exactly the rights that `REDLOCK.md` names, and nodes that want a password.

@@ -63,8 +63,8 @@ impl RedlockBackend {
         Ok(backend)
     }
 
-    /// Why nodes do not vote yet, as far as this client knows; `None` if all do, or it has not had to
-    /// ask.
+    /// Why nodes do not vote yet, as far as this client knows. `None` if every node has said that it
+    /// votes, or this client has not had to ask; a node that does not answer is reported.
     pub fn not_voting(&self) -> Option<String> {
         self.admission.why()
     }

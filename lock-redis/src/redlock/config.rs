@@ -61,8 +61,12 @@ pub enum Bootstrap {
     /// longest ttl has passed: until then a node may have forgotten a lock.
     #[default]
     Wait,
-    /// At once. Right if nobody has used these nodes before. Without effect once a node has been
-    /// admitted.
+    /// At once: the word of the user that nobody holds a lock on these nodes. For the first start.
+    ///
+    /// Without effect while a node is admitted, where a node was flushed, and for a client that has
+    /// seen the quorum vote. But when all nodes were restarted without their data, a client that
+    /// starts afterwards cannot tell them from a new quorum, and begins while an older lock may still
+    /// be believed. So do not leave it in place where the nodes keep nothing on disk.
     Now,
 }
 

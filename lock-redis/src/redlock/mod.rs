@@ -18,6 +18,7 @@ mod quorum;
 #[doc(hidden)]
 pub mod rule;
 mod scripts;
+mod sightings;
 mod survey;
 mod tally;
 mod top_up;

@@ -1,7 +1,7 @@
 //! The nodes of one quorum, as this client sees them.
 
 use std::future::Future;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -36,6 +36,8 @@ pub(crate) struct Quorum {
     /// The greatest mark that any node has shown. The next proposal is above it, or one client whose
     /// clock is ahead would cost all others a second round.
     highest_mark: AtomicU64,
+    /// Whether some node has voted, for whomever, while this client looked.
+    voted: AtomicBool,
     /// What goes on after a call has returned: undoing what arrives late, admitting nodes.
     tasks: Mutex<JoinSet<()>>,
     clock: Arc<dyn Clock>,
@@ -109,6 +111,7 @@ impl Quorum {
             channel,
             hub,
             highest_mark: AtomicU64::new(0),
+            voted: AtomicBool::new(false),
             tasks: Mutex::default(),
             clock,
         })
@@ -190,7 +193,19 @@ impl Quorum {
         self.highest_mark.fetch_max(mark, Relaxed);
     }
 
+    pub(crate) fn note_vote(&self) {
+        self.voted.store(true, Relaxed);
+    }
+
+    /// Whether the quorum has voted while this client looked, so that it is not new.
+    pub(crate) fn has_voted(&self) -> bool {
+        self.voted.load(Relaxed)
+    }
+
     fn marked(&self, (answer, mark): Marked) -> Answer {
+        if answer.is_vote() {
+            self.note_vote();
+        }
         self.note_mark(mark.max(answer.counter().unwrap_or(0)));
         answer
     }
