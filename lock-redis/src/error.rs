@@ -35,6 +35,7 @@ pub(crate) fn from_redis(error: RedisError, stage: Stage, endpoint: &str) -> Err
         ) => ErrorKind::Unavailable,
         _ => match code {
             "NOAUTH" | "WRONGPASS" | "NOPERM" => ErrorKind::Denied,
+            _ if error.detail().is_some_and(is_denied_in_script) => ErrorKind::Denied,
             "BUSY" | "OOM" | "MISCONF" | "NOREPLICAS" => ErrorKind::Unavailable,
             "" if stage == Stage::Connecting && error.is_timeout() => ErrorKind::Timeout,
             "" => ErrorKind::Unavailable,
@@ -71,12 +72,53 @@ pub(crate) fn from_redis(error: RedisError, stage: Stage, endpoint: &str) -> Err
     }
 }
 
+/// A right that a script lacks has no code of its own, but words that differ with the version.
+fn is_denied_in_script(detail: &str) -> bool {
+    detail.contains("The user executing the script can't")
+        || detail.contains("ACL failure in script")
+}
+
 /// A timeout begins as "unknown"; while connecting nothing has been sent.
 fn without_effect(error: Error) -> Error {
     if error.kind() != ErrorKind::Timeout {
         return error;
     }
     Error::new(ErrorKind::Unavailable, error.to_string())
+}
+
+/// What a probe was refused: each a command and the server's reason. A server that is a replica,
+/// that loads, or that is full may serve it later; a right that is missing has to be given.
+pub(crate) fn refusal(endpoint: &str, refused: &[String], page: &str) -> Error {
+    let passes = |text: &String| {
+        text.split(' ').any(|word| TRANSIENT.contains(&word.trim_start_matches('-')))
+    };
+    let list = refused.join("; ");
+    if refused.iter().all(passes) {
+        let text = format!("the Redis server at {endpoint} does not serve locks now: {list}");
+        return Error::new(ErrorKind::Unavailable, text);
+    }
+    let text = format!("the Redis server at {endpoint} refuses what locks need: {list}. {page}");
+    Error::new(ErrorKind::Denied, text)
+}
+
+/// Refusals that pass, by the word that begins them.
+const TRANSIENT: &[&str] = &[
+    "READONLY",
+    "MISCONF",
+    "OOM",
+    "NOREPLICAS",
+    "MASTERDOWN",
+    "LOADING",
+    "BUSY",
+    "CLUSTERDOWN",
+    "TRYAGAIN",
+];
+
+/// Whether the server cannot write, since it is a replica (by now): the name may lead to its master
+/// on a new connection. Redis 6 wraps the reason when it comes out of a script.
+pub(crate) fn is_read_only(error: &RedisError) -> bool {
+    error.kind() == redis::ErrorKind::Server(ServerErrorKind::ReadOnly)
+        || error.detail().is_some_and(|detail| detail.contains("READONLY"))
 }
 
 /// An answer that no server of ours gives.

@@ -271,3 +271,59 @@ async fn the_documented_rights_are_enough() {
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     assert!(!error.to_string().contains("wr0ng"), "{error}");
 }
+
+/// A right that is taken away while a lock is held is an error, and neither the loss of the lock nor
+/// somebody else's lock.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_right_that_is_taken_away_is_no_loss() {
+    let masters = Masters::start().await.unwrap();
+    let backend = masters.client("").await.unwrap();
+    let ttl = Duration::from_secs(30);
+    let mut holder = claim(&backend, "lock", ttl);
+    granted(&mut *holder).await;
+    let on_all = async |right: &str| {
+        for node in 0..3 {
+            masters.command(node, &["ACL", "SETUSER", "default", right]).await;
+        }
+    };
+    on_all("-get").await;
+    let renewal = holder.renew().await;
+    assert!(renewal.is_err(), "{renewal:?}");
+    let check = holder.check().await;
+    assert!(check.is_err(), "{check:?}");
+    let seen = claim(&backend, "lock", ttl).try_acquire().await;
+    assert_eq!(seen.unwrap_err().kind(), ErrorKind::Denied);
+    let released = holder.release().await;
+    assert!(released.is_err(), "{released:?}");
+    on_all("+get").await;
+    assert!(matches!(holder.renew().await.unwrap(), lock_core::Renewal::Alive { .. }));
+    assert_eq!(holder.release().await.unwrap(), lock_core::Released::Freed);
+}
+
+/// A forced release tells those that wait, as a release does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_forced_release_wakes_a_waiter() {
+    let masters = Masters::start().await.unwrap();
+    let (a, b) = (
+        Locks::new(masters.client("").await.unwrap()),
+        Locks::new(masters.client("").await.unwrap()),
+    );
+    let mut shortest = Duration::MAX;
+    for _ in 0..5 {
+        let lost = a.lock("lock").unwrap().acquire().await.unwrap();
+        let waiter = b.lock("lock").unwrap();
+        let waiting = tokio::spawn(async move {
+            let guard = waiter.acquire_timeout(Duration::from_secs(10)).await.unwrap();
+            let got = Instant::now();
+            guard.release().await.unwrap();
+            got
+        });
+        sleep(Duration::from_millis(200)).await;
+        let forced = Instant::now();
+        a.force_release("lock", None).await.unwrap();
+        shortest = shortest.min(waiting.await.unwrap() - forced);
+        drop(lost);
+    }
+    // The slow second look comes after 0.75 s at the earliest.
+    assert!(shortest < Duration::from_millis(300), "{shortest:?}");
+}
