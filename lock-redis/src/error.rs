@@ -35,7 +35,7 @@ pub(crate) fn from_redis(error: RedisError, stage: Stage, endpoint: &str) -> Err
         ) => ErrorKind::Unavailable,
         _ => match code {
             "NOAUTH" | "WRONGPASS" | "NOPERM" => ErrorKind::Denied,
-            _ if error.detail().is_some_and(is_denied_in_script) => ErrorKind::Denied,
+            _ if error.detail().is_some_and(tells_of_a_right) => ErrorKind::Denied,
             "BUSY" | "OOM" | "MISCONF" | "NOREPLICAS" => ErrorKind::Unavailable,
             "" if stage == Stage::Connecting && error.is_timeout() => ErrorKind::Timeout,
             "" => ErrorKind::Unavailable,
@@ -72,10 +72,12 @@ pub(crate) fn from_redis(error: RedisError, stage: Stage, endpoint: &str) -> Err
     }
 }
 
-/// A right that a script lacks has no code of its own, but words that differ with the version.
-fn is_denied_in_script(detail: &str) -> bool {
-    detail.contains("The user executing the script can't")
-        || detail.contains("ACL failure in script")
+/// A right that a script lacks has no code of its own, but words that differ with the version; and
+/// the driver wraps what it is told when it selects the database.
+fn tells_of_a_right(detail: &str) -> bool {
+    ["The user executing the script can't", "ACL failure in script", "has no permissions to"]
+        .iter()
+        .any(|words| detail.contains(words))
 }
 
 /// A timeout begins as "unknown"; while connecting nothing has been sent.

@@ -9,7 +9,7 @@ use lock_core::{Clock, ClockInstant, Error, ErrorKind, OsRng, OwnerId, Result, R
 use redis::Value;
 use tokio::task::JoinSet;
 
-use super::answer::{Answer, Marked};
+use super::answer::{Answer, Marked, text};
 use super::config::RedlockConfig;
 use super::rule;
 use super::scripts::SCRIPTS;
@@ -294,6 +294,23 @@ impl Quorum {
             Value::Int(freed) => Ok(freed == 1),
             other => Err(crate::error::unexpected("a release", &other)),
         }
+    }
+
+    /// Tries at one node whether all commands are allowed that locks need.
+    pub(crate) async fn probe(&self, node: usize, limit: Duration) -> Result<()> {
+        let id = OwnerId::generate(&OsRng)?.to_hex();
+        let keys = ["string", "hash", "set"].map(|kind| format!("{NODE_KEY}:probe:{id}:{kind}"));
+        let call = SCRIPTS.probe.call().key(NODE_KEY).keys(&keys).arg(&self.channel);
+        let answer = self.run(node, call, limit).await?;
+        let Value::Array(refused) = &answer else {
+            return Err(crate::error::unexpected("a check of the rights", &answer));
+        };
+        if refused.is_empty() {
+            return Ok(());
+        }
+        let refused: Vec<_> = (0..refused.len()).map(|place| text(refused, place)).collect();
+        let page = "REDLOCK.md of lock-redis lists the rights";
+        Err(crate::error::refusal(self.node(node).endpoint(), &refused, page))
     }
 
     /// Runs a script at one node, and remembers whether the node fails.

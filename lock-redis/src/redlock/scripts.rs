@@ -16,6 +16,7 @@ pub(crate) struct Scripts {
     pub(crate) report: Script,
     pub(crate) begin: Script,
     pub(crate) admit: Script,
+    pub(crate) probe: Script,
 }
 
 macro_rules! script {
@@ -43,6 +44,7 @@ pub(crate) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     report: script!("report"),
     begin: script!("begin"),
     admit: script!("admit"),
+    probe: script!("probe"),
 });
 
 #[cfg(test)]
