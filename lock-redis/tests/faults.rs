@@ -378,3 +378,31 @@ async fn a_slow_link_works() {
         guard.release().await.unwrap();
     }
 }
+
+/// A runtime that ends while renewals are being collected takes none of them with it but its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn renewals_survive_the_end_of_another_runtime() {
+    let server = server().await;
+    let backend = backend(&server).await;
+    let (mut here, mut there) =
+        (claim(&backend, "a", TTL, false), claim(&backend, "b", TTL, false));
+    granted(&mut *here).await;
+    granted(&mut *there).await;
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            tokio::select! {
+                biased;
+                answer = there.renew() => panic!("sooner than it is sent: {answer:?}"),
+                () = std::future::ready(()) => {}
+            }
+        });
+    })
+    .join()
+    .unwrap();
+    for _ in 0..2 {
+        let renewal = tokio::time::timeout(Duration::from_secs(5), here.renew()).await;
+        let renewal = renewal.expect("the renewals are stuck").unwrap();
+        assert!(matches!(renewal, Renewal::Alive { .. }), "{renewal:?}");
+    }
+}

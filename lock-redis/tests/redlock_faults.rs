@@ -179,17 +179,22 @@ async fn flushed_scripts_and_killed_connections_are_made_good() {
     let masters = Masters::start().await.unwrap();
     let locks = Locks::new(masters.client("").await.unwrap());
     let mut last = None;
+    let mut killed = 0;
     for round in 0..20 {
         for node in 0..3 {
             masters.command(node, &["SCRIPT", "FLUSH"]).await;
             if round % 4 == 3 {
-                masters.command(node, &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
+                // Our connections are subscribed, so they are no "normal" ones.
+                let kill = ["CLIENT", "KILL", "TYPE", "pubsub", "SKIPME", "yes"];
+                let Value::Int(count) = masters.command(node, &kill).await else { panic!() };
+                killed += count;
             }
         }
         let token = Some(acquire(&locks, "lock", Duration::from_secs(5)).await);
         assert!(token > last);
         last = token;
     }
+    assert!(killed >= 3, "{killed} connections were killed");
 }
 
 /// Where a node does not know the scripts, each request to it is sent twice, and the release that
@@ -222,6 +227,27 @@ async fn a_release_that_overtook_its_acquire_is_repeated() {
         let left = masters.command(node, &["KEYS", "lock*"]).await;
         assert_eq!(left, Value::Array(Vec::new()), "node {node} kept votes");
     }
+}
+
+/// A client that ends right after a try has failed, as a command line does, leaves no vote behind.
+#[tokio::test]
+async fn closing_waits_for_the_votes_that_are_given_back() {
+    let masters = Masters::start().await.unwrap();
+    let links = masters.links().await.unwrap();
+    let backend = links.client().await.unwrap();
+    for node in 0..2 {
+        masters.command(node, &["SET", "lock", "foreign", "PX", "30000"]).await;
+    }
+    // The nodes know the scripts from here on, so that the third one is slow by its link alone.
+    let mut other = claim(&backend, "other", Duration::from_secs(10));
+    granted(&mut *other).await;
+    other.release().await.unwrap();
+    links.0[2].delay(Duration::from_millis(50), Duration::ZERO);
+    let mut claim = claim(&backend, "lock", Duration::from_secs(30));
+    assert!(matches!(claim.try_acquire().await.unwrap(), Attempt::Busy { .. }));
+    backend.close().await.unwrap();
+    sleep(Duration::from_millis(500)).await;
+    assert_eq!(masters.command(2, &["EXISTS", "lock"]).await, Value::Int(0), "the vote was kept");
 }
 
 /// A late undo of a failed try must not take a newer try's lock away.

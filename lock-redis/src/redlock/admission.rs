@@ -127,8 +127,10 @@ impl Admission {
             return;
         }
         let weak = Arc::downgrade(self);
+        // Made before the task, which may end with its runtime before it has begun.
+        let running = Running(Weak::clone(&weak));
         self.quorum.spawn(async move {
-            let _running = Running(Weak::clone(&weak));
+            let _running = running;
             // Ends with the backend, or when every node votes.
             while let Some(admission) = weak.upgrade() {
                 let pause = match admission.advance().await {

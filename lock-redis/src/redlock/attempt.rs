@@ -150,7 +150,7 @@ impl RedlockClaim {
             }
         }
         if !late.is_empty() && !self.quorum.is_wrong(Wrong::ForgetsTheUnanswered) {
-            self.quorum.spawn(undo.clone().late(acquires, late, until));
+            self.quorum.spawn_undo(undo.clone().late(acquires, late, until));
         }
         let mut releases = Fanout::default();
         for node in voted {
@@ -171,7 +171,7 @@ impl RedlockClaim {
             }
         }
         if !unsure.is_empty() {
-            self.quorum.spawn(undo.repeat(unsure, until));
+            self.quorum.spawn_undo(undo.repeat(unsure, until));
         }
     }
 

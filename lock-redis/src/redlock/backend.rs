@@ -186,7 +186,7 @@ impl LockBackend for RedlockBackend {
     }
 
     async fn close(&self) -> Result<()> {
-        self.quorum.close();
+        self.quorum.close().await;
         Ok(())
     }
 

@@ -276,7 +276,7 @@ impl Claim for RedlockClaim {
                     answered += 1;
                     freed |= taken.freed;
                     if !taken.settled && !forgets {
-                        self.quorum.spawn(undo.clone().repeat(vec![node], until));
+                        self.quorum.spawn_undo(undo.clone().repeat(vec![node], until));
                     }
                 }
                 Err(error) => tally.set(node, Answer::Failed(error)),
@@ -290,7 +290,7 @@ impl Claim for RedlockClaim {
         self.waiting = None;
         if (!failed.is_empty() || !fanout.is_empty()) && !forgets {
             // A node that has not answered is released when it does.
-            self.quorum.spawn(async move {
+            self.quorum.spawn_undo(async move {
                 let mut rest = failed;
                 while !fanout.is_empty() {
                     match fanout.next().await {

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lock_core::{Clock, ClockInstant, Error, ErrorKind, OsRng, OwnerId, Result, Rng, SystemClock};
@@ -20,6 +20,8 @@ use crate::node::{Listener, Node, NodeEvent, NodeOptions};
 
 /// The node's own record: its marker and its mark. No lock key can read so (see [`Keys`]).
 pub(crate) const NODE_KEY: &str = "distlock\u{1e}quorum";
+/// How long closing waits for votes that are being given back: for nodes that answer.
+const CLOSING: Duration = Duration::from_millis(300);
 /// A node that has just failed is not asked for so long, unless it is needed for a quorum.
 const SUSPECT_FOR: Duration = Duration::from_millis(250);
 
@@ -38,8 +40,10 @@ pub(crate) struct Quorum {
     highest_mark: AtomicU64,
     /// Whether some node has voted, for whomever, while this client looked.
     voted: AtomicBool,
-    /// What goes on after a call has returned: undoing what arrives late, admitting nodes.
+    /// What goes on after a call has returned, and ends with the client: admitting nodes, topping up.
     tasks: Mutex<JoinSet<()>>,
+    /// What takes back what is late. Closing waits a moment for it.
+    undoing: Mutex<JoinSet<()>>,
     clock: Arc<dyn Clock>,
 }
 
@@ -113,6 +117,7 @@ impl Quorum {
             highest_mark: AtomicU64::new(0),
             voted: AtomicBool::new(false),
             tasks: Mutex::default(),
+            undoing: Mutex::default(),
             clock,
         })
     }
@@ -178,14 +183,24 @@ impl Quorum {
 
     /// Runs `task` apart from any call. It ends with [`close`](Self::close), or with the runtime.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
-        while tasks.try_join_next().is_some() {}
-        tasks.spawn_on(task, &runtime);
+        spawn_on(&self.tasks, task);
     }
 
-    pub(crate) fn close(&self) {
-        self.tasks.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
+    /// As [`spawn`](Self::spawn), for what gives a vote back.
+    pub(crate) fn spawn_undo(&self, task: impl Future<Output = ()> + Send + 'static) {
+        spawn_on(&self.undoing, task);
+    }
+
+    /// Ends all tasks and connections. What is still being given back gets a moment: a vote that is
+    /// kept stands in the way of others for a ttl.
+    pub(crate) async fn close(&self) {
+        drop(std::mem::take(&mut *lock(&self.tasks)));
+        let mut undoing = std::mem::take(&mut *lock(&self.undoing));
+        let all = async { while undoing.join_next().await.is_some() {} };
+        tokio::select! {
+            () = all => {}
+            () = self.clock.sleep(CLOSING) => {}
+        }
         self.peers.iter().for_each(|peer| peer.node.close());
     }
 
@@ -352,6 +367,17 @@ impl Drop for Quorum {
 
 /// Below this a busy machine would look like a node that is down.
 const LEAST_NODE_TIMEOUT: Duration = Duration::from_millis(100);
+
+fn lock(tasks: &Mutex<JoinSet<()>>) -> MutexGuard<'_, JoinSet<()>> {
+    tasks.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn spawn_on(tasks: &Mutex<JoinSet<()>>, task: impl Future<Output = ()> + Send + 'static) {
+    let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+    let mut tasks = lock(tasks);
+    while tasks.try_join_next().is_some() {}
+    tasks.spawn_on(task, &runtime);
+}
 
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
