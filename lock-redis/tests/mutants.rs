@@ -14,21 +14,21 @@ const SUITE: &str = "LOCK_REDIS_MUTANT_SUITE";
 /// The case that must fail for each mutant.
 const KILLERS: &[(&str, &str)] = &[
     ("release_without_owner", "c07_"),
-    ("renew_without_owner", "c0"),
+    ("renew_without_owner", "c06_a_renewal_after_a_loss_is_lost"),
     ("set_without_nx", "s01_"),
     ("lock_without_expiry", "l01_"),
     ("new_token_on_repeat", "c02_"),
     ("newcomer_passes_the_queue", "l03_"),
     ("try_leaves_a_place", "c13_"),
-    ("release_hands_nothing_over", "l0"),
+    ("release_hands_nothing_over", "l03_users_are_served_in_order"),
     ("place_is_not_given_up", "c13_"),
     ("last_in_first_out", "l03_"),
     ("fence_of_each_name", "c09_"),
-    ("grace_is_the_ttl_of_nobody", "l0"),
+    ("grace_is_the_ttl_of_nobody", "l05_a_dead_waiter_delays_by_one_ttl"),
     ("confirm_keeps_the_grace", "c04_"),
     ("force_forgets_the_holder", "s05_"),
     ("check_prolongs", "c04_"),
-    ("place_is_never_renewed", "l0"),
+    ("place_is_never_renewed", "l03_a_renewed_place_is_kept"),
 ];
 
 fn main() -> ExitCode {
