@@ -23,6 +23,11 @@ pub(crate) fn from_redis(error: RedisError, stage: Stage, endpoint: &str) -> Err
                 "the Redis server at {endpoint} is too old: version 6.0 or newer is needed"
             ));
         }
+        redis::ErrorKind::Server(ServerErrorKind::CrossSlot | ServerErrorKind::Moved) => {
+            return Error::config(format!(
+                "the Redis server at {endpoint} is a node of a Redis Cluster, where no script may use the lock and the mark for all names together: use a server that is none"
+            ));
+        }
         redis::ErrorKind::InvalidClientConfig => ErrorKind::Config,
         redis::ErrorKind::Parse | redis::ErrorKind::UnexpectedReturnType => ErrorKind::Store,
         redis::ErrorKind::Server(ServerErrorKind::NoPerm) => ErrorKind::Denied,
@@ -131,4 +136,52 @@ pub(crate) fn unexpected(what: &str, value: &redis::Value) -> Error {
     }
     Error::new(ErrorKind::Store, format!("the Redis server answered {what} with {shown}"))
         .with_unknown_effect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(code: ServerErrorKind, detail: &str) -> RedisError {
+        RedisError::from((redis::ErrorKind::Server(code), "said", detail.to_owned()))
+    }
+
+    #[test]
+    fn a_node_of_a_cluster_is_refused() {
+        for code in [ServerErrorKind::CrossSlot, ServerErrorKind::Moved] {
+            let error = from_redis(server(code, "x"), Stage::Sent, "h:1");
+            assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Config, false));
+            assert!(error.to_string().contains("Cluster"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_right_that_a_script_lacks_is_denied_in_every_version() {
+        for words in [
+            "The user executing the script can't run this command or subcommand",
+            "Error running script: @user_script:7: The user executing the script can't run this",
+            "ACL failure in script: User app has no permissions to run the 'get' command",
+        ] {
+            let error =
+                from_redis(server(ServerErrorKind::ResponseError, words), Stage::Sent, "h:1");
+            assert_eq!(error.kind(), ErrorKind::Denied, "{words}");
+        }
+    }
+
+    #[test]
+    fn what_passes_may_be_tried_again() {
+        for (refused, kind) in [
+            (
+                &["SET: READONLY You can't write against a read only replica."][..],
+                ErrorKind::Unavailable,
+            ),
+            (&["SET: @user_script: 5: -MISCONF Redis is configured to"], ErrorKind::Unavailable),
+            (&["SET: READONLY You can't", "GET: NOPERM this user"], ErrorKind::Denied),
+            (&["GET: NOPERM this user BLOOM has no permissions"], ErrorKind::Denied),
+        ] {
+            let refused: Vec<_> = refused.iter().map(|text| (*text).to_owned()).collect();
+            let error = refusal("h:1", &refused, "See the page");
+            assert_eq!(error.kind(), kind, "{error}");
+        }
+    }
 }

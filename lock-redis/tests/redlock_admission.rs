@@ -123,7 +123,8 @@ async fn evicting_nodes_are_refused() {
     let error = masters.client("").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);
     assert!(error.to_string().contains("allkeys-lru"), "{error}");
-    masters.client("&lock_eviction=warn").await.unwrap();
+    let warned = masters.client("&lock_eviction=warn").await.unwrap();
+    assert_eq!(warned.capabilities().loses_data_on, [lock_core::DataLoss::Eviction]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{
-    Capabilities, Claim, ClaimRequest, Error, ErrorKind, Fencing, Hold, LockAdmin, LockBackend,
-    Mode, Result, Wake, async_trait,
+    Capabilities, Claim, ClaimRequest, DataLoss, Error, ErrorKind, Fencing, Hold, LockAdmin,
+    LockBackend, Mode, Result, Wake, async_trait,
 };
 
 use super::admission::Admission;
@@ -13,6 +13,7 @@ use super::claim::RedlockClaim;
 use super::config::RedlockConfig;
 use super::fanout::Fanout;
 use super::quorum::Quorum;
+use crate::config::Eviction;
 
 /// Locks on a quorum of independent Redis nodes (Redlock), with a fencing token.
 ///
@@ -156,6 +157,9 @@ impl LockBackend for RedlockBackend {
         can.inspect = true;
         can.min_ttl = Duration::from_millis(50);
         can.max_ttl = Some(self.quorum.config.max_ttl);
+        if self.quorum.config.eviction == Eviction::Warn {
+            can.loses_data_on = &[DataLoss::Eviction];
+        }
         can
     }
 

@@ -12,8 +12,8 @@ use crate::params::Params;
 /// The URL schemes of Redlock.
 pub const REDLOCK_SCHEMES: &[&str] = &["redlock"];
 
-/// The parameters of a store URL that belong to this store.
-const PARAMETERS: &[&str] = &[
+/// The parameters of a Redlock URL: see [`RedlockConfig::from_url`].
+pub const REDLOCK_PARAMETERS: &[&str] = &[
     "lock_max_ttl",
     "lock_bootstrap",
     "lock_quorum_name",
@@ -127,7 +127,7 @@ impl RedlockConfig {
         if let Some(eviction) = params.choice("lock_eviction", &choices)? {
             config.eviction = eviction;
         }
-        params.finish("redlock", PARAMETERS)?;
+        params.finish("redlock", REDLOCK_PARAMETERS)?;
         config.check()?;
         Ok(config)
     }
