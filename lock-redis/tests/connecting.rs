@@ -73,15 +73,21 @@ async fn a_user_with_the_least_rights_can_lock() {
         locks(lock_redis::connect(&url).await.unwrap()),
         locks(lock_redis::connect(&url).await.unwrap()),
     );
-    let guard = a.lock("x").unwrap().acquire().await.unwrap();
-    let waiter = tokio::spawn(async move { b.lock("x").unwrap().acquire().await.unwrap() });
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    guard.renew().await.unwrap();
-    assert!(a.inspect("x").await.unwrap().is_some());
-    guard.release().await.unwrap();
-    let start = Instant::now();
-    waiter.await.unwrap().release().await.unwrap();
-    assert!(start.elapsed() < Duration::from_millis(400), "handed over by a push");
+    let mut shortest = Duration::MAX;
+    for _ in 0..5 {
+        let guard = a.lock("x").unwrap().acquire().await.unwrap();
+        let lock = b.lock("x").unwrap();
+        let waiter = tokio::spawn(async move { lock.acquire().await.unwrap() });
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        guard.renew().await.unwrap();
+        assert!(a.inspect("x").await.unwrap().is_some());
+        let start = Instant::now();
+        guard.release().await.unwrap();
+        waiter.await.unwrap().release().await.unwrap();
+        shortest = shortest.min(start.elapsed());
+    }
+    // By a push: a waiter that hears none looks after 0.9 s.
+    assert!(shortest < Duration::from_millis(400), "{shortest:?}");
     // A name outside of the pattern.
     let outside = Locks::new(lock_redis::connect(&url).await.unwrap());
     let error = outside.lock("other").unwrap().try_acquire().await.unwrap_err();
