@@ -62,8 +62,8 @@ impl RedlockClaim {
                 Outcome::Open if now >= slow_at && tally.is_contended() => {
                     break tally.without_the_slow();
                 }
-                Outcome::Open => {}
-                Outcome::Failed if !left_out.is_empty() => {
+                Outcome::Open if now < slow_at || left_out.is_empty() => {}
+                Outcome::Open | Outcome::Failed if !left_out.is_empty() => {
                     // Those that were to be spared are needed after all.
                     for node in left_out.drain(..) {
                         tally.ask(node);
@@ -161,7 +161,7 @@ impl RedlockClaim {
         while !releases.is_empty() {
             tokio::select! {
                 biased;
-                (node, taken) = releases.next() => if !taken.is_ok_and(|taken| taken.settled) {
+                (node, taken) = releases.next() => if !taken.settled {
                     unsure.push(node);
                 },
                 () = self.quorum.clock().sleep_until(give_up) => {
@@ -208,7 +208,7 @@ impl RedlockClaim {
             };
             let answer = request.await;
             if !answer.may_land() {
-                ledger.settle(node, debt);
+                ledger.settle(node, debt, answer.counter().is_some());
             }
             answer
         }

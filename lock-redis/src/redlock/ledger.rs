@@ -26,6 +26,8 @@ struct Line {
     owed: Vec<Debt>,
     /// How many acquire requests there have been.
     asked: u32,
+    /// One of them was granted, or may have been by an earlier process.
+    granted: bool,
 }
 
 /// An acquire request without an answer.
@@ -44,9 +46,16 @@ pub(crate) struct Open {
     owed: usize,
     /// Whether what is owed is all that was ever asked for, so that it alone can have been freed.
     only: bool,
+    granted: bool,
 }
 
 impl Open {
+    /// Whether the claim has never got anything at the node, and cannot any more: there is nothing to
+    /// release, so that a node that is down need not be asked again for each lock.
+    pub(crate) fn is_nothing(self) -> bool {
+        self.owed == 0 && !self.granted
+    }
+
     /// Whether the answer to the release, `freed`, proves that nothing is left at the node, and that
     /// nothing can arrive there any more.
     pub(crate) fn is_settled_by(self, freed: bool) -> bool {
@@ -55,8 +64,9 @@ impl Open {
 }
 
 impl Ledger {
-    pub(crate) fn new(nodes: usize) -> Self {
-        let nodes = vec![Line::default(); nodes];
+    /// `resumed` is whether the claim goes on with what another one has got.
+    pub(crate) fn new(nodes: usize, resumed: bool) -> Self {
+        let nodes = vec![Line { granted: resumed, ..Line::default() }; nodes];
         Self(Mutex::new(Lines { nodes, closed: false, next: 0 }))
     }
 
@@ -104,22 +114,26 @@ impl Ledger {
         Some(number)
     }
 
-    /// The request was answered, or never sent.
-    pub(crate) fn settle(&self, node: usize, number: u64) {
-        self.lines().nodes[node].owed.retain(|debt| debt.number != number);
+    /// The request was answered, with a grant or without, or was never sent.
+    pub(crate) fn settle(&self, node: usize, number: u64, granted: bool) {
+        let mut lines = self.lines();
+        let line = &mut lines.nodes[node];
+        line.owed.retain(|debt| debt.number != number);
+        line.granted |= granted;
     }
 
     /// What is open at the node, of one try or with `None` of all: asked before a release is sent.
     pub(crate) fn open(&self, node: usize, attempt: Option<u32>) -> Open {
         let lines = self.lines();
         let line = &lines.nodes[node];
+        let granted = line.granted;
         match attempt {
             // A try asks each node once, until it is granted.
             Some(attempt) => {
                 let owed = line.owed.iter().filter(|debt| debt.attempt == attempt).count();
-                Open { owed, only: true }
+                Open { owed, only: true, granted }
             }
-            None => Open { owed: line.owed.len(), only: line.asked == 1 },
+            None => Open { owed: line.owed.len(), only: line.asked == 1, granted },
         }
     }
 
@@ -137,7 +151,7 @@ mod tests {
 
     #[test]
     fn an_answer_after_the_release_was_sent_proves_nothing() {
-        let ledger = Ledger::new(1);
+        let ledger = Ledger::new(1, false);
         let request = ledger.owe(0, 1, NOW, END).unwrap();
         for attempt in [None, Some(1)] {
             let open = ledger.open(0, attempt);
@@ -145,28 +159,42 @@ mod tests {
             assert!(open.is_settled_by(true), "it is the only one, and was taken back");
         }
         let sent_before = ledger.open(0, None);
-        ledger.settle(0, request);
+        ledger.settle(0, request, true);
         assert!(!sent_before.is_settled_by(false), "it may have been carried out in between");
         assert!(ledger.open(0, None).is_settled_by(false));
     }
 
     #[test]
     fn what_was_freed_need_not_be_what_is_owed() {
-        let ledger = Ledger::new(1);
+        let ledger = Ledger::new(1, false);
         let late = ledger.owe(0, 1, NOW, END).unwrap();
         let answered = ledger.owe(0, 2, NOW, END).unwrap();
-        ledger.settle(0, answered);
+        ledger.settle(0, answered, true);
         // The second try's vote was freed; the first one's request is still on its way.
         assert!(!ledger.open(0, None).is_settled_by(true));
         assert!(ledger.open(0, Some(1)).is_settled_by(true));
         assert!(ledger.open(0, Some(2)).is_settled_by(false));
-        ledger.settle(0, late);
+        ledger.settle(0, late, false);
         assert!(ledger.open(0, None).is_settled_by(true));
     }
 
     #[test]
+    fn where_nothing_was_got_nothing_is_released() {
+        let ledger = Ledger::new(1, false);
+        assert!(ledger.open(0, None).is_nothing(), "the node was left out");
+        let refused = ledger.owe(0, 1, NOW, END).unwrap();
+        assert!(!ledger.open(0, None).is_nothing());
+        ledger.settle(0, refused, false);
+        assert!(ledger.open(0, None).is_nothing());
+        let granted = ledger.owe(0, 2, NOW, END).unwrap();
+        ledger.settle(0, granted, true);
+        assert!(!ledger.open(0, None).is_nothing());
+        assert!(!Ledger::new(1, true).open(0, None).is_nothing(), "it was got by somebody else");
+    }
+
+    #[test]
     fn nothing_is_sent_behind_a_release_and_old_debts_are_forgotten() {
-        let ledger = Ledger::new(1);
+        let ledger = Ledger::new(1, false);
         ledger.owe(0, 1, NOW, END).unwrap();
         let later = ClockInstant::from_nanos(10);
         ledger.owe(0, 1, later, ClockInstant::from_nanos(20)).unwrap();

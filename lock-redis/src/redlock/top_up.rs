@@ -79,7 +79,7 @@ impl RedlockClaim {
                     acquires.push(node, async move {
                         let answer = request.await;
                         if !answer.may_land() {
-                            ledger.settle(node, debt);
+                            ledger.settle(node, debt, answer.counter().is_some());
                         }
                         answer
                     });

@@ -30,9 +30,10 @@ pub(crate) struct Undo {
 }
 
 /// What a release has done at a node.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Taken {
-    pub(crate) freed: bool,
+    /// Whether there was anything.
+    pub(crate) freed: lock_core::Result<bool>,
     /// Nothing is left there, and nothing can arrive any more.
     pub(crate) settled: bool,
 }
@@ -43,13 +44,17 @@ impl Undo {
         &self,
         node: usize,
         leave: bool,
-    ) -> impl Future<Output = lock_core::Result<Taken>> + Send + use<> {
+    ) -> impl Future<Output = Taken> + Send + use<> {
         let (quorum, target) = (Arc::clone(&self.quorum), Arc::clone(&self.target));
         let (ledger, attempt, limit) = (Arc::clone(&self.ledger), self.attempt, self.limit);
         async move {
             let open = ledger.open(node, attempt);
-            let freed = quorum.release(node, target, attempt, leave, limit).await?;
-            Ok(Taken { freed, settled: open.is_settled_by(freed) })
+            let freed = quorum.release(node, target, attempt, leave, limit).await;
+            let settled = match freed {
+                Ok(freed) => open.is_settled_by(freed),
+                Err(_) => open.is_nothing(),
+            };
+            Taken { freed, settled }
         }
     }
 
@@ -75,7 +80,7 @@ impl Undo {
                     open[node] &= answer.counter().is_some() || answer.may_land();
                 }
                 (node, taken) = releases.next() => {
-                    open[node] &= !taken.is_ok_and(|taken| taken.settled);
+                    open[node] &= !taken.settled;
                 }
             }
         }
@@ -103,7 +108,7 @@ impl Undo {
             }
             while !releases.is_empty() {
                 let (node, taken) = releases.next().await;
-                if !taken.is_ok_and(|taken| taken.settled) {
+                if !taken.settled {
                     nodes.push(node);
                 }
             }
