@@ -12,6 +12,7 @@ use redis::Value;
 
 use crate::claim::RedisClaim;
 use crate::config::{Eviction, Pause, RedisConfig};
+use crate::error::refusal;
 use crate::keys::Keys;
 use crate::node::{Listener, Node, NodeOptions};
 use crate::renewals::Renewals;
@@ -67,10 +68,10 @@ impl RedisBackend {
     ///
     /// # Errors
     ///
-    /// [`Unavailable`](ErrorKind::Unavailable) if the server cannot be reached,
-    /// [`Denied`](ErrorKind::Denied) if it refuses the credentials or a command that locks need (the
-    /// message lists what), [`Config`](ErrorKind::Config) if it is older than Redis 6.0 or evicts
-    /// keys when its memory is full.
+    /// [`Unavailable`](ErrorKind::Unavailable) if the server cannot be reached or cannot write now (a
+    /// replica, a full disk), [`Denied`](ErrorKind::Denied) if it refuses the credentials or a
+    /// command that locks need (the message lists what), [`Config`](ErrorKind::Config) if it is older
+    /// than Redis 6.0 or evicts keys when its memory is full.
     ///
     /// # Cancel safety
     ///
@@ -141,14 +142,7 @@ impl RedisBackend {
         for at in 0..refused.len() {
             list.push(String::from_utf8_lossy(refused.bytes(at)?).into_owned());
         }
-        Err(Error::new(
-            ErrorKind::Denied,
-            format!(
-                "the Redis server at {} refuses what locks need: {}. The page of lock-redis lists the rights",
-                shared.node.endpoint(),
-                list.join("; ")
-            ),
-        ))
+        Err(refusal(shared.node.endpoint(), &list, "The page of lock-redis lists the rights"))
     }
 
     async fn check_eviction(&self, eviction: Eviction) -> Result<()> {

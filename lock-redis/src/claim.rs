@@ -18,9 +18,11 @@ use crate::script::{Call, Script};
 use crate::scripts::{ACQUIRE, MARK, RELEASE};
 use crate::wake::Waker;
 
-/// The first two of a queue look again after this, even if nothing was pushed: a client that uses a
-/// plain `SET NX` tells nobody of its release.
+/// The first waiters of the first clients look again after this, even if nothing was pushed: a
+/// client that uses a plain `SET NX` tells nobody of its release.
 const SLOW_POLL: Duration = Duration::from_millis(900);
+/// How much later the next client looks at the end of a lease, so that they do not all look at once.
+const STAGGER: Duration = Duration::from_millis(100);
 /// For how long the mark of an owner that has gone is kept, at least: longer than the kernel tries
 /// to deliver what a given-up connection has sent.
 const GONE: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(3600));
@@ -44,6 +46,8 @@ pub(crate) struct RedisClaim {
     trying: bool,
     /// A try had no answer: it may land at any time, also after the release.
     unsure: bool,
+    /// This claim looks for all of its client that wait for the lock.
+    looks: bool,
     ear: Option<Ear>,
 }
 
@@ -72,6 +76,7 @@ impl RedisClaim {
             held: request.resume.is_some(),
             trying: false,
             unsure: false,
+            looks: false,
             ear: None,
             keys,
             shared,
@@ -91,6 +96,9 @@ impl RedisClaim {
     fn deafen(&mut self) {
         if let Some(ear) = self.ear.take() {
             self.shared.wakers.forget(&self.request.owner, &ear.waker);
+            if self.looks && !self.held {
+                self.shared.wakers.wake_next(&self.keys.lock);
+            }
         }
     }
 
@@ -151,7 +159,12 @@ impl RedisClaim {
                     return Ok(Attempt::Busy { valid_for: None, retry_after: left });
                 }
                 self.ticket = ticket;
-                let retry_after = retry_after(rank, left, self.grace());
+                let ahead = u64::try_from(reply.number(7)?).ok();
+                self.looks = ahead.is_some();
+                if let Some(ear) = &self.ear {
+                    ear.waker.set_ticket(ticket);
+                }
+                let retry_after = retry_after(rank, ahead, left, self.grace());
                 Ok(Attempt::Busy { valid_for: Some(self.request.ttl), retry_after })
             }
             2 => Err(Error::new(
@@ -205,19 +218,27 @@ impl RedisClaim {
     }
 }
 
-/// When the waiter with `rank` waiters before it looks again: at the end of the holder's lease, and
-/// one grace later for each one before it, since each may be dead. The first two poll slowly as
-/// well; if all did, the cost of a hand-over would grow with the queue.
-fn retry_after(rank: u64, left: Option<Duration>, grace: Duration) -> Option<Duration> {
-    match (rank, left) {
-        (0, left) => Some(left.unwrap_or(SLOW_POLL).min(SLOW_POLL)),
-        (1, left) => {
-            Some(left.map_or(SLOW_POLL, |left| left + Duration::from_millis(100)).min(SLOW_POLL))
+/// When the waiter with `rank` waiters before it looks again.
+///
+/// The first waiter of each of the first four clients looks when the holder's lease ends, and polls
+/// slowly as well: `ahead` is the number of clients before it. One look that finds the lock free
+/// makes the store pass over the dead, so that a process with many waiters costs as much as one
+/// waiter does. All others look one grace later for each waiter before them, should all those
+/// clients have gone; if they polled, the cost of a hand-over would grow with the queue.
+fn retry_after(
+    rank: u64,
+    ahead: Option<u64>,
+    left: Option<Duration>,
+    grace: Duration,
+) -> Option<Duration> {
+    let times = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+    match (ahead, left) {
+        (Some(ahead), left) => {
+            let end = left.map(|left| left + STAGGER.saturating_mul(times(ahead)));
+            Some(end.unwrap_or(SLOW_POLL).min(SLOW_POLL))
         }
-        (_, Some(left)) => {
-            Some(left + grace.saturating_mul(u32::try_from(rank).unwrap_or(u32::MAX)))
-        }
-        (_, None) => None,
+        (None, Some(left)) => Some(left + grace.saturating_mul(times(rank))),
+        (None, None) => None,
     }
 }
 

@@ -13,9 +13,12 @@ use crate::error::{Stage, from_redis};
 /// The URL schemes of one Redis node.
 pub const SCHEMES: &[&str] = &["redis", "rediss", "redis+unix"];
 
-/// The parameters of a store URL that belong to this store.
-pub(crate) const PARAMETERS: &[&str] =
+/// The parameters of a URL of one Redis node: see [`RedisConfig::from_url`].
+pub const PARAMETERS: &[&str] =
     &["lock_connect_timeout", "lock_response_timeout", "lock_grace", "lock_eviction", "lock_pause"];
+
+/// What a socket's URL has besides, in place of user, password and database before the `?`.
+const SOCKET_PARAMETERS: &[&str] = &["db", "user", "pass"];
 
 /// The settings of a [`RedisBackend`](crate::RedisBackend).
 ///
@@ -113,7 +116,8 @@ impl RedisConfig {
         if let Some(pause) = params.choice("lock_pause", &choices)? {
             config.pause = pause;
         }
-        params.finish(scheme, PARAMETERS)?;
+        let socket = if scheme == "redis+unix" { SOCKET_PARAMETERS } else { &[] };
+        params.finish(scheme, &[PARAMETERS, socket].concat())?;
         config.check()?;
         Ok(config)
     }
@@ -304,6 +308,7 @@ mod tests {
             ("redis://h/x", "database"),
             ("redis+unix://run/x", "absolute path"),
             ("redis+unix:///x?db=a", "db=\"a\""),
+            ("redis+unix:///x?password=a", "db, user, pass"),
             ("http://h", "begins with one of redis"),
         ] {
             let error = RedisConfig::from_url(url).unwrap_err();

@@ -23,6 +23,11 @@ pub(crate) fn from_redis(error: RedisError, stage: Stage, endpoint: &str) -> Err
                 "the Redis server at {endpoint} is too old: version 6.0 or newer is needed"
             ));
         }
+        redis::ErrorKind::Server(ServerErrorKind::CrossSlot | ServerErrorKind::Moved) => {
+            return Error::config(format!(
+                "the Redis server at {endpoint} is a node of a Redis Cluster, where no script may use the lock and the mark for all names together: use a server that is none"
+            ));
+        }
         redis::ErrorKind::InvalidClientConfig => ErrorKind::Config,
         redis::ErrorKind::Parse | redis::ErrorKind::UnexpectedReturnType => ErrorKind::Store,
         redis::ErrorKind::Server(ServerErrorKind::NoPerm) => ErrorKind::Denied,
@@ -35,6 +40,7 @@ pub(crate) fn from_redis(error: RedisError, stage: Stage, endpoint: &str) -> Err
         ) => ErrorKind::Unavailable,
         _ => match code {
             "NOAUTH" | "WRONGPASS" | "NOPERM" => ErrorKind::Denied,
+            _ if error.detail().is_some_and(tells_of_a_right) => ErrorKind::Denied,
             "BUSY" | "OOM" | "MISCONF" | "NOREPLICAS" => ErrorKind::Unavailable,
             "" if stage == Stage::Connecting && error.is_timeout() => ErrorKind::Timeout,
             "" => ErrorKind::Unavailable,
@@ -71,12 +77,55 @@ pub(crate) fn from_redis(error: RedisError, stage: Stage, endpoint: &str) -> Err
     }
 }
 
+/// A right that a script lacks has no code of its own, but words that differ with the version; and
+/// the driver wraps what it is told when it selects the database.
+fn tells_of_a_right(detail: &str) -> bool {
+    ["The user executing the script can't", "ACL failure in script", "has no permissions to"]
+        .iter()
+        .any(|words| detail.contains(words))
+}
+
 /// A timeout begins as "unknown"; while connecting nothing has been sent.
 fn without_effect(error: Error) -> Error {
     if error.kind() != ErrorKind::Timeout {
         return error;
     }
     Error::new(ErrorKind::Unavailable, error.to_string())
+}
+
+/// What a probe was refused: each a command and the server's reason. A server that is a replica,
+/// that loads, or that is full may serve it later; a right that is missing has to be given.
+pub(crate) fn refusal(endpoint: &str, refused: &[String], page: &str) -> Error {
+    let passes = |text: &String| {
+        text.split(' ').any(|word| TRANSIENT.contains(&word.trim_start_matches('-')))
+    };
+    let list = refused.join("; ");
+    if refused.iter().all(passes) {
+        let text = format!("the Redis server at {endpoint} does not serve locks now: {list}");
+        return Error::new(ErrorKind::Unavailable, text);
+    }
+    let text = format!("the Redis server at {endpoint} refuses what locks need: {list}. {page}");
+    Error::new(ErrorKind::Denied, text)
+}
+
+/// Refusals that pass, by the word that begins them.
+const TRANSIENT: &[&str] = &[
+    "READONLY",
+    "MISCONF",
+    "OOM",
+    "NOREPLICAS",
+    "MASTERDOWN",
+    "LOADING",
+    "BUSY",
+    "CLUSTERDOWN",
+    "TRYAGAIN",
+];
+
+/// Whether the server cannot write, since it is a replica (by now): the name may lead to its master
+/// on a new connection. Redis 6 wraps the reason when it comes out of a script.
+pub(crate) fn is_read_only(error: &RedisError) -> bool {
+    error.kind() == redis::ErrorKind::Server(ServerErrorKind::ReadOnly)
+        || error.detail().is_some_and(|detail| detail.contains("READONLY"))
 }
 
 /// An answer that no server of ours gives.
@@ -87,4 +136,52 @@ pub(crate) fn unexpected(what: &str, value: &redis::Value) -> Error {
     }
     Error::new(ErrorKind::Store, format!("the Redis server answered {what} with {shown}"))
         .with_unknown_effect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(code: ServerErrorKind, detail: &str) -> RedisError {
+        RedisError::from((redis::ErrorKind::Server(code), "said", detail.to_owned()))
+    }
+
+    #[test]
+    fn a_node_of_a_cluster_is_refused() {
+        for code in [ServerErrorKind::CrossSlot, ServerErrorKind::Moved] {
+            let error = from_redis(server(code, "x"), Stage::Sent, "h:1");
+            assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Config, false));
+            assert!(error.to_string().contains("Cluster"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_right_that_a_script_lacks_is_denied_in_every_version() {
+        for words in [
+            "The user executing the script can't run this command or subcommand",
+            "Error running script: @user_script:7: The user executing the script can't run this",
+            "ACL failure in script: User app has no permissions to run the 'get' command",
+        ] {
+            let error =
+                from_redis(server(ServerErrorKind::ResponseError, words), Stage::Sent, "h:1");
+            assert_eq!(error.kind(), ErrorKind::Denied, "{words}");
+        }
+    }
+
+    #[test]
+    fn what_passes_may_be_tried_again() {
+        for (refused, kind) in [
+            (
+                &["SET: READONLY You can't write against a read only replica."][..],
+                ErrorKind::Unavailable,
+            ),
+            (&["SET: @user_script: 5: -MISCONF Redis is configured to"], ErrorKind::Unavailable),
+            (&["SET: READONLY You can't", "GET: NOPERM this user"], ErrorKind::Denied),
+            (&["GET: NOPERM this user BLOOM has no permissions"], ErrorKind::Denied),
+        ] {
+            let refused: Vec<_> = refused.iter().map(|text| (*text).to_owned()).collect();
+            let error = refusal("h:1", &refused, "See the page");
+            assert_eq!(error.kind(), kind, "{error}");
+        }
+    }
 }

@@ -22,16 +22,11 @@ mod wrong {
 
     /// The name of each mutation, the scripts that it changes, what is replaced, and by what.
     pub const MUTANTS: &[(&str, &[&str], &str, &str)] = &[
-        (
-            "release_without_owner",
-            &["RELEASE"],
-            "redis.pcall('GET', lock) == me",
-            "redis.pcall('GET', lock)",
-        ),
+        ("release_without_owner", &["RELEASE"], "value_of(lock) == me", "value_of(lock)"),
         (
             "renew_without_owner",
             &["RENEW"],
-            "local mine = redis.pcall('GET', lock) == me",
+            "local mine = value_of(lock) == me",
             "local mine = true",
         ),
         ("set_without_nx", &["ACQUIRE"], "'NX', 'PX', ttl", "'PX', ttl"),

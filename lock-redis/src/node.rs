@@ -16,7 +16,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind as DriverKind, RedisError, ServerErrorKind, Value};
 use tokio::sync::{Notify, watch};
 
-use crate::error::{Stage, from_redis};
+use crate::error::{Stage, from_redis, is_read_only};
 use crate::script::Call;
 
 pub(crate) use tend::Interest;
@@ -208,7 +208,9 @@ impl Node {
         watch.answered = true;
         let answer = answer.and_then(Value::extract_error);
         match &answer {
-            Err(error) if error.is_unrecoverable_error() || error.is_io_error() => {
+            Err(error)
+                if error.is_unrecoverable_error() || error.is_io_error() || is_read_only(error) =>
+            {
                 inner.give_up(&link);
             }
             _ => inner.note_answer(sent),

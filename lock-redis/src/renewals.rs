@@ -1,6 +1,6 @@
 //! Renewals that fall together travel as one request.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lock_core::{Error, ErrorKind, Result};
@@ -59,7 +59,14 @@ pub(crate) enum Found {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Renewals(Mutex<Vec<Waiting>>);
+pub(crate) struct Renewals(Mutex<Collected>);
+
+#[derive(Debug, Default)]
+struct Collected {
+    waiting: Vec<Waiting>,
+    /// A task is under way that sends what waits.
+    scheduled: bool,
+}
 
 #[derive(Debug)]
 struct Waiting {
@@ -77,17 +84,19 @@ impl Renewals {
         item: Item,
     ) -> Result<Found> {
         let (reply, answer) = oneshot::channel();
-        let first = {
-            let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            waiting.push(Waiting { item, reply });
-            waiting.len() == 1
+        let scheduled = {
+            let mut collected = self.collected();
+            collected.waiting.push(Waiting { item, reply });
+            std::mem::replace(&mut collected.scheduled, true)
         };
-        if first {
+        if !scheduled {
+            // Made before the task, which may end with its runtime before it has begun.
+            let scheduled = Scheduled { renewals: Arc::clone(self), flushed: false };
+            let (node, client) = (node.clone(), Arc::clone(client));
             // A task of its own, since this call may be dropped and the others go on.
-            let (renewals, node, client) = (Arc::clone(self), node.clone(), Arc::clone(client));
             tokio::spawn(async move {
                 tokio::time::sleep(COLLECT).await;
-                renewals.flush(&node, &client);
+                scheduled.flush(&node, &client);
             });
         }
         answer.await.unwrap_or_else(|_| {
@@ -96,15 +105,38 @@ impl Renewals {
         })
     }
 
-    fn flush(&self, node: &Node, client: &Arc<str>) {
-        let mut waiting =
-            std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+    fn collected(&self) -> MutexGuard<'_, Collected> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The task that sends what has been collected. If it ends with its runtime, all who wait are told,
+/// and the next one to ask makes a new task, on a runtime of its own.
+struct Scheduled {
+    renewals: Arc<Renewals>,
+    flushed: bool,
+}
+
+impl Scheduled {
+    fn flush(mut self, node: &Node, client: &Arc<str>) {
+        // From here on whoever asks makes a task of its own.
+        self.flushed = true;
+        let mut waiting = std::mem::take(&mut *self.renewals.collected()).waiting;
         // Whoever has given up writes nothing.
         waiting.retain(|waiting| !waiting.reply.is_closed());
         while !waiting.is_empty() {
             let rest = waiting.split_off(waiting.len().min(BATCH));
             let batch = std::mem::replace(&mut waiting, rest);
             tokio::spawn(send(node.clone(), Arc::clone(client), batch));
+        }
+    }
+}
+
+impl Drop for Scheduled {
+    fn drop(&mut self) {
+        if !self.flushed {
+            // Without their senders all who wait are told.
+            drop(std::mem::take(&mut *self.renewals.collected()));
         }
     }
 }

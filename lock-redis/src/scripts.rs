@@ -13,12 +13,12 @@ macro_rules! script {
     };
 }
 
-script!(ACQUIRE, "grant.lua", "acquire_free.lua", "queue.lua", "acquire.lua");
-script!(RELEASE, "grant.lua", "release.lua", "queue.lua", "release_next.lua");
-script!(SETTLE, "grant.lua", "queue.lua", "settle.lua");
-script!(FORCE, "grant.lua", "queue.lua", "force.lua");
-script!(RENEW, "renew.lua");
-script!(INSPECT, "inspect.lua");
+script!(ACQUIRE, "value.lua", "grant.lua", "acquire_free.lua", "queue.lua", "acquire.lua");
+script!(RELEASE, "value.lua", "grant.lua", "release.lua", "queue.lua", "release_next.lua");
+script!(SETTLE, "value.lua", "grant.lua", "queue.lua", "settle.lua");
+script!(FORCE, "value.lua", "grant.lua", "queue.lua", "force.lua");
+script!(RENEW, "value.lua", "renew.lua");
+script!(INSPECT, "value.lua", "inspect.lua");
 script!(PROBE, "probe.lua");
 
 /// The greatest fence of the node, of all names: so that nothing is kept of a free lock. In the

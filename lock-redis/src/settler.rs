@@ -23,6 +23,16 @@ impl Settler {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Forgets the lock, unless it was handed over during the last look.
+    fn is_done(&self, lock: &str) -> bool {
+        let mut map = self.map();
+        let done = map.get(lock) != Some(&true);
+        if done {
+            map.remove(lock);
+        }
+        done
+    }
+
     /// Looks at the lock after `pause`, and again for as long as there is something to look at. One
     /// task per lock, however often it is handed over.
     pub(crate) fn look_after(
@@ -36,12 +46,14 @@ impl Settler {
         if known {
             return;
         }
-        let (settler, node, keys) = (Arc::clone(self), node.clone(), keys.clone());
+        let (node, keys) = (node.clone(), keys.clone());
+        // Made before the task, which may end with its runtime before it has begun.
+        let guard = Guard { settler: Arc::clone(self), lock: keys.lock.clone(), done: false };
         tokio::spawn(async move {
-            let mut guard = Guard { settler: &settler, lock: &keys.lock, done: false };
+            let mut guard = guard;
             let mut pause = pause;
             loop {
-                if let Some(again) = settler.map().get_mut(&keys.lock) {
+                if let Some(again) = guard.settler.map().get_mut(&keys.lock) {
                     *again = false;
                 }
                 tokio::time::sleep(pause).await;
@@ -49,9 +61,7 @@ impl Settler {
                     Ok(Some(next)) => pause = next,
                     // An error is left to the waiters, which poll.
                     Ok(None) | Err(_) => {
-                        let mut map = settler.map();
-                        if map.get(&keys.lock) != Some(&true) {
-                            map.remove(&keys.lock);
+                        if guard.settler.is_done(&keys.lock) {
                             guard.done = true;
                             return;
                         }
@@ -67,16 +77,16 @@ impl Settler {
 const AGAIN: Duration = Duration::from_millis(500);
 
 /// Forgets the lock if the task ends with its runtime.
-struct Guard<'a> {
-    settler: &'a Settler,
-    lock: &'a str,
+struct Guard {
+    settler: Arc<Settler>,
+    lock: String,
     done: bool,
 }
 
-impl Drop for Guard<'_> {
+impl Drop for Guard {
     fn drop(&mut self) {
         if !self.done {
-            self.settler.map().remove(self.lock);
+            self.settler.map().remove(&self.lock);
         }
     }
 }
@@ -87,5 +97,29 @@ async fn settle(node: &Node, keys: &Keys, may_pause: bool) -> lock_core::Result<
     match node.run(call, Duration::from_secs(5)).await? {
         Value::Int(ms) => Ok(u64::try_from(ms).ok().map(Duration::from_millis)),
         other => Err(crate::error::unexpected("a look after a hand-over", &other)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lock_core::{LockKey, SystemClock};
+
+    use super::*;
+    use crate::node::NodeOptions;
+
+    #[test]
+    fn a_runtime_that_ends_at_once_leaves_the_lock_to_the_next() {
+        let client = redis::Client::open("redis://127.0.0.1:1").unwrap();
+        let limit = Duration::from_secs(1);
+        let clock = Arc::new(SystemClock::default());
+        let options = NodeOptions { connect_timeout: limit, response_timeout: limit, clock };
+        let node = Node::new(&client, options, None).unwrap();
+        let (settler, keys) =
+            (Arc::new(Settler::default()), Keys::new(&LockKey::new("", "a").unwrap()));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async { settler.look_after(&node, &keys, limit, true) });
+        assert!(settler.map().contains_key(&keys.lock));
+        drop(runtime);
+        assert!(settler.map().is_empty());
     }
 }

@@ -1,7 +1,7 @@
 //! How a waiter is woken: pushes to this client, by the owner that they are for.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -18,6 +18,8 @@ pub(crate) struct Wakers(Mutex<HashMap<OwnerId, Arc<Waker>>>);
 #[derive(Debug)]
 pub(crate) struct Waker {
     lock: String,
+    /// The place in the order of arrival; 0 if the store has not given one.
+    ticket: AtomicU64,
     pending: AtomicBool,
     look_at: Mutex<Option<ClockInstant>>,
     notify: Notify,
@@ -31,6 +33,7 @@ impl Wakers {
     pub(crate) fn register(&self, owner: OwnerId, lock: &str) -> Arc<Waker> {
         let waker = Arc::new(Waker {
             lock: lock.to_owned(),
+            ticket: AtomicU64::new(0),
             pending: AtomicBool::new(false),
             look_at: Mutex::default(),
             notify: Notify::new(),
@@ -50,6 +53,16 @@ impl Wakers {
     /// All claims for this lock look again.
     pub(crate) fn wake_lock(&self, lock: &str) {
         self.map().values().filter(|waker| waker.lock == lock).for_each(|waker| waker.wake());
+    }
+
+    /// The claim for this lock that has waited longest looks again: the one that looked for all of
+    /// this client has gone.
+    pub(crate) fn wake_next(&self, lock: &str) {
+        let map = self.map();
+        let waiting = map.values().filter(|waker| waker.lock == lock && waker.ticket() > 0);
+        if let Some(first) = waiting.min_by_key(|waker| waker.ticket()) {
+            first.wake();
+        }
     }
 
     pub(crate) fn on_event(&self, event: &NodeEvent<'_>, clock: &dyn Clock) {
@@ -93,6 +106,14 @@ impl Wakers {
 }
 
 impl Waker {
+    pub(crate) fn set_ticket(&self, ticket: u64) {
+        self.ticket.store(ticket, Relaxed);
+    }
+
+    fn ticket(&self) -> u64 {
+        self.ticket.load(Relaxed)
+    }
+
     pub(crate) fn wake(&self) {
         self.pending.store(true, Relaxed);
         self.notify.notify_one();
@@ -152,6 +173,29 @@ mod tests {
         tokio::time::timeout(Duration::from_secs(5), waker.woken(&clock)).await.unwrap();
         let again = tokio::time::timeout(Duration::from_millis(20), waker.woken(&clock)).await;
         assert!(again.is_err(), "one push wakes once");
+    }
+
+    #[tokio::test]
+    async fn whoever_has_waited_longest_looks_next() {
+        let (wakers, clock) = (Wakers::default(), SystemClock::default());
+        let (late, other, early) = (
+            wakers.register(owner(1), "a"),
+            wakers.register(owner(2), "b"),
+            wakers.register(owner(3), "a"),
+        );
+        let new = wakers.register(owner(4), "a");
+        for (waker, ticket) in [(&late, 30), (&other, 10), (&early, 20)] {
+            waker.set_ticket(ticket);
+        }
+        wakers.wake_next("a");
+        tokio::time::timeout(Duration::from_secs(5), early.woken(&clock)).await.unwrap();
+        for waker in [&late, &other, &new] {
+            let woken = tokio::time::timeout(Duration::from_millis(20), waker.woken(&clock));
+            assert!(woken.await.is_err(), "{waker:?}");
+        }
+        wakers.forget(&owner(3), &early);
+        wakers.wake_next("a");
+        tokio::time::timeout(Duration::from_secs(5), late.woken(&clock)).await.unwrap();
     }
 
     #[tokio::test]

@@ -6,10 +6,11 @@ mod common;
 
 use std::time::Duration;
 
-use common::{config, locks, plain, run, server};
+use common::{backend, claim, config, locks, plain, run, server};
 use conformance_tests::servers::RedisServer;
-use lock_core::{ErrorKind, LockBackend, Locks};
+use lock_core::{Attempt, ErrorKind, LockBackend, Locks, Released, Renewal};
 use lock_redis::{Eviction, RedisBackend, RedisConfig};
+use redis::aio::MultiplexedConnection;
 use tokio::time::Instant;
 
 const SENTINEL: &str = "s3cr3t-sentinel";
@@ -72,15 +73,21 @@ async fn a_user_with_the_least_rights_can_lock() {
         locks(lock_redis::connect(&url).await.unwrap()),
         locks(lock_redis::connect(&url).await.unwrap()),
     );
-    let guard = a.lock("x").unwrap().acquire().await.unwrap();
-    let waiter = tokio::spawn(async move { b.lock("x").unwrap().acquire().await.unwrap() });
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    guard.renew().await.unwrap();
-    assert!(a.inspect("x").await.unwrap().is_some());
-    guard.release().await.unwrap();
-    let start = Instant::now();
-    waiter.await.unwrap().release().await.unwrap();
-    assert!(start.elapsed() < Duration::from_millis(400), "handed over by a push");
+    let mut shortest = Duration::MAX;
+    for _ in 0..5 {
+        let guard = a.lock("x").unwrap().acquire().await.unwrap();
+        let lock = b.lock("x").unwrap();
+        let waiter = tokio::spawn(async move { lock.acquire().await.unwrap() });
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        guard.renew().await.unwrap();
+        assert!(a.inspect("x").await.unwrap().is_some());
+        let start = Instant::now();
+        guard.release().await.unwrap();
+        waiter.await.unwrap().release().await.unwrap();
+        shortest = shortest.min(start.elapsed());
+    }
+    // By a push: a waiter that hears none looks after 0.9 s.
+    assert!(shortest < Duration::from_millis(400), "{shortest:?}");
     // A name outside of the pattern.
     let outside = Locks::new(lock_redis::connect(&url).await.unwrap());
     let error = outside.lock("other").unwrap().try_acquire().await.unwrap_err();
@@ -111,6 +118,64 @@ async fn each_missing_right_is_found_when_connecting() {
         assert_eq!(error.kind(), ErrorKind::Denied, "{missing}: {error}");
         assert!(!format!("{error} {error:?}").contains(SENTINEL), "{error}");
     }
+}
+
+/// A right that is taken away while a lock is held is an error, and neither the loss of the lock nor
+/// somebody else's lock.
+#[tokio::test]
+async fn a_right_that_is_taken_away_is_no_loss() {
+    let server = server().await;
+    let url = user(&server, RIGHTS).await;
+    let mut plain = plain(&server).await;
+    let backend = lock_redis::connect(&url).await.unwrap();
+    let ttl = Duration::from_secs(30);
+    let mut holder = claim(&backend, "app", ttl, false);
+    assert!(matches!(holder.try_acquire().await.unwrap(), Attempt::Granted { .. }));
+    run(&mut plain, &["ACL", "SETUSER", "locker", "-get"]).await;
+    for call in ["renew", "check", "release", "another"] {
+        let error = match call {
+            "renew" => holder.renew().await.map(|seen| format!("{seen:?}")),
+            "check" => holder.check().await.map(|seen| format!("{seen:?}")),
+            "release" => holder.release().await.map(|seen| format!("{seen:?}")),
+            _ => {
+                let mut other = claim(&backend, "app", ttl, true);
+                other.try_acquire().await.map(|seen| format!("{seen:?}"))
+            }
+        };
+        let error = error.expect_err(call);
+        assert_eq!(error.kind(), ErrorKind::Denied, "{call}: {error}");
+    }
+    run(&mut plain, &["ACL", "SETUSER", "locker", "+get"]).await;
+    assert!(matches!(holder.renew().await.unwrap(), Renewal::Alive { .. }));
+    assert_eq!(holder.release().await.unwrap(), Released::Freed);
+}
+
+/// A replica, or a server that cannot write to its disk, may be right in a moment, or stand behind a
+/// name that leads elsewhere by then.
+#[tokio::test]
+async fn a_server_that_cannot_write_now_is_tried_again() {
+    let (master, server) = (server().await, server().await);
+    let backend = backend(&server).await;
+    let mut plain = plain(&server).await;
+    let connections = async |plain: &mut MultiplexedConnection| -> u64 {
+        let info: String = redis::cmd("INFO").arg("stats").query_async(plain).await.unwrap();
+        let line = info.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
+        line.unwrap().trim().parse().unwrap()
+    };
+    let port = master.address().unwrap().port().to_string();
+    run(&mut plain, &["REPLICAOF", "127.0.0.1", &port]).await;
+    let before = connections(&mut plain).await;
+    for _ in 0..2 {
+        let mut holder = claim(&backend, "app", Duration::from_secs(30), false);
+        let error = holder.try_acquire().await.unwrap_err();
+        assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Unavailable, true), "{error}");
+    }
+    assert!(connections(&mut plain).await > before, "the connection to the replica was kept");
+    let error = lock_redis::connect(server.url()).await.unwrap_err();
+    assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Unavailable, true), "{error}");
+    run(&mut plain, &["REPLICAOF", "NO", "ONE"]).await;
+    let mut holder = claim(&backend, "app", Duration::from_secs(30), false);
+    assert!(matches!(holder.try_acquire().await.unwrap(), Attempt::Granted { .. }));
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use conformance_tests::servers::Data;
 use lock_core::{ErrorKind, LockBackend, Locks};
+use redis::Value;
 use redlock_common::scenarios::acquire;
 use redlock_common::{Masters, claim, granted};
 use tokio::time::{Instant, sleep};
@@ -122,7 +123,8 @@ async fn evicting_nodes_are_refused() {
     let error = masters.client("").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);
     assert!(error.to_string().contains("allkeys-lru"), "{error}");
-    masters.client("&lock_eviction=warn").await.unwrap();
+    let warned = masters.client("&lock_eviction=warn").await.unwrap();
+    assert_eq!(warned.capabilities().loses_data_on, [lock_core::DataLoss::Eviction]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -145,56 +147,215 @@ async fn when_all_nodes_were_restarted_an_operator_lets_them_vote_again() {
     assert!(next > fence, "{next} after {fence}");
 }
 
+/// `lock_bootstrap=now` is the word of the user that nobody holds a lock. It does not hide that the
+/// nodes were flushed, and the holder must not get a rival before its lease has ended.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn fences_rise_over_a_flush_of_all_nodes() {
+async fn a_flush_of_all_nodes_grants_nothing_too_early_and_the_fences_rise() {
     let masters = Masters::start().await.unwrap();
-    let backend = masters.client("&lock_max_ttl=1s").await.unwrap();
-    let fence = granted(&mut *claim(&backend, "lock", Duration::from_secs(1))).await;
+    let holder = masters.client("&lock_max_ttl=2s").await.unwrap();
+    let fence = granted(&mut *claim(&holder, "lock", Duration::from_secs(2))).await;
     for node in 0..3 {
         masters.command(node, &["FLUSHALL"]).await;
     }
-    let locks = Locks::builder(backend).default_ttl(Duration::from_secs(1)).build();
-    let next = acquire(&locks, "lock", Duration::from_secs(10)).await;
-    assert!(next.get() > fence, "{next} after {fence}");
+    let flushed = Instant::now();
+    let other = masters.client("&lock_max_ttl=2s").await.unwrap();
+    let next = nothing_is_granted_before(&other, flushed + Duration::from_secs(2)).await;
+    assert!(next > fence, "{next} after {fence}");
+}
+
+/// A client that has seen the quorum vote is not made to believe that it is new.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_knows_the_quorum_sees_the_loss_of_everything() {
+    let masters = Masters::start().await.unwrap();
+    let backend = masters.client("&lock_max_ttl=2s").await.unwrap();
+    let fence = granted(&mut *claim(&backend, "lock", Duration::from_secs(2))).await;
+    for server in &masters.0 {
+        server.restart(Data::Lose).await.unwrap();
+    }
+    let lost = Instant::now();
+    let next = nothing_is_granted_before(&backend, lost + Duration::from_secs(2)).await;
+    assert!(next > fence, "{next} after {fence}");
+}
+
+/// Tries until the lock is granted, which must not be before `end`, and returns the fence.
+async fn nothing_is_granted_before(backend: &lock_redis::RedlockBackend, end: Instant) -> u64 {
+    let mut rival = claim(backend, "lock", Duration::from_secs(2));
+    let limit = end + Duration::from_secs(15);
+    loop {
+        let seen = rival.try_acquire().await;
+        if let Ok(lock_core::Attempt::Granted { token, .. }) = seen {
+            assert!(Instant::now() >= end, "a second holder, while the first one believes");
+            return token.get();
+        }
+        assert!(Instant::now() < limit, "never granted: {seen:?}");
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// A node that refuses to be brought back is not asked without end, and its reason is told.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_refuses_its_marker_is_asked_now_and_then() {
+    let masters = Masters::start().await.unwrap();
+    let backend = masters.client("").await.unwrap();
+    masters.command(2, &["ACL", "SETUSER", "default", "-hset"]).await;
+    masters.command(2, &["DEL", "distlock\u{1e}quorum"]).await;
+    granted(&mut *claim(&backend, "a", Duration::from_secs(1))).await;
+    let scripts = async || {
+        let answer = masters.command(2, &["INFO", "commandstats"]).await;
+        let Value::VerbatimString { text, .. } = answer else {
+            let Value::BulkString(text) = answer else { panic!("{answer:?}") };
+            return calls(&String::from_utf8(text).unwrap());
+        };
+        calls(&text)
+    };
+    let before = scripts().await;
+    let mut named = false;
+    for _ in 0..30 {
+        sleep(Duration::from_millis(100)).await;
+        granted(&mut *claim(&backend, "b", Duration::from_millis(50))).await;
+        named |= backend.not_voting().is_some_and(|why| why.contains("brought into the vote"));
+    }
+    let asked = scripts().await - before;
+    assert!(asked < 150, "{asked} requests in 3 s, of which 30 are the tries to acquire");
+    assert!(named, "{:?}", backend.not_voting());
+    masters.command(2, &["ACL", "SETUSER", "default", "+hset"]).await;
+    let end = Instant::now() + Duration::from_secs(10);
+    while !backend.not_voting().is_some_and(|why| why.contains("votes again in")) {
+        assert!(Instant::now() < end, "{:?}", backend.not_voting());
+        sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// How many scripts a node has run.
+fn calls(info: &str) -> u64 {
+    let count = |line: &str| line.split_once("calls=")?.1.split(',').next()?.parse::<u64>().ok();
+    info.lines().filter(|line| line.starts_with("cmdstat_eval")).filter_map(count).sum()
+}
+
+fn documented_rights() -> std::str::Split<'static, char> {
+    let page = include_str!("../REDLOCK.md");
+    let line = page.lines().find(|line| line.starts_with("ACL SETUSER app "));
+    line.expect("REDLOCK.md shows how to make a user").split(' ')
+}
+
+/// Makes the user of `REDLOCK.md` on every node, as it stands there without what is `missing`.
+async fn user(masters: &Masters, missing: &[&str]) -> String {
+    let words: Vec<_> = documented_rights().filter(|word| !missing.contains(word)).collect();
+    for node in 0..masters.0.len() {
+        masters.command(node, &["ACL", "DELUSER", "app"]).await;
+        masters.command(node, &words).await;
+    }
+    masters.url("").replace("redlock://", "redlock://app:secret@").replace('?', "/1?")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_missing_right_is_found_when_connecting() {
+    let masters = Masters::start().await.unwrap();
+    // What the driver does without, or nobody needs before a listing.
+    let spare = ["+hello", "+auth", "+ping", "+scan", "+eval"];
+    let mut tried = 0;
+    for right in documented_rights().filter(|word| word.starts_with('+') && !spare.contains(word)) {
+        let url = user(&masters, &[right]).await;
+        let error = lock_redis::connect_redlock(&url).await.expect_err(right);
+        assert_eq!(error.kind(), ErrorKind::Denied, "{right}: {error}");
+        assert!(!format!("{error} {error:?}").contains("secret@"), "{error}");
+        tried += 1;
+    }
+    assert!(tried > 15, "{tried}");
+    // One node that lacks a right is a minority.
+    let url = user(&masters, &[]).await;
+    masters.command(2, &["ACL", "SETUSER", "app", "-zrange"]).await;
+    lock_redis::connect_redlock(&url).await.unwrap();
 }
 
 /// Exactly the rights that `REDLOCK.md` names, and nodes that want a password.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_documented_rights_are_enough() {
-    const RIGHTS: &str = "+eval +evalsha +info +ping +subscribe +publish +time +get +set +del +pexpire +pttl +hget +hset +hmget +zadd +zrem +zrange +scan +hello";
     let masters = Masters::start().await.unwrap();
-    for node in 0..3 {
-        let mut words = vec!["ACL", "SETUSER", "lock", "on", ">s3cr3t", "~*lock*", "&distlock:*"];
-        words.extend(RIGHTS.split(' '));
-        masters.command(node, &words).await;
+    let url = user(&masters, &[]).await;
+    let locks = async || {
+        let backend = lock_redis::connect_redlock(&url).await.unwrap();
+        Locks::builder(backend).prefix("app").unwrap().build()
+    };
+    let (a, b) = (locks().await, locks().await);
+    let mut shortest = Duration::MAX;
+    for _ in 0..5 {
+        let guard = a.lock("lock").unwrap().acquire().await.unwrap();
+        let waiter = b.lock("lock").unwrap();
+        let waiting = tokio::spawn(async move {
+            let guard = waiter.acquire_timeout(Duration::from_secs(10)).await.unwrap();
+            let got = Instant::now();
+            guard.release().await.unwrap();
+            got
+        });
+        sleep(Duration::from_millis(200)).await;
+        assert!(guard.check().await.is_ok());
+        assert_eq!(a.list("lo").await.unwrap().len(), 1);
+        let released = Instant::now();
+        guard.release().await.unwrap();
+        shortest = shortest.min(waiting.await.unwrap() - released);
     }
-    let url = masters.url("").replace("redlock://", "redlock://lock:s3cr3t@");
-    let (a, b) = (
-        Locks::new(lock_redis::connect_redlock(&url).await.unwrap()),
-        Locks::new(lock_redis::connect_redlock(&url).await.unwrap()),
-    );
-    let guard = a.lock("lock").unwrap().acquire().await.unwrap();
-    let waiter = b.lock("lock").unwrap();
-    let waiting = tokio::spawn(async move {
-        waiter.acquire_timeout(Duration::from_secs(10)).await.unwrap().release().await.unwrap();
-        Instant::now()
-    });
-    sleep(Duration::from_millis(300)).await;
-    assert!(guard.check().await.is_ok());
-    assert_eq!(a.list("lo").await.unwrap().len(), 1);
-    let released = Instant::now();
-    guard.release().await.unwrap();
-    let took = waiting.await.unwrap() - released;
-    assert!(took < Duration::from_millis(700), "woken by the slow second look: {took:?}");
-    // A right that is missing is an error that says so, and shows no password.
-    for node in 0..3 {
-        masters.command(node, &["ACL", "SETUSER", "lock", "-set"]).await;
-    }
-    let error = a.lock("lock").unwrap().try_acquire().await.unwrap_err();
-    assert!(!error.to_string().contains("s3cr3t"), "{error}");
-    assert!(!matches!(error.kind(), ErrorKind::NotAcquired), "{error:?}");
-    let wrong = masters.url("").replace("redlock://", "redlock://lock:wr0ng@");
+    // By a push: the slow second look comes after 0.75 s at the earliest.
+    assert!(shortest < Duration::from_millis(300), "{shortest:?}");
+    drop((a, b));
+    let wrong = masters.url("").replace("redlock://", "redlock://app:wr0ng@");
     let error = lock_redis::connect_redlock(&wrong).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     assert!(!error.to_string().contains("wr0ng"), "{error}");
+}
+
+/// A right that is taken away while a lock is held is an error, and neither the loss of the lock nor
+/// somebody else's lock.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_right_that_is_taken_away_is_no_loss() {
+    let masters = Masters::start().await.unwrap();
+    let backend = masters.client("").await.unwrap();
+    let ttl = Duration::from_secs(30);
+    let mut holder = claim(&backend, "lock", ttl);
+    granted(&mut *holder).await;
+    let on_all = async |right: &str| {
+        for node in 0..3 {
+            masters.command(node, &["ACL", "SETUSER", "default", right]).await;
+        }
+    };
+    on_all("-get").await;
+    let renewal = holder.renew().await;
+    assert!(renewal.is_err(), "{renewal:?}");
+    let check = holder.check().await;
+    assert!(check.is_err(), "{check:?}");
+    let seen = claim(&backend, "lock", ttl).try_acquire().await;
+    assert_eq!(seen.unwrap_err().kind(), ErrorKind::Denied);
+    let released = holder.release().await;
+    assert!(released.is_err(), "{released:?}");
+    on_all("+get").await;
+    assert!(matches!(holder.renew().await.unwrap(), lock_core::Renewal::Alive { .. }));
+    assert_eq!(holder.release().await.unwrap(), lock_core::Released::Freed);
+}
+
+/// A forced release tells those that wait, as a release does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_forced_release_wakes_a_waiter() {
+    let masters = Masters::start().await.unwrap();
+    let (a, b) = (
+        Locks::new(masters.client("").await.unwrap()),
+        Locks::new(masters.client("").await.unwrap()),
+    );
+    let mut shortest = Duration::MAX;
+    for _ in 0..5 {
+        let lost = a.lock("lock").unwrap().acquire().await.unwrap();
+        let waiter = b.lock("lock").unwrap();
+        let waiting = tokio::spawn(async move {
+            let guard = waiter.acquire_timeout(Duration::from_secs(10)).await.unwrap();
+            let got = Instant::now();
+            guard.release().await.unwrap();
+            got
+        });
+        sleep(Duration::from_millis(200)).await;
+        let forced = Instant::now();
+        a.force_release("lock", None).await.unwrap();
+        shortest = shortest.min(waiting.await.unwrap() - forced);
+        drop(lost);
+    }
+    // The slow second look comes after 0.75 s at the earliest.
+    assert!(shortest < Duration::from_millis(300), "{shortest:?}");
 }

@@ -188,12 +188,18 @@ impl RedisServer {
         self.kill()?;
         let own = self.own()?;
         if data == Data::Lose {
-            let lost = own.directory.path().join("appendonlydir");
-            match std::fs::remove_dir_all(&lost) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(Unavailable::broken(format!("{}: {error}", lost.display())));
+            // Redis 7 has a directory, and earlier ones have one file.
+            let directory = own.directory.path();
+            let (parts, file) = (directory.join("appendonlydir"), directory.join("appendonly.aof"));
+            let removed =
+                [(std::fs::remove_dir_all(&parts), parts), (std::fs::remove_file(&file), file)];
+            for (removed, lost) in removed {
+                match removed {
+                    Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                        return Err(Unavailable::broken(format!("{}: {error}", lost.display())));
+                    }
+                    _ => {}
                 }
-                _ => {}
             }
         }
         own.start().await

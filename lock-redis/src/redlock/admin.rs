@@ -81,12 +81,15 @@ impl LockAdmin for RedlockBackend {
     async fn force_release(&self, key: &LockKey, expected: Option<&OwnerId>) -> Result<Released> {
         let keys = Keys::new(key);
         let expected = expected.map(OwnerId::to_hex).unwrap_or_default();
-        let parts = Arc::new((keys.part("vote"), keys.lock, expected));
+        let parts = [keys.part("vote"), keys.part("waiters"), keys.lock, expected];
+        let parts = Arc::new(parts);
         let answers = self
             .ask_all(|node| {
                 let (quorum, parts) = (Arc::clone(&self.quorum), Arc::clone(&parts));
                 async move {
-                    let call = SCRIPTS.force.call().key(&parts.1).key(&parts.0).arg(&parts.2);
+                    let [vote, waiters, lock, expected] = &*parts;
+                    let call = SCRIPTS.force.call().key(lock).key(vote).key(waiters);
+                    let call = call.arg(expected).arg(lock);
                     match quorum.run(node, call, LIMIT).await? {
                         Value::Int(freed) => Ok(freed == 1),
                         other => Err(unexpected("a forced release", &other)),

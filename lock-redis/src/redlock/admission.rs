@@ -13,6 +13,7 @@ use super::fanout::Fanout;
 use super::plan::{Marker, Plan, Report, Step, Terms, plan};
 use super::quorum::{NODE_KEY, Quorum, millis};
 use super::scripts::SCRIPTS;
+use super::sightings::Sightings;
 use super::wrong::Wrong;
 use crate::config::Eviction;
 use crate::error::unexpected;
@@ -25,11 +26,21 @@ pub(crate) struct Admission {
     turn: tokio::sync::Mutex<()>,
     running: AtomicBool,
     /// Why nodes do not vote yet.
-    why: Mutex<Option<String>>,
+    why: Mutex<Why>,
+    sightings: Mutex<Sightings>,
+}
+
+#[derive(Debug, Default)]
+struct Why {
+    text: Option<String>,
+    /// Whether the log has it.
+    warned: bool,
 }
 
 /// The longest pause between two looks of the background task.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// The pause after a step that a node has refused, or that has led nowhere.
+const AFTER_FAILURE: Duration = Duration::from_secs(2);
 /// The limit for one answer: this is no part of any lock's time.
 const LIMIT: Duration = Duration::from_secs(1);
 /// How far ahead of a node's clock a proposal may be, see `acquire.lua`.
@@ -37,8 +48,10 @@ const CLAMP: Duration = Duration::from_secs(60);
 
 impl Admission {
     pub(crate) fn new(quorum: Arc<Quorum>) -> Self {
+        let sightings = Mutex::new(Sightings::new(quorum.len()));
         Self {
             quorum,
+            sightings,
             turn: tokio::sync::Mutex::default(),
             running: AtomicBool::new(false),
             why: Mutex::default(),
@@ -47,7 +60,21 @@ impl Admission {
 
     /// Why nodes do not vote yet, if that is known.
     pub(crate) fn why(&self) -> Option<String> {
-        self.why.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.why.lock().unwrap_or_else(PoisonError::into_inner).text.clone()
+    }
+
+    fn set_why(&self, plan: &Plan) {
+        let mut why = self.why.lock().unwrap_or_else(PoisonError::into_inner);
+        why.text.clone_from(&plan.why);
+        match &plan.why {
+            None => why.warned = false,
+            // What is just being done is told only if it turns out to take a while.
+            Some(text) if plan.steps.is_empty() && !why.warned => {
+                why.warned = true;
+                tracing::warn!(target: "distlock", why = text, "not all nodes of the quorum vote");
+            }
+            Some(_) => {}
+        }
     }
 
     /// Does what can be done now. Repeated while that leads anywhere.
@@ -77,17 +104,20 @@ impl Admission {
             let waits_for_seed = ripe_now.iter().any(|nonce| !ripe.contains(nonce));
             plan.steps.retain(|step| nonce(step).is_none_or(|nonce| ripe.contains(&nonce)));
             ripe = ripe_now;
-            if let Some(why) = &plan.why
-                && self.why().is_none()
-            {
-                tracing::warn!(target: "distlock", why, "not all nodes of the quorum vote");
-            }
-            *self.why.lock().unwrap_or_else(PoisonError::into_inner) = plan.why.clone();
+            self.set_why(&plan);
             rounds += 1;
-            if (plan.steps.is_empty() && !waits_for_seed) || rounds > 8 {
+            if plan.steps.is_empty() && !waits_for_seed {
                 return Ok(plan);
             }
-            self.carry_out(&plan.steps, &reports).await;
+            let failed = self.carry_out(&plan.steps, &reports).await;
+            if failed.is_some() || rounds > 8 {
+                // Asked again at once, the node would answer the same.
+                plan.steps.clear();
+                plan.wait = Some(plan.wait.unwrap_or_default().max(AFTER_FAILURE));
+                plan.why = failed.or(plan.why);
+                self.set_why(&plan);
+                return Ok(plan);
+            }
         }
     }
 
@@ -97,8 +127,10 @@ impl Admission {
             return;
         }
         let weak = Arc::downgrade(self);
+        // Made before the task, which may end with its runtime before it has begun.
+        let running = Running(Weak::clone(&weak));
         self.quorum.spawn(async move {
-            let _running = Running(Weak::clone(&weak));
+            let _running = running;
             // Ends with the backend, or when every node votes.
             while let Some(admission) = weak.upgrade() {
                 let pause = match admission.advance().await {
@@ -151,13 +183,12 @@ impl Admission {
                 .map(|(node, _)| Step::Begin { node, state: "quarantine", boot: boot.clone() })
                 .collect();
             if !begin.is_empty() {
-                self.carry_out(&begin, &reports).await;
+                self.carry_out_all(&begin, &reports).await?;
                 continue;
             }
-            let youngest = known.iter().filter(out).map(|report| report.since).max().unwrap_or(0);
+            let youngest = known.iter().filter(out).map(|report| report.age()).min();
             let now = known.iter().map(|report| report.now).max().unwrap_or(0);
-            let left =
-                terms.wait.saturating_sub(Duration::from_micros(now.saturating_sub(youngest)));
+            let left = terms.wait.saturating_sub(youngest.unwrap_or_default());
             if !left.is_zero() {
                 return Err(Error::new(
                     ErrorKind::Unavailable,
@@ -183,7 +214,7 @@ impl Admission {
                     boot: boot.clone(),
                 })
                 .collect();
-            self.carry_out(&admit, &reports).await;
+            self.carry_out_all(&admit, &reports).await?;
         }
         Err(Error::new(
             ErrorKind::Unavailable,
@@ -199,6 +230,7 @@ impl Admission {
                 + config.max_ttl.mul_f64(config.drift.max(0.01))
                 + Duration::from_millis(50),
             boot_now: config.bootstrap == Bootstrap::Now,
+            used: self.quorum.has_voted(),
             boot: OwnerId::generate(&OsRng)?.to_hex(),
         })
     }
@@ -216,9 +248,17 @@ impl Admission {
         let mut denied = None;
         while !fanout.is_empty() {
             match fanout.next().await {
-                (node, Ok(report)) => {
+                (node, Ok(mut report)) => {
                     self.check_policy(node, &report)?;
                     self.quorum.note_mark(report.mark);
+                    if report.marker() == Marker::Admitted {
+                        self.quorum.note_vote();
+                    }
+                    let now = self.quorum.clock().now();
+                    let mut sightings =
+                        self.sightings.lock().unwrap_or_else(PoisonError::into_inner);
+                    sightings.note(node, &mut report, now);
+                    drop(sightings);
                     reports[node] = Some(report);
                 }
                 (node, Err(error)) => {
@@ -250,7 +290,16 @@ impl Admission {
         )))
     }
 
-    async fn carry_out(&self, steps: &[Step], reports: &[Option<Report>]) {
+    async fn carry_out_all(&self, steps: &[Step], reports: &[Option<Report>]) -> Result<()> {
+        match self.carry_out(steps, reports).await {
+            Some(failed) => Err(Error::new(ErrorKind::Unavailable, failed)),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes the steps, and says which node has refused one, and why.
+    async fn carry_out(&self, steps: &[Step], reports: &[Option<Report>]) -> Option<String> {
+        let mut failed = None;
         let mut fanout = Fanout::default();
         for step in steps {
             let (Step::Begin { node, .. } | Step::Admit { node, .. }) = step;
@@ -264,10 +313,12 @@ impl Admission {
             match done {
                 Ok(done) => tracing::debug!(target: "distlock", endpoint, done, "admission step"),
                 Err(error) => {
-                    tracing::debug!(target: "distlock", endpoint, %error, "admission step failed")
+                    tracing::debug!(target: "distlock", endpoint, %error, "admission step failed");
+                    failed = Some(format!("a node cannot be brought into the vote: {error}"));
                 }
             }
         }
+        failed
     }
 }
 
@@ -342,5 +393,6 @@ fn report(answer: Value) -> Result<Report> {
         boot: text(parts, 9),
         mark: number(10),
         policy: text(parts, 11),
+        watched: None,
     })
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::ClockInstant;
+use lock_core::{ClockInstant, Error, ErrorKind};
 
 use super::answer::Answer;
 use super::claim::{RedlockClaim, SHORT_WAIT, Waiting};
@@ -62,8 +62,8 @@ impl RedlockClaim {
                 Outcome::Open if now >= slow_at && tally.is_contended() => {
                     break tally.without_the_slow();
                 }
-                Outcome::Open => {}
-                Outcome::Failed if !left_out.is_empty() => {
+                Outcome::Open if now < slow_at || left_out.is_empty() => {}
+                Outcome::Open | Outcome::Failed if !left_out.is_empty() => {
                     // Those that were to be spared are needed after all.
                     for node in left_out.drain(..) {
                         tally.ask(node);
@@ -150,20 +150,18 @@ impl RedlockClaim {
             }
         }
         if !late.is_empty() && !self.quorum.is_wrong(Wrong::ForgetsTheUnanswered) {
-            self.quorum.spawn(undo.clone().late(acquires, late, until));
+            self.quorum.spawn_undo(undo.clone().late(acquires, late, until));
         }
         let mut releases = Fanout::default();
         for node in voted {
-            let (quorum, target) = (Arc::clone(&self.quorum), Arc::clone(&self.target));
-            releases
-                .push(node, quorum.release(node, target, Some(self.attempt), false, self.limit));
+            releases.push(node, undo.release(node, false));
         }
         let mut unsure = Vec::new();
         let give_up = self.now() + self.slow_after;
         while !releases.is_empty() {
             tokio::select! {
                 biased;
-                (node, freed) = releases.next() => if freed.is_err() {
+                (node, taken) = releases.next() => if !taken.settled {
                     unsure.push(node);
                 },
                 () = self.quorum.clock().sleep_until(give_up) => {
@@ -173,7 +171,7 @@ impl RedlockClaim {
             }
         }
         if !unsure.is_empty() {
-            self.quorum.spawn(undo.repeat(unsure, until, None));
+            self.quorum.spawn_undo(undo.repeat(unsure, until));
         }
     }
 
@@ -193,8 +191,7 @@ impl RedlockClaim {
         node: usize,
         proposal: u64,
     ) -> impl Future<Output = Answer> + Send + use<> {
-        let until = self.ends_by();
-        self.ledger.owe(node, until);
+        let debt = self.ledger.owe(node, self.attempt, self.now(), self.ends_by());
         let ask = Ask {
             attempt: self.attempt,
             ttl: self.ttl,
@@ -205,9 +202,13 @@ impl RedlockClaim {
         let request = Arc::clone(&self.quorum).acquire(node, Arc::clone(&self.target), ask);
         let ledger = Arc::clone(&self.ledger);
         async move {
+            let Some(debt) = debt else {
+                let bug = "BUG: this claim was released before it tried to acquire";
+                return Answer::Failed(Error::new(ErrorKind::Internal, bug));
+            };
             let answer = request.await;
             if !answer.may_land() {
-                ledger.settle(node, until);
+                ledger.settle(node, debt, answer.counter().is_some());
             }
             answer
         }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{
-    Capabilities, Claim, ClaimRequest, Error, ErrorKind, Fencing, Hold, LockAdmin, LockBackend,
-    Mode, Result, Wake, async_trait,
+    Capabilities, Claim, ClaimRequest, DataLoss, Error, ErrorKind, Fencing, Hold, LockAdmin,
+    LockBackend, Mode, Result, Wake, async_trait,
 };
 
 use super::admission::Admission;
@@ -13,6 +13,7 @@ use super::claim::RedlockClaim;
 use super::config::RedlockConfig;
 use super::fanout::Fanout;
 use super::quorum::Quorum;
+use crate::config::Eviction;
 
 /// Locks on a quorum of independent Redis nodes (Redlock), with a fencing token.
 ///
@@ -40,15 +41,17 @@ impl RedlockBackend {
         Ok(Self { quorum, admission })
     }
 
-    /// As [`new`](Self::new), and asks the nodes: whether a quorum answers, whether they are
-    /// configured as this client is, and whether they evict. A new quorum begins to vote here, if it
+    /// As [`new`](Self::new), and asks the nodes: whether a quorum answers and grants the rights that
+    /// locks need, whether they are configured as this client is, and whether they evict. A new quorum begins to vote here, if it
     /// need not wait; if it must, this returns all the same, and acquiring fails with an error that
     /// says for how long.
     ///
     /// # Errors
     ///
     /// [`Config`](ErrorKind::Config) if a node belongs to another quorum or may evict locks,
-    /// [`Unavailable`](ErrorKind::Unavailable) if fewer than a quorum answer.
+    /// [`Denied`](ErrorKind::Denied) if so many refuse the credentials or a command (the message
+    /// lists what) that no quorum is left, [`Unavailable`](ErrorKind::Unavailable) if fewer than a
+    /// quorum answer and can write.
     ///
     /// # Cancel safety
     ///
@@ -56,15 +59,15 @@ impl RedlockBackend {
     pub async fn connect(config: RedlockConfig) -> Result<Self> {
         let backend = Self::new(config)?;
         let plan = backend.admission.advance().await?;
-        backend.ping().await?;
+        backend.check_rights().await?;
         if plan.wait.is_some() {
             backend.admission.tend();
         }
         Ok(backend)
     }
 
-    /// Why nodes do not vote yet, as far as this client knows; `None` if all do, or it has not had to
-    /// ask.
+    /// Why nodes do not vote yet, as far as this client knows. `None` if every node has said that it
+    /// votes, or this client has not had to ask; a node that does not answer is reported.
     pub fn not_voting(&self) -> Option<String> {
         self.admission.why()
     }
@@ -90,6 +93,57 @@ impl RedlockBackend {
     }
 }
 
+impl RedlockBackend {
+    /// Runs every command once that the scripts need, on keys of this client alone: a right that is
+    /// missing would otherwise show half-way through a script, and scripts are not undone.
+    async fn check_rights(&self) -> Result<()> {
+        let mut fanout = Fanout::default();
+        for node in 0..self.quorum.len() {
+            let quorum = Arc::clone(&self.quorum);
+            fanout.push(node, async move { quorum.probe(node, LIMIT).await });
+        }
+        self.most(&mut fanout).await?;
+        // A minority is not waited for, but what it lacks is told.
+        let quorum = Arc::clone(&self.quorum);
+        self.quorum.spawn(async move {
+            while !fanout.is_empty() {
+                let (node, probed) = fanout.next().await;
+                if let Err(error) = probed {
+                    let endpoint = quorum.node(node).endpoint();
+                    tracing::warn!(target: "distlock", endpoint, %error, "a node of the quorum cannot be used");
+                }
+            }
+        });
+        Ok(())
+    }
+
+    /// Waits until a quorum of nodes has answered well.
+    async fn most(&self, fanout: &mut Fanout<Result<()>>) -> Result<()> {
+        let (mut well, mut failures) = (0, Vec::new());
+        while !fanout.is_empty() {
+            match fanout.next().await {
+                (_, Ok(())) => well += 1,
+                (_, Err(error)) => failures.push(error),
+            }
+            if well >= self.quorum.needed() {
+                return Ok(());
+            }
+        }
+        let denied = failures.iter().filter(|error| error.kind() == ErrorKind::Denied).count();
+        let hopeless = denied > self.quorum.len() - self.quorum.needed();
+        let list: Vec<_> = failures.iter().map(ToString::to_string).collect();
+        Err(Error::new(
+            if hopeless { ErrorKind::Denied } else { ErrorKind::Unavailable },
+            format!(
+                "{well} of {} nodes answer and can be used, and {} are needed: {}",
+                self.quorum.len(),
+                self.quorum.needed(),
+                list.join("; ")
+            ),
+        ))
+    }
+}
+
 #[async_trait]
 impl LockBackend for RedlockBackend {
     fn name(&self) -> &'static str {
@@ -103,6 +157,9 @@ impl LockBackend for RedlockBackend {
         can.inspect = true;
         can.min_ttl = Duration::from_millis(50);
         can.max_ttl = Some(self.quorum.config.max_ttl);
+        if self.quorum.config.eviction == Eviction::Warn {
+            can.loses_data_on = &[DataLoss::Eviction];
+        }
         can
     }
 
@@ -124,34 +181,16 @@ impl LockBackend for RedlockBackend {
         let mut fanout = Fanout::default();
         for node in 0..self.quorum.len() {
             let server = self.quorum.node(node).clone();
-            fanout.push(node, async move { server.command(&redis::cmd("PING"), LIMIT).await });
+            fanout.push(
+                node,
+                async move { server.command(&redis::cmd("PING"), LIMIT).await.map(drop) },
+            );
         }
-        let mut answered = 0;
-        let mut failures = Vec::new();
-        while !fanout.is_empty() {
-            match fanout.next().await {
-                (_, Ok(_)) => answered += 1,
-                (_, Err(error)) => failures.push(error),
-            }
-            if answered >= self.quorum.needed() {
-                return Ok(());
-            }
-        }
-        let denied = failures.iter().all(|error| error.kind() == ErrorKind::Denied);
-        let list: Vec<_> = failures.iter().map(ToString::to_string).collect();
-        Err(Error::new(
-            if denied { ErrorKind::Denied } else { ErrorKind::Unavailable },
-            format!(
-                "{answered} of {} nodes answer, and {} are needed: {}",
-                self.quorum.len(),
-                self.quorum.needed(),
-                list.join("; ")
-            ),
-        ))
+        self.most(&mut fanout).await
     }
 
     async fn close(&self) -> Result<()> {
-        self.quorum.close();
+        self.quorum.close().await;
         Ok(())
     }
 

@@ -64,7 +64,7 @@ impl RedlockClaim {
         admission: Arc<Admission>,
         request: &ClaimRequest,
     ) -> Result<Self> {
-        let ledger = Ledger::new(quorum.len());
+        let ledger = Ledger::new(quorum.len(), request.resume.is_some());
         let keys = Keys::new(&request.key);
         let target = Target::new(keys, &request.owner, request.label.as_deref());
         let mut claim = Self {
@@ -129,6 +129,7 @@ impl RedlockClaim {
         Undo {
             quorum: Arc::clone(&self.quorum),
             target: Arc::clone(&self.target),
+            ledger: Arc::clone(&self.ledger),
             attempt,
             limit: self.limit,
         }
@@ -248,12 +249,11 @@ impl Claim for RedlockClaim {
         let until = self.ends_by();
         let mut fanout = Fanout::default();
         for node in 0..self.quorum.len() {
-            let (quorum, target) = (Arc::clone(&self.quorum), Arc::clone(&self.target));
-            fanout.push(node, quorum.release(node, target, None, leave, self.limit));
+            fanout.push(node, undo.release(node, leave));
         }
         let mut tally = Tally::new(self.quorum.len(), self.quorum.needed(), None);
         let forgets = self.quorum.is_wrong(Wrong::ForgetsTheUnanswered);
-        let (mut answered, mut freed) = (0, false);
+        let (mut answered, mut freed, mut rest) = (0, false, Vec::new());
         let started = self.now();
         let mut close_at = None;
         while !fanout.is_empty() {
@@ -265,47 +265,39 @@ impl Claim for RedlockClaim {
             if close_at.is_some_and(|at| now >= at) {
                 break;
             }
-            let (node, answer) = tokio::select! {
+            let (node, taken) = tokio::select! {
                 biased;
                 next = fanout.next() => next,
                 () = self.quorum.clock().sleep_until(close_at.unwrap_or(ClockInstant::FAR_FUTURE)),
                     if close_at.is_some() => continue,
             };
-            match answer {
+            match taken.freed {
                 Ok(done) => {
                     answered += 1;
                     freed |= done;
-                    let clear =
-                        if done { self.ledger.freed(node) } else { self.ledger.is_clear(node) };
-                    if !clear && !forgets {
-                        let ledger = Some(Arc::clone(&self.ledger));
-                        self.quorum.spawn(undo.clone().repeat(vec![node], until, ledger));
-                    }
                 }
                 Err(error) => tally.set(node, Answer::Failed(error)),
             }
+            if !taken.settled {
+                rest.push(node);
+            }
         }
-        let ledger = Arc::clone(&self.ledger);
-        let failed = (0..self.quorum.len()).filter(|node| tally.answer(*node).is_some());
-        let failed: Vec<_> = failed.collect();
+        if (!rest.is_empty() || !fanout.is_empty()) && !forgets {
+            // A node that has not answered is released when it does.
+            self.quorum.spawn_undo(async move {
+                while !fanout.is_empty() {
+                    let (node, taken) = fanout.next().await;
+                    if !taken.settled {
+                        rest.push(node);
+                    }
+                }
+                undo.repeat(rest, until).await;
+            });
+        }
         if answered < self.quorum.needed() {
             return Err(self.describe(&tally).with_unknown_effect());
         }
         self.waiting = None;
-        if (!failed.is_empty() || !fanout.is_empty()) && !forgets {
-            // A node that has not answered is released when it does.
-            self.quorum.spawn(async move {
-                let mut rest = failed;
-                while !fanout.is_empty() {
-                    match fanout.next().await {
-                        (node, Ok(true)) if ledger.freed(node) => {}
-                        (node, Ok(false)) if ledger.is_clear(node) => {}
-                        (node, _) => rest.push(node),
-                    }
-                }
-                undo.repeat(rest, until, Some(ledger)).await;
-            });
-        }
         Ok(if freed { Released::Freed } else { Released::AlreadyGone })
     }
 

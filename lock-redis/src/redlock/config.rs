@@ -12,8 +12,8 @@ use crate::config::{Eviction, tcp_client};
 /// The URL schemes of Redlock.
 pub const REDLOCK_SCHEMES: &[&str] = &["redlock"];
 
-/// The parameters of a store URL that belong to this store.
-const PARAMETERS: &[&str] = &[
+/// The parameters of a Redlock URL: see [`RedlockConfig::from_url`].
+pub const REDLOCK_PARAMETERS: &[&str] = &[
     "lock_max_ttl",
     "lock_bootstrap",
     "lock_quorum_name",
@@ -61,8 +61,12 @@ pub enum Bootstrap {
     /// longest ttl has passed: until then a node may have forgotten a lock.
     #[default]
     Wait,
-    /// At once. Right if nobody has used these nodes before. Without effect once a node has been
-    /// admitted.
+    /// At once: the word of the user that nobody holds a lock on these nodes. For the first start.
+    ///
+    /// Without effect while a node is admitted, where a node was flushed, and for a client that has
+    /// seen the quorum vote. But when all nodes were restarted without their data, a client that
+    /// starts afterwards cannot tell them from a new quorum, and begins while an older lock may still
+    /// be believed. So do not leave it in place where the nodes keep nothing on disk.
     Now,
 }
 
@@ -123,7 +127,7 @@ impl RedlockConfig {
         if let Some(eviction) = params.choice("lock_eviction", &choices)? {
             config.eviction = eviction;
         }
-        params.finish("redlock", PARAMETERS)?;
+        params.finish("redlock", REDLOCK_PARAMETERS)?;
         config.check()?;
         Ok(config)
     }

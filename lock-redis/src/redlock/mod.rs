@@ -1,8 +1,9 @@
-//! Redlock: a lock on a quorum of independent Redis nodes, with a fencing token.
+#![doc = include_str!("../../REDLOCK.md")]
+//!
+//! # In the source
 //!
 //! All nodes are asked at once, and a quorum of *all* of them decides. The rule by which a fence is
-//! established is in [`rule`], and the model check of the `redlock-model` crate runs that code. The
-//! guarantees and the limits are in the crate's README.
+//! established is in `rule`, and the model check of the `redlock-model` crate runs that code.
 
 mod admin;
 mod admission;
@@ -18,6 +19,7 @@ mod quorum;
 #[doc(hidden)]
 pub mod rule;
 mod scripts;
+mod sightings;
 mod survey;
 mod tally;
 mod top_up;
@@ -27,7 +29,7 @@ mod wake;
 pub mod wrong;
 
 pub use backend::RedlockBackend;
-pub use config::{Bootstrap, REDLOCK_SCHEMES, RedlockConfig};
+pub use config::{Bootstrap, REDLOCK_PARAMETERS, REDLOCK_SCHEMES, RedlockConfig};
 
 /// Connects to the quorum that `url` names: see [`RedlockConfig::from_url`] for its form and its
 /// parameters.

@@ -20,6 +20,8 @@ pub(crate) struct Report {
     pub(crate) quorum: String,
     pub(crate) nonce: String,
     pub(crate) since: u64,
+    /// For how long its wait has lasted by the clock of this client, if that has seen it before.
+    pub(crate) watched: Option<Duration>,
     pub(crate) boot: String,
     pub(crate) mark: u64,
     pub(crate) policy: String,
@@ -48,9 +50,11 @@ impl Report {
         }
     }
 
-    /// How long ago the quarantine or the bootstrap began, by the node's own clock.
-    fn age(&self) -> Duration {
-        Duration::from_micros(self.now.saturating_sub(self.since))
+    /// How long ago the quarantine or the bootstrap began: by the node's own clock, or by this
+    /// client's where that says less.
+    pub(crate) fn age(&self) -> Duration {
+        let own = Duration::from_micros(self.now.saturating_sub(self.since));
+        self.watched.map_or(own, |watched| own.min(watched))
     }
 
     /// Whether the node cannot have forgotten a lock that may still be held.
@@ -65,8 +69,10 @@ pub(crate) struct Terms {
     pub(crate) fingerprint: String,
     /// How long older locks may last, with what clocks may disagree by.
     pub(crate) wait: Duration,
-    /// Whether a new quorum begins without waiting.
+    /// Whether a new quorum begins without waiting, by the word of the user.
     pub(crate) boot_now: bool,
+    /// Whether this client has seen the quorum vote: it is not new, whatever the nodes say.
+    pub(crate) used: bool,
     /// The id of the bootstrap, if this client begins one.
     pub(crate) boot: String,
 }
@@ -84,7 +90,7 @@ pub(crate) struct Plan {
     pub(crate) steps: Vec<Step>,
     /// When it is worth while to look again.
     pub(crate) wait: Option<Duration>,
-    /// Why nodes do not vote yet, for people.
+    /// Why nodes do not vote yet, for people; `None` only if every node has said that it votes.
     pub(crate) why: Option<String>,
 }
 
@@ -146,11 +152,16 @@ fn bootstrap(reports: &[Option<Report>], terms: &Terms) -> Plan {
         .filter(|(_, report)| report.marker() != Marker::Boot || report.boot != boot)
         .map(|(node, _)| Step::Begin { node, state: "boot", boot: boot.clone() })
         .collect();
+    let begins = || Some("the quorum is new, and its nodes are just beginning to vote".to_owned());
     if !steps.is_empty() {
-        return Plan { steps, wait: Some(Duration::ZERO), why: None };
+        return Plan { steps, wait: Some(Duration::ZERO), why: begins() };
     }
+    // The user has said that nobody can hold a lock on these nodes. That cannot be so where they
+    // have voted or were flushed.
+    let flushed = known.iter().any(|report| report.flushes != "0");
+    let at_once = terms.boot_now && !terms.used && !flushed;
     let left = known.iter().map(|report| {
-        if terms.boot_now || report.remembers(terms.wait) {
+        if at_once || (report.remembers(terms.wait) && !terms.used) {
             Duration::ZERO
         } else {
             terms.wait.saturating_sub(report.age())
@@ -158,16 +169,20 @@ fn bootstrap(reports: &[Option<Report>], terms: &Terms) -> Plan {
     });
     let left = left.max().unwrap_or_default();
     if !left.is_zero() {
-        return Plan {
-            steps: Vec::new(),
-            wait: Some(left),
-            why: Some(format!(
-                "the quorum is new, and a node was started or flushed less than lock_max_ttl ago, so that it may have forgotten a lock: it begins to vote in {left:.1?}. If nobody has used these nodes before, lock_bootstrap=now begins at once"
-            )),
+        let why = if terms.used || flushed {
+            format!(
+                "all nodes of the quorum have lost their data, or one was flushed, so that a lock that was forgotten may still be held: it begins to vote in {left:.1?}, and lock_bootstrap=now does not shorten that"
+            )
+        } else {
+            format!(
+                "the quorum is new, and a node was started less than lock_max_ttl ago, so that it may have forgotten a lock: it begins to vote in {left:.1?}. If nobody has used these nodes before, lock_bootstrap=now begins at once"
+            )
         };
+        return Plan { steps: Vec::new(), wait: Some(left), why: Some(why) };
     }
     let admit = |node| Step::Admit { node, seed: 0, min_age: Duration::ZERO, boot: boot.clone() };
-    Plan { steps: (0..known.len()).map(admit).collect(), wait: Some(Duration::ZERO), why: None }
+    let steps = (0..known.len()).map(admit).collect();
+    Plan { steps, wait: Some(Duration::ZERO), why: begins() }
 }
 
 fn readmit(reports: &[Option<Report>], admitted: &[&Report], boot: &str, terms: &Terms) -> Plan {
@@ -175,21 +190,28 @@ fn readmit(reports: &[Option<Report>], admitted: &[&Report], boot: &str, terms: 
     let seeds = rule::seeds_needed(nodes, rule::quorum_of(nodes));
     let seed = admitted.iter().map(|report| report.mark).max().unwrap_or(0);
     let mut plan = Plan::default();
+    let silent = reports.iter().filter(|report| report.is_none()).count();
+    if silent > 0 {
+        plan.why = Some(format!(
+            "{silent} of {nodes} nodes did not answer, so it is not known whether they vote"
+        ));
+        plan.look_after(Duration::from_secs(2));
+    }
     for (node, report) in reports.iter().enumerate() {
-        let Some(report) = report else {
-            plan.look_after(Duration::from_secs(2));
-            continue;
-        };
+        let Some(report) = report else { continue };
+        let begins = "a node was restarted or lost its data, and is just being brought back";
         match report.marker() {
             Marker::Admitted => {}
             // It has never voted, so there is nothing that it could have forgotten.
             Marker::Boot if report.boot == boot => {
                 let boot = boot.to_owned();
                 plan.steps.push(Step::Admit { node, seed: 0, min_age: Duration::ZERO, boot });
+                plan.why = Some(begins.to_owned());
                 plan.look_after(Duration::ZERO);
             }
             Marker::None | Marker::Stale | Marker::Boot => {
                 plan.steps.push(Step::Begin { node, state: "quarantine", boot: boot.to_owned() });
+                plan.why = Some(begins.to_owned());
                 plan.look_after(Duration::ZERO);
             }
             Marker::Quarantine => {
@@ -202,6 +224,7 @@ fn readmit(reports: &[Option<Report>], admitted: &[&Report], boot: &str, terms: 
                 } else if admitted.len() >= seeds {
                     let (min_age, boot) = (terms.wait, boot.to_owned());
                     plan.steps.push(Step::Admit { node, seed, min_age, boot });
+                    plan.why = Some(begins.to_owned());
                     plan.look_after(Duration::ZERO);
                 } else {
                     plan.why = Some(format!(
@@ -240,7 +263,7 @@ mod tests {
     const WAIT: Duration = Duration::from_secs(30);
 
     fn terms(boot_now: bool) -> Terms {
-        Terms { fingerprint: "q".into(), wait: WAIT, boot_now, boot: "b5".into() }
+        Terms { fingerprint: "q".into(), wait: WAIT, boot_now, used: false, boot: "b5".into() }
     }
 
     fn report(state: &str, age: u64) -> Option<Report> {
@@ -310,6 +333,41 @@ mod tests {
         assert_eq!((waits.steps.len(), waits.wait), (0, Some(WAIT)));
         // All must answer.
         assert!(plan(&[old(), old(), None], &terms(true)).unwrap().steps.is_empty());
+    }
+
+    #[test]
+    fn the_word_of_the_user_does_not_hide_a_loss() {
+        let boot = |age| report("boot", age);
+        let all = |age| [boot(age), boot(age), boot(age)];
+        // All were flushed: this is what a loss of everything looks like.
+        let flushed = || with(boot(10), |report| report.flushes = "1".into());
+        let waits = plan(&[boot(10), flushed(), boot(10)], &terms(true)).unwrap();
+        assert_eq!((waits.steps.len(), waits.wait), (0, Some(Duration::from_secs(20))));
+        // This client has seen them vote: so they have lost everything, however long they are up.
+        let used = Terms { used: true, ..terms(true) };
+        let waits = plan(&all(10), &used).unwrap();
+        assert_eq!((waits.steps.len(), waits.wait), (0, Some(Duration::from_secs(20))));
+        assert!(waits.why.unwrap().contains("lost their data"));
+        let old = || with(boot(10), |report| report.uptime = WAIT * 2);
+        assert!(plan(&[old(), old(), old()], &used).unwrap().steps.is_empty());
+        assert_eq!(plan(&all(30), &used).unwrap().steps.len(), 3);
+    }
+
+    #[test]
+    fn only_a_vote_of_every_node_is_nothing_to_report() {
+        let admitted = || report("admitted", 100);
+        let all = plan(&[admitted(), admitted(), admitted()], &terms(false)).unwrap();
+        assert_eq!((all.why, all.wait), (None, None));
+        for other in ["", "boot", "quarantine"] {
+            for age in [0, 29, 31] {
+                let plan = plan(&[admitted(), report(other, age), admitted()], &terms(true));
+                assert!(plan.unwrap().why.is_some(), "{other:?} for {age} s");
+            }
+        }
+        let silent = plan(&[admitted(), None, admitted()], &terms(false)).unwrap();
+        assert!(silent.why.unwrap().contains("1 of 3 nodes did not answer"));
+        let new = plan(&[report("", 0), report("", 0), report("", 0)], &terms(true)).unwrap();
+        assert!(new.why.is_some());
     }
 
     #[test]

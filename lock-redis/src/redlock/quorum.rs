@@ -1,15 +1,15 @@
 //! The nodes of one quorum, as this client sees them.
 
 use std::future::Future;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lock_core::{Clock, ClockInstant, Error, ErrorKind, OsRng, OwnerId, Result, Rng, SystemClock};
 use redis::Value;
 use tokio::task::JoinSet;
 
-use super::answer::{Answer, Marked};
+use super::answer::{Answer, Marked, text};
 use super::config::RedlockConfig;
 use super::rule;
 use super::scripts::SCRIPTS;
@@ -20,6 +20,8 @@ use crate::node::{Listener, Node, NodeEvent, NodeOptions};
 
 /// The node's own record: its marker and its mark. No lock key can read so (see [`Keys`]).
 pub(crate) const NODE_KEY: &str = "distlock\u{1e}quorum";
+/// How long closing waits for votes that are being given back: for nodes that answer.
+const CLOSING: Duration = Duration::from_millis(300);
 /// A node that has just failed is not asked for so long, unless it is needed for a quorum.
 const SUSPECT_FOR: Duration = Duration::from_millis(250);
 
@@ -36,8 +38,12 @@ pub(crate) struct Quorum {
     /// The greatest mark that any node has shown. The next proposal is above it, or one client whose
     /// clock is ahead would cost all others a second round.
     highest_mark: AtomicU64,
-    /// What goes on after a call has returned: undoing what arrives late, admitting nodes.
+    /// Whether some node has voted, for whomever, while this client looked.
+    voted: AtomicBool,
+    /// What goes on after a call has returned, and ends with the client: admitting nodes, topping up.
     tasks: Mutex<JoinSet<()>>,
+    /// What takes back what is late. Closing waits a moment for it.
+    undoing: Mutex<JoinSet<()>>,
     clock: Arc<dyn Clock>,
 }
 
@@ -109,7 +115,9 @@ impl Quorum {
             channel,
             hub,
             highest_mark: AtomicU64::new(0),
+            voted: AtomicBool::new(false),
             tasks: Mutex::default(),
+            undoing: Mutex::default(),
             clock,
         })
     }
@@ -175,14 +183,24 @@ impl Quorum {
 
     /// Runs `task` apart from any call. It ends with [`close`](Self::close), or with the runtime.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
-        while tasks.try_join_next().is_some() {}
-        tasks.spawn_on(task, &runtime);
+        spawn_on(&self.tasks, task);
     }
 
-    pub(crate) fn close(&self) {
-        self.tasks.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
+    /// As [`spawn`](Self::spawn), for what gives a vote back.
+    pub(crate) fn spawn_undo(&self, task: impl Future<Output = ()> + Send + 'static) {
+        spawn_on(&self.undoing, task);
+    }
+
+    /// Ends all tasks and connections. What is still being given back gets a moment: a vote that is
+    /// kept stands in the way of others for a ttl.
+    pub(crate) async fn close(&self) {
+        drop(std::mem::take(&mut *lock(&self.tasks)));
+        let mut undoing = std::mem::take(&mut *lock(&self.undoing));
+        let all = async { while undoing.join_next().await.is_some() {} };
+        tokio::select! {
+            () = all => {}
+            () = self.clock.sleep(CLOSING) => {}
+        }
         self.peers.iter().for_each(|peer| peer.node.close());
     }
 
@@ -190,7 +208,19 @@ impl Quorum {
         self.highest_mark.fetch_max(mark, Relaxed);
     }
 
+    pub(crate) fn note_vote(&self) {
+        self.voted.store(true, Relaxed);
+    }
+
+    /// Whether the quorum has voted while this client looked, so that it is not new.
+    pub(crate) fn has_voted(&self) -> bool {
+        self.voted.load(Relaxed)
+    }
+
     fn marked(&self, (answer, mark): Marked) -> Answer {
+        if answer.is_vote() {
+            self.note_vote();
+        }
         self.note_mark(mark.max(answer.counter().unwrap_or(0)));
         answer
     }
@@ -281,6 +311,23 @@ impl Quorum {
         }
     }
 
+    /// Tries at one node whether all commands are allowed that locks need.
+    pub(crate) async fn probe(&self, node: usize, limit: Duration) -> Result<()> {
+        let id = OwnerId::generate(&OsRng)?.to_hex();
+        let keys = ["string", "hash", "set"].map(|kind| format!("{NODE_KEY}:probe:{id}:{kind}"));
+        let call = SCRIPTS.probe.call().key(NODE_KEY).keys(&keys).arg(&self.channel);
+        let answer = self.run(node, call, limit).await?;
+        let Value::Array(refused) = &answer else {
+            return Err(crate::error::unexpected("a check of the rights", &answer));
+        };
+        if refused.is_empty() {
+            return Ok(());
+        }
+        let refused: Vec<_> = (0..refused.len()).map(|place| text(refused, place)).collect();
+        let page = "REDLOCK.md of lock-redis lists the rights";
+        Err(crate::error::refusal(self.node(node).endpoint(), &refused, page))
+    }
+
     /// Runs a script at one node, and remembers whether the node fails.
     pub(crate) async fn run(
         &self,
@@ -320,6 +367,17 @@ impl Drop for Quorum {
 
 /// Below this a busy machine would look like a node that is down.
 const LEAST_NODE_TIMEOUT: Duration = Duration::from_millis(100);
+
+fn lock(tasks: &Mutex<JoinSet<()>>) -> MutexGuard<'_, JoinSet<()>> {
+    tasks.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn spawn_on(tasks: &Mutex<JoinSet<()>>, task: impl Future<Output = ()> + Send + 'static) {
+    let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+    let mut tasks = lock(tasks);
+    while tasks.try_join_next().is_some() {}
+    tasks.spawn_on(task, &runtime);
+}
 
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)

@@ -16,18 +16,21 @@ pub(crate) struct Scripts {
     pub(crate) report: Script,
     pub(crate) begin: Script,
     pub(crate) admit: Script,
+    pub(crate) probe: Script,
 }
 
 macro_rules! script {
     ($file:literal) => {
         Script::new(include_str!(concat!("scripts/", $file, ".lua")))
     };
-    (common $file:literal) => {
+    ($($part:literal),+ ; $file:literal) => {
         Script::new(concat!(
-            include_str!("scripts/common.lua"),
-            "\n",
+            $(include_str!(concat!($part, ".lua")), "\n",)+
             include_str!(concat!("scripts/", $file, ".lua"))
         ))
+    };
+    (common $file:literal) => {
+        script!("../scripts/value", "scripts/common"; $file)
     };
 }
 
@@ -35,12 +38,13 @@ pub(crate) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     acquire: script!(common "acquire"),
     raise: script!(common "raise"),
     renew: script!(common "renew"),
-    release: script!(common "release"),
-    look: script!("look"),
-    force: script!("force"),
+    release: script!("../scripts/value", "scripts/common", "scripts/wake"; "release"),
+    look: script!("../scripts/value"; "look"),
+    force: script!("../scripts/value", "scripts/wake"; "force"),
     report: script!("report"),
     begin: script!("begin"),
     admit: script!("admit"),
+    probe: script!("probe"),
 });
 
 #[cfg(test)]

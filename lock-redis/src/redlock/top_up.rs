@@ -23,7 +23,6 @@ impl RedlockClaim {
         }
         let ledger = Arc::downgrade(&self.ledger);
         let (quorum, target) = (Arc::clone(&self.quorum), Arc::clone(&self.target));
-        let undo = self.undo(None);
         let ask = Ask {
             attempt: self.attempt,
             ttl: self.ttl,
@@ -32,8 +31,14 @@ impl RedlockClaim {
             limit: self.limit,
         };
         let slow_after = self.slow_after;
-        let (until, pause) = (self.ends_by(), (self.ttl / 20).min(Duration::from_millis(250)));
+        let lasts = self.ends_by().since(self.now());
+        let pause = (self.ttl / 20).min(Duration::from_millis(250));
         self.quorum.spawn(async move {
+            let note = |node, counter| {
+                if let Some(ledger) = ledger.upgrade() {
+                    ledger.set_member(node, Some(counter));
+                }
+            };
             let mut again = true;
             let slow_at = quorum.clock().now() + slow_after;
             loop {
@@ -46,22 +51,15 @@ impl RedlockClaim {
                             acquires.next().await
                         }
                     };
-                    if let Some(ledger) = ledger.upgrade()
-                        && let Some(counter) = answer.counter().filter(|_| !ledger.is_closed())
-                    {
-                        ledger.set_member(node, Some(counter));
-                    }
-                    if answer.counter().is_none() {
-                        missing.push(node);
+                    match answer.counter() {
+                        Some(counter) => note(node, counter),
+                        None => missing.push(node),
                     }
                 }
                 while let Some(raises) = raises.as_mut().filter(|raises| !raises.is_empty()) {
                     let (node, answer) = raises.next().await;
-                    let counter = answer.counter();
-                    if let (Some(counter), Some(ledger)) = (counter, ledger.upgrade())
-                        && !ledger.is_closed()
-                    {
-                        ledger.set_member(node, Some(counter));
+                    if let Some(counter) = answer.counter() {
+                        note(node, counter);
                     }
                 }
                 if missing.is_empty() || !again {
@@ -69,21 +67,19 @@ impl RedlockClaim {
                 }
                 again = false;
                 quorum.clock().sleep(pause).await;
-                let Some(ledger) = ledger.upgrade().filter(|ledger| !ledger.is_closed()) else {
-                    return;
-                };
+                let Some(ledger) = ledger.upgrade() else { return };
                 for node in missing.drain(..) {
-                    ledger.owe(node, until + pause);
-                    let (quorum, target) = (Arc::clone(&quorum), Arc::clone(&target));
-                    let (ledger, undo) = (Arc::clone(&ledger), undo.clone());
+                    // A release that has begun does not see this request, so it is not sent then.
+                    let now = quorum.clock().now();
+                    let Some(debt) = ledger.owe(node, ask.attempt, now, now + lasts) else {
+                        break;
+                    };
+                    let request = Arc::clone(&quorum).acquire(node, Arc::clone(&target), ask);
+                    let ledger = Arc::clone(&ledger);
                     acquires.push(node, async move {
-                        let answer = Arc::clone(&quorum).acquire(node, target, ask).await;
+                        let answer = request.await;
                         if !answer.may_land() {
-                            ledger.settle(node, until + pause);
-                        }
-                        if answer.counter().is_some() && ledger.is_closed() {
-                            // The release was faster on its way, or overtook it.
-                            quorum.spawn(undo.repeat(vec![node], until + pause, None));
+                            ledger.settle(node, debt, answer.counter().is_some());
                         }
                         answer
                     });

@@ -1,8 +1,9 @@
 //! Taking back what arrives late.
 //!
 //! A request that was given up is usually carried out all the same, sometimes after the release
-//! that followed it over another connection. So a release that finds nothing proves nothing until
-//! the request has been answered or its lock must have ended by itself.
+//! that followed it: over another connection, or because the node did not know the script and was
+//! sent it once more. So a release that finds nothing proves nothing, unless every request had been
+//! answered when it was sent, or the lock of those that had not must have ended by itself.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,15 +23,39 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_
 pub(crate) struct Undo {
     pub(crate) quorum: Arc<Quorum>,
     pub(crate) target: Arc<Target>,
+    pub(crate) ledger: Arc<Ledger>,
     /// The try whose vote is given back; `None` for every try of the claim.
     pub(crate) attempt: Option<u32>,
     pub(crate) limit: Duration,
 }
 
+/// What a release has done at a node.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    /// Whether there was anything.
+    pub(crate) freed: lock_core::Result<bool>,
+    /// Nothing is left there, and nothing can arrive any more.
+    pub(crate) settled: bool,
+}
+
 impl Undo {
-    fn release(&self, node: usize) -> impl Future<Output = lock_core::Result<bool>> + Send + use<> {
+    /// One release at a node. With `leave`, this client waits for the lock no more.
+    pub(crate) fn release(
+        &self,
+        node: usize,
+        leave: bool,
+    ) -> impl Future<Output = Taken> + Send + use<> {
         let (quorum, target) = (Arc::clone(&self.quorum), Arc::clone(&self.target));
-        quorum.release(node, target, self.attempt, false, self.limit)
+        let (ledger, attempt, limit) = (Arc::clone(&self.ledger), self.attempt, self.limit);
+        async move {
+            let open = ledger.open(node, attempt);
+            let freed = quorum.release(node, target, attempt, leave, limit).await;
+            let settled = match freed {
+                Ok(freed) => open.is_settled_by(freed),
+                Err(_) => open.is_nothing(),
+            };
+            Taken { freed, settled }
+        }
     }
 
     /// Gives back what the requests in `acquires`, which nobody waits for any more, may take. The
@@ -41,60 +66,49 @@ impl Undo {
         nodes: Vec<usize>,
         until: ClockInstant,
     ) {
-        let count = self.quorum.len();
-        let (mut answered, mut open) = (vec![false; count], vec![false; count]);
+        let mut open = vec![false; self.quorum.len()];
         let mut releases = Fanout::default();
         for node in nodes {
             open[node] = true;
-            releases.push(node, self.release(node));
+            releases.push(node, self.release(node, false));
         }
         while !releases.is_empty() {
             tokio::select! {
                 biased;
                 (node, answer) = acquires.next(), if !acquires.is_empty() => {
-                    answered[node] = !answer.may_land();
                     // It has never got anything there.
-                    open[node] &= answer.counter().is_some() || !answered[node];
+                    open[node] &= answer.counter().is_some() || answer.may_land();
                 }
-                (node, freed) = releases.next() => match freed {
-                    Ok(true) => open[node] = false,
-                    Ok(false) if answered[node] => open[node] = false,
-                    _ => {}
-                },
+                (node, taken) = releases.next() => {
+                    open[node] &= !taken.settled;
+                }
             }
         }
-        drop(acquires);
-        let rest = (0..count).filter(|node| open[*node]).collect();
-        self.repeat(rest, until, None).await;
+        let rest = (0..open.len()).filter(|node| open[*node]).collect();
+        let repeat = self.repeat(rest, until);
+        tokio::pin!(repeat);
+        loop {
+            // Answers that are heard settle what the releases wait for.
+            tokio::select! {
+                () = &mut repeat => return,
+                _ = acquires.next(), if !acquires.is_empty() => {}
+            }
+        }
     }
 
-    /// Repeats the release at `nodes` until each has freed something, nothing can arrive there any
-    /// more by the word of `ledger`, or `until`.
-    pub(crate) async fn repeat(
-        self,
-        mut nodes: Vec<usize>,
-        until: ClockInstant,
-        ledger: Option<Arc<Ledger>>,
-    ) {
+    /// Repeats the release at `nodes` until each is settled, or `until`.
+    pub(crate) async fn repeat(self, mut nodes: Vec<usize>, until: ClockInstant) {
         let mut pause = PAUSES.0;
         while !nodes.is_empty() && self.quorum.clock().now() < until {
             self.quorum.clock().sleep(pause).await;
             pause = (pause * 2).min(PAUSES.1);
             let mut releases = Fanout::default();
             for node in nodes.drain(..) {
-                let clear = ledger.as_ref().is_some_and(|ledger| ledger.is_clear(node));
-                let (release, ledger) = (self.release(node), ledger.clone());
-                releases.push(node, async move {
-                    match release.await {
-                        Ok(true) => ledger.is_none_or(|ledger| ledger.freed(node)),
-                        Ok(false) => clear,
-                        Err(_) => false,
-                    }
-                });
+                releases.push(node, self.release(node, false));
             }
             while !releases.is_empty() {
-                let (node, done) = releases.next().await;
-                if !done {
+                let (node, taken) = releases.next().await;
+                if !taken.settled {
                     nodes.push(node);
                 }
             }

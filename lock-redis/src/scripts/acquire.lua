@@ -4,7 +4,7 @@
 local missed = redis.call('HDEL', waiters, 's:' .. client)
 
 -- The key can be of another type, which GET refuses: a foreign lock then.
-local holder = redis.pcall('GET', lock)
+local holder = value_of(lock)
 
 if holder == me then
   local since = string.format('%.0f', now)
@@ -78,4 +78,27 @@ else
 end
 local left = redis.call('PTTL', lock)
 if left < 0 and again >= 0 then left = again end
-return {0, ticket, wait and (redis.call('ZRANK', queue, me) or 0) or 0, left, foreign, missed, again}
+if not wait then return {0, ticket, 0, left, foreign, missed, again, 0} end
+local rank = redis.call('ZRANK', queue, me) or 0
+
+-- How many other clients have waiters before this one, as far as it matters; -1 if this client has
+-- one there itself, or they are too many. It ends early but for the first waiter of a client.
+local function clients_ahead()
+  local seen, count, from, step = {}, 0, 0, 8
+  while from < rank do
+    if from >= 2048 then return -1 end
+    local owners = redis.call('ZRANGE', queue, from, math.min(from + step, rank) - 1)
+    for _, text in ipairs(redis.call('HMGET', waiters, unpack(owners))) do
+      local other = text and string.match(text, '^(%x+)|')
+      if other == client then return -1 end
+      if other and not seen[other] then
+        seen[other] = true
+        count = count + 1
+        if count > 3 then return -1 end
+      end
+    end
+    from, step = from + step, math.min(step * 4, 512)
+  end
+  return count
+end
+return {0, ticket, rank, left, foreign, missed, again, clients_ahead()}

@@ -1,7 +1,7 @@
 -- KEYS: those of grant.lua. ARGV: the owner that must hold it or '', may pause.
 -- Answers {freed, look again in ms or -1}.
 local expected, may_pause = ARGV[1], ARGV[2] == '1'
-local holder = redis.pcall('GET', lock)
+local holder = value_of(lock)
 if holder == false or (expected ~= '' and holder ~= expected) then return {0, -1} end
 local now = clock()
 local fence = next_fence(now)

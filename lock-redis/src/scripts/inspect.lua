@@ -4,7 +4,7 @@ local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
 local out = {}
 for k = 1, #KEYS, 4 do
-  local value = redis.pcall('GET', KEYS[k])
+  local value = value_of(KEYS[k])
   local held = 1
   if value == false then held = 0 end
   if type(value) ~= 'string' then value = '' end

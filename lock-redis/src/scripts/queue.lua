@@ -20,19 +20,23 @@ local function drop_waiter(owner)
   redis.call('HDEL', waiters, owner)
 end
 
--- Tells one of the next in the queue, of another client than the one that was chosen if there is
--- one, when to look whether the chosen one has taken the lock up.
+-- Tells two of the next in the queue, of two other clients than the chosen one if there are so many,
+-- when to look whether the chosen one has taken the lock up. They are who polls from then on.
 local function watch(client, pause)
-  local chosen
+  local chosen, spare, clients = {}, nil, {[client] = true}
   for _, owner in ipairs(redis.call('ZRANGE', queue, 1, 8)) do
     local w = read_waiter(owner)
-    if w then
-      if not chosen or w.client ~= client then chosen = {owner, w.client} end
-      if w.client ~= client then break end
+    if w and not clients[w.client] then
+      clients[w.client] = true
+      chosen[#chosen + 1] = {owner, w.client}
+      if #chosen == 2 then break end
+    elseif w and not spare then
+      spare = {owner, w.client}
     end
   end
-  if chosen then
-    redis.pcall('PUBLISH', 'distlock:' .. chosen[2], 'w' .. chosen[1] .. ':' .. string.format('%.0f', pause))
+  if #chosen == 0 then chosen[1] = spare end
+  for _, next in ipairs(chosen) do
+    redis.pcall('PUBLISH', 'distlock:' .. next[2], 'w' .. next[1] .. ':' .. string.format('%.0f', pause))
   end
 end
 

@@ -5,7 +5,7 @@
 -- frees some.
 local me, keep, may_pause = ARGV[1], ARGV[2], ARGV[3] == '1'
 local freed, held = 0, false
-if redis.pcall('GET', lock) == me then
+if value_of(lock) == me then
   redis.call('DEL', lock, hold)
   freed, held = 1, true
 end

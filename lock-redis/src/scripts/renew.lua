@@ -10,7 +10,7 @@ for a = 1, #ARGV, 4 do
   local kind, me, ttl, client = ARGV[a], ARGV[a + 1], ARGV[a + 2], ARGV[a + 3]
   local answer = -1
   local lock = KEYS[k]
-  local mine = redis.pcall('GET', lock) == me
+  local mine = value_of(lock) == me
   if kind == 'L' or kind == 'l' then
     if mine and kind == 'L' then
       redis.call('PEXPIRE', lock, ttl)

@@ -7,8 +7,7 @@ local refused = refusal(node)
 if refused then return refused end
 local mark = tonumber(node[4] or '0')
 
--- A key of another type is a foreign lock.
-local held = redis.pcall('GET', KEYS[2])
+local held = value_of(KEYS[2])
 if is_mine(held, owner) then
   local counter = tonumber(redis.call('HGET', KEYS[3], 'counter') or nil)
   if counter then

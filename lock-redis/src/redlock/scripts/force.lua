@@ -1,7 +1,9 @@
--- Takes a lock away. KEYS: the lock, the vote. ARGV: owner, or '' for whoever holds it.
-local held = redis.pcall('GET', KEYS[1])
+-- Takes a lock away, and wakes the first two who wait for it. KEYS: the lock, the vote, the waiters.
+-- ARGV: owner, or '' for whoever holds it; payload.
+local held = value_of(KEYS[1])
 if not held then return 0 end
 if ARGV[1] ~= '' and (type(held) ~= 'string' or string.sub(held, 1, #ARGV[1]) ~= ARGV[1]) then return 0 end
 redis.call('DEL', KEYS[1])
 redis.call('PEXPIRE', KEYS[2], 1000)
+wake(KEYS[3], ARGV[2])
 return 1

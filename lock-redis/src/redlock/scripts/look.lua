@@ -1,6 +1,6 @@
 -- What a node knows of a lock, for people. KEYS: the lock, the vote.
 -- Answers {value or false, ms left, counter, since, label, now} | {false}
-local held = redis.pcall('GET', KEYS[1])
+local held = value_of(KEYS[1])
 if not held then return {false} end
 if type(held) ~= 'string' then held = '' end
 local vote = redis.call('HMGET', KEYS[2], 'counter', 'since', 'label')

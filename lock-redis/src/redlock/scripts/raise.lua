@@ -6,7 +6,7 @@ local node = redis.call('HMGET', KEYS[1], 'run_id', 'state', 'quorum', 'mark')
 local refused = refusal(node)
 if refused then return refused end
 local counter = tonumber(redis.call('HGET', KEYS[3], 'counter') or nil)
-if not counter or not is_mine(redis.pcall('GET', KEYS[2]), ARGV[2]) then return {0} end
+if not counter or not is_mine(value_of(KEYS[2]), ARGV[2]) then return {0} end
 local mark = tonumber(node[4] or '0')
 if value > counter and value <= 9007199254740991 then
   counter = value

@@ -4,7 +4,7 @@
 local refused = refusal(redis.call('HMGET', KEYS[1], 'run_id', 'state', 'quorum'))
 if refused then return refused end
 local counter = tonumber(redis.call('HGET', KEYS[3], 'counter') or nil)
-if not counter or not is_mine(redis.pcall('GET', KEYS[2]), ARGV[2]) then return {0} end
+if not counter or not is_mine(value_of(KEYS[2]), ARGV[2]) then return {0} end
 if ARGV[3] ~= '0' then
   redis.call('PEXPIRE', KEYS[2], ARGV[3])
   redis.call('PEXPIRE', KEYS[3], ARGV[3] + 1000)

@@ -1,0 +1,18 @@
+-- Wakes the first two clients in `waiters`, with 0 or 1 for who goes first and the payload.
+local function wake(waiters, payload)
+  local now = redis.call('TIME')
+  local woken = 0
+  for _, channel in ipairs(redis.call('ZRANGE', waiters, 0, 15)) do
+    local heard = redis.pcall('PUBLISH', channel, woken .. payload)
+    if heard == 0 then
+      redis.call('ZREM', waiters, channel)
+    else
+      -- To the end of the line: whoever is alive and does not get it registers again with its old
+      -- ticket, and a stopped process is not woken first for ever.
+      redis.call('ZADD', waiters, 'XX', now[1] * 1000000 + now[2], channel)
+      woken = woken + 1
+      if woken == 2 or type(heard) == 'table' then break end
+    end
+  end
+end
+
