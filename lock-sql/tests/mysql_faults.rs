@@ -101,6 +101,39 @@ async fn a_release_whose_answer_is_lost_is_unknown_and_not_a_loss() {
     assert_eq!(claim.release().await.unwrap(), Released::AlreadyGone);
 }
 
+/// A try that was cut off may still be executed, also after a release. The core must know of it, so it
+/// is not repeated in silence.
+#[tokio::test]
+async fn a_try_whose_answer_is_lost_is_unknown() {
+    let server = server().await;
+    let (proxy, client) = proxied(&server).await;
+    let mut lost = None;
+    // A connection that has rested is asked first whether it still works, and then that answer is lost.
+    for _ in 0..50 {
+        // The row is there, and the statement prepared.
+        let mut warm = claim(&client, "x", TTL, CALL);
+        granted(&mut *warm).await;
+        assert_eq!(warm.release().await.unwrap(), Released::Freed);
+        let mut claim = claim(&client, "x", TTL, CALL);
+        proxy.inject(Fault::LoseNextReply).await.unwrap();
+        match claim.try_acquire().await {
+            Ok(attempt) => {
+                assert!(matches!(attempt, Attempt::Granted { .. }), "{attempt:?}");
+                assert_eq!(claim.release().await.unwrap(), Released::Freed);
+            }
+            Err(error) => {
+                lost = Some((claim, error));
+                break;
+            }
+        }
+    }
+    let (mut claim, error) = lost.expect("a try was repeated in silence");
+    assert_eq!((error.effect(), error.is_retryable()), (Effect::Unknown, true), "{error}");
+    let fence = granted(&mut *claim).await;
+    assert_eq!(granted(&mut *claim).await, fence);
+    assert_eq!(claim.release().await.unwrap(), Released::Freed);
+}
+
 /// A statement is dropped at every one of its awaits. No connection goes on with half a
 /// conversation: every later answer belongs to its question.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -353,6 +386,43 @@ async fn a_locked_row_stops_no_other_renewal() {
     drop(renewed);
     slow.renew().await.unwrap();
     assert_eq!(slow.state(), LockState::Held);
+}
+
+/// Whoever waits for a locked row has no lock on the row that all new names read: the sweep, and behind
+/// it everybody who wants a new name, would wait too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_try_that_waits_for_a_row_keeps_nothing_else_locked() {
+    let server = server().await;
+    let locks = locks(&server).await;
+    locks.lock("stuck").unwrap().acquire().await.unwrap().release().await.unwrap();
+    let admin = admin(&server).await;
+    let mut other = admin.begin().await.unwrap();
+    sqlx::query("SELECT * FROM distlock WHERE name = 'stuck' FOR UPDATE")
+        .fetch_all(&mut *other)
+        .await
+        .unwrap();
+    let waiter = {
+        let lock = locks.lock("stuck").unwrap();
+        tokio::spawn(async move { lock.acquire().await })
+    };
+    let mut looks = 0;
+    while looks < 20 {
+        let waiting: i64 = sqlx::query_scalar(
+            "SELECT CAST(COUNT(*) AS SIGNED) FROM information_schema.processlist WHERE info LIKE '%LAST_INSERT_ID(GREATEST%' AND id <> CONNECTION_ID()",
+        )
+        .fetch_one(&admin)
+        .await
+        .unwrap();
+        if waiting > 0 {
+            looks += 1;
+            let mark = "SELECT fence FROM distlock WHERE name = x'0166656E6365' FOR UPDATE NOWAIT";
+            sqlx::query(mark).fetch_one(&admin).await.unwrap();
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    other.rollback().await.unwrap();
+    let guard = timeout(Duration::from_secs(20), waiter).await.unwrap().unwrap().unwrap();
+    guard.release().await.unwrap();
 }
 
 /// All who want a lock are stuck behind locked rows: keeping and giving up go on.

@@ -75,9 +75,26 @@ impl Inner {
         self.execute_for(None, turn, want, limits, make).await
     }
 
-    /// As [`execute`](Self::execute); a try of this owner that is dropped is waited for by its
-    /// release.
-    pub(super) async fn execute_for(
+    /// Executes a statement that may take the lock. Dropped, it is waited for by the owner's release.
+    /// Cut off, it is not repeated here: it may be executed after the repeat and after a release, so
+    /// the core must know of it.
+    pub(super) async fn write_entry(
+        &self,
+        entry: &Entry,
+        limits: Limits,
+        make: impl Fn() -> Query + Send + Sync,
+    ) -> Result<Option<Answer>> {
+        self.execute_for(Some(&entry.owner.0), Turn::Try, Want::Number, limits, make).await
+    }
+
+    /// Writes the row that has the greatest fence of all removed rows, if it is missing. Not if
+    /// somebody has just that row: then it is not missing.
+    pub(super) async fn write_mark(&self, limits: Limits) -> Result<()> {
+        let mark = || self.query(&self.site.statements.mark);
+        self.execute(Turn::Try, Want::Number, limits, mark).await.map(drop)
+    }
+
+    async fn execute_for(
         &self,
         owner: Option<&str>,
         turn: Turn,
@@ -99,11 +116,11 @@ impl Inner {
                     Ok(answer) => return Ok(Some(Answer { repeated, ..answer })),
                     Err(Failure::Failed(error)) => return Err(unknown(error, repeated)),
                     // All connections have probably ended, as they do when the server is restarted.
-                    // Every statement may be executed twice; what the first one may have done is in
-                    // the second one's answer, except for that of a release.
+                    // What keeps a lock or gives it up may be executed twice, and late; what the first
+                    // one may have done is in the second one's answer, except for that of a release.
                     Err(Failure::Cut(error)) => {
                         self.pool.forget();
-                        if std::mem::replace(&mut repeated, true) {
+                        if owner.is_some() || std::mem::replace(&mut repeated, true) {
                             return Err(error);
                         }
                     }
