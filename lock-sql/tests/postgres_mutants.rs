@@ -14,7 +14,7 @@ const SUITE: &str = "LOCK_POSTGRES_MUTANT_SUITE";
 /// The case that must fail for each mutant.
 const KILLERS: &[(&str, &str)] = &[
     ("client_clock", "c03_two_releases_make_one_grant"),
-    ("affected_rows_trusted", "c13_"),
+    ("affected_rows_trusted", "c13_a_waiter_that_declines_passes_it_on"),
     ("fence_reset_by_delete", "c09_fences_rise_over_releases"),
     ("case_folding_names", "c11_distinct_names_never_block_each_other"),
     ("advisory_lock_left_in_the_pool", "l01_an_abandoned_lock_is_free_after_its_ttl"),
@@ -22,11 +22,11 @@ const KILLERS: &[(&str, &str)] = &[
     ("release_without_owner", "c07_a_release_after_busy_does_nothing"),
     ("renewal_without_owner", "s03_a_late_renewal_does_not_touch_the_next_holder"),
     ("renewal_of_what_has_ended", "c06_a_renewal_after_the_end_is_lost"),
-    ("a_lease_that_is_never_longer", "c04_"),
+    ("a_lease_that_is_never_longer", "c04_renewals_keep_the_lock"),
     ("new_token_on_repeat", "c02_a_repeated_try_returns_the_same_token"),
     ("the_fence_stays", "c09_fences_rise_over_releases"),
-    ("a_waiter_is_not_on_the_list", "c05_"),
-    ("a_release_tells_nobody", "c05_"),
+    ("a_waiter_is_not_on_the_list", "c05_a_release_is_pushed"),
+    ("a_release_tells_nobody", "c05_a_release_is_pushed"),
     ("force_by_owner_frees_any", "s03_a_forced_release_of_another_owner_does_nothing"),
 ];
 
