@@ -17,6 +17,7 @@ use super::sweep::Sweeper;
 use super::unfinished::Unfinished;
 use crate::dialect::Entry;
 use crate::error::{no_answer, still_locked, strange};
+use crate::limits::Limits;
 use crate::statements::mysql::{Sql, WAS_RUNNING};
 
 /// The first and the longest pause between two tries while somebody else has the row, beside the
@@ -31,27 +32,6 @@ pub(super) struct Inner {
     pub(super) unfinished: Arc<Unfinished>,
     pub(super) retention: Duration,
     pub(super) sweeper: Sweeper,
-}
-
-/// How long one operation may take.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
-    pub(super) whole: Duration,
-    pub(super) end: ClockInstant,
-    /// Until when it is repeated while somebody else has the row.
-    pub(super) patience: ClockInstant,
-}
-
-impl Limits {
-    /// Repeats for three quarters of the time, so that some is left to say that it was in vain.
-    pub(super) fn patient(start: ClockInstant, whole: Duration) -> Self {
-        Self { whole, end: start + whole, patience: start + whole * 3 / 4 }
-    }
-
-    /// Does not repeat.
-    pub(super) fn once(start: ClockInstant, whole: Duration) -> Self {
-        Self { whole, end: start + whole, patience: start }
-    }
 }
 
 impl Inner {

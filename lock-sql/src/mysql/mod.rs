@@ -27,10 +27,11 @@ pub use mutants::{MUTANTS, VARIABLE};
 
 use crate::config::SqlConfig;
 use crate::dialect::{Dialect, Due, Entry, Found};
+use crate::limits::Limits;
 use crate::statements::mysql::LABEL;
 use crate::wake::{WHILE_CONTENDED, busy};
 use error::Place;
-use inner::{Inner, Limits, from_micros, micros};
+use inner::{Inner, from_micros, micros};
 use open::{Site, Source};
 use pool::{Pool, Turn, Want};
 use sweep::Sweeper;
