@@ -9,6 +9,8 @@ mod claim;
 mod config;
 mod dialect;
 mod error;
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
+mod limits;
 #[cfg(feature = "mysql")]
 mod mysql;
 #[cfg(feature = "postgres")]

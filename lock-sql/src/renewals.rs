@@ -15,6 +15,9 @@ use crate::error::no_answer;
 const COLLECT: Duration = Duration::from_millis(2);
 /// The most rows of one statement: it is short then, and a deadlock undoes no more than these.
 pub(crate) const BATCH: usize = 500;
+/// When a renewal that nobody has sent is sent by whoever waits for it. The task that collects may be on
+/// a runtime that is not driven at the moment, as one between two calls of `block_on` is.
+const LATE: Duration = Duration::from_millis(20);
 /// When a row that somebody else had locked is asked for again.
 const AGAIN: Duration = Duration::from_millis(20);
 
@@ -29,6 +32,8 @@ pub(crate) struct Renewals {
 struct Line {
     /// A collector is about to take what waits.
     collecting: bool,
+    /// How often what waited was taken.
+    flushes: u64,
     waiting: Vec<Waiting>,
 }
 
@@ -56,10 +61,7 @@ impl Renewals {
         let renewal = async {
             match self.join(entry, fence) {
                 None => self.alone(entry, fence).await,
-                Some(answer) => answer.await.unwrap_or_else(|_| {
-                    Err(Error::new(ErrorKind::Unavailable, "the runtime of the renewals has ended")
-                        .with_unknown_effect())
-                }),
+                Some((answer, flushes)) => self.answered(answer, flushes).await,
             }
         };
         let limit = entry.call_timeout;
@@ -72,17 +74,38 @@ impl Renewals {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `None` if nothing was due a moment ago: then the caller does not wait for others.
+    async fn answered(
+        self: &Arc<Self>,
+        mut answer: oneshot::Receiver<Result<Renewal>>,
+        flushes: u64,
+    ) -> Result<Renewal> {
+        let answered = match tokio::time::timeout(LATE, &mut answer).await {
+            Ok(answered) => answered,
+            Err(_) => {
+                if self.line().flushes == flushes {
+                    self.flush();
+                }
+                answer.await
+            }
+        };
+        answered.unwrap_or_else(|_| {
+            Err(Error::new(ErrorKind::Unavailable, "the runtime of the renewals has ended")
+                .with_unknown_effect())
+        })
+    }
+
+    /// `None` if nothing was due a moment ago: then the caller does not wait for others. Else where the
+    /// answer comes, and how often what waited was taken before.
     fn join(
         self: &Arc<Self>,
         entry: &Arc<Entry>,
         fence: Option<FencingToken>,
-    ) -> Option<oneshot::Receiver<Result<Renewal>>> {
+    ) -> Option<(oneshot::Receiver<Result<Renewal>>, u64)> {
         let mut line = self.line();
         if line.collecting {
             let (reply, answer) = oneshot::channel();
             line.waiting.push(Waiting { entry: Arc::clone(entry), fence, reply });
-            return Some(answer);
+            return Some((answer, line.flushes));
         }
         line.collecting = true;
         drop(line);
@@ -115,6 +138,7 @@ impl Renewals {
             // Whoever has given up writes nothing.
             line.waiting.retain(|waiting| !waiting.reply.is_closed());
             line.collecting = !line.waiting.is_empty();
+            line.flushes += 1;
             std::mem::take(&mut line.waiting)
         };
         if waiting.is_empty() {

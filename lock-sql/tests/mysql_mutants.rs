@@ -17,7 +17,7 @@ const KILLERS: &[(&str, Killer)] = &[
     ("fence_reset_by_delete", Case("c09_fences_rise_over_releases")),
     ("case_folding_names", Case("c11_distinct_names_never_block_each_other")),
     ("trailing_blanks_ignored", Case("c11_distinct_names_never_block_each_other")),
-    ("advisory_lock_left_in_the_pool", Case("s01_a_lock_is_not_reentrant")),
+    ("advisory_lock_left_in_the_pool", Case("l01_an_abandoned_lock_is_free_after_its_ttl")),
     ("release_without_owner", Case("c07_a_release_after_busy_does_nothing")),
     ("renewal_without_owner", Case("s03_a_late_renewal_does_not_touch_the_next_holder")),
     ("renewal_of_what_has_ended", Case("c06_a_renewal_after_the_end_is_lost")),

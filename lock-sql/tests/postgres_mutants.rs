@@ -14,15 +14,15 @@ use postgres_harness::{PostgresHarness, Route};
 /// The case that must fail for each mutant.
 const KILLERS: &[(&str, Killer)] = &[
     ("client_clock", Case("c03_two_releases_make_one_grant")),
-    ("affected_rows_trusted", Case("c13_a_waiter_that_gives_up_leaves_no_place")),
+    ("affected_rows_trusted", Case("c13_a_waiter_that_declines_passes_it_on")),
     ("fence_reset_by_delete", Case("c09_fences_rise_over_releases")),
     ("case_folding_names", Case("c11_distinct_names_never_block_each_other")),
-    ("advisory_lock_left_in_the_pool", Case("s01_a_lock_is_not_reentrant")),
+    ("advisory_lock_left_in_the_pool", Case("l01_an_abandoned_lock_is_free_after_its_ttl")),
     ("expiry_is_not_asked", Case("s01_a_lock_is_not_reentrant")),
     ("release_without_owner", Case("c07_a_release_after_busy_does_nothing")),
     ("renewal_without_owner", Case("s03_a_late_renewal_does_not_touch_the_next_holder")),
     ("renewal_of_what_has_ended", Case("c06_a_renewal_after_the_end_is_lost")),
-    ("a_lease_that_is_never_longer", Case("c04_a_renewal_is_kept_as_long_as_promised")),
+    ("a_lease_that_is_never_longer", Case("c04_renewals_keep_the_lock")),
     ("new_token_on_repeat", Case("c02_a_repeated_try_returns_the_same_token")),
     ("the_fence_stays", Case("c09_fences_rise_over_releases")),
     ("a_waiter_is_not_on_the_list", Case("c05_a_release_is_pushed")),

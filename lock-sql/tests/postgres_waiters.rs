@@ -7,21 +7,23 @@ mod postgres_common;
 use std::time::Duration;
 
 use conformance_tests::proxy::Cut;
-use lock_core::Locks;
+use lock_core::{LockBackend, LockKey, Locks, Released, Wake};
 use postgres_common::{
-    TTL, backend, busy, claim, granted, locks, number, plain, proxied, run, server,
+    TTL, backend, busy, claim, granted, locks, number, plain, proxied, pushes_come_back, run,
+    server,
 };
 use tokio::time::Instant;
 
-/// Row 15: the connection for notifications alone is cut. Waiters poll until it is back.
-#[tokio::test]
+/// Row 15: the network has forgotten the connections, that for notifications too, without a word.
+/// Waiters poll until it is back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_notifications_waiters_poll() {
     let server = server().await;
     let (proxy, url) = proxied(&server).await;
     let (a, b) = (backend(&server).await, lock_sql::connect(&url).await.unwrap());
     let mut held = claim(&a, "x", TTL, false);
     granted(&mut *held).await;
-    let locks = Locks::builder(b).call_timeout(Duration::from_secs(1)).build();
+    let locks = Locks::builder(b.clone()).call_timeout(Duration::from_secs(1)).build();
     let waiter = {
         let locks = locks.clone();
         tokio::spawn(async move { locks.lock("x").unwrap().acquire().await.unwrap() })
@@ -34,6 +36,8 @@ async fn without_notifications_waiters_poll() {
     let guard = tokio::time::timeout(Duration::from_secs(8), waiter).await.unwrap().unwrap();
     assert!(start.elapsed() < Duration::from_secs(6), "{:?}", start.elapsed());
     guard.release().await.unwrap();
+    // The silent connections are still there; the one for notifications is made anew beside them.
+    pushes_come_back(&a, &b).await;
     proxy.cut(Cut::Reset);
 }
 
@@ -104,7 +108,7 @@ async fn a_dead_process_on_the_list_costs_one_poll() {
     let server = server().await;
     let (a, b) = (locks(&server).await, locks(&server).await);
     let guard = a.lock("x").unwrap().acquire().await.unwrap();
-    // As if three processes had been killed while they waited.
+    // As if a process had been killed while it waited.
     let dead = "UPDATE distlock SET waiters = '{dead1}' WHERE name = 'x'";
     run(&mut plain(&server).await, dead).await;
     let waiter = tokio::spawn(async move {
@@ -131,4 +135,35 @@ async fn a_forced_release_is_heard_by_the_holder() {
     b.force_release("x", None).await.unwrap();
     tokio::time::timeout(Duration::from_secs(2), guard.lost()).await.unwrap();
     assert!(guard.token().is_err());
+}
+
+/// A session that listens and never ends its transaction fills the queue of notifications, and the
+/// server refuses more. Locks are released all the same, also by force. The queue holds gigabytes, so
+/// here a function of the same name refuses in its place.
+#[tokio::test]
+async fn a_full_queue_of_notifications_stops_no_release() {
+    let server = server().await;
+    let mut connection = plain(&server).await;
+    run(&mut connection, "ALTER DATABASE postgres SET search_path = public, pg_catalog").await;
+    let client = backend(&server).await;
+    let mut held = claim(&client, "held", TTL, false);
+    granted(&mut *held).await;
+    let mut taken = claim(&client, "taken", TTL, false);
+    granted(&mut *taken).await;
+    run(
+        &mut connection,
+        "UPDATE distlock SET waiters = '{somebody}'; \
+         CREATE FUNCTION public.pg_notify(text, text) RETURNS void LANGUAGE plpgsql AS \
+         $$ BEGIN RAISE 'too many notifications in the NOTIFY queue' USING ERRCODE = '54000'; END $$",
+    )
+    .await;
+    assert_eq!(held.release().await.unwrap(), Released::Freed);
+    let key = LockKey::new("", "taken").unwrap();
+    let admin = client.admin().unwrap();
+    assert_eq!(admin.force_release(&key, None).await.unwrap(), Released::Freed);
+    assert_eq!(admin.inspect(&key).await.unwrap(), None);
+    // Who comes meanwhile polls.
+    let late = backend(&server).await;
+    assert_eq!(late.capabilities().wake, Wake::Poll);
+    granted(&mut *claim(&late, "held", TTL, false)).await;
 }

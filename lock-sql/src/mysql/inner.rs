@@ -17,6 +17,7 @@ use super::sweep::Sweeper;
 use super::unfinished::Unfinished;
 use crate::dialect::Entry;
 use crate::error::{no_answer, still_locked, strange};
+use crate::limits::Limits;
 use crate::statements::mysql::{Sql, WAS_RUNNING};
 
 /// The first and the longest pause between two tries while somebody else has the row, beside the
@@ -31,27 +32,6 @@ pub(super) struct Inner {
     pub(super) unfinished: Arc<Unfinished>,
     pub(super) retention: Duration,
     pub(super) sweeper: Sweeper,
-}
-
-/// How long one operation may take.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
-    pub(super) whole: Duration,
-    pub(super) end: ClockInstant,
-    /// Until when it is repeated while somebody else has the row.
-    pub(super) patience: ClockInstant,
-}
-
-impl Limits {
-    /// Repeats for three quarters of the time, so that some is left to say that it was in vain.
-    pub(super) fn patient(start: ClockInstant, whole: Duration) -> Self {
-        Self { whole, end: start + whole, patience: start + whole * 3 / 4 }
-    }
-
-    /// Does not repeat.
-    pub(super) fn once(start: ClockInstant, whole: Duration) -> Self {
-        Self { whole, end: start + whole, patience: start }
-    }
 }
 
 impl Inner {
@@ -75,9 +55,26 @@ impl Inner {
         self.execute_for(None, turn, want, limits, make).await
     }
 
-    /// As [`execute`](Self::execute); a try of this owner that is dropped is waited for by its
-    /// release.
-    pub(super) async fn execute_for(
+    /// Executes a statement that may take the lock. Dropped, it is waited for by the owner's release.
+    /// Cut off, it is not repeated here: it may be executed after the repeat and after a release, so
+    /// the core must know of it.
+    pub(super) async fn write_entry(
+        &self,
+        entry: &Entry,
+        limits: Limits,
+        make: impl Fn() -> Query + Send + Sync,
+    ) -> Result<Option<Answer>> {
+        self.execute_for(Some(&entry.owner.0), Turn::Try, Want::Number, limits, make).await
+    }
+
+    /// Writes the row that has the greatest fence of all removed rows, if it is missing. Not if
+    /// somebody has just that row: then it is not missing.
+    pub(super) async fn write_mark(&self, limits: Limits) -> Result<()> {
+        let mark = || self.query(&self.site.statements.mark);
+        self.execute(Turn::Try, Want::Number, limits, mark).await.map(drop)
+    }
+
+    async fn execute_for(
         &self,
         owner: Option<&str>,
         turn: Turn,
@@ -99,11 +96,11 @@ impl Inner {
                     Ok(answer) => return Ok(Some(Answer { repeated, ..answer })),
                     Err(Failure::Failed(error)) => return Err(unknown(error, repeated)),
                     // All connections have probably ended, as they do when the server is restarted.
-                    // Every statement may be executed twice; what the first one may have done is in
-                    // the second one's answer, except for that of a release.
+                    // What keeps a lock or gives it up may be executed twice, and late; what the first
+                    // one may have done is in the second one's answer, except for that of a release.
                     Err(Failure::Cut(error)) => {
                         self.pool.forget();
-                        if std::mem::replace(&mut repeated, true) {
+                        if owner.is_some() || std::mem::replace(&mut repeated, true) {
                             return Err(error);
                         }
                     }

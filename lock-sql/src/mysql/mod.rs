@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{
-    Attempt, Capabilities, Clock, Error, Fencing, FencingToken, Hold, LockInfo, LockKey, OwnerId,
-    Released, Renewal, Result, Wake, async_trait,
+    Attempt, Capabilities, Clock, DataLoss, Error, Fencing, FencingToken, Hold, LockInfo, LockKey,
+    OwnerId, Released, Renewal, Result, Wake, async_trait,
 };
 use sqlx::MySqlPool;
 
@@ -27,10 +27,11 @@ pub use mutants::{MUTANTS, VARIABLE};
 
 use crate::config::SqlConfig;
 use crate::dialect::{Dialect, Due, Entry, Found};
+use crate::limits::Limits;
 use crate::statements::mysql::LABEL;
 use crate::wake::{WHILE_CONTENDED, busy};
 use error::Place;
-use inner::{Inner, Limits, from_micros, micros};
+use inner::{Inner, from_micros, micros};
 use open::{Site, Source};
 use pool::{Pool, Turn, Want};
 use sweep::Sweeper;
@@ -98,6 +99,7 @@ impl Dialect for MySqlStore {
         capabilities.fencing = Fencing::Durable;
         capabilities.detachable = true;
         capabilities.inspect = true;
+        capabilities.loses_data_on = &[DataLoss::Failover];
         capabilities
     }
 
@@ -107,25 +109,38 @@ impl Dialect for MySqlStore {
             return Ok(busy(Some(left)));
         }
         let label = entry.label.as_deref().map(shortened);
+        let (name, owner) = (entry.name.as_bytes(), entry.owner.0.as_bytes());
         let take = || {
-            inner
-                .query(&inner.site.statements.acquire)
-                .bind(entry.name.as_bytes().to_vec())
-                .bind(entry.owner.0.as_bytes().to_vec())
-                .bind(micros(entry.ttl))
-                .bind(label.clone())
+            let query = inner.query(&inner.site.statements.take);
+            let query = query.bind(owner.to_vec()).bind(owner.to_vec()).bind(owner.to_vec());
+            let query = query.bind(label.clone()).bind(owner.to_vec()).bind(owner.to_vec());
+            query.bind(micros(entry.ttl)).bind(name.to_vec())
+        };
+        let make = || {
+            let query = inner.query(&inner.site.statements.make);
+            let query = query.bind(name.to_vec()).bind(owner.to_vec());
+            query.bind(micros(entry.ttl)).bind(label.clone())
         };
         let start = inner.now();
-        let limits = Limits::once(start, entry.call_timeout);
-        let owner = Some(&*entry.owner.0);
-        let mut answer = inner.execute_for(owner, Turn::Try, Want::Number, limits, take).await?;
+        let once = Limits::once(start, entry.call_timeout);
+        let patient = Limits::patient(start, entry.call_timeout);
+        let mut answer = inner.write_entry(entry, once, take).await?;
         if answer.is_none() {
             // Somebody has the row. Whether the lock is held can be seen all the same.
             if let Some(left) = inner.held_by_another(entry).await? {
                 return Ok(busy(Some(left)));
             }
-            let limits = Limits::patient(start, entry.call_timeout);
-            answer = inner.execute_for(owner, Turn::Try, Want::Number, limits, take).await?;
+            answer = inner.write_entry(entry, patient, take).await?;
+        }
+        if answer.as_ref().is_some_and(|answer| answer.number == 0) {
+            // A new name, or one whose row was removed.
+            answer = inner.write_entry(entry, once, make).await?;
+            if answer.is_none() {
+                // Without the mark, as after a TRUNCATE, those who make rows lock the gap in its
+                // place, and stop each other.
+                inner.write_mark(once).await?;
+                answer = inner.write_entry(entry, patient, make).await?;
+            }
         }
         let Some(answer) = answer else { return Ok(busy(Some(WHILE_CONTENDED))) };
         let fence = match answer.number {

@@ -33,7 +33,7 @@ mod wrong {
     pub const VARIABLE: &str = "LOCK_MYSQL_MUTANT";
 
     /// The name of each mutation, and what is replaced by what in all statements. `{skew}` is another
-    /// number of microseconds for each client, `{table}` the table.
+    /// number of microseconds for each client, `{table}` the table, `{now}` the server's clock.
     pub const MUTANTS: &[(&str, &[(&str, &str)])] = &[
         (
             // The lease is judged by the clock of whoever asks.
@@ -43,14 +43,17 @@ mod wrong {
         (
             // "A row was affected, so it is mine": true for a row that was found and left alone, too.
             "affected_rows_trusted",
-            &[("fence + 0 * LAST_INSERT_ID(VALUES(acquired) - expires)", "LAST_INSERT_ID(fence)")],
+            &[
+                ("fence + 0 * LAST_INSERT_ID(VALUES(acquired) - expires)", "LAST_INSERT_ID(fence)"),
+                ("fence + 0 * LAST_INSERT_ID({now} - expires)", "LAST_INSERT_ID(fence)"),
+            ],
         ),
         (
             "fence_reset_by_delete",
             &[
                 ("LAST_INSERT_ID(GREATEST(COALESCE(", "LAST_INSERT_ID(1 + 0 * (COALESCE("),
                 (
-                    "UPDATE `{table}` SET fence = fence + 0 * LAST_INSERT_ID(IF(expires > TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), 2, 1)), owner = NULL, label = NULL, acquired = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), expires = 0 WHERE name = ? AND owner = ?",
+                    "UPDATE `{table}` SET fence = fence + 0 * LAST_INSERT_ID(IF(expires > {now}, 2, 1)), owner = NULL, label = NULL, acquired = {now}, expires = 0 WHERE name = ? AND owner = ?",
                     "DELETE FROM `{table}` WHERE name = ? AND owner = ? AND LAST_INSERT_ID(2) = 2",
                 ),
             ],
@@ -72,11 +75,24 @@ mod wrong {
             ],
         ),
         (
-            // A lock of the session, which stays with the pooled connection that has taken it.
+            // A lock of the session in place of the lease: it stays with the pooled connection that has
+            // taken it for as long as that lives.
             "advisory_lock_left_in_the_pool",
             &[
-                ("expires <= VALUES(acquired)", "GET_LOCK(SHA1(name), 0) = 1"),
-                ("AND owner = ?", "AND owner = ? AND RELEASE_LOCK(SHA1(name)) = 1"),
+                (
+                    "LAST_INSERT_ID(GREATEST(COALESCE(",
+                    "LAST_INSERT_ID(GREATEST(GET_LOCK(SHA1(name), 0), COALESCE(",
+                ),
+                ("IF(expires <= {now}, LAST", "IF(GET_LOCK(SHA1(name), 0) = 1, LAST"),
+                ("expires <= {now},", "IS_USED_LOCK(SHA1(name)) = CONNECTION_ID(),"),
+                ("LAST_INSERT_ID({now} - expires)", "LAST_INSERT_ID(-1)"),
+                ("IF(expires <= VALUES(acquired), LAST", "IF(GET_LOCK(SHA1(name), 0) = 1, LAST"),
+                ("expires <= VALUES(acquired),", "IS_USED_LOCK(SHA1(name)) = CONNECTION_ID(),"),
+                ("LAST_INSERT_ID(VALUES(acquired) - expires)", "LAST_INSERT_ID(-1)"),
+                (
+                    "expires = 0 WHERE name = ? AND owner = ?",
+                    "expires = 0 WHERE name = ? AND owner = ? AND RELEASE_LOCK(SHA1(name)) = 1",
+                ),
             ],
         ),
         (
@@ -104,14 +120,26 @@ mod wrong {
         ),
         (
             "the_lease_of_another_is_taken",
-            &[("IF(expires <= VALUES(acquired)", "IF(expires - 300000000 <= VALUES(acquired)")],
+            &[
+                ("IF(expires <= VALUES(acquired)", "IF(expires - 300000000 <= VALUES(acquired)"),
+                ("IF(expires <= {now}", "IF(expires - 300000000 <= {now}"),
+            ],
         ),
         // `expires` first: the assignments after it see the new value.
         (
             "a_repeat_shortens_the_lease",
-            &[("GREATEST(expires, VALUES(expires))", "VALUES(acquired)")],
+            &[
+                ("GREATEST(expires, VALUES(expires))", "VALUES(acquired)"),
+                ("IF(owner <=> ?, GREATEST(expires, {now} + ?)", "IF(owner <=> ?, {now} + 0 * ?"),
+            ],
         ),
-        ("the_fence_stays", &[("GREATEST(fence + 1, VALUES(acquired))", "fence")]),
+        (
+            "the_fence_stays",
+            &[
+                ("GREATEST(fence + 1, VALUES(acquired))", "fence"),
+                ("GREATEST(fence + 1, {now})", "fence"),
+            ],
+        ),
     ];
 
     /// A mutation that changes nothing would survive for the wrong reason.
@@ -125,8 +153,8 @@ mod wrong {
             let statements = format!("{:?}", Statements::new(&TableName::default()));
             for (name, replacements) in super::MUTANTS {
                 for (from, _) in *replacements {
-                    let from = &from.replace("{table}", TableName::default().as_str());
-                    assert!(statements.contains(from), "{name} finds no {from}");
+                    let from = super::filled(from, TableName::default().as_str(), 0);
+                    assert!(statements.contains(&from), "{name} finds no {from}");
                 }
             }
         }
@@ -150,13 +178,16 @@ mod wrong {
         }
 
         pub(crate) fn apply(&self, mut text: String) -> String {
-            let filled = |text: &str| {
-                text.replace("{skew}", &self.skew.to_string()).replace("{table}", &self.table)
-            };
+            let filled = |text| filled(text, &self.table, self.skew);
             for (from, to) in self.replacements {
                 text = text.replace(&filled(from), &filled(to));
             }
             text
         }
+    }
+
+    fn filled(text: &str, table: &str, skew: u64) -> String {
+        let text = text.replace("{skew}", &skew.to_string()).replace("{table}", table);
+        text.replace("{now}", crate::statements::mysql::NOW)
     }
 }

@@ -19,6 +19,9 @@ pub(super) type Query = sqlx::query::Query<'static, MySql, MySqlArguments>;
 /// A connection that was not used for so long is asked whether it is still there: the server, or
 /// something between, may have ended it, and a statement would not be known to have been done or not.
 const FRESH: Duration = Duration::from_millis(500);
+/// The same for a statement that may take a lock: it is not repeated in silence, so it should not be
+/// the one to find out. A small server has been seen to end and to be back within 80 ms.
+const FRESH_FOR_TRIES: Duration = Duration::from_millis(25);
 /// The limit for that question.
 const PING: Duration = Duration::from_secs(1);
 
@@ -105,7 +108,8 @@ impl Pool {
         // Closing the semaphores is how the pool is closed.
         let turn = turns.acquire_owned().await.map_err(|_| closed())?;
         let generation = self.generation.load(Ordering::Acquire);
-        let connection = match self.take().await {
+        let fresh = if unfinished.is_some() { FRESH_FOR_TRIES } else { FRESH };
+        let connection = match self.take(fresh).await {
             Some(connection) => connection,
             None => self.site.open().await?,
         };
@@ -140,13 +144,13 @@ impl Pool {
     }
 
     /// The connection that was used last, if it is still good.
-    async fn take(&self) -> Option<MySqlConnection> {
+    async fn take(&self, fresh: Duration) -> Option<MySqlConnection> {
         loop {
             let Idle { mut connection, generation, since } = self.idle().pop()?;
             if generation != self.generation.load(Ordering::Acquire) {
                 continue;
             }
-            if self.site.clock.now().since(since) < FRESH {
+            if self.site.clock.now().since(since) < fresh {
                 return Some(connection);
             }
             let alive = tokio::select! {

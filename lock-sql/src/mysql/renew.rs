@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use lock_core::{FencingToken, Result};
 
-use super::inner::{Inner, Limits, micros};
+use super::inner::{Inner, micros};
 use super::pool::{Query, Turn, Want};
 use crate::dialect::{Due, Found};
+use crate::limits::Limits;
 use crate::statements::mysql::{SIZES, Sql};
 
 /// What a read says of a row: the key of the hold, and whether its lease is running.

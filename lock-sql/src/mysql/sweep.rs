@@ -7,9 +7,10 @@ use std::time::Duration;
 use lock_core::{ClockInstant, OsRng, Result, Rng};
 use tokio::runtime::Handle;
 
-use super::inner::{Inner, Limits, micros};
+use super::inner::{Inner, micros};
 use super::pool::{Answer, Query, Turn, Want};
 use crate::error::still_locked;
+use crate::limits::Limits;
 use crate::statements::mysql::{MARK_NAME, PAGE, SWEEP};
 
 /// The longest time that one statement of the sweep may take.

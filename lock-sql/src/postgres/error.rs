@@ -15,6 +15,12 @@ pub(super) enum Failure {
     Pooled,
     /// The table is not there any more. Nothing was done.
     NoTable(Error),
+    /// This connection does not write: the server has become a standby, or the role was made read-only
+    /// when it was made. Nothing was done, and another connection may write.
+    ReadOnly(Error),
+    /// The server takes no more notifications. Nothing was done, and the same statement without one may
+    /// succeed.
+    FullQueue(Error),
     /// The connection was lost, perhaps long ago. Whether the statement was executed is not known.
     Cut(Error),
     /// Anything else.
@@ -28,13 +34,29 @@ impl From<Error> for Failure {
 }
 
 impl Failure {
+    /// An earlier copy of the statement may have been executed, whatever has become of this one.
+    pub(super) fn with_unknown_effect(self) -> Self {
+        match self {
+            Self::Contended | Self::Pooled => self,
+            Self::NoTable(error) => Self::NoTable(error.with_unknown_effect()),
+            Self::ReadOnly(error) => Self::ReadOnly(error.with_unknown_effect()),
+            Self::FullQueue(error) => Self::FullQueue(error.with_unknown_effect()),
+            Self::Cut(error) => Self::Cut(error.with_unknown_effect()),
+            Self::Failed(error) => Self::Failed(error.with_unknown_effect()),
+        }
+    }
+
     pub(super) fn into_error(self, endpoint: &str) -> Error {
         match self {
             Self::Contended | Self::Pooled => Error::new(
                 ErrorKind::Unavailable,
                 format!("{endpoint}: others were writing to the same row all the time"),
             ),
-            Self::NoTable(error) | Self::Cut(error) | Self::Failed(error) => error,
+            Self::NoTable(error)
+            | Self::ReadOnly(error)
+            | Self::FullQueue(error)
+            | Self::Cut(error)
+            | Self::Failed(error) => error,
         }
     }
 }
@@ -57,6 +79,9 @@ impl Place {
             "40001" | "40P01" | "55P03" | "0A000" => Failure::Contended,
             "26000" | "42P05" => Failure::Pooled,
             "42P01" => Failure::NoTable(self.describe(&code, error)),
+            "25006" => Failure::ReadOnly(self.describe(&code, error)),
+            // No statement of ours meets another limit that has this code.
+            "54000" => Failure::FullQueue(self.describe(&code, error)),
             // The server is stopping or has crashed, or an operator has ended the connection.
             "57P01" | "57P02" | "57P03" | "57P05" => Failure::Cut(self.describe(&code, error)),
             code if code.starts_with("08") => Failure::Cut(self.describe(code, error)),
@@ -90,6 +115,12 @@ impl Place {
         };
         let failure = if connecting { failure } else { failure.with_unknown_effect() };
         Failure::Cut(failure.with_source(error))
+    }
+
+    /// A statement may have been executed, and its answer was lost.
+    pub(super) fn unanswered(&self) -> Error {
+        let what = format!("a connection to {} has ended without an answer", self.endpoint);
+        Error::new(ErrorKind::Unavailable, what).with_unknown_effect()
     }
 
     fn describe(&self, code: &str, error: sqlx::Error) -> Error {
@@ -132,6 +163,12 @@ impl Place {
                 ErrorKind::Unavailable,
                 format!(
                     "{at} has too many connections: raise max_connections, or put a pooler before it"
+                ),
+            ),
+            "54000" => Error::new(
+                ErrorKind::Unavailable,
+                format!(
+                    "the queue of notifications of {at} is full: look for a session that listens and never ends its transaction"
                 ),
             ),
             "57014" => Error::new(

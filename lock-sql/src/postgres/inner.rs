@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{
-    Clock, Error, ErrorKind, FencingToken, HolderInfo, LockInfo, LockKey, Released, Result,
+    Clock, Effect, Error, ErrorKind, FencingToken, HolderInfo, LockInfo, LockKey, Released, Result,
     SystemClock,
 };
 use sqlx::postgres::PgRow;
@@ -42,6 +42,14 @@ pub(super) struct Inner {
     pub(super) ears: Option<Arc<Ears>>,
 }
 
+/// What the server has answered.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) rows: Vec<PgRow>,
+    /// The statement was sent before, over a connection that has ended without an answer.
+    repeated: bool,
+}
+
 impl Inner {
     /// Executes a statement. `None` if others were writing until patience ran out: nothing was done
     /// then.
@@ -52,18 +60,30 @@ impl Inner {
         limit: Duration,
         sql: &Sql,
         values: &[Value],
-    ) -> Result<Option<Vec<PgRow>>> {
+    ) -> Result<Option<Answer>> {
+        let answer = self.run(turn, repeat, limit, sql, values).await;
+        answer.map_err(|failure| failure.into_error(&self.site.place.endpoint))
+    }
+
+    async fn run(
+        &self,
+        turn: Turn,
+        repeat: Repeat,
+        limit: Duration,
+        sql: &Sql,
+        values: &[Value],
+    ) -> Result<Option<Answer>, Failure> {
         let start = self.clock.now();
         // Some time is left to say that it was in vain.
         let patience = start + limit * 3 / 4;
         let work = async {
-            let (mut pause, mut again) = (RETRY.0, true);
+            let (mut pause, mut looked_again, mut repeated) = (RETRY.0, false, false);
             loop {
                 match self.pool.rows(turn, repeat, sql, values).await {
-                    Ok(rows) => return Ok(Some(rows)),
+                    Ok(rows) => return Ok(Some(Answer { rows, repeated })),
                     // A new connection has, or makes, what was missing.
-                    Err(Failure::NoTable(_)) if again => again = false,
-                    Err(Failure::Cut(_)) if again && repeat == Repeat::Once => again = false,
+                    Err(Failure::NoTable(_)) if !looked_again => looked_again = true,
+                    Err(Failure::Cut(_)) if !repeated && repeat == Repeat::Once => repeated = true,
                     Err(Failure::Contended | Failure::Pooled) => {
                         if self.clock.now() >= patience {
                             return Ok(None);
@@ -71,7 +91,8 @@ impl Inner {
                         self.clock.sleep(pause).await;
                         pause = (pause * 2).min(RETRY.1);
                     }
-                    Err(failure) => return Err(failure.into_error(&self.site.place.endpoint)),
+                    Err(failure) if repeated => return Err(failure.with_unknown_effect()),
+                    Err(failure) => return Err(failure),
                 }
             }
         };
@@ -82,7 +103,7 @@ impl Inner {
             () = self.clock.sleep_until(start + limit) => {
                 // The idle connections are probably as silent as this one.
                 self.pool.forget();
-                Err(no_answer(&self.site.place.endpoint, limit))
+                Err(no_answer(&self.site.place.endpoint, limit).into())
             }
         }
     }
@@ -97,9 +118,9 @@ impl Inner {
         let unfinished = self.unfinished.begin(&entry.owner.0);
         let task = tokio::spawn(async move {
             let sql = &inner.statements.acquire;
-            let rows = inner.execute(Turn::Try, Repeat::Never, limit, sql, &values).await;
+            let answer = inner.execute(Turn::Try, Repeat::Never, limit, sql, &values).await;
             drop(unfinished);
-            rows
+            answer.map(|answer| answer.map(|answer| answer.rows))
         });
         task.await.unwrap_or_else(|_| {
             Err(Error::new(ErrorKind::Unavailable, "the runtime of the try has ended")
@@ -107,15 +128,14 @@ impl Inner {
         })
     }
 
-    /// Keeps or gives up a lock, or looks at one that is held.
-    pub(super) async fn urgent(
+    /// Keeps a lock, or looks at one that is held.
+    pub(super) async fn keep(
         &self,
         limit: Duration,
         sql: &Sql,
         values: &[Value],
     ) -> Result<Vec<PgRow>> {
-        let rows = self.execute(Turn::Urgent, Repeat::Once, limit, sql, values).await?;
-        rows.ok_or_else(|| self.still_locked(limit))
+        Ok(self.patiently(Turn::Keep, limit, sql, values).await?.rows)
     }
 
     pub(super) async fn read(
@@ -124,8 +144,18 @@ impl Inner {
         sql: &Sql,
         values: &[Value],
     ) -> Result<Vec<PgRow>> {
-        let rows = self.execute(Turn::Try, Repeat::Once, limit, sql, values).await?;
-        rows.ok_or_else(|| self.still_locked(limit))
+        Ok(self.patiently(Turn::Try, limit, sql, values).await?.rows)
+    }
+
+    async fn patiently(
+        &self,
+        turn: Turn,
+        limit: Duration,
+        sql: &Sql,
+        values: &[Value],
+    ) -> Result<Answer> {
+        let answer = self.execute(turn, Repeat::Once, limit, sql, values).await?;
+        answer.ok_or_else(|| self.still_locked(limit))
     }
 
     /// Whether this role may write, proven by a write that changes nothing.
@@ -141,17 +171,26 @@ impl Inner {
         limit: Duration,
     ) -> Result<Released> {
         let values = |tell: bool| [Value::from(name), Value::from(owner), Value::from(tell)];
-        let rows = match self.urgent(limit, sql, &values(true)).await {
-            Err(error) if is_full_queue(&error) => {
-                tracing::warn!(target: "distlock", at = %self.site.place.endpoint, "the server's queue of notifications is full: waiters are not told and poll. Look for a session that listens and never ends its transaction");
-                self.urgent(limit, sql, &values(false)).await?
+        let release = async |tell: bool| {
+            self.run(Turn::Release, Repeat::Once, limit, sql, &values(tell)).await
+        };
+        let (answer, repeated) = match release(true).await {
+            Err(Failure::FullQueue(error)) => {
+                tracing::warn!(target: "distlock", %error, "waiters are not told and poll");
+                (release(false).await, error.effect() == Effect::Unknown)
             }
-            rows => rows?,
+            answer => (answer, false),
         };
-        let was_running = match rows.first() {
-            Some(row) => self.get(row, 0)?,
-            None => false,
+        let answer = answer.map_err(|failure| failure.into_error(&self.site.place.endpoint))?;
+        let answer = answer.ok_or_else(|| self.still_locked(limit))?;
+        let Some(row) = answer.rows.first() else {
+            // Ours, or somebody who took the lock away: nobody can tell.
+            if repeated || answer.repeated {
+                return Err(self.site.place.unanswered());
+            }
+            return Ok(Released::AlreadyGone);
         };
+        let was_running: bool = self.get(row, 0)?;
         Ok(if was_running { Released::Freed } else { Released::AlreadyGone })
     }
 
@@ -187,13 +226,6 @@ impl Inner {
     pub(super) fn still_locked(&self, limit: Duration) -> Error {
         still_locked(&self.site.place.endpoint, limit * 3 / 4)
     }
-}
-
-/// `too many notifications in the NOTIFY queue`: no other statement of ours can meet this code.
-fn is_full_queue(error: &Error) -> bool {
-    let source = std::error::Error::source(error);
-    let source = source.and_then(|source| source.downcast_ref::<sqlx::Error>());
-    source.and_then(super::error::code).is_some_and(|code| code == "54000")
 }
 
 /// In whole µs, rounded up: the lease must not be shorter than promised.

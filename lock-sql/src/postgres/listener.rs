@@ -4,7 +4,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use lock_core::Result;
-use sqlx::postgres::{PgListener, PgPool, PgPoolOptions};
+use sqlx::postgres::{PgListener, PgPoolOptions};
+use sqlx::{Acquire, ConnectOptions};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
@@ -26,29 +27,24 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_s
 const PASS: Duration = Duration::from_secs(2);
 
 /// A connection that listens.
-#[derive(Debug)]
 pub(super) struct Listener {
-    pool: PgPool,
+    site: Arc<Site>,
     channels: [String; 2],
+    /// For making a connection.
+    limit: Duration,
     connection: Option<PgListener>,
 }
 
 impl Listener {
     /// Listens, and proves that notifications arrive. `None` if they do not: a pooler swallows them.
     pub(super) async fn prove(
-        site: &Site,
+        site: &Arc<Site>,
         pool: &Pool,
         client: &str,
         limit: Duration,
     ) -> Result<Option<Self>> {
-        let connections = PgPoolOptions::new()
-            .max_connections(1)
-            .acquire_timeout(limit)
-            .idle_timeout(None)
-            .max_lifetime(None)
-            .connect_lazy_with(site.options.clone());
         let channels = [format!("{CHANNEL}{client}"), site.place.table.as_str().to_owned()];
-        let mut listener = Self { pool: connections, channels, connection: None };
+        let mut listener = Self { site: Arc::clone(site), channels, limit, connection: None };
         let fail = |error| site.place.failure(error, true).into_error(&site.place.endpoint);
         let mut connection = listener.listen().await.map_err(fail)?;
         let notify = Sql("SELECT pg_notify($1::text, '') IS NULL".into());
@@ -57,6 +53,10 @@ impl Listener {
         match rows {
             Ok(_) => {}
             Err(Failure::Pooled) => return Ok(None),
+            Err(Failure::FullQueue(error)) => {
+                tracing::warn!(target: "distlock", %error, "no notification can be sent");
+                return Ok(None);
+            }
             Err(failure) => return Err(failure.into_error(&site.place.endpoint)),
         }
         let echo = tokio::time::timeout(ECHO.min(limit), connection.try_recv()).await;
@@ -75,12 +75,37 @@ impl Listener {
         tokio::spawn(Delivery { listener: self, ears, unwanted, inner }.run()).abort_handle()
     }
 
+    /// By a pool of its own: the driver keeps the place of a connection that does not answer until TCP
+    /// gives it up, which takes a quarter of an hour.
     async fn listen(&self) -> Result<PgListener, sqlx::Error> {
-        let mut connection = PgListener::connect_with(&self.pool).await?;
-        // A gap must be seen: what was sent in the meantime is lost.
-        connection.eager_reconnect(false);
-        connection.listen_all(self.channels.iter().map(String::as_str)).await?;
-        Ok(connection)
+        let pool = PgPoolOptions::new()
+            .max_connections(1)
+            .acquire_timeout(self.limit)
+            .idle_timeout(None)
+            .max_lifetime(None)
+            .connect_lazy_with(self.site.options.clone());
+        let listening = async {
+            let mut connection = PgListener::connect_with(&pool).await?;
+            // A gap must be seen: what was sent in the meantime is lost.
+            connection.eager_reconnect(false);
+            connection.listen_all(self.channels.iter().map(String::as_str)).await?;
+            Ok(connection)
+        };
+        let listening = tokio::time::timeout(self.limit, listening).await;
+        listening.unwrap_or(Err(sqlx::Error::PoolTimedOut))
+    }
+
+    /// Closes a connection that does not answer. Dropped as it is, it would ask the server to send no
+    /// more, and wait for the answer for as long as TCP does: so it gets a working one in exchange.
+    async fn close(&self, silent: PgListener) {
+        let Ok(Ok(working)) = tokio::time::timeout(self.limit, self.site.options.connect()).await
+        else {
+            return;
+        };
+        let mut silent = silent;
+        if let Ok(connection) = silent.acquire().await {
+            *connection = working;
+        }
     }
 }
 
@@ -101,6 +126,7 @@ impl Drop for Delivery {
 impl Delivery {
     async fn run(mut self) {
         let mut pause = RETRY.0;
+        let mut silent = None;
         loop {
             let connection = match self.listener.connection.take() {
                 Some(connection) => Ok(connection),
@@ -110,7 +136,10 @@ impl Delivery {
                 Ok(connection) => {
                     self.ears.set_up(true);
                     pause = RETRY.0;
-                    self.deliver(connection).await;
+                    if let Some(silent) = silent.take() {
+                        self.listener.close(silent).await;
+                    }
+                    silent = self.deliver(connection).await;
                     self.ears.set_up(false);
                     // The others were probably cut, too.
                     if let Some(inner) = self.inner.upgrade() {
@@ -126,8 +155,8 @@ impl Delivery {
         }
     }
 
-    /// Returns when the connection is lost.
-    async fn deliver(&mut self, mut connection: PgListener) {
+    /// Returns when the connection is lost; with it, if it does not answer.
+    async fn deliver(&mut self, mut connection: PgListener) -> Option<PgListener> {
         loop {
             tokio::select! {
                 notification = connection.try_recv() => match notification {
@@ -138,7 +167,7 @@ impl Delivery {
                         }
                     }
                     Ok(Some(notification)) => self.ears.wake_all(notification.payload()),
-                    Ok(None) | Err(_) => return,
+                    Ok(None) | Err(_) => return None,
                 },
                 name = self.unwanted.recv() => match name {
                     Some(name) => self.pass_on(name),
@@ -146,8 +175,10 @@ impl Delivery {
                 },
                 () = tokio::time::sleep(PING.0) => {
                     let ping = sqlx::query("SELECT 1").execute(&mut connection);
-                    if !matches!(tokio::time::timeout(PING.1, ping).await, Ok(Ok(_))) {
-                        return;
+                    match tokio::time::timeout(PING.1, ping).await {
+                        Ok(Ok(_)) => {}
+                        Ok(Err(_)) => return None,
+                        Err(_) => return Some(connection),
                     }
                 }
             }
@@ -160,7 +191,8 @@ impl Delivery {
         tokio::spawn(async move {
             let values = [Value::from(&*name), Value::from(&*inner.client)];
             let pass = &inner.statements.pass;
-            if let Err(error) = inner.execute(Turn::Urgent, Repeat::Once, PASS, pass, &values).await
+            if let Err(error) =
+                inner.execute(Turn::Release, Repeat::Once, PASS, pass, &values).await
             {
                 tracing::debug!(target: "distlock", %error, "a notification was not passed on");
             }

@@ -88,7 +88,7 @@ impl PostgresStore {
             false => Listener::prove(&site, &pool, &client, config.connect_timeout).await?,
         };
         if listener.is_none() {
-            tracing::info!(target: "distlock", at = %site.place.endpoint, "no notifications arrive through the pooler: waiters poll");
+            tracing::info!(target: "distlock", at = %site.place.endpoint, "no notifications arrive: waiters poll");
         }
         let (ears, unwanted) = Ears::new();
         let inner = Arc::new(Inner {
@@ -180,7 +180,7 @@ impl Dialect for PostgresStore {
             Value::Ints(dues.iter().map(|due| fence_or_zero(due.fence)).collect()),
             Value::Ints(dues.iter().map(|due| micros(due.entry.ttl)).collect()),
         ];
-        let rows = inner.urgent(limit, &inner.statements.renew, &values).await?;
+        let rows = inner.keep(limit, &inner.statements.renew, &values).await?;
         let mut found = HashMap::with_capacity(rows.len());
         for row in &rows {
             let name: String = inner.get(row, 0)?;
@@ -203,7 +203,7 @@ impl Dialect for PostgresStore {
             Value::from(&*entry.owner.0),
             Value::from(fence_or_zero(fence)),
         ];
-        let rows = inner.urgent(entry.call_timeout, &inner.statements.check, &values).await?;
+        let rows = inner.keep(entry.call_timeout, &inner.statements.check, &values).await?;
         let left = rows.first().map(|row| inner.get::<i64>(row, 0)).transpose()?;
         Ok(match left.filter(|left| *left > 0) {
             Some(left) => Renewal::Alive { valid_for: Some(from_micros(left)) },
@@ -222,7 +222,7 @@ impl Dialect for PostgresStore {
         {
             let values = [Value::from(&*entry.name), Value::from(&*inner.client)];
             let leave = &inner.statements.leave;
-            let left = inner.execute(Turn::Urgent, Repeat::Once, limit, leave, &values).await;
+            let left = inner.execute(Turn::Release, Repeat::Once, limit, leave, &values).await;
             if let Err(error) = left {
                 // Only a notification will come that nobody wants, and that is passed on.
                 tracing::debug!(target: "distlock", %error, "not taken off the list of those who wait");

@@ -66,10 +66,18 @@ mod wrong {
             ],
         ),
         (
-            // A lock of the session, which stays with the pooled connection that has taken it.
+            // A lock of the session in place of the lease: it stays with the pooled connection that has
+            // taken it for as long as that lives.
             "advisory_lock_left_in_the_pool",
             &[
-                ("l.expires <= excluded.acquired", "pg_try_advisory_lock(hashtext(l.name))"),
+                (
+                    "FROM (SELECT clock_timestamp() AS now) AS present ON CONFLICT",
+                    "FROM (SELECT clock_timestamp() AS now) AS present WHERE pg_try_advisory_lock(hashtext($1::text)) ON CONFLICT",
+                ),
+                (
+                    "(l.owner IS NULL OR l.owner = excluded.owner OR l.expires <= excluded.acquired)",
+                    "true",
+                ),
                 (
                     "l.owner = $2::text RETURNING l.expires = present.now",
                     "l.owner = $2::text AND pg_advisory_unlock(hashtext(l.name)) RETURNING l.expires = present.now",

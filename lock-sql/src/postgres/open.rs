@@ -1,5 +1,6 @@
 //! Opening a connection, and making sure that it has our table.
 
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -20,7 +21,6 @@ const OLDEST: i32 = 120_000;
 const ROUNDS: usize = 4;
 
 /// A database, and how connections to it are made.
-#[derive(Debug)]
 pub(super) struct Site {
     pub(super) place: Place,
     pub(super) options: PgConnectOptions,
@@ -29,6 +29,18 @@ pub(super) struct Site {
     pooled: AtomicBool,
     /// Whether the table was found and is ours.
     checked: AtomicBool,
+}
+
+/// Not derived, since the options have the password.
+impl fmt::Debug for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Site")
+            .field("place", &self.place)
+            .field("create_table", &self.create_table)
+            .field("pooled", &self.pooled)
+            .field("checked", &self.checked)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Site {

@@ -13,25 +13,27 @@ use super::error::{Failure, code};
 use super::open::Site;
 use super::value::{Value, inline};
 use crate::error::closed;
-use crate::statements::postgres::Sql;
-
-/// How many statements that keep or give up a lock are under way at the same time.
-const URGENT: usize = 4;
-/// How many of all others.
-const TRIES: usize = 6;
+use crate::statements::postgres::{LIMITED, Sql};
 
 /// A connection that was used within this time is taken to work still. A server that has gone is
 /// noticed sooner by the connection that listens.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// Who a statement waits for.
+/// Who a statement waits for. The numbers of statements of one kind that are under way at the same
+/// time are limited, each by itself: however many want a lock, or wait to give up one whose row somebody
+/// else has locked, keeping does not wait for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// Keeping or giving up a lock.
-    Urgent,
-    /// Getting one, looking, or cleaning up: waits behind all others who do.
+    /// Keeping locks.
+    Keep,
+    /// Giving them up, and telling the next one.
+    Release,
+    /// Getting them, looking, and cleaning up.
     Try,
 }
+
+/// How many statements of each kind are under way at the most.
+const TURNS: [(Turn, usize); 3] = [(Turn::Keep, 3), (Turn::Release, 3), (Turn::Try, 4)];
 
 /// What may be done when the connection was lost in a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,8 +53,7 @@ pub(super) enum Repeat {
 #[derive(Debug)]
 pub(super) struct Pool {
     site: Arc<Site>,
-    urgent: Semaphore,
-    tries: Semaphore,
+    turns: [Semaphore; TURNS.len()],
     idle: Mutex<Vec<Idle>>,
     clock: Arc<SystemClock>,
     closed: AtomicBool,
@@ -68,8 +69,7 @@ impl Pool {
     pub(super) fn new(site: Arc<Site>, clock: Arc<SystemClock>) -> Self {
         Self {
             site,
-            urgent: Semaphore::new(URGENT),
-            tries: Semaphore::new(TRIES),
+            turns: TURNS.map(|(_, number)| Semaphore::new(number)),
             idle: Mutex::default(),
             clock,
             closed: AtomicBool::new(false),
@@ -88,9 +88,9 @@ impl Pool {
         sql: &Sql,
         values: &[Value],
     ) -> Result<Vec<PgRow>, Failure> {
-        let turns = if turn == Turn::Urgent { &self.urgent } else { &self.tries };
-        // Closing the semaphore is how the pool is closed.
-        let _permit = turns.acquire().await.map_err(|_| closed())?;
+        let turns = TURNS.iter().position(|(kind, _)| *kind == turn).unwrap_or_default();
+        // Closing the semaphores is how the pool is closed.
+        let _permit = self.turns[turns].acquire().await.map_err(|_| closed())?;
         let mut connection = match self.last_used(repeat).await {
             Some(connection) => connection,
             None => self.site.open().await?,
@@ -106,10 +106,13 @@ impl Pool {
                 let whole = code(&error).is_some_and(|code| code != "0A000");
                 let failure = self.site.place.failure(error, false);
                 match &failure {
-                    // The others were probably cut, too.
-                    Failure::Cut(_) | Failure::Pooled | Failure::NoTable(_) => self.forget(),
-                    Failure::Contended | Failure::Failed(_) if whole => self.keep(connection),
-                    Failure::Contended | Failure::Failed(_) => {}
+                    // The others were probably cut, too, or are as read-only.
+                    Failure::Cut(_)
+                    | Failure::Pooled
+                    | Failure::NoTable(_)
+                    | Failure::ReadOnly(_) => self.forget(),
+                    _ if whole => self.keep(connection),
+                    _ => {}
                 }
                 if matches!(failure, Failure::Pooled) {
                     self.site.set_pooled();
@@ -141,7 +144,7 @@ impl Pool {
         values: &[Value],
     ) -> Result<Vec<PgRow>, sqlx::Error> {
         if self.site.is_pooled() {
-            let text = inline(&sql.0, values);
+            let text = format!("{LIMITED}{}", inline(&sql.0, values));
             return connection.fetch_all(sqlx::raw_sql(AssertSqlSafe(text))).await;
         }
         let query = sqlx::query(AssertSqlSafe(Arc::clone(&sql.0)));
@@ -165,7 +168,7 @@ impl Pool {
     /// Waits for the statements under way and closes the connections.
     pub(super) async fn close(&self) -> Result<(), sqlx::Error> {
         self.closed.store(true, Ordering::Release);
-        for (turns, number) in [(&self.tries, TRIES), (&self.urgent, URGENT)] {
+        for (turns, (_, number)) in self.turns.iter().zip(TURNS) {
             // An error means that it was closed before.
             let _all = turns.acquire_many(u32::try_from(number).unwrap_or(u32::MAX)).await;
             turns.close();

@@ -108,7 +108,7 @@ impl Inner {
     /// Waits behind those who want a lock. What cannot be written now is left for the next sweep.
     async fn sweep_write(&self, sql: &Sql, values: &[Value]) -> Result<usize> {
         match self.execute(Turn::Try, Repeat::Once, LIMIT, sql, values).await? {
-            Some(rows) => Ok(rows.len()),
+            Some(answer) => Ok(answer.rows.len()),
             None => Err(self.still_locked(LIMIT)),
         }
     }

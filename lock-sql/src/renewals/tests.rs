@@ -212,3 +212,18 @@ fn renewals_survive_the_runtime_that_collected_them() {
         drop(runtime);
     }
 }
+
+#[test]
+fn renewals_do_not_need_the_runtime_that_collects_them() {
+    let (_, renewals) = store();
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    // It has the task that collects, and is not driven any more.
+    let first = runtime();
+    first.block_on(renew(&renewals, "a")).unwrap();
+    let second = runtime();
+    for _ in 0..3 {
+        let renewal = second.block_on(renew(&renewals, "b")).unwrap();
+        assert!(matches!(renewal, Renewal::Alive { .. }));
+    }
+    first.block_on(renew(&renewals, "a")).unwrap();
+}

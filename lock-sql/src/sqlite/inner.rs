@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{
-    Clock, ClockInstant, Error, FencingToken, HolderInfo, LockInfo, LockKey, Released, Result,
-    SystemClock,
+    Clock, Error, FencingToken, HolderInfo, LockInfo, LockKey, Released, Result, SystemClock,
 };
 use sqlx::sqlite::SqliteRow;
 use sqlx::{AssertSqlSafe, Row, Sqlite};
@@ -18,6 +17,7 @@ use super::sweep::Sweeper;
 use super::time::Time;
 use crate::dialect::Entry;
 use crate::error::{no_answer, still_locked, strange};
+use crate::limits::Limits;
 use crate::statements::sqlite::{Sql, Statements};
 
 /// The first and the longest pause between two tries while somebody else writes, beside the time
@@ -52,27 +52,6 @@ pub(super) enum Turn {
     Try,
     /// Reading.
     Look,
-}
-
-/// How long one operation may take.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
-    pub(super) whole: Duration,
-    pub(super) end: ClockInstant,
-    /// Until when it is repeated while somebody else writes.
-    pub(super) patience: ClockInstant,
-}
-
-impl Limits {
-    /// Repeats for three quarters of the time, so that some is left to say that it was in vain.
-    pub(super) fn patient(start: ClockInstant, whole: Duration) -> Self {
-        Self { whole, end: start + whole, patience: start + whole * 3 / 4 }
-    }
-
-    /// Does not repeat.
-    pub(super) fn once(start: ClockInstant, whole: Duration) -> Self {
-        Self { whole, end: start + whole, patience: start }
-    }
 }
 
 impl Inner {

@@ -8,7 +8,8 @@ use lock_core::{Clock, Result};
 use sqlx::sqlite::SqliteRow;
 use tokio::runtime::Handle;
 
-use super::inner::{Inner, Limits, Turn, micros};
+use super::inner::{Inner, Turn, micros};
+use crate::limits::Limits;
 use crate::statements::sqlite::{BATCH, MARK, PAGE};
 
 /// The longest time that one statement of the sweep may take.

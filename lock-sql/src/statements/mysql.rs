@@ -42,7 +42,7 @@ const MARK: &str = "x'0166656E6365'";
 pub(crate) const MARK_NAME: &[u8] = b"\x01fence";
 
 /// The server's clock, in µs since 1970.
-const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
+pub(crate) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
 
 /// The answers of `release`, beside 0 for "no such row".
 pub(crate) const WAS_RUNNING: i64 = 2;
@@ -119,9 +119,11 @@ pub(crate) const TABLE_KEYS: &str = "SELECT index_name, LOWER(column_name), CAST
 /// number after it is the one in the reply.
 #[derive(Debug)]
 pub(crate) struct Statements {
-    /// name, owner, ttl, label → the fence; if somebody else has it, the time left as a negative
-    /// number.
-    pub(crate) acquire: Sql,
+    /// owner three times, label, owner twice, ttl, name → the fence; if somebody else has it, the time
+    /// left as a negative number; 0 if there is no such row.
+    pub(crate) take: Sql,
+    /// name, owner, ttl, label → as `take`, and never 0.
+    pub(crate) make: Sql,
     /// ttl, name, owner, fence or 0 → the fence.
     pub(crate) renew: Sql,
     /// names → rows of name, key of the hold, whether it is running; no rows that somebody else has
@@ -152,6 +154,20 @@ pub(crate) struct Statements {
     pub(crate) probes: [Sql; 3],
 }
 
+/// What an acquire does to the row that is there: takes it if it is free, prolongs it if it is our
+/// own, and leaves it alone otherwise. A repeat by the same owner keeps its fence (clause C2).
+fn taken(me: &str, now: &str, until: &str, label: &str) -> String {
+    format!(
+        "fence = IF(owner <=> {me}, LAST_INSERT_ID(fence), \
+           IF(expires <= {now}, LAST_INSERT_ID(GREATEST(fence + 1, {now})), \
+             fence + 0 * LAST_INSERT_ID({now} - expires))), \
+         acquired = IF(owner <=> {me} OR expires > {now}, acquired, {now}), \
+         label = IF(owner <=> {me} OR expires <= {now}, {label}, label), \
+         owner = IF(expires <= {now}, {me}, owner), \
+         expires = IF(owner <=> {me}, GREATEST(expires, {until}), expires)"
+    )
+}
+
 impl Statements {
     pub(crate) fn new(table: &TableName) -> Self {
         let t = format!("`{}`", table.as_str());
@@ -160,21 +176,25 @@ impl Statements {
         let mutation = crate::mysql::Mutation::of_environment(table.as_str());
         let statement = |text: String| -> Sql { mutation.apply(text).into() };
         Self {
-            // A repeat by the same owner finds its own row and keeps its fence (clause C2). The
-            // greatest value is asked for, and not the value, since a derived table that is merged
+            // The row of a name that was used before is there, and the mark is not read. The present is
+            // the same in the whole of a statement.
+            take: statement(format!(
+                "UPDATE {t} SET {} WHERE name = ?",
+                taken("?", NOW, &format!("{NOW} + ?"), "?")
+            )),
+            // The greatest value is asked for, and not the value, since a derived table that is merged
             // into the statement may not read what the statement writes (error 1093).
-            acquire: statement(format!(
+            //
+            // InnoDB reads the mark with a shared lock here, which is kept to the end of the statement:
+            // that makes "no such row" and "the greatest fence of removed rows" one answer. A statement
+            // that waits for a locked row would keep it all the while, and the next sweep, and behind
+            // that all who want any lock, would wait with it. Hence `take` goes first.
+            make: statement(format!(
                 "INSERT INTO {t} (name, owner, fence, expires, acquired, label) VALUES (?, ?, \
                    LAST_INSERT_ID(GREATEST(COALESCE((SELECT m.fence FROM (SELECT MAX(fence) AS fence FROM {t} WHERE name = {MARK}) AS m), 0) + 1, {NOW})), \
                    {NOW} + ?, {NOW}, ?) \
-                 ON DUPLICATE KEY UPDATE \
-                   fence = IF(owner <=> VALUES(owner), LAST_INSERT_ID(fence), \
-                     IF(expires <= VALUES(acquired), LAST_INSERT_ID(GREATEST(fence + 1, VALUES(acquired))), \
-                       fence + 0 * LAST_INSERT_ID(VALUES(acquired) - expires))), \
-                   acquired = IF(owner <=> VALUES(owner) OR expires > VALUES(acquired), acquired, VALUES(acquired)), \
-                   label = IF(owner <=> VALUES(owner) OR expires <= VALUES(acquired), VALUES(label), label), \
-                   owner = IF(expires <= VALUES(acquired), VALUES(owner), owner), \
-                   expires = IF(owner <=> VALUES(owner), GREATEST(expires, VALUES(expires)), expires)"
+                 ON DUPLICATE KEY UPDATE {}",
+                taken("VALUES(owner)", "VALUES(acquired)", "VALUES(expires)", "VALUES(label)")
             )),
             renew: statement(format!(
                 "UPDATE {t} SET fence = LAST_INSERT_ID(fence), expires = GREATEST(expires, {NOW} + ?) \
@@ -204,7 +224,7 @@ impl Statements {
                     places(size)
                 ))
             }),
-            // The row stays, with its fence: the next holder's is greater by `acquire`.
+            // The row stays, with its fence: the next holder's is greater by `take`.
             release: statement(format!(
                 "UPDATE {t} SET fence = fence + 0 * LAST_INSERT_ID(IF(expires > {NOW}, {WAS_RUNNING}, 1)), \
                    owner = NULL, label = NULL, acquired = {NOW}, expires = 0 \

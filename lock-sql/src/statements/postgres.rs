@@ -82,6 +82,12 @@ pub(crate) const SESSION: &str = "SET SESSION CHARACTERISTICS AS TRANSACTION ISO
      SET lock_timeout = '1s'; SET plan_cache_mode = force_generic_plan; \
      SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'";
 
+/// What goes ahead of each statement, in the same message and so in the same transaction, where a
+/// connection of the server is not ours alone and has no settings of ours. A pooler closes the
+/// connection of a statement that was given up, but the server notices only when the statement has
+/// its row: without a limit each repeat would leave one more behind there, too.
+pub(crate) const LIMITED: &str = "SET LOCAL lock_timeout = '1s'; ";
+
 pub(crate) const BACKEND_PID: &str = "SELECT pg_backend_pid()";
 
 /// The quoted table's name → kind, persistence, and which of the four rights are missing.
@@ -148,6 +154,8 @@ impl Statements {
         let tell = format!(
             "CASE WHEN l.woken IS NOT NULL AND $3::bool THEN pg_notify('{CHANNEL}' || l.woken, l.name) IS NULL END"
         );
+        let tell_all =
+            format!("CASE WHEN $3::bool THEN pg_notify('{channel}', l.name) IS NULL END");
         let micros = |interval: &str| format!("(extract(epoch FROM {interval}) * 1000000)::bigint");
         let left = micros("l.expires - clock_timestamp()");
         let can = "(l.owner IS NULL OR l.owner = excluded.owner OR l.expires <= excluded.acquired)";
@@ -218,7 +226,7 @@ impl Statements {
             force: statement(format!(
                 "UPDATE {t} AS l SET {free} FROM (SELECT clock_timestamp() AS now) AS present \
                      WHERE l.name = $1::text AND l.owner IS NOT NULL AND ($2::text IS NULL OR l.owner = $2::text) \
-                     RETURNING l.expires = present.now, {tell}, pg_notify('{channel}', l.name) IS NULL"
+                     RETURNING l.expires = present.now, {tell}, {tell_all}"
             )),
             pass: statement(format!(
                 "UPDATE {t} AS l SET woken = l.waiters[1], waiters = l.waiters[2:] \

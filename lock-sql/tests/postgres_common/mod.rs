@@ -11,6 +11,7 @@ use lock_core::{
 };
 use lock_sql::SqlBackend;
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row};
+use tokio::time::Instant;
 
 pub(crate) const TTL: Duration = Duration::from_secs(30);
 
@@ -75,4 +76,27 @@ pub(crate) async fn proxied(server: &PostgresServer) -> (Proxy, String) {
     let proxy = Proxy::start(server.address().unwrap()).await.unwrap();
     let url = format!("postgres://postgres@{}/postgres?sslmode=disable", proxy.address());
     (proxy, url)
+}
+
+/// Pushes from `a` to `b` come, at once or after a while. A claim does not poll: what it hears is a push,
+/// or, once, that pushes are back.
+pub(crate) async fn pushes_come_back(a: &SqlBackend, b: &SqlBackend) {
+    let limit = Instant::now() + Duration::from_secs(30);
+    let (mut round, mut in_a_row) = (0, 0);
+    while in_a_row < 3 {
+        assert!(Instant::now() < limit, "no push comes any more");
+        round += 1;
+        let name = format!("push{round}");
+        let (mut holder, mut waiter) = (claim(a, &name, TTL, true), claim(b, &name, TTL, true));
+        // Connections that were cut may still be found out.
+        let ready = matches!(holder.try_acquire().await, Ok(Attempt::Granted { .. }))
+            && matches!(waiter.try_acquire().await, Ok(Attempt::Busy { .. }));
+        let _ = holder.release().await;
+        let heard = tokio::time::timeout(Duration::from_secs(2), waiter.changed()).await;
+        in_a_row = if ready && matches!(heard, Ok(Ok(()))) { in_a_row + 1 } else { 0 };
+        let _ = waiter.release().await;
+        if in_a_row == 0 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
 }

@@ -2,11 +2,17 @@
 //! a pooler.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use conformance_tests::proxy::Proxy;
 use conformance_tests::servers::{PgBouncer, PostgresServer};
 use conformance_tests::{Client, Fault, Faults, Harness, Store, Time, Unavailable, async_trait};
 use lock_core::{Error, ErrorKind, LockBackend, OsRng, OwnerId, Result};
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{ConnectOptions, Connection, Executor};
+
+/// For the pooler, to find a server that was started again.
+const START_LIMIT: Duration = Duration::from_secs(10);
 
 /// How clients reach the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +103,11 @@ impl Store for PostgresStore {
     }
 
     async fn restart(&self) -> Result<(), Unavailable> {
-        self.server.restart().await
+        self.server.restart().await?;
+        match &self.pooler {
+            Some(pooler) => until_it_answers(pooler).await,
+            None => Ok(()),
+        }
     }
 
     fn uri(&self) -> Option<String> {
@@ -105,6 +115,28 @@ impl Store for PostgresStore {
             Some(pooler) => url(pooler.address()),
             None => self.server.url().to_owned(),
         })
+    }
+}
+
+/// A pooler that could not log in while the server was down refuses the next statement for that.
+async fn until_it_answers(pooler: &PgBouncer) -> Result<(), Unavailable> {
+    let deadline = tokio::time::Instant::now() + START_LIMIT;
+    let broken = |error| Unavailable::broken(format!("no server behind the pooler: {error}"));
+    let options: PgConnectOptions = url(pooler.address()).parse().map_err(broken)?;
+    // A parameter that the pooler does not know.
+    let options = options.extra_float_digits(None);
+    loop {
+        let answer = async {
+            let mut connection = options.connect().await?;
+            connection.execute(sqlx::raw_sql("SELECT 1")).await?;
+            connection.close().await
+        };
+        let answer: sqlx::Result<()> = answer.await;
+        let Err(error) = answer else { return Ok(()) };
+        if tokio::time::Instant::now() >= deadline {
+            return Err(broken(error));
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 

@@ -46,10 +46,9 @@ async fn each_lease_of_a_batch_has_its_own_answer() {
         .fetch_all(&mut *other)
         .await
         .unwrap();
-    let start = tokio::time::Instant::now();
+    // A statement that waits for the locked rows is undone as a whole: then none is renewed.
     let found = renew_all(&store, &leases).await;
     assert_eq!(found, expected(&leases, &gone, &["n10", "n11"]));
-    assert!(start.elapsed() < Duration::from_millis(800), "it waited for the locked rows");
     other.rollback().await.unwrap();
     assert_eq!(renew_all(&store, &leases).await, expected(&leases, &gone, &[]));
     // By the length of each.

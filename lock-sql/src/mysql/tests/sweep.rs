@@ -105,3 +105,37 @@ async fn fences_rise_while_two_stores_sweep_all_the_time() {
         sweeper.abort();
     }
 }
+
+/// Without the mark those who make rows lock the gap in its place, and stop each other: so one that was
+/// stopped writes the mark again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mark_that_was_lost_is_written_again() {
+    let server = Server::start().await;
+    let store = Arc::new(server.store(TTL).await);
+    server.run("TRUNCATE distlock").await;
+    // Another one who makes a row, and does not end.
+    let mut other = server.admin.begin().await.unwrap();
+    let mark = "SELECT fence FROM distlock WHERE name = x'0166656E6365' LOCK IN SHARE MODE";
+    assert!(sqlx::query(mark).fetch_optional(&mut *other).await.unwrap().is_none());
+    let task = {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move { store.acquire(&entry("new"), false).await })
+    };
+    let limit = tokio::time::Instant::now() + Duration::from_secs(20);
+    loop {
+        let writing: i64 = sqlx::query_scalar(
+            "SELECT CAST(COUNT(*) AS SIGNED) FROM information_schema.processlist WHERE info LIKE 'INSERT IGNORE%'",
+        )
+        .fetch_one(&server.admin)
+        .await
+        .unwrap();
+        if writing > 0 {
+            break;
+        }
+        assert!(!task.is_finished() && tokio::time::Instant::now() < limit, "no mark is written");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    other.rollback().await.unwrap();
+    granted(task.await.unwrap());
+    assert!(sqlx::query(mark).fetch_optional(&server.admin).await.unwrap().is_some());
+}

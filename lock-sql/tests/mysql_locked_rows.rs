@@ -1,0 +1,139 @@
+//! Rows and tables that somebody else keeps locked.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+mod mysql_common;
+
+use std::time::Duration;
+
+use lock_core::{LockState, Released};
+use mysql_common::{admin, locks, server};
+use tokio::time::{Instant, timeout};
+
+const TTL: Duration = Duration::from_secs(30);
+
+/// A transaction of somebody else has one row locked: nobody but its lock notices.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_locked_row_stops_no_other_renewal() {
+    let server = server().await;
+    let locks = locks(&server).await;
+    let ttl = Duration::from_secs(6);
+    let mut guards = Vec::new();
+    for n in 0..300 {
+        let name = format!("n{:03}", (n * 7) % 300);
+        guards.push(locks.lock(name).unwrap().ttl(ttl).acquire().await.unwrap());
+    }
+    let slow = locks.lock("n150a").unwrap().ttl(Duration::from_secs(20)).acquire().await.unwrap();
+    let mut other = admin(&server).await.begin().await.unwrap();
+    sqlx::query("SELECT * FROM distlock WHERE name IN ('n007', 'n150a', 'n200') FOR UPDATE")
+        .fetch_all(&mut *other)
+        .await
+        .unwrap();
+    // A renewal of the locked row is under way all the time.
+    let renewal = slow.renew();
+    let work = async {
+        let start = Instant::now();
+        tokio::time::sleep(ttl * 3 / 2).await;
+        let lost = guards.iter().filter(|guard| guard.token().is_err()).count();
+        assert_eq!(lost, 2, "n007 and n200, and nobody else, after {:?}", start.elapsed());
+        other.rollback().await.unwrap();
+    };
+    let (renewed, ()) = tokio::join!(renewal, work);
+    drop(renewed);
+    slow.renew().await.unwrap();
+    assert_eq!(slow.state(), LockState::Held);
+}
+
+/// Whoever waits for a locked row has no lock on the row that all new names read: the sweep, and behind
+/// it everybody who wants a new name, would wait too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_try_that_waits_for_a_row_keeps_nothing_else_locked() {
+    let server = server().await;
+    let locks = locks(&server).await;
+    locks.lock("stuck").unwrap().acquire().await.unwrap().release().await.unwrap();
+    let admin = admin(&server).await;
+    let mut other = admin.begin().await.unwrap();
+    sqlx::query("SELECT * FROM distlock WHERE name = 'stuck' FOR UPDATE")
+        .fetch_all(&mut *other)
+        .await
+        .unwrap();
+    let waiter = {
+        let lock = locks.lock("stuck").unwrap();
+        tokio::spawn(async move { lock.acquire().await })
+    };
+    let mut looks = 0;
+    while looks < 20 {
+        let waiting: i64 = sqlx::query_scalar(
+            "SELECT CAST(COUNT(*) AS SIGNED) FROM information_schema.processlist WHERE info LIKE '%LAST_INSERT_ID(GREATEST%' AND id <> CONNECTION_ID()",
+        )
+        .fetch_one(&admin)
+        .await
+        .unwrap();
+        if waiting > 0 {
+            looks += 1;
+            let mark = "SELECT fence FROM distlock WHERE name = x'0166656E6365' FOR UPDATE NOWAIT";
+            sqlx::query(mark).fetch_one(&admin).await.unwrap();
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    other.rollback().await.unwrap();
+    let guard = timeout(Duration::from_secs(20), waiter).await.unwrap().unwrap().unwrap();
+    guard.release().await.unwrap();
+}
+
+/// All who want a lock are stuck behind locked rows: keeping and giving up go on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn renewals_and_releases_do_not_wait_behind_those_who_want_a_lock() {
+    let server = server().await;
+    let locks = locks(&server).await;
+    for n in 0..20 {
+        locks.lock(format!("stuck{n}")).unwrap().acquire().await.unwrap().release().await.unwrap();
+    }
+    let guard = locks.lock("held").unwrap().ttl(TTL).acquire().await.unwrap();
+    let mut other = admin(&server).await.begin().await.unwrap();
+    sqlx::query("SELECT * FROM distlock WHERE name LIKE 'stuck%' FOR UPDATE")
+        .fetch_all(&mut *other)
+        .await
+        .unwrap();
+    let mut waiters = tokio::task::JoinSet::new();
+    for n in 0..20 {
+        let lock = locks.lock(format!("stuck{n}")).unwrap();
+        waiters.spawn(async move { lock.acquire().await.unwrap() });
+    }
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let start = Instant::now();
+    guard.renew().await.unwrap();
+    assert_eq!(guard.release().await.unwrap(), Released::Freed);
+    let took = start.elapsed();
+    // A wait for a locked row lasts a second.
+    assert!(took < Duration::from_millis(800), "{took:?}");
+    other.rollback().await.unwrap();
+    // Contention was no error: all of them get their lock.
+    assert_eq!(timeout(Duration::from_secs(30), waiters.join_all()).await.unwrap().len(), 20);
+}
+
+/// An administrator locks the whole table, as for a backup.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_table_that_is_locked_for_a_while() {
+    let server = server().await;
+    let locks = locks(&server).await;
+    let guard = locks.lock("x").unwrap().ttl(TTL).acquire().await.unwrap();
+    let pool = admin(&server).await;
+    let mut backup = pool.acquire().await.unwrap();
+    sqlx::raw_sql("FLUSH TABLES WITH READ LOCK").execute(&mut *backup).await.unwrap();
+    let waiter = locks.lock("y").unwrap();
+    let waiter = tokio::spawn(async move { waiter.acquire().await });
+    assert!(
+        locks.lock("x").unwrap().try_acquire().await.unwrap().is_none(),
+        "a look waits for nobody"
+    );
+    let renewal = guard.renew();
+    let unlock = async {
+        tokio::time::sleep(Duration::from_millis(1_500)).await;
+        sqlx::raw_sql("UNLOCK TABLES").execute(&mut *backup).await.unwrap();
+    };
+    let (renewed, ()) = tokio::join!(renewal, unlock);
+    renewed.unwrap();
+    waiter.await.unwrap().unwrap().release().await.unwrap();
+    assert_eq!(guard.release().await.unwrap(), Released::Freed);
+}
