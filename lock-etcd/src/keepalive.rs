@@ -240,7 +240,7 @@ async fn stream(node: &Node, lane: &Lane, link: &Link, heard: &mut bool) -> Resu
             answer = stream.message() => match answer.map_err(|error| link.describe(error))? {
                 Some(answer) => {
                     *heard = true;
-                    link.answered();
+                    link.answered(node.clock().now());
                     lane.read(&answer);
                 }
                 None => return Err(broken(link)),

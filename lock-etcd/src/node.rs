@@ -45,8 +45,16 @@ pub(crate) struct Link {
     tokens: AtomicU64,
     /// Held while a new token is asked for.
     renewing: Mutex<()>,
-    /// When the first request was sent of those that were given up since the last answer.
-    silent_since: SyncMutex<Option<ClockInstant>>,
+    silence: SyncMutex<Silence>,
+}
+
+/// What tells whether a member is silent, or only slow.
+#[derive(Debug, Default)]
+struct Silence {
+    /// When the last answer came.
+    answered: Option<ClockInstant>,
+    /// Since when it has left the first of those requests unanswered that were given up since then.
+    since: Option<ClockInstant>,
 }
 
 impl fmt::Debug for Link {
@@ -87,7 +95,7 @@ impl Node {
             signed_in: OnceCell::new(),
             tokens: AtomicU64::new(0),
             renewing: Mutex::default(),
-            silent_since: SyncMutex::default(),
+            silence: SyncMutex::default(),
         };
         Self {
             config: None,
@@ -151,7 +159,7 @@ impl Node {
                 signed_in: OnceCell::new(),
                 tokens: AtomicU64::new(0),
                 renewing: Mutex::default(),
-                silent_since: SyncMutex::default(),
+                silence: SyncMutex::default(),
             },
         };
         tracing::debug!(target: "distlock", from = link.endpoint, to = next.endpoint, "another link to etcd");
@@ -167,8 +175,13 @@ impl Node {
 
     /// Notes that a request that was sent at `sent` is given up, and leaves a member that is silent.
     pub(crate) async fn gave_up(&self, link: &Link, sent: ClockInstant) {
-        let since = *link.silent_since().get_or_insert(sent);
-        if self.clock.now().since(since) >= PATIENCE {
+        let is_silent = {
+            let mut silence = link.silence();
+            let last = silence.answered.map_or(sent, |answered| answered.max(sent));
+            let since = *silence.since.get_or_insert(last);
+            self.clock.now().since(since) >= PATIENCE
+        };
+        if is_silent {
             self.leave(link).await;
         }
     }
@@ -205,7 +218,7 @@ impl Node {
             let Some(link) = self.link() else { return Err(Failed::closed()) };
             *used = Some(Arc::clone(&link));
             let token = link.token();
-            let failed = match link.run(&request).await {
+            let failed = match link.run(&*self.clock, &request).await {
                 Ok(answer) => return Ok(answer),
                 Err(failed) => failed,
             };
@@ -230,13 +243,14 @@ impl Link {
         &self.endpoint
     }
 
-    fn silent_since(&self) -> MutexGuard<'_, Option<ClockInstant>> {
-        self.silent_since.lock().unwrap_or_else(PoisonError::into_inner)
+    fn silence(&self) -> MutexGuard<'_, Silence> {
+        self.silence.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The member has answered something.
-    pub(crate) fn answered(&self) {
-        *self.silent_since() = None;
+    /// The member has answered a request at `now`. What a watch tells does not count: a member that is
+    /// cut off from the others tells it, too.
+    pub(crate) fn answered(&self, now: ClockInstant) {
+        *self.silence() = Silence { answered: Some(now), since: None };
     }
 
     pub(crate) fn member(&self) -> usize {
@@ -276,7 +290,7 @@ impl Link {
         Ok(())
     }
 
-    async fn run<T, F, R>(&self, request: &F) -> Result<T, Failed>
+    async fn run<T, F, R>(&self, clock: &dyn Clock, request: &F) -> Result<T, Failed>
     where
         F: Fn(Client) -> R,
         R: Future<Output = Result<T, EtcdError>>,
@@ -284,7 +298,7 @@ impl Link {
         let client = self.client().await?;
         let answer = request(client).await.map_err(|error| self.describe(error));
         if answer.as_ref().err().is_none_or(|failed| !failed.is_about_the_member()) {
-            self.answered();
+            self.answered(clock.now());
         }
         answer
     }
@@ -324,7 +338,7 @@ async fn open(config: &EtcdConfig, member: usize, number: u64) -> Result<Link> {
         signed_in: OnceCell::new(),
         tokens: AtomicU64::new(0),
         renewing: Mutex::default(),
-        silent_since: SyncMutex::default(),
+        silence: SyncMutex::default(),
     })
 }
 
@@ -354,8 +368,17 @@ mod tests {
         ask(&node, 40).await;
         assert_eq!(node.link().unwrap().number, first.number, "left after one short call");
         tokio::time::sleep(PATIENCE).await;
-        // An answer in between, to whomever, shows that the member is only slow.
-        first.answered();
+        // Answers in between, to whomever, show that the member is only slow.
+        let answers = async {
+            loop {
+                first.answered(node.clock().now());
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::select! {
+            () = ask(&node, 400) => {}
+            () = answers => {}
+        }
         ask(&node, 40).await;
         assert_eq!(node.link().unwrap().number, first.number, "left although it answers");
         tokio::time::sleep(PATIENCE).await;

@@ -354,7 +354,6 @@ async fn stream(watches: &Watches, link: &Link, heard: &mut bool) -> Result<(), 
                 Some(answer) => {
                     watches.read(&answer).map_err(|why| refused(link, why, &answer))?;
                     *heard = true;
-                    link.answered();
                     watches.down.send_if_modified(|down| std::mem::replace(down, false));
                 }
                 None => return Err(broken(link)),

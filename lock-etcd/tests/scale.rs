@@ -138,8 +138,12 @@ async fn hold_many(count: usize, ttl: Duration, time: Duration) -> usize {
     println!(
         "{count} locks of {ttl:?} held for {time:?}: {rate:.0} requests/s, {cpu:.1} % of a CPU for this client, {before} connections before and {after} after"
     );
-    let lost = guards.iter().filter(|guard| matches!(guard.state(), LockState::Lost(_))).count();
-    assert_eq!(lost, 0, "of {count} locks");
+    let lost: Vec<_> = guards
+        .iter()
+        .map(|guard| guard.state())
+        .filter(|state| matches!(state, LockState::Lost(_)))
+        .collect();
+    assert!(lost.is_empty(), "{} of {count} locks were lost: {:?}", lost.len(), lost.first());
     after
 }
 
