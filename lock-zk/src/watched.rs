@@ -14,6 +14,7 @@ const _: () = assert!(ALL + 8 * 1024 <= 128 * 1024);
 /// The most of them at which somebody's own node is still watched: a holder would find out by its next
 /// renewal as well, a waiter only by looking again and again.
 const OWN: usize = 60 * 1024;
+const _: () = assert!(OWN < ALL && ALL + 8 * 1024 <= 128 * 1024);
 
 /// Whose node is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
