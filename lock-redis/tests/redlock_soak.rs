@@ -17,8 +17,8 @@ use redlock_common::Masters;
 /// Tells a child which quorum to use, and for how long.
 const CHILD: &str = "REDLOCK_SOAK_CHILD";
 
-/// Every so many turns of a waiter the lock is held for 2 ms.
-const HELD: usize = 32;
+/// One of so many turns, by its fence, lasts for 2 ms.
+const HELD: u64 = 50;
 
 /// One turn of one waiter, on the clock of the machine.
 #[derive(Clone, Copy, Debug)]
@@ -82,7 +82,7 @@ async fn child(url: &str) -> Result<(), String> {
                     let got = clock.now().as_nanos();
                     let fence = guard.token().map_err(|error| error.to_string())?.get();
                     // Some turns last, so that a second holder would be seen to overlap.
-                    if turns.len() % HELD == 0 {
+                    if fence.is_multiple_of(HELD) {
                         tokio::time::sleep(Duration::from_millis(2)).await;
                     }
                     let gave = clock.now().as_nanos();
