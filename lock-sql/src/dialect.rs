@@ -12,7 +12,7 @@ use crate::wake::Ear;
 
 /// One database with its lock table. The backend and its claims are the same for all of them.
 ///
-/// Every method that writes is one statement in autocommit, so that dropping it leaves no
+/// What a method does to a row is one statement in autocommit, so that dropping it leaves no
 /// transaction open. Errors carry neither key nor operation: the core adds them.
 #[async_trait]
 pub(crate) trait Dialect: Debug + Send + Sync + 'static {

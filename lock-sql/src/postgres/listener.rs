@@ -97,15 +97,14 @@ impl Listener {
 
     /// Closes a connection that does not answer. Dropped as it is, it would ask the server to send no
     /// more, and wait for the answer for as long as TCP does: so it gets a working one in exchange.
-    async fn close(&self, silent: PgListener) {
-        let Ok(Ok(working)) = tokio::time::timeout(self.limit, self.site.options.connect()).await
-        else {
-            return;
-        };
-        let mut silent = silent;
-        if let Ok(connection) = silent.acquire().await {
-            *connection = working;
-        }
+    fn close(&self, mut silent: PgListener) {
+        let (site, limit) = (Arc::clone(&self.site), self.limit);
+        tokio::spawn(async move {
+            let working = tokio::time::timeout(limit, site.options.connect()).await;
+            if let (Ok(Ok(working)), Ok(connection)) = (working, silent.acquire().await) {
+                *connection = working;
+            }
+        });
     }
 }
 
@@ -137,7 +136,7 @@ impl Delivery {
                     self.ears.set_up(true);
                     pause = RETRY.0;
                     if let Some(silent) = silent.take() {
-                        self.listener.close(silent).await;
+                        self.listener.close(silent);
                     }
                     silent = self.deliver(connection).await;
                     self.ears.set_up(false);
