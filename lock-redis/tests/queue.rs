@@ -21,6 +21,8 @@ use redis::aio::MultiplexedConnection;
 use tokio::time::Instant;
 
 const CHILD: &str = "LOCK_REDIS_TEST_CHILD";
+/// A busy machine is not what these tests are about.
+const PATIENT: &str = "lock_connect_timeout=10s&lock_response_timeout=10s";
 const NAME: &str = "line";
 const QUEUE: &str = "{line}\u{1e}queue";
 const GRACE: Duration = Duration::from_millis(500);
@@ -75,7 +77,7 @@ impl Waiting {
         let children = (0..processes).map(|number| {
             let mut child = Command::new(std::env::current_exe().unwrap())
                 .args(["child", "--exact", "--ignored", "--nocapture", "--test-threads=1"])
-                .env(CHILD, format!("{} {}", server.url(), waiters / processes))
+                .env(CHILD, format!("{}?{PATIENT} {}", server.url(), waiters / processes))
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
                 .spawn()
@@ -219,7 +221,8 @@ async fn half_gone(waiters: usize, signal: &str) -> Duration {
     let served: Vec<_> = turns.iter().map(|(_, owner, _)| *owner).collect();
     alive.retain(|owner| served.contains(owner));
     assert!(served == alive, "the living are not served in the order of their arrival");
-    assert!(took < GRACE * 2 + Duration::from_secs(2), "{took:?}");
+    // One grace for each of forty waiters would be 20 s.
+    assert!(took < GRACE * 2 + Duration::from_secs(8), "{took:?}");
     if signal == "-STOP" {
         for number in 0..2 {
             waiting.signal(number, "-CONT");
@@ -240,7 +243,7 @@ async fn stopped_processes_cost_one_grace_each() {
 async fn killed_processes_cost_nothing() {
     let took = half_gone(80, "-KILL").await;
     assert!(
-        took < Duration::from_secs(2),
+        took < Duration::from_secs(8),
         "nobody hears a killed process, which is known at once: {took:?}"
     );
 }

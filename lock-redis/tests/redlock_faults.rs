@@ -224,8 +224,7 @@ async fn a_release_that_overtook_its_acquire_is_repeated() {
             })
         })
         .collect();
-    let third = redis::Client::open(masters.0[2].url()).unwrap();
-    let mut third = third.get_multiplexed_async_connection().await.unwrap();
+    let mut third = masters.plain(2).await;
     while !tasks.iter().all(tokio::task::JoinHandle::is_finished) {
         redis::cmd("SCRIPT").arg("FLUSH").exec_async(&mut third).await.unwrap();
     }

@@ -26,7 +26,11 @@ pub(crate) async fn locks(server: &RedisServer) -> Locks {
 
 /// A plain connection, as a client in another language has one.
 pub(crate) async fn plain(server: &RedisServer) -> MultiplexedConnection {
-    redis::Client::open(server.url()).unwrap().get_multiplexed_async_connection().await.unwrap()
+    let config = redis::AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(Duration::from_secs(10)))
+        .set_response_timeout(Some(Duration::from_secs(10)));
+    let client = redis::Client::open(server.url()).unwrap();
+    client.get_multiplexed_async_connection_with_config(&config).await.unwrap()
 }
 
 pub(crate) async fn run(connection: &mut MultiplexedConnection, words: &[&str]) -> Value {

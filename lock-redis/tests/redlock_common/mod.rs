@@ -68,10 +68,18 @@ impl Masters {
         lock_redis::connect_redlock(&self.url(parameters)).await
     }
 
+    /// A plain connection, with limits that a busy machine keeps.
+    pub(crate) async fn plain(&self, node: usize) -> redis::aio::MultiplexedConnection {
+        let config = redis::AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(Duration::from_secs(10)))
+            .set_response_timeout(Some(Duration::from_secs(10)));
+        let client = redis::Client::open(self.0[node].url()).unwrap();
+        client.get_multiplexed_async_connection_with_config(&config).await.unwrap()
+    }
+
     /// Runs a command on one master over a plain connection.
     pub(crate) async fn command(&self, node: usize, words: &[&str]) -> Value {
-        let client = redis::Client::open(self.0[node].url()).unwrap();
-        let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+        let mut connection = self.plain(node).await;
         let mut command = redis::cmd(words[0]);
         command.arg(&words[1..]);
         command.query_async(&mut connection).await.unwrap()
