@@ -66,10 +66,16 @@ impl LockKey {
     /// U+001F and name. Neither part can contain U+001F, which is a control character, so
     /// ("a", "bc") and ("ab", "c") stay apart.
     pub fn encode(&self) -> String {
-        if self.prefix.is_empty() {
-            self.name.as_ref().to_owned()
+        Self::encoded_start(&self.prefix, &self.name)
+    }
+
+    /// What [`encode`](Self::encode) makes of all keys with this prefix whose names begin with
+    /// `name_start`: each begins with this. Without a prefix, other keys may begin with it too.
+    pub fn encoded_start(prefix: &str, name_start: &str) -> String {
+        if prefix.is_empty() {
+            name_start.to_owned()
         } else {
-            format!("{}\u{1f}{}", self.prefix, self.name)
+            format!("{prefix}\u{1f}{name_start}")
         }
     }
 

@@ -18,12 +18,14 @@
 //!   fencing token is for.
 
 pub mod backend;
+pub mod kit;
 pub mod memory;
 pub mod url;
 
 mod admin;
 mod capabilities;
 mod clock;
+mod collect;
 mod error;
 mod fence;
 mod gate;
@@ -49,6 +51,7 @@ pub use admin::{HolderInfo, LockAdmin, LockInfo};
 pub use backend::{Claim, LockBackend};
 pub use capabilities::{Capabilities, DataLoss, Fencing, Hold, Wake};
 pub use clock::{Clock, ClockInstant, ManualClock, Sleep, SystemClock, TokioClock};
+pub use collect::Collector;
 pub use error::{Effect, Error, ErrorKind, Operation, Result};
 pub use fence::{FenceCheck, FencingToken};
 pub use guard::{LockGuard, SharedGuard};
@@ -64,7 +67,7 @@ pub use metrics::MetricsLayer;
 pub use outcome::{Attempt, Released, Renewal};
 pub use owner::OwnerId;
 pub use request::{ClaimRequest, Mode, Resume};
-pub use rng::{OsRng, Rng};
+pub use rng::{OsRng, Rng, jitter};
 
 /// Re-exported for the implementations of [`LockBackend`] and [`Claim`].
 pub use async_trait::async_trait;

@@ -32,7 +32,7 @@ impl Rng for OsRng {
 
 /// A duration drawn evenly from `0..limit`. A failing source gives half of the limit: jitter only
 /// spreads load, nothing is wrong without it.
-pub(crate) fn jitter(rng: &dyn Rng, limit: Duration) -> Duration {
+pub fn jitter(rng: &dyn Rng, limit: Duration) -> Duration {
     let mut bytes = [0; 4];
     match rng.fill(&mut bytes) {
         Ok(()) => limit.mul_f64(f64::from(u32::from_le_bytes(bytes)) / (f64::from(u32::MAX) + 1.0)),

@@ -29,11 +29,7 @@ impl LockAdmin for RedisBackend {
     /// what this library holds or waits for. A lock that only a plain `SET NX` client holds looks
     /// like any other string: ask for it by name.
     async fn list(&self, prefix: &str, name_start: &str) -> Result<Vec<LockInfo>> {
-        let start = if prefix.is_empty() {
-            name_start.to_owned()
-        } else {
-            format!("{prefix}\u{1f}{name_start}")
-        };
+        let start = LockKey::encoded_start(prefix, name_start);
         // The lock key stands in the auxiliary key, with or without braces.
         let pattern = format!("*{}*\u{1e}*", escape_glob(&start));
         let mut keys = BTreeSet::new();

@@ -1,17 +1,15 @@
 //! Renewals that fall together travel as one request.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{Error, ErrorKind, Result};
+use lock_core::{Collector, Error, ErrorKind, Result};
 use tokio::sync::oneshot;
 
 use crate::node::Node;
 use crate::reply::Reply;
 use crate::scripts::{HANDED, PLACE, RENEW};
 
-/// How long a renewal waits for others. The core brings renewals of one client together on a grid.
-const COLLECT: Duration = Duration::from_millis(2);
 /// The most entries of one request: about half a millisecond of the server's time.
 const BATCH: usize = 256;
 
@@ -59,14 +57,7 @@ pub(crate) enum Found {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Renewals(Mutex<Collected>);
-
-#[derive(Debug, Default)]
-struct Collected {
-    waiting: Vec<Waiting>,
-    /// A task is under way that sends what waits.
-    scheduled: bool,
-}
+pub(crate) struct Renewals(Arc<Collector<Waiting>>);
 
 #[derive(Debug)]
 struct Waiting {
@@ -77,67 +68,24 @@ struct Waiting {
 impl Renewals {
     /// Asks the server about one entry, together with whoever else asks at this moment. The request
     /// is always sent after this call, so what it promises counts from this call at least.
-    pub(crate) async fn ask(
-        self: &Arc<Self>,
-        node: &Node,
-        client: &Arc<str>,
-        item: Item,
-    ) -> Result<Found> {
+    pub(crate) async fn ask(&self, node: &Node, client: &Arc<str>, item: Item) -> Result<Found> {
         let (reply, answer) = oneshot::channel();
-        let scheduled = {
-            let mut collected = self.collected();
-            collected.waiting.push(Waiting { item, reply });
-            std::mem::replace(&mut collected.scheduled, true)
-        };
-        if !scheduled {
-            // Made before the task, which may end with its runtime before it has begun.
-            let scheduled = Scheduled { renewals: Arc::clone(self), flushed: false };
-            let (node, client) = (node.clone(), Arc::clone(client));
-            // A task of its own, since this call may be dropped and the others go on.
-            tokio::spawn(async move {
-                tokio::time::sleep(COLLECT).await;
-                scheduled.flush(&node, &client);
-            });
-        }
+        let (node, client) = (node.clone(), Arc::clone(client));
+        self.0.add(Waiting { item, reply }, move |waiting| flush(&node, &client, waiting));
         answer.await.unwrap_or_else(|_| {
             Err(Error::new(ErrorKind::Unavailable, "the runtime of the renewals has ended")
                 .with_unknown_effect())
         })
     }
-
-    fn collected(&self) -> MutexGuard<'_, Collected> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-/// The task that sends what has been collected. If it ends with its runtime, all who wait are told,
-/// and the next one to ask makes a new task, on a runtime of its own.
-struct Scheduled {
-    renewals: Arc<Renewals>,
-    flushed: bool,
-}
-
-impl Scheduled {
-    fn flush(mut self, node: &Node, client: &Arc<str>) {
-        // From here on whoever asks makes a task of its own.
-        self.flushed = true;
-        let mut waiting = std::mem::take(&mut *self.renewals.collected()).waiting;
-        // Whoever has given up writes nothing.
-        waiting.retain(|waiting| !waiting.reply.is_closed());
-        while !waiting.is_empty() {
-            let rest = waiting.split_off(waiting.len().min(BATCH));
-            let batch = std::mem::replace(&mut waiting, rest);
-            tokio::spawn(send(node.clone(), Arc::clone(client), batch));
-        }
-    }
-}
-
-impl Drop for Scheduled {
-    fn drop(&mut self) {
-        if !self.flushed {
-            // Without their senders all who wait are told.
-            drop(std::mem::take(&mut *self.renewals.collected()));
-        }
+fn flush(node: &Node, client: &Arc<str>, mut waiting: Vec<Waiting>) {
+    // Whoever has given up writes nothing.
+    waiting.retain(|waiting| !waiting.reply.is_closed());
+    while !waiting.is_empty() {
+        let rest = waiting.split_off(waiting.len().min(BATCH));
+        let batch = std::mem::replace(&mut waiting, rest);
+        tokio::spawn(send(node.clone(), Arc::clone(client), batch));
     }
 }
 

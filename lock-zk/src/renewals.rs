@@ -4,17 +4,15 @@
 //! session exists at the leader. It writes nothing and wakes nobody. A write to the node would wake
 //! the next one in the queue at every renewal.
 
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
+use lock_core::Collector;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use crate::session::Session;
 use crate::transport::{Checked, Failure};
 
-/// How long a renewal waits for others. The core brings renewals of one client together on a grid.
-const COLLECT: Duration = Duration::from_millis(2);
 /// The most checks of one transaction, and the most bytes of their paths: far below the server's limit
 /// for one request (`jute.maxbuffer`, 1 MB).
 const BATCH: (usize, usize) = (1000, 256 * 1024);
@@ -22,7 +20,7 @@ const BATCH: (usize, usize) = (1000, 256 * 1024);
 const ROUNDS: usize = 4;
 
 #[derive(Debug, Default)]
-pub(crate) struct Renewals(Mutex<Vec<Waiting>>);
+pub(crate) struct Renewals(Arc<Collector<Waiting>>);
 
 #[derive(Debug)]
 struct Waiting {
@@ -42,28 +40,15 @@ impl Session {
     /// moment.
     pub(crate) async fn confirm(self: &Arc<Self>, path: String) -> Result<Found, Failure> {
         let (reply, answer) = oneshot::channel();
-        let first = {
-            let mut waiting = self.renewals.0.lock().unwrap_or_else(PoisonError::into_inner);
-            waiting.push(Waiting { path, reply });
-            waiting.len() == 1
-        };
-        if first {
-            // A task of its own, since this call may be dropped and the others go on.
-            let session = Arc::clone(self);
-            tokio::spawn(async move {
-                tokio::time::sleep(COLLECT).await;
-                flush(&session);
-            });
-        }
+        let session = Arc::clone(self);
+        self.renewals.0.add(Waiting { path, reply }, move |waiting| flush(&session, waiting));
         answer.await.unwrap_or_else(|_| {
             Err(Failure::Unknown("the runtime of the renewals has ended".into()))
         })
     }
 }
 
-fn flush(session: &Arc<Session>) {
-    let mut waiting =
-        std::mem::take(&mut *session.renewals.0.lock().unwrap_or_else(PoisonError::into_inner));
+fn flush(session: &Arc<Session>, mut waiting: Vec<Waiting>) {
     // Whoever has given up asks nothing.
     waiting.retain(|waiting| !waiting.reply.is_closed());
     let mut batch = Vec::new();

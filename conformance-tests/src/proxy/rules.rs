@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use lock_core::{OsRng, Rng};
+use lock_core::{OsRng, jitter};
 use tokio::sync::watch;
 
 #[derive(Clone, Debug, Default)]
@@ -158,14 +158,7 @@ pub(super) struct Verdict {
     pub(super) cut: bool,
 }
 
-fn spread(delay: Duration, jitter: Duration) -> Duration {
-    if jitter.is_zero() {
-        return delay;
-    }
-    let mut bytes = [0; 4];
-    let share = match OsRng.fill(&mut bytes) {
-        Ok(()) => f64::from(u32::from_le_bytes(bytes)) / f64::from(u32::MAX),
-        Err(_) => 0.5,
-    };
-    (delay + jitter.mul_f64(2.0 * share)).saturating_sub(jitter)
+/// `delay`, more or less by up to `by`.
+fn spread(delay: Duration, by: Duration) -> Duration {
+    (delay + jitter(&OsRng, by * 2)).saturating_sub(by)
 }

@@ -51,11 +51,7 @@ impl LockAdmin for RedlockBackend {
 
     /// Walks over the keys of every node with `SCAN`, which does not block it.
     async fn list(&self, prefix: &str, name_start: &str) -> Result<Vec<LockInfo>> {
-        let start = if prefix.is_empty() {
-            name_start.to_owned()
-        } else {
-            format!("{prefix}\u{1f}{name_start}")
-        };
+        let start = LockKey::encoded_start(prefix, name_start);
         let pattern: Arc<str> = format!("*{}*\u{1e}*vote", escape_glob(&start)).into();
         let answers = self
             .ask_all(|node| {

@@ -187,10 +187,7 @@ impl Dialect for MySqlStore {
 
     async fn list(&self, prefix: &str, name_start: &str) -> Result<Vec<LockInfo>> {
         let inner = &*self.0;
-        let start = match prefix {
-            "" => name_start.to_owned(),
-            prefix => format!("{prefix}\u{1f}{name_start}"),
-        };
+        let start = LockKey::encoded_start(prefix, name_start);
         let length = i64::try_from(start.len()).unwrap_or(i64::MAX);
         let answer = inner
             .patiently(Turn::Release, Want::Rows, ADMIN_LIMIT, || {

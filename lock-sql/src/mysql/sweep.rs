@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lock_core::{ClockInstant, OsRng, Result, Rng};
+use lock_core::{ClockInstant, OsRng, Result, jitter};
 use tokio::runtime::Handle;
 
 use super::inner::{Inner, micros};
@@ -54,7 +54,8 @@ impl Inner {
         let now = self.now();
         {
             let mut due = self.sweeper.due();
-            let due = due.get_or_insert_with(|| now + jitter(self.pause()));
+            // At different times for clients that begin together.
+            let due = due.get_or_insert_with(|| now + jitter(&OsRng, self.pause()));
             if now < *due {
                 return;
             }
@@ -187,13 +188,4 @@ pub(super) struct Page {
     pub(super) gone: Vec<(Vec<u8>, i64)>,
     /// The last name, if there may be more.
     next: Option<Vec<u8>>,
-}
-
-/// A part of `pause`, so that clients that begin together do not sweep together.
-fn jitter(pause: Duration) -> Duration {
-    let mut bytes = [0; 4];
-    match OsRng.fill(&mut bytes) {
-        Ok(()) => pause.mul_f64(f64::from(u32::from_le_bytes(bytes)) / f64::from(u32::MAX)),
-        Err(_) => pause,
-    }
 }

@@ -246,10 +246,7 @@ impl Dialect for PostgresStore {
 
     async fn list(&self, prefix: &str, name_start: &str) -> Result<Vec<LockInfo>> {
         let inner = &*self.inner;
-        let start = match prefix {
-            "" => name_start.to_owned(),
-            prefix => format!("{prefix}\u{1f}{name_start}"),
-        };
+        let start = LockKey::encoded_start(prefix, name_start);
         let values = [Value::from(&*start), Value::from(prefix.is_empty())];
         let rows = inner.read(ADMIN_LIMIT, &inner.statements.list, &values).await?;
         let mut found = Vec::with_capacity(rows.len());

@@ -198,10 +198,7 @@ impl Dialect for SqliteStore {
 
     async fn list(&self, prefix: &str, name_start: &str) -> Result<Vec<LockInfo>> {
         let inner = &*self.0;
-        let start = match prefix {
-            "" => name_start.to_owned(),
-            prefix => format!("{prefix}\u{1f}{name_start}"),
-        };
+        let start = LockKey::encoded_start(prefix, name_start);
         let rows = inner
             .read(ADMIN_LIMIT, || {
                 inner
