@@ -70,6 +70,7 @@ fn entry_for(name: &str, ttl: Duration) -> Entry {
         ttl,
         call_timeout: Duration::from_secs(5),
         label: None,
+        taken_over: None,
         ear: None,
     }
 }
