@@ -58,6 +58,16 @@ async fn something_else_listens_there() {
     web.abort();
 }
 
+/// Batched renewals need SKIP LOCKED: a server without it would take locks, and lose them.
+#[tokio::test]
+async fn a_server_that_is_too_old() {
+    let version = "10.5.23-MariaDB-0+deb11u1";
+    let server = MariaDbServer::builder().option("version", version).start().await.unwrap();
+    let error = refused(server.url()).await;
+    assert_says(&error, ErrorKind::Unsupported, &[version, "MariaDB 10.6", "connect"]);
+    assert!(!error.is_retryable());
+}
+
 #[tokio::test]
 async fn users_passwords_databases_and_rights() {
     let server = server().await;

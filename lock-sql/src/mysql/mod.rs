@@ -66,17 +66,21 @@ impl MySqlStore {
     }
 
     async fn open(place: Place, source: Source, config: &SqlConfig) -> Result<Self> {
-        let site = Arc::new(Site::new(place, source, config.create_table));
-        let store = Self(Arc::new(Inner {
+        let store = Self::on(Site::new(place, source, config.create_table), config);
+        // The connection looks for the table and tries every right that is needed.
+        store.probe(config.connect_timeout).await?;
+        Ok(store)
+    }
+
+    fn on(site: Site, config: &SqlConfig) -> Self {
+        let site = Arc::new(site);
+        Self(Arc::new(Inner {
             pool: Pool::new(Arc::clone(&site)),
             unfinished: Arc::default(),
             retention: config.retention,
             sweeper: Sweeper::default(),
             site,
-        }));
-        // The connection looks for the table and tries every right that is needed.
-        store.probe(config.connect_timeout).await?;
-        Ok(store)
+        }))
     }
 
     /// Whether the server answers and lets us write, proven by a write that changes nothing.
@@ -163,20 +167,15 @@ impl Dialect for MySqlStore {
     }
 
     async fn check(&self, entry: &Entry, fence: Option<FencingToken>) -> Result<Renewal> {
-        let inner = &*self.0;
-        let row = inner.look(Turn::Keep, &entry.name, entry.call_timeout).await?;
-        let mine = row.filter(|row| {
-            row.owner.as_deref() == Some(entry.owner.0.as_bytes())
-                && fence.is_none_or(|fence| fence.as_i64() == row.fence)
-        });
-        Ok(match mine.and_then(|row| row.left()) {
+        Ok(match self.0.held(entry, fence).await? {
             Some(left) => Renewal::Alive { valid_for: Some(left) },
             None => Renewal::Lost,
         })
     }
 
     async fn release(&self, entry: &Entry) -> Result<Released> {
-        self.0.free(&entry.name, Some(&entry.owner.0), entry.call_timeout).await
+        let owner = Some(&*entry.owner.0);
+        self.0.free(&entry.name, owner, entry.taken_over, entry.call_timeout).await
     }
 
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {
@@ -211,7 +210,8 @@ impl Dialect for MySqlStore {
     }
 
     async fn force_release(&self, key: &LockKey, expected: Option<&OwnerId>) -> Result<Released> {
-        self.0.free(&key.encode(), expected.map(OwnerId::to_hex).as_deref(), ADMIN_LIMIT).await
+        let owner = expected.map(OwnerId::to_hex);
+        self.0.free(&key.encode(), owner.as_deref(), None, ADMIN_LIMIT).await
     }
 
     async fn ping(&self) -> Result<()> {

@@ -107,7 +107,18 @@ mod wrong {
                     "WHERE name = ? AND owner = ? AND expires",
                     "WHERE name = ? AND ? <> '' AND expires",
                 ),
-                ("AND ? IN (0, fence)", "AND ? >= 0"),
+                ("> {now} AND ? IN (0, fence)", "> {now} AND ? >= 0"),
+            ],
+        ),
+        (
+            // The text of a lease is its bearer's to edit.
+            "the_fence_of_a_takeover_is_believed",
+            &[
+                (
+                    "owner = ? AND expires > {now} AND ? IN (0, fence)",
+                    "owner = ? AND expires > {now} AND ? >= 0",
+                ),
+                ("owner = ? AND ? IN (0, fence)", "owner = ? AND ? >= 0"),
             ],
         ),
         (

@@ -65,16 +65,16 @@ impl Inner {
         };
         let missing: Vec<_> =
             many.iter().copied().filter(|at| !unlocked.contains_key(name(&dues[*at]))).collect();
+        // What seems to be lost. A read may have been answered by a replica that is behind, so it is
+        // renewed all the same: that waits for nobody here, and what it does not find is lost.
+        let mut in_doubt = Vec::new();
         if !missing.is_empty() {
             // Locked, or not there at all.
             let Some(present) = self.see(dues, &missing, &statements.present, limits).await? else {
                 return Ok(());
             };
-            for at in missing {
-                if !runs(&present, &dues[at]) {
-                    found[at] = Found::Gone;
-                }
-            }
+            let absent = |at: &usize| !present.contains_key(name(&dues[*at]));
+            in_doubt.extend(missing.into_iter().filter(absent));
         }
         // Leases of one length are renewed together, as most are.
         let mut lengths: BTreeMap<i64, Vec<usize>> = BTreeMap::new();
@@ -82,7 +82,7 @@ impl Inner {
             if runs(&unlocked, &dues[at]) {
                 lengths.entry(micros(dues[at].entry.ttl)).or_default().push(at);
             } else {
-                found[at] = Found::Gone;
+                in_doubt.push(at);
             }
         }
         for (ttl, group) in lengths {
@@ -103,10 +103,11 @@ impl Inner {
                     found[at] = Found::Renewed;
                 }
             } else {
-                for at in group {
-                    found[at] = self.renew_one(&dues[at], limits).await?;
-                }
+                in_doubt.extend(group);
             }
+        }
+        for at in in_doubt {
+            found[at] = self.renew_one(&dues[at], limits).await?;
         }
         Ok(())
     }

@@ -25,6 +25,12 @@
 //! Assignments are made from left to right, and each sees the values of those before it. Hence
 //! their order: `owner` and `expires`, by which all others are decided, come last.
 //!
+//! # Who is asked
+//!
+//! A plain `SELECT` may be answered by a replica that is behind, where a proxy such as ProxySQL or
+//! MaxScale sends reads there. So it is good for hints: what it does not show is not lost until a
+//! statement that writes has not found it either (clause C6).
+//!
 //! # The fence
 //!
 //! `GREATEST(fence + 1, now)` rises whatever the clock does. The clock carries it over a loss of the
@@ -102,6 +108,7 @@ pub(crate) const COLUMNS: [(&str, &str, bool); 6] = [
     ("label", "varchar", true),
 ];
 
+pub(crate) const VERSION: &str = "SELECT VERSION()";
 /// What the table is: its kind and its engine.
 pub(crate) const TABLE: &str = "SELECT table_type, COALESCE(engine, '') FROM information_schema.tables \
      WHERE table_schema = DATABASE() AND table_name = ?";
@@ -133,7 +140,9 @@ pub(crate) struct Statements {
     pub(crate) present: [Sql; SIZES.len()],
     /// ttl, names, keys of the holds.
     pub(crate) renew_all: [Sql; SIZES.len()],
-    /// name, owner → [`WAS_RUNNING`], or 1 for a lease that had ended.
+    /// name, owner, fence or 0 → the time left; 0 if there is no such hold. Changes nothing.
+    pub(crate) confirm: Sql,
+    /// name, owner, fence or 0 → [`WAS_RUNNING`], or 1 for a lease that had ended.
     pub(crate) release: Sql,
     /// name → as `release`, whoever the owner is.
     pub(crate) force: Sql,
@@ -224,11 +233,16 @@ impl Statements {
                     places(size)
                 ))
             }),
+            // An update, which every proxy sends to the server that is written to.
+            confirm: statement(format!(
+                "UPDATE {t} SET fence = fence + 0 * LAST_INSERT_ID(expires - {NOW}) \
+                 WHERE name = ? AND owner = ? AND expires > {NOW} AND ? IN (0, fence)"
+            )),
             // The row stays, with its fence: the next holder's is greater by `take`.
             release: statement(format!(
                 "UPDATE {t} SET fence = fence + 0 * LAST_INSERT_ID(IF(expires > {NOW}, {WAS_RUNNING}, 1)), \
                    owner = NULL, label = NULL, acquired = {NOW}, expires = 0 \
-                 WHERE name = ? AND owner = ?"
+                 WHERE name = ? AND owner = ? AND ? IN (0, fence)"
             )),
             force: statement(format!(
                 "UPDATE {t} SET fence = fence + 0 * LAST_INSERT_ID(IF(expires > {NOW}, {WAS_RUNNING}, 1)), \

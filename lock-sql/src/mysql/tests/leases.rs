@@ -142,3 +142,72 @@ async fn a_dropped_statement_costs_no_connection() {
     assert!(store.0.pool.idle_connections() >= 1);
     assert!(connections().await - before <= 3, "a connection was closed for every dropped call");
 }
+
+/// A proxy that splits reads and writes, before a replica that is behind.
+#[tokio::test]
+async fn a_read_that_shows_no_hold_is_no_loss() {
+    let server = Server::start().await;
+    server.store(TTL).await;
+    let store = server.store_with_stale_reads().await;
+    let mut held = Vec::new();
+    for n in 0..20 {
+        let mine = entry(&format!("n{n:02}"));
+        let fence = token(granted(store.acquire(&mine, false).await));
+        held.push((mine, fence));
+    }
+    // The replica has heard of an earlier hold of one of them.
+    server.run("INSERT INTO stale SELECT name, 'somebody', fence - 1, expires, acquired, label FROM distlock WHERE name = 'n07'").await;
+    let dues: Vec<_> = held.iter().map(|(entry, fence)| Due { entry, fence: *fence }).collect();
+    assert_eq!(store.renew(&dues, TTL).await.unwrap(), vec![Found::Renewed; dues.len()]);
+    for (entry, fence) in &held {
+        let alive = store.check(entry, *fence).await.unwrap();
+        assert!(matches!(alive, Renewal::Alive { valid_for: Some(left) } if left <= TTL));
+    }
+    // What is lost is lost.
+    server.run("UPDATE distlock SET owner = NULL, expires = 0 WHERE name IN ('n07', 'n08')").await;
+    for (at, found) in store.renew(&dues, TTL).await.unwrap().into_iter().enumerate() {
+        let lost = [7, 8].contains(&at);
+        assert_eq!(found, if lost { Found::Gone } else { Found::Renewed }, "{at}");
+        let checked = store.check(&held[at].0, held[at].1).await.unwrap();
+        assert_eq!(checked == Renewal::Lost, lost, "{at}");
+    }
+}
+
+/// Clause C14.
+#[tokio::test]
+async fn what_is_taken_over_is_compared_with_the_row() {
+    let server = Server::start().await;
+    let store = server.store(TTL).await;
+    let (mine, second) = (entry("x"), entry("y"));
+    let fence = granted(store.acquire(&mine, false).await);
+    let other = granted(store.acquire(&second, false).await);
+    let taking = |fence: i64, owner: &str| Entry {
+        owner: Secret(owner.to_owned()),
+        taken_over: token(fence),
+        ..entry_for("x", TTL * 100)
+    };
+    let stranger = OwnerId::generate(&OsRng).unwrap().to_hex();
+    let owner = &*mine.owner.0;
+    let false_ones =
+        [(fence + 1, owner), (fence - 1, owner), (i64::MAX, owner), (fence, &*stranger)];
+    for (fence, owner) in false_ones {
+        let altered = taking(fence, owner);
+        assert_eq!(renew(&store, &altered, altered.taken_over).await, Found::Gone);
+        // Also in a batch.
+        let dues = [
+            Due { entry: &altered, fence: altered.taken_over },
+            Due { entry: &second, fence: token(other) },
+        ];
+        assert_eq!(store.renew(&dues, TTL).await.unwrap(), [Found::Gone, Found::Renewed]);
+        assert_eq!(store.check(&altered, altered.taken_over).await.unwrap(), Renewal::Lost);
+        assert_eq!(store.release(&altered).await.unwrap(), Released::AlreadyGone);
+        let Renewal::Alive { valid_for: Some(left) } = store.check(&mine, None).await.unwrap()
+        else {
+            panic!("the hold was touched")
+        };
+        assert!(left <= TTL, "{left:?}");
+    }
+    let right = taking(fence, owner);
+    assert_eq!(renew(&store, &right, right.taken_over).await, Found::Renewed);
+    assert_eq!(store.release(&right).await.unwrap(), Released::Freed);
+}
