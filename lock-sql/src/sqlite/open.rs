@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use lock_core::kit::versions::SQLITE;
 use lock_core::{Error, ErrorKind, Result};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteRow, SqliteSynchronous};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Row, SqliteConnection};
@@ -84,6 +85,7 @@ impl Site {
         let failed = |error| self.place.failure(error);
         let mut connection = SqliteConnection::connect_with(&self.options).await.map_err(failed)?;
         let file = file_id(&self.place.path);
+        self.check_version(&mut connection).await?;
         if writes {
             self.set_journal(&mut connection).await?;
         }
@@ -104,10 +106,15 @@ impl Site {
         open.file.is_some() && open.file == file_id(&self.place.path)
     }
 
+    /// An application may have linked another SQLite than the one that comes with this crate.
+    async fn check_version(&self, connection: &mut SqliteConnection) -> Result<(), Failure> {
+        Ok(SQLITE.check(&self.text(connection, "SELECT sqlite_version()").await?)?)
+    }
+
     /// Write-ahead logging: readers, which is what waiters mostly are, never block the writer.
     /// Switching needs the file for itself for a moment; SQLite does not wait for that, we do.
     async fn set_journal(&self, connection: &mut SqliteConnection) -> Result<(), Failure> {
-        let mode = self.journal(connection, "PRAGMA journal_mode").await?;
+        let mode = self.text(connection, "PRAGMA journal_mode").await?;
         match mode.as_str() {
             "wal" => Ok(()),
             "memory" | "off" if !self.use_wal => Err(Error::config(format!(
@@ -116,7 +123,7 @@ impl Site {
             .into()),
             _ if !self.use_wal => Ok(()),
             _ => {
-                let mode = self.journal(connection, "PRAGMA journal_mode = WAL").await?;
+                let mode = self.text(connection, "PRAGMA journal_mode = WAL").await?;
                 if mode != "wal" {
                     tracing::warn!(target: "distlock", path = %self.place.endpoint(), mode, "no write-ahead log on this file system: waiters slow the holders down");
                 }
@@ -125,17 +132,18 @@ impl Site {
         }
     }
 
-    async fn journal(
+    /// The one value that `sql` gives.
+    async fn text(
         &self,
         connection: &mut SqliteConnection,
-        pragma: &'static str,
+        sql: &'static str,
     ) -> Result<String, Failure> {
-        let rows = sqlx::query(pragma)
+        let rows = sqlx::query(sql)
             .fetch_all(connection)
             .await
             .map_err(|error| self.place.failure(error))?;
-        let mode = rows.first().map(|row| row.try_get::<String, _>(0)).transpose();
-        Ok(mode.map_err(|error| self.place.failure(error))?.unwrap_or_default())
+        let text = rows.first().map(|row| row.try_get::<String, _>(0)).transpose();
+        Ok(text.map_err(|error| self.place.failure(error))?.unwrap_or_default())
     }
 
     async fn table_is_there(&self, connection: &mut SqliteConnection) -> Result<bool, Failure> {
