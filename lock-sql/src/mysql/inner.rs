@@ -166,7 +166,8 @@ impl Inner {
                     .bind(fence.map_or(0, FencingToken::as_i64))
             })
             .await?;
-        Ok((answer.number > 0).then(|| from_micros(answer.number)))
+        let left = self.told(&answer)?;
+        Ok((left > 0).then(|| from_micros(left)))
     }
 
     pub(super) async fn free(
@@ -199,10 +200,11 @@ impl Inner {
             })
             .await?;
         // Ours, or somebody who took the lock away: nobody can tell.
-        if answer.number == 0 && answer.repeated {
+        let told = self.told(&answer)?;
+        if told == 0 && answer.repeated {
             return Err(self.site.place.unanswered());
         }
-        Ok(if answer.number == WAS_RUNNING { Released::Freed } else { Released::AlreadyGone })
+        Ok(if told == WAS_RUNNING { Released::Freed } else { Released::AlreadyGone })
     }
 
     /// What the row says, read without waiting for anybody.
@@ -256,6 +258,11 @@ impl Inner {
         T: sqlx::Decode<'r, MySql> + sqlx::Type<MySql>,
     {
         row.try_get(column).map_err(|error| self.strange().with_source(error))
+    }
+
+    /// What a statement has told of the row that it has found; 0 if it has found none.
+    pub(super) fn told(&self, answer: &Answer) -> Result<i64> {
+        answer.told().ok_or_else(|| self.site.place.untold())
     }
 
     pub(super) fn strange(&self) -> Error {

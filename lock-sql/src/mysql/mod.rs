@@ -38,6 +38,8 @@ use sweep::Sweeper;
 
 /// The limit for what has no call timeout of its own.
 const ADMIN_LIMIT: Duration = Duration::from_secs(5);
+/// The limit for the last sweep and the end of the connections. What is not done by then is no loss.
+const CLOSE_LIMIT: Duration = Duration::from_secs(1);
 
 /// The lock table of a database.
 #[derive(Clone, Debug)]
@@ -136,7 +138,7 @@ impl Dialect for MySqlStore {
             }
             answer = inner.write_entry(entry, patient, take).await?;
         }
-        if answer.as_ref().is_some_and(|answer| answer.number == 0) {
+        if answer.as_ref().is_some_and(|answer| answer.told() == Some(0)) {
             // A new name, or one whose row was removed.
             answer = inner.write_entry(entry, once, make).await?;
             if answer.is_none() {
@@ -147,15 +149,9 @@ impl Dialect for MySqlStore {
             }
         }
         let Some(answer) = answer else { return Ok(busy(Some(WHILE_CONTENDED))) };
-        let fence = match answer.number {
+        let fence = match inner.told(&answer)? {
             fence if fence > 0 => fence,
-            left if left < 0 => return Ok(busy(Some(from_micros(left.saturating_neg())))),
-            // A proxy has taken the number out of the reply: what has become of it stands in the row.
-            _ => match inner.look(Turn::Try, &entry.name, entry.call_timeout).await? {
-                Some(row) if row.owner.as_deref() == Some(entry.owner.0.as_bytes()) => row.fence,
-                Some(row) => return Ok(busy(row.left())),
-                None => return Ok(busy(Some(WHILE_CONTENDED))),
-            },
+            left => return Ok(busy(Some(from_micros(left.saturating_neg())))),
         };
         let token = FencingToken::try_from(fence)?;
         self.0.sweep_if_due();
@@ -228,7 +224,7 @@ impl Dialect for MySqlStore {
         // A server that does not answer does not keep us: the connections end all the same.
         tokio::select! {
             () = closing => {}
-            () = clock.sleep_until(clock.now() + ADMIN_LIMIT) => {}
+            () = clock.sleep_until(clock.now() + CLOSE_LIMIT) => {}
         }
         Ok(())
     }

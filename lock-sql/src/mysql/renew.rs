@@ -46,8 +46,9 @@ impl Inner {
             })
             .await?;
         Ok(match answer {
-            Some(answer) if answer.number != 0 => Found::Renewed,
-            Some(_) => Found::Gone,
+            // A row that was found was renewed.
+            Some(answer) if answer.told() == Some(0) => Found::Gone,
+            Some(_) => Found::Renewed,
             None => Found::Locked,
         })
     }

@@ -22,9 +22,10 @@ pub(crate) trait Time: Debug + Send + Sync + 'static {
     /// The wall clock in µs since 1970. Used for fencing tokens, which rise without it too, and to tell
     /// whether a lease was granted before this boot.
     fn wall_us(&self) -> i64;
-    /// What the wall clock, as it is set now, showed when the machine was started.
+    /// What the wall clock, as it is set now, showed when the machine was started, or a moment later:
+    /// the clock from which it was set then counts whole seconds, so that it may be behind by one.
     fn booted_us(&self) -> i64 {
-        self.wall_us().saturating_sub(self.boot_us())
+        self.wall_us().saturating_sub(self.boot_us()).saturating_add(1_000_000)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Taking, keeping and ending leases.
 
 use super::*;
+use crate::statements::mysql::Sql;
 
 #[tokio::test]
 async fn a_lease_ends_by_the_server_s_clock_and_the_old_owner_is_refused() {
@@ -148,7 +149,20 @@ async fn a_dropped_statement_costs_no_connection() {
 async fn a_read_that_shows_no_hold_is_no_loss() {
     let server = Server::start().await;
     server.store(TTL).await;
-    let store = server.store_with_stale_reads().await;
+    server.run("CREATE TABLE stale LIKE distlock").await;
+    let stale = |sql: &Sql| -> Sql {
+        let changed = sql.replace("FROM `distlock`", "FROM `stale`");
+        assert_ne!(changed, **sql);
+        changed.into()
+    };
+    let store = server
+        .store_with(|statements| {
+            statements.look = stale(&statements.look);
+            statements.present = statements.present.each_ref().map(stale);
+            // A proxy may know `FOR UPDATE` as the end of a statement only.
+            statements.unlocked = statements.unlocked.each_ref().map(stale);
+        })
+        .await;
     let mut held = Vec::new();
     for n in 0..20 {
         let mine = entry(&format!("n{n:02}"));
@@ -210,4 +224,37 @@ async fn what_is_taken_over_is_compared_with_the_row() {
     let right = taking(fence, owner);
     assert_eq!(renew(&store, &right, right.taken_over).await, Found::Renewed);
     assert_eq!(store.release(&right).await.unwrap(), Released::Freed);
+}
+
+/// A proxy that writes replies of its own. A number that is missing is no answer, and above all no loss.
+#[tokio::test]
+async fn a_reply_without_its_number_is_no_loss_and_no_grant() {
+    let server = Server::start().await;
+    let store = server.store(TTL).await;
+    let (mine, other) = (entry("x"), entry("y"));
+    let fence = token(granted(store.acquire(&mine, false).await));
+    let mute = |sql: &Sql| -> Sql { sql.replace("LAST_INSERT_ID", "").into() };
+    let muted = server
+        .store_with(|statements| {
+            for sql in [
+                &mut statements.take,
+                &mut statements.make,
+                &mut statements.renew,
+                &mut statements.confirm,
+                &mut statements.release,
+            ] {
+                *sql = mute(sql);
+            }
+        })
+        .await;
+    assert_eq!(renew(&muted, &mine, fence).await, Found::Renewed);
+    // A row that is there, and one that is not.
+    for entry in [&entry("x"), &other] {
+        let error = muted.acquire(entry, false).await.unwrap_err();
+        assert!(error.to_string().contains("LAST_INSERT_ID"), "{error}");
+    }
+    assert!(matches!(muted.check(&mine, fence).await.unwrap(), Renewal::Alive { .. }));
+    assert!(muted.release(&mine).await.is_err());
+    assert_eq!(muted.release(&mine).await.unwrap(), Released::AlreadyGone);
+    assert_eq!(renew(&muted, &mine, fence).await, Found::Gone);
 }

@@ -10,7 +10,7 @@ use sqlx::mysql::MySqlPoolOptions;
 
 use super::*;
 use crate::dialect::Secret;
-use crate::statements::mysql::Sql;
+use crate::statements::mysql::Statements;
 
 const TTL: Duration = Duration::from_secs(10);
 
@@ -49,25 +49,15 @@ impl Server {
         store
     }
 
-    /// Its reads are answered from a table that is behind, as by a proxy that sends them to a replica.
-    async fn store_with_stale_reads(&self) -> MySqlStore {
-        self.run("CREATE TABLE stale LIKE distlock").await;
+    /// As [`store`](Self::store), with statements that are changed as a proxy would change their answers.
+    async fn store_with(&self, change: impl FnOnce(&mut Statements)) -> MySqlStore {
         let url = self.server.url().replace("root@", "app@");
         let config = SqlConfig::from_url(&url).unwrap();
         let crate::config::Target::MySql(target) = &config.target else { panic!("{url}") };
         let place = Place { endpoint: target.endpoint.clone(), table: config.table.clone() };
         let source = Source::Options(Arc::new(target.options.clone()));
         let mut site = Site::new(place, source, true);
-        let stale = |sql: &Sql| -> Sql {
-            let changed = sql.replace("FROM `distlock`", "FROM `stale`");
-            assert_ne!(changed, **sql);
-            changed.into()
-        };
-        let statements = &mut site.statements;
-        statements.look = stale(&statements.look);
-        // A proxy may know `FOR UPDATE` as the end of a statement only.
-        statements.unlocked = statements.unlocked.each_ref().map(stale);
-        statements.present = statements.present.each_ref().map(stale);
+        change(&mut site.statements);
         let store = MySqlStore::on(site, &config);
         store.0.sweeper.stop();
         store
