@@ -8,7 +8,7 @@ use lock_core::{FencingToken, Result};
 use super::inner::{Inner, micros};
 use super::pool::{Query, Turn, Want};
 use crate::dialect::{Due, Found};
-use crate::limits::Limits;
+use crate::limits::{Limits, longest_excess};
 use crate::statements::mysql::{SIZES, Sql};
 
 /// What a read says of a row: the key of the hold, and whether its lease is running.
@@ -38,8 +38,8 @@ impl Inner {
     async fn renew_one(&self, due: &Due<'_>, limits: Limits) -> Result<Found> {
         let answer = self
             .execute(Turn::Keep, Want::Number, limits, || {
-                self.query(&self.site.statements.renew)
-                    .bind(micros(due.entry.ttl))
+                let lease = (micros(due.entry.ttl), longest_excess(due.entry));
+                prolonging(self.query(&self.site.statements.renew), lease)
                     .bind(due.entry.name.as_bytes().to_vec())
                     .bind(due.entry.owner.0.as_bytes().to_vec())
                     .bind(due.fence.map_or(0, FencingToken::as_i64))
@@ -78,20 +78,21 @@ impl Inner {
             in_doubt.extend(missing.into_iter().filter(absent));
         }
         // Leases of one length are renewed together, as most are.
-        let mut lengths: BTreeMap<i64, Vec<usize>> = BTreeMap::new();
+        let mut lengths: BTreeMap<(i64, i64), Vec<usize>> = BTreeMap::new();
         for at in many.iter().copied().filter(|at| unlocked.contains_key(name(&dues[*at]))) {
             if runs(&unlocked, &dues[at]) {
-                lengths.entry(micros(dues[at].entry.ttl)).or_default().push(at);
+                let entry = dues[at].entry;
+                lengths.entry((micros(entry.ttl), longest_excess(entry))).or_default().push(at);
             } else {
                 in_doubt.push(at);
             }
         }
-        for (ttl, group) in lengths {
+        for (lease, group) in lengths {
             let keys: Vec<_> = group.iter().map(|at| key(&dues[*at])).collect();
             let answer = self
                 .execute(Turn::Keep, Want::Number, limits, || {
                     let (sql, size) = fitting(&statements.renew_all, group.len());
-                    let query = self.query(sql).bind(ttl);
+                    let query = prolonging(self.query(sql), lease);
                     let query = filled(query, size, group.iter().map(|at| name(&dues[*at])));
                     filled(query, size, keys.iter().map(Vec::as_slice))
                 })
@@ -138,6 +139,11 @@ impl Inner {
         }
         Ok(Some(seen))
     }
+}
+
+/// Binds what the end of a lease is made from: the ttl and the longest excess.
+fn prolonging(query: Query, (ttl, excess): (i64, i64)) -> Query {
+    query.bind(ttl).bind(excess).bind(ttl).bind(ttl)
 }
 
 /// The statement for so many names, and how many places it has.

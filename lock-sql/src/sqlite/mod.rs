@@ -31,7 +31,7 @@ pub(crate) use config::{SqliteTarget, config_from_url};
 use crate::config::SqlConfig;
 use crate::dialect::{Dialect, Due, Entry, Found};
 use crate::error::closed;
-use crate::limits::Limits;
+use crate::limits::{Limits, longest_excess};
 use crate::statements::sqlite::{Statements, leases};
 use crate::wake::{WHILE_CONTENDED, busy};
 use error::{Failure, Place};
@@ -158,7 +158,8 @@ impl Dialect for SqliteStore {
                 let leases = leases(dues.iter().map(|due| {
                     let end = lease_end(now, due.entry.ttl);
                     let fence = due.fence.map(FencingToken::as_i64);
-                    (&*due.entry.name, &*due.entry.owner.0, end, fence)
+                    let cut = end.saturating_add(longest_excess(due.entry));
+                    (&*due.entry.name, &*due.entry.owner.0, end, fence, cut)
                 }));
                 inner
                     .query(&inner.statements.renew)

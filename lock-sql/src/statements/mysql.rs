@@ -131,14 +131,14 @@ pub(crate) struct Statements {
     pub(crate) take: Sql,
     /// name, owner, ttl, label → as `take`, and never 0.
     pub(crate) make: Sql,
-    /// ttl, name, owner, fence or 0 → the fence.
+    /// ttl, longest excess, ttl twice, name, owner, fence or 0 → the fence.
     pub(crate) renew: Sql,
     /// names → rows of name, key of the hold, whether it is running; no rows that somebody else has
     /// locked. One for each of [`SIZES`], as are the next two.
     pub(crate) unlocked: [Sql; SIZES.len()],
     /// names → rows as `unlocked`, of all that there are.
     pub(crate) present: [Sql; SIZES.len()],
-    /// ttl, names, keys of the holds.
+    /// ttl, longest excess, ttl twice, names, keys of the holds.
     pub(crate) renew_all: [Sql; SIZES.len()],
     /// name, owner, fence or 0 → the time left; 0 if there is no such hold. Changes nothing.
     pub(crate) confirm: Sql,
@@ -182,6 +182,10 @@ impl Statements {
         let t = format!("`{}`", table.as_str());
         let places = |count: usize| vec!["?"; count].join(",");
         let swept = places(SWEEP);
+        // See `longest_excess`.
+        let prolonged = format!(
+            "expires = IF(expires > {NOW} + ? + ?, {NOW} + ?, GREATEST(expires, {NOW} + ?))"
+        );
         let mutation = crate::mysql::Mutation::of_environment(table.as_str());
         let statement = |text: String| -> Sql { mutation.apply(text).into() };
         Self {
@@ -206,7 +210,7 @@ impl Statements {
                 taken("VALUES(owner)", "VALUES(acquired)", "VALUES(expires)", "VALUES(label)")
             )),
             renew: statement(format!(
-                "UPDATE {t} SET fence = LAST_INSERT_ID(fence), expires = GREATEST(expires, {NOW} + ?) \
+                "UPDATE {t} SET fence = LAST_INSERT_ID(fence), {prolonged} \
                  WHERE name = ? AND owner = ? AND expires > {NOW} AND ? IN (0, fence)"
             )),
             // For a list of names that is a large part of the table, the optimizer reads all of it, and
@@ -228,7 +232,7 @@ impl Statements {
             }),
             renew_all: SIZES.map(|size| {
                 statement(format!(
-                    "UPDATE {t} FORCE INDEX (PRIMARY) SET expires = GREATEST(expires, {NOW} + ?) \
+                    "UPDATE {t} FORCE INDEX (PRIMARY) SET {prolonged} \
                      WHERE expires > {NOW} AND name IN ({0}) AND CONCAT(owner, '.', fence) IN ({0})",
                     places(size)
                 ))

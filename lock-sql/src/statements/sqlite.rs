@@ -81,14 +81,15 @@ pub(crate) const TABLE_COLUMNS: &str =
 pub(crate) const KEY_COLLATIONS: &str = "SELECT x.coll FROM pragma_index_list(?1) AS l, pragma_index_xinfo(l.name) AS x \
      WHERE l.origin = 'pk' AND x.key = 1";
 
-/// The leases to renew, as one bound value: name, owner, new end, fence or null.
+/// The leases to renew, as one bound value: name, owner, new end, fence or null, and from which end on
+/// the lease is cut to the new one.
 pub(crate) fn leases<'a>(
-    dues: impl IntoIterator<Item = (&'a str, &'a str, i64, Option<i64>)>,
+    dues: impl IntoIterator<Item = (&'a str, &'a str, i64, Option<i64>, i64)>,
 ) -> String {
     use std::fmt::Write as _;
 
     let mut json = String::from("[");
-    for (name, owner, expires, fence) in dues {
+    for (name, owner, expires, fence, cut) in dues {
         if json.len() > 1 {
             json.push(',');
         }
@@ -104,7 +105,7 @@ pub(crate) fn leases<'a>(
             }
         }
         let fence = fence.map_or_else(|| "null".to_owned(), |fence| fence.to_string());
-        let _ = write!(json, "\",\"{owner}\",{expires},{fence}]");
+        let _ = write!(json, "\",\"{owner}\",{expires},{fence},{cut}]");
     }
     json.push(']');
     json
@@ -171,7 +172,8 @@ impl Statements {
                 over("excluded.boot", "?3", "?8")
             )),
             renew: statement(format!(
-                "UPDATE {t} SET expires = max(expires, due.value ->> 2) FROM json_each(?1) AS due \
+                "UPDATE {t} SET expires = CASE WHEN expires > due.value ->> 4 THEN due.value ->> 2 \
+                   ELSE max(expires, due.value ->> 2) END FROM json_each(?1) AS due \
                  WHERE name = due.value ->> 0 AND owner = due.value ->> 1 AND boot = ?3 AND expires > ?2 \
                    AND (due.value ->> 3 IS NULL OR fence = due.value ->> 3) \
                  RETURNING name"

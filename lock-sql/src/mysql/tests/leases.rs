@@ -191,6 +191,7 @@ async fn a_read_that_shows_no_hold_is_no_loss() {
 #[tokio::test]
 async fn what_is_taken_over_is_compared_with_the_row() {
     let server = Server::start().await;
+    server.set_clock(1_000_000).await;
     let store = server.store(TTL).await;
     let (mine, second) = (entry("x"), entry("y"));
     let fence = granted(store.acquire(&mine, false).await);
@@ -221,8 +222,21 @@ async fn what_is_taken_over_is_compared_with_the_row() {
         };
         assert!(left <= TTL, "{left:?}");
     }
-    let right = taking(fence, owner);
+    let right = Entry { ttl: TTL / 2, ..taking(fence, owner) };
+    let dues = [
+        Due { entry: &right, fence: right.taken_over },
+        Due { entry: &second, fence: token(other) },
+    ];
+    assert_eq!(store.renew(&dues, TTL).await.unwrap(), [Found::Renewed, Found::Renewed]);
+    let ends = Renewal::Alive { valid_for: Some(right.ttl) };
+    assert_eq!(store.check(&right, right.taken_over).await.unwrap(), ends, "the request's ttl");
+    let whole = Renewal::Alive { valid_for: Some(TTL) };
+    assert_eq!(store.check(&second, None).await.unwrap(), whole);
     assert_eq!(renew(&store, &right, right.taken_over).await, Found::Renewed);
+    // A statement that was late by two seconds cuts nothing.
+    let later = Entry { ttl: right.ttl - Duration::from_secs(2), ..taking(fence, owner) };
+    assert_eq!(renew(&store, &later, later.taken_over).await, Found::Renewed);
+    assert_eq!(store.check(&right, right.taken_over).await.unwrap(), ends);
     assert_eq!(store.release(&right).await.unwrap(), Released::Freed);
 }
 

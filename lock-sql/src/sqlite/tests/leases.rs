@@ -146,8 +146,18 @@ async fn what_is_taken_over_is_compared_with_the_row() {
         assert_eq!(store.release(&altered).await.unwrap(), Released::AlreadyGone);
         assert!(matches!(store.check(&mine, None).await.unwrap(), Renewal::Alive { .. }));
     }
-    let right = taking(fence, owner);
+    let right = Entry { ttl: TTL / 2, ..taking(fence, owner) };
     assert!(matches!(renew(&store, &right, right.taken_over).await, Ok(Renewal::Alive { .. })));
+    let left = store.check(&right, right.taken_over).await.unwrap();
+    let wanted = right.ttl + Duration::from_micros(1);
+    assert_eq!(left, Renewal::Alive { valid_for: Some(wanted) }, "the ttl is the request's");
+    // A statement that was late by two seconds cuts nothing.
+    machine.advance(Duration::from_secs(2));
+    assert!(matches!(renew(&store, &right, right.taken_over).await, Ok(Renewal::Alive { .. })));
+    machine.boot.fetch_sub(2_000_000, Ordering::Relaxed);
+    assert!(matches!(renew(&store, &right, right.taken_over).await, Ok(Renewal::Alive { .. })));
+    machine.advance(Duration::from_secs(2));
+    assert_eq!(store.check(&right, right.taken_over).await.unwrap(), left);
     assert_eq!(store.release(&right).await.unwrap(), Released::Freed);
 }
 
