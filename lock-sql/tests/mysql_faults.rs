@@ -270,38 +270,6 @@ async fn a_server_that_is_stopped_keeps_nobody_waiting() {
     until_answered!(other.release());
 }
 
-/// The caller's own limit is what counts, also where the limits of calls and of connecting are longer.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_is_stopped_keeps_nobody_longer_than_the_caller_allows() {
-    let server = server().await;
-    let locks = locks(&server).await;
-    locks.lock("x").unwrap().acquire().await.unwrap().release().await.unwrap();
-    server.freeze().unwrap();
-    let (limit, generous) = (Duration::from_secs(1), Duration::from_secs(4));
-    let start = Instant::now();
-    let refused = locks.lock("x").unwrap().acquire_timeout(limit).await.unwrap_err();
-    assert_eq!(refused.kind(), ErrorKind::Timeout, "{refused}");
-    assert!(start.elapsed() < generous, "{:?}", start.elapsed());
-    let start = Instant::now();
-    assert!(timeout(limit, lock_sql::connect(server.url())).await.is_err());
-    assert!(start.elapsed() < generous, "{:?}", start.elapsed());
-    // Neither does the end: what the client would still tidy up is no loss.
-    let backend = backend_of_a_frozen(&server).await;
-    let start = Instant::now();
-    backend.close().await.unwrap();
-    assert!(start.elapsed() < generous, "{:?}", start.elapsed());
-    server.thaw().unwrap();
-}
-
-/// A client that has taken a lock, with something to tidy up, whose server is stopped.
-async fn backend_of_a_frozen(server: &MariaDbServer) -> SqlBackend {
-    server.thaw().unwrap();
-    let backend = backend(server).await;
-    granted(&mut *claim(&backend, "y", TTL, CALL)).await;
-    server.freeze().unwrap();
-    backend
-}
-
 /// A network that forgets the connections without a word: new ones work.
 #[tokio::test]
 async fn connections_that_have_become_silent_are_replaced() {

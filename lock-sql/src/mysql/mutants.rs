@@ -51,7 +51,7 @@ mod wrong {
         (
             "fence_reset_by_delete",
             &[
-                ("LAST_INSERT_ID(GREATEST(COALESCE(", "LAST_INSERT_ID(1 + 0 * (COALESCE("),
+                ("LAST_INSERT_ID(GREATEST(COALESCE(", "LAST_INSERT_ID(LEAST(1, COALESCE("),
                 (
                     "UPDATE `{table}` SET fence = fence + 0 * LAST_INSERT_ID(IF(expires > {now}, 2, 1)), owner = NULL, label = NULL, acquired = {now}, expires = 0 WHERE name = ? AND owner = ?",
                     "DELETE FROM `{table}` WHERE name = ? AND owner = ? AND LAST_INSERT_ID(2) = 2",
