@@ -1,5 +1,5 @@
--- Renews or looks at many entries. ARGV: for each: kind, owner, ttl in ms, client.
--- L, l: a lock; KEYS: the lock, the holder's record. P, p: a place; KEYS: the lock, the queue, the
+-- Renews or looks at many entries. ARGV: for each: kind, who (see held.lua), ttl in ms,
+-- client. L, l: a lock; KEYS: the lock, the holder's record. P, p: a place; KEYS: the lock, the queue, the
 -- waiters. Small letters write nothing.
 -- Answers for each: -1 gone, else the ms left: of a lock as such, of a place plus 2^40, of a lock
 -- that was handed over and not yet taken up plus 2^41.
@@ -7,11 +7,11 @@ local PLACE, HANDED = 1099511627776, 2199023255552
 local out, k = {}, 1
 local now
 for a = 1, #ARGV, 4 do
-  local kind, me, ttl, client = ARGV[a], ARGV[a + 1], ARGV[a + 2], ARGV[a + 3]
+  local kind, who, ttl, client = ARGV[a], ARGV[a + 1], ARGV[a + 2], ARGV[a + 3]
   local answer = -1
   local lock = KEYS[k]
-  local mine = value_of(lock) == me
   if kind == 'L' or kind == 'l' then
+    local mine = is_held_by(who, lock, KEYS[k + 1])
     if mine and kind == 'L' then
       redis.call('PEXPIRE', lock, ttl)
       redis.call('PEXPIRE', KEYS[k + 1], ttl)
@@ -21,8 +21,8 @@ for a = 1, #ARGV, 4 do
     end
     k = k + 2
   else
-    local queue, waiters = KEYS[k + 1], KEYS[k + 2]
-    if mine then
+    local me, queue, waiters = who, KEYS[k + 1], KEYS[k + 2]
+    if value_of(lock) == me then
       answer = HANDED + math.max(redis.call('PTTL', lock), 0)
     else
       local old, till, rest = string.match(redis.call('HGET', waiters, me) or '', '^(%x+)|(%d+)|(%d+|%d+)|%d$')
