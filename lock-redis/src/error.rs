@@ -19,7 +19,7 @@ pub(crate) fn from_redis(error: RedisError, stage: Stage, endpoint: &str) -> Err
     let code = code_of(&error);
     let kind = match error.kind() {
         redis::ErrorKind::AuthenticationFailed => ErrorKind::Denied,
-        redis::ErrorKind::RESP3NotSupported => {
+        _ if lacks_hello(&error) => {
             return Error::unsupported(format!(
                 "the Redis server at {endpoint} does not know HELLO: use {REDIS} or newer"
             ));
@@ -57,6 +57,12 @@ pub(crate) fn from_redis(error: RedisError, stage: Stage, endpoint: &str) -> Err
         Stage::Sent if refused => described,
         Stage::Sent => described.with_unknown_effect(),
     }
+}
+
+/// Whether the server is older than RESP3. The driver knows the words of Redis 5 only.
+pub(crate) fn lacks_hello(error: &RedisError) -> bool {
+    error.kind() == redis::ErrorKind::RESP3NotSupported
+        || error.detail().is_some_and(|detail| detail.starts_with("unknown command 'HELLO'"))
 }
 
 /// The word by which the server says what is wrong; empty if the server said nothing. Before Redis 7
