@@ -22,7 +22,12 @@ mod wrong {
 
     /// The name of each mutation, the scripts that it changes, what is replaced, and by what.
     pub const MUTANTS: &[(&str, &[&str], &str, &str)] = &[
-        ("release_without_owner", &["RELEASE"], "is_held_by(who, lock, hold)", "value_of(lock)"),
+        (
+            "release_without_owner",
+            &["RELEASE"],
+            "if is_held_by(who, lock, hold) then",
+            "if value_of(lock) then",
+        ),
         (
             "renew_without_owner",
             &["RENEW"],

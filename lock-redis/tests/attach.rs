@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use attach_common::{TTL, attach, hold, tampered};
 use common::{backend, claim, plain, run, server, set_nx};
-use lock_core::{Attempt, LockBackend, LockKey, OsRng, OwnerId, Released, Renewal};
+use lock_core::{Attempt, ClaimRequest, LockBackend, LockKey, OsRng, OwnerId, Released, Renewal};
 use redis::Value;
 
 #[tokio::test]
@@ -77,6 +77,35 @@ async fn a_refused_claim_does_not_deafen_the_holder() {
     assert_eq!(holder.check().await.unwrap(), Renewal::Lost);
 }
 
+/// A forced release is told to the client that has taken the lock over, and to no earlier one. The
+/// label and the time since when it is held stay.
+#[tokio::test]
+async fn who_has_taken_a_lock_over_is_told_of_its_loss() {
+    let server = server().await;
+    let (here, there) = (backend(&server).await, backend(&server).await);
+    let owner = OwnerId::generate(&OsRng).unwrap();
+    let key = LockKey::new("", "a").unwrap();
+    let label = Some("a|label".to_owned());
+    let request = ClaimRequest::new(key.clone(), owner, TTL).with_label(label.clone());
+    let mut first = here.claim(request).unwrap();
+    let Attempt::Granted { token, .. } = first.try_acquire().await.unwrap() else {
+        panic!("it is free")
+    };
+    drop(first);
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let mut second = attach(&there, "a", owner, token.get(), TTL);
+    assert!(matches!(second.renew().await.unwrap(), Renewal::Alive { .. }));
+    let seen = here.admin().unwrap().inspect(&key).await.unwrap().unwrap();
+    let holder = seen.holder.unwrap();
+    assert_eq!((holder.fence, holder.label), (Some(token), label));
+    assert!(holder.held_for.unwrap() >= Duration::from_millis(50));
+    while tokio::time::timeout(Duration::from_millis(200), second.changed()).await.is_ok() {}
+    here.admin().unwrap().force_release(&key, None).await.unwrap();
+    let heard = tokio::time::timeout(Duration::from_secs(5), second.changed()).await;
+    heard.expect("the holder was not told").unwrap();
+    assert_eq!(second.check().await.unwrap(), Renewal::Lost);
+}
+
 /// Neither a string without an expiry nor a key of another type is changed by anything that a claim
 /// does, whatever it believes to hold.
 #[tokio::test]
@@ -137,8 +166,7 @@ async fn a_claim_does_not_show_its_owner() {
     for backend in backends {
         let owner = OwnerId::generate(&OsRng).unwrap();
         let key = LockKey::new("", backend.name()).unwrap();
-        let mut claim =
-            backend.claim(lock_core::ClaimRequest::new(key, owner, TTL).with_wait(true)).unwrap();
+        let mut claim = backend.claim(ClaimRequest::new(key, owner, TTL).with_wait(true)).unwrap();
         for _ in 0..2 {
             let shown = format!("{claim:?} {claim:#?} {backend:?}");
             assert!(shown.contains(backend.name()), "{shown}");

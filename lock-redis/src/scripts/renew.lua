@@ -15,6 +15,13 @@ for a = 1, #ARGV, 4 do
     if mine and kind == 'L' then
       redis.call('PEXPIRE', lock, ttl)
       redis.call('PEXPIRE', KEYS[k + 1], ttl)
+      if #who > 32 then
+        -- The client that has taken the lock over is now the one to tell of its loss.
+        local since, label = string.match(redis.call('GET', KEYS[k + 1]), '^%d+|%x+|(%d+)|%x+|(.*)$')
+        if since then
+          redis.call('SET', KEYS[k + 1], who .. '|' .. since .. '|' .. client .. '|' .. label, 'PX', ttl)
+        end
+      end
       answer = tonumber(ttl)
     elseif mine then
       answer = math.max(redis.call('PTTL', lock), 0)
