@@ -79,6 +79,7 @@ struct State {
 /// One connection.
 struct Link {
     connection: MultiplexedConnection,
+    made: ClockInstant,
     serial: u64,
     /// Nothing new is sent over it: it is closed, or an answer stayed away.
     stale: AtomicBool,
@@ -223,9 +224,12 @@ impl Node {
         watch.answered = true;
         let answer = answer.and_then(Value::extract_error);
         match &answer {
-            Err(error)
-                if error.is_unrecoverable_error() || error.is_io_error() || is_read_only(error) =>
-            {
+            Err(error) if error.is_unrecoverable_error() || error.is_io_error() => {
+                inner.give_up(link);
+            }
+            // A replica by now: the name may lead to its master. A new connection has just followed
+            // the name, and each one wakes all who wait, so they must not follow upon one another.
+            Err(error) if is_read_only(error) && sent.since(link.made) >= FRESH => {
                 inner.give_up(link);
             }
             _ => inner.note_answer(sent),
@@ -262,6 +266,8 @@ impl Drop for Doubt {
 
 /// Data that the server's machine has not confirmed for so long are given up by the kernel.
 const USER_TIMEOUT: Duration = Duration::from_secs(20);
+/// For so long a connection leads where the server's name does.
+const FRESH: Duration = Duration::from_secs(1);
 
 impl Inner {
     fn state(&self) -> MutexGuard<'_, State> {

@@ -6,9 +6,9 @@ mod common;
 
 use std::time::Duration;
 
-use common::{backend, claim, plain, server};
+use common::{backend, claim, plain, run, server};
 use conformance_tests::proxy::Proxy;
-use lock_core::{Attempt, LockBackend, LockKey};
+use lock_core::{Attempt, LockBackend, LockKey, Locks};
 use lock_redis::RedisBackend;
 use redis::aio::MultiplexedConnection;
 
@@ -77,4 +77,37 @@ async fn a_black_hole_is_found_by_callers_who_do_not_wait() {
         tokio::time::sleep(Duration::from_millis(300)).await;
     }
     panic!("the connection is silent, and was never replaced");
+}
+
+/// Each refusal makes a new connection, and each new connection wakes the waiters: that must not
+/// become a loop.
+#[tokio::test]
+async fn a_server_that_cannot_write_is_not_hammered() {
+    let server = server().await;
+    let mut plain = plain(&server).await;
+    let mut holder = claim(&backend(&server).await, "a", TTL, false);
+    assert!(matches!(holder.try_acquire().await.unwrap(), Attempt::Granted { .. }));
+    let locks = Locks::new(backend(&server).await);
+    let mut waiters = tokio::task::JoinSet::new();
+    for _ in 0..20 {
+        let lock = locks.lock("a").unwrap();
+        waiters.spawn(async move { lock.acquire_timeout(Duration::from_secs(60)).await.map(drop) });
+    }
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let port = conformance_tests::servers::free_port().unwrap().to_string();
+    run(&mut plain, &["REPLICAOF", "127.0.0.1", &port]).await;
+    let before = (connections(&mut plain).await, common::commands(&mut plain).await);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let after = (connections(&mut plain).await, common::commands(&mut plain).await);
+    let (connections, commands) = (after.0 - before.0, after.1 - before.1);
+    println!("20 waiters made {connections} connections and {commands} commands in 5 s");
+    assert!(connections <= 12, "{connections} connections");
+    // Each try counts with all commands of its script.
+    assert!(commands <= 5_000, "{commands} commands");
+    assert!(waiters.try_join_next().is_none());
+    run(&mut plain, &["REPLICAOF", "NO", "ONE"]).await;
+    holder.release().await.unwrap();
+    while let Some(waiter) = waiters.join_next().await {
+        waiter.unwrap().unwrap();
+    }
 }

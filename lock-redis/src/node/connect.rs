@@ -109,6 +109,7 @@ impl Inner {
         }
         Ok(Arc::new(Link {
             connection,
+            made: self.options.clock.now(),
             serial,
             stale: AtomicBool::new(false),
             doubted: AtomicBool::new(false),
