@@ -2,6 +2,8 @@
 //!
 //! `cargo test -p lock-redis --features mutants --test mutants`
 
+#![allow(clippy::unwrap_used, reason = "a test whose surroundings fail has failed")]
+
 mod attach_common;
 mod common;
 mod harness;
