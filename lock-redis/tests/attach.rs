@@ -2,19 +2,65 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
-mod attach_common;
 mod common;
 
 use std::time::Duration;
 
-use attach_common::{TTL, attach, hold, tampered};
 use common::{backend, claim, plain, run, server, set_nx};
-use lock_core::{Attempt, ClaimRequest, LockBackend, LockKey, OsRng, OwnerId, Released, Renewal};
+use lock_core::{
+    Attempt, Bytes, Claim, ClaimRequest, FencingToken, LockBackend, LockKey, OsRng, OwnerId,
+    Released, Renewal, Resume,
+};
 use redis::Value;
 
+const TTL: Duration = Duration::from_secs(30);
+
+/// A hold of `name`, its owner and its fence.
+async fn hold(backend: &impl LockBackend, name: &str) -> (Box<dyn Claim>, OwnerId, FencingToken) {
+    let owner = OwnerId::generate(&OsRng).unwrap();
+    let key = LockKey::new("", name).unwrap();
+    let mut claim = backend.claim(ClaimRequest::new(key, owner, TTL)).unwrap();
+    match claim.try_acquire().await.unwrap() {
+        Attempt::Granted { token, .. } => (claim, owner, token),
+        other => panic!("not granted: {other:?}"),
+    }
+}
+
+/// A claim that takes the hold of `owner` over, for `ttl`.
+fn attach(
+    backend: &impl LockBackend,
+    name: &str,
+    owner: OwnerId,
+    fence: u64,
+    ttl: Duration,
+) -> Box<dyn Claim> {
+    let fence = FencingToken::new(fence).unwrap();
+    let key = LockKey::new("", name).unwrap();
+    let request = ClaimRequest::new(key, owner, ttl).with_resume(Resume::new(fence, Bytes::new()));
+    backend.claim(request).unwrap()
+}
+
+/// Whoever shows the owner of a lock with another fence is refused, and the lock stays as it was.
 #[tokio::test]
 async fn a_tampered_fence_is_lost_and_the_holder_untouched() {
-    tampered().await.unwrap();
+    let server = server().await;
+    let (here, there) = (backend(&server).await, backend(&server).await);
+    let mut plain = plain(&server).await;
+    let (mut holder, owner, token) = hold(&here, "a").await;
+    let fence = token.get();
+    for wrong in [1, fence - 1, fence + 1, fence / 10, fence * 10, (1 << 63) - 1] {
+        for backend in [&here, &there] {
+            let mut claim = attach(backend, "a", owner, wrong, TTL * 10);
+            for seen in [claim.renew().await.unwrap(), claim.check().await.unwrap()] {
+                assert_eq!(seen, Renewal::Lost, "the fence {wrong} in place of {fence}");
+            }
+            assert_eq!(claim.release().await.unwrap(), Released::AlreadyGone, "the fence {wrong}");
+        }
+        let Value::Int(left) = run(&mut plain, &["PTTL", "a"]).await else { panic!("no number") };
+        assert!((1..=30_000).contains(&left), "{left} ms are left after the fence {wrong}");
+        let renewed = holder.renew().await.unwrap();
+        assert!(matches!(renewed, Renewal::Alive { .. }), "{renewed:?}: the true holder");
+    }
 }
 
 #[tokio::test]
