@@ -201,9 +201,7 @@ async fn a_server_that_is_full_is_not_available_for_now() {
     let backend = lock_sql::connect(&url).await.unwrap();
     let pool = MySqlPoolOptions::new().max_connections(10).connect(&url).await.unwrap();
     let mut taken = Vec::new();
-    while let Ok(Ok(connection)) =
-        tokio::time::timeout(Duration::from_secs(1), pool.acquire()).await
-    {
+    while let Ok(Ok(connection)) = timeout(Duration::from_secs(1), pool.acquire()).await {
         taken.push(connection);
     }
     let error = refused(&url).await;
