@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use conformance_tests::servers::EtcdCluster;
-use lock_core::{LockAdmin, LockKey};
+use lock_core::{LockAdmin, LockKey, Released};
 
 use common::{backend, busy, claim, granted, keys, locks, one, plain, soon};
 
