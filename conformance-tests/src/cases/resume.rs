@@ -260,9 +260,10 @@ async fn c14_a_longer_ttl_is_the_requests(cx: Cx) -> Check {
 fn damaged(data: &Bytes) -> Vec<Bytes> {
     let mut wrong = vec![Vec::new(), vec![0], vec![0; 8], vec![0xff; 8], vec![b'x'; 64]];
     let whole = data.to_vec();
-    wrong.extend((1..whole.len()).map(|length| whole[..length].to_vec()));
+    let some = || (0..whole.len()).step_by(whole.len().div_ceil(16).max(1));
+    wrong.extend(some().map(|length| whole[..length].to_vec()));
     wrong.push([&*whole, b"\0"].concat());
-    for at in 0..whole.len() {
+    for at in some() {
         let mut flipped = whole.clone();
         flipped[at] ^= 1 << (at % 8);
         wrong.push(flipped);
