@@ -30,3 +30,5 @@ pub(crate) const CHANNEL: &str = "distlock:";
 pub(crate) const PLACE: i64 = 1 << 40;
 /// Added to what a renewal answers for a lock that was handed over and not yet taken up.
 pub(crate) const HANDED: i64 = 1 << 41;
+/// What a renewal answers for a place in a queue whose keys are of another type.
+pub(crate) const BROKEN: i64 = -2;

@@ -2,10 +2,20 @@
 -- L, l: a lock; KEYS: the lock, the holder's record. P, p: a place; KEYS: the lock, the queue, the
 -- waiters. Small letters write nothing.
 -- Answers for each: -1 gone, else the ms left: of a lock as such, of a place plus 2^40, of a lock
--- that was handed over and not yet taken up plus 2^41.
+-- that was handed over and not yet taken up plus 2^41. -2: the queue is none, but a key of another type.
 local PLACE, HANDED = 1099511627776, 2199023255552
 local out, k = {}, 1
 local now
+-- An answer and false; or true alone if the key is of another type, which concerns this entry and no
+-- other. Any other refusal concerns all of them and ends the script.
+local function ask(command, key, field)
+  local answer = redis.pcall(command, key, field)
+  if type(answer) == 'table' and answer.err then
+    if string.find(answer.err, 'WRONGTYPE', 1, true) then return nil, true end
+    return redis.call(command, key, field), false
+  end
+  return answer, false
+end
 for a = 1, #ARGV, 4 do
   local kind, me, ttl, client = ARGV[a], ARGV[a + 1], ARGV[a + 2], ARGV[a + 3]
   local answer = -1
@@ -25,8 +35,12 @@ for a = 1, #ARGV, 4 do
     if mine then
       answer = HANDED + math.max(redis.call('PTTL', lock), 0)
     else
-      local old, till, rest = string.match(redis.call('HGET', waiters, me) or '', '^(%x+)|(%d+)|(%d+|%d+)|%d$')
-      if old and redis.call('ZSCORE', queue, me) then
+      local record, no_waiters = ask('HGET', waiters, me)
+      local ticket, no_queue = ask('ZSCORE', queue, me)
+      local old, till, rest = string.match(record or '', '^(%x+)|(%d+)|(%d+|%d+)|%d$')
+      if no_waiters or no_queue then
+        answer = -2
+      elseif old and ticket then
         if not now then
           local t = redis.call('TIME')
           now = t[1] * 1000 + math.floor(t[2] / 1000)
