@@ -37,8 +37,8 @@
 //! - **C14** A claim with `resume` believes nothing of it, since it comes from a text that its bearer
 //!   can edit. Its `renew` and `check` answer `Lost`, or an error that is not retryable, unless the
 //!   store's own record shows this owner with exactly this fence; `renew` proves that in the same
-//!   atomic statement that renews. The ttl is the request's: a store that cannot change the one of a
-//!   hold refuses another one. The bytes in `data` are checked before they name anything in the
+//!   atomic statement that renews. The ttl is the request's, beside what was promised before: a store
+//!   that cannot change the one of a hold refuses another one. The bytes in `data` are checked before they name anything in the
 //!   store, so that nothing of somebody else is renewed or revoked. A claim that was refused leaves
 //!   the true holder untouched, also when it is released afterwards.
 //!

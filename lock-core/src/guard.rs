@@ -46,7 +46,8 @@ impl LockGuard {
     ///
     /// # Cancel safety
     ///
-    /// Cancel-safe: the lock is released in the background.
+    /// Cancel-safe: the lock is released in the background; one that was attached, once this has been
+    /// polled.
     pub async fn release(self) -> Result<Released> {
         let before = self.held.lose(LostReason::Released);
         let answer = self.ask(Command::Release, Operation::Release);

@@ -19,13 +19,15 @@ use crate::{
 /// All locks of one store. Cheap to clone; clones share the connection.
 ///
 /// ```
+/// use std::time::Duration;
 /// use lock_core::{Locks, memory::MemoryBackend};
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
 /// let locks = Locks::new(MemoryBackend::queued());
 /// let guard = locks.lock("order:42")?.acquire().await?;
 /// println!("fence {}", guard.token()?);
-/// guard.release().await?;
+/// drop(guard); // released in the background …
+/// locks.close(Duration::from_secs(5)).await?; // … for which the end of a program waits
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
@@ -145,8 +147,11 @@ impl Locks {
     }
 
     /// Ends the use of the store: nothing can be acquired any more, those who wait give up, and locks
-    /// that are held are waited for, up to `timeout`. Guards that are alive still are lost then
-    /// ([`LostReason::Closed`](crate::LostReason::Closed)), and the backend is closed.
+    /// that are held or being released are waited for, up to `timeout`. Guards that are alive still
+    /// are lost then ([`LostReason::Closed`](crate::LostReason::Closed)), and the backend is closed.
+    ///
+    /// A program that ends without it may leave a lock that it has just dropped for the rest of its
+    /// ttl.
     ///
     /// # Errors
     ///

@@ -214,10 +214,10 @@ pub fn mutants() -> Vec<Mutant> {
             "makes a claim that is in the store before it is asked for"
             => c01_making_a_claim_sends_nothing;
         ResumeIgnoresFence PollOnly resume_ignores_fence
-            "renews a hold for whoever knows its owner, whatever fence they claim"
+            "renews a hold for any bearer of its owner id, whatever fence they claim"
             => c14_a_greater_fence_is_not_believed;
         ResumeIgnoresFence PollOnly resume_ignores_smaller_fence
-            "renews a hold for whoever knows its owner, also with the fence of an earlier one"
+            "renews a hold for any bearer of its owner id, also with an earlier fence"
             => c14_a_smaller_fence_is_not_believed;
         ResumeIgnoresFence PollOnly text_is_believed
             "gives a guard the fence that the text of a lease token claims"
