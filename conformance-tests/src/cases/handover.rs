@@ -170,7 +170,6 @@ async fn c04_a_renewal_by_token_keeps_the_lock(cx: Cx) -> Check {
     let mut until = cx.now();
     for _ in 0..6 {
         cx.sleep(cx.ttl() * 2 / 5).await;
-        let before = cx.now();
         let renewed = lock.renew(&token).await.explain("renewing by token in time")?;
         ensure!(
             renewed.fence == fence,
@@ -182,10 +181,6 @@ async fn c04_a_renewal_by_token_keeps_the_lock(cx: Cx) -> Check {
             "a lock of {:?} that was renewed by token lasts for {:?}",
             cx.ttl(),
             renewed.remaining
-        );
-        ensure!(
-            renewed.valid_until < before + cx.ttl(),
-            "a renewal by token counts from after its sending"
         );
         until = renewed.valid_until;
         still_held(&cx, &other, "lock", "while it was renewed by token").await?;
