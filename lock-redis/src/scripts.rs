@@ -14,10 +14,18 @@ macro_rules! script {
 }
 
 script!(ACQUIRE, "value.lua", "grant.lua", "acquire_free.lua", "queue.lua", "acquire.lua");
-script!(RELEASE, "value.lua", "grant.lua", "release.lua", "queue.lua", "release_next.lua");
+script!(
+    RELEASE,
+    "value.lua",
+    "held.lua",
+    "grant.lua",
+    "release.lua",
+    "queue.lua",
+    "release_next.lua"
+);
 script!(SETTLE, "value.lua", "grant.lua", "queue.lua", "settle.lua");
 script!(FORCE, "value.lua", "grant.lua", "queue.lua", "force.lua");
-script!(RENEW, "value.lua", "renew.lua");
+script!(RENEW, "value.lua", "held.lua", "renew.lua");
 script!(INSPECT, "value.lua", "inspect.lua");
 script!(PROBE, "probe.lua");
 
