@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::{
     Attempt, Bytes, Capabilities, Claim, ClaimRequest, Error, ErrorKind, HoldMark, LockAdmin,
-    LockBackend, LockInfo, LockKey, Released, Renewal, Result,
+    LockBackend, LockInfo, LockKey, LostReason, Released, Renewal, Result,
 };
 use tokio::sync::{oneshot, watch};
 
@@ -225,6 +225,10 @@ impl Claim for LayerClaim {
         self.claim.changed().await?;
         self.link.open().await;
         Ok(())
+    }
+
+    fn lost(&mut self, reason: LostReason) {
+        self.claim.lost(reason);
     }
 
     async fn detach(&mut self) -> Result<Bytes> {

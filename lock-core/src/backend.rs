@@ -70,7 +70,9 @@ use std::fmt::Debug;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use crate::{Attempt, Capabilities, ClaimRequest, Error, LockAdmin, Released, Renewal, Result};
+use crate::{
+    Attempt, Capabilities, ClaimRequest, Error, LockAdmin, LostReason, Released, Renewal, Result,
+};
 
 /// One store, as a client of it: used as `Arc<dyn LockBackend>`.
 ///
@@ -180,6 +182,13 @@ pub trait Claim: Debug + Send + 'static {
     /// Cancel-safe: no change since the last look is missed by a later call (clause C5).
     async fn changed(&mut self) -> Result<()> {
         std::future::pending().await
+    }
+
+    /// The core says that this hold has ended by the holder's own clock: its lease ran out, or
+    /// [`max_hold`](crate::Lock::max_hold) was reached. No call of the store is made for that, so this is
+    /// for layers that watch; a store has nothing to do. `release` follows when the guard has gone.
+    fn lost(&mut self, reason: LostReason) {
+        let _ = reason;
     }
 
     /// What another process needs, beside owner and fence, to take over this hold: the bytes come

@@ -329,13 +329,7 @@ impl LocksBuilder {
     }
 }
 
-#[cfg(target_os = "linux")]
 fn default_label() -> Option<Arc<str>> {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     Some(format!("{host}/{}", std::process::id()).into())
-}
-
-#[cfg(not(target_os = "linux"))]
-fn default_label() -> Option<Arc<str>> {
-    Some(format!("pid {}", std::process::id()).into())
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use async_trait::async_trait;
 use lock_core::{
     Attempt, Bytes, Capabilities, Claim, ClaimRequest, ErrorKind, Hold, HoldMark, LockAdmin,
-    LockBackend, Locks, Released, Renewal, Result,
+    LockBackend, Locks, LostReason, Released, Renewal, Result,
 };
 
 use super::tools::{error_kind, free_soon, lost_reason, soon, still_held, take, take_for};
@@ -100,6 +100,10 @@ impl Claim for ForwardClaim {
 
     async fn changed(&mut self) -> Result<()> {
         self.inner.changed().await
+    }
+
+    fn lost(&mut self, reason: LostReason) {
+        self.inner.lost(reason);
     }
 
     async fn detach(&mut self) -> Result<Bytes> {

@@ -19,6 +19,7 @@ pub(super) enum Bug {
     BusyIsError,
     ErrorIsLost,
     LostIsAlive,
+    UnknownIsLost,
     FenceRestarts,
     FenceRisesOnRepeat,
     FenceFromClock,
@@ -141,6 +142,9 @@ pub fn mutants() -> Vec<Mutant> {
         LostIsAlive PollOnly lost_is_alive
             "takes a lost lock for a renewed one"
             => c06_a_renewal_after_a_loss_is_lost;
+        UnknownIsLost PollOnly unknown_is_lost
+            "takes a try without an answer for one that left nothing, and does not ask"
+            => c06_a_check_after_an_unknown_try_asks;
         FenceRestarts PollOnly fence_restarts
             "deletes the fence with the lock"
             => c09_fences_rise_over_releases;
