@@ -9,7 +9,7 @@ use lock_core::{
 };
 
 use crate::backend::Shared;
-use crate::contender::{Contender, Found, Taken};
+use crate::contender::{Contender, Entry, Found, Taken};
 use crate::error::{Failed, Why, unexpected};
 use crate::keepalive::Kept;
 use crate::leases::Lease;
@@ -32,6 +32,9 @@ pub(crate) struct EtcdClaim {
     shared: Arc<Shared>,
     request: ClaimRequest,
     contender: Contender,
+    /// The lease that a token names. Nothing is believed of it, and nothing done with it, until the store
+    /// has shown all of the token to be so.
+    claimed: Option<i64>,
     lease: Option<Lease>,
     place: Option<Place>,
     done: bool,
@@ -41,9 +44,7 @@ pub(crate) struct EtcdClaim {
 /// Our key in the queue, as the store has shown it.
 #[derive(Debug)]
 struct Place {
-    key: String,
-    /// The revision at which it was created.
-    rev: i64,
+    entry: Entry,
     /// The revision of the last look.
     seen: i64,
     held: bool,
@@ -68,43 +69,41 @@ impl EtcdClaim {
             _ => return Err(Error::unsupported("etcd has exclusive locks only")),
         }
         let contender = Contender::new(Arc::clone(&shared), &request);
-        let mut claim = Self {
+        let claimed = match &request.resume {
+            Some(resume) => Some(lease_in(&resume.data)?),
+            None => None,
+        };
+        Ok(Self {
             shared,
             contender,
+            claimed,
             lease: None,
             place: None,
             done: false,
             waker: Arc::default(),
             request,
+        })
+    }
+
+    /// Takes over what another process has detached, if the store's own record is what the token says:
+    /// this owner's key, bound to this lease, with this fence. Else nothing is ours, and nothing is
+    /// touched (clause C14).
+    async fn prove(&mut self) -> Result<(), Failed> {
+        let (Some(lease), Some(resume)) = (self.claimed, &self.request.resume) else {
+            return Ok(());
         };
-        claim.resume()?;
-        Ok(claim)
-    }
-
-    /// Takes over what another process has detached.
-    fn resume(&mut self) -> Result<()> {
-        let Some(resume) = &self.request.resume else { return Ok(()) };
-        let id = <[u8; 8]>::try_from(resume.data.as_ref()).map(i64::from_be_bytes).unwrap_or(0);
-        let rev = i64::try_from(resume.fence.get()).unwrap_or(0);
-        if id <= 0 || rev <= 0 {
-            return Err(Error::invalid(
-                "the lease token is none of etcd's: it has no lease; use what `detach` returned",
-            ));
+        let (found, seen) = self.contender.find(lease).await?;
+        let is_true = |entry: &Entry| entry.fence == resume.fence;
+        let found = found.filter(|entry| is_true(entry) || mutants::on("believes_the_fence"));
+        let taken_over = Lease::taken_over(lease, self.request.ttl, self.shared.clock().now());
+        if found.is_some() {
+            self.lease = Some(taken_over);
+        } else if mutants::on("revokes_what_it_was_told_of") {
+            self.shared.leases.discard(taken_over);
         }
-        self.lease = Some(Lease::taken_over(id, self.request.ttl, self.shared.clock().now()));
-        let mut place = self.place_at(id, rev, None, true);
-        // Nothing but its own look tells this claim that the lock is there: a lease may live on
-        // without it.
-        place.unseen = RENEWALS;
-        self.place = Some(place);
+        self.place = found.map(|entry| Place { held: true, ..Place::new(entry, seen, None) });
+        self.claimed = None;
         Ok(())
-    }
-
-    /// Our place, as it was seen when it was created at `rev`.
-    fn place_at(&self, lease: i64, rev: i64, ahead: Option<Vec<u8>>, held: bool) -> Place {
-        let ahead = ahead.map(|key| Ahead { key, interest: None });
-        let key = self.contender.queue.place(lease);
-        Place { key, rev, seen: rev, held, unseen: 0, own: None, ahead }
     }
 
     /// Looks again at a place that was taken before; `None` if it has gone.
@@ -122,7 +121,7 @@ impl EtcdClaim {
         {
             return self.granted(lease).map(Some);
         }
-        let (found, seen) = self.contender.look(&place.key, place.rev).await?;
+        let (found, seen) = self.contender.look(&place.entry).await?;
         let Some(place) = &mut self.place else { return Ok(None) };
         (place.seen, place.unseen) = (seen, 0);
         match found {
@@ -142,15 +141,17 @@ impl EtcdClaim {
         let Some(place) = &mut self.place else { return Err(unexpected("no place")) };
         place.held = true;
         place.ahead = None;
-        let fence = if mutants::on("fence_is_the_lease") { lease.id } else { place.rev };
-        let token = u64::try_from(fence).map_err(|_| unexpected("a negative revision"))?;
-        let token =
-            FencingToken::new(token).map_err(|error| Failed { why: Why::Refused, error })?;
+        let token = if mutants::on("fence_is_the_lease") {
+            FencingToken::try_from(lease.id).unwrap_or(place.entry.fence)
+        } else {
+            place.entry.fence
+        };
         Ok(Attempt::Granted { token, valid_for: None })
     }
 
     /// One try, from whatever was known before.
     async fn try_once(&mut self) -> Result<Option<Attempt>, Failed> {
+        self.prove().await?;
         let lease = match self.lease {
             Some(lease) => lease,
             None => {
@@ -174,23 +175,31 @@ impl EtcdClaim {
             // Nothing that was sent with this lease can arrive any more.
             Err(failed) if failed.why == Why::LeaseGone => {
                 self.lease = None;
+                // After a restore no lease of the pool is known any more.
+                self.shared.leases.forget_idle();
                 self.contender.is_settled_by_the_lease();
                 return Ok(None);
             }
             taken => taken?,
         };
-        let (rev, ahead, look) = match taken {
-            Taken::First { rev } => (rev, None, false),
-            Taken::Behind { rev, ahead } => (rev, Some(ahead), false),
-            Taken::Somewhere { rev } => (rev, None, true),
+        let (entry, ahead, look) = match taken {
+            Taken::First(entry) => (entry, None, false),
+            Taken::Behind(entry, ahead) => (entry, Some(ahead), false),
+            Taken::Somewhere(entry) => (entry, None, true),
             Taken::Busy => return Ok(Some(BUSY)),
+            Taken::OtherBase => return Ok(None),
             Taken::NotOurs => {
                 self.lease = None;
                 return Ok(None);
             }
+            Taken::WentBack => {
+                self.forget();
+                return Ok(None);
+            }
         };
         let behind = ahead.is_some() && !mutants::on("ignores_the_queue");
-        self.place = Some(self.place_at(lease.id, rev, ahead, false));
+        let rev = entry.rev;
+        self.place = Some(Place::new(entry, rev, ahead));
         self.contender.heard();
         if look {
             let attempt = self.look_again(lease).await?;
@@ -215,12 +224,23 @@ impl EtcdClaim {
         self.shared.keeps.renew(lease.id, self.contender.limit()).await
     }
 
-    /// Whether our key is there, as we have made it.
+    /// Whether our key is there, as we have made it, and the revision of the look. A try whose answer was
+    /// not heard may have made it.
     async fn is_there(&mut self) -> Result<(bool, i64), Failed> {
-        match &self.place {
-            Some(place) => self.contender.is_there(&place.key, place.rev).await,
-            None => Ok((false, 0)),
+        let Some(lease) = self.lease else { return Ok((false, 0)) };
+        if self.place.is_none() && mutants::on("checks_what_it_has_heard_of") {
+            return Ok((false, 0));
         }
+        let (found, seen) = self.contender.find(lease.id).await?;
+        let there = match (&self.place, found) {
+            (Some(place), Some(found)) => found == place.entry,
+            (None, Some(found)) => {
+                self.place = Some(Place::new(found, seen, None));
+                true
+            }
+            (_, None) => false,
+        };
+        Ok((there, seen))
     }
 
     /// Notes a look at the own key alone. A watch that has ended begins anew after it.
@@ -248,7 +268,7 @@ impl EtcdClaim {
         let watches = &self.shared.watches;
         if place.own.as_ref().is_none_or(Interest::has_ended) && !mutants::on("own_place_unwatched")
         {
-            place.own = Some(watches.watch(place.key.clone(), from, &self.waker));
+            place.own = Some(watches.watch(place.entry.key.clone(), from, &self.waker));
         }
         if let Some(ahead) = &mut place.ahead
             && ahead.interest.is_none()
@@ -262,8 +282,8 @@ impl EtcdClaim {
         let Some(place) = self.place.as_mut() else { return Ok(Released::AlreadyGone) };
         // Our own deletion is no news.
         (place.own, place.ahead) = (None, None);
-        let (key, rev) = (place.key.clone(), place.rev);
-        let freed = self.contender.delete(&key, rev).await?;
+        let entry = place.entry.clone();
+        let freed = self.contender.delete(&entry).await?;
         if !freed {
             self.forget();
             return Ok(Released::AlreadyGone);
@@ -285,6 +305,24 @@ impl EtcdClaim {
         self.contender.is_settled_by_the_lease();
         Ok(if known { Released::Freed } else { Released::AlreadyGone })
     }
+}
+
+impl Place {
+    /// A place as it stood at revision `seen`.
+    fn new(entry: Entry, seen: i64, ahead: Option<Vec<u8>>) -> Self {
+        let ahead = ahead.map(|key| Ahead { key, interest: None });
+        Self { entry, seen, held: false, unseen: 0, own: None, ahead }
+    }
+}
+
+/// The lease that the bytes of a token name.
+fn lease_in(data: &Bytes) -> Result<i64> {
+    let id = <[u8; 8]>::try_from(data.as_ref()).map(i64::from_be_bytes);
+    id.ok().filter(|id| *id > 0).ok_or_else(|| {
+        Error::invalid(
+            "the lease token is none of etcd's: it has no lease; use what `detach` returned",
+        )
+    })
 }
 
 impl Ahead {
@@ -319,12 +357,15 @@ impl Claim for EtcdClaim {
         }
         Err(Error::new(
             ErrorKind::Unavailable,
-            format!("{TRIES} leases of etcd in a row were gone before a place was taken with them"),
+            format!(
+                "{TRIES} tries in a row to take a place in etcd were overtaken: their leases went, or the base of the fences was lifted"
+            ),
         ))
     }
 
     async fn renew(&mut self) -> Result<Renewal> {
         let start = self.shared.clock().now();
+        self.prove().await.map_err(|failed| failed.error)?;
         let (Some(lease), Some(place)) = (self.lease, &self.place) else {
             return Ok(Renewal::Lost);
         };
@@ -358,13 +399,17 @@ impl Claim for EtcdClaim {
     }
 
     async fn check(&mut self) -> Result<Renewal> {
+        self.prove().await.map_err(|failed| failed.error)?;
         let told = self.place.as_ref().and_then(|place| place.own.as_ref());
         let (there, seen) = match told {
             Some(own) if own.is_deleted() => (false, 0),
             _ => self.is_there().await.map_err(|failed| failed.error)?,
         };
         if !there {
-            self.forget();
+            // What is still on its way is settled by the release.
+            if self.place.is_some() {
+                self.forget();
+            }
             return Ok(Renewal::Lost);
         }
         self.looked(seen);
@@ -375,6 +420,7 @@ impl Claim for EtcdClaim {
         if self.done {
             return Ok(Released::AlreadyGone);
         }
+        self.prove().await.map_err(|failed| failed.error)?;
         let unsettled = self.contender.is_unsettled() && !mutants::on("keeps_unknown_leases");
         let released = match self.lease {
             Some(lease) if unsettled => self.revoke(lease).await,

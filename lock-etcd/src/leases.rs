@@ -136,6 +136,15 @@ impl Leases {
         Ok(Lease { id: answer.id(), asked, ttl: Duration::from_secs(ttl), counted_from })
     }
 
+    /// One lease of the pool is gone, so none is trusted. Those that are there all the same end by
+    /// themselves.
+    pub(crate) fn forget_idle(&self) {
+        if mutants::on("keeps_its_pool") {
+            return;
+        }
+        self.state().pools.values_mut().for_each(|pool| pool.idle.clear());
+    }
+
     /// The shortest lease that the server grants.
     pub(crate) async fn shortest(self: &Arc<Self>, limit: Duration) -> Result<Duration, Failed> {
         let lease = self.grant(1, limit).await?;

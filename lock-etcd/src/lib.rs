@@ -3,6 +3,7 @@
 mod admin;
 mod backend;
 mod backoff;
+mod base;
 mod claim;
 mod config;
 mod contender;
@@ -18,6 +19,7 @@ pub mod mutants;
 mod mutants;
 mod node;
 mod statements;
+mod value;
 mod version;
 mod wake;
 

@@ -43,6 +43,11 @@ run! {
     a_lease_that_has_ended_is_enough_to_know
     a_release_leaves_what_others_have_written
     an_answer_counts_from_its_own_request
+    an_altered_token_touches_no_lease
+    a_true_token_releases_at_once
+    a_token_is_refused_where_the_lease_is_another
+    a_check_after_an_unknown_try_asks_the_store
+    a_check_before_the_try_arrives_settles_nothing
 }
 
 /// Holds a lock through `disturb`, with one waiter behind it, on clients that begin with different
@@ -154,7 +159,7 @@ async fn with_all_members_down_a_call_says_so_within_its_deadline() {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.to_string().contains("cannot be reached"), "{error}");
     soon("the loss of what was held", guard.lost().wait()).await;
-    let error = lock_etcd::connect(&common::url_from(&cluster, 0)).await.unwrap_err();
+    let error = lock_etcd::connect(cluster.url()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     cluster.restart_all().await.unwrap();
     let again = soon("the lock afterwards", locks.lock("held").unwrap().acquire()).await.unwrap();
