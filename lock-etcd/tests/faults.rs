@@ -39,7 +39,7 @@ run! {
     a_watch_is_not_refused_unnoticed
     a_stream_that_breaks_twice_hides_nothing
     a_holder_looks_although_its_watch_stands
-    attaching_needs_to_see_the_key
+    a_renewal_needs_to_see_the_key
     a_lease_that_has_ended_is_enough_to_know
     a_release_leaves_what_others_have_written
     an_answer_counts_from_its_own_request

@@ -9,6 +9,9 @@ use crate::common::{
     backend, busy, claim, granted, keys, one, plain, pushed, quiet, request, soon, told,
 };
 
+/// Longer than a restore takes: what the pool holds is not too old.
+const LONG: Duration = Duration::from_secs(60);
+
 pub(crate) async fn with_learner() -> EtcdCluster {
     EtcdCluster::builder().learner().start().await.unwrap()
 }
@@ -38,7 +41,7 @@ pub(crate) async fn leases_that_a_restore_has_taken_are_not_tried_one_by_one() {
     let backend = backend(&cluster).await;
     let mut holders = Vec::new();
     for at in 0..12 {
-        let mut holder = claim(&backend, &format!("lock{at}"), false);
+        let mut holder = backend.claim(request(&format!("lock{at}"), LONG)).unwrap();
         granted(&mut *holder).await;
         holders.push(holder);
     }
@@ -50,7 +53,7 @@ pub(crate) async fn leases_that_a_restore_has_taken_are_not_tried_one_by_one() {
     cluster.restore().await.unwrap();
     soon("a new connection", async { while backend.ping().await.is_err() {} }).await;
     for name in ["first", "second"] {
-        granted(&mut *claim(&backend, name, false)).await;
+        granted(&mut *backend.claim(request(name, LONG)).unwrap()).await;
     }
 }
 
