@@ -14,14 +14,12 @@ use crate::error::{Failed, Why, unexpected};
 use crate::keepalive::Kept;
 use crate::leases::Lease;
 use crate::mutants;
-use crate::wake::{Interest, Waker};
+use crate::place::{Ahead, Place};
+use crate::wake::Waker;
 
 /// A lock that is held for less than this is not watched: the watch misses nothing that has happened
 /// before it, so it can begin late.
 const UNWATCHED: Duration = Duration::from_millis(20);
-/// A watch that says nothing may have nothing to say, or may be deaf: after the restore of a snapshot it
-/// waits for revisions that are long to come. Every so many renewals the own key is looked at.
-const RENEWALS: u32 = 6;
 /// How often a try begins anew, since its lease or its place had gone.
 const TRIES: u32 = 4;
 /// Somebody else has it; how long our place lasts is added in the end.
@@ -39,26 +37,6 @@ pub(crate) struct EtcdClaim {
     place: Option<Place>,
     done: bool,
     waker: Arc<Waker>,
-}
-
-/// Our key in the queue, as the store has shown it.
-#[derive(Debug)]
-struct Place {
-    entry: Entry,
-    /// The revision of the last look.
-    seen: i64,
-    held: bool,
-    /// The renewals since it was last looked at.
-    unseen: u32,
-    own: Option<Interest>,
-    ahead: Option<Ahead>,
-}
-
-/// The place before ours.
-#[derive(Debug)]
-struct Ahead {
-    key: Vec<u8>,
-    interest: Option<Interest>,
 }
 
 impl EtcdClaim {
@@ -86,13 +64,13 @@ impl EtcdClaim {
     }
 
     /// Takes over what another process has detached, if the store's own record is what the token says:
-    /// this owner's key, bound to this lease, with this fence. Else nothing is ours, and nothing is
+    /// this owner's key is the first, bound to this lease, with this fence. Else nothing is ours, and nothing is
     /// touched (clause C14).
     async fn prove(&mut self) -> Result<(), Failed> {
         let (Some(lease), Some(resume)) = (self.claimed, &self.request.resume) else {
             return Ok(());
         };
-        let (found, seen) = self.contender.find(lease).await?;
+        let (found, seen) = self.contender.find_first(lease).await?;
         let is_true = |entry: &Entry| entry.fence == resume.fence;
         let found = found.filter(|entry| is_true(entry) || mutants::on("believes_the_fence"));
         let taken_over = Lease::taken_over(lease, self.request.ttl, self.shared.clock().now());
@@ -109,15 +87,11 @@ impl EtcdClaim {
     /// Looks again at a place that was taken before; `None` if it has gone.
     async fn look_again(&mut self, lease: Lease) -> Result<Option<Attempt>, Failed> {
         let Some(place) = &self.place else { return Ok(None) };
-        if place.own.as_ref().is_some_and(Interest::is_deleted) {
+        if place.is_deleted() {
             return Ok(None);
         }
         if mutants::on("no_look_after_waiting")
-            && place
-                .ahead
-                .as_ref()
-                .and_then(|ahead| ahead.interest.as_ref())
-                .is_some_and(Interest::is_deleted)
+            && place.ahead.as_ref().is_some_and(Ahead::is_deleted)
         {
             return self.granted(lease).map(Some);
         }
@@ -129,9 +103,7 @@ impl EtcdClaim {
             Found::First => self.granted(lease).map(Some),
             Found::Behind(_) if mutants::on("ignores_the_queue") => self.granted(lease).map(Some),
             Found::Behind(key) => {
-                if place.ahead.as_ref().is_none_or(|ahead| ahead.key != key || ahead.is_over()) {
-                    place.ahead = Some(Ahead { key, interest: None });
-                }
+                place.is_behind(key);
                 Ok(Some(BUSY))
             }
         }
@@ -243,45 +215,10 @@ impl EtcdClaim {
         Ok((there, seen))
     }
 
-    /// Notes a look at the own key alone. A watch that has ended begins anew after it.
-    fn looked(&mut self, revision: i64) {
-        let Some(place) = &mut self.place else { return };
-        place.unseen = 0;
-        if place.held {
-            place.seen = place.seen.max(revision);
-        }
-    }
-
-    /// Whether a renewal has to look at the own key. Where its watch stands, it tells when the key goes,
-    /// and a look now and then is enough.
-    fn is_to_be_looked_at(&mut self) -> bool {
-        let Some(place) = &mut self.place else { return true };
-        place.unseen = place.unseen.saturating_add(1);
-        let watched = place.own.as_ref().is_some_and(Interest::is_live);
-        !watched || (place.unseen >= RENEWALS && !mutants::on("trusts_its_watch"))
-    }
-
-    /// Begins the watches of this claim that are missing.
-    fn listen(&mut self) {
-        let Some(place) = &mut self.place else { return };
-        let from = place.seen + 1;
-        let watches = &self.shared.watches;
-        if place.own.as_ref().is_none_or(Interest::has_ended) && !mutants::on("own_place_unwatched")
-        {
-            place.own = Some(watches.watch(place.entry.key.clone(), from, &self.waker));
-        }
-        if let Some(ahead) = &mut place.ahead
-            && ahead.interest.is_none()
-        {
-            ahead.interest = Some(watches.watch(ahead.key.clone(), from, &self.waker));
-        }
-    }
-
     /// Gives up the place by its key, where nothing is unsettled.
     async fn delete(&mut self) -> Result<Released, Failed> {
         let Some(place) = self.place.as_mut() else { return Ok(Released::AlreadyGone) };
-        // Our own deletion is no news.
-        (place.own, place.ahead) = (None, None);
+        place.listen_no_more();
         let entry = place.entry.clone();
         let freed = self.contender.delete(&entry).await?;
         if !freed {
@@ -307,14 +244,6 @@ impl EtcdClaim {
     }
 }
 
-impl Place {
-    /// A place as it stood at revision `seen`.
-    fn new(entry: Entry, seen: i64, ahead: Option<Vec<u8>>) -> Self {
-        let ahead = ahead.map(|key| Ahead { key, interest: None });
-        Self { entry, seen, held: false, unseen: 0, own: None, ahead }
-    }
-}
-
 /// The lease that the bytes of a token name.
 fn lease_in(data: &Bytes) -> Result<i64> {
     let id = <[u8; 8]>::try_from(data.as_ref()).map(i64::from_be_bytes);
@@ -323,13 +252,6 @@ fn lease_in(data: &Bytes) -> Result<i64> {
             "the lease token is none of etcd's: it has no lease; use what `detach` returned",
         )
     })
-}
-
-impl Ahead {
-    /// Its watch has told what it can tell.
-    fn is_over(&self) -> bool {
-        self.interest.as_ref().is_some_and(|interest| interest.is_deleted() || interest.has_ended())
-    }
 }
 
 #[async_trait]
@@ -369,7 +291,7 @@ impl Claim for EtcdClaim {
         let (Some(lease), Some(place)) = (self.lease, &self.place) else {
             return Ok(Renewal::Lost);
         };
-        if place.own.as_ref().is_some_and(Interest::is_deleted) {
+        if place.is_deleted() {
             self.forget();
             return Ok(Renewal::Lost);
         }
@@ -383,7 +305,7 @@ impl Claim for EtcdClaim {
         }
         // The lease may live without the key: if it was deleted by hand, or if an old snapshot was
         // restored. A look that fails leaves that open, so the renewal fails.
-        if self.is_to_be_looked_at() {
+        if self.place.as_mut().is_some_and(Place::is_to_be_looked_at) {
             let (there, seen) = match self.is_there().await {
                 Err(_) if mutants::on("believes_in_the_lease") => (true, 0),
                 looked => looked.map_err(|failed| failed.error)?,
@@ -392,7 +314,7 @@ impl Claim for EtcdClaim {
                 self.forget();
                 return Ok(Renewal::Lost);
             }
-            self.looked(seen);
+            self.place.as_mut().into_iter().for_each(|place| place.looked(seen));
         }
         let left = self.lease.map_or(Duration::ZERO, |lease| lease.left(start));
         Ok(Renewal::Alive { valid_for: Some(left) })
@@ -400,9 +322,8 @@ impl Claim for EtcdClaim {
 
     async fn check(&mut self) -> Result<Renewal> {
         self.prove().await.map_err(|failed| failed.error)?;
-        let told = self.place.as_ref().and_then(|place| place.own.as_ref());
-        let (there, seen) = match told {
-            Some(own) if own.is_deleted() => (false, 0),
+        let (there, seen) = match &self.place {
+            Some(place) if place.is_deleted() => (false, 0),
             _ => self.is_there().await.map_err(|failed| failed.error)?,
         };
         if !there {
@@ -412,7 +333,7 @@ impl Claim for EtcdClaim {
             }
             return Ok(Renewal::Lost);
         }
-        self.looked(seen);
+        self.place.as_mut().into_iter().for_each(|place| place.looked(seen));
         Ok(Renewal::Alive { valid_for: None })
     }
 
@@ -435,7 +356,9 @@ impl Claim for EtcdClaim {
         if self.place.as_ref().is_some_and(|place| place.held && place.own.is_none()) {
             tokio::time::sleep(UNWATCHED).await;
         }
-        self.listen();
+        if let Some(place) = &mut self.place {
+            place.listen(&self.shared.watches, &self.waker);
+        }
         self.shared.watches.woken(&self.waker).await
     }
 

@@ -348,6 +348,16 @@ impl Contender {
         Ok((entry, answer.header().map_or(0, |header| header.revision())))
     }
 
+    /// The same, if nothing stands before it.
+    pub(crate) async fn find_first(&self, lease: i64) -> Result<(Option<Entry>, i64), Failed> {
+        let (Some(entry), revision) = self.find(lease).await? else { return Ok((None, 0)) };
+        if mutants::on("takes_a_place_for_a_hold") {
+            return Ok((Some(entry), revision));
+        }
+        let (found, revision) = self.look(&entry).await?;
+        Ok((matches!(found, Found::First).then_some(entry), revision))
+    }
+
     /// Gives up the place; false if it was not there.
     pub(crate) async fn delete(&mut self, entry: &Entry) -> Result<bool, Failed> {
         let Entry { key, rev, value, .. } = entry;

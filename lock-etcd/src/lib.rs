@@ -18,6 +18,7 @@ pub mod mutants;
 #[cfg(not(feature = "mutants"))]
 mod mutants;
 mod node;
+mod place;
 mod statements;
 mod value;
 mod version;

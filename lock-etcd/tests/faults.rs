@@ -45,6 +45,7 @@ run! {
     an_answer_counts_from_its_own_request
     an_altered_token_touches_no_lease
     a_true_token_releases_at_once
+    a_place_that_waits_is_no_hold
     a_token_is_refused_where_the_lease_is_another
     a_check_after_an_unknown_try_asks_the_store
     a_check_before_the_try_arrives_settles_nothing

@@ -34,6 +34,7 @@ const KILLERS: &[(&str, Killer)] = &[
     ("release_keeps_the_key", Case("c07_a_released_lock_is_free_at_once")),
     ("believes_the_owner", Scene("an_altered_token_touches_no_lease")),
     ("believes_the_fence", Scene("an_altered_token_touches_no_lease")),
+    ("takes_a_place_for_a_hold", Scene("a_place_that_waits_is_no_hold")),
     ("revokes_what_it_was_told_of", Scene("an_altered_token_touches_no_lease")),
     ("checks_what_it_has_heard_of", Scene("a_check_after_an_unknown_try_asks_the_store")),
     ("stays_with_a_learner", Scene("a_learner_is_left")),
@@ -88,6 +89,7 @@ fn run(name: &str) {
             an_altered_token_touches_no_lease
             a_check_after_an_unknown_try_asks_the_store
             a_learner_is_left
+            a_place_that_waits_is_no_hold
             leases_that_a_restore_has_taken_are_not_tried_one_by_one
             a_waiter_outlives_the_runtime_that_served_it
             fences_rise_over_clients

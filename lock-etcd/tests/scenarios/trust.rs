@@ -125,6 +125,30 @@ pub(crate) async fn a_true_token_releases_at_once() {
     assert_eq!(keys(&mut other, "lock/").await, []);
 }
 
+/// A token is made up of what the key of a waiter shows. Its place is there, and it is not the lock.
+pub(crate) async fn a_place_that_waits_is_no_hold() {
+    let cluster = one().await;
+    let (a, b) = (backend(&cluster).await, backend(&cluster).await);
+    let mut other = plain(&cluster, 0).await;
+    let mut holder = claim(&a, "lock", false);
+    let fence = granted(&mut *holder).await;
+    let waits = request("lock", LONG).with_wait(true);
+    let mut waiter = b.claim(waits.clone()).unwrap();
+    busy(&mut *waiter).await;
+    let places = keys(&mut other, "lock/").await;
+    let options = etcd_client::GetOptions::new().with_prefix();
+    let revs: Vec<_> = other.get("lock/", Some(options)).await.unwrap().kvs().to_vec();
+    let rev = |lease| revs.iter().find(|kv| kv.lease() == lease).unwrap().create_revision();
+    let later = u64::try_from(rev(places[1].1) - rev(places[0].1)).unwrap();
+    let made_up = FencingToken::new(fence.get() + later).unwrap();
+    let resume = Resume::new(made_up, data(places[1].1));
+    refused(&b, "a place that waits", waits.with_resume(resume)).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(keys(&mut other, "lock/").await, places);
+    holder.release().await.unwrap();
+    assert_eq!(granted(&mut *waiter).await, made_up, "the fence was the true one");
+}
+
 /// The key is there as it was made, but somebody has bound it to another lease: the one that the token
 /// names keeps nothing alive.
 pub(crate) async fn a_token_is_refused_where_the_lease_is_another() {
