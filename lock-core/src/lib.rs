@@ -58,7 +58,7 @@ pub use guard::{LockGuard, SharedGuard};
 pub use hold::{Held, LockState, LostReason};
 pub use key::LockKey;
 pub use layer::LockLayer;
-pub use lease_token::LeaseToken;
+pub use lease_token::{LeaseToken, RenewedLease};
 pub use lock::Lock;
 pub use locks::{Locks, LocksBuilder};
 pub use lost::LostSignal;
