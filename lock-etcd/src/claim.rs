@@ -64,23 +64,38 @@ impl EtcdClaim {
     }
 
     /// Takes over what another process has detached, if the store's own record is what the token says:
-    /// this owner's key is the first, bound to this lease, with this fence. Else nothing is ours, and nothing is
-    /// touched (clause C14).
-    async fn prove(&mut self) -> Result<(), Failed> {
+    /// this owner's key is the first, bound to this lease, with this fence. Else nothing is ours, and
+    /// nothing is touched (clause C14). A lease keeps the ttl with which it was granted, so one that is
+    /// `to_renew` must have that of the request.
+    async fn prove(&mut self, to_renew: bool) -> Result<(), Failed> {
         let (Some(lease), Some(resume)) = (self.claimed, &self.request.resume) else {
             return Ok(());
         };
-        let (found, seen) = self.contender.find_first(lease).await?;
         let is_true = |entry: &Entry| entry.fence == resume.fence;
+        let (limit, leases) = (self.contender.limit(), &self.shared.leases);
+        let ttl =
+            async { if to_renew { leases.ttl_of(lease, limit).await.map(Some) } else { Ok(None) } };
+        let ((found, seen), granted) = tokio::try_join!(self.contender.find_first(lease), ttl)?;
         let found = found.filter(|entry| is_true(entry) || mutants::on("believes_the_fence"));
         let taken_over = Lease::taken_over(lease, self.request.ttl, self.shared.clock().now());
-        if found.is_some() {
-            self.lease = Some(taken_over);
-        } else if mutants::on("revokes_what_it_was_told_of") {
-            self.shared.leases.discard(taken_over);
-        }
-        self.place = found.map(|entry| Place { held: true, ..Place::new(entry, seen, None) });
         self.claimed = None;
+        let Some(entry) = found else {
+            if mutants::on("revokes_what_it_was_told_of") {
+                self.shared.leases.discard(taken_over);
+            }
+            return Ok(());
+        };
+        if let Some(granted) = granted
+            && granted != self.shared.leases.granted_for(self.request.ttl)
+            && !mutants::on("takes_any_ttl")
+        {
+            return Err(Failed {
+                why: Why::Refused,
+                error: another_ttl(granted, self.request.ttl),
+            });
+        }
+        self.lease = Some(taken_over);
+        self.place = Some(Place { held: true, ..Place::new(entry, seen, None) });
         Ok(())
     }
 
@@ -123,7 +138,7 @@ impl EtcdClaim {
 
     /// One try, from whatever was known before.
     async fn try_once(&mut self) -> Result<Option<Attempt>, Failed> {
-        self.prove().await?;
+        self.prove(true).await?;
         let lease = match self.lease {
             Some(lease) => lease,
             None => {
@@ -254,6 +269,12 @@ fn lease_in(data: &Bytes) -> Result<i64> {
     })
 }
 
+fn another_ttl(granted: Duration, asked: Duration) -> Error {
+    Error::unsupported(format!(
+        "this lock has a lease of {granted:?}, and etcd cannot change it to {asked:?}: attach with the ttl with which it was acquired"
+    ))
+}
+
 #[async_trait]
 impl Claim for EtcdClaim {
     async fn try_acquire(&mut self) -> Result<Attempt> {
@@ -287,7 +308,7 @@ impl Claim for EtcdClaim {
 
     async fn renew(&mut self) -> Result<Renewal> {
         let start = self.shared.clock().now();
-        self.prove().await.map_err(|failed| failed.error)?;
+        self.prove(true).await.map_err(|failed| failed.error)?;
         let (Some(lease), Some(place)) = (self.lease, &self.place) else {
             return Ok(Renewal::Lost);
         };
@@ -321,7 +342,7 @@ impl Claim for EtcdClaim {
     }
 
     async fn check(&mut self) -> Result<Renewal> {
-        self.prove().await.map_err(|failed| failed.error)?;
+        self.prove(true).await.map_err(|failed| failed.error)?;
         let (there, seen) = match &self.place {
             Some(place) if place.is_deleted() => (false, 0),
             _ => self.is_there().await.map_err(|failed| failed.error)?,
@@ -341,7 +362,7 @@ impl Claim for EtcdClaim {
         if self.done {
             return Ok(Released::AlreadyGone);
         }
-        self.prove().await.map_err(|failed| failed.error)?;
+        self.prove(false).await.map_err(|failed| failed.error)?;
         let unsettled = self.contender.is_unsettled() && !mutants::on("keeps_unknown_leases");
         let released = match self.lease {
             Some(lease) if unsettled => self.revoke(lease).await,

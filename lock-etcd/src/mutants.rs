@@ -61,6 +61,7 @@ mod wrong {
         ("believes_the_owner", "a token is good for whatever stands at its key"),
         ("believes_the_fence", "a token is good whatever its fence is"),
         ("takes_a_place_for_a_hold", "a token may name a place that waits"),
+        ("takes_any_ttl", "a lease is taken over whatever its ttl is"),
         ("revokes_what_it_was_told_of", "the lease that a refused token names is given up"),
         ("checks_what_it_has_heard_of", "a check knows nothing of a try that had no answer"),
         ("stays_with_a_learner", "a member that is a learner is taken for a good one"),

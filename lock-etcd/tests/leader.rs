@@ -15,7 +15,7 @@ use common::{locks_from, soon, three};
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "it measures a defect of the server, by chance"]
 async fn an_old_leader_goes_on() {
-    let (rounds, locks, ttl) = (6, 20, Duration::from_secs(6));
+    let (rounds, locks, ttl) = (5, 150, Duration::from_secs(6));
     let cluster = three().await;
     let (mut lost, mut overlaps, mut longest) = (0, 0, Duration::ZERO);
     for round in 0..rounds {

@@ -35,6 +35,7 @@ const KILLERS: &[(&str, Killer)] = &[
     ("believes_the_owner", Scene("an_altered_token_touches_no_lease")),
     ("believes_the_fence", Scene("an_altered_token_touches_no_lease")),
     ("takes_a_place_for_a_hold", Scene("a_place_that_waits_is_no_hold")),
+    ("takes_any_ttl", Case("c14_a_longer_ttl_is_the_requests")),
     ("revokes_what_it_was_told_of", Scene("an_altered_token_touches_no_lease")),
     ("checks_what_it_has_heard_of", Scene("a_check_after_an_unknown_try_asks_the_store")),
     ("stays_with_a_learner", Scene("a_learner_is_left")),

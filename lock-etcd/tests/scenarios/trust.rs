@@ -92,11 +92,21 @@ pub(crate) async fn an_altered_token_touches_no_lease() {
             assert!(left <= 58, "{what}: the lease of {whose} was renewed, it has {left} s");
         }
     }
+    // A lease keeps its ttl: another one is refused, and the release needs none.
+    for ttl in [Duration::from_secs(30), Duration::from_secs(90)] {
+        let altered = ClaimRequest::new(key.clone(), owner, ttl);
+        let mut claim = b.claim(altered.with_resume(Resume::new(fence, data(lease)))).unwrap();
+        let error = claim.renew().await.unwrap_err();
+        assert!(!error.is_retryable() && error.to_string().contains("60s"), "{error}");
+        assert_eq!(claim.renew().await.unwrap(), Renewal::Lost);
+        assert_eq!(claim.release().await.unwrap(), Released::AlreadyGone);
+    }
+    assert!((0..=58).contains(&left(&mut other, lease).await), "renewed or revoked");
     for holder in [&mut holder, &mut victim] {
         assert!(matches!(holder.check().await.unwrap(), Renewal::Alive { .. }));
         assert!(matches!(holder.renew().await.unwrap(), Renewal::Alive { .. }));
     }
-    // The true token is good, and its ttl is that of the lease.
+    // The true token is good.
     let mut attached =
         b.claim(request(owner).with_resume(Resume::new(fence, data(lease)))).unwrap();
     let Renewal::Alive { valid_for: Some(left) } = attached.renew().await.unwrap() else {
@@ -136,11 +146,11 @@ pub(crate) async fn a_place_that_waits_is_no_hold() {
     let mut waiter = b.claim(waits.clone()).unwrap();
     busy(&mut *waiter).await;
     let places = keys(&mut other, "lock/").await;
-    let options = etcd_client::GetOptions::new().with_prefix();
-    let revs: Vec<_> = other.get("lock/", Some(options)).await.unwrap().kvs().to_vec();
-    let rev = |lease| revs.iter().find(|kv| kv.lease() == lease).unwrap().create_revision();
-    let later = u64::try_from(rev(places[1].1) - rev(places[0].1)).unwrap();
-    let made_up = FencingToken::new(fence.get() + later).unwrap();
+    let key = other.get(places[1].0.clone(), None).await.unwrap().take_kvs().remove(0);
+    let base = key.value_str().unwrap().split_once('+').unwrap().1;
+    let made_up = base.parse::<i64>().unwrap() + key.create_revision();
+    let made_up = FencingToken::try_from(made_up).unwrap();
+    assert!(made_up > fence);
     let resume = Resume::new(made_up, data(places[1].1));
     refused(&b, "a place that waits", waits.with_resume(resume)).await;
     tokio::time::sleep(Duration::from_millis(200)).await;
