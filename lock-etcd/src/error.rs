@@ -250,7 +250,7 @@ mod tests {
             assert_eq!(failed.why, why, "{text}");
             assert_eq!(failed.is_about_the_member(), leaves, "{text}");
             assert_eq!(failed.is_unknown(), unknown, "{text}");
-            assert_eq!(failed.error.is_retryable(), true, "{text}");
+            assert!(failed.error.is_retryable(), "{text}");
         }
     }
 }

@@ -153,7 +153,7 @@ async fn with_all_members_down_a_call_says_so_within_its_deadline() {
     for member in 0..3 {
         cluster.kill(member).unwrap();
     }
-    let limit = Duration::from_secs(1);
+    let limit = Duration::from_secs(4);
     let start = tokio::time::Instant::now();
     let error = locks.lock("lock").unwrap().acquire_timeout(limit).await.unwrap_err();
     assert!(start.elapsed() < limit + Duration::from_secs(2), "{:?}", start.elapsed());
