@@ -348,14 +348,21 @@ impl Contender {
         Ok((entry, answer.header().map_or(0, |header| header.revision())))
     }
 
-    /// The same, if nothing stands before it.
+    /// The same, if nothing stands before it at this revision.
     pub(crate) async fn find_first(&self, lease: i64) -> Result<(Option<Entry>, i64), Failed> {
-        let (Some(entry), revision) = self.find(lease).await? else { return Ok((None, 0)) };
-        if mutants::on("takes_a_place_for_a_hold") {
-            return Ok((Some(entry), revision));
-        }
-        let (found, revision) = self.look(&entry).await?;
-        Ok((matches!(found, Found::First).then_some(entry), revision))
+        let key = self.queue.place(lease);
+        let shown = self.txn(statements::show(self.queue.start(), &key)).await?;
+        let found = shown.found(0)?.first().filter(|found| found.lease() == lease);
+        let Some(entry) = found.map(|found| self.entry(found)).transpose()?.flatten() else {
+            return Ok((None, shown.revision));
+        };
+        let is_first = match shown.found(1)?.first() {
+            Some(first) if self.queue.has(first.key()) => first.key() == key.as_bytes(),
+            // The queue of another lock lies below this one.
+            _ => matches!(self.look(&entry).await?, (Found::First, _)),
+        };
+        let is_hold = is_first || mutants::on("takes_a_place_for_a_hold");
+        Ok((is_hold.then_some(entry), shown.revision))
     }
 
     /// Gives up the place; false if it was not there.

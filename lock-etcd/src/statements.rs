@@ -90,6 +90,11 @@ pub(crate) fn look(queue: &str, key: &str, value: &[u8], rev: i64) -> Txn {
         .or_else([TxnOp::get(key, None)])
 }
 
+/// Shows a place and the first one of its queue.
+pub(crate) fn show(queue: &str, key: &str) -> Txn {
+    Txn::new().and_then([TxnOp::get(key, None), first(queue)])
+}
+
 /// Gives up the own place, and touches no other.
 pub(crate) fn release(key: &str, value: &[u8], rev: i64) -> Txn {
     Txn::new().when(mine(key, value, rev)).and_then([TxnOp::delete(key, None)])
