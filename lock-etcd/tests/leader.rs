@@ -17,9 +17,9 @@ use common::{locks_from, soon, three};
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "it measures a defect of the server, by chance"]
 async fn an_old_leader_goes_on() {
-    let (rounds, locks, ttl) = (5, 150, Duration::from_secs(6));
+    let (rounds, locks, ttl) = (5, 60, Duration::from_secs(6));
     let cluster = three().await;
-    let (mut lost, mut overlaps, mut longest) = (0, 0, Duration::ZERO);
+    let (mut held, mut lost, mut overlaps, mut longest) = (0, 0, 0, Duration::ZERO);
     for round in 0..rounds {
         let leader = cluster.leader().await.unwrap();
         let (a, b) = (
@@ -39,7 +39,9 @@ async fn an_old_leader_goes_on() {
         }
         cluster.freeze(leader).unwrap();
         tokio::time::sleep(Duration::from_secs(10)).await;
-        let early = pairs.iter().filter(|(guard, _)| guard.token().is_err()).count();
+        // Those that an overloaded machine has ended say nothing of the leader.
+        pairs.retain(|(guard, _)| guard.token().is_ok());
+        held += pairs.len();
         cluster.thaw(leader).unwrap();
         let mut watching = tokio::task::JoinSet::new();
         for (guard, next) in pairs {
@@ -49,7 +51,7 @@ async fn an_old_leader_goes_on() {
                 let (got, guard) = if ended.is_some() {
                     soon("the next holder", next).await.unwrap()
                 } else {
-                    guard.release().await.unwrap();
+                    let _ = guard.release().await;
                     soon("the next holder", next).await.unwrap()
                 };
                 drop(guard);
@@ -60,8 +62,7 @@ async fn an_old_leader_goes_on() {
         lost += ended.len();
         overlaps += ended.iter().filter(|overlap| !overlap.is_zero()).count();
         longest = longest.max(ended.into_iter().max().unwrap_or_default());
-        println!("round {round}: {early} lost before it went on, {lost} in all");
+        println!("round {round}: {lost} of {held} holds were ended");
     }
-    let all = rounds * locks;
-    println!("{lost} of {all} holds were ended, {overlaps} of them late, by {longest:?} at most");
+    println!("{lost} of {held} holds were ended, {overlaps} of them late, by {longest:?} at most");
 }
