@@ -17,7 +17,7 @@ use common::{locks_from, soon, three};
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "it measures a defect of the server, by chance"]
 async fn an_old_leader_goes_on() {
-    let (rounds, locks, ttl) = (5, 60, Duration::from_secs(6));
+    let (rounds, locks, ttl) = (3, 60, Duration::from_secs(6));
     let cluster = three().await;
     let (mut held, mut lost, mut overlaps, mut longest) = (0, 0, 0, Duration::ZERO);
     for round in 0..rounds {
@@ -46,7 +46,7 @@ async fn an_old_leader_goes_on() {
         let mut watching = tokio::task::JoinSet::new();
         for (guard, next) in pairs {
             watching.spawn(async move {
-                let over = tokio::time::timeout(Duration::from_secs(3), guard.lost().wait()).await;
+                let over = tokio::time::timeout(Duration::from_secs(12), guard.lost().wait()).await;
                 let ended = over.is_ok().then(Instant::now);
                 let (got, guard) = if ended.is_some() {
                     soon("the next holder", next).await.unwrap()
