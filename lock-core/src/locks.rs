@@ -12,8 +12,8 @@ use crate::key::check_part;
 use crate::shared::{Defaults, Shared};
 use crate::terms::Options;
 use crate::{
-    Capabilities, Clock, Error, ErrorKind, Lock, LockAdmin, LockBackend, LockInfo, LockKey,
-    LockLayer, Operation, OsRng, Released, Result, Rng, SystemClock,
+    Capabilities, Clock, Error, ErrorKind, HoldMark, Lock, LockAdmin, LockBackend, LockInfo,
+    LockKey, LockLayer, Operation, OsRng, Released, Result, Rng, SystemClock,
 };
 
 /// All locks of one store. Cheap to clone; clones share the connection.
@@ -122,8 +122,10 @@ impl Locks {
         self.bounded(Operation::List, self.admin()?.list(&self.0.prefix, name_start)).await
     }
 
-    /// Takes the lock away from its holder, or only from `expected`. The next holder gets a greater
-    /// fencing token; the old one learns it at its next renewal at the latest.
+    /// Takes the lock away from its holder, or ends only the hold that [`inspect`](Self::inspect) has
+    /// shown ([`HolderInfo::mark`](crate::HolderInfo)): the store compares, so that nobody else loses the
+    /// lock. The next holder gets a greater fencing token; the old one learns it at its next renewal
+    /// at the latest.
     ///
     /// # Errors
     ///
@@ -135,7 +137,7 @@ impl Locks {
     pub async fn force_release(
         &self,
         name: impl Into<Arc<str>>,
-        expected: Option<crate::OwnerId>,
+        expected: Option<HoldMark>,
     ) -> Result<Released> {
         let key = self.key(name)?;
         let call = self.admin()?.force_release(&key, expected.as_ref());

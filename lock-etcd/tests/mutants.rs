@@ -44,7 +44,7 @@ const KILLERS: &[(&str, Killer)] = &[
     ("counts_from_any_base", Scene("fences_rise_over_clients")),
     ("base_is_never_lifted", Scene("a_restored_snapshot_gives_no_lower_fence")),
     ("trusts_a_store_that_went_back", Scene("a_restored_snapshot_gives_no_lower_fence")),
-    ("force_needs_no_owner", Case("s03_a_forced_release_of_another_owner_does_nothing")),
+    ("force_needs_no_owner", Case("s03_a_forced_release_of_another_hold_does_nothing")),
 ];
 
 macro_rules! scenarios {

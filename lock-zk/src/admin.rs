@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lock_core::{
-    FencingToken, HolderInfo, LockAdmin, LockInfo, LockKey, OwnerId, Released, Result, async_trait,
+    FencingToken, HoldMark, HolderInfo, LockAdmin, LockInfo, LockKey, Released, Result, async_trait,
 };
 use tokio::task::JoinSet;
 
@@ -59,7 +59,7 @@ impl LockAdmin for ZkBackend {
         Ok(locks)
     }
 
-    async fn force_release(&self, key: &LockKey, expected: Option<&OwnerId>) -> Result<Released> {
+    async fn force_release(&self, key: &LockKey, expected: Option<&HoldMark>) -> Result<Released> {
         let session = self.shared.sessions.get(LIMIT).await?;
         let parent = self.shared.parent(key);
         let Some(children) = self.children(&session, &parent).await? else {
@@ -67,7 +67,7 @@ impl LockAdmin for ZkBackend {
         };
         let holder = names::contenders(&children).first().map(|name| (*name).to_owned());
         let holder = holder.filter(|name| match expected {
-            Some(owner) => names::owner_of(name).as_ref() == Some(owner),
+            Some(expected) => expected.as_bytes() == name.as_bytes(),
             None => true,
         });
         let Some(holder) = holder else { return Ok(Released::AlreadyGone) };
@@ -110,6 +110,8 @@ impl ZkBackend {
             let node = session.get(&format!("{parent}/{first}")).await;
             let Some(node) = node.map_err(|failure| self.describe(&failure))? else { continue };
             let mut holder = HolderInfo::new(None);
+            // No two nodes of a parent ever have the same name.
+            holder.mark = Some(HoldMark::new((*first).to_owned()));
             holder.fence = FencingToken::try_from(node.czxid).ok();
             match node.data.strip_prefix(MARK) {
                 Some(label) => {

@@ -209,7 +209,7 @@ pub fn mutants() -> Vec<Mutant> {
             => c08_a_dropped_detach_can_be_undone;
         ForceIgnoresOwner PollOnly force_ignores_owner
             "takes the lock from whoever holds it, although one owner was named"
-            => s03_a_forced_release_of_another_owner_does_nothing;
+            => s03_a_forced_release_of_another_hold_does_nothing;
         HiddenCall PollOnly hidden_call
             "makes a claim that is in the store before it is asked for"
             => c01_making_a_claim_sends_nothing;
