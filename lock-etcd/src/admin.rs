@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use etcd_client::{GetOptions, KeyValue, SortOrder, SortTarget};
 use lock_core::{
-    FencingToken, HoldMark, HolderInfo, LockAdmin, LockInfo, LockKey, Released, Result, async_trait,
+    HoldMark, HolderInfo, LockAdmin, LockInfo, LockKey, Released, Result, async_trait,
 };
 
 use crate::backend::EtcdBackend;
@@ -13,6 +13,7 @@ use crate::error::Failed;
 use crate::keys::{Queue, listing, lock_of};
 use crate::mutants;
 use crate::statements::{self, Shown};
+use crate::value::Value;
 
 /// How many keys one step of a listing reads.
 const STEP: i64 = 1000;
@@ -27,14 +28,11 @@ struct Place {
 
 impl Place {
     fn read(found: &KeyValue) -> Self {
-        let value = String::from_utf8_lossy(found.value());
-        let (owner, label) = value.split_once(' ').unwrap_or((&*value, ""));
-        let mut info = HolderInfo::new(owner.parse().ok());
-        info.fence = u64::try_from(found.create_revision())
-            .ok()
-            .and_then(|fence| FencingToken::new(fence).ok());
+        let value = Value::read(found.value());
+        let mut info = HolderInfo::new(value.owner);
+        info.fence = value.fence(found.create_revision()).ok();
         info.label = match info.owner {
-            Some(_) => (!label.is_empty()).then(|| label.to_owned()),
+            Some(_) => (!value.label.is_empty()).then(|| value.label.to_owned()),
             // A client that is not this library. Its value may be a secret, so it is not shown.
             None => Some("a client that is not distlock".to_owned()),
         };

@@ -10,6 +10,7 @@ use lock_core::{
     Result, SystemClock, Wake, async_trait,
 };
 
+use crate::base::Base;
 use crate::claim::EtcdClaim;
 use crate::config::EtcdConfig;
 use crate::keepalive::KeepAlives;
@@ -39,6 +40,8 @@ pub(crate) struct Shared {
     pub(crate) watches: Arc<Watches>,
     /// What comes before the names of all locks.
     pub(crate) folder: String,
+    /// What fences count from; `None` if from 0.
+    pub(crate) base: Option<Base>,
     /// The limit for one request.
     pub(crate) limit: Duration,
 }
@@ -62,13 +65,14 @@ impl Drop for Shared {
 }
 
 impl EtcdBackend {
-    /// Connects to the first member that answers, signs in, and asks for its version and the shortest
+    /// Connects to one member, chosen by chance, or to the next one that answers, signs in, and asks for its version and the shortest
     /// lease that it grants. A version with known defects of its leases is used, with a warning; the
     /// versions of the other members are asked for afterwards, in the background.
     ///
     /// # Errors
     ///
-    /// [`Config`](ErrorKind::Config) if the settings are wrong or the server is older than 3.4,
+    /// [`Config`](ErrorKind::Config) if the settings are wrong,
+    /// [`Unsupported`](ErrorKind::Unsupported) if the server is older than 3.4,
     /// [`Unavailable`](ErrorKind::Unavailable) if no member can be reached,
     /// [`Denied`](ErrorKind::Denied) if the credentials are refused.
     ///
@@ -81,9 +85,10 @@ impl EtcdBackend {
         let members = u32::try_from(config.members.len()).unwrap_or(u32::MAX);
         let first = config.connect_timeout.saturating_mul(members) + limit;
         let folder = config.folder.clone();
+        let base = (!config.revision_fences).then(|| Base::new(&folder));
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
         let node = Node::new(config.clone(), clock).await?;
-        let backend = Self::start(node, folder, limit, first).await?;
+        let backend = Self::start(node, folder, base, limit, first).await?;
         if let Some(link) = backend.shared.node.link() {
             tokio::spawn(report_others(config, link.member()));
         }
@@ -107,15 +112,22 @@ impl EtcdBackend {
     pub async fn from_client(client: Client) -> Result<Self> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
         let limit = Duration::from_secs(2);
-        Self::start(Node::foreign(client, clock), String::new(), limit, limit * 2).await
+        let (node, base) = (Node::foreign(client, clock), Some(Base::new("")));
+        Self::start(node, String::new(), base, limit, limit * 2).await
     }
 
-    async fn start(node: Node, folder: String, limit: Duration, first: Duration) -> Result<Self> {
+    async fn start(
+        node: Node,
+        folder: String,
+        base: Option<Base>,
+        limit: Duration,
+        first: Duration,
+    ) -> Result<Self> {
         let node = Arc::new(node);
         let keeps = Arc::new(KeepAlives::new(Arc::clone(&node)));
         let leases = Arc::new(Leases::new(Arc::clone(&node), Arc::clone(&keeps), limit));
         let watches = Arc::new(Watches::new(Arc::clone(&node)));
-        let shared = Arc::new(Shared { node, keeps, leases, watches, folder, limit });
+        let shared = Arc::new(Shared { node, keeps, leases, watches, folder, base, limit });
         let mut backend = Self { shared, shortest: Duration::from_secs(1) };
         backend.check_version(first).await?;
         let shortest = backend.shared.leases.shortest(limit).await;
@@ -152,7 +164,7 @@ async fn report_others(config: EtcdConfig, known: usize) {
         };
         match reported {
             Ok(()) => {}
-            Err(error) if error.kind() == ErrorKind::Config => {
+            Err(error) if error.kind() == ErrorKind::Unsupported => {
                 tracing::warn!(target: "distlock", endpoint, %error, "this member of etcd cannot be used");
             }
             Err(error) => {

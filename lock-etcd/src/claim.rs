@@ -9,19 +9,17 @@ use lock_core::{
 };
 
 use crate::backend::Shared;
-use crate::contender::{Contender, Found, Taken};
+use crate::contender::{Contender, Entry, Found, Taken};
 use crate::error::{Failed, Why, unexpected};
 use crate::keepalive::Kept;
 use crate::leases::Lease;
 use crate::mutants;
-use crate::wake::{Interest, Waker};
+use crate::place::{Ahead, Place};
+use crate::wake::Waker;
 
 /// A lock that is held for less than this is not watched: the watch misses nothing that has happened
 /// before it, so it can begin late.
 const UNWATCHED: Duration = Duration::from_millis(20);
-/// A watch that says nothing may have nothing to say, or may be deaf: after the restore of a snapshot it
-/// waits for revisions that are long to come. Every so many renewals the own key is looked at.
-const RENEWALS: u32 = 6;
 /// How often a try begins anew, since its lease or its place had gone.
 const TRIES: u32 = 4;
 /// Somebody else has it; how long our place lasts is added in the end.
@@ -32,32 +30,13 @@ pub(crate) struct EtcdClaim {
     shared: Arc<Shared>,
     request: ClaimRequest,
     contender: Contender,
+    /// The lease that a token names. Nothing is believed of it, and nothing done with it, until the store
+    /// has shown all of the token to be so.
+    claimed: Option<i64>,
     lease: Option<Lease>,
     place: Option<Place>,
     done: bool,
     waker: Arc<Waker>,
-}
-
-/// Our key in the queue, as the store has shown it.
-#[derive(Debug)]
-struct Place {
-    key: String,
-    /// The revision at which it was created.
-    rev: i64,
-    /// The revision of the last look.
-    seen: i64,
-    held: bool,
-    /// The renewals since it was last looked at.
-    unseen: u32,
-    own: Option<Interest>,
-    ahead: Option<Ahead>,
-}
-
-/// The place before ours.
-#[derive(Debug)]
-struct Ahead {
-    key: Vec<u8>,
-    interest: Option<Interest>,
 }
 
 impl EtcdClaim {
@@ -68,61 +47,70 @@ impl EtcdClaim {
             _ => return Err(Error::unsupported("etcd has exclusive locks only")),
         }
         let contender = Contender::new(Arc::clone(&shared), &request);
-        let mut claim = Self {
+        let claimed = match &request.resume {
+            Some(resume) => Some(lease_in(&resume.data)?),
+            None => None,
+        };
+        Ok(Self {
             shared,
             contender,
+            claimed,
             lease: None,
             place: None,
             done: false,
             waker: Arc::default(),
             request,
+        })
+    }
+
+    /// Takes over what another process has detached, if the store's own record is what the token says:
+    /// this owner's key is the first, bound to this lease, with this fence. Else nothing is ours, and
+    /// nothing is touched (clause C14). A lease keeps the ttl with which it was granted, so one that is
+    /// `to_renew` must have that of the request.
+    async fn prove(&mut self, to_renew: bool) -> Result<(), Failed> {
+        let (Some(lease), Some(resume)) = (self.claimed, &self.request.resume) else {
+            return Ok(());
         };
-        claim.resume()?;
-        Ok(claim)
-    }
-
-    /// Takes over what another process has detached.
-    fn resume(&mut self) -> Result<()> {
-        let Some(resume) = &self.request.resume else { return Ok(()) };
-        let id = <[u8; 8]>::try_from(resume.data.as_ref()).map(i64::from_be_bytes).unwrap_or(0);
-        let rev = i64::try_from(resume.fence.get()).unwrap_or(0);
-        if id <= 0 || rev <= 0 {
-            return Err(Error::invalid(
-                "the lease token is none of etcd's: it has no lease; use what `detach` returned",
-            ));
+        let is_true = |entry: &Entry| entry.fence == resume.fence;
+        let (limit, leases) = (self.contender.limit(), &self.shared.leases);
+        let ttl =
+            async { if to_renew { leases.ttl_of(lease, limit).await.map(Some) } else { Ok(None) } };
+        let ((found, seen), granted) = tokio::try_join!(self.contender.find_first(lease), ttl)?;
+        let found = found.filter(|entry| is_true(entry) || mutants::on("believes_the_fence"));
+        let taken_over = Lease::taken_over(lease, self.request.ttl, self.shared.clock().now());
+        self.claimed = None;
+        let Some(entry) = found else {
+            if mutants::on("revokes_what_it_was_told_of") {
+                self.shared.leases.discard(taken_over);
+            }
+            return Ok(());
+        };
+        if let Some(granted) = granted
+            && granted != self.shared.leases.granted_for(self.request.ttl)
+            && !mutants::on("takes_any_ttl")
+        {
+            return Err(Failed {
+                why: Why::Refused,
+                error: another_ttl(granted, self.request.ttl),
+            });
         }
-        self.lease = Some(Lease::taken_over(id, self.request.ttl, self.shared.clock().now()));
-        let mut place = self.place_at(id, rev, None, true);
-        // Nothing but its own look tells this claim that the lock is there: a lease may live on
-        // without it.
-        place.unseen = RENEWALS;
-        self.place = Some(place);
+        self.lease = Some(taken_over);
+        self.place = Some(Place { held: true, ..Place::new(entry, seen, None) });
         Ok(())
-    }
-
-    /// Our place, as it was seen when it was created at `rev`.
-    fn place_at(&self, lease: i64, rev: i64, ahead: Option<Vec<u8>>, held: bool) -> Place {
-        let ahead = ahead.map(|key| Ahead { key, interest: None });
-        let key = self.contender.queue.place(lease);
-        Place { key, rev, seen: rev, held, unseen: 0, own: None, ahead }
     }
 
     /// Looks again at a place that was taken before; `None` if it has gone.
     async fn look_again(&mut self, lease: Lease) -> Result<Option<Attempt>, Failed> {
         let Some(place) = &self.place else { return Ok(None) };
-        if place.own.as_ref().is_some_and(Interest::is_deleted) {
+        if place.is_deleted() {
             return Ok(None);
         }
         if mutants::on("no_look_after_waiting")
-            && place
-                .ahead
-                .as_ref()
-                .and_then(|ahead| ahead.interest.as_ref())
-                .is_some_and(Interest::is_deleted)
+            && place.ahead.as_ref().is_some_and(Ahead::is_deleted)
         {
             return self.granted(lease).map(Some);
         }
-        let (found, seen) = self.contender.look(&place.key, place.rev).await?;
+        let (found, seen) = self.contender.look(&place.entry).await?;
         let Some(place) = &mut self.place else { return Ok(None) };
         (place.seen, place.unseen) = (seen, 0);
         match found {
@@ -130,9 +118,7 @@ impl EtcdClaim {
             Found::First => self.granted(lease).map(Some),
             Found::Behind(_) if mutants::on("ignores_the_queue") => self.granted(lease).map(Some),
             Found::Behind(key) => {
-                if place.ahead.as_ref().is_none_or(|ahead| ahead.key != key || ahead.is_over()) {
-                    place.ahead = Some(Ahead { key, interest: None });
-                }
+                place.is_behind(key);
                 Ok(Some(BUSY))
             }
         }
@@ -142,15 +128,17 @@ impl EtcdClaim {
         let Some(place) = &mut self.place else { return Err(unexpected("no place")) };
         place.held = true;
         place.ahead = None;
-        let fence = if mutants::on("fence_is_the_lease") { lease.id } else { place.rev };
-        let token = u64::try_from(fence).map_err(|_| unexpected("a negative revision"))?;
-        let token =
-            FencingToken::new(token).map_err(|error| Failed { why: Why::Refused, error })?;
+        let token = if mutants::on("fence_is_the_lease") {
+            FencingToken::try_from(lease.id).unwrap_or(place.entry.fence)
+        } else {
+            place.entry.fence
+        };
         Ok(Attempt::Granted { token, valid_for: None })
     }
 
     /// One try, from whatever was known before.
     async fn try_once(&mut self) -> Result<Option<Attempt>, Failed> {
+        self.prove(true).await?;
         let lease = match self.lease {
             Some(lease) => lease,
             None => {
@@ -174,23 +162,31 @@ impl EtcdClaim {
             // Nothing that was sent with this lease can arrive any more.
             Err(failed) if failed.why == Why::LeaseGone => {
                 self.lease = None;
+                // After a restore no lease of the pool is known any more.
+                self.shared.leases.forget_idle();
                 self.contender.is_settled_by_the_lease();
                 return Ok(None);
             }
             taken => taken?,
         };
-        let (rev, ahead, look) = match taken {
-            Taken::First { rev } => (rev, None, false),
-            Taken::Behind { rev, ahead } => (rev, Some(ahead), false),
-            Taken::Somewhere { rev } => (rev, None, true),
+        let (entry, ahead, look) = match taken {
+            Taken::First(entry) => (entry, None, false),
+            Taken::Behind(entry, ahead) => (entry, Some(ahead), false),
+            Taken::Somewhere(entry) => (entry, None, true),
             Taken::Busy => return Ok(Some(BUSY)),
+            Taken::OtherBase => return Ok(None),
             Taken::NotOurs => {
                 self.lease = None;
                 return Ok(None);
             }
+            Taken::WentBack => {
+                self.forget();
+                return Ok(None);
+            }
         };
         let behind = ahead.is_some() && !mutants::on("ignores_the_queue");
-        self.place = Some(self.place_at(lease.id, rev, ahead, false));
+        let rev = entry.rev;
+        self.place = Some(Place::new(entry, rev, ahead));
         self.contender.heard();
         if look {
             let attempt = self.look_again(lease).await?;
@@ -215,55 +211,31 @@ impl EtcdClaim {
         self.shared.keeps.renew(lease.id, self.contender.limit()).await
     }
 
-    /// Whether our key is there, as we have made it.
+    /// Whether our key is there, as we have made it, and the revision of the look. A try whose answer was
+    /// not heard may have made it.
     async fn is_there(&mut self) -> Result<(bool, i64), Failed> {
-        match &self.place {
-            Some(place) => self.contender.is_there(&place.key, place.rev).await,
-            None => Ok((false, 0)),
+        let Some(lease) = self.lease else { return Ok((false, 0)) };
+        if self.place.is_none() && mutants::on("checks_what_it_has_heard_of") {
+            return Ok((false, 0));
         }
-    }
-
-    /// Notes a look at the own key alone. A watch that has ended begins anew after it.
-    fn looked(&mut self, revision: i64) {
-        let Some(place) = &mut self.place else { return };
-        place.unseen = 0;
-        if place.held {
-            place.seen = place.seen.max(revision);
-        }
-    }
-
-    /// Whether a renewal has to look at the own key. Where its watch stands, it tells when the key goes,
-    /// and a look now and then is enough.
-    fn is_to_be_looked_at(&mut self) -> bool {
-        let Some(place) = &mut self.place else { return true };
-        place.unseen = place.unseen.saturating_add(1);
-        let watched = place.own.as_ref().is_some_and(Interest::is_live);
-        !watched || (place.unseen >= RENEWALS && !mutants::on("trusts_its_watch"))
-    }
-
-    /// Begins the watches of this claim that are missing.
-    fn listen(&mut self) {
-        let Some(place) = &mut self.place else { return };
-        let from = place.seen + 1;
-        let watches = &self.shared.watches;
-        if place.own.as_ref().is_none_or(Interest::has_ended) && !mutants::on("own_place_unwatched")
-        {
-            place.own = Some(watches.watch(place.key.clone(), from, &self.waker));
-        }
-        if let Some(ahead) = &mut place.ahead
-            && ahead.interest.is_none()
-        {
-            ahead.interest = Some(watches.watch(ahead.key.clone(), from, &self.waker));
-        }
+        let (found, seen) = self.contender.find(lease.id).await?;
+        let there = match (&self.place, found) {
+            (Some(place), Some(found)) => found == place.entry,
+            (None, Some(found)) => {
+                self.place = Some(Place::new(found, seen, None));
+                true
+            }
+            (_, None) => false,
+        };
+        Ok((there, seen))
     }
 
     /// Gives up the place by its key, where nothing is unsettled.
     async fn delete(&mut self) -> Result<Released, Failed> {
         let Some(place) = self.place.as_mut() else { return Ok(Released::AlreadyGone) };
-        // Our own deletion is no news.
-        (place.own, place.ahead) = (None, None);
-        let (key, rev) = (place.key.clone(), place.rev);
-        let freed = self.contender.delete(&key, rev).await?;
+        place.listen_no_more();
+        let entry = place.entry.clone();
+        let freed = self.contender.delete(&entry).await?;
         if !freed {
             self.forget();
             return Ok(Released::AlreadyGone);
@@ -287,11 +259,20 @@ impl EtcdClaim {
     }
 }
 
-impl Ahead {
-    /// Its watch has told what it can tell.
-    fn is_over(&self) -> bool {
-        self.interest.as_ref().is_some_and(|interest| interest.is_deleted() || interest.has_ended())
-    }
+/// The lease that the bytes of a token name.
+fn lease_in(data: &Bytes) -> Result<i64> {
+    let id = <[u8; 8]>::try_from(data.as_ref()).map(i64::from_be_bytes);
+    id.ok().filter(|id| *id > 0).ok_or_else(|| {
+        Error::invalid(
+            "the lease token is none of etcd's: it has no lease; use what `detach` returned",
+        )
+    })
+}
+
+fn another_ttl(granted: Duration, asked: Duration) -> Error {
+    Error::unsupported(format!(
+        "this lock has a lease of {granted:?}, and etcd cannot change it to {asked:?}: attach with the ttl with which it was acquired"
+    ))
 }
 
 #[async_trait]
@@ -319,16 +300,19 @@ impl Claim for EtcdClaim {
         }
         Err(Error::new(
             ErrorKind::Unavailable,
-            format!("{TRIES} leases of etcd in a row were gone before a place was taken with them"),
+            format!(
+                "{TRIES} tries in a row to take a place in etcd were overtaken: their leases went, or the base of the fences was lifted"
+            ),
         ))
     }
 
     async fn renew(&mut self) -> Result<Renewal> {
         let start = self.shared.clock().now();
+        self.prove(true).await.map_err(|failed| failed.error)?;
         let (Some(lease), Some(place)) = (self.lease, &self.place) else {
             return Ok(Renewal::Lost);
         };
-        if place.own.as_ref().is_some_and(Interest::is_deleted) {
+        if place.is_deleted() {
             self.forget();
             return Ok(Renewal::Lost);
         }
@@ -342,7 +326,7 @@ impl Claim for EtcdClaim {
         }
         // The lease may live without the key: if it was deleted by hand, or if an old snapshot was
         // restored. A look that fails leaves that open, so the renewal fails.
-        if self.is_to_be_looked_at() {
+        if self.place.as_mut().is_some_and(Place::is_to_be_looked_at) {
             let (there, seen) = match self.is_there().await {
                 Err(_) if mutants::on("believes_in_the_lease") => (true, 0),
                 looked => looked.map_err(|failed| failed.error)?,
@@ -351,23 +335,26 @@ impl Claim for EtcdClaim {
                 self.forget();
                 return Ok(Renewal::Lost);
             }
-            self.looked(seen);
+            self.place.as_mut().into_iter().for_each(|place| place.looked(seen));
         }
         let left = self.lease.map_or(Duration::ZERO, |lease| lease.left(start));
         Ok(Renewal::Alive { valid_for: Some(left) })
     }
 
     async fn check(&mut self) -> Result<Renewal> {
-        let told = self.place.as_ref().and_then(|place| place.own.as_ref());
-        let (there, seen) = match told {
-            Some(own) if own.is_deleted() => (false, 0),
+        self.prove(true).await.map_err(|failed| failed.error)?;
+        let (there, seen) = match &self.place {
+            Some(place) if place.is_deleted() => (false, 0),
             _ => self.is_there().await.map_err(|failed| failed.error)?,
         };
         if !there {
-            self.forget();
+            // What is still on its way is settled by the release.
+            if self.place.is_some() {
+                self.forget();
+            }
             return Ok(Renewal::Lost);
         }
-        self.looked(seen);
+        self.place.as_mut().into_iter().for_each(|place| place.looked(seen));
         Ok(Renewal::Alive { valid_for: None })
     }
 
@@ -375,6 +362,7 @@ impl Claim for EtcdClaim {
         if self.done {
             return Ok(Released::AlreadyGone);
         }
+        self.prove(false).await.map_err(|failed| failed.error)?;
         let unsettled = self.contender.is_unsettled() && !mutants::on("keeps_unknown_leases");
         let released = match self.lease {
             Some(lease) if unsettled => self.revoke(lease).await,
@@ -389,7 +377,9 @@ impl Claim for EtcdClaim {
         if self.place.as_ref().is_some_and(|place| place.held && place.own.is_none()) {
             tokio::time::sleep(UNWATCHED).await;
         }
-        self.listen();
+        if let Some(place) = &mut self.place {
+            place.listen(&self.shared.watches, &self.waker);
+        }
         self.shared.watches.woken(&self.waker).await
     }
 

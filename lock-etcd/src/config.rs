@@ -20,6 +20,7 @@ pub const PARAMETERS: &[&str] = &[
     "lock_cert",
     "lock_key",
     "lock_server_name",
+    "lock_fence",
 ];
 
 /// No limit of a connection makes sense above this.
@@ -46,6 +47,8 @@ pub struct EtcdConfig {
     pub(crate) connect_timeout: Duration,
     pub(crate) response_timeout: Duration,
     pub(crate) tls: Option<Tls>,
+    /// Whether fences are bare revisions.
+    pub(crate) revision_fences: bool,
 }
 
 /// What `etcds://` needs beside the addresses.
@@ -69,6 +72,7 @@ impl EtcdConfig {
     /// | `lock_ca` | a PEM file with the authorities to trust (`etcds` only) | those of the system |
     /// | `lock_cert`, `lock_key` | PEM files with the certificate of this client and its key (`etcds` only) | none |
     /// | `lock_server_name` | the name that the servers' certificates must have (`etcds` only) | the host |
+    /// | `lock_fence` | `clock`, or `revision`: see [`revision_fences`](Self::revision_fences) | `clock` |
     ///
     /// # Errors
     ///
@@ -101,6 +105,8 @@ impl EtcdConfig {
         if let Some(limit) = params.duration("lock_response_timeout")? {
             config.response_timeout = limit;
         }
+        let fences = params.choice("lock_fence", &[("clock", false), ("revision", true)])?;
+        config.revision_fences = fences.unwrap_or(false);
         config.tls = read_tls(&mut params, secure)?;
         params.finish(scheme, PARAMETERS)?;
         config.check()?;
@@ -124,6 +130,7 @@ impl EtcdConfig {
             connect_timeout: Duration::from_secs(1),
             response_timeout: Duration::from_secs(2),
             tls: None,
+            revision_fences: false,
         })
     }
 
@@ -155,6 +162,15 @@ impl EtcdConfig {
     #[must_use]
     pub fn response_timeout(mut self, limit: Duration) -> Self {
         self.response_timeout = limit;
+        self
+    }
+
+    /// Makes each fencing token the bare create revision of the holder's key, as Go clients count, in
+    /// place of one that is above those of every store that was used before. For resources that are shared
+    /// with such clients: all clients of a lock have to agree on it, and it is not to be changed later.
+    #[must_use]
+    pub fn revision_fences(mut self) -> Self {
+        self.revision_fences = true;
         self
     }
 
@@ -295,6 +311,7 @@ mod tests {
             ("etcd://h?lock_response_timeout=1", "not a duration"),
             ("etcd://h?lock_response_timeout=2min", "the response timeout is 120s"),
             ("etcd://h?lock_ca=/x", "belong to etcds://"),
+            ("etcd://h?lock_fence=rev", "lock_fence=\"rev\" is none of clock, revision"),
             ("etcd://h:x", "cannot be read"),
             ("http://h", "begins with one of etcd://"),
             ("etcd:h", "begins with one of etcd://"),

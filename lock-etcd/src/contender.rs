@@ -3,29 +3,26 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use etcd_client::{GetOptions, SortOrder, SortTarget, Txn};
-use lock_core::ClaimRequest;
+use etcd_client::{GetOptions, KeyValue, SortOrder, SortTarget, Txn};
+use lock_core::{ClaimRequest, FencingToken, OwnerId};
 
 use crate::backend::Shared;
+use crate::base::{Base, Step};
 use crate::error::{Failed, unexpected};
 use crate::keepalive::Kept;
 use crate::keys::Queue;
 use crate::leases::Lease;
 use crate::mutants;
-use crate::statements::{self, Shown};
+use crate::statements::{self, Shown, Wanted};
+use crate::value::{self, Value};
 
 /// One contender, as its queue sees it.
 #[derive(Debug)]
 pub(crate) struct Contender {
     shared: Arc<Shared>,
     pub(crate) queue: Queue,
-    /// What our key holds: the owner, a space and the label.
-    value: String,
-    owner: String,
-    /// What a key holds that another process has made, with a label of its own; `None` until it has
-    /// been looked at.
-    found: Option<Vec<u8>>,
-    made_here: bool,
+    owner: OwnerId,
+    label: String,
     /// Whether a place may be taken behind others.
     wait: bool,
     /// The limit of one call of the claim.
@@ -34,6 +31,17 @@ pub(crate) struct Contender {
     asking: bool,
     /// Such a request had no answer: it may arrive at any time. Only the end of the lease settles it.
     unsure: bool,
+}
+
+/// Our key, as the store has shown it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) key: String,
+    /// The revision at which it was created.
+    pub(crate) rev: i64,
+    /// Another process may have written it, with a label of its own.
+    value: Vec<u8>,
+    pub(crate) fence: FencingToken,
 }
 
 /// What a look has found of our place.
@@ -48,28 +56,29 @@ pub(crate) enum Found {
 /// What a try to take a place has come to.
 #[derive(Debug)]
 pub(crate) enum Taken {
-    /// It was taken at this revision, and is the first of its queue.
-    First { rev: i64 },
-    /// It was taken at this revision, behind this key.
-    Behind { rev: i64, ahead: Vec<u8> },
-    /// It is there since this revision. What stands before it is still to be looked at.
-    Somewhere { rev: i64 },
+    /// It was taken, and is the first of its queue.
+    First(Entry),
+    /// It was taken, behind this key.
+    Behind(Entry, Vec<u8>),
+    /// It is there. What stands before it is still to be looked at.
+    Somewhere(Entry),
     /// Somebody holds the lock, and we did not want to wait.
     Busy,
     /// The key of our lease is somebody else's: the lease is not ours alone.
     NotOurs,
+    /// The base of the fences is another than we knew: nothing was done, and the next try knows it.
+    OtherBase,
+    /// It was taken with a fence that is not above those before it, since the store has gone back: it is
+    /// to be given up, and the next try lifts the base.
+    WentBack,
 }
 
 impl Contender {
     pub(crate) fn new(shared: Arc<Shared>, request: &ClaimRequest) -> Self {
-        let owner = request.owner.to_hex();
-        let label = request.label.as_deref().unwrap_or_default();
         Self {
             queue: Queue::new(&shared.folder, &request.key),
-            value: if label.is_empty() { owner.clone() } else { format!("{owner} {label}") },
-            owner,
-            found: None,
-            made_here: request.resume.is_none(),
+            owner: request.owner,
+            label: request.label.as_deref().unwrap_or_default().to_owned(),
             wait: request.wait,
             call_timeout: request.call_timeout,
             shared,
@@ -78,16 +87,16 @@ impl Contender {
         }
     }
 
-    /// The value of our key, as far as it is known.
-    fn value(&self) -> Option<&[u8]> {
-        if self.made_here { Some(self.value.as_bytes()) } else { self.found.as_deref() }
-    }
-
-    /// Whether `value` is that of a key of ours.
-    fn is_ours(&self, value: &[u8]) -> bool {
-        value
-            .strip_prefix(self.owner.as_bytes())
-            .is_some_and(|label| label.first().is_none_or(|separator| *separator == b' '))
+    /// A key of ours as the store has it; `None` if it is somebody else's.
+    fn entry(&self, found: &KeyValue) -> Result<Option<Entry>, Failed> {
+        let value = Value::read(found.value());
+        if value.owner != Some(self.owner) && !mutants::on("believes_the_owner") {
+            return Ok(None);
+        }
+        let key = found.key_str().map_err(|_| unexpected("a key that was not asked for"))?;
+        let (key, rev, fence) =
+            (key.to_owned(), found.create_revision(), value.fence(found.create_revision())?);
+        Ok(Some(Entry { key, rev, value: found.value().to_vec(), fence }))
     }
 
     /// Whether something of ours may still reach the store.
@@ -117,44 +126,89 @@ impl Contender {
         Shown::read(&answer)
     }
 
+    /// What fences count from; `None` if from 0.
+    async fn step(&self) -> Result<Option<(&Base, Step)>, Failed> {
+        let Some(base) = &self.shared.base else { return Ok(None) };
+        let step = base.step(&self.shared.node, self.limit()).await;
+        Ok(Some((base, step.map_err(Failed::without_effect)?)))
+    }
+
+    /// The place that `lease` keeps.
+    fn wanted<'a>(&'a self, lease: Lease, step: Option<(&'a Base, Step)>) -> Wanted<'a> {
+        Wanted {
+            queue: self.queue.start(),
+            key: self.queue.place(lease.id),
+            value: value::write(&self.owner, step.map(|(_, step)| step.base), &self.label),
+            lease: lease.id,
+            base: step.map(|(base, step)| (base.key(), step)),
+        }
+    }
+
     /// Takes a place with `lease`, if there is none yet. Whoever is told of a place calls
     /// [`heard`](Self::heard) as soon as it is noted.
     async fn take(&mut self, lease: Lease) -> Result<Taken, Failed> {
-        let (start, key) = (self.queue.start().to_owned(), self.queue.place(lease.id));
-        let txn = if self.wait || mutants::on("try_leaves_a_place") {
-            statements::place(&start, &key, &self.value, lease.id)
-        } else {
-            statements::place_if_empty(&start, &key, &self.value, lease.id)
+        let shared = Arc::clone(&self.shared);
+        let step = self.step().await?.map(|(_, step)| step);
+        let step = shared.base.as_ref().zip(step);
+        let txn = match self.wanted(lease, step) {
+            wanted if self.wait || mutants::on("try_leaves_a_place") => wanted.place(),
+            wanted => wanted.place_if_empty(),
         };
         self.unsure |= self.asking;
         self.asking = true;
         let answer = self.txn(txn).await;
-        let shown = self.settle_failure(answer)?;
+        let shown = self.settle_failure(answer).map_err(|failed| match &shared.base {
+            Some(base) => base.denied(failed),
+            None => failed,
+        })?;
+        let key = self.queue.place(lease.id);
         if shown.succeeded {
-            let rev = shown.revision;
+            let Some(entry) = self.new_entry(&key, lease, step, shown.revision)? else {
+                return Ok(Taken::WentBack);
+            };
             let ahead = shown.found(0)?.iter().find(|found| found.key() != key.as_bytes());
             return match ahead {
-                None => Ok(Taken::First { rev }),
+                None => Ok(Taken::First(entry)),
                 Some(ahead) if self.queue.has(ahead.key()) => {
-                    Ok(Taken::Behind { rev, ahead: ahead.key().to_vec() })
+                    Ok(Taken::Behind(entry, ahead.key().to_vec()))
                 }
-                Some(_) => Ok(Taken::Somewhere { rev }),
+                Some(_) => Ok(Taken::Somewhere(entry)),
             };
         }
         if let Some(found) = shown.found(0)?.first() {
             // A try before this one had an answer that we have not seen.
-            if self.is_ours(found.value()) {
-                return Ok(Taken::Somewhere { rev: found.create_revision() });
+            if let Some(entry) = self.entry(found)? {
+                return Ok(Taken::Somewhere(entry));
             }
             self.asking = false;
             return Ok(Taken::NotOurs);
         }
         self.asking = false;
+        let is_other = is_other_base(step, &shown)?;
         match shown.found(1)?.first() {
+            // Behind others, too, a place could have been taken.
+            _ if self.wait && is_other => Ok(Taken::OtherBase),
+            None => Ok(Taken::OtherBase),
             Some(first) if self.queue.has(first.key()) => Ok(Taken::Busy),
             // The queue of another lock lies below this one: the own places have to be told apart.
-            _ => self.take_among_others(lease, &start, &key).await,
+            Some(_) => self.take_among_others(lease).await,
         }
+    }
+
+    /// The place that was just taken; `None` if the store has gone back.
+    fn new_entry(
+        &self,
+        key: &str,
+        lease: Lease,
+        step: Option<(&Base, Step)>,
+        rev: i64,
+    ) -> Result<Option<Entry>, Failed> {
+        if step.is_some_and(|(base, step)| !base.took(&step, rev)) {
+            return Ok(None);
+        }
+        let value = self.wanted(lease, step).value.into_bytes();
+        let fence = Value::read(&value).fence(rev)?;
+        Ok(Some(Entry { key: key.to_owned(), rev, value, fence }))
     }
 
     /// Takes a place, and at the same time renews a lease that was granted a while ago. If its renewal
@@ -188,27 +242,29 @@ impl Contender {
 
     /// The rare way: a client that does not escape names uses `name/…` as the name of another lock.
     /// Only the end of the lease settles what is done here.
-    async fn take_among_others(
-        &mut self,
-        lease: Lease,
-        start: &str,
-        key: &str,
-    ) -> Result<Taken, Failed> {
+    async fn take_among_others(&mut self, lease: Lease) -> Result<Taken, Failed> {
         let (places, _) = self.places(None).await?;
         if !places.is_empty() {
             return Ok(Taken::Busy);
         }
+        let shared = Arc::clone(&self.shared);
+        let step = self.step().await?.map(|(_, step)| step);
+        let step = shared.base.as_ref().zip(step);
         self.unsure = true;
-        let shown = self.txn(statements::place(start, key, &self.value, lease.id)).await?;
-        let rev = shown.revision;
+        let shown = self.txn(self.wanted(lease, step).place()).await?;
+        let (key, rev) = (self.queue.place(lease.id), shown.revision);
         if !shown.succeeded {
-            return Ok(Taken::Busy);
+            let is_other = is_other_base(step, &shown)?;
+            return Ok(if is_other { Taken::OtherBase } else { Taken::Busy });
         }
+        let Some(entry) = self.new_entry(&key, lease, step, rev)? else {
+            return Ok(Taken::WentBack);
+        };
         let (places, _) = self.places(Some(rev)).await?;
         if places.iter().all(|(_, created)| *created >= rev) {
-            return Ok(Taken::Somewhere { rev });
+            return Ok(Taken::Somewhere(entry));
         }
-        self.txn(statements::release(key, self.value(), rev)).await?;
+        self.txn(statements::release(&key, &entry.value, rev)).await?;
         Ok(Taken::Busy)
     }
 
@@ -250,8 +306,10 @@ impl Contender {
     }
 
     /// Looks at the own place and the one before it, at one revision.
-    pub(crate) async fn look(&self, key: &str, rev: i64) -> Result<(Found, i64), Failed> {
-        let shown = self.txn(statements::look(self.queue.start(), key, self.value(), rev)).await?;
+    pub(crate) async fn look(&self, entry: &Entry) -> Result<(Found, i64), Failed> {
+        let Entry { key, rev, value, .. } = entry;
+        let rev = *rev;
+        let shown = self.txn(statements::look(self.queue.start(), key, value, rev)).await?;
         if !shown.succeeded {
             return Ok((Found::Gone, shown.revision));
         }
@@ -276,33 +334,46 @@ impl Contender {
         }
     }
 
-    /// Whether our key is there, as we have made it at `rev`, and the revision of the read.
-    pub(crate) async fn is_there(&mut self, key: &str, rev: i64) -> Result<(bool, i64), Failed> {
+    /// Our key for `lease`, if it is there and bound to it, and the revision of the read.
+    pub(crate) async fn find(&self, lease: i64) -> Result<(Option<Entry>, i64), Failed> {
+        let key = self.queue.place(lease);
+        let key = key.as_str();
         let answer = self
             .shared
             .node
             .call(self.limit(), |mut client| async move { client.get(key, None).await })
             .await?;
-        let ours = answer.kvs().first().filter(|found| {
-            found.create_revision() == rev
-                && self.is_ours(found.value())
-                && self.value().is_none_or(|value| value == found.value())
-        });
-        let there = ours.is_some();
-        if let Some(found) = ours {
-            self.found = Some(found.value().to_vec());
-        }
-        Ok((there, answer.header().map_or(0, |header| header.revision())))
+        let found = answer.kvs().first().filter(|found| found.lease() == lease);
+        let entry = found.map(|found| self.entry(found)).transpose()?.flatten();
+        Ok((entry, answer.header().map_or(0, |header| header.revision())))
     }
 
-    /// Gives up the place that was taken at `rev`; false if it was not there.
-    pub(crate) async fn delete(&mut self, key: &str, rev: i64) -> Result<bool, Failed> {
+    /// The same, if nothing stands before it at this revision.
+    pub(crate) async fn find_first(&self, lease: i64) -> Result<(Option<Entry>, i64), Failed> {
+        let key = self.queue.place(lease);
+        let shown = self.txn(statements::show(self.queue.start(), &key)).await?;
+        let found = shown.found(0)?.first().filter(|found| found.lease() == lease);
+        let Some(entry) = found.map(|found| self.entry(found)).transpose()?.flatten() else {
+            return Ok((None, shown.revision));
+        };
+        let is_first = match shown.found(1)?.first() {
+            Some(first) if self.queue.has(first.key()) => first.key() == key.as_bytes(),
+            // The queue of another lock lies below this one.
+            _ => matches!(self.look(&entry).await?, (Found::First, _)),
+        };
+        let is_hold = is_first || mutants::on("takes_a_place_for_a_hold");
+        Ok((is_hold.then_some(entry), shown.revision))
+    }
+
+    /// Gives up the place; false if it was not there.
+    pub(crate) async fn delete(&mut self, entry: &Entry) -> Result<bool, Failed> {
+        let Entry { key, rev, value, .. } = entry;
         let txn = if mutants::on("release_by_name") {
             statements::release_by_name(key)
         } else if mutants::on("release_keeps_the_key") {
             Txn::new()
         } else {
-            statements::release(key, self.value(), rev)
+            statements::release(key, value, *rev)
         };
         self.asking = true;
         let answer = self.txn(txn).await;
@@ -310,4 +381,15 @@ impl Contender {
         self.asking = false;
         Ok(shown.succeeded)
     }
+}
+
+/// Whether the base is another one than `step` counts on, by what a refused try was shown. It is noted.
+fn is_other_base(step: Option<(&Base, Step)>, shown: &Shown) -> Result<bool, Failed> {
+    let Some((base, step)) = step else { return Ok(false) };
+    let found = shown.found(2)?.first();
+    if Base::is_as_in(&step, found) {
+        return Ok(false);
+    }
+    base.shown(found, shown.revision)?;
+    Ok(true)
 }

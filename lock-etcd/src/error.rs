@@ -6,6 +6,8 @@ use etcd_client::Error as EtcdError;
 use lock_core::{Error, ErrorKind};
 use tonic::{Code, Status};
 
+use crate::mutants;
+
 /// One request that failed, and what that means for whoever sent it.
 #[derive(Clone, Debug)]
 pub(crate) struct Failed {
@@ -19,6 +21,11 @@ pub(crate) enum Why {
     NotSent,
     /// The member answered that it has no leader: it did nothing, and another member may do better.
     NoLeader,
+    /// The member answered that it is a learner: it did nothing, and another member may do better.
+    Learner,
+    /// The member is about to end, or its cluster is in no state to work: it may have acted, and another
+    /// member may do better.
+    Ending,
     /// The token of the user is too old: nothing was done, and a new one helps.
     StaleToken,
     /// The server does not know the lease: nothing was done, and nothing bound to it is there.
@@ -65,7 +72,7 @@ impl Failed {
 
     /// Whether the request may have been carried out, or may be later.
     pub(crate) fn is_unknown(&self) -> bool {
-        matches!(self.why, Why::Broken | Why::Unsettled)
+        matches!(self.why, Why::Broken | Why::Ending | Why::Unsettled)
     }
 
     /// Whether the user is signed in, and may not do this to this key.
@@ -75,7 +82,13 @@ impl Failed {
 
     /// Whether the link to this member is of no more use.
     pub(crate) fn is_about_the_member(&self) -> bool {
-        matches!(self.why, Why::NotSent | Why::NoLeader | Why::Broken)
+        self.is_for_another() || matches!(self.why, Why::Broken | Why::Ending)
+    }
+
+    /// Whether nothing was done, and the same is worth asking of another member.
+    pub(crate) fn is_for_another(&self) -> bool {
+        matches!(self.why, Why::NotSent | Why::NoLeader)
+            || (self.why == Why::Learner && !mutants::on("stays_with_a_learner"))
     }
 }
 
@@ -96,6 +109,8 @@ pub(crate) fn from_etcd(error: EtcdError, endpoint: &str) -> Failed {
     let what = match why {
         Why::NotSent => "cannot be reached",
         Why::NoLeader => "has no leader: it is cut off, or an election is under way",
+        Why::Learner => "is a learner, which serves no locks",
+        Why::Ending => "is about to end, or its cluster is unhealthy",
         Why::StaleToken => "does not accept the token of the user any more",
         Why::LeaseGone => "does not know the lease",
         Why::Broken => "was not heard to the end",
@@ -110,7 +125,7 @@ pub(crate) fn from_etcd(error: EtcdError, endpoint: &str) -> Failed {
         other => described.with_source(other),
     };
     let error = match why {
-        Why::Broken | Why::Unsettled => described.with_unknown_effect(),
+        Why::Broken | Why::Ending | Why::Unsettled => described.with_unknown_effect(),
         _ => described,
     };
     Failed { why, error }
@@ -135,6 +150,12 @@ fn judge(status: &Status) -> (Why, ErrorKind) {
             (Why::Refused, ErrorKind::Denied)
         }
         _ if text.contains("no leader") => (Why::NoLeader, ErrorKind::Unavailable),
+        _ if text.contains("not supported for learner") => (Why::Learner, ErrorKind::Unavailable),
+        _ if text.contains("etcdserver: server stopped")
+            || text.contains("etcdserver: unhealthy cluster") =>
+        {
+            (Why::Ending, ErrorKind::Unavailable)
+        }
         Code::ResourceExhausted if said => (Why::Refused, ErrorKind::Unavailable),
         Code::Unavailable if !said && is_about_connecting(status) => {
             (Why::NotSent, ErrorKind::Unavailable)
@@ -203,4 +224,33 @@ pub(crate) fn unexpected(what: &str) -> Failed {
     let error = Error::new(ErrorKind::Store, format!("the etcd server answered {what}"))
         .with_unknown_effect();
     Failed { why: Why::Unsettled, error }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_is_left_where_another_may_do_better() {
+        for (code, text, why, leaves, unknown) in [
+            (
+                Code::Unavailable,
+                "etcdserver: rpc not supported for learner",
+                Why::Learner,
+                true,
+                false,
+            ),
+            (Code::Unavailable, "etcdserver: no leader", Why::NoLeader, true, false),
+            (Code::Unavailable, "etcdserver: server stopped", Why::Ending, true, true),
+            (Code::Unavailable, "etcdserver: unhealthy cluster", Why::Ending, true, true),
+            (Code::Unavailable, "etcdserver: request timed out", Why::Unsettled, false, true),
+            (Code::ResourceExhausted, "etcdserver: too many requests", Why::Refused, false, false),
+        ] {
+            let failed = from_etcd(EtcdError::GRpcStatus(Status::new(code, text)), "h:1");
+            assert_eq!(failed.why, why, "{text}");
+            assert_eq!(failed.is_about_the_member(), leaves, "{text}");
+            assert_eq!(failed.is_unknown(), unknown, "{text}");
+            assert!(failed.error.is_retryable(), "{text}");
+        }
+    }
 }

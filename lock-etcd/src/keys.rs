@@ -49,6 +49,12 @@ pub(crate) fn lock_of(folder: &str, key: &[u8], lease: i64) -> Option<LockKey> {
     unescape(name)
 }
 
+/// The key of the number from which the fences of the locks in `folder` count. The keys of all clients'
+/// queues, Go's too, have a slash, and this one has none: it stands in no queue, and no lock has its name.
+pub(crate) fn base(folder: &str) -> String {
+    format!("distlock-fence:{}", escape(folder.trim_end_matches('/')))
+}
+
 /// How the keys of all locks begin whose prefix is `prefix` and whose name starts with `start`.
 pub(crate) fn listing(folder: &str, prefix: &str, start: &str) -> String {
     if prefix.is_empty() {
@@ -114,6 +120,22 @@ mod tests {
             }
         }
         assert_eq!(lock_of("", b"a/b/4d", 77), None, "an unescaped name is none of ours");
+    }
+
+    #[test]
+    fn the_base_of_the_fences_stands_in_no_queue() {
+        for (folder, key) in [
+            ("", "distlock-fence:"),
+            ("jobs/", "distlock-fence:jobs"),
+            ("a/b%/", "distlock-fence:a%2Fb%25"),
+        ] {
+            assert_eq!(base(folder), key);
+            for name in ["distlock-fence:", "distlock-fence:jobs", "a", "jobs"] {
+                let start = Queue::new("", &LockKey::new("", name).unwrap()).start().to_owned();
+                assert!(!key.starts_with(&start), "{key} in {start}");
+            }
+            assert_eq!(lock_of("", key.as_bytes(), 0), None);
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! is certain that nothing is bound to it, now or later.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use lock_core::ClockInstant;
@@ -72,6 +72,8 @@ pub(crate) struct Leases {
     keeps: Arc<KeepAlives>,
     limit: Duration,
     state: Mutex<State>,
+    /// The shortest that the server grants.
+    shortest: OnceLock<Duration>,
     /// How many requests are under way in the background.
     background: watch::Sender<usize>,
 }
@@ -95,7 +97,9 @@ struct Pool {
 
 impl Leases {
     pub(crate) fn new(node: Arc<Node>, keeps: Arc<KeepAlives>, limit: Duration) -> Self {
-        Self { node, keeps, limit, state: Mutex::default(), background: watch::Sender::new(0) }
+        let background = watch::Sender::new(0);
+        let (state, shortest) = (Mutex::default(), OnceLock::new());
+        Self { node, keeps, limit, state, shortest, background }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -136,11 +140,35 @@ impl Leases {
         Ok(Lease { id: answer.id(), asked, ttl: Duration::from_secs(ttl), counted_from })
     }
 
+    /// One lease of the pool is gone, so none is trusted. Those that are there all the same end by
+    /// themselves.
+    pub(crate) fn forget_idle(&self) {
+        if mutants::on("keeps_its_pool") {
+            return;
+        }
+        self.state().pools.values_mut().for_each(|pool| pool.idle.clear());
+    }
+
     /// The shortest lease that the server grants.
     pub(crate) async fn shortest(self: &Arc<Self>, limit: Duration) -> Result<Duration, Failed> {
         let lease = self.grant(1, limit).await?;
         self.discard(lease);
-        Ok(lease.ttl)
+        Ok(*self.shortest.get_or_init(|| lease.ttl))
+    }
+
+    /// What the server grants to those who ask for `ttl`.
+    pub(crate) fn granted_for(&self, ttl: Duration) -> Duration {
+        let asked = Duration::from_secs(seconds(ttl).unsigned_abs());
+        self.shortest.get().map_or(asked, |shortest| asked.max(*shortest))
+    }
+
+    /// For how long a lease was granted; zero if it is not known. It is not renewed by this.
+    pub(crate) async fn ttl_of(&self, id: i64, limit: Duration) -> Result<Duration, Failed> {
+        let answer = self
+            .node
+            .call(limit, |mut client| async move { client.lease_time_to_live(id, None).await })
+            .await?;
+        Ok(Duration::from_secs(u64::try_from(answer.granted_ttl()).unwrap_or(0)))
     }
 
     /// Has one lease of this ttl ready for the next claim.

@@ -3,6 +3,7 @@
 mod admin;
 mod backend;
 mod backoff;
+mod base;
 mod claim;
 mod config;
 mod contender;
@@ -17,7 +18,9 @@ pub mod mutants;
 #[cfg(not(feature = "mutants"))]
 mod mutants;
 mod node;
+mod place;
 mod statements;
+mod value;
 mod version;
 mod wake;
 

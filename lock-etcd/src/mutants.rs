@@ -58,6 +58,18 @@ mod wrong {
         ("try_leaves_a_place", "a try that does not wait leaves its place in the queue"),
         ("ignores_the_queue", "the own place alone is the lock"),
         ("release_keeps_the_key", "a release deletes nothing"),
+        ("believes_the_owner", "a token is good for whatever stands at its key"),
+        ("believes_the_fence", "a token is good whatever its fence is"),
+        ("takes_a_place_for_a_hold", "a token may name a place that waits"),
+        ("takes_any_ttl", "a lease is taken over whatever its ttl is"),
+        ("revokes_what_it_was_told_of", "the lease that a refused token names is given up"),
+        ("checks_what_it_has_heard_of", "a check knows nothing of a try that had no answer"),
+        ("stays_with_a_learner", "a member that is a learner is taken for a good one"),
+        ("keeps_its_pool", "one lease of the pool was gone, and the others are tried all the same"),
+        ("dies_with_its_runtime", "who waits is not told when nobody serves the watches any more"),
+        ("counts_from_any_base", "a place is taken whatever the base of the fences is by now"),
+        ("base_is_never_lifted", "fences count from the first base for ever"),
+        ("trusts_a_store_that_went_back", "a fence may be below one that was seen before"),
         ("force_needs_no_owner", "a forced release ignores whom it should meet"),
     ];
 

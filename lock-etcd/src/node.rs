@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex as SyncMutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use etcd_client::{Client, Error as EtcdError};
-use lock_core::{Clock, ClockInstant, Error, Result};
+use lock_core::{Clock, ClockInstant, Error, OsRng, Result, Rng};
 use tokio::sync::{Mutex, OnceCell, watch};
 
 use crate::config::EtcdConfig;
@@ -73,9 +73,13 @@ impl fmt::Debug for Node {
 }
 
 impl Node {
-    /// A cluster that is reached by links of our own making. Nothing is sent.
+    /// A cluster that is reached by links of our own making. Nothing is sent. The first link is to any
+    /// member: where all clients begin with the same one, it alone has their load.
     pub(crate) async fn new(config: EtcdConfig, clock: Arc<dyn Clock>) -> Result<Self> {
-        let link = open(&config, 0, 0).await?;
+        let mut bytes = [0; 8];
+        OsRng.fill(&mut bytes)?;
+        let first = usize::try_from(u64::from_le_bytes(bytes) >> 32).unwrap_or(0);
+        let link = open(&config, first % config.members.len(), 0).await?;
         Ok(Self {
             config: Some(config),
             clock,
@@ -226,7 +230,7 @@ impl Node {
                 self.leave(&link).await;
             }
             match failed.why {
-                Why::NotSent | Why::NoLeader if moves + 1 < self.members() => moves += 1,
+                _ if failed.is_for_another() && moves + 1 < self.members() => moves += 1,
                 // A client that was made elsewhere has its own user.
                 Why::StaleToken if tokens == 0 => {
                     tokens += 1;

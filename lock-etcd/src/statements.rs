@@ -7,7 +7,9 @@ use etcd_client::{
     TxnOp, TxnOpResponse, TxnResponse,
 };
 
+use crate::base::Step;
 use crate::error::{Failed, unexpected};
+use crate::mutants;
 
 /// The places of a queue, the newest first, up to `newest`.
 fn latest(queue: &str, newest: Option<i64>) -> TxnOp {
@@ -31,36 +33,70 @@ fn first(queue: &str) -> TxnOp {
     TxnOp::get(queue, Some(options))
 }
 
-/// Takes a place if there is none yet, and shows it with the one before it. Else shows what is there.
-pub(crate) fn place(queue: &str, key: &str, value: &str, lease: i64) -> Txn {
-    Txn::new()
-        .when([Compare::create_revision(key, CompareOp::Equal, 0)])
-        .and_then([
-            TxnOp::put(key, value, Some(PutOptions::new().with_lease(lease))),
-            latest(queue, None),
-        ])
-        .or_else([TxnOp::get(key, None), first(queue)])
+/// A place that is to be taken.
+#[derive(Debug)]
+pub(crate) struct Wanted<'a> {
+    pub(crate) queue: &'a str,
+    pub(crate) key: String,
+    pub(crate) value: String,
+    pub(crate) lease: i64,
+    /// The key of the base from which its fence counts, and what stands there.
+    pub(crate) base: Option<(&'a str, Step)>,
 }
 
-/// Takes a place only if the queue is empty. Else shows the own place, if there is one, and the first.
-pub(crate) fn place_if_empty(queue: &str, key: &str, value: &str, lease: i64) -> Txn {
-    Txn::new()
+impl Wanted<'_> {
+    /// Takes the place if there is none yet, and shows it with the one before it. Else shows what is
+    /// there: the own place, the first one, and the base.
+    pub(crate) fn place(&self) -> Txn {
+        let free = Compare::create_revision(self.key.as_str(), CompareOp::Equal, 0);
+        self.txn(free, latest(self.queue, None))
+    }
+
+    /// Takes the place only if the queue is empty. Else shows the same.
+    pub(crate) fn place_if_empty(&self) -> Txn {
         // On a range this holds only if there is no key in it at all.
-        .when([Compare::create_revision(queue, CompareOp::Equal, 0).with_prefix()])
-        .and_then([TxnOp::put(key, value, Some(PutOptions::new().with_lease(lease))), first(queue)])
-        .or_else([TxnOp::get(key, None), first(queue)])
+        let empty = Compare::create_revision(self.queue, CompareOp::Equal, 0).with_prefix();
+        self.txn(empty, first(self.queue))
+    }
+
+    fn txn(&self, free: Compare, show: TxnOp) -> Txn {
+        let options = PutOptions::new().with_lease(self.lease);
+        let mut conditions = vec![free];
+        let mut writes = vec![TxnOp::put(self.key.as_str(), self.value.as_str(), Some(options))];
+        let mut reads = vec![TxnOp::get(self.key.as_str(), None), first(self.queue)];
+        if let Some((key, step)) = &self.base {
+            if !mutants::on("counts_from_any_base") {
+                conditions.push(if step.found == 0 {
+                    Compare::version(*key, CompareOp::Equal, 0)
+                } else {
+                    Compare::value(*key, CompareOp::Equal, step.found.to_string())
+                });
+            }
+            if step.base != step.found {
+                writes.push(TxnOp::put(*key, step.base.to_string(), None));
+            }
+            reads.push(TxnOp::get(*key, None));
+        }
+        writes.push(show);
+        Txn::new().when(conditions).and_then(writes).or_else(reads)
+    }
 }
 
 /// Shows the own place that was taken at revision `rev`, if it still is, and the one before it.
-pub(crate) fn look(queue: &str, key: &str, value: Option<&[u8]>, rev: i64) -> Txn {
+pub(crate) fn look(queue: &str, key: &str, value: &[u8], rev: i64) -> Txn {
     Txn::new()
         .when(mine(key, value, rev))
         .and_then([latest(queue, Some(rev))])
         .or_else([TxnOp::get(key, None)])
 }
 
+/// Shows a place and the first one of its queue.
+pub(crate) fn show(queue: &str, key: &str) -> Txn {
+    Txn::new().and_then([TxnOp::get(key, None), first(queue)])
+}
+
 /// Gives up the own place, and touches no other.
-pub(crate) fn release(key: &str, value: Option<&[u8]>, rev: i64) -> Txn {
+pub(crate) fn release(key: &str, value: &[u8], rev: i64) -> Txn {
     Txn::new().when(mine(key, value, rev)).and_then([TxnOp::delete(key, None)])
 }
 
@@ -77,11 +113,12 @@ pub(crate) fn release_by_name(key: &str) -> Txn {
 }
 
 /// No two keys are created at one revision, so the value matters only where somebody has written over
-/// it. Whoever has taken a lock over from another process knows it after the first look.
-fn mine(key: &str, value: Option<&[u8]>, rev: i64) -> Vec<Compare> {
-    let mut mine = vec![Compare::create_revision(key, CompareOp::Equal, rev)];
-    mine.extend(value.map(|value| Compare::value(key, CompareOp::Equal, value)));
-    mine
+/// it.
+fn mine(key: &str, value: &[u8], rev: i64) -> [Compare; 2] {
+    [
+        Compare::create_revision(key, CompareOp::Equal, rev),
+        Compare::value(key, CompareOp::Equal, value),
+    ]
 }
 
 /// What a transaction has shown.

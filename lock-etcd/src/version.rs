@@ -1,5 +1,6 @@
 //! What is known of the versions of the server.
 
+use lock_core::kit::versions::ETCD;
 use lock_core::{Error, Result};
 
 /// A version such as `3.5.23`.
@@ -28,16 +29,14 @@ fn is_older(version: Version, fixed: &[Version]) -> bool {
 ///
 /// If locks cannot be kept on it at all.
 pub(crate) fn judge(text: &str, endpoint: &str) -> Result<Vec<&'static str>> {
+    ETCD.check(text).map_err(|error| {
+        Error::new(error.kind(), format!("the etcd member at {endpoint} cannot be used: {error}"))
+    })?;
     let Some(version) = parse(text) else { return Ok(Vec::new()) };
-    if version < Version(3, 4, 0) {
-        return Err(Error::config(format!(
-            "the etcd member at {endpoint} has version {text}: 3.4 or newer is needed, since older ones cannot number the watches of one stream"
-        )));
-    }
     let mut known = Vec::new();
     if is_older(version, &LEADER_FIXED) {
         known.push(
-            "an old leader that is stuck in a disk write revokes and renews leases (etcd-io/etcd#15247, fixed in 3.4.31 and 3.5.13)",
+            "an old leader that was stuck in a disk write revokes and renews leases when it goes on (etcd-io/etcd#15247, narrowed in 3.4.31 and 3.5.13)",
         );
     }
     if is_older(version, &RENEW_FIXED) {
@@ -64,6 +63,7 @@ pub(crate) fn report(text: &str, endpoint: &str) -> Result<()> {
 mod tests {
     use std::sync::{Arc, Mutex};
 
+    use lock_core::ErrorKind;
     use tracing::field::{Field, Visit};
     use tracing::{Event, Level, Metadata, Subscriber, span};
 
@@ -126,11 +126,13 @@ mod tests {
             ("3.6.5", 0),
             ("3.7.0-rc.1", 0),
             ("4.0.0", 0),
-            ("not a version", 0),
         ] {
             assert_eq!(judge(version, "h").unwrap().len(), bugs, "{version}");
         }
-        let error = judge("3.3.27", "h:1").unwrap_err().to_string();
-        assert!(error.contains("3.3.27") && error.contains("h:1"), "{error}");
+        let error = judge("3.3.27", "h:1").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        let text = error.to_string();
+        assert!(["3.3.27", "h:1", "3.4"].iter().all(|part| text.contains(part)), "{text}");
+        assert!(judge("not a version", "h:1").is_err());
     }
 }

@@ -144,28 +144,32 @@ impl Watches {
     ) -> Interest {
         let key = key.into();
         let seen = Arc::<Seen>::default();
-        let (id, start_task) = {
+        let id = {
             let mut state = self.state();
             state.last += 1;
             let id = state.last;
             let waker = Arc::clone(waker);
             state.watched.insert(id, Watched { key, from, waker, seen: Arc::clone(&seen) });
             state.orders.push_back(Order::Watch(id));
-            (id, !std::mem::replace(&mut state.served, true))
+            id
         };
-        if start_task {
-            tokio::spawn(serve(Arc::clone(self)));
-        }
         self.wake.notify_one();
         Interest { watches: Arc::clone(self), id, seen }
     }
 
-    /// Ready when `waker` was woken.
+    /// Ready when `waker` was woken. Begins the service of the watches, if nobody serves them (any more).
     ///
     /// # Errors
     ///
     /// If there is no stream, so that nobody would wake it.
-    pub(crate) async fn woken(&self, waker: &Waker) -> Result<()> {
+    pub(crate) async fn woken(self: &Arc<Self>, waker: &Waker) -> Result<()> {
+        let is_served = {
+            let mut state = self.state();
+            state.watched.is_empty() || std::mem::replace(&mut state.served, true)
+        };
+        if !is_served {
+            tokio::spawn(serve(Arc::clone(self)));
+        }
         let mut down = self.down.subscribe();
         tokio::select! {
             biased;
@@ -282,9 +286,15 @@ impl Watched {
 struct Served<'a>(Option<&'a Watches>);
 
 impl Drop for Served<'_> {
+    /// Where the runtime of the task has ended, those who wait on another one are woken: they look, and
+    /// begin the service there.
     fn drop(&mut self) {
         if let Some(watches) = self.0 {
-            watches.state().served = false;
+            let mut state = watches.state();
+            state.served = false;
+            if !mutants::on("dies_with_its_runtime") {
+                state.watched.values().for_each(|watched| watched.waker.wake());
+            }
         }
     }
 }

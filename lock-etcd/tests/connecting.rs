@@ -18,7 +18,7 @@ use tracing::span;
 
 use common::{
     PASSWORD, backend, busy, claim, granted, guarded, keys, metrics, one, plain, quiet, soon,
-    three, tokens_of_a_state, told, url_from,
+    three, tokens_of_a_state, told,
 };
 
 const SENTINEL: &str = "s3cr3t-sentinel";
@@ -259,7 +259,7 @@ async fn a_configuration_is_built_without_a_url() {
 async fn the_shortest_lease_is_asked_for() {
     let (fast, slow) = tokio::join!(one(), three());
     assert_eq!(backend(&fast).await.capabilities().min_ttl, Duration::from_secs(1));
-    let slow = lock_etcd::connect(&url_from(&slow, 1)).await.unwrap();
+    let slow = lock_etcd::connect(slow.url()).await.unwrap();
     assert_eq!(slow.capabilities().min_ttl, Duration::from_secs(2));
 }
 

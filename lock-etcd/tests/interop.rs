@@ -117,7 +117,10 @@ async fn we_wait_for_etcdctl() {
     assert_eq!((holder.owner, info.waiters), (None, Some(1)));
     assert!(holder.expires_in.is_some() && holder.label.as_ref().unwrap().contains("not distlock"));
     let listed = admin.list("", "order:").await.unwrap();
-    assert_eq!(listed.iter().map(|info| info.key.clone()).collect::<Vec<_>>(), std::slice::from_ref(&name));
+    assert_eq!(
+        listed.iter().map(|info| info.key.clone()).collect::<Vec<_>>(),
+        std::slice::from_ref(&name)
+    );
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(!waiting.is_finished(), "we got a lock that etcdctl holds at {key}");
     other.unlock().await;

@@ -21,7 +21,7 @@ const KILLERS: &[(&str, Killer)] = &[
     ("skips_what_was_not_told", Scene("a_stream_that_breaks_twice_hides_nothing")),
     ("ignores_a_refused_watch", Scene("a_watch_is_not_refused_unnoticed")),
     ("trusts_its_watch", Scene("a_holder_looks_although_its_watch_stands")),
-    ("believes_in_the_lease", Scene("attaching_needs_to_see_the_key")),
+    ("believes_in_the_lease", Scene("a_renewal_needs_to_see_the_key")),
     ("two_keep_alives_in_flight", Scene("an_answer_counts_from_its_own_request")),
     ("sees_nested_names", Scene("a_foreign_queue_below_ours_blocks_nobody")),
     ("own_place_unwatched", Scene("a_waiter_sees_that_its_own_place_has_gone")),
@@ -32,6 +32,18 @@ const KILLERS: &[(&str, Killer)] = &[
     ("try_leaves_a_place", Case("c13_a_refused_try_leaves_no_place")),
     ("ignores_the_queue", Case("s01_a_lock_is_not_reentrant")),
     ("release_keeps_the_key", Case("c07_a_released_lock_is_free_at_once")),
+    ("believes_the_owner", Scene("an_altered_token_touches_no_lease")),
+    ("believes_the_fence", Scene("an_altered_token_touches_no_lease")),
+    ("takes_a_place_for_a_hold", Scene("a_place_that_waits_is_no_hold")),
+    ("takes_any_ttl", Case("c14_a_longer_ttl_is_the_requests")),
+    ("revokes_what_it_was_told_of", Scene("an_altered_token_touches_no_lease")),
+    ("checks_what_it_has_heard_of", Scene("a_check_after_an_unknown_try_asks_the_store")),
+    ("stays_with_a_learner", Scene("a_learner_is_left")),
+    ("keeps_its_pool", Scene("leases_that_a_restore_has_taken_are_not_tried_one_by_one")),
+    ("dies_with_its_runtime", Scene("a_waiter_outlives_the_runtime_that_served_it")),
+    ("counts_from_any_base", Scene("fences_rise_over_clients")),
+    ("base_is_never_lifted", Scene("a_restored_snapshot_gives_no_lower_fence")),
+    ("trusts_a_store_that_went_back", Scene("a_restored_snapshot_gives_no_lower_fence")),
     ("force_needs_no_owner", Case("s03_a_forced_release_of_another_hold_does_nothing")),
 ];
 
@@ -71,10 +83,18 @@ fn run(name: &str) {
             a_stream_that_breaks_twice_hides_nothing
             a_watch_is_not_refused_unnoticed
             a_holder_looks_although_its_watch_stands
-            attaching_needs_to_see_the_key
+            a_renewal_needs_to_see_the_key
             an_answer_counts_from_its_own_request
             a_foreign_queue_below_ours_blocks_nobody
             every_claim_has_a_lease_of_its_own
+            an_altered_token_touches_no_lease
+            a_check_after_an_unknown_try_asks_the_store
+            a_learner_is_left
+            a_place_that_waits_is_no_hold
+            leases_that_a_restore_has_taken_are_not_tried_one_by_one
+            a_waiter_outlives_the_runtime_that_served_it
+            fences_rise_over_clients
+            a_restored_snapshot_gives_no_lower_fence
         );
     });
 }

@@ -47,6 +47,8 @@ struct Member {
     peer_port: u16,
     /// Where the other members reach it.
     announced: SocketAddr,
+    /// It follows without a vote, and serves no requests.
+    learner: bool,
     process: Mutex<Option<Process>>,
 }
 
@@ -55,6 +57,7 @@ struct Member {
 #[must_use = "a builder does nothing until `start` is called"]
 pub struct EtcdClusterBuilder {
     members: usize,
+    learner: bool,
     options: Vec<String>,
     cuttable: bool,
     election: Option<Duration>,
@@ -65,6 +68,12 @@ impl EtcdClusterBuilder {
     /// The number of members; 1 by default.
     pub fn members(mut self, members: usize) -> Self {
         self.members = members;
+        self
+    }
+
+    /// Adds one more member, the last one, as a learner: it has no vote, and refuses requests.
+    pub fn learner(mut self) -> Self {
+        self.learner = true;
         self
     }
 
@@ -138,15 +147,15 @@ impl EtcdClusterBuilder {
         options.push(format!("--heartbeat-interval={}", (election / 10).as_millis()));
         let peers = Arc::<Peers>::default();
         let (mut members, mut links) = (Vec::new(), PeerLinks::default());
-        for at in 0..self.members {
+        for at in 0..self.members + usize::from(self.learner) {
             let (port, peer_port) = (free_port()?, free_port()?);
             let mut announced = SocketAddr::from(([127, 0, 0, 1], peer_port));
             if self.cuttable {
                 announced = links.add(&peers, at, announced)?;
             }
             let tls_port = if self.tls { Some(free_port()?) } else { None };
-            let process = Mutex::default();
-            members.push(Member { port, tls_port, peer_port, announced, process });
+            let (learner, process) = (at == self.members, Mutex::default());
+            members.push(Member { port, tls_port, peer_port, announced, learner, process });
         }
         Ok(Own { directory, members, options, peers, links })
     }
@@ -169,6 +178,7 @@ impl EtcdCluster {
     pub fn builder() -> EtcdClusterBuilder {
         EtcdClusterBuilder {
             members: 1,
+            learner: false,
             options: Vec::new(),
             cuttable: false,
             election: None,
@@ -386,13 +396,30 @@ impl fmt::Debug for EtcdCluster {
 
 impl Own {
     async fn start_all(&self, again: bool) -> Result<(), Unavailable> {
-        for member in 0..self.members.len() {
-            self.spawn(member)?;
+        let (learners, voters): (Vec<_>, Vec<_>) =
+            (0..self.members.len()).partition(|at| self.members[*at].learner);
+        for member in &voters {
+            self.spawn(*member)?;
         }
-        for member in 0..self.members.len() {
+        for member in &voters {
+            self.wait_for(*member, again).await?;
+        }
+        for member in learners {
+            if !again {
+                self.add_learner(&self.members[member])?;
+            }
+            self.spawn(member)?;
             self.wait_for(member, again).await?;
         }
         Ok(())
+    }
+
+    /// As `etcdctl member add --learner`.
+    fn add_learner(&self, learner: &Member) -> Result<(), Unavailable> {
+        let body =
+            format!("{{\"peerURLs\":[\"http://{}\"],\"isLearner\":true}}", learner.announced);
+        let added = self.members[0].post("/v3/cluster/member/add", &body);
+        added.map(drop).ok_or_else(|| Unavailable::broken("the cluster takes no learner"))
     }
 
     fn spawn(&self, at: usize) -> Result<(), Unavailable> {
@@ -409,6 +436,8 @@ impl Own {
             .members
             .iter()
             .enumerate()
+            // Those who begin the cluster do not know of who joins it later.
+            .filter(|(_, other)| member.learner || !other.learner)
             .map(|(at, member)| format!("m{at}=http://{}", member.announced))
             .collect();
         let mut command = Command::new(std::env::var_os(BINARY).unwrap_or_else(|| "etcd".into()));
@@ -423,6 +452,10 @@ impl Own {
             .arg(format!("--listen-peer-urls={peer}"))
             .arg(format!("--initial-advertise-peer-urls=http://{}", member.announced))
             .arg(format!("--initial-cluster={}", cluster.join(",")))
+            .arg(format!(
+                "--initial-cluster-state={}",
+                if member.learner { "existing" } else { "new" }
+            ))
             .args(["--logger=zap", "--log-level=error"])
             .args(&self.options)
             // Settings of a system service have no place here.

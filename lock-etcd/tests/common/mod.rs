@@ -40,26 +40,26 @@ pub(crate) async fn locks(cluster: &EtcdCluster) -> Locks {
     Locks::new(backend(cluster).await)
 }
 
-/// The URL of the cluster with `member` first: a client begins with it.
-pub(crate) fn url_from(cluster: &EtcdCluster, member: usize) -> String {
-    let count = cluster.members();
-    let members = (0..count).map(|at| cluster.address((member + at) % count).unwrap().to_string());
-    format!("etcd://{}", members.collect::<Vec<_>>().join(","))
-}
-
-/// Waits for an election to end.
-pub(crate) async fn locks_from(cluster: &EtcdCluster, member: usize) -> Locks {
-    let url = url_from(cluster, member);
+/// A client that begins with the member at `address`. Which one it begins with is left to chance, and its
+/// `Debug` shows it.
+pub(crate) async fn starting_at(url: &str, address: &str) -> EtcdBackend {
     soon("a connection", async {
         loop {
-            match lock_etcd::connect(&url).await {
-                Ok(backend) => return Locks::new(backend),
+            match lock_etcd::connect(url).await {
+                Ok(backend) if format!("{backend:?}").contains(address) => return backend,
+                Ok(_) => continue,
+                // An election may be under way.
                 Err(error) => assert!(error.is_retryable(), "{error}"),
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     })
     .await
+}
+
+pub(crate) async fn locks_from(cluster: &EtcdCluster, member: usize) -> Locks {
+    let address = cluster.address(member).unwrap().to_string();
+    Locks::new(starting_at(cluster.url(), &address).await)
 }
 
 /// The counters of the server: requests by method, and open connections of clients.
@@ -82,7 +82,7 @@ pub(crate) fn tokens_of_a_state(directory: &std::path::Path) -> String {
 }
 
 /// A server that asks for a user, a client of its root, and the URL of the user `app`, who has the rights
-/// to `jobs/` alone.
+/// that its locks in `jobs/` need.
 pub(crate) async fn guarded(options: &[(&str, &str)]) -> (EtcdCluster, Client, String) {
     // The least that hashing a password can cost: the tests sign in often.
     let mut builder = EtcdCluster::builder().option("bcrypt-cost", "4");
@@ -98,6 +98,8 @@ pub(crate) async fn guarded(options: &[(&str, &str)]) -> (EtcdCluster, Client, S
     }
     let rights = Permission::read_write("jobs/").with_prefix();
     anybody.role_grant_permission("app", rights).await.unwrap();
+    let base = Permission::read_write("distlock-fence:jobs");
+    anybody.role_grant_permission("app", base).await.unwrap();
     anybody.auth_enable().await.unwrap();
     let address = cluster.address(0).unwrap();
     let options = ConnectOptions::new().with_user("root", PASSWORD).with_auto_token_refresh(true);

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use conformance_tests::proxy::Proxy;
 use conformance_tests::servers::EtcdCluster;
@@ -70,6 +70,9 @@ impl Harness for EtcdHarness {
             None if self.members == 1 => EtcdCluster::start().await?,
             None => EtcdCluster::builder().members(self.members).start().await?,
         };
+        if cluster.is_own() {
+            settle_base(&cluster).await?;
+        }
         Ok(Box::new(EtcdStore {
             cluster: Some(cluster),
             spare: Arc::clone(&self.spare),
@@ -158,6 +161,19 @@ impl Drop for EtcdStore {
             self.spare.lock().unwrap_or_else(PoisonError::into_inner).push(cluster);
         }
     }
+}
+
+/// Puts the base of the fences a little ahead of the clock, so that no new client lifts it. Else the fault that
+/// a case has arranged for the next request would meet one that is refused for the old base.
+async fn settle_base(cluster: &EtcdCluster) -> Result<(), Unavailable> {
+    let broken = |error: &dyn std::fmt::Display| Unavailable::broken(format!("no base: {error}"));
+    let ahead = SystemTime::now() + Duration::from_secs(60);
+    let base = ahead.duration_since(UNIX_EPOCH).map_err(|error| broken(&error))?.as_micros();
+    let address = cluster.address(0)?.to_string();
+    let mut client =
+        etcd_client::Client::connect([address], None).await.map_err(|error| broken(&error))?;
+    let put = client.put("distlock-fence:", base.to_string(), None).await;
+    put.map(drop).map_err(|error| broken(&error))
 }
 
 /// Has leases granted ahead, as in a client that works for a while. Else the fault that a case has

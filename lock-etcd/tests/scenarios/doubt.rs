@@ -115,9 +115,9 @@ pub(crate) async fn a_holder_looks_although_its_watch_stands() {
     assert_eq!(answers.last(), Some(&Renewal::Lost), "{answers:?}");
 }
 
-/// Whoever attaches to a lock sees that its lease lives, and cannot read its key: the lock may be
-/// somebody else's by now.
-pub(crate) async fn attaching_needs_to_see_the_key() {
+/// The lease lives, and the key cannot be read: the lock may be somebody else's by now, for whoever holds
+/// it and for whoever attaches to it.
+pub(crate) async fn a_renewal_needs_to_see_the_key() {
     let (_cluster, mut root, url) = guarded(&[]).await;
     let a = lock_etcd::connect(&url).await.unwrap();
     let lock = request("lock", LONG);
@@ -127,12 +127,14 @@ pub(crate) async fn attaching_needs_to_see_the_key() {
     let place = keys(&mut root, "jobs/lock/").await.remove(0).0;
     root.delete(place, None).await.unwrap();
     take_rights(&mut root).await;
-    let mut attached = a.claim(lock.with_resume(Resume::new(fence, data))).unwrap();
-    // Listening proves nothing either.
-    for _ in 0..2 {
-        let error = attached.renew().await.expect_err("the lock has gone");
-        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
-        let _ = tokio::time::timeout(Duration::from_millis(300), attached.changed()).await;
+    let attached = a.claim(lock.with_resume(Resume::new(fence, data))).unwrap();
+    for mut claim in [holder, attached] {
+        // Listening proves nothing either.
+        for _ in 0..2 {
+            let error = claim.renew().await.expect_err("the lock has gone");
+            assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+            let _ = tokio::time::timeout(Duration::from_millis(300), claim.changed()).await;
+        }
     }
 }
 

@@ -3,19 +3,27 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 #![allow(dead_code, reason = "each test target uses a part of it")]
+#![allow(unused_imports, reason = "each test target uses a part of it")]
 
 mod doubt;
+mod fences;
+mod members;
+mod trust;
 
 use std::time::Duration;
 
 pub(crate) use doubt::*;
+pub(crate) use fences::*;
+pub(crate) use members::*;
+pub(crate) use trust::*;
 
 use conformance_tests::proxy::{Cut, Proxy};
 use conformance_tests::{Fault, Faults};
 use lock_core::{Attempt, LockAdmin, LockBackend, LockKey, LostReason, Released, Renewal};
 
 use crate::common::{
-    backend, busy, claim, granted, keys, locks, one, plain, quiet, request, revision, soon, told,
+    backend, busy, claim, granted, keys, locks, one, plain, quiet, request, revision, soon,
+    starting_at, told,
 };
 
 /// A waiter whose own lease was revoked must not take the lock for its own when the one before it
@@ -206,7 +214,7 @@ pub(crate) async fn a_try_that_comes_after_the_release_leaves_nothing() {
     let proxy = Proxy::start_http2(cluster.address(0).unwrap()).await.unwrap();
     // The slow link, and a second member that is the same server: the release takes the other way.
     let url = format!("etcd://{},{}", proxy.address(), cluster.address(0).unwrap());
-    let backend = lock_etcd::connect(&url).await.unwrap();
+    let backend = starting_at(&url, &proxy.address().to_string()).await;
     let mut other = plain(&cluster, 0).await;
     let mut warm = claim(&backend, "warm", false);
     granted(&mut *warm).await;

@@ -1,0 +1,217 @@
+//! The number from which the fences of a cluster count.
+//!
+//! A fence is base + create revision. The base is a key beside the locks, made by the first client from its
+//! clock in µs since 1970, so that fences are above those of every store that was used before. Whoever takes
+//! a place compares the base in the same transaction, so that no fence counts from a base that is gone.
+//! Nothing but the revision makes fences rise while a cluster keeps its data, and the base only ever rises.
+//!
+//! A client that does not know the base yet reads it, and lifts it together with the place that it takes if
+//! its fences lag behind the clock: the cluster was restored from a snapshot, or another store has served
+//! meanwhile.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use etcd_client::KeyValue;
+use lock_core::{Error, ErrorKind};
+
+use crate::error::{Failed, Why};
+use crate::keys;
+use crate::mutants;
+use crate::node::Node;
+
+/// A base whose fences are behind the clock by less than this is not lifted. Others have to look again when
+/// it is, so this bounds how often a cluster with many short-lived clients does that.
+const LAG: i64 = 100_000;
+
+/// The base of one folder, as this client knows it.
+#[derive(Debug)]
+pub(crate) struct Base {
+    key: String,
+    state: Mutex<State>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct State {
+    known: Known,
+    /// The highest fence that this client has been given. A store that gives none above it was restored.
+    highest: i64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+enum Known {
+    #[default]
+    Nothing,
+    /// The store has shown it at this revision; 0 is none.
+    Shown { base: i64, revision: i64 },
+    /// A place was taken with it.
+    Used(i64),
+}
+
+/// What the next place counts from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Step {
+    /// What the store must still have; 0 is none.
+    pub(crate) found: i64,
+    /// What it has afterwards.
+    pub(crate) base: i64,
+    /// What its fence must be above.
+    highest: i64,
+}
+
+impl Base {
+    /// The base of the locks in `folder`. Its key has no slash, so it stands in no queue of any client.
+    pub(crate) fn new(folder: &str) -> Self {
+        Self { key: keys::base(folder), state: Mutex::default() }
+    }
+
+    pub(crate) fn key(&self) -> &str {
+        &self.key
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the next place counts from; reads the base if it is not known.
+    pub(crate) async fn step(&self, node: &Node, limit: Duration) -> Result<Step, Failed> {
+        if let Some(step) = self.known_step() {
+            return Ok(step);
+        }
+        let key = self.key();
+        let answer = node
+            .call(limit, |mut client| async move { client.get(key, None).await })
+            .await
+            .map_err(|failed| self.denied(failed))?;
+        self.shown(answer.kvs().first(), answer.header().map_or(0, |header| header.revision()))?;
+        self.known_step().ok_or_else(|| crate::error::unexpected("no revision"))
+    }
+
+    fn known_step(&self) -> Option<Step> {
+        let State { known, highest } = *self.state();
+        match known {
+            Known::Nothing => None,
+            Known::Used(base) => Some(Step { found: base, base, highest }),
+            Known::Shown { base, revision } => {
+                Some(Step { found: base, base: raised(base, revision, highest, now()), highest })
+            }
+        }
+    }
+
+    /// The store has shown its base at `revision`.
+    pub(crate) fn shown(&self, found: Option<&KeyValue>, revision: i64) -> Result<(), Failed> {
+        let base = match found {
+            None => 0,
+            Some(found) => found
+                .value_str()
+                .ok()
+                .and_then(|text| text.parse().ok())
+                .filter(|base| (1..=i64::MAX / 2).contains(base))
+                .ok_or_else(|| self.no_number())?,
+        };
+        self.state().known = Known::Shown { base, revision };
+        Ok(())
+    }
+
+    /// Whether `found` is what `step` counts on.
+    pub(crate) fn is_as_in(step: &Step, found: Option<&KeyValue>) -> bool {
+        let text = found.map_or(&b""[..], KeyValue::value);
+        if step.found == 0 { found.is_none() } else { text == step.found.to_string().as_bytes() }
+    }
+
+    /// A place was taken at `revision` by `step`; false if its fence is not above all that were seen before:
+    /// the store has gone back, and the base is to be lifted.
+    pub(crate) fn took(&self, step: &Step, revision: i64) -> bool {
+        let fence = step.base.saturating_add(revision);
+        let mut state = self.state();
+        if fence <= step.highest && !mutants::on("trusts_a_store_that_went_back") {
+            state.known = Known::Nothing;
+            return false;
+        }
+        state.highest = state.highest.max(fence);
+        state.known = Known::Used(step.base);
+        true
+    }
+
+    /// Says what to do where the user has no right to the base.
+    pub(crate) fn denied(&self, failed: Failed) -> Failed {
+        if !failed.is_about_a_right() {
+            return failed;
+        }
+        let error = Error::new(
+            ErrorKind::Denied,
+            format!(
+                "the user of etcd needs the right readwrite to its locks and to the key {:?}, from which fences count: grant it, or set lock_fence=revision for fences that count from 0",
+                self.key
+            ),
+        );
+        Failed { why: failed.why, error: error.with_source(failed.error) }
+    }
+
+    fn no_number(&self) -> Failed {
+        let error = Error::new(
+            ErrorKind::Store,
+            format!(
+                "the key {:?} of etcd, from which fences count, has no number in it: delete it, and the next client makes it again",
+                self.key
+            ),
+        );
+        Failed { why: Why::Refused, error }
+    }
+}
+
+/// The base to use where the store has `base` at `revision`: the same, unless the next fence would be behind
+/// the clock or not above `highest`.
+fn raised(base: i64, revision: i64, highest: i64, now: i64) -> i64 {
+    let next = base.saturating_add(revision);
+    if base > 0 && next >= highest && (next >= now - LAG || mutants::on("base_is_never_lifted")) {
+        return base;
+    }
+    now.max(highest).saturating_sub(revision).max(base + 1)
+}
+
+/// µs since 1970, by the clock of this machine.
+fn now() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(now.as_micros()).unwrap_or(i64::MAX / 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: i64 = 1_763_000_000_000_000;
+
+    #[test]
+    fn a_base_is_lifted_to_the_clock_and_never_lowered() {
+        for (what, base, revision, highest, expected) in [
+            ("a new cluster", 0, 5, 0, NOW - 5),
+            ("one that is up to date", NOW - 50, 20, NOW - 40, NOW - 50),
+            ("a little behind", NOW - LAG, 0, 0, NOW - LAG),
+            ("a snapshot of an hour ago", NOW - 3_600_000_000, 20, 0, NOW - 20),
+            ("a clock that has gone back", NOW + 1000, 20, NOW + 1005, NOW + 1000),
+            ("a cluster that was wiped", 0, 5, NOW + 1000, NOW + 995),
+            ("a snapshot, and a clock behind", NOW, 7, NOW + 1000, NOW + 993),
+        ] {
+            let base_now = raised(base, revision, highest, NOW);
+            assert_eq!(base_now, expected, "{what}");
+            assert!(base_now >= base && base_now + revision + 1 > highest, "{what}");
+        }
+    }
+
+    #[test]
+    fn a_fence_below_what_was_seen_is_noticed() {
+        let base = Base::new("");
+        base.shown(None, 3).unwrap();
+        let first = base.known_step().unwrap();
+        assert!(first.found == 0 && first.base > NOW);
+        // Answers may come in another order than their revisions: each is above what was seen when it was
+        // asked for.
+        let second = base.known_step().unwrap();
+        assert!(base.took(&second, 9) && base.took(&first, 8));
+        let third = base.known_step().unwrap();
+        assert_eq!((third.found, third.base), (first.base, first.base));
+        assert!(!base.took(&third, 9), "the store has gone back");
+        assert_eq!(base.known_step(), None, "so its base is read again");
+    }
+}

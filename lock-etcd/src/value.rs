@@ -1,0 +1,81 @@
+//! What the key of a contender holds: `owner[+base][ label]`.
+//!
+//! The record of a place is complete in this way: whoever reads it knows its owner and its fence, which is
+//! base + create revision, whatever the base of the cluster has become since.
+
+use lock_core::{FencingToken, OwnerId};
+
+use crate::error::{Failed, Why};
+
+/// The value of a key, read.
+#[derive(Debug)]
+pub(crate) struct Value<'a> {
+    /// `None` for a client that is not this library.
+    pub(crate) owner: Option<OwnerId>,
+    base: i64,
+    pub(crate) label: &'a str,
+}
+
+/// The value of the key of `owner`, whose fence counts from `base`; from 0 without one.
+pub(crate) fn write(owner: &OwnerId, base: Option<i64>, label: &str) -> String {
+    let mut value = owner.to_hex();
+    if let Some(base) = base {
+        value.push_str(&format!("+{base}"));
+    }
+    if !label.is_empty() {
+        value.push_str(&format!(" {label}"));
+    }
+    value
+}
+
+impl<'a> Value<'a> {
+    pub(crate) fn read(value: &'a [u8]) -> Self {
+        let text = std::str::from_utf8(value).unwrap_or_default();
+        let (head, label) = text.split_once(' ').unwrap_or((text, ""));
+        let (owner, base) = match head.split_once('+') {
+            Some((owner, base)) => (owner, base.parse().ok()),
+            None => (head, Some(0)),
+        };
+        let owner = owner.parse().ok().filter(|_| base.is_some());
+        Self { owner, base: base.unwrap_or(0), label }
+    }
+
+    /// The fence of a key that holds this since `rev`.
+    pub(crate) fn fence(&self, rev: i64) -> Result<FencingToken, Failed> {
+        FencingToken::try_from(self.base.saturating_add(rev))
+            .map_err(|error| Failed { why: Why::Refused, error })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lock_core::OsRng;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let owner = OwnerId::generate(&OsRng).unwrap();
+        for base in [None, Some(1_763_000_000_000_000)] {
+            for label in ["", "ci-7/4121", "a b+c"] {
+                let text = write(&owner, base, label);
+                let value = Value::read(text.as_bytes());
+                assert_eq!((value.owner, value.label), (Some(owner), label), "{text}");
+                let fence = base.unwrap_or(0) + 7;
+                assert_eq!(value.fence(7).unwrap(), FencingToken::try_from(fence).unwrap());
+            }
+        }
+    }
+
+    #[test]
+    fn what_others_have_written_has_no_owner() {
+        let owner = OwnerId::generate(&OsRng).unwrap().to_hex();
+        for value in ["", "somebody else", &format!("{owner}+x"), &format!("{owner}x"), "\u{0}"] {
+            let value = Value::read(value.as_bytes());
+            assert_eq!(value.owner, None);
+            assert_eq!(value.fence(7).unwrap().get(), 7, "a Go client presents its revision");
+        }
+        assert_eq!(Value::read(b"\xff\xfe").owner, None);
+        let greatest = format!("{owner}+{}", i64::MAX);
+        assert_eq!(Value::read(greatest.as_bytes()).fence(7).unwrap(), FencingToken::MAX);
+    }
+}

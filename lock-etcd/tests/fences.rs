@@ -1,0 +1,26 @@
+//! Fences that outlive the loss of the store's data, and a move to another store.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+mod common;
+mod scenarios;
+
+macro_rules! run {
+    ($($scenario:ident)+) => {
+        $(#[tokio::test]
+        async fn $scenario() {
+            scenarios::$scenario().await;
+        })+
+    };
+}
+
+run! {
+    fences_are_above_those_of_other_stores
+    fences_rise_over_clients
+    a_hold_keeps_its_fence_when_the_base_is_lifted
+    a_wiped_cluster_gives_no_lower_fence
+    a_restored_snapshot_gives_no_lower_fence
+    a_base_that_was_tampered_with_lowers_no_fence
+    bare_revisions_are_to_be_had
+    the_base_is_seen_by_nobody
+}

@@ -1,0 +1,68 @@
+//! What a leader does that was stopped for longer than a lease, when it goes on.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+mod common;
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use common::{locks_from, soon, three};
+
+/// For a look at a server by hand, with a program of your choice in `LOCK_TEST_ETCD`: says how many holds an
+/// old leader ended, and for how long two believed that they hold a lock.
+///
+/// `cargo test -p lock-etcd --test leader -- --ignored --nocapture`
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "it measures a defect of the server, by chance"]
+async fn an_old_leader_goes_on() {
+    let (rounds, locks, ttl) = (3, 60, Duration::from_secs(6));
+    let cluster = three().await;
+    let (mut held, mut lost, mut overlaps, mut longest) = (0, 0, 0, Duration::ZERO);
+    for round in 0..rounds {
+        let leader = cluster.leader().await.unwrap();
+        let (a, b) = (
+            locks_from(&cluster, (leader + 1) % 3).await,
+            locks_from(&cluster, (leader + 2) % 3).await,
+        );
+        let mut pairs = Vec::new();
+        for at in 0..locks {
+            let name = format!("lock{round}-{at}");
+            let guard = a.lock(name.as_str()).unwrap().ttl(ttl).acquire().await.unwrap();
+            let next = b.lock(name.as_str()).unwrap().ttl(ttl);
+            let next = tokio::spawn(async move {
+                let guard = next.acquire().await.unwrap();
+                (Instant::now(), guard)
+            });
+            pairs.push((guard, next));
+        }
+        cluster.freeze(leader).unwrap();
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        // Those that an overloaded machine has ended say nothing of the leader.
+        pairs.retain(|(guard, _)| guard.token().is_ok());
+        held += pairs.len();
+        cluster.thaw(leader).unwrap();
+        let mut watching = tokio::task::JoinSet::new();
+        for (guard, next) in pairs {
+            watching.spawn(async move {
+                let over = tokio::time::timeout(Duration::from_secs(12), guard.lost().wait()).await;
+                let ended = over.is_ok().then(Instant::now);
+                let (got, guard) = if ended.is_some() {
+                    soon("the next holder", next).await.unwrap()
+                } else {
+                    let _ = guard.release().await;
+                    soon("the next holder", next).await.unwrap()
+                };
+                drop(guard);
+                ended.map(|ended| ended.saturating_duration_since(got))
+            });
+        }
+        let ended: Vec<_> = watching.join_all().await.into_iter().flatten().collect();
+        lost += ended.len();
+        overlaps += ended.iter().filter(|overlap| !overlap.is_zero()).count();
+        longest = longest.max(ended.into_iter().max().unwrap_or_default());
+        println!("round {round}: {lost} of {held} holds were ended");
+    }
+    println!("{lost} of {held} holds were ended, {overlaps} of them late, by {longest:?} at most");
+}

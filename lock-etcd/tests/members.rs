@@ -1,0 +1,73 @@
+//! Which member a client talks to, and what it makes of members that are of no use.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+mod common;
+mod scenarios;
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use lock_core::{LockState, Locks};
+
+use common::{pushed, soon, starting_at, three};
+
+#[tokio::test]
+async fn a_learner_is_left() {
+    scenarios::a_learner_is_left().await;
+}
+
+/// While the voter is away the client tries the learner; afterwards it finds back, its streams included.
+#[tokio::test]
+async fn a_restart_of_the_voter_strands_nobody() {
+    let cluster = scenarios::with_learner().await;
+    let voter = cluster.address(0).unwrap().to_string();
+    let (a, b) =
+        (starting_at(cluster.url(), &voter).await, starting_at(cluster.url(), &voter).await);
+    let locks = (Locks::new(a), Locks::new(b));
+    let ttl = Duration::from_secs(20);
+    let guard = locks.0.lock("lock").unwrap().ttl(ttl).acquire().await.unwrap();
+    let lock = locks.1.lock("lock").unwrap().ttl(ttl);
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    cluster.kill(0).unwrap();
+    // Long enough for every stream to have met the learner.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    cluster.restart(0).await.unwrap();
+    soon("a renewal", async {
+        while guard.renew().await.is_err() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await;
+    assert!(!matches!(guard.state(), LockState::Lost(_)), "{:?}", guard.state());
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    guard.release().await.unwrap();
+    pushed("the hand-over", waiting).await.unwrap().unwrap().release().await.unwrap();
+}
+
+/// A thousand clients that all begin with the first member would load it alone.
+#[tokio::test]
+async fn clients_begin_with_different_members() {
+    let cluster = three().await;
+    let mut seen = HashSet::new();
+    soon("each member is begun with", async {
+        while seen.len() < 3 {
+            let backend = lock_etcd::connect(cluster.url()).await.unwrap();
+            let shown = format!("{backend:?}");
+            let at = (0..3).find(|at| shown.contains(&cluster.address(*at).unwrap().to_string()));
+            seen.insert(at.unwrap());
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn leases_that_a_restore_has_taken_are_not_tried_one_by_one() {
+    scenarios::leases_that_a_restore_has_taken_are_not_tried_one_by_one().await;
+}
+
+#[tokio::test]
+async fn a_waiter_outlives_the_runtime_that_served_it() {
+    scenarios::a_waiter_outlives_the_runtime_that_served_it().await;
+}

@@ -1,0 +1,237 @@
+//! Fences over all that can befall the base from which they count.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use conformance_tests::servers::EtcdCluster;
+use etcd_client::Client;
+use lock_core::{
+    Attempt, FencingToken, LockAdmin, LockBackend, LockKey, Released, Renewal, Resume,
+};
+use lock_etcd::EtcdBackend;
+
+use crate::common::{backend, busy, claim, granted, one, plain, request, revision, soon};
+
+/// µs since 1970, which fences of other stores are about.
+fn clock() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    u64::try_from(now.as_micros()).unwrap()
+}
+
+/// The fence of one hold.
+async fn hold(backend: &EtcdBackend) -> FencingToken {
+    let mut holder = claim(backend, "lock", false);
+    let fence = soon("the lock", async {
+        loop {
+            match holder.try_acquire().await {
+                Ok(Attempt::Granted { token, .. }) => return token,
+                // A place that was given up is taken away in the background.
+                Ok(_) => {}
+                Err(error) => assert!(error.is_retryable(), "{error}"),
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    assert_eq!(granted(&mut *holder).await, fence, "the same token again");
+    soon("the release", async { while holder.release().await.is_err() {} }).await;
+    fence
+}
+
+/// What makes revisions rise, so that those of a copy are far behind.
+async fn noise(client: &mut Client) {
+    for _ in 0..50 {
+        client.put("noise", "", None).await.unwrap();
+    }
+}
+
+async fn base_of(client: &mut Client, folder: &str) -> Option<u64> {
+    let answer = client.get(format!("distlock-fence:{folder}"), None).await.unwrap();
+    answer.kvs().first().map(|found| found.value_str().unwrap().parse().unwrap())
+}
+
+async fn restored(cluster: &EtcdCluster, clients: &[&EtcdBackend]) {
+    cluster.restore().await.unwrap();
+    for client in clients {
+        soon("a new connection", async { while client.ping().await.is_err() {} }).await;
+    }
+}
+
+/// All stores count in µs since 1970 or above: a resource that has seen their fences takes ours, and theirs
+/// again when the next one serves, since the revision adds little.
+pub(crate) async fn fences_are_above_those_of_other_stores() {
+    let cluster = one().await;
+    let mut other = plain(&cluster, 0).await;
+    noise(&mut other).await;
+    for round in 0..2 {
+        // The store before this one has given its last fence, and its time has passed.
+        let before = clock();
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let backend = backend(&cluster).await;
+        let fence = hold(&backend).await.get();
+        assert!(fence > before, "round {round}: {fence} after {before} elsewhere");
+        assert!(fence <= clock() + 1000, "round {round}: {fence} is ahead of the clock");
+    }
+}
+
+/// Whoever takes the lock next has a greater fence, with whatever client: of this folder or another time.
+pub(crate) async fn fences_rise_over_clients() {
+    let cluster = one().await;
+    let (a, b) = (backend(&cluster).await, backend(&cluster).await);
+    let mut last = hold(&a).await;
+    for round in 0..6 {
+        // Each of these lifts the base, and a and b have to hear of it.
+        tokio::time::sleep(Duration::from_millis(150)).await;
+        let fresh = backend(&cluster).await;
+        for backend in [&fresh, &a, &b] {
+            let fence = hold(backend).await;
+            assert!(fence > last, "round {round}: {fence} after {last}");
+            last = fence;
+        }
+    }
+    // At the same time, too.
+    let mut tries = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let fresh = backend(&cluster).await;
+        tries.spawn(async move { hold(&fresh).await });
+    }
+    let mut fences = soon("all of them", tries.join_all()).await;
+    fences.sort_unstable();
+    assert!(fences[0] > last && fences.windows(2).all(|two| two[0] < two[1]), "{fences:?}");
+}
+
+/// A place keeps the fence that its key shows, whatever has become of the base since.
+pub(crate) async fn a_hold_keeps_its_fence_when_the_base_is_lifted() {
+    let cluster = one().await;
+    let a = backend(&cluster).await;
+    let mut other = plain(&cluster, 0).await;
+    let lock = request("lock", Duration::from_secs(60)).with_label(Some("ci-7".to_owned()));
+    let mut holder = a.claim(lock.clone()).unwrap();
+    let fence = granted(&mut *holder).await;
+    let base = base_of(&mut other, "").await.unwrap();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    granted(&mut *claim(&backend(&cluster).await, "another", false)).await;
+    assert!(base_of(&mut other, "").await.unwrap() > base, "the base was lifted");
+    assert_eq!(granted(&mut *holder).await, fence);
+    let key = LockKey::new("", "lock").unwrap();
+    let info = a.inspect(&key).await.unwrap().unwrap().holder.unwrap();
+    assert_eq!((info.fence, info.label.as_deref()), (Some(fence), Some("ci-7")));
+    let data = holder.detach().await.unwrap();
+    let b = backend(&cluster).await;
+    let mut attached = b.claim(lock.with_resume(Resume::new(fence, data))).unwrap();
+    assert!(matches!(attached.renew().await.unwrap(), Renewal::Alive { .. }));
+    assert_eq!(attached.release().await.unwrap(), Released::Freed);
+    let mut next = claim(&a, "lock", false);
+    assert!(granted(&mut *next).await > fence);
+}
+
+/// The cluster is wiped, and so is the base. A client that has known it, and one that has not, each as the
+/// first to take the lock.
+pub(crate) async fn a_wiped_cluster_gives_no_lower_fence() {
+    for known_first in [true, false] {
+        let cluster = one().await;
+        cluster.back_up().await.unwrap();
+        let a = backend(&cluster).await;
+        let mut other = plain(&cluster, 0).await;
+        assert_eq!(base_of(&mut other, "").await, None, "the copy is of a new cluster");
+        noise(&mut other).await;
+        let mut last = hold(&a).await;
+        restored(&cluster, &[&a]).await;
+        let mut other = plain(&cluster, 0).await;
+        assert_eq!(base_of(&mut other, "").await, None, "the cluster was wiped");
+        let b = backend(&cluster).await;
+        let order = if known_first { [&a, &b, &a] } else { [&b, &a, &b] };
+        for backend in order {
+            let fence = hold(backend).await;
+            assert!(fence > last, "{fence} after {last}, known first: {known_first}");
+            last = fence;
+        }
+    }
+}
+
+/// A snapshot is restored in which the base is. Revisions go back, and fences do not: neither those of a
+/// client that has seen higher ones, nor those of a new client.
+pub(crate) async fn a_restored_snapshot_gives_no_lower_fence() {
+    for known_first in [true, false] {
+        let cluster = one().await;
+        let a = backend(&cluster).await;
+        hold(&a).await;
+        cluster.back_up().await.unwrap();
+        let mut other = plain(&cluster, 0).await;
+        noise(&mut other).await;
+        let mut last = hold(&a).await;
+        let highest = revision(&mut other).await;
+        restored(&cluster, &[&a]).await;
+        let mut other = plain(&cluster, 0).await;
+        assert!(base_of(&mut other, "").await.is_some(), "the base is in the copy");
+        assert!(revision(&mut other).await < highest, "revisions have gone back");
+        let b = backend(&cluster).await;
+        let order = if known_first { [&a, &b, &a] } else { [&b, &a, &b] };
+        for backend in order {
+            let fence = hold(backend).await;
+            assert!(fence > last, "{fence} after {last}, known first: {known_first}");
+            last = fence;
+        }
+    }
+}
+
+/// An operator deletes the base, or writes into it what is no number.
+pub(crate) async fn a_base_that_was_tampered_with_lowers_no_fence() {
+    let cluster = one().await;
+    let a = backend(&cluster).await;
+    let mut other = plain(&cluster, 0).await;
+    let first = hold(&a).await;
+    other.delete("distlock-fence:", None).await.unwrap();
+    let second = hold(&a).await;
+    assert!(second > first);
+    other.put("distlock-fence:", "1000", None).await.unwrap();
+    let third = hold(&a).await;
+    assert!(third > second);
+    other.put("distlock-fence:", "much", None).await.unwrap();
+    let error = claim(&a, "lock", false).try_acquire().await.unwrap_err();
+    assert!(error.to_string().contains("distlock-fence:"), "{error}");
+    other.delete("distlock-fence:", None).await.unwrap();
+    assert!(hold(&a).await > third);
+}
+
+/// As Go clients count.
+pub(crate) async fn bare_revisions_are_to_be_had() {
+    let cluster = one().await;
+    let url = format!("{}/jobs?lock_fence=revision", cluster.url());
+    let a = lock_etcd::connect(&url).await.unwrap();
+    let mut other = plain(&cluster, 0).await;
+    let lock = request("lock", Duration::from_secs(60));
+    let mut holder = a.claim(lock.clone()).unwrap();
+    let fence = granted(&mut *holder).await;
+    let key = other.get("jobs/lock/", Some(etcd_client::GetOptions::new().with_prefix())).await;
+    let rev = key.unwrap().kvs()[0].create_revision();
+    assert_eq!(i64::try_from(fence.get()).unwrap(), rev);
+    assert_eq!(base_of(&mut other, "jobs").await, None, "a base that nobody asked for");
+    let data = holder.detach().await.unwrap();
+    let mut attached = a.claim(lock.with_resume(Resume::new(fence, data))).unwrap();
+    assert!(matches!(attached.renew().await.unwrap(), Renewal::Alive { .. }));
+}
+
+/// The base is no lock and no place, for us and for Go: a lock has a folder's name, and a queue below it.
+pub(crate) async fn the_base_is_seen_by_nobody() {
+    let cluster = one().await;
+    let (plain_names, jobs) = (
+        backend(&cluster).await,
+        lock_etcd::connect(&format!("{}/jobs", cluster.url())).await.unwrap(),
+    );
+    let mut other = plain(&cluster, 0).await;
+    hold(&jobs).await;
+    hold(&plain_names).await;
+    for folder in ["", "jobs"] {
+        assert!(base_of(&mut other, folder).await.is_some(), "{folder}");
+    }
+    assert_eq!(plain_names.list("", "").await.unwrap(), []);
+    assert_eq!(jobs.list("", "").await.unwrap(), []);
+    for name in ["jobs", "distlock-fence:", "distlock-fence:jobs"] {
+        let key = LockKey::new("", name).unwrap();
+        assert_eq!(plain_names.inspect(&key).await.unwrap(), None, "{name}");
+        let mut holder = claim(&plain_names, name, false);
+        granted(&mut *holder).await;
+        busy(&mut *claim(&plain_names, name, false)).await;
+        holder.release().await.unwrap();
+    }
+}

@@ -1,0 +1,253 @@
+//! What a claim must not believe of a lease token (clause C14), and what it must ask the store for.
+
+use std::time::Duration;
+
+use conformance_tests::proxy::Proxy;
+use conformance_tests::{Fault, Faults};
+use etcd_client::{Client, PutOptions};
+use lock_core::{
+    Bytes, ClaimRequest, FencingToken, LockBackend, OsRng, OwnerId, Released, Renewal, Resume,
+};
+use lock_etcd::EtcdBackend;
+
+use crate::common::{backend, busy, claim, granted, keys, one, plain, request, soon};
+
+const LONG: Duration = Duration::from_secs(60);
+
+fn data(lease: i64) -> Bytes {
+    Bytes::copy_from_slice(&lease.to_be_bytes())
+}
+
+fn above(fence: FencingToken) -> FencingToken {
+    FencingToken::new(fence.get() + 1).unwrap()
+}
+
+/// A claim that takes over what it was told of, altered: it is refused, and has done nothing.
+async fn refused(backend: &EtcdBackend, what: &str, altered: ClaimRequest) {
+    for step in ["renew", "check", "nothing"] {
+        // To refuse it without asking is good, too.
+        let Ok(mut claim) = backend.claim(altered.clone()) else { return };
+        match step {
+            "renew" => assert_eq!(claim.renew().await.unwrap(), Renewal::Lost, "{what}"),
+            "check" => assert_eq!(claim.check().await.unwrap(), Renewal::Lost, "{what}"),
+            _ => {}
+        }
+        assert_eq!(claim.release().await.unwrap(), Released::AlreadyGone, "{what} after {step}");
+        let Ok(mut claim) = backend.claim(altered.clone()) else { return };
+        let _ = claim.renew().await;
+        drop(claim);
+    }
+}
+
+/// How many seconds a lease has left; negative if it has ended.
+async fn left(client: &mut Client, lease: i64) -> i64 {
+    client.lease_time_to_live(lease, None).await.unwrap().ttl()
+}
+
+/// The text of a lease token is its bearer's to edit: whatever is altered, the true holder keeps its
+/// lock, and no lease is renewed or revoked.
+pub(crate) async fn an_altered_token_touches_no_lease() {
+    let cluster = one().await;
+    let (a, b) = (backend(&cluster).await, backend(&cluster).await);
+    let mut other = plain(&cluster, 0).await;
+    let (mine, theirs) = (request("mine", LONG), request("theirs", LONG));
+    let mut holder = a.claim(mine.clone()).unwrap();
+    let fence = granted(&mut *holder).await;
+    let mut victim = a.claim(theirs.clone()).unwrap();
+    let victims = granted(&mut *victim).await;
+    let lease = keys(&mut other, "mine/").await[0].1;
+    let victims_lease = keys(&mut other, "theirs/").await[0].1;
+    let bare = other.lease_grant(60, None).await.unwrap().id();
+    tokio::time::sleep(Duration::from_millis(2500)).await;
+    let (owner, key) = (mine.owner, mine.key.clone());
+    let stranger = OwnerId::generate(&OsRng).unwrap();
+    let request = |owner| ClaimRequest::new(key.clone(), owner, LONG);
+    let lower = FencingToken::new(fence.get() - 1).unwrap();
+    for (what, altered) in [
+        ("a higher fence", request(owner).with_resume(Resume::new(above(fence), data(lease)))),
+        ("a lower fence", request(owner).with_resume(Resume::new(lower, data(lease)))),
+        (
+            "the highest fence",
+            request(owner).with_resume(Resume::new(FencingToken::MAX, data(lease))),
+        ),
+        ("another owner", request(stranger).with_resume(Resume::new(fence, data(lease)))),
+        (
+            "the lease of another lock",
+            request(owner).with_resume(Resume::new(fence, data(victims_lease))),
+        ),
+        (
+            "the token of another lock",
+            request(theirs.owner).with_resume(Resume::new(victims, data(victims_lease))),
+        ),
+        ("a lease of no lock", request(owner).with_resume(Resume::new(fence, data(bare)))),
+        ("no lease", request(owner).with_resume(Resume::new(fence, Bytes::from_static(b"lease")))),
+        ("lease 0", request(owner).with_resume(Resume::new(fence, data(0)))),
+    ] {
+        refused(&b, what, altered).await;
+        // What is done in the background has its time.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        for (lease, whose) in [(lease, "holder"), (victims_lease, "victim"), (bare, "nobody")] {
+            let left = left(&mut other, lease).await;
+            assert!(left >= 0, "{what}: the lease of {whose} was revoked");
+            assert!(left <= 58, "{what}: the lease of {whose} was renewed, it has {left} s");
+        }
+    }
+    // A lease keeps its ttl: another one is refused, and the release needs none.
+    for ttl in [Duration::from_secs(30), Duration::from_secs(90)] {
+        let altered = ClaimRequest::new(key.clone(), owner, ttl);
+        let mut claim = b.claim(altered.with_resume(Resume::new(fence, data(lease)))).unwrap();
+        let error = claim.renew().await.unwrap_err();
+        assert!(!error.is_retryable() && error.to_string().contains("60s"), "{error}");
+        assert_eq!(claim.renew().await.unwrap(), Renewal::Lost);
+        assert_eq!(claim.release().await.unwrap(), Released::AlreadyGone);
+    }
+    assert!((0..=58).contains(&left(&mut other, lease).await), "renewed or revoked");
+    for holder in [&mut holder, &mut victim] {
+        assert!(matches!(holder.check().await.unwrap(), Renewal::Alive { .. }));
+        assert!(matches!(holder.renew().await.unwrap(), Renewal::Alive { .. }));
+    }
+    // The true token is good.
+    let mut attached =
+        b.claim(request(owner).with_resume(Resume::new(fence, data(lease)))).unwrap();
+    let Renewal::Alive { valid_for: Some(left) } = attached.renew().await.unwrap() else {
+        panic!("the true token is refused");
+    };
+    assert!(left <= LONG && left > LONG - Duration::from_secs(5), "{left:?}");
+    assert_eq!(attached.release().await.unwrap(), Released::Freed);
+    assert_eq!(keys(&mut other, "mine/").await, []);
+}
+
+/// A release by a true token needs no renewal before it.
+pub(crate) async fn a_true_token_releases_at_once() {
+    let cluster = one().await;
+    let a = backend(&cluster).await;
+    let mut other = plain(&cluster, 0).await;
+    let lock = request("lock", LONG).with_label(Some("first".to_owned()));
+    let mut holder = a.claim(lock.clone()).unwrap();
+    let fence = granted(&mut *holder).await;
+    let data = holder.detach().await.unwrap();
+    drop(holder);
+    // A label is not a part of what is compared: another process has its own.
+    let again = lock.with_label(Some("second".to_owned())).with_resume(Resume::new(fence, data));
+    let mut attached = a.claim(again).unwrap();
+    assert_eq!(attached.release().await.unwrap(), Released::Freed);
+    assert_eq!(attached.release().await.unwrap(), Released::AlreadyGone);
+    assert_eq!(keys(&mut other, "lock/").await, []);
+}
+
+/// A token is made up of what the key of a waiter shows. Its place is there, and it is not the lock.
+pub(crate) async fn a_place_that_waits_is_no_hold() {
+    let cluster = one().await;
+    let (a, b) = (backend(&cluster).await, backend(&cluster).await);
+    let mut other = plain(&cluster, 0).await;
+    let mut holder = claim(&a, "lock", false);
+    let fence = granted(&mut *holder).await;
+    let waits = request("lock", LONG).with_wait(true);
+    let mut waiter = b.claim(waits.clone()).unwrap();
+    busy(&mut *waiter).await;
+    let places = keys(&mut other, "lock/").await;
+    let key = other.get(places[1].0.clone(), None).await.unwrap().take_kvs().remove(0);
+    let base = key.value_str().unwrap().split_once('+').unwrap().1;
+    let made_up = base.parse::<i64>().unwrap() + key.create_revision();
+    let made_up = FencingToken::try_from(made_up).unwrap();
+    assert!(made_up > fence);
+    let resume = Resume::new(made_up, data(places[1].1));
+    refused(&b, "a place that waits", waits.with_resume(resume)).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(keys(&mut other, "lock/").await, places);
+    holder.release().await.unwrap();
+    assert_eq!(granted(&mut *waiter).await, made_up, "the fence was the true one");
+}
+
+/// The key is there as it was made, but somebody has bound it to another lease: the one that the token
+/// names keeps nothing alive.
+pub(crate) async fn a_token_is_refused_where_the_lease_is_another() {
+    let cluster = one().await;
+    let a = backend(&cluster).await;
+    let mut other = plain(&cluster, 0).await;
+    let lock = request("lock", LONG);
+    let mut holder = a.claim(lock.clone()).unwrap();
+    let fence = granted(&mut *holder).await;
+    let bytes = holder.detach().await.unwrap();
+    let (place, lease) = keys(&mut other, "lock/").await.remove(0);
+    let value = other.get(place.clone(), None).await.unwrap().kvs()[0].value().to_vec();
+    let another = other.lease_grant(60, None).await.unwrap().id();
+    let options = PutOptions::new().with_lease(another);
+    other.put(place.clone(), value, Some(options)).await.unwrap();
+    refused(&a, "another lease", lock.with_resume(Resume::new(fence, bytes))).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(left(&mut other, lease).await >= 0, "the lease of the token was revoked");
+    assert_eq!(keys(&mut other, "lock/").await, [(place, another)]);
+}
+
+/// The answer to a try is lost. A check asks the store, which has the place.
+pub(crate) async fn a_check_after_an_unknown_try_asks_the_store() {
+    let cluster = one().await;
+    let proxy = Proxy::start_http2(cluster.address(0).unwrap()).await.unwrap();
+    let a = lock_etcd::connect(&format!("etcd://{}", proxy.address())).await.unwrap();
+    let mut other = plain(&cluster, 0).await;
+    let mut warm = claim(&a, "warm", false);
+    granted(&mut *warm).await;
+    warm.release().await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    proxy.inject(Fault::LoseNextReply).await.unwrap();
+    let mut holder = claim(&a, "lock", false);
+    let answer = holder.try_acquire().await;
+    assert!(answer.is_err(), "the answer was lost: {answer:?}");
+    assert_eq!(keys(&mut other, "lock/").await.len(), 1, "the place was taken");
+    let answer = soon("the check", async {
+        loop {
+            if let Ok(answer) = holder.check().await {
+                return answer;
+            }
+        }
+    });
+    assert_eq!(answer.await, Renewal::Alive { valid_for: None });
+    granted(&mut *holder).await;
+    assert!(matches!(holder.renew().await.unwrap(), Renewal::Alive { .. }));
+    assert_eq!(holder.release().await.unwrap(), Released::Freed);
+    assert_eq!(keys(&mut other, "lock/").await, []);
+}
+
+/// A check finds nothing of a try that is still on its way: the release undoes it all the same.
+pub(crate) async fn a_check_before_the_try_arrives_settles_nothing() {
+    let cluster = one().await;
+    let proxy = Proxy::start_http2(cluster.address(0).unwrap()).await.unwrap();
+    let a = common_member(&proxy, &cluster).await;
+    let mut other = plain(&cluster, 0).await;
+    let mut warm = claim(&a, "warm", false);
+    granted(&mut *warm).await;
+    warm.release().await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    proxy.inject(Fault::HoldNextRequest(Duration::from_secs(1))).await.unwrap();
+    let short =
+        request("lock", Duration::from_secs(10)).with_call_timeout(Duration::from_millis(200));
+    let mut late = a.claim(short).unwrap();
+    late.try_acquire().await.unwrap_err();
+    soon("the check", async {
+        while late.check().await.is_err() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    soon("the release", async {
+        while late.release().await.is_err() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    assert_eq!(keys(&mut other, "lock/").await, [], "the late try has left a place");
+    let mut next = claim(&a, "lock", false);
+    granted(&mut *next).await;
+    busy(&mut *claim(&a, "lock", false)).await;
+}
+
+/// A client that begins with the slow link, and knows the same server by a quick one, too.
+async fn common_member(
+    proxy: &Proxy,
+    cluster: &conformance_tests::servers::EtcdCluster,
+) -> EtcdBackend {
+    let (slow, quick) = (proxy.address().to_string(), cluster.address(0).unwrap().to_string());
+    crate::common::starting_at(&format!("etcd://{slow},{quick}"), &slow).await
+}
