@@ -154,6 +154,11 @@ impl Proxy {
         self.rules.borrow().replies
     }
 
+    /// How many connections there have been so far.
+    pub fn connections(&self) -> u64 {
+        self.rules.borrow().connections
+    }
+
     fn plan(&self, next: Next) {
         self.rules.send_modify(|rules| rules.next = Some(next));
     }

@@ -12,7 +12,7 @@ use crate::{holder, output};
 const HEAD: [&str; 7] = ["NAME", "HOLDER", "OWNER", "HELD FOR", "TIME LEFT", "FENCE", "WAITING"];
 
 pub(crate) async fn list(args: ListArgs) -> Result<u8, Failure> {
-    let store = Store::open(&args.store).await?;
+    let store = Store::open(&args.store, None).await?;
     let locks = store.describe(store.locks.list(&args.prefix).await);
     store.close().await;
     let locks = locks?;

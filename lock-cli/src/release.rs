@@ -19,7 +19,7 @@ pub(crate) async fn release(args: ReleaseArgs) -> Result<u8, Failure> {
         ))
         .with_hint("the holder is not asked: its command goes on until the next renewal fails, so stop it first if you can"));
     }
-    let store = Store::open(&args.store).await?;
+    let store = Store::open(&args.store, None).await?;
     let outcome = force(&args, &store).await;
     store.close().await;
     outcome

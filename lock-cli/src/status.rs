@@ -7,7 +7,7 @@ use crate::store::Store;
 use crate::{holder, output};
 
 pub(crate) async fn status(args: StatusArgs) -> Result<u8, Failure> {
-    let store = Store::open(&args.store).await?;
+    let store = Store::open(&args.store, None).await?;
     let info = store.describe(store.locks.inspect(args.name.as_str()).await);
     store.close().await;
     let info = info?;

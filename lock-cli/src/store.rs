@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use distlock::{Error, ErrorKind, Locks};
 use serde_json::json;
+use tokio::time::timeout;
 
 use crate::args::StoreArgs;
 use crate::exit::Failure;
-use crate::output;
+use crate::output::{self, short};
 
 /// The variable that names the store where `--store` does not.
 const VARIABLE: &str = "DISTLOCK_STORE";
@@ -28,10 +29,18 @@ pub(crate) struct Store {
 
 impl Store {
     /// Opens the store from `--store`, else from the environment, else the file in the user's state
-    /// directory.
-    pub(crate) async fn open(args: &StoreArgs) -> Result<Self, Failure> {
+    /// directory. Without a `limit` it takes as long as the store's own limits allow.
+    pub(crate) async fn open(args: &StoreArgs, limit: Option<Duration>) -> Result<Self, Failure> {
         let (url, origin) = choose(args.store.as_deref(), |name| std::env::var_os(name))?;
-        let locks = distlock::connect(&url).await.map_err(|error| explain(error, &origin))?;
+        let connecting = distlock::connect(&url);
+        let connected = match limit {
+            None => connecting.await,
+            Some(limit) => timeout(limit, connecting).await.unwrap_or_else(|_| {
+                let what = format!("the store did not answer within {}", short(limit));
+                Err(Error::new(ErrorKind::Timeout, what))
+            }),
+        };
+        let locks = connected.map_err(|error| explain(error, &origin))?;
         if locks.backend_name() == "memory" {
             let warning =
                 "a memory:// store ends with this process, so its locks exclude nobody else";

@@ -94,6 +94,23 @@ fn a_limited_wait_ends() {
     assert!(bench.held().is_empty());
 }
 
+/// The store takes the connection, and says nothing.
+#[cfg(feature = "postgres")]
+#[test]
+fn a_limited_wait_counts_the_time_to_connect() {
+    let bench = Bench::new();
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = silent.local_addr().expect("an address");
+    let url = format!("postgres://u@{address}/d?sslmode=disable");
+    let start = now();
+    let done = bench.done(["run", "a", "--store", &url, "--wait", "1s", "--", "echo", "ran"]);
+    let took = now().since(start);
+    assert_eq!((done.code, done.stdout.as_str()), (Some(69), ""), "{done:?}");
+    assert!(done.stderr.contains("did not answer within"), "{done:?}");
+    // The store's own limit is 10 s.
+    assert!(took >= Duration::from_secs(1) && took < Duration::from_secs(7), "{took:?}");
+}
+
 #[test]
 fn an_interrupted_wait_leaves_nothing_behind() {
     let bench = Bench::new();

@@ -67,8 +67,10 @@ impl SqlBackend {
     ///
     /// # Errors
     ///
-    /// [`Config`](lock_core::ErrorKind::Config) for a path that cannot be, or a table that is
-    /// missing and may not be created (the error has the statement that creates it);
+    /// [`Config`](lock_core::ErrorKind::Config) for a path that cannot be, a table that is missing and
+    /// may not be created (the error has the statement that creates it), or, with a server, a call
+    /// outside of a Tokio runtime or in one without timers or sockets;
+    /// [`Unsupported`](lock_core::ErrorKind::Unsupported) for a server that is too old;
     /// [`Denied`](lock_core::ErrorKind::Denied) for missing rights;
     /// [`Store`](lock_core::ErrorKind::Store) for a file that is no database or a table of another
     /// shape; [`Unavailable`](lock_core::ErrorKind::Unavailable) for a full disk or a database that
@@ -83,6 +85,7 @@ impl SqlBackend {
         match config.target {
             #[cfg(feature = "postgres")]
             Target::Postgres(ref target) => {
+                crate::runtime::require("PostgreSQL").map_err(described)?;
                 let dialect = crate::postgres::PostgresStore::connect(target, &config)
                     .await
                     .map_err(|error| described(error).on_backend("postgres"))?;
@@ -97,6 +100,7 @@ impl SqlBackend {
             }
             #[cfg(feature = "mysql")]
             Target::MySql(ref target) => {
+                crate::runtime::require("MySQL").map_err(described)?;
                 let dialect = crate::mysql::MySqlStore::connect(target, &config)
                     .await
                     .map_err(|error| described(error).on_backend("mysql"))?;
@@ -128,28 +132,30 @@ impl SqlBackend {
     ///
     /// As [`connect`](Self::connect).
     pub async fn from_pool(pool: impl Into<SqlPool>, config: SqlConfig) -> Result<Self> {
-        let _ = &config;
+        let described = |error: Error| error.in_operation(Operation::Connect);
+        let _ = (&config, described);
         match pool.into() {
             #[cfg(feature = "postgres")]
             SqlPool::Postgres(pool) => {
-                let dialect =
-                    crate::postgres::PostgresStore::from_pool(&pool, &config).await.map_err(
-                        |error| error.in_operation(Operation::Connect).on_backend("postgres"),
-                    )?;
+                crate::runtime::require("PostgreSQL").map_err(described)?;
+                let dialect = crate::postgres::PostgresStore::from_pool(&pool, &config)
+                    .await
+                    .map_err(|error| described(error).on_backend("postgres"))?;
                 Ok(Self::on(dialect))
             }
             #[cfg(feature = "sqlite")]
             SqlPool::Sqlite(pool) => {
                 let dialect = crate::sqlite::SqliteStore::from_pool(&pool, &config)
                     .await
-                    .map_err(|error| error.in_operation(Operation::Connect).on_backend("sqlite"))?;
+                    .map_err(|error| described(error).on_backend("sqlite"))?;
                 Ok(Self::on(dialect))
             }
             #[cfg(feature = "mysql")]
             SqlPool::MySql(pool) => {
+                crate::runtime::require("MySQL").map_err(described)?;
                 let dialect = crate::mysql::MySqlStore::from_pool(&pool, &config)
                     .await
-                    .map_err(|error| error.in_operation(Operation::Connect).on_backend("mysql"))?;
+                    .map_err(|error| described(error).on_backend("mysql"))?;
                 Ok(Self::on(dialect))
             }
         }

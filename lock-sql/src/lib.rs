@@ -16,6 +16,8 @@ mod mysql;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod renewals;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod runtime;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod statements;

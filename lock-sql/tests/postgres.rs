@@ -7,12 +7,14 @@ mod postgres_common;
 use std::time::Duration;
 
 use conformance_tests::servers::{PgBouncer, PostgresServer};
-use lock_core::{ErrorKind, LockBackend, Locks, Wake};
+use lock_core::{Effect, ErrorKind, LockBackend, Locks, Wake};
 use lock_sql::{SqlBackend, SqlConfig};
 use postgres_common::{
-    TTL, backend, busy, claim, granted, locks, number, plain, pushes_come_back, run, server,
+    TTL, backend, busy, claim, granted, locks, number, plain, proxied, pushes_come_back, run,
+    server,
 };
 use sqlx::postgres::PgPoolOptions;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::Instant;
 
 const SENTINEL: &str = "s3cr3t-sentinel";
@@ -152,6 +154,101 @@ async fn a_server_that_does_not_answer_is_given_up() {
     server.thaw().unwrap();
 }
 
+/// Nothing was sent that could have been executed.
+#[tokio::test]
+async fn a_server_that_is_starting_up_is_unavailable_and_nothing_is_unknown() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!(
+        "postgres://postgres@{}/postgres?sslmode=disable&lock_pooler=none",
+        listener.local_addr().unwrap()
+    );
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut start = [0; 1024];
+            let _ = stream.read(&mut start).await;
+            let text = b"SFATAL\0VFATAL\0C57P03\0Mthe database system is starting up\0\0";
+            let length = u32::try_from(text.len() + 4).unwrap();
+            let message = [&b"E"[..], &length.to_be_bytes(), text].concat();
+            let _ = stream.write_all(&message).await;
+        }
+    });
+    let error = refused(&url).await;
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("starting"), "{error}");
+    assert_eq!((error.effect(), error.is_retryable()), (Effect::None, true), "{error}");
+}
+
+/// No old server is installed: here a function of the same name says that this one is.
+#[tokio::test]
+async fn an_old_server_is_refused_with_both_versions() {
+    let server = server().await;
+    run(
+        &mut plain(&server).await,
+        "CREATE FUNCTION public.current_setting(name text) RETURNS text LANGUAGE sql AS \
+         $$ SELECT CASE name WHEN 'server_version' THEN '12.22 (Debian 12.22-1)' \
+            ELSE pg_catalog.current_setting(name) END $$; \
+         ALTER DATABASE postgres SET search_path = public, pg_catalog",
+    )
+    .await;
+    let error = refused(server.url()).await;
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    let text = error.to_string();
+    assert!(text.contains("12.22") && text.contains("PostgreSQL 13.0"), "{text}");
+}
+
+/// As a program that takes one lock and ends does.
+#[tokio::test]
+async fn a_client_opens_few_connections_and_they_are_kept_alive() {
+    let server = server().await;
+    let (proxy, url) = proxied(&server).await;
+    let client = lock_sql::connect(&url).await.unwrap();
+    let mut held = claim(&client, "x", TTL, true);
+    granted(&mut *held).await;
+    held.renew().await.unwrap();
+    held.release().await.unwrap();
+    assert_eq!(proxy.connections(), 3, "two, and one that listens");
+    let limit = Instant::now() + Duration::from_secs(10);
+    loop {
+        let timers = timers(server.address().unwrap().port());
+        // Kind 2 is the one that keeps alive; the time is in hundredths of a second. Others may still
+        // be running.
+        if timers.len() == 3 && timers.iter().all(|(kind, when)| *kind == 2 && *when <= 30 * 100) {
+            return;
+        }
+        assert!(Instant::now() < limit, "{timers:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// The timer of each connection at its end where the port is `port`: its kind, and how long it has to go.
+fn timers(port: u16) -> Vec<(u8, i64)> {
+    // Local address, remote address, state (1: established), queues, timer.
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let fields = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let ours =
+        fields.filter(|fields| fields[1].ends_with(&format!(":{port:04X}")) && fields[3] == "01");
+    ours.map(|fields| {
+        let (kind, when) = fields[5].split_once(':').unwrap();
+        (kind.parse().unwrap(), i64::from_str_radix(when, 16).unwrap())
+    })
+    .collect()
+}
+
+/// What is between us has forgotten a connection without a word. It is tested after a rest, for a
+/// second at most.
+#[tokio::test]
+async fn a_silent_connection_does_not_cost_a_try() {
+    let server = server().await;
+    let (proxy, url) = proxied(&server).await;
+    // Nobody listens there, who would notice.
+    let client = lock_sql::connect(&format!("{url}&lock_pooler=transaction")).await.unwrap();
+    granted(&mut *claim(&client, "x", TTL, false)).await;
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    proxy.stall_present();
+    // Its limit is 2 s.
+    granted(&mut *claim(&client, "y", TTL, false)).await;
+}
+
 #[tokio::test]
 async fn many_clients_create_the_table_at_the_same_time() {
     let server = server().await;
@@ -220,6 +317,14 @@ async fn a_pooler_is_noticed_and_its_kind_is_declared() {
         let told = lock_sql::connect(&told).await.unwrap();
         assert_eq!(told.capabilities().wake, Wake::Poll);
         granted(&mut *claim(&told, mode, TTL, false)).await;
+    }
+    // One or two connections of the server are too few for a transaction that keeps one of them.
+    for size in [1, 2] {
+        let pooler =
+            PgBouncer::start(server.address().unwrap(), "transaction", size).await.unwrap();
+        let url = format!("postgres://postgres@{}/postgres?sslmode=disable", pooler.address());
+        let client = lock_sql::connect(&url).await.unwrap();
+        assert_eq!(client.capabilities().wake, Wake::Poll, "{size}");
     }
 }
 

@@ -64,6 +64,8 @@ async fn renewals_do_not_wait_behind_tries() {
     let client = backend(&server).await;
     let mut blocked = claim(&client, "blocked", TTL, false);
     granted(&mut *blocked).await;
+    // Nobody goes to the row of a lock that is held.
+    blocked.release().await.unwrap();
     let mut held = claim(&client, "held", TTL, false);
     granted(&mut *held).await;
     let mut connection = plain(&server).await;
@@ -82,13 +84,15 @@ async fn renewals_do_not_wait_behind_tries() {
     }
     assert_eq!(held.release().await.unwrap(), Released::Freed);
     run(&mut connection, "ROLLBACK").await;
+    let mut granted = 0;
     while let Some(answer) = tries.join_next().await {
         // Contention is no error; who has waited too long says so.
         match answer.unwrap() {
-            Ok(attempt) => assert!(matches!(attempt, Attempt::Busy { .. }), "{attempt:?}"),
+            Ok(attempt) => granted += usize::from(matches!(attempt, Attempt::Granted { .. })),
             Err(error) => assert_eq!(error.kind(), ErrorKind::Timeout, "{error}"),
         }
     }
+    assert!(granted <= 1, "{granted} of one lock");
 }
 
 /// So have renewals and releases: one that waits for a locked row keeps its connection meanwhile.

@@ -2,14 +2,19 @@
 //!
 //! `cargo test -p lock-sql --features postgres,mutants --test postgres_mutants`
 
+#![allow(clippy::unwrap_used, reason = "a scene that cannot go on panics")]
+
+mod postgres_common;
 mod postgres_harness;
+mod postgres_scenes;
 
 use std::process::ExitCode;
 
-use conformance_tests::mutation::Killer::{self, Case};
+use conformance_tests::mutation::Killer::{self, Case, Scene};
 use conformance_tests::mutation::Mutation;
 use lock_sql::postgres_mutants::{MUTANTS, VARIABLE};
 use postgres_harness::{PostgresHarness, Route};
+use tokio::runtime::Builder;
 
 /// The case that must fail for each mutant.
 const KILLERS: &[(&str, Killer)] = &[
@@ -20,6 +25,10 @@ const KILLERS: &[(&str, Killer)] = &[
     ("advisory_lock_left_in_the_pool", Case("l01_an_abandoned_lock_is_free_after_its_ttl")),
     ("expiry_is_not_asked", Case("s01_a_lock_is_not_reentrant")),
     ("release_without_owner", Case("c07_a_release_after_busy_does_nothing")),
+    ("release_of_another_hold", Case("c14_a_greater_fence_is_not_believed")),
+    ("renewal_without_fence", Case("c14_a_greater_fence_is_not_believed")),
+    ("a_plain_read_is_proof", Scene("reads_that_are_behind")),
+    ("every_look_locks_the_row", Scene("looks_write_nothing")),
     ("renewal_without_owner", Case("s03_a_late_renewal_does_not_touch_the_next_holder")),
     ("renewal_of_what_has_ended", Case("c06_a_renewal_after_the_end_is_lost")),
     ("a_lease_that_is_never_longer", Case("c04_renewals_keep_the_lock")),
@@ -35,6 +44,15 @@ fn main() -> ExitCode {
     let mutation = Mutation { variable: VARIABLE, mutants, killers: KILLERS };
     mutation.main(
         || conformance_tests::main(PostgresHarness(Route::Direct)),
-        |scene| panic!("no scene {scene}"),
+        |scene| {
+            let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build();
+            runtime.unwrap().block_on(async {
+                match scene {
+                    "reads_that_are_behind" => postgres_scenes::reads_that_are_behind().await,
+                    "looks_write_nothing" => postgres_scenes::looks_write_nothing().await,
+                    other => panic!("no scene {other}"),
+                }
+            })
+        },
     )
 }

@@ -48,8 +48,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<u8, Failure> {
     let store = tokio::select! {
         biased;
         signal = signals.next() => return Err(interrupted(signal)),
-        store = Store::open(&args.store) => store?,
-        () = patience(args.wait) => return Err(silent_store(args.wait)),
+        store = Store::open(&args.store, args.wait) => store?,
     };
     let patience = match (args.nonblock, args.wait) {
         (true, _) => Patience::Try,
@@ -243,21 +242,6 @@ async fn release(
             }
         },
     }
-}
-
-/// Ends when the user's patience does.
-async fn patience(wait: Option<Duration>) {
-    match wait {
-        Some(limit) => tokio::time::sleep(limit).await,
-        None => std::future::pending().await,
-    }
-}
-
-fn silent_store(wait: Option<Duration>) -> Failure {
-    let limit = wait.map(short).unwrap_or_default();
-    let message = format!("the store could not be opened within --wait {limit}");
-    Failure::new(code::UNAVAILABLE, "timeout", message)
-        .with_hint("is it up, is the address right, and is the time enough to connect?")
 }
 
 fn interrupted(signal: Signal) -> Failure {

@@ -108,9 +108,12 @@ pub(crate) fn config_from_url(rest: &str) -> Result<SqlConfig> {
     let mut theirs = Vec::new();
     for name in POSTGRES_PARAMETERS {
         if let Some(value) = params.raw(name) {
-            theirs.push(format!("{name}={value}"));
+            theirs.push((*name, value));
         }
     }
+    let given = |wanted| theirs.iter().any(|(name, _)| *name == wanted);
+    let (mode_given, authority_given) = (given("sslmode"), given("sslrootcert"));
+    let theirs: Vec<_> = theirs.iter().map(|(name, value)| format!("{name}={value}")).collect();
     params.finish("postgres", &all_parameters(POSTGRES_PARAMETERS))?;
     // The driver's own error is not shown: it may quote what stood in the URL.
     let url = format!("postgres:{location}?{}", theirs.join("&"));
@@ -119,8 +122,28 @@ pub(crate) fn config_from_url(rest: &str) -> Result<SqlConfig> {
             "this postgres URL cannot be read: write it as in `postgres://user:password@host:5432/database?sslmode=prefer`, with special characters percent-encoded",
         )
     })?;
-    config.target = Target::Postgres(Box::new(PostgresTarget::new(options, pooler)?));
+    let mode = verifying(options.get_ssl_mode(), mode_given, authority_given)?;
+    let target = PostgresTarget::new(options.ssl_mode(mode), pooler)?;
+    config.target = Target::Postgres(Box::new(target));
     Ok(config)
+}
+
+/// A certificate authority that is given is used, as libpq does with `require`, which the driver takes for
+/// "any certificate". What is said of each: whether the URL has it.
+fn verifying(mode: PgSslMode, mode_given: bool, authority_given: bool) -> Result<PgSslMode> {
+    let in_environment = || std::env::var_os("PGSSLROOTCERT").is_some_and(|path| !path.is_empty());
+    match mode {
+        PgSslMode::Require if authority_given || in_environment() => Ok(PgSslMode::VerifyCa),
+        PgSslMode::Disable | PgSslMode::Allow | PgSslMode::Prefer if authority_given => {
+            if mode_given {
+                return Err(Error::config(
+                    "sslrootcert names a certificate authority, and this sslmode asks for no certificate: write sslmode=verify-full, or sslmode=verify-ca where the certificate has another host name, or leave sslrootcert out",
+                ));
+            }
+            Ok(PgSslMode::VerifyCa)
+        }
+        _ => Ok(mode),
+    }
 }
 
 #[cfg(test)]
@@ -177,6 +200,28 @@ mod tests {
         ] {
             let error = SqlConfig::from_url(bad).unwrap_err();
             assert_eq!(error.kind(), lock_core::ErrorKind::Config, "{bad}");
+        }
+    }
+
+    #[cfg(feature = "tls")]
+    #[test]
+    fn an_authority_that_is_given_is_used() {
+        let verifies = |url: &str| {
+            let mode = target(url).options.get_ssl_mode();
+            matches!(mode, PgSslMode::VerifyCa | PgSslMode::VerifyFull)
+        };
+        for parameters in [
+            "sslrootcert=/ca",
+            "sslmode=require&sslrootcert=/ca",
+            "sslmode=verify-full&sslrootcert=/ca",
+        ] {
+            assert!(verifies(&format!("postgres://h/d?{parameters}")), "{parameters}");
+        }
+        assert!(!verifies("postgres://h/d?sslmode=require"));
+        for mode in ["disable", "allow", "prefer"] {
+            let url = format!("postgres://h/d?sslmode={mode}&sslrootcert=/ca");
+            let error = SqlConfig::from_url(&url).unwrap_err().to_string();
+            assert!(error.contains("sslmode=verify-full"), "{error}");
         }
     }
 

@@ -82,11 +82,18 @@ impl Place {
             "25006" => Failure::ReadOnly(self.describe(&code, error)),
             // No statement of ours meets another limit that has this code.
             "54000" => Failure::FullQueue(self.describe(&code, error)),
-            // The server is stopping or has crashed, or an operator has ended the connection.
-            "57P01" | "57P02" | "57P03" | "57P05" => Failure::Cut(self.describe(&code, error)),
-            code if code.starts_with("08") => Failure::Cut(self.describe(code, error)),
+            // The server is starting or stopping or has crashed, or an operator has ended the connection.
+            "57P01" | "57P02" | "57P03" | "57P05" => {
+                Self::cut(self.describe(&code, error), connecting)
+            }
+            code if code.starts_with("08") => Self::cut(self.describe(code, error), connecting),
             code => Failure::Failed(self.describe(code, error)),
         }
+    }
+
+    /// While a connection is made nothing was sent that could have been executed.
+    fn cut(error: Error, connecting: bool) -> Failure {
+        Failure::Cut(if connecting { error } else { error.with_unknown_effect() })
     }
 
     fn without_code(&self, error: sqlx::Error, connecting: bool) -> Failure {
@@ -98,12 +105,16 @@ impl Place {
                         .with_source(error),
                 );
             }
-            sqlx::Error::Tls(_) => Error::new(
+            _ if is_tls(&error) => Error::new(
                 ErrorKind::Unavailable,
                 format!(
                     "{at}: no TLS connection can be made: look at sslmode and the certificates, and whether this program was built with TLS (feature `tls`)"
                 ),
             ),
+            // Of the connection that listens.
+            sqlx::Error::PoolTimedOut => {
+                Error::new(ErrorKind::Timeout, format!("{at} did not answer in time"))
+            }
             sqlx::Error::Io(_) if connecting => {
                 Error::new(ErrorKind::Unavailable, format!("no connection to {at} can be made"))
             }
@@ -113,8 +124,7 @@ impl Place {
             // A reply that ends in its middle reads as nonsense.
             _ => Error::new(ErrorKind::Unavailable, format!("{at} answered something unexpected")),
         };
-        let failure = if connecting { failure } else { failure.with_unknown_effect() };
-        Failure::Cut(failure.with_source(error))
+        Self::cut(failure.with_source(error), connecting)
     }
 
     /// A statement may have been executed, and its answer was lost.
@@ -184,11 +194,9 @@ impl Place {
             "57P01" | "57P02" | "57P03" | "57P05" => Error::new(
                 ErrorKind::Unavailable,
                 format!("{at} has ended the connection, or is starting or stopping"),
-            )
-            .with_unknown_effect(),
+            ),
             code if code.starts_with("08") => {
                 Error::new(ErrorKind::Unavailable, format!("the connection to {at} has failed"))
-                    .with_unknown_effect()
             }
             code if code.starts_with("53") => Error::new(
                 ErrorKind::Unavailable,
@@ -211,6 +219,15 @@ impl Place {
             "choose another with lock_table=…, or create it with\n{};",
             create_table(&self.table)
         )
+    }
+}
+
+/// A certificate that is refused comes as an error of reading.
+fn is_tls(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Tls(_) => true,
+        sqlx::Error::Io(error) => error.kind() == std::io::ErrorKind::InvalidData,
+        _ => false,
     }
 }
 

@@ -1,6 +1,7 @@
 //! Executing the statements: in which order, for how long, and what their rows say.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use lock_core::{
@@ -9,6 +10,7 @@ use lock_core::{
 };
 use sqlx::postgres::PgRow;
 use sqlx::{Postgres, Row};
+use tokio::sync::Semaphore;
 
 use super::error::Failure;
 use super::open::Site;
@@ -36,10 +38,31 @@ pub(super) struct Inner {
     pub(super) retention: Duration,
     pub(super) sweeper: Sweeper,
     pub(super) unfinished: Arc<Unfinished>,
+    /// Renewals that wait for a row: one at a time, since each has a connection meanwhile.
+    pub(super) waits_for_row: Semaphore,
+    /// How many there were.
+    pub(super) waited: AtomicUsize,
     /// Marks us among those who wait, and names our channel.
     pub(super) client: String,
     /// Where pushes arrive, if they can be had.
     pub(super) ears: Option<Arc<Ears>>,
+}
+
+/// How a statement is executed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Want {
+    pub(super) turn: Turn,
+    pub(super) repeat: Repeat,
+    pub(super) limit: Duration,
+    /// For how long it is repeated while others write.
+    pub(super) patience: Duration,
+}
+
+impl Want {
+    /// Some of `limit` is left to say that it was in vain.
+    pub(super) fn new(turn: Turn, limit: Duration) -> Self {
+        Self { turn, repeat: Repeat::Once, limit, patience: limit * 3 / 4 }
+    }
 }
 
 /// What the server has answered.
@@ -55,37 +78,38 @@ impl Inner {
     /// then.
     pub(super) async fn execute(
         &self,
-        turn: Turn,
-        repeat: Repeat,
-        limit: Duration,
+        want: Want,
         sql: &Sql,
         values: &[Value],
     ) -> Result<Option<Answer>> {
-        let answer = self.run(turn, repeat, limit, sql, values).await;
+        let answer = self.run(want, sql, values).await;
         answer.map_err(|failure| failure.into_error(&self.site.place.endpoint))
     }
 
     async fn run(
         &self,
-        turn: Turn,
-        repeat: Repeat,
-        limit: Duration,
+        want: Want,
         sql: &Sql,
         values: &[Value],
     ) -> Result<Option<Answer>, Failure> {
+        let Want { turn, repeat, limit, patience } = want;
         let start = self.clock.now();
-        // Some time is left to say that it was in vain.
-        let patience = start + limit * 3 / 4;
         let work = async {
-            let (mut pause, mut looked_again, mut repeated) = (RETRY.0, false, false);
+            let (mut pause, mut looked_again) = (RETRY.0, false);
+            // Whether it was tried again over another connection, and whether it may have been executed
+            // before.
+            let (mut tried_again, mut repeated) = (false, false);
             loop {
                 match self.pool.rows(turn, repeat, sql, values).await {
                     Ok(rows) => return Ok(Some(Answer { rows, repeated })),
                     // A new connection has, or makes, what was missing.
                     Err(Failure::NoTable(_)) if !looked_again => looked_again = true,
-                    Err(Failure::Cut(_)) if !repeated && repeat == Repeat::Once => repeated = true,
+                    Err(Failure::Cut(error)) if !tried_again && repeat == Repeat::Once => {
+                        tried_again = true;
+                        repeated = error.effect() == Effect::Unknown;
+                    }
                     Err(Failure::Contended | Failure::Pooled) => {
-                        if self.clock.now() >= patience {
+                        if self.clock.now() >= start + patience {
                             return Ok(None);
                         }
                         self.clock.sleep(pause).await;
@@ -118,7 +142,8 @@ impl Inner {
         let unfinished = self.unfinished.begin(&entry.owner.0);
         let task = tokio::spawn(async move {
             let sql = &inner.statements.acquire;
-            let answer = inner.execute(Turn::Try, Repeat::Never, limit, sql, &values).await;
+            let want = Want { repeat: Repeat::Never, ..Want::new(Turn::Try, limit) };
+            let answer = inner.execute(want, sql, &values).await;
             drop(unfinished);
             answer.map(|answer| answer.map(|answer| answer.rows))
         });
@@ -154,7 +179,7 @@ impl Inner {
         sql: &Sql,
         values: &[Value],
     ) -> Result<Answer> {
-        let answer = self.execute(turn, Repeat::Once, limit, sql, values).await?;
+        let answer = self.execute(Want::new(turn, limit), sql, values).await?;
         answer.ok_or_else(|| self.still_locked(limit))
     }
 
@@ -174,9 +199,8 @@ impl Inner {
         let values = |tell: bool| {
             [Value::from(name), Value::from(owner), Value::from(tell), Value::from(fence)]
         };
-        let release = async |tell: bool| {
-            self.run(Turn::Release, Repeat::Once, limit, sql, &values(tell)).await
-        };
+        let release =
+            async |tell: bool| self.run(Want::new(Turn::Release, limit), sql, &values(tell)).await;
         let (answer, repeated) = match release(true).await {
             Err(Failure::FullQueue(error)) => {
                 tracing::warn!(target: "distlock", %error, "waiters are not told and poll");
@@ -195,13 +219,6 @@ impl Inner {
         };
         let was_running: bool = self.get(row, 0)?;
         Ok(if was_running { Released::Freed } else { Released::AlreadyGone })
-    }
-
-    /// How long somebody else's lease lasts; `None` if the lock can be taken.
-    pub(super) async fn held_by_another(&self, entry: &Entry) -> Result<Option<Duration>> {
-        let values = [Value::from(&*entry.name), Value::from(&*entry.owner.0)];
-        let rows = self.read(entry.call_timeout, &self.statements.held, &values).await?;
-        rows.first().map(|row| Ok(from_micros(self.get(row, 0)?))).transpose()
     }
 
     /// A row of the statements `look` and `list`. `None` for a name that no lock can have: it was
@@ -234,6 +251,11 @@ impl Inner {
 /// In whole µs, rounded up: the lease must not be shorter than promised.
 pub(super) fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_nanos().div_ceil(1000)).unwrap_or(i64::MAX)
+}
+
+/// 0 is no token, and stands for any.
+pub(super) fn fence_or_zero(fence: Option<FencingToken>) -> i64 {
+    fence.map_or(0, FencingToken::as_i64)
 }
 
 pub(super) fn from_micros(micros: i64) -> Duration {

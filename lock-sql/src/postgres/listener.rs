@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use lock_core::Result;
 use sqlx::postgres::{PgListener, PgPoolOptions};
-use sqlx::{Acquire, ConnectOptions};
+use sqlx::{Acquire, ConnectOptions, Executor};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
 use super::error::Failure;
-use super::inner::Inner;
+use super::inner::{Inner, Want};
 use super::open::Site;
 use super::pool::{Pool, Repeat, Turn};
 use super::value::Value;
-use crate::statements::postgres::{CHANNEL, Sql};
+use crate::statements::postgres::{CHANNEL, KEEP_ALIVE, Sql};
 use crate::wake::Ears;
 
 /// For how long our own notification is waited for when the store is opened.
@@ -42,9 +42,10 @@ impl Listener {
         pool: &Pool,
         client: &str,
         limit: Duration,
+        connection: Option<PgListener>,
     ) -> Result<Option<Self>> {
         let channels = [format!("{CHANNEL}{client}"), site.place.table.as_str().to_owned()];
-        let mut listener = Self { site: Arc::clone(site), channels, limit, connection: None };
+        let mut listener = Self { site: Arc::clone(site), channels, limit, connection };
         let fail = |error| site.place.failure(error, true).into_error(&site.place.endpoint);
         let mut connection = listener.listen().await.map_err(fail)?;
         let notify = Sql("SELECT pg_notify($1::text, '') IS NULL".into());
@@ -75,19 +76,15 @@ impl Listener {
         tokio::spawn(Delivery { listener: self, ears, unwanted, inner }.run()).abort_handle()
     }
 
-    /// By a pool of its own: the driver keeps the place of a connection that does not answer until TCP
-    /// gives it up, which takes a quarter of an hour.
-    async fn listen(&self) -> Result<PgListener, sqlx::Error> {
-        let pool = PgPoolOptions::new()
-            .max_connections(1)
-            .acquire_timeout(self.limit)
-            .idle_timeout(None)
-            .max_lifetime(None)
-            .connect_lazy_with(self.site.options.clone());
+    /// On the connection that is there, else on a new one.
+    async fn listen(&mut self) -> Result<PgListener, sqlx::Error> {
+        let there = self.connection.take();
         let listening = async {
-            let mut connection = PgListener::connect_with(&pool).await?;
-            // A gap must be seen: what was sent in the meantime is lost.
-            connection.eager_reconnect(false);
+            let mut connection = match there {
+                Some(connection) => connection,
+                None => connect(&self.site, self.limit).await?,
+            };
+            connection.execute(sqlx::raw_sql(KEEP_ALIVE)).await?;
             connection.listen_all(self.channels.iter().map(String::as_str)).await?;
             Ok(connection)
         };
@@ -106,6 +103,21 @@ impl Listener {
             }
         });
     }
+}
+
+/// A connection that can listen, and does not yet. By a pool of its own: the driver keeps the place of a
+/// connection that does not answer until TCP gives it up, which takes a quarter of an hour.
+pub(super) async fn connect(site: &Site, limit: Duration) -> Result<PgListener, sqlx::Error> {
+    let pool = PgPoolOptions::new()
+        .max_connections(1)
+        .acquire_timeout(limit)
+        .idle_timeout(None)
+        .max_lifetime(None)
+        .connect_lazy_with(site.options.clone());
+    let mut connection = PgListener::connect_with(&pool).await?;
+    // A gap must be seen: what was sent in the meantime is lost.
+    connection.eager_reconnect(false);
+    Ok(connection)
 }
 
 struct Delivery {
@@ -190,9 +202,7 @@ impl Delivery {
         tokio::spawn(async move {
             let values = [Value::from(&*name), Value::from(&*inner.client)];
             let pass = &inner.statements.pass;
-            if let Err(error) =
-                inner.execute(Turn::Release, Repeat::Once, PASS, pass, &values).await
-            {
+            if let Err(error) = inner.execute(Want::new(Turn::Release, PASS), pass, &values).await {
                 tracing::debug!(target: "distlock", %error, "a notification was not passed on");
             }
         });

@@ -7,18 +7,21 @@ mod listener;
 mod mutants;
 mod open;
 mod pool;
+mod renew;
+mod resting;
 mod sweep;
 mod unfinished;
 mod value;
 
-use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use lock_core::{
     Attempt, Capabilities, DataLoss, Fencing, FencingToken, Hold, LockInfo, LockKey, OsRng,
     OwnerId, Released, Renewal, Result, Rng, SystemClock, Wake, async_trait,
 };
+use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
 pub use config::{POSTGRES_PARAMETERS, Pooler};
@@ -30,13 +33,13 @@ pub use mutants::{MUTANTS, VARIABLE};
 use crate::config::SqlConfig;
 use crate::dialect::{Dialect, Due, Entry, Found};
 use crate::error::no_answer;
-use crate::statements::postgres::{GONE, RENEWED, Statements};
+use crate::statements::postgres::Statements;
 use crate::wake::{Ear, Ears, WHILE_CONTENDED, busy};
 use error::Failure;
-use inner::{Inner, from_micros, micros};
+use inner::{Inner, Want, fence_or_zero, from_micros, micros};
 use listener::Listener;
 use open::Site;
-use pool::{Pool, Repeat, Turn};
+use pool::{Pool, Turn};
 use sweep::Sweeper;
 use value::Value;
 
@@ -76,7 +79,8 @@ impl PostgresStore {
     async fn open(target: &PostgresTarget, config: &SqlConfig) -> Result<Self> {
         let site = Arc::new(Site::new(target, config));
         let failed = |failure: Failure| failure.into_error(&site.place.endpoint);
-        let first = site.open_first(target.pooler).await.map_err(failed)?;
+        let limit = config.connect_timeout;
+        let (first, third) = site.open_first(target.pooler, limit).await.map_err(failed)?;
         let mut id = [0; 8];
         OsRng.fill(&mut id)?;
         let client = format!("{:016x}", u64::from_be_bytes(id));
@@ -85,7 +89,7 @@ impl PostgresStore {
         first.into_iter().for_each(|connection| pool.keep(connection));
         let listener = match site.is_pooled() {
             true => None,
-            false => Listener::prove(&site, &pool, &client, config.connect_timeout).await?,
+            false => Listener::prove(&site, &pool, &client, limit, third).await?,
         };
         if listener.is_none() {
             tracing::info!(target: "distlock", at = %site.place.endpoint, "no notifications arrive: waiters poll");
@@ -98,11 +102,13 @@ impl PostgresStore {
             retention: config.retention,
             sweeper: Sweeper::default(),
             unfinished: Arc::default(),
+            waits_for_row: Semaphore::new(1),
+            waited: AtomicUsize::new(0),
             client,
             ears: listener.is_some().then(|| Arc::clone(&ears)),
             site,
         });
-        inner.probe(config.connect_timeout).await?;
+        inner.probe(limit).await?;
         let delivery =
             listener.map(|listener| listener.start(ears, unwanted, Arc::downgrade(&inner)));
         Ok(Self { inner, delivery })
@@ -132,17 +138,11 @@ impl Dialect for PostgresStore {
         capabilities
     }
 
-    async fn acquire(&self, entry: &Entry, polling: bool) -> Result<Attempt> {
+    /// The statement itself looks before it writes.
+    async fn acquire(&self, entry: &Entry, _polling: bool) -> Result<Attempt> {
         let inner = &*self.inner;
         let look = entry.ear.as_ref().map(Ear::look);
         let client = self.listed(entry);
-        // Who is told of a release looks only then; who polls looks often, and mostly in vain.
-        if polling
-            && client.is_none()
-            && let Some(left) = inner.held_by_another(entry).await?
-        {
-            return Ok(busy(Some(left)));
-        }
         let company = client.is_some() && entry.ear.as_ref().is_some_and(Ear::has_company);
         let values = vec![
             Value::from(&*entry.name),
@@ -170,30 +170,15 @@ impl Dialect for PostgresStore {
     }
 
     async fn renew(&self, dues: &[Due<'_>], limit: Duration) -> Result<Vec<Found>> {
-        let inner = &*self.inner;
-        let texts = |text: fn(&Entry) -> &str| {
-            Value::Texts(dues.iter().map(|due| text(due.entry).to_owned()).collect())
-        };
-        let values = [
-            texts(|entry| &entry.name),
-            texts(|entry| &entry.owner.0),
-            Value::Ints(dues.iter().map(|due| fence_or_zero(due.fence)).collect()),
-            Value::Ints(dues.iter().map(|due| micros(due.entry.ttl)).collect()),
-        ];
-        let rows = inner.keep(limit, &inner.statements.renew, &values).await?;
-        let mut found = HashMap::with_capacity(rows.len());
-        for row in &rows {
-            let name: String = inner.get(row, 0)?;
-            let what = match inner.get(row, 1)? {
-                RENEWED => Found::Renewed,
-                GONE => Found::Gone,
-                _ => Found::Locked,
-            };
-            found.insert(name, what);
+        let mut found = self.inner.renew_unlocked(dues, limit).await?;
+        // Nobody waits for another answer, and one statement at a time waits for a row.
+        if found.iter().all(|found| *found == Found::Locked)
+            && let Ok(_turn) = self.inner.waits_for_row.try_acquire()
+        {
+            let at = self.inner.next_of(dues.len());
+            found[at] = self.inner.renew_waiting(&dues[at], limit).await?;
         }
-        // One that is not answered for would be asked for again.
-        let answer = |due: &Due<'_>| found.get(&due.entry.name).copied().unwrap_or(Found::Locked);
-        Ok(dues.iter().map(answer).collect())
+        Ok(found)
     }
 
     async fn check(&self, entry: &Entry, fence: Option<FencingToken>) -> Result<Renewal> {
@@ -203,12 +188,15 @@ impl Dialect for PostgresStore {
             Value::from(&*entry.owner.0),
             Value::from(fence_or_zero(fence)),
         ];
-        let rows = inner.keep(entry.call_timeout, &inner.statements.check, &values).await?;
-        let left = rows.first().map(|row| inner.get::<i64>(row, 0)).transpose()?;
-        Ok(match left.filter(|left| *left > 0) {
-            Some(left) => Renewal::Alive { valid_for: Some(from_micros(left)) },
-            None => Renewal::Lost,
-        })
+        // What a plain read does not show may have been read from a standby that is behind.
+        for sql in [&inner.statements.check, &inner.statements.check_locking] {
+            let rows = inner.keep(entry.call_timeout, sql, &values).await?;
+            let left = rows.first().map(|row| inner.get::<i64>(row, 0)).transpose()?;
+            if let Some(left) = left.filter(|left| *left > 0) {
+                return Ok(Renewal::Alive { valid_for: Some(from_micros(left)) });
+            }
+        }
+        Ok(Renewal::Lost)
     }
 
     async fn release(&self, entry: &Entry) -> Result<Released> {
@@ -224,7 +212,7 @@ impl Dialect for PostgresStore {
         {
             let values = [Value::from(&*entry.name), Value::from(&*inner.client)];
             let leave = &inner.statements.leave;
-            let left = inner.execute(Turn::Release, Repeat::Once, limit, leave, &values).await;
+            let left = inner.execute(Want::new(Turn::Release, limit), leave, &values).await;
             if let Err(error) = left {
                 // Only a notification will come that nobody wants, and that is passed on.
                 tracing::debug!(target: "distlock", %error, "not taken off the list of those who wait");
@@ -276,9 +264,4 @@ impl Dialect for PostgresStore {
         let closing = self.inner.pool.close().await;
         closing.map_err(|error| place.failure(error, false).into_error(&place.endpoint))
     }
-}
-
-/// 0 is no token, and stands for any.
-fn fence_or_zero(fence: Option<FencingToken>) -> i64 {
-    fence.map_or(0, FencingToken::as_i64)
 }

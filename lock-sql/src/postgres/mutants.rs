@@ -71,8 +71,8 @@ mod wrong {
             "advisory_lock_left_in_the_pool",
             &[
                 (
-                    "FROM (SELECT clock_timestamp() AS now) AS present ON CONFLICT",
-                    "FROM (SELECT clock_timestamp() AS now) AS present WHERE pg_try_advisory_lock(hashtext($1::text)) ON CONFLICT",
+                    "AS present WHERE NOT EXISTS (",
+                    "AS present WHERE pg_try_advisory_lock(hashtext($1::text)) AND NOT EXISTS (",
                 ),
                 (
                     "(l.owner IS NULL OR l.owner = excluded.owner OR l.expires <= excluded.acquired)",
@@ -84,10 +84,18 @@ mod wrong {
                 ),
             ],
         ),
+        ("a_plain_read_is_proof", &[(" FOR KEY SHARE", "")]),
+        (
+            "every_look_locks_the_row",
+            &[("AND h.expires > present.now AND", "AND h.expires > present.now AND false AND")],
+        ),
         (
             // Held for as long as the transaction, which is one statement: not at all.
             "expiry_is_not_asked",
-            &[("OR l.expires <= excluded.acquired", "OR l.expires > excluded.acquired")],
+            &[
+                ("OR l.expires <= excluded.acquired", "OR l.expires > excluded.acquired"),
+                ("AND h.expires > present.now", "AND h.expires <= present.now"),
+            ],
         ),
         (
             "release_without_owner",
@@ -122,8 +130,8 @@ mod wrong {
             // Where a transaction may last, the present is that of its start.
             "a_lease_that_is_never_longer",
             &[(
-                "greatest(l.expires, clock_timestamp() + due.ttl",
-                "least(l.expires, clock_timestamp() + due.ttl",
+                "SET expires = clock_timestamp() + due.ttl * interval '1 microsecond' FROM",
+                "SET expires = least(l.expires, clock_timestamp() + due.ttl * interval '1 microsecond') FROM",
             )],
         ),
         ("new_token_on_repeat", &[("WHEN l.owner = excluded.owner OR NOT", "WHEN NOT")]),

@@ -4,21 +4,20 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use lock_core::kit::versions::POSTGRES;
 use lock_core::{Error, ErrorKind, Result};
-use sqlx::postgres::{PgConnectOptions, PgRow};
-use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, PgConnection, Row};
+use sqlx::postgres::{PgConnectOptions, PgListener, PgRow};
+use sqlx::{Acquire, AssertSqlSafe, ConnectOptions, Executor, PgConnection, Row};
 
 use super::config::{Pooler, PostgresTarget, endpoint};
 use super::error::{Failure, Place, code};
+use super::listener;
 use super::value::{Value, inline};
 use crate::config::SqlConfig;
 use crate::statements::postgres;
 
-/// The oldest server whose SQL is that of the statements.
-const OLDEST: i32 = 120_000;
-
 /// How often three connections look for a pooler.
-const ROUNDS: usize = 4;
+const ROUNDS: usize = 5;
 
 /// A database, and how connections to it are made.
 pub(super) struct Site {
@@ -77,8 +76,9 @@ impl Site {
 
     async fn make_ours(&self, mut connection: PgConnection) -> Result<PgConnection, Failure> {
         if !self.is_pooled() {
-            let settings = connection.fetch_all(sqlx::raw_sql(postgres::SESSION)).await;
-            settings.map_err(|error| self.place.failure(error, true))?;
+            let settings = format!("{}; {}", postgres::KEEP_ALIVE, postgres::SESSION);
+            let set = connection.fetch_all(sqlx::raw_sql(AssertSqlSafe(settings))).await;
+            set.map_err(|error| self.place.failure(error, true))?;
         }
         if !self.checked.load(Ordering::Acquire) {
             self.prepare(&mut connection).await?;
@@ -91,14 +91,20 @@ impl Site {
         self.options.connect().await.map_err(|error| self.place.failure(error, true))
     }
 
-    /// The first connections, and whether there is a pooler.
-    pub(super) async fn open_first(&self, pooler: Pooler) -> Result<Vec<PgConnection>, Failure> {
+    /// The first connections, whether there is a pooler, and a connection that can listen if one was
+    /// needed to find that out.
+    pub(super) async fn open_first(
+        &self,
+        pooler: Pooler,
+        limit: Duration,
+    ) -> Result<(Vec<PgConnection>, Option<PgListener>), Failure> {
         match pooler {
             Pooler::Auto => {
-                let [first, second] = self.look_for_pooler().await?;
-                Ok(vec![self.make_ours(first).await?, self.make_ours(second).await?])
+                let ([first, second], third) = self.look_for_pooler(limit).await?;
+                let ours = vec![self.make_ours(first).await?, self.make_ours(second).await?];
+                Ok((ours, Some(third)))
             }
-            Pooler::Transaction | Pooler::None => Ok(vec![self.open().await?]),
+            Pooler::Transaction | Pooler::None => Ok((vec![self.open().await?], None)),
         }
     }
 
@@ -107,16 +113,25 @@ impl Site {
     ///
     /// It must not be overlooked. Prepared statements are called by their names, and on a shared
     /// connection a name may stand for the statement of somebody else.
-    async fn look_for_pooler(&self) -> Result<[PgConnection; 2], Failure> {
-        let (first, second, third) =
-            tokio::try_join!(self.connect(), self.connect(), self.connect())?;
-        let mut connections = [(first, 0), (second, 0), (third, 0)];
+    async fn look_for_pooler(
+        &self,
+        limit: Duration,
+    ) -> Result<([PgConnection; 2], PgListener), Failure> {
+        let failed = |error| self.place.failure(error, true);
+        let listening = async { listener::connect(self, limit).await.map_err(failed) };
+        let (mut first, mut second, mut listening) =
+            tokio::try_join!(self.connect(), self.connect(), listening)?;
+        let third = listening.acquire().await.map_err(failed)?;
+        let mut connections = [(&mut first, 0), (&mut second, 0), (third, 0)];
         let mut pooled = false;
         for round in 0..ROUNDS {
             // One of them is inside of a transaction, which keeps its server connection from the
-            // others, and gives it back as the last one that was used.
-            let holder = round % connections.len();
-            self.run(&mut connections[holder].0, "BEGIN").await?;
+            // others, and gives it back as the last one that was used. Not at first: a pooler may have
+            // but one or two.
+            let holder = round.checked_sub(1).map(|round| round % connections.len());
+            if let Some(holder) = holder {
+                self.run(connections[holder].0, "BEGIN").await?;
+            }
             let mut seen = Vec::new();
             for (connection, before) in &mut connections {
                 let now = self.backend(connection).await?;
@@ -124,16 +139,15 @@ impl Site {
                 seen.push(now);
                 *before = now;
             }
-            self.run(&mut connections[holder].0, "COMMIT").await?;
+            if let Some(holder) = holder {
+                self.run(connections[holder].0, "COMMIT").await?;
+            }
             if pooled {
                 self.set_pooled();
                 break;
             }
         }
-        let [(first, _), (second, _), (third, _)] = connections;
-        // That it is no more is all that matters.
-        let _ = third.close().await;
-        Ok([first, second])
+        Ok(([first, second], listening))
     }
 
     async fn run(&self, connection: &mut PgConnection, sql: &'static str) -> Result<(), Failure> {
@@ -186,15 +200,9 @@ impl Site {
         let at = &self.place.endpoint;
         let rows = self.ask(connection, postgres::SERVER, &[]).await?;
         let Some(row) = rows.first() else { return Ok(()) };
-        let (version, encoding, commit, read_only): (i32, String, String, bool) =
-            (self.get(row, 0)?, self.get(row, 1)?, self.get(row, 2)?, self.get(row, 3)?);
-        if version < OLDEST {
-            return Err(Error::config(format!(
-                "{at} is PostgreSQL {}: this library needs 12 or later",
-                version / 10_000
-            ))
-            .into());
-        }
+        let (version, encoding, commit): (String, String, String) =
+            (self.get(row, 0)?, self.get(row, 1)?, self.get(row, 2)?);
+        POSTGRES.check(&version)?;
         if encoding != "UTF8" {
             return Err(Error::config(format!(
                 "the encoding of {at} is {encoding}, which cannot store every lock name: use a database with ENCODING 'UTF8'"
@@ -203,13 +211,6 @@ impl Site {
         }
         if commit == "off" {
             tracing::warn!(target: "distlock", %at, "synchronous_commit is off: a crash of the server may forget the last locks. Switch it on for this role");
-        }
-        if read_only {
-            return Err(Error::new(
-                ErrorKind::Unavailable,
-                format!("{at} is read-only: it is a standby, or default_transaction_read_only is on. Connect to the primary"),
-            )
-            .into());
         }
         Ok(())
     }

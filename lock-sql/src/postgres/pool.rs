@@ -1,16 +1,17 @@
 //! The connections of one client.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lock_core::{Clock, ClockInstant, Result, SystemClock};
+use lock_core::{Clock, Result, SystemClock};
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 use tokio::sync::Semaphore;
 
 use super::error::{Failure, code};
 use super::open::Site;
+use super::resting::{REST, Resting};
 use super::value::{Value, inline};
 use crate::error::closed;
 use crate::statements::postgres::{LIMITED, Sql};
@@ -18,6 +19,9 @@ use crate::statements::postgres::{LIMITED, Sql};
 /// A connection that was used within this time is taken to work still. A server that has gone is
 /// noticed sooner by the connection that listens.
 const FRESH: Duration = Duration::from_secs(1);
+
+/// How long a connection that is tested has to answer.
+const TEST: Duration = Duration::from_secs(1);
 
 /// Who a statement waits for. The numbers of statements of one kind that are under way at the same
 /// time are limited, each by itself: however many want a lock, or wait to give up one whose row somebody
@@ -54,15 +58,9 @@ pub(super) enum Repeat {
 pub(super) struct Pool {
     site: Arc<Site>,
     turns: [Semaphore; TURNS.len()],
-    idle: Mutex<Vec<Idle>>,
+    resting: Arc<Resting>,
     clock: Arc<SystemClock>,
     closed: AtomicBool,
-}
-
-#[derive(Debug)]
-struct Idle {
-    connection: PgConnection,
-    since: ClockInstant,
 }
 
 impl Pool {
@@ -70,14 +68,10 @@ impl Pool {
         Self {
             site,
             turns: TURNS.map(|(_, number)| Semaphore::new(number)),
-            idle: Mutex::default(),
+            resting: Resting::new(Arc::clone(&clock), REST),
             clock,
             closed: AtomicBool::new(false),
         }
-    }
-
-    fn idle(&self) -> MutexGuard<'_, Vec<Idle>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Executes one statement to its end: its commit is confirmed by what follows the last row.
@@ -128,9 +122,12 @@ impl Pool {
     /// The connection that is the least likely to have been cut meanwhile. A statement that must not be
     /// repeated should not be the one to find out, after some time.
     async fn last_used(&self, repeat: Repeat) -> Option<PgConnection> {
-        let Idle { mut connection, since } = self.idle().pop()?;
+        let (mut connection, since) = self.resting.pop()?;
         let fresh = self.clock.now().since(since) < FRESH;
-        if repeat == Repeat::Once || fresh || connection.ping().await.is_ok() {
+        if repeat == Repeat::Once || fresh {
+            return Some(connection);
+        }
+        if let Ok(Ok(())) = tokio::time::timeout(TEST, connection.ping()).await {
             return Some(connection);
         }
         self.forget();
@@ -154,15 +151,13 @@ impl Pool {
 
     pub(super) fn keep(&self, connection: PgConnection) {
         if !self.closed.load(Ordering::Acquire) {
-            let since = self.clock.now();
-            self.idle().push(Idle { connection, since });
+            self.resting.push(connection);
         }
     }
 
     /// Closes the idle connections.
     pub(super) fn forget(&self) {
-        let idle = std::mem::take(&mut *self.idle());
-        drop(idle);
+        drop(self.resting.take());
     }
 
     /// Waits for the statements under way and closes the connections.
@@ -173,9 +168,8 @@ impl Pool {
             let _all = turns.acquire_many(u32::try_from(number).unwrap_or(u32::MAX)).await;
             turns.close();
         }
-        let idle = std::mem::take(&mut *self.idle());
-        for idle in idle {
-            idle.connection.close().await?;
+        for connection in self.resting.take() {
+            connection.close().await?;
         }
         Ok(())
     }

@@ -1,14 +1,14 @@
 //! Removing the rows of locks that nobody uses any more.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use lock_core::{Clock, Result};
 use tokio::runtime::Handle;
 
-use super::inner::{Inner, micros};
-use super::pool::{Repeat, Turn};
+use super::inner::{Inner, Want, micros};
+use super::pool::Turn;
 use super::value::Value;
 use crate::statements::postgres::{MARK, PAGE, Sql};
 
@@ -18,6 +18,8 @@ const LIMIT: Duration = Duration::from_secs(5);
 const PAGES: usize = 8;
 /// How many rows one statement deletes.
 const BATCH: usize = 64;
+/// So many versions of rows that nobody needs are worth a warning.
+const MANY: i64 = 10_000;
 /// The pause between raising the mark and deleting. A statement that inserts a row reads the mark as it
 /// was when the statement began, so one that began before the mark was raised must have ended.
 const SETTLE: Duration = Duration::from_secs(2);
@@ -29,6 +31,8 @@ pub(super) struct Sweeper {
     due: AtomicU64,
     running: AtomicBool,
     after: Mutex<String>,
+    /// For how many row versions that nobody needs there was a warning.
+    warned: AtomicI64,
 }
 
 impl Inner {
@@ -54,9 +58,25 @@ impl Inner {
                 }
             };
             let pause = pause.clamp(Duration::from_secs(1), Duration::from_secs(60));
+            inner.warn_of_dead_rows().await;
             let due = inner.clock.now() + pause;
             inner.sweeper.due.store(due.as_nanos(), Ordering::Relaxed);
         });
+    }
+
+    /// Each statement on a lock looks at all versions of its row that the server has not removed yet.
+    async fn warn_of_dead_rows(&self) {
+        let table = Value::from(&*self.site.place.table.quoted());
+        let Ok(rows) = self.read(LIMIT, &self.statements.dead_rows, &[table]).await else { return };
+        let number = rows.first().and_then(|row| self.get(row, 0).ok()).unwrap_or(0_i64);
+        // Not again before it is twice as bad, or was well in between.
+        let warned = self.sweeper.warned.load(Ordering::Relaxed);
+        if number < MANY {
+            self.sweeper.warned.store(0, Ordering::Relaxed);
+        } else if number / 2 >= warned {
+            self.sweeper.warned.store(number, Ordering::Relaxed);
+            tracing::warn!(target: "distlock", at = %self.site.place.endpoint, number, "the lock table has many dead row versions, and locks that change hands often become slow: look for an old snapshot (a long transaction, a prepared one, a replication slot), and whether autovacuum is on");
+        }
     }
 
     /// Looks at some pages and removes what can go. True if the end of the table was reached.
@@ -107,7 +127,7 @@ impl Inner {
 
     /// Waits behind those who want a lock. What cannot be written now is left for the next sweep.
     async fn sweep_write(&self, sql: &Sql, values: &[Value]) -> Result<usize> {
-        match self.execute(Turn::Try, Repeat::Once, LIMIT, sql, values).await? {
+        match self.execute(Want::new(Turn::Try, LIMIT), sql, values).await? {
             Some(answer) => Ok(answer.rows.len()),
             None => Err(self.still_locked(LIMIT)),
         }

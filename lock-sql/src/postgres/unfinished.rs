@@ -4,52 +4,52 @@
 //! another connection, and would take the lock for a whole ttl. So it is heard to its end in a task of
 //! its own, and a release by the same owner waits for that.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
 
-/// The tries that are under way, by their owner.
+/// How many tries of each owner are under way.
 #[derive(Debug, Default)]
-pub(super) struct Unfinished(Mutex<Vec<(Arc<str>, watch::Receiver<()>)>>);
+pub(super) struct Unfinished(Mutex<HashMap<Arc<str>, watch::Sender<usize>>>);
 
 /// One of them. Dropped when its statement has ended.
 pub(super) struct Try {
     all: Arc<Unfinished>,
-    end: watch::Sender<()>,
+    owner: Arc<str>,
 }
 
 impl Unfinished {
-    fn list(&self) -> MutexGuard<'_, Vec<(Arc<str>, watch::Receiver<()>)>> {
+    fn numbers(&self) -> MutexGuard<'_, HashMap<Arc<str>, watch::Sender<usize>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn begin(self: &Arc<Self>, owner: &str) -> Try {
-        let (end, ended) = watch::channel(());
-        self.list().push((owner.into(), ended));
-        Try { all: Arc::clone(self), end }
-    }
-
-    fn of(&self, owner: &str) -> Vec<watch::Receiver<()>> {
-        self.list().iter().filter(|one| &*one.0 == owner).map(|one| one.1.clone()).collect()
+        let owner: Arc<str> = owner.into();
+        self.numbers().entry(Arc::clone(&owner)).or_default().send_modify(|number| *number += 1);
+        Try { all: Arc::clone(self), owner }
     }
 
     /// Waits for the tries of `owner`, for `limit` at most.
     pub(super) async fn ended(&self, owner: &str, limit: Duration) {
-        let tries = self.of(owner);
-        let ended = async {
-            for mut one in tries {
-                // An error says that the sender has gone, which is the end.
-                while one.changed().await.is_ok() {}
-            }
+        let Some(mut number) = self.numbers().get(owner).map(watch::Sender::subscribe) else {
+            return;
         };
-        // What does not end in time is left to the repeats of the release.
-        let _ = tokio::time::timeout(limit, ended).await;
+        // What does not end in time is left to the repeats of the release. An error of the channel says
+        // that the sender has gone, which is the end.
+        let _ = tokio::time::timeout(limit, number.wait_for(|number| *number == 0)).await;
     }
 }
 
 impl Drop for Try {
     fn drop(&mut self) {
-        self.all.list().retain(|one| !one.1.same_channel(&self.end.subscribe()));
+        let mut numbers = self.all.numbers();
+        if let Some(number) = numbers.get(&self.owner) {
+            number.send_modify(|number| *number -= 1);
+            if *number.borrow() == 0 {
+                numbers.remove(&self.owner);
+            }
+        }
     }
 }

@@ -5,7 +5,9 @@
 //! The server's clock, read inside of the statement. `clock_timestamp()` and not `now()`, which is the
 //! start of the transaction. A statement that decides more than one thing reads it once, before it
 //! waits for a row: a present that is stale by that wait takes a lock over later than it might, and
-//! starts its lease earlier than it might, but not before the call (clause C4).
+//! starts its lease earlier than it might, but not before the call (clause C4). A renewal reads it when it
+//! has the row, so a later one ends later, unless it asks for less: who has taken a hold over may
+//! (clause C14).
 //!
 //! # The fence
 //!
@@ -20,6 +22,18 @@
 //! channel, in the same statement. Nobody is notified where nobody waits: a commit with a notification
 //! takes a lock that all such commits share. The list is a hint; who wants the lock also looks at a
 //! slow poll.
+//!
+//! # Who locks the row
+//!
+//! The lock on a row lasts until its transaction is on the disk, and a renewal passes over a row that is
+//! locked. So `acquire` reads first, and goes to the row only to take the lock or to put itself on the
+//! list: those who wait do not keep the row from its holder. Where others come and go all the time,
+//! `renew_waiting` queues for the row.
+//!
+//! # Reads
+//!
+//! A proxy may send a plain `SELECT` to a standby that is behind. What it says is good enough for "busy",
+//! and for people. That a hold is gone is only believed to a statement that writes or locks.
 
 use std::sync::Arc;
 
@@ -31,6 +45,9 @@ pub(crate) const MARK: &str = "\u{1}fence";
 
 /// How many rows are looked at in one step of the sweep.
 pub(crate) const PAGE: i64 = 512;
+
+/// For how long a renewal waits for a row that others keep locking.
+pub(crate) const WAIT_FOR_ROW: &str = "200ms";
 
 /// The channel of a client is this and the client's id.
 pub(crate) const CHANNEL: &str = "distlock_";
@@ -68,11 +85,16 @@ pub(crate) const COLUMNS: [(&str, &str, bool); 8] = [
     ("woken", "text", false),
 ];
 
-/// Nothing → the server's settings that matter.
-pub(crate) const SERVER: &str = "SELECT current_setting('server_version_num')::int, \
+/// Nothing → the server's settings that matter. Whether it may be written to is shown by a write: a proxy
+/// may send this to a standby.
+pub(crate) const SERVER: &str = "SELECT current_setting('server_version'), \
      (SELECT pg_encoding_to_char(encoding)::text FROM pg_database WHERE datname = current_database()), \
-     current_setting('synchronous_commit'), \
-     current_setting('transaction_read_only') = 'on'";
+     current_setting('synchronous_commit')";
+
+/// Makes the server send something over a connection that rests: what is between us does not forget it,
+/// and the server notices that we have gone without a word. The driver has no setting for our side.
+pub(crate) const KEEP_ALIVE: &str =
+    "SET tcp_keepalives_idle = 30; SET tcp_keepalives_interval = 10; SET tcp_keepalives_count = 3";
 
 /// Settings of a connection that is ours alone, in one message. The isolation level may be set to
 /// another one for the role, and anything above READ COMMITTED turns contention into errors. A
@@ -114,8 +136,13 @@ pub(crate) struct Statements {
     pub(crate) acquire: Sql,
     /// names, owners, fences or 0, ttls in µs → name, what was found.
     pub(crate) renew: Sql,
+    /// name, owner, fence or 0, ttl in µs → a row if it was renewed. Waits for the row.
+    pub(crate) renew_waiting: Sql,
     /// name, owner, fence or 0 → µs that are left.
     pub(crate) check: Sql,
+    /// As `check`. It locks the row, so that it is a read of the primary, and keeps nobody from renewing
+    /// it.
+    pub(crate) check_locking: Sql,
     /// name, owner or NULL for any, whether to notify, fence or 0 → whether the lease was running.
     pub(crate) release: Sql,
     /// As `release`, and tells the holder too.
@@ -124,12 +151,12 @@ pub(crate) struct Statements {
     pub(crate) pass: Sql,
     /// name, client. The client waits no more.
     pub(crate) leave: Sql,
-    /// name, owner → µs for which somebody else has it.
-    pub(crate) held: Sql,
     /// name → name, owner, fence, µs that are left, µs of the hold, label.
     pub(crate) look: Sql,
     /// start of the stored name, whether the prefix is empty → as `look`.
     pub(crate) list: Sql,
+    /// the quoted table's name → how many row versions nobody needs any more, and are still there.
+    pub(crate) dead_rows: Sql,
     /// after, retention in µs → name, fence, whether it can go.
     pub(crate) sweep_page: Sql,
     /// fence.
@@ -164,6 +191,9 @@ impl Statements {
             "l.name, l.owner, l.fence, {left}, {}, l.label",
             micros("clock_timestamp() - l.acquired")
         );
+        let check = format!(
+            "SELECT {left} FROM {t} AS l WHERE l.name = $1::text AND l.owner = $2::text AND $3::bigint IN (0, l.fence)"
+        );
         let mutation = crate::postgres::Mutation::of_environment();
         let statement = |text: String| -> Sql { Sql(mutation.apply(text).into()) };
         Self {
@@ -175,6 +205,9 @@ impl Statements {
                          greatest(coalesce((SELECT fence FROM {t} WHERE name = '{MARK}'), 0) + 1, {clock}), \
                          present.now + $3::bigint * interval '1 microsecond', present.now, $4::text, '{{}}' \
                        FROM (SELECT clock_timestamp() AS now) AS present \
+                       WHERE NOT EXISTS (SELECT FROM {t} AS h WHERE h.name = $1::text \
+                         AND h.owner <> $2::text AND h.expires > present.now \
+                         AND ($5::text IS NULL OR $5::text = ANY (h.waiters))) \
                        ON CONFLICT (name) DO UPDATE SET \
                          owner = CASE WHEN {can} THEN excluded.owner ELSE l.owner END, \
                          fence = CASE WHEN {mine} OR NOT {can} THEN l.fence ELSE greatest(l.fence + 1, {excluded}) END, \
@@ -202,9 +235,9 @@ impl Statements {
                      ours AS MATERIALIZED ( \
                        SELECT l.name FROM {t} AS l JOIN due ON l.name = due.name \
                        WHERE l.owner = due.owner AND due.fence IN (0, l.fence) AND l.expires > clock_timestamp() \
-                       ORDER BY l.name FOR UPDATE OF l SKIP LOCKED), \
+                       ORDER BY l.name FOR NO KEY UPDATE OF l SKIP LOCKED), \
                      renewed AS ( \
-                       UPDATE {t} AS l SET expires = greatest(l.expires, clock_timestamp() + due.ttl * interval '1 microsecond') \
+                       UPDATE {t} AS l SET expires = clock_timestamp() + due.ttl * interval '1 microsecond' \
                        FROM due JOIN ours ON ours.name = due.name \
                        WHERE l.name = due.name AND l.owner = due.owner AND due.fence IN (0, l.fence) \
                        RETURNING l.name) \
@@ -213,9 +246,16 @@ impl Statements {
                        LEFT JOIN {t} AS l ON l.name = due.name AND l.owner = due.owner \
                          AND due.fence IN (0, l.fence) AND l.expires > clock_timestamp()"
             )),
-            check: statement(format!(
-                "SELECT {left} FROM {t} AS l WHERE l.name = $1::text AND l.owner = $2::text AND $3::bigint IN (0, l.fence)"
+            // The limit is set before the first row is looked at, and ends with the transaction.
+            renew_waiting: statement(format!(
+                "UPDATE {t} AS l SET expires = clock_timestamp() + $4::bigint * interval '1 microsecond' \
+                     WHERE l.name = $1::text AND l.owner = $2::text AND $3::bigint IN (0, l.fence) \
+                       AND l.expires > clock_timestamp() \
+                       AND (SELECT set_config('lock_timeout', '{WAIT_FOR_ROW}', true)) IS NOT NULL \
+                     RETURNING l.name"
             )),
+            check: statement(check.clone()),
+            check_locking: statement(format!("{check} FOR KEY SHARE")),
             // The row stays, with its fence. A lease that had ended already keeps its end, which
             // tells the two cases apart. The next holder's fence is greater by `acquire`.
             release: statement(format!(
@@ -239,9 +279,6 @@ impl Statements {
                 "UPDATE {t} AS l SET waiters = array_remove(l.waiters, $2::text) \
                      WHERE l.name = $1::text AND $2::text = ANY (l.waiters)"
             )),
-            held: statement(format!(
-                "SELECT {left} FROM {t} AS l WHERE l.name = $1::text AND l.owner <> $2::text AND l.expires > clock_timestamp()"
-            )),
             look: statement(format!(
                 "SELECT {holder} FROM {t} AS l WHERE l.name = $1::text AND l.owner IS NOT NULL AND l.expires > clock_timestamp()"
             )),
@@ -253,6 +290,9 @@ impl Statements {
                        AND l.owner IS NOT NULL AND l.expires > clock_timestamp() \
                      ORDER BY l.name COLLATE \"C\""
             )),
+            dead_rows: statement(
+                "SELECT coalesce(pg_stat_get_dead_tuples(to_regclass($1::text)), 0)".to_owned(),
+            ),
             sweep_page: statement(format!(
                 "SELECT name, fence, expires <= clock_timestamp() - $2::bigint * interval '1 microsecond' \
                      FROM {t} WHERE name > $1::text ORDER BY name LIMIT {PAGE}"

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test target uses a part of it")]
 
+pub(crate) mod splitter;
+
 use std::time::Duration;
 
 use conformance_tests::proxy::Proxy;

@@ -1,0 +1,150 @@
+//! Connections that nobody uses at the moment.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use lock_core::{Clock, ClockInstant, SystemClock};
+use sqlx::{Connection, PgConnection};
+use tokio::runtime::Handle;
+
+/// For how long a connection rests before it is closed. What is between us and the server forgets
+/// connections that rest for some minutes, and the server has better uses for its own.
+pub(super) const REST: Duration = Duration::from_secs(60);
+/// The limit for saying goodbye.
+const CLOSE: Duration = Duration::from_secs(1);
+
+/// The connections, those that have rested longest first.
+#[derive(Debug)]
+pub(super) struct Resting {
+    line: Mutex<Line>,
+    clock: Arc<SystemClock>,
+    rest: Duration,
+}
+
+#[derive(Debug, Default)]
+struct Line {
+    connections: Vec<(PgConnection, ClockInstant)>,
+    /// A task looks after them.
+    tended: bool,
+}
+
+impl Resting {
+    pub(super) fn new(clock: Arc<SystemClock>, rest: Duration) -> Arc<Self> {
+        Arc::new(Self { line: Mutex::default(), clock, rest })
+    }
+
+    fn line(&self) -> MutexGuard<'_, Line> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Outside of a runtime nobody closes it in time; the next one that comes to rest starts that.
+    pub(super) fn push(self: &Arc<Self>, connection: PgConnection) {
+        let mut line = self.line();
+        line.connections.push((connection, self.clock.now()));
+        if line.tended {
+            return;
+        }
+        let Ok(runtime) = Handle::try_current() else { return };
+        line.tended = true;
+        drop(line);
+        // Made before the task, which may end with its runtime before it has begun.
+        let mut tending = Tending { resting: Arc::downgrade(self), done: false };
+        let clock = Arc::clone(&self.clock);
+        runtime.spawn(async move {
+            while let Some(next) = tending.close_rested().await {
+                clock.sleep_until(next).await;
+            }
+        });
+    }
+
+    /// The one that was used last, and since when it rests.
+    pub(super) fn pop(&self) -> Option<(PgConnection, ClockInstant)> {
+        self.line().connections.pop()
+    }
+
+    pub(super) fn take(&self) -> Vec<PgConnection> {
+        let all = std::mem::take(&mut self.line().connections);
+        all.into_iter().map(|(connection, _)| connection).collect()
+    }
+}
+
+/// A task that closes connections in time. It does not keep them alive.
+struct Tending {
+    resting: Weak<Resting>,
+    done: bool,
+}
+
+impl Tending {
+    /// Says when to look again; `None` if none is left.
+    async fn close_rested(&mut self) -> Option<ClockInstant> {
+        let rested: Vec<_> = {
+            let resting = self.resting.upgrade()?;
+            let mut line = resting.line();
+            let now = resting.clock.now();
+            let rested = |since: ClockInstant| now.since(since) >= resting.rest;
+            let young = line.connections.partition_point(|(_, since)| rested(*since));
+            line.connections.drain(..young).collect()
+        };
+        for (connection, _) in rested {
+            // That it is no more is all that matters.
+            let _ = tokio::time::timeout(CLOSE, connection.close()).await;
+        }
+        let resting = self.resting.upgrade()?;
+        let mut line = resting.line();
+        let next = line.connections.first().map(|(_, since)| *since + resting.rest);
+        line.tended = next.is_some();
+        self.done = next.is_none();
+        next
+    }
+}
+
+/// Its runtime may end before the store.
+impl Drop for Tending {
+    fn drop(&mut self) {
+        if !self.done
+            && let Some(resting) = self.resting.upgrade()
+        {
+            resting.line().tended = false;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use conformance_tests::servers::PostgresServer;
+
+    use super::*;
+
+    async fn until_closed(resting: &Resting) {
+        let closed = async {
+            while !resting.line().connections.is_empty() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), closed).await.unwrap();
+    }
+
+    #[test]
+    fn connections_rest_for_a_while_also_after_the_end_of_a_runtime() {
+        let runtime =
+            || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (first, second) = (runtime(), runtime());
+        let server = first.block_on(PostgresServer::builder().start()).unwrap();
+        let connect = || PgConnection::connect(server.url());
+        let rest = Duration::from_millis(200);
+        let resting = Resting::new(Arc::default(), rest);
+        first.block_on(async {
+            let start = resting.clock.now();
+            resting.push(connect().await.unwrap());
+            until_closed(&resting).await;
+            assert!(resting.clock.now().since(start) >= rest);
+            resting.push(connect().await.unwrap());
+        });
+        // The task that would close it ends here.
+        drop(first);
+        second.block_on(async {
+            resting.push(connect().await.unwrap());
+            until_closed(&resting).await;
+        });
+    }
+}

@@ -1,0 +1,166 @@
+//! Locks that very many want: what their looks cost the one who holds it.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
+mod postgres_common;
+mod postgres_scenes;
+
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use conformance_tests::servers::PostgresServer;
+use lock_core::Renewal;
+use lock_sql::SqlBackend;
+use postgres_common::{TTL, backend, busy, claim, granted, plain, run, server};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tracing::field::{Field, Visit};
+use tracing::span;
+
+#[tokio::test]
+async fn a_look_at_a_lock_that_is_held_writes_nothing() {
+    postgres_scenes::looks_write_nothing().await.unwrap();
+}
+
+/// Commits take 5 ms, as on a slow disk.
+async fn slow_server() -> PostgresServer {
+    PostgresServer::builder()
+        .option("fsync", "on")
+        .option("commit_delay", "5000")
+        .option("commit_siblings", "0")
+        .start()
+        .await
+        .unwrap()
+}
+
+/// Renews `times` times, while others do `what` without a pause, and says how long the slowest took.
+async fn renewed_among_others<F>(
+    clients: &[SqlBackend],
+    times: usize,
+    what: impl Fn(SqlBackend, Arc<AtomicBool>) -> F,
+) -> Duration
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let mut held = claim(&clients[0], "hot", TTL, false);
+    granted(&mut *held).await;
+    let over = Arc::new(AtomicBool::new(false));
+    let mut others = JoinSet::new();
+    for client in &clients[1..] {
+        for _ in 0..4 {
+            others.spawn(what(client.clone(), Arc::clone(&over)));
+        }
+    }
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let mut slowest = Duration::ZERO;
+    for _ in 0..times {
+        let start = Instant::now();
+        let renewal = held.renew().await;
+        assert!(matches!(renewal, Ok(Renewal::Alive { .. })), "{renewal:?}");
+        slowest = slowest.max(start.elapsed());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    over.store(true, SeqCst);
+    while let Some(ended) = others.join_next().await {
+        ended.unwrap();
+    }
+    slowest
+}
+
+async fn clients(server: &PostgresServer, number: usize) -> Vec<SqlBackend> {
+    let mut clients = Vec::new();
+    for _ in 0..number {
+        clients.push(backend(server).await);
+    }
+    clients
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_that_look_do_not_starve_the_holder() {
+    let server = slow_server().await;
+    let clients = clients(&server, 9).await;
+    renewed_among_others(&clients, 30, |client, over| async move {
+        let mut waiter = claim(&client, "hot", TTL, true);
+        while !over.load(SeqCst) {
+            busy(&mut *waiter).await;
+        }
+    })
+    .await;
+}
+
+/// Each that comes puts itself on the list, and each that goes takes itself off it. The row is never
+/// free, so the holder queues for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_that_come_and_go_do_not_starve_the_holder() {
+    let server = slow_server().await;
+    let clients = clients(&server, 9).await;
+    let slowest = renewed_among_others(&clients, 30, |client, over| async move {
+        while !over.load(SeqCst) {
+            let mut waiter = claim(&client, "hot", TTL, true);
+            busy(&mut *waiter).await;
+            let _ = waiter.release().await;
+        }
+    })
+    .await;
+    println!("the slowest renewal took {slowest:?}");
+}
+
+/// Keeps what this library warns of.
+#[derive(Clone, Default)]
+struct Warnings(Arc<Mutex<String>>);
+
+impl Visit for Warnings {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        self.0.lock().unwrap().push_str(&format!(" {field}={value:?}"));
+    }
+}
+
+impl tracing::Subscriber for Warnings {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.target() == "distlock" && *metadata.level() == tracing::Level::WARN
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+    fn enter(&self, _: &span::Id) {}
+    fn exit(&self, _: &span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        event.record(&mut self.clone());
+    }
+}
+
+/// A transaction that has looked at something long ago keeps every version of every row since.
+#[tokio::test]
+async fn an_old_snapshot_is_warned_of() {
+    let warnings = Warnings::default();
+    tracing::subscriber::set_global_default(warnings.clone()).unwrap();
+    let server = server().await;
+    let client = backend(&server).await;
+    let mut old = plain(&server).await;
+    run(&mut old, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM distlock").await;
+    let mut connection = plain(&server).await;
+    run(
+        &mut connection,
+        "INSERT INTO distlock SELECT 'n' || n, NULL, 1, now(), now(), NULL, '{}' \
+         FROM generate_series(1, 30000) AS n; \
+         UPDATE distlock SET fence = 2",
+    )
+    .await;
+    let limit = Instant::now() + Duration::from_secs(60);
+    while !warnings.0.lock().unwrap().contains("old snapshot") {
+        assert!(Instant::now() < limit, "no warning: {:?}", warnings.0.lock().unwrap());
+        // A grant starts a sweep if one is due.
+        let mut other = claim(&client, "other", TTL, false);
+        granted(&mut *other).await;
+        other.release().await.unwrap();
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    let text = warnings.0.lock().unwrap().clone();
+    assert!(text.contains("at=") && text.contains("number="), "{text}");
+}
