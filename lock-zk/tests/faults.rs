@@ -27,6 +27,11 @@ async fn a_node_of_an_old_session_is_not_trusted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_was_shortened_is_not_believed() {
+    scenarios::a_session_that_was_shortened_is_not_believed().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_renewal_needs_the_leader() {
     scenarios::a_renewal_needs_the_leader().await.unwrap();
 }

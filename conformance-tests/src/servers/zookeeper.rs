@@ -264,6 +264,28 @@ impl ZooKeeper {
         Ok(())
     }
 
+    /// From its next start on every server allows sessions of `shortest` to `longest`.
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable::missing`] if they are not the test's own; [`Unavailable::broken`] if their
+    /// settings cannot be written.
+    pub fn allow_sessions(&self, shortest: Duration, longest: Duration) -> Result<(), Unavailable> {
+        self.own()?;
+        for member in &self.members {
+            let path = member.directory.path().join("zoo.cfg");
+            let write = || {
+                let mut settings = std::fs::read_to_string(&path)?;
+                // The last line of a name wins.
+                let (shortest, longest) = (shortest.as_millis(), longest.as_millis());
+                settings += &format!("minSessionTimeout={shortest}\nmaxSessionTimeout={longest}\n");
+                std::fs::write(&path, settings)
+            };
+            write().map_err(|error| broken("no configuration", &error))?;
+        }
+        Ok(())
+    }
+
     /// Starts one server that was killed, and waits until it serves.
     ///
     /// # Errors

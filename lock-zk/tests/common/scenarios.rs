@@ -75,6 +75,38 @@ pub(crate) async fn a_node_of_an_old_session_is_not_trusted() -> Seen {
     Ok(())
 }
 
+/// A server that comes back with a lower `maxSessionTimeout` keeps a session for less than it did. Then
+/// the client is cut off: its guard must not outlive the session.
+pub(crate) async fn a_session_that_was_shortened_is_not_believed() -> Seen {
+    const LONG: Duration = Duration::from_secs(10);
+    let servers = super::server().await;
+    let proxy = Proxy::start(servers.address(0).unwrap()).await.unwrap();
+    let url = format!("zookeeper://{}?lock_session_timeout=10s", proxy.address());
+    let locks = lock_core::Locks::builder(lock_zk::connect(&url).await.unwrap());
+    let locks = locks.default_ttl(LONG).build();
+    let guard = locks.lock("lock").unwrap().acquire().await.unwrap();
+    servers.allow_sessions(Duration::from_millis(500), SESSION).unwrap();
+    servers.restart().await.unwrap();
+    super::until("it is renewed or lost", LONG, async || {
+        guard.renew().await.is_ok() || guard.token().is_err()
+    })
+    .await;
+    let until = guard.remaining();
+    proxy.stall();
+    let cut = Instant::now();
+    let other = backend(&servers).await;
+    let mut next = claim(&other, "lock", true);
+    super::acquired(&mut *next).await;
+    if let Ok(token) = guard.token() {
+        return Err(format!(
+            "after a cut of {:?} the lock was granted again, and {token} was still given out (it had {until:?} left)",
+            cut.elapsed()
+        ));
+    }
+    next.release().await.unwrap();
+    Ok(())
+}
+
 /// A client of one server, with a long session: the requests that keep it wait for the leader, and what
 /// comes behind them waits with them, so they should be seldom where a server is to answer by itself.
 async fn patient_backend_at(servers: &ZooKeeper, member: usize) -> ZkBackend {
