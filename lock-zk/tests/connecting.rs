@@ -59,11 +59,17 @@ async fn the_limits_of_the_server_are_reported() {
     let error = asked.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
     assert!(error.to_string().contains("500ms"), "{error}");
-    // The default session is as long as the default ttl.
-    let default = Locks::new(lock_zk::connect(servers.url()).await.unwrap());
+    // The default ttl is that of every store.
+    let ours = lock_zk::connect(servers.url()).await.unwrap();
+    let can = ours.capabilities();
+    assert_eq!((can.min_ttl, can.max_ttl), (Duration::from_millis(500), Some(SESSION * 30)));
+    let default = Locks::new(ours);
     let guard = default.lock("lock").unwrap().acquire().await.unwrap();
     assert_eq!(guard.ttl(), Duration::from_secs(30));
     guard.release().await.unwrap();
+    let error = default.lock("lock").unwrap().ttl(SESSION * 31).acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    assert!(error.to_string().contains("60s"), "{error}");
 }
 
 /// A server with a short tick allows less than the default.
@@ -180,15 +186,14 @@ async fn without_a_password_everybody_may() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_given_client_keeps_its_chroot() {
+async fn a_given_connector_keeps_its_chroot() {
     let servers = server().await;
     let plain = plain(&servers).await;
     let mode = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
     plain.mkdir("/shop", &mode).await.unwrap();
     let hosts = servers.url().trim_start_matches("zookeeper://").to_owned();
-    let connector = zk::Client::connector().with_session_timeout(SESSION);
-    let client = connector.connect(&format!("{hosts}/shop")).await.unwrap();
-    let ours = ZkBackend::from_client(client).await.unwrap();
+    let cluster = format!("{hosts}/shop");
+    let ours = ZkBackend::from_connector(zk::Client::connector(), &cluster).await.unwrap();
     let locks = Locks::builder(ours).default_ttl(SESSION).build();
     let guard = locks.lock("lock").unwrap().acquire().await.unwrap();
     assert_eq!(plain.list_children("/shop/locks/lock").await.unwrap().len(), 1);
@@ -196,6 +201,8 @@ async fn a_given_client_keeps_its_chroot() {
     tokio::time::sleep(SESSION * 2).await;
     guard.token().unwrap();
     guard.release().await.unwrap();
+    let error = ZkBackend::from_connector(zk::Client::connector(), "a,,b").await.unwrap_err();
+    assert!(error.to_string().contains("\"a,,b\""), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -252,6 +252,20 @@ impl ZooKeeper {
         self.serve().await
     }
 
+    /// Kills all servers, and starts them without any of their data.
+    ///
+    /// # Errors
+    ///
+    /// As [`restart`](Self::restart).
+    pub async fn restart_without_data(&self) -> Result<(), Unavailable> {
+        self.kill()?;
+        for member in &self.members {
+            let data = member.directory.path().join("data/version-2");
+            std::fs::remove_dir_all(data).map_err(|error| broken("no data to remove", &error))?;
+        }
+        self.restart().await
+    }
+
     /// Waits until all servers serve: an ensemble that was frozen may have to find a leader first.
     ///
     /// # Errors
