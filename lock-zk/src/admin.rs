@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::{
-    HolderInfo, LockAdmin, LockInfo, LockKey, OwnerId, Released, Result, async_trait,
-};
+use lock_core::{HolderInfo, LockAdmin, LockInfo, LockKey, OwnerId, Released, Result, async_trait};
 use tokio::task::JoinSet;
 
 use crate::backend::ZkBackend;

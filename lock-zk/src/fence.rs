@@ -21,7 +21,7 @@ use crate::transport::Failure;
 /// The name of the base's node under the root: no lock has it, since `%fe` is no UTF-8.
 const NODE: &str = "%fence";
 /// How often the node is looked for when others make and remove it.
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 4;
 
 impl Session {
     /// The fence of a node that was made by this transaction.
@@ -76,14 +76,15 @@ impl Session {
 
     async fn read_or_make_base(&self) -> Result<u64> {
         let path = self.base_path();
+        let mut known = self.read_base().await?;
         for _ in 0..ROUNDS {
-            if let Some(base) = self.read_base().await? {
+            if let Some(base) = known {
                 return Ok(base);
             }
             let base = clock();
             match self.create_record(&path, base.to_string().as_bytes()).await {
                 Ok(()) => return Ok(base),
-                Err(Failure::NodeExists) => {}
+                Err(Failure::NodeExists) => known = self.read_base().await?,
                 Err(Failure::NoNode) => {
                     let parents = self.create_parents(&self.config.root).await;
                     parents.map_err(|failure| self.describe(&failure))?;

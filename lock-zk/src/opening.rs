@@ -70,20 +70,21 @@ impl Opener {
     }
 
     /// Asks for what the servers allow, and whether they are new enough. The sessions that are opened for
-    /// this end at once.
-    pub(crate) async fn limits(&self) -> Result<Limits> {
+    /// this end at once, except for one that is just what was asked for.
+    pub(crate) async fn limits(&self) -> Result<(Limits, Option<Arc<Session>>)> {
         let end = self.clock.now() + self.config.connect_timeout;
         let wanted = self.config.session_timeout.unwrap_or(LONGEST_SESSION);
         let opened = self.connect(wanted, end).await?;
         self.check_version(&opened.line).await?;
         let most = opened.line.granted();
         if self.config.session_timeout.is_none() {
-            return Ok(Limits::new(self.least(most, end).await?, most));
+            return Ok((Limits::new(self.least(most, end).await?, most), None));
         }
         if most < wanted {
             return Err(self.too_long(wanted, most));
         }
-        Ok(Limits::exactly(most))
+        let session = (most == wanted).then(|| self.keep(wanted, opened));
+        Ok((Limits::exactly(most), session))
     }
 
     /// The shortest session that the servers allow. The driver is the less patient the less it asks for,
@@ -113,16 +114,21 @@ impl Opener {
     /// Opens a session that lasts for `timeout`.
     pub(crate) async fn session(&self, timeout: Duration) -> Result<Arc<Session>> {
         let end = self.clock.now() + self.config.connect_timeout;
-        let Opened { sent, host, line } = self.connect(timeout, end).await?;
-        let granted = line.granted();
+        let opened = self.connect(timeout, end).await?;
+        let granted = opened.line.granted();
         if granted < timeout {
             return Err(self.too_long(timeout, granted));
         }
+        Ok(self.keep(timeout, opened))
+    }
+
+    fn keep(&self, asked: Duration, Opened { sent, host, line }: Opened) -> Arc<Session> {
+        let granted = line.granted();
         let timeline =
             Timeline::new(granted, sent, self.clock.now()).with_tick(self.config.tick_time);
         let link = Link::new(&self.ensemble, host, line);
         let (clock, config) = (Arc::clone(&self.clock), Arc::clone(&self.config));
-        Ok(Session::start(link, (timeout, granted), timeline, clock, config))
+        Session::start(link, (asked, granted), timeline, clock, config)
     }
 
     fn too_long(&self, wanted: Duration, most: Duration) -> Error {
@@ -157,9 +163,11 @@ impl Opener {
                     if took < SILENT {
                         refused.insert(host);
                     }
-                    let is_final = refused.len() == hosts || matches!(error, zk::Error::AuthFailed);
-                    if is_final || self.clock.now() >= end {
+                    if refused.len() == hosts || matches!(error, zk::Error::AuthFailed) {
                         return Err(not_connected(&error, &self.endpoint()));
+                    }
+                    if self.clock.now() >= end {
+                        break;
                     }
                 }
                 Ok(Some(Err(error))) => {

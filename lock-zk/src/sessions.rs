@@ -25,7 +25,6 @@ pub(crate) struct Sessions {
     closed: AtomicBool,
 }
 
-#[derive(Default)]
 struct State {
     open: Vec<Arc<Session>>,
     /// The attempts under way, by session timeout. All callers share them.
@@ -46,11 +45,13 @@ impl fmt::Debug for Sessions {
 
 impl Sessions {
     pub(crate) async fn connect(opener: Opener) -> Result<Self> {
+        let (limits, session) = opener.limits().await?;
+        let state = State { open: session.into_iter().collect(), attempts: HashMap::new() };
         Ok(Self {
             endpoint: opener.ensemble.endpoint(),
-            limits: opener.limits().await?,
+            limits,
             opener,
-            state: Mutex::default(),
+            state: Mutex::new(state),
             closed: AtomicBool::new(false),
         })
     }

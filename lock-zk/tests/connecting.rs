@@ -101,7 +101,7 @@ async fn a_raised_session_bears_a_slow_server() {
     assert_eq!(ours.capabilities().min_ttl, raised);
     proxy.delay(Duration::from_millis(150), Duration::ZERO);
     let mut holder = claim(&ours, "lock", true);
-    granted(&mut *holder).await;
+    common::acquired(&mut *holder).await;
     holder.release().await.unwrap();
 }
 
@@ -237,6 +237,49 @@ async fn closing_or_dropping_ends_the_session_at_once() {
             until("the node is gone", SLACK, async || children(&plain, "lock").await.is_empty())
                 .await;
         }
+    }
+}
+
+/// What a server before 3.5 answers: it has no node with its configuration.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_too_old_is_refused() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("zookeeper://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            std::thread::spawn(move || old_server(stream.unwrap()));
+        }
+    });
+    let error = lock_zk::connect(&url).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("3.4") && error.to_string().contains("3.5.5"), "{error}");
+}
+
+/// Grants a session, answers pings, and does not find anything else.
+fn old_server(mut stream: std::net::TcpStream) {
+    use std::io::{Read, Write};
+    let mut next = move |answer: Option<Vec<u8>>| -> Option<Vec<u8>> {
+        if let Some(answer) = answer {
+            let length = u32::try_from(answer.len()).ok()?;
+            stream.write_all(&length.to_be_bytes()).ok()?;
+            stream.write_all(&answer).ok()?;
+        }
+        let mut length = [0; 4];
+        stream.read_exact(&mut length).ok()?;
+        let mut request = vec![0; usize::try_from(u32::from_be_bytes(length)).ok()?];
+        stream.read_exact(&mut request).ok()?;
+        Some(request)
+    };
+    let Some(connect) = next(None) else { return };
+    // Version 0, the timeout that was asked for, a session, a password.
+    let mut answer =
+        [&[0; 4], &connect[12..16], &[0, 0, 0, 0, 0, 0, 0, 7], &[0, 0, 0, 16]].concat();
+    answer.extend([1; 16]);
+    while let Some(request) = next(Some(answer)) {
+        let is_ping = request[4..8] == 11_u32.to_be_bytes();
+        let error = if is_ping { 0 } else { -101_i32 };
+        // The number of the request, that of a transaction, and the error.
+        answer = [&request[..4], &[0; 8], &error.to_be_bytes()].concat();
     }
 }
 

@@ -51,11 +51,6 @@ async fn a_read_prolongs_nothing() {
     scenarios::a_read_prolongs_nothing().await.unwrap();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_reconnect_keeps_a_session_that_watches_much() {
-    scenarios::a_reconnect_keeps_a_session_that_watches_much().await.unwrap();
-}
-
 /// A session that was idle for longer than its timeout, and a lock whose create has no answer: what is
 /// found is granted with a validity of its own.
 #[tokio::test(flavor = "multi_thread")]

@@ -163,12 +163,7 @@ impl ZkClaim {
         Ok(Some(Seen { children, fresh: true }))
     }
 
-    pub(super) async fn take(
-        &mut self,
-        session: &Session,
-        name: String,
-        czxid: i64,
-    ) -> Result<()> {
+    pub(super) async fn take(&mut self, session: &Session, name: String, czxid: i64) -> Result<()> {
         #[cfg(feature = "mutants")]
         let czxid = crate::mutants::fence(czxid, &name);
         let fence = session.fence(czxid).await.map_err(Error::with_unknown_effect)?;

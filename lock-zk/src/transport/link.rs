@@ -208,7 +208,11 @@ impl Way {
         }
     }
 
-    async fn connect(&self, host: usize, session: Option<&zk::SessionInfo>) -> Result<Line, Obstacle> {
+    async fn connect(
+        &self,
+        host: usize,
+        session: Option<&zk::SessionInfo>,
+    ) -> Result<Line, Obstacle> {
         let patience = patience(self.timeout);
         let line = self.ensemble.connect(host, self.timeout, patience, session).await;
         line.map_err(|error| match error {

@@ -56,8 +56,10 @@ impl Link {
         let create = line.client.create(&path, data, &mode);
         let list = line.client.list_children(parent);
         let (created, listed) = tokio::join!(create, list);
-        let entered = fail(created)
-            .map(|(stat, sequence)| Entered { name: format!("{prefix}{sequence}"), czxid: stat.czxid });
+        let entered = fail(created).map(|(stat, sequence)| Entered {
+            name: format!("{prefix}{sequence}"),
+            czxid: stat.czxid,
+        });
         (entered, fail(listed))
     }
 

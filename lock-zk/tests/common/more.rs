@@ -94,7 +94,9 @@ pub(crate) async fn a_check_after_a_lost_reply_asks() -> Seen {
             })
             .await;
             if !matches!(said, Some(Renewal::Alive { .. })) {
-                return Err(format!("in round {round} the node is there, and a check says {said:?}"));
+                return Err(format!(
+                    "in round {round} the node is there, and a check says {said:?}"
+                ));
             }
         }
         super::until("it is answered again", SLACK, async || {
