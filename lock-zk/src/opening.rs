@@ -105,7 +105,7 @@ impl Opener {
     /// Servers before 3.5 have no node with their configuration, which the others let everybody read.
     /// What is newer than that and too old all the same does not know containers.
     async fn check_version(&self, line: &Line) -> Result<()> {
-        match line.client.get_config().await {
+        match line.client().get_config().await {
             Err(zk::Error::NoNode) => ZOOKEEPER.check("3.4"),
             _ => Ok(()),
         }

@@ -9,7 +9,7 @@
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -19,21 +19,25 @@ use zookeeper_client as zk;
 
 /// A connection, and the client of the driver that has it.
 pub(crate) struct Line {
-    pub(crate) client: zk::Client,
+    client: zk::Client,
     up: Arc<Up>,
 }
 
 /// Whether a connection is there still.
 #[derive(Debug)]
-pub(crate) struct Up {
-    /// Locked while a watch is looked at: those of the driver panic when its task has gone.
-    is_up: Mutex<bool>,
+struct Up {
+    /// Locked by those who use what the task of the driver has the other end of.
+    is_up: RwLock<bool>,
     down: CancellationToken,
 }
 
 impl Up {
+    fn read(&self) -> RwLockReadGuard<'_, bool> {
+        self.is_up.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn end(&self) {
-        *self.is_up.lock().unwrap_or_else(PoisonError::into_inner) = false;
+        *self.is_up.write().unwrap_or_else(PoisonError::into_inner) = false;
         self.down.cancel();
     }
 }
@@ -68,7 +72,7 @@ impl Line {
         .await?;
         let task = taken.0.into_inner().unwrap_or_else(PoisonError::into_inner);
         let task = task.ok_or_else(|| zk::Error::UnexpectedError("there is no task".to_owned()))?;
-        let up = Arc::new(Up { is_up: Mutex::new(true), down: CancellationToken::new() });
+        let up = Arc::new(Up { is_up: RwLock::new(true), down: CancellationToken::new() });
         tokio::spawn(Served {
             states: client.state_watcher(),
             up: Arc::clone(&up),
@@ -84,6 +88,20 @@ impl Line {
     /// For how long the server keeps the session from this connection on.
     pub(crate) fn granted(&self) -> Duration {
         self.client.session_timeout()
+    }
+
+    pub(crate) fn client(&self) -> &zk::Client {
+        &self.client
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        *self.up.read()
+    }
+
+    /// Sends a request, which the driver does in `call` itself; not if the connection has gone.
+    pub(crate) fn send<'a, T>(&'a self, call: impl FnOnce(&'a zk::Client) -> T) -> Option<T> {
+        let is_up = self.up.read();
+        is_up.then(|| call(&self.client))
     }
 
     pub(crate) fn listen(&self, watcher: zk::OneshotWatcher) -> Listening {
@@ -128,7 +146,7 @@ impl Future for Served {
 }
 
 impl Drop for Served {
-    /// Before the task goes, and with it the other ends of all watches.
+    /// Before the task goes, and with it the other ends of all requests and watches.
     fn drop(&mut self) {
         self.up.end();
     }
@@ -154,7 +172,8 @@ impl Future for Listening {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Heard> {
         let up = Arc::clone(&self.up);
-        let is_up = up.is_up.lock().unwrap_or_else(PoisonError::into_inner);
+        // The watches of the driver panic when its task has gone.
+        let is_up = up.read();
         if !*is_up {
             return Poll::Ready(Heard::Cut);
         }

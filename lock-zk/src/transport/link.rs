@@ -52,15 +52,15 @@ impl Link {
         let (ended, finished) = (CancellationToken::new(), CancellationToken::new());
         let way = Way {
             ensemble: Arc::clone(ensemble),
-            session: line.client.session().clone(),
+            session: line.client().session().clone(),
             timeout: line.granted(),
         };
         let end = line.end();
         let link = Arc::new(Self {
-            info: line.client.session().clone(),
+            info: line.client().session().clone(),
             access: ensemble.access(),
             endpoint: ensemble.endpoint(),
-            chroot_len: line.client.path().trim_end_matches('/').len(),
+            chroot_len: line.client().path().trim_end_matches('/').len(),
             line: watch::Sender::new(Some(Arc::new(line))),
             closing: CancellationToken::new(),
             ended: ended.clone(),
@@ -105,7 +105,7 @@ impl Link {
             biased;
             () = self.closing.cancelled() => Err(Failure::SessionEnded),
             () = self.ended.cancelled() => Err(Failure::SessionEnded),
-            line = lines.wait_for(Option::is_some) => match line {
+            line = lines.wait_for(|line| line.as_ref().is_some_and(|line| line.is_up())) => match line {
                 Ok(line) => line.as_ref().map(Arc::clone).ok_or(Failure::SessionEnded),
                 Err(_) => Err(Failure::SessionEnded),
             },
@@ -201,7 +201,7 @@ impl Way {
         let line = self.connect(host, Some(&self.session)).await?;
         self.judge(&line)?;
         // The server may be behind the last one: nothing is read from it before it has caught up.
-        match line.client.sync("/").await {
+        match line.client().sync("/").await {
             Ok(()) => Ok(line),
             Err(zk::Error::SessionExpired) => Err(Obstacle::Gone),
             Err(_) => Err(Obstacle::Now),

@@ -8,6 +8,26 @@ use super::line::{Heard, Listening};
 use super::{Checked, Entered, Failure, Link, Node, Watch};
 use crate::config::Access;
 
+/// Sends a request on the present connection, or on the next one, and waits for its answer.
+macro_rules! ask {
+    ($link:expr, |$client:ident| $request:expr) => {
+        loop {
+            let line = $link.line().await?;
+            let Some(call) = line.send(|$client| $request) else { continue };
+            match call.await {
+                Err(error) if was_not_sent(&error) => {}
+                answer => break fail(answer),
+            }
+        }
+    };
+}
+
+/// Whether the connection went before the driver had taken the request: then nobody has it, and the driver
+/// says that it "got none" of an answer. What it had taken ends with another error.
+fn was_not_sent(error: &zk::Error) -> bool {
+    matches!(error, zk::Error::UnexpectedError(why) if why.ends_with("response, but got none"))
+}
+
 /// Requests are sent when a connection is there and the call is polled, and are executed in the order of
 /// their sending. One that is dropped may be executed all the same, also much later.
 impl Link {
@@ -21,7 +41,7 @@ impl Link {
     /// Makes a container node.
     pub(crate) async fn create_parent(&self, path: &str) -> Result<(), Failure> {
         let container = zk::CreateMode::Container.with_acls(self.acls());
-        fail(self.line().await?.client.create(path, &[], &container).await).map(drop)
+        ask!(self, |client| client.create(path, &[], &container)).map(drop)
     }
 
     /// Makes a persistent node that everybody may read.
@@ -35,7 +55,7 @@ impl Link {
             Access::Creator => zk::Acls::new(&creator),
         };
         let mode = zk::CreateMode::Persistent.with_acls(acls);
-        fail(self.line().await?.client.create(path, data, &mode).await).map(drop)
+        ask!(self, |client| client.create(path, data, &mode)).map(drop)
     }
 
     /// Makes an ephemeral sequential node under `parent`, and lists the children of `parent` right
@@ -46,30 +66,36 @@ impl Link {
         prefix: &str,
         data: &[u8],
     ) -> (Result<Entered, Failure>, Result<Vec<String>, Failure>) {
-        let line = match self.line().await {
-            Ok(line) => line,
-            Err(failure) => return (Err(failure.clone()), Err(failure)),
-        };
         let path = format!("{parent}/{prefix}");
         let mode = zk::CreateMode::EphemeralSequential.with_acls(self.acls());
-        // Both are sent by the calls themselves, in this order.
-        let create = line.client.create(&path, data, &mode);
-        let list = line.client.list_children(parent);
-        let (created, listed) = tokio::join!(create, list);
-        let entered = fail(created).map(|(stat, sequence)| Entered {
-            name: format!("{prefix}{sequence}"),
-            czxid: stat.czxid,
-        });
-        (entered, fail(listed))
+        loop {
+            let line = match self.line().await {
+                Ok(line) => line,
+                Err(failure) => return (Err(failure.clone()), Err(failure)),
+            };
+            // In this order.
+            let sent = line
+                .send(|client| (client.create(&path, data, &mode), client.list_children(parent)));
+            let Some((create, list)) = sent else { continue };
+            let (created, listed) = tokio::join!(create, list);
+            if created.as_ref().is_err_and(was_not_sent) {
+                continue;
+            }
+            let entered = fail(created).map(|(stat, sequence)| Entered {
+                name: format!("{prefix}{sequence}"),
+                czxid: stat.czxid,
+            });
+            return (entered, fail(listed));
+        }
     }
 
     pub(crate) async fn list(&self, path: &str) -> Result<Vec<String>, Failure> {
-        fail(self.line().await?.client.list_children(path).await)
+        ask!(self, |client| client.list_children(path))
     }
 
     /// Waits until this client's server has seen everything that the leader had done.
     pub(crate) async fn sync(&self, path: &str) -> Result<(), Failure> {
-        fail(self.line().await?.client.sync(path).await)
+        ask!(self, |client| client.sync(path))
     }
 
     /// As [`sync`](Self::sync), and right after it a listing of the children. Both requests are on their
@@ -79,18 +105,23 @@ impl Link {
         &self,
         path: &str,
     ) -> (Result<(), Failure>, Result<Vec<String>, Failure>) {
-        let line = match self.line().await {
-            Ok(line) => line,
-            Err(failure) => return (Err(failure.clone()), Err(failure)),
-        };
-        // Both are sent by the calls themselves, in this order.
-        let (sync, list) = (line.client.sync(path), line.client.list_children(path));
-        let (synced, listed) = tokio::join!(sync, list);
-        (fail(synced), fail(listed))
+        loop {
+            let line = match self.line().await {
+                Ok(line) => line,
+                Err(failure) => return (Err(failure.clone()), Err(failure)),
+            };
+            // In this order.
+            let sent = line.send(|client| (client.sync(path), client.list_children(path)));
+            let Some((sync, list)) = sent else { continue };
+            let (synced, listed) = tokio::join!(sync, list);
+            if !synced.as_ref().is_err_and(was_not_sent) {
+                return (fail(synced), fail(listed));
+            }
+        }
     }
 
     pub(crate) async fn get(&self, path: &str) -> Result<Option<Node>, Failure> {
-        let found = none_if_missing(fail(self.line().await?.client.get_data(path).await))?;
+        let found = none_if_missing(ask!(self, |client| client.get_data(path)))?;
         Ok(found.map(|(data, stat)| Node { data, czxid: stat.czxid, owner: stat.ephemeral_owner }))
     }
 
@@ -115,17 +146,26 @@ impl Link {
     }
 
     async fn listen(&self, path: &str) -> Result<Option<Listening>, Failure> {
-        // As Curator does: a watch by reading the data leaves nothing behind on a missing node.
-        let line = self.line().await?;
-        let found = none_if_missing(fail(line.client.get_and_watch_data(path).await))?;
-        Ok(found.map(|(_, _, watcher)| line.listen(watcher)))
+        loop {
+            let line = self.line().await?;
+            // As Curator does: a watch by reading the data leaves nothing behind on a missing node.
+            let sent = line.send(|client| client.get_and_watch_data(path));
+            let Some(call) = sent else { continue };
+            match call.await {
+                Err(error) if was_not_sent(&error) => {}
+                answer => {
+                    let found = none_if_missing(fail(answer))?;
+                    return Ok(found.map(|(_, _, watcher)| line.listen(watcher)));
+                }
+            }
+        }
     }
 
     /// Watches the children of a node. Only a mutant does.
     #[cfg(feature = "mutants")]
     pub(crate) async fn watch_children(&self, path: &str) -> Result<Option<Watch>, Failure> {
         let line = self.line().await?;
-        let found = none_if_missing(fail(line.client.list_and_watch_children(path).await))?;
+        let found = none_if_missing(fail(line.client().list_and_watch_children(path).await))?;
         Ok(found.map(|(_, watcher)| {
             let listening = line.listen(watcher);
             Box::pin(async move {
@@ -137,22 +177,28 @@ impl Link {
     /// One transaction that checks that all these nodes exist, and changes nothing. It is committed
     /// by the leader, unlike a read.
     pub(crate) async fn check(&self, paths: &[&str]) -> Result<Checked, Failure> {
-        let line = self.line().await?;
-        let mut transaction = line.client.new_multi_writer();
-        for path in paths {
-            fail(transaction.add_check_version(path, ANY_VERSION))?;
-        }
-        match transaction.commit().await {
-            Ok(_) => Ok(Checked::All),
-            Err(zk::MultiWriteError::OperationFailed { index, source: zk::Error::NoNode }) => {
-                Ok(Checked::Missing(index))
+        loop {
+            let line = self.line().await?;
+            let mut transaction = line.client().new_multi_writer();
+            for path in paths {
+                fail(transaction.add_check_version(path, ANY_VERSION))?;
             }
-            Err(error) => Err(failure(&error.into())),
+            let Some(commit) = line.send(|_| transaction.commit()) else { continue };
+            match commit.await {
+                Ok(_) => return Ok(Checked::All),
+                Err(zk::MultiWriteError::OperationFailed { index, source: zk::Error::NoNode }) => {
+                    return Ok(Checked::Missing(index));
+                }
+                Err(error) => match error.into() {
+                    error if was_not_sent(&error) => {}
+                    error => return Err(failure(&error)),
+                },
+            }
         }
     }
 
     pub(crate) async fn delete(&self, path: &str) -> Result<(), Failure> {
-        fail(self.line().await?.client.delete(path, None).await)
+        ask!(self, |client| client.delete(path, None))
     }
 }
 
