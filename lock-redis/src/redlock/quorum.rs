@@ -1,5 +1,6 @@
 //! The nodes of one quorum, as this client sees them.
 
+use std::fmt;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -55,13 +56,19 @@ struct Peer {
 }
 
 /// The lock that a claim is about, as the nodes know it.
-#[derive(Debug)]
 pub(crate) struct Target {
     pub(crate) lock: String,
     vote: String,
     waiters: String,
     pub(crate) owner: String,
     label: String,
+}
+
+/// Without the owner, which is the holder's secret.
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Target").field("lock", &self.lock).finish_non_exhaustive()
+    }
 }
 
 impl Target {
