@@ -1,10 +1,14 @@
 //! How to reach a ZooKeeper ensemble, and how to treat it.
 
+mod address;
+
 use std::fmt;
 use std::time::Duration;
 
 use lock_core::url::{Params, decode};
 use lock_core::{Error, Result};
+
+use self::address::{Auth, auth_of, check_root, host, unreadable};
 
 /// The URL schemes of ZooKeeper.
 pub const SCHEMES: &[&str] = &["zookeeper", "zk"];
@@ -85,19 +89,6 @@ pub enum Acl {
 pub(crate) enum Access {
     Open,
     Creator,
-}
-
-/// User and password of the scheme `digest`.
-#[derive(Clone)]
-pub(crate) struct Auth {
-    user: String,
-    password: String,
-}
-
-impl Auth {
-    pub(crate) fn digest(&self) -> String {
-        format!("{}:{}", self.user, self.password)
-    }
 }
 
 impl ZkConfig {
@@ -310,63 +301,6 @@ impl fmt::Debug for ZkConfig {
             .field("fence", &self.fence)
             .finish_non_exhaustive()
     }
-}
-
-/// The URL is not shown: a password may stand anywhere in it.
-fn unreadable() -> Error {
-    Error::config(
-        "the URL of the ZooKeeper ensemble cannot be read: it is zookeeper://[user:password@]host[:port][,host…][/root], with special characters of user and password as %40 for @, %3A for : and %2F for /",
-    )
-}
-
-fn auth_of(text: &str) -> Result<Auth> {
-    let (user, password) = text.split_once(':').ok_or_else(unreadable)?;
-    let (user, password) = (decode("the user", user)?, decode("the password", password)?);
-    if user.is_empty() || user.contains(':') || password.is_empty() {
-        return Err(unreadable());
-    }
-    Ok(Auth { user, password })
-}
-
-fn host(text: &str) -> Result<(String, u16)> {
-    let (host, port) = match text.strip_prefix('[') {
-        Some(rest) => {
-            let (host, port) = rest.split_once(']').ok_or_else(unreadable)?;
-            (host, port.strip_prefix(':'))
-        }
-        None => match text.split_once(':') {
-            Some((host, port)) => (host, Some(port)),
-            None => (text, None),
-        },
-    };
-    let port = match port {
-        None => Some(2181),
-        Some(port) => port.parse().ok().filter(|port| *port != 0),
-    };
-    match port {
-        Some(port)
-            if !host.is_empty() && !host.contains(|c: char| c.is_whitespace() || c == '/') =>
-        {
-            Ok((host.to_owned(), port))
-        }
-        _ => Err(unreadable()),
-    }
-}
-
-/// What ZooKeeper accepts as a path, and may be ours.
-fn check_root(root: &str) -> Result<()> {
-    let bad = root[1..].split('/').any(|step| {
-        step.is_empty() || step == "." || step == ".." || step.chars().any(|c| c.is_control())
-    });
-    if bad {
-        return Err(Error::config(format!(
-            "{root:?} is no path of ZooKeeper: its steps must not be empty, \".\" or \"..\", and have no control characters"
-        )));
-    }
-    if root == "/zookeeper" || root.starts_with("/zookeeper/") {
-        return Err(Error::config("/zookeeper belongs to ZooKeeper itself: choose another root"));
-    }
-    Ok(())
 }
 
 #[cfg(test)]

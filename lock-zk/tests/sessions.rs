@@ -6,7 +6,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{SESSION, SLACK, claim, granted, more, plain, scenarios, server, until};
+use common::{SESSION, SLACK, claim, granted, more, plain, server, until};
 use conformance_tests::proxy::Proxy;
 use lock_core::{ClaimRequest, LockAdmin, LockBackend, LockKey, Locks, OsRng, OwnerId};
 use lock_zk::ZkBackend;
@@ -141,10 +141,9 @@ async fn a_base_that_is_no_number_is_refused() {
     assert!(error.to_string().contains("/locks/%fence has \"much\""), "{error}");
 }
 
-/// The watches of two thousand waiters are set again after a cut.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reconnect_keeps_a_session_that_watches_much() {
-    scenarios::a_reconnect_keeps_a_session_that_watches_much().await.unwrap();
+    more::a_reconnect_keeps_a_session_that_watches_much().await.unwrap();
 }
 
 /// The sessions of a client end with all their nodes, and the server can read what it has written of that.

@@ -4,9 +4,11 @@
 
 use std::time::Duration;
 
+use conformance_tests::proxy::{Cut, Proxy};
 use conformance_tests::servers::ZooKeeper;
 use lock_core::{Attempt, Claim, Renewal};
 use lock_zk::{ZkBackend, ZkConfig};
+use tokio::time::Instant;
 
 use super::scenarios::Seen;
 use super::{SESSION, SLACK, acquired, backend, behind_proxy, children, claim, granted, plain};
@@ -107,5 +109,56 @@ pub(crate) async fn a_check_after_a_lost_reply_asks() -> Seen {
     }
     first.release().await.unwrap();
     assert!(asked > 0, "no try was left without its answer");
+    Ok(())
+}
+
+/// A session that watches more than one request of the driver can set again survives a reconnect, with all
+/// that it holds, and its queue moves on.
+pub(crate) async fn a_reconnect_keeps_a_session_that_watches_much() -> Seen {
+    let servers = super::server().await;
+    let proxy = Proxy::start(servers.address(0).unwrap()).await.unwrap();
+    let url = format!("zookeeper://{}?lock_session_timeout=20s", proxy.address());
+    let ours = lock_zk::connect(&url).await.unwrap();
+    let locks = lock_core::Locks::builder(ours).default_ttl(Duration::from_secs(20)).build();
+    // 150 holders, and 250 who wait for one lock: nodes with names of 225 kB in all.
+    let mut holders = tokio::task::JoinSet::new();
+    for n in 0..150 {
+        let lock = locks.lock(format!("{n:0500}")).unwrap();
+        holders.spawn(async move { lock.acquire().await.unwrap() });
+    }
+    let guards = holders.join_all().await;
+    let queue = "q".repeat(500);
+    let mut head = locks.lock(queue.as_str()).unwrap().acquire().await.unwrap();
+    let (served, mut serving) = tokio::sync::mpsc::unbounded_channel();
+    let mut waiters = tokio::task::JoinSet::new();
+    for _ in 0..250 {
+        let (lock, served) = (locks.lock(queue.as_str()).unwrap(), served.clone());
+        waiters.spawn(async move { served.send(lock.acquire().await) });
+    }
+    let plain = plain(&servers).await;
+    super::until("all wait", SLACK * 6, async || children(&plain, &queue).await.len() == 251).await;
+    // Their watches are set.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    proxy.cut(Cut::Reset);
+    let end = Instant::now() + SLACK * 2;
+    while let Err(error) = head.check().await {
+        if Instant::now() > end {
+            return Err(format!("the session has not survived a reconnect: {error}"));
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    for _ in 0..5 {
+        let fence = head.token().unwrap();
+        head.release().await.unwrap();
+        head = tokio::time::timeout(SLACK, serving.recv())
+            .await
+            .expect("the next one is woken")
+            .unwrap()
+            .unwrap();
+        assert!(head.token().unwrap() > fence);
+    }
+    for guard in &guards {
+        assert!(guard.token().is_ok(), "{:?}", guard.state());
+    }
     Ok(())
 }
