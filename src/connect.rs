@@ -3,14 +3,10 @@
 use std::time::Duration;
 
 use lock_core::memory::MemoryBackend;
-use lock_core::url::{Params, decode, duration};
+use lock_core::url::{COMMON, Params, decode, duration};
 use lock_core::{Error, Locks, LocksBuilder, Operation, Result};
 
 use crate::scheme::{Kind, SCHEMES, schemes};
-
-/// The parameters that every store understands. The others belong to the store.
-const COMMON: &[&str] =
-    &["lock_prefix", "lock_ttl", "lock_call_timeout", "lock_unavailable_after", "lock_label"];
 
 /// Connects to the store that `url` names.
 ///
@@ -110,7 +106,7 @@ async fn open(url: &str) -> Result<Locks> {
 
 fn memory(rest: &str, common: Common) -> Result<Locks> {
     let (name, params) = Params::split(rest)?;
-    params.finish("memory", COMMON)?;
+    params.finish("memory", &[])?;
     let backend = match name.trim_start_matches('/') {
         "" => MemoryBackend::queued(),
         name => MemoryBackend::named(name),

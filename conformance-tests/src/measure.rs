@@ -261,7 +261,6 @@ mod tests {
         assert!((ratio(ms(3), ms(2)) - 1.5).abs() < 1e-9);
     }
 
-    #[cfg(target_os = "linux")]
     #[test]
     fn this_process_uses_memory_and_time() {
         assert!(resident().unwrap() > 100_000.0);

@@ -32,8 +32,34 @@ pub fn run(harness: impl Harness, filter: impl Fn(&str) -> bool) -> Report {
     Report { results }
 }
 
-/// Runs one case. Never panics and always ends: a case that hangs is left behind on its thread.
+/// The variable that says how often each case is run, each time on a fresh store.
+const REPEAT: &str = "LOCK_TEST_REPEAT";
+
+/// Runs one case as often as `LOCK_TEST_REPEAT` says, or once. Never panics and always ends: a case
+/// that hangs is left behind on its thread.
 pub(crate) fn run_case(harness: &Arc<dyn Harness>, case: Case) -> Outcome {
+    match std::env::var(REPEAT).ok().map(|times| times.parse()) {
+        None => run_once(harness, case),
+        Some(Ok(times)) if times > 0 => repeated(times, || run_once(harness, case)),
+        Some(_) => Outcome::Failed(format!("{REPEAT} must be a number of at least 1")),
+    }
+}
+
+/// The first outcome that is no pass, or a pass.
+fn repeated(times: u32, run: impl Fn() -> Outcome) -> Outcome {
+    for nth in 1..=times {
+        match run() {
+            Outcome::Passed => {}
+            Outcome::Failed(seen) => {
+                return Outcome::Failed(format!("{seen}\nin run {nth} of {times}"));
+            }
+            Outcome::Ignored(reason) => return Outcome::Ignored(reason),
+        }
+    }
+    Outcome::Passed
+}
+
+fn run_once(harness: &Arc<dyn Harness>, case: Case) -> Outcome {
     let (send, receive) = sync_channel(1);
     let time = harness.time();
     let harness = Arc::clone(harness);
@@ -214,6 +240,27 @@ mod tests {
                 other => panic!("{harness:?} led to {other:?}"),
             }
         }
+    }
+
+    #[test]
+    fn a_case_that_is_repeated_passes_only_if_it_always_does() {
+        let runs = std::cell::Cell::new(0);
+        let fails_at = |bad: u32| {
+            runs.set(0);
+            repeated(5, || {
+                runs.set(runs.get() + 1);
+                if runs.get() == bad { Outcome::Failed("seen".to_owned()) } else { Outcome::Passed }
+            })
+        };
+        assert!(matches!(fails_at(9), Outcome::Passed));
+        assert_eq!(runs.get(), 5);
+        match fails_at(3) {
+            Outcome::Failed(text) => assert_eq!(text, "seen\nin run 3 of 5"),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(runs.get(), 3);
+        let ignored = repeated(5, || Outcome::Ignored("no server".to_owned()));
+        assert!(matches!(ignored, Outcome::Ignored(_)));
     }
 
     #[test]

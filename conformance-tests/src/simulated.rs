@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::{
-    Attempt, Bytes, Capabilities, Claim, ClaimRequest, Error, ErrorKind, LockAdmin, LockBackend,
-    LockInfo, LockKey, OwnerId, Released, Renewal, Result,
+    Attempt, Bytes, Capabilities, Claim, ClaimRequest, Error, ErrorKind, HoldMark, LockAdmin,
+    LockBackend, LockInfo, LockKey, LostReason, Released, Renewal, Result,
 };
 use tokio::sync::{oneshot, watch};
 
@@ -150,7 +150,7 @@ impl LockAdmin for Layer {
         self.link.pass(self.below()?.list(prefix, name_start)).await
     }
 
-    async fn force_release(&self, key: &LockKey, expected: Option<&OwnerId>) -> Result<Released> {
+    async fn force_release(&self, key: &LockKey, expected: Option<&HoldMark>) -> Result<Released> {
         self.link.pass(self.below()?.force_release(key, expected)).await
     }
 }
@@ -225,6 +225,10 @@ impl Claim for LayerClaim {
         self.claim.changed().await?;
         self.link.open().await;
         Ok(())
+    }
+
+    fn lost(&mut self, reason: LostReason) {
+        self.claim.lost(reason);
     }
 
     async fn detach(&mut self) -> Result<Bytes> {

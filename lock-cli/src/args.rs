@@ -83,8 +83,8 @@ pub(crate) struct RunArgs {
     /// Exit with this code, instead of 75, if the lock was not acquired
     #[arg(short = 'E', long, value_name = "CODE")]
     pub(crate) conflict_exit_code: Option<u8>,
-    /// How long the command has between the first signal and SIGKILL when it must stop; at most a
-    /// third of the ttl
+    /// How long the command has between the first signal and SIGKILL when it must stop. While its
+    /// lease ends that is a third of the ttl at most
     #[arg(short, long, value_name = "DURATION", value_parser = duration, default_value = "5s")]
     pub(crate) kill_after: Duration,
     /// The signal that asks the command to stop: TERM, INT, HUP, QUIT, USR1, USR2 or KILL

@@ -11,6 +11,7 @@ mod output;
 mod release;
 mod run;
 mod status;
+mod stderr;
 mod store;
 
 use std::process::ExitCode;
@@ -37,10 +38,12 @@ fn main() -> ExitCode {
         Command::Release(args) => with_runtime(release::release(args)),
         Command::Supervise(args) => run::supervisor::supervise(args),
     };
-    ExitCode::from(outcome.unwrap_or_else(|failure| {
+    let code = outcome.unwrap_or_else(|failure| {
         failure.print(json);
         failure.code()
-    }))
+    });
+    stderr::flush();
+    ExitCode::from(code)
 }
 
 /// Runs `work` on this thread, with helpers for what must go on beside it.

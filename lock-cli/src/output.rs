@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Map, Value, json};
 
 use crate::exit::Failure;
+use crate::stderr;
 
 /// Characters that move the cursor, reorder the text or do not show: a name or a label of somebody
 /// else must not be able to forge a line on a terminal.
@@ -100,10 +101,9 @@ pub(crate) fn event(name: &str, fields: Value) {
     stderr_line(&json_line(&Value::Object(object)));
 }
 
-/// A line on standard error, in one write, so that lines of several processes do not mix. Where
-/// nobody can read it there is nobody to tell.
+/// A line on standard error; see [`stderr`].
 pub(crate) fn stderr_line(text: &str) {
-    let _ = std::io::stderr().lock().write_all(format!("{text}\n").as_bytes());
+    stderr::write(format!("{text}\n"));
 }
 
 /// A result on standard output. A reader that has gone, as in `distlock list | head -1`, is fine.

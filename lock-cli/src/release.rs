@@ -44,8 +44,8 @@ async fn force(args: &ReleaseArgs, store: &Store) -> Result<u8, Failure> {
     if !args.yes {
         confirm(&name, &who)?;
     }
-    // Exactly the holder that was shown: whoever came after it keeps the lock.
-    let answer = store.locks.force_release(args.name.as_str(), holder.owner).await;
+    // Exactly the hold that was shown, a foreign one too: whoever came after it keeps the lock.
+    let answer = store.locks.force_release(args.name.as_str(), holder.mark.clone()).await;
     match store.describe(answer)? {
         Released::Freed => {
             report(args, true, Some(&holder), &format!("released {name}; it was held by {who}"))?;

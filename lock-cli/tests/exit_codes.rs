@@ -101,11 +101,7 @@ fn wrong_usage_is_64() {
         assert!(!done.stderr.is_empty() && done.stdout.is_empty(), "{args:?}: {done:?}");
     }
     for ttl in ["0s", "0", "9ms", "367d"] {
-        assert_refused(
-            &bench.done(["run", "a", "--ttl", ttl, "--", "echo", "ran"]),
-            64,
-            "between 10ms and 366 days",
-        );
+        assert_refused(&bench.done(["run", "a", "--ttl", ttl, "--", "echo", "ran"]), 64, "10ms");
     }
     assert_refused(
         &bench.done(["run", "a", "--max-hold", "0s", "--", "echo", "ran"]),

@@ -266,6 +266,29 @@ fn a_lock_that_is_taken_away_stops_the_command() {
 }
 
 #[test]
+fn a_command_whose_lock_was_taken_away_has_its_time_to_stop() {
+    let bench = Bench::new();
+    let script =
+        "trap 'sleep 1.5; echo finished; exit 0' TERM; echo >ready; while :; do sleep 0.05; done";
+    let holder = bench.hold("a", &["--ttl", "3s", "-k", "20s"], script);
+    bench.line("ready");
+    assert_eq!(bench.done(["release", "a", "--force", "--yes"]).code, Some(0));
+    let done = finish(holder, 2 * SOON);
+    assert_eq!((done.code, done.stdout.as_str()), (Some(79), "finished\n"), "{done:?}");
+}
+
+#[test]
+fn a_command_that_does_not_stop_is_killed_when_its_time_is_over() {
+    let bench = Bench::new();
+    let holder = bench.hold("a", &["--ttl", "9s", "-k", "1s", "--json"], STUBBORN_FAMILY);
+    let pids = family(&bench);
+    assert_eq!(bench.done(["release", "a", "--force", "--yes"]).code, Some(0));
+    let done = finish(holder, SOON);
+    assert_eq!(done.code, Some(79), "{done:?}");
+    assert!(all_dead(&pids));
+}
+
+#[test]
 fn a_lock_that_was_taken_away_is_told_although_the_command_ended() {
     let bench = Bench::new();
     let holder =

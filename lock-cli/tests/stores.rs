@@ -4,10 +4,11 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Bench, SOON, finish, id, send};
+use common::{Bench, SOON, finish, id, now, send};
 use rustix::process::Signal;
 use serde_json::Value;
 
+const SECOND: Duration = Duration::from_secs(1);
 /// Above the least ttl of every store.
 const TTL: &str = "6s";
 /// A store that cannot tell the holder of a forced release is asked every third of the ttl.
@@ -79,6 +80,30 @@ async fn on_postgres() {
 async fn on_mariadb() {
     let server = conformance_tests::servers::MariaDbServer::start().await.unwrap();
     the_program_works(server.url(), "mysql");
+}
+
+/// A store that stops answering: the program ends soon after its command, and waits for a lock for no
+/// longer than it was told.
+#[cfg(feature = "mysql")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frozen_server_holds_up_neither_the_end_nor_the_wait() {
+    let server = conformance_tests::servers::MariaDbServer::start().await.unwrap();
+    let bench = Bench::new();
+    let script = "echo >ready; while ! test -e go; do sleep 0.02; done; echo done";
+    let holder = bench.hold("a", &["--store", server.url()], script);
+    bench.line("ready");
+    server.freeze().unwrap();
+    let asked = now();
+    let waiter = bench.done(["run", "a", "--store", server.url(), "--wait", "1s", "--", "true"]);
+    assert_eq!(waiter.code, Some(69), "{waiter:?}");
+    assert!(now().since(asked) < 5 * SECOND, "{:?}: {waiter:?}", now().since(asked));
+    std::fs::write(bench.path("go"), "").unwrap();
+    let ended = now();
+    let done = finish(holder, SOON);
+    assert_eq!((done.code, done.stdout.as_str()), (Some(0), "done\n"), "{done:?}");
+    assert!(done.stderr.contains("could not be confirmed"), "{done:?}");
+    assert!(now().since(ended) < 5 * SECOND, "{:?}: {done:?}", now().since(ended));
+    server.thaw().unwrap();
 }
 
 #[cfg(feature = "redis")]

@@ -131,6 +131,25 @@ fn waiting_is_one_line_that_is_drawn_again() {
 }
 
 #[test]
+fn a_terminal_that_was_stopped_does_not_hold_up_the_wait() {
+    let bench = Bench::new();
+    let holder = bench.hold("a", &[], "echo >ready; while ! test -e go; do sleep 0.02; done");
+    bench.line("ready");
+    std::fs::write(bench.path("job"), "echo >started").unwrap();
+    let mut terminal =
+        terminal(&bench, &format!("exec {} run a --wait 60s -- sh job", common::PROGRAM));
+    pause(Duration::from_millis(500));
+    typed(&mut terminal, "\u{13}");
+    // Time for some lines that the terminal does not take.
+    pause(Duration::from_millis(2500));
+    std::fs::write(bench.path("go"), "").unwrap();
+    finish(holder, SOON);
+    bench.line("started");
+    typed(&mut terminal, "\u{11}");
+    assert_eq!(finish(terminal, SOON).code, Some(0));
+}
+
+#[test]
 fn force_asks_on_a_terminal() {
     let bench = Bench::new();
     let holder = bench.hold("a", &["--ttl", "2s", "--label", "h"], "echo >ready; sleep 30");

@@ -1,8 +1,10 @@
 //! Looking at locks, and taking them away.
 
+use std::fmt;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 
 use crate::{FencingToken, LockKey, OwnerId, Released, Result};
 
@@ -28,14 +30,14 @@ pub trait LockAdmin: Send + Sync {
     /// As any call to the store.
     async fn list(&self, prefix: &str, name_start: &str) -> Result<Vec<LockInfo>>;
 
-    /// Takes the lock away from its holder, or only from `expected` if that is given. The next
-    /// holder gets a greater fencing token. The old one learns it at its next renewal, after the
-    /// fact.
+    /// Takes the lock away from its holder. If `expected` is given, only that very hold is ended: the
+    /// store compares, so that a later holder keeps the lock, whatever client it uses. The next holder
+    /// gets a greater fencing token. The old one learns it at its next renewal, after the fact.
     ///
     /// # Errors
     ///
     /// As any call to the store.
-    async fn force_release(&self, key: &LockKey, expected: Option<&OwnerId>) -> Result<Released>;
+    async fn force_release(&self, key: &LockKey, expected: Option<&HoldMark>) -> Result<Released>;
 }
 
 /// What a store knows of one lock.
@@ -57,12 +59,52 @@ impl LockInfo {
     }
 }
 
+/// What tells one hold from every other in its store, holds of foreign clients included.
+///
+/// An inspection gives it, and [`force_release`](LockAdmin::force_release) compares it inside the store.
+/// What it consists of is the store's own affair. It may be the secret of a holder, so it is not
+/// shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct HoldMark(Bytes);
+
+impl HoldMark {
+    /// A mark of a store's own making, for the author of the store.
+    pub fn new(bytes: impl Into<Bytes>) -> Self {
+        Self(bytes.into())
+    }
+
+    /// What [`new`](Self::new) was given.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The owner id, if the mark was made from one.
+    pub fn owner(&self) -> Option<OwnerId> {
+        std::str::from_utf8(&self.0).ok()?.parse().ok()
+    }
+}
+
+/// A hold of this library, where the owner alone identifies it.
+impl From<OwnerId> for HoldMark {
+    fn from(owner: OwnerId) -> Self {
+        Self(owner.to_hex().into())
+    }
+}
+
+impl fmt::Debug for HoldMark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HoldMark").finish_non_exhaustive()
+    }
+}
+
 /// What a store knows of a holder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HolderInfo {
     /// The owner id; `None` for a foreign client whose mark is no owner id of ours.
     pub owner: Option<OwnerId>,
+    /// What tells this hold from every other: made from the owner id unless the store sets another.
+    pub mark: Option<HoldMark>,
     /// The label that the holder gave.
     pub label: Option<String>,
     /// The fencing token, where the store keeps it.
@@ -76,6 +118,7 @@ pub struct HolderInfo {
 impl HolderInfo {
     /// A holder with this owner id, of whom nothing else is known yet: set the fields that are.
     pub fn new(owner: Option<OwnerId>) -> Self {
-        Self { owner, label: None, fence: None, expires_in: None, held_for: None }
+        let mark = owner.map(HoldMark::from);
+        Self { owner, mark, label: None, fence: None, expires_in: None, held_for: None }
     }
 }

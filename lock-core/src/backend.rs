@@ -37,8 +37,8 @@
 //! - **C14** A claim with `resume` believes nothing of it, since it comes from a text that its bearer
 //!   can edit. Its `renew` and `check` answer `Lost`, or an error that is not retryable, unless the
 //!   store's own record shows this owner with exactly this fence; `renew` proves that in the same
-//!   atomic statement that renews. The ttl is the request's: a store that cannot change the one of a
-//!   hold refuses another one. The bytes in `data` are checked before they name anything in the
+//!   atomic statement that renews. The ttl is the request's, beside what was promised before: a store
+//!   that cannot change the one of a hold refuses another one. The bytes in `data` are checked before they name anything in the
 //!   store, so that nothing of somebody else is renewed or revoked. A claim that was refused leaves
 //!   the true holder untouched, also when it is released afterwards.
 //!
@@ -70,7 +70,9 @@ use std::fmt::Debug;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use crate::{Attempt, Capabilities, ClaimRequest, Error, LockAdmin, Released, Renewal, Result};
+use crate::{
+    Attempt, Capabilities, ClaimRequest, Error, LockAdmin, LostReason, Released, Renewal, Result,
+};
 
 /// One store, as a client of it: used as `Arc<dyn LockBackend>`.
 ///
@@ -180,6 +182,13 @@ pub trait Claim: Debug + Send + 'static {
     /// Cancel-safe: no change since the last look is missed by a later call (clause C5).
     async fn changed(&mut self) -> Result<()> {
         std::future::pending().await
+    }
+
+    /// The core says that this hold has ended by the holder's own clock: its lease ran out, or
+    /// [`max_hold`](crate::Lock::max_hold) was reached. No call of the store is made for that, so this is
+    /// for layers that watch; a store has nothing to do. `release` follows when the guard has gone.
+    fn lost(&mut self, reason: LostReason) {
+        let _ = reason;
     }
 
     /// What another process needs, beside owner and fence, to take over this hold: the bytes come

@@ -2,11 +2,12 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
 use crate::keeper::{Command, Handover};
-use crate::shared::Shared;
+use crate::shared::{GRACE, Shared};
 use crate::{Error, Held, LeaseToken, LockState, LostReason, Operation, Released, Result};
 
 /// A lock that is held, and renewed in the background, until this is dropped or released.
@@ -23,12 +24,16 @@ use crate::{Error, Held, LeaseToken, LockState, LostReason, Operation, Released,
 pub struct LockGuard {
     held: Held,
     commands: mpsc::UnboundedSender<Command>,
+    /// By when the keeper has answered, if its runtime is driven.
+    patience: Duration,
     shared: Arc<Shared>,
 }
 
 impl LockGuard {
     pub(crate) fn new(shared: Arc<Shared>, handover: Handover) -> Self {
-        Self { held: handover.held, commands: handover.commands, shared }
+        // A call that is under way, a renewal that has to be repeated, and the call itself.
+        let patience = handover.call_timeout * 3 + GRACE;
+        Self { held: handover.held, commands: handover.commands, patience, shared }
     }
 
     /// A view of this hold that can be given away; it does not keep the lock.
@@ -46,7 +51,8 @@ impl LockGuard {
     ///
     /// # Cancel safety
     ///
-    /// Cancel-safe: the lock is released in the background.
+    /// Cancel-safe: the lock is released in the background; one that was attached, once this has been
+    /// polled.
     pub async fn release(self) -> Result<Released> {
         let before = self.held.lose(LostReason::Released);
         let answer = self.ask(Command::Release, Operation::Release);
@@ -138,7 +144,15 @@ impl LockGuard {
         let (reply, answer) = oneshot::channel();
         let _ = self.commands.send(command(reply));
         async move {
-            match answer.await {
+            let answer = tokio::select! {
+                biased;
+                answer = answer => answer,
+                () = self.shared.clock.sleep(self.patience) => {
+                    let error = self.shared.standstill(self.patience).in_operation(operation);
+                    return Err(error.for_key(self.held.key()));
+                }
+            };
+            match answer {
                 Ok(answer) => answer,
                 Err(_) => Err(match self.held.state() {
                     LockState::Lost(reason) => self.lost(reason, operation),

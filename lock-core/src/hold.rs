@@ -194,7 +194,11 @@ impl Held {
         self.0.token
     }
 
-    /// When the keeper has to fire the lost signal.
+    pub(crate) fn clock(&self) -> &dyn Clock {
+        &*self.0.clock
+    }
+
+    /// When the lost signal fires.
     pub(crate) fn signal_at(&self) -> ClockInstant {
         self.valid_until().minus(self.0.lead)
     }
@@ -233,13 +237,20 @@ impl Held {
         before
     }
 
-    /// Ends the hold because its time is over, by whichever limit that was.
+    /// Ends the hold because its time is over, by whichever limit that was. Whoever sees it first says
+    /// so: its keeper, or one who waits for the loss.
     pub(crate) fn expire(&self) -> LostReason {
         let reason = {
             let validity = self.0.validity();
             validity.lost.unwrap_or_else(|| validity.reason_of_end())
         };
-        self.lose(reason).unwrap_or(reason)
+        match self.lose(reason) {
+            Some(before) => before,
+            None => {
+                tracing::error!(target: "distlock", key = %self.0.key, %reason, "lost");
+                reason
+            }
+        }
     }
 }
 

@@ -46,7 +46,7 @@ mod rng;
 mod shared;
 mod terms;
 
-pub use admin::{HolderInfo, LockAdmin, LockInfo};
+pub use admin::{HoldMark, HolderInfo, LockAdmin, LockInfo};
 pub use backend::{Claim, LockBackend};
 pub use capabilities::{Capabilities, DataLoss, Fencing, Hold, Wake};
 pub use clock::{Clock, ClockInstant, ManualClock, Sleep, SystemClock, TokioClock};

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use crate::keeper::{self, Handover, Patience, Start, Terms};
 use crate::key::check_part;
-use crate::shared::Shared;
+use crate::shared::{GRACE, Shared};
 use crate::terms::{Options, RenewalWish};
 use crate::{
-    ClaimRequest, Error, ErrorKind, FencingToken, Held, LeaseToken, LockGuard, LockKey, LockState,
-    Operation, OwnerId, Released, RenewedLease, Result, Resume,
+    ClaimRequest, ClockInstant, Error, ErrorKind, FencingToken, Held, LeaseToken, LockGuard,
+    LockKey, LockState, Operation, OwnerId, Released, RenewedLease, Result, Resume,
 };
 
 /// One named lock with its settings. Cheap to clone; making one sends nothing, and one value can be
@@ -92,7 +92,8 @@ impl Lock {
     /// # Errors
     ///
     /// [`NotAcquired`](ErrorKind::NotAcquired) if the time ran out and the store's last answer was
-    /// that somebody else holds the lock; otherwise the last error.
+    /// that somebody else holds the lock; otherwise the last error. [`Timeout`](ErrorKind::Timeout), a
+    /// quarter of a second later, if nobody drives the runtime of the `Locks`.
     ///
     /// # Cancel safety
     ///
@@ -251,9 +252,24 @@ impl Lock {
         let owner = OwnerId::generate(&*self.shared.rng).map_err(described)?;
         let (request, terms) = self.request(owner).map_err(described)?;
         let request = request.with_wait(!matches!(patience, Patience::Try));
+        let now = self.shared.clock.now();
+        let limit = match patience {
+            // The try, and one more.
+            Patience::Try => now + terms.call_timeout * 2 + GRACE,
+            Patience::Until(deadline) => deadline + GRACE,
+            Patience::Forever => ClockInstant::FAR_FUTURE,
+        };
         let answer = keeper::spawn(&self.shared, request, terms, Start::Acquire(patience))
             .map_err(described)?;
-        match answer.await {
+        let answer = tokio::select! {
+            biased;
+            answer = answer => answer,
+            // The clock needs no runtime, so this ends also where nobody drives the keeper's.
+            () = self.shared.clock.sleep_until(limit) => {
+                return Err(described(self.shared.standstill(limit.since(now))));
+            }
+        };
+        match answer {
             Ok(Ok(handover)) => Ok(handover.map(|h| LockGuard::new(Arc::clone(&self.shared), h))),
             Ok(Err(error)) => Err(error),
             Err(_) => Err(described(self.shared.keeper_gone())),

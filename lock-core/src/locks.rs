@@ -12,20 +12,22 @@ use crate::key::check_part;
 use crate::shared::{Defaults, Shared};
 use crate::terms::Options;
 use crate::{
-    Capabilities, Clock, Error, ErrorKind, Lock, LockAdmin, LockBackend, LockInfo, LockKey,
-    LockLayer, Operation, OsRng, Released, Result, Rng, SystemClock,
+    Capabilities, Clock, Error, ErrorKind, HoldMark, Lock, LockAdmin, LockBackend, LockInfo,
+    LockKey, LockLayer, Operation, OsRng, Released, Result, Rng, SystemClock,
 };
 
 /// All locks of one store. Cheap to clone; clones share the connection.
 ///
 /// ```
+/// use std::time::Duration;
 /// use lock_core::{Locks, memory::MemoryBackend};
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
 /// let locks = Locks::new(MemoryBackend::queued());
 /// let guard = locks.lock("order:42")?.acquire().await?;
 /// println!("fence {}", guard.token()?);
-/// guard.release().await?;
+/// drop(guard); // released in the background …
+/// locks.close(Duration::from_secs(5)).await?; // … for which the end of a program waits
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
@@ -122,8 +124,10 @@ impl Locks {
         self.bounded(Operation::List, self.admin()?.list(&self.0.prefix, name_start)).await
     }
 
-    /// Takes the lock away from its holder, or only from `expected`. The next holder gets a greater
-    /// fencing token; the old one learns it at its next renewal at the latest.
+    /// Takes the lock away from its holder, or ends only the hold that [`inspect`](Self::inspect) has
+    /// shown ([`HolderInfo::mark`](crate::HolderInfo)): the store compares, so that nobody else loses the
+    /// lock. The next holder gets a greater fencing token; the old one learns it at its next renewal
+    /// at the latest.
     ///
     /// # Errors
     ///
@@ -135,7 +139,7 @@ impl Locks {
     pub async fn force_release(
         &self,
         name: impl Into<Arc<str>>,
-        expected: Option<crate::OwnerId>,
+        expected: Option<HoldMark>,
     ) -> Result<Released> {
         let key = self.key(name)?;
         let call = self.admin()?.force_release(&key, expected.as_ref());
@@ -143,8 +147,11 @@ impl Locks {
     }
 
     /// Ends the use of the store: nothing can be acquired any more, those who wait give up, and locks
-    /// that are held are waited for, up to `timeout`. Guards that are alive still are lost then
-    /// ([`LostReason::Closed`](crate::LostReason::Closed)), and the backend is closed.
+    /// that are held or being released are waited for, up to `timeout`. Guards that are alive still
+    /// are lost then ([`LostReason::Closed`](crate::LostReason::Closed)), and the backend is closed.
+    ///
+    /// A program that ends without it may leave a lock that it has just dropped for the rest of its
+    /// ttl.
     ///
     /// # Errors
     ///
@@ -322,13 +329,7 @@ impl LocksBuilder {
     }
 }
 
-#[cfg(target_os = "linux")]
 fn default_label() -> Option<Arc<str>> {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     Some(format!("{host}/{}", std::process::id()).into())
-}
-
-#[cfg(not(target_os = "linux"))]
-fn default_label() -> Option<Arc<str>> {
-    Some(format!("pid {}", std::process::id()).into())
 }

@@ -38,7 +38,8 @@ impl LostSignal {
         }
     }
 
-    /// Waits until the lock is lost.
+    /// Waits until the lock is lost. Fires a moment before the end of validity by the clock alone, which
+    /// needs neither the store nor the runtime of the `Locks`.
     ///
     /// # Cancel safety
     ///
@@ -51,7 +52,15 @@ impl LostSignal {
             if let Some(reason) = self.reason() {
                 return reason;
             }
-            notified.await;
+            // A renewal moves it: then this waits once more.
+            let end = self.0.signal_at();
+            if self.0.clock().now() >= end {
+                return self.0.expire();
+            }
+            tokio::select! {
+                () = notified => {}
+                () = self.0.clock().sleep_until(end) => {}
+            }
         }
     }
 }

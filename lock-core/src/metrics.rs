@@ -9,7 +9,7 @@ use metrics::{Label, counter, gauge, histogram};
 
 use crate::{
     Attempt, Capabilities, Claim, ClaimRequest, Clock, ClockInstant, Error, LockAdmin, LockBackend,
-    LockLayer, Released, Renewal, Result, SystemClock,
+    LockLayer, LostReason, Released, Renewal, Result, SystemClock,
 };
 
 /// Reports the use of a store to the recorder of the [`metrics`] crate.
@@ -19,7 +19,7 @@ use crate::{
 /// | `lock_acquire_duration_seconds` | histogram: from the claim to its end of waiting | `backend`, `outcome`: `granted`, `given_up` |
 /// | `lock_hold_duration_seconds` | histogram: from the grant to the release or the loss | `backend`, `outcome`: `released`, `lost`, `dropped` |
 /// | `lock_renewals_total` | counter | `backend`, `outcome`: `alive`, `lost`, `error` |
-/// | `lock_lost_total` | counter: holds that the store said are not ours any more | `backend` |
+/// | `lock_lost_total` | counter: holds that ended before their release: taken away, run out, or at their longest hold | `backend` |
 /// | `lock_held`, `lock_waiting` | gauge | `backend` |
 /// | `lock_backend_errors_total` | counter | `backend`, `operation`, `kind` |
 ///
@@ -171,7 +171,7 @@ impl MeteredClaim {
         self.enter(Stage::Over);
     }
 
-    fn lost(&mut self) {
+    fn count_loss(&mut self) {
         if matches!(self.stage, Stage::Held { .. }) {
             counter!("lock_lost_total", self.meter.labels()).increment(1);
             self.end("lost");
@@ -217,7 +217,7 @@ impl Claim for MeteredClaim {
         };
         counter!("lock_renewals_total", self.meter.outcome(outcome)).increment(1);
         match &renewal {
-            Ok(Renewal::Lost) => self.lost(),
+            Ok(Renewal::Lost) => self.count_loss(),
             Ok(Renewal::Alive { .. }) => {}
             Err(error) => self.meter.failed("renew", error),
         }
@@ -227,7 +227,7 @@ impl Claim for MeteredClaim {
     async fn check(&mut self) -> Result<Renewal> {
         let renewal = self.inner.check().await;
         match &renewal {
-            Ok(Renewal::Lost) => self.lost(),
+            Ok(Renewal::Lost) => self.count_loss(),
             Ok(Renewal::Alive { .. }) => {}
             Err(error) => self.meter.failed("check", error),
         }
@@ -245,6 +245,11 @@ impl Claim for MeteredClaim {
 
     async fn changed(&mut self) -> Result<()> {
         self.inner.changed().await
+    }
+
+    fn lost(&mut self, reason: LostReason) {
+        self.inner.lost(reason);
+        self.count_loss();
     }
 
     async fn detach(&mut self) -> Result<Bytes> {

@@ -57,7 +57,21 @@ impl Shared {
         .with_unknown_effect()
         .on_backend(self.backend.name())
     }
+
+    /// The error for a keeper that did not answer by its own limit, `waited` ago: nobody drives its
+    /// runtime. What was asked is given up when it goes on.
+    pub(crate) fn standstill(&self, waited: Duration) -> Error {
+        Error::new(
+            ErrorKind::Timeout,
+            format!("the task that keeps this lock did not answer within {waited:.1?}: nobody drives the Tokio runtime on which the `Locks` was built, or the machine is overloaded (build it on a runtime that is driven all the time)"),
+        )
+        .on_backend(self.backend.name())
+    }
 }
+
+/// How much later than a limit of the keeper its caller gives it up. An answer that comes in time says
+/// more, so a busy machine gets a moment.
+pub(crate) const GRACE: Duration = Duration::from_millis(250);
 
 fn no_runtime() -> Error {
     Error::config(

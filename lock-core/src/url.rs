@@ -15,14 +15,19 @@
 //! No error shows a value that may be a secret. A password with a `?` that was not percent-encoded
 //! makes its rest look like parameters, so a name is shown only where it cannot be such a rest.
 
+use std::fmt;
 use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 
 use crate::{Error, Result};
 
+/// The parameters that `distlock::connect` understands for every store, and takes out before the store
+/// sees its URL.
+pub const COMMON: &[&str] =
+    &["lock_prefix", "lock_ttl", "lock_call_timeout", "lock_unavailable_after", "lock_label"];
+
 /// The parameters behind the `?` of a URL, taken out one by one.
-#[derive(Debug)]
 pub struct Params {
     left: Vec<(String, String)>,
     /// There is an `@` behind the `?`: what stands here may be a password.
@@ -98,7 +103,8 @@ impl Params {
         }
     }
 
-    /// Refuses what nobody has taken out; `known` are the names that there are.
+    /// Refuses what nobody has taken out; `known` are the store's own names, which the error lists beside
+    /// [`COMMON`].
     ///
     /// # Errors
     ///
@@ -108,11 +114,23 @@ impl Params {
             None => Ok(()),
             Some(_) if self.may_be_secret => Err(unreadable()),
             Some((name, _)) => Err(Error::config(format!(
-                "{scheme} has no parameter {name:?}; it has {}",
-                known.join(", ")
+                "{scheme} has no parameter {name:?}; {}in a URL for distlock::connect every store has {}",
+                own(known),
+                COMMON.join(", ")
             ))),
         }
     }
+}
+
+/// How many there are, since a value may be a secret, and a name the rest of one.
+impl fmt::Debug for Params {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Params").field("left", &self.left.len()).finish_non_exhaustive()
+    }
+}
+
+fn own(known: &[&str]) -> String {
+    if known.is_empty() { String::new() } else { format!("it has {}, and ", known.join(", ")) }
 }
 
 /// Reads a duration of more than zero, such as `500ms`, `30s` or `1m 30s`, from the decoded value of
@@ -182,9 +200,15 @@ mod tests {
         params.finish("demo", &[]).unwrap();
         let (_, params) = Params::split("demo://h?grce=1s").unwrap();
         let error = params.finish("demo", &["grace", "pause"]).unwrap_err().to_string();
-        for part in ["demo", "\"grce\"", "grace, pause"] {
+        for part in ["demo", "\"grce\"", "grace, pause", "lock_ttl"] {
             assert!(error.contains(part), "{error}");
         }
+    }
+
+    #[test]
+    fn no_value_is_shown() {
+        let (_, params) = Params::split("demo://h?password=hunter2&hunter2").unwrap();
+        assert!(!format!("{params:?}").contains("hunter2"), "{params:?}");
     }
 
     #[test]

@@ -69,14 +69,71 @@ async fn a_late_try_is_undone_also_after_a_place_was_freed() {
 #[tokio::test(start_paused = true)]
 async fn a_failing_renewal_is_never_a_tight_loop() {
     let (store, locks, clock) = virtual_locks(MemoryBackend::queued());
-    // The grant is old when it arrives, so that a lock without renewals is renewed once.
-    store.delay_next(300 * MS);
-    (0..10_000).for_each(|_| store.lose_next_request());
-    let lock = locks.lock("x").unwrap().ttl(1000 * MS).no_renew();
+    let lock = locks.lock("x").unwrap().ttl(1000 * MS).renew_every(20 * MS);
     let guard = lock.acquire().await.unwrap();
-    clock.sleep(100 * MS).await;
-    assert!(store.requests() < 20, "{} requests", store.requests());
+    (0..10_000).for_each(|_| store.lose_next_request());
+    clock.sleep(120 * MS).await;
+    assert!((2..20).contains(&store.requests()), "{} requests", store.requests());
     drop(guard);
+}
+
+/// What the store promised for a slow try is what there is. Where place and lock are one lease, a part
+/// of which has passed in the queue, the lock is renewed once.
+#[tokio::test(start_paused = true)]
+async fn a_lock_without_renewals_is_not_renewed_after_a_slow_grant() {
+    let (store, locks, clock) = virtual_locks(MemoryBackend::queued());
+    let lock = locks.lock("x").unwrap().ttl(1000 * MS).no_renew();
+    store.delay_next(300 * MS);
+    let sent = clock.now();
+    let guard = lock.acquire().await.unwrap();
+    clock.sleep(500 * MS).await;
+    assert_eq!(store.requests(), 1, "the try and nothing else");
+    assert!(guard.valid_until() < sent + 1000 * MS);
+    assert_eq!(guard.lost().await, LostReason::Expired);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_behind_the_gate_that_gives_up_sends_nothing() {
+    let mut witness = Witness::new();
+    let clock = TokioClock::default();
+    witness.store = MemoryBackend::poll_only().with_clock(clock);
+    let locks = Locks::builder(witness.clone()).clock(clock).build();
+    let guard = locks.lock("x").unwrap().acquire().await.unwrap();
+    let wait = || {
+        let lock = locks.lock("x").unwrap();
+        tokio::spawn(async move { lock.acquire().await.map(drop) })
+    };
+    let poller = wait();
+    clock.sleep(50 * MS).await;
+    let behind = wait();
+    clock.sleep(50 * MS).await;
+    behind.abort();
+    clock.sleep(500 * MS).await;
+    assert!(witness.calls.lock().unwrap().is_empty(), "it has nothing to release");
+    poller.abort();
+    clock.sleep(500 * MS).await;
+    assert_eq!(*witness.calls.lock().unwrap(), ["released"], "the poller may have");
+    drop(guard);
+}
+
+/// A store that proposes to look again at the end of time is asked at the usual pace.
+#[tokio::test(start_paused = true)]
+async fn a_look_that_is_proposed_for_the_end_of_time_comes_in_time() {
+    let mut witness = Witness::new();
+    let clock = TokioClock::default();
+    witness.store = MemoryBackend::poll_only().with_clock(clock);
+    witness.retry_after = Some(Duration::MAX);
+    let locks = Locks::builder(witness.clone()).clock(clock).build();
+    let guard = locks.lock("x").unwrap().acquire().await.unwrap();
+    let lock = locks.lock("x").unwrap();
+    let waiter = tokio::spawn(async move { lock.acquire_timeout(60_000 * MS).await });
+    clock.sleep(1000 * MS).await;
+    let requests = witness.store.requests();
+    assert!((5..200).contains(&requests), "{requests} requests");
+    guard.release().await.unwrap();
+    let start = clock.now();
+    drop(waiter.await.unwrap().unwrap());
+    assert!(clock.now().since(start) < 1000 * MS);
 }
 
 #[tokio::test(start_paused = true)]
@@ -210,11 +267,18 @@ struct Witness {
     store: MemoryBackend,
     calls: Arc<Mutex<Vec<&'static str>>>,
     held: Arc<Mutex<Option<Held>>>,
+    /// What it proposes to those who find the lock busy.
+    retry_after: Option<Duration>,
 }
 
 impl Witness {
     fn new() -> Self {
-        Self { store: MemoryBackend::queued(), calls: Arc::default(), held: Arc::default() }
+        Self {
+            store: MemoryBackend::queued(),
+            calls: Arc::default(),
+            held: Arc::default(),
+            retry_after: None,
+        }
     }
 
     fn note(&self, call: &'static str) {
@@ -259,7 +323,13 @@ struct WitnessClaim {
 #[async_trait]
 impl Claim for WitnessClaim {
     async fn try_acquire(&mut self) -> Result<Attempt> {
-        self.claim.try_acquire().await
+        let mut attempt = self.claim.try_acquire().await?;
+        if let (Attempt::Busy { retry_after, .. }, Some(proposed)) =
+            (&mut attempt, self.witness.retry_after)
+        {
+            *retry_after = Some(proposed);
+        }
+        Ok(attempt)
     }
 
     async fn renew(&mut self) -> Result<Renewal> {
@@ -273,6 +343,7 @@ impl Claim for WitnessClaim {
     }
 
     async fn release(&mut self) -> Result<Released> {
+        self.witness.note("released");
         self.claim.release().await
     }
 

@@ -25,6 +25,7 @@ fn snapshot(recorder: &DebuggingRecorder) -> BTreeMap<String, DebugValue> {
 #[test]
 fn a_life_of_a_lock_is_counted() {
     let recorder = DebuggingRecorder::new();
+    let mut early = BTreeMap::new();
     metrics::with_local_recorder(&recorder, || {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         let runtime = runtime.enable_all().start_paused(true).build().unwrap();
@@ -45,24 +46,42 @@ fn a_life_of_a_lock_is_counted() {
             store.lose_now("secret-name");
             guard.lost().await;
             drop(guard);
+            // By the holder's clock alone: the end of a lease, and of the longest hold.
+            let ends = lock.clone().no_renew().acquire().await.unwrap();
+            ends.lost().await;
+            clock.sleep(Duration::from_secs(1)).await;
+            early = snapshot(&recorder);
+            drop(ends);
+            let capped = lock.clone().max_hold(Duration::from_secs(4)).acquire().await.unwrap();
+            clock.sleep(Duration::from_secs(5)).await;
+            capped.release().await.unwrap_err();
             locks.close(Duration::from_secs(1)).await.unwrap();
         });
     });
     let seen = snapshot(&recorder);
-    let count = |name: &str| match seen.get(name) {
-        Some(DebugValue::Counter(n)) => *n,
-        other => panic!("{name}: {other:?} in {seen:?}"),
+    // A snapshot takes counts and samples out.
+    let count = |name: &str| -> u64 {
+        let of = |seen: &BTreeMap<String, DebugValue>| match seen.get(name) {
+            Some(DebugValue::Counter(n)) => *n,
+            _ => 0,
+        };
+        of(&early) + of(&seen)
     };
-    let samples = |name: &str| match seen.get(name) {
-        Some(DebugValue::Histogram(values)) => values.len(),
-        other => panic!("{name}: {other:?} in {seen:?}"),
+    let samples = |name: &str| -> usize {
+        let of = |seen: &BTreeMap<String, DebugValue>| match seen.get(name) {
+            Some(DebugValue::Histogram(values)) => values.len(),
+            _ => 0,
+        };
+        of(&early) + of(&seen)
     };
-    // Two by the holder, two by the place of the waiter.
-    assert_eq!(count("lock_renewals_total backend=memory,outcome=alive"), 4);
-    assert_eq!(count("lock_lost_total backend=memory"), 1);
-    assert_eq!(samples("lock_acquire_duration_seconds backend=memory,outcome=granted"), 2);
+    let lost = "lock_lost_total backend=memory";
+    assert_eq!(early.get(lost), Some(&DebugValue::Counter(2)), "while the guard is still there");
+    // Two by the holder, two by the place of the waiter, one by the last holder.
+    assert_eq!(count("lock_renewals_total backend=memory,outcome=alive"), 5);
+    assert_eq!(count("lock_lost_total backend=memory"), 3);
+    assert_eq!(samples("lock_acquire_duration_seconds backend=memory,outcome=granted"), 4);
     assert_eq!(samples("lock_hold_duration_seconds backend=memory,outcome=released"), 1);
-    assert_eq!(samples("lock_hold_duration_seconds backend=memory,outcome=lost"), 1);
+    assert_eq!(samples("lock_hold_duration_seconds backend=memory,outcome=lost"), 3);
     for gauge in ["lock_held backend=memory", "lock_waiting backend=memory"] {
         assert_eq!(seen.get(gauge), Some(&DebugValue::Gauge(0.0.into())), "{gauge}");
     }

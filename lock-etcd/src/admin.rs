@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use etcd_client::{GetOptions, KeyValue, SortOrder, SortTarget};
 use lock_core::{
-    FencingToken, HolderInfo, LockAdmin, LockInfo, LockKey, OwnerId, Released, Result, async_trait,
+    FencingToken, HoldMark, HolderInfo, LockAdmin, LockInfo, LockKey, Released, Result, async_trait,
 };
 
 use crate::backend::EtcdBackend;
@@ -39,6 +39,8 @@ impl Place {
             None => Some("a client that is not distlock".to_owned()),
         };
         let (key, rev) = (found.key().to_vec(), found.create_revision());
+        // No two keys of a cluster are made at one revision and under one name.
+        info.mark = Some(HoldMark::new(rev.to_string()));
         Self { key, rev, lease: found.lease(), info }
     }
 }
@@ -181,10 +183,10 @@ impl LockAdmin for EtcdBackend {
         Ok(list)
     }
 
-    async fn force_release(&self, key: &LockKey, expected: Option<&OwnerId>) -> Result<Released> {
+    async fn force_release(&self, key: &LockKey, expected: Option<&HoldMark>) -> Result<Released> {
         let places = self.places(key).await.map_err(|failed| failed.error)?;
         let Some(holder) = places.first() else { return Ok(Released::AlreadyGone) };
-        let meets = expected.is_none_or(|expected| holder.info.owner.as_ref() == Some(expected));
+        let meets = expected.is_none_or(|expected| holder.info.mark.as_ref() == Some(expected));
         if !meets && !mutants::on("force_needs_no_owner") {
             return Ok(Released::AlreadyGone);
         }

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use conformance_tests::servers::EtcdCluster;
-use lock_core::{LockAdmin, LockKey};
+use lock_core::{LockAdmin, LockKey, Released};
 
 use common::{backend, busy, claim, granted, keys, locks, one, plain, soon};
 
@@ -115,13 +115,19 @@ async fn we_wait_for_etcdctl() {
     let info = admin.inspect(&name).await.unwrap().unwrap();
     let holder = info.holder.unwrap();
     assert_eq!((holder.owner, info.waiters), (None, Some(1)));
-    assert!(holder.expires_in.is_some() && holder.label.unwrap().contains("not distlock"));
+    assert!(holder.expires_in.is_some() && holder.label.as_ref().unwrap().contains("not distlock"));
     let listed = admin.list("", "order:").await.unwrap();
-    assert_eq!(listed.iter().map(|info| info.key.clone()).collect::<Vec<_>>(), [name]);
+    assert_eq!(
+        listed.iter().map(|info| info.key.clone()).collect::<Vec<_>>(),
+        std::slice::from_ref(&name)
+    );
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(!waiting.is_finished(), "we got a lock that etcdctl holds at {key}");
     other.unlock().await;
     let guard = soon("we are next", waiting).await.unwrap().unwrap();
+    // The hold that was shown has ended: its mark takes the lock from nobody else.
+    let forced = admin.force_release(&name, holder.mark.as_ref()).await.unwrap();
+    assert_eq!(forced, Released::AlreadyGone);
     guard.release().await.unwrap();
 }
 

@@ -32,7 +32,7 @@ const KILLERS: &[(&str, Killer)] = &[
     ("try_leaves_a_place", Case("c13_a_refused_try_leaves_no_place")),
     ("ignores_the_queue", Case("s01_a_lock_is_not_reentrant")),
     ("release_keeps_the_key", Case("c07_a_released_lock_is_free_at_once")),
-    ("force_needs_no_owner", Case("s03_a_forced_release_of_another_owner_does_nothing")),
+    ("force_needs_no_owner", Case("s03_a_forced_release_of_another_hold_does_nothing")),
 ];
 
 macro_rules! scenarios {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use lock_core::{
-    FencingToken, HolderInfo, LockAdmin, LockInfo, LockKey, OwnerId, Released, Result, async_trait,
+    FencingToken, HoldMark, HolderInfo, LockAdmin, LockInfo, LockKey, Released, Result, async_trait,
 };
 
 use crate::backend::RedisBackend;
@@ -61,10 +61,13 @@ impl LockAdmin for RedisBackend {
         Ok(locks)
     }
 
-    async fn force_release(&self, key: &LockKey, expected: Option<&OwnerId>) -> Result<Released> {
+    async fn force_release(&self, key: &LockKey, expected: Option<&HoldMark>) -> Result<Released> {
         let keys = Keys::new(key);
         let parts = keys.parts();
-        let expected = expected.map(OwnerId::to_hex).unwrap_or_default();
+        let expected = match expected {
+            Some(mark) => [b"=", mark.as_bytes()].concat(),
+            None => b"any".to_vec(),
+        };
         let call = FORCE
             .call()
             .key(&keys.lock)
@@ -119,6 +122,7 @@ impl RedisBackend {
 fn holder(lock: &Reply<'_>) -> Result<HolderInfo> {
     let value = String::from_utf8_lossy(lock.bytes(1)?);
     let mut info = HolderInfo::new(None);
+    info.mark = Some(HoldMark::new(lock.bytes(1)?.to_vec()));
     info.expires_in = u64::try_from(lock.number(2)?).ok().map(Duration::from_millis);
     let record = String::from_utf8_lossy(lock.bytes(3)?).into_owned();
     let fields: Vec<_> = record.splitn(5, '|').collect();

@@ -190,7 +190,7 @@ async fn a_foreign_holder_is_never_touched() {
         let key = LockKey::new("", name).unwrap();
         let somebody = OwnerId::generate(&OsRng).unwrap();
         for expected in [owner, somebody] {
-            let freed = backend.admin().unwrap().force_release(&key, Some(&expected)).await;
+            let freed = backend.admin().unwrap().force_release(&key, Some(&expected.into())).await;
             assert_eq!(freed.unwrap(), Released::AlreadyGone, "{name}");
         }
         assert_eq!(run(&mut plain, &["DUMP", name]).await, before, "{name}");

@@ -88,6 +88,23 @@ async fn a_foreign_lock_of_another_type_is_busy() {
     assert!(locks.lock("forever").unwrap().try_acquire().await.unwrap().is_some(), "it was forced");
 }
 
+#[tokio::test]
+async fn a_forced_release_of_a_foreign_lock_hits_that_lock_only() {
+    let server = server().await;
+    let (locks, mut plain) = (locks(&server).await, plain(&server).await);
+    for first in ["a", ""] {
+        run(&mut plain, &["SET", "job", first]).await;
+        let shown = locks.inspect("job").await.unwrap().unwrap().holder.unwrap().mark;
+        assert!(shown.is_some());
+        // Somebody else takes it before the operator has said yes.
+        run(&mut plain, &["SET", "job", "another"]).await;
+        let answer = locks.force_release("job", shown).await.unwrap();
+        assert_eq!(answer, Released::AlreadyGone, "{first:?}");
+        let shown = locks.inspect("job").await.unwrap().unwrap().holder.unwrap().mark;
+        assert_eq!(locks.force_release("job", shown).await.unwrap(), Released::Freed);
+    }
+}
+
 /// Four clients that take the lock in turn without a pause, so that its queue is never empty.
 async fn keep_busy(server: &RedisServer) -> Vec<JoinHandle<()>> {
     let mut busy = Vec::new();

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use lock_core::{
-    Capabilities, Claim, ClaimRequest, Error, LockAdmin, LockBackend, LockInfo, LockKey, Operation,
-    OwnerId, Released, Result, async_trait,
+    Capabilities, Claim, ClaimRequest, Error, HoldMark, LockAdmin, LockBackend, LockInfo, LockKey,
+    Operation, Released, Result, async_trait,
 };
 
 use crate::claim::SqlClaim;
@@ -194,7 +194,13 @@ impl LockAdmin for SqlBackend {
         self.dialect.list(prefix, name_start).await
     }
 
-    async fn force_release(&self, key: &LockKey, expected: Option<&OwnerId>) -> Result<Released> {
-        self.dialect.force_release(key, expected).await
+    async fn force_release(&self, key: &LockKey, expected: Option<&HoldMark>) -> Result<Released> {
+        let expected = match expected.map(HoldMark::owner) {
+            // Every hold in the table has an owner.
+            Some(None) => return Ok(Released::AlreadyGone),
+            Some(owner) => owner,
+            None => None,
+        };
+        self.dialect.force_release(key, expected.as_ref()).await
     }
 }

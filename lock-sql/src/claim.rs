@@ -48,8 +48,9 @@ impl SqlClaim {
             ttl: request.ttl,
             call_timeout: request.call_timeout,
             label: request.label,
+            taken_over: request.resume.map(|resume| resume.fence),
         });
-        let fence = request.resume.map(|resume| resume.fence);
+        let fence = entry.taken_over;
         Ok(Self { dialect, renewals, entry, fence, polling: false })
     }
 }

@@ -28,7 +28,8 @@ pub(crate) trait Dialect: Debug + Send + Sync + 'static {
     async fn renew(&self, dues: &[Due<'_>], limit: Duration) -> Result<Vec<Found>>;
     /// `fence`: the token of the hold, where it is known.
     async fn check(&self, entry: &Entry, fence: Option<FencingToken>) -> Result<Renewal>;
-    /// By owner alone: after a lost answer the fence is not known.
+    /// By owner alone, since the fence is not known after a lost answer; a claim that has taken over a
+    /// hold gives up [that one](Entry::taken_over) and no other.
     async fn release(&self, entry: &Entry) -> Result<Released>;
     /// The ear of a claim for `name`; `None` where the database cannot push.
     fn listen(&self, _name: &str, _wait: bool) -> Option<Ear> {
@@ -74,6 +75,9 @@ pub(crate) struct Entry {
     pub(crate) ttl: Duration,
     pub(crate) call_timeout: Duration,
     pub(crate) label: Option<String>,
+    /// The hold that this claim says it takes over. It is believed only as far as the row shows it: a
+    /// statement that renews, checks or releases compares it there (clause C14).
+    pub(crate) taken_over: Option<FencingToken>,
     /// Hears pushes for this claim; see [`Dialect::listen`].
     pub(crate) ear: Option<Ear>,
 }

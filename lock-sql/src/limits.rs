@@ -5,6 +5,20 @@ use std::time::Duration;
 
 use lock_core::ClockInstant;
 
+use crate::dialect::Entry;
+
+/// How much later than a renewal asks for a lease may end already, in µs, without being cut. A hold that
+/// was taken over ends by the ttl of its new holder (clause C14), which may be shorter. But a statement
+/// that has waited must not cut what a later one has promised: none waits for as long as this. Nobody
+/// else's renewal cuts anything.
+pub(crate) fn longest_excess(entry: &Entry) -> i64 {
+    match entry.taken_over {
+        Some(_) => 3_000_000,
+        // A sum with it and a time in µs does not overflow.
+        None => i64::MAX / 4,
+    }
+}
+
 /// How long one operation may take.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {

@@ -10,9 +10,9 @@ use conformance_tests::servers::MariaDbServer;
 use conformance_tests::servers::free_port;
 use lock_core::{Error, ErrorKind, LockBackend, Locks};
 use lock_sql::{SqlBackend, SqlConfig};
-use mysql_common::{admin, assert_says, run, server, url_of};
+use mysql_common::{admin, assert_says, backend, claim, granted, locks, run, server, url_of};
 use sqlx::mysql::MySqlPoolOptions;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 async fn refused(url: &str) -> Error {
     lock_sql::connect(url).await.expect_err("this cannot be opened")
@@ -56,6 +56,16 @@ async fn something_else_listens_there() {
         "{error}"
     );
     web.abort();
+}
+
+/// Batched renewals need SKIP LOCKED: a server without it would take locks, and lose them.
+#[tokio::test]
+async fn a_server_that_is_too_old() {
+    let version = "10.5.23-MariaDB-0+deb11u1";
+    let server = MariaDbServer::builder().option("version", version).start().await.unwrap();
+    let error = refused(server.url()).await;
+    assert_says(&error, ErrorKind::Unsupported, &[version, "MariaDB 10.6", "connect"]);
+    assert!(!error.is_retryable());
 }
 
 #[tokio::test]
@@ -191,9 +201,7 @@ async fn a_server_that_is_full_is_not_available_for_now() {
     let backend = lock_sql::connect(&url).await.unwrap();
     let pool = MySqlPoolOptions::new().max_connections(10).connect(&url).await.unwrap();
     let mut taken = Vec::new();
-    while let Ok(Ok(connection)) =
-        tokio::time::timeout(Duration::from_secs(1), pool.acquire()).await
-    {
+    while let Ok(Ok(connection)) = timeout(Duration::from_secs(1), pool.acquire()).await {
         taken.push(connection);
     }
     let error = refused(&url).await;
@@ -201,4 +209,26 @@ async fn a_server_that_is_full_is_not_available_for_now() {
     assert!(error.is_retryable());
     // The connection that there is works on.
     backend.ping().await.unwrap();
+}
+
+/// The caller's own limit is what counts, also where those of calls and of connecting are longer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_stopped_keeps_nobody_longer_than_the_caller_allows() {
+    let server = server().await;
+    let (locks, other) = (locks(&server).await, backend(&server).await);
+    // With something to tidy up at its end.
+    granted(&mut *claim(&other, "x", Duration::from_secs(30), Duration::from_secs(5))).await;
+    server.freeze().unwrap();
+    let (limit, generous) = (Duration::from_secs(1), Duration::from_secs(4));
+    let start = Instant::now();
+    let refused = locks.lock("y").unwrap().acquire_timeout(limit).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Timeout, "{refused}");
+    assert!(start.elapsed() < generous, "{:?}", start.elapsed());
+    let start = Instant::now();
+    assert!(timeout(limit, lock_sql::connect(server.url())).await.is_err());
+    assert!(start.elapsed() < generous, "{:?}", start.elapsed());
+    let start = Instant::now();
+    other.close().await.unwrap();
+    assert!(start.elapsed() < generous, "{:?}", start.elapsed());
+    server.thaw().unwrap();
 }

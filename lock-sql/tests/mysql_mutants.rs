@@ -20,6 +20,7 @@ const KILLERS: &[(&str, Killer)] = &[
     ("advisory_lock_left_in_the_pool", Case("l01_an_abandoned_lock_is_free_after_its_ttl")),
     ("release_without_owner", Case("c07_a_release_after_busy_does_nothing")),
     ("renewal_without_owner", Case("s03_a_late_renewal_does_not_touch_the_next_holder")),
+    ("the_fence_of_a_takeover_is_believed", Case("c14_a_greater_fence_is_not_believed")),
     ("renewal_of_what_has_ended", Case("c06_a_renewal_after_the_end_is_lost")),
     ("new_token_on_repeat", Case("c02_a_repeated_try_returns_the_same_token")),
     ("the_lease_of_another_is_taken", Case("s01_a_lock_is_not_reentrant")),

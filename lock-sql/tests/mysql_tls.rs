@@ -67,6 +67,7 @@ async fn a_trusted_server_is_used_and_no_other() {
     for good in [
         url("localhost", &format!("ssl-mode=verify_identity&ssl-ca={ca}")),
         url("127.0.0.1", &format!("ssl-mode=VERIFY_CA&ssl-ca={ca}")),
+        url("127.0.0.1", &format!("ssl-ca={ca}")),
         url("127.0.0.1", "ssl-mode=REQUIRED"),
         url("127.0.0.1", ""),
     ] {
@@ -78,6 +79,9 @@ async fn a_trusted_server_is_used_and_no_other() {
         url("127.0.0.1", &format!("ssl-mode=VERIFY_IDENTITY&ssl-ca={ca}")),
         url("localhost", &format!("ssl-mode=VERIFY_CA&ssl-ca={other}")),
         url("localhost", "ssl-mode=VERIFY_IDENTITY"),
+        // An authority that is named is asked, as `mysql` does.
+        url("localhost", &format!("ssl-ca={other}")),
+        url("localhost", &format!("ssl-mode=REQUIRED&ssl-ca={other}")),
     ] {
         let error = lock_sql::connect(&bad).await.unwrap_err();
         assert_says(&error, ErrorKind::Unavailable, &["TLS", "ssl-ca"]);

@@ -27,7 +27,7 @@ const KILLERS: &[(&str, Killer)] = &[
     ("the_fence_stays", Case("c09_fences_rise_over_releases")),
     ("a_waiter_is_not_on_the_list", Case("c05_a_release_is_pushed")),
     ("a_release_tells_nobody", Case("c05_a_release_is_pushed")),
-    ("force_by_owner_frees_any", Case("s03_a_forced_release_of_another_owner_does_nothing")),
+    ("force_by_owner_frees_any", Case("s03_a_forced_release_of_another_hold_does_nothing")),
 ];
 
 fn main() -> ExitCode {

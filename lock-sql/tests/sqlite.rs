@@ -215,3 +215,53 @@ async fn every_table_is_a_world_of_its_own() {
     let _held = one.lock("x").unwrap().acquire().await.unwrap();
     assert!(two.lock("x").unwrap().try_acquire().await.unwrap().is_some());
 }
+
+fn mode(folder: &Path, name: &str) -> u32 {
+    let file = std::fs::metadata(folder.join(name)).unwrap();
+    std::os::unix::fs::PermissionsExt::mode(&file.permissions()) & 0o777
+}
+
+/// Owner ids are in the file: who can read it can release locks.
+#[tokio::test]
+async fn what_is_created_is_for_its_owner_alone() {
+    let folder = TempDir::new().unwrap();
+    let one = locks(&folder).await;
+    let _held = one.lock("x").unwrap().acquire().await.unwrap();
+    for name in ["locks.db", "locks.db-wal", "locks.db-shm"] {
+        assert_eq!(mode(folder.path(), name), 0o600, "{name}");
+    }
+    // Through a link that leads nowhere yet.
+    std::os::unix::fs::symlink("new.db", folder.path().join("link.db")).unwrap();
+    let url = format!("sqlite://{}", folder.path().join("link.db").display());
+    let two = Locks::new(lock_sql::connect(&url).await.unwrap());
+    let _held = two.lock("x").unwrap().acquire().await.unwrap();
+    for name in ["new.db", "new.db-wal", "new.db-shm"] {
+        assert_eq!(mode(folder.path(), name), 0o600, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_there_keeps_its_rights() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("locks.db");
+    std::fs::write(&file, "").unwrap();
+    let shared = std::os::unix::fs::PermissionsExt::from_mode(0o660);
+    std::fs::set_permissions(&file, shared).unwrap();
+    let locks = locks(&folder).await;
+    let _held = locks.lock("x").unwrap().acquire().await.unwrap();
+    for name in ["locks.db", "locks.db-wal", "locks.db-shm"] {
+        assert_eq!(mode(folder.path(), name), 0o660, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn the_key_of_an_encrypted_database_is_not_shown() {
+    let folder = TempDir::new().unwrap();
+    let options = SqliteConnectOptions::new()
+        .filename(folder.path().join("x.db"))
+        .create_if_missing(true)
+        .pragma("key", "hunter2");
+    let pool = SqlitePool::connect_with(options).await.unwrap();
+    let backend = SqlBackend::from_pool(pool, SqlConfig::default()).await.unwrap();
+    assert!(!format!("{backend:?}").contains("hunter2"));
+}

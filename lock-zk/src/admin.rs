@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use lock_core::{HolderInfo, LockAdmin, LockInfo, LockKey, OwnerId, Released, Result, async_trait};
+use lock_core::{
+    HoldMark, HolderInfo, LockAdmin, LockInfo, LockKey, Released, Result, async_trait,
+};
 use tokio::task::JoinSet;
 
 use crate::backend::ZkBackend;
@@ -57,7 +59,7 @@ impl LockAdmin for ZkBackend {
         Ok(locks)
     }
 
-    async fn force_release(&self, key: &LockKey, expected: Option<&OwnerId>) -> Result<Released> {
+    async fn force_release(&self, key: &LockKey, expected: Option<&HoldMark>) -> Result<Released> {
         let session = self.shared.sessions.any_seat(LIMIT).await?;
         let parent = self.shared.parent(key);
         let Some(children) = self.children(&session, &parent).await? else {
@@ -65,7 +67,7 @@ impl LockAdmin for ZkBackend {
         };
         let holder = names::contenders(&children).first().map(|name| (*name).to_owned());
         let holder = holder.filter(|name| match expected {
-            Some(owner) => names::owner_of(name).as_ref() == Some(owner),
+            Some(expected) => expected.as_bytes() == name.as_bytes(),
             None => true,
         });
         let Some(holder) = holder else { return Ok(Released::AlreadyGone) };
@@ -108,6 +110,8 @@ impl ZkBackend {
             let node = session.get(&format!("{parent}/{first}")).await;
             let Some(node) = node.map_err(|failure| self.describe(&failure))? else { continue };
             let mut holder = HolderInfo::new(None);
+            // No two nodes of a parent ever have the same name.
+            holder.mark = Some(HoldMark::new((*first).to_owned()));
             holder.fence = session.known_fence(node.czxid).await?;
             match node.data.strip_prefix(MARK) {
                 Some(label) => {

@@ -138,10 +138,13 @@ async fn a_peer_is_shown_as_what_it_is_and_can_be_removed() {
     let shown = ours.inspect(&key).await.unwrap().unwrap();
     let holder = shown.holder.unwrap();
     assert_eq!((holder.owner, shown.waiters), (None, Some(1)));
-    assert!(holder.label.unwrap().contains("not distlock"));
+    assert!(holder.label.as_ref().unwrap().contains("not distlock"));
     assert_eq!(ours.list("", "").await.unwrap().len(), 1);
-    assert_eq!(ours.force_release(&key, None).await.unwrap(), Released::Freed);
+    let shown = holder.mark.unwrap();
+    assert_eq!(ours.force_release(&key, Some(&shown)).await.unwrap(), Released::Freed);
     acquired(&mut *waiter).await;
+    // The peer that was shown has gone: its mark takes the lock from nobody else.
+    assert_eq!(ours.force_release(&key, Some(&shown)).await.unwrap(), Released::AlreadyGone);
     waiter.release().await.unwrap();
     until("nobody is shown", SLACK, async || ours.inspect(&key).await.unwrap().is_none()).await;
 }

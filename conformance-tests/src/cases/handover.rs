@@ -36,7 +36,7 @@ cases! {
     s04_a_dropped_attached_guard_leaves_the_lock [Detach]
         "a guard that has attached and is dropped, or whose call is, leaves the lock with its token";
     s04_a_dropped_release_by_token_releases [Detach]
-        "a release by token that was dropped at any await releases all the same";
+        "a release by token, or of a guard that attached, releases also if it was dropped at any await";
     s04_a_dropped_attach_leaves_no_lock_for_ever [Detach]
         "an attach that was dropped at any await leaves the lock for one ttl at most";
     s06_a_detach_of_a_session_is_refused [NoDetach]
@@ -170,7 +170,6 @@ async fn c04_a_renewal_by_token_keeps_the_lock(cx: Cx) -> Check {
     let mut until = cx.now();
     for _ in 0..6 {
         cx.sleep(cx.ttl() * 2 / 5).await;
-        let before = cx.now();
         let renewed = lock.renew(&token).await.explain("renewing by token in time")?;
         ensure!(
             renewed.fence == fence,
@@ -182,10 +181,6 @@ async fn c04_a_renewal_by_token_keeps_the_lock(cx: Cx) -> Check {
             "a lock of {:?} that was renewed by token lasts for {:?}",
             cx.ttl(),
             renewed.remaining
-        );
-        ensure!(
-            renewed.valid_until < before + cx.ttl(),
-            "a renewal by token counts from after its sending"
         );
         until = renewed.valid_until;
         still_held(&cx, &other, "lock", "while it was renewed by token").await?;
@@ -263,8 +258,14 @@ async fn s04_a_dropped_release_by_token_releases(cx: Cx) -> Check {
     for steps in 0..STEPS {
         let token = take_for(&cx, &locks, "lock", cx.long_ttl()).await?.detach().await?;
         let lock = locks.lock("lock")?.ttl(cx.long_ttl());
-        drop(drop_after_steps(&cx, steps, lock.release(token)).await);
-        let after = format!("after a release by token that was dropped {steps} turns later");
+        // By word, also where a guard says it that would not release when it is dropped.
+        if steps % 2 == 0 {
+            drop(drop_after_steps(&cx, steps, lock.release(token)).await);
+        } else {
+            let guard = lock.attach(&token).await?;
+            drop(drop_after_steps(&cx, steps, guard.release()).await);
+        }
+        let after = format!("after a release that was dropped {steps} turns later");
         free_soon(&cx, &other, "lock", &after).await?;
     }
     Ok(())

@@ -30,6 +30,8 @@ cases! {
         "a signal that is asked for after the loss is ready at once, for every listener";
     s05_without_renewal_the_lock_ends []
         "a lock that is not renewed is lost one ttl after its grant, by the guard's own clock";
+    s05_a_slow_grant_without_renewal_is_not_renewed [Lease, Faults]
+        "a lock that is not renewed ends with the lease of its grant, also if its answer was slow";
     s05_a_frozen_store_is_a_loss_in_time []
         "when the store is frozen, the guard is lost before the lease ends";
     s05_a_silent_store_is_a_loss_for_run [Faults]
@@ -237,6 +239,26 @@ async fn s05_without_renewal_the_lock_ends(cx: Cx) -> Check {
     let reason = lost_reason(guard.release().await, "release")?;
     ensure!(reason == LostReason::Expired, "the release after the end says {reason}");
     free_soon(&cx, &other, "lock", "after its lease has ended").await
+}
+
+async fn s05_a_slow_grant_without_renewal_is_not_renewed(cx: Cx) -> Check {
+    let (link, other) = (cx.link().await?, cx.backend().await?);
+    let locks = cx.builder(&link.backend).call_timeout(cx.ttl()).build();
+    link.inject(Fault::DelayNextReply(cx.ttl() / 2)).await?;
+    let sent = cx.now();
+    let lock = locks.lock("lock")?.ttl(cx.ttl()).no_renew();
+    let guard = match lock.try_acquire().await? {
+        Some(guard) => guard,
+        None => fail!("a free lock is busy"),
+    };
+    cx.sleep(guard.remaining() / 2).await;
+    let valid_for = guard.valid_until().since(sent);
+    ensure!(
+        valid_for <= cx.ttl() + cx.skew(),
+        "nobody asked for a renewal, and the guard believes in the lock for {valid_for:?}"
+    );
+    drop(guard);
+    free_soon(&cx, &other, "lock", "after its guard was dropped").await
 }
 
 async fn s05_a_frozen_store_is_a_loss_in_time(cx: Cx) -> Check {

@@ -2,9 +2,9 @@
 
 use lock_core::{Effect, Released, Renewal};
 
-use super::tools::{holds, is_lost, kept_until, still_held, take, within};
+use super::tools::{free_soon, holds, is_lost, kept_until, still_held, take, within};
 use crate::Fault;
-use crate::case::{Check, cases, ensure, fail};
+use crate::case::{Check, Stop, cases, ensure, fail};
 use crate::cx::{Cx, busy, granted};
 
 cases! {
@@ -18,6 +18,8 @@ cases! {
         "a renewal or a check without an answer is an error of unknown effect, never Lost";
     c06_a_failed_renewal_can_be_repeated [Faults]
         "after a renewal without an answer the same call finds the lock alive";
+    c06_a_check_after_an_unknown_try_asks [Faults]
+        "a check after a try without an answer does not say Lost of a lock that is held";
     c06_a_guard_outlives_lost_answers [Faults]
         "a guard whose renewals now and then get no answer is not lost";
     s03_a_late_renewal_does_not_touch_the_next_holder [Lease]
@@ -108,6 +110,30 @@ async fn c06_an_error_is_not_a_loss(cx: Cx) -> Check {
     }
     claim.release().await?;
     Ok(())
+}
+
+async fn c06_a_check_after_an_unknown_try_asks(cx: Cx) -> Check {
+    let (link, other) = (cx.link().await?, cx.backend().await?);
+    // A store may make several requests for a try, of which only the last one makes the entry.
+    for _ in 0..8 {
+        let request = cx.request_for("lock", cx.long_ttl())?;
+        let mut claim = link.backend.claim(request)?;
+        link.inject(Fault::LoseNextReply).await?;
+        let tried = claim.try_acquire().await;
+        let unknown = matches!(&tried, Err(error) if error.effect() == Effect::Unknown);
+        if unknown && !cx.is_free(&other, "lock").await? {
+            let checked = claim.check().await;
+            ensure!(
+                !matches!(checked, Ok(Renewal::Lost)) || cx.is_free(&other, "lock").await?,
+                "the answer of a try was lost, the lock is held, and a check of the claim says Lost"
+            );
+            claim.release().await?;
+            return free_soon(&cx, &other, "lock", "after its release").await;
+        }
+        claim.release().await?;
+        free_soon(&cx, &other, "lock", "after the release of a try without an answer").await?;
+    }
+    Err(Stop::NotApplicable("no try that took the lock lost its answer".to_owned()))
 }
 
 async fn c06_a_failed_renewal_can_be_repeated(cx: Cx) -> Check {

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::{
-    Bytes, Capabilities, Claim, ClaimRequest, Clock, Error, FencingToken, LockAdmin, LockBackend,
-    LockInfo, LockKey, OsRng, OwnerId, Released, Result,
+    Bytes, Capabilities, Claim, ClaimRequest, Clock, Error, FencingToken, HoldMark, LockAdmin,
+    LockBackend, LockInfo, LockKey, OsRng, OwnerId, Released, Result,
 };
 
 use super::bug::Bug;
@@ -196,7 +196,7 @@ impl LockAdmin for WrongBackend {
         self.below()?.list(prefix, name_start).await
     }
 
-    async fn force_release(&self, key: &LockKey, expected: Option<&OwnerId>) -> Result<Released> {
+    async fn force_release(&self, key: &LockKey, expected: Option<&HoldMark>) -> Result<Released> {
         let expected = expected.filter(|_| self.bug != Bug::ForceIgnoresOwner);
         self.below()?.force_release(&self.key(key)?, expected).await
     }

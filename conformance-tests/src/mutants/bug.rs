@@ -19,6 +19,7 @@ pub(super) enum Bug {
     BusyIsError,
     ErrorIsLost,
     LostIsAlive,
+    UnknownIsLost,
     FenceRestarts,
     FenceRisesOnRepeat,
     FenceFromClock,
@@ -141,6 +142,9 @@ pub fn mutants() -> Vec<Mutant> {
         LostIsAlive PollOnly lost_is_alive
             "takes a lost lock for a renewed one"
             => c06_a_renewal_after_a_loss_is_lost;
+        UnknownIsLost PollOnly unknown_is_lost
+            "takes a try without an answer for one that left nothing, and does not ask"
+            => c06_a_check_after_an_unknown_try_asks;
         FenceRestarts PollOnly fence_restarts
             "deletes the fence with the lock"
             => c09_fences_rise_over_releases;
@@ -209,15 +213,15 @@ pub fn mutants() -> Vec<Mutant> {
             => c08_a_dropped_detach_can_be_undone;
         ForceIgnoresOwner PollOnly force_ignores_owner
             "takes the lock from whoever holds it, although one owner was named"
-            => s03_a_forced_release_of_another_owner_does_nothing;
+            => s03_a_forced_release_of_another_hold_does_nothing;
         HiddenCall PollOnly hidden_call
             "makes a claim that is in the store before it is asked for"
             => c01_making_a_claim_sends_nothing;
         ResumeIgnoresFence PollOnly resume_ignores_fence
-            "renews a hold for whoever knows its owner, whatever fence they claim"
+            "renews a hold for any bearer of its owner id, whatever fence they claim"
             => c14_a_greater_fence_is_not_believed;
         ResumeIgnoresFence PollOnly resume_ignores_smaller_fence
-            "renews a hold for whoever knows its owner, also with the fence of an earlier one"
+            "renews a hold for any bearer of its owner id, also with an earlier fence"
             => c14_a_smaller_fence_is_not_believed;
         ResumeIgnoresFence PollOnly text_is_believed
             "gives a guard the fence that the text of a lease token claims"

@@ -208,6 +208,7 @@ impl Claim for WrongClaim {
         let ttl = self.request.ttl;
         match self.bug {
             Bug::CheckWrites => self.right.renew().await,
+            Bug::UnknownIsLost if self.granted.is_none() => Ok(Renewal::Lost),
             Bug::ErrorIsLost => Ok(self.right.check().await.unwrap_or(Renewal::Lost)),
             Bug::LostIsAlive => {
                 self.right.check().await?;

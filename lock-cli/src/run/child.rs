@@ -96,11 +96,11 @@ impl Supervised {
     }
 
     /// Kills everything without the supervisor's help: it has died, or it has been stopped.
-    pub(crate) async fn kill(&mut self) {
+    pub(crate) async fn kill(&mut self, clock: &dyn Clock) {
         // First all those below a supervisor that is stopped: once it is dead they are orphans, and
         // those that have left the group cannot be told from others by their parents.
         if let Some(supervisor) = Process::find(self.pid) {
-            family::kill_descendants(supervisor, KILLING).await;
+            family::kill_descendants(clock, supervisor, KILLING).await;
         }
         if !self.shared_group
             && let Some(group) = Pid::from_raw(self.pid)
@@ -108,7 +108,7 @@ impl Supervised {
             // The number is still taken: the supervisor has not been waited for.
             let _ = kill_process_group(group, Signal::KILL);
         }
-        family::kill_marked(&self.mark, KILLING).await;
+        family::kill_marked(clock, &self.mark, KILLING).await;
         let _ = self.process.start_kill();
     }
 

@@ -4,11 +4,16 @@ use std::time::Duration;
 
 use distlock::ClockInstant;
 
+/// How much later than the supervisor `run` acts where no lease sets the time.
+const LATE: Duration = Duration::from_secs(1);
+
 /// The rules for one hold. Pure arithmetic on the clock that the lease is counted on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Policy {
-    /// How long before the end of validity the command is asked to stop.
-    lead: Duration,
+    /// How long the command may take between the signal and SIGKILL.
+    kill_after: Duration,
+    /// How long after one renewal the next is due.
+    renew_every: Duration,
     /// How long before the end of validity it is killed.
     margin: Duration,
     /// When `--max-hold` is over.
@@ -23,20 +28,26 @@ pub(crate) struct Deadlines {
 }
 
 impl Policy {
-    /// The command gets `kill_after` between the signal and SIGKILL, at most a third of the ttl:
-    /// renewals begin when two thirds are left, and need the third between to be repeated in.
     pub(crate) fn new(
         ttl: Duration,
         kill_after: Duration,
         max_hold_at: Option<ClockInstant>,
     ) -> Self {
-        Self { lead: kill_after.min(ttl / 3), margin: margin(ttl), max_hold_at }
+        Self { kill_after, renew_every: ttl / 3, margin: margin(ttl), max_hold_at }
     }
 
-    /// The deadlines while the lease is valid until `valid_until`.
-    pub(crate) fn deadlines(&self, valid_until: ClockInstant) -> Deadlines {
+    /// The deadlines after a renewal that was seen at `now`, while the lease is valid until
+    /// `valid_until`.
+    ///
+    /// The command gets `kill_after` between the signal and SIGKILL, but at most half of what the
+    /// lease has left when the next renewal is due: the other half is for repeating that renewal.
+    /// With a fresh lease of a whole ttl that is a third of the ttl. A store that counts a lease from
+    /// an earlier request, as ZooKeeper does, leaves less, and its healthy locks must not be
+    /// taken for lost.
+    pub(crate) fn deadlines(&self, valid_until: ClockInstant, now: ClockInstant) -> Deadlines {
         let kill_at = valid_until.minus(self.margin);
-        let mut ask_at = valid_until.minus(self.lead).min(kill_at);
+        let left = valid_until.since(now).saturating_sub(self.renew_every);
+        let mut ask_at = valid_until.minus(self.kill_after.min(left / 2)).min(kill_at);
         if let Some(limit) = self.max_hold_at {
             ask_at = ask_at.min(limit);
         }
@@ -46,6 +57,12 @@ impl Policy {
     /// When `run` kills the command itself, if the supervisor has not.
     pub(crate) fn last_resort(&self, valid_until: ClockInstant) -> ClockInstant {
         valid_until.minus(self.margin / 2)
+    }
+
+    /// When `run` kills a command itself that was asked to stop at `asked`, whatever its lease says,
+    /// if the supervisor has not.
+    pub(crate) fn last_resort_after(&self, asked: ClockInstant) -> ClockInstant {
+        asked + self.kill_after + LATE
     }
 
     /// Whether `--max-hold` is over.
@@ -70,7 +87,7 @@ mod tests {
     const END: ClockInstant = ClockInstant::from_nanos(100_000_000_000);
 
     fn deadlines(ttl: Duration, kill_after: Duration) -> (Duration, Duration) {
-        let deadlines = Policy::new(ttl, kill_after, None).deadlines(END);
+        let deadlines = Policy::new(ttl, kill_after, None).deadlines(END, END.minus(ttl));
         (END.since(deadlines.ask_at), END.since(deadlines.kill_at))
     }
 
@@ -91,11 +108,26 @@ mod tests {
     }
 
     #[test]
+    fn a_lease_that_is_counted_from_an_earlier_request_is_not_taken_for_lost() {
+        // Two thirds of the ttl are left after a renewal, and a third when the next one is due.
+        let ttl = 15 * SECOND;
+        let policy = Policy::new(ttl, 5 * SECOND, None);
+        let deadlines = policy.deadlines(END, END.minus(ttl * 2 / 3));
+        let next_renewal = END.minus(ttl / 3);
+        assert!(deadlines.ask_at > next_renewal, "it was asked to stop on a healthy store");
+        assert_eq!(END.since(deadlines.ask_at), ttl / 6);
+        // One with nothing to spare is asked when it has to be killed.
+        let late = policy.deadlines(END, END.minus(SECOND));
+        assert_eq!(late.ask_at, late.kill_at);
+    }
+
+    #[test]
     fn max_hold_asks_earlier_but_kills_no_earlier() {
         let limit = END.minus(50 * SECOND);
         let policy = Policy::new(30 * SECOND, 5 * SECOND, Some(limit));
-        assert_eq!(policy.deadlines(END).ask_at, limit);
-        assert_eq!(policy.deadlines(END).kill_at, END.minus(Duration::from_millis(500)));
+        let deadlines = policy.deadlines(END, END.minus(30 * SECOND));
+        assert_eq!(deadlines.ask_at, limit);
+        assert_eq!(deadlines.kill_at, END.minus(Duration::from_millis(500)));
         assert!(policy.is_max_hold_over(limit) && !policy.is_max_hold_over(limit.minus(SECOND)));
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use distlock::Clock;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
@@ -52,31 +53,31 @@ impl Process {
 /// Kills everything below `root` until nothing is left there, or `limit` is over: processes of other
 /// users cannot be killed, and one in an uninterruptible call dies later. A process that forks while
 /// it is killed leaves its child to the subreaper, where the next round finds it.
-pub(crate) async fn kill_descendants(root: Process, limit: Duration) {
-    kill_all(|| root.descendants(), limit).await;
+pub(crate) async fn kill_descendants(clock: &dyn Clock, root: Process, limit: Duration) {
+    kill_all(clock, || root.descendants(), limit).await;
 }
 
 /// Kills every process that was started with `mark` in its environment. For orphans: nothing else
 /// tells where they belong. One that was started with another environment, or belongs to another
 /// user, is not found.
-pub(crate) async fn kill_marked(mark: &str, limit: Duration) {
-    kill_all(|| marked(mark), limit).await;
+pub(crate) async fn kill_marked(clock: &dyn Clock, mark: &str, limit: Duration) {
+    kill_all(clock, || marked(mark), limit).await;
 }
 
-async fn kill_all(find: impl Fn() -> Vec<Process>, limit: Duration) {
+async fn kill_all(clock: &dyn Clock, mut find: impl FnMut() -> Vec<Process>, limit: Duration) {
     const ROUND: Duration = Duration::from_millis(1);
-    let mut spent = Duration::ZERO;
+    // The looks through `/proc` count too: with many processes on the machine they are what takes long.
+    let end = clock.now() + limit;
     loop {
         let living = find();
-        if living.is_empty() || spent >= limit {
+        if living.is_empty() || clock.now() >= end {
             return;
         }
         for process in living {
             // Those that have gone meanwhile need nothing, those that we may not kill stay.
             let _ = process.signal(Signal::KILL);
         }
-        tokio::time::sleep(ROUND).await;
-        spent += ROUND;
+        clock.sleep(ROUND).await;
     }
 }
 
@@ -139,6 +140,8 @@ fn parse(pid: i32, stat: &str) -> Option<Entry> {
 
 #[cfg(test)]
 mod tests {
+    use distlock::ManualClock;
+
     use super::*;
 
     fn entry(pid: i32, parent: i32, alive: bool) -> Entry {
@@ -164,6 +167,30 @@ mod tests {
         ];
         let found: Vec<_> = below(2, &all).iter().map(|p| p.pid.as_raw_nonzero().get()).collect();
         assert_eq!(found, [4, 5]);
+    }
+
+    #[tokio::test]
+    async fn looks_that_take_long_count_towards_the_limit() {
+        let clock = ManualClock::default();
+        let gone = Process { pid: Pid::from_raw(i32::MAX).unwrap(), started: 1 };
+        let mut looks = 0;
+        let slow_look = || {
+            looks += 1;
+            clock.advance(Duration::from_millis(300));
+            vec![gone]
+        };
+        let killing = kill_all(&clock, slow_look, Duration::from_millis(500));
+        let ticking = async {
+            loop {
+                tokio::task::yield_now().await;
+                clock.advance(Duration::from_millis(1));
+            }
+        };
+        tokio::select! {
+            () = killing => {}
+            () = ticking => {}
+        }
+        assert_eq!(looks, 2);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! `distlock run`: take the lock, run a command, release the lock.
 
 mod child;
+mod course;
 mod deadline;
 mod family;
 mod notes;
@@ -14,25 +15,28 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use distlock::{Clock, ErrorKind, Lock, LockGuard, LostReason};
+use distlock::{Clock, ClockInstant, Error, ErrorKind, Lock, LockGuard, LostReason, SystemClock};
 use rustix::process::Signal;
 use serde_json::json;
 
 use self::child::{Job, Supervised};
+use self::course::{End, Why};
 use self::deadline::Policy;
 use self::notes::Notes;
 use self::protocol::Ended;
 use self::signals::{FORWARDED, Signals};
 use self::waiting::Patience;
-use self::watch::{End, Verdict, Why};
+use self::watch::Verdict;
 use crate::args::RunArgs;
 use crate::exit::{Failure, code};
 use crate::output::{millis, quoted, rfc3339, short};
 use crate::store::Store;
 
-/// How long we wait at the end for what has to be undone in the store. Beyond that it ends by itself
-/// with the lease.
-const CLEAN_UP: Duration = Duration::from_secs(5);
+/// How long the program goes on when there is nothing left but to tell the store: after the command,
+/// or after a wait that was given up. What the store has not confirmed by then ends with the lease.
+const ENDING: Duration = Duration::from_millis(2500);
+/// What of it is kept for closing the store.
+const CLOSING: Duration = Duration::from_millis(500);
 
 pub(crate) async fn run(args: RunArgs) -> Result<u8, Failure> {
     let notes = Notes::new(&args);
@@ -40,43 +44,62 @@ pub(crate) async fn run(args: RunArgs) -> Result<u8, Failure> {
     // If whoever started us ignores SIGCHLD, the kernel frees the number of a dead supervisor at
     // once, unless we listen, and by then it could be that of another process group.
     let _children = Signals::watch_even_ignored(Signal::CHILD)?;
+    let begun = SystemClock::default().now();
     let store = tokio::select! {
         biased;
         signal = signals.next() => return Err(interrupted(signal)),
         store = Store::open(&args.store) => store?,
+        () = patience(args.wait) => return Err(silent_store(args.wait)),
     };
-    let outcome = hold(&args, &store, &mut signals, &notes).await;
-    // Whatever a wait that was given up has left in the store is taken back here. A second signal
-    // ends that, but not the one that came together with the first.
+    let patience = match (args.nonblock, args.wait) {
+        (true, _) => Patience::Try,
+        // The time that the connection took counts.
+        (false, Some(limit)) => {
+            Patience::Limit(limit.saturating_sub(store.locks.clock().now().since(begun)))
+        }
+        (false, None) => Patience::Forever,
+    };
+    let mut end_by = None;
+    let outcome = hold(&args, &store, patience, &mut end_by, &mut signals, &notes).await;
+    let end_by = end_by.unwrap_or_else(|| store.locks.clock().now() + ENDING);
+    close(&store, end_by, &mut signals, &notes).await;
+    outcome
+}
+
+/// Takes back what a wait that was given up has left in the store, and closes the store. A second
+/// signal ends that, but not the one that came together with the first.
+async fn close(store: &Store, end_by: ClockInstant, signals: &mut Signals, notes: &Notes) {
+    let clock = store.locks.clock();
     let impatience = async {
-        store.locks.clock().sleep(Duration::from_millis(500)).await;
+        clock.sleep(Duration::from_millis(500)).await;
         signals.next().await
     };
     let clean = tokio::select! {
         biased;
-        _ = impatience => return outcome,
-        clean = store.locks.close(CLEAN_UP) => clean,
+        _ = impatience => return,
+        clean = store.locks.close(end_by.since(clock.now())) => clean,
+        () = clock.sleep_until(end_by + CLOSING) => {
+            Err(Error::new(ErrorKind::Timeout, "the store does not answer"))
+        }
     };
     if let Err(error) = clean {
         notes.warn("not_cleaned_up", json!({ "message": error.to_string() }), || {
             format!("{}: could not tell the store that we are gone: {error}", notes.name())
         });
     }
-    outcome
 }
 
+/// Takes the lock and runs the command under it. Says in `end_by` when the program has to end, once
+/// the command has.
 async fn hold(
     args: &RunArgs,
     store: &Store,
+    patience: Patience,
+    end_by: &mut Option<ClockInstant>,
     signals: &mut Signals,
     notes: &Notes,
 ) -> Result<u8, Failure> {
     let lock = configure(args, store)?;
-    let patience = match (args.nonblock, args.wait) {
-        (true, _) => Patience::Try,
-        (false, Some(limit)) => Patience::Limit(limit),
-        (false, None) => Patience::Forever,
-    };
     let started = store.locks.clock().now();
     let guard = match waiting::acquire(store, &lock, patience, signals, notes).await {
         Ok(guard) => guard,
@@ -99,7 +122,9 @@ async fn hold(
         format!("acquired {} after {}, fence {fence}", notes.name(), short(waited))
     });
     let verdict = work(args, store, &guard, signals, notes).await;
-    let released = release(guard, notes).await;
+    let clock = store.locks.clock();
+    let end_by = *end_by.insert(clock.now() + ENDING);
+    let released = release(guard, notes, &**clock, end_by.minus(CLOSING)).await;
     let Verdict { ended, stopped } = verdict?;
     match (stopped.or(released), ended) {
         (_, End::NotStarted(errno)) => Err(not_started(args, errno)),
@@ -116,6 +141,16 @@ async fn hold(
 fn configure(args: &RunArgs, store: &Store) -> Result<Lock, Failure> {
     let mut lock = store.locks.lock(args.name.as_str())?;
     if let Some(ttl) = args.ttl {
+        let least = store.locks.capabilities().min_ttl;
+        if ttl < least {
+            return Err(Failure::usage(format!(
+                "--ttl {} is too short for {}: it keeps a lock for {} at least",
+                humantime::format_duration(ttl),
+                store.locks.backend_name(),
+                humantime::format_duration(least)
+            ))
+            .with_hint("a longer --ttl makes the others wait longer when this machine dies, and nothing else"));
+        }
         lock = lock.ttl(ttl);
     }
     if let Some(label) = &args.label {
@@ -176,9 +211,22 @@ fn environment(
     ])
 }
 
-/// Releases the lock. Returns a reason if the lock turns out to have been taken away before.
-async fn release(guard: LockGuard, notes: &Notes) -> Option<Why> {
-    match guard.release().await {
+/// Releases the lock, and waits for the answer until `limit`. Returns a reason if the lock turns out to
+/// have been taken away before.
+async fn release(
+    guard: LockGuard,
+    notes: &Notes,
+    clock: &dyn Clock,
+    limit: ClockInstant,
+) -> Option<Why> {
+    let released = tokio::select! {
+        biased;
+        released = guard.release() => released,
+        () = clock.sleep_until(limit) => {
+            Err(Error::new(ErrorKind::Timeout, "the store does not answer"))
+        }
+    };
+    match released {
         Ok(_) => {
             notes.detail("released", json!({}), || format!("released {}", notes.name()));
             None
@@ -195,6 +243,21 @@ async fn release(guard: LockGuard, notes: &Notes) -> Option<Why> {
             }
         },
     }
+}
+
+/// Ends when the user's patience does.
+async fn patience(wait: Option<Duration>) {
+    match wait {
+        Some(limit) => tokio::time::sleep(limit).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn silent_store(wait: Option<Duration>) -> Failure {
+    let limit = wait.map(short).unwrap_or_default();
+    let message = format!("the store could not be opened within --wait {limit}");
+    Failure::new(code::UNAVAILABLE, "timeout", message)
+        .with_hint("is it up, is the address right, and is the time enough to connect?")
 }
 
 fn interrupted(signal: Signal) -> Failure {

@@ -66,6 +66,12 @@ impl Notes {
         }
     }
 
+    pub(crate) fn started(&self, pid: i32) {
+        self.detail("started", json!({ "pid": pid }), || {
+            format!("the command runs as process {pid}")
+        });
+    }
+
     pub(crate) fn waiting(&self, holder: Option<&HolderInfo>, waited_ms: u64) {
         let fields = json!({ "holder": holder.map(holder::holder_json), "waited_ms": waited_ms });
         self.note("waiting", fields, || match holder {

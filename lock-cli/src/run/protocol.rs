@@ -13,7 +13,8 @@ pub(crate) enum Order {
     Lease(Deadlines),
     /// Pass this signal on.
     Signal(i32),
-    /// The lock is lost: stop the command now.
+    /// The lock is not ours any more: ask the command to stop now, and give it the time that
+    /// `--kill-after` names, whatever the lease was.
     Stop,
 }
 

@@ -182,7 +182,12 @@ impl Supervisor {
                 line = self.orders.next_line() => match line.ok().flatten().as_deref().map(Order::parse) {
                     Some(Some(Order::Lease(lease))) => self.lease = lease,
                     Some(Some(Order::Signal(number))) => self.forward(number, &mut signals).await,
-                    Some(Some(Order::Stop)) => self.stop().await,
+                    Some(Some(Order::Stop)) => {
+                        // The lease is not ours any more: nothing is gained by haste, and its end
+                        // says nothing.
+                        self.lease.kill_at = ClockInstant::FAR_FUTURE;
+                        self.stop().await;
+                    }
                     // The socket is closed: `run` has gone. Or it speaks another language, which
                     // cannot be: it is the same file.
                     Some(None) | None => return self.kill().await,
@@ -267,7 +272,7 @@ impl Supervisor {
 
     /// Ends the command and all its descendants, and this process too where the group is ours.
     async fn kill(&mut self) {
-        family::kill_descendants(self.own, KILLING).await;
+        family::kill_descendants(&self.clock, self.own, KILLING).await;
         self.reap();
         self.report(Report::Ended(self.ended.unwrap_or(Ended::Signaled(Signal::KILL.as_raw()))))
             .await;

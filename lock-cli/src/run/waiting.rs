@@ -1,6 +1,6 @@
 //! Waiting for the lock, and saying so.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use super::signals::{self, Signals};
 use crate::exit::{Failure, code};
 use crate::holder;
 use crate::output::{millis, short, stopwatch};
+use crate::stderr;
 use crate::store::Store;
 
 /// How long one waits.
@@ -136,23 +137,22 @@ impl Display {
             return notes.waiting(holder, millis(waited));
         }
         self.next_at = now + REDRAW;
+        // A terminal that was stopped shows the next one.
+        if stderr::is_busy() {
+            return;
+        }
         let by = holder.map(|holder| format!(" · held by {}", holder::brief(holder)));
         let text = format!("waiting for {}{}", notes.name(), by.unwrap_or_default());
         let end = format!(" · {}", stopwatch(waited));
-        draw(&format!("\r{}\x1b[K", fit(&text, &end, columns())));
+        stderr::write(format!("\r{}\x1b[K", fit(&text, &end, columns())));
         self.drawn = true;
     }
 
     fn clear(&mut self) {
         if std::mem::take(&mut self.drawn) {
-            draw("\r\x1b[K");
+            stderr::write("\r\x1b[K".to_owned());
         }
     }
-}
-
-fn draw(text: &str) {
-    let mut stderr = std::io::stderr().lock();
-    let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
 }
 
 fn columns() -> usize {

@@ -8,63 +8,18 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::child::Supervised;
+use super::course::{Action, Course, End, Event, Why};
 use super::deadline::Policy;
 use super::notes::Notes;
-use super::protocol::{Ended, Order, Report};
+use super::protocol::Order;
 use super::signals::Signals;
 
-/// How it came to an end.
+/// How it came to an end, and why the command had to stop, if it had to.
 #[derive(Debug)]
 pub(crate) struct Verdict {
     pub(crate) ended: End,
-    /// Why the command had to stop, if it had to.
     pub(crate) stopped: Option<Why>,
 }
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum End {
-    Command(Ended),
-    /// It could not be started, with this error number of the system.
-    NotStarted(i32),
-    /// The lease was about to end before it could be started.
-    TooLate,
-    /// The supervisor vanished, and the command was killed.
-    Unsupervised,
-}
-
-/// Why a command had to stop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Why {
-    MaxHold,
-    /// No renewal succeeded, or nobody could make one, until shortly before the end of the lease.
-    LeaseEnding,
-    Lost(LostReason),
-}
-
-impl Why {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::MaxHold | Self::Lost(LostReason::MaxHold) => "max-hold",
-            Self::LeaseEnding | Self::Lost(LostReason::Expired) => "expired",
-            Self::Lost(LostReason::Taken) => "taken",
-            Self::Lost(_) => "closed",
-        }
-    }
-
-    pub(crate) fn sentence(self) -> &'static str {
-        match self {
-            Self::MaxHold | Self::Lost(LostReason::MaxHold) => "--max-hold is over",
-            Self::LeaseEnding | Self::Lost(LostReason::Expired) => {
-                "its lease could not be renewed in time"
-            }
-            Self::Lost(LostReason::Taken) => "the store says that it is not ours any more",
-            Self::Lost(_) => "the connection to the store was closed",
-        }
-    }
-}
-
-/// How long a report that is there already can take to be read.
-const CATCH_UP: Duration = Duration::from_millis(50);
 
 /// Stays until the command has ended. Whatever happens, it does not run on without the lock.
 pub(crate) async fn watch(
@@ -77,75 +32,39 @@ pub(crate) async fn watch(
 ) -> Verdict {
     let orders = supervised.orders();
     let first = guard.valid_until();
-    let _ = orders.send(Order::Lease(policy.deadlines(first)));
+    let _ = orders.send(Order::Lease(policy.deadlines(first, clock.now())));
     let feeder =
         tokio::spawn(feed(guard.held().clone(), first, orders.clone(), policy, Arc::clone(clock)));
     let lost = guard.lost();
-    let mut lost_seen = false;
-    let mut killed = false;
-    let mut stopped = None;
-    let mut stop = |why: Why| {
-        if stopped.is_none() {
-            stopped = Some(why);
-            let fields = json!({ "reason": why.name() });
-            notes.warn("stopping", fields, || {
-                let name = notes.name();
-                format!("{name}: {}; stopping the command", why.sentence())
-            });
+    let mut course = Course::new(policy, first);
+    let ended = 'course: loop {
+        if let Some(until) = lease(guard.held()) {
+            course.renewed(until);
         }
-    };
-    // Set when a deadline was found to be over: what the supervisor has reported meanwhile is read
-    // first, since a command that ended in time was covered although we slept. It keeps the deadline
-    // by itself, so nothing runs on for want of our word.
-    let mut catch_up: Option<ClockInstant> = None;
-    let ended = loop {
-        let last_resort = policy.last_resort(guard.valid_until());
-        let caught_up = catch_up.is_none_or(|until| clock.now() >= until);
-        tokio::select! {
+        let event = tokio::select! {
             biased;
-            report = supervised.report() => match report {
-                Some(Report::Started(pid)) => {
-                    notes.detail("started", json!({ "pid": pid }), || format!("the command runs as process {pid}"));
-                }
-                Some(Report::NotStarted(errno)) => break End::NotStarted(errno),
-                Some(report @ (Report::Stopping | Report::TooLate)) => {
-                    stop(match guard.state() {
-                        LockState::Lost(reason) => Why::Lost(reason),
-                        _ if policy.is_max_hold_over(clock.now()) => Why::MaxHold,
-                        _ => Why::LeaseEnding,
-                    });
-                    if report == Report::TooLate {
-                        break End::TooLate;
-                    }
-                }
-                Some(Report::Ended(ended)) => break End::Command(ended),
-                None => {
-                    supervised.kill().await;
-                    break End::Unsupervised;
-                }
-            },
-            signal = signals.next() => drop(orders.send(Order::Signal(signal.as_raw()))),
-            () = clock.sleep_until(catch_up.unwrap_or(last_resort)), if !caught_up => {}
-            reason = lost.wait(), if caught_up && !lost_seen => {
-                if catch_up.is_none() && reason == LostReason::Expired {
-                    catch_up = Some(clock.now() + CATCH_UP);
-                    continue;
-                }
-                lost_seen = true;
-                let _ = orders.send(Order::Stop);
-                stop(Why::Lost(reason));
+            report = supervised.report() => report.map_or(Event::Silence, Event::Report),
+            signal = signals.next() => {
+                let _ = orders.send(Order::Signal(signal.as_raw()));
+                continue;
             }
-            () = clock.sleep_until(last_resort), if caught_up && !killed => {
-                if catch_up.is_none() && clock.now() >= last_resort + CATCH_UP {
-                    catch_up = Some(clock.now() + CATCH_UP);
-                    continue;
+            reason = lost.wait(), if course.awaits_loss() => Event::Lost(reason),
+            () = clock.sleep_until(course.wake_at()) => Event::Time,
+        };
+        if let Some(until) = lease(guard.held()) {
+            course.renewed(until);
+        }
+        for action in course.on(event, clock.now()) {
+            match action {
+                Action::SayStarted(pid) => notes.started(pid),
+                Action::SayStopping(why) => {
+                    notes.warn("stopping", json!({ "reason": why.name() }), || {
+                        format!("{}: {}; stopping the command", notes.name(), why.sentence())
+                    });
                 }
-                // The supervisor has a deadline before this one, and a stopped one cannot keep it.
-                if clock.now() >= policy.last_resort(guard.valid_until()) {
-                    killed = true;
-                    supervised.kill().await;
-                    stop(Why::LeaseEnding);
-                }
+                Action::Tell(order) => drop(orders.send(order)),
+                Action::Kill => supervised.kill(&**clock).await,
+                Action::End(end) => break 'course end,
             }
         }
     };
@@ -153,16 +72,22 @@ pub(crate) async fn watch(
     supervised.join(&**clock).await;
     // A command that ended by itself in time was covered to its end, even if we could not see that
     // in time. One whose lock was taken away was not.
-    if stopped.is_none()
-        && let LockState::Lost(reason @ LostReason::Taken) = guard.state()
-    {
-        stopped = Some(Why::Lost(reason));
-    }
-    Verdict { ended, stopped }
+    let taken = match guard.state() {
+        LockState::Lost(reason @ LostReason::Taken) => Some(Why::Lost(reason)),
+        _ => None,
+    };
+    Verdict { ended, stopped: course.stopped().or(taken) }
 }
 
-/// Tells the supervisor of every renewal. In a task of its own: whoever does not read our standard
-/// error may hold up `watch`, and must not hold up this.
+/// The end of the lease; `None` if the lock is lost. Asked for in this order, since a loss ends the
+/// validity at once.
+fn lease(held: &Held) -> Option<ClockInstant> {
+    let until = held.valid_until();
+    (!matches!(held.state(), LockState::Lost(_))).then_some(until)
+}
+
+/// Tells the supervisor of every renewal. In a task of its own, so that nothing that holds up `watch`
+/// holds up this.
 async fn feed(
     held: Held,
     mut told: ClockInstant,
@@ -172,12 +97,11 @@ async fn feed(
 ) {
     // Renewals come every third of the ttl, and the old deadline is as far away as the next one.
     let pause = (held.ttl() / 30).clamp(Duration::from_millis(2), Duration::from_millis(500));
-    while !matches!(held.state(), LockState::Lost(_)) {
-        clock.sleep(pause).await;
-        let until = held.valid_until();
+    while let Some(until) = lease(&held) {
         if until != told {
             told = until;
-            let _ = orders.send(Order::Lease(policy.deadlines(until)));
+            let _ = orders.send(Order::Lease(policy.deadlines(until, clock.now())));
         }
+        clock.sleep(pause).await;
     }
 }

@@ -1,14 +1,14 @@
 //! The one source of time.
 //!
 //! Validity is counted on a clock that goes on while the machine sleeps, and never on a wall clock.
+//! Linux has one, with a timer, and is the only system that is supported: the clocks of the standard
+//! library and of Tokio stand still while a Linux machine or a Mac sleeps, and a lease would seem to
+//! be valid after its end.
 //! [`SystemClock`] is that clock, [`TokioClock`] follows tokio's (paused) test time, and
 //! [`ManualClock`] moves only when a test says so.
 
 mod manual;
-#[cfg(target_os = "linux")]
-mod system_linux;
-#[cfg(not(target_os = "linux"))]
-mod system_other;
+mod system;
 mod timers;
 mod tokio_clock;
 
@@ -20,10 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 pub use manual::ManualClock;
-#[cfg(target_os = "linux")]
-pub use system_linux::SystemClock;
-#[cfg(not(target_os = "linux"))]
-pub use system_other::SystemClock;
+pub use system::SystemClock;
 pub use tokio_clock::TokioClock;
 
 /// A clock and its timers. Everything in the library that reads the time or waits does it here.

@@ -78,7 +78,7 @@ impl Keeper {
             }
             tokio::select! {
                 biased;
-                () = stopped(&shared, caller) => return Err(self.abandoned()),
+                () = stopped(&shared, caller) => return Err(abandoned(search)),
                 // The semaphore is never closed.
                 turn = &mut turn => return Ok(turn.ok()),
                 () = failed => {}
@@ -121,7 +121,7 @@ impl Keeper {
         loop {
             // What nobody waits for any more is not even sent: it might take a lock late, for a moment.
             if caller.is_closed() || self.shared.closing.is_cancelled() {
-                return Step::End(self.abandoned());
+                return Step::End(abandoned(search));
             }
             let sent = self.shared.clock.now();
             let limit = search.deadline.min(sent + self.terms.call_timeout);
@@ -148,7 +148,7 @@ impl Keeper {
             let error = match ended {
                 Ended::Answer(Ok(_)) if gone => {
                     self.written = true;
-                    return Step::End(self.abandoned());
+                    return Step::End(abandoned(search));
                 }
                 Ended::Answer(Ok(Attempt::Granted { token, valid_for })) => {
                     self.written = true;
@@ -158,7 +158,8 @@ impl Keeper {
                         valid_for.map(|d| (sent + d).minus(margin(ttl))).or(search.place_until);
                     match until {
                         Some(until) if until.minus(lead(ttl)) > shared.clock.now() => {
-                            return Step::End(Outcome::Granted { token, until });
+                            let of_place = valid_for.is_none();
+                            return Step::End(Outcome::Granted { token, until, of_place });
                         }
                         // The same call again finds the same entry, with a new end (clause C2).
                         Some(_) => Error::new(
@@ -185,11 +186,11 @@ impl Keeper {
                 }
                 Ended::Stopped => {
                     self.note_unanswered(sent);
-                    return Step::End(self.abandoned());
+                    return Step::End(abandoned(search));
                 }
             };
             if gone {
-                return Step::End(self.abandoned());
+                return Step::End(abandoned(search));
             }
             match self.failed(search, error) {
                 // The repair of a try: the same claim finds what its first call has left.
@@ -287,7 +288,7 @@ impl Keeper {
             }
             tokio::select! {
                 biased;
-                () = stopped(&shared, caller) => return Step::End(self.abandoned()),
+                () = stopped(&shared, caller) => return Step::End(abandoned(search)),
                 pushed = pushed(&mut *self.claim), if push => match pushed {
                     Ok(()) => {
                         // A change is kept until it is asked for, so this misses nothing; it keeps a
@@ -363,13 +364,13 @@ impl Keeper {
         };
         Outcome::Refused { error: Some(error), clean_up: search.tries > 0 }
     }
+}
 
-    /// The caller has gone, or the `Locks` was closed.
-    fn abandoned(&self) -> Outcome {
-        let error =
-            Error::new(ErrorKind::Closed, "the connection to the store was closed while waiting");
-        Outcome::Refused { error: Some(error), clean_up: true }
-    }
+/// The caller has gone, or the `Locks` was closed. There is nothing to clean up where nothing was sent.
+fn abandoned(search: &Search) -> Outcome {
+    let error =
+        Error::new(ErrorKind::Closed, "the connection to the store was closed while waiting");
+    Outcome::Refused { error: Some(error), clean_up: search.tries > 0 }
 }
 
 fn not_acquired(started: ClockInstant, now: ClockInstant) -> Error {

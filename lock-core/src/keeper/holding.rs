@@ -69,19 +69,25 @@ struct Plan {
 
 impl Keeper {
     /// The calls are boxed: a held lock mostly sleeps, and its task should be small then.
-    pub(super) async fn hold(mut self, held: Held, commands: mpsc::UnboundedReceiver<Command>) {
+    pub(super) async fn hold(
+        mut self,
+        held: Held,
+        commands: mpsc::UnboundedReceiver<Command>,
+        of_place: bool,
+    ) {
         let _end = EndOfKeeper(held.clone());
         let mut inbox = Inbox { commands, waiting: VecDeque::new(), leave: None };
-        let mut plan = self.first_plan(&held);
+        let mut plan = self.first_plan(&held, of_place);
+        let mut told = false;
         let leave = loop {
+            self.tell_loss(&held, &mut told);
             if let Some(leave) = inbox.leave.take() {
                 break leave;
             }
             let alive = !matches!(held.state(), LockState::Lost(_));
             let now = self.shared.clock.now();
             if alive && now >= held.signal_at() {
-                let reason = held.expire();
-                tracing::error!(target: "distlock", key = %self.key, %reason, "lost");
+                held.expire();
                 continue;
             }
             // A failure is in the plan, and in the guard's state.
@@ -137,10 +143,20 @@ impl Keeper {
                 () = clock.sleep_until(wake_at) => {}
             }
         };
+        self.tell_loss(&held, &mut told);
         Box::pin(self.leave(&held, leave)).await;
     }
 
-    fn first_plan(&self, held: &Held) -> Plan {
+    /// Tells the claim, once, that its hold has ended by the clock: no answer of the store says so.
+    fn tell_loss(&mut self, held: &Held, told: &mut bool) {
+        if let LockState::Lost(reason @ (LostReason::Expired | LostReason::MaxHold)) = held.state()
+            && !std::mem::replace(told, true)
+        {
+            self.claim.lost(reason);
+        }
+    }
+
+    fn first_plan(&self, held: &Held, of_place: bool) -> Plan {
         let (now, ttl) = (self.shared.clock.now(), self.terms.ttl);
         // Where validity counts from: the sending of the try, or an earlier renewal of the place.
         let counted_from = (held.lease_end() + margin(ttl)).minus(ttl).min(now);
@@ -152,9 +168,9 @@ impl Keeper {
         };
         self.plan_renewal(&mut plan, counted_from);
         // A lock without renewals lasts for a ttl from its grant. Where place and lock are one lease,
-        // a part of that has passed in the queue.
+        // a part of that has passed in the queue. Any other grant says itself how long it lasts.
         let fresh = held.lease_end().since(now) >= ttl * 9 / 10;
-        if self.terms.renew_every.is_none() && !self.attached && !fresh {
+        if self.terms.renew_every.is_none() && of_place && !fresh {
             plan.renew_at = now;
         }
         plan

@@ -94,6 +94,8 @@ pub(crate) struct Detached {
 pub(crate) struct Handover {
     pub(crate) held: Held,
     pub(crate) commands: mpsc::UnboundedSender<Command>,
+    /// The limit for each call that the keeper makes.
+    pub(crate) call_timeout: Duration,
 }
 
 /// `None` for busy.
@@ -185,7 +187,7 @@ impl Keeper {
             }
         };
         match outcome {
-            Outcome::Granted { token, until } => {
+            Outcome::Granted { token, until, of_place } => {
                 let (commands, inbox) = mpsc::unbounded_channel();
                 let held = Held::new(
                     Arc::clone(&self.shared.clock),
@@ -203,9 +205,11 @@ impl Keeper {
                 tracing::debug!(target: "distlock", key = %self.key, fence = token.get(), %by, "held");
                 // If the caller has gone, the handover is dropped here, and the closed channel says
                 // so to `hold`.
-                let _ = answer.send(Ok(Some(Handover { held: held.clone(), commands })));
+                let call_timeout = self.terms.call_timeout;
+                let handover = Handover { held: held.clone(), commands, call_timeout };
+                let _ = answer.send(Ok(Some(handover)));
                 if !matches!(start, Start::Renew(_)) {
-                    self.hold(held, inbox).await;
+                    self.hold(held, inbox, of_place).await;
                 }
             }
             Outcome::Refused { error, clean_up } => {
@@ -241,6 +245,8 @@ enum Outcome {
     Granted {
         token: FencingToken,
         until: ClockInstant,
+        /// The lock is the lease of its place in the queue, a part of which has passed there.
+        of_place: bool,
     },
     Refused {
         /// `None` for busy.

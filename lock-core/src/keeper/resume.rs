@@ -27,7 +27,7 @@ impl Keeper {
             Ended::Answer(Ok(Renewal::Alive { valid_for: Some(valid_for) })) => {
                 let until = (sent + valid_for).minus(margin(self.terms.ttl));
                 if until > self.shared.clock.now() {
-                    return Outcome::Granted { token, until };
+                    return Outcome::Granted { token, until, of_place: false };
                 }
                 refused(Error::new(
                     ErrorKind::Timeout,

@@ -31,7 +31,7 @@ pub(super) fn after_busy(
     };
     let spread = pause * 3 / 4 + jitter(&*shared.rng, pause / 2);
     // The store speaks in whole milliseconds; one more, or the look comes just too early.
-    hint.map_or(spread, |hint| spread.min(hint + SHORTEST))
+    hint.map_or(spread, |hint| spread.min(hint.saturating_add(SHORTEST)))
 }
 
 /// The pause after the `failures`-th error in a row.

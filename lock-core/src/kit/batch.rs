@@ -49,9 +49,12 @@ const WINDOW: Duration = Duration::from_millis(2);
 /// lines.
 pub struct Batches<T, A>(Arc<Inner<T, A>>);
 
+/// The heaviest batch, and what one request weighs.
+type Weight<T> = (usize, fn(&T) -> usize);
+
 struct Inner<T, A> {
     most: usize,
-    weight: Option<(usize, fn(&T) -> usize)>,
+    weight: Option<Weight<T>>,
     /// What waits on each runtime on which a task is about to send it.
     lines: Mutex<HashMap<Id, Vec<Entry<T, A>>>>,
 }
@@ -82,7 +85,7 @@ impl<T: Send + 'static, A: Send + 'static> Batches<T, A> {
         Self::new(most, Some((heaviest, weight)))
     }
 
-    fn new(most: usize, weight: Option<(usize, fn(&T) -> usize)>) -> Self {
+    fn new(most: usize, weight: Option<Weight<T>>) -> Self {
         Self(Arc::new(Inner { most: most.max(1), weight, lines: Mutex::default() }))
     }
 

@@ -30,8 +30,8 @@ pub const MYSQL: Oldest =
 /// `SKIP LOCKED` came with 10.6 (MDEV-13115).
 pub const MARIADB: Oldest =
     Oldest::new("MariaDB", [10, 6, 0], "older ones do not know SKIP LOCKED, which renewals need");
-/// `RETURNING` came with 3.35.
-pub const SQLITE: Oldest = Oldest::new("SQLite", [3, 35, 0], "older ones do not know RETURNING");
+/// `RETURNING` came with 3.35, STRICT tables with 3.37, `->>` with 3.38.
+pub const SQLITE: Oldest = Oldest::new("SQLite", [3, 38, 0], "older ones do not know `->>`");
 
 /// The oldest supported version of one kind of server, and why it is that one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

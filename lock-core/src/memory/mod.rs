@@ -37,8 +37,8 @@ pub use self::link::FaultLink;
 use self::link::wait_until_off;
 use self::store::{Flavour, Store};
 use crate::{
-    Capabilities, Claim, ClaimRequest, Clock, DataLoss, Fencing, Hold, LockAdmin, LockBackend,
-    LockInfo, LockKey, OwnerId, Released, Result, SystemClock, Wake,
+    Capabilities, Claim, ClaimRequest, Clock, DataLoss, Fencing, Hold, HoldMark, LockAdmin,
+    LockBackend, LockInfo, LockKey, Released, Result, SystemClock, Wake,
 };
 
 /// A client of a store in this process's memory.
@@ -209,8 +209,8 @@ impl LockAdmin for MemoryBackend {
         .await
     }
 
-    async fn force_release(&self, key: &LockKey, expected: Option<&OwnerId>) -> Result<Released> {
-        let (key, expected) = (key.clone(), expected.copied());
+    async fn force_release(&self, key: &LockKey, expected: Option<&HoldMark>) -> Result<Released> {
+        let (key, expected) = (key.clone(), expected.cloned());
         request(&self.link, &self.store, move |store| store.force_release(&key, expected.as_ref()))
             .await
     }

@@ -9,8 +9,8 @@ use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
 use crate::{
-    Attempt, Clock, ClockInstant, FencingToken, HolderInfo, LockInfo, LockKey, OwnerId, Released,
-    Renewal, Result,
+    Attempt, Clock, ClockInstant, FencingToken, HoldMark, HolderInfo, LockInfo, LockKey, OwnerId,
+    Released, Renewal, Result,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -215,12 +215,12 @@ impl Store {
             .collect()
     }
 
-    pub(super) fn force_release(&self, key: &LockKey, expected: Option<&OwnerId>) -> Released {
+    pub(super) fn force_release(&self, key: &LockKey, expected: Option<&HoldMark>) -> Released {
         let mut freed = Released::AlreadyGone;
         self.take_away(
             |other| other == key,
             |owner| {
-                let ours = expected.is_none_or(|expected| expected == owner);
+                let ours = expected.is_none_or(|expected| expected.owner().as_ref() == Some(owner));
                 if ours {
                     freed = Released::Freed;
                 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{
-    Error, ErrorKind, FencingToken, HolderInfo, LockAdmin, LockInfo, LockKey, OwnerId, Released,
+    Error, ErrorKind, FencingToken, HoldMark, HolderInfo, LockAdmin, LockInfo, LockKey, Released,
     Result, async_trait,
 };
 use redis::Value;
@@ -74,9 +74,12 @@ impl LockAdmin for RedlockBackend {
         Ok(locks)
     }
 
-    async fn force_release(&self, key: &LockKey, expected: Option<&OwnerId>) -> Result<Released> {
+    async fn force_release(&self, key: &LockKey, expected: Option<&HoldMark>) -> Result<Released> {
         let keys = Keys::new(key);
-        let expected = expected.map(OwnerId::to_hex).unwrap_or_default();
+        let expected = match expected {
+            Some(mark) => format!("={}", String::from_utf8_lossy(mark.as_bytes())),
+            None => "any".to_owned(),
+        };
         let parts = [keys.part("vote"), keys.part("waiters"), keys.lock, expected];
         let parts = Arc::new(parts);
         let answers = self
@@ -138,6 +141,7 @@ impl RedlockBackend {
         let who = name(first);
         let all = || seen.iter().filter(|seen| name(seen) == who);
         let mut info = HolderInfo::new(who.parse().ok());
+        info.mark = Some(HoldMark::new(who.clone()));
         if info.owner.is_some() {
             // The value that a quorum shows is the fence; the others joined later.
             let counters: Vec<_> = all().filter_map(|seen| seen.counter).collect();

@@ -70,7 +70,8 @@ pub(crate) fn config_from_url(rest: &str) -> Result<SqlConfig> {
         endpoint = format!("{}:{database}", path.display());
         options = options.socket(path);
     }
-    if let Some(path) = file(&mut params, "ssl-ca")? {
+    let authority = file(&mut params, "ssl-ca")?;
+    if let Some(path) = &authority {
         options = options.ssl_ca(path);
     }
     if let Some(path) = file(&mut params, "ssl-cert")? {
@@ -79,8 +80,9 @@ pub(crate) fn config_from_url(rest: &str) -> Result<SqlConfig> {
     if let Some(path) = file(&mut params, "ssl-key")? {
         options = options.ssl_client_key(path);
     }
-    if let Some(mode) = params.text("ssl-mode")? {
-        options = options.ssl_mode(ssl_mode(&mode)?);
+    let mode = params.text("ssl-mode")?;
+    if let Some(mode) = ssl_mode(mode.as_deref(), authority.is_some())? {
+        options = options.ssl_mode(mode);
     }
     params.finish("mysql", &all_parameters(MYSQL_PARAMETERS))?;
     config.target = Target::MySql(Box::new(MySqlTarget { options, endpoint }));
@@ -123,10 +125,23 @@ fn host_and_port(server: &str) -> Result<(String, u16)> {
     Ok((host, port))
 }
 
-fn ssl_mode(value: &str) -> Result<MySqlSslMode> {
+/// An authority that is named is asked: in the two modes without TLS, or perhaps without, it could not
+/// be, and the driver would not ask it in `REQUIRED` or without a mode.
+fn ssl_mode(value: Option<&str>, authority: bool) -> Result<Option<MySqlSslMode>> {
+    let value = match value {
+        Some(value) => value,
+        None if authority => "VERIFY_CA",
+        None => return Ok(None),
+    };
     let mode = match value.to_ascii_uppercase().replace('-', "_").as_str() {
+        "DISABLED" | "PREFERRED" if authority => {
+            return Err(Error::config(format!(
+                "ssl-mode={value} does not ask the authority of ssl-ca: use VERIFY_CA or VERIFY_IDENTITY, or leave ssl-ca out"
+            )));
+        }
         "DISABLED" => MySqlSslMode::Disabled,
         "PREFERRED" => MySqlSslMode::Preferred,
+        "REQUIRED" if authority => MySqlSslMode::VerifyCa,
         "REQUIRED" => MySqlSslMode::Required,
         "VERIFY_CA" => MySqlSslMode::VerifyCa,
         "VERIFY_IDENTITY" => MySqlSslMode::VerifyIdentity,
@@ -141,7 +156,7 @@ fn ssl_mode(value: &str) -> Result<MySqlSslMode> {
             "ssl-mode={value} needs TLS: compile with the feature `tls`"
         )));
     }
-    Ok(mode)
+    Ok(Some(mode))
 }
 
 fn file(params: &mut Params, name: &str) -> Result<Option<PathBuf>> {
@@ -213,6 +228,8 @@ mod tests {
             "mysql://u@h/%ff",
             "mysql://u@h/%00",
             "mysql://u@h/d?ssl-mode=maybe",
+            "mysql://u@h/d?ssl-mode=disabled&ssl-ca=/ca.pem",
+            "mysql://u@h/d?ssl-ca=/ca.pem&ssl-mode=PREFERRED",
             "mysql://u@h/d?socket=",
             "mysql://u@h/d?lock_table=a-b",
             "mysql://u@h/d?lock_retention=5",
@@ -231,8 +248,13 @@ mod tests {
     #[cfg(not(feature = "tls"))]
     #[test]
     fn a_mode_that_needs_tls_says_which_feature_has_it() {
-        for mode in ["required", "VERIFY_CA", "verify-identity"] {
-            let error = target(&format!("mysql://u@h/d?ssl-mode={mode}")).unwrap_err().to_string();
+        for parameter in [
+            "ssl-mode=required",
+            "ssl-mode=VERIFY_CA",
+            "ssl-mode=verify-identity",
+            "ssl-ca=/ca.pem",
+        ] {
+            let error = target(&format!("mysql://u@h/d?{parameter}")).unwrap_err().to_string();
             assert!(error.contains("`tls`"), "{error}");
         }
     }

@@ -178,6 +178,15 @@ impl Place {
         Error::new(ErrorKind::Unavailable, what).with_unknown_effect()
     }
 
+    /// The row was written, and nobody knows how.
+    pub(super) fn untold(&self) -> Error {
+        Error::new(
+            ErrorKind::Store,
+            format!("the reply of {} to an UPDATE has not the number that the statement gave to LAST_INSERT_ID: use a proxy that hands it on, or none", self.endpoint),
+        )
+        .with_unknown_effect()
+    }
+
     /// Why no connection could be made. No statement of ours was sent.
     pub(super) fn unreachable(&self, error: sqlx::Error) -> Error {
         let at = &self.endpoint;

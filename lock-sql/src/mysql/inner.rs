@@ -143,10 +143,38 @@ impl Inner {
         answer.ok_or_else(|| still_locked(&self.site.place.table(), limit * 3 / 4))
     }
 
+    /// How long the lease of a hold lasts; `None` if there is no such hold. A plain read is asked first,
+    /// which waits for nobody; that there is none only a statement that writes may say.
+    pub(super) async fn held(
+        &self,
+        entry: &Entry,
+        fence: Option<FencingToken>,
+    ) -> Result<Option<Duration>> {
+        let row = self.look(Turn::Keep, &entry.name, entry.call_timeout).await?;
+        let mine = row.filter(|row| {
+            row.owner.as_deref() == Some(entry.owner.0.as_bytes())
+                && fence.is_none_or(|fence| fence.as_i64() == row.fence)
+        });
+        if let Some(left) = mine.and_then(|row| row.left()) {
+            return Ok(Some(left));
+        }
+        let answer = self
+            .patiently(Turn::Keep, Want::Number, entry.call_timeout, || {
+                self.query(&self.site.statements.confirm)
+                    .bind(entry.name.as_bytes().to_vec())
+                    .bind(entry.owner.0.as_bytes().to_vec())
+                    .bind(fence.map_or(0, FencingToken::as_i64))
+            })
+            .await?;
+        let left = self.told(&answer)?;
+        Ok((left > 0).then(|| from_micros(left)))
+    }
+
     pub(super) async fn free(
         &self,
         name: &str,
         owner: Option<&str>,
+        fence: Option<FencingToken>,
         limit: Duration,
     ) -> Result<Released> {
         let statements = &self.site.statements;
@@ -166,15 +194,17 @@ impl Inner {
                 Some(owner) => self
                     .query(&statements.release)
                     .bind(name.as_bytes().to_vec())
-                    .bind(owner.as_bytes().to_vec()),
+                    .bind(owner.as_bytes().to_vec())
+                    .bind(fence.map_or(0, FencingToken::as_i64)),
                 None => self.query(&statements.force).bind(name.as_bytes().to_vec()),
             })
             .await?;
         // Ours, or somebody who took the lock away: nobody can tell.
-        if answer.number == 0 && answer.repeated {
+        let told = self.told(&answer)?;
+        if told == 0 && answer.repeated {
             return Err(self.site.place.unanswered());
         }
-        Ok(if answer.number == WAS_RUNNING { Released::Freed } else { Released::AlreadyGone })
+        Ok(if told == WAS_RUNNING { Released::Freed } else { Released::AlreadyGone })
     }
 
     /// What the row says, read without waiting for anybody.
@@ -228,6 +258,11 @@ impl Inner {
         T: sqlx::Decode<'r, MySql> + sqlx::Type<MySql>,
     {
         row.try_get(column).map_err(|error| self.strange().with_source(error))
+    }
+
+    /// What a statement has told of the row that it has found; 0 if it has found none.
+    pub(super) fn told(&self, answer: &Answer) -> Result<i64> {
+        answer.told().ok_or_else(|| self.site.place.untold())
     }
 
     pub(super) fn strange(&self) -> Error {

@@ -38,6 +38,8 @@ use sweep::Sweeper;
 
 /// The limit for what has no call timeout of its own.
 const ADMIN_LIMIT: Duration = Duration::from_secs(5);
+/// The limit for the last sweep and the end of the connections. What is not done by then is no loss.
+const CLOSE_LIMIT: Duration = Duration::from_secs(1);
 
 /// The lock table of a database.
 #[derive(Clone, Debug)]
@@ -66,17 +68,21 @@ impl MySqlStore {
     }
 
     async fn open(place: Place, source: Source, config: &SqlConfig) -> Result<Self> {
-        let site = Arc::new(Site::new(place, source, config.create_table));
-        let store = Self(Arc::new(Inner {
+        let store = Self::on(Site::new(place, source, config.create_table), config);
+        // The connection looks for the table and tries every right that is needed.
+        store.probe(config.connect_timeout).await?;
+        Ok(store)
+    }
+
+    fn on(site: Site, config: &SqlConfig) -> Self {
+        let site = Arc::new(site);
+        Self(Arc::new(Inner {
             pool: Pool::new(Arc::clone(&site)),
             unfinished: Arc::default(),
             retention: config.retention,
             sweeper: Sweeper::default(),
             site,
-        }));
-        // The connection looks for the table and tries every right that is needed.
-        store.probe(config.connect_timeout).await?;
-        Ok(store)
+        }))
     }
 
     /// Whether the server answers and lets us write, proven by a write that changes nothing.
@@ -132,7 +138,7 @@ impl Dialect for MySqlStore {
             }
             answer = inner.write_entry(entry, patient, take).await?;
         }
-        if answer.as_ref().is_some_and(|answer| answer.number == 0) {
+        if answer.as_ref().is_some_and(|answer| answer.told() == Some(0)) {
             // A new name, or one whose row was removed.
             answer = inner.write_entry(entry, once, make).await?;
             if answer.is_none() {
@@ -143,15 +149,9 @@ impl Dialect for MySqlStore {
             }
         }
         let Some(answer) = answer else { return Ok(busy(Some(WHILE_CONTENDED))) };
-        let fence = match answer.number {
+        let fence = match inner.told(&answer)? {
             fence if fence > 0 => fence,
-            left if left < 0 => return Ok(busy(Some(from_micros(left.saturating_neg())))),
-            // A proxy has taken the number out of the reply: what has become of it stands in the row.
-            _ => match inner.look(Turn::Try, &entry.name, entry.call_timeout).await? {
-                Some(row) if row.owner.as_deref() == Some(entry.owner.0.as_bytes()) => row.fence,
-                Some(row) => return Ok(busy(row.left())),
-                None => return Ok(busy(Some(WHILE_CONTENDED))),
-            },
+            left => return Ok(busy(Some(from_micros(left.saturating_neg())))),
         };
         let token = FencingToken::try_from(fence)?;
         self.0.sweep_if_due();
@@ -163,20 +163,15 @@ impl Dialect for MySqlStore {
     }
 
     async fn check(&self, entry: &Entry, fence: Option<FencingToken>) -> Result<Renewal> {
-        let inner = &*self.0;
-        let row = inner.look(Turn::Keep, &entry.name, entry.call_timeout).await?;
-        let mine = row.filter(|row| {
-            row.owner.as_deref() == Some(entry.owner.0.as_bytes())
-                && fence.is_none_or(|fence| fence.as_i64() == row.fence)
-        });
-        Ok(match mine.and_then(|row| row.left()) {
+        Ok(match self.0.held(entry, fence).await? {
             Some(left) => Renewal::Alive { valid_for: Some(left) },
             None => Renewal::Lost,
         })
     }
 
     async fn release(&self, entry: &Entry) -> Result<Released> {
-        self.0.free(&entry.name, Some(&entry.owner.0), entry.call_timeout).await
+        let owner = Some(&*entry.owner.0);
+        self.0.free(&entry.name, owner, entry.taken_over, entry.call_timeout).await
     }
 
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {
@@ -211,7 +206,8 @@ impl Dialect for MySqlStore {
     }
 
     async fn force_release(&self, key: &LockKey, expected: Option<&OwnerId>) -> Result<Released> {
-        self.0.free(&key.encode(), expected.map(OwnerId::to_hex).as_deref(), ADMIN_LIMIT).await
+        let owner = expected.map(OwnerId::to_hex);
+        self.0.free(&key.encode(), owner.as_deref(), None, ADMIN_LIMIT).await
     }
 
     async fn ping(&self) -> Result<()> {
@@ -228,7 +224,7 @@ impl Dialect for MySqlStore {
         // A server that does not answer does not keep us: the connections end all the same.
         tokio::select! {
             () = closing => {}
-            () = clock.sleep_until(clock.now() + ADMIN_LIMIT) => {}
+            () = clock.sleep_until(clock.now() + CLOSE_LIMIT) => {}
         }
         Ok(())
     }

@@ -51,7 +51,7 @@ mod wrong {
         (
             "fence_reset_by_delete",
             &[
-                ("LAST_INSERT_ID(GREATEST(COALESCE(", "LAST_INSERT_ID(1 + 0 * (COALESCE("),
+                ("LAST_INSERT_ID(GREATEST(COALESCE(", "LAST_INSERT_ID(LEAST(1, COALESCE("),
                 (
                     "UPDATE `{table}` SET fence = fence + 0 * LAST_INSERT_ID(IF(expires > {now}, 2, 1)), owner = NULL, label = NULL, acquired = {now}, expires = 0 WHERE name = ? AND owner = ?",
                     "DELETE FROM `{table}` WHERE name = ? AND owner = ? AND LAST_INSERT_ID(2) = 2",
@@ -107,7 +107,18 @@ mod wrong {
                     "WHERE name = ? AND owner = ? AND expires",
                     "WHERE name = ? AND ? <> '' AND expires",
                 ),
-                ("AND ? IN (0, fence)", "AND ? >= 0"),
+                ("> {now} AND ? IN (0, fence)", "> {now} AND ? >= 0"),
+            ],
+        ),
+        (
+            // The text of a lease is its bearer's to edit.
+            "the_fence_of_a_takeover_is_believed",
+            &[
+                (
+                    "owner = ? AND expires > {now} AND ? IN (0, fence)",
+                    "owner = ? AND expires > {now} AND ? >= 0",
+                ),
+                ("owner = ? AND ? IN (0, fence)", "owner = ? AND ? >= 0"),
             ],
         ),
         (

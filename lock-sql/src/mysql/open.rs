@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use lock_core::kit::versions::{MARIADB, MYSQL};
 use lock_core::{Error, ErrorKind, Result, SystemClock};
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlRow};
 use sqlx::{AssertSqlSafe, ConnectOptions, MySqlPool, Row};
@@ -68,6 +69,7 @@ impl Site {
             .await
             .map_err(|error| self.place.unreachable(error))?;
         if !self.checked.load(Ordering::Acquire) {
+            self.check_version(&mut connection).await?;
             self.ensure_table(&mut connection).await?;
             self.checked.store(true, Ordering::Release);
         }
@@ -77,6 +79,14 @@ impl Site {
     /// The next connection looks for the table again.
     pub(super) fn forget_table(&self) {
         self.checked.store(false, Ordering::Release);
+    }
+
+    async fn check_version(&self, connection: &mut MySqlConnection) -> Result<(), Failure> {
+        let row = sqlx::query(mysql::VERSION)
+            .fetch_one(connection)
+            .await
+            .map_err(|error| self.place.failure(error).0)?;
+        Ok(supported(&self.text(&row, 0)?)?)
     }
 
     async fn ensure_table(&self, connection: &mut MySqlConnection) -> Result<(), Failure> {
@@ -232,5 +242,35 @@ impl Site {
                 mysql::create_table(&self.place.table)
             ),
         )
+    }
+}
+
+/// Checks what `VERSION()` says. Some versions of MariaDB say first that they are MySQL 5.5.5, for old
+/// replicas.
+fn supported(version: &str) -> Result<()> {
+    match version.contains("MariaDB") {
+        true => MARIADB.check(version.strip_prefix("5.5.5-").unwrap_or(version)),
+        false => MYSQL.check(version),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_without_skip_locked_are_refused() {
+        for good in ["10.6.0-MariaDB", "5.5.5-10.11.6-MariaDB-0+deb12u1", "8.0.36", "9.1.0-log"] {
+            supported(good).unwrap();
+        }
+        for (old, newer) in [
+            ("10.5.23-MariaDB-0+deb11u1", "MariaDB 10.6"),
+            ("5.5.5-10.5.29-MariaDB-log", "MariaDB 10.6"),
+            ("5.7.44-log", "MySQL 8.0"),
+        ] {
+            let error = supported(old).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+            assert!(error.to_string().contains(newer), "{error}");
+        }
     }
 }

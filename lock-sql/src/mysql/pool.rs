@@ -82,6 +82,14 @@ pub(super) struct Answer {
     pub(super) repeated: bool,
 }
 
+impl Answer {
+    /// The number of a statement that gives one for every row that it finds. `None` if it is missing,
+    /// which some proxies bring about; 0 if no row was found.
+    pub(super) fn told(&self) -> Option<i64> {
+        (self.number != 0 || self.affected == 0).then_some(self.number)
+    }
+}
+
 impl Pool {
     pub(super) fn new(site: Arc<Site>) -> Arc<Self> {
         Arc::new(Self {

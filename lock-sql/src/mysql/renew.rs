@@ -8,7 +8,7 @@ use lock_core::{FencingToken, Result};
 use super::inner::{Inner, micros};
 use super::pool::{Query, Turn, Want};
 use crate::dialect::{Due, Found};
-use crate::limits::Limits;
+use crate::limits::{Limits, longest_excess};
 use crate::statements::mysql::{SIZES, Sql};
 
 /// What a read says of a row: the key of the hold, and whether its lease is running.
@@ -38,16 +38,17 @@ impl Inner {
     async fn renew_one(&self, due: &Due<'_>, limits: Limits) -> Result<Found> {
         let answer = self
             .execute(Turn::Keep, Want::Number, limits, || {
-                self.query(&self.site.statements.renew)
-                    .bind(micros(due.entry.ttl))
+                let lease = (micros(due.entry.ttl), longest_excess(due.entry));
+                prolonging(self.query(&self.site.statements.renew), lease)
                     .bind(due.entry.name.as_bytes().to_vec())
                     .bind(due.entry.owner.0.as_bytes().to_vec())
                     .bind(due.fence.map_or(0, FencingToken::as_i64))
             })
             .await?;
         Ok(match answer {
-            Some(answer) if answer.number != 0 => Found::Renewed,
-            Some(_) => Found::Gone,
+            // A row that was found was renewed.
+            Some(answer) if answer.told() == Some(0) => Found::Gone,
+            Some(_) => Found::Renewed,
             None => Found::Locked,
         })
     }
@@ -65,32 +66,33 @@ impl Inner {
         };
         let missing: Vec<_> =
             many.iter().copied().filter(|at| !unlocked.contains_key(name(&dues[*at]))).collect();
+        // What seems to be lost. A read may have been answered by a replica that is behind, so it is
+        // renewed all the same: that waits for nobody here, and what it does not find is lost.
+        let mut in_doubt = Vec::new();
         if !missing.is_empty() {
             // Locked, or not there at all.
             let Some(present) = self.see(dues, &missing, &statements.present, limits).await? else {
                 return Ok(());
             };
-            for at in missing {
-                if !runs(&present, &dues[at]) {
-                    found[at] = Found::Gone;
-                }
-            }
+            let absent = |at: &usize| !present.contains_key(name(&dues[*at]));
+            in_doubt.extend(missing.into_iter().filter(absent));
         }
         // Leases of one length are renewed together, as most are.
-        let mut lengths: BTreeMap<i64, Vec<usize>> = BTreeMap::new();
+        let mut lengths: BTreeMap<(i64, i64), Vec<usize>> = BTreeMap::new();
         for at in many.iter().copied().filter(|at| unlocked.contains_key(name(&dues[*at]))) {
             if runs(&unlocked, &dues[at]) {
-                lengths.entry(micros(dues[at].entry.ttl)).or_default().push(at);
+                let entry = dues[at].entry;
+                lengths.entry((micros(entry.ttl), longest_excess(entry))).or_default().push(at);
             } else {
-                found[at] = Found::Gone;
+                in_doubt.push(at);
             }
         }
-        for (ttl, group) in lengths {
+        for (lease, group) in lengths {
             let keys: Vec<_> = group.iter().map(|at| key(&dues[*at])).collect();
             let answer = self
                 .execute(Turn::Keep, Want::Number, limits, || {
                     let (sql, size) = fitting(&statements.renew_all, group.len());
-                    let query = self.query(sql).bind(ttl);
+                    let query = prolonging(self.query(sql), lease);
                     let query = filled(query, size, group.iter().map(|at| name(&dues[*at])));
                     filled(query, size, keys.iter().map(Vec::as_slice))
                 })
@@ -103,10 +105,11 @@ impl Inner {
                     found[at] = Found::Renewed;
                 }
             } else {
-                for at in group {
-                    found[at] = self.renew_one(&dues[at], limits).await?;
-                }
+                in_doubt.extend(group);
             }
+        }
+        for at in in_doubt {
+            found[at] = self.renew_one(&dues[at], limits).await?;
         }
         Ok(())
     }
@@ -136,6 +139,11 @@ impl Inner {
         }
         Ok(Some(seen))
     }
+}
+
+/// Binds what the end of a lease is made from: the ttl and the longest excess.
+fn prolonging(query: Query, (ttl, excess): (i64, i64)) -> Query {
+    query.bind(ttl).bind(excess).bind(ttl).bind(ttl)
 }
 
 /// The statement for so many names, and how many places it has.

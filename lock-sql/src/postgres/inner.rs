@@ -168,9 +168,12 @@ impl Inner {
         sql: &Sql,
         name: &str,
         owner: Option<&str>,
+        fence: i64,
         limit: Duration,
     ) -> Result<Released> {
-        let values = |tell: bool| [Value::from(name), Value::from(owner), Value::from(tell)];
+        let values = |tell: bool| {
+            [Value::from(name), Value::from(owner), Value::from(tell), Value::from(fence)]
+        };
         let release = async |tell: bool| {
             self.run(Turn::Release, Repeat::Once, limit, sql, &values(tell)).await
         };

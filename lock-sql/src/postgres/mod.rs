@@ -216,7 +216,9 @@ impl Dialect for PostgresStore {
         let owner = Some(&*entry.owner.0);
         let limit = entry.call_timeout;
         inner.unfinished.ended(&entry.owner.0, limit / 2).await;
-        let released = inner.free(&inner.statements.release, &entry.name, owner, limit).await;
+        let fence = fence_or_zero(entry.taken_over);
+        let released =
+            inner.free(&inner.statements.release, &entry.name, owner, fence, limit).await;
         if let Some(ear) = &entry.ear
             && ear.leave()
         {
@@ -259,7 +261,7 @@ impl Dialect for PostgresStore {
     async fn force_release(&self, key: &LockKey, expected: Option<&OwnerId>) -> Result<Released> {
         let expected = expected.map(OwnerId::to_hex);
         let force = &self.inner.statements.force;
-        self.inner.free(force, &key.encode(), expected.as_deref(), ADMIN_LIMIT).await
+        self.inner.free(force, &key.encode(), expected.as_deref(), 0, ADMIN_LIMIT).await
     }
 
     async fn ping(&self) -> Result<()> {

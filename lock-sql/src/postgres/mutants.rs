@@ -79,8 +79,8 @@ mod wrong {
                     "true",
                 ),
                 (
-                    "l.owner = $2::text RETURNING l.expires = present.now",
-                    "l.owner = $2::text AND pg_advisory_unlock(hashtext(l.name)) RETURNING l.expires = present.now",
+                    "l.owner = $2::text AND $4::bigint IN (0, l.fence) RETURNING l.expires = present.now",
+                    "l.owner = $2::text AND $4::bigint IN (0, l.fence) AND pg_advisory_unlock(hashtext(l.name)) RETURNING l.expires = present.now",
                 ),
             ],
         ),
@@ -92,10 +92,19 @@ mod wrong {
         (
             "release_without_owner",
             &[(
-                "WHERE l.name = $1::text AND l.owner = $2::text RETURNING l.expires = present.now",
-                "WHERE l.name = $1::text AND $2::text <> '' RETURNING l.expires = present.now",
+                "WHERE l.name = $1::text AND l.owner = $2::text AND $4::bigint IN (0, l.fence) RETURNING",
+                "WHERE l.name = $1::text AND $2::text <> '' AND $4::bigint >= 0 RETURNING",
             )],
         ),
+        (
+            // What a lease says of itself is believed.
+            "release_of_another_hold",
+            &[(
+                "l.owner = $2::text AND $4::bigint IN (0, l.fence)",
+                "l.owner = $2::text AND $4::bigint >= 0",
+            )],
+        ),
+        ("renewal_without_fence", &[("due.fence IN (0, l.fence)", "due.fence >= 0")]),
         (
             "renewal_without_owner",
             // The token would tell the holds apart, too.

@@ -86,6 +86,7 @@ fn entry(name: &str) -> Arc<Entry> {
         ttl: Duration::from_secs(30),
         call_timeout: Duration::from_secs(5),
         label: None,
+        taken_over: None,
         ear: None,
     })
 }

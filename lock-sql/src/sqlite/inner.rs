@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{
-    Clock, Error, FencingToken, HolderInfo, LockInfo, LockKey, Released, Result, SystemClock,
+    Clock, Error, ErrorKind, FencingToken, HolderInfo, LockInfo, LockKey, Released, Result,
+    SystemClock,
 };
 use sqlx::sqlite::SqliteRow;
 use sqlx::{AssertSqlSafe, Row, Sqlite};
@@ -135,6 +136,7 @@ impl Inner {
         &self,
         name: &str,
         owner: Option<&str>,
+        fence: Option<FencingToken>,
         limit: Duration,
     ) -> Result<Released> {
         let rows = self
@@ -144,6 +146,8 @@ impl Inner {
                     .bind(owner.map(str::to_owned))
                     .bind(self.time.boot_us())
                     .bind(self.time.boot_id().to_owned())
+                    .bind(fence.map(FencingToken::as_i64))
+                    .bind(self.time.booted_us())
             })
             .await?;
         let was_running = match rows.first() {
@@ -163,28 +167,54 @@ impl Inner {
     }
 
     /// How long somebody else's lease lasts; `None` if the lock can be taken, or if that cannot be
-    /// seen now, which happens without a write-ahead log only.
+    /// seen now, which happens without a write-ahead log only. An error if another machine has it.
     pub(super) async fn held_by_another(&self, entry: &Entry) -> Result<Option<Duration>> {
         let limits = Limits::once(self.clock.now(), entry.call_timeout);
         let rows = self.execute(Turn::Look, limits, || self.look_query(&entry.name)).await?;
         let Some(row) = rows.iter().flatten().next() else { return Ok(None) };
         let row = self.entry_row(row, 0)?;
         let other = row.owner.as_deref().is_some_and(|owner| owner != entry.owner.0);
-        Ok(self.time_left(&row).filter(|_| other))
+        match self.lease(&row) {
+            Lease::Runs(left) if other => Ok(Some(left)),
+            Lease::Elsewhere if other => Err(self.another_machine(&row)),
+            _ => Ok(None),
+        }
     }
 
-    /// How long the lease of this row lasts, by the clock as it is now.
-    pub(super) fn time_left(&self, row: &EntryRow) -> Option<Duration> {
+    /// What has become of the lease in this row, by the clocks as they are now.
+    pub(super) fn lease(&self, row: &EntryRow) -> Lease {
         let left = row.expires.saturating_sub(self.time.boot_us());
-        (row.boot == self.time.boot_id() && left > 0).then(|| from_micros(left))
+        match row.boot == self.time.boot_id() {
+            true if left > 0 => Lease::Runs(from_micros(left)),
+            false if row.fence >= self.time.booted_us() => Lease::Elsewhere,
+            _ => Lease::Over,
+        }
+    }
+
+    fn another_machine(&self, row: &EntryRow) -> Error {
+        Error::new(
+            ErrorKind::Store,
+            format!(
+                "this lock in {} was taken since this machine was started, but under another boot id ({}): by another machine or virtual machine, or in a container with a boot id of its own. SQLite's locks hold on one machine only: use a store with a server. If only the clock was set back since, release the lock by force",
+                self.site.place.endpoint(),
+                row.boot
+            ),
+        )
     }
 
     pub(super) fn info(&self, key: LockKey, row: EntryRow) -> Option<LockInfo> {
-        let left = self.time_left(&row)?;
         let mut holder = HolderInfo::new(row.owner.as_ref()?.parse().ok());
+        match self.lease(&row) {
+            Lease::Over => return None,
+            Lease::Runs(left) => {
+                holder.expires_in = Some(left);
+                let since = self.time.boot_us().saturating_sub(row.acquired);
+                holder.held_for = Some(from_micros(since));
+            }
+            // Its times are of another clock.
+            Lease::Elsewhere => {}
+        }
         holder.fence = FencingToken::try_from(row.fence).ok();
-        holder.expires_in = Some(left);
-        holder.held_for = Some(from_micros(self.time.boot_us().saturating_sub(row.acquired)));
         holder.label = row.label;
         Some(LockInfo::new(key, Some(holder), None))
     }
@@ -212,6 +242,15 @@ impl Inner {
     pub(super) fn still_locked(&self, limit: Duration) -> Error {
         still_locked(&self.site.place.endpoint(), limit * 3 / 4)
     }
+}
+
+/// What has become of a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lease {
+    Runs(Duration),
+    Over,
+    /// It counts on the clock of another machine, which nobody can read here.
+    Elsewhere,
 }
 
 /// A row, without its name.

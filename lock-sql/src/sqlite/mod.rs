@@ -4,7 +4,11 @@ mod config;
 mod error;
 mod inner;
 mod lane;
+#[cfg(target_os = "linux")]
+mod mounts;
 mod open;
+#[cfg(target_os = "linux")]
+mod storage;
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -27,11 +31,11 @@ pub(crate) use config::{SqliteTarget, config_from_url};
 use crate::config::SqlConfig;
 use crate::dialect::{Dialect, Due, Entry, Found};
 use crate::error::closed;
-use crate::limits::Limits;
+use crate::limits::{Limits, longest_excess};
 use crate::statements::sqlite::{Statements, leases};
 use crate::wake::{WHILE_CONTENDED, busy};
 use error::{Failure, Place};
-use inner::{Inner, Turn, lease_end};
+use inner::{Inner, Lease, Turn, lease_end};
 use lane::Lane;
 use open::Site;
 use sweep::Sweeper;
@@ -125,6 +129,7 @@ impl Dialect for SqliteStore {
                 .bind(inner.time.boot_id().to_owned())
                 .bind(inner.time.wall_us())
                 .bind(entry.label.clone())
+                .bind(inner.time.booted_us())
         };
         let mut rows =
             inner.execute(Turn::Try, Limits::once(start, entry.call_timeout), take).await?;
@@ -138,8 +143,7 @@ impl Dialect for SqliteStore {
         }
         let Some(rows) = rows else { return Ok(busy(Some(WHILE_CONTENDED))) };
         let Some(row) = rows.first() else {
-            // Only how long to wait: an error here does not change the answer.
-            return Ok(busy(inner.held_by_another(entry).await.ok().flatten()));
+            return Ok(busy(inner.held_by_another(entry).await?));
         };
         let token = FencingToken::try_from(inner.get::<i64>(row, 0)?)?;
         self.0.sweep_if_due();
@@ -154,7 +158,8 @@ impl Dialect for SqliteStore {
                 let leases = leases(dues.iter().map(|due| {
                     let end = lease_end(now, due.entry.ttl);
                     let fence = due.fence.map(FencingToken::as_i64);
-                    (&*due.entry.name, &*due.entry.owner.0, end, fence)
+                    let cut = end.saturating_add(longest_excess(due.entry));
+                    (&*due.entry.name, &*due.entry.owner.0, end, fence, cut)
                 }));
                 inner
                     .query(&inner.statements.renew)
@@ -180,14 +185,15 @@ impl Dialect for SqliteStore {
             row.owner.as_deref() == Some(&*entry.owner.0)
                 && fence.is_none_or(|fence| fence.as_i64() == row.fence)
         });
-        Ok(match mine.and_then(|row| inner.time_left(&row)) {
-            Some(left) => Renewal::Alive { valid_for: Some(left) },
-            None => Renewal::Lost,
+        Ok(match mine.map(|row| inner.lease(&row)) {
+            Some(Lease::Runs(left)) => Renewal::Alive { valid_for: Some(left) },
+            _ => Renewal::Lost,
         })
     }
 
     async fn release(&self, entry: &Entry) -> Result<Released> {
-        self.0.free(&entry.name, Some(&entry.owner.0), entry.call_timeout).await
+        let owner = Some(&*entry.owner.0);
+        self.0.free(&entry.name, owner, entry.taken_over, entry.call_timeout).await
     }
 
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {
@@ -207,6 +213,7 @@ impl Dialect for SqliteStore {
                     .bind(prefix.is_empty())
                     .bind(inner.time.boot_id().to_owned())
                     .bind(inner.time.boot_us())
+                    .bind(inner.time.booted_us())
             })
             .await?;
         let mut found = Vec::with_capacity(rows.len());
@@ -220,7 +227,8 @@ impl Dialect for SqliteStore {
     }
 
     async fn force_release(&self, key: &LockKey, expected: Option<&OwnerId>) -> Result<Released> {
-        self.0.free(&key.encode(), expected.map(OwnerId::to_hex).as_deref(), ADMIN_LIMIT).await
+        let owner = expected.map(OwnerId::to_hex);
+        self.0.free(&key.encode(), owner.as_deref(), None, ADMIN_LIMIT).await
     }
 
     async fn ping(&self) -> Result<()> {

@@ -2,11 +2,14 @@
 
 use std::path::Path;
 
+use lock_core::kit::versions::SQLITE;
 use lock_core::{Error, ErrorKind, Result};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteRow, SqliteSynchronous};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Row, SqliteConnection};
 
 use super::error::{Failure, Place};
+#[cfg(target_os = "linux")]
+use super::storage;
 use crate::statements::TableName;
 use crate::statements::sqlite;
 
@@ -17,7 +20,6 @@ use crate::statements::sqlite;
 const BUSY_TIMEOUT: std::time::Duration = std::time::Duration::from_millis(5);
 
 /// A database file, and how connections to it are made.
-#[derive(Debug)]
 pub(super) struct Site {
     pub(super) place: Place,
     pub(super) table: TableName,
@@ -25,6 +27,16 @@ pub(super) struct Site {
     /// Switch to write-ahead logging. Not done to the database of an application's pool.
     pub(super) use_wal: bool,
     pub(super) options: SqliteConnectOptions,
+}
+
+/// Written by hand: the options of a pool may have the key of an encrypted database.
+impl std::fmt::Debug for Site {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Site")
+            .field("place", &self.place)
+            .field("table", &self.table)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Which file a path leads to.
@@ -63,10 +75,17 @@ impl Site {
     /// A connection that writes also sets the mode of the file. One that reads must not wait for
     /// the write lock.
     pub(super) async fn open(&self, writes: bool) -> Result<Open, Failure> {
-        refuse_network(&self.place.path)?;
+        #[cfg(target_os = "linux")]
+        {
+            storage::check(&self.place.path, writes)?;
+            if self.place.may_create {
+                storage::create_private(&self.place.path);
+            }
+        }
         let failed = |error| self.place.failure(error);
         let mut connection = SqliteConnection::connect_with(&self.options).await.map_err(failed)?;
         let file = file_id(&self.place.path);
+        self.check_version(&mut connection).await?;
         if writes {
             self.set_journal(&mut connection).await?;
         }
@@ -87,10 +106,15 @@ impl Site {
         open.file.is_some() && open.file == file_id(&self.place.path)
     }
 
+    /// An application may have linked another SQLite than the one that comes with this crate.
+    async fn check_version(&self, connection: &mut SqliteConnection) -> Result<(), Failure> {
+        Ok(SQLITE.check(&self.text(connection, "SELECT sqlite_version()").await?)?)
+    }
+
     /// Write-ahead logging: readers, which is what waiters mostly are, never block the writer.
     /// Switching needs the file for itself for a moment; SQLite does not wait for that, we do.
     async fn set_journal(&self, connection: &mut SqliteConnection) -> Result<(), Failure> {
-        let mode = self.journal(connection, "PRAGMA journal_mode").await?;
+        let mode = self.text(connection, "PRAGMA journal_mode").await?;
         match mode.as_str() {
             "wal" => Ok(()),
             "memory" | "off" if !self.use_wal => Err(Error::config(format!(
@@ -99,7 +123,7 @@ impl Site {
             .into()),
             _ if !self.use_wal => Ok(()),
             _ => {
-                let mode = self.journal(connection, "PRAGMA journal_mode = WAL").await?;
+                let mode = self.text(connection, "PRAGMA journal_mode = WAL").await?;
                 if mode != "wal" {
                     tracing::warn!(target: "distlock", path = %self.place.endpoint(), mode, "no write-ahead log on this file system: waiters slow the holders down");
                 }
@@ -108,17 +132,18 @@ impl Site {
         }
     }
 
-    async fn journal(
+    /// The one value that `sql` gives.
+    async fn text(
         &self,
         connection: &mut SqliteConnection,
-        pragma: &'static str,
+        sql: &'static str,
     ) -> Result<String, Failure> {
-        let rows = sqlx::query(pragma)
+        let rows = sqlx::query(sql)
             .fetch_all(connection)
             .await
             .map_err(|error| self.place.failure(error))?;
-        let mode = rows.first().map(|row| row.try_get::<String, _>(0)).transpose();
-        Ok(mode.map_err(|error| self.place.failure(error))?.unwrap_or_default())
+        let text = rows.first().map(|row| row.try_get::<String, _>(0)).transpose();
+        Ok(text.map_err(|error| self.place.failure(error))?.unwrap_or_default())
     }
 
     async fn table_is_there(&self, connection: &mut SqliteConnection) -> Result<bool, Failure> {
@@ -213,37 +238,4 @@ fn file_id(path: &Path) -> Option<FileId> {
     {
         std::fs::metadata(path).ok().map(|_| FileId(0, 0))
     }
-}
-
-/// SQLite's file locks and its shared memory do not work across machines, and neither does a
-/// boot-time clock. Magic numbers from statfs(2).
-fn refuse_network(path: &Path) -> Result<()> {
-    const NETWORK: [(i64, &str); 10] = [
-        (0x6969, "NFS"),
-        (0x517b, "SMB"),
-        (0xff53_4d42, "CIFS"),
-        (0xfe53_4d42, "SMB2"),
-        (0x00c3_6400, "Ceph"),
-        (0x5346_414f, "AFS"),
-        (0x7375_7245, "Coda"),
-        (0x0102_1997, "9P"),
-        (0x7461_636f, "OCFS2"),
-        (0x0bd0_0bd0, "Lustre"),
-    ];
-    #[cfg(target_os = "linux")]
-    if let Some(folder) = path.parent()
-        && let Ok(stat) = rustix::fs::statfs(folder)
-    {
-        #[allow(clippy::useless_conversion, reason = "the type differs between architectures")]
-        let magic = i64::try_from(stat.f_type).unwrap_or(0);
-        if let Some((_, name)) = NETWORK.iter().find(|(number, _)| *number == magic) {
-            return Err(Error::config(format!(
-                "{} is on a network file system ({name}): SQLite locks hold on one machine only: use a local disk, or a store with a server",
-                path.display()
-            )));
-        }
-    }
-    #[cfg(not(target_os = "linux"))]
-    let _ = (path, NETWORK);
-    Ok(())
 }

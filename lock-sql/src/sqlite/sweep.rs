@@ -93,6 +93,7 @@ impl Inner {
                     .bind(after.clone())
                     .bind(self.time.boot_id().to_owned())
                     .bind(self.cut())
+                    .bind(self.time.booted_us())
             })
             .await?;
         let mut page = Page::default();
@@ -119,7 +120,8 @@ impl Inner {
                 let query = self
                     .query(&self.statements.sweep_delete)
                     .bind(self.time.boot_id().to_owned())
-                    .bind(self.cut());
+                    .bind(self.cut())
+                    .bind(self.time.booted_us());
                 // The statement has a fixed number of places; NULL is equal to no name.
                 (0..BATCH).fold(query, |query, n| query.bind(batch.get(n).map(|row| row.0.clone())))
             })

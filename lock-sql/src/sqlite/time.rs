@@ -4,14 +4,29 @@ use std::fmt::Debug;
 
 use lock_core::{Error, Result};
 
+#[cfg(target_os = "linux")]
+use {super::mounts::Mounts, std::path::Path};
+
+#[cfg(target_os = "linux")]
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+/// The same, as seen from the root of `proc`.
+#[cfg(target_os = "linux")]
+const BOOT_ID_IN_PROC: &str = "/sys/kernel/random/boot_id";
+
 /// What the statements bind. Injected, so that tests can restart the machine and set its clock.
 pub(crate) trait Time: Debug + Send + Sync + 'static {
     /// The id of the machine's current boot.
     fn boot_id(&self) -> &str;
     /// `CLOCK_BOOTTIME` in µs.
     fn boot_us(&self) -> i64;
-    /// The wall clock in µs since 1970. Used for fencing tokens only, which rise without it too.
+    /// The wall clock in µs since 1970. Used for fencing tokens, which rise without it too, and to tell
+    /// whether a lease was granted before this boot.
     fn wall_us(&self) -> i64;
+    /// What the wall clock, as it is set now, showed when the machine was started, or a moment later:
+    /// the clock from which it was set then counts whole seconds, so that it may be behind by one.
+    fn booted_us(&self) -> i64 {
+        self.wall_us().saturating_sub(self.boot_us()).saturating_add(1_000_000)
+    }
 }
 
 /// The real clocks.
@@ -27,12 +42,15 @@ pub(crate) struct MachineTime {
 impl MachineTime {
     /// Reads what does not change while this process runs.
     pub(crate) fn new() -> Result<Self> {
-        const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
-        let boot_id =
-            std::fs::read_to_string(BOOT_ID).map_err(|error| unknown_boot(BOOT_ID, error))?;
+        let boot_id = std::fs::read_to_string(BOOT_ID).map_err(unknown_boot)?;
         let boot_id = boot_id.trim().to_owned();
         if boot_id.is_empty() {
-            return Err(unknown_boot(BOOT_ID, std::io::ErrorKind::UnexpectedEof.into()));
+            return Err(unknown_boot(std::io::ErrorKind::UnexpectedEof.into()));
+        }
+        if !is_the_kernels(&Mounts::read().map_err(unknown_boot)?) {
+            return Err(Error::unsupported(format!(
+                "something is mounted over {BOOT_ID}, as LXC and systemd-nspawn do, so that each container takes itself for a machine of its own, and the others' running locks for those of an earlier boot: unmount it in every container that uses this file, or use a store with a server"
+            )));
         }
         Ok(Self { boot_id, namespace_us: namespace_offset()? })
     }
@@ -107,17 +125,59 @@ fn boottime_offset(text: &str) -> Option<i64> {
     seconds.checked_mul(1_000_000)?.checked_add(nanos / 1000)
 }
 
+/// Whether what is read there comes from the kernel: a part of a `proc` file system, at its own place
+/// in it. Docker mounts `/proc/sys` on itself, which changes nothing.
 #[cfg(target_os = "linux")]
-fn unknown_boot(path: &str, error: std::io::Error) -> Error {
+fn is_the_kernels(mounts: &Mounts) -> bool {
+    let path = Path::new(BOOT_ID);
+    let Some(mount) = mounts.of(path) else { return false };
+    let inside = path.strip_prefix(&mount.point).map(|rest| mount.root.join(rest));
+    mount.kind == "proc" && inside.ok().as_deref() == Some(Path::new(BOOT_ID_IN_PROC))
+}
+
+#[cfg(target_os = "linux")]
+fn unknown_boot(error: std::io::Error) -> Error {
     Error::unsupported(format!(
-        "{path} cannot be read, so a restart of the machine could not be told: mount /proc"
+        "{BOOT_ID} or /proc/self/mountinfo cannot be read, so a restart of the machine could not be told: mount /proc"
     ))
     .with_source(error)
 }
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
+    use super::super::mounts::tests::mounts;
     use super::*;
+
+    #[test]
+    fn a_boot_id_that_is_not_the_kernels_is_seen() {
+        let plain = "27 1 254:0 / / rw - ext4 /dev/vda rw\n22 27 0:21 / /proc rw - proc proc rw\n";
+        let is_the_kernels = |more: &str| is_the_kernels(&mounts(&format!("{plain}{more}")));
+        for fine in [
+            "",
+            // Docker and runc; a read-only bind mount in a systemd unit.
+            "30 22 0:21 /sys /proc/sys ro,nosuid - proc proc rw\n",
+            "30 22 0:21 /sys/kernel /proc/sys/kernel ro - proc proc rw\n",
+            // LXCFS, and paths that are masked.
+            "31 22 0:60 /proc/uptime /proc/uptime rw - fuse.lxcfs lxcfs rw\n32 22 0:6 /null /proc/kcore rw - devtmpfs none rw\n",
+            // Covered by a new /proc, as `unshare --mount-proc` makes one.
+            "33 22 0:61 /.lxc-boot-id /proc/sys/kernel/random/boot_id ro - tmpfs none rw\n34 22 0:62 / /proc rw - proc proc rw\n",
+        ] {
+            assert!(is_the_kernels(fine), "{fine}");
+        }
+        for other in [
+            // LXC and LXD.
+            "33 22 0:61 /.lxc-boot-id /proc/sys/kernel/random/boot_id ro,nosuid,nodev,noexec - tmpfs none rw,size=492k\n",
+            // systemd-nspawn, which first mounts /proc/sys on itself.
+            "30 22 0:21 /sys /proc/sys ro - proc proc rw\n36 30 0:24 /.#proc-sys-kernel-random-boot-id0af8//deleted /proc/sys/kernel/random/boot_id ro - tmpfs tmpfs rw,mode=755\n",
+            "37 22 0:61 / /proc/sys/kernel/random rw - tmpfs none rw\n",
+            "38 22 0:21 /sys/kernel/random/uuid /proc/sys/kernel/random/boot_id rw - proc proc rw\n",
+            "39 22 0:63 / /proc rw - tmpfs none rw\n",
+        ] {
+            assert!(!is_the_kernels(other), "{other}");
+        }
+        // A file in a jail without /proc.
+        assert!(!super::is_the_kernels(&mounts("")));
+    }
 
     #[test]
     fn the_offset_of_a_time_namespace_is_read() {

@@ -25,6 +25,12 @@
 //! Assignments are made from left to right, and each sees the values of those before it. Hence
 //! their order: `owner` and `expires`, by which all others are decided, come last.
 //!
+//! # Who is asked
+//!
+//! A plain `SELECT` may be answered by a replica that is behind, where a proxy such as ProxySQL or
+//! MaxScale sends reads there. So it is good for hints: what it does not show is not lost until a
+//! statement that writes has not found it either (clause C6).
+//!
 //! # The fence
 //!
 //! `GREATEST(fence + 1, now)` rises whatever the clock does. The clock carries it over a loss of the
@@ -102,6 +108,7 @@ pub(crate) const COLUMNS: [(&str, &str, bool); 6] = [
     ("label", "varchar", true),
 ];
 
+pub(crate) const VERSION: &str = "SELECT VERSION()";
 /// What the table is: its kind and its engine.
 pub(crate) const TABLE: &str = "SELECT table_type, COALESCE(engine, '') FROM information_schema.tables \
      WHERE table_schema = DATABASE() AND table_name = ?";
@@ -124,16 +131,18 @@ pub(crate) struct Statements {
     pub(crate) take: Sql,
     /// name, owner, ttl, label → as `take`, and never 0.
     pub(crate) make: Sql,
-    /// ttl, name, owner, fence or 0 → the fence.
+    /// ttl, longest excess, ttl twice, name, owner, fence or 0 → the fence.
     pub(crate) renew: Sql,
     /// names → rows of name, key of the hold, whether it is running; no rows that somebody else has
     /// locked. One for each of [`SIZES`], as are the next two.
     pub(crate) unlocked: [Sql; SIZES.len()],
     /// names → rows as `unlocked`, of all that there are.
     pub(crate) present: [Sql; SIZES.len()],
-    /// ttl, names, keys of the holds.
+    /// ttl, longest excess, ttl twice, names, keys of the holds.
     pub(crate) renew_all: [Sql; SIZES.len()],
-    /// name, owner → [`WAS_RUNNING`], or 1 for a lease that had ended.
+    /// name, owner, fence or 0 → the time left; 0 if there is no such hold. Changes nothing.
+    pub(crate) confirm: Sql,
+    /// name, owner, fence or 0 → [`WAS_RUNNING`], or 1 for a lease that had ended.
     pub(crate) release: Sql,
     /// name → as `release`, whoever the owner is.
     pub(crate) force: Sql,
@@ -173,6 +182,10 @@ impl Statements {
         let t = format!("`{}`", table.as_str());
         let places = |count: usize| vec!["?"; count].join(",");
         let swept = places(SWEEP);
+        // See `longest_excess`.
+        let prolonged = format!(
+            "expires = IF(expires > {NOW} + ? + ?, {NOW} + ?, GREATEST(expires, {NOW} + ?))"
+        );
         let mutation = crate::mysql::Mutation::of_environment(table.as_str());
         let statement = |text: String| -> Sql { mutation.apply(text).into() };
         Self {
@@ -197,7 +210,7 @@ impl Statements {
                 taken("VALUES(owner)", "VALUES(acquired)", "VALUES(expires)", "VALUES(label)")
             )),
             renew: statement(format!(
-                "UPDATE {t} SET fence = LAST_INSERT_ID(fence), expires = GREATEST(expires, {NOW} + ?) \
+                "UPDATE {t} SET fence = LAST_INSERT_ID(fence), {prolonged} \
                  WHERE name = ? AND owner = ? AND expires > {NOW} AND ? IN (0, fence)"
             )),
             // For a list of names that is a large part of the table, the optimizer reads all of it, and
@@ -219,16 +232,21 @@ impl Statements {
             }),
             renew_all: SIZES.map(|size| {
                 statement(format!(
-                    "UPDATE {t} FORCE INDEX (PRIMARY) SET expires = GREATEST(expires, {NOW} + ?) \
+                    "UPDATE {t} FORCE INDEX (PRIMARY) SET {prolonged} \
                      WHERE expires > {NOW} AND name IN ({0}) AND CONCAT(owner, '.', fence) IN ({0})",
                     places(size)
                 ))
             }),
+            // An update, which every proxy sends to the server that is written to.
+            confirm: statement(format!(
+                "UPDATE {t} SET fence = fence + 0 * LAST_INSERT_ID(expires - {NOW}) \
+                 WHERE name = ? AND owner = ? AND expires > {NOW} AND ? IN (0, fence)"
+            )),
             // The row stays, with its fence: the next holder's is greater by `take`.
             release: statement(format!(
                 "UPDATE {t} SET fence = fence + 0 * LAST_INSERT_ID(IF(expires > {NOW}, {WAS_RUNNING}, 1)), \
                    owner = NULL, label = NULL, acquired = {NOW}, expires = 0 \
-                 WHERE name = ? AND owner = ?"
+                 WHERE name = ? AND owner = ? AND ? IN (0, fence)"
             )),
             force: statement(format!(
                 "UPDATE {t} SET fence = fence + 0 * LAST_INSERT_ID(IF(expires > {NOW}, {WAS_RUNNING}, 1)), \

@@ -116,7 +116,7 @@ pub(crate) struct Statements {
     pub(crate) renew: Sql,
     /// name, owner, fence or 0 → µs that are left.
     pub(crate) check: Sql,
-    /// name, owner or NULL for any, whether to notify → whether the lease was running.
+    /// name, owner or NULL for any, whether to notify, fence or 0 → whether the lease was running.
     pub(crate) release: Sql,
     /// As `release`, and tells the holder too.
     pub(crate) force: Sql,
@@ -220,12 +220,13 @@ impl Statements {
             // tells the two cases apart. The next holder's fence is greater by `acquire`.
             release: statement(format!(
                 "UPDATE {t} AS l SET {free} FROM (SELECT clock_timestamp() AS now) AS present \
-                     WHERE l.name = $1::text AND l.owner = $2::text \
+                     WHERE l.name = $1::text AND l.owner = $2::text AND $4::bigint IN (0, l.fence) \
                      RETURNING l.expires = present.now, {tell}"
             )),
             force: statement(format!(
                 "UPDATE {t} AS l SET {free} FROM (SELECT clock_timestamp() AS now) AS present \
                      WHERE l.name = $1::text AND l.owner IS NOT NULL AND ($2::text IS NULL OR l.owner = $2::text) \
+                       AND $4::bigint IN (0, l.fence) \
                      RETURNING l.expires = present.now, {tell}, {tell_all}"
             )),
             pass: statement(format!(

@@ -5,7 +5,9 @@
 //! `boot` and `expires` are the time base: the id of the machine's current boot, and
 //! `CLOCK_BOOTTIME` in µs. All clients of a file share one kernel, so all read the same clock, and a
 //! step of the wall clock moves no lease. A row of another boot is over: the machine was restarted,
-//! so its holder is gone.
+//! so its holder is gone. But not if its fence, which is about the time of the grant, is younger than
+//! our boot: then another machine or container shares the file against the rules, and a lease that
+//! may be running is left alone. The acquire says so; see [`over`].
 //!
 //! SQLite has no such clock, so the client binds the present, as late as it can: after it has got
 //! its connection, before SQLite has got the write lock. A present that is stale by the wait for
@@ -79,14 +81,15 @@ pub(crate) const TABLE_COLUMNS: &str =
 pub(crate) const KEY_COLLATIONS: &str = "SELECT x.coll FROM pragma_index_list(?1) AS l, pragma_index_xinfo(l.name) AS x \
      WHERE l.origin = 'pk' AND x.key = 1";
 
-/// The leases to renew, as one bound value: name, owner, new end, fence or null.
+/// The leases to renew, as one bound value: name, owner, new end, fence or null, and from which end on
+/// the lease is cut to the new one.
 pub(crate) fn leases<'a>(
-    dues: impl IntoIterator<Item = (&'a str, &'a str, i64, Option<i64>)>,
+    dues: impl IntoIterator<Item = (&'a str, &'a str, i64, Option<i64>, i64)>,
 ) -> String {
     use std::fmt::Write as _;
 
     let mut json = String::from("[");
-    for (name, owner, expires, fence) in dues {
+    for (name, owner, expires, fence, cut) in dues {
         if json.len() > 1 {
             json.push(',');
         }
@@ -102,31 +105,44 @@ pub(crate) fn leases<'a>(
             }
         }
         let fence = fence.map_or_else(|| "null".to_owned(), |fence| fence.to_string());
-        let _ = write!(json, "\",\"{owner}\",{expires},{fence}]");
+        let _ = write!(json, "\",\"{owner}\",{expires},{fence},{cut}]");
     }
     json.push(']');
     json
 }
 
+/// Whether the lease in a row is over at `now`: by the clock of this boot, or because the machine was
+/// restarted since the grant. `booted` is the wall clock at our boot.
+fn over(boot: &str, now: &str, booted: &str) -> String {
+    format!("CASE WHEN boot = {boot} THEN expires <= {now} ELSE fence < {booted} END")
+}
+
+/// Whether a row was not used since `cut`. A released one of another boot may go at once.
+fn unused(boot: &str, cut: &str, booted: &str) -> String {
+    format!("{} OR (owner IS NULL AND boot <> {boot})", over(boot, cut, booted))
+}
+
 /// All statements for one table.
 #[derive(Debug)]
 pub(crate) struct Statements {
-    /// name, owner, now, expires, boot, wall clock, label → fence; no row when it is held.
+    /// name, owner, now, expires, boot, wall clock, label, wall clock at our boot → fence; no row when
+    /// it is held.
     pub(crate) acquire: Sql,
     /// leases as JSON (see [`leases`]), now, boot → name of each that was renewed.
     pub(crate) renew: Sql,
-    /// name, owner or NULL for any, now, boot → whether the lease was running; no row when there
-    /// was no such owner.
+    /// name, owner or NULL for any, now, boot, fence or NULL for any, wall clock at our boot → whether
+    /// the lease was running; no row when there was no such hold.
     pub(crate) release: Sql,
     /// name → owner, fence, boot, expires, acquired, label.
     pub(crate) look: Sql,
-    /// start of the stored name, whether the prefix is empty, boot, now → name and as `look`.
+    /// start of the stored name, whether the prefix is empty, boot, now, wall clock at our boot → name
+    /// and as `look`.
     pub(crate) list: Sql,
-    /// after, boot, cut → name, fence, whether it can go.
+    /// after, boot, cut, wall clock at our boot → name, fence, whether it can go.
     pub(crate) sweep_page: Sql,
     /// fence.
     pub(crate) sweep_fold: Sql,
-    /// boot, cut, names → name.
+    /// boot, cut, wall clock at our boot, names → name.
     pub(crate) sweep_delete: Sql,
     /// Writes nothing, and fails where writing would.
     pub(crate) probe: Sql,
@@ -135,7 +151,7 @@ pub(crate) struct Statements {
 impl Statements {
     pub(crate) fn new(table: &TableName) -> Self {
         let t = format!("\"{}\"", table.as_str());
-        let names = (3..3 + BATCH).map(|n| format!("?{n}")).collect::<Vec<_>>().join(",");
+        let names = (4..4 + BATCH).map(|n| format!("?{n}")).collect::<Vec<_>>().join(",");
         let statement = |text: String| -> Sql { text.into() };
         Self {
             // A repeat by the same owner finds its own row and keeps its fence (clause C2).
@@ -151,11 +167,13 @@ impl Statements {
                    acquired = CASE WHEN owner = excluded.owner AND boot = excluded.boot \
                      THEN acquired ELSE excluded.acquired END, \
                    label = excluded.label \
-                 WHERE owner IS NULL OR owner = excluded.owner OR boot <> excluded.boot OR expires <= ?3 \
-                 RETURNING fence"
+                 WHERE owner IS NULL OR owner = excluded.owner OR {} \
+                 RETURNING fence",
+                over("excluded.boot", "?3", "?8")
             )),
             renew: statement(format!(
-                "UPDATE {t} SET expires = max(expires, due.value ->> 2) FROM json_each(?1) AS due \
+                "UPDATE {t} SET expires = CASE WHEN expires > due.value ->> 4 THEN due.value ->> 2 \
+                   ELSE max(expires, due.value ->> 2) END FROM json_each(?1) AS due \
                  WHERE name = due.value ->> 0 AND owner = due.value ->> 1 AND boot = ?3 AND expires > ?2 \
                    AND (due.value ->> 3 IS NULL OR fence = due.value ->> 3) \
                  RETURNING name"
@@ -164,8 +182,8 @@ impl Statements {
             // tells the two cases apart. The next holder's fence is greater by `acquire`.
             release: statement(format!(
                 "UPDATE {t} SET owner = NULL, label = NULL, expires = min(expires, ?3) \
-                 WHERE name = ?1 AND owner IS NOT NULL AND (?2 IS NULL OR owner = ?2) \
-                 RETURNING boot = ?4 AND expires = ?3"
+                 WHERE name = ?1 AND owner IS NOT NULL AND (?2 IS NULL OR owner = ?2) AND (?5 IS NULL OR fence = ?5) \
+                 RETURNING CASE WHEN boot = ?4 THEN expires = ?3 ELSE fence >= ?6 END"
             )),
             look: statement(format!(
                 "SELECT owner, fence, boot, expires, acquired, label FROM {t} WHERE name = ?1"
@@ -174,11 +192,13 @@ impl Statements {
             list: statement(format!(
                 "SELECT name, owner, fence, boot, expires, acquired, label FROM {t} \
                  WHERE name >= ?1 AND substr(name, 1, length(?1)) = ?1 AND (?2 = 0 OR instr(name, char(31)) = 0) \
-                   AND owner IS NOT NULL AND boot = ?3 AND expires > ?4 \
-                 ORDER BY name"
+                   AND owner IS NOT NULL AND NOT ({}) \
+                 ORDER BY name",
+                over("?3", "?4", "?5")
             )),
             sweep_page: statement(format!(
-                "SELECT name, fence, boot <> ?2 OR expires <= ?3 FROM {t} WHERE name > ?1 ORDER BY name LIMIT {PAGE}"
+                "SELECT name, fence, {} FROM {t} WHERE name > ?1 ORDER BY name LIMIT {PAGE}",
+                unused("?2", "?3", "?4")
             )),
             sweep_fold: statement(format!(
                 "INSERT INTO {t} (name, owner, fence, boot, expires, acquired, label) \
@@ -187,9 +207,10 @@ impl Statements {
             )),
             // Judged anew: since the page was read, a row may have been taken, and even released.
             sweep_delete: statement(format!(
-                "DELETE FROM {t} WHERE name IN ({names}) AND name <> '{MARK}' AND (boot <> ?1 OR expires <= ?2) \
+                "DELETE FROM {t} WHERE name IN ({names}) AND name <> '{MARK}' AND ({}) \
                    AND fence <= (SELECT fence FROM {t} WHERE name = '{MARK}') \
-                 RETURNING name"
+                 RETURNING name",
+                unused("?1", "?2", "?3")
             )),
             probe: statement(format!("DELETE FROM {t} WHERE 0")),
         }

@@ -24,15 +24,14 @@ fn echo(
 
 /// Asks for all of `numbers` at the same time, and gives the sizes of the batches.
 async fn sizes(batches: &Numbers, numbers: impl Iterator<Item = u32>) -> Vec<usize> {
-    let sizes = Arc::default();
+    let sizes = Arc::<Mutex<Vec<usize>>>::default();
     let mut tasks = tokio::task::JoinSet::new();
     for number in numbers {
         let (batches, send) = (batches.clone(), echo(&sizes));
         tasks.spawn(async move { assert_eq!(batches.ask(number, send).await.unwrap(), number) });
     }
     tasks.join_all().await;
-    let sizes = sizes.lock().unwrap().clone();
-    sizes
+    sizes.lock().unwrap().clone()
 }
 
 fn runtime() -> Runtime {
@@ -113,6 +112,7 @@ async fn each_batch_and_each_entry_has_a_fate_of_its_own() {
 }
 
 /// Asks on `runtime`, and leaves it in the window that the answer has opened, with a request in it.
+#[allow(clippy::async_yields_async, reason = "what is left is not waited for")]
 fn leave_in_the_window(
     runtime: &Runtime,
     batches: &Numbers,

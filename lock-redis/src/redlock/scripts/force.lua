@@ -1,8 +1,10 @@
 -- Takes a lock away, and wakes the first two who wait for it. KEYS: the lock, the vote, the waiters.
--- ARGV: owner, or '' for whoever holds it; payload.
+-- ARGV: '=' and the part before the first dot that the value of the lock must have, or 'any'; payload.
 local held = value_of(KEYS[1])
 if not held then return 0 end
-if ARGV[1] ~= '' and (type(held) ~= 'string' or string.sub(held, 1, #ARGV[1]) ~= ARGV[1]) then return 0 end
+local value = type(held) == 'string' and held or ''
+local who = string.match(value, '^[^.]*')
+if ARGV[1] ~= 'any' and ARGV[1] ~= '=' .. who then return 0 end
 redis.call('DEL', KEYS[1])
 redis.call('PEXPIRE', KEYS[2], 1000)
 wake(KEYS[3], ARGV[2])

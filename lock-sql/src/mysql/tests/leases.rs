@@ -1,6 +1,7 @@
 //! Taking, keeping and ending leases.
 
 use super::*;
+use crate::statements::mysql::Sql;
 
 #[tokio::test]
 async fn a_lease_ends_by_the_server_s_clock_and_the_old_owner_is_refused() {
@@ -141,4 +142,133 @@ async fn a_dropped_statement_costs_no_connection() {
     }
     assert!(store.0.pool.idle_connections() >= 1);
     assert!(connections().await - before <= 3, "a connection was closed for every dropped call");
+}
+
+/// A proxy that splits reads and writes, before a replica that is behind.
+#[tokio::test]
+async fn a_read_that_shows_no_hold_is_no_loss() {
+    let server = Server::start().await;
+    server.store(TTL).await;
+    server.run("CREATE TABLE stale LIKE distlock").await;
+    let stale = |sql: &Sql| -> Sql {
+        let changed = sql.replace("FROM `distlock`", "FROM `stale`");
+        assert_ne!(changed, **sql);
+        changed.into()
+    };
+    let store = server
+        .store_with(|statements| {
+            statements.look = stale(&statements.look);
+            statements.present = statements.present.each_ref().map(stale);
+            // A proxy may know `FOR UPDATE` as the end of a statement only.
+            statements.unlocked = statements.unlocked.each_ref().map(stale);
+        })
+        .await;
+    let mut held = Vec::new();
+    for n in 0..20 {
+        let mine = entry(&format!("n{n:02}"));
+        let fence = token(granted(store.acquire(&mine, false).await));
+        held.push((mine, fence));
+    }
+    // The replica has heard of an earlier hold of one of them.
+    server.run("INSERT INTO stale SELECT name, 'somebody', fence - 1, expires, acquired, label FROM distlock WHERE name = 'n07'").await;
+    let dues: Vec<_> = held.iter().map(|(entry, fence)| Due { entry, fence: *fence }).collect();
+    assert_eq!(store.renew(&dues, TTL).await.unwrap(), vec![Found::Renewed; dues.len()]);
+    for (entry, fence) in &held {
+        let alive = store.check(entry, *fence).await.unwrap();
+        assert!(matches!(alive, Renewal::Alive { valid_for: Some(left) } if left <= TTL));
+    }
+    // What is lost is lost.
+    server.run("UPDATE distlock SET owner = NULL, expires = 0 WHERE name IN ('n07', 'n08')").await;
+    for (at, found) in store.renew(&dues, TTL).await.unwrap().into_iter().enumerate() {
+        let lost = [7, 8].contains(&at);
+        assert_eq!(found, if lost { Found::Gone } else { Found::Renewed }, "{at}");
+        let checked = store.check(&held[at].0, held[at].1).await.unwrap();
+        assert_eq!(checked == Renewal::Lost, lost, "{at}");
+    }
+}
+
+/// Clause C14.
+#[tokio::test]
+async fn what_is_taken_over_is_compared_with_the_row() {
+    let server = Server::start().await;
+    server.set_clock(1_000_000).await;
+    let store = server.store(TTL).await;
+    let (mine, second) = (entry("x"), entry("y"));
+    let fence = granted(store.acquire(&mine, false).await);
+    let other = granted(store.acquire(&second, false).await);
+    let taking = |fence: i64, owner: &str| Entry {
+        owner: Secret(owner.to_owned()),
+        taken_over: token(fence),
+        ..entry_for("x", TTL * 100)
+    };
+    let stranger = OwnerId::generate(&OsRng).unwrap().to_hex();
+    let owner = &*mine.owner.0;
+    let false_ones =
+        [(fence + 1, owner), (fence - 1, owner), (i64::MAX, owner), (fence, &*stranger)];
+    for (fence, owner) in false_ones {
+        let altered = taking(fence, owner);
+        assert_eq!(renew(&store, &altered, altered.taken_over).await, Found::Gone);
+        // Also in a batch.
+        let dues = [
+            Due { entry: &altered, fence: altered.taken_over },
+            Due { entry: &second, fence: token(other) },
+        ];
+        assert_eq!(store.renew(&dues, TTL).await.unwrap(), [Found::Gone, Found::Renewed]);
+        assert_eq!(store.check(&altered, altered.taken_over).await.unwrap(), Renewal::Lost);
+        assert_eq!(store.release(&altered).await.unwrap(), Released::AlreadyGone);
+        let Renewal::Alive { valid_for: Some(left) } = store.check(&mine, None).await.unwrap()
+        else {
+            panic!("the hold was touched")
+        };
+        assert!(left <= TTL, "{left:?}");
+    }
+    let right = Entry { ttl: TTL / 2, ..taking(fence, owner) };
+    let dues = [
+        Due { entry: &right, fence: right.taken_over },
+        Due { entry: &second, fence: token(other) },
+    ];
+    assert_eq!(store.renew(&dues, TTL).await.unwrap(), [Found::Renewed, Found::Renewed]);
+    let ends = Renewal::Alive { valid_for: Some(right.ttl) };
+    assert_eq!(store.check(&right, right.taken_over).await.unwrap(), ends, "the request's ttl");
+    let whole = Renewal::Alive { valid_for: Some(TTL) };
+    assert_eq!(store.check(&second, None).await.unwrap(), whole);
+    assert_eq!(renew(&store, &right, right.taken_over).await, Found::Renewed);
+    // A statement that was late by two seconds cuts nothing.
+    let later = Entry { ttl: right.ttl - Duration::from_secs(2), ..taking(fence, owner) };
+    assert_eq!(renew(&store, &later, later.taken_over).await, Found::Renewed);
+    assert_eq!(store.check(&right, right.taken_over).await.unwrap(), ends);
+    assert_eq!(store.release(&right).await.unwrap(), Released::Freed);
+}
+
+/// A proxy that writes replies of its own. A number that is missing is no answer, and above all no loss.
+#[tokio::test]
+async fn a_reply_without_its_number_is_no_loss_and_no_grant() {
+    let server = Server::start().await;
+    let store = server.store(TTL).await;
+    let (mine, other) = (entry("x"), entry("y"));
+    let fence = token(granted(store.acquire(&mine, false).await));
+    let mute = |sql: &Sql| -> Sql { sql.replace("LAST_INSERT_ID", "").into() };
+    let muted = server
+        .store_with(|statements| {
+            for sql in [
+                &mut statements.take,
+                &mut statements.make,
+                &mut statements.renew,
+                &mut statements.confirm,
+                &mut statements.release,
+            ] {
+                *sql = mute(sql);
+            }
+        })
+        .await;
+    assert_eq!(renew(&muted, &mine, fence).await, Found::Renewed);
+    // A row that is there, and one that is not.
+    for entry in [&entry("x"), &other] {
+        let error = muted.acquire(entry, false).await.unwrap_err();
+        assert!(error.to_string().contains("LAST_INSERT_ID"), "{error}");
+    }
+    assert!(matches!(muted.check(&mine, fence).await.unwrap(), Renewal::Alive { .. }));
+    assert!(muted.release(&mine).await.is_err());
+    assert_eq!(muted.release(&mine).await.unwrap(), Released::AlreadyGone);
+    assert_eq!(renew(&muted, &mine, fence).await, Found::Gone);
 }

@@ -10,6 +10,7 @@ use sqlx::mysql::MySqlPoolOptions;
 
 use super::*;
 use crate::dialect::Secret;
+use crate::statements::mysql::Statements;
 
 const TTL: Duration = Duration::from_secs(10);
 
@@ -48,6 +49,20 @@ impl Server {
         store
     }
 
+    /// As [`store`](Self::store), with statements that are changed as a proxy would change their answers.
+    async fn store_with(&self, change: impl FnOnce(&mut Statements)) -> MySqlStore {
+        let url = self.server.url().replace("root@", "app@");
+        let config = SqlConfig::from_url(&url).unwrap();
+        let crate::config::Target::MySql(target) = &config.target else { panic!("{url}") };
+        let place = Place { endpoint: target.endpoint.clone(), table: config.table.clone() };
+        let source = Source::Options(Arc::new(target.options.clone()));
+        let mut site = Site::new(place, source, true);
+        change(&mut site.statements);
+        let store = MySqlStore::on(site, &config);
+        store.0.sweeper.stop();
+        store
+    }
+
     async fn names(&self) -> Vec<String> {
         let names: Vec<Vec<u8>> = sqlx::query_scalar(
             "SELECT name FROM distlock WHERE name <> x'0166656E6365' ORDER BY name",
@@ -70,6 +85,7 @@ fn entry_for(name: &str, ttl: Duration) -> Entry {
         ttl,
         call_timeout: Duration::from_secs(5),
         label: None,
+        taken_over: None,
         ear: None,
     }
 }

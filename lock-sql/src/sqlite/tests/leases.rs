@@ -79,6 +79,7 @@ async fn a_restart_of_the_machine_ends_all_leases() {
     let (folder, before, after) = (TempDir::new().unwrap(), Machine::new("a"), Machine::new("b"));
     // The clock starts again, so that the old end of the lease lies far in the future.
     after.boot.store(5_000_000, Ordering::Relaxed);
+    after.wall.fetch_add(micros(TTL), Ordering::Relaxed);
     let old = store(&folder, &before, FOREVER).await;
     let new = store(&folder, &after, FOREVER).await;
     let (survivor, taker) = (entry("x"), entry("x"));
@@ -87,6 +88,77 @@ async fn a_restart_of_the_machine_ends_all_leases() {
     assert_eq!(renew(&new, &survivor, None).await.unwrap(), Renewal::Lost);
     assert!(new.inspect(&LockKey::new("", "x").unwrap()).await.unwrap().is_none());
     assert!(granted(new.acquire(&taker, true).await) > first);
+}
+
+/// Two virtual machines, or a file that was copied while it was in use: what was granted since we were
+/// started is not of an earlier boot.
+#[tokio::test]
+async fn the_running_lease_of_another_machine_is_not_taken() {
+    let (folder, one, two) = (TempDir::new().unwrap(), Machine::new("a"), Machine::new("b"));
+    // Its lease is long over by our own clock, which says nothing.
+    two.boot.fetch_add(micros(TTL) * 10, Ordering::Relaxed);
+    let theirs = store(&folder, &one, FOREVER).await;
+    let ours = store(&folder, &two, Duration::ZERO).await;
+    let (holder, other, key) = (entry("x"), entry("x"), LockKey::new("", "x").unwrap());
+    granted(theirs.acquire(&holder, false).await);
+    for polling in [false, true] {
+        let error = ours.acquire(&other, polling).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Store, "{error}");
+        assert!(error.to_string().contains("another machine") && !error.is_retryable(), "{error}");
+    }
+    // The sweep leaves it alone, too.
+    two.advance(TTL);
+    ours.0.sweep().await.unwrap();
+    assert!(matches!(theirs.check(&holder, None).await, Ok(Renewal::Alive { .. })));
+    let seen = ours.inspect(&key).await.unwrap().unwrap().holder.unwrap();
+    assert_eq!((seen.label.as_deref(), seen.expires_in), (Some("somebody"), None));
+    assert_eq!(ours.list("", "").await.unwrap().len(), 1);
+    // The way out that the error names.
+    assert_eq!(ours.force_release(&key, seen.owner.as_ref()).await.unwrap(), Released::Freed);
+    granted(ours.acquire(&other, true).await);
+    let error = theirs.acquire(&holder, false).await.unwrap_err();
+    assert!(error.to_string().contains("another machine"), "{error}");
+    assert_eq!(ours.release(&other).await.unwrap(), Released::Freed);
+    granted(theirs.acquire(&holder, false).await);
+}
+
+/// Clause C14.
+#[tokio::test]
+async fn what_is_taken_over_is_compared_with_the_row() {
+    let (folder, machine) = (TempDir::new().unwrap(), Machine::new("a"));
+    let store = store(&folder, &machine, FOREVER).await;
+    let mine = entry("x");
+    let fence = granted(store.acquire(&mine, false).await);
+    let taking = |fence: u64, owner: &str| Entry {
+        owner: Secret(owner.to_owned()),
+        taken_over: Some(FencingToken::new(fence).unwrap()),
+        ..entry("x")
+    };
+    let stranger = OwnerId::generate(&OsRng).unwrap().to_hex();
+    let owner = &*mine.owner.0;
+    let largest = u64::try_from(i64::MAX).unwrap();
+    let false_ones =
+        [(fence + 1, owner), (fence - 1, owner), (largest, owner), (fence, &*stranger)];
+    for (fence, owner) in false_ones {
+        let altered = taking(fence, owner);
+        assert_eq!(renew(&store, &altered, altered.taken_over).await.unwrap(), Renewal::Lost);
+        assert_eq!(store.check(&altered, altered.taken_over).await.unwrap(), Renewal::Lost);
+        assert_eq!(store.release(&altered).await.unwrap(), Released::AlreadyGone);
+        assert!(matches!(store.check(&mine, None).await.unwrap(), Renewal::Alive { .. }));
+    }
+    let right = Entry { ttl: TTL / 2, ..taking(fence, owner) };
+    assert!(matches!(renew(&store, &right, right.taken_over).await, Ok(Renewal::Alive { .. })));
+    let left = store.check(&right, right.taken_over).await.unwrap();
+    let wanted = right.ttl + Duration::from_micros(1);
+    assert_eq!(left, Renewal::Alive { valid_for: Some(wanted) }, "the ttl is the request's");
+    // A statement that was late by two seconds cuts nothing.
+    machine.advance(Duration::from_secs(2));
+    assert!(matches!(renew(&store, &right, right.taken_over).await, Ok(Renewal::Alive { .. })));
+    machine.boot.fetch_sub(2_000_000, Ordering::Relaxed);
+    assert!(matches!(renew(&store, &right, right.taken_over).await, Ok(Renewal::Alive { .. })));
+    machine.advance(Duration::from_secs(2));
+    assert_eq!(store.check(&right, right.taken_over).await.unwrap(), left);
+    assert_eq!(store.release(&right).await.unwrap(), Released::Freed);
 }
 
 #[tokio::test]

@@ -77,6 +77,7 @@ fn entry(name: &str) -> Entry {
         ttl: TTL,
         call_timeout: Duration::from_secs(5),
         label: Some("somebody".into()),
+        taken_over: None,
         ear: None,
     }
 }

@@ -1,5 +1,10 @@
 //! The system's boot-time clock.
 
+#[cfg(not(target_os = "linux"))]
+compile_error!(
+    "distlock runs on Linux only: it counts leases on CLOCK_BOOTTIME, which goes on while the machine sleeps, and no such clock was tested on another system"
+);
+
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::Waker;

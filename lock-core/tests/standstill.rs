@@ -1,0 +1,117 @@
+//! The runtime of the `Locks` stands still: nobody drives it any more. Everything that has a limit of
+//! time keeps to it, since the clock needs no runtime.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use lock_core::memory::MemoryBackend;
+use lock_core::{Error, ErrorKind, LockState, Locks, LostReason, Result};
+use tokio::runtime::{Builder, Runtime};
+
+const MS: Duration = Duration::from_millis(1);
+/// What a busy machine may need; far less than for ever.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A runtime of one thread that is driven until it is told to stand still.
+struct Keepers {
+    stop: tokio::sync::oneshot::Sender<()>,
+    driver: JoinHandle<Runtime>,
+}
+
+impl Keepers {
+    fn start() -> (Self, Locks) {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let (stop, stopped) = tokio::sync::oneshot::channel();
+        let (send, handle) = mpsc::channel();
+        let driver = std::thread::spawn(move || {
+            send.send(runtime.handle().clone()).unwrap();
+            let _ = runtime.block_on(stopped);
+            runtime
+        });
+        let builder = Locks::builder(MemoryBackend::queued()).runtime(handle.recv().unwrap());
+        (Self { stop, driver }, builder.call_timeout(100 * MS).build())
+    }
+
+    /// Gives the runtime back, which nobody drives any more.
+    fn stand_still(self) -> Runtime {
+        self.stop.send(()).unwrap();
+        self.driver.join().unwrap()
+    }
+}
+
+fn block_on<T>(work: impl Future<Output = T>) -> T {
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async { tokio::time::timeout(PATIENCE, work).await.expect("it hangs") })
+}
+
+fn is_timeout<T>(result: Result<T>) {
+    let error: Error = result.err().expect("nobody could have answered");
+    assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
+    assert!(error.to_string().contains("runtime"), "{error}");
+}
+
+#[test]
+#[allow(clippy::disallowed_methods, reason = "the test has a clock of its own")]
+fn a_loss_is_signalled_before_the_lease_ends() {
+    let (keepers, locks) = Keepers::start();
+    let began = Instant::now();
+    let guard = block_on(locks.lock("a").unwrap().ttl(600 * MS).acquire()).unwrap();
+    let _standing = keepers.stand_still();
+    assert_eq!(block_on(guard.lost().wait()), LostReason::Expired);
+    assert!(guard.remaining().is_zero() && guard.token().is_err());
+    // It was renewed once or twice at most before its keeper stood still.
+    assert!(began.elapsed() >= 500 * MS, "{:?}", began.elapsed());
+}
+
+#[test]
+fn run_stops_its_body() {
+    let (keepers, locks) = Keepers::start();
+    let mut standing = None;
+    let stopped = block_on(locks.lock("a").unwrap().ttl(600 * MS).run(async |held| {
+        assert_eq!(held.state(), LockState::Held);
+        standing = Some(keepers.stand_still());
+        std::future::pending::<()>().await;
+    }));
+    assert_eq!(stopped.unwrap_err().lost_reason(), Some(LostReason::Expired));
+}
+
+#[test]
+fn run_gives_back_what_its_body_gave() {
+    let (keepers, locks) = Keepers::start();
+    let mut standing = None;
+    let value = block_on(locks.lock("a").unwrap().run(async |_| {
+        standing = Some(keepers.stand_still());
+        7
+    }));
+    assert_eq!(value.unwrap(), 7);
+}
+
+#[test]
+fn an_acquisition_with_a_limit_ends_at_it() {
+    let (keepers, locks) = Keepers::start();
+    let _standing = keepers.stand_still();
+    let lock = locks.lock("a").unwrap();
+    is_timeout(block_on(lock.acquire_timeout(200 * MS)));
+    is_timeout(block_on(lock.acquire_timeout(Duration::ZERO)));
+    is_timeout(block_on(lock.try_acquire()));
+}
+
+#[test]
+fn what_a_guard_asks_of_its_keeper_has_a_limit() {
+    let (keepers, locks) = Keepers::start();
+    let guard = block_on(locks.lock("a").unwrap().acquire()).unwrap();
+    let other = block_on(locks.lock("b").unwrap().acquire()).unwrap();
+    let standing = keepers.stand_still();
+    is_timeout(block_on(guard.renew()));
+    is_timeout(block_on(guard.check()));
+    assert_eq!(guard.state(), LockState::Held, "that says nothing about the lock");
+    is_timeout(block_on(other.detach()));
+    is_timeout(block_on(guard.release()));
+    // It goes on where it stood, and so gives back what was given up.
+    standing.block_on(locks.clock().sleep(300 * MS));
+    assert_eq!(standing.block_on(locks.inspect("a")).unwrap(), None);
+    assert_eq!(standing.block_on(locks.inspect("b")).unwrap(), None);
+}

@@ -1,0 +1,85 @@
+//! An application moves from store to store, by changing the URL only, and its guarded data stay usable:
+//! the fences of the next store are above those of the one before.
+
+#![cfg(all(
+    feature = "sqlite",
+    feature = "redis",
+    feature = "redlock",
+    feature = "etcd",
+    feature = "zookeeper",
+    feature = "postgres",
+    feature = "mysql"
+))]
+
+use std::time::Duration;
+
+use conformance_tests::servers::{
+    EtcdCluster, MariaDbServer, PostgresServer, RedisServer, ZooKeeper,
+};
+use distlock::{FenceCheck, FencingToken, Result};
+
+/// Two saves under the lock, each by a holder of its own: the fence of the second one.
+async fn save_twice(url: &str, row: &mut FenceCheck) -> Result<FencingToken> {
+    let locks = distlock::connect(url).await?;
+    for _ in 0..2 {
+        let guard = locks.lock("order:42")?.acquire().await?;
+        row.admit(guard.token()?)?;
+        guard.release().await?;
+    }
+    locks.close(Duration::from_secs(5)).await?;
+    Ok(row.highest().expect("a fence was admitted"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_guarded_row_moves_through_all_stores_and_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let nodes = async {
+        let (mut nodes, mut hosts) = (Vec::new(), Vec::new());
+        for _ in 0..3 {
+            let node = RedisServer::builder().start().await.unwrap();
+            hosts.push(node.url().trim_start_matches("redis://").to_owned());
+            nodes.push(node);
+        }
+        (nodes, format!("redlock://{}?lock_bootstrap=now", hosts.join(",")))
+    };
+    let (redis, (_nodes, redlock), etcd, zookeeper, postgres, mariadb) = tokio::join!(
+        RedisServer::start(),
+        nodes,
+        EtcdCluster::start(),
+        ZooKeeper::start(),
+        PostgresServer::start(),
+        MariaDbServer::start(),
+    );
+    let (redis, etcd, zookeeper) = (redis.unwrap(), etcd.unwrap(), zookeeper.unwrap());
+    let (postgres, mariadb) = (postgres.unwrap(), mariadb.unwrap());
+    let there = [
+        format!("sqlite://{}/locks.db", folder.path().display()),
+        redis.url().to_owned(),
+        redlock,
+        etcd.url().to_owned(),
+        zookeeper.url().to_owned(),
+        postgres.url().to_owned(),
+        mariadb.url().to_owned(),
+    ];
+    let mut back: Vec<_> = there.iter().rev().skip(1).cloned().collect();
+    // Its base is made once, so the page says that coming back takes a new root.
+    let again = back.iter_mut().find(|url| url.starts_with("zookeeper://")).unwrap();
+    again.push_str("/again");
+
+    let (mut row, mut refused, mut before) = (FenceCheck::default(), Vec::new(), None);
+    for url in there.iter().chain(&back) {
+        match save_twice(url, &mut row).await {
+            Ok(fence) => {
+                println!("{fence} on {url}");
+                if let Some(before) = before {
+                    row.admit(before).expect_err("a late save by a holder on the store before");
+                }
+                before = Some(fence);
+            }
+            Err(error) => refused.push(format!("{url}: {error}")),
+        }
+        // The clocks of this machine agree, so a move takes longer than they differ.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    assert!(refused.is_empty(), "the row could not be saved:\n{}", refused.join("\n"));
+}
