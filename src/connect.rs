@@ -26,7 +26,7 @@ use crate::scheme::{Kind, SCHEMES, schemes};
 /// | parameter | meaning | default |
 /// |---|---|---|
 /// | `lock_prefix` | kept in front of all names, so that applications can share a store | none |
-/// | `lock_ttl` | how long the store keeps a lock without a renewal; ZooKeeper: also the session timeout, if that is not given | `30s` |
+/// | `lock_ttl` | how long the store keeps a lock without a renewal | `30s` |
 /// | `lock_call_timeout` | the limit for one call to the store | a third of the ttl, at most `5s` |
 /// | `lock_unavailable_after` | when a wait without a limit gives up on a store that does not answer | `30s`; Redlock: `30s` more than its longest ttl |
 /// | `lock_label` | who holds the locks, for people who look | host and process id |
@@ -97,15 +97,7 @@ async fn open(url: &str) -> Result<Locks> {
         }
         #[cfg(feature = "zookeeper")]
         Some(Kind::ZooKeeper) => {
-            let mut config = lock_zk::ZkConfig::from_url(&format!("{scheme}:{own}"))?;
-            // All locks of a client live in one session, whose timeout is the ttl of all of them.
-            let (_, mut params) = Params::split(&own)?;
-            if let Some(ttl) = common.ttl
-                && params.raw("lock_session_timeout").is_none()
-            {
-                config = config.session_timeout(ttl);
-            }
-            let backend = lock_zk::ZkBackend::connect(config).await?;
+            let backend = lock_zk::connect(&format!("{scheme}:{own}")).await?;
             Ok(common.apply(Locks::builder(backend))?.build())
         }
         None => Err(missing_feature(scheme, known.feature)),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lock_core::{
-    FencingToken, HoldMark, HolderInfo, LockAdmin, LockInfo, LockKey, Released, Result, async_trait,
+    HoldMark, HolderInfo, LockAdmin, LockInfo, LockKey, Released, Result, async_trait,
 };
 use tokio::task::JoinSet;
 
@@ -36,8 +36,8 @@ impl LockAdmin for ZkBackend {
 
     /// Looks at every lock under the root of this client, one listing each.
     async fn list(&self, prefix: &str, name_start: &str) -> Result<Vec<LockInfo>> {
-        let session = self.shared.sessions.get(LIMIT).await?;
-        let children = self.children(&session, &self.shared.root).await?.unwrap_or_default();
+        let session = self.shared.sessions.any_seat(LIMIT).await?;
+        let children = self.children(&session, &self.shared.config.root).await?.unwrap_or_default();
         let mut keys: Vec<_> = children
             .iter()
             .filter_map(|child| names::decode(child))
@@ -60,7 +60,7 @@ impl LockAdmin for ZkBackend {
     }
 
     async fn force_release(&self, key: &LockKey, expected: Option<&HoldMark>) -> Result<Released> {
-        let session = self.shared.sessions.get(LIMIT).await?;
+        let session = self.shared.sessions.any_seat(LIMIT).await?;
         let parent = self.shared.parent(key);
         let Some(children) = self.children(&session, &parent).await? else {
             return Ok(Released::AlreadyGone);
@@ -100,7 +100,7 @@ impl ZkBackend {
     }
 
     async fn look_at(&self, key: LockKey) -> Result<Option<LockInfo>> {
-        let session = self.shared.sessions.get(LIMIT).await?;
+        let session = self.shared.sessions.any_seat(LIMIT).await?;
         let parent = self.shared.parent(&key);
         // A holder may leave between the two requests; then the next one is looked at.
         loop {
@@ -112,7 +112,7 @@ impl ZkBackend {
             let mut holder = HolderInfo::new(None);
             // No two nodes of a parent ever have the same name.
             holder.mark = Some(HoldMark::new((*first).to_owned()));
-            holder.fence = FencingToken::try_from(node.czxid).ok();
+            holder.fence = session.known_fence(node.czxid).await?;
             match node.data.strip_prefix(MARK) {
                 Some(label) => {
                     holder.owner = names::owner_of(first);

@@ -4,42 +4,53 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{
-    Capabilities, Claim, ClaimRequest, Clock, Fencing, Hold, LockAdmin, LockBackend, LockKey,
-    Result, SystemClock, Wake, async_trait,
+    Capabilities, Claim, ClaimRequest, Clock, Error, Fencing, Hold, LockAdmin, LockBackend,
+    LockKey, Result, SystemClock, Wake, async_trait,
 };
 
 use crate::claim::ZkClaim;
-use crate::config::{Access, ZkConfig};
+use crate::config::ZkConfig;
 use crate::error::{describe, no_answer};
 use crate::names;
-use crate::session::Session;
+use crate::opening::Opener;
 use crate::sessions::Sessions;
-use crate::timeline::Timeline;
-use crate::transport::{ClientTransport, Failure};
+use crate::transport::{Ensemble, Failure};
 
-/// The locks of one ZooKeeper ensemble, as one client of it: one session, which keeps all its locks
-/// and places.
+/// The locks of one ZooKeeper ensemble, as one client of it: its sessions keep all its locks and places.
 ///
-/// Clones share the session. What is promised, and what breaks it, is on the [crate's page](crate).
+/// Clones share the sessions. What is promised, and what breaks it, is on the [crate's page](crate).
 #[derive(Clone, Debug)]
 pub struct ZkBackend {
     pub(crate) shared: Arc<Shared>,
-    /// What the server has made of the session timeout that was asked for.
-    timeout: Duration,
 }
 
 /// What all claims of a client share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) sessions: Arc<Sessions>,
-    pub(crate) root: String,
-    pub(crate) sequence_limit: i32,
+    pub(crate) config: Arc<ZkConfig>,
 }
 
 impl Shared {
     /// The node of a lock.
     pub(crate) fn parent(&self, key: &LockKey) -> String {
-        format!("{}/{}", self.root, names::encode(key))
+        format!("{}/{}", self.config.root, names::encode(key))
+    }
+
+    /// How long the session of a lock with this ttl lasts.
+    pub(crate) fn class(&self, ttl: Duration) -> Duration {
+        ttl.max(self.sessions.limits().least)
+    }
+
+    pub(crate) fn refuse_too_long(&self, ttl: Duration) -> Result<()> {
+        let most = self.sessions.limits().most;
+        if ttl <= most {
+            return Ok(());
+        }
+        Err(Error::invalid(format!(
+            "a ttl of {ttl:?} is longer than the sessions that the ZooKeeper ensemble at {} allows, {most:?}: shorten it, or raise the servers' maxSessionTimeout",
+            self.sessions.endpoint()
+        )))
     }
 }
 
@@ -47,66 +58,56 @@ impl Shared {
 const LIMIT: Duration = Duration::from_secs(5);
 
 impl ZkBackend {
-    /// Opens a session.
+    /// Asks the servers for their limits. Sessions are opened when locks need them.
     ///
     /// # Errors
     ///
     /// [`Unavailable`](lock_core::ErrorKind::Unavailable) if no server can be reached,
     /// [`Denied`](lock_core::ErrorKind::Denied) if it refuses the credentials,
     /// [`Config`](lock_core::ErrorKind::Config) if it allows only a shorter session than was asked
-    /// for.
+    /// for, [`Unsupported`](lock_core::ErrorKind::Unsupported) if it is too old.
     ///
     /// # Cancel safety
     ///
     /// Cancel-safe: a session that nobody gets ends by itself.
     pub async fn connect(config: ZkConfig) -> Result<Self> {
         config.check()?;
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
-        let limit = config.connect_timeout;
-        let (root, sequence_limit) = (config.root.clone(), config.sequence_limit);
-        let sessions = Arc::new(Sessions::new(config, clock));
-        let timeout = sessions.get(limit).await?.timeout();
-        Ok(Self { shared: Arc::new(Shared { sessions, root, sequence_limit }), timeout })
+        Self::open(Ensemble::new(&config), config).await
     }
 
-    /// Uses the session of a client that you have connected: with TLS or SASL, for example. Locks stand
-    /// under `/locks` in its chroot, and their nodes are open to everybody.
-    ///
-    /// A client of `zookeeper-client` has one session. When that has ended, this backend has ended too,
-    /// and every call fails with an error that says so. Waits for two fifths of the session timeout:
-    /// what was heard of the session before is not known.
-    ///
-    /// Keep no clone of the client. Its session ends with the last clone, so
-    /// [`close`](LockBackend::close) would wait in vain and fail after 5 s, and the locks would stay.
+    /// Connects by a connector of yours: with TLS or SASL, for example. `cluster` is a connect string of the
+    /// driver, such as `a.example:2281,b.example:2281/chroot`, or `tcp+tls://a.example:2281`. Locks stand
+    /// under `/locks` in its chroot, and their nodes are open to everybody. The connector's own timeouts are
+    /// not used.
     ///
     /// # Errors
     ///
-    /// [`Unavailable`](lock_core::ErrorKind::Unavailable) if the client's session does not answer.
+    /// As [`connect`](Self::connect).
     ///
     /// # Cancel safety
     ///
-    /// Cancel-safe.
-    pub async fn from_client(client: zookeeper_client::Client) -> Result<Self> {
-        let defaults = ZkConfig::new("localhost")?;
+    /// As [`connect`](Self::connect).
+    pub async fn from_connector(
+        connector: zookeeper_client::Connector,
+        cluster: &str,
+    ) -> Result<Self> {
+        let ensemble = Ensemble::given(connector, cluster)?;
+        Self::open(ensemble, ZkConfig::new("localhost")?).await
+    }
+
+    async fn open(ensemble: Ensemble, config: ZkConfig) -> Result<Self> {
+        let (ensemble, config) = (Arc::new(ensemble), Arc::new(config));
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
-        let timeout = client.session_timeout();
-        let session = Session::start(
-            ClientTransport::new(client, Access::Open),
-            timeout,
-            Timeline::unknown(timeout),
-            Arc::clone(&clock),
-            &defaults.root,
-        );
-        let sessions = Arc::new(Sessions::of(session, clock));
-        let shared = Shared {
-            sessions,
-            root: defaults.root.clone(),
-            sequence_limit: defaults.sequence_limit,
-        };
-        let backend = Self { shared: Arc::new(shared), timeout };
-        backend.ping().await?;
-        tokio::time::sleep(Timeline::warm_up(timeout)).await;
-        Ok(backend)
+        let opener = Opener { ensemble, config: Arc::clone(&config), clock };
+        let sessions = Arc::new(Sessions::connect(opener).await?);
+        Ok(Self { shared: Arc::new(Shared { sessions, config }) })
+    }
+
+    /// For tests: who knows these can end the sessions of this client.
+    #[doc(hidden)]
+    pub fn sessions(&self) -> Vec<zookeeper_client::SessionInfo> {
+        let open = self.shared.sessions.open();
+        open.iter().map(|session| session.link().info().clone()).collect()
     }
 }
 
@@ -121,9 +122,10 @@ impl LockBackend for ZkBackend {
         can.fair = true;
         can.fencing = Fencing::Durable;
         can.inspect = true;
-        // One session keeps all locks of a client, so they have one ttl.
-        can.min_ttl = self.timeout;
-        can.max_ttl = Some(self.timeout);
+        let limits = self.shared.sessions.limits();
+        can.min_ttl = limits.least;
+        can.ttl_step = limits.step;
+        can.max_ttl = Some(limits.most);
         can
     }
 
@@ -134,11 +136,10 @@ impl LockBackend for ZkBackend {
     async fn ping(&self) -> Result<()> {
         let sessions = &self.shared.sessions;
         let ask = async {
-            let mut session = sessions.get(LIMIT).await?;
-            let mut answer = session.sync(&self.shared.root).await;
+            let root = &self.shared.config.root;
+            let mut answer = sessions.any_seat(LIMIT).await?.sync(root).await;
             if matches!(answer, Err(Failure::SessionEnded)) {
-                session = sessions.get(LIMIT).await?;
-                answer = session.sync(&self.shared.root).await;
+                answer = sessions.any_seat(LIMIT).await?.sync(root).await;
             }
             match answer {
                 Ok(()) | Err(Failure::NoNode) => Ok(()),

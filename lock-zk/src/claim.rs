@@ -16,6 +16,7 @@ use crate::backend::Shared;
 use crate::error::{describe, no_answer};
 use crate::names;
 use crate::renewals::{self, Found};
+use crate::seat::Seat;
 use crate::session::Session;
 use crate::transport::{Checked, Failure};
 use crate::wake::Ears;
@@ -29,8 +30,8 @@ pub(crate) struct ZkClaim {
     /// What our nodes begin with.
     prefix: String,
     data: Vec<u8>,
-    /// The session that the rest belongs to.
-    session: Option<Arc<Session>>,
+    /// A share in the session that the rest belongs to.
+    seat: Option<Seat>,
     own: Option<Own>,
     /// A request to make a node was sent, and its answer not seen: there may be one, or may be later.
     unsure: bool,
@@ -55,11 +56,12 @@ impl ZkClaim {
         if request.resume.is_some() {
             return Err(session_bound());
         }
+        shared.refuse_too_long(request.ttl)?;
         Ok(Self {
             parent: shared.parent(&request.key),
             prefix: names::node_prefix(&request.owner),
             data: crate::admin::node_data(request.label.as_deref()),
-            session: None,
+            seat: None,
             own: None,
             unsure: false,
             ears: Ears::default(),
@@ -91,17 +93,19 @@ impl ZkClaim {
     /// The session of this claim, or a new one if that is over: what belonged to the old one is
     /// forgotten then, except that it may have left a node behind.
     async fn session(&mut self) -> Result<Arc<Session>> {
-        if self.session.take_if(|session| session.has_ended()).is_some() {
+        if self.seat.take_if(|seat| seat.has_ended()).is_some() {
             // Also if no new one can be had now: the end is no news any more, see `changed`.
             self.unsure = true;
             self.forget();
         }
-        if let Some(session) = &self.session {
-            return Ok(Arc::clone(session));
+        if let Some(seat) = &self.seat {
+            return Ok(Arc::clone(seat));
         }
-        let session = self.shared.sessions.get(self.request.call_timeout).await?;
-        self.session = Some(Arc::clone(&session));
-        Ok(session)
+        let bytes = self.parent.len() + 1 + self.prefix.len() + names::DIGITS;
+        let timeout = self.shared.class(self.request.ttl);
+        let limit = self.request.call_timeout;
+        let seat = self.shared.sessions.seat(timeout, bytes, limit).await?;
+        Ok(Arc::clone(self.seat.insert(seat)))
     }
 
     /// Our node has gone.
@@ -113,7 +117,7 @@ impl ZkClaim {
     /// Whether the session of this claim has ended under a call that failed: then the call is worth
     /// making once more, in a new session.
     fn is_cut_short<T>(&self, answer: &Result<T>) -> bool {
-        answer.is_err() && self.session.as_ref().is_some_and(|session| session.has_ended())
+        answer.is_err() && self.seat.as_ref().is_some_and(|seat| seat.has_ended())
     }
 
     async fn try_twice(&mut self, start: ClockInstant) -> Result<Attempt> {
@@ -132,7 +136,7 @@ impl ZkClaim {
         F: Future<Output = Result<Found, Failure>>,
     {
         let start = self.now();
-        let (Some(session), Some(own)) = (&self.session, &self.own) else {
+        let (Some(session), Some(own)) = (&self.seat, &self.own) else {
             return Ok(Renewal::Lost);
         };
         if session.has_ended() {
@@ -170,8 +174,9 @@ impl Claim for ZkClaim {
 
     async fn check(&mut self) -> Result<Renewal> {
         let limit = self.request.call_timeout;
+        let shared = Arc::clone(&self.shared);
         // The leader is asked here, too: a server that is behind would show a node that has gone.
-        let ask = self.alive(|session, path| async move {
+        let ask = |session: Arc<Session>, path: String| async move {
             #[cfg(feature = "mutants")]
             if crate::mutants::is("read_based_check") {
                 let found = session.get(&path).await?;
@@ -181,8 +186,12 @@ impl Claim for ZkClaim {
                 Checked::All => Found::There,
                 Checked::Missing(_) => Found::Gone,
             })
-        });
-        Self::bounded(limit, self.shared.sessions.endpoint(), ask).await
+        };
+        let recall_and_ask = async {
+            self.recall().await?;
+            self.alive(ask).await
+        };
+        Self::bounded(limit, shared.sessions.endpoint(), recall_and_ask).await
     }
 
     async fn release(&mut self) -> Result<Released> {
@@ -192,7 +201,7 @@ impl Claim for ZkClaim {
     }
 
     async fn changed(&mut self) -> Result<()> {
-        let (Some(session), Some(own)) = (self.session.clone(), &self.own) else {
+        let (Some(session), Some(own)) = (self.seat.as_deref().cloned(), &self.own) else {
             return std::future::pending().await;
         };
         match self.ears.changed(&session, &own.path).await {

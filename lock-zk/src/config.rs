@@ -1,22 +1,33 @@
 //! How to reach a ZooKeeper ensemble, and how to treat it.
 
+mod address;
+
 use std::fmt;
 use std::time::Duration;
 
 use lock_core::url::{Params, decode};
 use lock_core::{Error, Result};
 
+use self::address::{Auth, auth_of, check_root, host, unreadable};
+
 /// The URL schemes of ZooKeeper.
 pub const SCHEMES: &[&str] = &["zookeeper", "zk"];
 
 /// The parameters of a store URL that belong to this store.
 pub const PARAMETERS: &[&str] =
-    &["lock_session_timeout", "lock_connect_timeout", "lock_tick_time", "lock_acl"];
+    &["lock_session_timeout", "lock_connect_timeout", "lock_tick_time", "lock_acl", "lock_fence"];
 
 /// Under which node the locks stand if nothing else is said.
 const ROOT: &str = "/locks";
-/// The session timeout that is asked for if nothing else is said: the default ttl of a lock.
-const SESSION: Duration = Duration::from_secs(30);
+/// The session of one who only looks: the default ttl of a lock.
+pub(crate) const SESSION: Duration = Duration::from_secs(30);
+/// The shortest and the longest session that is asked for.
+pub(crate) const SHORTEST_SESSION: Duration = Duration::from_millis(200);
+pub(crate) const LONGEST_SESSION: Duration = Duration::from_secs(3600);
+/// The most bytes of paths in one session: half of what a server can read again by its own defaults.
+const PATH_LIMIT: usize = 512 * 1024;
+/// How long a session is kept that nobody uses.
+const IDLE_LIMIT: Duration = Duration::from_secs(60);
 /// The first sequence number that is refused: a million below the last one, since those who have
 /// entered the queue already must get through.
 const SEQUENCE_LIMIT: i32 = i32::MAX - 1_000_000;
@@ -43,7 +54,22 @@ pub struct ZkConfig {
     pub(crate) session_timeout: Option<Duration>,
     pub(crate) connect_timeout: Duration,
     pub(crate) tick_time: Option<Duration>,
+    pub(crate) fence: Fence,
     pub(crate) sequence_limit: i32,
+    pub(crate) path_limit: usize,
+    pub(crate) idle_limit: Duration,
+}
+
+/// What a fencing token is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fence {
+    /// The number of the transaction that made the holder's node, counted from a base that is kept in the
+    /// ensemble: the clock of the first client, in microseconds. So the tokens rise above those of the
+    /// store that was used before.
+    Based,
+    /// The bare number of the transaction, `czxid`, as clients in other languages have it.
+    Revision,
 }
 
 /// Who may touch the nodes that this client makes.
@@ -65,19 +91,6 @@ pub(crate) enum Access {
     Creator,
 }
 
-/// User and password of the scheme `digest`.
-#[derive(Clone)]
-pub(crate) struct Auth {
-    user: String,
-    password: String,
-}
-
-impl Auth {
-    pub(crate) fn digest(&self) -> String {
-        format!("{}:{}", self.user, self.password)
-    }
-}
-
 impl ZkConfig {
     /// The settings in a URL: `zookeeper://[user:password@]host[:2181][,host…][/root]`, or `zk://`.
     ///
@@ -86,10 +99,11 @@ impl ZkConfig {
     ///
     /// | parameter | meaning | default |
     /// |---|---|---|
-    /// | `lock_session_timeout` | how long the session outlives its client: the ttl of all locks | `lock_ttl` of a URL for `distlock::connect`, else `30s` or the nearest that the server allows |
+    /// | `lock_session_timeout` | one ttl for all locks of this client: see [`session_timeout`](Self::session_timeout) | each lock has its own |
     /// | `lock_connect_timeout` | the limit for opening a session | `5s` |
     /// | `lock_tick_time` | the servers' `tickTime`, or more: see [`tick_time`](Self::tick_time) | not known |
     /// | `lock_acl` | `creator` or `open`: see [`Acl`] | `creator` with a password, else `open` |
+    /// | `lock_fence` | `revision`: see [`Fence`] | counted from a base |
     ///
     /// # Errors
     ///
@@ -122,6 +136,9 @@ impl ZkConfig {
         config.tick_time = params.duration("lock_tick_time")?;
         config.acl =
             params.choice("lock_acl", &[("creator", Acl::Creator), ("open", Acl::Open)])?;
+        if let Some(fence) = params.choice("lock_fence", &[("revision", Fence::Revision)])? {
+            config.fence = fence;
+        }
         params.finish(scheme, PARAMETERS)?;
         config.check()?;
         Ok(config)
@@ -141,7 +158,10 @@ impl ZkConfig {
             session_timeout: None,
             connect_timeout: Duration::from_secs(5),
             tick_time: None,
+            fence: Fence::Based,
             sequence_limit: SEQUENCE_LIMIT,
+            path_limit: PATH_LIMIT,
+            idle_limit: IDLE_LIMIT,
         })
     }
 
@@ -168,9 +188,9 @@ impl ZkConfig {
         self
     }
 
-    /// How long the session outlives its client, which is the ttl of all its locks. 30 s by default,
-    /// or the nearest that the server allows; one that is set here is refused if the server's limit
-    /// is lower, and raised to the server's least one, which `LockGuard::ttl` shows.
+    /// One ttl for all locks of this client, so that they share a session. Without it each lock has its own
+    /// ttl, and a session for each that is in use. It is refused if the servers allow less, and raised to
+    /// the least that they allow, which `LockGuard::ttl` shows.
     #[must_use]
     pub fn session_timeout(mut self, timeout: Duration) -> Self {
         self.session_timeout = Some(timeout);
@@ -190,6 +210,21 @@ impl ZkConfig {
     #[must_use]
     pub fn tick_time(mut self, tick: Duration) -> Self {
         self.tick_time = Some(tick);
+        self
+    }
+
+    /// What a fencing token is; counted from a base by default.
+    #[must_use]
+    pub fn fence(mut self, fence: Fence) -> Self {
+        self.fence = fence;
+        self
+    }
+
+    /// For tests: how many bytes of paths a session has, and how long it is kept when nobody uses it.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn session_limits(mut self, paths: usize, idle: Duration) -> Self {
+        (self.path_limit, self.idle_limit) = (paths, idle);
         self
     }
 
@@ -217,10 +252,6 @@ impl ZkConfig {
         hosts.join(",")
     }
 
-    pub(crate) fn wanted_session(&self) -> Duration {
-        self.session_timeout.unwrap_or(SESSION)
-    }
-
     pub(crate) fn access(&self) -> Access {
         match (self.acl, &self.auth) {
             (Some(Acl::Creator) | None, Some(_)) => Access::Creator,
@@ -229,9 +260,10 @@ impl ZkConfig {
     }
 
     pub(crate) fn check(&self) -> Result<()> {
+        let session = self.session_timeout.unwrap_or(SESSION);
         let limits = [
-            ("the connect timeout", self.connect_timeout, LIMITS.0, LIMITS.2),
-            ("the session timeout", self.wanted_session(), LIMITS.1, LIMITS.2),
+            ("the connect timeout", self.connect_timeout, SHORTEST_CONNECT, LONGEST_SESSION),
+            ("the session timeout", session, SHORTEST_SESSION, LONGEST_SESSION),
         ];
         for (what, value, least, most) in limits {
             if value < least || value > most {
@@ -254,9 +286,7 @@ impl ZkConfig {
     }
 }
 
-/// The least connect timeout, the least session timeout, and the longest of either.
-const LIMITS: (Duration, Duration, Duration) =
-    (Duration::from_millis(10), Duration::from_millis(200), Duration::from_secs(3600));
+const SHORTEST_CONNECT: Duration = Duration::from_millis(10);
 
 impl fmt::Debug for ZkConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -268,65 +298,9 @@ impl fmt::Debug for ZkConfig {
             .field("session_timeout", &self.session_timeout)
             .field("connect_timeout", &self.connect_timeout)
             .field("tick_time", &self.tick_time)
+            .field("fence", &self.fence)
             .finish_non_exhaustive()
     }
-}
-
-/// The URL is not shown: a password may stand anywhere in it.
-fn unreadable() -> Error {
-    Error::config(
-        "the URL of the ZooKeeper ensemble cannot be read: it is zookeeper://[user:password@]host[:port][,host…][/root], with special characters of user and password as %40 for @, %3A for : and %2F for /",
-    )
-}
-
-fn auth_of(text: &str) -> Result<Auth> {
-    let (user, password) = text.split_once(':').ok_or_else(unreadable)?;
-    let (user, password) = (decode("the user", user)?, decode("the password", password)?);
-    if user.is_empty() || user.contains(':') || password.is_empty() {
-        return Err(unreadable());
-    }
-    Ok(Auth { user, password })
-}
-
-fn host(text: &str) -> Result<(String, u16)> {
-    let (host, port) = match text.strip_prefix('[') {
-        Some(rest) => {
-            let (host, port) = rest.split_once(']').ok_or_else(unreadable)?;
-            (host, port.strip_prefix(':'))
-        }
-        None => match text.split_once(':') {
-            Some((host, port)) => (host, Some(port)),
-            None => (text, None),
-        },
-    };
-    let port = match port {
-        None => Some(2181),
-        Some(port) => port.parse().ok().filter(|port| *port != 0),
-    };
-    match port {
-        Some(port)
-            if !host.is_empty() && !host.contains(|c: char| c.is_whitespace() || c == '/') =>
-        {
-            Ok((host.to_owned(), port))
-        }
-        _ => Err(unreadable()),
-    }
-}
-
-/// What ZooKeeper accepts as a path, and may be ours.
-fn check_root(root: &str) -> Result<()> {
-    let bad = root[1..].split('/').any(|step| {
-        step.is_empty() || step == "." || step == ".." || step.chars().any(|c| c.is_control())
-    });
-    if bad {
-        return Err(Error::config(format!(
-            "{root:?} is no path of ZooKeeper: its steps must not be empty, \".\" or \"..\", and have no control characters"
-        )));
-    }
-    if root == "/zookeeper" || root.starts_with("/zookeeper/") {
-        return Err(Error::config("/zookeeper belongs to ZooKeeper itself: choose another root"));
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -354,9 +328,10 @@ mod tests {
         let config = ZkConfig::from_url("zk://u:p%3A%40@h?lock_session_timeout=8s").unwrap();
         assert_eq!(config.auth.as_ref().unwrap().digest(), "u:p:@");
         assert_eq!(config.access(), Access::Creator);
-        assert_eq!(config.wanted_session(), Duration::from_secs(8));
-        let config = ZkConfig::from_url("zk://u:p@h?lock_acl=open").unwrap();
-        assert_eq!(config.access(), Access::Open);
+        assert_eq!(config.session_timeout, Some(Duration::from_secs(8)));
+        assert_eq!(config.fence, Fence::Based);
+        let config = ZkConfig::from_url("zk://u:p@h?lock_acl=open&lock_fence=revision").unwrap();
+        assert_eq!((config.access(), config.fence), (Access::Open, Fence::Revision));
     }
 
     #[test]
@@ -368,6 +343,7 @@ mod tests {
             ("zk://h?lock_connect_timeout=2h", "the connect timeout is 7200s"),
             ("zk://h?lock_tick_time=2000", "not a duration"),
             ("zk://h?lock_acl=maybe", "none of creator, open"),
+            ("zk://h?lock_fence=czxid", "revision"),
             ("zk://h?lock_acl=creator", "user and a password"),
             ("zk://h:port", "cannot be read"),
             ("zk://h:0", "cannot be read"),

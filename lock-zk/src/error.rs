@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use lock_core::kit::versions::ZOOKEEPER;
 use lock_core::{Error, ErrorKind};
 use zookeeper_client as zk;
 
@@ -16,6 +17,9 @@ pub(crate) fn describe(failure: &Failure, endpoint: &str) -> Error {
                 "the ZooKeeper ensemble at {endpoint} denied a right that locks need: read, create and delete on the node of the lock, which may have been made by another user"
             ),
         ),
+        Failure::TooOld => Error::unsupported(format!(
+            "the ZooKeeper ensemble at {endpoint} does not know a request that locks need, such as making a container node: {ZOOKEEPER} or newer is needed"
+        )),
         Failure::SessionEnded => Error::new(
             ErrorKind::Unavailable,
             format!("the session with the ZooKeeper ensemble at {endpoint} has ended"),
@@ -46,6 +50,13 @@ pub(crate) fn not_connected(error: &zk::Error, endpoint: &str) -> Error {
         _ => (ErrorKind::Unavailable, "cannot be reached"),
     };
     Error::new(kind, format!("the ZooKeeper ensemble at {endpoint} {why}: {error}"))
+}
+
+/// A connect string that cannot be read. It has no credentials.
+pub(crate) fn bad_hosts(cluster: &str) -> Error {
+    Error::config(format!(
+        "{cluster:?} is no connect string of ZooKeeper: it is host[:port][,host…][/chroot]"
+    ))
 }
 
 pub(crate) fn unreachable(why: &str, endpoint: &str) -> Error {

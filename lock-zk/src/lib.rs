@@ -5,20 +5,22 @@ mod backend;
 mod claim;
 mod config;
 mod error;
+mod fence;
 #[cfg(feature = "mutants")]
 #[doc(hidden)]
 pub mod mutants;
 mod names;
+mod opening;
 mod renewals;
+mod seat;
 mod session;
 mod sessions;
 mod timeline;
 mod transport;
 mod wake;
-mod watched;
 
 pub use backend::ZkBackend;
-pub use config::{Acl, PARAMETERS, SCHEMES, ZkConfig};
+pub use config::{Acl, Fence, PARAMETERS, SCHEMES, ZkConfig};
 
 /// Connects to the ensemble that `url` names: see [`ZkConfig::from_url`] for its form and its
 /// parameters.

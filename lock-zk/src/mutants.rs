@@ -3,7 +3,7 @@
 //! Only with the feature `mutants`, and only if the variable below names one: mistakes that locks on
 //! ZooKeeper are known to be made with. `tests/mutants.rs` shows that each is found.
 
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 
 use crate::names;
 use crate::session::Session;
@@ -22,7 +22,10 @@ pub const MUTANTS: &[&str] = &[
     "read_based_check",
     "beat_by_reads",
     "grant_by_read",
-    "watch_everything",
+    "believe_a_shorter_session",
+    "one_session_for_all",
+    "keep_the_base",
+    "check_what_is_known",
 ];
 
 static WANTED: LazyLock<String> = LazyLock::new(|| std::env::var(VARIABLE).unwrap_or_default());
@@ -52,4 +55,10 @@ pub(crate) async fn read_instead_of_checking(
     }
     session.believe();
     Ok(Checked::All)
+}
+
+/// Goes on counting from the base of an ensemble that is no more.
+pub(crate) fn first_base(base: u64) -> u64 {
+    static FIRST: OnceLock<u64> = OnceLock::new();
+    *FIRST.get_or_init(|| base)
 }

@@ -13,7 +13,7 @@ use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_enco
 /// What is encoded besides everything that is not ASCII.
 const ENCODED: &AsciiSet = &CONTROLS.add(b'%').add(b'/');
 /// How many digits a sequence number has.
-const DIGITS: usize = 10;
+pub(crate) const DIGITS: usize = 10;
 
 /// The node name of `key`: injective, and never one that ZooKeeper refuses.
 pub(crate) fn encode(key: &LockKey) -> String {

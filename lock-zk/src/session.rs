@@ -5,54 +5,78 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use lock_core::{Clock, ClockInstant};
+use tokio::sync::OnceCell;
 
+use crate::config::ZkConfig;
 use crate::renewals::Renewals;
+use crate::seat::Room;
 use crate::timeline::Timeline;
-use crate::transport::{Checked, Entered, Failure, Node, Transport, Watch};
-use crate::watched::{Room, Watched, Whose};
+use crate::transport::{Checked, Entered, Failure, Link, Node, Watch};
 
-/// A session. All claims of a client share one, and live and die with it.
+/// A session. Claims with one ttl share it, and live and die with it.
 pub(crate) struct Session {
-    transport: Box<dyn Transport>,
+    link: Arc<Link>,
     clock: Arc<dyn Clock>,
+    pub(crate) config: Arc<ZkConfig>,
+    /// The timeout that was asked for, and the one that the server has set, which may be longer.
+    asked: Duration,
     timeout: Duration,
     timeline: Mutex<Timeline>,
     pub(crate) renewals: Renewals,
-    watched: Arc<Watched>,
+    pub(crate) room: Mutex<Room>,
+    /// What a fence is counted from. A session belongs to one ensemble, and so does this.
+    pub(crate) fence_base: OnceCell<u64>,
 }
 
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Session")
-            .field("transport", &self.transport)
+            .field("link", &self.link)
             .field("timeout", &self.timeout)
             .finish_non_exhaustive()
     }
 }
 
 impl Session {
-    /// Begins to tend a session with this timeout. Must be called within a runtime.
+    /// Begins to tend a session with this timeout, as it was asked for and as it was granted. Must be
+    /// called within a runtime.
     pub(crate) fn start(
-        transport: impl Transport + 'static,
-        timeout: Duration,
+        link: Arc<Link>,
+        (asked, timeout): (Duration, Duration),
         timeline: Timeline,
         clock: Arc<dyn Clock>,
-        root: &str,
+        config: Arc<ZkConfig>,
     ) -> Arc<Self> {
         let session = Arc::new(Self {
-            watched: Watched::new(transport.chroot_len()),
-            transport: Box::new(transport),
+            link,
+            room: Mutex::new(Room::new(clock.now())),
             clock,
+            config,
+            asked,
             timeout,
             timeline: Mutex::new(timeline),
             renewals: Renewals::default(),
+            fence_base: OnceCell::new(),
         });
-        tokio::spawn(tend(Arc::downgrade(&session), root.to_owned(), Timeline::beat(timeout)));
+        tokio::spawn(tend(Arc::downgrade(&session), Timeline::beat(timeout)));
         session
     }
 
+    pub(crate) fn link(&self) -> &Arc<Link> {
+        &self.link
+    }
+
+    pub(crate) fn now(&self) -> ClockInstant {
+        self.clock.now()
+    }
+
     pub(crate) fn id(&self) -> i64 {
-        self.transport.session_id()
+        self.link.session_id()
+    }
+
+    /// The session timeout that was asked for.
+    pub(crate) fn asked(&self) -> Duration {
+        self.asked
     }
 
     /// The session timeout that the server has set.
@@ -61,12 +85,12 @@ impl Session {
     }
 
     pub(crate) fn has_ended(&self) -> bool {
-        self.transport.ended().is_cancelled()
+        self.link.ended().is_cancelled()
     }
 
     /// Ready when the session is over for good.
     pub(crate) async fn ended(&self) {
-        self.transport.ended().cancelled().await;
+        self.link.ended().cancelled().await;
     }
 
     /// For how long after `start` the server keeps this session at least.
@@ -108,7 +132,7 @@ impl Session {
 
     fn note_end<T>(&self, result: Result<T, Failure>) -> Result<T, Failure> {
         if matches!(result, Err(Failure::SessionEnded)) {
-            self.transport.ended().cancel();
+            self.link.ended().cancel();
         }
         result
     }
@@ -118,7 +142,7 @@ impl Session {
         let mut missing = vec![path];
         while let Some(path) = missing.last().copied() {
             let sent = self.clock.now();
-            match self.write(sent, self.transport.create_parent(path).await) {
+            match self.write(sent, self.link.create_parent(path).await) {
                 Ok(()) | Err(Failure::NodeExists) => {
                     missing.pop();
                 }
@@ -139,18 +163,18 @@ impl Session {
         data: &[u8],
     ) -> (Result<Entered, Failure>, Result<Vec<String>, Failure>) {
         let sent = self.clock.now();
-        let (entered, children) = self.transport.enter(parent, prefix, data).await;
+        let (entered, children) = self.link.enter(parent, prefix, data).await;
         (self.write(sent, entered), children)
     }
 
     pub(crate) async fn list(&self, path: &str) -> Result<Vec<String>, Failure> {
         let sent = self.clock.now();
-        self.read(sent, self.transport.list(path).await)
+        self.read(sent, self.link.list(path).await)
     }
 
     pub(crate) async fn sync(&self, path: &str) -> Result<(), Failure> {
         let sent = self.clock.now();
-        let answer = self.transport.sync(path).await;
+        let answer = self.link.sync(path).await;
         self.synced(sent, answer)
     }
 
@@ -165,12 +189,13 @@ impl Session {
     /// The children of a node as they were when the leader was asked, or later.
     pub(crate) async fn sync_and_list(&self, path: &str) -> Result<Vec<String>, Failure> {
         let sent = self.clock.now();
-        let (synced, children) = self.transport.sync_and_list(path).await;
+        let (synced, children) = self.link.sync_and_list(path).await;
         self.synced(sent, synced)?;
         self.note_end(children)
     }
 
-    async fn tick(&self, root: &str) -> Result<(), Failure> {
+    async fn tick(&self) -> Result<(), Failure> {
+        let root = &self.config.root;
         #[cfg(feature = "mutants")]
         if crate::mutants::is("beat_by_reads") {
             return self.get(root).await.map(drop);
@@ -178,24 +203,24 @@ impl Session {
         self.sync(root).await
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Result<Option<Node>, Failure> {
+    pub(crate) async fn create_record(&self, path: &str, data: &[u8]) -> Result<(), Failure> {
         let sent = self.clock.now();
-        self.read(sent, self.transport.get(path).await)
+        self.write(sent, self.link.create_record(path, data).await)
     }
 
-    /// Room for a watch on this node, if there is any: see [`Watched`].
-    pub(crate) fn room(&self, path: &str, whose: Whose) -> Option<Room> {
-        self.watched.room(path, whose)
+    pub(crate) async fn get(&self, path: &str) -> Result<Option<Node>, Failure> {
+        let sent = self.clock.now();
+        self.read(sent, self.link.get(path).await)
     }
 
     pub(crate) async fn watch(&self, path: &str) -> Result<Option<Watch>, Failure> {
         let sent = self.clock.now();
-        self.read(sent, self.transport.watch(path).await)
+        self.read(sent, self.link.watch(path).await)
     }
 
     #[cfg(feature = "mutants")]
     pub(crate) async fn watch_children(&self, path: &str) -> Result<Option<Watch>, Failure> {
-        self.transport.watch_children(path).await
+        self.link.watch_children(path).await
     }
 
     /// What a mutant does: takes a read for a proof that the session lives.
@@ -207,16 +232,16 @@ impl Session {
 
     pub(crate) async fn check(&self, paths: &[&str]) -> Result<Checked, Failure> {
         let sent = self.clock.now();
-        self.write(sent, self.transport.check(paths).await)
+        self.write(sent, self.link.check(paths).await)
     }
 
     pub(crate) async fn delete(&self, path: &str) -> Result<(), Failure> {
         let sent = self.clock.now();
-        self.write(sent, self.transport.delete(path).await)
+        self.write(sent, self.link.delete(path).await)
     }
 
     pub(crate) async fn close(&self) {
-        self.transport.close().await;
+        self.link.close().await;
     }
 }
 
@@ -231,17 +256,21 @@ fn is_answer<T>(result: &Result<T, Failure>) -> bool {
 }
 
 /// Asks the leader at a steady pace, so that there are always requests of the right age: see
-/// [`Timeline`]. `sync` needs no right to any node. These requests take the place of the client's own
-/// pings.
-async fn tend(session: Weak<Session>, root: String, beat: Duration) {
+/// [`Timeline`]. `sync` needs no right to any node. These requests take the place of the driver's own
+/// pings. A session that nobody has used for a while is closed.
+async fn tend(session: Weak<Session>, beat: Duration) {
     loop {
         {
             let Some(session) = session.upgrade() else { return };
             if session.has_ended() {
                 return;
             }
-            // A lost connection is the client's concern; a silent one ends this wait.
-            let _ = tokio::time::timeout(session.timeout / 2, session.tick(&root)).await;
+            if session.retire_if_idle() {
+                session.close().await;
+                return;
+            }
+            // A lost connection is the link's concern; a silent one ends this wait.
+            let _ = tokio::time::timeout(session.timeout / 2, session.tick()).await;
         }
         tokio::time::sleep(beat).await;
     }

@@ -75,12 +75,6 @@ impl Timeline {
         timeout / 20
     }
 
-    /// How long after its first request a session of unknown age can be counted on: a report, two beats
-    /// and a moment, rounded up.
-    pub(crate) fn warm_up(timeout: Duration) -> Duration {
-        timeout * 2 / 5
-    }
-
     /// The leader has answered a request that was sent at `sent`.
     pub(crate) fn answered(&mut self, sent: ClockInstant, now: ClockInstant) {
         let spacing = self.timeout / 64;
@@ -209,15 +203,17 @@ mod tests {
 
     #[test]
     fn a_session_of_unknown_age_counts_from_its_first_requests() {
+        // A report, two beats and a moment, rounded up.
+        let warm_up = TIMEOUT * 2 / 5;
         let mut line = Timeline::unknown(TIMEOUT);
         let beat = Timeline::beat(TIMEOUT);
         let mut sent = at(1000);
-        while sent < at(1000) + Timeline::warm_up(TIMEOUT) {
+        while sent < at(1000) + warm_up {
             line.answered(sent, sent + Duration::from_millis(1));
             assert_eq!(line.until(), at(0));
             sent = sent + beat + Duration::from_millis(1);
         }
-        line.committed(at(1000) + Timeline::warm_up(TIMEOUT), at(5000));
+        line.committed(at(1000) + warm_up, at(5000));
         assert!(line.until() >= at(9000), "{:?}", line.until());
     }
 }

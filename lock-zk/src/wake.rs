@@ -6,25 +6,18 @@ use std::time::Duration;
 
 use crate::session::Session;
 use crate::transport::{Failure, Watch};
-use crate::watched::{Room, Whose};
 
 /// A node of one's own is watched only when it has been there for so long: most locks are held for
 /// less, and a renewal would find out as well.
 const OWN_AFTER: Duration = Duration::from_millis(25);
 
-/// What a claim listens to. The client of ZooKeeper sets watches again after a reconnect, and the
-/// server answers with what has changed in between, so nothing is missed while one is set.
+/// What a claim listens to. A watch is set again after a reconnect, and one whose node has gone in between
+/// is ready then, so nothing is missed while one is set.
 #[derive(Default)]
 pub(crate) struct Ears {
     /// The path of the node before ours, and the watch on it, once it is set.
-    ahead: Option<(String, Option<Ear>)>,
-    own: Option<Ear>,
-}
-
-/// A watch that is set. It goes before its room is free again.
-struct Ear {
-    watch: Watch,
-    _room: Room,
+    ahead: Option<(String, Option<Watch>)>,
+    own: Option<Watch>,
 }
 
 impl fmt::Debug for Ears {
@@ -57,8 +50,7 @@ impl Ears {
     ///
     /// # Errors
     ///
-    /// If a watch could not be set, or this session watches as much as it may: then the one who waits
-    /// looks again and again.
+    /// If a watch could not be set: then the one who waits looks again and again.
     ///
     /// # Cancel safety
     ///
@@ -75,7 +67,7 @@ impl Ears {
         loop {
             tokio::select! {
                 () = session.ended() => return Ok(()),
-                () = heard(ahead.as_mut().and_then(|(_, ear)| ear.as_mut())) => {
+                () = heard(ahead.as_mut().and_then(|(_, watch)| watch.as_mut())) => {
                     *ahead = None;
                     return Ok(());
                 }
@@ -94,32 +86,24 @@ impl Ears {
     }
 }
 
-async fn arm(session: &Session, path: &str) -> Result<Option<Ear>, Failure> {
-    let room = session.room(path, Whose::Ahead).ok_or_else(|| {
-        Failure::Refused("this session watches as many nodes as its client can".to_owned())
-    })?;
+async fn arm(session: &Session, path: &str) -> Result<Option<Watch>, Failure> {
     #[cfg(feature = "mutants")]
     if crate::mutants::is("watch_the_parent")
         && let Some(parent) = path.rfind('/')
     {
-        let watch = session.watch_children(&path[..parent]).await?;
-        return Ok(watch.map(|watch| Ear { watch, _room: room }));
+        return session.watch_children(&path[..parent]).await;
     }
-    let watch = session.watch(path).await?;
-    Ok(watch.map(|watch| Ear { watch, _room: room }))
+    session.watch(path).await
 }
 
-async fn arm_later(session: &Session, own: &str) -> Result<Option<Ear>, Failure> {
+async fn arm_later(session: &Session, own: &str) -> Result<Option<Watch>, Failure> {
     tokio::time::sleep(OWN_AFTER).await;
-    // Without it, the next renewal tells.
-    let Some(room) = session.room(own, Whose::Own) else { return std::future::pending().await };
-    let watch = session.watch(own).await?;
-    Ok(watch.map(|watch| Ear { watch, _room: room }))
+    session.watch(own).await
 }
 
-async fn heard(ear: Option<&mut Ear>) {
-    match ear {
-        Some(ear) => (&mut ear.watch).await,
+async fn heard(watch: Option<&mut Watch>) {
+    match watch {
+        Some(watch) => watch.await,
         None => std::future::pending().await,
     }
 }

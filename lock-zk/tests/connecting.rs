@@ -59,11 +59,17 @@ async fn the_limits_of_the_server_are_reported() {
     let error = asked.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
     assert!(error.to_string().contains("500ms"), "{error}");
-    // The default session is as long as the default ttl.
-    let default = Locks::new(lock_zk::connect(servers.url()).await.unwrap());
+    // The default ttl is that of every store.
+    let ours = lock_zk::connect(servers.url()).await.unwrap();
+    let can = ours.capabilities();
+    assert_eq!((can.min_ttl, can.max_ttl), (Duration::from_millis(500), Some(SESSION * 30)));
+    let default = Locks::new(ours);
     let guard = default.lock("lock").unwrap().acquire().await.unwrap();
     assert_eq!(guard.ttl(), Duration::from_secs(30));
     guard.release().await.unwrap();
+    let error = default.lock("lock").unwrap().ttl(SESSION * 31).acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    assert!(error.to_string().contains("60s"), "{error}");
 }
 
 /// A server with a short tick allows less than the default.
@@ -95,7 +101,7 @@ async fn a_raised_session_bears_a_slow_server() {
     assert_eq!(ours.capabilities().min_ttl, raised);
     proxy.delay(Duration::from_millis(150), Duration::ZERO);
     let mut holder = claim(&ours, "lock", true);
-    granted(&mut *holder).await;
+    common::acquired(&mut *holder).await;
     holder.release().await.unwrap();
 }
 
@@ -180,15 +186,14 @@ async fn without_a_password_everybody_may() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_given_client_keeps_its_chroot() {
+async fn a_given_connector_keeps_its_chroot() {
     let servers = server().await;
     let plain = plain(&servers).await;
     let mode = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
     plain.mkdir("/shop", &mode).await.unwrap();
     let hosts = servers.url().trim_start_matches("zookeeper://").to_owned();
-    let connector = zk::Client::connector().with_session_timeout(SESSION);
-    let client = connector.connect(&format!("{hosts}/shop")).await.unwrap();
-    let ours = ZkBackend::from_client(client).await.unwrap();
+    let cluster = format!("{hosts}/shop");
+    let ours = ZkBackend::from_connector(zk::Client::connector(), &cluster).await.unwrap();
     let locks = Locks::builder(ours).default_ttl(SESSION).build();
     let guard = locks.lock("lock").unwrap().acquire().await.unwrap();
     assert_eq!(plain.list_children("/shop/locks/lock").await.unwrap().len(), 1);
@@ -196,6 +201,8 @@ async fn a_given_client_keeps_its_chroot() {
     tokio::time::sleep(SESSION * 2).await;
     guard.token().unwrap();
     guard.release().await.unwrap();
+    let error = ZkBackend::from_connector(zk::Client::connector(), "a,,b").await.unwrap_err();
+    assert!(error.to_string().contains("\"a,,b\""), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -230,6 +237,49 @@ async fn closing_or_dropping_ends_the_session_at_once() {
             until("the node is gone", SLACK, async || children(&plain, "lock").await.is_empty())
                 .await;
         }
+    }
+}
+
+/// What a server before 3.5 answers: it has no node with its configuration.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_too_old_is_refused() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("zookeeper://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            std::thread::spawn(move || old_server(stream.unwrap()));
+        }
+    });
+    let error = lock_zk::connect(&url).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("3.4") && error.to_string().contains("3.5.5"), "{error}");
+}
+
+/// Grants a session, answers pings, and does not find anything else.
+fn old_server(mut stream: std::net::TcpStream) {
+    use std::io::{Read, Write};
+    let mut next = move |answer: Option<Vec<u8>>| -> Option<Vec<u8>> {
+        if let Some(answer) = answer {
+            let length = u32::try_from(answer.len()).ok()?;
+            stream.write_all(&length.to_be_bytes()).ok()?;
+            stream.write_all(&answer).ok()?;
+        }
+        let mut length = [0; 4];
+        stream.read_exact(&mut length).ok()?;
+        let mut request = vec![0; usize::try_from(u32::from_be_bytes(length)).ok()?];
+        stream.read_exact(&mut request).ok()?;
+        Some(request)
+    };
+    let Some(connect) = next(None) else { return };
+    // Version 0, the timeout that was asked for, a session, a password.
+    let mut answer =
+        [&[0; 4], &connect[12..16], &[0, 0, 0, 0, 0, 0, 0, 7], &[0, 0, 0, 16]].concat();
+    answer.extend([1; 16]);
+    while let Some(request) = next(Some(answer)) {
+        let is_ping = request[4..8] == 11_u32.to_be_bytes();
+        let error = if is_ping { 0 } else { -101_i32 };
+        // The number of the request, that of a transaction, and the error.
+        answer = [&request[..4], &[0; 8], &error.to_be_bytes()].concat();
     }
 }
 

@@ -6,6 +6,7 @@ mod common;
 
 use std::process::ExitCode;
 
+use common::more;
 use common::scenarios::{self, Seen};
 use conformance_tests::mutation::Killer::{self, Scene};
 use conformance_tests::mutation::Mutation;
@@ -21,7 +22,10 @@ const KILLERS: &[(&str, Killer)] = &[
     ("read_based_check", Scene("a_server_that_is_behind_confirms_nothing")),
     ("beat_by_reads", Scene("a_read_prolongs_nothing")),
     ("grant_by_read", Scene("a_server_that_is_behind_grants_nothing")),
-    ("watch_everything", Scene("a_reconnect_keeps_a_session_that_watches_much")),
+    ("believe_a_shorter_session", Scene("a_session_that_was_shortened_is_not_believed")),
+    ("one_session_for_all", Scene("a_full_session_is_followed_by_another")),
+    ("keep_the_base", Scene("fences_rise_over_an_ensemble_without_its_data")),
+    ("check_what_is_known", Scene("a_check_after_a_lost_reply_asks")),
 ];
 
 fn main() -> ExitCode {
@@ -47,9 +51,16 @@ fn play(scene: &str) -> Seen {
             "a_server_that_is_behind_grants_nothing" => {
                 scenarios::a_server_that_is_behind_grants_nothing().await
             }
-            "a_reconnect_keeps_a_session_that_watches_much" => {
-                scenarios::a_reconnect_keeps_a_session_that_watches_much().await
+            "a_session_that_was_shortened_is_not_believed" => {
+                scenarios::a_session_that_was_shortened_is_not_believed().await
             }
+            "a_full_session_is_followed_by_another" => {
+                more::a_full_session_is_followed_by_another().await
+            }
+            "fences_rise_over_an_ensemble_without_its_data" => {
+                more::fences_rise_over_an_ensemble_without_its_data().await
+            }
+            "a_check_after_a_lost_reply_asks" => more::a_check_after_a_lost_reply_asks().await,
             other => panic!("there is no scene {other}"),
         }
     })

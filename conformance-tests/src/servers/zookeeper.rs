@@ -252,6 +252,20 @@ impl ZooKeeper {
         self.serve().await
     }
 
+    /// Kills all servers, and starts them without any of their data.
+    ///
+    /// # Errors
+    ///
+    /// As [`restart`](Self::restart).
+    pub async fn restart_without_data(&self) -> Result<(), Unavailable> {
+        self.kill()?;
+        for member in &self.members {
+            let data = member.directory.path().join("data/version-2");
+            std::fs::remove_dir_all(data).map_err(|error| broken("no data to remove", &error))?;
+        }
+        self.restart().await
+    }
+
     /// Waits until all servers serve: an ensemble that was frozen may have to find a leader first.
     ///
     /// # Errors
@@ -260,6 +274,28 @@ impl ZooKeeper {
     pub async fn serve(&self) -> Result<(), Unavailable> {
         for member in &self.members {
             member.wait().await?;
+        }
+        Ok(())
+    }
+
+    /// From its next start on every server allows sessions of `shortest` to `longest`.
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable::missing`] if they are not the test's own; [`Unavailable::broken`] if their
+    /// settings cannot be written.
+    pub fn allow_sessions(&self, shortest: Duration, longest: Duration) -> Result<(), Unavailable> {
+        self.own()?;
+        for member in &self.members {
+            let path = member.directory.path().join("zoo.cfg");
+            let write = || {
+                let mut settings = std::fs::read_to_string(&path)?;
+                // The last line of a name wins.
+                let (shortest, longest) = (shortest.as_millis(), longest.as_millis());
+                settings += &format!("minSessionTimeout={shortest}\nmaxSessionTimeout={longest}\n");
+                std::fs::write(&path, settings)
+            };
+            write().map_err(|error| broken("no configuration", &error))?;
         }
         Ok(())
     }

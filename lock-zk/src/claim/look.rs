@@ -1,6 +1,6 @@
 //! How a try looks at the queue, and enters it.
 
-use lock_core::{Attempt, ClockInstant, Effect, Error, ErrorKind, FencingToken, Result};
+use lock_core::{Attempt, ClockInstant, Effect, Error, ErrorKind, Result};
 
 use super::{Own, ZkClaim};
 use crate::names::{self, Place};
@@ -141,6 +141,8 @@ impl ZkClaim {
 
     /// Makes our node.
     async fn enter(&mut self, session: &Session) -> Result<Option<Seen>> {
+        // A right that is missing is found out before there is a node.
+        session.ensure_base().await?;
         self.unsure = true;
         let (entered, children) = session.enter(&self.parent, &self.prefix, &self.data).await;
         let entered = match entered {
@@ -156,27 +158,17 @@ impl ZkClaim {
                 return Err(error);
             }
         };
-        let fence = match entered.czxid {
-            Some(czxid) => czxid,
-            None => {
-                // An old server does not say; the node is there unless somebody has removed it.
-                let path = format!("{}/{}", self.parent, entered.name);
-                match session.get(&path).await.map_err(|failure| self.describe(&failure))? {
-                    Some(node) => node.czxid,
-                    None => return Ok(None),
-                }
-            }
-        };
-        self.take(entered.name, fence)?;
+        self.take(session, entered.name, entered.czxid).await?;
         let children = children.map_err(|failure| self.describe(&failure))?;
         Ok(Some(Seen { children, fresh: true }))
     }
 
-    pub(super) fn take(&mut self, name: String, czxid: i64) -> Result<()> {
+    pub(super) async fn take(&mut self, session: &Session, name: String, czxid: i64) -> Result<()> {
         #[cfg(feature = "mutants")]
         let czxid = crate::mutants::fence(czxid, &name);
+        let fence = session.fence(czxid).await.map_err(Error::with_unknown_effect)?;
         let path = format!("{}/{name}", self.parent);
-        self.own = Some(Own { name, path, fence: FencingToken::try_from(czxid)? });
+        self.own = Some(Own { name, path, fence });
         self.unsure = false;
         Ok(())
     }
@@ -185,7 +177,7 @@ impl ZkClaim {
     /// is removed when nobody is in it, and the numbers begin again.
     async fn refuse_near_the_end(&mut self, session: &Session, own: &Own) -> Result<()> {
         let number = names::sequence(&own.name).unwrap_or(i32::MIN);
-        if number >= 0 && number < self.shared.sequence_limit {
+        if number >= 0 && number < self.shared.config.sequence_limit {
             return Ok(());
         }
         self.leave(session).await?;

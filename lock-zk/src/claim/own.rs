@@ -16,25 +16,51 @@ impl ZkClaim {
             self.unsure = false;
             return Ok(());
         }
-        let mut found: Option<(String, i64)> = None;
-        for name in self.own_nodes(session).await? {
-            let path = format!("{}/{name}", self.parent);
-            match session.get(&path).await {
-                Ok(None) => {}
-                Ok(Some(node)) if found.is_none() && is_of(session, node.owner) => {
-                    found = Some((name, node.czxid));
-                }
-                Ok(Some(_)) => self.remove(session, &path).await.map(drop)?,
-                Err(failure) => return Err(self.describe(&failure)),
-            }
+        let (found, others) = self.search(session).await?;
+        for name in others {
+            self.remove(session, &format!("{}/{name}", self.parent)).await?;
         }
         match found {
-            Some((name, czxid)) => self.take(name, czxid),
+            Some((name, czxid)) => self.take(session, name, czxid).await,
             None => {
                 self.unsure = false;
                 Ok(())
             }
         }
+    }
+
+    /// As [`find_own`](Self::find_own) for one who must not write: what is not ours is left to the release.
+    pub(super) async fn recall(&mut self) -> Result<()> {
+        #[cfg(feature = "mutants")]
+        if crate::mutants::is("check_what_is_known") {
+            return Ok(());
+        }
+        let Some(session) = self.seat.as_deref().cloned() else { return Ok(()) };
+        if !self.unsure || session.has_ended() {
+            return Ok(());
+        }
+        let (found, others) = self.search(&session).await?;
+        if let Some((name, czxid)) = found {
+            self.take(&session, name, czxid).await?;
+            self.unsure = !others.is_empty();
+        }
+        Ok(())
+    }
+
+    /// The node of this very session and its transaction, and all others with our owner id.
+    async fn search(&self, session: &Session) -> Result<(Option<(String, i64)>, Vec<String>)> {
+        let (mut found, mut others) = (None, Vec::new());
+        for name in self.own_nodes(session).await? {
+            match session.get(&format!("{}/{name}", self.parent)).await {
+                Ok(None) => {}
+                Ok(Some(node)) if found.is_none() && is_of(session, node.owner) => {
+                    found = Some((name, node.czxid));
+                }
+                Ok(Some(_)) => others.push(name),
+                Err(failure) => return Err(self.describe(&failure)),
+            }
+        }
+        Ok((found, others))
     }
 
     /// All nodes with our owner id. The request that may have made one is executed before, if it ever
@@ -75,12 +101,7 @@ impl ZkClaim {
     }
 
     pub(super) async fn give_up(&mut self) -> Result<Released> {
-        if self.shared.sessions.has_ended_for_good() {
-            // All nodes of the one session of this client have gone with it.
-            self.unsure = false;
-            self.forget();
-        }
-        if self.session.is_none() && !self.unsure {
+        if self.seat.is_none() && !self.unsure {
             return Ok(Released::AlreadyGone);
         }
         let session = self.session().await?;

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test target uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
+pub(crate) mod more;
 pub(crate) mod scenarios;
 
 use std::time::Duration;
