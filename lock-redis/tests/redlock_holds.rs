@@ -62,6 +62,35 @@ async fn a_node_that_joined_later_is_adopted_by_a_renewal() {
     assert_eq!(holder.release().await.unwrap(), Released::Freed);
 }
 
+/// A try that was dropped may have taken the lock: a look asks, and writes nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_check_after_a_dropped_try_asks_the_nodes() {
+    let masters = Masters::start().await.unwrap();
+    let links = masters.links().await.unwrap();
+    let backend = links.client().await.unwrap();
+    let mut other = claim(&backend, "other", TTL);
+    granted(&mut *other).await;
+    for proxy in &links.0 {
+        proxy.stall_replies();
+    }
+    let mut dropped = claim(&backend, "lock", TTL);
+    let tried = timeout(Duration::from_millis(100), dropped.try_acquire()).await;
+    assert!(tried.is_err(), "{tried:?}");
+    let end = Instant::now() + Duration::from_secs(5);
+    for node in 0..3 {
+        while masters.command(node, &["EXISTS", "lock"]).await != Value::Int(1) {
+            assert!(Instant::now() < end, "node {node} has not got the request");
+            sleep(Duration::from_millis(10)).await;
+        }
+    }
+    for proxy in &links.0 {
+        proxy.pass();
+    }
+    let seen = dropped.check().await.unwrap();
+    assert!(matches!(seen, Renewal::Alive { .. }), "{seen:?}");
+    assert_eq!(dropped.release().await.unwrap(), Released::Freed);
+}
+
 /// The margin for clocks that disagree counts for a look as for a renewal.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_check_knows_the_drift() {
