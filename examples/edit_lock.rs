@@ -1,9 +1,12 @@
 //! The edit lock of a web page.
 //!
 //! Several people share an account and open the same order. The page asks for the lock every two
-//! seconds and sends back the text that it was given; each request may reach another process. Whoever
-//! has the text keeps the lock; everybody else is told who edits. When the page is closed, the
+//! seconds and sends back the text that it was given; each request may reach another process. The
+//! bearer of the text keeps the lock; everybody else is told who edits. When the page is closed, the
 //! renewals stop and the lock lapses.
+//!
+//! The text comes back from a browser, so nothing of it is believed: it is used with the lock of the
+//! order that the request is about, and the store compares the rest.
 //!
 //! ```sh
 //! cargo run -p distlock --example edit_lock
@@ -11,7 +14,7 @@
 
 use std::time::Duration;
 
-use distlock::{ErrorKind, LeaseToken, Locks, Result};
+use distlock::{ErrorKind, LeaseToken, Lock, Locks, Result};
 
 const TTL: Duration = Duration::from_secs(5);
 
@@ -24,33 +27,37 @@ pub(crate) enum Answer {
     Taken(String),
 }
 
-/// One request of the page, in whichever process it arrives.
+/// The lock of an order. Every request uses the same settings, which are not in the text.
+fn lock_of(locks: &Locks, order: u32, user: &str) -> Result<Lock> {
+    Ok(locks.lock(format!("edit:order:{order}"))?.ttl(TTL).no_renew().label(user))
+}
+
+/// One request of the page, in whichever process it arrives. It may be dropped at any point, when the
+/// browser hangs up: a lock whose text the page has is never released by that.
 async fn edit_order(locks: &Locks, order: u32, user: &str, text: Option<&str>) -> Result<Answer> {
-    let name = format!("edit:order:{order}");
-    let guard = match text.map(str::parse::<LeaseToken>).transpose()? {
-        Some(token) => match locks.attach(token).await {
-            Ok(guard) => Some(guard),
+    let lock = lock_of(locks, order, user)?;
+    if let Some(text) = text {
+        match lock.renew(&text.parse::<LeaseToken>()?).await {
+            Ok(_) => return Ok(Answer::Yours(text.to_owned())),
             // The page was away for too long; perhaps the lock is free.
-            Err(error) if matches!(error.kind(), ErrorKind::Lost(_)) => None,
+            Err(error) if matches!(error.kind(), ErrorKind::Lost(_)) => {}
             Err(error) => return Err(error),
-        },
-        None => None,
-    };
-    let guard = match guard {
-        Some(guard) => guard,
-        None => {
-            match locks.lock(name.clone())?.ttl(TTL).no_renew().label(user).try_acquire().await? {
-                Some(guard) => guard,
-                None => {
-                    let holder = locks.inspect(name).await?.and_then(|info| info.holder);
-                    let who = holder.and_then(|holder| holder.label);
-                    return Ok(Answer::Taken(who.unwrap_or_else(|| "somebody".to_owned())));
-                }
-            }
         }
-    };
-    // The lock outlives this request: it belongs to whoever has the text.
-    Ok(Answer::Yours(guard.detach().await?.to_text()))
+    }
+    match lock.try_acquire().await? {
+        // The lock outlives this request: it belongs to the bearer of the text.
+        Some(guard) => Ok(Answer::Yours(guard.detach().await?.to_text())),
+        None => {
+            let holder = locks.inspect(lock.key().name()).await?.and_then(|info| info.holder);
+            let who = holder.and_then(|holder| holder.label);
+            Ok(Answer::Taken(who.unwrap_or_else(|| "somebody".to_owned())))
+        }
+    }
+}
+
+/// The page is closed: it gives the lock up, rather than let everybody wait for five seconds.
+async fn close_page(locks: &Locks, order: u32, user: &str, text: &str) -> Result<()> {
+    lock_of(locks, order, user)?.release(text.parse()?).await.map(drop)
 }
 
 /// Two people and two processes; returns what the second person was told, before and after the first
@@ -68,11 +75,17 @@ pub(crate) async fn run(url: &str) -> Result<(Answer, Answer)> {
             ann = edit_order(process, 42, "ann", Some(text)).await?; // the heartbeat
         }
     }
-    // The page is closed: it gives the lock up, rather than let everybody wait for five seconds.
     if let Answer::Yours(text) = ann {
-        two.attach(text.parse()?).await?.release().await?;
+        // The text of one order says nothing about another one.
+        let error = edit_order(&one, 43, "ann", Some(&text)).await.expect_err("not of this order");
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+        close_page(&two, 42, "ann", &text).await?;
     }
-    Ok((bob, edit_order(&one, 42, "bob", None).await?))
+    let after = edit_order(&one, 42, "bob", None).await?;
+    for process in [one, two] {
+        process.close(TTL).await?;
+    }
+    Ok((bob, after))
 }
 
 #[allow(dead_code, reason = "the tests include this file as a module")]

@@ -11,6 +11,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use distlock::{FenceCheck, Locks, Result};
 
@@ -66,6 +67,8 @@ async fn worker(
         }
         guard.release().await?;
     }
+    // A guard that an early return has dropped is released in the background: wait for that.
+    locks.close(Duration::from_secs(5)).await?;
     Ok(done)
 }
 

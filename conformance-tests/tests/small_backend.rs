@@ -67,6 +67,16 @@ struct SmallClaim {
     request: ClaimRequest,
 }
 
+impl SmallClaim {
+    /// Whether a row is this contender's hold. The fence of a lease token is compared, not believed
+    /// (C14): the bearer of the token can edit it.
+    fn holds(request: &ClaimRequest, row: &Row, now: ClockInstant) -> bool {
+        row.owner == request.owner
+            && row.expires > now
+            && request.resume.as_ref().is_none_or(|resume| resume.fence == row.fence)
+    }
+}
+
 #[async_trait]
 impl Claim for SmallClaim {
     async fn try_acquire(&mut self) -> Result<Attempt> {
@@ -90,9 +100,9 @@ impl Claim for SmallClaim {
     }
 
     async fn renew(&mut self) -> Result<Renewal> {
-        let ClaimRequest { key, owner, ttl, .. } = &self.request;
+        let ClaimRequest { key, ttl, .. } = &self.request;
         self.table.step(|rows, now| match rows.get_mut(key) {
-            Some(row) if row.owner == *owner && row.expires > now => {
+            Some(row) if Self::holds(&self.request, row, now) => {
                 row.expires = now + *ttl;
                 Ok(Renewal::Alive { valid_for: Some(*ttl) })
             }
@@ -102,9 +112,8 @@ impl Claim for SmallClaim {
     }
 
     async fn check(&mut self) -> Result<Renewal> {
-        let ClaimRequest { key, owner, .. } = &self.request;
-        self.table.step(|rows, now| match rows.get(key) {
-            Some(row) if row.owner == *owner && row.expires > now => {
+        self.table.step(|rows, now| match rows.get(&self.request.key) {
+            Some(row) if Self::holds(&self.request, row, now) => {
                 Ok(Renewal::Alive { valid_for: Some(row.expires.since(now)) })
             }
             _ => Ok(Renewal::Lost),
@@ -112,10 +121,9 @@ impl Claim for SmallClaim {
     }
 
     async fn release(&mut self) -> Result<Released> {
-        let ClaimRequest { key, owner, .. } = &self.request;
-        self.table.step(|rows, now| match rows.get_mut(key) {
+        self.table.step(|rows, now| match rows.get_mut(&self.request.key) {
             // C7: the owner is compared in the same step.
-            Some(row) if row.owner == *owner && row.expires > now => {
+            Some(row) if Self::holds(&self.request, row, now) => {
                 row.expires = ClockInstant::from_nanos(0);
                 Ok(Released::Freed)
             }
@@ -124,7 +132,7 @@ impl Claim for SmallClaim {
     }
 
     async fn detach(&mut self) -> Result<Bytes> {
-        // Owner and fence travel by themselves; this store needs nothing else.
+        // Owner and fence travel in any case; this store needs nothing else.
         Ok(Bytes::new())
     }
 }

@@ -34,6 +34,13 @@
 //! - **C13** With `wait: false` a busy answer leaves no place behind. A waiter that gives up
 //!   declines at once, also where the store has just handed it the lock: the next one gets it
 //!   without waiting for a grace to pass.
+//! - **C14** A claim with `resume` believes nothing of it, since it comes from a text that its bearer
+//!   can edit. Its `renew` and `check` answer `Lost`, or an error that is not retryable, unless the
+//!   store's own record shows this owner with exactly this fence; `renew` proves that in the same
+//!   atomic statement that renews. The ttl is the request's: a store that cannot change the one of a
+//!   hold refuses another one. The bytes in `data` are checked before they name anything in the
+//!   store, so that nothing of somebody else is renewed or revoked. A claim that was refused leaves
+//!   the true holder untouched, also when it is released afterwards.
 //!
 //! # Legal call sequences
 //!
@@ -42,7 +49,8 @@
 //!
 //! | state of the claim | calls that may follow | leads to |
 //! |---|---|---|
-//! | new | `try_acquire` (with `resume`: `renew`), `release` | waiting, held, done |
+//! | new | `try_acquire`, `release` | waiting, held, done |
+//! | new, with `resume` | `renew`, `check`, `release` | held, lost, done |
 //! | waiting: last answer `Busy`, `wait` set | `try_acquire`, `changed`, `renew`, `check`, `release` | waiting, held, done |
 //! | refused: last answer `Busy`, `wait` not set | `try_acquire`, `release` | held, done |
 //! | held: last answer `Granted`, or `Alive` after it | `try_acquire` (answers the same token), `renew`, `check`, `changed`, `detach`, `release` | held, lost, detached, done |
@@ -175,7 +183,9 @@ pub trait Claim: Debug + Send + 'static {
     }
 
     /// What another process needs, beside owner and fence, to take over this hold: the bytes come
-    /// back to it in [`Resume`](crate::Resume). The core drops the claim afterwards.
+    /// back to it in [`Resume`](crate::Resume), possibly edited (clause C14). The core drops the claim
+    /// afterwards. The bytes with which a claim was itself resumed go on to work, since nobody may get
+    /// the new ones.
     ///
     /// # Errors
     ///

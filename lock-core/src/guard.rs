@@ -12,8 +12,12 @@ use crate::{Error, Held, LeaseToken, LockState, LostReason, Operation, Released,
 /// A lock that is held, and renewed in the background, until this is dropped or released.
 ///
 /// Everything that [`Held`] tells can be asked of the guard too. Dropping it asks a background task
-/// to release the lock; it never blocks, and the release is not immediate. Use
-/// [`release`](Self::release) to know that it has happened.
+/// to release the lock; it never blocks, and the release is not immediate: a program that ends at
+/// once leaves the lock to its ttl. Use [`release`](Self::release) to know that it has happened, or
+/// [`Locks::close`](crate::Locks::close) at the end of the program to wait for all of them.
+///
+/// A guard that [`Lock::attach`](crate::Lock::attach) made does neither: it is not renewed, and
+/// dropping it leaves the lock to the bearer of the lease token.
 #[derive(Debug)]
 #[must_use = "dropping the guard releases the lock"]
 pub struct LockGuard {
@@ -82,8 +86,9 @@ impl LockGuard {
         self.ask(Command::Check, Operation::Check).await
     }
 
-    /// From now on the lock is renewed by itself, every third of its ttl, if it was not before: for
-    /// an [attached](crate::Locks::attach) lock that this process shall keep.
+    /// From now on the lock is renewed in the background, as its [`Lock`](crate::Lock) says (every third of its
+    /// ttl by default), if it was not before: for an [attached](crate::Lock::attach) lock that this
+    /// process shall keep. Dropping the guard ends the renewals.
     pub fn keep_alive(&self) {
         // A keeper that has gone has said so in the state already.
         let _ = self.commands.send(Command::KeepAlive);
@@ -91,17 +96,17 @@ impl LockGuard {
 
     /// Hands the lock to another process, or to a later request: it stays held, is not renewed by
     /// this process any more, and lapses one ttl after its last renewal unless somebody
-    /// [attaches](crate::Locks::attach) to it.
+    /// [renews](crate::Lock::renew) it or [attaches](crate::Lock::attach) to it.
     ///
     /// # Errors
     ///
     /// [`Unsupported`](crate::ErrorKind::Unsupported) where a lock is bound to this process's session
-    /// with the store; [`Lost`](crate::ErrorKind::Lost) if it is lost. The lock is released in the
-    /// background after an error.
+    /// with the store; [`Lost`](crate::ErrorKind::Lost) if it is lost. After an error the guard has
+    /// been dropped: a lock that was acquired here is released in the background.
     ///
     /// # Cancel safety
     ///
-    /// Cancel-safe: a lock whose token nobody gets is released in the background.
+    /// Cancel-safe: dropped before the token is there, it has dropped the guard.
     pub async fn detach(self) -> Result<LeaseToken> {
         if !self.shared.capabilities.detachable {
             return Err(Error::unsupported(format!(

@@ -9,14 +9,20 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, FencingToken, LockKey, OwnerId, Result};
+use crate::{ClockInstant, Error, FencingToken, Held, LockKey, OwnerId, Result};
 
 /// A held lock that belongs to no process: made by [`LockGuard::detach`](crate::LockGuard::detach),
-/// used by [`Locks::attach`](crate::Locks::attach).
+/// used by [`Lock::attach`](crate::Lock::attach), [`Lock::renew`](crate::Lock::renew) and
+/// [`Lock::release`](crate::Lock::release).
 ///
 /// It is serialisable, and has a printable form for a cookie, a header or a form field:
-/// [`to_text`](Self::to_text) and [`FromStr`]. **Whoever has it can renew and release the lock**:
+/// [`to_text`](Self::to_text) and [`FromStr`]. **The bearer of it can renew and release the lock**:
 /// treat it as a password. `Debug` does not show the owner id.
+///
+/// The bearer can also edit the text, so nothing of it is believed. The [`Lock`](crate::Lock) that
+/// uses it compares the name and brings the ttl, and the store compares owner and fence with its own
+/// record. This is why the fence cannot be read here: take it from
+/// [`LockGuard::token`](crate::Held::token) or from [`RenewedLease::fence`].
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Wire", into = "Wire")]
 pub struct LeaseToken {
@@ -24,7 +30,6 @@ pub struct LeaseToken {
     key: LockKey,
     owner: OwnerId,
     fence: FencingToken,
-    ttl: Duration,
     data: Bytes,
 }
 
@@ -36,40 +41,51 @@ impl LeaseToken {
         key: LockKey,
         owner: OwnerId,
         fence: FencingToken,
-        ttl: Duration,
         data: Bytes,
     ) -> Self {
-        Self { backend: backend.to_owned(), key, owner, fence, ttl, data }
+        Self { backend: backend.to_owned(), key, owner, fence, data }
     }
 
-    /// The kind of store that holds the lock, such as `redis`.
+    /// The kind of store that holds the lock, such as `redis`, by the text.
     pub fn backend(&self) -> &str {
         &self.backend
     }
 
-    /// The lock.
+    /// The lock, by the text: to find the [`Lock`](crate::Lock) for it, if the request does not name
+    /// one. Check then that the bearer may use that lock.
     pub fn key(&self) -> &LockKey {
         &self.key
     }
 
-    /// The identity of the hold.
-    pub fn owner(&self) -> OwnerId {
+    pub(crate) fn owner(&self) -> OwnerId {
         self.owner
     }
 
-    /// The fencing token of the hold.
-    pub fn fence(&self) -> FencingToken {
+    pub(crate) fn fence(&self) -> FencingToken {
         self.fence
     }
 
-    /// How long the store keeps the lock after each renewal.
-    pub fn ttl(&self) -> Duration {
-        self.ttl
+    /// The backend's own bytes.
+    pub(crate) fn data(&self) -> &Bytes {
+        &self.data
     }
 
-    /// The backend's own bytes.
-    pub fn data(&self) -> &Bytes {
-        &self.data
+    /// Whether this is a token of the lock `key` on a store of this kind.
+    pub(crate) fn check_is_of(&self, key: &LockKey, backend: &str) -> Result<()> {
+        if self.backend != backend {
+            return Err(Error::invalid(format!(
+                "this lease token is of a lock on {:?}, not on {backend:?}: use it where it was made",
+                self.backend
+            )));
+        }
+        if self.key != *key {
+            return Err(Error::invalid(format!(
+                "this lease token is of the lock {}, not of {}: use it with the lock that was detached",
+                named(&self.key),
+                named(key)
+            )));
+        }
+        Ok(())
     }
 
     /// The printable form: letters, digits, `-`, `_` and one dot.
@@ -104,8 +120,40 @@ impl fmt::Debug for LeaseToken {
             .field("key", &self.key)
             .field("owner", &self.owner)
             .field("fence", &self.fence)
-            .field("ttl", &self.ttl)
             .finish_non_exhaustive()
+    }
+}
+
+/// For people, and unlike `Display` of a key different for different keys.
+fn named(key: &LockKey) -> String {
+    match key.prefix() {
+        "" => format!("{:?}", key.name()),
+        prefix => format!("{:?} with the prefix {prefix:?}", key.name()),
+    }
+}
+
+/// What [`Lock::renew`](crate::Lock::renew) has seen: the hold is there, and how long it lasts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RenewedLease {
+    /// The fencing token, as the store has confirmed it: the one to present to a guarded resource.
+    pub fence: FencingToken,
+    /// How long the lock may be believed in, counted from the return of the renewal.
+    pub remaining: Duration,
+    /// The end of that on the clock of the [`Locks`](crate::Locks); see
+    /// [`Held::valid_until`](crate::Held::valid_until).
+    pub valid_until: ClockInstant,
+}
+
+impl RenewedLease {
+    /// Of a hold that was renewed just now.
+    ///
+    /// # Errors
+    ///
+    /// If it has ended since.
+    pub(crate) fn of(held: &Held) -> Result<Self> {
+        let (remaining, valid_until) = (held.remaining(), held.valid_until());
+        Ok(Self { fence: held.token()?, remaining, valid_until })
     }
 }
 
@@ -119,7 +167,6 @@ struct Wire {
     n: String,
     o: String,
     f: FencingToken,
-    t_us: u64,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     d: String,
 }
@@ -132,7 +179,6 @@ impl From<LeaseToken> for Wire {
             n: token.key.name().to_owned(),
             o: token.owner.to_hex(),
             f: token.fence,
-            t_us: u64::try_from(token.ttl.as_micros()).unwrap_or(u64::MAX),
             d: URL_SAFE_NO_PAD.encode(&token.data),
         }
     }
@@ -145,15 +191,11 @@ impl TryFrom<Wire> for LeaseToken {
         let data = URL_SAFE_NO_PAD
             .decode(&wire.d)
             .map_err(|_| Error::invalid("the data of this lease token is damaged"))?;
-        if wire.t_us == 0 {
-            return Err(Error::invalid("this lease token has a ttl of zero"));
-        }
         Ok(Self {
             backend: wire.b,
             key: LockKey::new(wire.p, wire.n)?,
             owner: wire.o.parse()?,
             fence: wire.f,
-            ttl: Duration::from_micros(wire.t_us),
             data: data.into(),
         })
     }
@@ -169,7 +211,6 @@ mod tests {
             LockKey::new("shop", "order:42 ü").unwrap(),
             OwnerId::from_bytes([0xcd; 16]),
             FencingToken::new(7).unwrap(),
-            Duration::from_secs(30),
             Bytes::from_static(b"lease"),
         )
     }

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::keeper::{self, Patience, Start};
+use crate::keeper::{self, Handover, Patience, Start, Terms};
+use crate::key::check_part;
 use crate::shared::Shared;
 use crate::terms::{Options, RenewalWish};
 use crate::{
-    ClaimRequest, Error, ErrorKind, Held, LockGuard, LockKey, LockState, Operation, OwnerId, Result,
+    ClaimRequest, Error, ErrorKind, FencingToken, Held, LeaseToken, LockGuard, LockKey, LockState,
+    Operation, OwnerId, Released, RenewedLease, Result, Resume,
 };
 
 /// One named lock with its settings. Cheap to clone; making one sends nothing, and one value can be
@@ -56,7 +58,8 @@ impl Lock {
         self
     }
 
-    /// Who holds the lock, for people who inspect it. An empty label shows nothing.
+    /// Who holds the lock, for people who inspect it. An empty label shows nothing. As a name, it has
+    /// at most 512 bytes and no control character; an acquisition says so if not.
     pub fn label(mut self, label: impl Into<Arc<str>>) -> Self {
         let label = label.into();
         self.label = (!label.is_empty()).then_some(label);
@@ -97,10 +100,8 @@ impl Lock {
     pub async fn acquire_timeout(&self, limit: Duration) -> Result<LockGuard> {
         if limit.is_zero() {
             return self.try_acquire().await?.ok_or_else(|| {
-                Error::new(ErrorKind::NotAcquired, "somebody else holds it")
-                    .in_operation(Operation::Acquire)
-                    .for_key(&self.key)
-                    .on_backend(self.shared.backend.name())
+                let busy = Error::new(ErrorKind::NotAcquired, "somebody else holds it");
+                self.describe(busy, Operation::Acquire)
             });
         }
         self.wait(Patience::Until(self.shared.clock.now() + limit)).await
@@ -162,6 +163,83 @@ impl Lock {
         Ok(value)
     }
 
+    /// Takes over a lock that was [detached](LockGuard::detach), here or in another process. Begins
+    /// with one renewal, by which the store confirms owner and fence.
+    ///
+    /// All settings are those of this `Lock`, not of the one that was detached, so use the same ones;
+    /// [`max_hold`](Self::max_hold) counts from now. The guard is not renewed in the background; see
+    /// [`LockGuard::keep_alive`]. **It does not release the lock when it is dropped** either, since the
+    /// lock belongs to the bearer of the token: an error or a request that is cancelled between
+    /// here and the answer must not take it away. It lapses one ttl after its last renewal, or is
+    /// released by [`LockGuard::release`] or [`release`](Self::release).
+    ///
+    /// For a heartbeat, which only renews, use [`renew`](Self::renew).
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidInput`](ErrorKind::InvalidInput) if the token is of another lock or another kind of
+    /// store, or was edited; [`Lost`](ErrorKind::Lost) if the lease has ended or never was as the token
+    /// says; and whatever a renewal meets. The lock stays as it is then.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: the lock stays held, and may or may not have been renewed.
+    pub async fn attach(&self, token: &LeaseToken) -> Result<LockGuard> {
+        let handover = self.resume(token, Operation::Attach, Start::Attach).await?;
+        Ok(LockGuard::new(Arc::clone(&self.shared), handover))
+    }
+
+    /// Renews a lock that was [detached](LockGuard::detach), once: what a heartbeat does. The ttl is
+    /// that of this `Lock`, and the token stays as it is.
+    ///
+    /// ```
+    /// # use lock_core::{LeaseToken, Locks, Result, memory::MemoryBackend};
+    /// /// A heartbeat of a page that edits an order; returns for how long the page may go on.
+    /// async fn heartbeat(locks: &Locks, order: u32, text: &str) -> Result<std::time::Duration> {
+    ///     let token: LeaseToken = text.parse()?;
+    ///     Ok(locks.lock(format!("order:{order}"))?.renew(&token).await?.remaining)
+    /// }
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<()> {
+    /// # let locks = Locks::new(MemoryBackend::queued());
+    /// let text = locks.lock("order:42")?.acquire().await?.detach().await?.to_text();
+    /// assert!(heartbeat(&locks, 42, &text).await?.as_secs() > 20);
+    /// assert!(heartbeat(&locks, 43, &text).await.is_err());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`attach`](Self::attach).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: the lock stays held, and may or may not have been renewed.
+    pub async fn renew(&self, token: &LeaseToken) -> Result<RenewedLease> {
+        let handover = self.resume(token, Operation::Renew, Start::Renew).await?;
+        RenewedLease::of(&handover.held).map_err(|error| self.describe(error, Operation::Renew))
+    }
+
+    /// Releases a lock that was [detached](LockGuard::detach).
+    ///
+    /// [`AlreadyGone`](Released::AlreadyGone) says that the store has no such hold any more: it was
+    /// released before, its lease has ended, or the token was edited.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidInput`](ErrorKind::InvalidInput) as [`attach`](Self::attach). Any other error leaves open
+    /// whether the store has released it; it is repeated in the background until the store has
+    /// confirmed it or the lease must have ended.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: once polled, the lock is released in the background.
+    pub async fn release(&self, token: LeaseToken) -> Result<Released> {
+        let described = |error| self.describe(error, Operation::Release);
+        let (request, terms) = self.resumed(&token).map_err(described)?;
+        let answer = keeper::spawn_release(&self.shared, request, terms).map_err(described)?;
+        answer.await.unwrap_or_else(|_| Err(described(self.shared.keeper_gone())))
+    }
+
     async fn wait(&self, patience: Patience) -> Result<LockGuard> {
         self.take(patience).await?.ok_or_else(|| {
             Error::new(ErrorKind::Internal, "BUG: a waiting acquire was answered with busy")
@@ -169,18 +247,10 @@ impl Lock {
     }
 
     async fn take(&self, patience: Patience) -> Result<Option<LockGuard>> {
-        let described = |error: Error| {
-            error
-                .in_operation(Operation::Acquire)
-                .for_key(&self.key)
-                .on_backend(self.shared.backend.name())
-        };
-        let terms = self.options.terms(&self.shared, None).map_err(described)?;
+        let described = |error| self.describe(error, Operation::Acquire);
         let owner = OwnerId::generate(&*self.shared.rng).map_err(described)?;
-        let request = ClaimRequest::new(self.key.clone(), owner, terms.ttl)
-            .with_wait(!matches!(patience, Patience::Try))
-            .with_call_timeout(terms.call_timeout)
-            .with_label(self.label.as_deref().map(str::to_owned));
+        let (request, terms) = self.request(owner).map_err(described)?;
+        let request = request.with_wait(!matches!(patience, Patience::Try));
         let answer = keeper::spawn(&self.shared, request, terms, Start::Acquire(patience))
             .map_err(described)?;
         match answer.await {
@@ -188,6 +258,55 @@ impl Lock {
             Ok(Err(error)) => Err(error),
             Err(_) => Err(described(self.shared.keeper_gone())),
         }
+    }
+
+    /// Renews the hold of `token`, for `operation`.
+    async fn resume(
+        &self,
+        token: &LeaseToken,
+        operation: Operation,
+        start: impl FnOnce(FencingToken) -> Start,
+    ) -> Result<Handover> {
+        let described = |error| self.describe(error, operation);
+        let (request, mut terms) = self.resumed(token).map_err(described)?;
+        terms.renew_every = None;
+        let answer =
+            keeper::spawn(&self.shared, request, terms, start(token.fence())).map_err(described)?;
+        match answer.await {
+            Ok(Ok(Some(handover))) => Ok(handover),
+            Ok(Ok(None)) => {
+                Err(Error::new(ErrorKind::Internal, "BUG: a renewal was answered with busy"))
+            }
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(described(self.shared.keeper_gone())),
+        }
+    }
+
+    /// A request that goes on with the hold of `token`. Owner, fence and data are the token's, for the
+    /// store to compare; all else is this lock's.
+    fn resumed(&self, token: &LeaseToken) -> Result<(ClaimRequest, Terms)> {
+        let backend = self.shared.backend.name();
+        token.check_is_of(&self.key, backend)?;
+        if !self.shared.capabilities.detachable {
+            return Err(Error::unsupported(format!(
+                "{backend} binds a lock to its session, so no other process can take it over"
+            )));
+        }
+        let (request, terms) = self.request(token.owner())?;
+        Ok((request.with_resume(Resume::new(token.fence(), token.data().clone())), terms))
+    }
+
+    fn request(&self, owner: OwnerId) -> Result<(ClaimRequest, Terms)> {
+        check_part("label", self.label.as_deref().unwrap_or_default())?;
+        let terms = self.options.terms(&self.shared)?;
+        let request = ClaimRequest::new(self.key.clone(), owner, terms.ttl)
+            .with_call_timeout(terms.call_timeout)
+            .with_label(self.label.as_deref().map(str::to_owned));
+        Ok((request, terms))
+    }
+
+    fn describe(&self, error: Error, operation: Operation) -> Error {
+        error.in_operation(operation).for_key(&self.key).on_backend(self.shared.backend.name())
     }
 
     fn lost(&self, reason: crate::LostReason) -> Error {

@@ -8,14 +8,12 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::gate::Gates;
-use crate::keeper::{self, Start};
 use crate::key::check_part;
 use crate::shared::{Defaults, Shared};
 use crate::terms::Options;
 use crate::{
-    Capabilities, ClaimRequest, Clock, Error, ErrorKind, LeaseToken, Lock, LockAdmin, LockBackend,
-    LockGuard, LockInfo, LockKey, LockLayer, Operation, OsRng, Released, Result, Resume, Rng,
-    SystemClock,
+    Capabilities, Clock, Error, ErrorKind, Lock, LockAdmin, LockBackend, LockInfo, LockKey,
+    LockLayer, Operation, OsRng, Released, Result, Rng, SystemClock,
 };
 
 /// All locks of one store. Cheap to clone; clones share the connection.
@@ -65,49 +63,6 @@ impl Locks {
     /// control characters.
     pub fn lock(&self, name: impl Into<Arc<str>>) -> Result<Lock> {
         Ok(Lock::new(Arc::clone(&self.0), self.key(name)?))
-    }
-
-    /// Takes over a lock that was [detached](LockGuard::detach), here or in another process. Begins
-    /// with one renewal. The guard does not renew by itself; see [`LockGuard::keep_alive`].
-    ///
-    /// # Errors
-    ///
-    /// [`Lost`](ErrorKind::Lost) if the lease has ended, [`InvalidInput`](ErrorKind::InvalidInput) if
-    /// the token is of another kind of store, and whatever a renewal meets. The lock stays as it is
-    /// then.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel-safe. Dropped after the renewal it releases the lock, as a guard that is dropped does.
-    pub async fn attach(&self, token: LeaseToken) -> Result<LockGuard> {
-        if token.backend() != self.0.backend.name() {
-            return Err(Error::invalid(format!(
-                "this lease token is of a lock on {}, not on {}: attach it where it was made",
-                token.backend(),
-                self.0.backend.name()
-            )));
-        }
-        if !self.0.capabilities.detachable {
-            return Err(Error::unsupported(format!(
-                "{} binds a lock to its session, so no other process can take it over",
-                self.0.backend.name()
-            )));
-        }
-        let mut terms = Options::default().terms(&self.0, Some(token.ttl()))?;
-        terms.renew_every = None;
-        let request = ClaimRequest::new(token.key().clone(), token.owner(), terms.ttl)
-            .with_call_timeout(terms.call_timeout)
-            .with_label(self.0.defaults.label.as_deref().map(str::to_owned))
-            .with_resume(Resume::new(token.fence(), token.data().clone()));
-        let answer = keeper::spawn(&self.0, request, terms, Start::Attach(token.fence()))?;
-        match answer.await {
-            Ok(Ok(Some(handover))) => Ok(LockGuard::new(Arc::clone(&self.0), handover)),
-            Ok(Ok(None)) => {
-                Err(Error::new(ErrorKind::Internal, "BUG: attaching was answered with busy"))
-            }
-            Ok(Err(error)) => Err(error),
-            Err(_) => Err(self.0.keeper_gone().in_operation(Operation::Attach)),
-        }
     }
 
     /// What the store promises.
@@ -346,7 +301,7 @@ impl LocksBuilder {
     }
 
     /// Who holds the locks, for people who inspect them; by default the host's name and the process
-    /// id. An empty label shows nothing.
+    /// id. An empty label shows nothing; see [`Lock::label`] for what it may be.
     pub fn label(mut self, label: impl Into<Arc<str>>) -> Self {
         let label = label.into();
         self.defaults.label = (!label.is_empty()).then_some(label);

@@ -26,7 +26,8 @@ pub struct ClaimRequest {
     pub mode: Mode,
     /// Who holds it, for people: shown by inspection, never compared.
     pub label: Option<String>,
-    /// Set when the claim takes over a lock that is held already.
+    /// Set when the claim takes over a lock that is held already. To be compared, not believed (clause
+    /// C14).
     pub resume: Option<Resume>,
 }
 
@@ -86,6 +87,7 @@ pub enum Mode {
 }
 
 /// What another process handed over together with the owner id: see [`Claim::detach`](crate::Claim::detach).
+/// It comes from a text that its bearer can edit (clause C14).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Resume {

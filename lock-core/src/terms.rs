@@ -32,16 +32,16 @@ impl Options {
     const SHORTEST_CALL: Duration = Duration::from_millis(10);
     pub(crate) const LONGEST_CALL: Duration = Duration::from_secs(5);
 
-    /// Checks everything before anything is sent. `ttl` wins over the lock's own.
-    pub(crate) fn terms(&self, shared: &Shared, ttl: Option<Duration>) -> Result<Terms> {
+    /// Checks everything before anything is sent.
+    pub(crate) fn terms(&self, shared: &Shared) -> Result<Terms> {
         let store = &shared.capabilities;
-        let asked = ttl.or(self.ttl).or(shared.defaults.ttl);
+        let asked = self.ttl.or(shared.defaults.ttl);
         let ttl = round_ttl(asked.unwrap_or_else(|| default_ttl(store)), store)?;
-        let renew_every = match self.renewal {
-            RenewalWish::Never => None,
-            RenewalWish::Default => Some(ttl / 3),
-            RenewalWish::Every(every) => Some(check_renewal(every, ttl)?),
+        let every = match self.renewal {
+            RenewalWish::Never | RenewalWish::Default => ttl / 3,
+            RenewalWish::Every(every) => check_renewal(every, ttl)?,
         };
+        let renew_every = (!matches!(self.renewal, RenewalWish::Never)).then_some(every);
         if self.max_hold.is_some_and(|limit| limit.is_zero()) {
             return Err(Error::invalid(
                 "max_hold is zero: allow at least a millisecond, or leave it away",
@@ -55,7 +55,8 @@ impl Options {
             None => (ttl / 3).clamp(Self::SHORTEST_CALL, Self::LONGEST_CALL),
         };
         let unavailable_after = shared.defaults.unavailable_after;
-        Ok(Terms { ttl, renew_every, max_hold: self.max_hold, call_timeout, unavailable_after })
+        let max_hold = self.max_hold;
+        Ok(Terms { ttl, renew_every, every, max_hold, call_timeout, unavailable_after })
     }
 }
 

@@ -102,8 +102,9 @@ async fn a_short_longest_hold_is_a_hold() {
 async fn the_release_of_an_attached_lock_is_repeated() {
     let (store, locks, clock) = virtual_locks(MemoryBackend::queued());
     let other = Locks::builder(store.client()).clock(clock).build();
-    let token = locks.lock("x").unwrap().acquire().await.unwrap().detach().await.unwrap();
-    let guard = locks.attach(token).await.unwrap();
+    let lock = locks.lock("x").unwrap();
+    let token = lock.acquire().await.unwrap().detach().await.unwrap();
+    let guard = lock.attach(&token).await.unwrap();
     (0..3).for_each(|_| store.lose_next_request());
     guard.release().await.unwrap_err();
     clock.sleep(Duration::from_secs(5)).await;

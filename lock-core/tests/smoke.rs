@@ -92,16 +92,18 @@ async fn a_detached_lock_stays_held_until_somebody_attaches() {
     for (store, clock) in stores() {
         let (a, b) = (locks(&store, clock), locks(&store, clock));
         let guard = a.lock("x").unwrap().ttl(5 * SECOND).acquire().await.unwrap();
+        let fence = guard.token().unwrap();
         let token = guard.detach().await.unwrap();
         clock.sleep(3 * SECOND).await;
         assert!(b.lock("x").unwrap().try_acquire().await.unwrap().is_none());
-        let guard = b.attach(token.to_text().parse().unwrap()).await.unwrap();
-        assert_eq!(guard.token().unwrap(), token.fence());
+        let lock = b.lock("x").unwrap().ttl(5 * SECOND);
+        let guard = lock.attach(&token.to_text().parse().unwrap()).await.unwrap();
+        assert_eq!(guard.token().unwrap(), fence);
         clock.sleep(3 * SECOND).await;
         guard.keep_alive();
         clock.sleep(30 * SECOND).await;
         assert_eq!(guard.release().await.unwrap(), Released::Freed);
-        let error = b.attach(token).await.unwrap_err();
+        let error = lock.attach(&token).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Lost(LostReason::Taken));
     }
 }

@@ -4,11 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lock_core::kit::versions::REDIS;
 use lock_core::{
     Capabilities, Claim, ClaimRequest, Clock, DataLoss, Error, ErrorKind, Fencing, Hold, LockAdmin,
     LockBackend, OsRng, Result, Rng, SystemClock, Wake, async_trait,
 };
-use redis::Value;
 
 use crate::claim::RedisClaim;
 use crate::config::{Eviction, Pause, RedisConfig};
@@ -16,7 +16,7 @@ use crate::error::refusal;
 use crate::keys::Keys;
 use crate::node::{Listener, Node, NodeOptions};
 use crate::renewals::Renewals;
-use crate::reply::Reply;
+use crate::reply::{Reply, info_field};
 use crate::scripts::{CHANNEL, MARK, PROBE};
 use crate::settler::Settler;
 use crate::wake::Wakers;
@@ -70,8 +70,9 @@ impl RedisBackend {
     ///
     /// [`Unavailable`](ErrorKind::Unavailable) if the server cannot be reached or cannot write now (a
     /// replica, a full disk), [`Denied`](ErrorKind::Denied) if it refuses the credentials or a
-    /// command that locks need (the message lists what), [`Config`](ErrorKind::Config) if it is older
-    /// than Redis 6.0 or evicts keys when its memory is full.
+    /// command that locks need (the message lists what), [`Unsupported`](ErrorKind::Unsupported) if it
+    /// is older than Redis 6.0, [`Config`](ErrorKind::Config) if it evicts keys when its memory is full.
+    /// Where `INFO` is denied, a warning says that version and eviction are not known.
     ///
     /// # Cancel safety
     ///
@@ -107,7 +108,7 @@ impl RedisBackend {
         });
         let backend = Self { shared, evicts: config.eviction == Eviction::Warn };
         backend.check_rights().await?;
-        backend.check_eviction(config.eviction).await?;
+        backend.check_server(config.eviction).await?;
         Ok(backend)
     }
 
@@ -145,21 +146,25 @@ impl RedisBackend {
         Err(refusal(shared.node.endpoint(), &list, "The page of lock-redis lists the rights"))
     }
 
-    async fn check_eviction(&self, eviction: Eviction) -> Result<()> {
+    /// Checks the version, and that locks are not evicted.
+    async fn check_server(&self, eviction: Eviction) -> Result<()> {
         let node = &self.shared.node;
-        let mut info = redis::cmd("INFO");
-        info.arg("memory");
-        let policy = match node.command(&info, self.shared.limit).await {
-            Ok(value) => match policy(&value) {
-                Some(policy) => policy,
-                None => return Err(crate::error::unexpected("INFO memory", &value)),
-            },
+        let info = match node.command(&redis::cmd("INFO"), self.shared.limit).await {
+            Ok(info) => info,
             Err(error) if error.kind() == ErrorKind::Denied => {
-                tracing::warn!(target: "distlock", endpoint = node.endpoint(), "INFO is denied, so it is not known whether this server evicts locks: maxmemory-policy must be noeviction");
+                tracing::warn!(target: "distlock", endpoint = node.endpoint(), "INFO is denied, so it is not known whether this server is {REDIS} or newer, and whether it evicts locks: maxmemory-policy must be noeviction");
                 return Ok(());
             }
             Err(error) => return Err(error),
         };
+        let field = |name| {
+            info_field(&info, name).ok_or_else(|| {
+                let text = format!("the Redis server at {} has no {name} in INFO", node.endpoint());
+                Error::new(ErrorKind::Store, text)
+            })
+        };
+        REDIS.check(&field("redis_version")?)?;
+        let policy = field("maxmemory_policy")?;
         if policy == "noeviction" {
             return Ok(());
         }
@@ -174,17 +179,6 @@ impl RedisBackend {
             }
         }
     }
-}
-
-fn policy(info: &Value) -> Option<String> {
-    let text = match info {
-        Value::BulkString(text) => String::from_utf8_lossy(text).into_owned(),
-        Value::VerbatimString { text, .. } => text.clone(),
-        Value::SimpleString(text) => text.clone(),
-        _ => return None,
-    };
-    let line = text.lines().find_map(|line| line.strip_prefix("maxmemory_policy:"))?;
-    Some(line.trim().to_owned())
 }
 
 #[async_trait]

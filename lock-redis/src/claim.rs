@@ -1,5 +1,6 @@
 //! One contender for a lock on one Redis node.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,7 +30,6 @@ const GONE: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs
 /// The grace is doubled after each turn that was missed, this many times at most.
 const DOUBLINGS: u32 = 4;
 
-#[derive(Debug)]
 pub(crate) struct RedisClaim {
     shared: Arc<Shared>,
     request: ClaimRequest,
@@ -38,6 +38,9 @@ pub(crate) struct RedisClaim {
     queue: String,
     waiters: String,
     owner: String,
+    /// The owner as the scripts are told it; a lock that was taken over has the fence before it,
+    /// which they compare.
+    who: String,
     /// The place in the order of arrival, as the server gave it: a lost place is taken again.
     ticket: u64,
     missed: u32,
@@ -58,6 +61,18 @@ struct Ear {
     _interest: Interest,
 }
 
+/// Without the owner, which is the holder's secret.
+impl fmt::Debug for RedisClaim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisClaim")
+            .field("node", &self.shared.node)
+            .field("request", &self.request)
+            .field("ticket", &self.ticket)
+            .field("held", &self.held)
+            .finish_non_exhaustive()
+    }
+}
+
 impl RedisClaim {
     pub(crate) fn new(shared: Arc<Shared>, request: ClaimRequest) -> Result<Self> {
         match request.mode {
@@ -66,11 +81,17 @@ impl RedisClaim {
             _ => return Err(Error::unsupported("Redis has exclusive locks only")),
         }
         let keys = Keys::new(&request.key);
+        let owner = request.owner.to_hex();
+        let who = match &request.resume {
+            Some(resume) => format!("{}|{owner}", resume.fence.get()),
+            None => owner.clone(),
+        };
         Ok(Self {
             hold: keys.part("hold"),
             queue: keys.part("queue"),
             waiters: keys.part("waiters"),
-            owner: request.owner.to_hex(),
+            owner,
+            who,
             ticket: 0,
             missed: 0,
             held: request.resume.is_some(),
@@ -146,6 +167,8 @@ impl RedisClaim {
                 let token = FencingToken::new(reply.count(1)?)?;
                 self.note_missed(reply.number(2)?);
                 self.held = true;
+                // The store has said that it is ours, and with which fence.
+                self.who.clone_from(&self.owner);
                 Ok(Attempt::Granted { token, valid_for: Some(self.request.ttl) })
             }
             0 => {
@@ -195,7 +218,7 @@ impl RedisClaim {
             kind,
             lock: self.keys.lock.clone(),
             others,
-            owner: self.owner.clone(),
+            owner: self.who.clone(),
             ttl: self.request.ttl,
             limit: self.request.call_timeout,
         };
@@ -286,7 +309,7 @@ impl Claim for RedisClaim {
         let gone = self.keys.gone(&self.request.owner);
         let call = self
             .call(&RELEASE, &pauses, &gone)
-            .arg(&self.owner)
+            .arg(&self.who)
             .number(keep)
             .flag(self.shared.may_pause);
         let value = self.shared.node.run(call, self.request.call_timeout).await?;

@@ -9,13 +9,22 @@ use lock_core::{Error, Result};
 use redis::{ConnectionAddr, IntoConnectionInfo};
 
 use crate::error::{Stage, from_redis};
+use crate::tls::Tls;
 
 /// The URL schemes of one Redis node.
 pub const SCHEMES: &[&str] = &["redis", "rediss", "redis+unix"];
 
 /// The parameters of a URL of one Redis node: see [`RedisConfig::from_url`].
-pub const PARAMETERS: &[&str] =
-    &["lock_connect_timeout", "lock_response_timeout", "lock_grace", "lock_eviction", "lock_pause"];
+pub const PARAMETERS: &[&str] = &[
+    "lock_connect_timeout",
+    "lock_response_timeout",
+    "lock_grace",
+    "lock_eviction",
+    "lock_pause",
+    Tls::PARAMETERS[0],
+    Tls::PARAMETERS[1],
+    Tls::PARAMETERS[2],
+];
 
 /// What a socket's URL has besides, in place of user, password and database before the `?`.
 const SOCKET_PARAMETERS: &[&str] = &["db", "user", "pass"];
@@ -79,11 +88,13 @@ impl RedisConfig {
     /// | `lock_grace` | how long a waiter has to take up a lock that was handed to it, at least | `500ms` |
     /// | `lock_eviction` | `refuse` or `warn`: about a `maxmemory-policy` other than `noeviction` | `refuse` |
     /// | `lock_pause` | `auto` or `never`: see [`Pause`] | `auto` |
+    /// | `lock_ca` | a PEM file with the authorities to trust, and no others (`rediss` only) | those of the system |
+    /// | `lock_cert`, `lock_key` | PEM files with the certificate of this client and its key (`rediss` only) | none |
     ///
     /// # Errors
     ///
-    /// [`Config`](lock_core::ErrorKind::Config) if the URL cannot be read or has an unknown
-    /// parameter. The message never shows what stood in the URL before the `?`.
+    /// [`Config`](lock_core::ErrorKind::Config) if the URL cannot be read, has an unknown parameter,
+    /// or names a file that cannot be read or used. The message never shows what stood in the URL before the `?`.
     pub fn from_url(url: &str) -> Result<Self> {
         let (base, mut params) = Params::split(url)?;
         let scheme = base.split(':').next().unwrap_or_default();
@@ -98,7 +109,8 @@ impl RedisConfig {
         } else {
             tcp_client(base)?
         };
-        let mut config = Self::from_client(client);
+        let tls = Tls::read(&mut params, scheme, "rediss")?;
+        let mut config = Self::from_client(tls.apply(client)?);
         if let Some(limit) = params.duration("lock_connect_timeout")? {
             config.connect_timeout = limit;
         }
@@ -215,10 +227,9 @@ impl fmt::Debug for RedisConfig {
 /// If it cannot be read. The base is not shown: a password may stand anywhere in it.
 pub(crate) fn tcp_client(base: &str) -> Result<redis::Client> {
     let tls = base.starts_with("rediss:");
-    if tls && !cfg!(feature = "tls") {
-        return Err(Error::config(
-            "this build cannot use rediss: enable the cargo feature \"tls\" (of lock-redis or of distlock)",
-        ));
+    #[cfg(not(feature = "tls"))]
+    if tls {
+        return Err(crate::tls::without_feature());
     }
     if base.contains('#') {
         return Err(Error::config(
@@ -310,6 +321,8 @@ mod tests {
             ("redis+unix:///x?db=a", "db=\"a\""),
             ("redis+unix:///x?password=a", "db, user, pass"),
             ("http://h", "begins with one of redis"),
+            ("redis://h?lock_ca=/x", "belong to rediss://"),
+            ("redis+unix:///x?lock_key=/x", "redis+unix:// does not"),
         ] {
             let error = RedisConfig::from_url(url).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Config, "{url}");
@@ -337,7 +350,9 @@ mod tests {
     #[cfg(not(feature = "tls"))]
     #[test]
     fn tls_names_its_feature() {
-        let error = RedisConfig::from_url("rediss://h").unwrap_err();
-        assert!(error.to_string().contains("feature \"tls\""), "{error}");
+        for url in ["rediss://h", "rediss://h?lock_ca=/x"] {
+            let error = RedisConfig::from_url(url).unwrap_err();
+            assert!(error.to_string().contains("feature \"tls\""), "{error}");
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! From the driver's errors to ours.
 
+use lock_core::kit::versions::REDIS;
 use lock_core::{Error, ErrorKind};
 use redis::{RedisError, ServerErrorKind};
 
@@ -15,12 +16,12 @@ pub(crate) enum Stage {
 /// Describes `error` of the server at `endpoint`. The driver's own text names neither user nor
 /// password; the server's text does not either.
 pub(crate) fn from_redis(error: RedisError, stage: Stage, endpoint: &str) -> Error {
-    let code = error.code().unwrap_or_default();
+    let code = code_of(&error);
     let kind = match error.kind() {
         redis::ErrorKind::AuthenticationFailed => ErrorKind::Denied,
-        redis::ErrorKind::RESP3NotSupported => {
-            return Error::config(format!(
-                "the Redis server at {endpoint} is too old: version 6.0 or newer is needed"
+        _ if lacks_hello(&error) => {
+            return Error::unsupported(format!(
+                "the Redis server at {endpoint} does not know HELLO: use {REDIS} or newer"
             ));
         }
         redis::ErrorKind::Server(ServerErrorKind::CrossSlot | ServerErrorKind::Moved) => {
@@ -30,18 +31,10 @@ pub(crate) fn from_redis(error: RedisError, stage: Stage, endpoint: &str) -> Err
         }
         redis::ErrorKind::InvalidClientConfig => ErrorKind::Config,
         redis::ErrorKind::Parse | redis::ErrorKind::UnexpectedReturnType => ErrorKind::Store,
-        redis::ErrorKind::Server(ServerErrorKind::NoPerm) => ErrorKind::Denied,
-        redis::ErrorKind::Server(
-            ServerErrorKind::BusyLoading
-            | ServerErrorKind::TryAgain
-            | ServerErrorKind::ClusterDown
-            | ServerErrorKind::MasterDown
-            | ServerErrorKind::ReadOnly,
-        ) => ErrorKind::Unavailable,
         _ => match code {
             "NOAUTH" | "WRONGPASS" | "NOPERM" => ErrorKind::Denied,
             _ if error.detail().is_some_and(tells_of_a_right) => ErrorKind::Denied,
-            "BUSY" | "OOM" | "MISCONF" | "NOREPLICAS" => ErrorKind::Unavailable,
+            code if TRANSIENT.contains(&code) => ErrorKind::Unavailable,
             "" if stage == Stage::Connecting && error.is_timeout() => ErrorKind::Timeout,
             "" => ErrorKind::Unavailable,
             _ => ErrorKind::Store,
@@ -49,18 +42,7 @@ pub(crate) fn from_redis(error: RedisError, stage: Stage, endpoint: &str) -> Err
     };
     // A refusal before the first write of a script leaves nothing behind. `OOM` and `MISCONF` are
     // met at the first write, since a script that has written once may go on.
-    let refused = matches!(
-        code,
-        "NOAUTH"
-            | "WRONGPASS"
-            | "LOADING"
-            | "BUSY"
-            | "OOM"
-            | "MISCONF"
-            | "READONLY"
-            | "MASTERDOWN"
-            | "NOREPLICAS"
-    );
+    let refused = TRANSIENT.contains(&code) || matches!(code, "NOAUTH" | "WRONGPASS");
     let what = match (stage, kind) {
         (Stage::Connecting, ErrorKind::Denied) => "refused the credentials",
         (Stage::Connecting, _) => "cannot be reached",
@@ -75,6 +57,28 @@ pub(crate) fn from_redis(error: RedisError, stage: Stage, endpoint: &str) -> Err
         Stage::Sent if refused => described,
         Stage::Sent => described.with_unknown_effect(),
     }
+}
+
+/// Whether the server is older than RESP3. The driver knows the words of Redis 5 only.
+pub(crate) fn lacks_hello(error: &RedisError) -> bool {
+    error.kind() == redis::ErrorKind::RESP3NotSupported
+        || error.detail().is_some_and(|detail| detail.starts_with("unknown command 'HELLO'"))
+}
+
+/// The word by which the server says what is wrong; empty if the server said nothing. Before Redis 7
+/// an error that ends a script is an `ERR`, and the word stands behind the place in the script.
+fn code_of(error: &RedisError) -> &str {
+    match error.code() {
+        Some("ERR") => error.detail().and_then(script_code).unwrap_or("ERR"),
+        code => code.unwrap_or_default(),
+    }
+}
+
+/// `READONLY` in `@user_script: 7: -READONLY You can't …`.
+fn script_code(text: &str) -> Option<&str> {
+    let (_, place) = text.rsplit_once("@user_script: ")?;
+    let (line, said) = place.split_once(": -")?;
+    line.bytes().all(|byte| byte.is_ascii_digit()).then_some(said.split(' ').next()?)
 }
 
 /// A right that a script lacks has no code of its own, but words that differ with the version; and
@@ -93,11 +97,13 @@ fn without_effect(error: Error) -> Error {
     Error::new(ErrorKind::Unavailable, error.to_string())
 }
 
-/// What a probe was refused: each a command and the server's reason. A server that is a replica,
+/// What a probe was refused: each a command, a colon and the server's reason. A server that is a replica,
 /// that loads, or that is full may serve it later; a right that is missing has to be given.
 pub(crate) fn refusal(endpoint: &str, refused: &[String], page: &str) -> Error {
     let passes = |text: &String| {
-        text.split(' ').any(|word| TRANSIENT.contains(&word.trim_start_matches('-')))
+        let said = text.split_once(": ").map_or("", |(_command, said)| said);
+        let code = script_code(said).or_else(|| said.split(' ').next()).unwrap_or_default();
+        TRANSIENT.contains(&code)
     };
     let list = refused.join("; ");
     if refused.iter().all(passes) {
@@ -122,10 +128,9 @@ const TRANSIENT: &[&str] = &[
 ];
 
 /// Whether the server cannot write, since it is a replica (by now): the name may lead to its master
-/// on a new connection. Redis 6 wraps the reason when it comes out of a script.
+/// on a new connection.
 pub(crate) fn is_read_only(error: &RedisError) -> bool {
-    error.kind() == redis::ErrorKind::Server(ServerErrorKind::ReadOnly)
-        || error.detail().is_some_and(|detail| detail.contains("READONLY"))
+    code_of(error) == "READONLY"
 }
 
 /// An answer that no server of ours gives.
@@ -141,6 +146,7 @@ pub(crate) fn unexpected(what: &str, value: &redis::Value) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lock_core::Effect;
 
     fn server(code: ServerErrorKind, detail: &str) -> RedisError {
         RedisError::from((redis::ErrorKind::Server(code), "said", detail.to_owned()))
@@ -168,6 +174,31 @@ mod tests {
         }
     }
 
+    /// The texts of Redis 6.0.16, where the reason stands in the middle; 7 puts it first.
+    #[test]
+    fn what_ends_a_script_may_be_tried_again_in_every_version() {
+        const PLACE: &str = "Error running script (call to f_db8d8f6383e1a67ce23db65efd679a334c123806): @user_script:1: @user_script: 1: ";
+        for said in [
+            "-READONLY You can't write against a read only replica.",
+            "-OOM command not allowed when used memory > 'maxmemory'.",
+            "-MISCONF Redis is configured to save RDB snapshots, but it is currently not able to persist on disk. Commands that may modify the data set are disabled",
+        ] {
+            let wrapped = server(ServerErrorKind::ResponseError, &format!("{PLACE}{said}"));
+            assert_eq!(is_read_only(&wrapped), said.starts_with("-READONLY"), "{said}");
+            let error = from_redis(wrapped, Stage::Sent, "h:1");
+            assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Unavailable, true));
+            assert_eq!(error.effect(), Effect::None, "refused before its first write: {said}");
+        }
+        // What is no refusal of the server stays final.
+        for said in [
+            "user_script:1: DISTLOCK the fence mark is not a number: -READONLY",
+            "Wrong number of args calling Redis command From Lua script",
+        ] {
+            let wrapped = server(ServerErrorKind::ResponseError, &format!("{PLACE}{said}"));
+            assert_eq!(from_redis(wrapped, Stage::Sent, "h:1").kind(), ErrorKind::Store, "{said}");
+        }
+    }
+
     #[test]
     fn what_passes_may_be_tried_again() {
         for (refused, kind) in [
@@ -178,6 +209,7 @@ mod tests {
             (&["SET: @user_script: 5: -MISCONF Redis is configured to"], ErrorKind::Unavailable),
             (&["SET: READONLY You can't", "GET: NOPERM this user"], ErrorKind::Denied),
             (&["GET: NOPERM this user BLOOM has no permissions"], ErrorKind::Denied),
+            (&["GET: NOPERM User OOM has no permissions to run 'get'"], ErrorKind::Denied),
         ] {
             let refused: Vec<_> = refused.iter().map(|text| (*text).to_owned()).collect();
             let error = refusal("h:1", &refused, "See the page");

@@ -18,6 +18,7 @@ mod reply;
 mod script;
 mod scripts;
 mod settler;
+mod tls;
 mod wake;
 
 pub use backend::RedisBackend;

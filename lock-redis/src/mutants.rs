@@ -22,11 +22,16 @@ mod wrong {
 
     /// The name of each mutation, the scripts that it changes, what is replaced, and by what.
     pub const MUTANTS: &[(&str, &[&str], &str, &str)] = &[
-        ("release_without_owner", &["RELEASE"], "value_of(lock) == me", "value_of(lock)"),
+        (
+            "release_without_owner",
+            &["RELEASE"],
+            "if is_held_by(who, lock, hold) then",
+            "if value_of(lock) then",
+        ),
         (
             "renew_without_owner",
             &["RENEW"],
-            "local mine = value_of(lock) == me",
+            "local mine = is_held_by(who, lock, KEYS[k + 1])",
             "local mine = true",
         ),
         ("set_without_nx", &["ACQUIRE"], "'NX', 'PX', ttl", "'PX', ttl"),
@@ -80,6 +85,12 @@ mod wrong {
             &["FORCE"],
             "redis.call('DEL', lock, hold)",
             "redis.call('DEL', hold)",
+        ),
+        (
+            "attached_with_any_fence",
+            &["RENEW", "RELEASE"],
+            "if who == me then return true end",
+            "if true then return true end",
         ),
         ("check_prolongs", &["RENEW"], "if mine and kind == 'L' then", "if mine then"),
         (

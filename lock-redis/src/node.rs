@@ -79,9 +79,12 @@ struct State {
 /// One connection.
 struct Link {
     connection: MultiplexedConnection,
+    made: ClockInstant,
     serial: u64,
     /// Nothing new is sent over it: it is closed, or an answer stayed away.
     stale: AtomicBool,
+    /// It is being asked whether anything comes back on it.
+    doubted: AtomicBool,
 }
 
 impl fmt::Debug for Node {
@@ -149,9 +152,9 @@ impl Node {
     /// Runs a script by its digest, or by its text where the server does not know it.
     pub(crate) async fn run(&self, call: Call<'_>, limit: Duration) -> Result<Value> {
         let end = self.clock().now() + limit;
-        match self.send(&call.by_digest(), end).await? {
+        match self.send(&call.by_digest(), end, limit).await? {
             Err(error) if error.kind() == DriverKind::Server(ServerErrorKind::NoScript) => {
-                let answer = self.send(&call.by_text(), end).await?;
+                let answer = self.send(&call.by_text(), end, limit).await?;
                 answer.map_err(|error| from_redis(error, Stage::Sent, &self.0.endpoint))
             }
             answer => answer.map_err(|error| from_redis(error, Stage::Sent, &self.0.endpoint)),
@@ -161,7 +164,7 @@ impl Node {
     /// Sends one command.
     pub(crate) async fn command(&self, command: &Cmd, limit: Duration) -> Result<Value> {
         let end = self.clock().now() + limit;
-        let answer = self.send(command, end).await?;
+        let answer = self.send(command, end, limit).await?;
         answer.map_err(|error| from_redis(error, Stage::Sent, &self.0.endpoint))
     }
 
@@ -182,24 +185,37 @@ impl Node {
         self.0.tend.notify_one();
     }
 
+    /// Sends `command` over the connection, which is made if there is none, and waits for the answer
+    /// until `end`. A connection that is silent for the whole `limit` is given up.
+    ///
     /// The inner result is what the server said, or how the connection broke; the outer one is an
     /// error of ours.
     async fn send(
         &self,
         command: &Cmd,
         end: ClockInstant,
+        limit: Duration,
+    ) -> Result<std::result::Result<Value, RedisError>> {
+        let link = self.0.link(end).await?;
+        let patience = limit.min(self.0.options.response_timeout);
+        let left = end.since(self.clock().now()).min(patience);
+        self.exchange(&link, command, left, patience).await
+    }
+
+    async fn exchange(
+        &self,
+        link: &Arc<Link>,
+        command: &Cmd,
+        limit: Duration,
+        patience: Duration,
     ) -> Result<std::result::Result<Value, RedisError>> {
         let inner = &self.0;
-        let link = inner.link(end).await?;
         let sent = inner.options.clock.now();
-        let limit = end.since(sent).min(inner.options.response_timeout);
         let mut connection = link.connection.clone();
-        let mut watch = InFlight { inner, link: &link, sent, limit, answered: false };
+        let mut watch = InFlight { node: self, link, sent, patience, answered: false };
         // The driver's timer, not the lock's clock: it bounds a call, and decides nothing.
         let answer = tokio::time::timeout(limit, connection.send_packed_command(command)).await;
         let Ok(answer) = answer else {
-            drop(watch);
-            inner.give_up(&link);
             return Err(Error::new(
                 ErrorKind::Timeout,
                 format!("the Redis server at {} did not answer within {limit:?}", inner.endpoint),
@@ -208,21 +224,50 @@ impl Node {
         watch.answered = true;
         let answer = answer.and_then(Value::extract_error);
         match &answer {
-            Err(error)
-                if error.is_unrecoverable_error() || error.is_io_error() || is_read_only(error) =>
-            {
-                inner.give_up(&link);
+            Err(error) if error.is_unrecoverable_error() || error.is_io_error() => {
+                inner.give_up(link);
+            }
+            // A replica by now: the name may lead to its master. A new connection has just followed
+            // the name, and each one wakes all who wait, so they must not follow upon one another.
+            Err(error) if is_read_only(error) && sent.since(link.made) >= FRESH => {
+                inner.give_up(link);
             }
             _ => inner.note_answer(sent),
         }
         Ok(answer)
     }
+
+    /// Asks over `link` whether it is late or dead: answers come in the order of the requests. One
+    /// question at a time.
+    fn doubt(&self, link: &Arc<Link>, patience: Duration) {
+        let settled = link.stale.load(Relaxed) || self.0.closed.load(Relaxed);
+        if settled || link.doubted.swap(true, Relaxed) {
+            return;
+        }
+        let doubt = Doubt(Arc::clone(link));
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let node = self.clone();
+            runtime.spawn(async move {
+                // A failure gives the connection up.
+                let _ = node.exchange(&doubt.0, &redis::cmd("PING"), patience, patience).await;
+            });
+        }
+    }
+}
+
+/// A question about a connection is under way, until this is dropped, with its runtime if need be.
+struct Doubt(Arc<Link>);
+
+impl Drop for Doubt {
+    fn drop(&mut self) {
+        self.0.doubted.store(false, Relaxed);
+    }
 }
 
 /// Data that the server's machine has not confirmed for so long are given up by the kernel.
 const USER_TIMEOUT: Duration = Duration::from_secs(20);
-/// A call that was dropped after so long without an answer counts as unanswered.
-const SUSPICIOUS: Duration = Duration::from_millis(250);
+/// For so long a connection leads where the server's name does.
+const FRESH: Duration = Duration::from_secs(1);
 
 impl Inner {
     fn state(&self) -> MutexGuard<'_, State> {
@@ -259,23 +304,28 @@ impl Inner {
     }
 }
 
-/// A request without an answer yet. Whoever drops it after a while says that none came.
+/// A request without an answer yet.
 struct InFlight<'a> {
-    inner: &'a Arc<Inner>,
-    link: &'a Link,
+    node: &'a Node,
+    link: &'a Arc<Link>,
     sent: ClockInstant,
-    limit: Duration,
+    /// A connection that is silent for so long is given up.
+    patience: Duration,
     answered: bool,
 }
 
+/// The caller has gone, or its time was over. That says nothing about a connection which all share,
+/// unless it was silent for as long as any request is waited for.
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
-        if !self.answered {
-            // The core drops a call at the same limit, and its timer may be the faster one.
-            let limit = (self.limit * 9 / 10).min(SUSPICIOUS);
-            if self.inner.options.clock.now().since(self.sent) >= limit {
-                self.inner.give_up(self.link);
-            }
+        if self.answered {
+            return;
+        }
+        // The core drops a call at the same limit, and its timer may be the faster one.
+        if self.node.clock().now().since(self.sent) >= self.patience * 9 / 10 {
+            self.node.0.give_up(self.link);
+        } else {
+            self.node.doubt(self.link, self.patience);
         }
     }
 }

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{Collector, Error, ErrorKind, Result};
-use tokio::sync::oneshot;
+use lock_core::kit::batch::{Batches, Entry};
+use lock_core::{Error, ErrorKind, Result};
 
 use crate::node::Node;
 use crate::reply::Reply;
-use crate::scripts::{HANDED, PLACE, RENEW};
+use crate::scripts::{BROKEN, HANDED, PLACE, RENEW};
 
 /// The most entries of one request: about half a millisecond of the server's time.
 const BATCH: usize = 256;
@@ -56,74 +56,65 @@ pub(crate) enum Found {
     Handed(Duration),
 }
 
-#[derive(Debug, Default)]
-pub(crate) struct Renewals(Arc<Collector<Waiting>>);
-
+/// The renewals of one server.
 #[derive(Debug)]
-struct Waiting {
-    item: Item,
-    reply: oneshot::Sender<Result<Found>>,
+pub(crate) struct Renewals(Batches<Item, Result<Found>>);
+
+impl Default for Renewals {
+    fn default() -> Self {
+        Self(Batches::of_at_most(BATCH))
+    }
 }
 
 impl Renewals {
     /// Asks the server about one entry, together with whoever else asks at this moment. The request
     /// is always sent after this call, so what it promises counts from this call at least.
     pub(crate) async fn ask(&self, node: &Node, client: &Arc<str>, item: Item) -> Result<Found> {
-        let (reply, answer) = oneshot::channel();
         let (node, client) = (node.clone(), Arc::clone(client));
-        self.0.add(Waiting { item, reply }, move |waiting| flush(&node, &client, waiting));
-        answer.await.unwrap_or_else(|_| {
-            Err(Error::new(ErrorKind::Unavailable, "the runtime of the renewals has ended")
-                .with_unknown_effect())
-        })
+        self.0.ask(item, move |batch| send(node.clone(), Arc::clone(&client), batch)).await?
     }
 }
 
-fn flush(node: &Node, client: &Arc<str>, mut waiting: Vec<Waiting>) {
-    // Whoever has given up writes nothing.
-    waiting.retain(|waiting| !waiting.reply.is_closed());
-    while !waiting.is_empty() {
-        let rest = waiting.split_off(waiting.len().min(BATCH));
-        let batch = std::mem::replace(&mut waiting, rest);
-        tokio::spawn(send(node.clone(), Arc::clone(client), batch));
-    }
-}
-
-async fn send(node: Node, client: Arc<str>, batch: Vec<Waiting>) {
-    let limit = batch.iter().map(|waiting| waiting.item.limit).max().unwrap_or_default();
+async fn send(node: Node, client: Arc<str>, batch: Vec<Entry<Item, Result<Found>>>) {
+    let limit = batch.iter().map(|entry| entry.request.limit).max().unwrap_or_default();
     let ttls: Vec<_> =
-        batch.iter().map(|waiting| waiting.item.ttl.as_millis().to_string()).collect();
+        batch.iter().map(|entry| entry.request.ttl.as_millis().to_string()).collect();
     let mut call = RENEW.call();
-    for (waiting, ttl) in batch.iter().zip(&ttls) {
-        let item = &waiting.item;
+    for (entry, ttl) in batch.iter().zip(&ttls) {
+        let item = &entry.request;
         call = call.key(&item.lock).keys(&item.others);
         call = call.arg(item.kind.letter()).arg(&item.owner).arg(ttl).arg(&*client);
     }
     let answer = node.run(call, limit).await;
-    let answer = answer.and_then(|value| read(&value, batch.len()));
-    for (at, waiting) in batch.into_iter().enumerate() {
-        let found = match &answer {
-            Ok(found) => Ok(found[at]),
+    let reply = answer.as_ref().map_err(Error::clone).and_then(|value| {
+        let reply = Reply::new("a renewal", value)?;
+        if reply.len() == batch.len() { Ok(reply) } else { Err(reply.wrong()) }
+    });
+    for (at, entry) in batch.into_iter().enumerate() {
+        let found = match &reply {
+            Ok(reply) => reply.number(at).and_then(|number| read(number, &entry.request)),
             Err(error) => Err(error.clone()),
         };
-        let _ = waiting.reply.send(found);
+        entry.answer(found);
     }
 }
 
-fn read(value: &redis::Value, expected: usize) -> Result<Vec<Found>> {
-    let reply = Reply::new("a renewal", value)?;
-    if reply.len() != expected {
-        return Err(reply.wrong());
-    }
+fn read(number: i64, item: &Item) -> Result<Found> {
     let ms = |number: i64| u64::try_from(number).map(Duration::from_millis).unwrap_or_default();
-    (0..expected)
-        .map(|at| {
-            Ok(match reply.number(at)? {
-                number if number >= HANDED => Found::Handed(ms(number - HANDED)),
-                number if number >= PLACE => Found::Place(ms(number - PLACE)),
-                number if number >= 0 => Found::Lock(ms(number)),
-                _ => Found::Gone,
-            })
-        })
-        .collect()
+    Ok(match number {
+        number if number >= HANDED => Found::Handed(ms(number - HANDED)),
+        number if number >= PLACE => Found::Place(ms(number - PLACE)),
+        number if number >= 0 => Found::Lock(ms(number)),
+        BROKEN => return Err(broken(&item.others)),
+        _ => Found::Gone,
+    })
+}
+
+fn broken(keys: &[String]) -> Error {
+    Error::new(
+        ErrorKind::Store,
+        format!(
+            "something else has written to the queue of this lock: delete the keys {keys:?} in Redis"
+        ),
+    )
 }

@@ -5,6 +5,17 @@ use redis::Value;
 
 use crate::error::unexpected;
 
+/// The value of a field of `INFO`.
+pub(crate) fn info_field(info: &Value, field: &str) -> Option<String> {
+    let text = match info {
+        Value::BulkString(text) => String::from_utf8_lossy(text),
+        Value::VerbatimString { text, .. } | Value::SimpleString(text) => text.as_str().into(),
+        _ => return None,
+    };
+    let mut lines = text.lines().filter_map(|line| line.split_once(':'));
+    lines.find_map(|(name, value)| (name == field).then(|| value.trim().to_owned()))
+}
+
 /// An answer that is a list.
 #[derive(Debug)]
 pub(crate) struct Reply<'a> {

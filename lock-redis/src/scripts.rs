@@ -14,10 +14,18 @@ macro_rules! script {
 }
 
 script!(ACQUIRE, "value.lua", "grant.lua", "acquire_free.lua", "queue.lua", "acquire.lua");
-script!(RELEASE, "value.lua", "grant.lua", "release.lua", "queue.lua", "release_next.lua");
+script!(
+    RELEASE,
+    "value.lua",
+    "held.lua",
+    "grant.lua",
+    "release.lua",
+    "queue.lua",
+    "release_next.lua"
+);
 script!(SETTLE, "value.lua", "grant.lua", "queue.lua", "settle.lua");
 script!(FORCE, "value.lua", "grant.lua", "queue.lua", "force.lua");
-script!(RENEW, "value.lua", "renew.lua");
+script!(RENEW, "value.lua", "held.lua", "renew.lua");
 script!(INSPECT, "value.lua", "inspect.lua");
 script!(PROBE, "probe.lua");
 
@@ -30,3 +38,5 @@ pub(crate) const CHANNEL: &str = "distlock:";
 pub(crate) const PLACE: i64 = 1 << 40;
 /// Added to what a renewal answers for a lock that was handed over and not yet taken up.
 pub(crate) const HANDED: i64 = 1 << 41;
+/// What a renewal answers for a place in a queue whose keys are of another type.
+pub(crate) const BROKEN: i64 = -2;

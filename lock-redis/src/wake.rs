@@ -10,9 +10,10 @@ use tokio::sync::Notify;
 
 use crate::node::NodeEvent;
 
-/// The claims of this client that hear pushes.
+/// The claims of this client that hear pushes. A lock that was taken over can have the same owner
+/// as another claim, and so can an attempt at that which is refused: neither takes the other's place.
 #[derive(Debug, Default)]
-pub(crate) struct Wakers(Mutex<HashMap<OwnerId, Arc<Waker>>>);
+pub(crate) struct Wakers(Mutex<HashMap<OwnerId, Vec<Arc<Waker>>>>);
 
 /// One claim's ear. A push that comes before anybody listens is kept.
 #[derive(Debug)]
@@ -26,7 +27,7 @@ pub(crate) struct Waker {
 }
 
 impl Wakers {
-    fn map(&self) -> MutexGuard<'_, HashMap<OwnerId, Arc<Waker>>> {
+    fn map(&self) -> MutexGuard<'_, HashMap<OwnerId, Vec<Arc<Waker>>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -38,28 +39,31 @@ impl Wakers {
             look_at: Mutex::default(),
             notify: Notify::new(),
         });
-        self.map().insert(owner, Arc::clone(&waker));
+        self.map().entry(owner).or_default().push(Arc::clone(&waker));
         waker
     }
 
     pub(crate) fn forget(&self, owner: &OwnerId, waker: &Arc<Waker>) {
         let mut map = self.map();
-        // Another claim may have taken over the same owner meanwhile.
-        if map.get(owner).is_some_and(|known| Arc::ptr_eq(known, waker)) {
-            map.remove(owner);
+        if let Some(ears) = map.get_mut(owner) {
+            ears.retain(|known| !Arc::ptr_eq(known, waker));
+            if ears.is_empty() {
+                map.remove(owner);
+            }
         }
     }
 
     /// All claims for this lock look again.
     pub(crate) fn wake_lock(&self, lock: &str) {
-        self.map().values().filter(|waker| waker.lock == lock).for_each(|waker| waker.wake());
+        self.map().values().flatten().filter(|waker| waker.lock == lock).for_each(|w| w.wake());
     }
 
     /// The claim for this lock that has waited longest looks again: the one that looked for all of
     /// this client has gone.
     pub(crate) fn wake_next(&self, lock: &str) {
         let map = self.map();
-        let waiting = map.values().filter(|waker| waker.lock == lock && waker.ticket() > 0);
+        let waiting =
+            map.values().flatten().filter(|waker| waker.lock == lock && waker.ticket() > 0);
         if let Some(first) = waiting.min_by_key(|waker| waker.ticket()) {
             first.wake();
         }
@@ -68,7 +72,7 @@ impl Wakers {
     pub(crate) fn on_event(&self, event: &NodeEvent<'_>, clock: &dyn Clock) {
         match event {
             // What was published while nobody listened is lost: all look again.
-            NodeEvent::Up => self.map().values().for_each(|waker| waker.wake()),
+            NodeEvent::Up => self.map().values().flatten().for_each(|waker| waker.wake()),
             NodeEvent::Down => {}
             NodeEvent::Message { payload, .. } => {
                 if self.on_message(payload, clock).is_none() {
@@ -95,7 +99,7 @@ impl Wakers {
             _ => return None,
         };
         // A claim that has gone in the meantime is nobody's concern.
-        if let Some(waker) = self.map().get(&owner) {
+        for waker in self.map().get(&owner).into_iter().flatten() {
             match pause {
                 None => waker.wake(),
                 Some(pause) => waker.look_at(clock.now() + pause),

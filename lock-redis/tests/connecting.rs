@@ -15,45 +15,20 @@ use tokio::time::Instant;
 
 const SENTINEL: &str = "s3cr3t-sentinel";
 
-/// The rights that the README lists, and no other. `app` is the prefix of all names.
-const RIGHTS: &[&str] = &[
-    "resetkeys",
-    "resetchannels",
-    "-@all",
-    "~app*",
-    "~{app*",
-    "~distlock?fence",
-    "~{distlock?probe:*",
-    "&distlock:*",
-    "+hello",
-    "+auth",
-    "+ping",
-    "+select",
-    "+info",
-    "+subscribe",
-    "+publish",
-    "+eval",
-    "+evalsha",
-    "+time",
-    "+get",
-    "+set",
-    "+del",
-    "+exists",
-    "+pexpire",
-    "+pttl",
-    "+zadd",
-    "+zrem",
-    "+zscore",
-    "+zrank",
-    "+zcard",
-    "+zrange",
-    "+zrevrange",
-    "+hset",
-    "+hget",
-    "+hmget",
-    "+hexists",
-    "+hdel",
-];
+/// The rights that the README lists for this server, and no other. `app` is the prefix of all names.
+async fn rights(server: &RedisServer) -> Vec<String> {
+    let info: String =
+        redis::cmd("INFO").arg("server").query_async(&mut plain(server).await).await.unwrap();
+    let line = info.lines().find_map(|line| line.strip_prefix("redis_version:")).unwrap();
+    let commands: Vec<_> = include_str!("../README.md")
+        .split("```text\n")
+        .filter_map(|block| block.strip_prefix("ACL SETUSER locker ")?.split("```").next())
+        .collect();
+    let [all, since_6_2] = commands[..] else { panic!("{} commands", commands.len()) };
+    let later = if line.starts_with("6.0.") { "" } else { since_6_2 };
+    let words = all.split_whitespace().chain(later.split_whitespace());
+    words.filter(|word| !["on", ">…"].contains(word)).map(str::to_owned).collect()
+}
 
 async fn user(server: &RedisServer, rights: &[&str]) -> String {
     let mut words = vec!["ACL", "SETUSER", "locker", "reset", "on"];
@@ -67,7 +42,8 @@ async fn user(server: &RedisServer, rights: &[&str]) -> String {
 #[tokio::test]
 async fn a_user_with_the_least_rights_can_lock() {
     let server = server().await;
-    let url = user(&server, RIGHTS).await;
+    let acl = rights(&server).await;
+    let url = user(&server, &acl.iter().map(String::as_str).collect::<Vec<_>>()).await;
     let locks = |backend: RedisBackend| Locks::builder(backend).prefix("app").unwrap().build();
     let (a, b) = (
         locks(lock_redis::connect(&url).await.unwrap()),
@@ -97,6 +73,7 @@ async fn a_user_with_the_least_rights_can_lock() {
 #[tokio::test]
 async fn each_missing_right_is_found_when_connecting() {
     let server = server().await;
+    let acl = rights(&server).await;
     for missing in [
         "+evalsha",
         "+publish",
@@ -112,7 +89,13 @@ async fn each_missing_right_is_found_when_connecting() {
         "&distlock:*",
         "~distlock?fence",
     ] {
-        let rights: Vec<_> = RIGHTS.iter().copied().filter(|right| *right != missing).collect();
+        // Redis 6.0 has no rights for channels.
+        if missing.starts_with('&') && !acl.iter().any(|right| right == missing) {
+            continue;
+        }
+        let rights: Vec<_> =
+            acl.iter().map(String::as_str).filter(|right| *right != missing).collect();
+        assert_eq!(rights.len(), acl.len() - 1, "{missing}");
         let url = user(&server, &rights).await;
         let error = lock_redis::connect(&url).await.expect_err(missing);
         assert_eq!(error.kind(), ErrorKind::Denied, "{missing}: {error}");
@@ -125,7 +108,8 @@ async fn each_missing_right_is_found_when_connecting() {
 #[tokio::test]
 async fn a_right_that_is_taken_away_is_no_loss() {
     let server = server().await;
-    let url = user(&server, RIGHTS).await;
+    let acl = rights(&server).await;
+    let url = user(&server, &acl.iter().map(String::as_str).collect::<Vec<_>>()).await;
     let mut plain = plain(&server).await;
     let backend = lock_redis::connect(&url).await.unwrap();
     let ttl = Duration::from_secs(30);
@@ -165,6 +149,8 @@ async fn a_server_that_cannot_write_now_is_tried_again() {
     let port = master.address().unwrap().port().to_string();
     run(&mut plain, &["REPLICAOF", "127.0.0.1", &port]).await;
     let before = connections(&mut plain).await;
+    // A connection that is new leads where the name does, and is kept.
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
     for _ in 0..2 {
         let mut holder = claim(&backend, "app", Duration::from_secs(30), false);
         let error = holder.try_acquire().await.unwrap_err();
@@ -174,6 +160,93 @@ async fn a_server_that_cannot_write_now_is_tried_again() {
     let error = lock_redis::connect(server.url()).await.unwrap_err();
     assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Unavailable, true), "{error}");
     run(&mut plain, &["REPLICAOF", "NO", "ONE"]).await;
+    let mut holder = claim(&backend, "app", Duration::from_secs(30), false);
+    assert!(matches!(holder.try_acquire().await.unwrap(), Attempt::Granted { .. }));
+}
+
+/// The server was made a replica, and then a master again, as after a fail-over and back.
+#[tokio::test]
+async fn a_waiter_outlives_a_server_that_cannot_write_for_a_while() {
+    let server = server().await;
+    let (holder, waiting) = (locks(&server).await, locks(&server).await);
+    let mut plain = plain(&server).await;
+    let ttl = Duration::from_secs(2);
+    let guard = holder.lock("a").unwrap().ttl(ttl).acquire().await.unwrap();
+    let waiter = tokio::spawn(async move {
+        waiting.lock("a").unwrap().acquire_timeout(Duration::from_secs(30)).await.map(drop)
+    });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    // Of a master that is not there, so that the data stay.
+    let port = conformance_tests::servers::free_port().unwrap().to_string();
+    run(&mut plain, &["REPLICAOF", "127.0.0.1", &port]).await;
+    // The holder cannot renew, and learns in time that it must stop.
+    assert_eq!(guard.lost().wait().await, lock_core::LostReason::Expired);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(!waiter.is_finished(), "{:?}", waiter.await.unwrap());
+    run(&mut plain, &["REPLICAOF", "NO", "ONE"]).await;
+    waiter.await.unwrap().unwrap();
+}
+
+/// Redis 5 and 4 do not know HELLO, each in words of its own. They are asked over the old protocol
+/// which version they are.
+#[tokio::test]
+async fn a_server_that_is_too_old_is_named_with_what_is_needed() {
+    for (version, no_hello) in [
+        ("5.0.14", "-ERR unknown command `HELLO`, with args beginning with: `3`, \r\n"),
+        ("4.0.14", "-ERR unknown command 'HELLO'\r\n"),
+    ] {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("redis://{}", listener.local_addr().unwrap());
+        let server = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(old_server(stream, version, no_hello));
+            }
+        });
+        let error = lock_redis::connect(&url).await.unwrap_err();
+        assert_eq!(
+            (error.kind(), error.is_retryable()),
+            (ErrorKind::Unsupported, false),
+            "{error}"
+        );
+        let text = error.to_string();
+        assert!(text.contains(version) && text.contains("Redis 6.0 or newer"), "{text}");
+        server.abort();
+    }
+}
+
+async fn old_server(stream: tokio::net::TcpStream, version: &str, no_hello: &str) {
+    use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+    let mut lines = BufReader::new(stream).lines();
+    // A command is `*n`, and n times a length and a word.
+    while let Ok(Some(head)) = lines.next_line().await {
+        let words: usize = head.trim_start_matches('*').parse().unwrap();
+        let mut command = Vec::new();
+        for _ in 0..words {
+            lines.next_line().await.unwrap();
+            command.push(lines.next_line().await.unwrap().unwrap());
+        }
+        let answer = match command[0].as_str() {
+            "HELLO" => no_hello.to_owned(),
+            "INFO" => {
+                let info = format!("# Server\r\nredis_version:{version}\r\n");
+                format!("${}\r\n{info}\r\n", info.len())
+            }
+            _ => "+OK\r\n".to_owned(),
+        };
+        if lines.get_mut().get_mut().write_all(answer.as_bytes()).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Version and eviction cannot be checked then, which is logged.
+#[tokio::test]
+async fn a_server_that_denies_info_is_used() {
+    let server = server().await;
+    let acl = rights(&server).await;
+    let rights: Vec<_> = acl.iter().map(String::as_str).chain(["-info"]).collect();
+    let url = user(&server, &rights).await;
+    let backend = lock_redis::connect(&url).await.unwrap();
     let mut holder = claim(&backend, "app", Duration::from_secs(30), false);
     assert!(matches!(holder.try_acquire().await.unwrap(), Attempt::Granted { .. }));
 }

@@ -379,30 +379,72 @@ async fn a_slow_link_works() {
     }
 }
 
-/// A runtime that ends while renewals are being collected takes none of them with it but its own.
+/// A runtime that ends while renewals are being collected, or that nobody drives any more, takes none
+/// of them with it but its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn renewals_survive_the_end_of_another_runtime() {
+async fn renewals_survive_the_end_and_the_standstill_of_another_runtime() {
     let server = server().await;
     let backend = backend(&server).await;
-    let (mut here, mut there) =
-        (claim(&backend, "a", TTL, false), claim(&backend, "b", TTL, false));
+    let mut here = claim(&backend, "here", TTL, false);
     granted(&mut *here).await;
-    granted(&mut *there).await;
-    std::thread::spawn(move || {
+    for (name, ends) in [("ends", true), ("stands", false)] {
+        let mut there = claim(&backend, name, TTL, false);
+        granted(&mut *there).await;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
-            tokio::select! {
-                biased;
-                answer = there.renew() => panic!("sooner than it is sent: {answer:?}"),
-                () = std::future::ready(()) => {}
-            }
-        });
-    })
-    .join()
-    .unwrap();
-    for _ in 0..2 {
-        let renewal = tokio::time::timeout(Duration::from_secs(5), here.renew()).await;
-        let renewal = renewal.expect("the renewals are stuck").unwrap();
-        assert!(matches!(renewal, Renewal::Alive { .. }), "{renewal:?}");
+        let standing = std::thread::spawn(move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    biased;
+                    answer = there.renew() => panic!("sooner than it is sent: {answer:?}"),
+                    () = std::future::ready(()) => {}
+                }
+            });
+            (!ends).then_some(runtime)
+        })
+        .join()
+        .unwrap();
+        for _ in 0..2 {
+            let renewal = tokio::time::timeout(Duration::from_secs(10), here.renew()).await;
+            let renewal = renewal.expect("the renewals are stuck").unwrap();
+            assert!(matches!(renewal, Renewal::Alive { .. }), "{renewal:?}");
+        }
+        standing.map(tokio::runtime::Runtime::shutdown_background);
     }
+}
+
+/// A key that the server refuses to work on concerns nobody else whose renewal travels with it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broken_entry_spoils_no_other_renewal() {
+    const OTHERS: usize = 20;
+    let server = server().await;
+    let backend = backend(&server).await;
+    let mut plain = plain(&server).await;
+    // A holder, and a waiter whose queue is no queue any more.
+    let mut holder = claim(&backend, "broken", TTL, false);
+    granted(&mut *holder).await;
+    let mut waiter = claim(&backend, "broken", TTL, true);
+    assert!(matches!(waiter.try_acquire().await.unwrap(), Attempt::Busy { .. }));
+    for key in common::keys(&mut plain).await {
+        if key.starts_with("{broken}") {
+            run(&mut plain, &["SET", &key, "nonsense"]).await;
+        }
+    }
+    let mut others = Vec::new();
+    for n in 0..OTHERS {
+        let mut other = claim(&backend, &format!("other{n}"), TTL, false);
+        granted(&mut *other).await;
+        others.push(other);
+    }
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(async move {
+        let error = waiter.renew().await.unwrap_err();
+        assert!(error.to_string().contains("{broken}"), "{error}");
+    });
+    for mut other in others {
+        tasks.spawn(async move {
+            let renewal = other.renew().await.unwrap();
+            assert!(matches!(renewal, Renewal::Alive { .. }), "{renewal:?}");
+        });
+    }
+    tasks.join_all().await;
 }

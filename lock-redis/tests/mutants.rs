@@ -26,6 +26,7 @@ const KILLERS: &[(&str, Killer)] = &[
     ("grace_is_the_ttl_of_nobody", Case("l05_a_dead_waiter_delays_by_one_ttl")),
     ("confirm_keeps_the_grace", Case("c04_a_hand_over_has_its_full_ttl")),
     ("force_forgets_the_holder", Case("s05_a_lock_that_was_taken_is_seen_by_check")),
+    ("attached_with_any_fence", Case("c14_a_greater_fence_is_not_believed")),
     ("check_prolongs", Case("c04_a_check_prolongs_nothing")),
     ("place_is_never_renewed", Case("l03_a_renewed_place_is_kept")),
 ];

@@ -1,105 +1,143 @@
-//! `rediss://` and `redlocks://`: certificates are checked.
+//! `rediss://` and `redlocks://`: the certificates of both sides are checked.
 //!
 //! `cargo test -p lock-redis --features tls --test tls`; needs the program `openssl`.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
-use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use conformance_tests::servers::{RedisServer, free_port};
 use lock_core::{ErrorKind, Locks};
+use tempfile::TempDir;
 
 const CHILD: &str = "LOCK_REDIS_TEST_TLS";
 
-fn openssl(directory: &Path, arguments: &str) {
-    let output = Command::new("openssl")
-        .current_dir(directory)
-        .args(arguments.split_whitespace())
-        .output()
-        .expect("openssl is not installed: apt-get install openssl");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+/// A folder of keys and certificates.
+struct Folder(TempDir);
+
+impl Folder {
+    /// Two authorities, `ca` and `other`, and certificates by the first for a server, for a server
+    /// whose certificate has expired, and for a client; and one by the second for a stranger.
+    fn new() -> Self {
+        let folder = Self(tempfile::tempdir().unwrap());
+        for name in ["ca", "other"] {
+            folder.openssl(&format!(
+                "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN={name} -keyout {name}.key -out {name}.crt"
+            ));
+        }
+        std::fs::write(folder.0.path().join("ext"), "subjectAltName=DNS:localhost").unwrap();
+        for (name, by, days) in [
+            ("server", "ca", 2),
+            ("expired", "ca", 0),
+            ("client", "ca", 2),
+            ("stranger", "other", 2),
+        ] {
+            folder.openssl(&format!(
+                "req -newkey rsa:2048 -nodes -subj /CN={name} -keyout {name}.key -out {name}.csr"
+            ));
+            folder.openssl(&format!(
+                "x509 -req -in {name}.csr -CA {by}.crt -CAkey {by}.key -CAcreateserial -days {days} -extfile ext -out {name}.crt"
+            ));
+        }
+        folder
+    }
+
+    fn openssl(&self, arguments: &str) {
+        let output = Command::new("openssl")
+            .current_dir(&self.0)
+            .args(arguments.split_whitespace())
+            .output()
+            .expect("openssl is not installed: apt-get install openssl");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.path().join(name).display().to_string()
+    }
+
+    /// A server that shows the certificate `name`, and the port on which it speaks TLS.
+    async fn server(&self, name: &str, asks_for_clients: bool) -> (RedisServer, u16) {
+        let port = free_port().unwrap();
+        let server = RedisServer::builder()
+            .option("tls-port", &port.to_string())
+            .option("tls-cert-file", &self.path(&format!("{name}.crt")))
+            .option("tls-key-file", &self.path(&format!("{name}.key")))
+            .option("tls-ca-cert-file", &self.path("ca.crt"))
+            .option("tls-auth-clients", if asks_for_clients { "yes" } else { "no" })
+            .start()
+            .await
+            .unwrap();
+        (server, port)
+    }
 }
 
-/// The process that trusts our authority: trust comes from the environment.
+async fn lock_once(url: &str) -> lock_core::Result<()> {
+    let locks = if url.starts_with("redlocks:") {
+        Locks::new(lock_redis::connect_redlock(url).await?)
+    } else {
+        Locks::new(lock_redis::connect(url).await?)
+    };
+    let guard = locks.lock("a")?.acquire().await?;
+    guard.renew().await?;
+    guard.release().await.map(drop)
+}
+
+/// Connecting fails with an error that tells of the certificate, and shows no key.
+async fn is_refused(what: &str, url: &str, why: &str) {
+    let connected = tokio::time::timeout(Duration::from_secs(10), lock_redis::connect(url)).await;
+    let error = connected.unwrap().expect_err(what);
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{what}: {error}");
+    assert!(error.to_string().to_lowercase().contains(why), "{what}: {error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_certificate_of_every_node_is_checked() {
+    let folder = Folder::new();
+    let (mut servers, mut hosts) = (Vec::new(), Vec::new());
+    for _ in 0..3 {
+        let (server, port) = folder.server("server", false).await;
+        servers.push(server);
+        hosts.push(format!("localhost:{port}"));
+    }
+    let url = |hosts: &[String], ca: &str| {
+        let ca = folder.path(ca);
+        format!("redlocks://{}?lock_quorum_name=q&lock_bootstrap=now&lock_ca={ca}", hosts.join(","))
+    };
+    let unknown = lock_once(&url(&hosts, "other.crt")).await.unwrap_err();
+    assert_eq!(unknown.kind(), ErrorKind::Unavailable, "{unknown}");
+    assert!(unknown.to_string().to_lowercase().contains("certificate"), "{unknown}");
+    lock_once(&url(&hosts, "ca.crt")).await.unwrap();
+    let unnamed: Vec<_> = hosts.iter().map(|host| host.replace("localhost", "127.0.0.1")).collect();
+    let other_names = lock_once(&url(&unnamed, "ca.crt")).await.unwrap_err();
+    assert!(other_names.to_string().to_lowercase().contains("certificate"), "{other_names}");
+    let clear = "redlock://a,b,c?lock_ca=/x";
+    let error = lock_redis::connect_redlock(clear).await.unwrap_err();
+    assert!(error.to_string().contains("belong to redlocks://"), "{error}");
+}
+
+/// The process that trusts an authority by its environment.
 #[tokio::test]
 #[ignore = "the child process of the other test"]
 async fn child() {
     let Ok(url) = std::env::var(CHILD) else { return };
-    let locks = if url.starts_with("redlocks:") {
-        Locks::new(lock_redis::connect_redlock(&url).await.unwrap())
-    } else {
-        Locks::new(lock_redis::connect(&url).await.unwrap())
-    };
-    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-    guard.renew().await.unwrap();
-    guard.release().await.unwrap();
+    lock_once(&url).await.unwrap();
     println!("@locked");
-}
-
-/// A server's certificate for `localhost`, and the authority that has signed it.
-fn certificates(folder: &Path) {
-    openssl(
-        folder,
-        "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=ca -keyout ca.key -out ca.crt",
-    );
-    openssl(folder, "req -newkey rsa:2048 -nodes -subj /CN=localhost -keyout s.key -out s.csr");
-    std::fs::write(folder.join("ext"), "subjectAltName=DNS:localhost").unwrap();
-    openssl(
-        folder,
-        "x509 -req -in s.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 2 -extfile ext -out s.crt",
-    );
-}
-
-/// A server that speaks TLS on this port.
-async fn server(folder: &Path, port: u16) -> RedisServer {
-    let path = |name: &str| folder.join(name).display().to_string();
-    let builder = RedisServer::builder()
-        .option("tls-port", &port.to_string())
-        .option("tls-cert-file", &path("s.crt"))
-        .option("tls-key-file", &path("s.key"))
-        .option("tls-ca-cert-file", &path("ca.crt"))
-        .option("tls-auth-clients", "no");
-    builder.start().await.unwrap()
-}
-
-/// Whether a client locks, which trusts our authority or does not.
-fn locks(folder: &Path, url: &str, trust: bool) -> bool {
-    let mut child = Command::new(std::env::current_exe().unwrap());
-    child.args(["child", "--exact", "--ignored", "--nocapture"]).env(CHILD, url);
-    if trust {
-        child.env("SSL_CERT_FILE", folder.join("ca.crt"));
-    }
-    let output = child.output().unwrap();
-    String::from_utf8_lossy(&output.stdout).contains("@locked")
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn every_node_of_a_quorum_is_checked() {
-    let directory = tempfile::tempdir().unwrap();
-    let folder = directory.path();
-    certificates(folder);
-    let (mut servers, mut hosts) = (Vec::new(), Vec::new());
-    for _ in 0..3 {
-        let port = free_port().unwrap();
-        servers.push(server(folder, port).await);
-        hosts.push(format!("localhost:{port}"));
-    }
-    let url = format!("redlocks://{}?lock_bootstrap=now", hosts.join(","));
-    assert!(!locks(folder, &url, false), "an unknown authority");
-    assert!(locks(folder, &url, true), "trusted nodes");
-    assert!(!locks(folder, &url.replace("localhost", "127.0.0.1"), true), "other names");
 }
 
 #[tokio::test]
 async fn a_trusted_server_is_used_and_no_other() {
-    let directory = tempfile::tempdir().unwrap();
-    let folder = directory.path();
-    certificates(folder);
-    let port = free_port().unwrap();
-    let _server = server(folder, port).await;
-    let with = |url: &str, trust: bool| locks(folder, url, trust);
+    let folder = Folder::new();
+    let (_server, port) = folder.server("server", false).await;
+    let with = |url: &str, trust: bool| {
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        child.args(["child", "--exact", "--ignored", "--nocapture"]).env(CHILD, url);
+        if trust {
+            child.env("SSL_CERT_FILE", folder.path("ca.crt"));
+        }
+        let output = child.output().unwrap();
+        String::from_utf8_lossy(&output.stdout).contains("@locked")
+    };
     let url = format!("rediss://localhost:{port}");
     assert!(with(&url, true), "a trusted server");
     assert!(!with(&url, false), "an unknown authority");
@@ -107,12 +145,81 @@ async fn a_trusted_server_is_used_and_no_other() {
         !with(&format!("rediss://127.0.0.1:{port}"), true),
         "another name than the certificate's"
     );
+    // An authority that is named takes the place of those that the system trusts.
+    assert!(with(&format!("{url}?lock_ca={}", folder.path("ca.crt")), false), "the named one");
+    assert!(!with(&format!("{url}?lock_ca={}", folder.path("other.crt")), true), "another one");
     // A server that speaks no TLS is refused, and not spoken to in the clear.
     let plain = RedisServer::builder().start().await.unwrap();
     let url = plain.url().replace("redis://", "rediss://");
-    let error =
-        tokio::time::timeout(Duration::from_secs(5), lock_redis::connect(&url)).await.unwrap();
-    assert_eq!(error.unwrap_err().kind(), ErrorKind::Unavailable);
+    is_refused("a server without TLS", &url, "cannot be reached").await;
     let insecure = lock_redis::connect(&format!("{url}#insecure")).await.unwrap_err();
     assert_eq!(insecure.kind(), ErrorKind::Config);
+}
+
+#[tokio::test]
+async fn a_named_authority_is_the_only_one() {
+    let folder = Folder::new();
+    let (_server, port) = folder.server("server", false).await;
+    let url = |host: &str, port: u16, ca: &str| {
+        format!("rediss://{host}:{port}?lock_ca={}", folder.path(ca))
+    };
+    lock_once(&url("localhost", port, "ca.crt")).await.unwrap();
+    // Two authorities in one file.
+    let both = ["other.crt", "ca.crt"].map(|ca| std::fs::read_to_string(folder.path(ca)).unwrap());
+    std::fs::write(folder.path("both.crt"), both.concat()).unwrap();
+    lock_once(&url("localhost", port, "both.crt")).await.unwrap();
+    is_refused("another authority", &url("localhost", port, "other.crt"), "certificate").await;
+    is_refused("another host", &url("127.0.0.1", port, "ca.crt"), "certificate").await;
+    let (_expired, port) = folder.server("expired", false).await;
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    is_refused("an expired certificate", &url("localhost", port, "ca.crt"), "expired").await;
+}
+
+#[tokio::test]
+async fn a_client_shows_its_certificate() {
+    let folder = Folder::new();
+    let (_server, port) = folder.server("server", true).await;
+    let trusting = format!("rediss://localhost:{port}?lock_ca={}", folder.path("ca.crt"));
+    let as_client = |name: &str| {
+        let (cert, key) = (format!("{name}.crt"), format!("{name}.key"));
+        format!("{trusting}&lock_cert={}&lock_key={}", folder.path(&cert), folder.path(&key))
+    };
+    lock_once(&as_client("client")).await.unwrap();
+    let config = lock_redis::RedisConfig::from_url(&as_client("client")).unwrap();
+    assert!(!format!("{config:?}").contains("PRIVATE"), "{config:?}");
+    is_refused("no certificate of the client", &trusting, "cannot be reached").await;
+    is_refused("a stranger", &as_client("stranger"), "cannot be reached").await;
+}
+
+#[test]
+fn a_file_that_cannot_be_used_is_named_with_its_parameter() {
+    let folder = Folder::new();
+    std::fs::write(folder.path("nonsense"), "nonsense").unwrap();
+    let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    std::fs::write(folder.path("broken"), broken).unwrap();
+    for (parameters, part) in [
+        ("lock_ca=@/not/there", "lock_ca=\"@/not/there\" cannot be read"),
+        ("lock_ca=@/nonsense", "lock_ca=\"@/nonsense\" has no certificate"),
+        ("lock_ca=@/broken", "lock_ca=\"@/broken\" has a certificate that cannot be used"),
+        ("lock_ca=@/ca.key", "lock_ca=\"@/ca.key\" has no certificate"),
+        ("lock_cert=@/client.crt", "belong together"),
+        ("lock_key=@/client.key", "belong together"),
+        (
+            "lock_cert=@/nonsense&lock_key=@/client.key",
+            "lock_cert=\"@/nonsense\" has no certificate",
+        ),
+        (
+            "lock_cert=@/client.crt&lock_key=@/nonsense",
+            "lock_key=\"@/nonsense\" has no private key",
+        ),
+        ("lock_cert=@/client.crt&lock_key=@/not", "lock_key=\"@/not\" cannot be read"),
+        ("lock_cert=@/client.crt&lock_key=@/ca.key", "lock_key=\"@/ca.key\" cannot be used with"),
+    ] {
+        let at = folder.0.path().display().to_string();
+        let (parameters, part) = (parameters.replace('@', &at), part.replace('@', &at));
+        let error = lock_redis::RedisConfig::from_url(&format!("rediss://h?{parameters}"));
+        let error = error.expect_err(&parameters);
+        assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+        assert!(error.to_string().contains(&part), "{error}");
+    }
 }

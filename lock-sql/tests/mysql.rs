@@ -27,7 +27,7 @@ async fn a_lock_is_taken_shown_and_released() {
     let next = two.lock("order:42").unwrap().try_acquire().await.unwrap().unwrap();
     assert!(next.token().unwrap() > fence);
     let token = next.detach().await.unwrap();
-    let next = one.attach(token).await.unwrap();
+    let next = one.lock("order:42").unwrap().attach(&token).await.unwrap();
     next.release().await.unwrap();
     one.close(Duration::from_secs(5)).await.unwrap();
     two.close(Duration::from_secs(5)).await.unwrap();

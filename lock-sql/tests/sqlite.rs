@@ -51,10 +51,11 @@ async fn a_hold_moves_to_another_client() {
     let guard = one.lock("form").unwrap().acquire().await.unwrap();
     let fence = guard.token().unwrap();
     let token = guard.detach().await.unwrap();
-    let guard = two.attach(token.to_text().parse().unwrap()).await.unwrap();
+    let lease = token.to_text().parse().unwrap();
+    let guard = two.lock("form").unwrap().attach(&lease).await.unwrap();
     assert_eq!(guard.token().unwrap(), fence);
     assert_eq!(guard.release().await.unwrap(), Released::Freed);
-    let error = one.attach(token).await.unwrap_err();
+    let error = one.lock("form").unwrap().attach(&token).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Lost(_)), "{error}");
 }
 

@@ -6,8 +6,7 @@
 
 use std::sync::Arc;
 
-use lock_core::Collector;
-use tokio::sync::oneshot;
+use lock_core::kit::batch::{Batches, Entry};
 use tokio::task::JoinSet;
 
 use crate::session::Session;
@@ -19,14 +18,17 @@ const BATCH: (usize, usize) = (1000, 256 * 1024);
 /// How often a transaction is made again without the nodes that it found missing.
 const ROUNDS: usize = 4;
 
-#[derive(Debug, Default)]
-pub(crate) struct Renewals(Arc<Collector<Waiting>>);
-
+/// The renewals of one session.
 #[derive(Debug)]
-struct Waiting {
-    path: String,
-    reply: oneshot::Sender<Result<Found, Failure>>,
+pub(crate) struct Renewals(Batches<String, Result<Found, Failure>>);
+
+impl Default for Renewals {
+    fn default() -> Self {
+        Self(Batches::weighing(BATCH.0, BATCH.1, String::len))
+    }
 }
+
+type Batch = Vec<Entry<String, Result<Found, Failure>>>;
 
 /// What the leader says of one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,46 +41,25 @@ impl Session {
     /// Asks the leader whether a node of this session is there, together with whoever else asks at this
     /// moment.
     pub(crate) async fn confirm(self: &Arc<Self>, path: String) -> Result<Found, Failure> {
-        let (reply, answer) = oneshot::channel();
         let session = Arc::clone(self);
-        self.renewals.0.add(Waiting { path, reply }, move |waiting| flush(&session, waiting));
-        answer.await.unwrap_or_else(|_| {
-            Err(Failure::Unknown("the runtime of the renewals has ended".into()))
-        })
-    }
-}
-
-fn flush(session: &Arc<Session>, mut waiting: Vec<Waiting>) {
-    // Whoever has given up asks nothing.
-    waiting.retain(|waiting| !waiting.reply.is_closed());
-    let mut batch = Vec::new();
-    let mut bytes = 0;
-    for one in waiting {
-        bytes += one.path.len();
-        batch.push(one);
-        if batch.len() >= BATCH.0 || bytes >= BATCH.1 {
-            tokio::spawn(send(Arc::clone(session), std::mem::take(&mut batch)));
-            bytes = 0;
-        }
-    }
-    if !batch.is_empty() {
-        tokio::spawn(send(Arc::clone(session), batch));
+        let answer =
+            self.renewals.0.ask(path, move |batch| send(Arc::clone(&session), batch)).await;
+        answer.unwrap_or_else(|error| Err(Failure::Unknown(error.to_string())))
     }
 }
 
 /// One node that is missing fails the whole transaction, so it is made again without those that are.
-async fn send(session: Arc<Session>, mut batch: Vec<Waiting>) {
+async fn send(session: Arc<Session>, mut batch: Batch) {
     for _ in 0..ROUNDS {
         if batch.is_empty() {
             return;
         }
-        let paths: Vec<_> = batch.iter().map(|waiting| waiting.path.as_str()).collect();
+        let paths: Vec<_> = batch.iter().map(|entry| entry.request.as_str()).collect();
         match check(&session, &paths).await {
             Ok(Checked::All) => return answer(batch, &Ok(Found::There)),
             Ok(Checked::Missing(at)) => {
                 if at < batch.len() {
-                    let gone = batch.swap_remove(at);
-                    let _ = gone.reply.send(Ok(Found::Gone));
+                    batch.swap_remove(at).answer(Ok(Found::Gone));
                 }
                 batch = without_missing(&session, batch).await;
             }
@@ -100,34 +81,32 @@ pub(crate) async fn check(session: &Session, paths: &[&str]) -> Result<Checked, 
     session.check(paths).await
 }
 
-fn answer(batch: Vec<Waiting>, found: &Result<Found, Failure>) {
-    for waiting in batch {
-        let _ = waiting.reply.send(found.clone());
+fn answer(batch: Batch, found: &Result<Found, Failure>) {
+    for entry in batch {
+        entry.answer(found.clone());
     }
 }
 
 /// Answers those of `batch` whose nodes are gone. A node of one's own session that cannot be read has
 /// gone: the server has seen everything that this session has done. It is brought up to date first, so
 /// that it does not show nodes that the leader misses.
-async fn without_missing(session: &Arc<Session>, batch: Vec<Waiting>) -> Vec<Waiting> {
+async fn without_missing(session: &Arc<Session>, batch: Batch) -> Batch {
     let Some(any) = batch.first() else { return batch };
     // Without an answer the looks below fail, or show what the next transaction refuses.
-    let _ = session.sync(&any.path).await;
+    let _ = session.sync(&any.request).await;
     let mut looks = JoinSet::new();
-    for waiting in batch {
+    for entry in batch {
         let session = Arc::clone(session);
         looks.spawn(async move {
-            let found = session.get(&waiting.path).await;
-            (waiting, found)
+            let found = session.get(&entry.request).await;
+            (entry, found)
         });
     }
     let mut left = Vec::new();
-    for (waiting, found) in looks.join_all().await {
+    for (entry, found) in looks.join_all().await {
         match found {
-            Ok(None) => {
-                let _ = waiting.reply.send(Ok(Found::Gone));
-            }
-            Ok(Some(_)) | Err(_) => left.push(waiting),
+            Ok(None) => entry.answer(Ok(Found::Gone)),
+            Ok(Some(_)) | Err(_) => left.push(entry),
         }
     }
     left

@@ -496,3 +496,36 @@ async fn a_hand_over_during_a_cut_is_not_missed() {
     assert!(granted(&mut *second).await > fence);
     second.release().await.unwrap();
 }
+
+/// A runtime that ends while renewals are being collected, or that nobody drives any more, takes none
+/// of them with it but its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn renewals_survive_the_end_and_the_standstill_of_another_runtime() {
+    let servers = server().await;
+    let backend = backend(&servers).await;
+    let mut here = claim(&backend, "here", false);
+    granted(&mut *here).await;
+    for (name, ends) in [("ends", true), ("stands", false)] {
+        let mut there = claim(&backend, name, false);
+        granted(&mut *there).await;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let standing = std::thread::spawn(move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    biased;
+                    answer = there.renew() => panic!("sooner than it is sent: {answer:?}"),
+                    () = std::future::ready(()) => {}
+                }
+            });
+            (!ends).then_some(runtime)
+        })
+        .join()
+        .unwrap();
+        for _ in 0..2 {
+            let renewal = tokio::time::timeout(Duration::from_secs(10), here.renew()).await;
+            let renewal = renewal.expect("the renewals are stuck").unwrap();
+            assert!(matches!(renewal, Renewal::Alive { .. }), "{renewal:?}");
+        }
+        standing.map(tokio::runtime::Runtime::shutdown_background);
+    }
+}

@@ -27,6 +27,19 @@ impl RedlockModel {
         }
     }
 
+    /// The first client has the votes of the first two nodes.
+    pub(crate) fn with_a_hold(&self, mut state: State) -> State {
+        let client = &mut state.clients[0];
+        client.proposal = 1;
+        client.begin_try();
+        for n in 0..self.rules.quorum {
+            let vote = self.acquire(&mut state.nodes[n], id(0), 1, client.call).unwrap_or(0);
+            (client.links[n].acquire, client.links[n].vote) = (0, vote);
+        }
+        self.grant(client, 1);
+        state
+    }
+
     /// A client returns a fence, and believes in it unless its call is over.
     pub(crate) fn grant(&self, client: &mut Client, fence: u8) {
         if self.rules.join == Join::AtOnce {

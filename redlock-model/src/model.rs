@@ -29,6 +29,9 @@ pub struct RedlockModel {
     pub holds: bool,
     /// How many second tries and renewals there are; only with `holds`.
     pub calls: u8,
+    /// Whether the run begins with a client that has returned the fence 1, which two nodes show while the
+    /// request to the third one is still under way; only with `holds`.
+    pub held: bool,
     /// Whether the run begins with a node that lost its data and was admitted again, while a second
     /// copy of that admission is still under way.
     pub stale_admission: bool,
@@ -90,6 +93,7 @@ impl Default for RedlockModel {
             repeats: 0,
             holds: false,
             calls: 0,
+            held: false,
             stale_admission: false,
             top: 7,
         }
@@ -324,6 +328,7 @@ impl Model for RedlockModel {
                 repeats_left: self.repeats,
                 calls_left: self.calls,
             };
+            let state = if self.held { self.with_a_hold(state) } else { state };
             state.representative(self.clients)
         });
         states.collect()

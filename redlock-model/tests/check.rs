@@ -150,9 +150,9 @@ fn with_holds(rules: Rules) -> RedlockModel {
     RedlockModel { rules, holds: true, proposals: vec![1], ..RedlockModel::default() }
 }
 
-/// One second try or renewal, of whichever client.
+/// A hold, and one second try or renewal of whichever client.
 fn with_one_more_call(rules: Rules) -> RedlockModel {
-    RedlockModel { calls: 1, ..with_holds(rules) }
+    RedlockModel { calls: 1, held: true, ..with_holds(rules) }
 }
 
 #[test]
@@ -162,7 +162,13 @@ fn two_clients_never_believe_at_once() {
 
 #[test]
 fn a_second_call_holds() {
-    holds("two acquisitions, one second try or renewal", with_one_more_call(Rules::REAL));
+    holds("a hold, one second try or renewal", with_one_more_call(Rules::REAL));
+}
+
+#[test]
+fn a_node_that_joins_later_is_adopted() {
+    let model = RedlockModel { calls: 2, repeats: 1, ..with_one_more_call(Rules::REAL) };
+    holds("a hold, two more calls, one node that is asked to join", model);
 }
 
 #[test]

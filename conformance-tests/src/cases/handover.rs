@@ -1,10 +1,10 @@
 //! C1, S3 and L1 for a lock that goes from one process to another.
 
-use lock_core::{ErrorKind, LeaseToken, LostReason};
+use lock_core::{ErrorKind, LeaseToken, LostReason, Released};
 
 use super::tools::{
     STEPS, drop_after_steps, error_kind, free_soon, is_lost, kept_until, lost_reason, soon,
-    still_held, take,
+    still_held, take, take_for, turns,
 };
 use crate::cancel::Cut;
 use crate::case::{Check, Explain, cases, ensure, fail};
@@ -27,6 +27,16 @@ cases! {
         "of two that attach to one lock, the second to use it learns that the first has released it";
     s04_a_dropped_detach_loses_nothing [Detach]
         "a detach that was dropped at any await ends with its token in the caller's hands, or with a free lock";
+    c04_a_renewal_by_token_keeps_the_lock [Detach]
+        "a detached lock that is renewed by its token stays held, with its fence, as long as promised";
+    c07_a_release_by_token_frees_the_lock [Detach]
+        "a release by token frees the lock, and a second one finds nothing and harms nobody";
+    s04_a_dropped_call_with_a_token_leaves_the_lock [Detach]
+        "an attach or a renewal by token that was dropped at any await leaves the lock with its token";
+    s04_a_dropped_attached_guard_leaves_the_lock [Detach]
+        "a guard that has attached and is dropped, or whose call is, leaves the lock with its token";
+    s04_a_dropped_release_by_token_releases [Detach]
+        "a release by token that was dropped at any await releases all the same";
     s04_a_dropped_attach_leaves_no_lock_for_ever [Detach]
         "an attach that was dropped at any await leaves the lock for one ttl at most";
     s06_a_detach_of_a_session_is_refused [NoDetach]
@@ -40,9 +50,8 @@ async fn c01_attaching_uses_the_owner_again(cx: Cx) -> Check {
     let token = guard.detach().await?;
     let reason = lost_reason(held.token(), "the token of a lock that was handed over")?;
     ensure!(reason == LostReason::Detached, "a lock that was handed over is lost because {reason}");
-    ensure!(token.owner() == owner && token.fence() == fence, "the lease token is of another hold");
     still_held(&cx, &other, "lock", "after it was detached").await?;
-    let attached = second.attach(token).await?;
+    let attached = second.lock("lock")?.attach(&token).await?;
     ensure!(attached.owner() == owner, "attaching made a new owner");
     ensure!(attached.token()? == fence, "attaching changed the token to {}", attached.token()?);
     for _ in 0..4 {
@@ -66,15 +75,18 @@ async fn c01_a_lease_token_survives_its_printed_form(cx: Cx) -> Check {
             "the lease token of {name:?} names {:?}",
             token.key()
         );
-        second.attach(token).await.explain("attaching with a parsed token")?.release().await?;
+        let attached = second.lock(name)?.attach(&token).await;
+        attached.explain("attaching with a parsed token")?.release().await?;
     }
     Ok(())
 }
 
 async fn c01_an_attached_lock_is_renewed_only_if_asked(cx: Cx) -> Check {
     let (first, second, other) = (cx.locks().await?, cx.locks().await?, cx.backend().await?);
-    let passive = second.attach(take(&cx, &first, "passive").await?.detach().await?).await?;
-    let kept = second.attach(take(&cx, &first, "kept").await?.detach().await?).await?;
+    let passive = take(&cx, &first, "passive").await?.detach().await?;
+    let passive = second.lock("passive")?.attach(&passive).await?;
+    let kept = take(&cx, &first, "kept").await?.detach().await?;
+    let kept = second.lock("kept")?.attach(&kept).await?;
     kept.keep_alive();
     cx.sleep(cx.ttl() + cx.slack()).await;
     ensure!(is_lost(&passive), "an attached lock that nobody renewed is {:?}", passive.state());
@@ -102,14 +114,19 @@ async fn l01_a_detached_lock_ends_by_itself(cx: Cx) -> Check {
 
 async fn s03_attaching_too_late_is_lost_and_harmless(cx: Cx) -> Check {
     let (first, second, third) = (cx.locks().await?, cx.locks().await?, cx.locks().await?);
-    let token = take(&cx, &first, "lock").await?.detach().await?;
+    let guard = take(&cx, &first, "lock").await?;
+    let (fence, token, lock) = (guard.token()?, guard.detach().await?, second.lock("lock")?);
     cx.sleep(cx.ttl() + cx.slack()).await;
-    let kind = error_kind(second.attach(token.clone()).await, "attaching after the end")?;
+    let kind = error_kind(lock.attach(&token).await, "attaching after the end")?;
     ensure!(matches!(kind, ErrorKind::Lost(_)), "attaching after the end of the lease is {kind:?}");
     let next = take(&cx, &third, "lock").await?;
-    ensure!(next.token()? > token.fence(), "the next holder's token does not rise");
-    let kind = error_kind(second.attach(token).await, "attaching under the next holder")?;
-    ensure!(matches!(kind, ErrorKind::Lost(_)), "attaching under the next holder is {kind:?}");
+    ensure!(next.token()? > fence, "the next holder's token does not rise");
+    for attached in [lock.attach(&token).await.map(drop), lock.renew(&token).await.map(drop)] {
+        let kind = error_kind(attached, "attaching under the next holder")?;
+        ensure!(matches!(kind, ErrorKind::Lost(_)), "attaching under the next holder is {kind:?}");
+    }
+    let released = lock.release(token).await?;
+    ensure!(released == Released::AlreadyGone, "releasing under the next holder is {released:?}");
     cx.sleep(cx.ttl()).await;
     next.check().await.explain("the next holder, after somebody attached too late")?;
     next.release().await?;
@@ -119,8 +136,8 @@ async fn s03_attaching_too_late_is_lost_and_harmless(cx: Cx) -> Check {
 async fn s03_attaching_twice_is_one_hold(cx: Cx) -> Check {
     let (first, second, third) = (cx.locks().await?, cx.locks().await?, cx.locks().await?);
     let token = take(&cx, &first, "lock").await?.detach().await?;
-    let one = second.attach(token.clone()).await?;
-    let two = third.attach(token).await?;
+    let one = second.lock("lock")?.attach(&token).await?;
+    let two = third.lock("lock")?.attach(&token).await?;
     ensure!(one.token()? == two.token()?, "one hold has two tokens");
     one.release().await?;
     let next = take(&cx, &first, "lock").await?;
@@ -135,12 +152,119 @@ async fn s03_attaching_twice_is_one_hold(cx: Cx) -> Check {
 async fn s04_a_dropped_detach_loses_nothing(cx: Cx) -> Check {
     let (locks, other) = (cx.locks().await?, cx.backend().await?);
     for steps in 0..STEPS {
-        let guard = super::tools::take_for(&cx, &locks, "lock", cx.long_ttl()).await?;
+        let guard = take_for(&cx, &locks, "lock", cx.long_ttl()).await?;
         match drop_after_steps(&cx, steps, guard.detach()).await {
-            Cut::Done(token) => locks.attach(token?).await?.release().await.map(drop)?,
+            Cut::Done(token) => locks.lock("lock")?.release(token?).await.map(drop)?,
             Cut::Dropped => {}
         }
         let after = format!("after a detach that was dropped {steps} turns after its start");
+        free_soon(&cx, &other, "lock", &after).await?;
+    }
+    Ok(())
+}
+
+async fn c04_a_renewal_by_token_keeps_the_lock(cx: Cx) -> Check {
+    let (first, second, other) = (cx.locks().await?, cx.locks().await?, cx.backend().await?);
+    let guard = take(&cx, &first, "lock").await?;
+    let (fence, token, lock) = (guard.token()?, guard.detach().await?, second.lock("lock")?);
+    let mut until = cx.now();
+    for _ in 0..6 {
+        cx.sleep(cx.ttl() * 2 / 5).await;
+        let before = cx.now();
+        let renewed = lock.renew(&token).await.explain("renewing by token in time")?;
+        ensure!(
+            renewed.fence == fence,
+            "a renewal by token changed the fence to {}",
+            renewed.fence
+        );
+        ensure!(
+            renewed.remaining > cx.ttl() / 2 && renewed.remaining < cx.ttl(),
+            "a lock of {:?} that was renewed by token lasts for {:?}",
+            cx.ttl(),
+            renewed.remaining
+        );
+        ensure!(
+            renewed.valid_until < before + cx.ttl(),
+            "a renewal by token counts from after its sending"
+        );
+        until = renewed.valid_until;
+        still_held(&cx, &other, "lock", "while it was renewed by token").await?;
+    }
+    kept_until(&cx, &other, "lock", until).await
+}
+
+async fn c07_a_release_by_token_frees_the_lock(cx: Cx) -> Check {
+    let (first, second, other) = (cx.locks().await?, cx.locks().await?, cx.backend().await?);
+    let token = take_for(&cx, &first, "lock", cx.long_ttl()).await?.detach().await?;
+    let lock = second.lock("lock")?.ttl(cx.long_ttl());
+    let released = lock.release(token.clone()).await?;
+    ensure!(released == Released::Freed, "a release by token is {released:?}");
+    ensure!(cx.is_free(&other, "lock").await?, "a lock that was released by token is taken");
+    let next = take_for(&cx, &first, "lock", cx.long_ttl()).await?;
+    let released = lock.release(token).await?;
+    ensure!(released == Released::AlreadyGone, "a second release by token is {released:?}");
+    next.check().await.explain("the next holder, after a second release by token")?;
+    next.release().await?;
+    Ok(())
+}
+
+async fn s04_a_dropped_call_with_a_token_leaves_the_lock(cx: Cx) -> Check {
+    let (locks, other) = (cx.locks().await?, cx.backend().await?);
+    let token = take_for(&cx, &locks, "lock", cx.long_ttl()).await?.detach().await?;
+    let lock = locks.lock("lock")?.ttl(cx.long_ttl());
+    for steps in 0..STEPS {
+        drop(drop_after_steps(&cx, steps, lock.attach(&token)).await);
+        drop(drop_after_steps(&cx, steps, lock.renew(&token)).await);
+        // What was begun in the background has its time.
+        turns(&cx, STEPS).await;
+        let after = format!("after an attach and a renewal that were dropped {steps} turns later");
+        still_held(&cx, &other, "lock", &after).await?;
+        lock.renew(&token).await.explain(&after)?;
+    }
+    lock.release(token).await?;
+    free_soon(&cx, &other, "lock", "after its release").await
+}
+
+async fn s04_a_dropped_attached_guard_leaves_the_lock(cx: Cx) -> Check {
+    let (locks, other) = (cx.locks().await?, cx.backend().await?);
+    let mut token = take_for(&cx, &locks, "lock", cx.long_ttl()).await?.detach().await?;
+    let lock = locks.lock("lock")?.ttl(cx.long_ttl());
+    for steps in 0..STEPS {
+        for way in ["dropped", "kept alive and dropped", "dropped in a renewal", "detached"] {
+            let guard = lock.attach(&token).await.explain("attaching")?;
+            match way {
+                "kept alive and dropped" => guard.keep_alive(),
+                "dropped in a renewal" => drop(drop_after_steps(&cx, steps, guard.renew()).await),
+                _ => {}
+            }
+            // A request that is cancelled while it hands the lock on.
+            let cut = match way {
+                "detached" => drop_after_steps(&cx, steps, guard.detach()).await,
+                _ => {
+                    drop(guard);
+                    Cut::Dropped
+                }
+            };
+            if let Cut::Done(next) = cut {
+                token = next?;
+            }
+            turns(&cx, STEPS).await;
+            let after = format!("after a guard that had attached was {way}, {steps} turns later");
+            still_held(&cx, &other, "lock", &after).await?;
+            lock.renew(&token).await.explain(&after)?;
+        }
+    }
+    lock.release(token).await?;
+    free_soon(&cx, &other, "lock", "after its release").await
+}
+
+async fn s04_a_dropped_release_by_token_releases(cx: Cx) -> Check {
+    let (locks, other) = (cx.locks().await?, cx.backend().await?);
+    for steps in 0..STEPS {
+        let token = take_for(&cx, &locks, "lock", cx.long_ttl()).await?.detach().await?;
+        let lock = locks.lock("lock")?.ttl(cx.long_ttl());
+        drop(drop_after_steps(&cx, steps, lock.release(token)).await);
+        let after = format!("after a release by token that was dropped {steps} turns later");
         free_soon(&cx, &other, "lock", &after).await?;
     }
     Ok(())
@@ -150,7 +274,8 @@ async fn s04_a_dropped_attach_leaves_no_lock_for_ever(cx: Cx) -> Check {
     let (locks, other) = (cx.locks().await?, cx.backend().await?);
     for steps in 0..if cx.is_virtual() { STEPS } else { 4 } {
         let token = take(&cx, &locks, "lock").await?.detach().await?;
-        drop(drop_after_steps(&cx, steps, locks.attach(token)).await);
+        let lock = locks.lock("lock")?;
+        drop(drop_after_steps(&cx, steps, lock.attach(&token)).await);
         let limit = cx.ttl() + cx.slack();
         if cx.freed_within(&other, "lock", limit).await?.is_none() {
             fail!(

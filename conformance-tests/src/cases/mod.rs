@@ -19,6 +19,7 @@ mod names;
 mod processes;
 mod release;
 mod renewal;
+mod resume;
 mod tools;
 mod waiting;
 
@@ -39,6 +40,7 @@ pub(crate) const ALL: &[&[Case]] = &[
     loss::CASES,
     holding::CASES,
     handover::CASES,
+    resume::CASES,
     inspection::CASES,
     processes::CASES,
 ];

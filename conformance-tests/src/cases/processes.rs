@@ -234,7 +234,7 @@ async fn c01_a_lease_token_goes_to_another_process(cx: Cx) -> Check {
     let fence = guard.token()?.get();
     let token = guard.detach().await?.to_text();
     let mut process = Process::start(&cx)?;
-    let attached = process.hold(&Order::Attach { name: NAME.into(), token }).await?;
+    let attached = process.hold(&Order::Attach { name: NAME.into(), ttl: cx.ttl(), token }).await?;
     ensure!(
         attached == fence,
         "attaching in another process changed the fence {fence} to {attached}"
@@ -244,7 +244,7 @@ async fn c01_a_lease_token_goes_to_another_process(cx: Cx) -> Check {
     let Reply::Lease { token } = detached else {
         fail!("a detach over there was answered {detached:?}")
     };
-    locks.attach(token.parse()?).await?.release().await?;
+    locks.lock(NAME)?.attach(&token.parse()?).await?.release().await?;
     ensure!(cx.is_free(&other, NAME).await?, "a lock that came back was released, and is taken");
     Ok(())
 }

@@ -23,7 +23,7 @@ pub(crate) enum Order {
     /// Give the lock up to whoever gets its lease token.
     Detach { name: String },
     /// Take over a detached lock.
-    Attach { name: String, token: String },
+    Attach { name: String, ttl: Duration, token: String },
     /// Add one to the number in `file`, `times` times, each under the lock.
     Count { name: String, ttl: Duration, file: PathBuf, times: u32 },
     /// Close everything and end.

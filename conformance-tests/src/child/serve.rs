@@ -110,8 +110,9 @@ impl Child {
                 let guard = self.held.remove(&name).ok_or_else(|| unknown(&name))?;
                 Ok(Reply::Lease { token: guard.detach().await?.to_text() })
             }
-            Order::Attach { name, token } => {
-                let guard = self.locks.attach(token.parse()?).await?;
+            Order::Attach { name, ttl, token } => {
+                let guard =
+                    self.locks.lock(name.as_str())?.ttl(ttl).attach(&token.parse()?).await?;
                 self.keep(name, guard)
             }
             Order::Count { name, ttl, file, times } => {

@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::{
-    Capabilities, Claim, ClaimRequest, Clock, FencingToken, LockAdmin, LockBackend, LockInfo,
-    LockKey, OsRng, OwnerId, Released, Result,
+    Bytes, Capabilities, Claim, ClaimRequest, Clock, Error, FencingToken, LockAdmin, LockBackend,
+    LockInfo, LockKey, OsRng, OwnerId, Released, Result,
 };
 
 use super::bug::Bug;
@@ -84,6 +85,48 @@ impl WrongBackend {
             _ => Ok(key.clone()),
         }
     }
+
+    /// Believes in a lease token what it should not. Says whether its data are known as damaged.
+    fn resume(&self, request: &mut ClaimRequest) -> Result<bool> {
+        let Some(resume) = &mut request.resume else { return Ok(false) };
+        let mut damaged = false;
+        match self.bug {
+            Bug::ResumeIgnoresFence => request.resume = None,
+            Bug::ResumeBelievesTtl => {
+                let data = std::mem::take(&mut resume.data);
+                request.ttl = Duration::from_secs(u64::from_be_bytes(whole(&data)?));
+            }
+            Bug::ResumeBelievesData => {
+                (request.key, request.owner) = read(&resume.data)?;
+                request.resume = None;
+            }
+            Bug::DamagedDataRelease => {
+                damaged = resume.data != written(&request.key, &request.owner);
+                request.resume = None;
+            }
+            _ => {}
+        }
+        Ok(damaged)
+    }
+}
+
+/// A lease that names its lock and its owner.
+pub(super) fn written(key: &LockKey, owner: &OwnerId) -> Bytes {
+    [owner.as_bytes(), key.encode().as_bytes()].concat().into()
+}
+
+fn read(data: &[u8]) -> Result<(LockKey, OwnerId)> {
+    let (owner, key) = data.split_first_chunk().ok_or_else(is_damaged)?;
+    let key = std::str::from_utf8(key).map_err(|_| is_damaged())?;
+    Ok((LockKey::decode(key)?, OwnerId::from_bytes(*owner)))
+}
+
+fn whole<const N: usize>(data: &[u8]) -> Result<[u8; N]> {
+    data.try_into().map_err(|_| is_damaged())
+}
+
+fn is_damaged() -> Error {
+    Error::invalid("this lease token is damaged")
 }
 
 #[async_trait]
@@ -113,6 +156,7 @@ impl LockBackend for WrongBackend {
             }
             _ => {}
         }
+        let damaged = self.resume(&mut request)?;
         Ok(Box::new(WrongClaim {
             bug: self.bug,
             store: Arc::clone(&self.right),
@@ -124,6 +168,7 @@ impl LockBackend for WrongBackend {
             failed: false,
             pushed: false,
             released: false,
+            damaged,
         }))
     }
 
@@ -159,8 +204,6 @@ impl LockAdmin for WrongBackend {
 
 impl WrongBackend {
     fn below(&self) -> Result<&dyn LockAdmin> {
-        self.right
-            .admin()
-            .ok_or_else(|| lock_core::Error::unsupported("the store below has no inspection"))
+        self.right.admin().ok_or_else(|| Error::unsupported("the store below has no inspection"))
     }
 }

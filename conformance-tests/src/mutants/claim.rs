@@ -9,7 +9,7 @@ use lock_core::{
     LockBackend, OwnerId, Released, Renewal, Result,
 };
 
-use super::backend::Side;
+use super::backend::{Side, written};
 use super::bug::Bug;
 
 /// A lease that outlives every test.
@@ -28,6 +28,8 @@ pub(super) struct WrongClaim {
     pub(super) failed: bool,
     pub(super) pushed: bool,
     pub(super) released: bool,
+    /// Whether it was resumed with data that cannot be right.
+    pub(super) damaged: bool,
 }
 
 impl WrongClaim {
@@ -177,6 +179,7 @@ impl Claim for WrongClaim {
                 let Some(holder) = self.holder().await? else { return Ok(Renewal::Lost) };
                 return self.other(|request| request.owner = holder)?.renew().await;
             }
+            Bug::DamagedDataRelease if self.damaged => return Ok(Renewal::Lost),
             _ => {}
         }
         match self.right.renew().await {
@@ -232,6 +235,9 @@ impl Claim for WrongClaim {
                 self.take_from_anybody().await
             }
             Bug::ReleaseWithoutHaving if self.granted.is_none() => self.take_from_anybody().await,
+            Bug::ResumeReleasesByOwner => {
+                self.other(|request| request.resume = None)?.release().await
+            }
             Bug::ReleaseByMemory if self.granted.is_none() => Ok(Released::AlreadyGone),
             _ => self.right.release().await,
         };
@@ -256,10 +262,19 @@ impl Claim for WrongClaim {
 
     async fn detach(&mut self) -> Result<Bytes> {
         let bytes = self.right.detach().await?;
-        if self.bug == Bug::DetachReleases {
-            self.right.release().await?;
+        match self.bug {
+            Bug::DetachReleases => {
+                self.right.release().await?;
+                Ok(bytes)
+            }
+            Bug::ResumeBelievesData | Bug::DamagedDataRelease => {
+                Ok(written(&self.request.key, &self.request.owner))
+            }
+            Bug::ResumeBelievesTtl => {
+                Ok(Bytes::copy_from_slice(&self.request.ttl.as_secs().to_be_bytes()))
+            }
+            _ => Ok(bytes),
         }
-        Ok(bytes)
     }
 }
 

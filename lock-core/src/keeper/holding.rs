@@ -122,7 +122,7 @@ impl Keeper {
                         break inbox.leave.take().unwrap_or(Leave { reply: None });
                     }
                     Some(Command::KeepAlive) => {
-                        self.terms.renew_every.get_or_insert(self.terms.ttl / 3);
+                        self.terms.renew_every = Some(self.terms.every);
                         plan.renew_at = now;
                     }
                 },
@@ -282,13 +282,19 @@ impl Keeper {
                     self.key.clone(),
                     self.owner,
                     held.fence(),
-                    self.terms.ttl,
                     data,
                 );
                 held.lose(LostReason::Detached);
                 let (received, arrived) = oneshot::channel();
-                // A token that nobody gets could never be used: then the lock is released.
-                reply.send(Ok(Detached { token, received })).is_ok() && arrived.await.is_ok()
+                // A token that nobody gets could never be used: then the lock is released. When the
+                // backend is closed, the token may still be read, and the lease ends it if not.
+                let closed = self.shared.killed.cancelled();
+                reply.send(Ok(Detached { token, received })).is_ok()
+                    && tokio::select! {
+                        biased;
+                        arrived = arrived => arrived.is_ok(),
+                        () = closed => true,
+                    }
             }
             (_, Err(error)) => {
                 let _ = reply.send(Err(error));
@@ -297,28 +303,20 @@ impl Keeper {
         }
     }
 
-    /// The guard has gone or wants to go: tell the store, answer, and clean up what is in doubt.
+    /// The guard has gone or wants to go: tell the store, answer, and clean up what is in doubt. A
+    /// hold that was taken over is released by word only: it belongs to its lease token.
     async fn leave(mut self, held: &Held, leave: Leave) {
         held.lose(LostReason::Released);
-        let clock = Arc::clone(&self.shared.clock);
-        let limit = clock.now() + self.terms.call_timeout;
-        let outcome =
-            call::bounded(&*clock, limit, std::future::pending(), self.claim.release()).await;
-        self.shared.gates.released(&self.key);
-        let settled = match &outcome {
-            Ended::Answer(Ok(released)) => self.is_settled(*released),
-            _ => false,
-        };
-        let answer = match outcome {
+        if self.attached && leave.reply.is_none() {
+            return;
+        }
+        let (released, settled) = self.release_once().await;
+        let answer = match released {
             // The first release found nothing, although the lease had not run out.
-            Ended::Answer(Ok(Released::AlreadyGone)) if clock.now() < held.lease_end() => {
+            Ok(Released::AlreadyGone) if self.shared.clock.now() < held.lease_end() => {
                 Err(self.lost(LostReason::Taken, Operation::Release))
             }
-            Ended::Answer(Ok(released)) => Ok(released),
-            Ended::Answer(Err(error)) => Err(self.describe(error, Operation::Release)),
-            Ended::OutOfTime | Ended::Stopped => {
-                Err(self.describe(call::no_answer(self.terms.call_timeout), Operation::Release))
-            }
+            released => released.map_err(|error| self.describe(error, Operation::Release)),
         };
         match &answer {
             Ok(_) => tracing::debug!(target: "distlock", key = %self.key, "released"),

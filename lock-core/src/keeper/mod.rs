@@ -9,19 +9,21 @@ mod acquire;
 mod call;
 mod cleanup;
 mod holding;
+mod resume;
 mod schedule;
 mod search;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::hold::{Grant, margin};
 use crate::shared::Shared;
 use crate::{
     Claim, ClaimRequest, ClockInstant, Error, ErrorKind, FencingToken, Held, LeaseToken, LockKey,
-    LockState, LostReason, Operation, OwnerId, Released, Result,
+    LockState, Operation, OwnerId, Released, Result,
 };
 
 /// What was asked for, checked and rounded.
@@ -30,6 +32,8 @@ pub(crate) struct Terms {
     pub(crate) ttl: Duration,
     /// How often the lock is renewed; `None` for never.
     pub(crate) renew_every: Option<Duration>,
+    /// How often it is renewed once that is asked for.
+    pub(crate) every: Duration,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) call_timeout: Duration,
     pub(crate) unavailable_after: Duration,
@@ -50,11 +54,23 @@ pub(crate) enum Patience {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Start {
     Acquire(Patience),
-    /// Takes over a hold with this token.
+    /// Takes over a hold with this fence.
     Attach(FencingToken),
+    /// Renews a hold with this fence, and leaves it to its lease token.
+    Renew(FencingToken),
 }
 
-/// What the guard asks of its keeper. A closed channel means: the guard is gone, release.
+impl Start {
+    fn operation(self) -> Operation {
+        match self {
+            Self::Acquire(_) => Operation::Acquire,
+            Self::Attach(_) => Operation::Attach,
+            Self::Renew(_) => Operation::Renew,
+        }
+    }
+}
+
+/// What the guard asks of its keeper. A closed channel means: the guard is gone.
 #[derive(Debug)]
 pub(crate) enum Command {
     Release(oneshot::Sender<Result<Released>>),
@@ -73,7 +89,7 @@ pub(crate) struct Detached {
 }
 
 /// What a caller gets: the view of the hold, and the way to its keeper. Dropped unread, it tells the
-/// keeper to release.
+/// keeper that the guard has gone.
 #[derive(Debug)]
 pub(crate) struct Handover {
     pub(crate) held: Held,
@@ -94,27 +110,25 @@ pub(crate) fn spawn(
     terms: Terms,
     start: Start,
 ) -> Result<oneshot::Receiver<Answer>> {
-    let runtime = shared.runtime()?;
-    if shared.closing.is_cancelled() {
-        return Err(Error::new(ErrorKind::Closed, "this connection to the store was closed"));
-    }
-    let (key, owner) = (request.key.clone(), request.owner);
-    let claim = shared.backend.claim(request)?;
+    let (runtime, keeper) = Keeper::new(shared, request, terms)?;
     let (answer, receiver) = oneshot::channel();
-    let now = shared.clock.now();
-    let keeper = Keeper {
-        shared: Arc::clone(shared),
-        key,
-        owner,
-        claim,
-        terms,
-        unanswered: 0,
-        unanswered_gone_at: now,
-        written: false,
-        attached: matches!(start, Start::Attach(_)),
-        gone_at: now,
-    };
     shared.keepers.spawn_on(keeper.run(start, answer), &runtime);
+    Ok(receiver)
+}
+
+/// Spawns a keeper that only releases the hold that the request resumes.
+///
+/// # Errors
+///
+/// As [`spawn`].
+pub(crate) fn spawn_release(
+    shared: &Arc<Shared>,
+    request: ClaimRequest,
+    terms: Terms,
+) -> Result<oneshot::Receiver<Result<Released>>> {
+    let (runtime, keeper) = Keeper::new(shared, request, terms)?;
+    let (answer, receiver) = oneshot::channel();
+    shared.keepers.spawn_on(keeper.release(answer), &runtime);
     Ok(receiver)
 }
 
@@ -131,17 +145,44 @@ pub(crate) struct Keeper {
     unanswered_gone_at: ClockInstant,
     /// Whether any answer said that something of ours is in the store: a place or the lock.
     written: bool,
-    /// Whether this hold was taken over from another process.
+    /// Whether this hold belongs to a lease token: it ends by word or with its lease, never because
+    /// a guard was dropped.
     attached: bool,
     /// By when the store must have ended every entry of ours without our doing.
     gone_at: ClockInstant,
 }
 
 impl Keeper {
+    /// A keeper, and the runtime on which it has to run.
+    fn new(shared: &Arc<Shared>, request: ClaimRequest, terms: Terms) -> Result<(Handle, Self)> {
+        let runtime = shared.runtime()?;
+        if shared.closing.is_cancelled() {
+            return Err(Error::new(ErrorKind::Closed, "this connection to the store was closed"));
+        }
+        let (key, owner, attached) = (request.key.clone(), request.owner, request.resume.is_some());
+        let claim = shared.backend.claim(request)?;
+        let now = shared.clock.now();
+        let keeper = Self {
+            shared: Arc::clone(shared),
+            key,
+            owner,
+            claim,
+            terms,
+            unanswered: 0,
+            unanswered_gone_at: now,
+            written: false,
+            attached,
+            gone_at: now,
+        };
+        Ok((runtime, keeper))
+    }
+
     async fn run(mut self, start: Start, mut answer: oneshot::Sender<Answer>) {
         let outcome = match start {
             Start::Acquire(patience) => Box::pin(self.acquire(patience, &mut answer)).await,
-            Start::Attach(token) => Box::pin(self.attach(token, &mut answer)).await,
+            Start::Attach(fence) | Start::Renew(fence) => {
+                Box::pin(self.resume(fence, &mut answer)).await
+            }
         };
         match outcome {
             Outcome::Granted { token, until } => {
@@ -158,55 +199,24 @@ impl Keeper {
                         killed: self.shared.killed.clone(),
                     },
                 );
-                tracing::debug!(target: "distlock", key = %self.key, fence = token.get(), "acquired");
+                let by = start.operation();
+                tracing::debug!(target: "distlock", key = %self.key, fence = token.get(), %by, "held");
                 // If the caller has gone, the handover is dropped here, and the closed channel says
                 // so to `hold`.
                 let _ = answer.send(Ok(Some(Handover { held: held.clone(), commands })));
-                self.hold(held, inbox).await;
+                if !matches!(start, Start::Renew(_)) {
+                    self.hold(held, inbox).await;
+                }
             }
             Outcome::Refused { error, clean_up } => {
                 let _ = answer.send(match error {
                     None => Ok(None),
-                    Some(error) => Err(self.describe(error, Operation::Acquire)),
+                    Some(error) => Err(self.describe(error, start.operation())),
                 });
                 if clean_up {
                     Box::pin(self.clean_up()).await;
                 }
             }
-        }
-    }
-
-    /// Takes over a hold: one renewal proves that it is still there. Nothing is released if it
-    /// fails, since the hold belongs to the token and not to this process yet.
-    async fn attach(
-        &mut self,
-        token: FencingToken,
-        answer: &mut oneshot::Sender<Answer>,
-    ) -> Outcome {
-        let refused = |error| Outcome::Refused { error: Some(error), clean_up: false };
-        let sent = self.shared.clock.now();
-        let limit = sent + self.terms.call_timeout;
-        self.note_sent(sent);
-        match call::bounded(&*self.shared.clock, limit, answer.closed(), self.claim.renew()).await {
-            call::Ended::Answer(Ok(crate::Renewal::Alive { valid_for: None })) => {
-                refused(call::no_end("a renewal of a lock that is taken over"))
-            }
-            call::Ended::Answer(Ok(crate::Renewal::Alive { valid_for: Some(valid_for) })) => {
-                let until = (sent + valid_for).minus(margin(self.terms.ttl));
-                if until > self.shared.clock.now() {
-                    return Outcome::Granted { token, until };
-                }
-                refused(Error::new(
-                    ErrorKind::Timeout,
-                    "the store's answer to the renewal came when the lease was over",
-                ))
-            }
-            call::Ended::Answer(Ok(crate::Renewal::Lost)) => {
-                refused(Error::lost(LostReason::Taken))
-            }
-            call::Ended::Answer(Err(error)) => refused(error),
-            call::Ended::OutOfTime => refused(call::no_answer(self.terms.call_timeout)),
-            call::Ended::Stopped => refused(Error::new(ErrorKind::Closed, "the caller has gone")),
         }
     }
 

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::sync::Notify;
 
-use super::store::{Entry, Flavour, Store};
+use super::store::{Entry, Flavour, Me, Store};
 use super::{FaultLink, request};
 use crate::{Attempt, Claim, ClaimRequest, ClockInstant, Error, Mode, Released, Renewal, Result};
 
@@ -25,10 +25,21 @@ impl MemoryClaim {
         request: ClaimRequest,
     ) -> Result<Self> {
         match request.mode {
-            Mode::Exclusive => Ok(Self { store, link, request, changed: Arc::default() }),
+            Mode::Exclusive => {}
             #[allow(unreachable_patterns, reason = "modes may be added")]
-            _ => Err(Error::unsupported("the memory store has exclusive locks only")),
+            _ => return Err(Error::unsupported("the memory store has exclusive locks only")),
         }
+        if request.resume.as_ref().is_some_and(|resume| !resume.data.is_empty()) {
+            return Err(Error::invalid(
+                "this lease token was edited: one of the memory store carries no data",
+            ));
+        }
+        Ok(Self { store, link, request, changed: Arc::default() })
+    }
+
+    fn me(&self) -> Me {
+        let ClaimRequest { owner, ttl, resume, .. } = &self.request;
+        Me { owner: *owner, ttl: *ttl, resumed: resume.as_ref().map(|resume| resume.fence) }
     }
 }
 
@@ -48,18 +59,18 @@ impl Claim for MemoryClaim {
     }
 
     async fn renew(&mut self) -> Result<Renewal> {
-        let (key, owner) = (self.request.key.clone(), self.request.owner);
-        request(&self.link, &self.store, move |store| store.renew(&key, &owner)).await?
+        let (key, me) = (self.request.key.clone(), self.me());
+        request(&self.link, &self.store, move |store| store.renew(&key, &me)).await?
     }
 
     async fn check(&mut self) -> Result<Renewal> {
-        let (key, owner) = (self.request.key.clone(), self.request.owner);
-        request(&self.link, &self.store, move |store| store.check(&key, &owner)).await?
+        let (key, me) = (self.request.key.clone(), self.me());
+        request(&self.link, &self.store, move |store| store.check(&key, &me)).await?
     }
 
     async fn release(&mut self) -> Result<Released> {
-        let (key, owner) = (self.request.key.clone(), self.request.owner);
-        request(&self.link, &self.store, move |store| store.release(&key, &owner)).await?
+        let (key, me) = (self.request.key.clone(), self.me());
+        request(&self.link, &self.store, move |store| store.release(&key, &me)).await?
     }
 
     async fn changed(&mut self) -> Result<()> {

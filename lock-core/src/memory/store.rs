@@ -59,6 +59,26 @@ pub(super) struct Entry {
     pub(super) until: ClockInstant,
 }
 
+/// Who asks, and which entries are theirs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Me {
+    pub(super) owner: OwnerId,
+    pub(super) ttl: Duration,
+    /// The fence that a lease token claims to have. Then only the hold with this very fence is theirs
+    /// (clause C14), and no place in a queue.
+    pub(super) resumed: Option<FencingToken>,
+}
+
+impl Me {
+    fn holds(&self, holder: &Entry, fence: FencingToken) -> bool {
+        holder.owner == self.owner && self.resumed.is_none_or(|resumed| resumed == fence)
+    }
+
+    fn waits(&self, waiter: &Entry) -> bool {
+        waiter.owner == self.owner && self.resumed.is_none()
+    }
+}
+
 impl Store {
     pub(super) fn new(flavour: Flavour, clock: Arc<dyn Clock>, stepwise: bool) -> Self {
         Self { flavour, clock, stepwise, frozen: watch::Sender::new(false), data: Mutex::default() }
@@ -110,29 +130,30 @@ impl Store {
         }
     }
 
-    pub(super) fn renew(&self, key: &LockKey, owner: &OwnerId) -> Result<Renewal> {
+    pub(super) fn renew(&self, key: &LockKey, me: &Me) -> Result<Renewal> {
         let now = self.clock.now();
-        self.with_entry(key, owner, now, |entry| {
-            entry.until = now + entry.ttl;
-            Renewal::Alive { valid_for: Some(entry.ttl) }
+        self.with_entry(key, me, now, |entry| {
+            entry.ttl = me.ttl;
+            entry.until = now + me.ttl;
+            Renewal::Alive { valid_for: Some(me.ttl) }
         })
     }
 
-    pub(super) fn check(&self, key: &LockKey, owner: &OwnerId) -> Result<Renewal> {
+    pub(super) fn check(&self, key: &LockKey, me: &Me) -> Result<Renewal> {
         let now = self.clock.now();
-        self.with_entry(key, owner, now, |entry| Renewal::Alive {
+        self.with_entry(key, me, now, |entry| Renewal::Alive {
             valid_for: Some(entry.until.since(now)),
         })
     }
 
-    pub(super) fn release(&self, key: &LockKey, owner: &OwnerId) -> Result<Released> {
+    pub(super) fn release(&self, key: &LockKey, me: &Me) -> Result<Released> {
         let now = self.clock.now();
         let mut data = self.lock();
         data.settle(key, now)?;
         let Some(line) = data.locks.get_mut(key) else { return Ok(Released::AlreadyGone) };
         let entries = line.waiters.len() + usize::from(line.holder.is_some());
-        line.waiters.retain(|waiter| waiter.owner != *owner);
-        line.holder.take_if(|(holder, _)| holder.owner == *owner);
+        line.waiters.retain(|waiter| !me.waits(waiter));
+        line.holder.take_if(|(holder, fence)| me.holds(holder, *fence));
         let left = line.waiters.len() + usize::from(line.holder.is_some());
         data.settle(key, now)?;
         Ok(if left < entries { Released::Freed } else { Released::AlreadyGone })
@@ -232,7 +253,7 @@ impl Store {
     fn with_entry(
         &self,
         key: &LockKey,
-        owner: &OwnerId,
+        me: &Me,
         now: ClockInstant,
         act: impl FnOnce(&mut Entry) -> Renewal,
     ) -> Result<Renewal> {
@@ -240,8 +261,9 @@ impl Store {
         data.settle(key, now)?;
         let entry = data.locks.get_mut(key).and_then(|line| {
             let Line { holder, waiters, .. } = line;
-            let holder = holder.as_mut().map(|(entry, _)| entry);
-            holder.into_iter().chain(waiters).find(|entry| entry.owner == *owner)
+            let holder = holder.as_mut().filter(|(entry, fence)| me.holds(entry, *fence));
+            let place = waiters.iter_mut().find(|entry| me.waits(entry));
+            holder.map(|(entry, _)| entry).or(place)
         });
         Ok(entry.map_or(Renewal::Lost, act))
     }

@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
 
+use lock_core::kit::versions::REDIS;
 use lock_core::{ClockInstant, Error, ErrorKind, Result};
 use redis::{PushInfo, PushKind, RedisError, Value};
 use tokio::sync::watch;
 
 use super::{Inner, Link, NodeEvent};
-use crate::error::{Stage, from_redis};
+use crate::error::{Stage, from_redis, lacks_hello};
+use crate::reply::info_field;
 
 impl Inner {
     /// The connection, which is made if there is none. The attempt is a task of its own, so that a
@@ -78,6 +81,7 @@ impl Inner {
     async fn connect(self: &Arc<Self>) -> Result<Arc<Link>> {
         let limit = self.options.connect_timeout;
         match tokio::time::timeout(limit, self.handshake()).await {
+            Ok(Err(error)) if lacks_hello(&error) => Err(self.too_old(error, limit).await),
             Ok(outcome) => {
                 outcome.map_err(|error| from_redis(error, Stage::Connecting, &self.endpoint))
             }
@@ -103,7 +107,35 @@ impl Inner {
         for channel in self.listener.iter().flat_map(|listener| &listener.channels) {
             connection.subscribe(channel).await?;
         }
-        Ok(Arc::new(Link { connection, serial, stale: AtomicBool::new(false) }))
+        Ok(Arc::new(Link {
+            connection,
+            made: self.options.clock.now(),
+            serial,
+            stale: AtomicBool::new(false),
+            doubted: AtomicBool::new(false),
+        }))
+    }
+
+    /// Describes `error` of a server without RESP3, with the version that it gives over RESP2.
+    async fn too_old(&self, error: RedisError, limit: Duration) -> Error {
+        let info = self.client.get_connection_info();
+        let settings = info.redis_settings().clone().set_protocol(redis::ProtocolVersion::RESP2);
+        let info = info.clone().set_redis_settings(settings);
+        let version = async {
+            let config = redis::AsyncConnectionConfig::new()
+                .set_connection_timeout(None)
+                .set_response_timeout(None);
+            let client = redis::Client::open(info)?;
+            let mut connection =
+                client.get_multiplexed_async_connection_with_config(&config).await?;
+            redis::cmd("INFO").arg("server").query_async::<Value>(&mut connection).await
+        };
+        let said = tokio::time::timeout(limit, version).await;
+        let version = said.ok().and_then(|said| info_field(&said.ok()?, "redis_version"));
+        match version.map(|version| REDIS.check(&version)) {
+            Some(Err(too_old)) => too_old,
+            _ => from_redis(error, Stage::Connecting, &self.endpoint),
+        }
     }
 
     fn pushed(&self, serial: u64, info: &PushInfo) {

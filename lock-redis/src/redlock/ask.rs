@@ -1,5 +1,6 @@
 //! What a claim asks of a node.
 
+use std::fmt;
 use std::time::Duration;
 
 use lock_core::OwnerId;
@@ -7,13 +8,19 @@ use lock_core::OwnerId;
 use crate::keys::Keys;
 
 /// The lock that a claim is about, as the nodes know it.
-#[derive(Debug)]
 pub(crate) struct Target {
     pub(crate) lock: String,
     pub(crate) vote: String,
     pub(crate) waiters: String,
     pub(crate) owner: String,
     pub(crate) label: String,
+}
+
+/// Without the owner, which is the holder's secret.
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Target").field("lock", &self.lock).finish_non_exhaustive()
+    }
 }
 
 impl Target {

@@ -8,6 +8,7 @@ use lock_core::{Error, Result};
 
 use super::wrong::Wrong;
 use crate::config::{Eviction, tcp_client};
+use crate::tls::Tls;
 
 /// The URL schemes of Redlock.
 pub const REDLOCK_SCHEMES: &[&str] = &["redlock", "redlocks"];
@@ -22,6 +23,9 @@ pub const REDLOCK_PARAMETERS: &[&str] = &[
     "lock_connect_timeout",
     "lock_drift",
     "lock_eviction",
+    Tls::PARAMETERS[0],
+    Tls::PARAMETERS[1],
+    Tls::PARAMETERS[2],
 ];
 
 /// The settings of a [`RedlockBackend`](crate::RedlockBackend).
@@ -101,11 +105,13 @@ impl RedlockConfig {
     /// | `lock_connect_timeout` | the limit for making a connection | `1s` |
     /// | `lock_drift` | the part of the ttl by which clocks may disagree | `0.01` |
     /// | `lock_eviction` | `refuse` or `warn`: about a `maxmemory-policy` other than `noeviction` | `refuse` |
+    /// | `lock_ca` | a PEM file with the authorities to trust, and no others (`redlocks` only) | those of the system |
+    /// | `lock_cert`, `lock_key` | PEM files with the certificate of this client and its key (`redlocks` only) | none |
     ///
     /// # Errors
     ///
-    /// [`Config`](lock_core::ErrorKind::Config) if the URL cannot be read or has an unknown
-    /// parameter. The message never shows what stood in the URL before the `?`.
+    /// [`Config`](lock_core::ErrorKind::Config) if the URL cannot be read, has an unknown parameter, or
+    /// names a file that cannot be read or used. The message never shows what stood in the URL before the `?`.
     pub fn from_url(url: &str) -> Result<Self> {
         let (base, mut params) = Params::split(url)?;
         let (scheme, rest) = base
@@ -114,13 +120,8 @@ impl RedlockConfig {
             .ok_or_else(|| {
                 Error::config("the URL of a Redlock quorum begins with redlock:// or redlocks://")
             })?;
-        let tls = scheme == "redlocks";
-        if tls && !cfg!(feature = "tls") {
-            return Err(Error::config(
-                "this build cannot use redlocks: enable the cargo feature \"tls\" (of lock-redis or of distlock)",
-            ));
-        }
-        let node_scheme = if tls { "rediss" } else { "redis" };
+        let node_scheme = if scheme == "redlocks" { "rediss" } else { "redis" };
+        let tls = Tls::read(&mut params, scheme, "redlocks")?;
         let (user, rest) = rest.rsplit_once('@').map_or(("", rest), |(user, rest)| (user, rest));
         let (hosts, db) = rest.split_once('/').unwrap_or((rest, ""));
         let at = if user.is_empty() { "" } else { "@" };
@@ -130,7 +131,7 @@ impl RedlockConfig {
                     "the URL of a Redlock quorum has an empty host: it is redlock://[user:password@]a[:6379],b[:6379],c[:6379][/db]",
                 ));
             }
-            tcp_client(&format!("{node_scheme}://{user}{at}{host}/{db}"))
+            tls.apply(tcp_client(&format!("{node_scheme}://{user}{at}{host}/{db}"))?)
         });
         let mut config = Self::from_clients(clients.collect::<Result<Vec<_>>>()?);
         config.name = params.text("lock_quorum_name")?;

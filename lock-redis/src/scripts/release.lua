@@ -1,16 +1,18 @@
 -- KEYS: those of grant.lua, then the mark of an owner that has gone.
--- ARGV: owner, ms for which the mark of a gone owner is kept or 0, may pause.
+-- ARGV: who (see held.lua), ms for which the mark of a gone owner is kept or 0, may pause.
 -- Answers {freed, look again in ms or -1}.
 -- Deletions come first: when the memory is full a script may go on writing only after a write that
 -- frees some.
-local me, keep, may_pause = ARGV[1], ARGV[2], ARGV[3] == '1'
+local who, keep, may_pause = ARGV[1], ARGV[2], ARGV[3] == '1'
+local me = string.sub(who, -32)
 local freed, held = 0, false
-if value_of(lock) == me then
+if is_held_by(who, lock, hold) then
   redis.call('DEL', lock, hold)
   freed, held = 1, true
 end
 local queued = redis.call('EXISTS', queue) == 1
-if queued then
+-- A lock that was taken over has no place.
+if queued and who == me then
   if redis.call('ZREM', queue, me) == 1 then
     redis.call('HDEL', waiters, me)
     freed = 1

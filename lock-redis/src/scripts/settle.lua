@@ -8,6 +8,8 @@ if holder == false then
 end
 if type(holder) == 'string' then
   local w = read_waiter(holder)
-  if w and w.given then return redis.call('PTTL', lock) + 10 end
+  local left = redis.call('PTTL', lock)
+  -- Somebody may have taken its expiry away.
+  if w and w.given and left >= 0 then return left + 10 end
 end
 return -1

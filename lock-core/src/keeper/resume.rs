@@ -1,0 +1,68 @@
+//! What is done with a lease token: a hold that another process has detached is taken over, renewed
+//! once, or released.
+
+use tokio::sync::oneshot;
+
+use super::call::{self, Ended};
+use super::{Keeper, Outcome};
+use crate::hold::margin;
+use crate::{Error, ErrorKind, FencingToken, LostReason, Operation, Released, Renewal, Result};
+
+impl Keeper {
+    /// One renewal proves that the hold is still there, with this fence. Nothing is released if it
+    /// fails: the hold belongs to the token, and the token may be a lie.
+    pub(super) async fn resume<T>(
+        &mut self,
+        token: FencingToken,
+        answer: &mut oneshot::Sender<T>,
+    ) -> Outcome {
+        let refused = |error| Outcome::Refused { error: Some(error), clean_up: false };
+        let sent = self.shared.clock.now();
+        let limit = sent + self.terms.call_timeout;
+        self.note_sent(sent);
+        match call::bounded(&*self.shared.clock, limit, answer.closed(), self.claim.renew()).await {
+            Ended::Answer(Ok(Renewal::Alive { valid_for: None })) => {
+                refused(call::no_end("a renewal of a lock that is taken over"))
+            }
+            Ended::Answer(Ok(Renewal::Alive { valid_for: Some(valid_for) })) => {
+                let until = (sent + valid_for).minus(margin(self.terms.ttl));
+                if until > self.shared.clock.now() {
+                    return Outcome::Granted { token, until };
+                }
+                refused(Error::new(
+                    ErrorKind::Timeout,
+                    "the store's answer to the renewal came when the lease was over",
+                ))
+            }
+            Ended::Answer(Ok(Renewal::Lost)) => refused(Error::lost(LostReason::Taken)),
+            Ended::Answer(Err(error)) => refused(error),
+            Ended::OutOfTime => refused(call::no_answer(self.terms.call_timeout)),
+            Ended::Stopped => refused(Error::new(ErrorKind::Closed, "the caller has gone")),
+        }
+    }
+
+    /// Releases the hold, and goes on with it in the background if the store did not answer.
+    pub(super) async fn release(mut self, answer: oneshot::Sender<Result<Released>>) {
+        // Its last renewal was before now, so the store ends it within a ttl.
+        self.note_sent(self.shared.clock.now());
+        let (released, settled) = self.release_once().await;
+        let _ = answer.send(released.map_err(|error| self.describe(error, Operation::Release)));
+        if !settled {
+            Box::pin(self.clean_up()).await;
+        }
+    }
+
+    /// One release, bounded, and whether its answer proves that nothing of ours is left in the store.
+    pub(super) async fn release_once(&mut self) -> (Result<Released>, bool) {
+        let limit = self.shared.clock.now() + self.terms.call_timeout;
+        let never = std::future::pending();
+        let ended = call::bounded(&*self.shared.clock, limit, never, self.claim.release()).await;
+        self.shared.gates.released(&self.key);
+        let released = match ended {
+            Ended::Answer(answer) => answer,
+            Ended::OutOfTime | Ended::Stopped => Err(call::no_answer(self.terms.call_timeout)),
+        };
+        let settled = released.as_ref().is_ok_and(|released| self.is_settled(*released));
+        (released, settled)
+    }
+}

@@ -1,0 +1,149 @@
+//! The certificates that a URL names, for a server and for the nodes of a quorum.
+
+use lock_core::url::Params;
+use lock_core::{Error, Result};
+
+/// Which authorities to trust, and who we are, where a URL says so.
+#[derive(Default)]
+pub(crate) struct Tls {
+    #[cfg(feature = "tls")]
+    certificates: Option<redis::TlsCertificates>,
+}
+
+impl Tls {
+    /// The parameters that [`read`](Self::read) takes out of a URL.
+    pub(crate) const PARAMETERS: [&str; 3] = ["lock_ca", "lock_cert", "lock_key"];
+
+    /// Reads and checks the files. They belong to the scheme `secure` alone.
+    ///
+    /// # Errors
+    ///
+    /// If another scheme has them, and if a file is missing or is not what its parameter says.
+    pub(crate) fn read(params: &mut Params, scheme: &str, secure: &str) -> Result<Self> {
+        let [ca, cert, key] = Self::PARAMETERS;
+        let (ca, cert, key) = (params.text(ca)?, params.text(cert)?, params.text(key)?);
+        if ca.is_none() && cert.is_none() && key.is_none() {
+            return Ok(Self::default());
+        }
+        if scheme != secure {
+            return Err(Error::config(format!(
+                "lock_ca, lock_cert and lock_key belong to {secure}://, which uses TLS; {scheme}:// does not"
+            )));
+        }
+        let identity = match (cert, key) {
+            (Some(cert), Some(key)) => Some((cert, key)),
+            (None, None) => None,
+            _ => {
+                return Err(Error::config(
+                    "lock_cert and lock_key belong together: the certificate of this client, and its key",
+                ));
+            }
+        };
+        Self::load(ca, identity)
+    }
+
+    #[cfg(not(feature = "tls"))]
+    fn load(_ca: Option<String>, _identity: Option<(String, String)>) -> Result<Self> {
+        Err(without_feature())
+    }
+
+    #[cfg(not(feature = "tls"))]
+    pub(crate) fn apply(&self, client: redis::Client) -> Result<redis::Client> {
+        Ok(client)
+    }
+
+    #[cfg(feature = "tls")]
+    fn load(ca: Option<String>, identity: Option<(String, String)>) -> Result<Self> {
+        let root_cert = ca.map(|path| files::authorities(&path)).transpose()?;
+        let client_tls = identity.map(|(cert, key)| files::identity(&cert, &key)).transpose()?;
+        Ok(Self { certificates: Some(redis::TlsCertificates { client_tls, root_cert }) })
+    }
+
+    /// The client with these certificates. Authorities that are named take the place of those that
+    /// the system trusts.
+    #[cfg(feature = "tls")]
+    pub(crate) fn apply(&self, client: redis::Client) -> Result<redis::Client> {
+        let Some(certificates) = &self.certificates else { return Ok(client) };
+        let info = client.get_connection_info().clone();
+        let endpoint = info.addr().to_string();
+        redis::Client::build_with_tls(info, certificates.clone()).map_err(|error| {
+            crate::error::from_redis(error, crate::error::Stage::Connecting, &endpoint)
+        })
+    }
+}
+
+/// What a build without TLS says of a URL that asks for it.
+#[cfg(not(feature = "tls"))]
+pub(crate) fn without_feature() -> Error {
+    Error::config(
+        "this build cannot use TLS: enable the cargo feature \"tls\" (of lock-redis or of distlock)",
+    )
+}
+
+/// The driver would find out about a bad file at the first connection, and not say which file it is.
+#[cfg(feature = "tls")]
+mod files {
+    use lock_core::{Error, Result};
+    use redis::ClientTlsConfig;
+    use rustls::crypto::CryptoProvider;
+    use rustls::pki_types::pem::PemObject;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+    pub(super) fn authorities(path: &str) -> Result<Vec<u8>> {
+        let (pem, authorities) = certificates("lock_ca", path)?;
+        let mut store = rustls::RootCertStore::empty();
+        for authority in authorities {
+            store.add(authority).map_err(|error| {
+                Error::config(format!("lock_ca={path:?} has a certificate that cannot be used"))
+                    .with_source(error)
+            })?;
+        }
+        Ok(pem)
+    }
+
+    pub(super) fn identity(cert: &str, key: &str) -> Result<ClientTlsConfig> {
+        let (client_cert, chain) = certificates("lock_cert", cert)?;
+        let client_key = read("lock_key", key)?;
+        let private = PrivateKeyDer::from_pem_slice(&client_key).map_err(|error| {
+            Error::config(format!(
+                "lock_key={key:?} has no private key that can be read: give the path of a PEM file with a key that is not encrypted"
+            ))
+            .with_source(error)
+        })?;
+        let ring;
+        let provider = match CryptoProvider::get_default() {
+            Some(provider) => provider.as_ref(),
+            None => {
+                ring = rustls::crypto::ring::default_provider();
+                &ring
+            }
+        };
+        rustls::sign::CertifiedKey::from_der(chain, private, provider).map_err(|error| {
+            Error::config(format!(
+                "lock_key={key:?} cannot be used with lock_cert={cert:?}: give the key of this very certificate"
+            ))
+            .with_source(error)
+        })?;
+        Ok(ClientTlsConfig { client_cert, client_key })
+    }
+
+    /// The text of a file, and its certificates: one at least.
+    fn certificates(name: &str, path: &str) -> Result<(Vec<u8>, Vec<CertificateDer<'static>>)> {
+        let pem = read(name, path)?;
+        let wrong = || {
+            Error::config(format!(
+                "{name}={path:?} has no certificate that can be read: give the path of a PEM file"
+            ))
+        };
+        let found: std::result::Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
+        let found = found.map_err(|error| wrong().with_source(error))?;
+        if found.is_empty() { Err(wrong()) } else { Ok((pem, found)) }
+    }
+
+    fn read(name: &str, path: &str) -> Result<Vec<u8>> {
+        std::fs::read(path).map_err(|error| {
+            Error::config(format!("{name}={path:?} cannot be read: give the path of a PEM file"))
+                .with_source(error)
+        })
+    }
+}
