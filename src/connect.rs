@@ -17,7 +17,7 @@ use crate::scheme::{Kind, SCHEMES, schemes};
 /// | `postgres://user:password@host[:5432]/database`, `postgresql://` | a table of PostgreSQL |
 /// | `mysql://user:password@host[:3306]/database`, `mariadb://` | a table of MySQL or MariaDB |
 /// | `redis://[user:password@]host[:6379][/db]`, `rediss://`, `redis+unix:///socket` | one Redis server |
-/// | `redlock://a:6379,b:6379,c:6379` | a quorum of independent Redis servers |
+/// | `redlock://a:6379,b:6379,c:6379`, `redlocks://` | a quorum of independent Redis servers |
 /// | `etcd://[user:password@]host[:2379],host,host[/prefix]`, `etcds://` | an etcd cluster |
 /// | `zookeeper://host[:2181],host,host[/root]`, `zk://` | a ZooKeeper ensemble |
 ///

@@ -44,7 +44,7 @@ pub(crate) const SCHEMES: &[Scheme] = &[
     scheme!(&["postgres", "postgresql"], "postgres", Sql),
     scheme!(&["mysql", "mariadb"], "mysql", Sql),
     scheme!(&["redis", "rediss", "redis+unix"], "redis", Redis),
-    scheme!(&["redlock"], "redlock", Redlock),
+    scheme!(&["redlock", "redlocks"], "redlock", Redlock),
     scheme!(&["etcd", "etcds"], "etcd", Etcd),
     scheme!(&["zookeeper", "zk"], "zookeeper", ZooKeeper),
 ];

@@ -162,6 +162,7 @@ impl Locks {
     ///
     /// Dropped, it has begun to close; call it again to go on.
     pub async fn close(&self, timeout: Duration) -> Result<()> {
+        let end = self.0.clock.now() + timeout;
         self.0.closing.cancel();
         self.0.keepers.close();
         let in_time = tokio::select! {
@@ -171,7 +172,9 @@ impl Locks {
         };
         let left = self.0.keepers.len();
         self.0.killed.cancel();
-        self.bounded(Operation::Close, self.0.backend.close()).await?;
+        // Closing may be more than one call, and no lease runs out meanwhile: it has the time that is left.
+        let limit = self.call_limit().max(end.since(self.0.clock.now()));
+        self.within(limit, Operation::Close, self.0.backend.close()).await?;
         if in_time {
             return Ok(());
         }
@@ -198,7 +201,19 @@ impl Locks {
         operation: Operation,
         call: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        let limit = self.0.defaults.call_timeout.unwrap_or(Options::LONGEST_CALL);
+        self.within(self.call_limit(), operation, call).await
+    }
+
+    fn call_limit(&self) -> Duration {
+        self.0.defaults.call_timeout.unwrap_or(Options::LONGEST_CALL)
+    }
+
+    async fn within<T>(
+        &self,
+        limit: Duration,
+        operation: Operation,
+        call: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
         let answer = tokio::select! {
             biased;
             answer = call => answer,

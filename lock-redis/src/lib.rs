@@ -24,7 +24,8 @@ mod wake;
 pub use backend::RedisBackend;
 pub use config::{Eviction, PARAMETERS, Pause, RedisConfig, SCHEMES};
 pub use redlock::{
-    Bootstrap, REDLOCK_PARAMETERS, REDLOCK_SCHEMES, RedlockBackend, RedlockConfig, connect_redlock,
+    Bootstrap, REDLOCK_PARAMETERS, REDLOCK_SCHEMES, Recover, RedlockBackend, RedlockConfig,
+    connect_redlock,
 };
 
 /// Connects to the server that `url` names: see [`RedisConfig::from_url`] for its form and its

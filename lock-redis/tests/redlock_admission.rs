@@ -7,7 +7,7 @@ use std::time::Duration;
 use conformance_tests::servers::Data;
 use lock_core::{ErrorKind, LockBackend, Locks};
 use redis::Value;
-use redlock_common::scenarios::acquire;
+use redlock_common::scenarios::{self, acquire};
 use redlock_common::{Masters, claim, granted};
 use tokio::time::{Instant, sleep};
 
@@ -135,9 +135,10 @@ async fn when_all_nodes_were_restarted_an_operator_lets_them_vote_again() {
     for server in &masters.0 {
         server.restart(Data::Keep).await.unwrap();
     }
-    let backend = masters.client("&lock_max_ttl=1s").await.unwrap();
+    let backend = masters.client("&lock_max_ttl=1s&lock_recover=manual").await.unwrap();
+    sleep(Duration::from_millis(1500)).await;
     let error = claim(&backend, "lock", Duration::from_secs(1)).try_acquire().await.unwrap_err();
-    assert!(error.to_string().contains("recover"), "{error}");
+    assert!(error.to_string().contains("RedlockBackend::recover"), "{error}");
     let error = backend.recover().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.to_string().contains("repeat it in"), "{error}");
@@ -145,6 +146,62 @@ async fn when_all_nodes_were_restarted_an_operator_lets_them_vote_again() {
     backend.recover().await.unwrap();
     let next = granted(&mut *claim(&backend, "lock", Duration::from_secs(1))).await;
     assert!(next > fence, "{next} after {fence}");
+}
+
+/// All nodes are restarted with their data: the clients that are there, and new ones, go on without an
+/// operator, not before every older lock has ended, and with greater fences. The errors say what each
+/// node waits for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn when_all_nodes_were_restarted_the_quorum_votes_again() {
+    let masters = Masters::start().await.unwrap();
+    let backend = masters.client("&lock_max_ttl=3s").await.unwrap();
+    let fence = granted(&mut *claim(&backend, "lock", Duration::from_secs(2))).await;
+    // As if another lock had been counted up beyond every clock.
+    let ahead = scenarios::micros() + 3_600_000_000;
+    masters.command(1, &["HSET", "distlock\u{1e}quorum", "mark", &ahead.to_string()]).await;
+    for server in &masters.0 {
+        server.restart(Data::Keep).await.unwrap();
+    }
+    let restarted = Instant::now();
+    let newcomer = masters.client("&lock_max_ttl=3s").await.unwrap();
+    for client in [&backend, &newcomer] {
+        let error = claim(client, "a", Duration::from_secs(1)).try_acquire().await.unwrap_err();
+        assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Unavailable, true));
+        for server in &masters.0 {
+            let address = server.address().unwrap();
+            let says = format!("{address} was restarted or lost its data, and votes again when");
+            assert!(error.to_string().contains(&says), "{says}: {error}");
+        }
+    }
+    let next = nothing_is_granted_before(&newcomer, restarted + Duration::from_secs(3)).await;
+    assert!(next > fence && next > ahead, "{next} after {fence} and {ahead}");
+    let mut other = claim(&backend, "other", Duration::from_secs(1));
+    assert!(granted(&mut *other).await > ahead);
+}
+
+/// Where one node does not come back, its marks are not known: nobody votes before it is there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_recovery_needs_every_node() {
+    let masters = Masters::start().await.unwrap();
+    let backend = masters.client("&lock_max_ttl=2s").await.unwrap();
+    granted(&mut *claim(&backend, "a", Duration::from_secs(1))).await;
+    masters.0[2].kill().unwrap();
+    for server in &masters.0[..2] {
+        server.restart(Data::Keep).await.unwrap();
+    }
+    let restarted = Instant::now();
+    while restarted.elapsed() < Duration::from_secs(6) {
+        let error = claim(&backend, "a", Duration::from_secs(1)).try_acquire().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        if restarted.elapsed() > Duration::from_secs(3) {
+            let says = format!("{} does not answer", masters.0[2].address().unwrap());
+            assert!(error.to_string().contains(&says), "{says}: {error}");
+        }
+        sleep(Duration::from_millis(100)).await;
+    }
+    masters.0[2].restart(Data::Keep).await.unwrap();
+    let back = Instant::now();
+    nothing_is_granted_before(&backend, back).await;
 }
 
 /// `lock_bootstrap=now` is the word of the user that nobody holds a lock. It does not hide that the
@@ -220,7 +277,7 @@ async fn a_node_that_refuses_its_marker_is_asked_now_and_then() {
     assert!(named, "{:?}", backend.not_voting());
     masters.command(2, &["ACL", "SETUSER", "default", "+hset"]).await;
     let end = Instant::now() + Duration::from_secs(10);
-    while !backend.not_voting().is_some_and(|why| why.contains("votes again in")) {
+    while !backend.not_voting().is_some_and(|why| why.contains("votes again when")) {
         assert!(Instant::now() < end, "{:?}", backend.not_voting());
         sleep(Duration::from_millis(100)).await;
     }

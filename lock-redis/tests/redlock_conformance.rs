@@ -57,7 +57,7 @@ impl Store for RedlockStore {
     }
 
     /// One node: a quorum is made to survive that. What a restart of more nodes does stands in the
-    /// tests of its own, since an operator has to decide then.
+    /// tests of its own, since the longest ttl has to pass then.
     async fn restart(&self) -> Result<(), Unavailable> {
         self.masters.0[0].restart(Data::Keep).await
     }

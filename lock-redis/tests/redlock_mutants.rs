@@ -33,6 +33,8 @@ mutants! {
     a_late_vote_that_is_forgotten: ForgetsTheUnanswered, a_late_vote_is_given_back;
     an_unanswered_node_that_is_not_released: ForgetsTheUnanswered, an_unanswered_node_is_released;
     validity_from_the_reply: ValidityFromTheReply, validity_counts_from_the_request;
+    a_grant_that_is_over: ValidityFromTheReply, a_grant_that_is_over_is_given_back;
+    a_renewal_of_any_fence: RenewsAnyFence, a_hold_that_was_interrupted_is_not_renewed;
     a_restarted_node_that_rejoins_at_once: RejoinsAtOnce, a_restarted_node_gives_no_vote;
     a_flushed_node_that_rejoins_at_once: RejoinsAtOnce, a_flushed_node_gives_no_vote;
 }

@@ -1,4 +1,4 @@
-//! `rediss://`: the certificates of both sides are checked.
+//! `rediss://` and `redlocks://`: the certificates of both sides are checked.
 //!
 //! `cargo test -p lock-redis --features tls --test tls`; needs the program `openssl`.
 
@@ -73,7 +73,11 @@ impl Folder {
 }
 
 async fn lock_once(url: &str) -> lock_core::Result<()> {
-    let locks = Locks::new(lock_redis::connect(url).await?);
+    let locks = if url.starts_with("redlocks:") {
+        Locks::new(lock_redis::connect_redlock(url).await?)
+    } else {
+        Locks::new(lock_redis::connect(url).await?)
+    };
     let guard = locks.lock("a")?.acquire().await?;
     guard.renew().await?;
     guard.release().await.map(drop)
@@ -85,6 +89,31 @@ async fn is_refused(what: &str, url: &str, why: &str) {
     let error = connected.unwrap().expect_err(what);
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{what}: {error}");
     assert!(error.to_string().to_lowercase().contains(why), "{what}: {error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_certificate_of_every_node_is_checked() {
+    let folder = Folder::new();
+    let (mut servers, mut hosts) = (Vec::new(), Vec::new());
+    for _ in 0..3 {
+        let (server, port) = folder.server("server", false).await;
+        servers.push(server);
+        hosts.push(format!("localhost:{port}"));
+    }
+    let url = |hosts: &[String], ca: &str| {
+        let ca = folder.path(ca);
+        format!("redlocks://{}?lock_quorum_name=q&lock_bootstrap=now&lock_ca={ca}", hosts.join(","))
+    };
+    let unknown = lock_once(&url(&hosts, "other.crt")).await.unwrap_err();
+    assert_eq!(unknown.kind(), ErrorKind::Unavailable, "{unknown}");
+    assert!(unknown.to_string().to_lowercase().contains("certificate"), "{unknown}");
+    lock_once(&url(&hosts, "ca.crt")).await.unwrap();
+    let unnamed: Vec<_> = hosts.iter().map(|host| host.replace("localhost", "127.0.0.1")).collect();
+    let other_names = lock_once(&url(&unnamed, "ca.crt")).await.unwrap_err();
+    assert!(other_names.to_string().to_lowercase().contains("certificate"), "{other_names}");
+    let clear = "redlock://a,b,c?lock_ca=/x";
+    let error = lock_redis::connect_redlock(clear).await.unwrap_err();
+    assert!(error.to_string().contains("belong to redlocks://"), "{error}");
 }
 
 /// The process that trusts an authority by its environment.

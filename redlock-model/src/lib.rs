@@ -12,10 +12,11 @@
 //!
 //! States that differ only in the numbering of nodes and clients are counted once.
 
+mod holds;
 mod model;
 mod rules;
 mod state;
 
 pub use model::{Action, RedlockModel};
-pub use rules::{Established, Rejoin, Rules};
+pub use rules::{Established, Join, Rejoin, Rules};
 pub use state::State;

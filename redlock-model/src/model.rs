@@ -3,8 +3,8 @@
 use lock_redis::redlock::rule::{self, Verdict};
 use stateright::{Model, Property};
 
-use crate::rules::{Established, Rejoin, Rules};
-use crate::state::{CLIENTS, Client, Link, NODES, Node, Phase, Quarantine, Set, State};
+use crate::rules::{Established, Join, Rejoin, Rules};
+use crate::state::{CLIENTS, Client, NODES, Node, Phase, Quarantine, Set, State};
 
 /// A quorum of three nodes under a set of rules.
 #[derive(Clone, Debug)]
@@ -23,6 +23,15 @@ pub struct RedlockModel {
     /// How many acquire requests, of whichever client and to whichever node, arrive a second time,
     /// as those of a claim that tries again do.
     pub repeats: u8,
+    /// Whether the model knows for how long a grant is believed, and checks that two clients never
+    /// believe at once. That needs the assumption about clocks: a node keeps what a call has set for
+    /// longer than the client believes in that call.
+    pub holds: bool,
+    /// How many second tries and renewals there are; only with `holds`.
+    pub calls: u8,
+    /// Whether the run begins with a client that has returned the fence 1, which two nodes show while the
+    /// request to the third one is still under way; only with `holds`.
+    pub held: bool,
     /// Whether the run begins with a node that lost its data and was admitted again, while a second
     /// copy of that admission is still under way.
     pub stale_admission: bool,
@@ -35,8 +44,22 @@ pub struct RedlockModel {
 pub enum Action {
     /// A client begins, with this proposal.
     Invoke(usize, u8),
-    /// An acquire request arrives: client, node, and whether it will arrive again.
-    Acquire(usize, usize, bool),
+    /// An acquire request arrives: client, node, number of its call, and whether it will arrive again.
+    Acquire(usize, usize, u8, bool),
+    /// A request arrives that asks a node to join a hold: client, node.
+    TopUp(usize, usize),
+    /// A client that has returned a fence tries again, as after an answer that was lost.
+    TryAgain(usize),
+    /// A client begins to renew.
+    Renew(usize),
+    /// A renewal arrives: client, node, and whether the answer does.
+    RenewAt(usize, usize, bool),
+    /// A client judges the answers to its renewal.
+    JudgeRenewal(usize),
+    /// A request that adopts a node arrives: client, node.
+    Adopt(usize, usize),
+    /// A client ceases to believe.
+    Lapse(usize),
     /// A raise request arrives: client, node, value.
     Raise(usize, usize, u8),
     /// The answer to an acquire arrives: client, node, value.
@@ -68,6 +91,9 @@ impl Default for RedlockModel {
             counters: vec![[0; NODES]],
             proposals: vec![1, 2],
             repeats: 0,
+            holds: false,
+            calls: 0,
+            held: false,
             stale_admission: false,
             top: 7,
         }
@@ -79,6 +105,8 @@ impl RedlockModel {
         let mut nodes = counters.map(|counter| Node {
             holder: None,
             counter,
+            adopted: 0,
+            stamp: 0,
             quarantine: None,
             admission: None,
             generation: 0,
@@ -110,12 +138,23 @@ impl RedlockModel {
     }
 
     /// What an acquire request does at a node, and the value that it answers.
-    fn acquire(&self, node: &mut Node, client: u8, proposal: u8) -> Option<u8> {
+    pub(crate) fn acquire(
+        &self,
+        node: &mut Node,
+        client: u8,
+        proposal: u8,
+        call: u8,
+    ) -> Option<u8> {
+        let stamp = if self.holds { call } else { 0 };
         match node.holder {
             _ if node.quarantine.is_some() => None,
-            Some(holder) => (holder == client).then_some(node.counter),
+            Some(holder) => (holder == client).then(|| {
+                node.stamp = node.stamp.max(stamp);
+                node.counter
+            }),
             None => {
                 node.holder = Some(client);
+                node.stamp = stamp;
                 node.counter = (node.counter + 1).max(proposal);
                 Some(node.counter)
             }
@@ -126,16 +165,34 @@ impl RedlockModel {
     fn raise(&self, node: &mut Node, client: u8, value: u8) -> Option<u8> {
         let allowed = node.holder == Some(client) || !self.rules.raise_needs_holder;
         (allowed && node.quarantine.is_none()).then(|| {
-            node.counter = node.counter.max(value);
+            if value > node.counter {
+                (node.counter, node.adopted) = (value, 0);
+            }
             node.counter
         })
     }
 
     fn judge(&self, client: &mut Client) {
         let votes = client.links.map(|link| (link.vote != 0).then_some(u64::from(link.vote)));
+        if self.rules.join == Join::AtOnce && client.fence != 0 {
+            let same =
+                client.links.iter().filter(|link| link.vote != 0 && link.vote == link.member);
+            if same.count() >= self.rules.quorum {
+                let fence = client.fence;
+                return self.grant(client, fence);
+            }
+        }
         let verdict = rule::judge(self.rules.quorum, &votes);
+        let pending = votes.iter().filter(|vote| vote.is_none()).count();
+        let kept = u64::from(client.fence);
+        if !matches!(verdict, Verdict::Established(_))
+            && kept != 0
+            && rule::may_return(self.rules.quorum, kept, &votes, pending)
+        {
+            return;
+        }
         match (self.rules.established, verdict) {
-            (_, Verdict::Established(fence)) => client.end(Phase::Returned(value_of(fence))),
+            (_, Verdict::Established(fence)) => self.grant(client, value_of(fence)),
             (Established::EqualOnQuorum, Verdict::Raise(highest)) => {
                 for link in client.links.iter_mut().filter(|link| link.vote != 0) {
                     if u64::from(link.vote) < highest {
@@ -144,7 +201,7 @@ impl RedlockModel {
                 }
             }
             (Established::FirstMaximum, Verdict::Raise(highest)) => {
-                client.end(Phase::Returned(value_of(highest)));
+                self.grant(client, value_of(highest));
             }
             (Established::RaisedMaximum, Verdict::Raise(highest)) if client.target == 0 => {
                 client.target = value_of(highest);
@@ -156,7 +213,8 @@ impl RedlockModel {
         }
         let confirmations = values(client.confirmed).count();
         if client.phase == Phase::Trying && confirmations >= self.rules.quorum {
-            client.end(Phase::Returned(client.target));
+            let fence = client.target;
+            self.grant(client, fence);
         }
     }
 
@@ -164,22 +222,22 @@ impl RedlockModel {
     fn after(&self, mut state: State, action: Action) -> Option<State> {
         match action {
             Action::Invoke(c, proposal) => {
-                let floor = state.fences().map(|(fence, _)| fence).max().unwrap_or(0);
+                let floor = state.greatest(c, |client| client.fences);
                 let client = &mut state.clients[c];
                 client.phase = Phase::Trying;
                 client.proposal = proposal;
                 client.floor = floor;
-                for link in &mut client.links {
-                    link.acquire = true;
-                }
+                client.begin_try();
             }
-            Action::Acquire(c, n, again) => {
+            Action::Acquire(c, n, call, again) => {
                 state.repeats_left -= u8::from(again);
                 let client = &mut state.clients[c];
                 let link = &mut client.links[n];
-                link.acquire = again;
-                let listens = client.phase == Phase::Trying;
-                let value = self.acquire(&mut state.nodes[n], id(c), client.proposal);
+                if !again {
+                    link.acquire &= !(1 << call);
+                }
+                let listens = client.call == call && self.listens(client.phase);
+                let value = self.acquire(&mut state.nodes[n], id(c), client.proposal, call);
                 if let Some(value) = value {
                     if value > self.top {
                         return None;
@@ -206,7 +264,11 @@ impl RedlockModel {
             Action::Reply(c, n, value) => {
                 let link = &mut state.clients[c].links[n];
                 link.replies &= !(1 << value);
-                link.vote = link.vote.max(value);
+                if state.clients[c].phase == Phase::Trying {
+                    state.clients[c].links[n].vote = state.clients[c].links[n].vote.max(value);
+                } else {
+                    state.clients[c].links[n].member = value;
+                }
             }
             Action::Confirm(c, n, value) => {
                 let client = &mut state.clients[c];
@@ -215,13 +277,12 @@ impl RedlockModel {
             }
             Action::Judge(c) => self.judge(&mut state.clients[c]),
             Action::GiveUp(c) => state.clients[c].end(Phase::Ended),
-            Action::Expire(n) => state.nodes[n].holder = None,
+            Action::Expire(n) => self.expire(&mut state, n),
             Action::Lose(n) => {
                 state.losses_left -= 1;
-                let trying = (0..CLIENTS).filter(|c| state.clients[*c].phase == Phase::Trying);
-                let pending = trying.fold(0, |set: Set, c| set | 1 << c);
+                let pending = state.unfinished();
                 let node = &mut state.nodes[n];
-                node.holder = None;
+                (node.holder, node.adopted, node.stamp) = (None, 0, 0);
                 node.counter = 0;
                 node.generation += 1;
                 node.quarantine = match self.rules.rejoin {
@@ -247,42 +308,10 @@ impl RedlockModel {
                     node.counter = node.counter.max(seed);
                 }
             }
+            follow_up => self.follow_up(&mut state, follow_up)?,
         }
         state.settle();
         Some(state)
-    }
-}
-
-impl Client {
-    const NEW: Self = Self {
-        phase: Phase::Idle,
-        proposal: 0,
-        floor: 0,
-        links: [Link { acquire: false, raise: 0, replies: 0, raised: 0, vote: 0 }; NODES],
-        target: 0,
-        confirmed: 0,
-    };
-
-    /// The client is done: requests under way still arrive, and nobody hears the answers.
-    fn end(&mut self, phase: Phase) {
-        self.phase = phase;
-        self.target = 0;
-        self.confirmed = 0;
-        for link in &mut self.links {
-            (link.replies, link.raised, link.vote) = (0, 0, 0);
-        }
-    }
-}
-
-impl State {
-    /// Tells every quarantine which attempts have ended.
-    fn settle(&mut self) {
-        let trying = (0..CLIENTS)
-            .filter(|c| self.clients[*c].phase == Phase::Trying)
-            .fold(0, |set: Set, c| set | 1 << c);
-        for quarantine in self.nodes.iter_mut().filter_map(|node| node.quarantine.as_mut()) {
-            quarantine.pending &= trying;
-        }
     }
 }
 
@@ -297,7 +326,9 @@ impl Model for RedlockModel {
                 clients: [Client::NEW; CLIENTS],
                 losses_left: self.losses,
                 repeats_left: self.repeats,
+                calls_left: self.calls,
             };
+            let state = if self.held { self.with_a_hold(state) } else { state };
             state.representative(self.clients)
         });
         states.collect()
@@ -310,13 +341,13 @@ impl Model for RedlockModel {
                     actions.extend(self.proposals.iter().map(|value| Action::Invoke(c, *value)));
                 }
                 Phase::Trying => actions.extend([Action::Judge(c), Action::GiveUp(c)]),
-                Phase::Returned(_) | Phase::Ended => {}
+                Phase::Renewing | Phase::Returned(_) | Phase::Ended => {}
             }
             for (n, link) in client.links.iter().enumerate() {
-                if link.acquire {
-                    actions.push(Action::Acquire(c, n, false));
-                    if state.repeats_left > 0 {
-                        actions.push(Action::Acquire(c, n, true));
+                for call in values(link.acquire) {
+                    actions.push(Action::Acquire(c, n, call, false));
+                    if state.repeats_left > 0 && self.calls == 0 {
+                        actions.push(Action::Acquire(c, n, call, true));
                     }
                 }
                 actions.extend(values(link.raise).map(|value| Action::Raise(c, n, value)));
@@ -324,6 +355,7 @@ impl Model for RedlockModel {
                 actions.extend(values(link.raised).map(|value| Action::Confirm(c, n, value)));
             }
         }
+        self.follow_ups(state, actions);
         for (n, node) in state.nodes.iter().enumerate() {
             if node.holder.is_some() {
                 actions.push(Action::Expire(n));
@@ -353,8 +385,8 @@ impl Model for RedlockModel {
     fn properties(&self) -> Vec<Property<Self>> {
         let mut properties = vec![
             Property::always("F1: fences are distinct", |_: &Self, state: &State| {
-                let fences: Vec<_> = state.fences().map(|(fence, _)| fence).collect();
-                (1..fences.len()).all(|i| !fences[..i].contains(&fences[i]))
+                let fences: Vec<_> = state.clients.iter().map(|client| client.fences).collect();
+                (1..fences.len()).all(|i| fences[..i].iter().all(|other| other & fences[i] == 0))
             }),
             Property::always("F2: a later fence is greater", |_: &Self, state: &State| {
                 state.fences().all(|(fence, floor)| fence > floor)
@@ -364,6 +396,20 @@ impl Model for RedlockModel {
                 state.fences().count() == model.clients
             }),
         ];
+        if self.holds {
+            properties.push(Property::always(
+                "E: one client believes",
+                |_: &Self, state: &State| {
+                    state.clients.iter().filter(|client| client.believes()).count() <= 1
+                },
+            ));
+        }
+        if self.calls > 0 {
+            let proves = "a second call can succeed";
+            properties.push(Property::sometimes(proves, |_: &Self, state: &State| {
+                state.clients.iter().any(|client| client.proven > 1)
+            }));
+        }
         if self.losses > 0 {
             properties.push(Property::sometimes(
                 "a node that lost its data votes again",
@@ -378,11 +424,11 @@ impl Model for RedlockModel {
 }
 
 /// The values of a set.
-fn values(set: Set) -> impl Iterator<Item = u8> {
+pub(crate) fn values(set: Set) -> impl Iterator<Item = u8> {
     (0..8).filter(move |value| set & (1 << value) != 0)
 }
 
-fn id(client: usize) -> u8 {
+pub(crate) fn id(client: usize) -> u8 {
     u8::try_from(client).unwrap_or(u8::MAX)
 }
 

@@ -14,6 +14,15 @@ pub enum Established {
     RaisedMaximum,
 }
 
+/// When a node that joined a hold late, with another counter, takes part in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Join {
+    /// When a renewal that a quorum has answered without it has adopted it.
+    ByRenewal,
+    /// Wrong: as soon as it answers, and a second try gives the old fence back for it.
+    AtOnce,
+}
+
 /// How a node that lost its data comes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejoin {
@@ -46,6 +55,10 @@ pub struct Rules {
     /// Whether an admission names the quarantine that it ends, so that one that arrives late cannot
     /// admit a node that was flushed again.
     pub admission_names_quarantine: bool,
+    /// When a node that joined late takes part in a hold.
+    pub join: Join,
+    /// Whether a grant is given back that is over when it is judged.
+    pub gives_back_late: bool,
     /// How many nodes decide.
     pub quorum: usize,
 }
@@ -57,6 +70,8 @@ impl Rules {
         raise_needs_holder: true,
         rejoin: Rejoin::WaitThenSeed { others: rule::seeds_needed(3, rule::quorum_of(3)) },
         admission_names_quarantine: true,
+        join: Join::ByRenewal,
+        gives_back_late: true,
         quorum: rule::quorum_of(3),
     };
 }

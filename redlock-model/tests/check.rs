@@ -4,7 +4,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use redlock_model::{Established, RedlockModel, Rejoin, Rules};
+use redlock_model::{Established, Join, RedlockModel, Rejoin, Rules};
 use stateright::{Checker, HasDiscoveries, Model};
 
 /// A check that takes longer fails, rather than pass for what it has not looked at.
@@ -25,7 +25,7 @@ fn holds(what: &str, model: RedlockModel) {
     checker.assert_properties();
 }
 
-/// Explores until a fence is wrong.
+/// Explores until a fence is wrong, or two clients believe.
 fn is_violated(what: &str, model: RedlockModel) {
     let checker = model
         .checker()
@@ -35,7 +35,7 @@ fn is_violated(what: &str, model: RedlockModel) {
         .spawn_bfs()
         .join();
     let discoveries = checker.discoveries();
-    let broken = discoveries.iter().find(|(name, _)| name.starts_with('F'));
+    let broken = discoveries.iter().find(|(name, _)| name.starts_with(['E', 'F']));
     let states = checker.unique_state_count();
     let Some((name, path)) = broken else {
         panic!("{what}: no violation in {states} states");
@@ -144,4 +144,42 @@ fn an_admission_that_names_no_quarantine_is_found_wrong() {
     let rules = Rules { admission_names_quarantine: false, ..Rules::REAL };
     let model = RedlockModel { rules, stale_admission: true, ..one_loss_one_proposal() };
     is_violated("an admission that names no quarantine", model);
+}
+
+fn with_holds(rules: Rules) -> RedlockModel {
+    RedlockModel { rules, holds: true, proposals: vec![1], ..RedlockModel::default() }
+}
+
+/// A hold, and one second try or renewal of whichever client.
+fn with_one_more_call(rules: Rules) -> RedlockModel {
+    RedlockModel { calls: 1, held: true, ..with_holds(rules) }
+}
+
+#[test]
+fn two_clients_never_believe_at_once() {
+    holds("two acquisitions that are believed", with_holds(Rules::REAL));
+}
+
+#[test]
+fn a_second_call_holds() {
+    holds("a hold, one second try or renewal", with_one_more_call(Rules::REAL));
+}
+
+#[test]
+#[ignore = "takes minutes: run it by name with --ignored"]
+fn a_node_that_joins_later_is_adopted() {
+    let model = RedlockModel { calls: 2, repeats: 1, ..with_one_more_call(Rules::REAL) };
+    holds("a hold, two more calls, one node that is asked to join", model);
+}
+
+#[test]
+fn a_grant_that_is_over_is_found_wrong() {
+    let rules = Rules { gives_back_late: false, ..Rules::REAL };
+    is_violated("a grant that is over", with_holds(rules));
+}
+
+#[test]
+fn a_node_that_joins_at_once_is_found_wrong() {
+    let rules = Rules { join: Join::AtOnce, ..Rules::REAL };
+    is_violated("a node that joins at once", with_one_more_call(rules));
 }

@@ -1,19 +1,20 @@
 //! Who may vote: new quorums, and nodes that were restarted or lost their data.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use lock_core::{Error, ErrorKind, OsRng, OwnerId, Result};
 use redis::Value;
 
 use super::answer::text;
-use super::config::Bootstrap;
+use super::config::{Bootstrap, Recover};
 use super::fanout::Fanout;
 use super::plan::{Marker, Plan, Report, Step, Terms, plan};
 use super::quorum::{NODE_KEY, Quorum, millis};
 use super::scripts::SCRIPTS;
 use super::sightings::Sightings;
+use super::why::{Why, Whys};
 use super::wrong::Wrong;
 use crate::config::Eviction;
 use crate::error::unexpected;
@@ -21,20 +22,13 @@ use crate::error::unexpected;
 /// Brings nodes into the vote, on demand: when one has answered that it is not admitted.
 #[derive(Debug)]
 pub(crate) struct Admission {
-    quorum: Arc<Quorum>,
+    pub(super) quorum: Arc<Quorum>,
     /// One round at a time: the others wait for it and see what it has led to.
-    turn: tokio::sync::Mutex<()>,
+    pub(super) turn: tokio::sync::Mutex<()>,
     running: AtomicBool,
     /// Why nodes do not vote yet.
-    why: Mutex<Why>,
+    whys: Mutex<Whys>,
     sightings: Mutex<Sightings>,
-}
-
-#[derive(Debug, Default)]
-struct Why {
-    text: Option<String>,
-    /// Whether the log has it.
-    warned: bool,
 }
 
 /// The longest pause between two looks of the background task.
@@ -43,9 +37,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const AFTER_FAILURE: Duration = Duration::from_secs(2);
 /// The limit for one answer: this is no part of any lock's time.
 const LIMIT: Duration = Duration::from_secs(1);
-/// How far ahead of a node's clock a proposal may be, see `acquire.lua`.
-const CLAMP: Duration = Duration::from_secs(60);
-
 impl Admission {
     pub(crate) fn new(quorum: Arc<Quorum>) -> Self {
         let sightings = Mutex::new(Sightings::new(quorum.len()));
@@ -54,26 +45,23 @@ impl Admission {
             sightings,
             turn: tokio::sync::Mutex::default(),
             running: AtomicBool::new(false),
-            why: Mutex::default(),
+            whys: Mutex::default(),
         }
     }
 
     /// Why nodes do not vote yet, if that is known.
     pub(crate) fn why(&self) -> Option<String> {
-        self.why.lock().unwrap_or_else(PoisonError::into_inner).text.clone()
+        self.whys().text(|node| self.quorum.node(node).endpoint(), self.quorum.clock().now())
+    }
+
+    fn whys(&self) -> MutexGuard<'_, Whys> {
+        self.whys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn set_why(&self, plan: &Plan) {
-        let mut why = self.why.lock().unwrap_or_else(PoisonError::into_inner);
-        why.text.clone_from(&plan.why);
-        match &plan.why {
-            None => why.warned = false,
-            // What is just being done is told only if it turns out to take a while.
-            Some(text) if plan.steps.is_empty() && !why.warned => {
-                why.warned = true;
-                tracing::warn!(target: "distlock", why = text, "not all nodes of the quorum vote");
-            }
-            Some(_) => {}
+        let warn = self.whys().note(&plan.why, !plan.steps.is_empty(), self.quorum.clock().now());
+        if let Some(why) = self.why().filter(|_| warn) {
+            tracing::warn!(target: "distlock", why, "not all nodes of the quorum vote");
         }
     }
 
@@ -114,7 +102,9 @@ impl Admission {
                 // Asked again at once, the node would answer the same.
                 plan.steps.clear();
                 plan.wait = Some(plan.wait.unwrap_or_default().max(AFTER_FAILURE));
-                plan.why = failed.or(plan.why);
+                if let Some(failed) = failed {
+                    plan.why = vec![Why::all(failed)];
+                }
                 self.set_why(&plan);
                 return Ok(plan);
             }
@@ -148,81 +138,7 @@ impl Admission {
         });
     }
 
-    /// What an operator does when fewer nodes are admitted than a seed needs: see
-    /// [`RedlockBackend::recover`](crate::RedlockBackend::recover).
-    pub(crate) async fn recover(&self) -> Result<()> {
-        let _turn = self.turn.lock().await;
-        for _ in 0..4 {
-            let reports = self.reports().await?;
-            let terms = self.terms()?;
-            plan(&reports, &terms)?;
-            let known: Vec<_> = reports.iter().flatten().collect();
-            if known.len() < self.quorum.needed() {
-                return Err(Error::new(
-                    ErrorKind::Unavailable,
-                    format!(
-                        "{} of {} nodes answer: a recovery needs a quorum",
-                        known.len(),
-                        reports.len()
-                    ),
-                ));
-            }
-            let out = |report: &&&Report| report.marker() != Marker::Admitted;
-            if !known.iter().any(|report| out(&report)) {
-                return Ok(());
-            }
-            let boot = terms.boot.clone();
-            let begin: Vec<_> = reports
-                .iter()
-                .enumerate()
-                .filter(|(_, report)| {
-                    report.as_ref().is_some_and(|report| {
-                        !matches!(report.marker(), Marker::Admitted | Marker::Quarantine)
-                    })
-                })
-                .map(|(node, _)| Step::Begin { node, state: "quarantine", boot: boot.clone() })
-                .collect();
-            if !begin.is_empty() {
-                self.carry_out_all(&begin, &reports).await?;
-                continue;
-            }
-            let youngest = known.iter().filter(out).map(|report| report.age()).min();
-            let now = known.iter().map(|report| report.now).max().unwrap_or(0);
-            let left = terms.wait.saturating_sub(youngest.unwrap_or_default());
-            if !left.is_zero() {
-                return Err(Error::new(
-                    ErrorKind::Unavailable,
-                    format!(
-                        "the recovery has begun: repeat it in {left:.1?}, when every older lock has ended"
-                    ),
-                ));
-            }
-            // No clamped proposal can have been above this.
-            let slack = u64::try_from(CLAMP.as_micros() * 2).unwrap_or(u64::MAX);
-            let marks = known.iter().map(|report| report.mark).max().unwrap_or(0);
-            let seed = marks.max(now.saturating_add(slack));
-            let admit: Vec<_> = reports
-                .iter()
-                .enumerate()
-                .filter(|(_, report)| {
-                    report.as_ref().is_some_and(|report| report.marker() == Marker::Quarantine)
-                })
-                .map(|(node, _)| Step::Admit {
-                    node,
-                    seed,
-                    min_age: terms.wait,
-                    boot: boot.clone(),
-                })
-                .collect();
-            self.carry_out_all(&admit, &reports).await?;
-        }
-        Err(Error::new(
-            ErrorKind::Unavailable,
-            "the nodes kept changing during the recovery: repeat it when they are at rest",
-        ))
-    }
-
-    fn terms(&self) -> Result<Terms> {
+    pub(super) fn terms(&self) -> Result<Terms> {
         let config = &self.quorum.config;
         Ok(Terms {
             fingerprint: self.quorum.fingerprint.clone(),
@@ -230,13 +146,14 @@ impl Admission {
                 + config.max_ttl.mul_f64(config.drift.max(0.01))
                 + Duration::from_millis(50),
             boot_now: config.bootstrap == Bootstrap::Now,
+            recovers: config.recover == Recover::Auto,
             used: self.quorum.has_voted(),
             boot: OwnerId::generate(&OsRng)?.to_hex(),
         })
     }
 
     /// Asks all nodes, and checks how they treat what they store.
-    async fn reports(&self) -> Result<Vec<Option<Report>>> {
+    pub(super) async fn reports(&self) -> Result<Vec<Option<Report>>> {
         let mut fanout = Fanout::default();
         for node in 0..self.quorum.len() {
             let quorum = Arc::clone(&self.quorum);
@@ -290,15 +207,12 @@ impl Admission {
         )))
     }
 
-    async fn carry_out_all(&self, steps: &[Step], reports: &[Option<Report>]) -> Result<()> {
-        match self.carry_out(steps, reports).await {
-            Some(failed) => Err(Error::new(ErrorKind::Unavailable, failed)),
-            None => Ok(()),
-        }
-    }
-
     /// Takes the steps, and says which node has refused one, and why.
-    async fn carry_out(&self, steps: &[Step], reports: &[Option<Report>]) -> Option<String> {
+    pub(super) async fn carry_out(
+        &self,
+        steps: &[Step],
+        reports: &[Option<Report>],
+    ) -> Option<String> {
         let mut failed = None;
         let mut fanout = Fanout::default();
         for step in steps {

@@ -16,6 +16,8 @@ pub(crate) enum Answer {
     /// It is not ours: who has it (the first characters of the value, empty if nobody), and for how
     /// much longer.
     NotMine { left: Option<Duration>, who: String },
+    /// It is this owner's there, but not with the fence of the claim: it joined later.
+    Unproven { counter: u64 },
     /// The node gives no vote, for this reason.
     NotAdmitted(String),
     /// The node belongs to a quorum that is configured otherwise.
@@ -37,7 +39,7 @@ impl Answer {
 
     /// Whether the node takes part: it has voted, for us or for somebody else.
     pub(crate) fn is_vote(&self) -> bool {
-        matches!(self, Self::Mine { .. } | Self::NotMine { .. })
+        matches!(self, Self::Mine { .. } | Self::NotMine { .. } | Self::Unproven { .. })
     }
 
     /// Whether the request may still have an effect at the node, now or later.
@@ -73,6 +75,7 @@ impl Answer {
         match parse(answer) {
             Err(error) => Self::Failed(error),
             Ok((1, rest)) => Self::Mine { counter: number(&rest, 0), left: millis(&rest, 1) },
+            Ok((2, rest)) => Self::Unproven { counter: number(&rest, 0) },
             Ok((0, _)) => Self::nobody(),
             Ok((code, rest)) => Self::refused(code, &rest),
         }
@@ -106,6 +109,7 @@ impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Mine { .. } => f.write_str("granted it"),
+            Self::Unproven { .. } => f.write_str("holds it for us with another fence"),
             Self::NotMine { who, .. } if who.is_empty() => f.write_str("does not hold it for us"),
             Self::NotMine { left: Some(left), .. } => {
                 write!(f, "taken by somebody else for another {left:.1?}")

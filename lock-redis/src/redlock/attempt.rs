@@ -6,9 +6,10 @@ use std::time::Duration;
 use lock_core::{ClockInstant, Error, ErrorKind};
 
 use super::answer::Answer;
-use super::claim::{RedlockClaim, SHORT_WAIT, Waiting};
+use super::ask::Ask;
+use super::claim::{RedlockClaim, SHORT_WAIT, Waiting, holder_key};
 use super::fanout::Fanout;
-use super::quorum::{Ask, Quorum, wall_clock};
+use super::quorum::Quorum;
 use super::tally::{Outcome, Tally};
 use super::wrong::Wrong;
 
@@ -16,8 +17,8 @@ use super::wrong::Wrong;
 const LISTING: Duration = Duration::from_millis(10);
 
 impl RedlockClaim {
-    /// One try: all nodes at once, until the outcome is decided.
-    pub(super) async fn attempt(&mut self) -> (Outcome, Tally) {
+    /// One try: all nodes at once, until the outcome is decided. Validity counts from `called`.
+    pub(super) async fn attempt(&mut self, called: ClockInstant) -> (Outcome, Tally) {
         self.attempt += 1;
         if self.wait && self.token.is_none() {
             match &self.waiting {
@@ -26,8 +27,7 @@ impl RedlockClaim {
             }
         }
         let started = self.now();
-        let kept = self.token.filter(|_| !self.adopts).map(|token| (token, self.ledger.members()));
-        let mut tally = Tally::new(self.quorum.len(), self.quorum.needed(), kept);
+        let mut tally = Tally::new(self.quorum.len(), self.quorum.needed(), self.token);
         let (mut acquires, mut raises) = (Fanout::default(), Fanout::default());
         let proposal = self.quorum.proposal();
         let asked = self.quorum.asked();
@@ -103,6 +103,14 @@ impl RedlockClaim {
                     if pause.is_some() => {}
             }
         };
+        let outcome = match outcome {
+            Outcome::Granted(_)
+                if self.is_over(called) && !self.quorum.is_wrong(Wrong::ValidityFromTheReply) =>
+            {
+                Outcome::TooLate
+            }
+            decided => decided,
+        };
         match outcome {
             Outcome::Granted(token) => self.granted(token, &tally, acquires, raises),
             _ => self.give_back(&tally, acquires).await,
@@ -112,23 +120,23 @@ impl RedlockClaim {
 
     pub(super) fn begin_to_wait(&self) -> Waiting {
         let registration = self.quorum.hub.register(&self.target.lock);
-        Waiting { registration, interest: Vec::new(), ticket: wall_clock() }
+        Waiting { registration, interest: Vec::new(), since: self.now() }
     }
 
     pub(super) fn granted(
         &mut self,
         token: u64,
         tally: &Tally,
-        acquires: Fanout<Answer>,
+        mut acquires: Fanout<Answer>,
         raises: Fanout<Answer>,
     ) {
         self.token = Some(token);
-        self.adopts = false;
         self.waiting = None;
-        self.ledger.set_members(&tally.votes());
+        self.holding.get_or_insert_with(|| self.quorum.hub.register(&holder_key(&self.target)));
         let missing = (0..self.quorum.len())
             .filter(|node| tally.answer(*node).is_some_and(|answer| answer.counter().is_none()));
-        self.top_up(acquires, Some(raises), missing.collect());
+        acquires.absorb(raises);
+        self.top_up(acquires, missing.collect());
     }
 
     /// Gives the votes of a failed try back at once, on all nodes that may have voted for it: those
@@ -144,8 +152,7 @@ impl RedlockClaim {
             match tally.answer(node) {
                 None => late.push(node),
                 Some(answer) if answer.may_land() => late.push(node),
-                Some(Answer::Mine { .. }) => voted.push(node),
-                Some(_) if tally.is_raising(node) => voted.push(node),
+                Some(_) if tally.has_voted(node) => voted.push(node),
                 Some(_) => {}
             }
         }
@@ -196,7 +203,7 @@ impl RedlockClaim {
             attempt: self.attempt,
             ttl: self.ttl,
             proposal,
-            ticket: self.waiting.as_ref().map(|waiting| waiting.ticket),
+            waited: self.waiting.as_ref().map(|waiting| self.now().since(waiting.since)),
             limit: self.limit,
         };
         let request = Arc::clone(&self.quorum).acquire(node, Arc::clone(&self.target), ask);

@@ -72,9 +72,10 @@ impl RedlockBackend {
         self.admission.why()
     }
 
-    /// Lets the nodes vote again after so many were restarted or lost their data that no quorum is
-    /// left to seed them. An operator calls this once, when it is certain that the nodes that answer
-    /// are the ones that are wanted.
+    /// Lets the nodes vote again after so many were restarted or lost their data that too few are left to
+    /// seed them, where that does not happen without an operator: with
+    /// [`Recover::Manual`](crate::Recover::Manual), or where a node does not come back. An operator calls
+    /// this when it is certain that the nodes that answer are the ones that are wanted.
     ///
     /// Every lock that may still be held must have ended first, so the first call only begins, and
     /// fails with the time after which to repeat it. The fences begin above every mark that is left

@@ -4,19 +4,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{
-    Attempt, Bytes, Claim, ClaimRequest, ClockInstant, Error, FencingToken, Released, Renewal,
-    Result, async_trait,
+    Attempt, Bytes, Claim, ClaimRequest, ClockInstant, Error, ErrorKind, FencingToken, Released,
+    Renewal, Result, async_trait,
 };
 
 use super::admission::Admission;
 use super::answer::Answer;
+use super::ask::{Renew, Target};
 use super::fanout::Fanout;
 use super::ledger::Ledger;
-use super::quorum::{Quorum, Target};
+use super::quorum::Quorum;
 use super::rule::Standing;
 use super::tally::{Outcome, Tally};
 use super::undo::Undo;
-use super::wake::Registration;
+use super::wake::{HOLDER, Registration};
 use super::wrong::Wrong;
 use crate::keys::Keys;
 use crate::node::Interest;
@@ -43,10 +44,12 @@ pub(crate) struct RedlockClaim {
     pub(super) attempt: u32,
     /// The fence, from the grant on.
     pub(super) token: Option<u64>,
-    /// The members of the hold are not known: it was taken over without them.
-    pub(super) adopts: bool,
+    /// The hold is another process', by a token that no node has confirmed yet.
+    unproven: bool,
     pub(super) ledger: Arc<Ledger>,
     pub(super) waiting: Option<Waiting>,
+    /// Hears of a forced release.
+    pub(super) holding: Option<Registration>,
 }
 
 #[derive(Debug)]
@@ -54,8 +57,12 @@ pub(super) struct Waiting {
     pub(super) registration: Registration,
     /// Keeps the connections up, over which the pushes come.
     pub(super) interest: Vec<Interest>,
-    /// Since when, in µs of the wall clock.
-    pub(super) ticket: u64,
+    pub(super) since: ClockInstant,
+}
+
+/// Under which key a claim hears that its lock was taken away.
+pub(super) fn holder_key(target: &Target) -> String {
+    format!("{HOLDER}{}", target.owner)
 }
 
 impl RedlockClaim {
@@ -75,40 +82,27 @@ impl RedlockClaim {
             wait: request.wait,
             attempt: 0,
             token: None,
-            adopts: false,
+            unproven: false,
             ledger: Arc::new(ledger),
             waiting: None,
+            holding: None,
             target: Arc::new(target),
             admission,
             quorum,
         };
         if let Some(resume) = &request.resume {
+            if !resume.data.is_empty() {
+                return Err(Error::invalid(format!(
+                    "the lease token has {} bytes of a store's own, and one of a lock on this quorum has none: attach it to the store that it was made by",
+                    resume.data.len()
+                )));
+            }
             claim.token = Some(resume.fence.get());
-            claim.resume(&resume.data)?;
+            claim.unproven = true;
+            let key = holder_key(&claim.target);
+            claim.holding = Some(claim.quorum.hub.register(&key));
         }
         Ok(claim)
-    }
-
-    /// Takes over what [`detach`](Claim::detach) has written.
-    fn resume(&mut self, data: &[u8]) -> Result<()> {
-        if data.is_empty() {
-            self.adopts = true;
-            return Ok(());
-        }
-        let wrong = || Error::invalid("the lease token was not made by a lock on this quorum");
-        let text = std::str::from_utf8(data).map_err(|_| wrong())?;
-        let (attempt, members) = text.split_once(' ').ok_or_else(wrong)?;
-        self.attempt = attempt.parse().map_err(|_| wrong())?;
-        let members: Vec<Option<u64>> = members
-            .split(',')
-            .map(|member| if member == "-" { Ok(None) } else { member.parse().map(Some) })
-            .collect::<std::result::Result<_, _>>()
-            .map_err(|_| wrong())?;
-        if members.len() != self.quorum.len() {
-            return Err(wrong());
-        }
-        self.ledger.set_members(&members);
-        Ok(())
     }
 
     pub(super) fn now(&self) -> ClockInstant {
@@ -120,9 +114,16 @@ impl RedlockClaim {
         self.now() + self.limit + self.ttl + self.ttl / 50 + Duration::from_millis(100)
     }
 
-    /// How long a quorum keeps what it has just granted. The core subtracts 1 % and 2 ms itself.
-    pub(super) fn valid_for(&self) -> Duration {
-        self.ttl.saturating_sub(self.ttl.mul_f64((self.quorum.config.drift - 0.01).max(0.0)))
+    /// For how long the lock can be believed in, where the nodes keep it for `left`. The core subtracts
+    /// 1 % and 2 ms itself.
+    fn valid_for(&self, left: Duration) -> Duration {
+        left.saturating_sub(self.ttl.mul_f64((self.quorum.config.drift - 0.01).max(0.0)))
+    }
+
+    /// Whether a grant that was asked for at `started` is over before it can be used.
+    pub(super) fn is_over(&self, started: ClockInstant) -> bool {
+        let margin = self.ttl / 100 + Duration::from_millis(2);
+        self.now().since(started) + margin >= self.valid_for(self.ttl)
     }
 
     pub(super) fn undo(&self, attempt: Option<u32>) -> Undo {
@@ -131,8 +132,34 @@ impl RedlockClaim {
             target: Arc::clone(&self.target),
             ledger: Arc::clone(&self.ledger),
             attempt,
+            fence: self.token.filter(|_| self.unproven),
             limit: self.limit,
         }
+    }
+
+    /// Somebody else has the lock, or it is given back.
+    fn end_hold(&mut self) {
+        self.token = None;
+        self.holding = None;
+    }
+
+    /// After a renewal that a quorum has answered: asks the nodes that are not in the hold to join it,
+    /// and adopts those that have joined.
+    fn widen(&self, answers: &[Option<Answer>]) {
+        let (mut adopted, mut missing) = (Fanout::default(), Vec::new());
+        for (node, answer) in answers.iter().enumerate() {
+            match answer {
+                Some(Answer::Unproven { counter }) => {
+                    let ask = Renew { fence: self.token, adopt: Some(*counter), ttl: self.ttl };
+                    let (quorum, target) = (Arc::clone(&self.quorum), Arc::clone(&self.target));
+                    adopted.push(node, quorum.renew(node, target, ask, self.limit));
+                }
+                Some(Answer::NotMine { .. }) => missing.push(node),
+                Some(Answer::NotAdmitted(_)) => self.admission.tend(),
+                _ => {}
+            }
+        }
+        self.top_up(adopted, missing);
     }
 
     pub(super) fn describe(&self, tally: &Tally) -> Error {
@@ -145,12 +172,12 @@ impl RedlockClaim {
 impl Claim for RedlockClaim {
     async fn try_acquire(&mut self) -> Result<Attempt> {
         let started = self.now();
-        let (mut outcome, mut tally) = self.attempt().await;
+        let (mut outcome, mut tally) = self.attempt(started).await;
         if tally.lacks_admission() {
             if outcome == Outcome::Failed {
                 // A quorum that nobody has used yet begins to vote now, if it may.
                 self.admission.advance().await?;
-                (outcome, tally) = self.attempt().await;
+                (outcome, tally) = self.attempt(started).await;
             }
             if tally.lacks_admission() {
                 self.admission.tend();
@@ -161,20 +188,31 @@ impl Claim for RedlockClaim {
             let pause = self.split_delay(&tally, tries);
             tries += 1;
             self.quorum.clock().sleep(pause).await;
-            (outcome, tally) = self.attempt().await;
+            (outcome, tally) = self.attempt(started).await;
         }
         match outcome {
+            Outcome::TooLate => {
+                self.end_hold();
+                Err(Error::new(
+                    ErrorKind::Timeout,
+                    format!(
+                        "a quorum granted the lock only after {:.1?}, when its ttl of {:?} was over",
+                        self.now().since(started),
+                        self.ttl
+                    ),
+                )
+                .with_unknown_effect())
+            }
             Outcome::Granted(token) => Ok(Attempt::Granted {
                 token: FencingToken::new(token)?,
                 valid_for: Some(if self.quorum.is_wrong(Wrong::ValidityFromTheReply) {
-                    self.valid_for() + self.now().since(started)
+                    self.ttl + self.now().since(started)
                 } else {
-                    self.valid_for()
+                    self.valid_for(self.ttl)
                 }),
             }),
             Outcome::Busy => {
-                self.token = None;
-                self.ledger.set_members(&vec![None; self.quorum.len()]);
+                self.end_hold();
                 if let Some(waiting) = self.waiting.as_mut().filter(|w| w.interest.is_empty()) {
                     waiting.interest = (0..self.quorum.len())
                         .map(|node| self.quorum.node(node).interest())
@@ -194,28 +232,16 @@ impl Claim for RedlockClaim {
     }
 
     async fn renew(&mut self) -> Result<Renewal> {
+        if self.token.is_none() {
+            // There are no places on a quorum, and a vote that is to be given back is not prolonged.
+            return self.check().await;
+        }
         let (standing, answers) = self.survey(self.ttl).await;
         match standing {
             Standing::Held => {
-                self.adopts = false;
-                if self.token.is_some() {
-                    let mut missing = Vec::new();
-                    for (node, answer) in answers.iter().enumerate() {
-                        match answer {
-                            Some(answer @ Answer::Mine { .. }) => {
-                                self.ledger.set_member(node, answer.counter());
-                            }
-                            Some(Answer::NotMine { .. }) => {
-                                self.ledger.set_member(node, None);
-                                missing.push(node);
-                            }
-                            Some(Answer::NotAdmitted(_)) => self.admission.tend(),
-                            _ => {}
-                        }
-                    }
-                    self.top_up(Fanout::default(), None, missing);
-                }
-                Ok(Renewal::Alive { valid_for: Some(self.valid_for()) })
+                self.unproven = false;
+                self.widen(&answers);
+                Ok(Renewal::Alive { valid_for: Some(self.valid_for(self.ttl)) })
             }
             Standing::Lost => Ok(Renewal::Lost),
             Standing::Unknown => Err(self.survey_error(answers)),
@@ -226,6 +252,7 @@ impl Claim for RedlockClaim {
         let (standing, answers) = self.survey(Duration::ZERO).await;
         match standing {
             Standing::Held => {
+                self.unproven = false;
                 let mut left: Vec<_> = answers
                     .iter()
                     .flatten()
@@ -235,7 +262,8 @@ impl Claim for RedlockClaim {
                     })
                     .collect();
                 left.sort_by(|a, b| b.cmp(a));
-                Ok(Renewal::Alive { valid_for: left.get(self.quorum.needed() - 1).copied() })
+                let left = left.get(self.quorum.needed() - 1);
+                Ok(Renewal::Alive { valid_for: left.map(|left| self.valid_for(*left)) })
             }
             Standing::Lost => Ok(Renewal::Lost),
             Standing::Unknown => Err(self.survey_error(answers)),
@@ -298,27 +326,26 @@ impl Claim for RedlockClaim {
             return Err(self.describe(&tally).with_unknown_effect());
         }
         self.waiting = None;
+        self.holding = None;
         Ok(if freed { Released::Freed } else { Released::AlreadyGone })
     }
 
     async fn changed(&mut self) -> Result<()> {
-        match &self.waiting {
-            Some(waiting) => {
-                let clock = self.quorum.clock();
-                waiting.registration.rung(self.quorum.needed(), clock, Quorum::chance()).await;
-                Ok(())
-            }
-            None => std::future::pending().await,
+        let (needed, clock) = (self.quorum.needed(), self.quorum.clock());
+        if let Some(waiting) = &self.waiting {
+            waiting.registration.rung(needed, clock, Quorum::chance()).await;
+        } else if let Some(holding) = &self.holding {
+            holding.rung(needed, clock, 0.0).await;
+            // The look that follows hears what was published before it.
+            holding.arm();
+        } else {
+            std::future::pending::<()>().await;
         }
+        Ok(())
     }
 
+    /// Nothing: the nodes know the owner and its fence.
     async fn detach(&mut self) -> Result<Bytes> {
-        let members: Vec<_> = self
-            .ledger
-            .members()
-            .into_iter()
-            .map(|member| member.map_or_else(|| "-".to_owned(), |counter| counter.to_string()))
-            .collect();
-        Ok(Bytes::from(format!("{} {}", self.attempt, members.join(","))))
+        Ok(Bytes::new())
     }
 }

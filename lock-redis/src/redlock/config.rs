@@ -8,19 +8,24 @@ use lock_core::{Error, Result};
 
 use super::wrong::Wrong;
 use crate::config::{Eviction, tcp_client};
+use crate::tls::Tls;
 
 /// The URL schemes of Redlock.
-pub const REDLOCK_SCHEMES: &[&str] = &["redlock"];
+pub const REDLOCK_SCHEMES: &[&str] = &["redlock", "redlocks"];
 
 /// The parameters of a Redlock URL: see [`RedlockConfig::from_url`].
 pub const REDLOCK_PARAMETERS: &[&str] = &[
     "lock_max_ttl",
     "lock_bootstrap",
+    "lock_recover",
     "lock_quorum_name",
     "lock_node_timeout",
     "lock_connect_timeout",
     "lock_drift",
     "lock_eviction",
+    Tls::PARAMETERS[0],
+    Tls::PARAMETERS[1],
+    Tls::PARAMETERS[2],
 ];
 
 /// The settings of a [`RedlockBackend`](crate::RedlockBackend).
@@ -45,6 +50,7 @@ pub struct RedlockConfig {
     pub(crate) name: Option<String>,
     pub(crate) max_ttl: Duration,
     pub(crate) bootstrap: Bootstrap,
+    pub(crate) recover: Recover,
     pub(crate) node_timeout: Option<Duration>,
     pub(crate) connect_timeout: Duration,
     pub(crate) drift: f64,
@@ -70,30 +76,52 @@ pub enum Bootstrap {
     Now,
 }
 
+/// What happens when so many nodes were restarted or lost their data that too few are left to seed them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Recover {
+    /// When all nodes answer and the longest ttl has passed, they vote again, with fences above every
+    /// mark that any node knows and above every node's clock in µs. So they rise unless what was counted
+    /// last is lost *and* the clocks have gone back: what a single Redis promises after a loss.
+    #[default]
+    Auto,
+    /// Nothing, until an operator calls [`RedlockBackend::recover`](crate::RedlockBackend::recover): for
+    /// those who trust no clock.
+    Manual,
+}
+
 impl RedlockConfig {
-    /// The settings in a URL: `redlock://[user:password@]a[:6379],b[:6379],c[:6379][/db]`. All nodes
-    /// get the same user, password and database; for others, and for TLS, see
-    /// [`from_clients`](Self::from_clients).
+    /// The settings in a URL: `redlock://[user:password@]a[:6379],b[:6379],c[:6379][/db]`, or
+    /// `redlocks://` for TLS (feature `tls`). All nodes get the same user, password and database; for
+    /// others see [`from_clients`](Self::from_clients).
     ///
     /// | parameter | meaning | default |
     /// |---|---|---|
     /// | `lock_max_ttl` | the longest ttl, and so how long a node that lost its data waits; the same for all clients | `30s` |
     /// | `lock_bootstrap` | `wait` or `now`: see [`Bootstrap`] | `wait` |
+    /// | `lock_recover` | `auto` or `manual`: see [`Recover`] | `auto` |
     /// | `lock_quorum_name` | what the nodes know the quorum by, where clients reach them under different addresses | the sorted addresses |
     /// | `lock_node_timeout` | after how long without an answer a node counts as slow: where others contend, a try goes on without it | 5 % of the ttl, at least `100ms` |
     /// | `lock_connect_timeout` | the limit for making a connection | `1s` |
     /// | `lock_drift` | the part of the ttl by which clocks may disagree | `0.01` |
     /// | `lock_eviction` | `refuse` or `warn`: about a `maxmemory-policy` other than `noeviction` | `refuse` |
+    /// | `lock_ca` | a PEM file with the authorities to trust, and no others (`redlocks` only) | those of the system |
+    /// | `lock_cert`, `lock_key` | PEM files with the certificate of this client and its key (`redlocks` only) | none |
     ///
     /// # Errors
     ///
-    /// [`Config`](lock_core::ErrorKind::Config) if the URL cannot be read or has an unknown
-    /// parameter. The message never shows what stood in the URL before the `?`.
+    /// [`Config`](lock_core::ErrorKind::Config) if the URL cannot be read, has an unknown parameter, or
+    /// names a file that cannot be read or used. The message never shows what stood in the URL before the `?`.
     pub fn from_url(url: &str) -> Result<Self> {
         let (base, mut params) = Params::split(url)?;
-        let rest = base
-            .strip_prefix("redlock://")
-            .ok_or_else(|| Error::config("the URL of a Redlock quorum begins with redlock://"))?;
+        let (scheme, rest) = base
+            .split_once("://")
+            .filter(|(scheme, _)| REDLOCK_SCHEMES.contains(scheme))
+            .ok_or_else(|| {
+                Error::config("the URL of a Redlock quorum begins with redlock:// or redlocks://")
+            })?;
+        let node_scheme = if scheme == "redlocks" { "rediss" } else { "redis" };
+        let tls = Tls::read(&mut params, scheme, "redlocks")?;
         let (user, rest) = rest.rsplit_once('@').map_or(("", rest), |(user, rest)| (user, rest));
         let (hosts, db) = rest.split_once('/').unwrap_or((rest, ""));
         let at = if user.is_empty() { "" } else { "@" };
@@ -103,7 +131,7 @@ impl RedlockConfig {
                     "the URL of a Redlock quorum has an empty host: it is redlock://[user:password@]a[:6379],b[:6379],c[:6379][/db]",
                 ));
             }
-            tcp_client(&format!("redis://{user}{at}{host}/{db}"))
+            tls.apply(tcp_client(&format!("{node_scheme}://{user}{at}{host}/{db}"))?)
         });
         let mut config = Self::from_clients(clients.collect::<Result<Vec<_>>>()?);
         config.name = params.text("lock_quorum_name")?;
@@ -123,11 +151,15 @@ impl RedlockConfig {
         if let Some(bootstrap) = params.choice("lock_bootstrap", &choices)? {
             config.bootstrap = bootstrap;
         }
+        let choices = [("auto", Recover::Auto), ("manual", Recover::Manual)];
+        if let Some(recover) = params.choice("lock_recover", &choices)? {
+            config.recover = recover;
+        }
         let choices = [("refuse", Eviction::Refuse), ("warn", Eviction::Warn)];
         if let Some(eviction) = params.choice("lock_eviction", &choices)? {
             config.eviction = eviction;
         }
-        params.finish("redlock", REDLOCK_PARAMETERS)?;
+        params.finish(scheme, REDLOCK_PARAMETERS)?;
         config.check()?;
         Ok(config)
     }
@@ -140,6 +172,7 @@ impl RedlockConfig {
             name: None,
             max_ttl: Duration::from_secs(30),
             bootstrap: Bootstrap::default(),
+            recover: Recover::default(),
             node_timeout: None,
             connect_timeout: Duration::from_secs(1),
             drift: 0.01,
@@ -187,6 +220,13 @@ impl RedlockConfig {
     #[must_use]
     pub fn bootstrap(mut self, bootstrap: Bootstrap) -> Self {
         self.bootstrap = bootstrap;
+        self
+    }
+
+    /// What happens when too few nodes are left to seed those that were restarted or lost their data.
+    #[must_use]
+    pub fn recover(mut self, recover: Recover) -> Self {
+        self.recover = recover;
         self
     }
 
@@ -308,6 +348,7 @@ impl fmt::Debug for RedlockConfig {
             .field("nodes", &self.endpoints().collect::<Vec<_>>())
             .field("max_ttl", &self.max_ttl)
             .field("bootstrap", &self.bootstrap)
+            .field("recover", &self.recover)
             .field("node_timeout", &self.node_timeout)
             .field("drift", &self.drift)
             .finish_non_exhaustive()
@@ -315,58 +356,4 @@ impl fmt::Debug for RedlockConfig {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use lock_core::ErrorKind;
-
-    #[test]
-    fn urls_are_read() {
-        let config = RedlockConfig::from_url(
-            "redlock://u:p%40@c:1,a,[::1]:7/2?lock_max_ttl=1m&lock_bootstrap=now&lock_drift=0.05",
-        )
-        .unwrap();
-        assert_eq!(config.endpoints().collect::<Vec<_>>(), ["c:1", "a:6379", "::1:7"]);
-        assert_eq!(config.max_ttl, Duration::from_secs(60));
-        assert_eq!(config.bootstrap, Bootstrap::Now);
-        assert_eq!(config.fingerprint(), "3 nodes, lock_max_ttl 60000ms, ::1:7,a:6379,c:1");
-        for client in &config.nodes {
-            assert_eq!(client.get_connection_info().redis_settings().db(), 2);
-        }
-    }
-
-    #[test]
-    fn what_is_wrong_is_named() {
-        for (url, part) in [
-            ("redlock://a,b", "quorum of 2 nodes"),
-            ("redlock://a,b,a:6379", "named twice"),
-            ("redlock://a,,c", "empty host"),
-            ("redlock://a,b,c?lock_max_tl=1s", "lock_max_ttl"),
-            ("redlock://a,b,c?lock_max_ttl=1ms", "lock_max_ttl is 1ms"),
-            ("redlock://a,b,c?lock_drift=x", "not a number"),
-            ("redlock://a,b,c?lock_drift=0.5", "less than 0.5"),
-            ("redlock://a,b,c?lock_bootstrap=soon", "none of wait, now"),
-            ("redis://a,b,c", "begins with redlock"),
-        ] {
-            let error = RedlockConfig::from_url(url).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Config, "{url}");
-            assert!(error.to_string().contains(part), "{url}: {error}");
-        }
-    }
-
-    #[test]
-    fn no_secret_is_shown() {
-        const SENTINEL: &str = "s3cr3t-sentinel";
-        for url in [
-            format!("redlock://u:{SENTINEL}@a,b,c"),
-            format!("redlock://u:12?{SENTINEL}@a,b,c"),
-            format!("redlock://u:{SENTINEL}@a,b"),
-            format!("redlock://u:{SENTINEL}#@a,b,c"),
-            format!("redlock://u:{SENTINEL}/x@a,b,c"),
-            format!("redlock://a,b,c?pw={SENTINEL}"),
-            format!("redlock:{SENTINEL}"),
-        ] {
-            let shown = format!("{:?}", RedlockConfig::from_url(&url));
-            assert!(!shown.contains(SENTINEL), "{url} gave {shown}");
-        }
-    }
-}
+mod tests;

@@ -33,6 +33,12 @@ impl<T> Fanout<T> {
         self.pending.push((node, Box::pin(request)));
     }
 
+    /// Goes on with what is under way in `other`.
+    pub(crate) fn absorb(&mut self, other: Self) {
+        self.pending.extend(other.pending);
+        self.answered.extend(other.answered);
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.pending.is_empty() && self.answered.is_empty()
     }

@@ -19,9 +19,6 @@ struct Lines {
 
 #[derive(Clone, Debug, Default)]
 struct Line {
-    /// The counter that the node answered when it joined the hold. A node that shows another one
-    /// has let go in between, and proves nothing.
-    member: Option<u64>,
     /// Acquire requests that have had no answer. Any of them may still take the lock.
     owed: Vec<Debt>,
     /// How many acquire requests there have been.
@@ -72,24 +69,6 @@ impl Ledger {
 
     fn lines(&self) -> MutexGuard<'_, Lines> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn members(&self) -> Vec<Option<u64>> {
-        self.lines().nodes.iter().map(|line| line.member).collect()
-    }
-
-    pub(crate) fn set_members(&self, members: &[Option<u64>]) {
-        for (line, member) in self.lines().nodes.iter_mut().zip(members) {
-            line.member = *member;
-        }
-    }
-
-    /// The node shows this counter now. Nothing is noted once the claim is released.
-    pub(crate) fn set_member(&self, node: usize, member: Option<u64>) {
-        let mut lines = self.lines();
-        if !lines.closed {
-            lines.nodes[node].member = member;
-        }
     }
 
     /// An acquire request is about to be sent; its number is for [`settle`](Self::settle). `None`
@@ -201,7 +180,5 @@ mod tests {
         assert_eq!(ledger.open(0, None).owed, 1);
         ledger.close();
         assert_eq!(ledger.owe(0, 1, later, ClockInstant::from_nanos(20)), None);
-        ledger.set_member(0, Some(3));
-        assert_eq!(ledger.members(), [None]);
     }
 }

@@ -8,6 +8,7 @@
 mod admin;
 mod admission;
 mod answer;
+mod ask;
 mod attempt;
 mod backend;
 mod claim;
@@ -16,6 +17,7 @@ mod fanout;
 mod ledger;
 mod plan;
 mod quorum;
+mod recovery;
 #[doc(hidden)]
 pub mod rule;
 mod scripts;
@@ -25,11 +27,12 @@ mod tally;
 mod top_up;
 mod undo;
 mod wake;
+mod why;
 #[doc(hidden)]
 pub mod wrong;
 
 pub use backend::RedlockBackend;
-pub use config::{Bootstrap, REDLOCK_PARAMETERS, REDLOCK_SCHEMES, RedlockConfig};
+pub use config::{Bootstrap, REDLOCK_PARAMETERS, REDLOCK_SCHEMES, Recover, RedlockConfig};
 
 /// Connects to the quorum that `url` names: see [`RedlockConfig::from_url`] for its form and its
 /// parameters.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use lock_core::{Error, Result};
 
 use super::rule;
+use super::why::Why;
 
 /// What a node says of itself.
 #[derive(Clone, Debug, Default)]
@@ -71,6 +72,9 @@ pub(crate) struct Terms {
     pub(crate) wait: Duration,
     /// Whether a new quorum begins without waiting, by the word of the user.
     pub(crate) boot_now: bool,
+    /// Whether nodes vote again without an operator when all of them answer, where too few are admitted
+    /// to seed the others.
+    pub(crate) recovers: bool,
     /// Whether this client has seen the quorum vote: it is not new, whatever the nodes say.
     pub(crate) used: bool,
     /// The id of the bootstrap, if this client begins one.
@@ -90,8 +94,8 @@ pub(crate) struct Plan {
     pub(crate) steps: Vec<Step>,
     /// When it is worth while to look again.
     pub(crate) wait: Option<Duration>,
-    /// Why nodes do not vote yet, for people; `None` only if every node has said that it votes.
-    pub(crate) why: Option<String>,
+    /// Why nodes do not vote yet, for people; empty only if every node has said that it votes.
+    pub(crate) why: Vec<Why>,
 }
 
 /// Says what follows from the reports of all nodes (`None` for one that did not answer).
@@ -111,23 +115,21 @@ pub(crate) fn plan(reports: &[Option<Report>], terms: &Terms) -> Result<Plan> {
     let admitted: Vec<_> =
         reports.iter().flatten().filter(|report| report.marker() == Marker::Admitted).collect();
     match admitted.first() {
-        None => Ok(bootstrap(reports, terms)),
+        None => Ok(begin(reports, terms)),
         Some(first) => Ok(readmit(reports, &admitted, &first.boot, terms)),
     }
 }
 
-fn bootstrap(reports: &[Option<Report>], terms: &Terms) -> Plan {
+/// What follows where no node is admitted.
+fn begin(reports: &[Option<Report>], terms: &Terms) -> Plan {
     let known: Vec<_> = reports.iter().flatten().collect();
     if known.len() < reports.len() {
-        return Plan {
-            wait: Some(Duration::from_millis(500)),
-            why: Some(format!(
-                "no node is admitted, and a new quorum begins only when all its nodes answer: {} of {} do",
-                known.len(),
-                reports.len()
-            )),
-            ..Plan::default()
-        };
+        let mut plan = Plan { wait: Some(Duration::from_millis(500)), ..Plan::default() };
+        plan.why.push(Why::all(
+            "no node is admitted, and the quorum begins to vote only when all its nodes answer",
+        ));
+        plan.name_the_silent(reports);
+        return plan;
     }
     let is_new = |report: &&Report| match report.marker() {
         Marker::None | Marker::Boot => true,
@@ -135,14 +137,13 @@ fn bootstrap(reports: &[Option<Report>], terms: &Terms) -> Plan {
         Marker::Quarantine | Marker::Admitted => false,
     };
     if !known.iter().all(is_new) {
-        return Plan {
-            wait: Some(Duration::from_secs(1)),
-            why: Some(
-                "no node is admitted any more, since too many were restarted or lost their data: nobody can tell which locks and fences they knew. An operator calls RedlockBackend::recover, and once more when lock_max_ttl has passed; then the quorum votes again".to_owned(),
-            ),
-            ..Plan::default()
-        };
+        return readmit(reports, &[], &terms.boot, terms);
     }
+    bootstrap(&known, terms)
+}
+
+/// Lets the nodes of a new quorum vote, all of which answer.
+fn bootstrap(known: &[&Report], terms: &Terms) -> Plan {
     // Several clients may begin at once: they agree on the least id before anybody admits.
     let booting = known.iter().filter(|report| report.marker() == Marker::Boot);
     let boot = booting.map(|report| &report.boot).min().unwrap_or(&terms.boot).clone();
@@ -152,7 +153,7 @@ fn bootstrap(reports: &[Option<Report>], terms: &Terms) -> Plan {
         .filter(|(_, report)| report.marker() != Marker::Boot || report.boot != boot)
         .map(|(node, _)| Step::Begin { node, state: "boot", boot: boot.clone() })
         .collect();
-    let begins = || Some("the quorum is new, and its nodes are just beginning to vote".to_owned());
+    let begins = || vec![Why::all("the quorum is new, and its nodes are just beginning to vote")];
     if !steps.is_empty() {
         return Plan { steps, wait: Some(Duration::ZERO), why: begins() };
     }
@@ -170,73 +171,90 @@ fn bootstrap(reports: &[Option<Report>], terms: &Terms) -> Plan {
     let left = left.max().unwrap_or_default();
     if !left.is_zero() {
         let why = if terms.used || flushed {
-            format!(
-                "all nodes of the quorum have lost their data, or one was flushed, so that a lock that was forgotten may still be held: it begins to vote in {left:.1?}, and lock_bootstrap=now does not shorten that"
-            )
+            "all nodes of the quorum have lost their data, or one was flushed, so that a lock that was forgotten may still be held, and lock_bootstrap=now does not shorten the wait: it begins to vote"
         } else {
-            format!(
-                "the quorum is new, and a node was started less than lock_max_ttl ago, so that it may have forgotten a lock: it begins to vote in {left:.1?}. If nobody has used these nodes before, lock_bootstrap=now begins at once"
-            )
+            "the quorum is new, and a node was started less than lock_max_ttl ago, so that it may have forgotten a lock (if nobody has used these nodes before, lock_bootstrap=now begins at once): it begins to vote"
         };
-        return Plan { steps: Vec::new(), wait: Some(left), why: Some(why) };
+        return Plan { steps: Vec::new(), wait: Some(left), why: vec![Why::all(why).left(left)] };
     }
     let admit = |node| Step::Admit { node, seed: 0, min_age: Duration::ZERO, boot: boot.clone() };
     let steps = (0..known.len()).map(admit).collect();
     Plan { steps, wait: Some(Duration::ZERO), why: begins() }
 }
 
+/// Brings nodes back that were restarted or lost their data: seeded by those that are admitted, or, if
+/// they are too few and all nodes answer, above whatever any node knows and above every clock.
 fn readmit(reports: &[Option<Report>], admitted: &[&Report], boot: &str, terms: &Terms) -> Plan {
-    let nodes = reports.len();
-    let seeds = rule::seeds_needed(nodes, rule::quorum_of(nodes));
-    let seed = admitted.iter().map(|report| report.mark).max().unwrap_or(0);
     let mut plan = Plan::default();
-    let silent = reports.iter().filter(|report| report.is_none()).count();
-    if silent > 0 {
-        plan.why = Some(format!(
-            "{silent} of {nodes} nodes did not answer, so it is not known whether they vote"
-        ));
-        plan.look_after(Duration::from_secs(2));
-    }
+    plan.name_the_silent(reports);
+    let seeds = rule::seeds_needed(reports.len(), rule::quorum_of(reports.len()));
+    let enough = admitted.len() >= seeds;
+    let recovers = terms.recovers && reports.iter().all(Option::is_some);
+    let seed = if enough {
+        admitted.iter().map(|report| report.mark).max().unwrap_or(0)
+    } else {
+        seed_of_recovery(reports)
+    };
     for (node, report) in reports.iter().enumerate() {
         let Some(report) = report else { continue };
-        let begins = "a node was restarted or lost its data, and is just being brought back";
+        let begins = "was restarted or lost its data, and is just being brought back";
         match report.marker() {
             Marker::Admitted => {}
             // It has never voted, so there is nothing that it could have forgotten.
             Marker::Boot if report.boot == boot => {
                 let boot = boot.to_owned();
                 plan.steps.push(Step::Admit { node, seed: 0, min_age: Duration::ZERO, boot });
-                plan.why = Some(begins.to_owned());
+                plan.why.push(Why::node(node, begins));
                 plan.look_after(Duration::ZERO);
             }
-            Marker::None | Marker::Stale | Marker::Boot => {
+            Marker::None | Marker::Stale | Marker::Boot if !admitted.is_empty() || recovers => {
                 plan.steps.push(Step::Begin { node, state: "quarantine", boot: boot.to_owned() });
-                plan.why = Some(begins.to_owned());
+                plan.why.push(Why::node(node, begins));
                 plan.look_after(Duration::ZERO);
             }
-            Marker::Quarantine => {
+            Marker::Quarantine if enough || recovers => {
                 let left = terms.wait.saturating_sub(report.age());
-                if !left.is_zero() {
-                    plan.why = Some(format!(
-                        "a node was restarted or lost its data, and votes again in {left:.1?}, when every lock that it may have forgotten has ended"
-                    ));
-                    plan.look_after(left);
-                } else if admitted.len() >= seeds {
+                if left.is_zero() {
                     let (min_age, boot) = (terms.wait, boot.to_owned());
                     plan.steps.push(Step::Admit { node, seed, min_age, boot });
-                    plan.why = Some(begins.to_owned());
+                    plan.why.push(Why::node(node, begins));
                     plan.look_after(Duration::ZERO);
                 } else {
-                    plan.why = Some(format!(
-                        "a node that lost its data needs the marks of {seeds} admitted others, and {} can be reached: start the others, or let an operator call RedlockBackend::recover",
-                        admitted.len()
-                    ));
-                    plan.look_after(Duration::from_secs(1));
+                    let what = "was restarted or lost its data, and votes again when every lock that it may have forgotten has ended";
+                    plan.why.push(Why::node(node, what).left(left));
+                    plan.look_after(left);
                 }
+            }
+            Marker::None | Marker::Stale | Marker::Boot | Marker::Quarantine => {
+                let or = if terms.recovers {
+                    "or until all nodes answer"
+                } else {
+                    "or until an operator calls RedlockBackend::recover, since lock_recover=manual"
+                };
+                plan.why.push(Why::node(
+                    node,
+                    format!(
+                        "was restarted or lost its data, and waits until {seeds} others vote ({} do now), {or}",
+                        admitted.len()
+                    ),
+                ));
+                plan.look_after(Duration::from_secs(1));
             }
         }
     }
     plan
+}
+
+/// How far ahead of a node's clock a proposal may be, see `acquire.lua`.
+const CLAMP: Duration = Duration::from_secs(60);
+
+/// Above every mark that any of the nodes knows, and above what any node can have counted by its clock.
+pub(crate) fn seed_of_recovery(reports: &[Option<Report>]) -> u64 {
+    let known = || reports.iter().flatten();
+    let now = known().map(|report| report.now).max().unwrap_or(0);
+    let slack = u64::try_from(CLAMP.as_micros() * 2).unwrap_or(u64::MAX);
+    let marks = known().map(|report| report.mark).max().unwrap_or(0);
+    marks.max(now.saturating_add(slack))
 }
 
 impl Plan {
@@ -251,159 +269,20 @@ impl Plan {
         }
     }
 
+    fn name_the_silent(&mut self, reports: &[Option<Report>]) {
+        for (node, report) in reports.iter().enumerate() {
+            if report.is_none() {
+                self.why
+                    .push(Why::node(node, "does not answer, so it is not known whether it votes"));
+                self.look_after(Duration::from_secs(2));
+            }
+        }
+    }
+
     fn look_after(&mut self, wait: Duration) {
         self.wait = Some(self.wait.map_or(wait, |other| other.min(wait)));
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const WAIT: Duration = Duration::from_secs(30);
-
-    fn terms(boot_now: bool) -> Terms {
-        Terms { fingerprint: "q".into(), wait: WAIT, boot_now, used: false, boot: "b5".into() }
-    }
-
-    fn report(state: &str, age: u64) -> Option<Report> {
-        Some(Report {
-            run_id: "r1".into(),
-            flushes: "0".into(),
-            now: 1_000_000_000,
-            marker_run_id: "r1".into(),
-            state: state.into(),
-            quorum: if state.is_empty() { String::new() } else { "q".into() },
-            since: 1_000_000_000 - age * 1_000_000,
-            boot: if state.is_empty() { String::new() } else { "b3".into() },
-            mark: 7,
-            ..Report::default()
-        })
-    }
-
-    fn with(report: Option<Report>, change: impl FnOnce(&mut Report)) -> Option<Report> {
-        report.map(|mut report| {
-            change(&mut report);
-            report
-        })
-    }
-
-    #[test]
-    fn a_new_quorum_begins_in_two_phases() {
-        let new = || report("", 0);
-        let first = plan(&[new(), new(), new()], &terms(true)).unwrap();
-        assert_eq!(first.steps.len(), 3);
-        assert!(matches!(&first.steps[0], Step::Begin { state: "boot", boot, .. } if boot == "b5"));
-        // Another client has died after the first of three markers: anybody goes on with its id.
-        let second = plan(&[report("boot", 0), new(), new()], &terms(true)).unwrap();
-        assert_eq!(second.steps.len(), 2);
-        assert!(matches!(&second.steps[0], Step::Begin { node: 1, boot, .. } if boot == "b3"));
-        let boot = || report("boot", 0);
-        let last = plan(&[boot(), boot(), boot()], &terms(true)).unwrap();
-        assert!(last.steps.iter().all(|step| matches!(step, Step::Admit { seed: 0, .. })));
-        assert_eq!(last.steps.len(), 3);
-        // It died after admitting one of them.
-        let rest = plan(&[report("admitted", 0), boot(), boot()], &terms(false)).unwrap();
-        assert!(rest.steps.iter().all(|step| matches!(step, Step::Admit { seed: 0, .. })));
-        assert_eq!(rest.steps.len(), 2);
-    }
-
-    #[test]
-    fn clients_that_begin_together_agree_on_one_id() {
-        let other = with(report("boot", 0), |report| report.boot = "b1".into());
-        let plan = plan(&[report("boot", 0), other, report("boot", 0)], &terms(true)).unwrap();
-        assert_eq!(plan.steps.len(), 2);
-        for step in &plan.steps {
-            assert!(matches!(step, Step::Begin { node: 0 | 2, boot, .. } if boot == "b1"));
-        }
-    }
-
-    #[test]
-    fn a_new_quorum_waits_unless_no_node_can_have_forgotten_anything() {
-        let boot = |age| report("boot", age);
-        let all = |age| [boot(age), boot(age), boot(age)];
-        let waits = plan(&all(10), &terms(false)).unwrap();
-        assert_eq!((waits.steps.len(), waits.wait), (0, Some(Duration::from_secs(20))));
-        assert!(waits.why.unwrap().contains("lock_bootstrap=now"));
-        assert_eq!(plan(&all(30), &terms(false)).unwrap().steps.len(), 3);
-        let old = || with(boot(0), |report| report.uptime = WAIT * 2);
-        assert_eq!(plan(&[old(), old(), old()], &terms(false)).unwrap().steps.len(), 3);
-        let flushed = with(old(), |report| report.flushes = "1".into());
-        let waits = plan(&[old(), old(), flushed], &terms(false)).unwrap();
-        assert_eq!((waits.steps.len(), waits.wait), (0, Some(WAIT)));
-        // All must answer.
-        assert!(plan(&[old(), old(), None], &terms(true)).unwrap().steps.is_empty());
-    }
-
-    #[test]
-    fn the_word_of_the_user_does_not_hide_a_loss() {
-        let boot = |age| report("boot", age);
-        let all = |age| [boot(age), boot(age), boot(age)];
-        // All were flushed: this is what a loss of everything looks like.
-        let flushed = || with(boot(10), |report| report.flushes = "1".into());
-        let waits = plan(&[boot(10), flushed(), boot(10)], &terms(true)).unwrap();
-        assert_eq!((waits.steps.len(), waits.wait), (0, Some(Duration::from_secs(20))));
-        // This client has seen them vote: so they have lost everything, however long they are up.
-        let used = Terms { used: true, ..terms(true) };
-        let waits = plan(&all(10), &used).unwrap();
-        assert_eq!((waits.steps.len(), waits.wait), (0, Some(Duration::from_secs(20))));
-        assert!(waits.why.unwrap().contains("lost their data"));
-        let old = || with(boot(10), |report| report.uptime = WAIT * 2);
-        assert!(plan(&[old(), old(), old()], &used).unwrap().steps.is_empty());
-        assert_eq!(plan(&all(30), &used).unwrap().steps.len(), 3);
-    }
-
-    #[test]
-    fn only_a_vote_of_every_node_is_nothing_to_report() {
-        let admitted = || report("admitted", 100);
-        let all = plan(&[admitted(), admitted(), admitted()], &terms(false)).unwrap();
-        assert_eq!((all.why, all.wait), (None, None));
-        for other in ["", "boot", "quarantine"] {
-            for age in [0, 29, 31] {
-                let plan = plan(&[admitted(), report(other, age), admitted()], &terms(true));
-                assert!(plan.unwrap().why.is_some(), "{other:?} for {age} s");
-            }
-        }
-        let silent = plan(&[admitted(), None, admitted()], &terms(false)).unwrap();
-        assert!(silent.why.unwrap().contains("1 of 3 nodes did not answer"));
-        let new = plan(&[report("", 0), report("", 0), report("", 0)], &terms(true)).unwrap();
-        assert!(new.why.is_some());
-    }
-
-    #[test]
-    fn a_node_that_lost_its_data_waits_and_is_seeded_by_enough_others() {
-        let admitted = || report("admitted", 100);
-        let begins = plan(&[admitted(), admitted(), report("", 0)], &terms(true)).unwrap();
-        assert!(matches!(&begins.steps[..], [Step::Begin { node: 2, state: "quarantine", .. }]));
-        let restarted = with(admitted(), |report| report.run_id = "r2".into());
-        let begins = plan(&[restarted, admitted(), admitted()], &terms(true)).unwrap();
-        assert!(matches!(&begins.steps[..], [Step::Begin { node: 0, state: "quarantine", .. }]));
-        // `lock_bootstrap=now` never applies once a node is admitted.
-        let waits =
-            plan(&[admitted(), admitted(), report("quarantine", 29)], &terms(true)).unwrap();
-        assert_eq!((waits.steps.len(), waits.wait), (0, Some(Duration::from_secs(1))));
-        let other = with(admitted(), |report| report.mark = 9);
-        let seeded = plan(&[admitted(), other, report("quarantine", 30)], &terms(false)).unwrap();
-        let [Step::Admit { node: 2, seed: 9, min_age: WAIT, .. }] = &seeded.steps[..] else {
-            panic!("{seeded:?}");
-        };
-        let alone = plan(&[admitted(), None, report("quarantine", 30)], &terms(false)).unwrap();
-        assert!(alone.steps.is_empty());
-        assert!(alone.why.unwrap().contains("marks of 2 admitted others"));
-    }
-
-    #[test]
-    fn when_nobody_is_admitted_any_more_an_operator_decides() {
-        let lost = plan(&[report("quarantine", 99), report("", 0), report("", 0)], &terms(true));
-        let lost = lost.unwrap();
-        assert!(lost.steps.is_empty());
-        assert!(lost.why.unwrap().contains("recover"));
-    }
-
-    #[test]
-    fn a_client_that_is_configured_otherwise_is_refused() {
-        let other = with(report("admitted", 0), |report| report.quorum = "r".into());
-        let error = plan(&[report("admitted", 0), other, None], &terms(true)).unwrap_err();
-        assert_eq!(error.kind(), lock_core::ErrorKind::Config);
-    }
-}
+mod tests;

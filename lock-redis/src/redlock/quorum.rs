@@ -1,6 +1,5 @@
 //! The nodes of one quorum, as this client sees them.
 
-use std::fmt;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,12 +10,12 @@ use redis::Value;
 use tokio::task::JoinSet;
 
 use super::answer::{Answer, Marked, text};
+use super::ask::{Ask, Renew, Target};
 use super::config::RedlockConfig;
 use super::rule;
 use super::scripts::SCRIPTS;
 use super::wake::Hub;
 use super::wrong::Wrong;
-use crate::keys::Keys;
 use crate::node::{Listener, Node, NodeEvent, NodeOptions};
 
 /// The node's own record: its marker and its mark. No lock key can read so (see [`Keys`]).
@@ -53,41 +52,6 @@ struct Peer {
     node: Node,
     /// Until then the node is asked last, in nanoseconds of the clock.
     suspect_until: AtomicU64,
-}
-
-/// The lock that a claim is about, as the nodes know it.
-pub(crate) struct Target {
-    pub(crate) lock: String,
-    vote: String,
-    waiters: String,
-    pub(crate) owner: String,
-    label: String,
-}
-
-/// Without the owner, which is the holder's secret.
-impl fmt::Debug for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Target").field("lock", &self.lock).finish_non_exhaustive()
-    }
-}
-
-impl Target {
-    pub(crate) fn new(keys: Keys, owner: &OwnerId, label: Option<&str>) -> Self {
-        let (vote, waiters) = (keys.part("vote"), keys.part("waiters"));
-        let label = label.unwrap_or_default().to_owned();
-        Self { lock: keys.lock, vote, waiters, owner: owner.to_hex(), label }
-    }
-}
-
-/// What one acquire request asks for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ask {
-    pub(crate) attempt: u32,
-    pub(crate) ttl: Duration,
-    pub(crate) proposal: u64,
-    /// Since when this claim waits, in µs of the wall clock, if it is to be woken.
-    pub(crate) ticket: Option<u64>,
-    pub(crate) limit: Duration,
 }
 
 impl Quorum {
@@ -233,7 +197,7 @@ impl Quorum {
     }
 
     pub(crate) async fn acquire(self: Arc<Self>, node: usize, to: Arc<Target>, ask: Ask) -> Answer {
-        let channel = if ask.ticket.is_some() { self.channel.as_str() } else { "" };
+        let waited = ask.waited.map(|waited| waited.as_micros().to_string()).unwrap_or_default();
         let call = SCRIPTS
             .acquire
             .call()
@@ -244,8 +208,8 @@ impl Quorum {
             .number(u64::from(ask.attempt))
             .number(millis(ask.ttl))
             .number(ask.proposal)
-            .arg(channel)
-            .number(ask.ticket.unwrap_or(0))
+            .arg(&self.channel)
+            .arg(&waited)
             .arg(&to.label);
         let answer = self.run(node, call, ask.limit).await;
         self.marked(Answer::from_acquire(answer))
@@ -270,14 +234,16 @@ impl Quorum {
         self.marked(Answer::from_raise(answer))
     }
 
-    /// Prolongs the lock at a node; with a ttl of zero it only asks.
+    /// Prolongs the lock at a node that holds it with this fence, or that is adopted now.
     pub(crate) async fn renew(
         self: Arc<Self>,
         node: usize,
         to: Arc<Target>,
-        ttl: Duration,
+        ask: Renew,
         limit: Duration,
     ) -> Answer {
+        let text = |number: Option<u64>| number.map(|n| n.to_string()).unwrap_or_default();
+        let (fence, adopt) = (text(ask.fence), text(ask.adopt));
         let call = SCRIPTS
             .renew
             .call()
@@ -285,21 +251,27 @@ impl Quorum {
             .keys([&to.lock, &to.vote])
             .arg(&self.fingerprint)
             .arg(&to.owner)
-            .number(millis(ttl));
+            .arg(&fence)
+            .arg(&adopt)
+            .number(millis(ask.ttl))
+            .arg(&self.channel);
         Answer::from_renew(self.run(node, call, limit).await)
     }
 
-    /// Gives the lock up at a node: what the try `attempt` has made, or with `None` what any has.
+    /// Gives the lock up at a node: what the try `attempt` has made, or with `None` what any has, and
+    /// with `fence` only a hold with that fence.
     /// Answers whether there was anything.
     pub(crate) async fn release(
         self: Arc<Self>,
         node: usize,
         to: Arc<Target>,
         attempt: Option<u32>,
+        fence: Option<u64>,
         leave: bool,
         limit: Duration,
     ) -> Result<bool> {
-        let attempt_text = attempt.map(|number| number.to_string()).unwrap_or_default();
+        let text = |number: Option<u64>| number.map(|n| n.to_string()).unwrap_or_default();
+        let (attempt_text, fence) = (text(attempt.map(u64::from)), text(fence));
         let call = SCRIPTS
             .release
             .call()
@@ -311,7 +283,8 @@ impl Quorum {
             // A vote that is given back wakes nobody: whoever wins holds the other nodes.
             .flag(attempt.is_none())
             .arg(&to.lock)
-            .arg(if leave { self.channel.as_str() } else { "" });
+            .arg(if leave { self.channel.as_str() } else { "" })
+            .arg(&fence);
         match self.run(node, call, limit).await? {
             Value::Int(freed) => Ok(freed == 1),
             other => Err(crate::error::unexpected("a release", &other)),
@@ -390,7 +363,7 @@ pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Microseconds of the wall clock: a proposal and the order of waiters, never more.
+/// Microseconds of the wall clock: a proposal, never more.
 pub(crate) fn wall_clock() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(0)

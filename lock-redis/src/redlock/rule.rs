@@ -40,6 +40,13 @@ pub fn judge(quorum: usize, votes: &[Vote]) -> Verdict {
     }
 }
 
+/// Whether the fence of an earlier grant to the same claim can still be established by the answers
+/// that are to come, so that they are waited for before any node is raised: a claim that tries again
+/// gets the token that it had. Only [`judge`] says that it has it: others may have held the lock since.
+pub fn may_return(quorum: usize, fence: u64, votes: &[Vote], pending: usize) -> bool {
+    votes.iter().filter(|vote| **vote == Some(fence)).count() + pending >= quorum
+}
+
 /// The least number of nodes any two of which share one: more than half of all `nodes`, and never of
 /// those that happen to be reachable.
 pub const fn quorum_of(nodes: usize) -> usize {
@@ -52,11 +59,15 @@ pub const fn seeds_needed(nodes: usize, quorum: usize) -> usize {
     nodes - quorum + 1
 }
 
-/// What a round of renewals says, given how many nodes are still `held` without a break, and how
-/// many have answered that they are not (`gone`). The others have not answered.
+/// What a round of renewals says, given how many nodes are still `held` with the claim's fence, and
+/// how many have answered that they are not (`gone`). The others have not answered.
+///
+/// A node is held if it shows just the fence, or if it was adopted: a renewal that was answered
+/// [`Held`](Self::Held) without it has found it to be this owner's, and it has not let go since. Nothing
+/// else may adopt a node that joined late, since somebody else may have held the lock in between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// A quorum holds without a break.
+    /// A quorum holds with the claim's fence.
     Held,
     /// So many have said no that a quorum can not be left.
     Lost,
@@ -87,6 +98,13 @@ mod tests {
         assert_eq!(judge(2, &[Some(7), None, None]), Verdict::Short);
         assert_eq!(judge(2, &[None, None, None]), Verdict::Short);
         assert_eq!(judge(3, &[Some(5), Some(5), Some(6), Some(7), None]), Verdict::Raise(7));
+    }
+
+    #[test]
+    fn an_old_fence_is_waited_for_as_long_as_it_can_be_had() {
+        assert!(may_return(2, 3, &[Some(3), Some(8), None], 1));
+        assert!(!may_return(2, 3, &[Some(3), Some(8), None], 0));
+        assert!(!may_return(2, 3, &[Some(9), Some(8), None], 1));
     }
 
     #[test]

@@ -56,9 +56,8 @@ mod tests {
     /// Microseconds.
     const MINUTE: u64 = 60_000_000;
 
-    /// A client whose clock is centuries ahead must not use up the counters of a node.
-    #[tokio::test]
-    async fn a_proposal_is_held_to_the_clock_of_the_node() {
+    /// An admitted node of the quorum `q`.
+    async fn node() -> (RedisServer, redis::aio::MultiplexedConnection) {
         let server = RedisServer::builder().start().await.unwrap();
         let client = redis::Client::open(server.url()).unwrap();
         let mut connection = client.get_multiplexed_async_connection().await.unwrap();
@@ -68,18 +67,55 @@ mod tests {
         let mut admit = redis::cmd("HSET");
         admit.arg("node").arg(&["run_id", run_id, "state", "admitted", "quorum", "q"]);
         admit.exec_async(&mut connection).await.unwrap();
+        (server, connection)
+    }
+
+    async fn time(connection: &mut redis::aio::MultiplexedConnection) -> u64 {
+        let (seconds, micros): (u64, u64) =
+            redis::cmd("TIME").query_async(connection).await.unwrap();
+        seconds * 1_000_000 + micros
+    }
+
+    /// A waiter stands where the node's own clock puts it: one client whose clock is ahead would never
+    /// be among those that are pushed to.
+    #[tokio::test]
+    async fn the_ticket_of_a_waiter_is_by_the_clock_of_the_node() {
+        let (_server, mut connection) = node().await;
+        redis::cmd("SET").arg(&["a", "foreign"]).exec_async(&mut connection).await.unwrap();
+        let parts = ["a", "a:vote", "a:waiters"];
+        // It says for how long it has waited, and what time its own clock shows only in its proposal.
+        let ahead = time(&mut connection).await + 60 * MINUTE;
+        for waited in [0, 30 * MINUTE] {
+            let call = SCRIPTS.acquire.call().key("node").keys(&parts).arg("q").arg("owner");
+            let call = call.number(1).number(30_000).number(ahead).arg("channel");
+            let before = time(&mut connection).await;
+            call.number(waited).arg("").by_text().exec_async(&mut connection).await.unwrap();
+            let after = time(&mut connection).await;
+            let mut score = redis::cmd("ZSCORE");
+            score.arg(&["a:waiters", "channel"]);
+            let score: f64 = score.query_async(&mut connection).await.unwrap();
+            let ticket = std::time::Duration::from_secs_f64(score / 1e6);
+            let at = |micros| std::time::Duration::from_micros(micros);
+            assert!(ticket >= at(before - waited - 1), "{ticket:?} after {waited}");
+            assert!(ticket <= at(after - waited + 1), "{ticket:?} after {waited}");
+        }
+    }
+
+    /// A client whose clock is centuries ahead must not use up the counters of a node.
+    #[tokio::test]
+    async fn a_proposal_is_held_to_the_clock_of_the_node() {
+        let (_server, mut connection) = node().await;
         let mut last = 0;
         for (lock, proposal) in [("a", 1 << 52), ("b", 1 << 52), ("c", 0)] {
             let parts = [lock.to_owned(), format!("{lock}:vote"), format!("{lock}:waiters")];
             let call = SCRIPTS.acquire.call().key("node").keys(&parts).arg("q").arg("owner");
-            let call = call.number(1).number(30_000).number(proposal).arg("").number(0).arg("");
+            let call = call.number(1).number(30_000).number(proposal).arg("").arg("").arg("");
             let (granted, counter, mark): (u64, u64, u64) =
                 call.by_text().query_async(&mut connection).await.unwrap();
-            let (seconds, micros): (u64, u64) =
-                redis::cmd("TIME").query_async(&mut connection).await.unwrap();
+            let now = time(&mut connection).await;
             assert_eq!((granted, counter), (1, mark), "{lock}");
             assert!(counter > last, "{lock}: {counter} after {last}");
-            assert!(counter <= seconds * 1_000_000 + micros + MINUTE, "{lock}: {counter}");
+            assert!(counter <= now + MINUTE, "{lock}: {counter}");
             last = counter;
         }
     }

@@ -6,30 +6,29 @@ use std::time::Duration;
 use lock_core::{ClockInstant, Error};
 
 use super::answer::Answer;
+use super::ask::Renew;
 use super::claim::{RedlockClaim, SHORT_WAIT};
 use super::fanout::Fanout;
 use super::rule::{self, Standing};
 use super::tally::Tally;
+use super::wrong::Wrong;
 
 impl RedlockClaim {
-    /// Asks all nodes about a hold: with a ttl of zero without prolonging it.
+    /// Asks all nodes about a hold: with a ttl of zero without prolonging it, and without a fence
+    /// (where the outcome of the tries is unknown) for whatever stands there for the owner.
     pub(super) async fn survey(&self, ttl: Duration) -> (Standing, Vec<Option<Answer>>) {
         let started = self.now();
-        let members = self.ledger.members();
-        let adopts = self.adopts || self.token.is_none();
+        let fence = self.token.filter(|_| !self.quorum.is_wrong(Wrong::RenewsAnyFence));
+        let ask = Renew { fence, adopt: None, ttl };
         let mut fanout = Fanout::default();
         for node in 0..self.quorum.len() {
             let (quorum, target) = (Arc::clone(&self.quorum), Arc::clone(&self.target));
-            fanout.push(node, quorum.renew(node, target, ttl, self.limit));
+            fanout.push(node, quorum.renew(node, target, ask, self.limit));
         }
-        let mut answers: Vec<Option<Answer>> = members.iter().map(|_| None).collect();
+        let mut answers: Vec<Option<Answer>> = (0..self.quorum.len()).map(|_| None).collect();
         let mut close_at = None;
         loop {
-            let held = |(answer, member): &(&Option<Answer>, &Option<u64>)| {
-                let counter = answer.as_ref().and_then(Answer::counter);
-                counter.is_some() && (adopts || counter == **member)
-            };
-            let held = answers.iter().zip(&members).filter(held).count();
+            let held = answers.iter().flatten().filter(|answer| answer.counter().is_some()).count();
             let voted = answers.iter().flatten().filter(|answer| answer.is_vote()).count();
             let standing =
                 rule::standing(self.quorum.len(), self.quorum.needed(), held, voted - held);

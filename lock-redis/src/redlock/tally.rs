@@ -13,14 +13,18 @@ pub(crate) struct Tally {
     answers: Vec<Option<Answer>>,
     /// A raise is under way, so the value that the node has shown does not count.
     raising: Vec<bool>,
-    /// The fence of an earlier grant to the same claim, and the values of its nodes.
-    kept: Option<(u64, Vec<Option<u64>>)>,
+    /// The nodes that have given a vote, whatever they said later.
+    voted: Vec<bool>,
+    /// The fence of an earlier grant to the same claim.
+    kept: Option<u64>,
 }
 
 /// What the answers so far say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Granted(u64),
+    /// A quorum has granted, but so late that the lock is over before it can be used.
+    TooLate,
     /// A quorum has granted, with different values.
     Differ(u64),
     /// Somebody else has so many that a quorum cannot be had.
@@ -31,13 +35,15 @@ pub(crate) enum Outcome {
 }
 
 impl Tally {
-    pub(crate) fn new(nodes: usize, needed: usize, kept: Option<(u64, Vec<Option<u64>>)>) -> Self {
+    pub(crate) fn new(nodes: usize, needed: usize, kept: Option<u64>) -> Self {
         let answers = (0..nodes).map(|_| None).collect();
-        Self { needed, answers, raising: vec![false; nodes], kept }
+        let (raising, voted) = (vec![false; nodes], vec![false; nodes]);
+        Self { needed, answers, raising, voted, kept }
     }
 
     pub(crate) fn set(&mut self, node: usize, answer: Answer) {
         self.raising[node] = false;
+        self.voted[node] |= answer.counter().is_some();
         self.answers[node] = Some(answer);
     }
 
@@ -50,8 +56,8 @@ impl Tally {
         self.answers[node].as_ref()
     }
 
-    pub(crate) fn is_raising(&self, node: usize) -> bool {
-        self.raising[node]
+    pub(crate) fn has_voted(&self, node: usize) -> bool {
+        self.voted[node]
     }
 
     /// The nodes that have answered less than `value`, which are to be raised; they count again
@@ -80,21 +86,17 @@ impl Tally {
 
     pub(crate) fn judge(&self) -> Outcome {
         let votes = self.votes();
-        if let Some((token, members)) = &self.kept {
-            let same =
-                votes.iter().zip(members).filter(|(vote, member)| vote.is_some() && vote == member);
-            let same = same.count();
-            if same >= self.needed {
-                return Outcome::Granted(*token);
-            }
-            if same + self.pending() >= self.needed {
-                return Outcome::Open;
-            }
+        let verdict = rule::judge(self.needed, &votes);
+        if let Verdict::Established(fence) = verdict {
+            return Outcome::Granted(fence);
         }
-        match rule::judge(self.needed, &votes) {
-            Verdict::Established(fence) => return Outcome::Granted(fence),
-            Verdict::Raise(highest) => return Outcome::Differ(highest),
-            Verdict::Short => {}
+        if let Some(token) = self.kept
+            && rule::may_return(self.needed, token, &votes, self.pending())
+        {
+            return Outcome::Open;
+        }
+        if let Verdict::Raise(highest) = verdict {
+            return Outcome::Differ(highest);
         }
         let answered = || self.answers.iter().flatten();
         let granted = answered().filter(|answer| answer.counter().is_some()).count();
@@ -297,7 +299,7 @@ mod tests {
 
     #[test]
     fn a_repeated_try_finds_the_same_fence() {
-        let mut tally = Tally::new(3, 2, Some((3, vec![Some(3), Some(3), None])));
+        let mut tally = Tally::new(3, 2, Some(3));
         tally.set(0, mine(3));
         tally.set(2, mine(8));
         assert_eq!(tally.judge(), Outcome::Open, "the third node decides");
@@ -305,6 +307,22 @@ mod tests {
         assert_eq!(tally.judge(), Outcome::Granted(3));
         tally.set(1, mine(9));
         assert_eq!(tally.judge(), Outcome::Differ(9), "the first hold has been broken");
+        // A node that joined after somebody else has held the lock brings the old fence not back.
+        let mut tally = Tally::new(3, 2, Some(3));
+        tally.set(0, mine(8));
+        tally.set(1, mine(3));
+        tally.set(2, down());
+        assert_eq!(tally.judge(), Outcome::Differ(8));
+    }
+
+    #[test]
+    fn a_vote_is_remembered_when_the_raise_fails() {
+        let mut tally = tally(vec![None, None, Some(taken("a", 1))]);
+        tally.set(0, mine(3));
+        tally.set(1, mine(5));
+        assert_eq!(tally.raise_to(5), [0]);
+        tally.set(0, down());
+        assert!(tally.has_voted(0) && tally.has_voted(1) && !tally.has_voted(2));
     }
 
     #[test]

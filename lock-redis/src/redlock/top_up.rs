@@ -4,21 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::answer::Answer;
+use super::ask::Ask;
 use super::claim::RedlockClaim;
 use super::fanout::Fanout;
-use super::quorum::Ask;
 
 impl RedlockClaim {
     /// Hears the answers that are still to come, and asks the nodes that did not grant once more: a
     /// hold that only a bare quorum carries is broken by the loss of one node.
-    pub(super) fn top_up(
-        &self,
-        mut acquires: Fanout<Answer>,
-        mut raises: Option<Fanout<Answer>>,
-        mut missing: Vec<usize>,
-    ) {
-        if acquires.is_empty() && missing.is_empty() && raises.as_ref().is_none_or(Fanout::is_empty)
-        {
+    ///
+    /// A node that shows the fence itself takes part in the hold from then on; any other one only when
+    /// the next renewal has shown that nobody else can have had the lock in between.
+    pub(super) fn top_up(&self, mut answers: Fanout<Answer>, mut missing: Vec<usize>) {
+        if answers.is_empty() && missing.is_empty() {
             return;
         }
         let ledger = Arc::downgrade(&self.ledger);
@@ -26,40 +23,28 @@ impl RedlockClaim {
         let ask = Ask {
             attempt: self.attempt,
             ttl: self.ttl,
-            proposal: self.token.unwrap_or(0).max(self.quorum.proposal()),
-            ticket: None,
+            proposal: self.token.unwrap_or(0),
+            waited: None,
             limit: self.limit,
         };
         let slow_after = self.slow_after;
         let lasts = self.ends_by().since(self.now());
         let pause = (self.ttl / 20).min(Duration::from_millis(250));
         self.quorum.spawn(async move {
-            let note = |node, counter| {
-                if let Some(ledger) = ledger.upgrade() {
-                    ledger.set_member(node, Some(counter));
-                }
-            };
             let mut again = true;
             let slow_at = quorum.clock().now() + slow_after;
             loop {
-                while !acquires.is_empty() {
+                while !answers.is_empty() {
                     let (node, answer) = tokio::select! {
                         biased;
-                        next = acquires.next() => next,
+                        next = answers.next() => next,
                         () = quorum.clock().sleep_until(slow_at), if again => {
-                            quorum.suspect(&acquires.nodes());
-                            acquires.next().await
+                            quorum.suspect(&answers.nodes());
+                            answers.next().await
                         }
                     };
-                    match answer.counter() {
-                        Some(counter) => note(node, counter),
-                        None => missing.push(node),
-                    }
-                }
-                while let Some(raises) = raises.as_mut().filter(|raises| !raises.is_empty()) {
-                    let (node, answer) = raises.next().await;
-                    if let Some(counter) = answer.counter() {
-                        note(node, counter);
+                    if answer.counter().is_none() {
+                        missing.push(node);
                     }
                 }
                 if missing.is_empty() || !again {
@@ -76,7 +61,7 @@ impl RedlockClaim {
                     };
                     let request = Arc::clone(&quorum).acquire(node, Arc::clone(&target), ask);
                     let ledger = Arc::clone(&ledger);
-                    acquires.push(node, async move {
+                    answers.push(node, async move {
                         let answer = request.await;
                         if !answer.may_land() {
                             ledger.settle(node, debt, answer.counter().is_some());

@@ -11,9 +11,10 @@ use std::time::Duration;
 use lock_core::ClockInstant;
 
 use super::answer::Answer;
+use super::ask::Target;
 use super::fanout::Fanout;
 use super::ledger::Ledger;
-use super::quorum::{Quorum, Target};
+use super::quorum::Quorum;
 
 /// The pauses between two releases at a node that has not answered.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
@@ -26,6 +27,8 @@ pub(crate) struct Undo {
     pub(crate) ledger: Arc<Ledger>,
     /// The try whose vote is given back; `None` for every try of the claim.
     pub(crate) attempt: Option<u32>,
+    /// The fence that the hold must have, where nothing has proven yet that the claim is its holder.
+    pub(crate) fence: Option<u64>,
     pub(crate) limit: Duration,
 }
 
@@ -46,10 +49,11 @@ impl Undo {
         leave: bool,
     ) -> impl Future<Output = Taken> + Send + use<> {
         let (quorum, target) = (Arc::clone(&self.quorum), Arc::clone(&self.target));
-        let (ledger, attempt, limit) = (Arc::clone(&self.ledger), self.attempt, self.limit);
+        let (ledger, attempt) = (Arc::clone(&self.ledger), self.attempt);
+        let (fence, limit) = (self.fence, self.limit);
         async move {
             let open = ledger.open(node, attempt);
-            let freed = quorum.release(node, target, attempt, leave, limit).await;
+            let freed = quorum.release(node, target, attempt, fence, leave, limit).await;
             let settled = match freed {
                 Ok(freed) => open.is_settled_by(freed),
                 Err(_) => open.is_nothing(),

@@ -16,7 +16,11 @@ use tokio::sync::Notify;
 /// After the first push, when fewer than a quorum have followed or another client goes first.
 const SHORT_DELAY: Duration = Duration::from_millis(3);
 
-/// The waiting claims of one client, by their locks.
+/// Stands before the owner id of a holder, in place of a lock's key: no key begins with it. A forced
+/// release publishes that.
+pub(crate) const HOLDER: char = '\u{1e}';
+
+/// The waiting claims of one client by their locks, and its holders by their owner ids.
 #[derive(Debug, Default)]
 pub(crate) struct Hub {
     waiters: Mutex<HashMap<String, Vec<Arc<Bell>>>>,
@@ -62,9 +66,12 @@ impl Hub {
         }
     }
 
-    /// A node's connection stands anew: what was published before is lost, so all look again.
+    /// A node's connection stands anew: what was published before is lost, so all who wait look again.
+    /// Holders need not: their renewals do.
     pub(crate) fn reconnected(&self, node: usize) {
-        self.waiters().values().flatten().for_each(|bell| bell.ring(node, true));
+        let waiters = self.waiters();
+        let waiting = waiters.iter().filter(|(lock, _)| !lock.starts_with(HOLDER));
+        waiting.flat_map(|(_, bells)| bells).for_each(|bell| bell.ring(node, true));
     }
 
     fn waiters(&self) -> MutexGuard<'_, HashMap<String, Vec<Arc<Bell>>>> {

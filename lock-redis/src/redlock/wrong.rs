@@ -13,6 +13,8 @@ pub enum Wrong {
     ForgetsTheUnanswered,
     /// Validity counts from the answer.
     ValidityFromTheReply,
+    /// A renewal counts every node that has something of the owner, whatever its fence.
+    RenewsAnyFence,
     /// A node that lost its data votes at once.
     RejoinsAtOnce,
 }

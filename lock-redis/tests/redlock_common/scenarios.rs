@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use conformance_tests::servers::Data;
-use lock_core::{Attempt, FencingToken, Locks, Released};
+use lock_core::{Attempt, Claim, FencingToken, Locks, Released, Renewal};
 use lock_redis::{RedlockBackend, RedlockConfig};
 use redis::Value;
 use tokio::time::{Instant, sleep, timeout};
@@ -249,6 +249,88 @@ pub(crate) async fn validity_counts_from_the_request(tweak: Tweak) -> Seen {
         }
         other => panic!("not granted: {other:?}"),
     }
+}
+
+/// A's hold rests on nodes 0 and 1. It ends on node 1, and somebody else holds the lock on nodes 1 and
+/// 2 with a greater fence. Then A's request for node 2 arrives there at last.
+async fn interrupted(links: &Links, masters: &Masters, tweak: Tweak) -> (Box<dyn Claim>, u64, u64) {
+    let a_client = client(links, tweak).await;
+    // The nodes know the scripts from then on, so one request is the whole try.
+    let mut first = claim(&a_client, "other", TTL);
+    granted(&mut *first).await;
+    first.release().await.unwrap();
+    links.0[2].stall_present();
+    for proxy in &links.0[..2] {
+        // So that the request to the third node is on its way when the others decide.
+        proxy.delay(Duration::from_millis(50), Duration::ZERO);
+    }
+    let mut a = claim(&a_client, "lock", TTL);
+    let fence = granted(&mut *a).await;
+    masters.command(1, &["DEL", "lock"]).await;
+    let other_links = masters.links().await.unwrap();
+    let other = client(&other_links, tweak).await;
+    let mut b = claim(&other, "lock", TTL);
+    let between = granted(&mut *b).await;
+    assert!(between > fence, "{between} after {fence}");
+    b.release().await.unwrap();
+    links.0[2].pass();
+    let end = Instant::now() + Duration::from_secs(3);
+    while !exists(masters, 2, "lock").await {
+        assert!(Instant::now() < end, "the late request did not arrive");
+        sleep(Duration::from_millis(10)).await;
+    }
+    sleep(Duration::from_millis(300)).await;
+    // The lock of somebody else stands on node 1, so that nodes 0 and 2 decide.
+    masters.command(1, &["SET", "lock", "foreign", "PX", "30000"]).await;
+    (a, fence, between)
+}
+
+/// A second try of a claim returns the token of the first one only if nobody else can have held the
+/// lock in between.
+pub(crate) async fn an_old_fence_does_not_come_back(tweak: Tweak) -> Seen {
+    let (masters, links) = start().await;
+    let (mut a, fence, between) = interrupted(&links, &masters, tweak).await;
+    let again = granted(&mut *a).await;
+    ensure!(again > between, "{again} after {between} (and {fence} before)");
+    Ok(())
+}
+
+/// A hold that somebody else's has interrupted is lost.
+pub(crate) async fn a_hold_that_was_interrupted_is_not_renewed(tweak: Tweak) -> Seen {
+    let (masters, links) = start().await;
+    let (mut a, fence, between) = interrupted(&links, &masters, tweak).await;
+    let seen = a.renew().await;
+    ensure!(
+        !matches!(seen, Ok(Renewal::Alive { .. })),
+        "{fence} was renewed after {between} was granted"
+    );
+    Ok(())
+}
+
+/// A quorum whose answers come when the ttl is over has granted nothing, and keeps nothing.
+pub(crate) async fn a_grant_that_is_over_is_given_back(tweak: Tweak) -> Seen {
+    let (masters, links) = start().await;
+    let backend = client(&links, tweak).await;
+    let mut first = claim(&backend, "other", TTL);
+    granted(&mut *first).await;
+    for proxy in &links.0 {
+        proxy.delay(Duration::from_millis(300), Duration::ZERO);
+    }
+    // Twice 300 ms are the way there and back.
+    let mut late = claim(&backend, "lock", Duration::from_millis(500));
+    let seen = late.try_acquire().await;
+    ensure!(!is_granted(&seen), "granted when the lock was over: {seen:?}");
+    for node in 0..3 {
+        let limit = Duration::from_millis(150);
+        ensure!(gone_within(&masters, node, "lock", limit).await, "node {node} kept its vote");
+    }
+    Ok(())
+}
+
+/// Microseconds of the wall clock.
+pub(crate) fn micros() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    u64::try_from(since.as_micros()).unwrap()
 }
 
 /// A guard for tests that wait as users do.

@@ -1,12 +1,16 @@
 -- KEYS: the node, the lock, the vote, the waiters.
--- ARGV: quorum, owner, number of the try, ttl in ms, proposal, channel to wake or '', ticket, label.
+-- ARGV: quorum, owner, number of the try, ttl in ms, proposal, channel of the client, how long it has
+-- waited in µs or '' if it does not wait, label.
 -- Answers {1, counter, mark} | {0, ms left, who, mark} | {-1, why} | {-2, quorum} | {-3, counter}
-local owner, try, ttl, proposal, channel = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6]
+local owner, try, ttl, proposal = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
+local channel, waited = ARGV[6], ARGV[7]
 local node = redis.call('HMGET', KEYS[1], 'run_id', 'state', 'quorum', 'mark')
 local refused = refusal(node)
 if refused then return refused end
 local mark = tonumber(node[4] or '0')
 
+local t = redis.call('TIME')
+local now = t[1] * 1000000 + t[2]
 local held = value_of(KEYS[2])
 if is_mine(held, owner) then
   local counter = tonumber(redis.call('HGET', KEYS[3], 'counter') or nil)
@@ -21,16 +25,16 @@ if is_mine(held, owner) then
     return {1, counter, mark}
   end
 elseif held then
-  if channel ~= '' then
-    redis.call('ZADD', KEYS[4], ARGV[7], channel)
+  if waited ~= '' then
+    -- By the clock of this node: one client whose clock is ahead would stand last for ever.
+    redis.call('ZADD', KEYS[4], digits(now - tonumber(waited)), channel)
     redis.call('PEXPIRE', KEYS[4], 10000)
   end
-  local who = type(held) == 'string' and string.sub(held, 1, 8) or ''
+  -- Never empty, which would mean that nobody has it.
+  local who = type(held) == 'string' and held ~= '' and string.sub(held, 1, 8) or '?'
   return {0, redis.call('PTTL', KEYS[2]), who, mark}
 end
 
-local t = redis.call('TIME')
-local now = t[1] * 1000000 + t[2]
 -- The counter may have been forgotten when the lock was idle; the mark never is less.
 local counter = tonumber(redis.call('HGET', KEYS[3], 'counter') or nil) or mark
 -- One client whose clock is in the next century must not use up the counters.
@@ -39,8 +43,9 @@ if counter > 9007199254740991 then return {-3, counter - 1} end
 mark = math.max(mark, counter)
 redis.call('HSET', KEYS[1], 'mark', digits(mark))
 redis.call('DEL', KEYS[3])
-redis.call('HSET', KEYS[3], 'counter', digits(counter), 'since', digits(now), 'label', ARGV[8])
+redis.call('HSET', KEYS[3], 'counter', digits(counter), 'since', digits(now), 'label', ARGV[8],
+  'channel', channel)
 redis.call('PEXPIRE', KEYS[3], ttl + 1000)
 redis.call('SET', KEYS[2], owner .. '.' .. try, 'PX', ttl)
-if channel ~= '' then redis.call('ZREM', KEYS[4], channel) end
+if waited ~= '' then redis.call('ZREM', KEYS[4], channel) end
 return {1, counter, mark}

@@ -19,6 +19,12 @@ local function is_mine(value, owner)
   return type(value) == 'string' and string.sub(value, 1, #owner + 1) == owner .. '.'
 end
 
+-- Whether a vote {counter, fence} stands for this fence: the node has counted just that, or it joined
+-- the hold later and was adopted by a renewal that a quorum of the others had answered.
+local function has_fence(vote, fence)
+  return vote[1] == fence or vote[2] == fence
+end
+
 -- Lua prints only 14 digits by itself.
 local function digits(number)
   return string.format('%.0f', number)

@@ -12,6 +12,7 @@ if value > counter and value <= 9007199254740991 then
   counter = value
   mark = math.max(mark, counter)
   redis.call('HSET', KEYS[1], 'mark', digits(mark))
-  redis.call('HSET', KEYS[3], 'counter', digits(counter))
+  -- An older fence of the same owner ends with that.
+  redis.call('HSET', KEYS[3], 'counter', digits(counter), 'fence', '')
 end
 return {1, counter, mark}

@@ -1,0 +1,268 @@
+//! Who holds a lock on a quorum, when nodes answer late, locks end early and tokens are not to be believed.
+
+mod redlock_common;
+
+use std::time::Duration;
+
+use conformance_tests::proxy::Cut;
+use lock_core::{
+    Attempt, Bytes, Claim, ClaimRequest, ErrorKind, FencingToken, LockBackend, Locks, OsRng,
+    OwnerId, Released, Renewal, Resume,
+};
+use lock_redis::RedlockBackend;
+use redis::Value;
+use redlock_common::scenarios::{self, Tweak};
+use redlock_common::{Masters, claim, granted, request};
+use tokio::time::{Instant, sleep, timeout};
+
+const REAL: Tweak = |config| config;
+const TTL: Duration = Duration::from_secs(20);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_old_fence_does_not_come_back() {
+    scenarios::an_old_fence_does_not_come_back(REAL).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hold_that_was_interrupted_is_not_renewed() {
+    scenarios::a_hold_that_was_interrupted_is_not_renewed(REAL).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grant_that_is_over_is_given_back() {
+    scenarios::a_grant_that_is_over_is_given_back(REAL).await.unwrap();
+}
+
+/// A node that joined later counts after a renewal, whatever its counter: then one of the first two may
+/// be lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_joined_later_is_adopted_by_a_renewal() {
+    let masters = Masters::start().await.unwrap();
+    let links = masters.links().await.unwrap();
+    let backend = links.client().await.unwrap();
+    links.0[2].stall();
+    let mut holder = claim(&backend, "lock", TTL);
+    let fence = granted(&mut *holder).await;
+    // Another name has raised the node's mark since.
+    let mark = (fence + 1_000_000).to_string();
+    masters.command(2, &["HSET", "distlock\u{1e}quorum", "mark", &mark]).await;
+    links.0[2].pass();
+    let end = Instant::now() + Duration::from_secs(10);
+    let vote = async || masters.command(2, &["HGET", "{lock}\u{1e}vote", "fence"]).await;
+    while vote().await == Value::Nil {
+        assert!(matches!(holder.renew().await.unwrap(), Renewal::Alive { .. }));
+        assert!(Instant::now() < end, "the third node was not adopted");
+        sleep(Duration::from_millis(50)).await;
+    }
+    let counter = masters.command(2, &["HGET", "{lock}\u{1e}vote", "counter"]).await;
+    assert_ne!(counter, Value::BulkString(fence.to_string().into_bytes()));
+    masters.command(0, &["DEL", "lock"]).await;
+    let renewal = holder.renew().await.unwrap();
+    assert!(matches!(renewal, Renewal::Alive { .. }), "{renewal:?}");
+    assert_eq!(holder.release().await.unwrap(), Released::Freed);
+}
+
+/// A try that was dropped may have taken the lock: a look asks, and writes nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_check_after_a_dropped_try_asks_the_nodes() {
+    let masters = Masters::start().await.unwrap();
+    let links = masters.links().await.unwrap();
+    let backend = links.client().await.unwrap();
+    let mut other = claim(&backend, "other", TTL);
+    granted(&mut *other).await;
+    for proxy in &links.0 {
+        proxy.stall_replies();
+    }
+    let mut dropped = claim(&backend, "lock", TTL);
+    let tried = timeout(Duration::from_millis(100), dropped.try_acquire()).await;
+    assert!(tried.is_err(), "{tried:?}");
+    let end = Instant::now() + Duration::from_secs(5);
+    for node in 0..3 {
+        while masters.command(node, &["EXISTS", "lock"]).await != Value::Int(1) {
+            assert!(Instant::now() < end, "node {node} has not got the request");
+            sleep(Duration::from_millis(10)).await;
+        }
+    }
+    for proxy in &links.0 {
+        proxy.pass();
+    }
+    let seen = dropped.check().await.unwrap();
+    assert!(matches!(seen, Renewal::Alive { .. }), "{seen:?}");
+    assert_eq!(dropped.release().await.unwrap(), Released::Freed);
+}
+
+/// The margin for clocks that disagree counts for a look as for a renewal.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_check_knows_the_drift() {
+    let masters = Masters::start().await.unwrap();
+    let backend = masters.client("&lock_drift=0.4").await.unwrap();
+    let mut holder = claim(&backend, "lock", TTL);
+    granted(&mut *holder).await;
+    for look in [holder.renew().await, holder.check().await] {
+        let Ok(Renewal::Alive { valid_for: Some(valid_for) }) = look else { panic!("{look:?}") };
+        assert!(valid_for <= TTL.mul_f64(0.61), "{valid_for:?} of {TTL:?}");
+    }
+}
+
+/// A node is to be raised, and cannot be reached at this moment: its vote is given back when it can.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_vote_is_given_back_when_its_raise_could_not_be_sent() {
+    let masters = Masters::start().await.unwrap();
+    let links = masters.links().await.unwrap();
+    let config = links.config().unwrap().node_timeout(Duration::from_secs(2));
+    let backend = RedlockBackend::connect(config).await.unwrap();
+    // The nodes know the scripts from then on.
+    let mut other = claim(&backend, "other", TTL);
+    granted(&mut *other).await;
+    other.release().await.unwrap();
+    masters.command(2, &["SET", "lock", "foreign", "PX", "30000"]).await;
+    let ahead = scenarios::micros() + 3_600_000_000;
+    masters.command(1, &["HSET", "distlock\u{1e}quorum", "mark", &ahead.to_string()]).await;
+    links.0[1].delay(Duration::from_millis(400), Duration::ZERO);
+    let mut contender = claim(&backend, "lock", TTL);
+    let trying = tokio::spawn(async move {
+        let seen = contender.try_acquire().await;
+        (seen, contender)
+    });
+    let exists = async || masters.command(0, &["EXISTS", "lock"]).await == Value::Int(1);
+    let end = Instant::now() + Duration::from_secs(2);
+    while !exists().await {
+        assert!(Instant::now() < end, "the first node did not vote");
+        sleep(Duration::from_millis(5)).await;
+    }
+    sleep(Duration::from_millis(50)).await;
+    links.0[0].refuse_new(true);
+    links.0[0].cut(Cut::Reset);
+    let (seen, _contender) = trying.await.unwrap();
+    assert!(!matches!(seen, Ok(Attempt::Granted { .. })), "{seen:?}");
+    assert!(exists().await, "the vote was never there");
+    links.0[0].refuse_new(false);
+    let end = Instant::now() + Duration::from_secs(6);
+    while exists().await {
+        assert!(Instant::now() < end, "the vote was kept");
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// A key that is no string, or an empty one, is somebody's lock: it is not asked for without a pause.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_is_no_string_is_not_asked_for_in_a_loop() {
+    let masters = Masters::start().await.unwrap();
+    let backend = masters.client("").await.unwrap();
+    for (name, words) in
+        [("hash", &["HSET", "hash", "a", "b"][..]), ("empty", &["SET", "empty", ""][..])]
+    {
+        for node in 0..3 {
+            masters.command(node, words).await;
+        }
+        let mut contender = claim(&backend, name, TTL);
+        match contender.try_acquire().await.unwrap() {
+            Attempt::Busy { retry_after, .. } => {
+                assert!(
+                    retry_after.is_none_or(|pause| pause >= Duration::from_millis(100)),
+                    "{name}: again after {retry_after:?}"
+                );
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// A forced release is heard at once, by who has acquired the lock and by who has taken it over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_forced_release_reaches_the_holder_at_once() {
+    let masters = Masters::start().await.unwrap();
+    let backend = masters.client("").await.unwrap();
+    let (a, b) = (Locks::new(backend), Locks::new(masters.client("").await.unwrap()));
+    let mut shortest = Duration::MAX;
+    for _ in 0..5 {
+        let guard = a.lock("lock").unwrap().ttl(TTL).acquire().await.unwrap();
+        sleep(Duration::from_millis(100)).await;
+        let forced = Instant::now();
+        assert_eq!(b.force_release("lock", None).await.unwrap(), Released::Freed);
+        timeout(Duration::from_secs(3), guard.lost()).await.expect("the holder heard nothing");
+        shortest = shortest.min(forced.elapsed());
+        drop(guard);
+    }
+    // The renewal comes after 6.7 s.
+    assert!(shortest < Duration::from_millis(500), "{shortest:?}");
+    let other = masters.client("").await.unwrap();
+    let request = request("taken over", TTL);
+    let owner = request.owner.clone();
+    let mut first = other.claim(request).unwrap();
+    let fence = granted(&mut *first).await;
+    let data = first.detach().await.unwrap();
+    drop(first);
+    let third = masters.client("").await.unwrap();
+    let mut second = resumed(&third, "taken over", &owner, fence, data);
+    assert!(matches!(second.renew().await.unwrap(), Renewal::Alive { .. }));
+    b.force_release("taken over", None).await.unwrap();
+    timeout(Duration::from_secs(3), second.changed()).await.expect("nothing was heard").unwrap();
+    assert_eq!(second.check().await.unwrap(), Renewal::Lost);
+}
+
+fn resumed(
+    backend: &RedlockBackend,
+    name: &str,
+    owner: &OwnerId,
+    fence: u64,
+    data: Bytes,
+) -> Box<dyn Claim> {
+    let mut request: ClaimRequest = request(name, TTL);
+    request.owner = owner.clone();
+    request.resume = Some(Resume::new(FencingToken::new(fence).unwrap(), data));
+    backend.claim(request).unwrap()
+}
+
+/// Nothing that a lease token says is believed: neither another fence nor another owner is renewed, and
+/// giving such a claim up leaves the holder what it has.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tampered_token_is_lost_and_harms_nobody() {
+    let masters = Masters::start().await.unwrap();
+    let backend = masters.client("").await.unwrap();
+    let mut first = claim(&backend, "other", TTL);
+    granted(&mut *first).await;
+    let request = request("lock", TTL);
+    let owner = request.owner.clone();
+    let mut holder = backend.claim(request).unwrap();
+    let fence = granted(&mut *holder).await;
+    let data = holder.detach().await.unwrap();
+    let stranger = OwnerId::generate(&OsRng).unwrap();
+    let most = (1_u64 << 63) - 1;
+    for (owner, fence) in [(&owner, most), (&owner, fence + 1), (&owner, 1), (&stranger, fence)] {
+        let mut forged = resumed(&backend, "lock", owner, fence, data.clone());
+        assert_eq!(forged.check().await.unwrap(), Renewal::Lost, "{fence}");
+        assert_eq!(forged.renew().await.unwrap(), Renewal::Lost, "{fence}");
+        assert_eq!(forged.release().await.unwrap(), Released::AlreadyGone, "{fence}");
+    }
+    for data in [&b"7 1,2,3"[..], b"\xff"] {
+        let mut request = redlock_common::request("lock", TTL);
+        request.owner = owner.clone();
+        let fence = FencingToken::new(fence).unwrap();
+        request.resume = Some(Resume::new(fence, Bytes::copy_from_slice(data)));
+        assert_eq!(backend.claim(request).unwrap_err().kind(), ErrorKind::InvalidInput);
+    }
+    // Without a renewal before, and with the right fence, it is released.
+    let mut right = resumed(&backend, "lock", &owner, fence, data.clone());
+    assert!(matches!(right.check().await.unwrap(), Renewal::Alive { .. }));
+    assert!(matches!(right.renew().await.unwrap(), Renewal::Alive { .. }));
+    drop(right);
+    let mut right = resumed(&backend, "lock", &owner, fence, data);
+    assert_eq!(right.release().await.unwrap(), Released::Freed);
+}
+
+/// Closing takes the time that the caller gives it, also where a call to a node may take less.
+#[tokio::test]
+async fn closing_is_not_cut_short_by_the_limit_of_a_call() {
+    let masters = Masters::start().await.unwrap();
+    let links = masters.links().await.unwrap();
+    let backend = links.client().await.unwrap();
+    let locks = Locks::builder(backend).call_timeout(Duration::from_millis(150)).build();
+    for node in 0..2 {
+        masters.command(node, &["SET", "lock", "foreign", "PX", "30000"]).await;
+    }
+    // The third node's vote has to be given back, and it does not answer.
+    links.0[2].stall();
+    assert!(locks.lock("lock").unwrap().try_acquire().await.unwrap().is_none());
+    locks.close(Duration::from_secs(2)).await.unwrap();
+}
