@@ -172,6 +172,8 @@ impl RedisClaim {
                 Ok(Attempt::Granted { token, valid_for: Some(self.request.ttl) })
             }
             0 => {
+                // A hold of before has ended: what there is now is a place, or nothing.
+                self.held = false;
                 let (ticket, rank, left) = (reply.count(1)?, reply.count(2)?, reply.number(3)?);
                 self.note_missed(reply.number(5)?);
                 if let Ok(again) = u64::try_from(reply.number(6)?) {

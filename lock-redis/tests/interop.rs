@@ -6,9 +6,9 @@ mod common;
 
 use std::time::Duration;
 
-use common::{claim, commands, keys, locks, plain, run, server, set_nx};
+use common::{backend, claim, commands, keys, locks, plain, run, server, set_nx};
 use conformance_tests::servers::RedisServer;
-use lock_core::{Attempt, FencingToken, Released};
+use lock_core::{Attempt, FencingToken, Released, Renewal};
 use redis::Value;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -86,6 +86,27 @@ async fn a_foreign_lock_of_another_type_is_busy() {
     assert!(released.elapsed() < Duration::from_secs(2));
     assert_eq!(locks.force_release("forever", None).await.unwrap(), Released::Freed);
     assert!(locks.lock("forever").unwrap().try_acquire().await.unwrap().is_some(), "it was forced");
+}
+
+/// A claim whose hold ran out, and that queues behind a plain client, has a place: renewing it renews
+/// the place, and not a lock that it has no more.
+#[tokio::test]
+async fn a_place_after_a_hold_that_ended_is_renewed_as_a_place() {
+    let server = server().await;
+    let (backend, mut plain) = (backend(&server).await, plain(&server).await);
+    let mut claim = claim(&backend, "job", Duration::from_secs(1), true);
+    let granted = claim.try_acquire().await.unwrap();
+    assert!(matches!(granted, Attempt::Granted { .. }), "{granted:?}");
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    assert!(set_nx(&mut plain, "job", 60_000).await);
+    let busy = claim.try_acquire().await.unwrap();
+    assert!(matches!(busy, Attempt::Busy { valid_for: Some(_), .. }), "{busy:?}");
+    for _ in 0..3 {
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        let renewal = claim.renew().await.unwrap();
+        assert!(matches!(renewal, Renewal::Alive { valid_for: Some(_) }), "{renewal:?}");
+    }
+    claim.release().await.unwrap();
 }
 
 #[tokio::test]
@@ -259,7 +280,7 @@ async fn a_million_names_leave_a_bounded_number_of_keys() {
 #[tokio::test]
 async fn an_uncontended_cycle_costs_two_requests() {
     let server = server().await;
-    let (backend, mut plain) = (common::backend(&server).await, plain(&server).await);
+    let (backend, mut plain) = (backend(&server).await, plain(&server).await);
     let ttl = Duration::from_secs(30);
     let mut last = 0;
     let before = commands(&mut plain).await;

@@ -1,5 +1,7 @@
 //! Who holds a lock on a quorum, when nodes answer late, locks end early and tokens are not to be believed.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 mod redlock_common;
 
 use std::time::Duration;
@@ -188,7 +190,7 @@ async fn a_forced_release_reaches_the_holder_at_once() {
     assert!(shortest < Duration::from_millis(500), "{shortest:?}");
     let other = masters.client("").await.unwrap();
     let request = request("taken over", TTL);
-    let owner = request.owner.clone();
+    let owner = request.owner;
     let mut first = other.claim(request).unwrap();
     let fence = granted(&mut *first).await;
     let data = first.detach().await.unwrap();
@@ -209,7 +211,7 @@ fn resumed(
     data: Bytes,
 ) -> Box<dyn Claim> {
     let mut request: ClaimRequest = request(name, TTL);
-    request.owner = owner.clone();
+    request.owner = *owner;
     request.resume = Some(Resume::new(FencingToken::new(fence).unwrap(), data));
     backend.claim(request).unwrap()
 }
@@ -223,7 +225,7 @@ async fn a_tampered_token_is_lost_and_harms_nobody() {
     let mut first = claim(&backend, "other", TTL);
     granted(&mut *first).await;
     let request = request("lock", TTL);
-    let owner = request.owner.clone();
+    let owner = request.owner;
     let mut holder = backend.claim(request).unwrap();
     let fence = granted(&mut *holder).await;
     let data = holder.detach().await.unwrap();
@@ -237,7 +239,7 @@ async fn a_tampered_token_is_lost_and_harms_nobody() {
     }
     for data in [&b"7 1,2,3"[..], b"\xff"] {
         let mut request = redlock_common::request("lock", TTL);
-        request.owner = owner.clone();
+        request.owner = owner;
         let fence = FencingToken::new(fence).unwrap();
         request.resume = Some(Resume::new(fence, Bytes::copy_from_slice(data)));
         assert_eq!(backend.claim(request).unwrap_err().kind(), ErrorKind::InvalidInput);

@@ -520,6 +520,8 @@ async fn renewals_survive_the_end_and_the_standstill_of_another_runtime() {
             let renewal = renewal.expect("the renewals are stuck").unwrap();
             assert!(matches!(renewal, Renewal::Alive { .. }), "{renewal:?}");
         }
-        standing.map(tokio::runtime::Runtime::shutdown_background);
+        if let Some(standing) = standing {
+            standing.shutdown_background();
+        }
     }
 }

@@ -166,11 +166,7 @@ async fn c01_inspection_shows_the_holder(cx: Cx) -> Check {
     };
     let Some(holder) = info.holder else { fail!("a lock that is held is shown without a holder") };
     ensure!(info.key == *guard.key(), "another lock is shown: {:?}", info.key);
-    ensure!(
-        holder.owner == Some(guard.owner()),
-        "the holder is shown as {:?}",
-        holder.owner
-    );
+    ensure!(holder.owner == Some(guard.owner()), "the holder is shown as {:?}", holder.owner);
     ensure!(
         holder.label.as_deref() == Some("host-7/42 ünï"),
         "the label is shown as {:?}",
