@@ -86,7 +86,7 @@ if [ "$mode" = full ]; then
         clippy -p "$store" --no-default-features --lib
     done
     for dialect in sqlite postgres mysql; do
-        clippy -p lock-sql --no-default-features --features "$dialect" --all-targets
+        clippy -p lock-sql --no-default-features --features "$dialect" --lib
     done
     clippy -p lock-cli --no-default-features --bins
 fi

@@ -108,6 +108,11 @@ fn wrong_usage_is_64() {
         64,
         "--max-hold",
     );
+    assert_refused(
+        &bench.done(["run", "a", "--label", "a\u{1b}[2J", "--", "echo", "ran"]),
+        64,
+        "label",
+    );
     assert_refused(&bench.done(["release", "a"]), 64, "--force");
 }
 

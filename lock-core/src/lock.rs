@@ -3,6 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
+use tokio::sync::oneshot::error::RecvError;
+
 use crate::keeper::{self, Handover, Patience, Start, Terms};
 use crate::key::check_part;
 use crate::shared::{GRACE, Shared};
@@ -237,8 +240,10 @@ impl Lock {
     pub async fn release(&self, token: LeaseToken) -> Result<Released> {
         let described = |error| self.describe(error, Operation::Release);
         let (request, terms) = self.resumed(&token).map_err(described)?;
+        let limit = self.shared.clock.now() + terms.call_timeout + GRACE;
         let answer = keeper::spawn_release(&self.shared, request, terms).map_err(described)?;
-        answer.await.unwrap_or_else(|_| Err(described(self.shared.keeper_gone())))
+        let answer = self.answer(answer, limit).await.map_err(described)?;
+        answer.unwrap_or_else(|_| Err(described(self.shared.keeper_gone())))
     }
 
     async fn wait(&self, patience: Patience) -> Result<LockGuard> {
@@ -261,15 +266,7 @@ impl Lock {
         };
         let answer = keeper::spawn(&self.shared, request, terms, Start::Acquire(patience))
             .map_err(described)?;
-        let answer = tokio::select! {
-            biased;
-            answer = answer => answer,
-            // The clock needs no runtime, so this ends also where nobody drives the keeper's.
-            () = self.shared.clock.sleep_until(limit) => {
-                return Err(described(self.shared.standstill(limit.since(now))));
-            }
-        };
-        match answer {
+        match self.answer(answer, limit).await.map_err(described)? {
             Ok(Ok(handover)) => Ok(handover.map(|h| LockGuard::new(Arc::clone(&self.shared), h))),
             Ok(Err(error)) => Err(error),
             Err(_) => Err(described(self.shared.keeper_gone())),
@@ -286,15 +283,32 @@ impl Lock {
         let described = |error| self.describe(error, operation);
         let (request, mut terms) = self.resumed(token).map_err(described)?;
         terms.renew_every = None;
+        let limit = self.shared.clock.now() + terms.call_timeout + GRACE;
         let answer =
             keeper::spawn(&self.shared, request, terms, start(token.fence())).map_err(described)?;
-        match answer.await {
+        match self.answer(answer, limit).await.map_err(described)? {
             Ok(Ok(Some(handover))) => Ok(handover),
             Ok(Ok(None)) => {
                 Err(Error::new(ErrorKind::Internal, "BUG: a renewal was answered with busy"))
             }
             Ok(Err(error)) => Err(error),
             Err(_) => Err(described(self.shared.keeper_gone())),
+        }
+    }
+
+    /// What the keeper answers until `limit`. The clock needs no runtime, so this ends also where nobody
+    /// drives the keeper's.
+    async fn answer<T>(
+        &self,
+        answer: oneshot::Receiver<T>,
+        limit: ClockInstant,
+    ) -> Result<Result<T, RecvError>> {
+        let clock = &self.shared.clock;
+        let begun = clock.now();
+        tokio::select! {
+            biased;
+            answer = answer => Ok(answer),
+            () = clock.sleep_until(limit) => Err(self.shared.standstill(limit.since(begun))),
         }
     }
 

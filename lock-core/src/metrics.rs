@@ -101,13 +101,12 @@ impl LockBackend for Metered {
     fn claim(&self, request: ClaimRequest) -> Result<Box<dyn Claim>> {
         let attached = request.resume.is_some();
         let inner = self.inner.claim(request)?;
-        let started = self.meter.clock.now();
-        let mut claim =
-            MeteredClaim { inner, meter: self.meter.clone(), stage: Stage::Trying { started } };
-        if attached {
-            claim.enter(Stage::Held { since: started });
-        }
-        Ok(Box::new(claim))
+        let stage = if attached {
+            Stage::Unproven
+        } else {
+            Stage::Trying { started: self.meter.clock.now() }
+        };
+        Ok(Box::new(MeteredClaim { inner, meter: self.meter.clone(), stage }))
     }
 
     async fn ping(&self) -> Result<()> {
@@ -126,9 +125,18 @@ impl LockBackend for Metered {
 /// Where a claim is in its life.
 #[derive(Clone, Copy)]
 enum Stage {
-    Trying { started: ClockInstant },
-    Waiting { started: ClockInstant },
-    Held { since: ClockInstant },
+    Trying {
+        started: ClockInstant,
+    },
+    Waiting {
+        started: ClockInstant,
+    },
+    /// Made from a lease token, which may be a lie.
+    Unproven,
+    /// Without a time for a hold that began elsewhere.
+    Held {
+        since: Option<ClockInstant>,
+    },
     Over,
 }
 
@@ -145,12 +153,12 @@ impl MeteredClaim {
         match self.stage {
             Stage::Waiting { .. } => gauge!("lock_waiting", labels.clone()).decrement(1.0),
             Stage::Held { .. } => gauge!("lock_held", labels.clone()).decrement(1.0),
-            Stage::Trying { .. } | Stage::Over => {}
+            Stage::Trying { .. } | Stage::Unproven | Stage::Over => {}
         }
         match next {
             Stage::Waiting { .. } => gauge!("lock_waiting", labels).increment(1.0),
             Stage::Held { .. } => gauge!("lock_held", labels).increment(1.0),
-            Stage::Trying { .. } | Stage::Over => {}
+            Stage::Trying { .. } | Stage::Unproven | Stage::Over => {}
         }
         self.stage = next;
     }
@@ -162,13 +170,20 @@ impl MeteredClaim {
                 histogram!("lock_acquire_duration_seconds", meter.outcome("given_up"))
                     .record(meter.since(started));
             }
-            Stage::Held { since } => {
+            Stage::Held { since: Some(since) } => {
                 histogram!("lock_hold_duration_seconds", meter.outcome(of_hold))
                     .record(meter.since(since));
             }
-            Stage::Over => {}
+            Stage::Held { since: None } | Stage::Unproven | Stage::Over => {}
         }
         self.enter(Stage::Over);
+    }
+
+    /// The store has confirmed what a lease token says.
+    fn proven(&mut self) {
+        if matches!(self.stage, Stage::Unproven) {
+            self.enter(Stage::Held { since: None });
+        }
     }
 
     fn count_loss(&mut self) {
@@ -197,7 +212,7 @@ impl Claim for MeteredClaim {
             ) => {
                 histogram!("lock_acquire_duration_seconds", self.meter.outcome("granted"))
                     .record(self.meter.since(started));
-                self.enter(Stage::Held { since: self.meter.clock.now() });
+                self.enter(Stage::Held { since: Some(self.meter.clock.now()) });
             }
             (Ok(Attempt::Busy { .. }), Stage::Trying { started }) => {
                 self.enter(Stage::Waiting { started });
@@ -218,7 +233,7 @@ impl Claim for MeteredClaim {
         counter!("lock_renewals_total", self.meter.outcome(outcome)).increment(1);
         match &renewal {
             Ok(Renewal::Lost) => self.count_loss(),
-            Ok(Renewal::Alive { .. }) => {}
+            Ok(Renewal::Alive { .. }) => self.proven(),
             Err(error) => self.meter.failed("renew", error),
         }
         renewal
@@ -228,7 +243,7 @@ impl Claim for MeteredClaim {
         let renewal = self.inner.check().await;
         match &renewal {
             Ok(Renewal::Lost) => self.count_loss(),
-            Ok(Renewal::Alive { .. }) => {}
+            Ok(Renewal::Alive { .. }) => self.proven(),
             Err(error) => self.meter.failed("check", error),
         }
         renewal

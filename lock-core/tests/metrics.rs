@@ -87,3 +87,32 @@ fn a_life_of_a_lock_is_counted() {
     }
     assert!(seen.keys().all(|key| !key.contains("secret-name")));
 }
+
+/// A lease token may be old or forged: only a hold that the store has confirmed can be lost.
+#[test]
+fn a_heartbeat_is_no_hold_of_its_own() {
+    let recorder = DebuggingRecorder::new();
+    metrics::with_local_recorder(&recorder, || {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            let clock = TokioClock::default();
+            let store = MemoryBackend::queued().with_clock(clock);
+            let layer = MetricsLayer::new(clock);
+            let locks = Locks::builder(store).clock(clock).layer(layer).build();
+            let lock = locks.lock("a").unwrap();
+            let token = lock.acquire().await.unwrap().detach().await.unwrap();
+            for _ in 0..3 {
+                lock.renew(&token).await.unwrap();
+            }
+            lock.release(token.clone()).await.unwrap();
+            lock.renew(&token).await.unwrap_err();
+            locks.close(Duration::from_secs(1)).await.unwrap();
+        });
+    });
+    let seen = snapshot(&recorder);
+    assert_eq!(seen.get("lock_lost_total backend=memory"), None);
+    assert_eq!(seen.get("lock_held backend=memory"), Some(&DebugValue::Gauge(0.0.into())));
+    let holds = seen.get("lock_hold_duration_seconds backend=memory,outcome=dropped");
+    assert!(matches!(holds, Some(DebugValue::Histogram(one)) if one.len() == 1), "{holds:?}");
+}

@@ -115,3 +115,14 @@ fn what_a_guard_asks_of_its_keeper_has_a_limit() {
     assert_eq!(standing.block_on(locks.inspect("a")).unwrap(), None);
     assert_eq!(standing.block_on(locks.inspect("b")).unwrap(), None);
 }
+
+#[test]
+fn what_is_done_with_a_lease_token_ends() {
+    let (keepers, locks) = Keepers::start();
+    let lock = locks.lock("a").unwrap();
+    let token = block_on(async { lock.acquire().await?.detach().await }).unwrap();
+    let _standing = keepers.stand_still();
+    is_timeout(block_on(lock.attach(&token)));
+    is_timeout(block_on(lock.renew(&token)));
+    is_timeout(block_on(lock.release(token)));
+}

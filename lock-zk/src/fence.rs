@@ -3,7 +3,9 @@
 //! The number of a transaction rises for as long as the ensemble keeps its data, but it begins small, and
 //! a resource that has seen the fences of another store would refuse it. So a fence is counted from a
 //! base: the clock of the client that came first, in microseconds. The base is kept in a node beside the
-//! locks, outside of each lock's own, since Curator counts every child of those.
+//! locks, outside of each lock's own, since Curator counts every child of those. Transactions count from
+//! the one that made this node: an old ensemble has seen very many, and its fences must not run
+//! ahead of the clock, or the store that is used next could not give greater ones.
 //!
 //! The base is read once in each session, and never kept for longer. A session is known to one ensemble
 //! only: one that was made again without its data does not know it, so the next base is that of the new
@@ -62,8 +64,9 @@ impl Session {
         let Some(node) = self.get(&path).await.map_err(|failure| self.describe(&failure))? else {
             return Ok(None);
         };
-        let number = std::str::from_utf8(&node.data).ok().and_then(|text| text.parse().ok());
-        number.map(Some).ok_or_else(|| {
+        let number = std::str::from_utf8(&node.data).ok().and_then(|text| text.parse::<u64>().ok());
+        let origin = u64::try_from(node.czxid).unwrap_or_default();
+        number.map(|number| Some(number.saturating_sub(origin))).ok_or_else(|| {
             let data = String::from_utf8_lossy(&node.data).into_owned();
             Error::new(
                 ErrorKind::Store,
@@ -81,10 +84,8 @@ impl Session {
             if let Some(base) = known {
                 return Ok(base);
             }
-            let base = clock();
-            match self.create_record(&path, base.to_string().as_bytes()).await {
-                Ok(()) => return Ok(base),
-                Err(Failure::NodeExists) => known = self.read_base().await?,
+            match self.create_record(&path, clock().to_string().as_bytes()).await {
+                Ok(()) | Err(Failure::NodeExists) => known = self.read_base().await?,
                 Err(Failure::NoNode) => {
                     let parents = self.create_parents(&self.config.root).await;
                     parents.map_err(|failure| self.describe(&failure))?;

@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use common::{SESSION, SLACK, claim, granted, more, plain, server, until};
 use conformance_tests::proxy::Proxy;
+use conformance_tests::servers::ZooKeeper;
 use lock_core::{ClaimRequest, LockAdmin, LockBackend, LockKey, Locks, OsRng, OwnerId};
 use lock_zk::ZkBackend;
 use tokio::time::Instant;
 
 /// How many sessions the server has.
-fn sessions(servers: &conformance_tests::servers::ZooKeeper) -> usize {
+fn sessions(servers: &ZooKeeper) -> usize {
     let answer = servers.ask(0, "dump").unwrap();
     let line = answer.lines().find(|line| line.starts_with("Session Sets"));
     assert!(line.is_some(), "{answer}");
@@ -124,6 +125,19 @@ async fn fences_are_counted_from_the_clock_or_not() {
     let node = common::children(&plain, "one").await.pop().unwrap();
     let stat = plain.check_stat(&format!("/locks/one/{node}")).await.unwrap().unwrap();
     assert_eq!(fence, u64::try_from(stat.czxid).unwrap());
+    holder.release().await.unwrap();
+}
+
+/// An ensemble with a leader has used up billions of numbers before the first lock. Its fences begin at the
+/// clock all the same, so that the store that is used next can give greater ones.
+#[tokio::test(flavor = "multi_thread")]
+async fn fences_do_not_run_ahead_of_the_clock() {
+    let servers = ZooKeeper::ensemble().await.unwrap();
+    let ours = common::backend(&servers).await;
+    let mut holder = claim(&ours, "lock", true);
+    let fence = granted(&mut *holder).await.get();
+    let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    assert!(u128::from(fence) < clock.as_micros(), "{fence} at {clock:?}");
     holder.release().await.unwrap();
 }
 

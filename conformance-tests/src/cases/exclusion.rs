@@ -107,9 +107,10 @@ async fn try_later(
 
 async fn c03_a_slow_answer_is_no_second_grant(cx: Cx) -> Check {
     let (link, other) = (cx.link().await?, cx.backend().await?);
-    link.inject(Fault::DelayNextReply(cx.ttl() / 4)).await?;
+    // Less than what a client takes for a silent server.
+    link.inject(Fault::DelayNextReply(cx.ttl() / 8)).await?;
     let slow = tokio::spawn(try_later(cx.clone(), Arc::clone(&link.backend), 0));
-    cx.sleep(cx.ttl() / 8).await;
+    cx.sleep(cx.ttl() / 16).await;
     let fast = try_later(cx.clone(), Arc::clone(&other), 0).await?;
     let slow = slow.await??;
     ensure!(

@@ -21,9 +21,16 @@ const SHORT_DELAY: Duration = Duration::from_millis(3);
 pub(crate) const HOLDER: char = '\u{1e}';
 
 /// The waiting claims of one client by their locks, and its holders by their owner ids.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Hub {
     waiters: Mutex<HashMap<String, Vec<Arc<Bell>>>>,
+}
+
+/// Without the owner ids among its names, which are secrets of the holders.
+impl fmt::Debug for Hub {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hub").finish_non_exhaustive()
+    }
 }
 
 /// What wakes one waiting claim.
@@ -80,11 +87,16 @@ impl Hub {
 }
 
 /// A waiter of a [`Hub`].
-#[derive(Debug)]
 pub(crate) struct Registration {
     hub: Arc<Hub>,
     lock: String,
     bell: Arc<Bell>,
+}
+
+impl fmt::Debug for Registration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registration").field("bell", &self.bell).finish_non_exhaustive()
+    }
 }
 
 impl Registration {

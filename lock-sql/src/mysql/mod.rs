@@ -39,7 +39,7 @@ use sweep::Sweeper;
 /// The limit for what has no call timeout of its own.
 const ADMIN_LIMIT: Duration = Duration::from_secs(5);
 /// The limit for the last sweep and the end of the connections. What is not done by then is no loss.
-const CLOSE_LIMIT: Duration = Duration::from_secs(1);
+const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 
 /// The lock table of a database.
 #[derive(Clone, Debug)]

@@ -107,6 +107,8 @@ impl Inner {
                     Err(Failure::Cut(error)) if !tried_again && repeat == Repeat::Once => {
                         tried_again = true;
                         repeated = error.effect() == Effect::Unknown;
+                        // A server that was started again has ended the idle connections as well.
+                        self.pool.forget();
                     }
                     Err(Failure::Contended | Failure::Pooled) => {
                         if self.clock.now() >= start + patience {
