@@ -103,62 +103,18 @@ fi
 
 # --- the tests ----------------------------------------------------------------------------------
 
-# Most tests wait: for a ttl, for a server. So as many test programs as there are processors run side by
-# side. Cargo is told to note them instead of running them, each with the environment that it gives it.
-jobs=$(mktemp -d "${TMPDIR:-/tmp}/distlock-jobs.XXXXXX")
-trap 'rm -rf "$log" "$jobs"' EXIT
-cat >"$jobs/note" <<'EOF2'
-#!/usr/bin/env bash
-job=$(mktemp "$DISTLOCK_JOBS/$CARGO_PKG_NAME-$(basename "$1").XXXXXX.job")
-{ export -p; printf 'cd %q && exec' "$PWD"; printf ' %q' "$@"; echo; } >"$job"
-EOF2
-# Shows what matters of one test program's output when it has ended: all of it if it failed.
-cat >"$jobs/run" <<'EOF2'
-#!/usr/bin/env bash
-out=${1%.job}.out
-begun=$SECONDS
-name=$(basename "${1%.*.job}")
-if bash "$1" >"$out" 2>&1 </dev/null; then
-    wanted=(-E '^test result: |^[a-z0-9-]+: [0-9]+ ran, |^mutants: ')
-else
-    echo "$name" >>"$DISTLOCK_JOBS/failed"
-    wanted=(-vE '^test .* \.\.\. ok$')
-fi
-{
-    echo "-- $name ($((SECONDS - begun))s)"
-    grep "${wanted[@]}" "$out" || true
-} >"$out.shown"
-flock "$DISTLOCK_JOBS/run" cat "$out.shown"
-EOF2
-chmod +x "$jobs/note" "$jobs/run"
-export DISTLOCK_JOBS=$jobs
-
+# One test program after the other: side by side, the cases that count on answers in time failed on two cores.
+# Shows what matters of a test run, and keeps all of it for the summary.
 failed=()
-host=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
-# note ARGS…: builds the test programs of `cargo test ARGS…` and notes them.
-note() {
-    step "cargo test $*"
-    env "CARGO_TARGET_${host}_RUNNER=$jobs/note" cargo test --locked "$@" >"$log" 2>&1 ||
-        { cat "$log"; failed+=("cargo test $*"); }
+run() {
+    step "cargo $*"
+    local quiet='^test .* \.\.\. ok$|^$|^running [0-9]+ tests?$|^ +(Compiling|Running|Downloaded|Downloading) '
+    cargo "$@" 2>&1 | tee -a "$log" | { grep -vE "$quiet" || true; } || failed+=("cargo $*")
 }
-# Some tests start the examples.
-cargo build --locked --workspace --all-features --examples --quiet
-note --workspace --all-features --tests
+: >"$log"
+run test --locked --workspace --all-features --no-fail-fast
 # What a build without any store says to a URL whose feature is missing.
-note -p distlock --no-default-features --test connect
-
-step "tests, $(nproc) programs at a time"
-# The longest first, so that none is left over at the end.
-long='conformance|mutants|check|faults|small_backend'
-{ find "$jobs" -name '*.job' | grep -E "$long"; find "$jobs" -name '*.job' | grep -vE "$long"; } |
-    xargs -P "$(nproc)" -n 1 "$jobs/run"
-[ ! -e "$jobs/failed" ] || mapfile -t -O "${#failed[@]}" failed <"$jobs/failed"
-cat "$jobs"/*.out >"$log"
-
-step "examples in the docs"
-cargo test --locked --workspace --all-features --doc 2>&1 | tee -a "$log" |
-    { grep -vE '^test .* \.\.\. ok$|^$|^running [0-9]+ tests?$|^ +(Compiling|Running) ' || true; } ||
-    failed+=("cargo test --doc")
+run test --locked -p distlock --no-default-features --test connect
 
 step "summary"
 grep -E '^[a-z0-9-]+: [0-9]+ ran, |^mutants: ' "$log" || true
