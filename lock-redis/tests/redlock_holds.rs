@@ -76,7 +76,7 @@ async fn a_check_after_a_dropped_try_asks_the_nodes() {
         proxy.stall_replies();
     }
     let mut dropped = claim(&backend, "lock", TTL);
-    let tried = timeout(Duration::from_millis(100), dropped.try_acquire()).await;
+    let tried = timeout(Duration::from_millis(400), dropped.try_acquire()).await;
     assert!(tried.is_err(), "{tried:?}");
     let end = Instant::now() + Duration::from_secs(5);
     for node in 0..3 {
