@@ -2,7 +2,6 @@
 //!
 //! Needs the right to make one: root, or user namespaces for everybody.
 
-#![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
 use std::fs;

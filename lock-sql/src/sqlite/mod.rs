@@ -4,10 +4,8 @@ mod config;
 mod error;
 mod inner;
 mod lane;
-#[cfg(target_os = "linux")]
 mod mounts;
 mod open;
-#[cfg(target_os = "linux")]
 mod storage;
 mod sweep;
 #[cfg(test)]

@@ -8,7 +8,6 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteRow, SqliteSynchronous};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Row, SqliteConnection};
 
 use super::error::{Failure, Place};
-#[cfg(target_os = "linux")]
 use super::storage;
 use crate::statements::TableName;
 use crate::statements::sqlite;
@@ -75,12 +74,9 @@ impl Site {
     /// A connection that writes also sets the mode of the file. One that reads must not wait for
     /// the write lock.
     pub(super) async fn open(&self, writes: bool) -> Result<Open, Failure> {
-        #[cfg(target_os = "linux")]
-        {
-            storage::check(&self.place.path, writes)?;
-            if self.place.may_create {
-                storage::create_private(&self.place.path);
-            }
+        storage::check(&self.place.path, writes)?;
+        if self.place.may_create {
+            storage::create_private(&self.place.path);
         }
         let failed = |error| self.place.failure(error);
         let mut connection = SqliteConnection::connect_with(&self.options).await.map_err(failed)?;

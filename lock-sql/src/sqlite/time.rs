@@ -1,16 +1,14 @@
 //! The clocks of the machine.
 
 use std::fmt::Debug;
+use std::path::Path;
 
 use lock_core::{Error, Result};
 
-#[cfg(target_os = "linux")]
-use {super::mounts::Mounts, std::path::Path};
+use super::mounts::Mounts;
 
-#[cfg(target_os = "linux")]
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// The same, as seen from the root of `proc`.
-#[cfg(target_os = "linux")]
 const BOOT_ID_IN_PROC: &str = "/sys/kernel/random/boot_id";
 
 /// What the statements bind. Injected, so that tests can restart the machine and set its clock.
@@ -32,13 +30,10 @@ pub(crate) trait Time: Debug + Send + Sync + 'static {
 /// The real clocks.
 #[derive(Debug)]
 pub(crate) struct MachineTime {
-    #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "never made there"))]
     boot_id: String,
-    #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "never made there"))]
     namespace_us: i64,
 }
 
-#[cfg(target_os = "linux")]
 impl MachineTime {
     /// Reads what does not change while this process runs.
     pub(crate) fn new() -> Result<Self> {
@@ -56,32 +51,17 @@ impl MachineTime {
     }
 }
 
-#[cfg(not(target_os = "linux"))]
-impl MachineTime {
-    pub(crate) fn new() -> Result<Self> {
-        Err(Error::unsupported(
-            "locks in an SQLite file need Linux: on this system there is no boot id by which a restart of the machine could be told",
-        ))
-    }
-}
-
 impl Time for MachineTime {
     fn boot_id(&self) -> &str {
         &self.boot_id
     }
 
-    #[cfg(target_os = "linux")]
     fn boot_us(&self) -> i64 {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         time.tv_sec
             .saturating_mul(1_000_000)
             .saturating_add(time.tv_nsec / 1000)
             .saturating_sub(self.namespace_us)
-    }
-
-    #[cfg(not(target_os = "linux"))]
-    fn boot_us(&self) -> i64 {
-        0
     }
 
     fn wall_us(&self) -> i64 {
@@ -93,7 +73,6 @@ impl Time for MachineTime {
 
 /// How far the boot-time clock of this time namespace is ahead of the machine's, in µs
 /// (time_namespaces(7)). Containers on one file must agree on the time.
-#[cfg(target_os = "linux")]
 fn namespace_offset() -> Result<i64> {
     let link = |name| std::fs::read_link(format!("/proc/self/ns/{name}")).ok();
     let (own, children) = (link("time"), link("time_for_children"));
@@ -116,7 +95,6 @@ fn namespace_offset() -> Result<i64> {
     }
 }
 
-#[cfg(target_os = "linux")]
 fn boottime_offset(text: &str) -> Option<i64> {
     let mut fields =
         text.lines().find_map(|line| line.strip_prefix("boottime"))?.split_whitespace();
@@ -127,7 +105,6 @@ fn boottime_offset(text: &str) -> Option<i64> {
 
 /// Whether what is read there comes from the kernel: a part of a `proc` file system, at its own place
 /// in it. Docker mounts `/proc/sys` on itself, which changes nothing.
-#[cfg(target_os = "linux")]
 fn is_the_kernels(mounts: &Mounts) -> bool {
     let path = Path::new(BOOT_ID);
     let Some(mount) = mounts.of(path) else { return false };
@@ -135,7 +112,6 @@ fn is_the_kernels(mounts: &Mounts) -> bool {
     mount.kind == "proc" && inside.ok().as_deref() == Some(Path::new(BOOT_ID_IN_PROC))
 }
 
-#[cfg(target_os = "linux")]
 fn unknown_boot(error: std::io::Error) -> Error {
     Error::unsupported(format!(
         "{BOOT_ID} or /proc/self/mountinfo cannot be read, so a restart of the machine could not be told: mount /proc"
@@ -143,7 +119,7 @@ fn unknown_boot(error: std::io::Error) -> Error {
     .with_source(error)
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 mod tests {
     use super::super::mounts::tests::mounts;
     use super::*;
