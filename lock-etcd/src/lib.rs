@@ -12,10 +12,10 @@ mod hosts;
 mod keepalive;
 mod keys;
 mod leases;
-#[cfg(feature = "mutants")]
+#[cfg(distlock_mutants)]
 #[doc(hidden)]
 pub mod mutants;
-#[cfg(not(feature = "mutants"))]
+#[cfg(not(distlock_mutants))]
 mod mutants;
 mod node;
 mod place;

@@ -5,18 +5,18 @@
 //! suite fails each of them.
 
 /// Whether the step `name` is to be made wrongly.
-#[cfg(not(feature = "mutants"))]
+#[cfg(not(distlock_mutants))]
 pub(crate) const fn on(_name: &str) -> bool {
     false
 }
 
-#[cfg(feature = "mutants")]
+#[cfg(distlock_mutants)]
 pub use wrong::{MUTANTS, VARIABLE};
 
-#[cfg(feature = "mutants")]
+#[cfg(distlock_mutants)]
 pub(crate) use wrong::on;
 
-#[cfg(feature = "mutants")]
+#[cfg(distlock_mutants)]
 mod wrong {
     use std::sync::LazyLock;
 

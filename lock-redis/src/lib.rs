@@ -6,10 +6,10 @@ mod claim;
 mod config;
 mod error;
 mod keys;
-#[cfg(feature = "mutants")]
+#[cfg(distlock_mutants)]
 #[doc(hidden)]
 pub mod mutants;
-#[cfg(not(feature = "mutants"))]
+#[cfg(not(distlock_mutants))]
 mod mutants;
 mod node;
 pub mod redlock;

@@ -4,18 +4,18 @@
 //! that stands for a mistake which a lock on Redis is known to be made with. `tests/mutants.rs` shows
 //! that the suite fails each of them.
 
-#[cfg(not(feature = "mutants"))]
+#[cfg(not(distlock_mutants))]
 pub(crate) fn apply(_script: &str, text: &'static str) -> &'static str {
     text
 }
 
-#[cfg(feature = "mutants")]
+#[cfg(distlock_mutants)]
 pub use wrong::{MUTANTS, VARIABLE};
 
-#[cfg(feature = "mutants")]
+#[cfg(distlock_mutants)]
 pub(crate) use wrong::apply;
 
-#[cfg(feature = "mutants")]
+#[cfg(distlock_mutants)]
 mod wrong {
     /// Names the mutation to apply, in the environment.
     pub const VARIABLE: &str = "LOCK_REDIS_MUTANT";

@@ -37,14 +37,14 @@ pub use postgres::{POSTGRES_PARAMETERS, Pooler};
 pub use sqlite::SQLITE_PARAMETERS;
 
 /// Deliberately wrong statements of the PostgreSQL dialect, for the tests of the tests.
-#[cfg(all(feature = "postgres", feature = "mutants"))]
+#[cfg(all(feature = "postgres", distlock_mutants))]
 #[doc(hidden)]
 pub mod postgres_mutants {
     pub use crate::postgres::{MUTANTS, VARIABLE};
 }
 
 /// Deliberately wrong statements of the MySQL dialect, for the tests of the tests.
-#[cfg(all(feature = "mysql", feature = "mutants"))]
+#[cfg(all(feature = "mysql", distlock_mutants))]
 #[doc(hidden)]
 pub mod mysql_mutants {
     pub use crate::mysql::{MUTANTS, VARIABLE};

@@ -177,7 +177,7 @@ impl Claim for ZkClaim {
         let shared = Arc::clone(&self.shared);
         // The leader is asked here, too: a server that is behind would show a node that has gone.
         let ask = |session: Arc<Session>, path: String| async move {
-            #[cfg(feature = "mutants")]
+            #[cfg(distlock_mutants)]
             if crate::mutants::is("read_based_check") {
                 let found = session.get(&path).await?;
                 return Ok(if found.is_some() { Found::There } else { Found::Gone });

@@ -33,7 +33,7 @@ impl Session {
 
     /// What fences are counted from; it is made if there is none.
     pub(crate) async fn ensure_base(&self) -> Result<u64> {
-        #[cfg(feature = "mutants")]
+        #[cfg(distlock_mutants)]
         if crate::mutants::is("keep_the_base") {
             return Ok(crate::mutants::first_base(self.read_or_make_base().await?));
         }

@@ -6,7 +6,7 @@ mod claim;
 mod config;
 mod error;
 mod fence;
-#[cfg(feature = "mutants")]
+#[cfg(distlock_mutants)]
 #[doc(hidden)]
 pub mod mutants;
 mod names;

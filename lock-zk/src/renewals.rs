@@ -74,7 +74,7 @@ async fn send(session: Arc<Session>, mut batch: Batch) {
 
 /// Asks the leader whether all these nodes exist.
 pub(crate) async fn check(session: &Session, paths: &[&str]) -> Result<Checked, Failure> {
-    #[cfg(feature = "mutants")]
+    #[cfg(distlock_mutants)]
     if crate::mutants::is("read_based_renewal") {
         return crate::mutants::read_instead_of_checking(session, paths).await;
     }

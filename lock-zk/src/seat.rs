@@ -57,7 +57,7 @@ impl Session {
         let bytes = if bytes == 0 { 0 } else { bytes + self.link().chroot_len() };
         let mut room = self.room();
         let is_full = room.seats > 0 && room.bytes + bytes > self.config.path_limit;
-        #[cfg(feature = "mutants")]
+        #[cfg(distlock_mutants)]
         let is_full = is_full && !crate::mutants::is("one_session_for_all");
         if is_full || room.retired || self.has_ended() {
             return None;

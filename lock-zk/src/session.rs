@@ -114,7 +114,7 @@ impl Session {
 
     /// What any server may answer by itself: it says nothing of the leader.
     fn read<T>(&self, _sent: ClockInstant, result: Result<T, Failure>) -> Result<T, Failure> {
-        #[cfg(feature = "mutants")]
+        #[cfg(distlock_mutants)]
         if crate::mutants::is("beat_by_reads") && is_answer(&result) {
             self.timeline().answered(_sent, self.clock.now());
         }
@@ -196,7 +196,7 @@ impl Session {
 
     async fn tick(&self) -> Result<(), Failure> {
         let root = &self.config.root;
-        #[cfg(feature = "mutants")]
+        #[cfg(distlock_mutants)]
         if crate::mutants::is("beat_by_reads") {
             return self.get(root).await.map(drop);
         }
@@ -218,13 +218,13 @@ impl Session {
         self.read(sent, self.link.watch(path).await)
     }
 
-    #[cfg(feature = "mutants")]
+    #[cfg(distlock_mutants)]
     pub(crate) async fn watch_children(&self, path: &str) -> Result<Option<Watch>, Failure> {
         self.link.watch_children(path).await
     }
 
     /// What a mutant does: takes a read for a proof that the session lives.
-    #[cfg(feature = "mutants")]
+    #[cfg(distlock_mutants)]
     pub(crate) fn believe(&self) {
         let now = self.clock.now();
         *self.timeline() = Timeline::new(self.timeout, now, now);

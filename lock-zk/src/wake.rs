@@ -87,7 +87,7 @@ impl Ears {
 }
 
 async fn arm(session: &Session, path: &str) -> Result<Option<Watch>, Failure> {
-    #[cfg(feature = "mutants")]
+    #[cfg(distlock_mutants)]
     if crate::mutants::is("watch_the_parent")
         && let Some(parent) = path.rfind('/')
     {

@@ -269,7 +269,7 @@ impl RedlockConfig {
     }
 
     /// Makes one of the known mistakes, so that tests can show that they notice it. Never for use.
-    #[cfg(feature = "mutants")]
+    #[cfg(distlock_mutants)]
     #[doc(hidden)]
     #[must_use]
     pub fn wrong(mut self, wrong: Wrong) -> Self {

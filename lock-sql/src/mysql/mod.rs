@@ -22,7 +22,7 @@ use sqlx::MySqlPool;
 pub use config::MYSQL_PARAMETERS;
 pub(crate) use config::{MySqlTarget, config_from_url};
 pub(crate) use mutants::Mutation;
-#[cfg(feature = "mutants")]
+#[cfg(distlock_mutants)]
 pub use mutants::{MUTANTS, VARIABLE};
 
 use crate::config::SqlConfig;

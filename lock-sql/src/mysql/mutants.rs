@@ -4,11 +4,11 @@
 //! statements that stands for a mistake which locks in a MySQL table are known to be made with.
 //! `tests/mysql_mutants.rs` shows that the suite fails each of them.
 
-#[cfg(not(feature = "mutants"))]
+#[cfg(not(distlock_mutants))]
 #[derive(Debug)]
 pub(crate) struct Mutation;
 
-#[cfg(not(feature = "mutants"))]
+#[cfg(not(distlock_mutants))]
 impl Mutation {
     pub(crate) fn of_environment(_table: &str) -> Self {
         Self
@@ -20,12 +20,12 @@ impl Mutation {
     }
 }
 
-#[cfg(feature = "mutants")]
+#[cfg(distlock_mutants)]
 pub(crate) use wrong::Mutation;
-#[cfg(feature = "mutants")]
+#[cfg(distlock_mutants)]
 pub use wrong::{MUTANTS, VARIABLE};
 
-#[cfg(feature = "mutants")]
+#[cfg(distlock_mutants)]
 mod wrong {
     use std::sync::atomic::{AtomicU64, Ordering};
 

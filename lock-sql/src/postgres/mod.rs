@@ -27,7 +27,7 @@ use tokio::task::AbortHandle;
 pub use config::{POSTGRES_PARAMETERS, Pooler};
 pub(crate) use config::{PostgresTarget, config_from_url};
 pub(crate) use mutants::Mutation;
-#[cfg(feature = "mutants")]
+#[cfg(distlock_mutants)]
 pub use mutants::{MUTANTS, VARIABLE};
 
 use crate::config::SqlConfig;

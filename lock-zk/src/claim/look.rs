@@ -164,7 +164,7 @@ impl ZkClaim {
     }
 
     pub(super) async fn take(&mut self, session: &Session, name: String, czxid: i64) -> Result<()> {
-        #[cfg(feature = "mutants")]
+        #[cfg(distlock_mutants)]
         let czxid = crate::mutants::fence(czxid, &name);
         let fence = session.fence(czxid).await.map_err(Error::with_unknown_effect)?;
         let path = format!("{}/{name}", self.parent);
@@ -203,8 +203,8 @@ fn has_contenders(children: &[String]) -> bool {
 
 /// What a mutant does: takes the listing of any server for fresh.
 fn is_careless() -> bool {
-    #[cfg(feature = "mutants")]
+    #[cfg(distlock_mutants)]
     return crate::mutants::is("grant_by_read");
-    #[cfg(not(feature = "mutants"))]
+    #[cfg(not(distlock_mutants))]
     false
 }

@@ -11,7 +11,7 @@ impl ZkClaim {
     /// Looks for a node of ours after an unknown outcome. What is found is ours only if it belongs to
     /// this very session: one of an earlier session may vanish at any moment, so it is removed.
     pub(super) async fn find_own(&mut self, session: &Session) -> Result<()> {
-        #[cfg(feature = "mutants")]
+        #[cfg(distlock_mutants)]
         if crate::mutants::is("create_again") {
             self.unsure = false;
             return Ok(());
@@ -31,7 +31,7 @@ impl ZkClaim {
 
     /// As [`find_own`](Self::find_own) for one who must not write: what is not ours is left to the release.
     pub(super) async fn recall(&mut self) -> Result<()> {
-        #[cfg(feature = "mutants")]
+        #[cfg(distlock_mutants)]
         if crate::mutants::is("check_what_is_known") {
             return Ok(());
         }
@@ -121,7 +121,7 @@ impl ZkClaim {
 }
 
 fn is_of(session: &Session, owner: i64) -> bool {
-    #[cfg(feature = "mutants")]
+    #[cfg(distlock_mutants)]
     if crate::mutants::is("trust_any_session") {
         return true;
     }

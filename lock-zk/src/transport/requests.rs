@@ -162,7 +162,7 @@ impl Link {
     }
 
     /// Watches the children of a node. Only a mutant does.
-    #[cfg(feature = "mutants")]
+    #[cfg(distlock_mutants)]
     pub(crate) async fn watch_children(&self, path: &str) -> Result<Option<Watch>, Failure> {
         let line = self.line().await?;
         let found = none_if_missing(fail(line.client().list_and_watch_children(path).await))?;
