@@ -117,7 +117,7 @@ run test --locked --workspace --all-features --no-fail-fast
 run test --locked -p distlock --no-default-features --test connect
 
 step "summary"
-grep -E '^[a-z0-9-]+: [0-9]+ ran, |^mutants: ' "$log" || true
+grep -E '^[a-z0-9-]+: [0-9]+ ran, |^mutants: |^repeated: ' "$log" || true
 echo "ignored, and why:"
 grep -E '^ +[0-9]+ ignored: ' "$log" | sed 's/^ *[0-9]* ignored: //' | sort | uniq -c || true
 awk '/^test result: /{p += $4; f += $6; i += $8} END {printf "tests: %d passed, %d failed, %d skipped\n", p, f, i}' "$log"

@@ -57,13 +57,21 @@ pub(crate) enum Stop {
 
 /// What was seen, in words that name what is broken.
 #[derive(Clone, Debug)]
-pub(crate) struct Failure(pub(crate) String);
+pub(crate) struct Failure {
+    pub(crate) seen: String,
+    /// Two holders, a fence that falls: no slow machine is an excuse for it.
+    pub(crate) exact: bool,
+}
 
 pub(crate) type Check<T = ()> = Result<T, Stop>;
 
 impl Stop {
     pub(crate) fn failed(seen: impl Display) -> Self {
-        Self::Failed(Failure(seen.to_string()))
+        Self::Failed(Failure { seen: seen.to_string(), exact: false })
+    }
+
+    pub(crate) fn violated(seen: impl Display) -> Self {
+        Self::Failed(Failure { seen: seen.to_string(), exact: true })
     }
 }
 
@@ -116,6 +124,15 @@ macro_rules! ensure {
     };
 }
 
+/// Ends the case unless the condition holds, whatever the machine did in the meantime. For exclusion and fences.
+macro_rules! ensure_exactly {
+    ($holds:expr, $($seen:tt)+) => {
+        if !$holds {
+            return Err($crate::case::Stop::violated(format_args!($($seen)+)));
+        }
+    };
+}
+
 /// The list of a module's cases. Each is named once, by its function: a function that is not in
 /// a list is dead code, which does not compile.
 macro_rules! cases {
@@ -131,4 +148,4 @@ macro_rules! cases {
     };
 }
 
-pub(crate) use {cases, ensure, fail};
+pub(crate) use {cases, ensure, ensure_exactly, fail};

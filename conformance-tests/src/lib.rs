@@ -12,6 +12,7 @@ pub mod measure;
 mod memory_harness;
 pub mod mutants;
 pub mod mutation;
+mod pace;
 pub mod proxy;
 mod registry;
 mod report;

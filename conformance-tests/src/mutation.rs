@@ -21,6 +21,8 @@ use std::collections::HashMap;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::{Mutex, PoisonError};
 
+use crate::runner::REPEAT;
+
 /// Tells a child process what to run: `suite`, or `scene:` and a name.
 const CHILD: &str = "DISTLOCK_MUTATION_CHILD";
 const SUITE: &str = "suite";
@@ -103,7 +105,8 @@ impl Mutation<'_> {
     fn seen(&self, killer: Killer, mutant: &str) -> Result<Option<String>, String> {
         let executable = std::env::current_exe().map_err(|error| error.to_string())?;
         let mut command = Command::new(executable);
-        command.env(self.variable, mutant).stderr(Stdio::piped());
+        // One run each: a mutant that fails is not given another chance.
+        command.env(self.variable, mutant).env(REPEAT, "1").stderr(Stdio::piped());
         let end = match killer {
             Killer::Case(case) => {
                 command.env(CHILD, SUITE).args(["--exact", case]);

@@ -9,6 +9,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::case::{Case, Check, Failure, Need, Stop};
 use crate::cx::Cx;
+use crate::pace::Pace;
 use crate::report::{CaseResult, Outcome, Report};
 use crate::{Harness, Time, registry};
 use lock_core::{Hold, Wake};
@@ -33,16 +34,59 @@ pub fn run(harness: impl Harness, filter: impl Fn(&str) -> bool) -> Report {
 }
 
 /// The variable that says how often each case is run, each time on a fresh store.
-const REPEAT: &str = "LOCK_TEST_REPEAT";
+pub(crate) const REPEAT: &str = "LOCK_TEST_REPEAT";
+
+/// How often a case is run that fails while the machine stands still.
+const TRIES: u32 = 3;
 
 /// Runs one case as often as `LOCK_TEST_REPEAT` says, or once. Never panics and always ends: a case
 /// that hangs is left behind on its thread.
+///
+/// Without that variable, a case in real time that failed while the machine stood still is run again,
+/// and says so, unless what it saw can have no such excuse.
 pub(crate) fn run_case(harness: &Arc<dyn Harness>, case: Case) -> Outcome {
     match std::env::var(REPEAT).ok().map(|times| times.parse()) {
-        None => run_once(harness, case),
-        Some(Ok(times)) if times > 0 => repeated(times, || run_once(harness, case)),
+        None if harness.time() == Time::Virtual => run_once(harness, case).outcome(),
+        None => judged(case.id, || {
+            let pace = Pace::watch();
+            (run_once(harness, case), pace.standstill())
+        }),
+        Some(Ok(times)) if times > 0 => repeated(times, || run_once(harness, case).outcome()),
         Some(_) => Outcome::Failed(format!("{REPEAT} must be a number of at least 1")),
     }
+}
+
+/// How one run of a case ended.
+#[derive(Debug)]
+enum Ended {
+    As(Outcome),
+    Failed(Failure),
+}
+
+impl Ended {
+    fn failed(seen: String) -> Self {
+        Self::Failed(Failure { seen, exact: false })
+    }
+
+    fn outcome(self) -> Outcome {
+        match self {
+            Self::As(outcome) => outcome,
+            Self::Failed(failure) => Outcome::Failed(failure.seen),
+        }
+    }
+}
+
+/// The outcome of the first run that the machine let run in time, or of the last one.
+fn judged(id: &str, mut run: impl FnMut() -> (Ended, Option<String>)) -> Outcome {
+    for _ in 1..TRIES {
+        match run() {
+            (Ended::Failed(failure), Some(standstill)) if !failure.exact => {
+                println!("repeated: {id}: {standstill}: {}", failure.seen.replace('\n', " "));
+            }
+            (ended, _) => return ended.outcome(),
+        }
+    }
+    run().0.outcome()
 }
 
 /// The first outcome that is no pass, or a pass.
@@ -59,28 +103,30 @@ fn repeated(times: u32, run: impl Fn() -> Outcome) -> Outcome {
     Outcome::Passed
 }
 
-fn run_once(harness: &Arc<dyn Harness>, case: Case) -> Outcome {
+fn run_once(harness: &Arc<dyn Harness>, case: Case) -> Ended {
     let (send, receive) = sync_channel(1);
     let time = harness.time();
     let harness = Arc::clone(harness);
     let spawned = std::thread::Builder::new().name(case.id.to_owned()).spawn(move || {
         let outcome = catch_unwind(AssertUnwindSafe(|| block_on_case(&harness, case)))
-            .unwrap_or_else(|panic| Outcome::Failed(format!("a panic: {}", panic_text(&*panic))));
+            .unwrap_or_else(|panic| Ended::failed(format!("a panic: {}", panic_text(&*panic))));
         let _ = send.send(outcome);
     });
     if let Err(error) = spawned {
-        return Outcome::Failed(format!("the case's thread could not be started: {error}"));
+        return Ended::failed(format!("the case's thread could not be started: {error}"));
     }
     let watchdog = if time == Time::Virtual { VIRTUAL_WATCHDOG } else { REAL_WATCHDOG };
     match receive.recv_timeout(watchdog) {
-        Ok(Outcome::Failed(seen)) => Outcome::Failed(format!("{}\nseen: {seen}", about(&case))),
-        Ok(outcome) => outcome,
-        Err(RecvTimeoutError::Timeout) => Outcome::Failed(format!(
+        Ok(Ended::Failed(Failure { seen, exact })) => {
+            Ended::Failed(Failure { seen: format!("{}\nseen: {seen}", about(&case)), exact })
+        }
+        Ok(ended) => ended,
+        Err(RecvTimeoutError::Timeout) => Ended::failed(format!(
             "{}\nseen: it hangs; no task of it yielded within {watchdog:?}",
             about(&case)
         )),
         Err(RecvTimeoutError::Disconnected) => {
-            Outcome::Failed(format!("{}\nseen: its thread vanished", about(&case)))
+            Ended::failed(format!("{}\nseen: its thread vanished", about(&case)))
         }
     }
 }
@@ -91,10 +137,10 @@ fn about(case: &Case) -> String {
     format!("{}{number} broken: {}", clause.get(..1).unwrap_or_default(), case.about)
 }
 
-fn block_on_case(harness: &Arc<dyn Harness>, case: Case) -> Outcome {
+fn block_on_case(harness: &Arc<dyn Harness>, case: Case) -> Ended {
     let runtime = match runtime(harness.time()) {
         Ok(runtime) => runtime,
-        Err(error) => return Outcome::Failed(format!("no runtime: {error}")),
+        Err(error) => return Ended::failed(format!("no runtime: {error}")),
     };
     let limit = if harness.time() == Time::Virtual { VIRTUAL_LIMIT } else { REAL_LIMIT };
     let harness = Arc::clone(harness);
@@ -107,9 +153,9 @@ fn block_on_case(harness: &Arc<dyn Harness>, case: Case) -> Outcome {
     // Keepers that are left hold their claims; a blocking call of a store may still run.
     runtime.shutdown_timeout(Duration::from_secs(1));
     match checked {
-        Ok(()) => Outcome::Passed,
-        Err(Stop::NotApplicable(reason)) => Outcome::Ignored(reason),
-        Err(Stop::Failed(Failure(seen))) => Outcome::Failed(seen),
+        Ok(()) => Ended::As(Outcome::Passed),
+        Err(Stop::NotApplicable(reason)) => Ended::As(Outcome::Ignored(reason)),
+        Err(Stop::Failed(failure)) => Ended::Failed(failure),
     }
 }
 
@@ -261,6 +307,36 @@ mod tests {
         assert_eq!(runs.get(), 3);
         let ignored = repeated(5, || Outcome::Ignored("no server".to_owned()));
         assert!(matches!(ignored, Outcome::Ignored(_)));
+    }
+
+    #[test]
+    fn a_failure_on_a_machine_that_stood_still_is_looked_at_again() {
+        let runs = std::cell::Cell::new(0);
+        let run = |seen: [(&str, bool, bool); 3]| {
+            runs.set(0);
+            judged("case", || {
+                let (text, exact, still) = seen[runs.get()];
+                runs.set(runs.get() + 1);
+                let ended = match text {
+                    "" => Ended::As(Outcome::Passed),
+                    text => Ended::Failed(Failure { seen: text.to_owned(), exact }),
+                };
+                (ended, still.then(|| "the machine stood still".to_owned()))
+            })
+        };
+        let (pass, late) = (("", false, true), ("late", false, true));
+        assert_eq!((run([late, late, pass]), runs.get()), (Outcome::Passed, 3));
+        assert_eq!((run([late, late, late]), runs.get()), (Outcome::Failed("late".to_owned()), 3));
+        let on_time = ("late", false, false);
+        assert_eq!(
+            (run([on_time, pass, pass]), runs.get()),
+            (Outcome::Failed("late".to_owned()), 1)
+        );
+        let violation = ("two holders", true, true);
+        assert_eq!(
+            (run([violation, pass, pass]), runs.get()),
+            (Outcome::Failed("two holders".to_owned()), 1)
+        );
     }
 
     #[test]

@@ -4,7 +4,7 @@ use lock_core::{FencingToken, Released};
 
 use super::tools::{take, take_for};
 use crate::Fault;
-use crate::case::{Check, cases, ensure, fail};
+use crate::case::{Check, cases, ensure, ensure_exactly, fail};
 use crate::cx::{Cx, busy, granted};
 
 cases! {
@@ -32,7 +32,7 @@ cases! {
 
 /// Notes the next token of one name, which must be above the last.
 fn next(last: &mut Option<FencingToken>, token: FencingToken, after: &str) -> Check {
-    ensure!(Some(token) > *last, "{after} the token {token} does not rise over {last:?}");
+    ensure_exactly!(Some(token) > *last, "{after} the token {token} does not rise over {last:?}");
     *last = Some(token);
     Ok(())
 }
