@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use redis::Value;
 
-use crate::keys::Keys;
+use super::scripts::{MARK, SETTLE};
+use crate::names::Keys;
 use crate::node::Node;
-use crate::scripts::{MARK, SETTLE};
 
 /// The locks that are looked after, and whether they were handed over again meanwhile.
 #[derive(Debug, Default)]

@@ -6,9 +6,9 @@ use std::time::Duration;
 use lock_core::kit::batch::{Batches, Entry};
 use lock_core::{Error, ErrorKind, Result};
 
+use super::scripts::{BROKEN, HANDED, PLACE, RENEW};
 use crate::node::Node;
-use crate::reply::Reply;
-use crate::scripts::{BROKEN, HANDED, PLACE, RENEW};
+use crate::node::Reply;
 
 /// The most entries of one request: about half a millisecond of the server's time.
 const BATCH: usize = 256;

@@ -3,9 +3,6 @@
 //! The driver's own connection manager is not used. It blocks for nine seconds while the server is
 //! down, and never replaces a connection on which nothing comes back (both were measured).
 
-mod connect;
-mod tend;
-
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,14 +13,13 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind as DriverKind, RedisError, ServerErrorKind, Value};
 use tokio::sync::{Notify, watch};
 
+use super::script::Call;
+use super::tend::Interest;
 use crate::error::{Stage, from_redis, is_read_only};
-use crate::script::Call;
-
-pub(crate) use tend::Interest;
 
 /// A server as this client sees it. Clones share the connection.
 #[derive(Clone)]
-pub(crate) struct Node(Arc<Inner>);
+pub(crate) struct Node(pub(super) Arc<Inner>);
 
 /// How a [`Node`] treats its server.
 #[derive(Clone, Debug)]
@@ -52,39 +48,39 @@ pub(crate) struct Listener {
     pub(crate) on_event: Box<dyn Fn(NodeEvent<'_>) + Send + Sync>,
 }
 
-struct Inner {
-    client: redis::Client,
-    endpoint: String,
-    options: NodeOptions,
-    listener: Option<Listener>,
-    state: Mutex<State>,
-    serial: AtomicU64,
+pub(super) struct Inner {
+    pub(super) client: redis::Client,
+    pub(super) endpoint: String,
+    pub(super) options: NodeOptions,
+    pub(super) listener: Option<Listener>,
+    pub(super) state: Mutex<State>,
+    pub(super) serial: AtomicU64,
     /// How many wait for pushes: the connection is kept up and watched only for them.
-    interest: AtomicUsize,
-    tend: Notify,
-    tended: AtomicBool,
-    closed: AtomicBool,
+    pub(super) interest: AtomicUsize,
+    pub(super) tend: Notify,
+    pub(super) tended: AtomicBool,
+    pub(super) closed: AtomicBool,
     /// Smoothed, in microseconds.
-    round_trip: AtomicU64,
-    heard: AtomicU64,
+    pub(super) round_trip: AtomicU64,
+    pub(super) heard: AtomicU64,
 }
 
 #[derive(Default)]
-struct State {
-    link: Option<Arc<Link>>,
+pub(super) struct State {
+    pub(super) link: Option<Arc<Link>>,
     /// The attempt under way, which all callers share.
-    attempt: Option<watch::Receiver<Option<Result<Arc<Link>>>>>,
+    pub(super) attempt: Option<watch::Receiver<Option<Result<Arc<Link>>>>>,
 }
 
 /// One connection.
-struct Link {
-    connection: MultiplexedConnection,
-    made: ClockInstant,
-    serial: u64,
+pub(super) struct Link {
+    pub(super) connection: MultiplexedConnection,
+    pub(super) made: ClockInstant,
+    pub(super) serial: u64,
     /// Nothing new is sent over it: it is closed, or an answer stayed away.
-    stale: AtomicBool,
+    pub(super) stale: AtomicBool,
     /// It is being asked whether anything comes back on it.
-    doubted: AtomicBool,
+    pub(super) doubted: AtomicBool,
 }
 
 impl fmt::Debug for Node {
@@ -270,23 +266,23 @@ const USER_TIMEOUT: Duration = Duration::from_secs(20);
 const FRESH: Duration = Duration::from_secs(1);
 
 impl Inner {
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn current(&self) -> Option<Arc<Link>> {
+    pub(super) fn current(&self) -> Option<Arc<Link>> {
         let state = self.state();
         state.link.as_ref().filter(|link| !link.stale.load(Relaxed)).map(Arc::clone)
     }
 
-    fn emit(&self, event: NodeEvent<'_>) {
+    pub(super) fn emit(&self, event: NodeEvent<'_>) {
         if let Some(listener) = &self.listener {
             (listener.on_event)(event);
         }
     }
 
     /// Nothing new goes over this connection. What is under way may still be answered.
-    fn give_up(&self, link: &Link) {
+    pub(super) fn give_up(&self, link: &Link) {
         if !link.stale.swap(true, Relaxed) {
             tracing::debug!(target: "distlock", endpoint = %self.endpoint, "a Redis connection is given up");
             self.emit(NodeEvent::Down);
@@ -294,7 +290,7 @@ impl Inner {
         }
     }
 
-    fn note_answer(&self, sent: ClockInstant) {
+    pub(super) fn note_answer(&self, sent: ClockInstant) {
         let now = self.options.clock.now();
         self.heard.store(now.as_nanos(), Relaxed);
         let took = u64::try_from(now.since(sent).as_micros()).unwrap_or(u64::MAX).min(60_000_000);

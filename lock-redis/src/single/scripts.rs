@@ -2,32 +2,39 @@
 
 use std::sync::LazyLock;
 
-use crate::script::Script;
+use crate::node::Script;
 
 macro_rules! script {
     ($name:ident, $($file:literal),+) => {
         pub(crate) static $name: LazyLock<Script> = LazyLock::new(|| {
-            let text = concat!($(include_str!(concat!("scripts/", $file)), "\n"),+);
+            let text = concat!($(include_str!(concat!($file, ".lua")), "\n"),+);
             Script::new(crate::mutants::apply(stringify!($name), text))
         });
     };
 }
 
-script!(ACQUIRE, "value.lua", "grant.lua", "acquire_free.lua", "queue.lua", "acquire.lua");
+script!(
+    ACQUIRE,
+    "../scripts/value",
+    "scripts/grant",
+    "scripts/acquire_free",
+    "scripts/queue",
+    "scripts/acquire"
+);
 script!(
     RELEASE,
-    "value.lua",
-    "held.lua",
-    "grant.lua",
-    "release.lua",
-    "queue.lua",
-    "release_next.lua"
+    "../scripts/value",
+    "scripts/held",
+    "scripts/grant",
+    "scripts/release",
+    "scripts/queue",
+    "scripts/release_next"
 );
-script!(SETTLE, "value.lua", "grant.lua", "queue.lua", "settle.lua");
-script!(FORCE, "value.lua", "grant.lua", "queue.lua", "force.lua");
-script!(RENEW, "value.lua", "held.lua", "renew.lua");
-script!(INSPECT, "value.lua", "inspect.lua");
-script!(PROBE, "probe.lua");
+script!(SETTLE, "../scripts/value", "scripts/grant", "scripts/queue", "scripts/settle");
+script!(FORCE, "../scripts/value", "scripts/grant", "scripts/queue", "scripts/force");
+script!(RENEW, "../scripts/value", "scripts/held", "scripts/renew");
+script!(INSPECT, "../scripts/value", "scripts/inspect");
+script!(PROBE, "scripts/probe");
 
 /// The greatest fence of the node, of all names: so that nothing is kept of a free lock. In the
 /// namespace of no lock, since it has a control character.

@@ -10,16 +10,16 @@ use lock_core::{
     LockBackend, OsRng, Result, Rng, SystemClock, Wake, async_trait,
 };
 
-use crate::claim::RedisClaim;
-use crate::config::{Eviction, Pause, RedisConfig};
+use super::claim::RedisClaim;
+use super::config::{Pause, RedisConfig};
+use super::renewals::Renewals;
+use super::scripts::{CHANNEL, MARK, PROBE};
+use super::settler::Settler;
+use super::wake::Wakers;
 use crate::error::refusal;
-use crate::keys::Keys;
-use crate::node::{Listener, Node, NodeOptions};
-use crate::renewals::Renewals;
-use crate::reply::{Reply, info_field};
-use crate::scripts::{CHANNEL, MARK, PROBE};
-use crate::settler::Settler;
-use crate::wake::Wakers;
+use crate::names::Keys;
+use crate::node::{Eviction, Listener, Node, NodeOptions};
+use crate::node::{Reply, info_field};
 
 /// The locks of one Redis server, as one client of it.
 ///

@@ -10,14 +10,14 @@ use lock_core::{
 };
 use redis::Value;
 
-use crate::backend::Shared;
-use crate::keys::Keys;
+use super::backend::Shared;
+use super::renewals::{Found, Item, Kind};
+use super::scripts::{ACQUIRE, MARK, RELEASE};
+use super::wake::Waker;
+use crate::names::Keys;
 use crate::node::Interest;
-use crate::renewals::{Found, Item, Kind};
-use crate::reply::Reply;
-use crate::script::{Call, Script};
-use crate::scripts::{ACQUIRE, MARK, RELEASE};
-use crate::wake::Waker;
+use crate::node::Reply;
+use crate::node::{Call, Script};
 
 /// The first waiters of the first clients look again after this, even if nothing was pushed: a
 /// client that uses a plain `SET NX` tells nobody of its release.

@@ -7,10 +7,10 @@ use lock_core::{
     FencingToken, HoldMark, HolderInfo, LockAdmin, LockInfo, LockKey, Released, Result, async_trait,
 };
 
-use crate::backend::RedisBackend;
-use crate::keys::{Keys, escape_glob};
-use crate::reply::Reply;
-use crate::scripts::{FORCE, INSPECT, MARK};
+use super::backend::RedisBackend;
+use super::scripts::{FORCE, INSPECT, MARK};
+use crate::names::{Keys, escape_glob};
+use crate::node::Reply;
 
 /// The limit for one of the requests that an inspection is made of.
 const LIMIT: Duration = Duration::from_secs(5);
