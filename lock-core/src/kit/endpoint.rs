@@ -2,7 +2,7 @@
 //!
 //! ```
 //! use lock_core::kit::endpoint::Endpoint;
-//! use lock_core::url::Params;
+//! use lock_core::kit::url::Params;
 //!
 //! let (base, params) = Params::split("demo://app:s%40cret@db1,[::1]:7000/jobs?lock_grace=1s")?;
 //! let endpoint = Endpoint::parse(base, 6000, "demo://[user:password@]host[:6000][,host…][/path]")?;
@@ -18,7 +18,7 @@
 use std::fmt;
 use std::net::Ipv6Addr;
 
-use crate::url::decode;
+use super::url::decode;
 use crate::{Error, Result};
 
 /// What a URL says about where a server is and who asks. `Debug` and `Display` show neither user nor
@@ -42,7 +42,7 @@ pub struct Host {
 
 impl Endpoint {
     /// Reads `scheme://[user[:password]@]host[:port][,host…][/path]`, without parameters: see
-    /// [`Params::split`](crate::url::Params::split). `port` is for the hosts that name none; `form` is
+    /// [`Params::split`](super::url::Params::split). `port` is for the hosts that name none; `form` is
     /// what errors show as the right way to write it.
     ///
     /// # Errors

@@ -11,6 +11,7 @@
 //! | [`lines`] | one task for each runtime serves what is asked there |
 //! | [`runtime`] | what a driver needs from the Tokio runtime |
 //! | [`tasks`] | work in the background that ends with the store |
+//! | [`url`] | the parameters of a store URL |
 //! | [`versions`] | the oldest supported servers |
 //! | [`wake`] | waking the waiters of a client when the store pushes |
 
@@ -22,5 +23,6 @@ pub mod in_doubt;
 pub mod lines;
 pub mod runtime;
 pub mod tasks;
+pub mod url;
 pub mod versions;
 pub mod wake;
