@@ -34,6 +34,5 @@ const KILLERS: &[(&str, Killer)] = &[
 fn main() -> ExitCode {
     let mutants = MUTANTS.iter().map(|(mutant, ..)| *mutant).collect();
     let mutation = Mutation { variable: VARIABLE, mutants, killers: KILLERS };
-    mutation
-        .main(|| conformance_tests::main(harness::RedisHarness), |scene| panic!("no scene {scene}"))
+    mutation.main(harness::main, |scene| panic!("no scene {scene}"))
 }
