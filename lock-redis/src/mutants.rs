@@ -25,8 +25,8 @@ mod wrong {
         (
             "release_without_owner",
             &["RELEASE"],
-            "if is_held_by(who, lock, hold) then",
-            "if value_of(lock) then",
+            "is_held_by(who, lock, hold) then",
+            "value_of(lock) then",
         ),
         (
             "renew_without_owner",
@@ -63,19 +63,19 @@ mod wrong {
         ),
         (
             "last_in_first_out",
-            &["RELEASE", "ACQUIRE", "SETTLE", "FORCE"],
+            &["RELEASE", "ACQUIRE", "FORCE"],
             "redis.call('ZRANGE', queue, 0, 0)[1]",
             "redis.call('ZREVRANGE', queue, 0, 0)[1]",
         ),
         (
             "fence_of_each_name",
-            &["ACQUIRE", "RELEASE", "SETTLE", "FORCE"],
+            &["ACQUIRE", "RELEASE", "FORCE"],
             "if last >= now then now = last + 1 end",
             "now = 1",
         ),
         (
             "grace_is_the_ttl_of_nobody",
-            &["RELEASE", "ACQUIRE", "SETTLE", "FORCE"],
+            &["RELEASE", "ACQUIRE", "FORCE"],
             "redis.call('SET', lock, owner, 'PX', w.grace)",
             "redis.call('SET', lock, owner)",
         ),
