@@ -8,10 +8,10 @@ mod common;
 use std::time::Duration;
 
 use common::{backend, claim, granted, locks, plain, proxied, run, server};
-use conformance_tests::proxy::Cut;
 use conformance_tests::{Fault, Faults};
 use lock_core::{Attempt, Effect, ErrorKind, LockBackend, LockState, Locks, Released, Renewal};
 use lock_redis::RedisBackend;
+use lock_testkit::proxy::Cut;
 use tokio::time::Instant;
 
 const TTL: Duration = Duration::from_secs(30);

@@ -14,8 +14,8 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use common::{commands, locks, plain, queued, server};
-use conformance_tests::servers::RedisServer;
 use lock_core::{Locks, OwnerId};
+use lock_testkit::servers::RedisServer;
 use redis::aio::MultiplexedConnection;
 use tokio::time::Instant;
 

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use common::{config, locks, plain, run, server};
-use conformance_tests::servers::{Data, RedisServer};
 use lock_core::{ErrorKind, LockState, Locks, LostReason};
 use lock_redis::RedisBackend;
+use lock_testkit::servers::{Data, RedisServer};
 use tokio::time::Instant;
 
 /// Acquires and releases in a loop while `disturb` runs, and checks exclusion and fences.

@@ -4,12 +4,12 @@
 
 use std::time::Duration;
 
-use conformance_tests::proxy::Proxy;
-use conformance_tests::servers::RedisServer;
 use lock_core::{
     Attempt, Claim, ClaimRequest, FencingToken, LockBackend, LockKey, Locks, OsRng, OwnerId,
 };
 use lock_redis::{RedisBackend, RedisConfig};
+use lock_testkit::proxy::Proxy;
+use lock_testkit::servers::RedisServer;
 use redis::Value;
 use redis::aio::MultiplexedConnection;
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use super::process::{self, Process, free_port, url_from};
-use crate::Unavailable;
+use conformance_tests::Unavailable;
 
 /// The variable that names an ensemble to use in place of local servers.
 const URL: &str = "LOCK_TEST_ZOOKEEPER_URL";

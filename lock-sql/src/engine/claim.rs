@@ -7,14 +7,14 @@ use lock_core::{
     async_trait,
 };
 
-use crate::dialect::{Dialect, Entry, Secret};
-use crate::renewals::Renewals;
+use crate::engine::operations::{Entry, Operations, Secret};
+use crate::engine::renewals::Renewals;
 
 /// A claim on one row. It has no state in the database beside that row, and a waiter has none at
 /// all, so dropping it writes nothing.
 #[derive(Debug)]
 pub(crate) struct SqlClaim {
-    dialect: Arc<dyn Dialect>,
+    dialect: Arc<dyn Operations>,
     renewals: Arc<Renewals>,
     entry: Arc<Entry>,
     /// The token of the hold, once it is known. A row with our owner and another token is a hold
@@ -27,7 +27,7 @@ pub(crate) struct SqlClaim {
 
 impl SqlClaim {
     pub(crate) fn new(
-        dialect: Arc<dyn Dialect>,
+        dialect: Arc<dyn Operations>,
         renewals: Arc<Renewals>,
         request: ClaimRequest,
     ) -> Result<Self> {
@@ -42,7 +42,7 @@ impl SqlClaim {
         }
         let name = request.key.encode();
         let entry = Arc::new(Entry {
-            ear: dialect.listen(&name, request.wait),
+            waiter: dialect.listen(&name, request.wait),
             name,
             owner: Secret(request.owner.to_hex()),
             ttl: request.ttl,
@@ -79,8 +79,8 @@ impl Claim for SqlClaim {
     }
 
     async fn changed(&mut self) -> Result<()> {
-        match &self.entry.ear {
-            Some(ear) => ear.changed().await,
+        match &self.entry.waiter {
+            Some(waiter) => waiter.changed().await,
             None => std::future::pending().await,
         }
     }

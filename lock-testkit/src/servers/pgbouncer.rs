@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use super::postgres::unprivileged;
 use super::process::{Process, free_port};
-use crate::Unavailable;
+use conformance_tests::Unavailable;
 
 const BINARY: &str = "LOCK_TEST_PGBOUNCER";
 const START_LIMIT: Duration = Duration::from_secs(10);

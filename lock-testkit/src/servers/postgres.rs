@@ -14,7 +14,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use super::process::{Process, broken, free_port, url_from};
-use crate::Unavailable;
+use conformance_tests::Unavailable;
 
 /// The variable that names a server to use in place of a local binary.
 const URL: &str = "LOCK_TEST_POSTGRES_URL";

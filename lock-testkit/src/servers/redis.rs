@@ -13,7 +13,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use super::process::{Process, broken, free_port, url_from};
-use crate::Unavailable;
+use conformance_tests::Unavailable;
 
 /// The variable that names a server to use in place of a local binary.
 const URL: &str = "LOCK_TEST_REDIS_URL";

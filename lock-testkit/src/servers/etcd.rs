@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use super::peers::{PeerLinks, Peers};
 use super::process::{Process, broken, free_port, url_from};
-use crate::Unavailable;
+use conformance_tests::Unavailable;
 
 /// The variable that names a cluster to use in place of a local binary.
 const URL: &str = "LOCK_TEST_ETCD_URL";

@@ -8,14 +8,14 @@ use lock_core::{
     async_trait,
 };
 
-use crate::wake::Ear;
+use crate::engine::wake::Waiter;
 
 /// One database with its lock table. The backend and its claims are the same for all of them.
 ///
 /// What a method does to a row is one statement in autocommit, so that dropping it leaves no
 /// transaction open. Errors carry neither key nor operation: the core adds them.
 #[async_trait]
-pub(crate) trait Dialect: Debug + Send + Sync + 'static {
+pub(crate) trait Operations: Debug + Send + Sync + 'static {
     fn name(&self) -> &'static str;
     fn capabilities(&self) -> Capabilities;
 
@@ -23,16 +23,16 @@ pub(crate) trait Dialect: Debug + Send + Sync + 'static {
     /// writing.
     async fn acquire(&self, entry: &Entry, polling: bool) -> Result<Attempt>;
     /// Renews all of `dues` in one statement, or as few as the database needs: one answer for each, in
-    /// their order. There are 1 to [`BATCH`](crate::renewals::BATCH) of them, sorted by name, and no
+    /// their order. There are 1 to [`BATCH`](crate::engine::renewals::BATCH) of them, sorted by name, and no
     /// name comes twice. A row that somebody else has locked must not delay the others.
-    async fn renew(&self, dues: &[Due<'_>], limit: Duration) -> Result<Vec<Found>>;
+    async fn renew(&self, dues: &[Due<'_>], limit: Duration) -> Result<Vec<Outcome>>;
     /// `fence`: the token of the hold, where it is known.
     async fn check(&self, entry: &Entry, fence: Option<FencingToken>) -> Result<Renewal>;
     /// By owner alone, since the fence is not known after a lost answer; a claim that has taken over a
     /// hold gives up [that one](Entry::taken_over) and no other.
     async fn release(&self, entry: &Entry) -> Result<Released>;
-    /// The ear of a claim for `name`; `None` where the database cannot push.
-    fn listen(&self, _name: &str, _wait: bool) -> Option<Ear> {
+    /// The waiter of a claim for `name`; `None` where the database cannot push.
+    fn listen(&self, _name: &str, _wait: bool) -> Option<Waiter> {
         None
     }
 
@@ -53,7 +53,7 @@ pub(crate) struct Due<'a> {
 
 /// What a renewal has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum Outcome {
     /// Our hold, which lasts for a whole ttl again.
     Renewed,
     /// No such hold.
@@ -78,8 +78,8 @@ pub(crate) struct Entry {
     /// The hold that this claim says it takes over. It is believed only as far as the row shows it: a
     /// statement that renews, checks or releases compares it there (clause C14).
     pub(crate) taken_over: Option<FencingToken>,
-    /// Hears pushes for this claim; see [`Dialect::listen`].
-    pub(crate) ear: Option<Ear>,
+    /// Hears pushes for this claim; see [`Operations::listen`].
+    pub(crate) waiter: Option<Waiter>,
 }
 
 /// The owner id in hexadecimal. Whoever knows it can release the lock, so it is never printed.

@@ -7,8 +7,8 @@ use std::time::Duration;
 use lock_core::kit::batch::{self, Batches};
 use lock_core::{Error, ErrorKind, FencingToken, Renewal, Result};
 
-use crate::dialect::{Dialect, Due, Entry, Found};
-use crate::error::no_answer;
+use crate::engine::error::no_answer;
+use crate::engine::operations::{Due, Entry, Operations, Outcome};
 
 /// The most rows of one statement: it is short then, and a deadlock undoes no more than these.
 pub(crate) const BATCH: usize = 500;
@@ -18,16 +18,16 @@ const AGAIN: Duration = Duration::from_millis(20);
 /// The renewals of one store.
 #[derive(Debug)]
 pub(crate) struct Renewals {
-    dialect: Arc<dyn Dialect>,
-    batches: Batches<Item, Result<Found>>,
+    dialect: Arc<dyn Operations>,
+    batches: Batches<Item, Result<Outcome>>,
 }
 
 /// One lease to renew, and its token where it is known.
 type Item = (Arc<Entry>, Option<FencingToken>);
-type Batch = Vec<batch::Entry<Item, Result<Found>>>;
+type Batch = Vec<batch::Entry<Item, Result<Outcome>>>;
 
 impl Renewals {
-    pub(crate) fn new(dialect: Arc<dyn Dialect>) -> Arc<Self> {
+    pub(crate) fn new(dialect: Arc<dyn Operations>) -> Arc<Self> {
         Arc::new(Self { dialect, batches: Batches::of_at_most(BATCH) })
     }
 
@@ -45,10 +45,10 @@ impl Renewals {
                 let dialect = Arc::clone(&self.dialect);
                 let send = move |batch| send(Arc::clone(&dialect), batch);
                 match self.batches.ask((Arc::clone(entry), fence), send).await?? {
-                    Found::Renewed => return Ok(Renewal::Alive { valid_for: Some(entry.ttl) }),
-                    Found::Gone => return Ok(Renewal::Lost),
+                    Outcome::Renewed => return Ok(Renewal::Alive { valid_for: Some(entry.ttl) }),
+                    Outcome::Gone => return Ok(Renewal::Lost),
                     // It is asked for again as long as the caller waits, and stops nobody else.
-                    Found::Locked => tokio::time::sleep(AGAIN).await,
+                    Outcome::Locked => tokio::time::sleep(AGAIN).await,
                 }
             }
         };
@@ -59,7 +59,7 @@ impl Renewals {
     }
 }
 
-async fn send(dialect: Arc<dyn Dialect>, mut batch: Batch) {
+async fn send(dialect: Arc<dyn Operations>, mut batch: Batch) {
     // Locking the rows of all batches in one order avoids deadlocks between them.
     batch.sort_by(|a, b| a.request.0.name.cmp(&b.request.0.name));
     while !batch.is_empty() {
@@ -73,7 +73,7 @@ async fn send(dialect: Arc<dyn Dialect>, mut batch: Batch) {
     }
 }
 
-async fn send_once(dialect: &dyn Dialect, batch: Batch) {
+async fn send_once(dialect: &dyn Operations, batch: Batch) {
     let limit = batch.iter().map(|one| one.request.0.call_timeout).max().unwrap_or_default();
     let dues: Vec<_> =
         batch.iter().map(|one| Due { entry: &one.request.0, fence: one.request.1 }).collect();

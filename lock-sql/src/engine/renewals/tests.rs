@@ -8,7 +8,7 @@ use lock_core::{
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::dialect::Secret;
+use crate::engine::operations::Secret;
 
 #[derive(Debug, Default)]
 struct Counting {
@@ -21,7 +21,7 @@ struct Counting {
 }
 
 #[async_trait]
-impl Dialect for Counting {
+impl Operations for Counting {
     fn name(&self) -> &'static str {
         "counting"
     }
@@ -30,7 +30,7 @@ impl Dialect for Counting {
         Capabilities::new(Hold::Lease, Wake::Poll)
     }
 
-    async fn renew(&self, dues: &[Due<'_>], _limit: Duration) -> Result<Vec<Found>> {
+    async fn renew(&self, dues: &[Due<'_>], _limit: Duration) -> Result<Vec<Outcome>> {
         self.statements.fetch_add(1, Relaxed);
         self.rows.fetch_add(dues.len(), Relaxed);
         assert!(dues.is_sorted_by(|a, b| a.entry.name < b.entry.name), "sorted, and none twice");
@@ -40,9 +40,9 @@ impl Dialect for Counting {
         }
         let locked = self.locked.load(Relaxed);
         let found = |due: &Due<'_>| match due.entry.name.as_bytes()[0] {
-            b'x' if locked => Found::Locked,
-            b'g' => Found::Gone,
-            _ => Found::Renewed,
+            b'x' if locked => Outcome::Locked,
+            b'g' => Outcome::Gone,
+            _ => Outcome::Renewed,
         };
         Ok(dues.iter().map(found).collect())
     }
@@ -75,7 +75,7 @@ impl Dialect for Counting {
 
 fn store() -> (Arc<Counting>, Arc<Renewals>) {
     let dialect = Arc::new(Counting::default());
-    let renewals = Renewals::new(Arc::clone(&dialect) as Arc<dyn Dialect>);
+    let renewals = Renewals::new(Arc::clone(&dialect) as Arc<dyn Operations>);
     (dialect, renewals)
 }
 
@@ -87,7 +87,7 @@ fn entry(name: &str) -> Arc<Entry> {
         call_timeout: Duration::from_secs(5),
         label: None,
         taken_over: None,
-        ear: None,
+        waiter: None,
     })
 }
 

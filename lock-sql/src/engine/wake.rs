@@ -2,7 +2,7 @@
 //!
 //! SQLite and MySQL cannot push to another process, so their waiters poll: the core does that, with
 //! jitter, and what is here tells it when the next look is worth while. A dialect that can push gives
-//! each claim an [`Ear`], and wakes one of them for each message.
+//! each claim an [`Waiter`], and wakes one of them for each message.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::SeqCst};
@@ -22,26 +22,26 @@ pub(crate) fn busy(left: Option<Duration>) -> Attempt {
     Attempt::Busy { valid_for: None, retry_after: left }
 }
 
-/// The ears of one client, by the name that they listen for.
+/// The waiters of one client, by the name that they listen for.
 #[derive(Debug)]
-pub(crate) struct Ears {
-    by_name: Mutex<HashMap<Arc<str>, Vec<Arc<Inner>>>>,
+pub(crate) struct Waiters {
+    by_name: Mutex<HashMap<Arc<str>, Vec<Arc<Slot>>>>,
     /// Whether messages arrive at present.
     up: watch::Sender<bool>,
     /// Names for which a message has come that no claim wants any more.
     unwanted: mpsc::UnboundedSender<Arc<str>>,
 }
 
-/// One claim's ear. Dropped, it hands a message on that its claim has not followed.
+/// A claim that is told of changes. Dropped, it hands on a message that it has not followed.
 #[derive(Debug)]
-pub(crate) struct Ear {
-    ears: Arc<Ears>,
-    inner: Arc<Inner>,
+pub(crate) struct Waiter {
+    waiters: Arc<Waiters>,
+    slot: Arc<Slot>,
     waits: bool,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct Slot {
     name: Arc<str>,
     role: AtomicU8,
     /// A message that `changed` has not reported yet.
@@ -60,22 +60,22 @@ const WAITS: u8 = 1;
 /// Has it.
 const HOLDS: u8 = 2;
 
-impl Ears {
+impl Waiters {
     /// The second value says for which names a message was in vain.
     pub(crate) fn new() -> (Arc<Self>, mpsc::UnboundedReceiver<Arc<str>>) {
         let (unwanted, receiver) = mpsc::unbounded_channel();
-        let ears = Self { by_name: Mutex::default(), up: watch::Sender::new(false), unwanted };
-        (Arc::new(ears), receiver)
+        let waiters = Self { by_name: Mutex::default(), up: watch::Sender::new(false), unwanted };
+        (Arc::new(waiters), receiver)
     }
 
-    fn map(&self) -> MutexGuard<'_, HashMap<Arc<str>, Vec<Arc<Inner>>>> {
+    fn map(&self) -> MutexGuard<'_, HashMap<Arc<str>, Vec<Arc<Slot>>>> {
         self.by_name.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// `waits`: the claim wants to hear when the lock is free, and not only when it was taken away.
-    pub(crate) fn register(self: &Arc<Self>, name: &str, waits: bool) -> Ear {
+    pub(crate) fn register(self: &Arc<Self>, name: &str, waits: bool) -> Waiter {
         let name: Arc<str> = name.into();
-        let inner = Arc::new(Inner {
+        let slot = Arc::new(Slot {
             name: Arc::clone(&name),
             role: AtomicU8::new(ASIDE),
             pending: AtomicBool::new(false),
@@ -83,8 +83,8 @@ impl Ears {
             listening: AtomicBool::new(false),
             notify: Notify::new(),
         });
-        self.map().entry(name).or_default().push(Arc::clone(&inner));
-        Ear { ears: Arc::clone(self), inner, waits }
+        self.map().entry(name).or_default().push(Arc::clone(&slot));
+        Waiter { waiters: Arc::clone(self), slot, waits }
     }
 
     /// The lock may be free: one waiter of this client looks. That is the first one that listens at
@@ -92,16 +92,16 @@ impl Ears {
     pub(crate) fn wake_one(&self, name: &str) {
         let map = self.map();
         let waiters = || {
-            let ears = map.get(name).into_iter().flatten();
-            ears.filter(|ear| ear.role.load(SeqCst) == WAITS)
+            let waiters = map.get(name).into_iter().flatten();
+            waiters.filter(|waiter| waiter.role.load(SeqCst) == WAITS)
         };
-        if let Some(ear) = waiters().find(|ear| ear.listening.load(SeqCst)) {
-            return ear.wake(true);
+        if let Some(waiter) = waiters().find(|waiter| waiter.listening.load(SeqCst)) {
+            return waiter.wake(true);
         }
         let mut any = false;
-        for ear in waiters() {
+        for waiter in waiters() {
             any = true;
-            ear.wake(true);
+            waiter.wake(true);
         }
         if !any {
             // An error means that the client is closed.
@@ -111,7 +111,7 @@ impl Ears {
 
     /// Something has happened to the lock: all look.
     pub(crate) fn wake_all(&self, name: &str) {
-        self.map().get(name).into_iter().flatten().for_each(|ear| ear.wake(false));
+        self.map().get(name).into_iter().flatten().for_each(|waiter| waiter.wake(false));
     }
 
     /// Messages arrive again, and those of the meantime are lost: all waiters look. A holder learns
@@ -120,13 +120,13 @@ impl Ears {
         self.up.send_replace(up);
         if up {
             let map = self.map();
-            let waiters = map.values().flatten().filter(|ear| ear.role.load(SeqCst) == WAITS);
-            waiters.for_each(|ear| ear.wake(false));
+            let waiters = map.values().flatten().filter(|waiter| waiter.role.load(SeqCst) == WAITS);
+            waiters.for_each(|waiter| waiter.wake(false));
         }
     }
 }
 
-impl Inner {
+impl Slot {
     fn wake(&self, owes_a_look: bool) {
         if owes_a_look {
             self.owes_a_look.store(true, SeqCst);
@@ -136,41 +136,41 @@ impl Inner {
     }
 }
 
-impl Ear {
+impl Waiter {
     /// Whether to be on the list of those who wait: messages arrive, and the claim wants them.
     pub(crate) fn waits(&self) -> bool {
-        self.waits && *self.ears.up.borrow()
+        self.waits && *self.waiters.up.borrow()
     }
 
     /// Whether another claim of this client waits for the same lock.
     pub(crate) fn has_company(&self) -> bool {
-        let map = self.ears.map();
-        let mut others = map.get(&self.inner.name).into_iter().flatten();
-        others.any(|ear| !Arc::ptr_eq(ear, &self.inner) && ear.role.load(SeqCst) == WAITS)
+        let map = self.waiters.map();
+        let mut others = map.get(&self.slot.name).into_iter().flatten();
+        others.any(|waiter| !Arc::ptr_eq(waiter, &self.slot) && waiter.role.load(SeqCst) == WAITS)
     }
 
     /// A look is about to be made, which sees everything that was told before. Dropped without an
     /// answer, the look has not been made.
     pub(crate) fn look(&self) -> Look<'_> {
         if self.waits {
-            self.inner.role.store(WAITS, SeqCst);
+            self.slot.role.store(WAITS, SeqCst);
         }
-        self.inner.pending.store(false, SeqCst);
-        Look { ear: self, owed: self.inner.owes_a_look.swap(false, SeqCst) }
+        self.slot.pending.store(false, SeqCst);
+        Look { waiter: self, owed: self.slot.owes_a_look.swap(false, SeqCst) }
     }
 
     /// Clause C5: what was told since the last look began is not missed.
     pub(crate) async fn changed(&self) -> Result<()> {
-        let _listening = Listening::new(&self.inner.listening);
-        let mut up = self.ears.up.subscribe();
+        let _listening = Listening::new(&self.slot.listening);
+        let mut up = self.waiters.up.subscribe();
         loop {
             // The permit of `notify` is kept, so nothing is missed between the check and the wait.
-            if self.inner.pending.swap(false, SeqCst) {
+            if self.slot.pending.swap(false, SeqCst) {
                 return Ok(());
             }
             tokio::select! {
-                () = self.inner.notify.notified() => {}
-                // The sender is in `ears`.
+                () = self.slot.notify.notified() => {}
+                // The sender is in `waiters`.
                 _ = up.wait_for(|up| !up) => {
                     return Err(Error::new(ErrorKind::Unavailable, "the connection for notifications is down"));
                 }
@@ -181,9 +181,9 @@ impl Ear {
     /// The claim waits no more. What it was told and has not followed is handed on. True if it was
     /// waiting, and no other claim of this client waits for the lock.
     pub(crate) fn leave(&self) -> bool {
-        let waited = self.inner.role.swap(ASIDE, SeqCst) == WAITS;
-        if self.inner.owes_a_look.swap(false, SeqCst) && waited {
-            self.ears.wake_one(&self.inner.name);
+        let waited = self.slot.role.swap(ASIDE, SeqCst) == WAITS;
+        if self.slot.owes_a_look.swap(false, SeqCst) && waited {
+            self.waiters.wake_one(&self.slot.name);
         }
         waited && !self.has_company()
     }
@@ -191,18 +191,18 @@ impl Ear {
     /// Whoever else of this client waits for the lock looks again.
     pub(crate) fn alert_company(&self) {
         if self.has_company() {
-            self.ears.wake_one(&self.inner.name);
+            self.waiters.wake_one(&self.slot.name);
         }
     }
 }
 
-impl Drop for Ear {
+impl Drop for Waiter {
     fn drop(&mut self) {
-        let mut map = self.ears.map();
-        if let Some(ears) = map.get_mut(&self.inner.name) {
-            ears.retain(|ear| !Arc::ptr_eq(ear, &self.inner));
-            if ears.is_empty() {
-                map.remove(&self.inner.name);
+        let mut map = self.waiters.map();
+        if let Some(waiters) = map.get_mut(&self.slot.name) {
+            waiters.retain(|waiter| !Arc::ptr_eq(waiter, &self.slot));
+            if waiters.is_empty() {
+                map.remove(&self.slot.name);
             }
         }
         drop(map);
@@ -214,7 +214,7 @@ impl Drop for Ear {
 #[must_use]
 #[derive(Debug)]
 pub(crate) struct Look<'a> {
-    ear: &'a Ear,
+    waiter: &'a Waiter,
     owed: bool,
 }
 
@@ -223,11 +223,11 @@ impl Look<'_> {
     pub(crate) fn answered(mut self, granted: bool) {
         self.owed = false;
         if granted {
-            let inner = &self.ear.inner;
-            inner.role.store(HOLDS, SeqCst);
+            let slot = &self.waiter.slot;
+            slot.role.store(HOLDS, SeqCst);
             // What has come during the look was about the lock before it was ours.
-            inner.owes_a_look.store(false, SeqCst);
-            inner.pending.store(false, SeqCst);
+            slot.owes_a_look.store(false, SeqCst);
+            slot.pending.store(false, SeqCst);
         }
     }
 }
@@ -235,7 +235,7 @@ impl Look<'_> {
 impl Drop for Look<'_> {
     fn drop(&mut self) {
         if self.owed {
-            self.ear.inner.owes_a_look.store(true, SeqCst);
+            self.waiter.slot.owes_a_look.store(true, SeqCst);
         }
     }
 }

@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 
-use crate::Unavailable;
+use conformance_tests::Unavailable;
 
 /// The forwarders in front of the members. They have a runtime of their own: one that a test blocks
 /// would stop its cluster.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::Unavailable;
+use conformance_tests::Unavailable;
 
 /// A server may have children of its own, which do not end by themselves while they are frozen.
 const GUARD: &str =

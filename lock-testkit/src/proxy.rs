@@ -21,7 +21,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use self::rules::{Next, Rules};
-use crate::{Fault, Faults, Unavailable, async_trait};
+use conformance_tests::{Fault, Faults, Unavailable};
+use lock_core::async_trait;
 
 /// A proxy on a free loopback port. It ends when it is dropped, and takes its connections with it.
 pub struct Proxy {
@@ -174,7 +175,6 @@ impl Faults for Proxy {
             Fault::HoldNextRequest(delay) => self.plan(Next::HoldRequest(delay)),
             Fault::Partition => self.stall(),
             Fault::Heal => self.pass(),
-            #[allow(unreachable_patterns, reason = "faults may be added")]
             other => {
                 return Err(Unavailable::missing(format!("the proxy has no {other:?}")));
             }
