@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use conformance_tests::proxy::Proxy;
-use conformance_tests::servers::free_port;
 use etcd_client::{Client, ConnectOptions};
 use lock_core::{ErrorKind, LockBackend, Locks};
 use lock_etcd::{EtcdBackend, EtcdConfig};
+use lock_testkit::proxy::Proxy;
+use lock_testkit::servers::free_port;
 use tracing::field::{Field, Visit};
 use tracing::span;
 

@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use common::{backend, claim, config, locks, plain, run, server};
-use conformance_tests::proxy::{Cut, Proxy};
-use conformance_tests::servers::{Data, RedisServer};
 use conformance_tests::{Fault, Faults};
 use lock_core::{
     Attempt, Claim, Effect, ErrorKind, FencingToken, LockBackend, LockState, Locks, LostReason,
     Released, Renewal,
 };
 use lock_redis::{RedisBackend, RedisConfig};
+use lock_testkit::proxy::{Cut, Proxy};
+use lock_testkit::servers::{Data, RedisServer};
 use tokio::time::Instant;
 
 const TTL: Duration = Duration::from_secs(30);

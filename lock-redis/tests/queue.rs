@@ -13,9 +13,9 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use common::{backend, claim, commands, config, locks, plain, run, server};
-use conformance_tests::servers::RedisServer;
 use lock_core::{Attempt, Claim, Locks, OwnerId, Released};
 use lock_redis::RedisBackend;
+use lock_testkit::servers::RedisServer;
 use redis::Value;
 use redis::aio::MultiplexedConnection;
 use tokio::time::Instant;

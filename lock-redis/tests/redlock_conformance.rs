@@ -5,9 +5,9 @@ mod redlock_common;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use conformance_tests::servers::Data;
 use conformance_tests::{Client, Harness, Store, Time, Unavailable, async_trait};
 use lock_core::{LockBackend, Result};
+use lock_testkit::servers::Data;
 use redlock_common::{Links, Masters};
 
 #[derive(Debug)]

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use conformance_tests::servers::PostgresServer;
 use lock_core::Renewal;
 use lock_sql::SqlBackend;
+use lock_testkit::servers::PostgresServer;
 use postgres_common::{TTL, backend, busy, claim, granted, plain, run, server};
 use tokio::task::JoinSet;
 use tokio::time::Instant;

@@ -7,9 +7,9 @@ mod common;
 use std::time::Duration;
 
 use common::{SESSION, SLACK, backend, busy, children, claim, granted, plain, server, until};
-use conformance_tests::proxy::Proxy;
-use conformance_tests::servers::{ZooKeeper, free_port};
 use lock_core::{ErrorKind, LockBackend, Locks};
+use lock_testkit::proxy::Proxy;
+use lock_testkit::servers::{ZooKeeper, free_port};
 use lock_zk::{ZkBackend, ZkConfig};
 use zookeeper_client as zk;
 

@@ -10,9 +10,9 @@ use common::{
     SESSION, SLACK, acquired, backend, behind_proxy, busy, children, claim, granted, plain,
     scenarios, server, until,
 };
-use conformance_tests::proxy::{Cut, Proxy};
-use conformance_tests::servers::ZooKeeper;
 use lock_core::{ErrorKind, LockBackend, LockState, Locks, LostReason, Released, Renewal};
+use lock_testkit::proxy::{Cut, Proxy};
+use lock_testkit::servers::ZooKeeper;
 use lock_zk::{ZkBackend, ZkConfig};
 use zookeeper_client as zk;
 

@@ -7,9 +7,9 @@ mod common;
 use std::time::Duration;
 
 use common::{SESSION, SLACK, claim, granted, more, plain, server, until};
-use conformance_tests::proxy::Proxy;
-use conformance_tests::servers::ZooKeeper;
 use lock_core::{ClaimRequest, LockAdmin, LockBackend, LockKey, Locks, OsRng, OwnerId};
+use lock_testkit::proxy::Proxy;
+use lock_testkit::servers::ZooKeeper;
 use lock_zk::ZkBackend;
 use tokio::time::Instant;
 

@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use conformance_tests::proxy::Proxy;
-use conformance_tests::servers::EtcdCluster;
 use conformance_tests::{Client, Fault, Faults, Harness, Store, Time, Unavailable, async_trait};
 use lock_core::{ClaimRequest, Error, ErrorKind, LockBackend, LockKey, OsRng, OwnerId, Result};
 use lock_etcd::EtcdBackend;
+use lock_testkit::proxy::Proxy;
+use lock_testkit::servers::EtcdCluster;
 
 /// Clusters that no case uses at the moment. Starting one takes longer than most cases.
 type Spare = Arc<Mutex<Vec<EtcdCluster>>>;

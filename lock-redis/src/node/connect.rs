@@ -9,9 +9,9 @@ use lock_core::{ClockInstant, Error, ErrorKind, Result};
 use redis::{PushInfo, PushKind, RedisError, Value};
 use tokio::sync::watch;
 
-use super::{Inner, Link, NodeEvent};
+use super::connection::{Inner, Link, NodeEvent};
+use super::reply::info_field;
 use crate::error::{Stage, from_redis, lacks_hello};
-use crate::reply::info_field;
 
 impl Inner {
     /// The connection, which is made if there is none. The attempt is a task of its own, so that a

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use lock_core::ClockInstant;
 
-use super::{Inner, Node};
+use super::connection::{Inner, Node};
 
 /// A waiting client that has heard nothing for so long asks whether the server is there.
 const PING_EVERY: Duration = Duration::from_secs(2);

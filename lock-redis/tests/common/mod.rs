@@ -4,9 +4,9 @@
 
 use std::time::Duration;
 
-use conformance_tests::servers::RedisServer;
 use lock_core::{Claim, ClaimRequest, LockBackend, LockKey, Locks, OsRng, OwnerId};
 use lock_redis::{RedisBackend, RedisConfig};
+use lock_testkit::servers::RedisServer;
 use redis::Value;
 use redis::aio::MultiplexedConnection;
 

@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use conformance_tests::proxy::Proxy;
-use conformance_tests::servers::{Data, RedisServer};
 use conformance_tests::{Client, Fault, Faults, Harness, Store, Time, Unavailable, async_trait};
 use lock_core::{Error, ErrorKind, LockBackend, OsRng, OwnerId, Result};
+use lock_testkit::proxy::Proxy;
+use lock_testkit::servers::{Data, RedisServer};
 
 #[derive(Debug)]
 pub(crate) struct RedisHarness;

@@ -5,10 +5,10 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use conformance_tests::proxy::Proxy;
-use conformance_tests::servers::MariaDbServer;
 use conformance_tests::{Client, Fault, Faults, Harness, Store, Time, Unavailable, async_trait};
 use lock_core::{Error, ErrorKind, LockBackend, OsRng, OwnerId, Result};
+use lock_testkit::proxy::Proxy;
+use lock_testkit::servers::MariaDbServer;
 
 #[derive(Debug, Default)]
 struct MySqlHarness(Arc<Idle>);

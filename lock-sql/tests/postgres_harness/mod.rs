@@ -4,10 +4,10 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use conformance_tests::proxy::Proxy;
-use conformance_tests::servers::{PgBouncer, PostgresServer};
 use conformance_tests::{Client, Fault, Faults, Harness, Store, Time, Unavailable, async_trait};
 use lock_core::{Error, ErrorKind, LockBackend, OsRng, OwnerId, Result};
+use lock_testkit::proxy::Proxy;
+use lock_testkit::servers::{PgBouncer, PostgresServer};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions, Connection, Executor};
 

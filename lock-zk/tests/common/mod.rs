@@ -8,9 +8,9 @@ pub(crate) mod scenarios;
 
 use std::time::Duration;
 
-use conformance_tests::proxy::Proxy;
-use conformance_tests::servers::ZooKeeper;
 use lock_core::{Attempt, Claim, ClaimRequest, FencingToken, LockBackend, LockKey, OsRng, OwnerId};
+use lock_testkit::proxy::Proxy;
+use lock_testkit::servers::ZooKeeper;
 use lock_zk::ZkBackend;
 use zookeeper_client as zk;
 

@@ -4,9 +4,9 @@
 
 use std::time::Duration;
 
-use conformance_tests::proxy::{Cut, Proxy};
-use conformance_tests::servers::ZooKeeper;
 use lock_core::{Attempt, Claim, Renewal};
+use lock_testkit::proxy::{Cut, Proxy};
+use lock_testkit::servers::ZooKeeper;
 use lock_zk::{ZkBackend, ZkConfig};
 use tokio::time::Instant;
 

@@ -5,9 +5,9 @@
 
 use std::time::Duration;
 
-use conformance_tests::proxy::Proxy;
-use conformance_tests::servers::ZooKeeper;
 use lock_core::{Attempt, LockBackend, LockKey, Renewal};
+use lock_testkit::proxy::Proxy;
+use lock_testkit::servers::ZooKeeper;
 use lock_zk::ZkBackend;
 use tokio::time::Instant;
 

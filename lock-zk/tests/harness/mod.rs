@@ -8,10 +8,10 @@
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use conformance_tests::proxy::Proxy;
-use conformance_tests::servers::ZooKeeper;
 use conformance_tests::{Client, Fault, Faults, Harness, Store, Time, Unavailable, async_trait};
 use lock_core::{Error, ErrorKind, LockBackend, OsRng, OwnerId, Result};
+use lock_testkit::proxy::Proxy;
+use lock_testkit::servers::ZooKeeper;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The session timeout of all cases, and so their ttl. A hold must survive a restart of the servers,

@@ -1,0 +1,5 @@
+#![doc = include_str!("../README.md")]
+
+pub mod measure;
+pub mod proxy;
+pub mod servers;
