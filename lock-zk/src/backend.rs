@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use lock_core::kit::runtime;
 use lock_core::{
     Capabilities, Claim, ClaimRequest, Clock, Fencing, Hold, LockAdmin, LockBackend, Result,
     SystemClock, Wake, async_trait,
@@ -66,6 +67,7 @@ impl ZkBackend {
     }
 
     async fn open(ensemble: Ensemble, config: ZkConfig) -> Result<Self> {
+        runtime::require("ZooKeeper")?;
         let (ensemble, config) = (Arc::new(ensemble), Arc::new(config));
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
         let opener = Opener { ensemble, config: Arc::clone(&config), clock };

@@ -24,8 +24,8 @@ mod built {
     use conformance_tests::mutation::{Killer, Mutation};
     use lock_zk::mutants::{MUTANTS, VARIABLE};
 
-    use crate::common::scenarios::Seen;
-    use crate::common::{more, scenarios};
+    use crate::common::scenes::Seen;
+    use crate::common::{scenes, session_scenes};
 
     pub(crate) fn main() -> ExitCode {
         let mutants = MUTANTS.iter().map(|mutant| mutant.name).collect();
@@ -46,18 +46,18 @@ mod built {
             };
         }
         scenes! {
-            scenarios::fences_rise_over_a_new_queue(),
-            scenarios::a_node_of_an_old_session_is_not_trusted(),
-            scenarios::a_lost_reply_leaves_one_node(),
-            scenarios::a_hand_over_wakes_one_waiter(60),
-            scenarios::a_renewal_needs_the_leader(),
-            scenarios::a_server_that_is_behind_confirms_nothing(),
-            scenarios::a_read_prolongs_nothing(),
-            scenarios::a_server_that_is_behind_grants_nothing(),
-            scenarios::a_session_that_was_shortened_is_not_believed(),
-            more::a_full_session_is_followed_by_another(),
-            more::fences_rise_over_an_ensemble_without_its_data(),
-            more::a_check_after_a_lost_reply_asks(),
+            scenes::fences_rise_over_a_new_queue(),
+            scenes::a_node_of_an_old_session_is_not_trusted(),
+            scenes::a_lost_reply_leaves_one_node(),
+            scenes::a_hand_over_wakes_one_waiter(60),
+            scenes::a_renewal_needs_the_leader(),
+            scenes::a_server_that_is_behind_confirms_nothing(),
+            scenes::a_read_prolongs_nothing(),
+            scenes::a_server_that_is_behind_grants_nothing(),
+            scenes::a_session_that_was_shortened_is_not_believed(),
+            session_scenes::a_full_session_is_followed_by_another(),
+            session_scenes::fences_rise_over_an_ensemble_without_its_data(),
+            session_scenes::a_check_after_a_lost_reply_asks(),
         }
     }
 }

@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lock_core::{Clock, Error, Result};
+use lock_core::kit::runtime;
+use lock_core::{Clock, Result};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -153,9 +154,7 @@ impl Sessions {
         {
             return Ok((attempt.clone(), true));
         }
-        let runtime = tokio::runtime::Handle::try_current().map_err(|_| {
-            Error::config("ZooKeeper is connected outside of a Tokio runtime: call from within one")
-        })?;
+        let runtime = runtime::current("ZooKeeper")?;
         let (sender, receiver) = watch::channel(None);
         state.attempts.insert(timeout, receiver.clone());
         drop(state);

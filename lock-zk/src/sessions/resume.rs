@@ -3,7 +3,8 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use lock_core::{OsRng, jitter};
+use lock_core::OsRng;
+use lock_core::kit::backoff::Backoff;
 use zookeeper_client as zk;
 
 use crate::connection::{Connection, End};
@@ -65,7 +66,8 @@ impl Resumption {
     async fn resume(&mut self) -> Option<Connection> {
         // The server has ended it by then, if it ran.
         let give_up = tokio::time::Instant::now() + self.timeout * 7 / 5;
-        let (last, mut pause) = (self.host, PAUSES.0);
+        let mut backoff = Backoff::new(PAUSES.0, PAUSES.1.min(self.timeout / 16));
+        let last = self.host;
         for tried in 1.. {
             self.host = (last + tried) % self.ensemble.len();
             match self.try_to_resume().await {
@@ -82,8 +84,7 @@ impl Resumption {
                 return None;
             }
             if tried % self.ensemble.len() == 0 {
-                tokio::time::sleep(pause / 2 + jitter(&OsRng, pause)).await;
-                pause = (pause * 2).min(PAUSES.1).min(self.timeout / 16);
+                tokio::time::sleep(backoff.failed(&OsRng)).await;
             }
         }
         None
