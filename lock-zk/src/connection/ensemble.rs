@@ -6,7 +6,7 @@ use std::time::Duration;
 use lock_core::Result;
 use zookeeper_client as zk;
 
-use super::Line;
+use super::driver::Connection;
 use crate::config::{Access, ZkConfig};
 use crate::error::bad_hosts;
 
@@ -35,7 +35,7 @@ impl Ensemble {
         Self { connector, hosts, access: config.access() }
     }
 
-    /// With a connector of the user's, and a connect string of the driver: several servers, and a chroot
+    /// With a connector of the caller's, and a connect string of the driver: several servers, and a chroot
     /// behind the last one.
     pub(crate) fn given(connector: zk::Connector, cluster: &str) -> Result<Self> {
         let begin = cluster.rfind("://").map_or(0, |at| at + "://".len());
@@ -72,7 +72,7 @@ impl Ensemble {
         timeout: Duration,
         patience: Duration,
         session: Option<&zk::SessionInfo>,
-    ) -> Result<Line, zk::Error> {
+    ) -> Result<Connection, zk::Error> {
         let mut connector = self
             .connector
             .clone()
@@ -82,6 +82,6 @@ impl Ensemble {
         if let Some(session) = session {
             connector = connector.with_session(session.clone());
         }
-        Line::connect(connector, &self.hosts[host % self.hosts.len()]).await
+        Connection::connect(connector, &self.hosts[host % self.hosts.len()]).await
     }
 }

@@ -1,4 +1,4 @@
-//! Scenes of the sessions and the fences: see [`scenarios`](super::scenarios).
+//! Scenes of the sessions and the fences: see [`scenes`](super::scenes).
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
@@ -10,7 +10,7 @@ use lock_testkit::servers::ZooKeeper;
 use lock_zk::{ZkBackend, ZkConfig};
 use tokio::time::Instant;
 
-use super::scenarios::Seen;
+use super::scenes::Seen;
 use super::{SESSION, SLACK, acquired, backend, behind_proxy, children, claim, granted, plain};
 
 /// Sessions with room for some 2 kB of paths, and an idle limit.

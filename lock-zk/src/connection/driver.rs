@@ -3,8 +3,8 @@
 //! When its connection is lost, the driver connects again and resumes the session, but does not tell
 //! for how long the server keeps the session from then on, which may be less than before. So its task
 //! is run here, and dropped as soon as the connection is lost: before the driver can connect again.
-//! [`Link`](super::Link) connects instead, with a client of its own for every connection, and so sees
-//! what each server grants.
+//! The session is resumed by a client of its own for every connection instead, which shows what each
+//! server grants.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -18,8 +18,10 @@ use tokio_util::sync::CancellationToken;
 use zookeeper_client as zk;
 
 /// A connection, and the client of the driver that has it.
-pub(crate) struct Line {
+pub(crate) struct Connection {
     client: zk::Client,
+    /// For how long the server keeps the session from this connection on.
+    pub(crate) granted: Duration,
     up: Arc<Up>,
 }
 
@@ -42,7 +44,7 @@ impl Up {
     }
 }
 
-/// The end of a line, for the one who makes the next one. It does not keep the line.
+/// The end of a connection, for the one who makes the next one. It does not keep the connection.
 pub(crate) struct End {
     up: Arc<Up>,
     states: zk::StateWatcher,
@@ -56,7 +58,7 @@ impl End {
     }
 }
 
-impl Line {
+impl Connection {
     /// Connects to the one server `host`. The session is resumed if `connector` has one.
     ///
     /// # Cancel safety
@@ -78,16 +80,11 @@ impl Line {
             up: Arc::clone(&up),
             task: Box::into_pin(task.future),
         });
-        Ok(Self { client, up })
+        Ok(Self { granted: client.session_timeout(), client, up })
     }
 
     pub(crate) fn end(&self) -> End {
         End { up: Arc::clone(&self.up), states: self.client.state_watcher() }
-    }
-
-    /// For how long the server keeps the session from this connection on.
-    pub(crate) fn granted(&self) -> Duration {
-        self.client.session_timeout()
     }
 
     pub(crate) fn client(&self) -> &zk::Client {
@@ -109,9 +106,9 @@ impl Line {
     }
 }
 
-impl fmt::Debug for Line {
+impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Line").field("up", &self.up).finish_non_exhaustive()
+        f.debug_struct("Connection").field("up", &self.up).finish_non_exhaustive()
     }
 }
 
@@ -154,33 +151,33 @@ impl Drop for Served {
 
 /// What became of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Heard {
+pub(crate) enum Event {
     /// The node has changed, or has gone.
     Change,
     /// The connection has gone, and the watch with it.
     Cut,
 }
 
-/// A watch that is set on one connection. It does not keep the line.
+/// A watch that is set on one connection. It does not keep the connection.
 pub(crate) struct Listening {
     up: Arc<Up>,
     event: Pin<Box<dyn Future<Output = zk::WatchedEvent> + Send + Sync>>,
 }
 
 impl Future for Listening {
-    type Output = Heard;
+    type Output = Event;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Heard> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Event> {
         let up = Arc::clone(&self.up);
         // The watches of the driver panic when its task has gone.
         let is_up = up.read();
         if !*is_up {
-            return Poll::Ready(Heard::Cut);
+            return Poll::Ready(Event::Cut);
         }
         // When the task goes, this is woken by the driver.
         self.event.as_mut().poll(cx).map(|event| match event.event_type {
-            zk::EventType::Session => Heard::Cut,
-            _ => Heard::Change,
+            zk::EventType::Session => Event::Cut,
+            _ => Event::Change,
         })
     }
 }

@@ -9,11 +9,14 @@ use lock_core::{Clock, ClockInstant, Error, OsRng, Result, Rng};
 use tokio::task::JoinSet;
 use zookeeper_client as zk;
 
+use super::resume::{Resumption, patience};
+use super::share::OpenSession;
 use crate::config::{LONGEST_SESSION, SHORTEST_SESSION, ZkConfig};
+use crate::connection::Connection;
 use crate::error::{not_connected, unreachable};
 use crate::session::Session;
 use crate::timeline::Timeline;
-use crate::transport::{Ensemble, Line, Link, patience};
+use crate::wire::{Channel, Ensemble};
 
 /// An attempt that failed after less was refused.
 const SILENT: Duration = Duration::from_millis(40);
@@ -61,7 +64,7 @@ struct Opened {
     sent: ClockInstant,
     /// The number of the server.
     host: usize,
-    line: Line,
+    connection: Connection,
 }
 
 impl Opener {
@@ -71,12 +74,12 @@ impl Opener {
 
     /// Asks for what the servers allow, and whether they are new enough. The sessions that are opened for
     /// this end at once, except for one that is just what was asked for.
-    pub(crate) async fn limits(&self) -> Result<(Limits, Option<Arc<Session>>)> {
+    pub(crate) async fn limits(&self) -> Result<(Limits, Option<Arc<OpenSession>>)> {
         let end = self.clock.now() + self.config.connect_timeout;
         let wanted = self.config.session_timeout.unwrap_or(LONGEST_SESSION);
         let opened = self.connect(wanted, end).await?;
-        self.check_version(&opened.line).await?;
-        let most = opened.line.granted();
+        self.check_version(&opened.connection).await?;
+        let most = opened.connection.granted;
         if self.config.session_timeout.is_none() {
             return Ok((Limits::new(self.least(most, end).await?, most), None));
         }
@@ -94,7 +97,7 @@ impl Opener {
         while wanted < most {
             let now = self.clock.now();
             match self.connect(wanted, end.min(now + wanted * 2)).await {
-                Ok(opened) => return Ok(opened.line.granted()),
+                Ok(opened) => return Ok(opened.connection.granted),
                 Err(error) if self.clock.now() >= end || wanted * 2 >= most => return Err(error),
                 Err(_) => wanted *= 2,
             }
@@ -104,31 +107,40 @@ impl Opener {
 
     /// Servers before 3.5 have no node with their configuration, which the others let everybody read.
     /// What is newer than that and too old all the same does not know containers.
-    async fn check_version(&self, line: &Line) -> Result<()> {
-        match line.client().get_config().await {
+    async fn check_version(&self, connection: &Connection) -> Result<()> {
+        match connection.client().get_config().await {
             Err(zk::Error::NoNode) => ZOOKEEPER.check("3.4"),
             _ => Ok(()),
         }
     }
 
     /// Opens a session that lasts for `timeout`.
-    pub(crate) async fn session(&self, timeout: Duration) -> Result<Arc<Session>> {
+    pub(crate) async fn session(&self, timeout: Duration) -> Result<Arc<OpenSession>> {
         let end = self.clock.now() + self.config.connect_timeout;
         let opened = self.connect(timeout, end).await?;
-        let granted = opened.line.granted();
+        let granted = opened.connection.granted;
         if granted < timeout {
             return Err(self.too_long(timeout, granted));
         }
         Ok(self.keep(timeout, opened))
     }
 
-    fn keep(&self, asked: Duration, Opened { sent, host, line }: Opened) -> Arc<Session> {
-        let granted = line.granted();
+    fn keep(&self, asked: Duration, opened: Opened) -> Arc<OpenSession> {
+        let Opened { sent, host, connection } = opened;
+        let granted = connection.granted;
+        let resumption = Resumption {
+            ensemble: Arc::clone(&self.ensemble),
+            session: connection.client().session().clone(),
+            timeout: granted,
+            host,
+            end: connection.end(),
+        };
+        let channel = Channel::new(connection, self.ensemble.access(), self.endpoint());
+        resumption.start(&channel);
         let timeline =
             Timeline::new(granted, sent, self.clock.now()).with_tick(self.config.tick_time);
-        let link = Link::new(&self.ensemble, host, line);
         let (clock, config) = (Arc::clone(&self.clock), Arc::clone(&self.config));
-        Session::start(link, (asked, granted), timeline, clock, config)
+        OpenSession::start(Session::new(channel, (asked, granted), timeline, clock, config))
     }
 
     fn too_long(&self, wanted: Duration, most: Duration) -> Error {
@@ -152,8 +164,9 @@ impl Opener {
             let (host, sent) = ((first + n) % hosts, clock.now());
             let patience = patience(wanted).min(limit);
             attempts.spawn(async move {
-                let line = ensemble.connect(host, wanted, patience, None).await;
-                (host, clock.now().since(sent), line.map(|line| Opened { sent, host, line }))
+                let connected = ensemble.connect(host, wanted, patience, None).await;
+                let opened = connected.map(|connection| Opened { sent, host, connection });
+                (host, clock.now().since(sent), opened)
             });
             let next = end.min(sent + pause).since(self.clock.now());
             match tokio::time::timeout(next, attempts.join_next()).await {

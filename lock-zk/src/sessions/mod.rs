@@ -1,21 +1,27 @@
 //! The sessions of a client: one for each ttl that is in use, and more of them when one is full. They are
 //! opened when a claim needs them, and again after their end.
 
+mod fence_base;
+mod opening;
+mod resume;
+mod share;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lock_core::{Clock, Error, Result};
+use lock_core::kit::runtime;
+use lock_core::{Clock, Result};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use self::opening::Limits;
+pub(crate) use self::opening::Opener;
+pub(crate) use self::share::{OpenSession, Share};
 use crate::config::SESSION;
 use crate::error::{closed, unreachable};
-use crate::opening::{Limits, Opener};
-use crate::seat::Seat;
-use crate::session::Session;
 
 pub(crate) struct Sessions {
     opener: Opener,
@@ -26,7 +32,7 @@ pub(crate) struct Sessions {
 }
 
 struct State {
-    open: Vec<Arc<Session>>,
+    open: Vec<Arc<OpenSession>>,
     /// The attempts under way, by session timeout. All callers share them.
     attempts: HashMap<Duration, Attempt>,
 }
@@ -73,44 +79,44 @@ impl Sessions {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn open(&self) -> Vec<Arc<Session>> {
+    pub(crate) fn open(&self) -> Vec<Arc<OpenSession>> {
         self.state().open.clone()
     }
 
-    /// A seat for one who only looks: in any session.
+    /// A share for a mere look: in any session.
     ///
     /// # Errors
     ///
-    /// As [`seat`](Self::seat).
-    pub(crate) async fn any_seat(self: &Arc<Self>, limit: Duration) -> Result<Seat> {
-        let seat = self.state().open.iter().find_map(|session| session.seat(0));
-        match seat {
-            Some(seat) => Ok(seat),
-            None => self.seat(SESSION.clamp(self.limits.least, self.limits.most), 0, limit).await,
+    /// As [`share`](Self::share).
+    pub(crate) async fn any_share(self: &Arc<Self>, limit: Duration) -> Result<Share> {
+        let share = self.state().open.iter().find_map(|session| session.share(0));
+        match share {
+            Some(share) => Ok(share),
+            None => self.share(SESSION.clamp(self.limits.least, self.limits.most), 0, limit).await,
         }
     }
 
-    /// A seat for a claim whose node has a path of `bytes`, in a session that lasts for `timeout`. One is
-    /// opened if none has room. The attempt is a task of its own, so that a caller who gives up early does
+    /// A share for a claim whose node has a path of `bytes`, in a session that lasts for `timeout`. One is
+    /// opened if none has room. The attempt is a task of its own, so that a caller that gives up early does
     /// not end it for the others.
     ///
     /// # Errors
     ///
     /// If there is none within `limit`, or the client was closed.
-    pub(crate) async fn seat(
+    pub(crate) async fn share(
         self: &Arc<Self>,
         timeout: Duration,
         bytes: usize,
         limit: Duration,
-    ) -> Result<Seat> {
+    ) -> Result<Share> {
         let clock = Arc::clone(self.clock());
         let end = clock.now() + limit;
         loop {
             if self.closed.load(Relaxed) {
                 return Err(closed());
             }
-            if let Some(seat) = self.free_seat(timeout, bytes) {
-                return Ok(seat);
+            if let Some(share) = self.free_share(timeout, bytes) {
+                return Ok(share);
             }
             let (mut attempt, joined) = self.attempt(timeout)?;
             let left = end.since(clock.now());
@@ -133,11 +139,11 @@ impl Sessions {
         }
     }
 
-    fn free_seat(&self, timeout: Duration, bytes: usize) -> Option<Seat> {
+    fn free_share(&self, timeout: Duration, bytes: usize) -> Option<Share> {
         let mut state = self.state();
         state.open.retain(|session| !session.is_leaving());
         let mut fitting = state.open.iter().filter(|session| session.asked() == timeout);
-        fitting.find_map(|session| session.seat(bytes))
+        fitting.find_map(|session| session.share(bytes))
     }
 
     /// The attempt under way, or a new one; whether it had begun before.
@@ -148,9 +154,7 @@ impl Sessions {
         {
             return Ok((attempt.clone(), true));
         }
-        let runtime = tokio::runtime::Handle::try_current().map_err(|_| {
-            Error::config("ZooKeeper is connected outside of a Tokio runtime: call from within one")
-        })?;
+        let runtime = runtime::current("ZooKeeper")?;
         let (sender, receiver) = watch::channel(None);
         state.attempts.insert(timeout, receiver.clone());
         drop(state);
@@ -182,7 +186,7 @@ impl Sessions {
         };
         let mut closing = JoinSet::new();
         for session in open {
-            closing.spawn(async move { session.close().await });
+            closing.spawn(async move { session.channel.close().await });
         }
         while closing.join_next().await.is_some() {}
     }
