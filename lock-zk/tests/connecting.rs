@@ -206,16 +206,6 @@ async fn a_given_connector_keeps_its_chroot() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_cannot_be_handed_to_another_process() {
-    let servers = server().await;
-    let locks = Locks::builder(backend(&servers).await).default_ttl(SESSION).build();
-    let guard = locks.lock("lock").unwrap().acquire().await.unwrap();
-    let error = guard.detach().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unsupported);
-    assert!(error.to_string().contains("session"), "{error}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn closing_or_dropping_ends_the_session_at_once() {
     let servers = server().await;
     let plain = plain(&servers).await;

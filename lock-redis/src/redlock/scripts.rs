@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use crate::script::Script;
+use crate::node::Script;
 
 /// All scripts, with their digests.
 #[derive(Debug)]

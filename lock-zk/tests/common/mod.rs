@@ -3,8 +3,8 @@
 #![allow(dead_code, reason = "each test target uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
-pub(crate) mod more;
-pub(crate) mod scenarios;
+pub(crate) mod scenes;
+pub(crate) mod session_scenes;
 
 use std::time::Duration;
 
