@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
 pub mod measure;
+pub mod proxied;
 pub mod proxy;
 pub mod servers;

@@ -6,11 +6,11 @@ use std::time::Duration;
 use tokio::sync::{SemaphorePermit, oneshot};
 
 use super::call::{self, Ended};
+use super::client::Client;
+use super::gate::{Gate, Last};
 use super::search::Search;
 use super::{Answer, Keeper, Outcome, Patience, schedule};
-use crate::gate::{Gate, Last};
-use crate::hold::{lead, margin};
-use crate::shared::Shared;
+use crate::locks::hold::{lead, margin};
 use crate::{Attempt, Claim, ClockInstant, Effect, Error, ErrorKind, Renewal, Result};
 
 /// The shortest time between two looks that a push has caused.
@@ -29,22 +29,22 @@ impl Keeper {
         patience: Patience,
         caller: &mut oneshot::Sender<Answer>,
     ) -> Outcome {
-        let shared = Arc::clone(&self.shared);
-        let mut search = Search::new(patience, shared.clock.now());
+        let client = Arc::clone(&self.client);
+        let mut search = Search::new(patience, client.clock.now());
         // Where the store is not fair, those who come later than another task of this process wait
         // behind it. A try never does: the gate says nothing about the lock.
-        let gated = !shared.capabilities.fair && !matches!(patience, Patience::Try);
+        let gated = !client.capabilities.fair && !matches!(patience, Patience::Try);
         if !gated {
             return self.look_and_wait(&mut search, caller, None, Step::Look).await;
         }
         let mut first = Step::Look;
-        if !shared.gates.is_contended(&self.key) {
+        if !client.gates.is_contended(&self.key) {
             match self.look(&mut search, caller).await {
                 Step::End(outcome) => return outcome,
                 Step::Look | Step::Wait => first = Step::Wait,
             }
         }
-        let ticket = shared.gates.enter(&self.key);
+        let ticket = client.gates.enter(&self.key);
         let _turn = match self.wait_for_turn(&mut search, caller, &ticket.gate).await {
             Ok(turn) => turn,
             Err(outcome) => return outcome,
@@ -60,7 +60,7 @@ impl Keeper {
         caller: &mut oneshot::Sender<Answer>,
         gate: &'g Gate,
     ) -> Result<Option<SemaphorePermit<'g>>, Outcome> {
-        let shared = Arc::clone(&self.shared);
+        let client = Arc::clone(&self.client);
         let mut turn = std::pin::pin!(gate.turn.acquire());
         loop {
             let mut failed = std::pin::pin!(gate.failed.notified());
@@ -69,7 +69,7 @@ impl Keeper {
             let mut wake_at = search.deadline;
             if matches!(search.patience, Patience::Forever) {
                 let give_up_at = search.heard + self.terms.unavailable_after;
-                if shared.clock.now() < give_up_at {
+                if client.clock.now() < give_up_at {
                     wake_at = give_up_at;
                 } else if let Some(Last::Failure(error)) = gate.last() {
                     let clean_up = search.tries > 0;
@@ -78,12 +78,12 @@ impl Keeper {
             }
             tokio::select! {
                 biased;
-                () = stopped(&shared, caller) => return Err(abandoned(search)),
+                () = stopped(&client, caller) => return Err(abandoned(search)),
                 // The semaphore is never closed.
                 turn = &mut turn => return Ok(turn.ok()),
                 () = failed => {}
-                () = shared.clock.sleep_until(wake_at) => {
-                    if shared.clock.now() >= search.deadline {
+                () = client.clock.sleep_until(wake_at) => {
+                    if client.clock.now() >= search.deadline {
                         return Err(self.out_of_time_at_the_gate(search, gate));
                     }
                 }
@@ -120,24 +120,24 @@ impl Keeper {
         }
         loop {
             // What nobody waits for any more is not even sent: it might take a lock late, for a moment.
-            if caller.is_closed() || self.shared.closing.is_cancelled() {
+            if caller.is_closed() || self.client.closing.is_cancelled() {
                 return Step::End(abandoned(search));
             }
-            let sent = self.shared.clock.now();
+            let sent = self.client.clock.now();
             let limit = search.deadline.min(sent + self.terms.call_timeout);
             self.note_sent(sent);
             search.tries += 1;
-            let shared = Arc::clone(&self.shared);
+            let client = Arc::clone(&self.client);
             let mut call = self.claim.try_acquire();
             let mut ended =
-                call::bounded(&*shared.clock, limit, stopped(&shared, caller), &mut call).await;
+                call::bounded(&*client.clock, limit, stopped(&client, caller), &mut call).await;
             let gone = matches!(ended, Ended::Stopped);
             if gone {
                 // Nobody waits any more, so there is time to hear the answer: after it, one release
                 // proves that nothing is left. After a dropped call it would not.
-                let killed = shared.killed.cancelled();
+                let killed = client.killed.cancelled();
                 ended = call::bounded(
-                    &*shared.clock,
+                    &*client.clock,
                     sent + self.terms.call_timeout,
                     killed,
                     &mut call,
@@ -152,12 +152,12 @@ impl Keeper {
                 }
                 Ended::Answer(Ok(Attempt::Granted { token, valid_for })) => {
                     self.written = true;
-                    search.answered(shared.clock.now());
+                    search.answered(client.clock.now());
                     let ttl = self.terms.ttl;
                     let until =
                         valid_for.map(|d| (sent + d).minus(margin(ttl))).or(search.place_until);
                     match until {
-                        Some(until) if until.minus(lead(ttl)) > shared.clock.now() => {
+                        Some(until) if until.minus(lead(ttl)) > client.clock.now() => {
                             let of_place = valid_for.is_none();
                             return Step::End(Outcome::Granted { token, until, of_place });
                         }
@@ -207,7 +207,7 @@ impl Keeper {
         place: Option<Duration>,
         retry_after: Option<Duration>,
     ) -> Step {
-        let now = self.shared.clock.now();
+        let now = self.client.clock.now();
         search.answered(now);
         search.busy += 1;
         search.said_busy = true;
@@ -219,12 +219,12 @@ impl Keeper {
         }
         search.place_until = place.map(|d| (sent + d).minus(margin(self.terms.ttl)));
         search.renew_place_at = match search.place_until {
-            Some(_) => schedule::renew_at(&self.shared, sent, self.terms.ttl / 3, self.terms.ttl),
+            Some(_) => schedule::renew_at(&self.client, sent, self.terms.ttl / 3, self.terms.ttl),
             None => ClockInstant::FAR_FUTURE,
         };
         let pause = schedule::after_busy(
-            &self.shared,
-            self.shared.capabilities.wake,
+            &self.client,
+            self.client.capabilities.wake,
             search.busy,
             retry_after,
         );
@@ -233,7 +233,7 @@ impl Keeper {
     }
 
     fn failed(&mut self, search: &mut Search, error: Error) -> Step {
-        let now = self.shared.clock.now();
+        let now = self.client.clock.now();
         let final_error = !error.is_retryable();
         tracing::debug!(target: "distlock", key = %self.key, %error, "a try to acquire failed");
         search.failures += 1;
@@ -251,7 +251,7 @@ impl Keeper {
             Patience::Until(deadline) if now >= deadline => self.refused(search),
             Patience::Forever if silent >= self.terms.unavailable_after => self.refused(search),
             Patience::Until(_) | Patience::Forever => {
-                search.look_at = now + schedule::after_error(&self.shared, search.failures);
+                search.look_at = now + schedule::after_error(&self.client, search.failures);
                 Step::Wait
             }
         }
@@ -265,9 +265,9 @@ impl Keeper {
         caller: &mut oneshot::Sender<Answer>,
         gate: Option<&Gate>,
     ) -> Step {
-        let shared = Arc::clone(&self.shared);
+        let client = Arc::clone(&self.client);
         loop {
-            let now = shared.clock.now();
+            let now = client.clock.now();
             if now >= search.deadline {
                 return self.refused(search);
             }
@@ -288,7 +288,7 @@ impl Keeper {
             }
             tokio::select! {
                 biased;
-                () = stopped(&shared, caller) => return Step::End(abandoned(search)),
+                () = stopped(&client, caller) => return Step::End(abandoned(search)),
                 pushed = pushed(&mut *self.claim), if push => match pushed {
                     Ok(()) => {
                         // A change is kept until it is asked for, so this misses nothing; it keeps a
@@ -299,13 +299,13 @@ impl Keeper {
                     Err(error) => {
                         tracing::debug!(target: "distlock", key = %self.key, %error, "no pushes: polling");
                         search.failures += 1;
-                        let pause = schedule::after_error(&shared, search.failures);
+                        let pause = schedule::after_error(&client, search.failures);
                         search.no_push_until = now + pause;
                         search.look_at = search.look_at.min(now + pause);
                     }
                 },
                 () = local_release(gate) => return Step::Look,
-                () = shared.clock.sleep_until(wake_at) => {}
+                () = client.clock.sleep_until(wake_at) => {}
             }
         }
     }
@@ -316,25 +316,25 @@ impl Keeper {
         search: &mut Search,
         caller: &mut oneshot::Sender<Answer>,
     ) -> Result<Renewal> {
-        let shared = Arc::clone(&self.shared);
-        let (sent, ttl) = (shared.clock.now(), self.terms.ttl);
+        let client = Arc::clone(&self.client);
+        let (sent, ttl) = (client.clock.now(), self.terms.ttl);
         let limit = search.deadline.min(sent + self.terms.call_timeout);
         self.note_sent(sent);
         search.place_unsettled = true;
-        let stop = stopped(&shared, caller);
-        let renewal = match call::bounded(&*shared.clock, limit, stop, self.claim.renew()).await {
+        let stop = stopped(&client, caller);
+        let renewal = match call::bounded(&*client.clock, limit, stop, self.claim.renew()).await {
             Ended::Answer(answer) => answer?,
             // If the caller has gone, the next wait sees it.
             Ended::OutOfTime | Ended::Stopped => return Err(call::no_answer(limit.since(sent))),
         };
-        search.heard = shared.clock.now();
+        search.heard = client.clock.now();
         search.place_unsettled = false;
         match renewal {
             Renewal::Alive { valid_for } => {
                 if let Some(valid_for) = valid_for {
                     search.place_until = Some((sent + valid_for).minus(margin(ttl)));
                 }
-                search.renew_place_at = schedule::renew_at(&shared, sent, ttl / 3, ttl);
+                search.renew_place_at = schedule::renew_at(&client, sent, ttl / 3, ttl);
             }
             Renewal::Lost => search.place_until = None,
         }
@@ -344,7 +344,7 @@ impl Keeper {
     /// The end of the search: "not acquired" only if the store's last answer was "busy".
     fn refused(&self, search: &Search) -> Step {
         let error = if search.said_busy {
-            not_acquired(search.started, self.shared.clock.now())
+            not_acquired(search.started, self.client.clock.now())
         } else {
             search.error.clone().unwrap_or_else(|| call::no_answer(self.terms.call_timeout))
         };
@@ -355,12 +355,12 @@ impl Keeper {
         let error = match (search.said_busy, gate.last()) {
             (_, Some(Last::Failure(error))) => error,
             (true, _) | (false, Some(Last::Answer)) => {
-                not_acquired(search.started, self.shared.clock.now())
+                not_acquired(search.started, self.client.clock.now())
             }
             (false, None) => search
                 .error
                 .clone()
-                .unwrap_or_else(|| call::no_answer(self.shared.clock.now().since(search.started))),
+                .unwrap_or_else(|| call::no_answer(self.client.clock.now().since(search.started))),
         };
         Outcome::Refused { error: Some(error), clean_up: search.tries > 0 }
     }
@@ -382,10 +382,10 @@ fn not_acquired(started: ClockInstant, now: ClockInstant) -> Error {
 }
 
 /// Ready when nobody waits for the answer any more.
-async fn stopped(shared: &Shared, caller: &mut oneshot::Sender<Answer>) {
+async fn stopped(client: &Client, caller: &mut oneshot::Sender<Answer>) {
     tokio::select! {
         () = caller.closed() => {}
-        () = shared.closing.cancelled() => {}
+        () = client.closing.cancelled() => {}
     }
 }
 

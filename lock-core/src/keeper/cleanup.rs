@@ -14,14 +14,14 @@ impl Keeper {
     /// repeated until one ttl after the last such try was sent. A request that spends longer than that
     /// in a network is beyond this; its lock ends with its lease, and its fence is never used.
     pub(super) async fn clean_up(mut self) {
-        let shared = Arc::clone(&self.shared);
+        let client = Arc::clone(&self.client);
         let mut round = 0;
         loop {
-            let now = shared.clock.now();
+            let now = client.clock.now();
             let limit = now + self.terms.call_timeout;
-            let stop = shared.killed.cancelled();
+            let stop = client.killed.cancelled();
             let answer: Result<Released> =
-                match call::bounded(&*shared.clock, limit, stop, self.claim.release()).await {
+                match call::bounded(&*client.clock, limit, stop, self.claim.release()).await {
                     Ended::Answer(answer) => answer,
                     Ended::OutOfTime => Err(call::no_answer(self.terms.call_timeout)),
                     Ended::Stopped => return,
@@ -35,21 +35,21 @@ impl Keeper {
                 }
             };
             round += 1;
-            let next = shared.clock.now() + schedule::after_error(&shared, round);
+            let next = client.clock.now() + schedule::after_error(&client, round);
             // What is bound to a session lives as long as that does.
-            if next >= until && shared.capabilities.hold == Hold::Lease {
+            if next >= until && client.capabilities.hold == Hold::Lease {
                 return;
             }
             tokio::select! {
-                () = shared.clock.sleep_until(next) => {}
-                () = shared.killed.cancelled() => return,
+                () = client.clock.sleep_until(next) => {}
+                () = client.killed.cancelled() => return,
             }
         }
     }
 
     /// Whether this answer to a release proves that nothing of ours is in the store, now or later.
     pub(super) fn is_settled(&self, released: Released) -> bool {
-        if self.shared.clock.now() >= self.unanswered_gone_at {
+        if self.client.clock.now() >= self.unanswered_gone_at {
             return true;
         }
         match released {

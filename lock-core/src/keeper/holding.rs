@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::call::{self, Ended};
 use super::{Command, Detached, Keeper, schedule};
-use crate::hold::margin;
+use crate::locks::hold::margin;
 use crate::{
     Claim, ClockInstant, Error, Held, LeaseToken, LockState, LostReason, Operation, Released,
     Renewal, Result,
@@ -85,7 +85,7 @@ impl Keeper {
                 break leave;
             }
             let alive = !matches!(held.state(), LockState::Lost(_));
-            let now = self.shared.clock.now();
+            let now = self.client.clock.now();
             if alive && now >= held.signal_at() {
                 held.expire();
                 continue;
@@ -107,7 +107,7 @@ impl Keeper {
                     wake_at = wake_at.min(plan.no_push_until);
                 }
             }
-            let clock = Arc::clone(&self.shared.clock);
+            let clock = Arc::clone(&self.client.clock);
             tokio::select! {
                 biased;
                 command = inbox.next() => match command {
@@ -134,10 +134,10 @@ impl Keeper {
                 },
                 pushed = self.claim.changed(), if push => match pushed {
                     Ok(()) => plan.check_at = now,
-                    Err(_) => plan.no_push_until = now + schedule::after_error(&self.shared, 4),
+                    Err(_) => plan.no_push_until = now + schedule::after_error(&self.client, 4),
                 },
                 // The state says so already; this wakes those who wait for the signal.
-                () = self.shared.killed.cancelled(), if alive => {
+                () = self.client.killed.cancelled(), if alive => {
                     held.lose(LostReason::Closed);
                 }
                 () = clock.sleep_until(wake_at) => {}
@@ -157,7 +157,7 @@ impl Keeper {
     }
 
     fn first_plan(&self, held: &Held, of_place: bool) -> Plan {
-        let (now, ttl) = (self.shared.clock.now(), self.terms.ttl);
+        let (now, ttl) = (self.client.clock.now(), self.terms.ttl);
         // Where validity counts from: the sending of the try, or an earlier renewal of the place.
         let counted_from = (held.lease_end() + margin(ttl)).minus(ttl).min(now);
         let mut plan = Plan {
@@ -179,7 +179,7 @@ impl Keeper {
     fn plan_renewal(&self, plan: &mut Plan, sent: ClockInstant) {
         plan.failures = 0;
         plan.renew_at = match self.terms.renew_every {
-            Some(every) => schedule::renew_at(&self.shared, sent, every, self.terms.ttl),
+            Some(every) => schedule::renew_at(&self.client, sent, every, self.terms.ttl),
             None => ClockInstant::FAR_FUTURE,
         };
     }
@@ -193,8 +193,8 @@ impl Keeper {
         operation: Operation,
         call: impl for<'a> FnOnce(&'a mut dyn Claim) -> Call<'a, T>,
     ) -> (ClockInstant, Result<T>) {
-        let shared = Arc::clone(&self.shared);
-        let sent = shared.clock.now();
+        let client = Arc::clone(&self.client);
+        let sent = client.clock.now();
         if let LockState::Lost(reason) = held.state() {
             return (sent, Err(self.lost(reason, operation)));
         }
@@ -202,10 +202,10 @@ impl Keeper {
         let stop = async {
             tokio::select! {
                 () = inbox.leaving() => {}
-                () = shared.killed.cancelled() => {}
+                () = client.killed.cancelled() => {}
             }
         };
-        let error = match call::bounded(&*shared.clock, limit, stop, call(&mut *self.claim)).await {
+        let error = match call::bounded(&*client.clock, limit, stop, call(&mut *self.claim)).await {
             Ended::Answer(Ok(answer)) => return (sent, Ok(answer)),
             Ended::Answer(Err(error)) => error,
             Ended::OutOfTime => call::no_answer(limit.since(sent)),
@@ -223,7 +223,7 @@ impl Keeper {
         inbox: &mut Inbox,
         plan: &mut Plan,
     ) -> Result<LockState> {
-        self.note_sent(self.shared.clock.now());
+        self.note_sent(self.client.clock.now());
         let planned = plan.renew_at != ClockInstant::FAR_FUTURE;
         match self.ask(held, inbox, Operation::Renew, |claim| claim.renew()).await {
             (sent, Ok(Renewal::Alive { valid_for })) => {
@@ -239,9 +239,9 @@ impl Keeper {
                 held.set_at_risk(true);
                 plan.failures += 1;
                 if planned {
-                    let now = self.shared.clock.now();
+                    let now = self.client.clock.now();
                     plan.renew_at =
-                        schedule::retry_at(&self.shared, now, plan.failures, self.terms.ttl);
+                        schedule::retry_at(&self.client, now, plan.failures, self.terms.ttl);
                 }
                 if error.lost_reason().is_none() {
                     let left_ms = u64::try_from(held.remaining().as_millis()).unwrap_or(u64::MAX);
@@ -268,8 +268,8 @@ impl Keeper {
             (_, Ok(Renewal::Lost)) => Err(self.taken(held, Operation::Check)),
             (_, Err(error)) => {
                 // What a push has announced is still to be seen, but not in a tight loop.
-                let pause = schedule::after_error(&self.shared, 1);
-                plan.check_at = self.shared.clock.now() + pause;
+                let pause = schedule::after_error(&self.client, 1);
+                plan.check_at = self.client.clock.now() + pause;
                 plan.no_push_until = plan.check_at;
                 Err(error)
             }
@@ -294,7 +294,7 @@ impl Keeper {
         match self.ask(held, inbox, Operation::Detach, |claim| claim.detach()).await {
             (_, Ok(data)) => {
                 let token = LeaseToken::new(
-                    self.shared.backend.name(),
+                    self.client.backend.name(),
                     self.key.clone(),
                     self.owner,
                     held.fence(),
@@ -304,7 +304,7 @@ impl Keeper {
                 let (received, arrived) = oneshot::channel();
                 // A token that nobody gets could never be used: then the lock is released. When the
                 // backend is closed, the token may still be read, and the lease ends it if not.
-                let closed = self.shared.killed.cancelled();
+                let closed = self.client.killed.cancelled();
                 reply.send(Ok(Detached { token, received })).is_ok()
                     && tokio::select! {
                         biased;
@@ -329,7 +329,7 @@ impl Keeper {
         let (released, settled) = self.release_once().await;
         let answer = match released {
             // The first release found nothing, although the lease had not run out.
-            Ok(Released::AlreadyGone) if self.shared.clock.now() < held.lease_end() => {
+            Ok(Released::AlreadyGone) if self.client.clock.now() < held.lease_end() => {
                 Err(self.lost(LostReason::Taken, Operation::Release))
             }
             released => released.map_err(|error| self.describe(error, Operation::Release)),

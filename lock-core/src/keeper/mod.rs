@@ -8,10 +8,13 @@
 mod acquire;
 mod call;
 mod cleanup;
+mod client;
+mod gate;
 mod holding;
 mod resume;
 mod schedule;
 mod search;
+mod terms;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,25 +22,15 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::hold::{Grant, margin};
-use crate::shared::Shared;
+use crate::locks::hold::{Grant, margin};
+pub(crate) use client::{Client, Defaults, GRACE};
+pub(crate) use gate::Gates;
+pub(crate) use terms::Terms;
+
 use crate::{
     Claim, ClaimRequest, ClockInstant, Error, ErrorKind, FencingToken, Held, LeaseToken, LockKey,
     LockState, Operation, OwnerId, Released, Result,
 };
-
-/// What was asked for, checked and rounded.
-#[derive(Clone, Debug)]
-pub(crate) struct Terms {
-    pub(crate) ttl: Duration,
-    /// How often the lock is renewed; `None` for never.
-    pub(crate) renew_every: Option<Duration>,
-    /// How often it is renewed once that is asked for.
-    pub(crate) every: Duration,
-    pub(crate) max_hold: Option<Duration>,
-    pub(crate) call_timeout: Duration,
-    pub(crate) unavailable_after: Duration,
-}
 
 /// How long the caller wants to wait.
 #[derive(Clone, Copy, Debug)]
@@ -107,14 +100,14 @@ pub(crate) type Answer = Result<Option<Handover>>;
 ///
 /// If the backend cannot make the claim, the `Locks` is closed, or there is no runtime.
 pub(crate) fn spawn(
-    shared: &Arc<Shared>,
+    client: &Arc<Client>,
     request: ClaimRequest,
     terms: Terms,
     start: Start,
 ) -> Result<oneshot::Receiver<Answer>> {
-    let (runtime, keeper) = Keeper::new(shared, request, terms)?;
+    let (runtime, keeper) = Keeper::new(client, request, terms)?;
     let (answer, receiver) = oneshot::channel();
-    shared.keepers.spawn_on(keeper.run(start, answer), &runtime);
+    client.keepers.spawn_on(keeper.run(start, answer), &runtime);
     Ok(receiver)
 }
 
@@ -124,18 +117,18 @@ pub(crate) fn spawn(
 ///
 /// As [`spawn`].
 pub(crate) fn spawn_release(
-    shared: &Arc<Shared>,
+    client: &Arc<Client>,
     request: ClaimRequest,
     terms: Terms,
 ) -> Result<oneshot::Receiver<Result<Released>>> {
-    let (runtime, keeper) = Keeper::new(shared, request, terms)?;
+    let (runtime, keeper) = Keeper::new(client, request, terms)?;
     let (answer, receiver) = oneshot::channel();
-    shared.keepers.spawn_on(keeper.release(answer), &runtime);
+    client.keepers.spawn_on(keeper.release(answer), &runtime);
     Ok(receiver)
 }
 
 pub(crate) struct Keeper {
-    shared: Arc<Shared>,
+    client: Arc<Client>,
     key: LockKey,
     owner: OwnerId,
     claim: Box<dyn Claim>,
@@ -156,16 +149,16 @@ pub(crate) struct Keeper {
 
 impl Keeper {
     /// A keeper, and the runtime on which it has to run.
-    fn new(shared: &Arc<Shared>, request: ClaimRequest, terms: Terms) -> Result<(Handle, Self)> {
-        let runtime = shared.runtime()?;
-        if shared.closing.is_cancelled() {
+    fn new(client: &Arc<Client>, request: ClaimRequest, terms: Terms) -> Result<(Handle, Self)> {
+        let runtime = client.runtime()?;
+        if client.closing.is_cancelled() {
             return Err(Error::new(ErrorKind::Closed, "this connection to the store was closed"));
         }
         let (key, owner, attached) = (request.key.clone(), request.owner, request.resume.is_some());
-        let claim = shared.backend.claim(request)?;
-        let now = shared.clock.now();
+        let claim = client.backend.claim(request)?;
+        let now = client.clock.now();
         let keeper = Self {
-            shared: Arc::clone(shared),
+            client: Arc::clone(client),
             key,
             owner,
             claim,
@@ -190,7 +183,7 @@ impl Keeper {
             Outcome::Granted { token, until, of_place } => {
                 let (commands, inbox) = mpsc::unbounded_channel();
                 let held = Held::new(
-                    Arc::clone(&self.shared.clock),
+                    Arc::clone(&self.client.clock),
                     Grant {
                         key: self.key.clone(),
                         owner: self.owner,
@@ -198,7 +191,7 @@ impl Keeper {
                         ttl: self.terms.ttl,
                         until,
                         max_hold: self.terms.max_hold,
-                        killed: self.shared.killed.clone(),
+                        killed: self.client.killed.clone(),
                     },
                 );
                 let by = start.operation();
@@ -236,7 +229,7 @@ impl Keeper {
     }
 
     fn describe(&self, error: Error, operation: Operation) -> Error {
-        error.in_operation(operation).for_key(&self.key).on_backend(self.shared.backend.name())
+        error.in_operation(operation).for_key(&self.key).on_backend(self.client.backend.name())
     }
 }
 

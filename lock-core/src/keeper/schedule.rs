@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::rng::jitter;
-use crate::shared::Shared;
+use super::client::Client;
+use crate::jitter;
 use crate::{ClockInstant, Wake};
 
 /// The first and the longest pause between two looks at a store that cannot push.
@@ -19,7 +19,7 @@ const SHORTEST: Duration = Duration::from_millis(1);
 
 /// The pause before the next look, after the `looks`-th busy answer in a row.
 pub(super) fn after_busy(
-    shared: &Shared,
+    client: &Client,
     wake: Wake,
     looks: u32,
     hint: Option<Duration>,
@@ -29,29 +29,29 @@ pub(super) fn after_busy(
         Wake::Hint => HINT_POLL,
         Wake::Reliable => RELIABLE_POLL,
     };
-    let spread = pause * 3 / 4 + jitter(&*shared.rng, pause / 2);
+    let spread = pause * 3 / 4 + jitter(&*client.rng, pause / 2);
     // The store speaks in whole milliseconds; one more, or the look comes just too early.
     hint.map_or(spread, |hint| spread.min(hint.saturating_add(SHORTEST)))
 }
 
 /// The pause after the `failures`-th error in a row.
-pub(super) fn after_error(shared: &Shared, failures: u32) -> Duration {
+pub(super) fn after_error(client: &Client, failures: u32) -> Duration {
     let pause = growing(BACK_OFF, failures);
-    pause + jitter(&*shared.rng, pause / 2)
+    pause + jitter(&*client.rng, pause / 2)
 }
 
 /// When to renew what was last renewed by a request sent at `sent`: about `every` later, on the grid
 /// of this `Locks`, so that locks taken one after the other are renewed together and a backend can
 /// batch them. Never later than `every`.
 pub(super) fn renew_at(
-    shared: &Shared,
+    client: &Client,
     sent: ClockInstant,
     every: Duration,
     ttl: Duration,
 ) -> ClockInstant {
     let due = sent + every;
     let grid = u64::try_from((ttl / 60).as_nanos()).unwrap_or(u64::MAX).max(1);
-    let phase = shared.grid_phase % grid;
+    let phase = client.grid_phase % grid;
     let on_grid =
         ClockInstant::from_nanos((due.as_nanos().saturating_sub(phase) / grid) * grid + phase);
     if on_grid > sent { on_grid } else { due }
@@ -59,13 +59,13 @@ pub(super) fn renew_at(
 
 /// When to try again after a renewal that failed for the `failures`-th time in a row, at `now`.
 pub(super) fn retry_at(
-    shared: &Shared,
+    client: &Client,
     now: ClockInstant,
     failures: u32,
     ttl: Duration,
 ) -> ClockInstant {
     let pause = (ttl / 24 * failures.clamp(1, 4)).min(Duration::from_secs(2));
-    now + pause * 3 / 4 + jitter(&*shared.rng, pause / 2)
+    now + pause * 3 / 4 + jitter(&*client.rng, pause / 2)
 }
 
 fn growing((first, longest): (Duration, Duration), nth: u32) -> Duration {

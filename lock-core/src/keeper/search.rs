@@ -1,7 +1,7 @@
 //! What a keeper knows while it looks and waits.
 
 use super::Patience;
-use crate::gate::Last;
+use super::gate::Last;
 use crate::{ClockInstant, Error};
 
 /// What is known while looking and waiting.

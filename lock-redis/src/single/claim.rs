@@ -10,9 +10,9 @@ use lock_core::{
 };
 use redis::Value;
 
-use super::backend::Shared;
 use super::renewals::{Found, Item, Kind};
 use super::scripts::{ACQUIRE, MARK, RELEASE};
+use super::store::Store;
 use super::wake::Waker;
 use crate::names::Keys;
 use crate::node::Interest;
@@ -31,7 +31,7 @@ const GONE: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs
 const DOUBLINGS: u32 = 4;
 
 pub(crate) struct RedisClaim {
-    shared: Arc<Shared>,
+    store: Arc<Store>,
     request: ClaimRequest,
     keys: Keys,
     hold: String,
@@ -65,7 +65,7 @@ struct Ear {
 impl fmt::Debug for RedisClaim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisClaim")
-            .field("node", &self.shared.node)
+            .field("node", &self.store.node)
             .field("request", &self.request)
             .field("ticket", &self.ticket)
             .field("held", &self.held)
@@ -74,7 +74,7 @@ impl fmt::Debug for RedisClaim {
 }
 
 impl RedisClaim {
-    pub(crate) fn new(shared: Arc<Shared>, request: ClaimRequest) -> Result<Self> {
+    pub(crate) fn new(store: Arc<Store>, request: ClaimRequest) -> Result<Self> {
         match request.mode {
             Mode::Exclusive => {}
             #[allow(unreachable_patterns, reason = "modes may be added")]
@@ -100,7 +100,7 @@ impl RedisClaim {
             looks: false,
             ear: None,
             keys,
-            shared,
+            store,
             request,
         })
     }
@@ -108,24 +108,24 @@ impl RedisClaim {
     fn listen(&mut self) {
         if self.ear.is_none() {
             self.ear = Some(Ear {
-                waker: self.shared.wakers.register(self.request.owner, &self.keys.lock),
-                _interest: self.shared.node.interest(),
+                waker: self.store.wakers.register(self.request.owner, &self.keys.lock),
+                _interest: self.store.node.interest(),
             });
         }
     }
 
     fn deafen(&mut self) {
         if let Some(ear) = self.ear.take() {
-            self.shared.wakers.forget(&self.request.owner, &ear.waker);
+            self.store.wakers.forget(&self.request.owner, &ear.waker);
             if self.looks && !self.held {
-                self.shared.wakers.wake_next(&self.keys.lock);
+                self.store.wakers.wake_next(&self.keys.lock);
             }
         }
     }
 
     fn grace(&self) -> Duration {
-        let least = self.shared.node.round_trip() * 4;
-        self.shared.grace.max(least) * (1 << self.missed.min(DOUBLINGS))
+        let least = self.store.node.round_trip() * 4;
+        self.store.grace.max(least) * (1 << self.missed.min(DOUBLINGS))
     }
 
     /// A call of a script that moves the lock: their keys are the same, in the same order.
@@ -151,13 +151,13 @@ impl RedisClaim {
             .call(&ACQUIRE, &pauses, &gone)
             .arg(&self.owner)
             .number(ttl)
-            .arg(&*self.shared.client)
+            .arg(&*self.store.client)
             .flag(self.request.wait)
             .number(self.ticket)
             .number(grace)
-            .flag(self.shared.may_pause)
+            .flag(self.store.may_pause)
             .arg(label);
-        self.shared.node.run(call, self.request.call_timeout).await
+        self.store.node.run(call, self.request.call_timeout).await
     }
 
     fn read_attempt(&mut self, value: &Value) -> Result<Attempt> {
@@ -176,9 +176,7 @@ impl RedisClaim {
                 self.held = false;
                 let (ticket, rank, left) = (reply.count(1)?, reply.count(2)?, reply.number(3)?);
                 self.note_missed(reply.number(5)?);
-                if let Ok(again) = u64::try_from(reply.number(6)?) {
-                    self.shared.look_after(&self.keys, Duration::from_millis(again));
-                }
+                self.store.look_after(&self.keys, reply.number(6)?);
                 let left = u64::try_from(left).ok().map(Duration::from_millis);
                 if !self.request.wait {
                     return Ok(Attempt::Busy { valid_for: None, retry_after: left });
@@ -204,7 +202,7 @@ impl RedisClaim {
     /// this claim did not take up a lock that was handed to it.
     fn note_missed(&mut self, what: i64) {
         match what {
-            1 => self.shared.wakers.wake_lock(&self.keys.lock),
+            1 => self.store.wakers.wake_lock(&self.keys.lock),
             2 => self.missed += 1,
             _ => {}
         }
@@ -224,8 +222,8 @@ impl RedisClaim {
             ttl: self.request.ttl,
             limit: self.request.call_timeout,
         };
-        let shared = &self.shared;
-        shared.renewals.ask(&shared.node, &shared.client, item).await
+        let store = &self.store;
+        store.renewals.ask(&store.node, &store.client, item).await
     }
 
     fn read_found(&self, found: Found) -> Renewal {
@@ -313,12 +311,10 @@ impl Claim for RedisClaim {
             .call(&RELEASE, &pauses, &gone)
             .arg(&self.who)
             .number(keep)
-            .flag(self.shared.may_pause);
-        let value = self.shared.node.run(call, self.request.call_timeout).await?;
+            .flag(self.store.may_pause);
+        let value = self.store.node.run(call, self.request.call_timeout).await?;
         let reply = Reply::new("a release", &value)?;
-        if let Ok(again) = u64::try_from(reply.number(1)?) {
-            self.shared.look_after(&self.keys, Duration::from_millis(again));
-        }
+        self.store.look_after(&self.keys, reply.number(1)?);
         self.deafen();
         match reply.number(0)? {
             0 => Ok(Released::AlreadyGone),
@@ -330,7 +326,7 @@ impl Claim for RedisClaim {
         self.listen();
         match &self.ear {
             Some(ear) => {
-                ear.waker.woken(&**self.shared.node.clock()).await;
+                ear.waker.woken(&**self.store.node.clock()).await;
                 Ok(())
             }
             None => std::future::pending().await,

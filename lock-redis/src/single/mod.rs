@@ -4,9 +4,10 @@ mod admin;
 mod backend;
 mod claim;
 mod config;
+mod hand_over;
 mod renewals;
 mod scripts;
-mod settler;
+mod store;
 mod wake;
 
 pub use backend::RedisBackend;

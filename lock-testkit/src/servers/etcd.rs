@@ -13,9 +13,11 @@ use std::time::Duration;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use super::Servers;
 use super::peers::{PeerLinks, Peers};
 use super::process::{Process, broken, free_port, url_from};
 use conformance_tests::Unavailable;
+use lock_core::async_trait;
 
 /// The variable that names a cluster to use in place of a local binary.
 const URL: &str = "LOCK_TEST_ETCD_URL";
@@ -382,6 +384,31 @@ impl EtcdCluster {
             return Err(Unavailable::missing("the members of this cluster are linked directly"));
         }
         Ok(&own.peers)
+    }
+}
+
+#[async_trait]
+impl Servers for EtcdCluster {
+    fn foreign(&self) -> Option<&str> {
+        self.own.is_none().then_some(&self.url)
+    }
+
+    fn addresses(&self) -> Vec<SocketAddr> {
+        (0..self.members()).filter_map(|member| self.address(member).ok()).collect()
+    }
+
+    fn freeze(&self) -> Result<(), Unavailable> {
+        self.own()?;
+        (0..self.members()).try_for_each(|member| Self::freeze(self, member))
+    }
+
+    fn thaw(&self) -> Result<(), Unavailable> {
+        self.own()?;
+        (0..self.members()).try_for_each(|member| Self::thaw(self, member))
+    }
+
+    async fn restart(&self) -> Result<(), Unavailable> {
+        self.restart_all().await
     }
 }
 

@@ -12,8 +12,10 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
+use super::Servers;
 use super::process::{Process, broken, free_port, url_from};
 use conformance_tests::Unavailable;
+use lock_core::async_trait;
 
 /// The variable that names a server, with a database, to use in place of a local binary.
 const URL: &str = "LOCK_TEST_MYSQL_URL";
@@ -211,6 +213,29 @@ impl MariaDbServer {
         self.own.as_ref().ok_or_else(|| {
             Unavailable::missing(format!("the server of {URL} is not ours to disturb"))
         })
+    }
+}
+
+#[async_trait]
+impl Servers for MariaDbServer {
+    fn foreign(&self) -> Option<&str> {
+        self.own.is_none().then_some(&self.url)
+    }
+
+    fn addresses(&self) -> Vec<SocketAddr> {
+        self.address().into_iter().collect()
+    }
+
+    fn freeze(&self) -> Result<(), Unavailable> {
+        Self::freeze(self)
+    }
+
+    fn thaw(&self) -> Result<(), Unavailable> {
+        Self::thaw(self)
+    }
+
+    async fn restart(&self) -> Result<(), Unavailable> {
+        Self::restart(self).await
     }
 }
 

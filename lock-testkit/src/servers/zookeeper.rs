@@ -11,8 +11,10 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
+use super::Servers;
 use super::process::{self, Process, free_port, url_from};
 use conformance_tests::Unavailable;
+use lock_core::async_trait;
 
 /// The variable that names an ensemble to use in place of local servers.
 const URL: &str = "LOCK_TEST_ZOOKEEPER_URL";
@@ -325,6 +327,33 @@ impl ZooKeeper {
         self.members
             .get(member)
             .ok_or_else(|| Unavailable::missing(format!("there is no ZooKeeper server {member}")))
+    }
+}
+
+#[async_trait]
+impl Servers for ZooKeeper {
+    fn foreign(&self) -> Option<&str> {
+        self.members.is_empty().then_some(&self.url)
+    }
+
+    fn addresses(&self) -> Vec<SocketAddr> {
+        (0..self.len()).filter_map(|member| self.address(member).ok()).collect()
+    }
+
+    fn freeze(&self) -> Result<(), Unavailable> {
+        Self::freeze(self)
+    }
+
+    fn thaw(&self) -> Result<(), Unavailable> {
+        Self::thaw(self)
+    }
+
+    async fn restart(&self) -> Result<(), Unavailable> {
+        Self::restart(self).await
+    }
+
+    async fn serve(&self) -> Result<(), Unavailable> {
+        Self::serve(self).await
     }
 }
 

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use crate::keeper::Terms;
-use crate::shared::Shared;
+use crate::keeper::{Client, Terms};
 use crate::{Capabilities, Error, Result};
 
 /// A lock's own settings, as the caller gave them.
@@ -33,9 +32,9 @@ impl Options {
     pub(crate) const LONGEST_CALL: Duration = Duration::from_secs(5);
 
     /// Checks everything before anything is sent.
-    pub(crate) fn terms(&self, shared: &Shared) -> Result<Terms> {
-        let store = &shared.capabilities;
-        let asked = self.ttl.or(shared.defaults.ttl);
+    pub(crate) fn terms(&self, client: &Client) -> Result<Terms> {
+        let store = &client.capabilities;
+        let asked = self.ttl.or(client.defaults.ttl);
         let ttl = round_ttl(asked.unwrap_or_else(|| default_ttl(store)), store)?;
         let every = match self.renewal {
             RenewalWish::Never | RenewalWish::Default => ttl / 3,
@@ -47,14 +46,14 @@ impl Options {
                 "max_hold is zero: allow at least a millisecond, or leave it away",
             ));
         }
-        let call_timeout = match shared.defaults.call_timeout {
+        let call_timeout = match client.defaults.call_timeout {
             Some(limit) if limit.is_zero() => {
                 return Err(Error::invalid("call_timeout is zero: no store answers that fast"));
             }
             Some(limit) => limit,
             None => (ttl / 3).clamp(Self::SHORTEST_CALL, Self::LONGEST_CALL),
         };
-        let unavailable_after = shared.defaults.unavailable_after;
+        let unavailable_after = client.defaults.unavailable_after;
         let max_hold = self.max_hold;
         Ok(Terms { ttl, renew_every, every, max_hold, call_timeout, unavailable_after })
     }

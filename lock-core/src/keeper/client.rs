@@ -7,11 +7,11 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::gate::Gates;
+use super::gate::Gates;
 use crate::{Capabilities, Clock, Error, ErrorKind, LockBackend, Result, Rng};
 
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct Client {
     pub(crate) backend: Arc<dyn LockBackend>,
     pub(crate) capabilities: Capabilities,
     pub(crate) clock: Arc<dyn Clock>,
@@ -33,14 +33,14 @@ pub(crate) struct Shared {
 /// What a lock starts with unless it is told otherwise.
 #[derive(Clone, Debug)]
 pub(crate) struct Defaults {
-    /// `None`: [`Options::DEFAULT_TTL`](crate::terms::Options::DEFAULT_TTL), or what the store allows.
+    /// `None`: 30 s, or what the store allows.
     pub(crate) ttl: Option<Duration>,
     pub(crate) call_timeout: Option<Duration>,
     pub(crate) unavailable_after: Duration,
     pub(crate) label: Option<Arc<str>>,
 }
 
-impl Shared {
+impl Client {
     pub(crate) fn runtime(&self) -> Result<Handle> {
         match &self.runtime {
             Some(runtime) => Ok(runtime.clone()),

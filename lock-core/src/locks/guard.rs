@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
-use crate::keeper::{Command, Handover};
-use crate::shared::{GRACE, Shared};
+use crate::keeper::{Client, Command, GRACE, Handover};
 use crate::{Error, Held, LeaseToken, LockState, LostReason, Operation, Released, Result};
 
 /// A lock that is held, and renewed in the background, until this is dropped or released.
@@ -26,14 +25,14 @@ pub struct LockGuard {
     commands: mpsc::UnboundedSender<Command>,
     /// By when the keeper has answered, if its runtime is driven.
     patience: Duration,
-    shared: Arc<Shared>,
+    client: Arc<Client>,
 }
 
 impl LockGuard {
-    pub(crate) fn new(shared: Arc<Shared>, handover: Handover) -> Self {
+    pub(crate) fn new(client: Arc<Client>, handover: Handover) -> Self {
         // A call that is under way, a renewal that has to be repeated, and the call itself.
         let patience = handover.call_timeout * 3 + GRACE;
-        Self { held: handover.held, commands: handover.commands, patience, shared }
+        Self { held: handover.held, commands: handover.commands, patience, client }
     }
 
     /// A view of this hold that can be given away; it does not keep the lock.
@@ -114,10 +113,10 @@ impl LockGuard {
     ///
     /// Cancel-safe: dropped before the token is there, it has dropped the guard.
     pub async fn detach(self) -> Result<LeaseToken> {
-        if !self.shared.capabilities.detachable {
+        if !self.client.capabilities.detachable {
             return Err(Error::unsupported(format!(
                 "{} binds a lock to its session, so it cannot be handed to another process",
-                self.shared.backend.name()
+                self.client.backend.name()
             ))
             .in_operation(Operation::Detach)
             .for_key(self.held.key()));
@@ -147,8 +146,8 @@ impl LockGuard {
             let answer = tokio::select! {
                 biased;
                 answer = answer => answer,
-                () = self.shared.clock.sleep(self.patience) => {
-                    let error = self.shared.standstill(self.patience).in_operation(operation);
+                () = self.client.clock.sleep(self.patience) => {
+                    let error = self.client.standstill(self.patience).in_operation(operation);
                     return Err(error.for_key(self.held.key()));
                 }
             };
@@ -156,7 +155,7 @@ impl LockGuard {
                 Ok(answer) => answer,
                 Err(_) => Err(match self.held.state() {
                     LockState::Lost(reason) => self.lost(reason, operation),
-                    LockState::Held | LockState::AtRisk => self.shared.keeper_gone(),
+                    LockState::Held | LockState::AtRisk => self.client.keeper_gone(),
                 }),
             }
         }
@@ -166,7 +165,7 @@ impl LockGuard {
         Error::lost(reason)
             .in_operation(operation)
             .for_key(self.held.key())
-            .on_backend(self.shared.backend.name())
+            .on_backend(self.client.backend.name())
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Clock, ClockInstant, Error, FencingToken, LockKey, LostSignal, OwnerId, Result};
+use crate::{Clock, ClockInstant, Error, FencingToken, LockKey, LostReason, OwnerId, Result};
 
 /// What a holder may believe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -20,37 +20,6 @@ pub enum LockState {
     AtRisk,
     /// The lock is not held any more, and never will be again by this guard.
     Lost(LostReason),
-}
-
-/// Why a lock is not held any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum LostReason {
-    /// The lease ran out before a renewal succeeded.
-    Expired,
-    /// The store said that the lock is not ours any more: it was taken away, or the store lost it.
-    Taken,
-    /// [`Lock::max_hold`](crate::Lock::max_hold) was reached.
-    MaxHold,
-    /// The guard released it or was dropped.
-    Released,
-    /// It was handed to another process.
-    Detached,
-    /// The `Locks` was closed, or its runtime ended, while the guard was alive.
-    Closed,
-}
-
-impl fmt::Display for LostReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Expired => "its lease ran out before a renewal succeeded",
-            Self::Taken => "the store says that it is not ours any more",
-            Self::MaxHold => "the longest allowed hold was reached",
-            Self::Released => "it was released",
-            Self::Detached => "it was handed to another process",
-            Self::Closed => "the connection to the store was closed",
-        })
-    }
 }
 
 /// What margin the holder keeps to the end of the lease: 1 % of the ttl for clocks that run at
@@ -178,12 +147,6 @@ impl Held {
             (None, true) => LockState::AtRisk,
             (None, false) => LockState::Held,
         }
-    }
-
-    /// A signal that fires when the lock is lost: at the latest min(50 ms, ttl / 10) before the end
-    /// of validity, as soon as the runtime runs. It depends on no I/O.
-    pub fn lost(&self) -> LostSignal {
-        LostSignal::new(self.clone())
     }
 
     pub(crate) fn lost_notify(&self) -> &Notify {

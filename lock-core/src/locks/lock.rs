@@ -6,10 +6,9 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::RecvError;
 
-use crate::keeper::{self, Handover, Patience, Start, Terms};
-use crate::key::check_part;
-use crate::shared::{GRACE, Shared};
-use crate::terms::{Options, RenewalWish};
+use super::options::{Options, RenewalWish};
+use crate::contract::check_part;
+use crate::keeper::{self, Client, GRACE, Handover, Patience, Start, Terms};
 use crate::{
     ClaimRequest, ClockInstant, Error, ErrorKind, FencingToken, Held, LeaseToken, LockGuard,
     LockKey, LockState, Operation, OwnerId, Released, RenewedLease, Result, Resume,
@@ -21,16 +20,16 @@ use crate::{
 #[derive(Clone, Debug)]
 #[must_use = "a lock does nothing until it is acquired"]
 pub struct Lock {
-    shared: Arc<Shared>,
+    client: Arc<Client>,
     key: LockKey,
     options: Options,
     label: Option<Arc<str>>,
 }
 
 impl Lock {
-    pub(crate) fn new(shared: Arc<Shared>, key: LockKey) -> Self {
-        let label = shared.defaults.label.clone();
-        Self { shared, key, options: Options::default(), label }
+    pub(crate) fn new(client: Arc<Client>, key: LockKey) -> Self {
+        let label = client.defaults.label.clone();
+        Self { client, key, options: Options::default(), label }
     }
 
     /// How long the store keeps the lock without a renewal: 10 ms to 366 days, rounded up to what
@@ -108,7 +107,7 @@ impl Lock {
                 self.describe(busy, Operation::Acquire)
             });
         }
-        self.wait(Patience::Until(self.shared.clock.now() + limit)).await
+        self.wait(Patience::Until(self.client.clock.now() + limit)).await
     }
 
     /// Takes the lock if it is free; `None` if somebody else holds it.
@@ -190,7 +189,7 @@ impl Lock {
     /// Cancel-safe: the lock stays held, and may or may not have been renewed.
     pub async fn attach(&self, token: &LeaseToken) -> Result<LockGuard> {
         let handover = self.resume(token, Operation::Attach, Start::Attach).await?;
-        Ok(LockGuard::new(Arc::clone(&self.shared), handover))
+        Ok(LockGuard::new(Arc::clone(&self.client), handover))
     }
 
     /// Renews a lock that was [detached](LockGuard::detach), once: what a heartbeat does. The ttl is
@@ -240,10 +239,10 @@ impl Lock {
     pub async fn release(&self, token: LeaseToken) -> Result<Released> {
         let described = |error| self.describe(error, Operation::Release);
         let (request, terms) = self.resumed(&token).map_err(described)?;
-        let limit = self.shared.clock.now() + terms.call_timeout + GRACE;
-        let answer = keeper::spawn_release(&self.shared, request, terms).map_err(described)?;
+        let limit = self.client.clock.now() + terms.call_timeout + GRACE;
+        let answer = keeper::spawn_release(&self.client, request, terms).map_err(described)?;
         let answer = self.answer(answer, limit).await.map_err(described)?;
-        answer.unwrap_or_else(|_| Err(described(self.shared.keeper_gone())))
+        answer.unwrap_or_else(|_| Err(described(self.client.keeper_gone())))
     }
 
     async fn wait(&self, patience: Patience) -> Result<LockGuard> {
@@ -254,22 +253,22 @@ impl Lock {
 
     async fn take(&self, patience: Patience) -> Result<Option<LockGuard>> {
         let described = |error| self.describe(error, Operation::Acquire);
-        let owner = OwnerId::generate(&*self.shared.rng).map_err(described)?;
+        let owner = OwnerId::generate(&*self.client.rng).map_err(described)?;
         let (request, terms) = self.request(owner).map_err(described)?;
         let request = request.with_wait(!matches!(patience, Patience::Try));
-        let now = self.shared.clock.now();
+        let now = self.client.clock.now();
         let limit = match patience {
             // The try, and one more.
             Patience::Try => now + terms.call_timeout * 2 + GRACE,
             Patience::Until(deadline) => deadline + GRACE,
             Patience::Forever => ClockInstant::FAR_FUTURE,
         };
-        let answer = keeper::spawn(&self.shared, request, terms, Start::Acquire(patience))
+        let answer = keeper::spawn(&self.client, request, terms, Start::Acquire(patience))
             .map_err(described)?;
         match self.answer(answer, limit).await.map_err(described)? {
-            Ok(Ok(handover)) => Ok(handover.map(|h| LockGuard::new(Arc::clone(&self.shared), h))),
+            Ok(Ok(handover)) => Ok(handover.map(|h| LockGuard::new(Arc::clone(&self.client), h))),
             Ok(Err(error)) => Err(error),
-            Err(_) => Err(described(self.shared.keeper_gone())),
+            Err(_) => Err(described(self.client.keeper_gone())),
         }
     }
 
@@ -283,16 +282,16 @@ impl Lock {
         let described = |error| self.describe(error, operation);
         let (request, mut terms) = self.resumed(token).map_err(described)?;
         terms.renew_every = None;
-        let limit = self.shared.clock.now() + terms.call_timeout + GRACE;
+        let limit = self.client.clock.now() + terms.call_timeout + GRACE;
         let answer =
-            keeper::spawn(&self.shared, request, terms, start(token.fence())).map_err(described)?;
+            keeper::spawn(&self.client, request, terms, start(token.fence())).map_err(described)?;
         match self.answer(answer, limit).await.map_err(described)? {
             Ok(Ok(Some(handover))) => Ok(handover),
             Ok(Ok(None)) => {
                 Err(Error::new(ErrorKind::Internal, "BUG: a renewal was answered with busy"))
             }
             Ok(Err(error)) => Err(error),
-            Err(_) => Err(described(self.shared.keeper_gone())),
+            Err(_) => Err(described(self.client.keeper_gone())),
         }
     }
 
@@ -303,21 +302,21 @@ impl Lock {
         answer: oneshot::Receiver<T>,
         limit: ClockInstant,
     ) -> Result<Result<T, RecvError>> {
-        let clock = &self.shared.clock;
+        let clock = &self.client.clock;
         let begun = clock.now();
         tokio::select! {
             biased;
             answer = answer => Ok(answer),
-            () = clock.sleep_until(limit) => Err(self.shared.standstill(limit.since(begun))),
+            () = clock.sleep_until(limit) => Err(self.client.standstill(limit.since(begun))),
         }
     }
 
     /// A request that goes on with the hold of `token`. Owner, fence and data are the token's, for the
     /// store to compare; all else is this lock's.
     fn resumed(&self, token: &LeaseToken) -> Result<(ClaimRequest, Terms)> {
-        let backend = self.shared.backend.name();
+        let backend = self.client.backend.name();
         token.check_is_of(&self.key, backend)?;
-        if !self.shared.capabilities.detachable {
+        if !self.client.capabilities.detachable {
             return Err(Error::unsupported(format!(
                 "{backend} binds a lock to its session, so no other process can take it over"
             )));
@@ -328,7 +327,7 @@ impl Lock {
 
     fn request(&self, owner: OwnerId) -> Result<(ClaimRequest, Terms)> {
         check_part("label", self.label.as_deref().unwrap_or_default())?;
-        let terms = self.options.terms(&self.shared)?;
+        let terms = self.options.terms(&self.client)?;
         let request = ClaimRequest::new(self.key.clone(), owner, terms.ttl)
             .with_call_timeout(terms.call_timeout)
             .with_label(self.label.as_deref().map(str::to_owned));
@@ -336,10 +335,10 @@ impl Lock {
     }
 
     fn describe(&self, error: Error, operation: Operation) -> Error {
-        error.in_operation(operation).for_key(&self.key).on_backend(self.shared.backend.name())
+        error.in_operation(operation).for_key(&self.key).on_backend(self.client.backend.name())
     }
 
     fn lost(&self, reason: crate::LostReason) -> Error {
-        Error::lost(reason).for_key(&self.key).on_backend(self.shared.backend.name())
+        Error::lost(reason).for_key(&self.key).on_backend(self.client.backend.name())
     }
 }

@@ -5,7 +5,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::{LockKey, LostReason};
+use super::loss::LostReason;
 
 /// The result of every fallible operation of the library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -192,11 +192,9 @@ impl Error {
         self
     }
 
-    /// Names the lock, unless a closer layer has named it already.
-    #[must_use]
-    pub fn for_key(mut self, key: &LockKey) -> Self {
-        self.0.key.get_or_insert_with(|| key.to_string());
-        self
+    /// See [`for_key`](Self::for_key), which stands with the key.
+    pub(super) fn name_lock(&mut self, name: impl fmt::Display) {
+        self.0.key.get_or_insert_with(|| name.to_string());
     }
 
     /// Names the backend, unless a closer layer has named it already.
@@ -292,6 +290,7 @@ impl StdError for Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::LockKey;
 
     #[test]
     fn the_innermost_layer_names_the_place() {

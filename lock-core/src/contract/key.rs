@@ -108,6 +108,15 @@ impl fmt::Debug for LockKey {
     }
 }
 
+impl Error {
+    /// Names the lock, unless a closer layer has named it already.
+    #[must_use]
+    pub fn for_key(mut self, key: &LockKey) -> Self {
+        self.name_lock(key);
+        self
+    }
+}
+
 /// Says whether `part` may be (a part of) a lock name; an empty part passes.
 pub(crate) fn check_part(what: &str, part: &str) -> Result<()> {
     if part.len() > LockKey::MAX_LEN {

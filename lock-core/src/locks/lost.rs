@@ -3,7 +3,8 @@
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 
-use crate::{Held, LockState, LostReason};
+use super::hold::{Held, LockState};
+use crate::LostReason;
 
 /// Fires when the lock is lost; awaiting it gives the reason. Cheap to clone, and may be awaited by
 /// any number of tasks.
@@ -25,11 +26,15 @@ use crate::{Held, LockState, LostReason};
 #[must_use = "a signal does nothing unless it is awaited or asked"]
 pub struct LostSignal(Held);
 
-impl LostSignal {
-    pub(crate) fn new(held: Held) -> Self {
-        Self(held)
+impl Held {
+    /// A signal that fires when the lock is lost: at the latest min(50 ms, ttl / 10) before the end
+    /// of validity, as soon as the runtime runs. It depends on no I/O.
+    pub fn lost(&self) -> LostSignal {
+        LostSignal(self.clone())
     }
+}
 
+impl LostSignal {
     /// Why the lock is lost, if it is.
     pub fn reason(&self) -> Option<LostReason> {
         match self.0.state() {

@@ -2,7 +2,7 @@
 //! the same words.
 //!
 //! ```
-//! # use lock_core::url::Params;
+//! # use lock_core::kit::url::Params;
 //! # use std::time::Duration;
 //! let (base, mut params) = Params::split("demo://host/path?lock_grace=2s")?;
 //! assert_eq!(base, "demo://host/path");
