@@ -12,8 +12,8 @@ pub use lock_core::{
     Error, ErrorKind, FenceCheck, Fencing, FencingToken, Held, Hold, HolderInfo, LeaseToken, Lock,
     LockAdmin, LockBackend, LockGuard, LockInfo, LockKey, LockLayer, LockState, Locks,
     LocksBuilder, LostReason, LostSignal, ManualClock, Mode, Operation, OsRng, OwnerId, Released,
-    Renewal, RenewedLease, Result, Resume, Rng, SharedGuard, Sleep, SystemClock, TokioClock, Wake,
-    async_trait, backend, memory,
+    Renewal, RenewedLease, Result, Resume, Rng, Sleep, SystemClock, TokioClock, Wake, async_trait,
+    backend, memory,
 };
 pub use scheme::schemes;
 
