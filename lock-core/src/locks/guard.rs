@@ -65,7 +65,7 @@ impl LockGuard {
         answer.await
     }
 
-    /// Renews the lock now, beside the renewals that happen by themselves.
+    /// Renews the lock now, beside the renewals in the background.
     ///
     /// # Errors
     ///

@@ -77,7 +77,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// Bad settings, and what the store says that will not change by itself. A store that does not
+    /// Bad settings, and what the store says that will not change. A store that does not
     /// answer at all is given up after [`unavailable_after`](crate::LocksBuilder::unavailable_after).
     /// Whatever an error leaves in doubt is cleaned up in the background.
     ///
