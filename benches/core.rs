@@ -1,6 +1,6 @@
 //! The library's own cost: acquire and release on the memory store, where the store costs almost
 //! nothing. The floor is measured in the same run: one spawned task that answers over a channel,
-//! which is the least that a keeper of one's own can cost.
+//! which is the least that a keeper can cost.
 
 use std::time::Duration;
 

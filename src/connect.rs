@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use lock_core::memory::MemoryBackend;
-use lock_core::url::{COMMON, Params, decode, duration};
-use lock_core::{Error, Locks, LocksBuilder, Operation, Result};
+use lock_core::url::Params;
+use lock_core::{Error, LockBackend, Locks, Operation, Result};
 
 use crate::scheme::{Kind, SCHEMES, schemes};
 
@@ -68,54 +68,41 @@ async fn open(url: &str) -> Result<Locks> {
     let known = SCHEMES.iter().find(|known| known.names.contains(&scheme.as_str()));
     let known = known.ok_or_else(|| unknown_scheme(scheme, rest))?;
     let (common, own) = Common::take_out_of(rest)?;
+    let url = format!("{scheme}:{own}");
     match known.kind {
-        Some(Kind::Memory) => memory(&own, common),
+        Some(Kind::Memory) => common.locks(memory(&url)?),
         #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
-        Some(Kind::Sql) => {
-            let backend = lock_sql::connect(&format!("{scheme}:{own}")).await?;
-            Ok(common.apply(Locks::builder(backend))?.build())
-        }
+        Some(Kind::Sql) => common.locks(lock_sql::connect(&url).await?),
         #[cfg(feature = "redis")]
-        Some(Kind::Redis) => {
-            let backend = lock_redis::connect(&format!("{scheme}:{own}")).await?;
-            Ok(common.apply(Locks::builder(backend))?.build())
-        }
+        Some(Kind::Redis) => common.locks(lock_redis::connect(&url).await?),
         #[cfg(feature = "redlock")]
         Some(Kind::Redlock) => {
-            let backend = lock_redis::connect_redlock(&format!("{scheme}:{own}")).await?;
+            let backend = lock_redis::connect_redlock(&url).await?;
             // A new quorum, or one whose nodes were restarted, says why it does not vote yet, for as
             // long as the longest lease. That is worth waiting for.
-            let longest = lock_core::LockBackend::capabilities(&backend).max_ttl;
+            let longest = backend.capabilities().max_ttl;
             let patience = Duration::from_secs(30) + longest.unwrap_or_default();
-            let builder = Locks::builder(backend).unavailable_after(patience);
-            Ok(common.apply(builder)?.build())
+            let unavailable_after = common.unavailable_after.or(Some(patience));
+            Common { unavailable_after, ..common }.locks(backend)
         }
         #[cfg(feature = "etcd")]
-        Some(Kind::Etcd) => {
-            let backend = lock_etcd::connect(&format!("{scheme}:{own}")).await?;
-            Ok(common.apply(Locks::builder(backend))?.build())
-        }
+        Some(Kind::Etcd) => common.locks(lock_etcd::connect(&url).await?),
         #[cfg(feature = "zookeeper")]
-        Some(Kind::ZooKeeper) => {
-            let backend = lock_zk::connect(&format!("{scheme}:{own}")).await?;
-            Ok(common.apply(Locks::builder(backend))?.build())
-        }
+        Some(Kind::ZooKeeper) => common.locks(lock_zk::connect(&url).await?),
         None => Err(missing_feature(scheme, known.feature)),
     }
 }
 
-fn memory(rest: &str, common: Common) -> Result<Locks> {
-    let (name, params) = Params::split(rest)?;
+fn memory(url: &str) -> Result<MemoryBackend> {
+    let (url, params) = Params::split(url)?;
     params.finish("memory", &[])?;
-    let backend = match name.trim_start_matches('/') {
+    Ok(match url.trim_start_matches("memory:").trim_start_matches('/') {
         "" => MemoryBackend::queued(),
         name => MemoryBackend::named(name),
-    };
-    Ok(common.apply(Locks::builder(backend))?.build())
+    })
 }
 
-/// What [`COMMON`] parameters say.
-#[derive(Default)]
+/// What the parameters say that every store has: [`COMMON`](lock_core::url::COMMON).
 struct Common {
     prefix: Option<String>,
     ttl: Option<Duration>,
@@ -127,34 +114,20 @@ struct Common {
 impl Common {
     /// Splits a URL into what is ours and what the backend sees.
     fn take_out_of(rest: &str) -> Result<(Self, String)> {
-        let Some((base, query)) = rest.split_once('?') else {
-            return Ok((Self::default(), rest.to_owned()));
+        let (base, mut params) = Params::split(rest)?;
+        let common = Self {
+            prefix: params.text("lock_prefix")?,
+            ttl: params.duration("lock_ttl")?,
+            call_timeout: params.duration("lock_call_timeout")?,
+            unavailable_after: params.duration("lock_unavailable_after")?,
+            label: params.text("lock_label")?,
         };
-        let mut common = Self::default();
-        let (mut own, mut seen) = (Vec::new(), Vec::new());
-        for parameter in query.split('&') {
-            let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
-            if COMMON.contains(&name) {
-                if seen.contains(&name) {
-                    return Err(Error::config(format!("{name} is given twice: keep one")));
-                }
-                seen.push(name);
-            }
-            match name {
-                "lock_prefix" => common.prefix = Some(decode(name, value)?),
-                "lock_label" => common.label = Some(decode(name, value)?),
-                "lock_ttl" => common.ttl = Some(time(name, value)?),
-                "lock_call_timeout" => common.call_timeout = Some(time(name, value)?),
-                "lock_unavailable_after" => common.unavailable_after = Some(time(name, value)?),
-                _ => own.push(parameter),
-            }
-        }
-        let own =
-            if own.is_empty() { base.to_owned() } else { format!("{base}?{}", own.join("&")) };
-        Ok((common, own))
+        Ok((common, params.rejoin(base)))
     }
 
-    fn apply(self, mut builder: LocksBuilder) -> Result<LocksBuilder> {
+    /// The locks of this store.
+    fn locks(self, backend: impl LockBackend) -> Result<Locks> {
+        let mut builder = Locks::builder(backend);
         #[cfg(feature = "metrics")]
         {
             builder = builder.layer(lock_core::MetricsLayer::default());
@@ -174,12 +147,8 @@ impl Common {
         if let Some(label) = self.label {
             builder = builder.label(label);
         }
-        Ok(builder)
+        Ok(builder.build())
     }
-}
-
-fn time(name: &str, value: &str) -> Result<Duration> {
-    duration(name, &decode(name, value)?)
 }
 
 fn unknown_scheme(scheme: &str, rest: &str) -> Error {

@@ -39,7 +39,6 @@ pub use contract::{
 pub use kit::url;
 pub use locks::{
     Held, LeaseToken, Lock, LockGuard, LockState, Locks, LocksBuilder, LostSignal, RenewedLease,
-    SharedGuard,
 };
 #[cfg(feature = "metrics")]
 pub use metrics::MetricsLayer;

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -105,8 +106,8 @@ async fn an_attached_guard_is_given_up_without_a_word() {
     let token = detached(&locks, "order:42").await;
     let lock = locks.lock("order:42").unwrap();
     drop(lock.attach(&token).await.unwrap());
-    let shared = lock.attach(&token).await.unwrap().share();
-    drop(shared.clone());
+    let shared = Arc::new(lock.attach(&token).await.unwrap());
+    drop(Arc::clone(&shared));
     drop(shared);
     let sent = store.requests();
     locks.close(SECOND).await.unwrap();

@@ -1,5 +1,7 @@
 //! C7: a release works whatever happened before, and gives up nothing but one's own.
 
+use std::sync::Arc;
+
 use lock_core::{Effect, Released};
 
 use super::tools::{error_kind, free_soon, is_lost, lost_reason, soon, still_held, take, within};
@@ -188,15 +190,18 @@ async fn c07_a_guard_says_what_its_release_did(cx: Cx) -> Check {
 
 async fn c07_a_shared_guard_is_released_by_its_last_clone(cx: Cx) -> Check {
     let (locks, other) = (cx.locks().await?, cx.backend().await?);
-    let first = take(&cx, &locks, "lock").await?.share();
-    let second = first.clone();
-    let third = first.clone();
+    let first = Arc::new(take(&cx, &locks, "lock").await?);
+    let second = Arc::clone(&first);
+    let third = Arc::clone(&first);
     drop(first);
-    ensure!(third.release().await?.is_none(), "a clone that is not the last released the lock");
+    ensure!(Arc::into_inner(third).is_none(), "a clone that is not the last gave the guard back");
     cx.sleep(cx.ttl() * 2).await;
     ensure!(!is_lost(&second), "the last clone has lost the lock: {:?}", second.state());
     still_held(&cx, &other, "lock", "while a clone of its guard lived").await?;
-    let answer = second.release().await?;
+    let answer = match Arc::into_inner(second) {
+        Some(last) => Some(last.release().await?),
+        None => None,
+    };
     ensure!(answer == Some(Released::Freed), "the last clone's release was answered {answer:?}");
     free_soon(&cx, &other, "lock", "after the release of the last clone").await
 }

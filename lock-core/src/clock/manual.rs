@@ -18,10 +18,10 @@ use super::{Clock, ClockInstant, Sleep};
 /// assert_eq!(clock.now().since(before), Duration::from_secs(30));
 /// ```
 #[derive(Clone, Debug)]
-pub struct ManualClock(Arc<Inner>);
+pub struct ManualClock(Arc<Time>);
 
 #[derive(Debug)]
-struct Inner {
+struct Time {
     now: Mutex<ClockInstant>,
     timers: Mutex<Timers>,
 }
@@ -42,7 +42,7 @@ impl ManualClock {
 /// Starts one hour after the origin, so that a test can look back.
 impl Default for ManualClock {
     fn default() -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(Time {
             now: Mutex::new(ClockInstant::from_nanos(3_600_000_000_000)),
             timers: Mutex::default(),
         }))
@@ -59,7 +59,7 @@ impl Clock for ManualClock {
     }
 }
 
-impl TimerSource for Inner {
+impl TimerSource for Time {
     fn now(&self) -> ClockInstant {
         *self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -25,13 +25,17 @@ use super::{Clock, ClockInstant, Sleep};
 /// seem to be valid after the machine has slept through its end.
 ///
 /// The first sleeper starts a thread that waits for the timer, so sleeping depends on no runtime and
-/// outlives each. Clones share it. If the machine has no thread or file descriptor left, tokio's
+/// outlives each. All clocks of a process share it, and it ends with the last of them. If the machine has no thread or file descriptor left, tokio's
 /// timers are used in slices of a second, which needs a Tokio runtime.
-#[derive(Clone, Debug, Default)]
-pub struct SystemClock(Arc<Inner>);
+#[derive(Clone, Debug)]
+pub struct SystemClock(Arc<Alarm>);
 
+/// The one of this process, by the process id: a process that was forked has no thread of its parent's.
+static SHARED: Mutex<(u32, Weak<Alarm>)> = Mutex::new((0, Weak::new()));
+
+/// The timers of all sleepers, and what wakes them.
 #[derive(Debug, Default)]
-struct Inner {
+struct Alarm {
     timers: Mutex<Timers>,
     driver: Mutex<Driver>,
 }
@@ -42,6 +46,16 @@ struct Driver {
     /// When the kernel's timer fires next. It is armed earlier at once and later never: firing once
     /// in vain is cheaper than a system call for every cancelled sleep.
     armed: Option<ClockInstant>,
+}
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        let process = std::process::id();
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        let alarm = shared.1.upgrade().filter(|_| shared.0 == process).unwrap_or_default();
+        *shared = (process, Arc::downgrade(&alarm));
+        Self(alarm)
+    }
 }
 
 impl Clock for SystemClock {
@@ -58,7 +72,7 @@ impl Clock for SystemClock {
     }
 }
 
-impl TimerSource for Inner {
+impl TimerSource for Alarm {
     fn now(&self) -> ClockInstant {
         boot_time()
     }
@@ -74,7 +88,7 @@ impl TimerSource for Inner {
     }
 }
 
-impl Inner {
+impl Alarm {
     /// Makes the timer and its thread when they are needed first.
     fn start_driver(self: &Arc<Self>) -> bool {
         let mut driver = self.driver.lock().unwrap_or_else(PoisonError::into_inner);
@@ -118,7 +132,7 @@ impl Driver {
 }
 
 /// Ends the thread: the timer fires, and the thread finds that nobody is left.
-impl Drop for Inner {
+impl Drop for Alarm {
     fn drop(&mut self) {
         let driver = self.driver.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Some(fd) = &driver.fd {
@@ -127,7 +141,7 @@ impl Drop for Inner {
     }
 }
 
-fn start_thread(clock: Weak<Inner>) -> std::io::Result<Arc<OwnedFd>> {
+fn start_thread(clock: Weak<Alarm>) -> std::io::Result<Arc<OwnedFd>> {
     let fd = Arc::new(timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC)?);
     let timer = Arc::clone(&fd);
     std::thread::Builder::new()
@@ -137,7 +151,7 @@ fn start_thread(clock: Weak<Inner>) -> std::io::Result<Arc<OwnedFd>> {
     Ok(fd)
 }
 
-fn drive(clock: &Weak<Inner>, timer: &OwnedFd) {
+fn drive(clock: &Weak<Alarm>, timer: &OwnedFd) {
     loop {
         let mut count = [0; 8];
         // It fails only when a signal interrupts it: looking once in vain does no harm.
@@ -187,7 +201,8 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn sleepers_wake_in_order_and_in_time() {
-        let clock = SystemClock::default();
+        // Of its own: other tests sleep, too.
+        let clock = SystemClock(Arc::default());
         let start = clock.now();
         let (late, early) =
             (clock.sleep(Duration::from_millis(60)), clock.sleep(Duration::from_millis(20)));
@@ -218,7 +233,7 @@ mod tests {
 
     #[test]
     fn the_thread_ends_with_its_clock() {
-        let clock = SystemClock::default();
+        let clock = SystemClock(Arc::default());
         assert!(clock.0.start_driver());
         let fd = Arc::downgrade(clock.0.driver.lock().unwrap().fd.as_ref().unwrap());
         drop(clock);
@@ -229,5 +244,11 @@ mod tests {
             assert!(patience.now() < end, "the thread lives on");
             std::thread::yield_now();
         }
+    }
+
+    #[test]
+    fn all_clocks_of_a_process_share_their_thread() {
+        let (one, other) = (SystemClock::default(), SystemClock::default());
+        assert!(Arc::ptr_eq(&one.0, &other.0));
     }
 }

@@ -1,4 +1,4 @@
-//! The set of pending timers behind a clock, without any way to wait by itself.
+//! The set of pending timers behind a clock, without a way to wait.
 
 use std::collections::BTreeMap;
 use std::future::Future;

@@ -26,10 +26,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// assert!(!error.is_retryable());
 /// ```
 #[derive(Clone)]
-pub struct Error(Box<Inner>);
+pub struct Error(Box<Details>);
 
 #[derive(Clone)]
-struct Inner {
+struct Details {
     kind: ErrorKind,
     effect: Effect,
     retryable: bool,
@@ -132,7 +132,7 @@ impl Error {
     /// [`ErrorKind::Unavailable`] and [`ErrorKind::Timeout`] start as retryable, all others do not.
     /// A timeout starts with [`Effect::Unknown`], all others with [`Effect::None`].
     pub fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
-        Self(Box::new(Inner {
+        Self(Box::new(Details {
             kind,
             effect: if kind == ErrorKind::Timeout { Effect::Unknown } else { Effect::None },
             retryable: matches!(kind, ErrorKind::Unavailable | ErrorKind::Timeout),
@@ -250,19 +250,19 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let inner = &self.0;
-        if let Some(operation) = inner.operation {
+        let details = &self.0;
+        if let Some(operation) = details.operation {
             write!(f, "{operation}")?;
-            if let Some(key) = &inner.key {
+            if let Some(key) = &details.key {
                 write!(f, " {key:?}")?;
             }
-            if let Some(backend) = inner.backend {
+            if let Some(backend) = details.backend {
                 write!(f, " on {backend}")?;
             }
             f.write_str(": ")?;
         }
-        f.write_str(&inner.message)?;
-        if let Some(source) = &inner.source {
+        f.write_str(&details.message)?;
+        if let Some(source) = &details.source {
             write!(f, ": {source}")?;
         }
         Ok(())

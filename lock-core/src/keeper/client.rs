@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::gate::Gates;
-use crate::{Capabilities, Clock, Error, ErrorKind, LockBackend, Result, Rng};
+use crate::{Capabilities, Clock, Error, ErrorKind, LockBackend, LockKey, Operation, Result, Rng};
 
 #[derive(Debug)]
 pub(crate) struct Client {
@@ -46,6 +46,11 @@ impl Client {
             Some(runtime) => Ok(runtime.clone()),
             None => Handle::try_current().map_err(|_| no_runtime()),
         }
+    }
+
+    /// Says of what and where `error` is.
+    pub(crate) fn describe(&self, error: Error, operation: Operation, key: &LockKey) -> Error {
+        error.in_operation(operation).for_key(key).on_backend(self.backend.name())
     }
 
     /// The error for a keeper that vanished: its runtime has ended.

@@ -131,7 +131,7 @@ impl Keeper {
     }
 
     fn describe(&self, error: Error, operation: Operation) -> Error {
-        error.in_operation(operation).for_key(&self.key).on_backend(self.client.backend.name())
+        self.client.describe(error, operation, &self.key)
     }
 }
 

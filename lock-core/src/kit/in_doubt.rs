@@ -1,8 +1,8 @@
 //! What may still land in the store, and until when.
 //!
 //! A request that makes an entry and has no answer, or was dropped, may be carried out at any time, also
-//! behind the release that was to undo it. So whoever gives up has to know what a release that found
-//! something, or nothing, proves.
+//! behind the release that was to undo it. What the answer to a release proves therefore depends
+//! on what was in doubt when it was sent.
 //!
 //! ```
 //! use std::time::Duration;

@@ -65,7 +65,7 @@ impl Params {
     /// The value as it stands in the URL, for a driver that decodes it itself.
     pub fn raw(&mut self, name: &str) -> Option<String> {
         let at = self.left.iter().position(|(known, _)| known == name)?;
-        Some(self.left.swap_remove(at).1)
+        Some(self.left.remove(at).1)
     }
 
     /// The value, percent-decoded.
@@ -101,6 +101,13 @@ impl Params {
                 Err(Error::config(format!("{name}={value:?} is none of {}", words.join(", "))))
             }
         }
+    }
+
+    /// What is left, put behind `base` again, for somebody else to read.
+    pub fn rejoin(self, base: &str) -> String {
+        let left: Vec<_> =
+            self.left.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        if left.is_empty() { base.to_owned() } else { format!("{base}?{}", left.join("&")) }
     }
 
     /// Refuses what nobody has taken out; `known` are the store's own names, which the error lists beside
@@ -203,6 +210,15 @@ mod tests {
         for part in ["demo", "\"grce\"", "grace, pause", "lock_ttl"] {
             assert!(error.contains(part), "{error}");
         }
+    }
+
+    #[test]
+    fn what_is_left_can_be_read_by_somebody_else() {
+        let (base, mut params) = Params::split("h/x?a=1%20b&mine=1&&c&b=2").unwrap();
+        assert_eq!(params.raw("mine").as_deref(), Some("1"));
+        assert_eq!(params.rejoin(base), "h/x?a=1%20b&c=&b=2");
+        let (base, params) = Params::split("h?").unwrap();
+        assert_eq!(params.rejoin(base), "h");
     }
 
     #[test]

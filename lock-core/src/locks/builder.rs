@@ -16,7 +16,7 @@ impl Locks {
     /// Locks of `backend` with the defaults of [`LocksBuilder`].
     ///
     /// The tasks that keep locks alive run on the Tokio runtime of the caller. Outside of one, they
-    /// run on that of whoever acquires.
+    /// run on that of the caller that acquires.
     pub fn new(backend: impl LockBackend) -> Self {
         Self::builder(backend).build()
     }
@@ -26,7 +26,7 @@ impl Locks {
         LocksBuilder::new(backend).build()
     }
 
-    /// Locks with settings of one's own.
+    /// Locks with other settings.
     pub fn builder(backend: impl LockBackend) -> LocksBuilder {
         LocksBuilder::new(Arc::new(backend))
     }

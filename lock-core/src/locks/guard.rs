@@ -16,6 +16,9 @@ use crate::{Error, Held, LeaseToken, LockState, LostReason, Operation, Released,
 /// once leaves the lock to its ttl. Use [`release`](Self::release) to know that it has happened, or
 /// [`Locks::close`](crate::Locks::close) at the end of the program to wait for all of them.
 ///
+/// Several tasks share a lock by an `Arc<LockGuard>`: the lock is released when the last clone is
+/// dropped. This takes the place of re-entrance.
+///
 /// A guard that [`Lock::attach`](crate::Lock::attach) made does neither: it is not renewed, and
 /// dropping it leaves the lock to the bearer of the lease token.
 #[derive(Debug)]
@@ -62,7 +65,7 @@ impl LockGuard {
         answer.await
     }
 
-    /// Renews the lock now, beside the renewals that happen by themselves.
+    /// Renews the lock now, beside the renewals in the background.
     ///
     /// # Errors
     ///
@@ -128,12 +131,6 @@ impl LockGuard {
         Ok(detached.token)
     }
 
-    /// A guard that can be cloned: the lock is released when the last clone is dropped. This is what
-    /// takes the place of re-entrance.
-    pub fn share(self) -> SharedGuard {
-        SharedGuard(Arc::new(self))
-    }
-
     /// Sends a command at once, and returns the future of its answer.
     fn ask<T>(
         &self,
@@ -147,8 +144,8 @@ impl LockGuard {
                 biased;
                 answer = answer => answer,
                 () = self.client.clock.sleep(self.patience) => {
-                    let error = self.client.standstill(self.patience).in_operation(operation);
-                    return Err(error.for_key(self.held.key()));
+                    let error = self.client.standstill(self.patience);
+                    return Err(self.client.describe(error, operation, self.held.key()));
                 }
             };
             match answer {
@@ -162,10 +159,7 @@ impl LockGuard {
     }
 
     fn lost(&self, reason: LostReason, operation: Operation) -> Error {
-        Error::lost(reason)
-            .in_operation(operation)
-            .for_key(self.held.key())
-            .on_backend(self.client.backend.name())
+        self.client.describe(Error::lost(reason), operation, self.held.key())
     }
 }
 
@@ -181,37 +175,5 @@ impl Deref for LockGuard {
 impl Drop for LockGuard {
     fn drop(&mut self) {
         self.held.lose(LostReason::Released);
-    }
-}
-
-/// A guard that several tasks share. Made by [`LockGuard::share`].
-#[derive(Clone, Debug)]
-#[must_use = "dropping the last clone releases the lock"]
-pub struct SharedGuard(Arc<LockGuard>);
-
-impl SharedGuard {
-    /// Gives this clone up. The last one releases the lock and gets the store's answer, all others
-    /// get `None`.
-    ///
-    /// # Errors
-    ///
-    /// As [`LockGuard::release`].
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`LockGuard::release`].
-    pub async fn release(self) -> Result<Option<Released>> {
-        match Arc::into_inner(self.0) {
-            Some(guard) => guard.release().await.map(Some),
-            None => Ok(None),
-        }
-    }
-}
-
-impl Deref for SharedGuard {
-    type Target = LockGuard;
-
-    fn deref(&self) -> &LockGuard {
-        &self.0
     }
 }

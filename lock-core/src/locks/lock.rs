@@ -77,7 +77,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// Bad settings, and what the store says that will not change by itself. A store that does not
+    /// Bad settings, and what the store says that will not change. A store that does not
     /// answer at all is given up after [`unavailable_after`](crate::LocksBuilder::unavailable_after).
     /// Whatever an error leaves in doubt is cleaned up in the background.
     ///
@@ -335,7 +335,7 @@ impl Lock {
     }
 
     fn describe(&self, error: Error, operation: Operation) -> Error {
-        error.in_operation(operation).for_key(&self.key).on_backend(self.client.backend.name())
+        self.client.describe(error, operation, &self.key)
     }
 
     fn lost(&self, reason: crate::LostReason) -> Error {

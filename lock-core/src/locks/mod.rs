@@ -12,7 +12,7 @@ mod lost;
 mod options;
 
 pub use builder::LocksBuilder;
-pub use guard::{LockGuard, SharedGuard};
+pub use guard::LockGuard;
 pub use hold::{Held, LockState};
 pub use lease_token::{LeaseToken, RenewedLease};
 pub use lock::Lock;

@@ -12,7 +12,7 @@ use crate::{Clock, Error, ErrorKind, Result};
 /// The network between one client and a store in memory, for test doubles: it can be cut, and it can
 /// delay or lose a request or its answer.
 ///
-/// [`MemoryBackend`](super::MemoryBackend) has one for each client; a fake store of one's own can
+/// [`MemoryBackend`](super::MemoryBackend) has one for each client; a fake store can
 /// use it too.
 #[derive(Debug)]
 pub struct FaultLink {

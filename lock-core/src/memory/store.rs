@@ -178,7 +178,7 @@ impl Store {
     /// with this mark has gone, or nobody waits in it.
     fn lease_end(&self, key: &LockKey, turned: &Arc<Notify>) -> Option<ClockInstant> {
         let mut data = self.lock();
-        // A store that has run out of fences says so to whoever acquires.
+        // A store that has run out of fences says so to the next one that acquires.
         let _ = data.settle(key, self.clock.now());
         let line = data.locks.get_mut(key).filter(|line| Arc::ptr_eq(&line.turned, turned))?;
         if line.waiters.is_empty() {
@@ -239,7 +239,7 @@ impl Store {
         let mut data = self.lock();
         let keys: Vec<_> = data.locks.keys().filter(|key| wanted(key)).cloned().collect();
         for key in keys {
-            // A store that has run out of fences has said so to whoever acquires.
+            // A store that has run out of fences has said so to the next one that acquires.
             let _ = data.settle(&key, now);
             if let Some(line) = data.locks.get_mut(&key)
                 && let Some((old, _)) = line.holder.take_if(|(holder, _)| from(&holder.owner))
