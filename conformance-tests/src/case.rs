@@ -1,12 +1,10 @@
-//! A case of the suite, what it needs, and how it ends.
+//! A case of the suite, and what it needs.
 
-use std::fmt::{self, Display};
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 
-use lock_core::Error;
-
-use crate::Unavailable;
+use crate::check::Check;
 use crate::cx::Cx;
 
 /// One case. Its id begins with the clause or the property that it checks.
@@ -48,91 +46,6 @@ pub(crate) enum Need {
     Processes,
 }
 
-/// How a case ended, if it did not pass.
-#[derive(Clone, Debug)]
-pub(crate) enum Stop {
-    Failed(Failure),
-    NotApplicable(String),
-}
-
-/// What was seen, in words that name what is broken.
-#[derive(Clone, Debug)]
-pub(crate) struct Failure {
-    pub(crate) seen: String,
-    /// Two holders, a fence that falls: no slow machine is an excuse for it.
-    pub(crate) exact: bool,
-}
-
-pub(crate) type Check<T = ()> = Result<T, Stop>;
-
-impl Stop {
-    pub(crate) fn failed(seen: impl Display) -> Self {
-        Self::Failed(Failure { seen: seen.to_string(), exact: false })
-    }
-
-    pub(crate) fn violated(seen: impl Display) -> Self {
-        Self::Failed(Failure { seen: seen.to_string(), exact: true })
-    }
-}
-
-impl From<Unavailable> for Stop {
-    fn from(unavailable: Unavailable) -> Self {
-        if unavailable.is_broken() {
-            Self::failed(unavailable)
-        } else {
-            Self::NotApplicable(unavailable.reason().to_owned())
-        }
-    }
-}
-
-impl From<Error> for Stop {
-    fn from(error: Error) -> Self {
-        Self::failed(format_args!("unexpected error: {error}"))
-    }
-}
-
-impl From<tokio::task::JoinError> for Stop {
-    fn from(error: tokio::task::JoinError) -> Self {
-        Self::failed(format_args!("a task of the case ended early: {error}"))
-    }
-}
-
-/// Adds what was being done to an error that there should not be.
-pub(crate) trait Explain<T> {
-    fn explain(self, doing: &str) -> Check<T>;
-}
-
-impl<T, E: Display> Explain<T> for Result<T, E> {
-    fn explain(self, doing: &str) -> Check<T> {
-        self.map_err(|error| Stop::failed(format_args!("{doing}: {error}")))
-    }
-}
-
-/// Ends the case with a failure.
-macro_rules! fail {
-    ($($seen:tt)+) => {
-        return Err($crate::case::Stop::failed(format_args!($($seen)+)))
-    };
-}
-
-/// Ends the case with a failure unless the condition holds.
-macro_rules! ensure {
-    ($holds:expr, $($seen:tt)+) => {
-        if !$holds {
-            $crate::case::fail!($($seen)+);
-        }
-    };
-}
-
-/// Ends the case unless the condition holds, whatever the machine did in the meantime. For exclusion and fences.
-macro_rules! ensure_exactly {
-    ($holds:expr, $($seen:tt)+) => {
-        if !$holds {
-            return Err($crate::case::Stop::violated(format_args!($($seen)+)));
-        }
-    };
-}
-
 /// The list of a module's cases. Each is named once, by its function: a function that is not in
 /// a list is dead code, which does not compile.
 macro_rules! cases {
@@ -148,4 +61,4 @@ macro_rules! cases {
     };
 }
 
-pub(crate) use {cases, ensure, ensure_exactly, fail};
+pub(crate) use cases;

@@ -9,7 +9,7 @@ use lock_core::{
     LockKey, Locks, LocksBuilder, OsRng, OwnerId, Sleep, SystemClock, TokioClock,
 };
 
-use crate::case::{Check, Stop, fail};
+use crate::check::{Check, Stop, fail};
 use crate::{Client, Fault, Harness, Store, Time};
 
 /// The context of one case. Cheap to clone.

@@ -3,6 +3,7 @@
 mod cancel;
 mod case;
 mod cases;
+mod check;
 mod child;
 mod cx;
 mod harness;
@@ -14,6 +15,7 @@ pub mod mutation;
 mod pace;
 mod registry;
 mod report;
+mod require;
 mod runner;
 mod seed;
 mod simulated;
@@ -23,6 +25,3 @@ pub use main_fn::main;
 pub use memory_harness::{MemoryFaults, MemoryHarness, MemoryStore};
 pub use report::{CaseResult, Outcome, Report};
 pub use runner::run;
-
-/// Re-exported for implementations of [`Harness`], [`Store`] and [`Faults`].
-pub use async_trait::async_trait;

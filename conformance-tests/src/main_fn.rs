@@ -8,9 +8,6 @@ use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use crate::report::{CaseResult, Outcome, Report};
 use crate::{Harness, Time, child, registry, runner};
 
-/// The variable that makes missing stores a failure: `all`, or the names of harnesses.
-const REQUIRE: &str = "LOCK_TEST_REQUIRE";
-
 /// Runs the suite as a test executable: understands the arguments of `cargo test`, prints a summary,
 /// and is the child of itself for the cases that need a second process.
 pub fn main(harness: impl Harness) -> ExitCode {
@@ -61,24 +58,4 @@ fn trial(
             Outcome::Failed(seen) => Err(Failed::from(seen)),
         }
     })
-}
-
-/// Whether `LOCK_TEST_REQUIRE` names this harness, or all.
-pub(crate) fn is_required(name: &str) -> bool {
-    std::env::var(REQUIRE).is_ok_and(|list| names(&list, name))
-}
-
-fn names(list: &str, name: &str) -> bool {
-    list.split(',').map(str::trim).any(|item| item == "all" || item == name)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_store_is_required_by_its_name_or_by_all() {
-        assert!(names("all", "redis") && names("sqlite, redis", "redis"));
-        assert!(!names("", "redis") && !names("redlock", "redis"));
-    }
 }

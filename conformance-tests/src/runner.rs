@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 
-use crate::case::{Case, Check, Failure, Need, Stop};
+use crate::case::{Case, Need};
+use crate::check::{Check, Failure, Stop};
 use crate::cx::Cx;
 use crate::pace::Pace;
 use crate::report::{CaseResult, Outcome, Report};
+use crate::require::is_required;
 use crate::{Harness, Time, registry};
 use lock_core::{Hold, Wake};
 
@@ -173,7 +175,7 @@ pub(crate) fn runtime(time: Time) -> std::io::Result<Runtime> {
 async fn checked(harness: Arc<dyn Harness>, case: Case) -> Check {
     let cx = match Cx::start(&*harness).await {
         Ok(cx) => cx,
-        Err(missing) if !missing.is_broken() && crate::main_fn::is_required(harness.name()) => {
+        Err(missing) if !missing.is_broken() && is_required(harness.name()) => {
             return Err(Stop::failed(format_args!(
                 "LOCK_TEST_REQUIRE asks for this store, and {missing}"
             )));
@@ -273,10 +275,7 @@ mod tests {
             Outcome::Ignored(reason) => assert_eq!(reason, "no server"),
             // As in CI, where every store must be there.
             Outcome::Failed(text) => {
-                assert!(
-                    crate::main_fn::is_required("nothing") && text.contains("no server"),
-                    "{text}"
-                );
+                assert!(is_required("nothing") && text.contains("no server"), "{text}");
             }
             Outcome::Passed => panic!("a case passed without a store"),
         }

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use conformance_tests::{Client, Harness, Store, Time, Unavailable, async_trait};
-use lock_core::{LockBackend, Result};
+use conformance_tests::{Client, Harness, Store, Time, Unavailable};
+use lock_core::{LockBackend, Result, async_trait};
 use tempfile::TempDir;
 
 /// A folder in memory, where the machine has one. The cases are about locks and not about the disk: one

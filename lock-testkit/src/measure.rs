@@ -20,10 +20,6 @@ pub const TTL: Duration = Duration::from_secs(30);
 
 /// Runs a benchmark on a runtime of its own, on its worker threads. Does nothing under
 /// `cargo test --benches`, which asks for no figures.
-///
-/// # Errors
-///
-/// The benchmark's own.
 pub fn run(benchmark: impl Future<Output = Done> + Send + 'static) -> Done {
     if std::env::args().any(|argument| argument == "--test" || argument == "--list") {
         return Ok(());
@@ -49,20 +45,12 @@ pub fn ratio(a: Duration, b: Duration) -> f64 {
 }
 
 /// A contender, without the core above it.
-///
-/// # Errors
-///
-/// The backend's.
 pub fn claim(backend: &impl LockBackend, name: &str, wait: bool) -> Done<Box<dyn Claim>> {
     let request = ClaimRequest::new(LockKey::new("", name)?, OwnerId::generate(&OsRng)?, TTL);
     Ok(backend.claim(request.with_wait(wait))?)
 }
 
 /// Tries a lock that is free.
-///
-/// # Errors
-///
-/// If it is not granted.
 pub async fn granted(claim: &mut dyn Claim) -> Done {
     match claim.try_acquire().await? {
         Attempt::Granted { .. } => Ok(()),
@@ -71,10 +59,6 @@ pub async fn granted(claim: &mut dyn Claim) -> Done {
 }
 
 /// How long a step takes.
-///
-/// # Errors
-///
-/// The step's own.
 pub async fn timed(step: impl Future<Output = Done>) -> Done<Duration> {
     let start = Instant::now();
     step.await?;
@@ -82,10 +66,6 @@ pub async fn timed(step: impl Future<Output = Done>) -> Done<Duration> {
 }
 
 /// How long a free lock takes to be acquired and released by `claim`.
-///
-/// # Errors
-///
-/// The backend's.
 pub async fn cycle(mut claim: Box<dyn Claim>) -> Done<Duration> {
     timed(async {
         granted(&mut *claim).await?;
@@ -96,10 +76,6 @@ pub async fn cycle(mut claim: Box<dyn Claim>) -> Done<Duration> {
 }
 
 /// The same through the core: a keeper, a guard.
-///
-/// # Errors
-///
-/// The core's.
 pub async fn guarded_cycle(locks: &Locks, name: &str) -> Done<Duration> {
     let lock = locks.lock(name)?;
     timed(async {
@@ -110,10 +86,6 @@ pub async fn guarded_cycle(locks: &Locks, name: &str) -> Done<Duration> {
 }
 
 /// From the call of `holder`'s release to the grant to `waiter`, which has waited for `settled`.
-///
-/// # Errors
-///
-/// The backend's.
 pub async fn hand_over(
     mut holder: Box<dyn Claim>,
     mut waiter: Box<dyn Claim>,
@@ -142,10 +114,6 @@ pub async fn hand_over(
 }
 
 /// Takes that many locks, a hundred at a time.
-///
-/// # Errors
-///
-/// The core's.
 pub async fn hold(locks: &Locks, number: u32) -> Done<Vec<LockGuard>> {
     let start = Instant::now();
     let mut guards = Vec::new();
@@ -190,10 +158,6 @@ impl Watch {
     }
 
     /// Begins with what the server has counted so far.
-    ///
-    /// # Errors
-    ///
-    /// If the processor time of this process cannot be read.
     pub fn begin(first: Usage) -> Done<Self> {
         Ok(Self { first, client_cpu: cpu("self")?, start: Instant::now() })
     }
@@ -204,10 +168,6 @@ impl Watch {
     }
 
     /// Prints what has been used each second, and how many of the locks were lost.
-    ///
-    /// # Errors
-    ///
-    /// As [`begin`](Self::begin).
     pub fn end(self, last: Usage, guards: &[LockGuard]) -> Done {
         let took = self.start.elapsed().as_secs_f64();
         let percent = |seconds: f64| seconds / took * 100.0;
@@ -224,10 +184,6 @@ impl Watch {
 }
 
 /// The processor time of a process so far, in seconds: by its id, or `self`. Linux only.
-///
-/// # Errors
-///
-/// If it cannot be read.
 pub fn cpu(process: &str) -> Done<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
     // The name of the program may have blanks; fields 14 and 15 count ticks, of which Linux has 100
@@ -240,10 +196,6 @@ pub fn cpu(process: &str) -> Done<f64> {
 }
 
 /// The resident memory of this process, in bytes. Linux only.
-///
-/// # Errors
-///
-/// If it cannot be read.
 pub fn resident() -> Done<f64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;

@@ -22,10 +22,6 @@ pub trait Setup: fmt::Debug + Send + Sync + 'static {
     fn name(&self) -> &str;
 
     /// Starts servers, or takes those that a variable names.
-    ///
-    /// # Errors
-    ///
-    /// See [`Harness::start`].
     async fn launch(&self) -> Result<Box<dyn Servers>, Unavailable>;
 
     /// The URL of the store whose servers are reached at `hosts`: `address:port`, with commas between.
@@ -38,10 +34,6 @@ pub trait Setup: fmt::Debug + Send + Sync + 'static {
     }
 
     /// Opens the store.
-    ///
-    /// # Errors
-    ///
-    /// The store's.
     async fn connect(&self, url: &str) -> Result<Arc<dyn LockBackend>>;
 
     /// The prefix of all keys of a case that shares its servers with other cases.
@@ -71,10 +63,6 @@ pub trait Setup: fmt::Debug + Send + Sync + 'static {
     }
 
     /// Done to servers of the test's own before each case.
-    ///
-    /// # Errors
-    ///
-    /// The case fails.
     async fn prepare(&self, servers: &dyn Servers) -> Result<(), Unavailable> {
         let _ = servers;
         Ok(())
@@ -82,10 +70,6 @@ pub trait Setup: fmt::Debug + Send + Sync + 'static {
 
     /// Done with each client before the case has it, as by one that works for a while: the fault that a
     /// case arranges for the next request is meant for a request of the lock.
-    ///
-    /// # Errors
-    ///
-    /// The case fails.
     async fn warm_up(&self, backend: &dyn LockBackend) -> Result<()> {
         let _ = backend;
         Ok(())
@@ -282,9 +266,9 @@ impl Store for ProxiedStore {
 
 impl Drop for ProxiedStore {
     fn drop(&mut self) {
+        let Some(servers) = self.servers.take() else { return };
         let usable = self.setup.reuses_servers() && !self.disturbed.load(Relaxed);
-        let own = |servers: &Box<dyn Servers>| servers.foreign().is_none();
-        if let Some(servers) = self.servers.take().filter(own).filter(|_| usable) {
+        if usable && servers.foreign().is_none() {
             self.pool.idle().push(servers);
         }
     }

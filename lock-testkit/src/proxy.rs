@@ -55,20 +55,12 @@ impl Drop for Proxy {
 
 impl Proxy {
     /// Starts a proxy to `upstream` on the current Tokio runtime. The server need not be there yet.
-    ///
-    /// # Errors
-    ///
-    /// If no port can be opened.
     pub async fn start(upstream: SocketAddr) -> io::Result<Self> {
         Self::open(upstream, false).await
     }
 
     /// As [`start`](Self::start), for HTTP/2 without TLS: only what carries (a part of) a message
     /// counts as a request or as a reply.
-    ///
-    /// # Errors
-    ///
-    /// As [`start`](Self::start).
     pub async fn start_http2(upstream: SocketAddr) -> io::Result<Self> {
         Self::open(upstream, true).await
     }

@@ -4,7 +4,8 @@ use lock_core::{Claim, Renewal};
 
 use super::tools::{MOST_POLLS, free_soon, give_up, holds, kept_until, still_held};
 use crate::cancel::{Cut, drop_after};
-use crate::case::{Check, cases, ensure, fail};
+use crate::case::cases;
+use crate::check::{Check, ensure, fail};
 use crate::cx::{Cx, busy, granted};
 
 cases! {

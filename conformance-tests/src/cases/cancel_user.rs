@@ -8,7 +8,8 @@ use lock_core::{ErrorKind, Hold, LockBackend, Locks};
 use super::tools::{STEPS, drop_after_steps, free_soon, still_held, take, take_for, within};
 use crate::Fault;
 use crate::cancel::{Cut, drop_after};
-use crate::case::{Check, cases, ensure, fail};
+use crate::case::cases;
+use crate::check::{Check, ensure, fail};
 use crate::cx::Cx;
 
 cases! {

@@ -6,7 +6,8 @@ use lock_core::{Effect, ErrorKind, Locks};
 
 use super::tools::{error_kind, free_soon, soon, take};
 use crate::Fault;
-use crate::case::{Check, Explain, cases, ensure, fail};
+use crate::case::cases;
+use crate::check::{Check, Explain, ensure, fail};
 use crate::cx::{Cx, Link};
 
 cases! {
@@ -180,7 +181,7 @@ async fn c12_calls_of_a_guard_are_bounded(cx: Cx) -> Check {
     link.inject(Fault::Partition).await?;
     let limit = call_limit(&cx) * 2 + cx.late();
     let [renewed, checked, released, detached] = <[_; 4]>::try_from(guards)
-        .map_err(|_| crate::case::Stop::failed("four guards were taken"))?;
+        .map_err(|_| crate::check::Stop::failed("four guards were taken"))?;
     let calls = tokio::join!(
         soon(&cx, limit, "renew without a store", renewed.renew()),
         soon(&cx, limit, "check without a store", checked.check()),

@@ -8,7 +8,8 @@ use lock_core::{Attempt, ClockInstant, ErrorKind, LockBackend};
 
 use super::tools::{is_lost, queues, still_held, take, turns};
 use crate::Fault;
-use crate::case::{Check, cases, ensure, ensure_exactly};
+use crate::case::cases;
+use crate::check::{Check, ensure, ensure_exactly};
 use crate::cx::{Cx, busy, granted};
 use crate::history::{History, HoldRecord};
 use crate::seed::Seeded;

@@ -5,7 +5,8 @@ use std::time::Duration;
 use lock_core::{Attempt, Locks};
 
 use super::tools::{holds, queues, soon, take_for, waits, within};
-use crate::case::{Check, cases, ensure, fail};
+use crate::case::cases;
+use crate::check::{Check, ensure, fail};
 use crate::cx::{Cx, busy, granted};
 
 cases! {

@@ -4,7 +4,8 @@ use lock_core::{FencingToken, Released};
 
 use super::tools::{take, take_for};
 use crate::Fault;
-use crate::case::{Check, cases, ensure, ensure_exactly, fail};
+use crate::case::cases;
+use crate::check::{Check, ensure, ensure_exactly, fail};
 use crate::cx::{Cx, busy, granted};
 
 cases! {

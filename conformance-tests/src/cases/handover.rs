@@ -7,7 +7,8 @@ use super::tools::{
     still_held, take, take_for, turns,
 };
 use crate::cancel::Cut;
-use crate::case::{Check, Explain, cases, ensure, fail};
+use crate::case::cases;
+use crate::check::{Check, Explain, ensure, fail};
 use crate::cx::Cx;
 
 cases! {

@@ -7,7 +7,8 @@ use std::time::Duration;
 use lock_core::{ErrorKind, LockState, LostReason};
 
 use super::tools::{error_kind, free_soon, is_lost, lost_reason, soon, still_held, take};
-use crate::case::{Check, cases, ensure, fail};
+use crate::case::cases;
+use crate::check::{Check, ensure, fail};
 use crate::cx::Cx;
 
 cases! {

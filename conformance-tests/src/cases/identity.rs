@@ -6,7 +6,8 @@ use lock_core::{Attempt, Effect, Renewal};
 
 use super::tools::{free_soon, still_held, take};
 use crate::Fault;
-use crate::case::{Check, cases, ensure, fail};
+use crate::case::cases;
+use crate::check::{Check, ensure, fail};
 use crate::cx::{Cx, busy, granted};
 
 cases! {

@@ -10,7 +10,8 @@ use lock_core::{
 };
 
 use super::tools::{error_kind, free_soon, lost_reason, soon, still_held, take, take_for};
-use crate::case::{Check, cases, ensure, fail};
+use crate::case::cases;
+use crate::check::{Check, ensure, fail};
 use crate::cx::{Cx, busy};
 
 cases! {

@@ -7,7 +7,8 @@ use lock_core::{Attempt, Claim, Hold, Renewal};
 use super::tools::{free_soon, kept_until, soon, still_held, take_for};
 use crate::Fault;
 use crate::cancel::{Cut, drop_after};
-use crate::case::{Check, cases, ensure, fail};
+use crate::case::cases;
+use crate::check::{Check, ensure, fail};
 use crate::cx::{Cx, busy, granted};
 
 cases! {

@@ -8,7 +8,8 @@ use lock_core::{ErrorKind, LockGuard, LockState, LostReason};
 
 use super::tools::{error_kind, free_soon, is_lost, lost_reason, soon, still_held, take, within};
 use crate::Fault;
-use crate::case::{Check, cases, ensure, fail};
+use crate::case::cases;
+use crate::check::{Check, ensure, fail};
 use crate::cx::{Cx, SuiteClock};
 
 cases! {

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use lock_core::{Attempt, ErrorKind, LockKey};
 
 use super::tools::error_kind;
-use crate::case::{Check, cases, ensure, fail};
+use crate::case::cases;
+use crate::check::{Check, ensure, fail};
 use crate::cx::{Cx, granted};
 
 cases! {

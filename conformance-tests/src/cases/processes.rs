@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::tools::{soon, still_held, take, take_for};
-use crate::case::{Check, Explain, cases, ensure, fail};
+use crate::case::cases;
+use crate::check::{Check, Explain, ensure, fail};
 use crate::child::{Order, Process, Reply};
 use crate::cx::Cx;
 use crate::history::{History, HoldRecord};
@@ -108,7 +109,7 @@ async fn s01_a_counter_of_many_processes_loses_no_increment(cx: Cx) -> Check {
     let expected = (PROCESSES * TIMES).to_string();
     ensure!(counted == expected, "{expected} increments of many processes made {counted}");
     ensure!(history.len().to_string() == expected, "{} holds were recorded", history.len());
-    history.check().map_err(crate::case::Stop::failed)
+    history.check().map_err(crate::check::Stop::failed)
 }
 
 async fn l01_the_lock_of_a_killed_process_is_free_after_its_ttl(cx: Cx) -> Check {

@@ -6,7 +6,8 @@ use lock_core::{Effect, Released};
 
 use super::tools::{error_kind, free_soon, is_lost, lost_reason, soon, still_held, take, within};
 use crate::Fault;
-use crate::case::{Check, cases, ensure};
+use crate::case::cases;
+use crate::check::{Check, ensure};
 use crate::cx::{Cx, busy};
 use lock_core::{ErrorKind, LostReason};
 

@@ -4,7 +4,8 @@ use lock_core::{Effect, Released, Renewal};
 
 use super::tools::{free_soon, holds, is_lost, kept_until, still_held, take, within};
 use crate::Fault;
-use crate::case::{Check, Stop, cases, ensure, fail};
+use crate::case::cases;
+use crate::check::{Check, Stop, ensure, fail};
 use crate::cx::{Cx, busy, granted};
 
 cases! {

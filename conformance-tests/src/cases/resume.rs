@@ -10,7 +10,8 @@ use lock_core::{
 use serde_json::{Value, json};
 
 use super::tools::{free_soon, holds, kept_until, still_held, take_for};
-use crate::case::{Check, Explain, cases, ensure, fail};
+use crate::case::cases;
+use crate::check::{Check, Explain, ensure, fail};
 use crate::cx::{Cx, granted};
 
 cases! {

@@ -11,7 +11,7 @@ use lock_core::{
 use tokio::task::JoinHandle;
 
 use crate::cancel::Cut;
-use crate::case::{Check, ensure, fail};
+use crate::check::{Check, ensure, fail};
 use crate::cx::{Cx, busy, granted};
 
 /// The longest number of awaits that is tried out.

@@ -7,7 +7,8 @@ use lock_core::{Attempt, ErrorKind};
 use super::tools::{STEPS, holds, queues, soon, take_for, turns, waits, within};
 use crate::Fault;
 use crate::cancel::drop_after;
-use crate::case::{Check, cases, ensure, fail};
+use crate::case::cases;
+use crate::check::{Check, ensure, fail};
 use crate::cx::{Cx, busy, granted};
 
 cases! {

@@ -7,7 +7,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 use super::protocol::{Order, Reply};
-use crate::case::{Check, Explain, Stop, fail};
+use crate::check::{Check, Explain, Stop, fail};
 use crate::cx::Cx;
 
 /// A child process that has opened the case's store. Killed when this is dropped.

@@ -1,60 +1,17 @@
 //! A backend that makes one mistake, around a right one.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::{
-    Bytes, Capabilities, Claim, ClaimRequest, Clock, Error, FencingToken, HoldMark, LockAdmin,
-    LockBackend, LockInfo, LockKey, OsRng, OwnerId, Released, Result,
+    Capabilities, Claim, ClaimRequest, Error, HoldMark, LockAdmin, LockBackend, LockInfo, LockKey,
+    OwnerId, Released, Result,
 };
 
 use super::bug::Bug;
 use super::claim::WrongClaim;
-
-/// What the mistakes need to remember, for all clients of one store.
-#[derive(Debug)]
-pub(super) struct Side {
-    pub(super) clock: Arc<dyn Clock>,
-    counters: Mutex<HashMap<LockKey, u64>>,
-    client_counters: Mutex<HashMap<u64, u64>>,
-    clients: AtomicU64,
-}
-
-impl Side {
-    pub(super) fn new(clock: impl Clock) -> Self {
-        Self {
-            clock: Arc::new(clock),
-            counters: Mutex::default(),
-            client_counters: Mutex::default(),
-            clients: AtomicU64::new(0),
-        }
-    }
-
-    pub(super) fn next_of(&self, key: &LockKey, at_least: u64) -> Result<FencingToken> {
-        let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
-        let counter = counters.entry(key.clone()).or_default();
-        *counter = (*counter + 1).max(at_least);
-        FencingToken::new(*counter)
-    }
-
-    pub(super) fn next_of_client(&self, client: u64) -> Result<FencingToken> {
-        let mut counters = self.client_counters.lock().unwrap_or_else(PoisonError::into_inner);
-        let counter = counters.entry(client).or_default();
-        *counter += 1;
-        FencingToken::new(*counter)
-    }
-
-    pub(super) fn forget(&self, key: &LockKey) {
-        self.counters.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
-    }
-
-    pub(super) fn another_owner(&self) -> OwnerId {
-        OwnerId::generate(&OsRng).unwrap_or(OwnerId::from_bytes([7; 16]))
-    }
-}
+use super::side::{Side, written};
 
 #[derive(Debug)]
 pub(super) struct WrongBackend {
@@ -66,7 +23,7 @@ pub(super) struct WrongBackend {
 
 impl WrongBackend {
     pub(super) fn new(bug: Bug, right: Arc<dyn LockBackend>, side: Arc<Side>) -> Self {
-        let client = side.clients.fetch_add(1, Ordering::Relaxed);
+        let client = side.next_client();
         Self { bug, right, side, client }
     }
 
@@ -108,11 +65,6 @@ impl WrongBackend {
         }
         Ok(damaged)
     }
-}
-
-/// A lease that names its lock and its owner.
-pub(super) fn written(key: &LockKey, owner: &OwnerId) -> Bytes {
-    [owner.as_bytes(), key.encode().as_bytes()].concat().into()
 }
 
 fn read(data: &[u8]) -> Result<(LockKey, OwnerId)> {

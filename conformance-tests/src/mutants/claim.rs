@@ -9,8 +9,8 @@ use lock_core::{
     LockBackend, OwnerId, Released, Renewal, Result,
 };
 
-use super::backend::{Side, written};
 use super::bug::Bug;
+use super::side::{Side, written};
 
 /// A lease that outlives every test.
 const FOR_EVER: Duration = Duration::from_secs(30 * 24 * 3600);

@@ -9,14 +9,16 @@ mod backend;
 mod bug;
 mod claim;
 mod guard;
+mod side;
 
 use std::sync::Arc;
 
 use lock_core::{Clock, LocksBuilder, TokioClock};
 
-use self::backend::{Side, WrongBackend};
+use self::backend::WrongBackend;
 use self::bug::{Bug, Flavour};
 use self::guard::{ConstantRng, SlowClock, StoppedClock, TimersNeverFire};
+use self::side::Side;
 use crate::MemoryHarness;
 
 pub use self::bug::{Mutant, mutants};

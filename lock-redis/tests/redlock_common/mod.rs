@@ -8,9 +8,10 @@ pub(crate) mod scenarios;
 use std::sync::Arc;
 use std::time::Duration;
 
-use conformance_tests::{Fault, Faults, Unavailable, async_trait};
+use conformance_tests::{Fault, Faults, Unavailable};
 use lock_core::{
     Claim, ClaimRequest, Error, ErrorKind, LockBackend, LockKey, OsRng, OwnerId, Result,
+    async_trait,
 };
 use lock_redis::{Bootstrap, RedlockBackend, RedlockConfig};
 use lock_testkit::proxy::Proxy;

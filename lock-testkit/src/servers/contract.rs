@@ -18,32 +18,16 @@ pub trait Servers: fmt::Debug + Send + Sync + 'static {
     fn addresses(&self) -> Vec<SocketAddr>;
 
     /// Freezes all (SIGSTOP): connections stay open, nothing is answered.
-    ///
-    /// # Errors
-    ///
-    /// [`Unavailable::missing`] if they are not the test's own; [`Unavailable::broken`] if one has ended.
     fn freeze(&self) -> Result<(), Unavailable>;
 
     /// Ends [`freeze`](Self::freeze).
-    ///
-    /// # Errors
-    ///
-    /// As [`freeze`](Self::freeze).
     fn thaw(&self) -> Result<(), Unavailable>;
 
     /// Kills all without warning, starts them again with the data that they have acknowledged, and waits
     /// until they serve.
-    ///
-    /// # Errors
-    ///
-    /// As [`freeze`](Self::freeze), and if one does not start.
     async fn restart(&self) -> Result<(), Unavailable>;
 
     /// Waits until all serve, after whatever has happened to them.
-    ///
-    /// # Errors
-    ///
-    /// If one does not.
     async fn serve(&self) -> Result<(), Unavailable> {
         Ok(())
     }

@@ -108,19 +108,11 @@ impl MariaDb {
 
 impl Server<MariaDb> {
     /// The URL of the same database of the test's own server by another way: for a proxy.
-    ///
-    /// # Errors
-    ///
-    /// [`Unavailable::missing`] if it is not the test's own.
     pub fn url_by(&self, address: SocketAddr) -> Result<String, Unavailable> {
         self.kind().map(|_| MariaDb::url(address))
     }
 
     /// Kills the server if it runs, and starts it again on the same port, with the data.
-    ///
-    /// # Errors
-    ///
-    /// As [`kill`](Self::kill), and if it does not start.
     pub async fn restart(&self) -> Result<(), Unavailable> {
         self.start_again().await
     }

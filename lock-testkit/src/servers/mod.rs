@@ -3,6 +3,9 @@
 //! A URL in the environment wins over a local binary. A missing binary is an error that names the
 //! package. A server is killed when its value is dropped, also after a panic, and by a small
 //! guardian process when the test process itself is killed.
+//!
+//! An error is `Unavailable::missing` where a program is not installed or a server is not the test's own,
+//! so that it must not be disturbed; else `Unavailable::broken`, with what the server has logged.
 
 mod contract;
 mod daemon;

@@ -26,11 +26,6 @@ pub struct PgBouncer {
 impl PgBouncer {
     /// Starts one before the server at `upstream`, in the given pool mode, with at most
     /// `connections` connections to it.
-    ///
-    /// # Errors
-    ///
-    /// [`Unavailable::missing`] if `pgbouncer` is not installed, with the package that has it;
-    /// [`Unavailable::broken`] if it does not start.
     pub async fn start(
         upstream: SocketAddr,
         mode: &str,

@@ -107,10 +107,6 @@ impl Kind for Postgres {
 
 impl Server<Postgres> {
     /// Kills the server if it runs, and starts it again on the same port with its data.
-    ///
-    /// # Errors
-    ///
-    /// As [`kill`](Self::kill), and if it does not start.
     pub async fn restart(&self) -> Result<(), Unavailable> {
         self.start_again().await
     }

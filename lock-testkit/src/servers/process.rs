@@ -27,11 +27,6 @@ impl fmt::Debug for Process {
 
 impl Process {
     /// Starts `command`, whose program is in `package` of Debian.
-    ///
-    /// # Errors
-    ///
-    /// [`Unavailable::missing`] if there is no such program, with the name of the package;
-    /// [`Unavailable::broken`] if it cannot be started.
     pub fn start(command: &mut Command, package: &str) -> Result<Self, Unavailable> {
         let program = command.get_program().to_string_lossy().into_owned();
         let child = command.stdin(Stdio::null()).spawn().map_err(|error| {
@@ -75,10 +70,6 @@ impl Process {
     }
 
     /// Freezes it (SIGSTOP): its connections stay open and nothing is answered.
-    ///
-    /// # Errors
-    ///
-    /// If it has ended.
     pub fn freeze(&self) -> Result<(), Unavailable> {
         // First the server, so that it makes no more children.
         self.signal(Signal::STOP)?;
@@ -87,10 +78,6 @@ impl Process {
     }
 
     /// Lets it go on after [`freeze`](Self::freeze).
-    ///
-    /// # Errors
-    ///
-    /// If it has ended.
     pub fn thaw(&self) -> Result<(), Unavailable> {
         self.signal_children(Signal::CONT);
         self.signal(Signal::CONT)
@@ -189,10 +176,6 @@ fn ticks(pid: &str) -> Option<u64> {
 }
 
 /// A loopback port that is free at this moment.
-///
-/// # Errors
-///
-/// If there is none.
 pub fn free_port() -> Result<u16, Unavailable> {
     let listener = TcpListener::bind("127.0.0.1:0")
         .and_then(|listener| listener.local_addr())

@@ -109,19 +109,11 @@ impl Redis {
 
 impl Server<Redis> {
     /// The Unix socket of the server.
-    ///
-    /// # Errors
-    ///
-    /// [`Unavailable::missing`] if it is not the test's own.
     pub fn socket(&self) -> Result<PathBuf, Unavailable> {
         Ok(self.kind()?.socket())
     }
 
     /// Kills the server if it runs, and starts it again on the same port.
-    ///
-    /// # Errors
-    ///
-    /// As [`kill`](Self::kill), and if it does not start.
     pub async fn restart(&self, data: Data) -> Result<(), Unavailable> {
         self.kill()?;
         if data == Data::Lose {

@@ -31,10 +31,6 @@ pub trait Kind: fmt::Debug + Sized + Send + Sync + 'static {
     const END: Option<Signal> = None;
 
     /// A folder with all that a server needs.
-    ///
-    /// # Errors
-    ///
-    /// [`Unavailable::missing`] if it is not installed.
     fn prepare() -> Result<Self, Unavailable>;
 
     /// The folder, in which the server's log is.
@@ -47,10 +43,6 @@ pub trait Kind: fmt::Debug + Sized + Send + Sync + 'static {
     fn option(name: &str, value: &str) -> Vec<String>;
 
     /// Starts it.
-    ///
-    /// # Errors
-    ///
-    /// As [`prepare`](Self::prepare).
     fn command(&self, port: u16) -> Result<Command, Unavailable>;
 
     /// Whether the server with this process id answers.
@@ -94,11 +86,6 @@ impl<K: Kind> Builder<K> {
 
     /// Starts the server and waits until it answers. Never the one of [`Kind::URL`], whose settings are
     /// not ours.
-    ///
-    /// # Errors
-    ///
-    /// [`Unavailable::missing`] if it is not installed, with the package that has it;
-    /// [`Unavailable::broken`] if it does not start, with what it has logged.
     pub async fn start(self) -> Result<Server<K>, Unavailable> {
         until_started(|| Self::start_once(&self.options)).await
     }
@@ -114,10 +101,6 @@ impl<K: Kind> Builder<K> {
 
 impl<K: Kind> Server<K> {
     /// The server that [`Kind::URL`] names, else one of the test's own.
-    ///
-    /// # Errors
-    ///
-    /// As [`Builder::start`].
     pub async fn start() -> Result<Self, Unavailable> {
         match url_from(K::URL) {
             Some(url) => Ok(Self { own: None, url }),
@@ -141,65 +124,37 @@ impl<K: Kind> Server<K> {
     }
 
     /// Where the server of the test's own listens.
-    ///
-    /// # Errors
-    ///
-    /// [`Unavailable::missing`] if it is not the test's own.
     pub fn address(&self) -> Result<SocketAddr, Unavailable> {
         Ok(self.own()?.address())
     }
 
     /// The process id of the server.
-    ///
-    /// # Errors
-    ///
-    /// [`Unavailable::missing`] if it is not the test's own; [`Unavailable::broken`] if it has ended.
     pub fn pid(&self) -> Result<u32, Unavailable> {
         self.own()?.daemon.id()
     }
 
     /// The processor time that the server and its children have used since they were started.
-    ///
-    /// # Errors
-    ///
-    /// As [`pid`](Self::pid).
     pub fn cpu_time(&self) -> Result<Duration, Unavailable> {
         self.own()?.daemon.cpu_time()
     }
 
     /// Freezes the server and its children (SIGSTOP): connections stay open, nothing is answered.
-    ///
-    /// # Errors
-    ///
-    /// As [`pid`](Self::pid).
     pub fn freeze(&self) -> Result<(), Unavailable> {
         self.own()?.daemon.freeze()
     }
 
     /// Ends [`freeze`](Self::freeze).
-    ///
-    /// # Errors
-    ///
-    /// As [`pid`](Self::pid).
     pub fn thaw(&self) -> Result<(), Unavailable> {
         self.own()?.daemon.thaw()
     }
 
     /// Kills the server and its children (SIGKILL). Nothing listens on its port until it is restarted.
-    ///
-    /// # Errors
-    ///
-    /// As [`address`](Self::address).
     pub fn kill(&self) -> Result<(), Unavailable> {
         self.own()?.daemon.kill();
         Ok(())
     }
 
     /// Stops the server in order, without waiting for its clients.
-    ///
-    /// # Errors
-    ///
-    /// As [`address`](Self::address).
     pub fn stop(&self) -> Result<(), Unavailable> {
         self.own()?.daemon.end_by(K::STOP)
     }

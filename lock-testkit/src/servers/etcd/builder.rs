@@ -66,11 +66,6 @@ impl EtcdClusterBuilder {
     }
 
     /// Starts the cluster and waits until every member answers. Never the one of `LOCK_TEST_ETCD_URL`.
-    ///
-    /// # Errors
-    ///
-    /// [`Unavailable::missing`] if `etcd` is not installed, with the package that has it;
-    /// [`Unavailable::broken`] if it does not start, with what it has logged.
     pub async fn start(self) -> Result<EtcdCluster, Unavailable> {
         until_started(|| self.start_once()).await
     }
@@ -108,10 +103,6 @@ impl EtcdClusterBuilder {
 
 impl EtcdCluster {
     /// The cluster that `LOCK_TEST_ETCD_URL` names, else one member of the test's own.
-    ///
-    /// # Errors
-    ///
-    /// As [`EtcdClusterBuilder::start`].
     pub async fn start() -> Result<Self, Unavailable> {
         match url_from(URL) {
             Some(url) => Ok(Self::new(None, url)),

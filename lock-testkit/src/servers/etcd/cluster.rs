@@ -42,57 +42,33 @@ impl EtcdCluster {
     }
 
     /// Where clients reach a member.
-    ///
-    /// # Errors
-    ///
-    /// [`Unavailable::missing`] if the cluster is not the test's own.
     pub fn address(&self, member: usize) -> Result<SocketAddr, Unavailable> {
         Ok(self.member(member)?.address())
     }
 
     /// The port on which a member listens for TLS.
-    ///
-    /// # Errors
-    ///
-    /// [`Unavailable::missing`] unless the cluster was built with [`tls`](EtcdClusterBuilder::tls).
     pub fn tls_port(&self, member: usize) -> Result<u16, Unavailable> {
         let port = self.member(member)?.tls_port();
         port.ok_or_else(|| Unavailable::missing("the members of this cluster have no TLS"))
     }
 
     /// Freezes a member (SIGSTOP): connections stay open, nothing is answered.
-    ///
-    /// # Errors
-    ///
-    /// [`Unavailable::missing`] if it is not the test's own; [`Unavailable::broken`] if it has ended.
     pub fn freeze(&self, member: usize) -> Result<(), Unavailable> {
         self.member(member)?.daemon().freeze()
     }
 
     /// Ends [`freeze`](Self::freeze).
-    ///
-    /// # Errors
-    ///
-    /// As [`freeze`](Self::freeze).
     pub fn thaw(&self, member: usize) -> Result<(), Unavailable> {
         self.member(member)?.daemon().thaw()
     }
 
     /// Kills a member (SIGKILL). Nothing listens on its port until [`restart`](Self::restart).
-    ///
-    /// # Errors
-    ///
-    /// [`Unavailable::missing`] if it is not the test's own.
     pub fn kill(&self, member: usize) -> Result<(), Unavailable> {
         self.member(member)?.daemon().kill();
         Ok(())
     }
 
     /// Starts a member again, with its data, and waits until it answers.
-    ///
-    /// # Errors
-    ///
-    /// As [`kill`](Self::kill) and [`EtcdClusterBuilder::start`].
     pub async fn restart(&self, member: usize) -> Result<(), Unavailable> {
         self.kill(member)?;
         self.own()?.spawn(member)?;
@@ -100,10 +76,6 @@ impl EtcdCluster {
     }
 
     /// Kills all members, starts them again, and waits until each answers.
-    ///
-    /// # Errors
-    ///
-    /// As [`restart`](Self::restart).
     pub async fn restart_all(&self) -> Result<(), Unavailable> {
         for member in 0..self.members() {
             self.kill(member)?;
@@ -112,10 +84,6 @@ impl EtcdCluster {
     }
 
     /// Keeps a copy of what the only member has stored, for [`restore`](Self::restore). It is restarted.
-    ///
-    /// # Errors
-    ///
-    /// As [`restart`](Self::restart), and if the copy cannot be made.
     pub async fn back_up(&self) -> Result<(), Unavailable> {
         self.kill(0)?;
         self.own()?.back_up()?;
@@ -123,10 +91,6 @@ impl EtcdCluster {
     }
 
     /// Replaces what the only member has stored by the copy, as an operator does with an old snapshot.
-    ///
-    /// # Errors
-    ///
-    /// As [`back_up`](Self::back_up).
     pub async fn restore(&self) -> Result<(), Unavailable> {
         self.kill(0)?;
         self.own()?.restore()?;
@@ -134,30 +98,18 @@ impl EtcdCluster {
     }
 
     /// Cuts a member off from the others, in both directions; clients still reach it.
-    ///
-    /// # Errors
-    ///
-    /// [`Unavailable::missing`] unless the cluster was built [`cuttable`](EtcdClusterBuilder::cuttable).
     pub fn cut_off(&self, member: usize) -> Result<(), Unavailable> {
         self.cuttable()?.cut_off(member, true);
         Ok(())
     }
 
     /// Ends [`cut_off`](Self::cut_off).
-    ///
-    /// # Errors
-    ///
-    /// As [`cut_off`](Self::cut_off).
     pub fn rejoin(&self, member: usize) -> Result<(), Unavailable> {
         self.cuttable()?.cut_off(member, false);
         Ok(())
     }
 
     /// The member that leads, as some member sees it; waits for an election if there is none.
-    ///
-    /// # Errors
-    ///
-    /// [`Unavailable::broken`] if none leads for long.
     pub async fn leader(&self) -> Result<usize, Unavailable> {
         let own = self.own()?;
         let deadline = tokio::time::Instant::now() + START_LIMIT;
@@ -181,10 +133,6 @@ impl EtcdCluster {
     }
 
     /// Hands the leadership over to another member.
-    ///
-    /// # Errors
-    ///
-    /// [`Unavailable::broken`] if the leader refuses.
     pub async fn move_leader(&self, to: usize) -> Result<(), Unavailable> {
         let leader = self.leader().await?;
         let (id, _) = self

@@ -29,10 +29,6 @@ pub struct ZooKeeper {
 
 impl ZooKeeper {
     /// What `LOCK_TEST_ZOOKEEPER_URL` names, else one server of the test's own.
-    ///
-    /// # Errors
-    ///
-    /// As [`single`](Self::single).
     pub async fn start() -> Result<Self, Unavailable> {
         match url_from(URL) {
             Some(url) => Ok(Self { members: Vec::new(), url }),
@@ -41,29 +37,16 @@ impl ZooKeeper {
     }
 
     /// One server.
-    ///
-    /// # Errors
-    ///
-    /// [`Unavailable::missing`] if Java or ZooKeeper is not installed, with the packages that have
-    /// them; [`Unavailable::broken`] if it does not start, with what it has logged.
     pub async fn single() -> Result<Self, Unavailable> {
         Self::with_members(1, SESSIONS).await
     }
 
     /// One server that allows sessions of `shortest` to `longest`; the others allow 0.5 s to 60 s.
-    ///
-    /// # Errors
-    ///
-    /// As [`single`](Self::single).
     pub async fn with_sessions(shortest: Duration, longest: Duration) -> Result<Self, Unavailable> {
         Self::with_members(1, (shortest, longest)).await
     }
 
     /// An ensemble of three.
-    ///
-    /// # Errors
-    ///
-    /// As [`single`](Self::single).
     pub async fn ensemble() -> Result<Self, Unavailable> {
         Self::with_members(3, SESSIONS).await
     }
@@ -103,19 +86,11 @@ impl ZooKeeper {
     }
 
     /// Where a server of the test's own listens.
-    ///
-    /// # Errors
-    ///
-    /// [`Unavailable::missing`] if there is no such server.
     pub fn address(&self, member: usize) -> Result<SocketAddr, Unavailable> {
         Ok(self.member(member)?.address())
     }
 
     /// Which one leads the ensemble; 0 for a single server.
-    ///
-    /// # Errors
-    ///
-    /// [`Unavailable::broken`] if none does.
     pub fn leader(&self) -> Result<usize, Unavailable> {
         let leads = |member: &&Member| {
             let mode = member.ask("srvr").unwrap_or_default();
@@ -126,87 +101,50 @@ impl ZooKeeper {
     }
 
     /// The answer of a server to a command of four letters.
-    ///
-    /// # Errors
-    ///
-    /// If it does not answer.
     pub fn ask(&self, member: usize, command: &str) -> Result<String, Unavailable> {
         self.member(member)?.ask(command).map_err(|error| failed(command, error))
     }
 
     /// Freezes all servers (SIGSTOP): connections stay open, nothing is answered.
-    ///
-    /// # Errors
-    ///
-    /// [`Unavailable::missing`] if they are not the test's own; [`Unavailable::broken`] if one has
-    /// ended.
     pub fn freeze(&self) -> Result<(), Unavailable> {
         self.own()?;
         (0..self.len()).try_for_each(|member| self.freeze_one(member))
     }
 
     /// Ends [`freeze`](Self::freeze).
-    ///
-    /// # Errors
-    ///
-    /// As [`freeze`](Self::freeze).
     pub fn thaw(&self) -> Result<(), Unavailable> {
         self.own()?;
         (0..self.len()).try_for_each(|member| self.thaw_one(member))
     }
 
     /// Freezes one server.
-    ///
-    /// # Errors
-    ///
-    /// As [`freeze`](Self::freeze).
     pub fn freeze_one(&self, member: usize) -> Result<(), Unavailable> {
         self.member(member)?.daemon().freeze()
     }
 
     /// Ends [`freeze_one`](Self::freeze_one).
-    ///
-    /// # Errors
-    ///
-    /// As [`freeze`](Self::freeze).
     pub fn thaw_one(&self, member: usize) -> Result<(), Unavailable> {
         self.member(member)?.daemon().thaw()
     }
 
     /// The processor time that one server has used.
-    ///
-    /// # Errors
-    ///
-    /// As [`kill`](Self::kill).
     pub fn cpu_time(&self, member: usize) -> Result<Duration, Unavailable> {
         self.member(member)?.daemon().cpu_time()
     }
 
     /// Kills all servers (SIGKILL).
-    ///
-    /// # Errors
-    ///
-    /// [`Unavailable::missing`] if they are not the test's own.
     pub fn kill(&self) -> Result<(), Unavailable> {
         self.own()?;
         (0..self.len()).try_for_each(|member| self.kill_one(member))
     }
 
     /// Kills one server.
-    ///
-    /// # Errors
-    ///
-    /// As [`kill`](Self::kill).
     pub fn kill_one(&self, member: usize) -> Result<(), Unavailable> {
         self.member(member)?.daemon().kill();
         Ok(())
     }
 
     /// Kills all servers that run, starts all with the data that they have, and waits until they serve.
-    ///
-    /// # Errors
-    ///
-    /// As [`kill`](Self::kill) and [`single`](Self::single).
     pub async fn restart(&self) -> Result<(), Unavailable> {
         self.kill()?;
         for member in &self.members {
@@ -216,10 +154,6 @@ impl ZooKeeper {
     }
 
     /// Kills all servers, and starts them without any of their data.
-    ///
-    /// # Errors
-    ///
-    /// As [`restart`](Self::restart).
     pub async fn restart_without_data(&self) -> Result<(), Unavailable> {
         self.kill()?;
         for member in &self.members {
@@ -229,10 +163,6 @@ impl ZooKeeper {
     }
 
     /// Waits until all servers serve: an ensemble that was frozen may have to find a leader first.
-    ///
-    /// # Errors
-    ///
-    /// [`Unavailable::broken`] if one does not, or has ended.
     pub async fn serve(&self) -> Result<(), Unavailable> {
         for member in &self.members {
             member.wait().await?;
@@ -241,11 +171,6 @@ impl ZooKeeper {
     }
 
     /// From its next start on every server allows sessions of `shortest` to `longest`.
-    ///
-    /// # Errors
-    ///
-    /// [`Unavailable::missing`] if they are not the test's own; [`Unavailable::broken`] if their
-    /// settings cannot be written.
     pub fn allow_sessions(&self, shortest: Duration, longest: Duration) -> Result<(), Unavailable> {
         self.own()?;
         for member in &self.members {
@@ -255,10 +180,6 @@ impl ZooKeeper {
     }
 
     /// Starts one server that was killed, and waits until it serves.
-    ///
-    /// # Errors
-    ///
-    /// As [`restart`](Self::restart).
     pub async fn start_one(&self, member: usize) -> Result<(), Unavailable> {
         let member = self.member(member)?;
         member.spawn()?;
