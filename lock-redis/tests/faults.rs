@@ -12,6 +12,7 @@ use conformance_tests::{Fault, Faults};
 use lock_core::{Attempt, Effect, ErrorKind, LockBackend, LockState, Locks, Released, Renewal};
 use lock_redis::RedisBackend;
 use lock_testkit::proxy::Cut;
+use lock_testkit::scenes;
 use tokio::time::Instant;
 
 const TTL: Duration = Duration::from_secs(30);
@@ -208,33 +209,10 @@ async fn a_slow_link_works() {
 async fn renewals_survive_the_end_and_the_standstill_of_another_runtime() {
     let server = server().await;
     let backend = backend(&server).await;
-    let mut here = claim(&backend, "here", TTL, false);
-    granted(&mut *here).await;
-    for (name, ends) in [("ends", true), ("stands", false)] {
-        let mut there = claim(&backend, name, TTL, false);
-        granted(&mut *there).await;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let standing = std::thread::spawn(move || {
-            runtime.block_on(async {
-                tokio::select! {
-                    biased;
-                    answer = there.renew() => panic!("sooner than it is sent: {answer:?}"),
-                    () = std::future::ready(()) => {}
-                }
-            });
-            (!ends).then_some(runtime)
-        })
-        .join()
-        .unwrap();
-        for _ in 0..2 {
-            let renewal = tokio::time::timeout(Duration::from_secs(10), here.renew()).await;
-            let renewal = renewal.expect("the renewals are stuck").unwrap();
-            assert!(matches!(renewal, Renewal::Alive { .. }), "{renewal:?}");
-        }
-        if let Some(standing) = standing {
-            standing.shutdown_background();
-        }
-    }
+    scenes::renewals_survive_the_end_and_the_standstill_of_another_runtime(|name| {
+        claim(&backend, name, TTL, false)
+    })
+    .await;
 }
 
 /// A key that the server refuses to work on concerns nobody else whose renewal travels with it.

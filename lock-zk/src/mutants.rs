@@ -60,7 +60,7 @@ pub const MUTANTS: &[Mutant] = &[
     ),
     mutant(
         "read_based_renewal",
-        "a renewal reads the nodes, which any server answers",
+        "renewals and checks read the nodes, which any server answers",
         "a_renewal_needs_the_leader",
     ),
     mutant(
@@ -243,7 +243,7 @@ impl Channel {
     }
 
     pub(crate) async fn check(&self, path: &str) -> Reply<bool> {
-        if is("read_based_check") {
+        if is("read_based_check") || is("read_based_renewal") {
             return Ok(self.0.get(path).await?.is_some());
         }
         self.0.check(path).await

@@ -15,6 +15,7 @@ use lock_core::{
     Released, Renewal,
 };
 use lock_testkit::proxy::{Cut, Proxy};
+use lock_testkit::scenes;
 use lock_testkit::servers::ZooKeeper;
 use lock_zk::ZkBackend;
 use tokio::time::Instant;
@@ -306,33 +307,10 @@ async fn a_node_that_an_operator_deletes_is_lost_at_once() {
 async fn renewals_survive_the_end_and_the_standstill_of_another_runtime() {
     let servers = server().await;
     let backend = backend(&servers).await;
-    let mut here = claim(&backend, "here", false);
-    granted(&mut *here).await;
-    for (name, ends) in [("ends", true), ("stands", false)] {
-        let mut there = claim(&backend, name, false);
-        granted(&mut *there).await;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let standing = std::thread::spawn(move || {
-            runtime.block_on(async {
-                tokio::select! {
-                    biased;
-                    answer = there.renew() => panic!("sooner than it is sent: {answer:?}"),
-                    () = std::future::ready(()) => {}
-                }
-            });
-            (!ends).then_some(runtime)
-        })
-        .join()
-        .unwrap();
-        for _ in 0..2 {
-            let renewal = tokio::time::timeout(Duration::from_secs(10), here.renew()).await;
-            let renewal = renewal.expect("the renewals are stuck").unwrap();
-            assert!(matches!(renewal, Renewal::Alive { .. }), "{renewal:?}");
-        }
-        if let Some(standing) = standing {
-            standing.shutdown_background();
-        }
-    }
+    scenes::renewals_survive_the_end_and_the_standstill_of_another_runtime(|name| {
+        claim(&backend, name, false)
+    })
+    .await;
 }
 
 /// Nodes that are missing fail the transaction of all renewals, and no renewal but their own.

@@ -28,6 +28,16 @@ pub enum Attempt {
     },
 }
 
+impl Attempt {
+    /// Whether the store has an entry of ours by this answer: a place or the lock.
+    pub(crate) fn has_entry(&self) -> bool {
+        match self {
+            Self::Granted { .. } => true,
+            Self::Busy { valid_for, .. } => valid_for.is_some(),
+        }
+    }
+}
+
 /// The answer to [`Claim::renew`](crate::Claim::renew) and [`Claim::check`](crate::Claim::check).
 /// An error is neither: the hold is unknown, not lost, and not prolonged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -30,10 +30,10 @@ pub(crate) struct Gate {
 struct Local {
     /// How often in a row the lock went from one task of this process to the next.
     streak: u32,
-    /// What the store said last to whoever polled, for those behind.
+    /// What the store said last to the one who polled, for those behind.
     last: Option<Last>,
     /// When the store last said anything to one of them.
-    heard: Option<ClockInstant>,
+    answered_at: Option<ClockInstant>,
 }
 
 /// The store's last answer to one who polled.
@@ -93,12 +93,12 @@ impl Gates {
 
 impl Gate {
     /// Notes what the store said to the poller.
-    pub(crate) fn note(&self, last: Last, heard: ClockInstant) {
+    pub(crate) fn note(&self, last: Last, answered_at: ClockInstant) {
         let failed = matches!(last, Last::Failure(_));
         {
             let mut local = self.local();
             local.last = Some(last);
-            local.heard = local.heard.max(Some(heard));
+            local.answered_at = local.answered_at.max(Some(answered_at));
         }
         if failed {
             self.failed.notify_waiters();
@@ -109,8 +109,8 @@ impl Gate {
         self.local().last.clone()
     }
 
-    pub(crate) fn heard(&self) -> Option<ClockInstant> {
-        self.local().heard
+    pub(crate) fn answered_at(&self) -> Option<ClockInstant> {
+        self.local().answered_at
     }
 
     fn local(&self) -> MutexGuard<'_, Local> {

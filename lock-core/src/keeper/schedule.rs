@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::client::Client;
-use crate::jitter;
-use crate::{ClockInstant, Wake};
+use crate::kit::backoff::{Backoff, growing};
+use crate::{ClockInstant, Wake, jitter};
 
 /// The first and the longest pause between two looks at a store that cannot push.
 const POLL: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(100));
@@ -25,7 +25,7 @@ pub(super) fn after_busy(
     hint: Option<Duration>,
 ) -> Duration {
     let pause = match wake {
-        Wake::Poll => growing(POLL, looks),
+        Wake::Poll => growing(POLL.0, POLL.1, looks),
         Wake::Hint => HINT_POLL,
         Wake::Reliable => RELIABLE_POLL,
     };
@@ -34,10 +34,20 @@ pub(super) fn after_busy(
     hint.map_or(spread, |hint| spread.min(hint.saturating_add(SHORTEST)))
 }
 
-/// The pause after the `failures`-th error in a row.
-pub(super) fn after_error(client: &Client, failures: u32) -> Duration {
-    let pause = growing(BACK_OFF, failures);
+/// The pauses after errors.
+pub(super) fn backoff() -> Backoff {
+    Backoff::new(BACK_OFF.0, BACK_OFF.1)
+}
+
+/// The pause before pushes are asked for again while a lock is held.
+pub(super) fn without_pushes(client: &Client) -> Duration {
+    let pause = BACK_OFF.0 * 8;
     pause + jitter(&*client.rng, pause / 2)
+}
+
+/// The pause after a check that has failed.
+pub(super) fn after_a_check(client: &Client) -> Duration {
+    BACK_OFF.0 + jitter(&*client.rng, BACK_OFF.0 / 2)
 }
 
 /// When to renew what was last renewed by a request sent at `sent`: about `every` later, on the grid
@@ -66,21 +76,4 @@ pub(super) fn retry_at(
 ) -> ClockInstant {
     let pause = (ttl / 24 * failures.clamp(1, 4)).min(Duration::from_secs(2));
     now + pause * 3 / 4 + jitter(&*client.rng, pause / 2)
-}
-
-fn growing((first, longest): (Duration, Duration), nth: u32) -> Duration {
-    first.saturating_mul(1 << nth.saturating_sub(1).min(16)).min(longest)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pauses_grow_up_to_their_limit() {
-        assert_eq!(growing(POLL, 1), Duration::from_millis(2));
-        assert_eq!(growing(POLL, 3), Duration::from_millis(8));
-        assert_eq!(growing(POLL, 40), Duration::from_millis(100));
-        assert_eq!(growing(BACK_OFF, 0), Duration::from_millis(50));
-    }
 }

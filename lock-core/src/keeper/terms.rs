@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use crate::ClockInstant;
+use crate::locks::hold::margin;
+
 /// What was asked for, checked and rounded.
 #[derive(Clone, Debug)]
 pub(crate) struct Terms {
@@ -13,4 +16,11 @@ pub(crate) struct Terms {
     pub(crate) max_hold: Option<Duration>,
     pub(crate) call_timeout: Duration,
     pub(crate) unavailable_after: Duration,
+}
+
+impl Terms {
+    /// By when the store must have ended what a request makes or prolongs that is sent at `sent`.
+    pub(super) fn gone_at(&self, sent: ClockInstant) -> ClockInstant {
+        sent + self.ttl + margin(self.ttl)
+    }
 }

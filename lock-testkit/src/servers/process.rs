@@ -3,13 +3,11 @@
 use std::ffi::OsStr;
 use std::fmt;
 use std::net::TcpListener;
-use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
-
 use conformance_tests::Unavailable;
+use rustix::process::{Pid, Signal, kill_process};
 
 /// A server may have children of its own, which do not end by themselves while they are frozen.
 const GUARD: &str =
@@ -38,11 +36,9 @@ impl Process {
         let program = command.get_program().to_string_lossy().into_owned();
         let child = command.stdin(Stdio::null()).spawn().map_err(|error| {
             if error.kind() == std::io::ErrorKind::NotFound {
-                Unavailable::missing(format!(
-                    "{program} is not installed: apt-get install --no-install-recommends {package}"
-                ))
+                not_installed(&program, package)
             } else {
-                Unavailable::broken(format!("{program} cannot be started: {error}"))
+                failed(&format!("{program} cannot be started"), error)
             }
         })?;
         // The guardian reads from a pipe that only this process holds open. When this process dies,
@@ -98,15 +94,6 @@ impl Process {
     pub fn thaw(&self) -> Result<(), Unavailable> {
         self.signal_children(Signal::CONT);
         self.signal(Signal::CONT)
-    }
-
-    /// Asks it to end (SIGTERM), and waits for it.
-    ///
-    /// # Errors
-    ///
-    /// If it cannot be asked.
-    pub fn terminate(&mut self) -> Result<(), Unavailable> {
-        self.end_by(Signal::TERM)
     }
 
     /// Sends `signal`, which makes it end in order, and waits for it.
@@ -201,16 +188,6 @@ fn ticks(pid: &str) -> Option<u64> {
     fields.map(|field| field.parse::<u64>().ok()).sum()
 }
 
-/// A server that does not start, with the beginning and the end of what it has logged: a wrong option
-/// is named in the first line, and often followed by a page of usage.
-pub(super) fn broken(what: &str, log: &Path) -> Unavailable {
-    let log = std::fs::read_to_string(log).unwrap_or_default();
-    let lines: Vec<_> = log.lines().collect();
-    let (first, last) = (3.min(lines.len()), lines.len().saturating_sub(6));
-    let shown = [&lines[..first], &lines[last.max(first)..]].concat().join(" | ");
-    Unavailable::broken(format!("{what}; its log begins and ends with: {shown}"))
-}
-
 /// A loopback port that is free at this moment.
 ///
 /// # Errors
@@ -226,4 +203,16 @@ pub fn free_port() -> Result<u16, Unavailable> {
 /// The URL in `variable`, if it is set and not empty.
 pub(super) fn url_from(variable: impl AsRef<OsStr>) -> Option<String> {
     std::env::var(variable).ok().filter(|url| !url.is_empty())
+}
+
+/// Something that should work and does not.
+pub(super) fn failed(what: &str, error: impl fmt::Display) -> Unavailable {
+    Unavailable::broken(format!("{what}: {error}"))
+}
+
+/// A program that is not there, with its package.
+pub(super) fn not_installed(program: &str, package: &str) -> Unavailable {
+    Unavailable::missing(format!(
+        "{program} is not installed: apt-get install --no-install-recommends {package}"
+    ))
 }

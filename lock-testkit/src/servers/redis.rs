@@ -1,43 +1,29 @@
 //! `redis-server`.
 
-use std::fmt;
-use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use conformance_tests::Unavailable;
+use rustix::process::Signal;
 use tempfile::TempDir;
 
-use super::Servers;
-use super::process::{Process, broken, free_port, url_from};
-use conformance_tests::Unavailable;
-use lock_core::async_trait;
+use super::data;
+use super::process::failed;
+use super::single::{Kind, Server};
 
-/// The variable that names a server to use in place of a local binary.
-const URL: &str = "LOCK_TEST_REDIS_URL";
 /// The variable that names the binary; `redis-server` by default.
 const BINARY: &str = "LOCK_TEST_REDIS_SERVER";
-const START_LIMIT: Duration = Duration::from_secs(10);
 
-/// A Redis server of the test's own, or the one that `LOCK_TEST_REDIS_URL` names.
-///
-/// Its own server keeps an append-only file, which is written before a reply is sent: a kill and a
-/// restart with the data lose nothing that was acknowledged.
-pub struct RedisServer {
-    own: Option<Own>,
-    url: String,
-}
+/// A Redis server. Its own server keeps an append-only file, which is written before a reply is sent.
+pub type RedisServer = Server<Redis>;
 
-struct Own {
-    port: u16,
-    directory: TempDir,
-    options: Vec<String>,
-    process: Mutex<Option<Process>>,
-}
+/// The folder of a Redis server.
+#[derive(Debug)]
+pub struct Redis(TempDir);
 
 /// What a restarted server still knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,265 +34,48 @@ pub enum Data {
     Lose,
 }
 
-/// Settings of a server of one's own.
-#[derive(Clone, Debug, Default)]
-#[must_use = "a builder does nothing until `start` is called"]
-pub struct RedisServerBuilder {
-    options: Vec<String>,
-}
+impl Kind for Redis {
+    const PROGRAM: &'static str = "redis-server";
+    const PACKAGE: &'static str = "redis-server";
+    const URL: &'static str = "LOCK_TEST_REDIS_URL";
+    const START_LIMIT: Duration = Duration::from_secs(10);
+    const STOP: Signal = Signal::TERM;
 
-impl RedisServerBuilder {
-    /// One more option of the command line, such as `("maxmemory", "1mb")`.
-    pub fn option(mut self, name: &str, value: &str) -> Self {
-        self.options.push(format!("--{name}"));
-        self.options.push(value.to_owned());
-        self
+    fn prepare() -> Result<Self, Unavailable> {
+        Ok(Self(data::folder("redis")?))
     }
 
-    /// Starts the server and waits until it answers. Never the one of `LOCK_TEST_REDIS_URL`, whose
-    /// options are not ours.
-    ///
-    /// # Errors
-    ///
-    /// [`Unavailable::missing`] if `redis-server` is not installed, with the package that has it;
-    /// [`Unavailable::broken`] if it does not start, with what it has logged.
-    pub async fn start(self) -> Result<RedisServer, Unavailable> {
-        // Between finding a free port and opening it somebody else may take it.
-        let mut last = None;
-        for _ in 0..5 {
-            let own = Own {
-                port: free_port()?,
-                directory: tempfile::Builder::new().prefix("redis").tempdir().map_err(|error| {
-                    Unavailable::broken(format!("no temporary folder: {error}"))
-                })?,
-                options: self.options.clone(),
-                process: Mutex::default(),
-            };
-            let url = format!("redis://127.0.0.1:{}", own.port);
-            match own.start().await {
-                Ok(()) => return Ok(RedisServer { own: Some(own), url }),
-                Err(error) if error.is_broken() => last = Some(error),
-                Err(error) => return Err(error),
-            }
-        }
-        Err(last.unwrap_or_else(|| Unavailable::broken("redis-server does not start")))
-    }
-}
-
-impl RedisServer {
-    /// The server that `LOCK_TEST_REDIS_URL` names, else one of the test's own.
-    ///
-    /// # Errors
-    ///
-    /// As [`RedisServerBuilder::start`].
-    pub async fn start() -> Result<Self, Unavailable> {
-        match url_from(URL) {
-            Some(url) => Ok(Self { own: None, url }),
-            None => Self::builder().start().await,
-        }
+    fn folder(&self) -> &Path {
+        self.0.path()
     }
 
-    /// A server of the test's own with options.
-    pub fn builder() -> RedisServerBuilder {
-        RedisServerBuilder::default()
+    fn url(address: SocketAddr) -> String {
+        format!("redis://{address}")
     }
 
-    /// `redis://127.0.0.1:port`, or what the variable says.
-    pub fn url(&self) -> &str {
-        &self.url
+    fn option(name: &str, value: &str) -> Vec<String> {
+        vec![format!("--{name}"), value.to_owned()]
     }
 
-    /// Where the server of the test's own listens.
-    ///
-    /// # Errors
-    ///
-    /// [`Unavailable::missing`] if it is not the test's own.
-    pub fn address(&self) -> Result<SocketAddr, Unavailable> {
-        Ok(SocketAddr::from(([127, 0, 0, 1], self.own()?.port)))
-    }
-
-    /// The Unix socket of the server.
-    ///
-    /// # Errors
-    ///
-    /// [`Unavailable::missing`] if it is not the test's own.
-    pub fn socket(&self) -> Result<PathBuf, Unavailable> {
-        Ok(self.own()?.directory.path().join("s"))
-    }
-
-    /// Whether the test may stop and restart it.
-    pub fn is_own(&self) -> bool {
-        self.own.is_some()
-    }
-
-    /// Freezes the server (SIGSTOP): connections stay open, nothing is answered.
-    ///
-    /// # Errors
-    ///
-    /// [`Unavailable::missing`] if it is not the test's own; [`Unavailable::broken`] if it has ended.
-    pub fn freeze(&self) -> Result<(), Unavailable> {
-        self.own()?.running(|process| process.freeze())
-    }
-
-    /// Ends [`freeze`](Self::freeze).
-    ///
-    /// # Errors
-    ///
-    /// As [`freeze`](Self::freeze).
-    pub fn thaw(&self) -> Result<(), Unavailable> {
-        self.own()?.running(|process| process.thaw())
-    }
-
-    /// Kills the server (SIGKILL). Nothing listens on its port until [`restart`](Self::restart).
-    ///
-    /// # Errors
-    ///
-    /// [`Unavailable::missing`] if it is not the test's own.
-    pub fn kill(&self) -> Result<(), Unavailable> {
-        if let Some(mut process) = self.own()?.process().take() {
-            process.kill();
-        }
-        Ok(())
-    }
-
-    /// Stops the server in order (SIGTERM).
-    ///
-    /// # Errors
-    ///
-    /// As [`kill`](Self::kill).
-    pub fn stop(&self) -> Result<(), Unavailable> {
-        match self.own()?.process().take() {
-            Some(mut process) => process.terminate(),
-            None => Ok(()),
-        }
-    }
-
-    /// Kills the server if it runs, and starts it again on the same port.
-    ///
-    /// # Errors
-    ///
-    /// As [`kill`](Self::kill) and [`RedisServerBuilder::start`].
-    pub async fn restart(&self, data: Data) -> Result<(), Unavailable> {
-        self.kill()?;
-        let own = self.own()?;
-        if data == Data::Lose {
-            // Redis 7 has a directory, and earlier ones have one file.
-            let directory = own.directory.path();
-            let (parts, file) = (directory.join("appendonlydir"), directory.join("appendonly.aof"));
-            let removed =
-                [(std::fs::remove_dir_all(&parts), parts), (std::fs::remove_file(&file), file)];
-            for (removed, lost) in removed {
-                match removed {
-                    Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                        return Err(Unavailable::broken(format!("{}: {error}", lost.display())));
-                    }
-                    _ => {}
-                }
-            }
-        }
-        own.start().await
-    }
-
-    fn own(&self) -> Result<&Own, Unavailable> {
-        self.own.as_ref().ok_or_else(|| {
-            Unavailable::missing(format!("the server of {URL} is not ours to disturb"))
-        })
-    }
-}
-
-#[async_trait]
-impl Servers for RedisServer {
-    fn foreign(&self) -> Option<&str> {
-        self.own.is_none().then_some(&self.url)
-    }
-
-    fn addresses(&self) -> Vec<SocketAddr> {
-        self.address().into_iter().collect()
-    }
-
-    fn freeze(&self) -> Result<(), Unavailable> {
-        Self::freeze(self)
-    }
-
-    fn thaw(&self) -> Result<(), Unavailable> {
-        Self::thaw(self)
-    }
-
-    async fn restart(&self) -> Result<(), Unavailable> {
-        Self::restart(self, Data::Keep).await
-    }
-}
-
-impl fmt::Debug for RedisServer {
-    /// The URL may have a password, so only a server of the test's own is named.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisServer").field("port", &self.own.as_ref().map(|own| own.port)).finish()
-    }
-}
-
-impl Own {
-    fn process(&self) -> MutexGuard<'_, Option<Process>> {
-        self.process.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn running<T>(
-        &self,
-        act: impl FnOnce(&mut Process) -> Result<T, Unavailable>,
-    ) -> Result<T, Unavailable> {
-        match &mut *self.process() {
-            Some(process) => act(process),
-            None => Err(Unavailable::broken("the Redis server is not running")),
-        }
-    }
-
-    async fn start(&self) -> Result<(), Unavailable> {
-        let directory = self.directory.path();
-        let log = File::options()
-            .create(true)
-            .append(true)
-            .open(directory.join("log"))
-            .map_err(|error| Unavailable::broken(format!("no log file: {error}")))?;
-        // Wrong options are told on standard error.
-        let errors = log
-            .try_clone()
-            .map_err(|error| Unavailable::broken(format!("no log file: {error}")))?;
-        let program = std::env::var_os(BINARY).unwrap_or_else(|| "redis-server".into());
+    fn command(&self, port: u16) -> Result<Command, Unavailable> {
+        let program = std::env::var_os(BINARY).unwrap_or_else(|| Self::PROGRAM.into());
         let mut command = Command::new(program);
         command
-            .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1", "--daemonize", "no"])
+            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--daemonize", "no"])
             .args(["--save", "", "--appendonly", "yes", "--appendfsync", "no"])
             .arg("--dir")
-            .arg(directory)
+            .arg(self.folder())
             .arg("--unixsocket")
-            .arg(directory.join("s"))
-            .args(&self.options)
-            .stdout(log)
-            .stderr(errors);
-        let process = Process::start(&mut command, "redis-server")?;
-        *self.process() = Some(process);
-        let deadline = tokio::time::Instant::now() + START_LIMIT;
-        loop {
-            if let Some(status) = self.running(|process| Ok(process.ended()))? {
-                self.process().take();
-                return Err(self.broken(&format!("redis-server ended at once: {status}")));
-            }
-            if self.answers() {
-                return Ok(());
-            }
-            if tokio::time::Instant::now() >= deadline {
-                self.process().take();
-                return Err(self.broken("redis-server does not answer"));
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+            .arg(self.socket());
+        Ok(command)
     }
 
     /// Whether the server has loaded its data and answers. A password counts as an answer. Asked over
     /// the socket in its own folder, which it opens after its port: on the port another test's server
     /// might answer, if that was faster to take it.
-    fn answers(&self) -> bool {
+    fn answers(&self, _: SocketAddr, _: u32) -> bool {
         let ping = || -> std::io::Result<String> {
-            let mut stream = UnixStream::connect(self.directory.path().join("s"))?;
+            let mut stream = UnixStream::connect(self.socket())?;
             stream.set_read_timeout(Some(Duration::from_millis(200)))?;
             stream.write_all(b"PING\r\n")?;
             let mut answer = [0; 64];
@@ -315,14 +84,56 @@ impl Own {
         };
         ping().is_ok_and(|answer| answer.starts_with("+PONG") || answer.starts_with("-NOAUTH"))
     }
+}
 
-    fn broken(&self, what: &str) -> Unavailable {
-        broken(what, &self.directory.path().join("log"))
+impl Redis {
+    fn socket(&self) -> PathBuf {
+        self.folder().join("s")
+    }
+
+    /// Redis 7 has a directory, and earlier ones have one file.
+    fn lose_data(&self) -> Result<(), Unavailable> {
+        let (parts, file) =
+            (self.folder().join("appendonlydir"), self.folder().join("appendonly.aof"));
+        for removed in [std::fs::remove_dir_all(parts), std::fs::remove_file(file)] {
+            match removed {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    return Err(failed("the data cannot be removed", error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Server<Redis> {
+    /// The Unix socket of the server.
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable::missing`] if it is not the test's own.
+    pub fn socket(&self) -> Result<PathBuf, Unavailable> {
+        Ok(self.kind()?.socket())
+    }
+
+    /// Kills the server if it runs, and starts it again on the same port.
+    ///
+    /// # Errors
+    ///
+    /// As [`kill`](Self::kill), and if it does not start.
+    pub async fn restart(&self, data: Data) -> Result<(), Unavailable> {
+        self.kill()?;
+        if data == Data::Lose {
+            self.kind()?.lose_data()?;
+        }
+        self.start_again().await
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::process::Process;
     use super::*;
     use std::io::{BufRead, BufReader};
     use std::process::Stdio;
@@ -346,7 +157,7 @@ mod tests {
     }
 
     fn pid(server: &RedisServer) -> String {
-        server.own().unwrap().running(|process| Ok(process.id())).unwrap().to_string()
+        server.pid().unwrap().to_string()
     }
 
     /// The process that is killed by the next test.

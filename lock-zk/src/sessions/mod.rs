@@ -9,19 +9,20 @@ mod share;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use lock_core::kit::runtime;
+use lock_core::kit::backoff::Backoff;
+use lock_core::kit::connect_once::ConnectOnce;
 use lock_core::{Clock, Result};
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use self::opening::Limits;
 pub(crate) use self::opening::Opener;
+use self::resume::PAUSES;
 pub(crate) use self::share::{OpenSession, Share};
 use crate::config::SESSION;
-use crate::error::{closed, unreachable};
+use crate::error::closed;
 
 pub(crate) struct Sessions {
     opener: Opener,
@@ -33,12 +34,9 @@ pub(crate) struct Sessions {
 
 struct State {
     open: Vec<Arc<OpenSession>>,
-    /// The attempts under way, by session timeout. All callers share them.
-    attempts: HashMap<Duration, Attempt>,
+    /// The attempts to open a session, by its timeout. All callers share them.
+    openings: HashMap<Duration, ConnectOnce<Weak<OpenSession>>>,
 }
-
-/// Where the outcome of an attempt to open a session appears.
-type Attempt = watch::Receiver<Option<Result<()>>>;
 
 impl fmt::Debug for Sessions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -52,7 +50,7 @@ impl fmt::Debug for Sessions {
 impl Sessions {
     pub(crate) async fn connect(opener: Opener) -> Result<Self> {
         let (limits, session) = opener.limits().await?;
-        let state = State { open: session.into_iter().collect(), attempts: HashMap::new() };
+        let state = State { open: session.into_iter().collect(), openings: HashMap::new() };
         Ok(Self {
             endpoint: opener.ensemble.endpoint(),
             limits,
@@ -97,8 +95,7 @@ impl Sessions {
     }
 
     /// A share for a claim whose node has a path of `bytes`, in a session that lasts for `timeout`. One is
-    /// opened if none has room. The attempt is a task of its own, so that a caller that gives up early does
-    /// not end it for the others.
+    /// opened if none has room.
     ///
     /// # Errors
     ///
@@ -109,8 +106,7 @@ impl Sessions {
         bytes: usize,
         limit: Duration,
     ) -> Result<Share> {
-        let clock = Arc::clone(self.clock());
-        let end = clock.now() + limit;
+        let end = self.clock().now() + limit;
         loop {
             if self.closed.load(Relaxed) {
                 return Err(closed());
@@ -118,24 +114,12 @@ impl Sessions {
             if let Some(share) = self.free_share(timeout, bytes) {
                 return Ok(share);
             }
-            let (mut attempt, joined) = self.attempt(timeout)?;
-            let left = end.since(clock.now());
-            match tokio::time::timeout(left, attempt.wait_for(Option::is_some)).await {
-                Ok(Ok(outcome)) => match &*outcome {
-                    // It began before this call, and says nothing about the present.
-                    Some(Err(error)) if !joined => return Err(error.clone()),
-                    _ => {}
-                },
-                Ok(Err(_)) => {
-                    self.state().attempts.remove(&timeout);
-                    let why = "the runtime in which it was connected has ended";
-                    return Err(unreachable(why, &self.endpoint));
-                }
-                Err(_) => {
-                    let why = format!("no session within {limit:?}");
-                    return Err(unreachable(&why, &self.endpoint));
-                }
-            }
+            let opening = self.opening(timeout);
+            // The last one is over, or full.
+            opening.forget(|last| last.upgrade().and_then(|last| last.share(bytes)).is_none());
+            let sessions = Arc::clone(self);
+            let open = move || async move { sessions.open_one(timeout).await };
+            opening.get(end.since(self.clock().now()), open).await?;
         }
     }
 
@@ -146,34 +130,24 @@ impl Sessions {
         fitting.find_map(|session| session.share(bytes))
     }
 
-    /// The attempt under way, or a new one; whether it had begun before.
-    fn attempt(self: &Arc<Self>, timeout: Duration) -> Result<(Attempt, bool)> {
+    fn opening(&self, timeout: Duration) -> ConnectOnce<Weak<OpenSession>> {
+        let opening = || {
+            let server = format!("the ZooKeeper ensemble at {}", self.endpoint);
+            let limit = self.opener.config.connect_timeout;
+            ConnectOnce::new(server, limit, Backoff::new(PAUSES.0, PAUSES.1))
+        };
+        self.state().openings.entry(timeout).or_insert_with(opening).clone()
+    }
+
+    async fn open_one(&self, timeout: Duration) -> Result<Weak<OpenSession>> {
+        let session = self.opener.session(timeout).await?;
+        let weak = Arc::downgrade(&session);
         let mut state = self.state();
-        if let Some(attempt) = state.attempts.get(&timeout)
-            && attempt.has_changed().is_ok()
-        {
-            return Ok((attempt.clone(), true));
+        // One that comes too late is dropped, and ends by that.
+        if !self.closed.load(Relaxed) {
+            state.open.push(session);
         }
-        let runtime = runtime::current("ZooKeeper")?;
-        let (sender, receiver) = watch::channel(None);
-        state.attempts.insert(timeout, receiver.clone());
-        drop(state);
-        let sessions = Arc::clone(self);
-        runtime.spawn(async move {
-            let opened = sessions.opener.session(timeout).await;
-            let outcome = {
-                let mut state = sessions.state();
-                state.attempts.remove(&timeout);
-                opened.map(|session| {
-                    // One that comes too late is dropped, and ends by that.
-                    if !sessions.closed.load(Relaxed) {
-                        state.open.push(session);
-                    }
-                })
-            };
-            let _ = sender.send(Some(outcome));
-        });
-        Ok((receiver, false))
+        Ok(weak)
     }
 
     /// Ends all sessions, and with them all nodes of this client.
@@ -181,7 +155,9 @@ impl Sessions {
         self.closed.store(true, Relaxed);
         let open = {
             let mut state = self.state();
-            state.attempts.clear();
+            for opening in state.openings.values() {
+                opening.close();
+            }
             std::mem::take(&mut state.open)
         };
         let mut closing = JoinSet::new();

@@ -10,8 +10,10 @@ use zookeeper_client as zk;
 use crate::connection::{Connection, End};
 use crate::wire::{Channel, Ensemble};
 
-/// The first pause between two rounds over all servers, and the longest one.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
+/// The first pause after an attempt that has failed, and the longest one. On the way back to a session
+/// an attempt is a round over all servers.
+pub(super) const PAUSES: (Duration, Duration) =
+    (Duration::from_millis(10), Duration::from_millis(500));
 
 /// What is needed for resuming a session.
 pub(super) struct Resumption {
