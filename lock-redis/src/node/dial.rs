@@ -16,7 +16,6 @@ use crate::error::{Stage, from_redis, lacks_hello};
 const USER_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Makes connections to one server.
-#[derive(Debug)]
 pub(super) struct Dial {
     client: redis::Client,
     pub(super) pulse: Arc<Pulse>,

@@ -25,7 +25,8 @@ const SLOW_POLL: Duration = Duration::from_millis(900);
 /// How much later the next client looks at the end of a lease, so that they do not all look at once.
 const STAGGER: Duration = Duration::from_millis(100);
 /// For how long the mark of an owner that has gone is kept, at least: longer than the kernel tries
-/// to deliver what a given-up connection has sent.
+/// to deliver what a given-up connection has sent. The core repeats a release while a try may still
+/// land, but a process may end before that; the mark works without it.
 const GONE: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(3600));
 /// The grace is doubled after each turn that was missed, this many times at most.
 const DOUBLINGS: u32 = 4;
