@@ -101,12 +101,10 @@ impl Connection {
             return;
         }
         let doubt = Doubt(Arc::clone(self));
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move {
-                // A failure gives the connection up.
-                let _ = doubt.0.exchange(&redis::cmd("PING"), patience, patience).await;
-            });
-        }
+        self.life.pulse.tasks.spawn(async move {
+            // A failure gives the connection up.
+            let _ = doubt.0.exchange(&redis::cmd("PING"), patience, patience).await;
+        });
     }
 }
 

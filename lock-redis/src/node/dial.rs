@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::kit::versions::REDIS;
-use lock_core::{Error, ErrorKind, Result};
+use lock_core::{Error, Result};
 use redis::{PushInfo, PushKind, RedisError, Value};
 
 use super::connection::{Connection, Life};
-use super::pulse::Pulse;
+use super::pulse::{NodeEvent, Pulse};
 use super::reply::info_field;
 use crate::error::{Stage, from_redis, lacks_hello};
 
@@ -16,17 +16,14 @@ use crate::error::{Stage, from_redis, lacks_hello};
 const USER_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Makes connections to one server.
-#[derive(Debug)]
 pub(super) struct Dial {
     client: redis::Client,
-    /// The limit for making a connection, the handshake included.
-    pub(super) limit: Duration,
     pub(super) pulse: Arc<Pulse>,
 }
 
 impl Dial {
     /// Nothing is sent. RESP3 is switched on: pushes share the connection with the answers.
-    pub(super) fn new(client: &redis::Client, limit: Duration, pulse: Arc<Pulse>) -> Result<Self> {
+    pub(super) fn new(client: &redis::Client, pulse: Arc<Pulse>) -> Result<Self> {
         let info = client.get_connection_info().clone();
         let settings = info
             .redis_settings()
@@ -43,24 +40,19 @@ impl Dial {
         let info = info.set_redis_settings(settings).set_tcp_settings(tcp);
         let client = redis::Client::open(info)
             .map_err(|error| from_redis(error, Stage::Connecting, &pulse.endpoint))?;
-        Ok(Self { client, limit, pulse })
+        Ok(Self { client, pulse })
     }
 
+    /// Makes a connection, and tells the listener.
     pub(super) async fn connect(&self) -> Result<Connection> {
-        match tokio::time::timeout(self.limit, self.handshake()).await {
-            Ok(Err(error)) if lacks_hello(&error) => Err(self.too_old(error).await),
-            Ok(outcome) => {
-                outcome.map_err(|error| from_redis(error, Stage::Connecting, &self.pulse.endpoint))
+        match self.handshake().await {
+            Ok(connection) => {
+                self.pulse.emit(NodeEvent::Up);
+                Ok(connection)
             }
-            Err(_) => Err(self.unreachable(&format!("no connection within {:?}", self.limit))),
+            Err(error) if lacks_hello(&error) => Err(self.too_old(error).await),
+            Err(error) => Err(from_redis(error, Stage::Connecting, &self.pulse.endpoint)),
         }
-    }
-
-    pub(super) fn unreachable(&self, why: &str) -> Error {
-        Error::new(
-            ErrorKind::Unavailable,
-            format!("the Redis server at {} cannot be reached: {why}", self.pulse.endpoint),
-        )
     }
 
     async fn handshake(&self) -> std::result::Result<Connection, RedisError> {
@@ -94,8 +86,7 @@ impl Dial {
                 client.get_multiplexed_async_connection_with_config(&unlimited()).await?;
             redis::cmd("INFO").arg("server").query_async::<Value>(&mut driver).await
         };
-        let said = tokio::time::timeout(self.limit, version).await;
-        let version = said.ok().and_then(|said| info_field(&said.ok()?, "redis_version"));
+        let version = version.await.ok().and_then(|info| info_field(&info, "redis_version"));
         match version.map(|version| REDIS.check(&version)) {
             Some(Err(too_old)) => too_old,
             _ => from_redis(error, Stage::Connecting, &self.pulse.endpoint),

@@ -1,5 +1,8 @@
-//! One Redis server, as a store of either kind uses it: the connection, calls of scripts, replies,
-//! and how a URL leads there.
+//! One Redis server, as a store of either kind uses it.
+//!
+//! `server` runs scripts over the connection that `link` has, which `dial` makes; `tend` keeps it up for
+//! those who wait for pushes. All of them share the `pulse` of the server: when it was last heard, how fast
+//! it answers, who hears its pushes.
 
 mod address;
 mod connection;

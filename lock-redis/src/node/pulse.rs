@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use lock_core::kit::tasks::Tasks;
 use lock_core::{Clock, ClockInstant};
 use tokio::sync::Notify;
 
@@ -37,6 +38,8 @@ pub(super) struct Pulse {
     round_trip: AtomicU64,
     /// Notified when a connection is given up, and when somebody needs one.
     pub(super) attention: Notify,
+    /// What goes on beside the calls.
+    pub(super) tasks: Tasks,
 }
 
 impl Pulse {
@@ -49,6 +52,7 @@ impl Pulse {
             last: AtomicU64::new(now.as_nanos()),
             round_trip: AtomicU64::new(0),
             attention: Notify::new(),
+            tasks: Tasks::default(),
         }
     }
 

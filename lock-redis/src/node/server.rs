@@ -41,7 +41,7 @@ impl Node {
     ) -> Result<Self> {
         let endpoint = client.get_connection_info().addr().to_string();
         let pulse = Arc::new(Pulse::new(endpoint, options.clock, listener));
-        let link = Link::new(Dial::new(client, options.connect_timeout, pulse)?);
+        let link = Link::new(Dial::new(client, pulse)?, options.connect_timeout);
         let tender = Arc::new(Tender::new(link.clone()));
         Ok(Self { link, tender, response_timeout: options.response_timeout })
     }
@@ -85,9 +85,21 @@ impl Node {
         self.tender.interest()
     }
 
+    /// Runs `work` beside the calls, until the end of [`shut_down`](Self::shut_down). Without a runtime
+    /// it is dropped.
+    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.link.pulse().tasks.spawn(work);
+    }
+
     /// Drops the connection. Calls fail from then on.
     pub(crate) fn close(&self) {
         self.link.close();
+    }
+
+    /// The same, and ends what goes on beside the calls.
+    pub(crate) async fn shut_down(&self) {
+        self.close();
+        self.link.pulse().tasks.close(Duration::ZERO).await;
     }
 
     /// Sends `command` over the connection, which is made if there is none, and waits for the answer

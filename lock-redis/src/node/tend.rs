@@ -1,9 +1,10 @@
 //! Keeping the connection up while somebody waits for pushes.
 
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use lock_core::ErrorKind;
 
 use super::link::Link;
 
@@ -11,15 +12,23 @@ use super::link::Link;
 const PING_EVERY: Duration = Duration::from_secs(2);
 /// How long it waits for the answer to that.
 const PING_LIMIT: Duration = Duration::from_secs(1);
-/// The pauses between attempts to reconnect.
-const BACK_OFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+/// The pause after that, and for how long the task waits for a connection before it looks whether it is
+/// still wanted.
+const PAUSE: Duration = Duration::from_millis(100);
+const CONNECTING: Duration = Duration::from_secs(3);
 
 /// Keeps the connection up, and watches it, for as long as somebody waits for pushes.
 pub(super) struct Tender {
     link: Link,
-    waiting: AtomicUsize,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// How many wait for pushes.
+    waiting: usize,
     /// The task runs.
-    runs: AtomicBool,
+    runs: bool,
 }
 
 /// Somebody waits for pushes.
@@ -27,64 +36,72 @@ pub(crate) struct Interest(Arc<Tender>);
 
 impl Tender {
     pub(super) fn new(link: Link) -> Self {
-        Self { link, waiting: AtomicUsize::new(0), runs: AtomicBool::new(false) }
+        Self { link, state: Mutex::default() }
     }
 
     pub(super) fn interest(self: &Arc<Self>) -> Interest {
-        self.waiting.fetch_add(1, Relaxed);
-        if !self.runs.swap(true, Relaxed) {
+        let begins = {
+            let mut state = self.state();
+            state.waiting += 1;
+            !std::mem::replace(&mut state.runs, true)
+        };
+        if begins {
+            // Made before the task, which may end with its runtime before it has begun.
             let running = Running(Arc::clone(self));
-            if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-                runtime.spawn(async move { running.0.tend().await });
-            }
-        }
-        if self.link.current().is_none() {
+            self.link.pulse().tasks.spawn(async move { running.0.tend().await });
+        } else if self.link.current().is_none() {
             self.link.pulse().attention.notify_one();
         }
         Interest(Arc::clone(self))
     }
 
     async fn tend(&self) {
-        let mut failures = 0_u32;
-        while !self.link.is_closed() {
-            let pause = if self.waiting.load(Relaxed) == 0 {
-                failures = 0;
-                PING_EVERY
-            } else if let Some(connection) = self.link.current() {
-                match PING_EVERY.checked_sub(self.link.pulse().silent_for()) {
-                    Some(quiet) if !quiet.is_zero() => quiet,
-                    _ => {
+        let pulse = self.link.pulse();
+        while self.is_wanted() {
+            let pause = match self.link.current() {
+                None => {
+                    // Attempts that fail are spaced by the link.
+                    let made = self.link.connection(pulse.clock.now() + CONNECTING).await;
+                    if made.is_err_and(|error| error.kind() == ErrorKind::Closed) {
+                        return;
+                    }
+                    continue;
+                }
+                Some(connection) => match PING_EVERY.saturating_sub(pulse.silent_for()) {
+                    Duration::ZERO => {
                         let ping = redis::cmd("PING");
                         // A failure gives the connection up, which the next round sees.
                         let _ = connection.exchange(&ping, PING_LIMIT, PING_LIMIT).await;
-                        Duration::from_millis(100)
+                        PAUSE
                     }
-                }
-            } else {
-                match self.link.connect().await {
-                    Ok(_) => {
-                        failures = 0;
-                        continue;
-                    }
-                    Err(_) => failures += 1,
-                }
-                BACK_OFF.0.saturating_mul(1 << failures.min(8)).min(BACK_OFF.1)
+                    left => left,
+                },
             };
             tokio::select! {
-                () = self.link.pulse().attention.notified(), if failures == 0 => {}
+                () = pulse.attention.notified() => {}
                 () = tokio::time::sleep(pause) => {}
             }
         }
     }
+
+    /// Whether somebody waits. If nobody does, the task ends, and the next interest begins another one.
+    fn is_wanted(&self) -> bool {
+        let mut state = self.state();
+        state.runs = state.waiting > 0;
+        state.runs
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
-/// The task runs, until this is dropped, with its runtime if need be: the next interest starts
-/// another one then.
+/// The task runs, until this is dropped, with its runtime if need be.
 struct Running(Arc<Tender>);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.0.runs.store(false, Relaxed);
+        self.0.state().runs = false;
     }
 }
 
@@ -96,6 +113,6 @@ impl fmt::Debug for Interest {
 
 impl Drop for Interest {
     fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Relaxed);
+        self.0.state().waiting -= 1;
     }
 }

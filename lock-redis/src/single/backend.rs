@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use lock_core::kit::runtime;
 use lock_core::kit::versions::REDIS;
 use lock_core::{
     Capabilities, Claim, ClaimRequest, DataLoss, Error, ErrorKind, Fencing, Hold, LockAdmin,
@@ -42,6 +43,7 @@ impl RedisBackend {
     /// Cancel-safe.
     pub async fn connect(config: RedisConfig) -> Result<Self> {
         config.check()?;
+        runtime::require("Redis")?;
         let backend = Self {
             store: Arc::new(Store::new(&config)?),
             evicts: config.eviction == Eviction::Warn,
@@ -149,7 +151,7 @@ impl LockBackend for RedisBackend {
     }
 
     async fn close(&self) -> Result<()> {
-        self.store.node.close();
+        self.store.node.shut_down().await;
         Ok(())
     }
 

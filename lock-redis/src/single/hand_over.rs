@@ -32,14 +32,13 @@ impl HandOvers {
         may_pause: bool,
     ) {
         let due = node.clock().now() + pause;
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         if self.locks().insert(keys.lock.clone(), due).is_some() {
             return;
         }
         // Made before the task, which may end with its runtime before it has begun.
         let looking =
             Looking { hand_overs: Arc::clone(self), lock: keys.lock.clone(), goes_on: true };
-        runtime.spawn(looking.run(node.clone(), keys.clone(), may_pause));
+        node.spawn(looking.run(node.clone(), keys.clone(), may_pause));
     }
 
     fn locks(&self) -> MutexGuard<'_, HashMap<String, ClockInstant>> {

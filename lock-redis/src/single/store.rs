@@ -10,7 +10,7 @@ use super::config::{Pause, RedisConfig};
 use super::hand_over::HandOvers;
 use super::renewals::Renewals;
 use super::scripts::CHANNEL;
-use super::wake::Wakers;
+use super::wake::Waiters;
 use crate::names::Keys;
 use crate::node::{Listener, Node, NodeOptions};
 
@@ -19,7 +19,7 @@ pub(super) struct Store {
     pub(super) node: Node,
     /// Marks our waiters and names our channel.
     pub(super) client: Arc<str>,
-    pub(super) wakers: Arc<Wakers>,
+    pub(super) waiters: Arc<Waiters>,
     pub(super) renewals: Renewals,
     hand_overs: Arc<HandOvers>,
     pub(super) grace: Duration,
@@ -35,12 +35,12 @@ impl Store {
         OsRng.fill(&mut id)?;
         let client: Arc<str> = format!("{:016x}", u64::from_be_bytes(id)).into();
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
-        let wakers = Arc::new(Wakers::default());
+        let waiters = Arc::new(Waiters::default());
         let listener = Listener {
             channels: vec![format!("{CHANNEL}{client}")],
             on_event: {
-                let (wakers, clock) = (Arc::clone(&wakers), Arc::clone(&clock));
-                Box::new(move |event| wakers.on_event(&event, &*clock))
+                let (waiters, clock) = (Arc::clone(&waiters), Arc::clone(&clock));
+                Box::new(move |event| waiters.on_event(&event, &*clock))
             },
         };
         let options = NodeOptions {
@@ -51,7 +51,7 @@ impl Store {
         Ok(Self {
             node: Node::new(&config.client, options, Some(listener))?,
             client,
-            wakers,
+            waiters,
             renewals: Renewals::default(),
             hand_overs: Arc::default(),
             grace: config.grace,
