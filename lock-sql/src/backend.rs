@@ -7,16 +7,16 @@ use lock_core::{
     Operation, Released, Result, async_trait,
 };
 
-use crate::claim::SqlClaim;
 use crate::config::{SqlConfig, Target};
-use crate::dialect::Dialect;
-use crate::renewals::Renewals;
+use crate::engine::claim::SqlClaim;
+use crate::engine::operations::Operations;
+use crate::engine::renewals::Renewals;
 
 /// Locks in a table of an SQL database. Guarantees and limits are on the
 /// [front page](crate) of this crate.
 #[derive(Clone, Debug)]
 pub struct SqlBackend {
-    dialect: Arc<dyn Dialect>,
+    dialect: Arc<dyn Operations>,
     renewals: Arc<Renewals>,
 }
 
@@ -57,8 +57,8 @@ impl From<sqlx::MySqlPool> for SqlPool {
 }
 
 impl SqlBackend {
-    fn on(dialect: impl Dialect) -> Self {
-        let dialect: Arc<dyn Dialect> = Arc::new(dialect);
+    fn on(dialect: impl Operations) -> Self {
+        let dialect: Arc<dyn Operations> = Arc::new(dialect);
         Self { renewals: Renewals::new(Arc::clone(&dialect)), dialect }
     }
 
@@ -85,7 +85,7 @@ impl SqlBackend {
         match config.target {
             #[cfg(feature = "postgres")]
             Target::Postgres(ref target) => {
-                crate::runtime::require("PostgreSQL").map_err(described)?;
+                crate::engine::runtime::require("PostgreSQL").map_err(described)?;
                 let dialect = crate::postgres::PostgresStore::connect(target, &config)
                     .await
                     .map_err(|error| described(error).on_backend("postgres"))?;
@@ -100,7 +100,7 @@ impl SqlBackend {
             }
             #[cfg(feature = "mysql")]
             Target::MySql(ref target) => {
-                crate::runtime::require("MySQL").map_err(described)?;
+                crate::engine::runtime::require("MySQL").map_err(described)?;
                 let dialect = crate::mysql::MySqlStore::connect(target, &config)
                     .await
                     .map_err(|error| described(error).on_backend("mysql"))?;
@@ -137,7 +137,7 @@ impl SqlBackend {
         match pool.into() {
             #[cfg(feature = "postgres")]
             SqlPool::Postgres(pool) => {
-                crate::runtime::require("PostgreSQL").map_err(described)?;
+                crate::engine::runtime::require("PostgreSQL").map_err(described)?;
                 let dialect = crate::postgres::PostgresStore::from_pool(&pool, &config)
                     .await
                     .map_err(|error| described(error).on_backend("postgres"))?;
@@ -152,7 +152,7 @@ impl SqlBackend {
             }
             #[cfg(feature = "mysql")]
             SqlPool::MySql(pool) => {
-                crate::runtime::require("MySQL").map_err(described)?;
+                crate::engine::runtime::require("MySQL").map_err(described)?;
                 let dialect = crate::mysql::MySqlStore::from_pool(&pool, &config)
                     .await
                     .map_err(|error| described(error).on_backend("mysql"))?;

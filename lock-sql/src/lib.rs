@@ -5,27 +5,15 @@
 )]
 
 mod backend;
-mod claim;
 mod config;
-mod dialect;
-mod error;
-#[cfg(any(feature = "mysql", feature = "sqlite"))]
-mod limits;
+mod engine;
 #[cfg(feature = "mysql")]
 mod mysql;
 #[cfg(feature = "postgres")]
 mod postgres;
-mod renewals;
-#[cfg(any(feature = "postgres", feature = "mysql"))]
-mod runtime;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod statements;
-#[cfg_attr(
-    not(feature = "postgres"),
-    allow(dead_code, reason = "the other databases cannot push, so nobody has an ear there")
-)]
-mod wake;
 
 pub use backend::{SqlBackend, SqlPool};
 pub use config::{PARAMETERS, SqlConfig};

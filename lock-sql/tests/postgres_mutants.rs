@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use conformance_tests::mutation::Killer::{self, Case, Scene};
 use conformance_tests::mutation::Mutation;
 use lock_sql::postgres_mutants::{MUTANTS, VARIABLE};
-use postgres_harness::{PostgresHarness, Route};
+use postgres_harness::Route;
 use tokio::runtime::Builder;
 
 /// The case that must fail for each mutant.
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
     let mutants = MUTANTS.iter().map(|(mutant, ..)| *mutant).collect();
     let mutation = Mutation { variable: VARIABLE, mutants, killers: KILLERS };
     mutation.main(
-        || conformance_tests::main(PostgresHarness(Route::Direct)),
+        || postgres_harness::main(Route::Direct),
         |scene| {
             let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build();
             runtime.unwrap().block_on(async {

@@ -1,12 +1,23 @@
-//! The client of the server that a URL names.
+//! The clients of the servers that a URL names.
 
 use std::path::Path;
 
-use lock_core::url::{Params, decode};
+use lock_core::kit::endpoint::Endpoint;
+use lock_core::kit::url::{Params, decode};
 use lock_core::{Error, Result};
 use redis::{ConnectionAddr, IntoConnectionInfo};
 
 use crate::error::{Stage, from_redis};
+
+/// The port of a server whose URL names none.
+const PORT: u16 = 6379;
+
+/// Who asks, and for which database.
+struct Login {
+    user: Option<String>,
+    password: Option<String>,
+    db: i64,
+}
 
 /// A client of `redis://[user:password@]host[:port][/db]`, or `rediss://`. Nothing is sent.
 ///
@@ -14,31 +25,50 @@ use crate::error::{Stage, from_redis};
 ///
 /// If it cannot be read. The base is not shown: a password may stand anywhere in it.
 pub(crate) fn tcp_client(base: &str) -> Result<redis::Client> {
-    let tls = base.starts_with("rediss:");
+    let secure = base.starts_with("rediss:");
+    let scheme = if secure { "rediss" } else { "redis" };
     #[cfg(not(feature = "tls"))]
-    if tls {
+    if secure {
         return Err(super::tls::without_feature());
     }
-    if base.contains('#') {
-        return Err(Error::config(
-            "the URL of a Redis server has a '#': write it as %23 where it belongs to a password, and note that checking certificates cannot be switched off by a URL",
-        ));
-    }
     #[cfg(feature = "tls")]
-    if tls && rustls::crypto::CryptoProvider::get_default().is_none() {
-        // Somebody else may install one at the same moment; either will do.
-        let _ = rustls::crypto::ring::default_provider().install_default();
+    if secure {
+        super::tls::install_provider();
     }
-    let info = base.into_connection_info().map_err(|error| {
-        let why = error.to_string();
-        Error::config(format!(
-            "the URL of the Redis server cannot be read ({why}): it is {}://[user:password@]host[:port][/db], with special characters of user and password as %40 for @, %3A for : and %2F for /",
-            if tls { "rediss" } else { "redis" }
-        ))
-    })?;
-    open(info)
+    let form = format!("{scheme}://[user:password@]host[:{PORT}][/db]");
+    let endpoint = Endpoint::parse(base, PORT, &form)?;
+    let [host] = endpoint.hosts() else {
+        return Err(Error::config(format!(
+            "the URL names several Redis servers: {scheme}:// is for one, and redlock:// for a quorum"
+        )));
+    };
+    let (host, port) = (host.name.clone(), host.port);
+    let address = if secure {
+        // Checking certificates cannot be switched off by a URL.
+        ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None }
+    } else {
+        ConnectionAddr::Tcp(host, port)
+    };
+    let db = match endpoint.path().trim_end_matches('/') {
+        "" => 0,
+        // It is not shown: a password that was not encoded may end up there.
+        db => db.parse().map_err(|_| {
+            Error::config(format!("the database of the URL is no number: its form is {form}"))
+        })?,
+    };
+    let login = Login {
+        user: endpoint.user().map(str::to_owned),
+        password: endpoint.password().map(str::to_owned),
+        db,
+    };
+    client(address, login)
 }
 
+/// A client of `redis+unix:///path/to/socket`, with the parameters `db`, `user` and `pass`.
+///
+/// # Errors
+///
+/// As [`tcp_client`].
 pub(crate) fn unix_client(base: &str, params: &mut Params) -> Result<redis::Client> {
     let path = base.strip_prefix("redis+unix://").unwrap_or_default();
     let path = decode("the path", path)?;
@@ -47,26 +77,26 @@ pub(crate) fn unix_client(base: &str, params: &mut Params) -> Result<redis::Clie
             "the URL of a Redis socket has no absolute path: it is redis+unix:///path/to/socket",
         ));
     }
-    let mut settings = redis::RedisConnectionInfo::default();
-    if let Some(db) = params.text("db")? {
-        let db = db
+    let db = match params.text("db")? {
+        None => 0,
+        Some(db) => db
             .parse()
-            .map_err(|_| Error::config(format!("db={db:?} is no number of a database")))?;
-        settings = settings.set_db(db);
-    }
-    if let Some(user) = params.text("user")? {
-        settings = settings.set_username(user);
-    }
-    if let Some(password) = params.text("pass")? {
-        settings = settings.set_password(password);
-    }
-    let info = ConnectionAddr::Unix(path.into())
-        .into_connection_info()
-        .map_err(|error| from_redis(error, Stage::Connecting, "a unix socket"))?;
-    open(info.set_redis_settings(settings))
+            .map_err(|_| Error::config(format!("db={db:?} is no number of a database")))?,
+    };
+    let login = Login { user: params.text("user")?, password: params.text("pass")?, db };
+    client(ConnectionAddr::Unix(path.into()), login)
 }
 
-fn open(info: redis::ConnectionInfo) -> Result<redis::Client> {
-    let endpoint = info.addr().to_string();
-    redis::Client::open(info).map_err(|error| from_redis(error, Stage::Connecting, &endpoint))
+fn client(address: ConnectionAddr, login: Login) -> Result<redis::Client> {
+    let endpoint = address.to_string();
+    let refused = |error| from_redis(error, Stage::Connecting, &endpoint);
+    let mut settings = redis::RedisConnectionInfo::default().set_db(login.db);
+    if let Some(user) = login.user {
+        settings = settings.set_username(user);
+    }
+    if let Some(password) = login.password {
+        settings = settings.set_password(password);
+    }
+    let info = address.into_connection_info().map_err(refused)?;
+    redis::Client::open(info.set_redis_settings(settings)).map_err(refused)
 }

@@ -1,19 +1,26 @@
-//! One Redis server, as a store of either kind uses it: the connection, calls of scripts, replies,
-//! and how a URL leads there.
+//! One Redis server, as a store of either kind uses it.
+//!
+//! `server` runs scripts over the connection that `link` has, which `dial` makes; `tend` keeps it up for
+//! those who wait for pushes. All of them share the `pulse` of the server: when it was last heard, how fast
+//! it answers, who hears its pushes.
 
 mod address;
-mod connect;
 mod connection;
+mod dial;
 mod eviction;
+mod link;
+mod pulse;
 mod reply;
 mod script;
+mod server;
 mod tend;
 mod tls;
 
 pub(crate) use address::{tcp_client, unix_client};
-pub(crate) use connection::{Listener, Node, NodeEvent, NodeOptions};
 pub use eviction::Eviction;
+pub(crate) use pulse::{Listener, NodeEvent};
 pub(crate) use reply::{Reply, info_field};
 pub(crate) use script::{Call, Script};
+pub(crate) use server::{Node, NodeOptions};
 pub(crate) use tend::Interest;
 pub(crate) use tls::Tls;

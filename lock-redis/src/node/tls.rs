@@ -1,6 +1,6 @@
 //! The certificates that a URL names, for a server and for the nodes of a quorum.
 
-use lock_core::url::Params;
+use lock_core::kit::url::Params;
 use lock_core::{Error, Result};
 
 /// Which authorities to trust, and who we are, where a URL says so.
@@ -78,6 +78,15 @@ pub(crate) fn without_feature() -> Error {
     Error::config(
         "this build cannot use TLS: enable the cargo feature \"tls\" (of lock-redis or of distlock)",
     )
+}
+
+/// TLS needs a provider of its algorithms for the whole process: ours, if the program has chosen none.
+#[cfg(feature = "tls")]
+pub(super) fn install_provider() {
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        // The program may install one at the same moment; either will do.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    }
 }
 
 /// The driver would find out about a bad file at the first connection, and not say which file it is.

@@ -37,7 +37,7 @@ impl LockAdmin for RedisBackend {
         loop {
             let mut scan = redis::cmd("SCAN");
             scan.arg(&cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(STEP);
-            let value = self.shared.node.command(&scan, LIMIT).await?;
+            let value = self.store.node.command(&scan, LIMIT).await?;
             let reply = Reply::new("SCAN", &value)?;
             let found = reply.list(1)?;
             for at in 0..found.len() {
@@ -74,12 +74,10 @@ impl LockAdmin for RedisBackend {
             .keys(&parts)
             .key(MARK)
             .arg(&expected)
-            .flag(self.shared.may_pause);
-        let value = self.shared.node.run(call, LIMIT).await?;
+            .flag(self.store.may_pause);
+        let value = self.store.node.run(call, LIMIT).await?;
         let reply = Reply::new("a forced release", &value)?;
-        if let Ok(again) = u64::try_from(reply.number(1)?) {
-            self.shared.look_after(&keys, Duration::from_millis(again));
-        }
+        self.store.look_after(&keys, reply.number(1)?);
         Ok(if reply.number(0)? == 0 { Released::AlreadyGone } else { Released::Freed })
     }
 }
@@ -96,7 +94,7 @@ impl RedisBackend {
         for (names, parts) in names.iter().zip(&parts) {
             call = call.key(&names.lock).keys(parts);
         }
-        let value = self.shared.node.run(call, LIMIT).await?;
+        let value = self.store.node.run(call, LIMIT).await?;
         let reply = Reply::new("an inspection", &value)?;
         if reply.len() != keys.len() {
             return Err(reply.wrong());

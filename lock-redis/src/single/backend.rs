@@ -1,25 +1,20 @@
 //! One Redis node as a store of locks.
 
-use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
+use lock_core::kit::runtime;
 use lock_core::kit::versions::REDIS;
 use lock_core::{
-    Capabilities, Claim, ClaimRequest, Clock, DataLoss, Error, ErrorKind, Fencing, Hold, LockAdmin,
-    LockBackend, OsRng, Result, Rng, SystemClock, Wake, async_trait,
+    Capabilities, Claim, ClaimRequest, DataLoss, Error, ErrorKind, Fencing, Hold, LockAdmin,
+    LockBackend, Result, Wake, async_trait,
 };
 
 use super::claim::RedisClaim;
-use super::config::{Pause, RedisConfig};
-use super::renewals::Renewals;
-use super::scripts::{CHANNEL, MARK, PROBE};
-use super::settler::Settler;
-use super::wake::Wakers;
+use super::config::RedisConfig;
+use super::scripts::{MARK, PROBE};
+use super::store::Store;
 use crate::error::refusal;
-use crate::names::Keys;
-use crate::node::{Eviction, Listener, Node, NodeOptions};
-use crate::node::{Reply, info_field};
+use crate::node::{Eviction, Reply, info_field};
 
 /// The locks of one Redis server, as one client of it.
 ///
@@ -27,39 +22,8 @@ use crate::node::{Reply, info_field};
 /// promised, and what breaks it, is on the [crate's page](crate).
 #[derive(Clone, Debug)]
 pub struct RedisBackend {
-    pub(crate) shared: Arc<Shared>,
+    pub(super) store: Arc<Store>,
     evicts: bool,
-}
-
-/// What all claims of a client share.
-pub(crate) struct Shared {
-    pub(crate) node: Node,
-    /// Marks our waiters and names our channel.
-    pub(crate) client: Arc<str>,
-    pub(crate) wakers: Arc<Wakers>,
-    pub(crate) renewals: Arc<Renewals>,
-    settler: Arc<Settler>,
-    pub(crate) grace: Duration,
-    pub(crate) may_pause: bool,
-    limit: Duration,
-}
-
-impl fmt::Debug for Shared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").field("node", &self.node).finish_non_exhaustive()
-    }
-}
-
-impl Shared {
-    pub(crate) fn look_after(&self, keys: &Keys, pause: Duration) {
-        self.settler.look_after(&self.node, keys, pause, self.may_pause);
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        self.node.close();
-    }
 }
 
 impl RedisBackend {
@@ -79,41 +43,18 @@ impl RedisBackend {
     /// Cancel-safe.
     pub async fn connect(config: RedisConfig) -> Result<Self> {
         config.check()?;
-        let mut id = [0; 8];
-        OsRng.fill(&mut id)?;
-        let client: Arc<str> = format!("{:016x}", u64::from_be_bytes(id)).into();
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
-        let wakers = Arc::new(Wakers::default());
-        let listener = Listener {
-            channels: vec![format!("{CHANNEL}{client}")],
-            on_event: {
-                let (wakers, clock) = (Arc::clone(&wakers), Arc::clone(&clock));
-                Box::new(move |event| wakers.on_event(&event, &*clock))
-            },
+        runtime::require("Redis")?;
+        let backend = Self {
+            store: Arc::new(Store::new(&config)?),
+            evicts: config.eviction == Eviction::Warn,
         };
-        let options = NodeOptions {
-            connect_timeout: config.connect_timeout,
-            response_timeout: config.response_timeout,
-            clock,
-        };
-        let shared = Arc::new(Shared {
-            node: Node::new(&config.client, options, Some(listener))?,
-            client,
-            wakers,
-            renewals: Arc::default(),
-            settler: Arc::default(),
-            grace: config.grace,
-            may_pause: config.pause == Pause::Auto,
-            limit: config.response_timeout + config.connect_timeout,
-        });
-        let backend = Self { shared, evicts: config.eviction == Eviction::Warn };
         backend.check_rights().await?;
         backend.check_server(config.eviction).await?;
         Ok(backend)
     }
 
     /// As [`connect`](Self::connect), with the default settings for the server of `client`: for
-    /// whoever builds the client alone, with certificates of his own for example.
+    /// a client that was built by other means, with certificates of its own for example.
     ///
     /// # Errors
     ///
@@ -129,12 +70,12 @@ impl RedisBackend {
     /// Runs every command once that locks need, on keys of this client alone. A right that is
     /// missing would otherwise show half-way through a script, and scripts are not undone.
     async fn check_rights(&self) -> Result<()> {
-        let shared = &self.shared;
+        let store = &self.store;
         let keys = ["string", "set", "hash"]
-            .map(|kind| format!("{{distlock\u{1e}probe:{}}}:{kind}", shared.client));
-        let channel = format!("{CHANNEL}{}", shared.client);
+            .map(|kind| format!("{{distlock\u{1e}probe:{}}}:{kind}", store.client));
+        let channel = store.channel();
         let call = PROBE.call().keys(&keys).key(MARK).arg(&channel);
-        let value = shared.node.run(call, shared.limit).await?;
+        let value = store.node.run(call, store.limit).await?;
         let refused = Reply::new("a check of the rights", &value)?;
         if refused.len() == 0 {
             return Ok(());
@@ -143,13 +84,13 @@ impl RedisBackend {
         for at in 0..refused.len() {
             list.push(String::from_utf8_lossy(refused.bytes(at)?).into_owned());
         }
-        Err(refusal(shared.node.endpoint(), &list, "The page of lock-redis lists the rights"))
+        Err(refusal(store.node.endpoint(), &list, "The page of lock-redis lists the rights"))
     }
 
     /// Checks the version, and that locks are not evicted.
     async fn check_server(&self, eviction: Eviction) -> Result<()> {
-        let node = &self.shared.node;
-        let info = match node.command(&redis::cmd("INFO"), self.shared.limit).await {
+        let node = &self.store.node;
+        let info = match node.command(&redis::cmd("INFO"), self.store.limit).await {
             Ok(info) => info,
             Err(error) if error.kind() == ErrorKind::Denied => {
                 tracing::warn!(target: "distlock", endpoint = node.endpoint(), "INFO is denied, so it is not known whether this server is {REDIS} or newer, and whether it evicts locks: maxmemory-policy must be noeviction");
@@ -202,15 +143,15 @@ impl LockBackend for RedisBackend {
     }
 
     fn claim(&self, request: ClaimRequest) -> Result<Box<dyn Claim>> {
-        Ok(Box::new(RedisClaim::new(Arc::clone(&self.shared), request)?))
+        Ok(Box::new(RedisClaim::new(Arc::clone(&self.store), request)?))
     }
 
     async fn ping(&self) -> Result<()> {
-        self.shared.node.command(&redis::cmd("PING"), self.shared.limit).await.map(drop)
+        self.store.node.command(&redis::cmd("PING"), self.store.limit).await.map(drop)
     }
 
     async fn close(&self) -> Result<()> {
-        self.shared.node.close();
+        self.store.node.shut_down().await;
         Ok(())
     }
 

@@ -10,10 +10,10 @@ use lock_core::{
 };
 use redis::Value;
 
-use super::backend::Shared;
-use super::renewals::{Found, Item, Kind};
+use super::renewals::{Item, Kind, Outcome};
 use super::scripts::{ACQUIRE, MARK, RELEASE};
-use super::wake::Waker;
+use super::store::Store;
+use super::wake::Listening;
 use crate::names::Keys;
 use crate::node::Interest;
 use crate::node::Reply;
@@ -25,13 +25,14 @@ const SLOW_POLL: Duration = Duration::from_millis(900);
 /// How much later the next client looks at the end of a lease, so that they do not all look at once.
 const STAGGER: Duration = Duration::from_millis(100);
 /// For how long the mark of an owner that has gone is kept, at least: longer than the kernel tries
-/// to deliver what a given-up connection has sent.
+/// to deliver what a given-up connection has sent. The core repeats a release while a try may still
+/// land, but a process may end before that; the mark works without it.
 const GONE: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(3600));
 /// The grace is doubled after each turn that was missed, this many times at most.
 const DOUBLINGS: u32 = 4;
 
 pub(crate) struct RedisClaim {
-    shared: Arc<Shared>,
+    store: Arc<Store>,
     request: ClaimRequest,
     keys: Keys,
     hold: String,
@@ -51,13 +52,13 @@ pub(crate) struct RedisClaim {
     unsure: bool,
     /// This claim looks for all of its client that wait for the lock.
     looks: bool,
-    ear: Option<Ear>,
+    pushes: Option<Pushes>,
 }
 
-/// Pushes for this claim.
+/// This claim hears pushes, and the connection on which they come is kept up for it.
 #[derive(Debug)]
-struct Ear {
-    waker: Arc<Waker>,
+struct Pushes {
+    listening: Listening,
     _interest: Interest,
 }
 
@@ -65,7 +66,7 @@ struct Ear {
 impl fmt::Debug for RedisClaim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisClaim")
-            .field("node", &self.shared.node)
+            .field("node", &self.store.node)
             .field("request", &self.request)
             .field("ticket", &self.ticket)
             .field("held", &self.held)
@@ -74,7 +75,7 @@ impl fmt::Debug for RedisClaim {
 }
 
 impl RedisClaim {
-    pub(crate) fn new(shared: Arc<Shared>, request: ClaimRequest) -> Result<Self> {
+    pub(crate) fn new(store: Arc<Store>, request: ClaimRequest) -> Result<Self> {
         match request.mode {
             Mode::Exclusive => {}
             #[allow(unreachable_patterns, reason = "modes may be added")]
@@ -98,34 +99,32 @@ impl RedisClaim {
             trying: false,
             unsure: false,
             looks: false,
-            ear: None,
+            pushes: None,
             keys,
-            shared,
+            store,
             request,
         })
     }
 
-    fn listen(&mut self) {
-        if self.ear.is_none() {
-            self.ear = Some(Ear {
-                waker: self.shared.wakers.register(self.request.owner, &self.keys.lock),
-                _interest: self.shared.node.interest(),
-            });
-        }
+    fn listen(&mut self) -> &Listening {
+        let Self { store, request, keys, pushes, .. } = self;
+        let pushes = pushes.get_or_insert_with(|| Pushes {
+            listening: store.waiters.listen(request.owner, &keys.lock),
+            _interest: store.node.interest(),
+        });
+        &pushes.listening
     }
 
-    fn deafen(&mut self) {
-        if let Some(ear) = self.ear.take() {
-            self.shared.wakers.forget(&self.request.owner, &ear.waker);
-            if self.looks && !self.held {
-                self.shared.wakers.wake_next(&self.keys.lock);
-            }
+    /// Hears no pushes any more. If this claim has looked for all of its client, the next one does now.
+    fn leave(&mut self) {
+        if self.pushes.take().is_some() && self.looks && !self.held {
+            self.store.waiters.wake_next(&self.keys.lock);
         }
     }
 
     fn grace(&self) -> Duration {
-        let least = self.shared.node.round_trip() * 4;
-        self.shared.grace.max(least) * (1 << self.missed.min(DOUBLINGS))
+        let least = self.store.node.round_trip() * 4;
+        self.store.grace.max(least) * (1 << self.missed.min(DOUBLINGS))
     }
 
     /// A call of a script that moves the lock: their keys are the same, in the same order.
@@ -151,13 +150,13 @@ impl RedisClaim {
             .call(&ACQUIRE, &pauses, &gone)
             .arg(&self.owner)
             .number(ttl)
-            .arg(&*self.shared.client)
+            .arg(&*self.store.client)
             .flag(self.request.wait)
             .number(self.ticket)
             .number(grace)
-            .flag(self.shared.may_pause)
+            .flag(self.store.may_pause)
             .arg(label);
-        self.shared.node.run(call, self.request.call_timeout).await
+        self.store.node.run(call, self.request.call_timeout).await
     }
 
     fn read_attempt(&mut self, value: &Value) -> Result<Attempt> {
@@ -176,9 +175,7 @@ impl RedisClaim {
                 self.held = false;
                 let (ticket, rank, left) = (reply.count(1)?, reply.count(2)?, reply.number(3)?);
                 self.note_missed(reply.number(5)?);
-                if let Ok(again) = u64::try_from(reply.number(6)?) {
-                    self.shared.look_after(&self.keys, Duration::from_millis(again));
-                }
+                self.store.look_after(&self.keys, reply.number(6)?);
                 let left = u64::try_from(left).ok().map(Duration::from_millis);
                 if !self.request.wait {
                     return Ok(Attempt::Busy { valid_for: None, retry_after: left });
@@ -186,9 +183,7 @@ impl RedisClaim {
                 self.ticket = ticket;
                 let ahead = u64::try_from(reply.number(7)?).ok();
                 self.looks = ahead.is_some();
-                if let Some(ear) = &self.ear {
-                    ear.waker.set_ticket(ticket);
-                }
+                self.listen().set_ticket(ticket);
                 let retry_after = retry_after(rank, ahead, left, self.grace());
                 Ok(Attempt::Busy { valid_for: Some(self.request.ttl), retry_after })
             }
@@ -204,13 +199,13 @@ impl RedisClaim {
     /// this claim did not take up a lock that was handed to it.
     fn note_missed(&mut self, what: i64) {
         match what {
-            1 => self.shared.wakers.wake_lock(&self.keys.lock),
+            1 => self.store.waiters.wake_lock(&self.keys.lock),
             2 => self.missed += 1,
             _ => {}
         }
     }
 
-    async fn ask(&self, lock: Kind, place: Kind) -> Result<Found> {
+    async fn ask(&self, lock: Kind, place: Kind) -> Result<Outcome> {
         let (kind, others) = if self.held {
             (lock, vec![self.hold.clone()])
         } else {
@@ -224,18 +219,18 @@ impl RedisClaim {
             ttl: self.request.ttl,
             limit: self.request.call_timeout,
         };
-        let shared = &self.shared;
-        shared.renewals.ask(&shared.node, &shared.client, item).await
+        let store = &self.store;
+        store.renewals.ask(&store.node, &store.client, item).await
     }
 
-    fn read_found(&self, found: Found) -> Renewal {
-        match found {
-            Found::Gone => Renewal::Lost,
-            Found::Lock(left) | Found::Place(left) => Renewal::Alive { valid_for: Some(left) },
-            Found::Handed(_) => {
+    fn read_outcome(&self, outcome: Outcome) -> Renewal {
+        match outcome {
+            Outcome::Gone => Renewal::Lost,
+            Outcome::Lock(left) | Outcome::Place(left) => Renewal::Alive { valid_for: Some(left) },
+            Outcome::Handed(_) => {
                 // The push was lost, or is on its way: look.
-                if let Some(ear) = &self.ear {
-                    ear.waker.wake();
+                if let Some(pushes) = &self.pushes {
+                    pushes.listening.wake();
                 }
                 Renewal::Alive { valid_for: None }
             }
@@ -275,10 +270,7 @@ fn millis(duration: Duration) -> u64 {
 #[async_trait]
 impl Claim for RedisClaim {
     async fn try_acquire(&mut self) -> Result<Attempt> {
-        self.listen();
-        if let Some(ear) = &self.ear {
-            ear.waker.looked();
-        }
+        self.listen().looked();
         self.unsure |= self.trying;
         self.trying = true;
         let answer = self.call_acquire().await;
@@ -292,13 +284,13 @@ impl Claim for RedisClaim {
 
     async fn renew(&mut self) -> Result<Renewal> {
         self.listen();
-        let found = self.ask(Kind::RenewLock, Kind::RenewPlace).await?;
-        Ok(self.read_found(found))
+        let outcome = self.ask(Kind::RenewLock, Kind::RenewPlace).await?;
+        Ok(self.read_outcome(outcome))
     }
 
     async fn check(&mut self) -> Result<Renewal> {
-        let found = self.ask(Kind::CheckLock, Kind::CheckPlace).await?;
-        Ok(self.read_found(found))
+        let outcome = self.ask(Kind::CheckLock, Kind::CheckPlace).await?;
+        Ok(self.read_outcome(outcome))
     }
 
     async fn release(&mut self) -> Result<Released> {
@@ -313,13 +305,11 @@ impl Claim for RedisClaim {
             .call(&RELEASE, &pauses, &gone)
             .arg(&self.who)
             .number(keep)
-            .flag(self.shared.may_pause);
-        let value = self.shared.node.run(call, self.request.call_timeout).await?;
+            .flag(self.store.may_pause);
+        let value = self.store.node.run(call, self.request.call_timeout).await?;
         let reply = Reply::new("a release", &value)?;
-        if let Ok(again) = u64::try_from(reply.number(1)?) {
-            self.shared.look_after(&self.keys, Duration::from_millis(again));
-        }
-        self.deafen();
+        self.store.look_after(&self.keys, reply.number(1)?);
+        self.leave();
         match reply.number(0)? {
             0 => Ok(Released::AlreadyGone),
             _ => Ok(Released::Freed),
@@ -327,14 +317,9 @@ impl Claim for RedisClaim {
     }
 
     async fn changed(&mut self) -> Result<()> {
-        self.listen();
-        match &self.ear {
-            Some(ear) => {
-                ear.waker.woken(&**self.shared.node.clock()).await;
-                Ok(())
-            }
-            None => std::future::pending().await,
-        }
+        let clock = Arc::clone(self.store.node.clock());
+        self.listen().woken(&*clock).await;
+        Ok(())
     }
 
     async fn detach(&mut self) -> Result<Bytes> {
@@ -344,6 +329,6 @@ impl Claim for RedisClaim {
 
 impl Drop for RedisClaim {
     fn drop(&mut self) {
-        self.deafen();
+        self.leave();
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use lock_core::url::Params;
+use lock_core::kit::url::Params;
 use lock_core::{Error, Result};
 
 use crate::node::{Eviction, Tls, tcp_client, unix_client};

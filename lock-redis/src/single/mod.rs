@@ -1,12 +1,17 @@
 //! One Redis server as a store, with a fair queue inside it.
+//!
+//! A try goes from `claim`, which builds the call of a script, to the node, which runs it over the
+//! connection. Renewals of many claims take the way over `renewals` and travel as one call. Pushes come
+//! back to `wake`, and `hand_over` looks after what this client has handed over.
 
 mod admin;
 mod backend;
 mod claim;
 mod config;
+mod hand_over;
 mod renewals;
 mod scripts;
-mod settler;
+mod store;
 mod wake;
 
 pub use backend::RedisBackend;

@@ -46,7 +46,7 @@ impl Kind {
 
 /// What the server says of one entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum Outcome {
     Gone,
     /// The lock is ours for so long.
     Lock(Duration),
@@ -58,7 +58,7 @@ pub(crate) enum Found {
 
 /// The renewals of one server.
 #[derive(Debug)]
-pub(crate) struct Renewals(Batches<Item, Result<Found>>);
+pub(crate) struct Renewals(Batches<Item, Result<Outcome>>);
 
 impl Default for Renewals {
     fn default() -> Self {
@@ -67,15 +67,15 @@ impl Default for Renewals {
 }
 
 impl Renewals {
-    /// Asks the server about one entry, together with whoever else asks at this moment. The request
+    /// Asks the server about one entry, together with all that is asked at this moment. The request
     /// is always sent after this call, so what it promises counts from this call at least.
-    pub(crate) async fn ask(&self, node: &Node, client: &Arc<str>, item: Item) -> Result<Found> {
+    pub(crate) async fn ask(&self, node: &Node, client: &Arc<str>, item: Item) -> Result<Outcome> {
         let (node, client) = (node.clone(), Arc::clone(client));
         self.0.ask(item, move |batch| send(node.clone(), Arc::clone(&client), batch)).await?
     }
 }
 
-async fn send(node: Node, client: Arc<str>, batch: Vec<Entry<Item, Result<Found>>>) {
+async fn send(node: Node, client: Arc<str>, batch: Vec<Entry<Item, Result<Outcome>>>) {
     let limit = batch.iter().map(|entry| entry.request.limit).max().unwrap_or_default();
     let ttls: Vec<_> =
         batch.iter().map(|entry| entry.request.ttl.as_millis().to_string()).collect();
@@ -91,22 +91,22 @@ async fn send(node: Node, client: Arc<str>, batch: Vec<Entry<Item, Result<Found>
         if reply.len() == batch.len() { Ok(reply) } else { Err(reply.wrong()) }
     });
     for (at, entry) in batch.into_iter().enumerate() {
-        let found = match &reply {
+        let outcome = match &reply {
             Ok(reply) => reply.number(at).and_then(|number| read(number, &entry.request)),
             Err(error) => Err(error.clone()),
         };
-        entry.answer(found);
+        entry.answer(outcome);
     }
 }
 
-fn read(number: i64, item: &Item) -> Result<Found> {
+fn read(number: i64, item: &Item) -> Result<Outcome> {
     let ms = |number: i64| u64::try_from(number).map(Duration::from_millis).unwrap_or_default();
     Ok(match number {
-        number if number >= HANDED => Found::Handed(ms(number - HANDED)),
-        number if number >= PLACE => Found::Place(ms(number - PLACE)),
-        number if number >= 0 => Found::Lock(ms(number)),
+        number if number >= HANDED => Outcome::Handed(ms(number - HANDED)),
+        number if number >= PLACE => Outcome::Place(ms(number - PLACE)),
+        number if number >= 0 => Outcome::Lock(ms(number)),
         BROKEN => return Err(broken(&item.others)),
-        _ => Found::Gone,
+        _ => Outcome::Gone,
     })
 }
 

@@ -30,7 +30,6 @@ script!(
     "scripts/queue",
     "scripts/release_next"
 );
-script!(SETTLE, "../scripts/value", "scripts/grant", "scripts/queue", "scripts/settle");
 script!(FORCE, "../scripts/value", "scripts/grant", "scripts/queue", "scripts/force");
 script!(RENEW, "../scripts/value", "scripts/held", "scripts/renew");
 script!(INSPECT, "../scripts/value", "scripts/inspect");

@@ -1,80 +1,89 @@
 //! How a waiter is woken: pushes to this client, by the owner that they are for.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use lock_core::kit::wake::{self, Slot, Waiter};
 use lock_core::{Clock, ClockInstant, OwnerId};
-use tokio::sync::Notify;
 
 use crate::node::NodeEvent;
 
 /// The claims of this client that hear pushes. A lock that was taken over can have the same owner
-/// as another claim, and so can an attempt at that which is refused: neither takes the other's place.
-#[derive(Debug, Default)]
-pub(crate) struct Wakers(Mutex<HashMap<OwnerId, Vec<Arc<Waker>>>>);
-
-/// One claim's ear. A push that comes before anybody listens is kept.
+/// as another claim, and so can an attempt at that which is refused: all of them are told.
 #[derive(Debug)]
-pub(crate) struct Waker {
+pub(super) struct Waiters(wake::Waiters<OwnerId, Turn>);
+
+/// What is known of a claim that waits.
+#[derive(Debug)]
+struct Turn {
     lock: String,
     /// The place in the order of arrival; 0 if the store has not given one.
     ticket: AtomicU64,
-    pending: AtomicBool,
-    look_at: Mutex<Option<ClockInstant>>,
-    notify: Notify,
+    look: Mutex<Look>,
 }
 
-impl Wakers {
-    fn map(&self) -> MutexGuard<'_, HashMap<OwnerId, Vec<Arc<Waker>>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// When the claim is to look.
+#[derive(Clone, Copy, Debug)]
+enum Look {
+    /// When it is woken.
+    Later,
+    At(ClockInstant),
+    Now,
+}
 
-    pub(crate) fn register(&self, owner: OwnerId, lock: &str) -> Arc<Waker> {
-        let waker = Arc::new(Waker {
+/// One claim, which hears pushes until this is dropped.
+#[derive(Debug)]
+pub(super) struct Listening {
+    waiter: Waiter<OwnerId, Turn>,
+}
+
+impl Default for Waiters {
+    fn default() -> Self {
+        Self(wake::Waiters::new(|_, slots: &[Arc<Slot<Turn>>]| slots.iter().for_each(look_now)))
+    }
+}
+
+impl Waiters {
+    /// A push that comes before the claim waits is kept.
+    pub(super) fn listen(&self, owner: OwnerId, lock: &str) -> Listening {
+        let turn = Turn {
             lock: lock.to_owned(),
             ticket: AtomicU64::new(0),
-            pending: AtomicBool::new(false),
-            look_at: Mutex::default(),
-            notify: Notify::new(),
-        });
-        self.map().entry(owner).or_default().push(Arc::clone(&waker));
-        waker
-    }
-
-    pub(crate) fn forget(&self, owner: &OwnerId, waker: &Arc<Waker>) {
-        let mut map = self.map();
-        if let Some(ears) = map.get_mut(owner) {
-            ears.retain(|known| !Arc::ptr_eq(known, waker));
-            if ears.is_empty() {
-                map.remove(owner);
-            }
-        }
+            look: Mutex::new(Look::Later),
+        };
+        Listening { waiter: self.0.register(owner, turn) }
     }
 
     /// All claims for this lock look again.
-    pub(crate) fn wake_lock(&self, lock: &str) {
-        self.map().values().flatten().filter(|waker| waker.lock == lock).for_each(|w| w.wake());
+    pub(super) fn wake_lock(&self, lock: &str) {
+        self.0.all(|_, slot| {
+            if slot.data().lock == lock {
+                look_now(slot);
+            }
+        });
     }
 
     /// The claim for this lock that has waited longest looks again: the one that looked for all of
     /// this client has gone.
-    pub(crate) fn wake_next(&self, lock: &str) {
-        let map = self.map();
-        let waiting =
-            map.values().flatten().filter(|waker| waker.lock == lock && waker.ticket() > 0);
-        if let Some(first) = waiting.min_by_key(|waker| waker.ticket()) {
-            first.wake();
-        }
+    pub(super) fn wake_next(&self, lock: &str) {
+        let mut first: Option<Arc<Slot<Turn>>> = None;
+        self.0.all(|_, slot| {
+            let turn = slot.data();
+            let is_first = first.as_ref().is_none_or(|first| turn.ticket() < first.data().ticket());
+            if turn.lock == lock && turn.ticket() > 0 && is_first {
+                first = Some(Arc::clone(slot));
+            }
+        });
+        first.iter().for_each(look_now);
     }
 
-    pub(crate) fn on_event(&self, event: &NodeEvent<'_>, clock: &dyn Clock) {
+    pub(super) fn on_event(&self, event: &NodeEvent<'_>, clock: &dyn Clock) {
         match event {
             // What was published while nobody listened is lost: all look again.
-            NodeEvent::Up => self.map().values().flatten().for_each(|waker| waker.wake()),
+            NodeEvent::Up => self.0.all(|_, slot| look_now(slot)),
             NodeEvent::Down => {}
-            NodeEvent::Message { payload, .. } => {
+            NodeEvent::Message { payload } => {
                 if self.on_message(payload, clock).is_none() {
                     let text = String::from_utf8_lossy(&payload[..payload.len().min(64)]);
                     tracing::debug!(target: "distlock", %text, "a message on our channel is none of ours");
@@ -93,67 +102,79 @@ impl Wakers {
         let (kind, rest) = text.split_at_checked(1)?;
         let (owner, pause) = rest.split_once(':').map_or((rest, None), |(o, p)| (o, Some(p)));
         let owner: OwnerId = owner.parse().ok()?;
-        let pause = match (kind, pause) {
-            ("g" | "l", None) => None,
-            ("w", Some(pause)) => Some(Duration::from_millis(pause.parse().ok()?)),
-            _ => return None,
-        };
         // A claim that has gone in the meantime is nobody's concern.
-        for waker in self.map().get(&owner).into_iter().flatten() {
-            match pause {
-                None => waker.wake(),
-                Some(pause) => waker.look_at(clock.now() + pause),
+        match (kind, pause) {
+            ("g" | "l", None) => self.0.each(&owner, look_now),
+            ("w", Some(pause)) => {
+                let at = clock.now() + Duration::from_millis(pause.parse().ok()?);
+                self.0.each(&owner, |slot| look_at(slot, at));
             }
+            _ => return None,
         }
         Some(())
     }
 }
 
-impl Waker {
-    pub(crate) fn set_ticket(&self, ticket: u64) {
-        self.ticket.store(ticket, Relaxed);
-    }
+fn look_now(slot: &Arc<Slot<Turn>>) {
+    *slot.data().look() = Look::Now;
+    slot.wake();
+}
 
+fn look_at(slot: &Arc<Slot<Turn>>, at: ClockInstant) {
+    let mut look = slot.data().look();
+    if !matches!(*look, Look::Now) {
+        *look = Look::At(at);
+    }
+    drop(look);
+    slot.wake();
+}
+
+impl Turn {
     fn ticket(&self) -> u64 {
         self.ticket.load(Relaxed)
     }
 
-    pub(crate) fn wake(&self) {
-        self.pending.store(true, Relaxed);
-        self.notify.notify_one();
+    fn look(&self) -> MutexGuard<'_, Look> {
+        self.look.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Listening {
+    pub(super) fn set_ticket(&self, ticket: u64) {
+        self.waiter.data().ticket.store(ticket, Relaxed);
     }
 
-    fn look_at(&self, at: ClockInstant) {
-        *self.time() = Some(at);
-        self.notify.notify_one();
+    /// The claim looks again when it waits next.
+    pub(super) fn wake(&self) {
+        look_now(self.waiter.slot());
     }
 
-    fn time(&self) -> MutexGuard<'_, Option<ClockInstant>> {
-        self.look_at.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Forgets the appointment: a look has just been made, which replaces it.
-    pub(crate) fn looked(&self) {
-        *self.time() = None;
+    /// Forgets the appointment: a look is about to be made, which replaces it.
+    pub(super) fn looked(&self) {
+        let mut look = self.waiter.data().look();
+        if let Look::At(_) = *look {
+            *look = Look::Later;
+        }
     }
 
     /// Ready when there was a push since it was last ready, or when it is time to look.
-    pub(crate) async fn woken(&self, clock: &dyn Clock) {
+    pub(super) async fn woken(&self, clock: &dyn Clock) {
         loop {
-            // The permit of `notify` is kept, so nothing is missed between the check and the wait.
-            if self.pending.swap(false, Relaxed) {
-                return;
-            }
-            let at = *self.time();
-            tokio::select! {
-                () = self.notify.notified() => {}
-                () = clock.sleep_until(at.unwrap_or(ClockInstant::FAR_FUTURE)) => {
-                    let mut due = self.time();
-                    if due.is_some_and(|due| due <= clock.now()) {
-                        *due = None;
+            let at = {
+                let mut look = self.waiter.data().look();
+                match *look {
+                    Look::At(at) if at > clock.now() => at,
+                    Look::Later => ClockInstant::FAR_FUTURE,
+                    Look::Now | Look::At(_) => {
+                        *look = Look::Later;
                         return;
                     }
                 }
+            };
+            // The permit is kept, so nothing is missed between the check and the wait.
+            tokio::select! {
+                () = self.waiter.woken() => {}
+                () = clock.sleep_until(at) => {}
             }
         }
     }
@@ -170,55 +191,55 @@ mod tests {
 
     #[tokio::test]
     async fn a_push_is_kept_until_somebody_listens() {
-        let (wakers, clock) = (Wakers::default(), SystemClock::default());
-        let waker = wakers.register(owner(1), "a");
+        let (waiters, clock) = (Waiters::default(), SystemClock::default());
+        let waiter = waiters.listen(owner(1), "a");
         let message = format!("g{}", owner(1).to_hex());
-        wakers.on_message(message.as_bytes(), &clock).unwrap();
-        tokio::time::timeout(Duration::from_secs(5), waker.woken(&clock)).await.unwrap();
-        let again = tokio::time::timeout(Duration::from_millis(20), waker.woken(&clock)).await;
+        waiters.on_message(message.as_bytes(), &clock).unwrap();
+        tokio::time::timeout(Duration::from_secs(5), waiter.woken(&clock)).await.unwrap();
+        let again = tokio::time::timeout(Duration::from_millis(20), waiter.woken(&clock)).await;
         assert!(again.is_err(), "one push wakes once");
     }
 
     #[tokio::test]
-    async fn whoever_has_waited_longest_looks_next() {
-        let (wakers, clock) = (Wakers::default(), SystemClock::default());
+    async fn the_one_that_has_waited_longest_looks_next() {
+        let (waiters, clock) = (Waiters::default(), SystemClock::default());
         let (late, other, early) = (
-            wakers.register(owner(1), "a"),
-            wakers.register(owner(2), "b"),
-            wakers.register(owner(3), "a"),
+            waiters.listen(owner(1), "a"),
+            waiters.listen(owner(2), "b"),
+            waiters.listen(owner(3), "a"),
         );
-        let new = wakers.register(owner(4), "a");
-        for (waker, ticket) in [(&late, 30), (&other, 10), (&early, 20)] {
-            waker.set_ticket(ticket);
+        let new = waiters.listen(owner(4), "a");
+        for (waiter, ticket) in [(&late, 30), (&other, 10), (&early, 20)] {
+            waiter.set_ticket(ticket);
         }
-        wakers.wake_next("a");
+        waiters.wake_next("a");
         tokio::time::timeout(Duration::from_secs(5), early.woken(&clock)).await.unwrap();
-        for waker in [&late, &other, &new] {
-            let woken = tokio::time::timeout(Duration::from_millis(20), waker.woken(&clock));
-            assert!(woken.await.is_err(), "{waker:?}");
+        for waiter in [&late, &other, &new] {
+            let woken = tokio::time::timeout(Duration::from_millis(20), waiter.woken(&clock));
+            assert!(woken.await.is_err(), "{waiter:?}");
         }
-        wakers.forget(&owner(3), &early);
-        wakers.wake_next("a");
+        drop(early);
+        waiters.wake_next("a");
         tokio::time::timeout(Duration::from_secs(5), late.woken(&clock)).await.unwrap();
     }
 
     #[tokio::test]
     async fn an_appointment_wakes_in_time_and_not_before() {
-        let (wakers, clock) = (Wakers::default(), SystemClock::default());
-        let waker = wakers.register(owner(1), "a");
+        let (waiters, clock) = (Waiters::default(), SystemClock::default());
+        let waiter = waiters.listen(owner(1), "a");
         let message = format!("w{}:60", owner(1).to_hex());
-        wakers.on_message(message.as_bytes(), &clock).unwrap();
+        waiters.on_message(message.as_bytes(), &clock).unwrap();
         let start = clock.now();
-        tokio::time::timeout(Duration::from_secs(5), waker.woken(&clock)).await.unwrap();
+        tokio::time::timeout(Duration::from_secs(5), waiter.woken(&clock)).await.unwrap();
         assert!(clock.now().since(start) >= Duration::from_millis(55));
     }
 
     #[test]
     fn strange_messages_are_ignored() {
-        let (wakers, clock) = (Wakers::default(), SystemClock::default());
+        let (waiters, clock) = (Waiters::default(), SystemClock::default());
         for payload in ["x", "g", "gzz", "w:1", "g\u{e9}", &format!("w{}:x", owner(1).to_hex())] {
-            assert!(wakers.on_message(payload.as_bytes(), &clock).is_none(), "{payload}");
+            assert!(waiters.on_message(payload.as_bytes(), &clock).is_none(), "{payload}");
         }
-        assert!(wakers.on_message(&[0xff, 0xfe], &clock).is_none());
+        assert!(waiters.on_message(&[0xff, 0xfe], &clock).is_none());
     }
 }

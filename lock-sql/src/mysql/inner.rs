@@ -15,9 +15,9 @@ use super::open::Site;
 use super::pool::{Answer, Pool, Query, Turn, Want};
 use super::sweep::Sweeper;
 use super::unfinished::Unfinished;
-use crate::dialect::Entry;
-use crate::error::{no_answer, still_locked, strange};
-use crate::limits::Limits;
+use crate::engine::error::{no_answer, still_locked, strange};
+use crate::engine::limits::Limits;
+use crate::engine::operations::Entry;
 use crate::statements::mysql::{Sql, WAS_RUNNING};
 
 /// The first and the longest pause between two tries while somebody else has the row, beside the

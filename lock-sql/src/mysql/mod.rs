@@ -26,10 +26,10 @@ pub(crate) use mutants::Mutation;
 pub use mutants::{MUTANTS, VARIABLE};
 
 use crate::config::SqlConfig;
-use crate::dialect::{Dialect, Due, Entry, Found};
-use crate::limits::Limits;
+use crate::engine::limits::Limits;
+use crate::engine::operations::{Due, Entry, Operations, Outcome};
+use crate::engine::wake::{WHILE_CONTENDED, busy};
 use crate::statements::mysql::LABEL;
-use crate::wake::{WHILE_CONTENDED, busy};
 use error::Place;
 use inner::{Inner, from_micros, micros};
 use open::{Site, Source};
@@ -94,7 +94,7 @@ impl MySqlStore {
 }
 
 #[async_trait]
-impl Dialect for MySqlStore {
+impl Operations for MySqlStore {
     fn name(&self) -> &'static str {
         "mysql"
     }
@@ -158,7 +158,7 @@ impl Dialect for MySqlStore {
         Ok(Attempt::Granted { token, valid_for: Some(entry.ttl) })
     }
 
-    async fn renew(&self, dues: &[Due<'_>], limit: Duration) -> Result<Vec<Found>> {
+    async fn renew(&self, dues: &[Due<'_>], limit: Duration) -> Result<Vec<Outcome>> {
         self.0.renew(dues, limit).await
     }
 

@@ -12,7 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::error::{Connections, Failure};
 use super::open::Site;
 use super::unfinished::{Finished, Unfinished};
-use crate::error::closed;
+use crate::engine::error::closed;
 
 pub(super) type Query = sqlx::query::Query<'static, MySql, MySqlArguments>;
 

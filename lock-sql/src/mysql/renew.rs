@@ -7,8 +7,8 @@ use lock_core::{FencingToken, Result};
 
 use super::inner::{Inner, micros};
 use super::pool::{Query, Turn, Want};
-use crate::dialect::{Due, Found};
-use crate::limits::{Limits, longest_excess};
+use crate::engine::limits::{Limits, longest_excess};
+use crate::engine::operations::{Due, Outcome};
 use crate::statements::mysql::{SIZES, Sql};
 
 /// What a read says of a row: the key of the hold, and whether its lease is running.
@@ -18,14 +18,14 @@ impl Inner {
     /// One lease is one statement. Many are two: a read that locks, which leaves out what others
     /// have locked, and an update of the rest. An update alone would wait for the first locked row
     /// for a second, the shortest lock wait there is, and then undo all the others.
-    pub(super) async fn renew(&self, dues: &[Due<'_>], limit: Duration) -> Result<Vec<Found>> {
+    pub(super) async fn renew(&self, dues: &[Due<'_>], limit: Duration) -> Result<Vec<Outcome>> {
         let limits = Limits::once(self.now(), limit);
         let (many, single): (Vec<_>, Vec<_>) = match dues {
             [_] => (Vec::new(), vec![0]),
             // Without its token the key of a hold is not known.
             _ => (0..dues.len()).partition(|at| dues[*at].fence.is_some()),
         };
-        let mut found = vec![Found::Locked; dues.len()];
+        let mut found = vec![Outcome::Locked; dues.len()];
         for at in single {
             found[at] = self.renew_one(&dues[at], limits).await?;
         }
@@ -35,7 +35,7 @@ impl Inner {
         Ok(found)
     }
 
-    async fn renew_one(&self, due: &Due<'_>, limits: Limits) -> Result<Found> {
+    async fn renew_one(&self, due: &Due<'_>, limits: Limits) -> Result<Outcome> {
         let answer = self
             .execute(Turn::Keep, Want::Number, limits, || {
                 let lease = (micros(due.entry.ttl), longest_excess(due.entry));
@@ -47,9 +47,9 @@ impl Inner {
             .await?;
         Ok(match answer {
             // A row that was found was renewed.
-            Some(answer) if answer.told() == Some(0) => Found::Gone,
-            Some(_) => Found::Renewed,
-            None => Found::Locked,
+            Some(answer) if answer.told() == Some(0) => Outcome::Gone,
+            Some(_) => Outcome::Renewed,
+            None => Outcome::Locked,
         })
     }
 
@@ -58,7 +58,7 @@ impl Inner {
         dues: &[Due<'_>],
         many: &[usize],
         limits: Limits,
-        found: &mut [Found],
+        found: &mut [Outcome],
     ) -> Result<()> {
         let statements = &self.site.statements;
         let Some(unlocked) = self.see(dues, many, &statements.unlocked, limits).await? else {
@@ -102,7 +102,7 @@ impl Inner {
             // has found or those that it has changed. So a full count leaves no doubt.
             if usize::try_from(answer.affected) == Ok(group.len()) {
                 for at in group {
-                    found[at] = Found::Renewed;
+                    found[at] = Outcome::Renewed;
                 }
             } else {
                 in_doubt.extend(group);

@@ -9,8 +9,8 @@ use tokio::runtime::Handle;
 
 use super::inner::{Inner, micros};
 use super::pool::{Answer, Query, Turn, Want};
-use crate::error::still_locked;
-use crate::limits::Limits;
+use crate::engine::error::still_locked;
+use crate::engine::limits::Limits;
 use crate::statements::mysql::{MARK_NAME, PAGE, SWEEP};
 
 /// The longest time that one statement of the sweep may take.

@@ -32,7 +32,7 @@ pub const POSTGRES_PARAMETERS: &[&str] = &[
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Pooler {
-    /// Found out when the store is opened.
+    /// Outcome out when the store is opened.
     #[default]
     Auto,
     /// A pooler that gives each transaction to another server connection, as PgBouncer does with

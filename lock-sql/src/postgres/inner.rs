@@ -18,10 +18,10 @@ use super::pool::{Pool, Repeat, Turn};
 use super::sweep::Sweeper;
 use super::unfinished::Unfinished;
 use super::value::Value;
-use crate::dialect::Entry;
-use crate::error::{no_answer, still_locked, strange};
+use crate::engine::error::{no_answer, still_locked, strange};
+use crate::engine::operations::Entry;
+use crate::engine::wake::Waiters;
 use crate::statements::postgres::{Sql, Statements};
-use crate::wake::Ears;
 
 /// The first and the longest pause between two tries while somebody else writes. The connection is
 /// free for others in the meantime.
@@ -45,7 +45,7 @@ pub(super) struct Inner {
     /// Marks us among those who wait, and names our channel.
     pub(super) client: String,
     /// Where pushes arrive, if they can be had.
-    pub(super) ears: Option<Arc<Ears>>,
+    pub(super) waiters: Option<Arc<Waiters>>,
 }
 
 /// How a statement is executed.

@@ -14,8 +14,8 @@ use super::inner::{Inner, Want};
 use super::open::Site;
 use super::pool::{Pool, Repeat, Turn};
 use super::value::Value;
+use crate::engine::wake::Waiters;
 use crate::statements::postgres::{CHANNEL, KEEP_ALIVE, Sql};
-use crate::wake::Ears;
 
 /// For how long our own notification is waited for when the store is opened.
 const ECHO: Duration = Duration::from_secs(1);
@@ -69,11 +69,11 @@ impl Listener {
     /// Delivers what arrives until the store is gone.
     pub(super) fn start(
         self,
-        ears: Arc<Ears>,
+        waiters: Arc<Waiters>,
         unwanted: mpsc::UnboundedReceiver<Arc<str>>,
         inner: Weak<Inner>,
     ) -> AbortHandle {
-        tokio::spawn(Delivery { listener: self, ears, unwanted, inner }.run()).abort_handle()
+        tokio::spawn(Delivery { listener: self, waiters, unwanted, inner }.run()).abort_handle()
     }
 
     /// On the connection that is there, else on a new one.
@@ -122,7 +122,7 @@ pub(super) async fn connect(site: &Site, limit: Duration) -> Result<PgListener, 
 
 struct Delivery {
     listener: Listener,
-    ears: Arc<Ears>,
+    waiters: Arc<Waiters>,
     unwanted: mpsc::UnboundedReceiver<Arc<str>>,
     inner: Weak<Inner>,
 }
@@ -130,7 +130,7 @@ struct Delivery {
 /// Its runtime may end before the store.
 impl Drop for Delivery {
     fn drop(&mut self) {
-        self.ears.set_up(false);
+        self.waiters.set_up(false);
     }
 }
 
@@ -145,13 +145,13 @@ impl Delivery {
             };
             match connection {
                 Ok(connection) => {
-                    self.ears.set_up(true);
+                    self.waiters.set_up(true);
                     pause = RETRY.0;
                     if let Some(silent) = silent.take() {
                         self.listener.close(silent);
                     }
                     silent = self.deliver(connection).await;
-                    self.ears.set_up(false);
+                    self.waiters.set_up(false);
                     // The others were probably cut, too.
                     if let Some(inner) = self.inner.upgrade() {
                         inner.pool.forget();
@@ -174,10 +174,10 @@ impl Delivery {
                     Ok(Some(notification)) if notification.channel() == self.listener.channels[0] => {
                         // An empty one is our own, from the proof.
                         if !notification.payload().is_empty() {
-                            self.ears.wake_one(notification.payload());
+                            self.waiters.wake_one(notification.payload());
                         }
                     }
-                    Ok(Some(notification)) => self.ears.wake_all(notification.payload()),
+                    Ok(Some(notification)) => self.waiters.wake_all(notification.payload()),
                     Ok(None) | Err(_) => return None,
                 },
                 name = self.unwanted.recv() => match name {

@@ -31,10 +31,10 @@ pub(crate) use mutants::Mutation;
 pub use mutants::{MUTANTS, VARIABLE};
 
 use crate::config::SqlConfig;
-use crate::dialect::{Dialect, Due, Entry, Found};
-use crate::error::no_answer;
+use crate::engine::error::no_answer;
+use crate::engine::operations::{Due, Entry, Operations, Outcome};
+use crate::engine::wake::{WHILE_CONTENDED, Waiter, Waiters, busy};
 use crate::statements::postgres::Statements;
-use crate::wake::{Ear, Ears, WHILE_CONTENDED, busy};
 use error::Failure;
 use inner::{Inner, Want, fence_or_zero, from_micros, micros};
 use listener::Listener;
@@ -94,7 +94,7 @@ impl PostgresStore {
         if listener.is_none() {
             tracing::info!(target: "distlock", at = %site.place.endpoint, "no notifications arrive: waiters poll");
         }
-        let (ears, unwanted) = Ears::new();
+        let (waiters, unwanted) = Waiters::new();
         let inner = Arc::new(Inner {
             statements: Statements::new(&config.table),
             pool,
@@ -105,30 +105,30 @@ impl PostgresStore {
             waits_for_row: Semaphore::new(1),
             waited: AtomicUsize::new(0),
             client,
-            ears: listener.is_some().then(|| Arc::clone(&ears)),
+            waiters: listener.is_some().then(|| Arc::clone(&waiters)),
             site,
         });
         inner.probe(limit).await?;
         let delivery =
-            listener.map(|listener| listener.start(ears, unwanted, Arc::downgrade(&inner)));
+            listener.map(|listener| listener.start(waiters, unwanted, Arc::downgrade(&inner)));
         Ok(Self { inner, delivery })
     }
 
     /// The client's id, if `entry` is to be on the list of those who wait.
     fn listed(&self, entry: &Entry) -> Option<&str> {
-        let waits = entry.ear.as_ref().is_some_and(Ear::waits);
+        let waits = entry.waiter.as_ref().is_some_and(Waiter::waits);
         waits.then_some(&*self.inner.client)
     }
 }
 
 #[async_trait]
-impl Dialect for PostgresStore {
+impl Operations for PostgresStore {
     fn name(&self) -> &'static str {
         "postgres"
     }
 
     fn capabilities(&self) -> Capabilities {
-        let wake = if self.inner.ears.is_some() { Wake::Hint } else { Wake::Poll };
+        let wake = if self.inner.waiters.is_some() { Wake::Hint } else { Wake::Poll };
         let mut capabilities = Capabilities::new(Hold::Lease, wake);
         // The next fence is made from the stored one; the clock is needed only if the data are lost.
         capabilities.fencing = Fencing::Durable;
@@ -141,9 +141,9 @@ impl Dialect for PostgresStore {
     /// The statement itself looks before it writes.
     async fn acquire(&self, entry: &Entry, _polling: bool) -> Result<Attempt> {
         let inner = &*self.inner;
-        let look = entry.ear.as_ref().map(Ear::look);
+        let look = entry.waiter.as_ref().map(Waiter::look);
         let client = self.listed(entry);
-        let company = client.is_some() && entry.ear.as_ref().is_some_and(Ear::has_company);
+        let company = client.is_some() && entry.waiter.as_ref().is_some_and(Waiter::has_company);
         let values = vec![
             Value::from(&*entry.name),
             Value::from(&*entry.owner.0),
@@ -169,10 +169,10 @@ impl Dialect for PostgresStore {
         Ok(Attempt::Granted { token, valid_for: Some(entry.ttl) })
     }
 
-    async fn renew(&self, dues: &[Due<'_>], limit: Duration) -> Result<Vec<Found>> {
+    async fn renew(&self, dues: &[Due<'_>], limit: Duration) -> Result<Vec<Outcome>> {
         let mut found = self.inner.renew_unlocked(dues, limit).await?;
         // Nobody waits for another answer, and one statement at a time waits for a row.
-        if found.iter().all(|found| *found == Found::Locked)
+        if found.iter().all(|found| *found == Outcome::Locked)
             && let Ok(_turn) = self.inner.waits_for_row.try_acquire()
         {
             let at = self.inner.next_of(dues.len());
@@ -207,8 +207,8 @@ impl Dialect for PostgresStore {
         let fence = fence_or_zero(entry.taken_over);
         let released =
             inner.free(&inner.statements.release, &entry.name, owner, fence, limit).await;
-        if let Some(ear) = &entry.ear
-            && ear.leave()
+        if let Some(waiter) = &entry.waiter
+            && waiter.leave()
         {
             let values = [Value::from(&*entry.name), Value::from(&*inner.client)];
             let leave = &inner.statements.leave;
@@ -218,13 +218,13 @@ impl Dialect for PostgresStore {
                 tracing::debug!(target: "distlock", %error, "not taken off the list of those who wait");
             }
             // One that has begun to wait meanwhile may have been taken off the list with us.
-            ear.alert_company();
+            waiter.alert_company();
         }
         released
     }
 
-    fn listen(&self, name: &str, wait: bool) -> Option<Ear> {
-        Some(self.inner.ears.as_ref()?.register(name, wait))
+    fn listen(&self, name: &str, wait: bool) -> Option<Waiter> {
+        Some(self.inner.waiters.as_ref()?.register(name, wait))
     }
 
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {

@@ -13,7 +13,7 @@ use super::error::{Failure, code};
 use super::open::Site;
 use super::resting::{REST, Resting};
 use super::value::{Value, inline};
-use crate::error::closed;
+use crate::engine::error::closed;
 use crate::statements::postgres::{LIMITED, Sql};
 
 /// A connection that was used within this time is taken to work still. A server that has gone is

@@ -10,7 +10,7 @@ use lock_core::Result;
 use super::inner::{Inner, Want, fence_or_zero, micros};
 use super::pool::Turn;
 use super::value::Value;
-use crate::dialect::{Due, Entry, Found};
+use crate::engine::operations::{Due, Entry, Outcome};
 use crate::statements::postgres::{GONE, RENEWED};
 
 impl Inner {
@@ -19,7 +19,7 @@ impl Inner {
         &self,
         dues: &[Due<'_>],
         limit: Duration,
-    ) -> Result<Vec<Found>> {
+    ) -> Result<Vec<Outcome>> {
         let texts = |text: fn(&Entry) -> &str| {
             Value::Texts(dues.iter().map(|due| text(due.entry).to_owned()).collect())
         };
@@ -34,20 +34,20 @@ impl Inner {
         for row in &rows {
             let name: String = self.get(row, 0)?;
             let what = match self.get(row, 1)? {
-                RENEWED => Found::Renewed,
-                GONE => Found::Gone,
-                _ => Found::Locked,
+                RENEWED => Outcome::Renewed,
+                GONE => Outcome::Gone,
+                _ => Outcome::Locked,
             };
             found.insert(name, what);
         }
         // One that is not answered for would be asked for again.
-        let answer = |due: &Due<'_>| found.get(&due.entry.name).copied().unwrap_or(Found::Locked);
+        let answer = |due: &Due<'_>| found.get(&due.entry.name).copied().unwrap_or(Outcome::Locked);
         Ok(dues.iter().map(answer).collect())
     }
 
     /// Queues for the row, for a short time. Where others lock it one after the other, none of the looks
     /// that pass over locked rows might ever find it free.
-    pub(super) async fn renew_waiting(&self, due: &Due<'_>, limit: Duration) -> Result<Found> {
+    pub(super) async fn renew_waiting(&self, due: &Due<'_>, limit: Duration) -> Result<Outcome> {
         let values = [
             Value::from(&*due.entry.name),
             Value::from(&*due.entry.owner.0),
@@ -57,9 +57,9 @@ impl Inner {
         let want = Want { patience: Duration::ZERO, ..Want::new(Turn::Keep, limit) };
         let answer = self.execute(want, &self.statements.renew_waiting, &values).await?;
         Ok(match answer {
-            Some(answer) if answer.rows.is_empty() => Found::Gone,
-            Some(_) => Found::Renewed,
-            None => Found::Locked,
+            Some(answer) if answer.rows.is_empty() => Outcome::Gone,
+            Some(_) => Outcome::Renewed,
+            None => Outcome::Locked,
         })
     }
 

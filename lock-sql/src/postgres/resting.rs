@@ -111,7 +111,7 @@ impl Drop for Tending {
 
 #[cfg(test)]
 mod tests {
-    use conformance_tests::servers::PostgresServer;
+    use lock_testkit::servers::PostgresServer;
 
     use super::*;
 

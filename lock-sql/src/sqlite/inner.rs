@@ -16,9 +16,9 @@ use super::lane::{Lane, Query};
 use super::open::Site;
 use super::sweep::Sweeper;
 use super::time::Time;
-use crate::dialect::Entry;
-use crate::error::{no_answer, still_locked, strange};
-use crate::limits::Limits;
+use crate::engine::error::{no_answer, still_locked, strange};
+use crate::engine::limits::Limits;
+use crate::engine::operations::Entry;
 use crate::statements::sqlite::{Sql, Statements};
 
 /// The first and the longest pause between two tries while somebody else writes, beside the time

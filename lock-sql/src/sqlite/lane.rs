@@ -10,7 +10,7 @@ use tokio::sync::Mutex;
 
 use super::error::Failure;
 use super::open::{Open, Site};
-use crate::error::closed;
+use crate::engine::error::closed;
 
 pub(super) type Query<'q> = sqlx::query::Query<'q, Sqlite, SqliteArguments>;
 

@@ -27,11 +27,11 @@ pub use config::SQLITE_PARAMETERS;
 pub(crate) use config::{SqliteTarget, config_from_url};
 
 use crate::config::SqlConfig;
-use crate::dialect::{Dialect, Due, Entry, Found};
-use crate::error::closed;
-use crate::limits::{Limits, longest_excess};
+use crate::engine::error::closed;
+use crate::engine::limits::{Limits, longest_excess};
+use crate::engine::operations::{Due, Entry, Operations, Outcome};
+use crate::engine::wake::{WHILE_CONTENDED, busy};
 use crate::statements::sqlite::{Statements, leases};
-use crate::wake::{WHILE_CONTENDED, busy};
 use error::{Failure, Place};
 use inner::{Inner, Lease, Turn, lease_end};
 use lane::Lane;
@@ -95,7 +95,7 @@ impl SqliteStore {
 }
 
 #[async_trait]
-impl Dialect for SqliteStore {
+impl Operations for SqliteStore {
     fn name(&self) -> &'static str {
         "sqlite"
     }
@@ -148,7 +148,7 @@ impl Dialect for SqliteStore {
         Ok(Attempt::Granted { token, valid_for: Some(entry.ttl) })
     }
 
-    async fn renew(&self, dues: &[Due<'_>], limit: Duration) -> Result<Vec<Found>> {
+    async fn renew(&self, dues: &[Due<'_>], limit: Duration) -> Result<Vec<Outcome>> {
         let inner = &*self.0;
         let rows = inner
             .write_urgent(limit, || {
@@ -170,8 +170,8 @@ impl Dialect for SqliteStore {
         let renewed = renewed?;
         // There is one writer at a time, so no row is locked.
         let found = |due: &Due<'_>| match renewed.contains(&due.entry.name) {
-            true => Found::Renewed,
-            false => Found::Gone,
+            true => Outcome::Renewed,
+            false => Outcome::Gone,
         };
         Ok(dues.iter().map(found).collect())
     }

@@ -9,7 +9,7 @@ use sqlx::sqlite::SqliteRow;
 use tokio::runtime::Handle;
 
 use super::inner::{Inner, Turn, micros};
-use crate::limits::Limits;
+use crate::engine::limits::Limits;
 use crate::statements::sqlite::{BATCH, MARK, PAGE};
 
 /// The longest time that one statement of the sweep may take.

@@ -40,7 +40,7 @@
 use std::sync::Arc;
 
 use super::TableName;
-use crate::renewals::BATCH;
+use crate::engine::renewals::BATCH;
 
 /// The name of the row that has the greatest fence of all rows that were deleted: U+0001 and
 /// `fence`. No lock can be called so, since a name has no control character.

@@ -1,12 +1,12 @@
 -- KEYS: those of grant.lua, then the mark of an owner that has gone.
--- ARGV: who (see held.lua), ms for which the mark of a gone owner is kept or 0, may pause.
+-- ARGV: who (see held.lua), or '' to look only whether a lock that was handed over is free again; ms for which the mark of a gone owner is kept or 0, may pause.
 -- Answers {freed, look again in ms or -1}.
 -- Deletions come first: when the memory is full a script may go on writing only after a write that
 -- frees some.
 local who, keep, may_pause = ARGV[1], ARGV[2], ARGV[3] == '1'
 local me = string.sub(who, -32)
 local freed, held = 0, false
-if is_held_by(who, lock, hold) then
+if who ~= '' and is_held_by(who, lock, hold) then
   redis.call('DEL', lock, hold)
   freed, held = 1, true
 end
@@ -27,5 +27,5 @@ if not held then
     return {freed, -1}
   end
   -- The one that leaves may be the one that was to look.
-  if freed == 0 or redis.call('EXISTS', lock) == 1 then return {freed, -1} end
+  if (freed == 0 and who ~= '') or redis.call('EXISTS', lock) == 1 then return {freed, -1} end
 end

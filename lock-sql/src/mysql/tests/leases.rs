@@ -23,13 +23,13 @@ async fn a_lease_ends_by_the_server_s_clock_and_the_old_owner_is_refused() {
     // On the microsecond of its end it is over.
     server.set_clock(1_000_010).await;
     let end = server.store(TTL).await;
-    assert_eq!(renew(&end, &old, token(first)).await, Found::Gone);
+    assert_eq!(renew(&end, &old, token(first)).await, Outcome::Gone);
     assert_eq!(end.check(&old, token(first)).await.unwrap(), Renewal::Lost);
     let second = granted(end.acquire(&new, true).await);
     assert!(second > first);
-    assert_eq!(renew(&end, &old, None).await, Found::Gone);
+    assert_eq!(renew(&end, &old, None).await, Outcome::Gone);
     assert_eq!(end.release(&old).await.unwrap(), Released::AlreadyGone);
-    assert_eq!(renew(&end, &new, token(second)).await, Found::Renewed);
+    assert_eq!(renew(&end, &new, token(second)).await, Outcome::Renewed);
     assert_eq!(end.release(&new).await.unwrap(), Released::Freed);
     assert_eq!(end.release(&new).await.unwrap(), Released::AlreadyGone);
 }
@@ -47,7 +47,7 @@ async fn a_clock_that_goes_back() {
     server.set_clock(500_000).await;
     let after = server.store(TTL).await;
     time_left(after.acquire(&entry("held"), false).await);
-    assert_eq!(renew(&after, &held, token(first)).await, Found::Renewed);
+    assert_eq!(renew(&after, &held, token(first)).await, Outcome::Renewed);
     let next = entry("free");
     assert_eq!(granted(after.acquire(&next, false).await), second + 1, "free at once");
     assert_eq!(after.release(&next).await.unwrap(), Released::Freed);
@@ -85,14 +85,14 @@ async fn force_takes_a_lock_away_and_a_late_repeat_does_not_revive_the_hold() {
     let first = granted(store.acquire(&mine, false).await);
     let stranger = OwnerId::from_bytes([7; 16]);
     assert_eq!(store.force_release(&key, Some(&stranger)).await.unwrap(), Released::AlreadyGone);
-    assert_eq!(renew(&store, &mine, token(first)).await, Found::Renewed);
+    assert_eq!(renew(&store, &mine, token(first)).await, Outcome::Renewed);
     assert_eq!(store.force_release(&key, None).await.unwrap(), Released::Freed);
     assert_eq!(store.force_release(&key, None).await.unwrap(), Released::AlreadyGone);
-    assert_eq!(renew(&store, &mine, token(first)).await, Found::Gone);
+    assert_eq!(renew(&store, &mine, token(first)).await, Outcome::Gone);
     // A repeat of the first try that lands now makes another hold, with a greater fence.
     let second = granted(store.acquire(&mine, false).await);
     assert!(second > first);
-    assert_eq!(renew(&store, &mine, token(first)).await, Found::Gone);
+    assert_eq!(renew(&store, &mine, token(first)).await, Outcome::Gone);
     assert_eq!(store.check(&mine, token(first)).await.unwrap(), Renewal::Lost);
     assert_eq!(store.release(&mine).await.unwrap(), Released::Freed);
 }
@@ -172,7 +172,7 @@ async fn a_read_that_shows_no_hold_is_no_loss() {
     // The replica has heard of an earlier hold of one of them.
     server.run("INSERT INTO stale SELECT name, 'somebody', fence - 1, expires, acquired, label FROM distlock WHERE name = 'n07'").await;
     let dues: Vec<_> = held.iter().map(|(entry, fence)| Due { entry, fence: *fence }).collect();
-    assert_eq!(store.renew(&dues, TTL).await.unwrap(), vec![Found::Renewed; dues.len()]);
+    assert_eq!(store.renew(&dues, TTL).await.unwrap(), vec![Outcome::Renewed; dues.len()]);
     for (entry, fence) in &held {
         let alive = store.check(entry, *fence).await.unwrap();
         assert!(matches!(alive, Renewal::Alive { valid_for: Some(left) } if left <= TTL));
@@ -181,7 +181,7 @@ async fn a_read_that_shows_no_hold_is_no_loss() {
     server.run("UPDATE distlock SET owner = NULL, expires = 0 WHERE name IN ('n07', 'n08')").await;
     for (at, found) in store.renew(&dues, TTL).await.unwrap().into_iter().enumerate() {
         let lost = [7, 8].contains(&at);
-        assert_eq!(found, if lost { Found::Gone } else { Found::Renewed }, "{at}");
+        assert_eq!(found, if lost { Outcome::Gone } else { Outcome::Renewed }, "{at}");
         let checked = store.check(&held[at].0, held[at].1).await.unwrap();
         assert_eq!(checked == Renewal::Lost, lost, "{at}");
     }
@@ -207,13 +207,13 @@ async fn what_is_taken_over_is_compared_with_the_row() {
         [(fence + 1, owner), (fence - 1, owner), (i64::MAX, owner), (fence, &*stranger)];
     for (fence, owner) in false_ones {
         let altered = taking(fence, owner);
-        assert_eq!(renew(&store, &altered, altered.taken_over).await, Found::Gone);
+        assert_eq!(renew(&store, &altered, altered.taken_over).await, Outcome::Gone);
         // Also in a batch.
         let dues = [
             Due { entry: &altered, fence: altered.taken_over },
             Due { entry: &second, fence: token(other) },
         ];
-        assert_eq!(store.renew(&dues, TTL).await.unwrap(), [Found::Gone, Found::Renewed]);
+        assert_eq!(store.renew(&dues, TTL).await.unwrap(), [Outcome::Gone, Outcome::Renewed]);
         assert_eq!(store.check(&altered, altered.taken_over).await.unwrap(), Renewal::Lost);
         assert_eq!(store.release(&altered).await.unwrap(), Released::AlreadyGone);
         let Renewal::Alive { valid_for: Some(left) } = store.check(&mine, None).await.unwrap()
@@ -227,15 +227,15 @@ async fn what_is_taken_over_is_compared_with_the_row() {
         Due { entry: &right, fence: right.taken_over },
         Due { entry: &second, fence: token(other) },
     ];
-    assert_eq!(store.renew(&dues, TTL).await.unwrap(), [Found::Renewed, Found::Renewed]);
+    assert_eq!(store.renew(&dues, TTL).await.unwrap(), [Outcome::Renewed, Outcome::Renewed]);
     let ends = Renewal::Alive { valid_for: Some(right.ttl) };
     assert_eq!(store.check(&right, right.taken_over).await.unwrap(), ends, "the request's ttl");
     let whole = Renewal::Alive { valid_for: Some(TTL) };
     assert_eq!(store.check(&second, None).await.unwrap(), whole);
-    assert_eq!(renew(&store, &right, right.taken_over).await, Found::Renewed);
+    assert_eq!(renew(&store, &right, right.taken_over).await, Outcome::Renewed);
     // A statement that was late by two seconds cuts nothing.
     let later = Entry { ttl: right.ttl - Duration::from_secs(2), ..taking(fence, owner) };
-    assert_eq!(renew(&store, &later, later.taken_over).await, Found::Renewed);
+    assert_eq!(renew(&store, &later, later.taken_over).await, Outcome::Renewed);
     assert_eq!(store.check(&right, right.taken_over).await.unwrap(), ends);
     assert_eq!(store.release(&right).await.unwrap(), Released::Freed);
 }
@@ -261,7 +261,7 @@ async fn a_reply_without_its_number_is_no_loss_and_no_grant() {
             }
         })
         .await;
-    assert_eq!(renew(&muted, &mine, fence).await, Found::Renewed);
+    assert_eq!(renew(&muted, &mine, fence).await, Outcome::Renewed);
     // A row that is there, and one that is not.
     for entry in [&entry("x"), &other] {
         let error = muted.acquire(entry, false).await.unwrap_err();
@@ -270,5 +270,5 @@ async fn a_reply_without_its_number_is_no_loss_and_no_grant() {
     assert!(matches!(muted.check(&mine, fence).await.unwrap(), Renewal::Alive { .. }));
     assert!(muted.release(&mine).await.is_err());
     assert_eq!(muted.release(&mine).await.unwrap(), Released::AlreadyGone);
-    assert_eq!(renew(&muted, &mine, fence).await, Found::Gone);
+    assert_eq!(renew(&muted, &mine, fence).await, Outcome::Gone);
 }

@@ -4,12 +4,12 @@ mod leases;
 mod renewals;
 mod sweep;
 
-use conformance_tests::servers::MariaDbServer;
 use lock_core::{ErrorKind, OsRng};
+use lock_testkit::servers::MariaDbServer;
 use sqlx::mysql::MySqlPoolOptions;
 
 use super::*;
-use crate::dialect::Secret;
+use crate::engine::operations::Secret;
 use crate::statements::mysql::Statements;
 
 const TTL: Duration = Duration::from_secs(10);
@@ -86,7 +86,7 @@ fn entry_for(name: &str, ttl: Duration) -> Entry {
         call_timeout: Duration::from_secs(5),
         label: None,
         taken_over: None,
-        ear: None,
+        waiter: None,
     }
 }
 
@@ -108,6 +108,6 @@ fn token(fence: i64) -> Option<FencingToken> {
     Some(FencingToken::try_from(fence).unwrap())
 }
 
-async fn renew(store: &MySqlStore, entry: &Entry, fence: Option<FencingToken>) -> Found {
+async fn renew(store: &MySqlStore, entry: &Entry, fence: Option<FencingToken>) -> Outcome {
     store.renew(&[Due { entry, fence }], TTL).await.unwrap()[0]
 }

@@ -20,11 +20,11 @@ async fn each_lease_of_a_batch_has_its_own_answer() {
     let over = held(&before, "over", Duration::from_secs(1)).await;
     server.set_clock(1_000_005).await;
     let store = server.store(TTL).await;
-    let expected = |leases: &[(Entry, _)], gone: &[&str], locked: &[&str]| -> Vec<Found> {
+    let expected = |leases: &[(Entry, _)], gone: &[&str], locked: &[&str]| -> Vec<Outcome> {
         let found = |entry: &Entry| match entry.name.as_str() {
-            name if gone.contains(&name) => Found::Gone,
-            name if locked.contains(&name) => Found::Locked,
-            _ => Found::Renewed,
+            name if gone.contains(&name) => Outcome::Gone,
+            name if locked.contains(&name) => Outcome::Locked,
+            _ => Outcome::Renewed,
         };
         leases.iter().map(|(entry, _)| found(entry)).collect()
     };
@@ -58,7 +58,7 @@ async fn each_lease_of_a_batch_has_its_own_answer() {
     }
 }
 
-async fn renew_all(store: &MySqlStore, leases: &[(Entry, Option<FencingToken>)]) -> Vec<Found> {
+async fn renew_all(store: &MySqlStore, leases: &[(Entry, Option<FencingToken>)]) -> Vec<Outcome> {
     let dues: Vec<_> = leases.iter().map(|(entry, fence)| Due { entry, fence: *fence }).collect();
     store.renew(&dues, TTL).await.unwrap()
 }
@@ -73,6 +73,6 @@ async fn batches_of_all_sizes() {
     }
     for size in [1, 2, 8, 9, 33, 128, 129, 500] {
         let found = renew_all(&store, &leases[..size]).await;
-        assert_eq!(found, vec![Found::Renewed; size]);
+        assert_eq!(found, vec![Outcome::Renewed; size]);
     }
 }

@@ -63,7 +63,7 @@ async fn the_sweep_judges_each_row_anew() {
     store.release(&used).await.unwrap();
     store.0.sweep_delete(&page.gone, folded).await.unwrap();
     assert_eq!(server.names().await, ["held", "used"]);
-    assert_eq!(renew(&store, &held, None).await, Found::Renewed);
+    assert_eq!(renew(&store, &held, None).await, Outcome::Renewed);
     // Past the retention, but with a fence that was not folded.
     let patient = server.store(Duration::ZERO).await;
     patient.0.sweep_delete(&page.gone, folded).await.unwrap();

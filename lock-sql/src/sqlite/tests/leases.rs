@@ -220,7 +220,7 @@ async fn a_batch_of_renewals_answers_for_each_lease() {
         .collect();
     let found = store.renew(&dues, TTL).await.unwrap();
     let wanted: Vec<_> =
-        (0..held.len()).map(|at| if at < 2 { Found::Gone } else { Found::Renewed }).collect();
+        (0..held.len()).map(|at| if at < 2 { Outcome::Gone } else { Outcome::Renewed }).collect();
     assert_eq!(found, wanted);
     machine.advance(TTL * 3 / 4);
     for (at, entry) in held.iter().enumerate() {
@@ -245,7 +245,8 @@ async fn a_full_batch_is_one_statement_that_uses_the_key() {
         .map(|row| sqlx::Row::get(row, 3))
         .collect();
     assert!(plan.iter().any(|step| step.contains("PRIMARY KEY")), "{plan:?}");
-    let held: Vec<_> = (0..crate::renewals::BATCH).map(|n| entry(&format!("n{n:04}"))).collect();
+    let held: Vec<_> =
+        (0..crate::engine::renewals::BATCH).map(|n| entry(&format!("n{n:04}"))).collect();
     let dues: Vec<_> = held.iter().map(|entry| Due { entry, fence: None }).collect();
-    assert_eq!(store.renew(&dues, TTL).await.unwrap(), vec![Found::Gone; dues.len()]);
+    assert_eq!(store.renew(&dues, TTL).await.unwrap(), vec![Outcome::Gone; dues.len()]);
 }

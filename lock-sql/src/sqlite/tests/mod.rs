@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 use super::inner::{EntryRow, micros};
 use super::*;
-use crate::dialect::Secret;
+use crate::engine::operations::Secret;
 
 const TTL: Duration = Duration::from_secs(10);
 const FOREVER: Duration = Duration::from_secs(1_000_000);
@@ -78,7 +78,7 @@ fn entry(name: &str) -> Entry {
         call_timeout: Duration::from_secs(5),
         label: Some("somebody".into()),
         taken_over: None,
-        ear: None,
+        waiter: None,
     }
 }
 
@@ -103,8 +103,8 @@ async fn row(store: &SqliteStore, name: &str) -> Option<EntryRow> {
 async fn renew(store: &SqliteStore, entry: &Entry, fence: Option<FencingToken>) -> Result<Renewal> {
     let found = store.renew(&[Due { entry, fence }], entry.call_timeout).await?;
     Ok(match found[..] {
-        [Found::Renewed] => Renewal::Alive { valid_for: Some(entry.ttl) },
-        [Found::Gone] => Renewal::Lost,
+        [Outcome::Renewed] => Renewal::Alive { valid_for: Some(entry.ttl) },
+        [Outcome::Gone] => Renewal::Lost,
         ref other => panic!("one answer: {other:?}"),
     })
 }

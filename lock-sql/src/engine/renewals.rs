@@ -1,0 +1,98 @@
+//! Renewals that fall together travel as one statement. The same for every dialect.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::kit::batch::{self, Batches};
+use lock_core::{Error, ErrorKind, FencingToken, Renewal, Result};
+
+use crate::engine::error::no_answer;
+use crate::engine::operations::{Due, Entry, Operations, Outcome};
+
+/// The most rows of one statement: it is short then, and a deadlock undoes no more than these.
+pub(crate) const BATCH: usize = 500;
+/// When a row that somebody else had locked is asked for again.
+const AGAIN: Duration = Duration::from_millis(20);
+
+/// The renewals of one store.
+#[derive(Debug)]
+pub(crate) struct Renewals {
+    dialect: Arc<dyn Operations>,
+    batches: Batches<Item, Result<Outcome>>,
+}
+
+/// One lease to renew, and its token where it is known.
+type Item = (Arc<Entry>, Option<FencingToken>);
+type Batch = Vec<batch::Entry<Item, Result<Outcome>>>;
+
+impl Renewals {
+    pub(crate) fn new(dialect: Arc<dyn Operations>) -> Arc<Self> {
+        Arc::new(Self { dialect, batches: Batches::of_at_most(BATCH) })
+    }
+
+    /// Renews one lease, together with whatever else is due at this moment. The statement is always
+    /// sent after this call, so what it promises counts from this call at least (clause C4).
+    ///
+    /// Dropped, it may be executed all the same.
+    pub(crate) async fn renew(
+        &self,
+        entry: &Arc<Entry>,
+        fence: Option<FencingToken>,
+    ) -> Result<Renewal> {
+        let renewal = async {
+            loop {
+                let dialect = Arc::clone(&self.dialect);
+                let send = move |batch| send(Arc::clone(&dialect), batch);
+                match self.batches.ask((Arc::clone(entry), fence), send).await?? {
+                    Outcome::Renewed => return Ok(Renewal::Alive { valid_for: Some(entry.ttl) }),
+                    Outcome::Gone => return Ok(Renewal::Lost),
+                    // It is asked for again as long as the caller waits, and stops nobody else.
+                    Outcome::Locked => tokio::time::sleep(AGAIN).await,
+                }
+            }
+        };
+        let limit = entry.call_timeout;
+        tokio::time::timeout(limit, renewal)
+            .await
+            .unwrap_or_else(|_| Err(no_answer(self.dialect.name(), limit)))
+    }
+}
+
+async fn send(dialect: Arc<dyn Operations>, mut batch: Batch) {
+    // Locking the rows of all batches in one order avoids deadlocks between them.
+    batch.sort_by(|a, b| a.request.0.name.cmp(&b.request.0.name));
+    while !batch.is_empty() {
+        // Two holds of one name, of which at most one is alive, or one hold that is known twice: a
+        // statement changes a row once.
+        let mut names = HashSet::new();
+        let (once, twice): (Batch, Batch) =
+            batch.into_iter().partition(|one| names.insert(one.request.0.name.clone()));
+        send_once(&*dialect, once).await;
+        batch = twice;
+    }
+}
+
+async fn send_once(dialect: &dyn Operations, batch: Batch) {
+    let limit = batch.iter().map(|one| one.request.0.call_timeout).max().unwrap_or_default();
+    let dues: Vec<_> =
+        batch.iter().map(|one| Due { entry: &one.request.0, fence: one.request.1 }).collect();
+    let answer = match dialect.renew(&dues, limit).await {
+        Ok(found) if found.len() != batch.len() => Err(wrong_answer()),
+        answer => answer,
+    };
+    for (at, one) in batch.into_iter().enumerate() {
+        one.answer(match &answer {
+            Ok(found) => Ok(found[at]),
+            Err(error) => Err(error.clone()),
+        });
+    }
+}
+
+fn wrong_answer() -> Error {
+    Error::new(ErrorKind::Internal, "BUG: the answer to a batch of renewals has the wrong length")
+        .with_unknown_effect()
+}
+
+#[cfg(test)]
+mod tests;
