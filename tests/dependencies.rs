@@ -16,7 +16,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("lock-testkit", &["lock-core", "conformance-tests"]),
     ("distlock", &["lock-core", "lock-redis", "lock-sql", "lock-etcd", "lock-zk"]),
     ("lock-cli", &["distlock"]),
-    ("redlock-model", &["lock-redis"]),
+    ("redlock-model", &[]),
 ];
 
 /// What a crate may use beside that in its own tests.

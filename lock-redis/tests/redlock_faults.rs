@@ -8,7 +8,7 @@ use std::time::Duration;
 use lock_core::{Attempt, ErrorKind, LockBackend, Locks};
 use redis::Value;
 use redlock_common::scenarios::{self, Tweak, acquire};
-use redlock_common::{Masters, claim, granted, request};
+use redlock_common::{Masters, claim, granted, request, shortest_wake};
 use tokio::time::{Instant, sleep};
 
 const REAL: Tweak = |config| config;
@@ -163,23 +163,32 @@ async fn a_release_wakes_a_waiter_of_another_client() {
         Locks::new(masters.client("").await.unwrap()),
         Locks::new(masters.client("").await.unwrap()),
     );
-    let mut shortest = Duration::MAX;
-    for _ in 0..5 {
-        let guard = a.lock("lock").unwrap().acquire().await.unwrap();
-        let waiter = b.lock("lock").unwrap();
-        let waiting = tokio::spawn(async move {
-            let guard = waiter.acquire_timeout(Duration::from_secs(10)).await.unwrap();
-            let got = Instant::now();
-            guard.release().await.unwrap();
-            got
-        });
-        sleep(Duration::from_millis(200)).await;
+    let shortest = shortest_wake(&a, &b, async |guard| {
         let released = Instant::now();
         guard.release().await.unwrap();
-        shortest = shortest.min(waiting.await.unwrap() - released);
-    }
+        (released, ())
+    })
+    .await;
     // The slow second look comes after 0.75 s at the earliest.
     assert!(shortest < Duration::from_millis(100), "{shortest:?}");
+}
+
+/// A forced release tells those that wait, as a release does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_forced_release_wakes_a_waiter() {
+    let masters = Masters::start().await.unwrap();
+    let (a, b) = (
+        Locks::new(masters.client("").await.unwrap()),
+        Locks::new(masters.client("").await.unwrap()),
+    );
+    let shortest = shortest_wake(&a, &b, async |lost| {
+        let forced = Instant::now();
+        a.force_release("lock", None).await.unwrap();
+        (forced, lost)
+    })
+    .await;
+    // The slow second look comes after 0.75 s at the earliest.
+    assert!(shortest < Duration::from_millis(300), "{shortest:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,10 +1,10 @@
 //! The state of the quorum, its clients and everything under way between them.
 
+use crate::contender::{Contender, Reply, Request};
+use crate::node::Node;
+
 /// The number of nodes. Three is the smallest quorum that survives a loss.
 pub(crate) const NODES: usize = 3;
-/// The most acquisitions that a run can have. Each has an owner id of its own, so "client" and
-/// "acquisition" mean the same here.
-pub(crate) const CLIENTS: usize = 3;
 /// A set of counter values, clients or nodes, one bit each.
 pub(crate) type Set = u8;
 
@@ -12,141 +12,90 @@ pub(crate) type Set = u8;
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct State {
     pub(crate) nodes: [Node; NODES],
-    pub(crate) clients: [Client; CLIENTS],
+    pub(crate) clients: Vec<Client>,
+    /// What is under way, in order.
+    pub(crate) flight: Vec<Message>,
     pub(crate) losses_left: u8,
     pub(crate) repeats_left: u8,
     pub(crate) calls_left: u8,
+    pub(crate) silences_left: u8,
+    /// A property of fences that was violated on the way here.
+    pub(crate) broken: Option<Broken>,
 }
 
-/// One node.
+/// What is wrong with a fence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Node {
-    /// The client whose owner id stands at the lock, if any.
-    pub(crate) holder: Option<u8>,
-    /// The counter and the mark, which are one where there is one name.
-    pub(crate) counter: u8,
-    /// The fence that stands beside the counter, since a renewal has adopted the node; 0 for none.
-    pub(crate) adopted: u8,
-    /// The last call of the holder that the node has carried out. What it set lasts longer than the
-    /// validity of that call.
-    pub(crate) stamp: u8,
-    /// Set while the node gives no votes.
-    pub(crate) quarantine: Option<Quarantine>,
-    /// Admissions that are under way: the number of the quarantine that they mean, and the seed.
-    pub(crate) admission: Option<(u8, u8)>,
-    /// How many quarantines the node has been in.
-    pub(crate) generation: u8,
+pub(crate) enum Broken {
+    NotDistinct,
+    NotGreater,
 }
 
-/// What a node that lost its data waits for.
+/// A message between a client and a node. One that is lost never arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Quarantine {
-    /// The clients whose attempt had begun before the loss and has not ended.
-    pub(crate) pending: Set,
-    /// The nodes whose mark was read.
-    pub(crate) read: Set,
-    /// The greatest mark that was read.
-    pub(crate) seed: u8,
+pub(crate) struct Message {
+    pub(crate) client: u8,
+    pub(crate) node: u8,
+    pub(crate) body: Body,
 }
 
-/// One acquisition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Body {
+    /// To a node. The client may have ceased to wait for the answer.
+    Ask { request: Request, stamp: u8, is_awaited: bool },
+    /// To a client.
+    Answer { request: Request, reply: Reply },
+}
+
+/// One client. Each has an owner id of its own, so "client" and "claim" mean the same here.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Client {
-    pub(crate) phase: Phase,
-    pub(crate) proposal: u8,
+    pub(crate) contender: Contender,
+    pub(crate) stage: Stage,
+    /// The ticks of its clock since the call began.
+    pub(crate) now: u8,
     /// The greatest fence that was returned before this acquisition began.
     pub(crate) floor: u8,
-    pub(crate) links: [Link; NODES],
-    /// Its last fence, and all that it has returned.
-    pub(crate) fence: u8,
+    /// All that it has returned.
     pub(crate) fences: Set,
     /// Those of them that it had reason to believe in.
     pub(crate) believed: Set,
-    /// The number of its call: the first try, second tries and renewals.
-    pub(crate) call: u8,
     /// The last call that was answered well; 0 if it holds nothing.
     pub(crate) proven: u8,
     /// The last call whose validity is over.
     pub(crate) over: u8,
-    /// The value that it raises to, for the wrong rule that only counts confirmations; 0 for none.
-    pub(crate) target: u8,
-    /// The nodes that confirmed that raise.
-    pub(crate) confirmed: Set,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Phase {
+pub(crate) enum Stage {
     Idle,
     Trying,
-    /// It renews the fence that it has returned.
     Renewing,
-    /// It has returned this fence.
-    Returned(u8),
-    /// It has given up: whatever still arrives is ignored.
+    Releasing,
+    /// It has returned a fence.
+    Returned,
+    /// A try has failed, and its votes are given back.
+    Failed,
+    /// A try was given up half-way.
+    Dropped,
+    /// It is done.
     Ended,
 }
 
-/// What is under way between one client and one node, and what the client has heard from it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Link {
-    /// Acquire requests that have not arrived yet (they may never do), by the number of the call.
-    pub(crate) acquire: Set,
-    /// Raise requests that have not arrived yet, by their value.
-    pub(crate) raise: Set,
-    /// Replies that have not arrived yet, by their value.
-    pub(crate) replies: Set,
-    /// Replies to a raise that have not arrived yet, by their value.
-    pub(crate) raised: Set,
-    /// The greatest value that the node answered; 0 for none.
-    pub(crate) vote: u8,
-    /// A renewal has not arrived yet.
-    pub(crate) renew: bool,
-    /// What it has answered.
-    pub(crate) held: Held,
-    /// A request that adopts the node at this counter has not arrived yet; 0 for none.
-    pub(crate) adopt: u8,
-    /// The counter with which the node takes part, for the wrong rule; 0 for none.
-    pub(crate) member: u8,
-}
-
 impl Client {
-    pub(crate) const NEW: Self = Self {
-        phase: Phase::Idle,
-        proposal: 0,
-        floor: 0,
-        links: [Link {
-            acquire: 0,
-            raise: 0,
-            replies: 0,
-            raised: 0,
-            vote: 0,
-            renew: false,
-            held: Held::Unheard,
-            adopt: 0,
-            member: 0,
-        }; NODES],
-        fence: 0,
-        fences: 0,
-        believed: 0,
-        call: 0,
-        proven: 0,
-        over: 0,
-        target: 0,
-        confirmed: 0,
-    };
+    pub(crate) fn new() -> Self {
+        let contender = Contender::new(NODES, None);
+        let (fences, believed) = (0, 0);
+        let (now, floor, proven, over) = (0, 0, 0, 0);
+        Self { contender, stage: Stage::Idle, now, floor, fences, believed, proven, over }
+    }
 
-    /// The client is done: requests under way still arrive, and nobody hears the answers.
-    pub(crate) fn end(&mut self, phase: Phase) {
-        self.phase = phase;
-        if phase == Phase::Ended {
-            self.proven = 0;
-        }
-        self.target = 0;
-        self.confirmed = 0;
-        for link in &mut self.links {
-            (link.replies, link.raised, link.vote) = (0, 0, 0);
-            (link.renew, link.held) = (false, Held::Unheard);
-        }
+    pub(crate) fn call(&self) -> u8 {
+        u8::try_from(self.contender.call).unwrap_or(u8::MAX)
+    }
+
+    /// Whether it believes that it holds the lock.
+    pub(crate) fn believes(&self) -> bool {
+        self.proven > self.over
     }
 }
 
@@ -161,109 +110,10 @@ impl State {
 
     /// The clients that try, or believe.
     pub(crate) fn unfinished(&self) -> Set {
+        let clients = self.clients.iter().enumerate();
         let unfinished =
-            |c: &usize| self.clients[*c].phase == Phase::Trying || self.clients[*c].believes();
-        (0..CLIENTS).filter(unfinished).fold(0, |set, c| set | 1 << c)
-    }
-}
-
-/// What a node has answered to a renewal.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Held {
-    #[default]
-    Unheard,
-    Yes,
-    No,
-    /// It is the client's, with this counter and not with its fence.
-    Unproven(u8),
-}
-
-impl Client {
-    /// Whether it believes that it holds the lock.
-    pub(crate) fn believes(&self) -> bool {
-        self.proven > self.over
-    }
-}
-
-impl State {
-    /// The one of all states that differ from this one by the numbering of nodes and clients which
-    /// stands for them all: the least of those whose nodes and clients are sorted by what does not
-    /// depend on the numbering.
-    pub(crate) fn representative(&self, clients: usize) -> Self {
-        const ORDERS: [[usize; 3]; 6] =
-            [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
-        let nodes: [_; NODES] = std::array::from_fn(|node| self.node_key(node));
-        // A client that takes no part stays the last one.
-        let client = |client| (client >= clients, self.client_key(client));
-        let keys: [_; CLIENTS] = std::array::from_fn(client);
-        let node_orders = ORDERS.iter().filter(|order| order.is_sorted_by_key(|at| &nodes[*at]));
-        let client_orders =
-            || ORDERS.iter().filter(|order| order.is_sorted_by_key(|at| &keys[*at]));
-        let all = node_orders
-            .flat_map(|nodes| client_orders().map(|clients| self.renumbered(nodes, clients)));
-        all.min().unwrap_or_else(|| self.clone())
-    }
-
-    fn node_key(&self, node: usize) -> impl Ord + use<> {
-        let mut links: [_; CLIENTS] =
-            std::array::from_fn(|client| self.clients[client].links[node]);
-        links.sort_unstable();
-        let Node { holder, counter, adopted, stamp, quarantine, admission, generation } =
-            self.nodes[node];
-        let held_by = holder.map(|client| self.clients[usize::from(client)].links[node]);
-        let quarantine = quarantine.map(|quarantine| quarantine.seed);
-        (counter, held_by, links, quarantine, admission, generation, adopted, stamp)
-    }
-
-    fn client_key(&self, client: usize) -> impl Ord + use<> {
-        let Client { phase, proposal, floor, mut links, target, call, proven, over, .. } =
-            self.clients[client];
-        links.sort_unstable();
-        (phase, proposal, floor, links, target, call, proven, over)
-    }
-
-    /// The same state, where place `i` is taken by node `nodes[i]` and client `clients[i]`.
-    fn renumbered(&self, nodes: &[usize; NODES], clients: &[usize; CLIENTS]) -> Self {
-        let mut new_client = [0_u8; CLIENTS];
-        for (place, old) in (0_u8..).zip(clients) {
-            new_client[*old] = place;
-        }
-        let mut new_node = [0_u8; NODES];
-        for (place, old) in (0_u8..).zip(nodes) {
-            new_node[*old] = place;
-        }
-        let move_clients = |set| moved(set, &new_client);
-        let move_nodes = |set| moved(set, &new_node);
-        Self {
-            nodes: nodes.map(|old| {
-                let mut node = self.nodes[old];
-                node.holder = node.holder.map(|client| new_client[usize::from(client)]);
-                if let Some(quarantine) = &mut node.quarantine {
-                    quarantine.pending = move_clients(quarantine.pending);
-                    quarantine.read = move_nodes(quarantine.read);
-                }
-                node
-            }),
-            clients: clients.map(|old| {
-                let client = self.clients[old];
-                Client {
-                    links: nodes.map(|node| client.links[node]),
-                    confirmed: move_nodes(client.confirmed),
-                    ..client
-                }
-            }),
-            losses_left: self.losses_left,
-            repeats_left: self.repeats_left,
-            calls_left: self.calls_left,
-        }
-    }
-
-    /// The fences that were returned last, each with the greatest that it has to exceed.
-    pub(crate) fn fences(&self) -> impl Iterator<Item = (u8, u8)> {
-        self.clients.iter().filter_map(|client| match client.phase {
-            Phase::Returned(fence) => Some((fence, client.floor)),
-            _ => None,
-        })
+            clients.filter(|(_, client)| client.stage == Stage::Trying || client.believes());
+        unfinished.fold(0, |set, (c, _)| set | 1 << c)
     }
 
     /// The greatest of the fences that `of` picks for the clients other than `c`.
@@ -272,11 +122,41 @@ impl State {
         let all = others.fold(0, |all, (_, client)| all | of(client));
         u8::try_from(all.checked_ilog2().unwrap_or(0)).unwrap_or(u8::MAX)
     }
-}
 
-fn moved(set: Set, places: &[u8]) -> Set {
-    (0_u8..)
-        .zip(places)
-        .filter(|(old, _)| set & (1 << old) != 0)
-        .fold(0, |moved, (_, new)| moved | 1 << new)
+    /// Whether nothing is left of what the client has given back, where its contender is content: neither
+    /// at a node nor on the way there.
+    pub(crate) fn is_clean(&self, c: usize) -> bool {
+        let client = &self.clients[c];
+        let contender = &client.contender;
+        let tried = u8::try_from(contender.attempt).unwrap_or(u8::MAX);
+        let given_back = match client.stage {
+            _ if contender.closed => None,
+            Stage::Failed => Some(contender.attempt),
+            _ => return true,
+        };
+        let is_meant = |attempt: u8| given_back.is_none() || attempt == tried;
+        let is_under_way = |n: usize| {
+            self.flight.iter().any(|message| match message.body {
+                Body::Ask { request: Request::Acquire { attempt, .. }, .. } => {
+                    (usize::from(message.client), usize::from(message.node)) == (c, n)
+                        && is_meant(u8::try_from(attempt).unwrap_or(u8::MAX))
+                }
+                _ => false,
+            })
+        };
+        let has = |n: usize| {
+            let holder = self.nodes[n].holder;
+            holder.is_some_and(|(holder, attempt)| usize::from(holder) == c && is_meant(attempt))
+        };
+        let is_content = |n: &usize| !contender.undoings.0.iter().any(|undoing| undoing.node == *n);
+        (0..NODES).filter(is_content).all(|n| !is_under_way(n) && !has(n))
+    }
+
+    pub(crate) fn put(&mut self, message: Message) {
+        let place = self.flight.partition_point(|other| *other < message);
+        // What is the same twice is repeated, which the budget for that allows or not.
+        if self.flight.get(place) != Some(&message) {
+            self.flight.insert(place, message);
+        }
+    }
 }

@@ -10,9 +10,8 @@ use lock_core::{
 };
 use redis::Value;
 
-use super::answer::text;
 use super::backend::{LIMIT, RedlockBackend};
-use super::fanout::Fanout;
+use super::reply::text;
 use super::scripts::SCRIPTS;
 use crate::error::unexpected;
 use crate::names::{Keys, escape_glob};
@@ -104,17 +103,15 @@ impl RedlockBackend {
     /// The answers of all nodes that answer, at least a quorum.
     async fn ask_all<T, F>(&self, ask: impl Fn(usize) -> F) -> Result<Vec<T>>
     where
+        T: Send + 'static,
         F: Future<Output = Result<T>> + Send + 'static,
     {
-        let mut fanout = Fanout::default();
-        for node in 0..self.quorum.len() {
-            fanout.push(node, ask(node));
-        }
+        let mut round = self.quorum.all(ask);
         let (mut answers, mut failures) = (Vec::new(), Vec::new());
-        while !fanout.is_empty() {
-            match fanout.next().await {
-                (_, Ok(answer)) => answers.push(answer),
-                (_, Err(error)) => failures.push(error.to_string()),
+        while let Some((_, answer)) = round.next().await {
+            match answer {
+                Ok(answer) => answers.push(answer),
+                Err(error) => failures.push(error.to_string()),
             }
         }
         if answers.len() >= self.quorum.needed() {

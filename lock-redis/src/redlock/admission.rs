@@ -7,15 +7,14 @@ use std::time::Duration;
 use lock_core::{Error, ErrorKind, OsRng, OwnerId, Result};
 use redis::Value;
 
-use super::answer::text;
 use super::config::{Bootstrap, Recover};
-use super::fanout::Fanout;
-use super::plan::{Marker, Plan, Report, Step, Terms, plan};
+use super::plan::{Marker, Plan, Report, Step, Terms};
 use super::quorum::{NODE_KEY, Quorum, millis};
+use super::reply::text;
 use super::scripts::SCRIPTS;
 use super::sightings::Sightings;
+use super::tasks::Round;
 use super::why::{Why, Whys};
-use super::wrong::Wrong;
 use crate::error::unexpected;
 use crate::node::Eviction;
 
@@ -76,10 +75,7 @@ impl Admission {
         let mut ripe: Vec<String> = Vec::new();
         loop {
             let reports = self.reports().await?;
-            let mut plan = plan(&reports, &self.terms()?)?;
-            if self.quorum.is_wrong(Wrong::RejoinsAtOnce) {
-                plan.admit_at_once(&reports);
-            }
+            let mut plan = (self.quorum.config.rules.plan)(&reports, &self.terms()?)?;
             // A seed counts only if it was read after the wait: the round that shows the wait to be
             // over may have asked the others before.
             let nonce = |step: &Step| match step {
@@ -119,7 +115,7 @@ impl Admission {
         let weak = Arc::downgrade(self);
         // Made before the task, which may end with its runtime before it has begun.
         let running = Running(Weak::clone(&weak));
-        self.quorum.spawn(async move {
+        self.quorum.tasks.spawn(async move {
             let _running = running;
             // Ends with the backend, or when every node votes.
             while let Some(admission) = weak.upgrade() {
@@ -154,18 +150,17 @@ impl Admission {
 
     /// Asks all nodes, and checks how they treat what they store.
     pub(super) async fn reports(&self) -> Result<Vec<Option<Report>>> {
-        let mut fanout = Fanout::default();
-        for node in 0..self.quorum.len() {
+        let mut round = self.quorum.all(|node| {
             let quorum = Arc::clone(&self.quorum);
-            fanout.push(node, async move {
+            async move {
                 quorum.run(node, SCRIPTS.report.call().key(NODE_KEY), LIMIT).await.and_then(report)
-            });
-        }
+            }
+        });
         let mut reports: Vec<_> = (0..self.quorum.len()).map(|_| None).collect();
         let mut denied = None;
-        while !fanout.is_empty() {
-            match fanout.next().await {
-                (node, Ok(mut report)) => {
+        while let Some((node, answer)) = round.next().await {
+            match answer {
+                Ok(mut report) => {
                     self.check_policy(node, &report)?;
                     self.quorum.note_mark(report.mark);
                     if report.marker() == Marker::Admitted {
@@ -178,7 +173,7 @@ impl Admission {
                     drop(sightings);
                     reports[node] = Some(report);
                 }
-                (node, Err(error)) => {
+                Err(error) => {
                     tracing::debug!(target: "distlock", endpoint = self.quorum.node(node).endpoint(), %error, "no report");
                     if matches!(error.kind(), ErrorKind::Denied | ErrorKind::Config) {
                         denied = Some(error);
@@ -214,15 +209,14 @@ impl Admission {
         reports: &[Option<Report>],
     ) -> Option<String> {
         let mut failed = None;
-        let mut fanout = Fanout::default();
-        for step in steps {
+        let taking = steps.iter().filter_map(|step| {
             let (Step::Begin { node, .. } | Step::Admit { node, .. }) = step;
-            let Some(seen) = reports[*node].clone() else { continue };
+            let seen = reports[*node].clone()?;
             let (quorum, step) = (Arc::clone(&self.quorum), step.clone());
-            fanout.push(*node, async move { take_step(&quorum, &step, &seen).await });
-        }
-        while !fanout.is_empty() {
-            let (node, done) = fanout.next().await;
+            Some((*node, async move { take_step(&quorum, &step, &seen).await }))
+        });
+        let mut round = Round::new(taking);
+        while let Some((node, done)) = round.next().await {
             let endpoint = self.quorum.node(node).endpoint();
             match done {
                 Ok(done) => tracing::debug!(target: "distlock", endpoint, done, "admission step"),

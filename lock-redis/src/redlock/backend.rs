@@ -11,8 +11,8 @@ use lock_core::{
 use super::admission::Admission;
 use super::claim::RedlockClaim;
 use super::config::RedlockConfig;
-use super::fanout::Fanout;
 use super::quorum::Quorum;
+use super::tasks::Round;
 use crate::node::Eviction;
 
 /// Locks on a quorum of independent Redis nodes (Redlock), with a fencing token.
@@ -98,17 +98,15 @@ impl RedlockBackend {
     /// Runs every command once that the scripts need, on keys of this client alone: a right that is
     /// missing would otherwise show half-way through a script, and scripts are not undone.
     async fn check_rights(&self) -> Result<()> {
-        let mut fanout = Fanout::default();
-        for node in 0..self.quorum.len() {
+        let mut round = self.quorum.all(|node| {
             let quorum = Arc::clone(&self.quorum);
-            fanout.push(node, async move { quorum.probe(node, LIMIT).await });
-        }
-        self.most(&mut fanout).await?;
+            async move { quorum.probe(node, LIMIT).await }
+        });
+        self.most(&mut round).await?;
         // A minority is not waited for, but what it lacks is told.
         let quorum = Arc::clone(&self.quorum);
-        self.quorum.spawn(async move {
-            while !fanout.is_empty() {
-                let (node, probed) = fanout.next().await;
+        self.quorum.tasks.spawn(async move {
+            while let Some((node, probed)) = round.next().await {
                 if let Err(error) = probed {
                     let endpoint = quorum.node(node).endpoint();
                     tracing::warn!(target: "distlock", endpoint, %error, "a node of the quorum cannot be used");
@@ -119,12 +117,12 @@ impl RedlockBackend {
     }
 
     /// Waits until a quorum of nodes has answered well.
-    async fn most(&self, fanout: &mut Fanout<Result<()>>) -> Result<()> {
+    async fn most(&self, round: &mut Round<Result<()>>) -> Result<()> {
         let (mut well, mut failures) = (0, Vec::new());
-        while !fanout.is_empty() {
-            match fanout.next().await {
-                (_, Ok(())) => well += 1,
-                (_, Err(error)) => failures.push(error),
+        while let Some((_, answer)) = round.next().await {
+            match answer {
+                Ok(()) => well += 1,
+                Err(error) => failures.push(error),
             }
             if well >= self.quorum.needed() {
                 return Ok(());
@@ -179,15 +177,11 @@ impl LockBackend for RedlockBackend {
     }
 
     async fn ping(&self) -> Result<()> {
-        let mut fanout = Fanout::default();
-        for node in 0..self.quorum.len() {
+        let mut round = self.quorum.all(|node| {
             let server = self.quorum.node(node).clone();
-            fanout.push(
-                node,
-                async move { server.command(&redis::cmd("PING"), LIMIT).await.map(drop) },
-            );
-        }
-        self.most(&mut fanout).await
+            async move { server.command(&redis::cmd("PING"), LIMIT).await.map(drop) }
+        });
+        self.most(&mut round).await
     }
 
     async fn close(&self) -> Result<()> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use lock_core::url::Params;
 use lock_core::{Error, Result};
 
-use super::wrong::Wrong;
+use super::rules::Rules;
 use crate::node::Tls;
 use crate::node::{Eviction, tcp_client};
 
@@ -56,7 +56,7 @@ pub struct RedlockConfig {
     pub(crate) drift: f64,
     pub(crate) retry_delay: (Duration, Duration),
     pub(crate) eviction: Eviction,
-    pub(crate) wrong: Option<Wrong>,
+    pub(crate) rules: Rules,
 }
 
 /// When the nodes of a new quorum begin to vote.
@@ -178,7 +178,7 @@ impl RedlockConfig {
             drift: 0.01,
             retry_delay: (Duration::from_millis(1), Duration::from_millis(8)),
             eviction: Eviction::default(),
-            wrong: None,
+            rules: Rules::REAL,
         }
     }
 
@@ -272,8 +272,8 @@ impl RedlockConfig {
     #[cfg(distlock_mutants)]
     #[doc(hidden)]
     #[must_use]
-    pub fn wrong(mut self, wrong: Wrong) -> Self {
-        self.wrong = Some(wrong);
+    pub fn mutant(mut self, mutant: &super::mutants::Mutant) -> Self {
+        (mutant.replace)(&mut self.rules);
         self
     }
 

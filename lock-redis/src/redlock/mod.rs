@@ -2,34 +2,31 @@
 //!
 //! # In the source
 //!
-//! All nodes are asked at once, and a quorum of *all* of them decides. The rule by which a fence is
-//! established is in `rule`, and the model check of the `redlock-model` crate runs that code.
+//! All nodes are asked at once, and a quorum of *all* of them decides. The contender is a state machine
+//! without any I/O, in `contender`, and the model check of the `redlock-model` crate runs it.
 
 mod admin;
 mod admission;
-mod answer;
-mod ask;
-mod attempt;
 mod backend;
 mod claim;
 mod config;
-mod fanout;
-mod ledger;
+mod contender;
+mod driver;
+#[cfg(distlock_mutants)]
+#[doc(hidden)]
+pub mod mutants;
 mod plan;
 mod quorum;
 mod recovery;
-#[doc(hidden)]
-pub mod rule;
+mod replies;
+mod reply;
+mod rules;
 mod scripts;
 mod sightings;
-mod survey;
-mod tally;
-mod top_up;
-mod undo;
+mod target;
+mod tasks;
 mod wake;
 mod why;
-#[doc(hidden)]
-pub mod wrong;
 
 pub use backend::RedlockBackend;
 pub use config::{Bootstrap, REDLOCK_PARAMETERS, REDLOCK_SCHEMES, Recover, RedlockConfig};

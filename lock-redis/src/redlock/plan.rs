@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lock_core::{Error, Result};
 
-use super::rule;
+use super::contender::rule;
 use super::why::Why;
 
 /// What a node says of itself.
@@ -258,17 +258,6 @@ pub(crate) fn seed_of_recovery(reports: &[Option<Report>]) -> u64 {
 }
 
 impl Plan {
-    /// What [`Wrong::RejoinsAtOnce`](super::wrong::Wrong::RejoinsAtOnce) does.
-    pub(crate) fn admit_at_once(&mut self, reports: &[Option<Report>]) {
-        for (node, report) in reports.iter().enumerate() {
-            if let Some(report) = report.as_ref().filter(|r| r.marker() == Marker::Quarantine) {
-                let boot = report.boot.clone();
-                self.steps.push(Step::Admit { node, seed: 0, min_age: Duration::ZERO, boot });
-                self.look_after(Duration::ZERO);
-            }
-        }
-    }
-
     fn name_the_silent(&mut self, reports: &[Option<Report>]) {
         for (node, report) in reports.iter().enumerate() {
             if report.is_none() {

@@ -1,34 +1,30 @@
 //! The nodes of one quorum, as this client sees them.
 
-use std::future::Future;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use lock_core::{Clock, ClockInstant, Error, ErrorKind, OsRng, OwnerId, Result, Rng, SystemClock};
+use lock_core::{Clock, OsRng, OwnerId, Result, Rng, SystemClock};
 use redis::Value;
-use tokio::task::JoinSet;
 
-use super::answer::{Answer, Marked, text};
-use super::ask::{Ask, Renew, Target};
 use super::config::RedlockConfig;
-use super::rule;
+use super::contender::{Request, rule};
+use super::reply::{Marked, NodeReply, text};
 use super::scripts::SCRIPTS;
+use super::target::Target;
+use super::tasks::{Round, Tasks};
 use super::wake::Hub;
-use super::wrong::Wrong;
-use crate::node::{Listener, Node, NodeEvent, NodeOptions};
+use crate::node::{Call, Listener, Node, NodeEvent, NodeOptions};
 
 /// The node's own record: its marker and its mark. No lock key can read so (see [`Keys`]).
 pub(crate) const NODE_KEY: &str = "distlock\u{1e}quorum";
 /// How long closing waits for votes that are being given back: for nodes that answer.
 const CLOSING: Duration = Duration::from_millis(300);
-/// A node that has just failed is not asked for so long, unless it is needed for a quorum.
-const SUSPECT_FOR: Duration = Duration::from_millis(250);
 
 /// The nodes of one quorum.
 #[derive(Debug)]
 pub(crate) struct Quorum {
-    peers: Vec<Peer>,
+    nodes: Vec<Node>,
     pub(crate) config: RedlockConfig,
     /// What the nodes remember of the configuration.
     pub(crate) fingerprint: String,
@@ -40,18 +36,11 @@ pub(crate) struct Quorum {
     highest_mark: AtomicU64,
     /// Whether some node has voted, for whomever, while this client looked.
     voted: AtomicBool,
-    /// What goes on after a call has returned, and ends with the client: admitting nodes, topping up.
-    tasks: Mutex<JoinSet<()>>,
-    /// What takes back what is late. Closing waits a moment for it.
-    undoing: Mutex<JoinSet<()>>,
+    /// What ends with the client: admitting nodes, and requests for what is held.
+    pub(crate) tasks: Tasks,
+    /// What gives votes back. Closing waits a moment for it.
+    pub(crate) undoing: Tasks,
     clock: Arc<dyn Clock>,
-}
-
-#[derive(Debug)]
-struct Peer {
-    node: Node,
-    /// Until then the node is asked last, in nanoseconds of the clock.
-    suspect_until: AtomicU64,
 }
 
 impl Quorum {
@@ -61,7 +50,7 @@ impl Quorum {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
         let hub = Arc::new(Hub::default());
         let channel = format!("distlock:{}", OwnerId::generate(&OsRng)?.to_hex());
-        let peers = config.nodes.iter().enumerate().map(|(number, client)| {
+        let nodes = config.nodes.iter().enumerate().map(|(number, client)| {
             let options = NodeOptions {
                 connect_timeout: config.connect_timeout,
                 response_timeout: Duration::from_secs(5),
@@ -76,19 +65,18 @@ impl Quorum {
                     NodeEvent::Down => {}
                 }),
             };
-            let node = Node::new(client, options, Some(listener))?;
-            Ok(Peer { node, suspect_until: AtomicU64::new(0) })
+            Node::new(client, options, Some(listener))
         });
         Ok(Self {
-            peers: peers.collect::<Result<_>>()?,
+            nodes: nodes.collect::<Result<_>>()?,
             fingerprint: config.fingerprint(),
             config,
             channel,
             hub,
             highest_mark: AtomicU64::new(0),
             voted: AtomicBool::new(false),
-            tasks: Mutex::default(),
-            undoing: Mutex::default(),
+            tasks: Tasks::default(),
+            undoing: Tasks::default(),
             clock,
         })
     }
@@ -99,20 +87,25 @@ impl Quorum {
 
     /// The number of nodes, reachable or not.
     pub(crate) fn len(&self) -> usize {
-        self.peers.len()
+        self.nodes.len()
     }
 
     /// How many decide.
     pub(crate) fn needed(&self) -> usize {
-        rule::quorum_of(self.peers.len())
+        rule::quorum_of(self.nodes.len())
     }
 
-    pub(crate) fn is_wrong(&self, wrong: Wrong) -> bool {
-        self.config.wrong == Some(wrong)
+    /// Asks all nodes something.
+    pub(crate) fn all<T, F>(&self, ask: impl Fn(usize) -> F) -> Round<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        Round::new((0..self.len()).map(|node| (node, ask(node))))
     }
 
     pub(crate) fn node(&self, number: usize) -> &Node {
-        &self.peers[number].node
+        &self.nodes[number]
     }
 
     /// After how long a node that has not answered counts as slow.
@@ -135,44 +128,16 @@ impl Quorum {
         }
     }
 
-    /// The nodes to ask: all, without those that have just failed if the others are a quorum.
-    pub(crate) fn asked(&self) -> Vec<usize> {
-        let now = self.clock.now();
-        let fit: Vec<_> = (0..self.len()).filter(|node| !self.is_suspect(*node, now)).collect();
-        if fit.len() >= self.needed() { fit } else { (0..self.len()).collect() }
-    }
-
-    fn is_suspect(&self, node: usize, now: ClockInstant) -> bool {
-        self.peers[node].suspect_until.load(Relaxed) > now.as_nanos()
-    }
-
-    /// These nodes do not answer: they are left out for a while.
-    pub(crate) fn suspect(&self, nodes: &[usize]) {
-        let until = (self.clock.now() + SUSPECT_FOR).as_nanos();
-        nodes.iter().for_each(|node| self.peers[*node].suspect_until.store(until, Relaxed));
-    }
-
-    /// Runs `task` apart from any call. It ends with [`close`](Self::close), or with the runtime.
-    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        spawn_on(&self.tasks, task);
-    }
-
-    /// As [`spawn`](Self::spawn), for what gives a vote back.
-    pub(crate) fn spawn_undo(&self, task: impl Future<Output = ()> + Send + 'static) {
-        spawn_on(&self.undoing, task);
-    }
-
     /// Ends all tasks and connections. What is still being given back gets a moment: a vote that is
     /// kept stands in the way of others for a ttl.
     pub(crate) async fn close(&self) {
-        drop(std::mem::take(&mut *lock(&self.tasks)));
-        let mut undoing = std::mem::take(&mut *lock(&self.undoing));
-        let all = async { while undoing.join_next().await.is_some() {} };
+        self.tasks.close();
         tokio::select! {
-            () = all => {}
+            () = self.undoing.finish() => {}
             () = self.clock.sleep(CLOSING) => {}
         }
-        self.peers.iter().for_each(|peer| peer.node.close());
+        self.undoing.close();
+        self.nodes.iter().for_each(Node::close);
     }
 
     pub(crate) fn note_mark(&self, mark: u64) {
@@ -188,106 +153,58 @@ impl Quorum {
         self.voted.load(Relaxed)
     }
 
-    fn marked(&self, (answer, mark): Marked) -> Answer {
-        if answer.is_vote() {
+    fn marked(&self, (reply, mark): Marked) -> NodeReply {
+        if reply.is_vote() {
             self.note_vote();
         }
-        self.note_mark(mark.max(answer.counter().unwrap_or(0)));
-        answer
+        self.note_mark(mark.max(reply.brief().counter().unwrap_or(0)));
+        reply
     }
 
-    pub(crate) async fn acquire(self: Arc<Self>, node: usize, to: Arc<Target>, ask: Ask) -> Answer {
-        let waited = ask.waited.map(|waited| waited.as_micros().to_string()).unwrap_or_default();
-        let call = SCRIPTS
-            .acquire
-            .call()
-            .key(NODE_KEY)
-            .keys([&to.lock, &to.vote, &to.waiters])
-            .arg(&self.fingerprint)
-            .arg(&to.owner)
-            .number(u64::from(ask.attempt))
-            .number(millis(ask.ttl))
-            .number(ask.proposal)
-            .arg(&self.channel)
-            .arg(&waited)
-            .arg(&to.label);
-        let answer = self.run(node, call, ask.limit).await;
-        self.marked(Answer::from_acquire(answer))
-    }
-
-    pub(crate) async fn raise(
-        self: Arc<Self>,
+    /// Asks one node about the lock that `to` names, with this `ttl`. `waited` is for how long the claim
+    /// has waited, if it is to be woken.
+    pub(crate) async fn ask(
+        &self,
         node: usize,
-        to: Arc<Target>,
-        value: u64,
-        limit: Duration,
-    ) -> Answer {
-        let call = SCRIPTS
-            .raise
-            .call()
-            .key(NODE_KEY)
-            .keys([&to.lock, &to.vote])
-            .arg(&self.fingerprint)
-            .arg(&to.owner)
-            .number(value);
-        let answer = self.run(node, call, limit).await;
-        self.marked(Answer::from_raise(answer))
-    }
-
-    /// Prolongs the lock at a node that holds it with this fence, or that is adopted now.
-    pub(crate) async fn renew(
-        self: Arc<Self>,
-        node: usize,
-        to: Arc<Target>,
-        ask: Renew,
-        limit: Duration,
-    ) -> Answer {
+        to: &Target,
+        request: Request,
+        (ttl, waited, limit): (Duration, Option<Duration>, Duration),
+    ) -> NodeReply {
         let text = |number: Option<u64>| number.map(|n| n.to_string()).unwrap_or_default();
-        let (fence, adopt) = (text(ask.fence), text(ask.adopt));
-        let call = SCRIPTS
-            .renew
-            .call()
-            .key(NODE_KEY)
-            .keys([&to.lock, &to.vote])
-            .arg(&self.fingerprint)
-            .arg(&to.owner)
-            .arg(&fence)
-            .arg(&adopt)
-            .number(millis(ask.ttl))
-            .arg(&self.channel);
-        Answer::from_renew(self.run(node, call, limit).await)
-    }
-
-    /// Gives the lock up at a node: what the try `attempt` has made, or with `None` what any has, and
-    /// with `fence` only a hold with that fence.
-    /// Answers whether there was anything.
-    pub(crate) async fn release(
-        self: Arc<Self>,
-        node: usize,
-        to: Arc<Target>,
-        attempt: Option<u32>,
-        fence: Option<u64>,
-        leave: bool,
-        limit: Duration,
-    ) -> Result<bool> {
-        let text = |number: Option<u64>| number.map(|n| n.to_string()).unwrap_or_default();
-        let (attempt_text, fence) = (text(attempt.map(u64::from)), text(fence));
-        let call = SCRIPTS
-            .release
-            .call()
-            .key(NODE_KEY)
-            .keys([&to.lock, &to.vote, &to.waiters])
-            .arg(&self.fingerprint)
-            .arg(&to.owner)
-            .arg(&attempt_text)
-            // A vote that is given back wakes nobody: whoever wins holds the other nodes.
-            .flag(attempt.is_none())
-            .arg(&to.lock)
-            .arg(if leave { self.channel.as_str() } else { "" })
-            .arg(&fence);
-        match self.run(node, call, limit).await? {
-            Value::Int(freed) => Ok(freed == 1),
-            other => Err(crate::error::unexpected("a release", &other)),
+        match request {
+            Request::Acquire { attempt, proposal, .. } => {
+                let waited = waited.map(|waited| waited.as_micros().to_string());
+                let waited = waited.unwrap_or_default();
+                let call = SCRIPTS.acquire.call().key(NODE_KEY);
+                let call = call.keys([&to.lock, &to.vote, &to.waiters]);
+                let call = call.arg(&self.fingerprint).arg(&to.owner).number(u64::from(attempt));
+                let call = call.number(millis(ttl)).number(proposal).arg(&self.channel);
+                let call = call.arg(&waited).arg(&to.label);
+                self.marked(NodeReply::from_acquire(self.run(node, call, limit).await))
+            }
+            Request::Raise { value, .. } => {
+                let call = SCRIPTS.raise.call().key(NODE_KEY).keys([&to.lock, &to.vote]);
+                let call = call.arg(&self.fingerprint).arg(&to.owner).number(value);
+                self.marked(NodeReply::from_raise(self.run(node, call, limit).await))
+            }
+            Request::Renew { fence, adopt, prolongs, .. } => {
+                let (fence, adopt) = (text(fence), text(adopt));
+                let ttl = if prolongs { ttl } else { Duration::ZERO };
+                let call = SCRIPTS.renew.call().key(NODE_KEY).keys([&to.lock, &to.vote]);
+                let call = call.arg(&self.fingerprint).arg(&to.owner).arg(&fence).arg(&adopt);
+                let call = call.number(millis(ttl)).arg(&self.channel);
+                NodeReply::from_renew(self.run(node, call, limit).await)
+            }
+            Request::Release { attempt, fence, leaves, .. } => {
+                let (attempt_text, fence) = (text(attempt.map(u64::from)), text(fence));
+                let call = SCRIPTS.release.call().key(NODE_KEY);
+                let call = call.keys([&to.lock, &to.vote, &to.waiters]);
+                let call = call.arg(&self.fingerprint).arg(&to.owner).arg(&attempt_text);
+                // A vote that is given back wakes nobody: the winner holds the other nodes.
+                let call = call.flag(attempt.is_none()).arg(&to.lock);
+                let call = call.arg(if leaves { self.channel.as_str() } else { "" }).arg(&fence);
+                NodeReply::from_release(self.run(node, call, limit).await)
+            }
         }
     }
 
@@ -308,56 +225,21 @@ impl Quorum {
         Err(crate::error::refusal(self.node(node).endpoint(), &refused, page))
     }
 
-    /// Runs a script at one node, and remembers whether the node fails.
-    pub(crate) async fn run(
-        &self,
-        node: usize,
-        call: crate::node::Call<'_>,
-        limit: Duration,
-    ) -> Result<Value> {
-        let peer = &self.peers[node];
-        let answer = peer.node.run(call, limit).await;
-        let failed = match &answer {
-            Err(error) => matches!(error.kind(), ErrorKind::Timeout | ErrorKind::Unavailable),
-            Ok(_) => false,
-        };
-        let until = if failed { (self.clock.now() + SUSPECT_FOR).as_nanos() } else { 0 };
-        peer.suspect_until.store(until, Relaxed);
-        answer
-    }
-
-    /// What was asked of a node that was left out.
-    pub(crate) fn left_out(&self, node: usize) -> Answer {
-        Answer::Failed(Error::new(
-            ErrorKind::Unavailable,
-            format!(
-                "the Redis server at {} has just failed, and is asked again in a moment",
-                self.node(node).endpoint()
-            ),
-        ))
+    /// Runs a script at one node.
+    pub(crate) async fn run(&self, node: usize, call: Call<'_>, limit: Duration) -> Result<Value> {
+        self.nodes[node].run(call, limit).await
     }
 }
 
 impl Drop for Quorum {
     /// The connections' own tasks would keep them open.
     fn drop(&mut self) {
-        self.peers.iter().for_each(|peer| peer.node.close());
+        self.nodes.iter().for_each(Node::close);
     }
 }
 
 /// Below this a busy machine would look like a node that is down.
 const LEAST_NODE_TIMEOUT: Duration = Duration::from_millis(100);
-
-fn lock(tasks: &Mutex<JoinSet<()>>) -> MutexGuard<'_, JoinSet<()>> {
-    tasks.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn spawn_on(tasks: &Mutex<JoinSet<()>>, task: impl Future<Output = ()> + Send + 'static) {
-    let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-    let mut tasks = lock(tasks);
-    while tasks.try_join_next().is_some() {}
-    tasks.spawn_on(task, &runtime);
-}
 
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)

@@ -10,13 +10,14 @@ use std::time::Duration;
 
 use conformance_tests::{Fault, Faults, Unavailable};
 use lock_core::{
-    Claim, ClaimRequest, Error, ErrorKind, LockBackend, LockKey, OsRng, OwnerId, Result,
-    async_trait,
+    Claim, ClaimRequest, Error, ErrorKind, LockBackend, LockGuard, LockKey, Locks, OsRng, OwnerId,
+    Result, async_trait,
 };
 use lock_redis::{Bootstrap, RedlockBackend, RedlockConfig};
 use lock_testkit::proxy::Proxy;
 use lock_testkit::servers::RedisServer;
 use redis::Value;
+use tokio::time::{Instant, sleep};
 
 /// Three masters of the test's own.
 #[derive(Debug)]
@@ -125,6 +126,31 @@ pub(crate) fn request(name: &str, ttl: Duration) -> ClaimRequest {
 
 pub(crate) fn claim(backend: &impl LockBackend, name: &str, ttl: Duration) -> Box<dyn Claim> {
     backend.claim(request(name, ttl)).unwrap()
+}
+
+/// The shortest time of five from the moment at which `end` ends a's hold to the grant to a waiter of b.
+/// What `end` answers beside that moment is kept until then.
+pub(crate) async fn shortest_wake<T>(
+    a: &Locks,
+    b: &Locks,
+    mut end: impl AsyncFnMut(LockGuard) -> (Instant, T),
+) -> Duration {
+    let mut shortest = Duration::MAX;
+    for _ in 0..5 {
+        let guard = a.lock("lock").unwrap().acquire().await.unwrap();
+        let waiter = b.lock("lock").unwrap();
+        let waiting = tokio::spawn(async move {
+            let guard = waiter.acquire_timeout(Duration::from_secs(10)).await.unwrap();
+            let got = Instant::now();
+            guard.release().await.unwrap();
+            got
+        });
+        sleep(Duration::from_millis(200)).await;
+        let (ended, kept) = end(guard).await;
+        shortest = shortest.min(waiting.await.unwrap() - ended);
+        drop(kept);
+    }
+    shortest
 }
 
 /// Tries, which must be granted, and returns the fence.

@@ -1,27 +1,28 @@
-//! What a client of a quorum concludes from the answers of the nodes. Pure: no I/O, no time.
-//!
-//! The model check in the `redlock-model` crate runs this very code, so a change here is checked for
-//! all interleavings of a small quorum, and not only where a test happens to look.
+//! What a client of a quorum concludes from the answers of the nodes.
 
 /// What one node last answered while it held this claim's owner id: the value of its counter.
 ///
 /// `None` if it has given no vote: it has not answered, somebody else has the lock there, or it is
 /// not admitted.
-pub type Vote = Option<u64>;
+pub(crate) type Vote = Option<u64>;
 
 /// What follows from the votes for the fence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// A quorum has answered exactly this value: it is the fence.
     Established(u64),
     /// A quorum has voted, with different values: raise the nodes that have answered less to this
     /// one, and look again.
     Raise(u64),
+    /// The fence of an earlier grant to the same claim can still be had: the answers that are to come
+    /// are waited for before any node is raised.
+    Wait,
     /// Fewer than a quorum have voted.
     Short,
 }
 
-/// Judges the votes of all nodes, of which `quorum` decide.
+/// Judges the votes of all nodes, of which `quorum` decide and so many are `pending`. `kept` is the
+/// fence of an earlier grant to the same claim.
 ///
 /// *A fence F is established only by a quorum of nodes that each answered exactly F while they held
 /// this claim's owner id.* A node's counter rises with every grant, and only the present holder may
@@ -30,32 +31,33 @@ pub enum Verdict {
 /// different periods: they differ, and are ordered as at that node. No clock is needed.
 ///
 /// If several values have a quorum (which needs answers from different times), the greatest counts.
-pub fn judge(quorum: usize, votes: &[Vote]) -> Verdict {
+///
+/// A claim that tries again gets the token that it had, if a quorum shows it: others may have held the
+/// lock since.
+pub(crate) fn judge(quorum: usize, votes: &[Vote], kept: Option<u64>, pending: usize) -> Verdict {
     let voted = || votes.iter().copied().flatten();
-    let agreed = |value: u64| voted().filter(|vote| *vote == value).count() >= quorum;
-    match (voted().filter(|value| agreed(*value)).max(), voted().max()) {
-        (Some(fence), _) => Verdict::Established(fence),
-        (None, Some(highest)) if voted().count() >= quorum => Verdict::Raise(highest),
+    let showing = |value: u64| voted().filter(|vote| *vote == value).count();
+    if let Some(fence) = voted().filter(|value| showing(*value) >= quorum).max() {
+        return Verdict::Established(fence);
+    }
+    if kept.is_some_and(|fence| showing(fence) + pending >= quorum) {
+        return Verdict::Wait;
+    }
+    match voted().max() {
+        Some(highest) if voted().count() >= quorum => Verdict::Raise(highest),
         _ => Verdict::Short,
     }
 }
 
-/// Whether the fence of an earlier grant to the same claim can still be established by the answers
-/// that are to come, so that they are waited for before any node is raised: a claim that tries again
-/// gets the token that it had. Only [`judge`] says that it has it: others may have held the lock since.
-pub fn may_return(quorum: usize, fence: u64, votes: &[Vote], pending: usize) -> bool {
-    votes.iter().filter(|vote| **vote == Some(fence)).count() + pending >= quorum
-}
-
 /// The least number of nodes any two of which share one: more than half of all `nodes`, and never of
 /// those that happen to be reachable.
-pub const fn quorum_of(nodes: usize) -> usize {
+pub(crate) const fn quorum_of(nodes: usize) -> usize {
     nodes / 2 + 1
 }
 
 /// From how many *other* admitted nodes a node that lost its data must take the greatest mark before
 /// it may vote again: so many that one of them was in every quorum that this node was in.
-pub const fn seeds_needed(nodes: usize, quorum: usize) -> usize {
+pub(crate) const fn seeds_needed(nodes: usize, quorum: usize) -> usize {
     nodes - quorum + 1
 }
 
@@ -66,7 +68,7 @@ pub const fn seeds_needed(nodes: usize, quorum: usize) -> usize {
 /// [`Held`](Self::Held) without it has found it to be this owner's, and it has not let go since. Nothing
 /// else may adopt a node that joined late, since somebody else may have held the lock in between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub(crate) enum Standing {
     /// A quorum holds with the claim's fence.
     Held,
     /// So many have said no that a quorum can not be left.
@@ -76,7 +78,7 @@ pub enum Standing {
 }
 
 /// Judges a round of renewals of a quorum of `nodes`.
-pub fn standing(nodes: usize, quorum: usize, held: usize, gone: usize) -> Standing {
+pub(crate) fn standing(nodes: usize, quorum: usize, held: usize, gone: usize) -> Standing {
     if held >= quorum {
         Standing::Held
     } else if nodes.saturating_sub(gone) < quorum {
@@ -92,6 +94,7 @@ mod tests {
 
     #[test]
     fn only_equal_answers_of_a_quorum_establish_a_fence() {
+        let judge = |quorum, votes: &[Vote]| judge(quorum, votes, None, 0);
         assert_eq!(judge(2, &[Some(7), Some(7), None]), Verdict::Established(7));
         assert_eq!(judge(2, &[Some(7), Some(9), None]), Verdict::Raise(9));
         assert_eq!(judge(2, &[Some(7), Some(9), Some(7)]), Verdict::Established(7));
@@ -102,9 +105,10 @@ mod tests {
 
     #[test]
     fn an_old_fence_is_waited_for_as_long_as_it_can_be_had() {
-        assert!(may_return(2, 3, &[Some(3), Some(8), None], 1));
-        assert!(!may_return(2, 3, &[Some(3), Some(8), None], 0));
-        assert!(!may_return(2, 3, &[Some(9), Some(8), None], 1));
+        let votes = [Some(3), Some(8), None];
+        assert_eq!(judge(2, &votes, Some(3), 1), Verdict::Wait);
+        assert_eq!(judge(2, &votes, Some(3), 0), Verdict::Raise(8));
+        assert_eq!(judge(2, &[Some(9), Some(8), None], Some(3), 1), Verdict::Raise(9));
     }
 
     #[test]

@@ -6,11 +6,12 @@ use std::time::Duration;
 use lock_core::{Effect, Error, ErrorKind, Result};
 use redis::Value;
 
+use super::contender::Reply;
 use crate::error::unexpected;
 
-/// The answer of one node to an acquire, a raise or a renewal.
+/// The reply of one node to a request of a claim.
 #[derive(Clone, Debug)]
-pub(crate) enum Answer {
+pub(crate) enum NodeReply {
     /// The lock is ours there: its counter, and how long it lasts where that was asked for.
     Mine { counter: u64, left: Option<Duration> },
     /// It is not ours: who has it (the first characters of the value, empty if nobody), and for how
@@ -22,29 +23,36 @@ pub(crate) enum Answer {
     NotAdmitted(String),
     /// The node belongs to a quorum that is configured otherwise.
     Otherwise(String),
-    /// No answer that could be used.
+    /// The release is carried out, and there was something to release.
+    Freed(bool),
+    /// No reply that could be used.
     Failed(Error),
 }
 
-/// An answer together with the greatest mark that the node showed; 0 if it showed none.
-pub(crate) type Marked = (Answer, u64);
+/// A reply together with the greatest mark that the node showed; 0 if it showed none.
+pub(crate) type Marked = (NodeReply, u64);
 
-impl Answer {
-    pub(crate) fn counter(&self) -> Option<u64> {
+impl NodeReply {
+    /// What it says to the contender.
+    pub(crate) fn brief(&self) -> Reply {
         match self {
-            Self::Mine { counter, .. } => Some(*counter),
-            _ => None,
+            Self::Mine { counter, .. } => Reply::Mine { counter: *counter },
+            Self::Unproven { counter } => Reply::Unproven { counter: *counter },
+            Self::NotMine { .. } => Reply::NotMine,
+            Self::Freed(freed) => Reply::Freed(*freed),
+            Self::Failed(error) if error.effect() == Effect::Unknown => Reply::Unknown,
+            Self::NotAdmitted(_) | Self::Otherwise(_) | Self::Failed(_) => Reply::NoVote,
         }
     }
 
-    /// Whether the node takes part: it has voted, for us or for somebody else.
+    /// Whether the node takes part: it has voted, for this claim or for somebody else.
     pub(crate) fn is_vote(&self) -> bool {
-        matches!(self, Self::Mine { .. } | Self::NotMine { .. } | Self::Unproven { .. })
+        self.brief().is_vote()
     }
 
-    /// Whether the request may still have an effect at the node, now or later.
-    pub(crate) fn may_land(&self) -> bool {
-        matches!(self, Self::Failed(error) if error.effect() == Effect::Unknown)
+    /// Whether the node has not done what it was asked for.
+    pub(crate) fn has_failed(&self) -> bool {
+        matches!(self.brief(), Reply::NoVote | Reply::Unknown)
     }
 
     pub(crate) fn from_acquire(answer: Result<Value>) -> Marked {
@@ -81,6 +89,14 @@ impl Answer {
         }
     }
 
+    pub(crate) fn from_release(answer: Result<Value>) -> Self {
+        match answer {
+            Ok(Value::Int(freed)) => Self::Freed(freed == 1),
+            Ok(other) => Self::Failed(unexpected("a release", &other)),
+            Err(error) => Self::Failed(error),
+        }
+    }
+
     fn nobody() -> Self {
         Self::NotMine { left: None, who: String::new() }
     }
@@ -105,7 +121,7 @@ impl Answer {
 }
 
 /// In the words of an error that lists all nodes.
-impl fmt::Display for Answer {
+impl fmt::Display for NodeReply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Mine { .. } => f.write_str("granted it"),
@@ -120,6 +136,7 @@ impl fmt::Display for Answer {
             Self::NotAdmitted(why) => {
                 write!(f, "not admitted: {}", explain(why))
             }
+            Self::Freed(_) => f.write_str("released it"),
             Self::Otherwise(quorum) => {
                 write!(f, "belongs to another quorum, {quorum:?}")
             }

@@ -1,0 +1,154 @@
+//! Acquire requests without an answer: what may still take the lock, and until when.
+
+use super::message::Time;
+
+/// What a claim has at each node, or may have.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Debts {
+    /// In the order of the nodes.
+    pub(crate) owed: Vec<Debt>,
+    pub(crate) lines: Vec<Line>,
+}
+
+/// An acquire request without an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Debt {
+    pub(crate) node: usize,
+    pub(crate) attempt: u32,
+    /// When what it may take has ended without a release.
+    pub(crate) until: Time,
+}
+
+/// What was asked of one node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Line {
+    /// How many acquire requests there have been, one of an earlier process included; more than two
+    /// count as two.
+    pub(crate) asked: u8,
+    /// One of them was granted, or may have been to an earlier process.
+    pub(crate) granted: bool,
+}
+
+/// What was open at a node when a release was sent there. Only that tells what its answer proves: a
+/// request whose answer comes in the meantime may have been carried out after the release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Open {
+    owed: usize,
+    /// Whether what is owed is all that was ever asked for, so that it alone can have been freed.
+    only: bool,
+    granted: bool,
+}
+
+impl Open {
+    /// Whether the claim has never got anything at the node, and cannot any more: there is nothing to
+    /// release, so that a node that is down need not be asked again for each lock.
+    pub(crate) fn is_nothing(self) -> bool {
+        self.owed == 0 && !self.granted
+    }
+
+    /// Whether the answer to the release, `freed`, proves that nothing is left at the node, and that
+    /// nothing can arrive there any more.
+    pub(crate) fn is_settled_by(self, freed: bool) -> bool {
+        self.owed == 0 || (freed && self.only && self.owed == 1)
+    }
+}
+
+impl Debts {
+    /// `resumed` is whether the claim goes on with what another one has got.
+    pub(crate) fn new(nodes: usize, resumed: bool) -> Self {
+        Self {
+            owed: Vec::new(),
+            lines: vec![Line { asked: u8::from(resumed), granted: resumed }; nodes],
+        }
+    }
+
+    /// An acquire request is about to be sent.
+    pub(crate) fn owe(&mut self, node: usize, attempt: u32, now: Time, until: Time) {
+        self.owed.retain(|debt| debt.until > now);
+        let debt = Debt { node, attempt, until };
+        let place = self.owed.partition_point(|other| *other <= debt);
+        self.owed.insert(place, debt);
+        let line = &mut self.lines[node];
+        line.asked = (line.asked + 1).min(2);
+    }
+
+    /// A request was answered, with a grant or without, or was never sent.
+    pub(crate) fn settle(&mut self, node: usize, attempt: u32, granted: bool) {
+        let is_this = |debt: &Debt| debt.node == node && debt.attempt == attempt;
+        if let Some(place) = self.owed.iter().position(is_this) {
+            self.owed.remove(place);
+        }
+        self.lines[node].granted |= granted;
+    }
+
+    /// What is open at the node, of one try or with `None` of all: asked before a release is sent.
+    pub(crate) fn open(&self, node: usize, attempt: Option<u32>) -> Open {
+        let Line { asked, granted } = self.lines[node];
+        let owed = |debt: &&Debt| {
+            debt.node == node && attempt.is_none_or(|attempt| debt.attempt == attempt)
+        };
+        let owed = self.owed.iter().filter(owed).count();
+        // A try asks each node once, until it is granted.
+        Open { owed, only: attempt.is_some() || asked == 1, granted }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Time = Time::from_nanos(1);
+    const END: Time = Time::from_nanos(9);
+
+    #[test]
+    fn an_answer_after_the_release_was_sent_proves_nothing() {
+        let mut debts = Debts::new(1, false);
+        debts.owe(0, 1, NOW, END);
+        for attempt in [None, Some(1)] {
+            let open = debts.open(0, attempt);
+            assert!(!open.is_settled_by(false), "the request may come behind the release");
+            assert!(open.is_settled_by(true), "it is the only one, and was taken back");
+        }
+        let sent_before = debts.open(0, None);
+        debts.settle(0, 1, true);
+        assert!(!sent_before.is_settled_by(false), "it may have been carried out in between");
+        assert!(debts.open(0, None).is_settled_by(false));
+    }
+
+    #[test]
+    fn what_was_freed_need_not_be_what_is_owed() {
+        let mut debts = Debts::new(1, false);
+        debts.owe(0, 1, NOW, END);
+        debts.owe(0, 2, NOW, END);
+        debts.settle(0, 2, true);
+        // The second try's vote was freed; the first one's request is still on its way.
+        assert!(!debts.open(0, None).is_settled_by(true));
+        assert!(debts.open(0, Some(1)).is_settled_by(true));
+        assert!(debts.open(0, Some(2)).is_settled_by(false));
+        debts.settle(0, 1, false);
+        assert!(debts.open(0, None).is_settled_by(true));
+    }
+
+    #[test]
+    fn where_nothing_was_got_nothing_is_released() {
+        let mut debts = Debts::new(1, false);
+        assert!(debts.open(0, None).is_nothing(), "the node was never asked");
+        debts.owe(0, 1, NOW, END);
+        assert!(!debts.open(0, None).is_nothing());
+        debts.settle(0, 1, false);
+        assert!(debts.open(0, None).is_nothing());
+        debts.owe(0, 2, NOW, END);
+        debts.settle(0, 2, true);
+        assert!(!debts.open(0, None).is_nothing());
+        assert!(!Debts::new(1, true).open(0, None).is_nothing(), "it was got by somebody else");
+    }
+
+    #[test]
+    fn old_debts_are_forgotten() {
+        let mut debts = Debts::new(1, false);
+        debts.owe(0, 1, NOW, END);
+        debts.owe(0, 2, END, END + END);
+        assert!(debts.open(0, Some(1)).is_settled_by(false), "its lock has ended");
+        assert!(!debts.open(0, Some(2)).is_settled_by(false));
+    }
+}

@@ -1,0 +1,260 @@
+//! What one claim has under way: its contender, and the requests that it asks for.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use lock_core::{ClockInstant, Error, ErrorKind};
+use tokio::sync::Notify;
+
+use super::contender::{Contender, Outcome, Request, Sent, Terms, Time};
+use super::quorum::Quorum;
+use super::replies::Replies;
+use super::reply::NodeReply;
+use super::target::Target;
+
+/// Sends to the nodes what the contender asks for, and tells it what comes back. Its requests are tasks:
+/// they go on when a call is dropped, so that the contender hears what became of them.
+pub(super) struct Driver {
+    pub(super) quorum: Arc<Quorum>,
+    pub(super) target: Target,
+    pub(super) ttl: Duration,
+    /// The limit for one answer of one node.
+    pub(super) limit: Duration,
+    pub(super) terms: Terms,
+    state: Mutex<State>,
+    /// For the call under way: something has been answered.
+    answered: Notify,
+    /// For the task that minds the time between calls: there may be less of it.
+    retimed: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    contender: Contender,
+    /// What the nodes have said to the call under way.
+    replies: Replies,
+    /// Since when the claim waits, if it is to be woken.
+    waits_since: Option<ClockInstant>,
+    /// A call is under way, which minds the time.
+    is_called: bool,
+    /// A task minds the time.
+    is_minded: bool,
+}
+
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driver")
+            .field("target", &self.target)
+            .field("state", &self.state)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Driver {
+    pub(super) fn new(
+        quorum: Arc<Quorum>,
+        target: Target,
+        (ttl, limit): (Duration, Duration),
+        terms: Terms,
+        contender: Contender,
+    ) -> Arc<Self> {
+        let replies = Replies::new(quorum.len(), quorum.needed());
+        let (is_called, is_minded) = (false, false);
+        let state = State { contender, replies, waits_since: None, is_called, is_minded };
+        let (answered, retimed) = (Notify::new(), Notify::new());
+        let state = Mutex::new(state);
+        Arc::new(Self { quorum, target, ttl, limit, terms, state, answered, retimed })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The time as the contender knows it.
+    pub(super) fn time(at: ClockInstant) -> Time {
+        Time::from_nanos(at.as_nanos())
+    }
+
+    fn now(&self) -> Time {
+        Self::time(self.quorum.clock().now())
+    }
+
+    /// Whether the claim has been granted, or goes on with a hold.
+    pub(super) fn has_fence(&self) -> bool {
+        self.state().contender.fence.is_some()
+    }
+
+    /// Since when the claim waits, if it is to be woken.
+    pub(super) fn waits_since(&self, since: Option<ClockInstant>) {
+        self.state().waits_since = since;
+    }
+
+    /// Tells the contender something outside of a call.
+    pub(super) fn tell(&self, what: impl FnOnce(&mut Contender)) {
+        what(&mut self.state().contender);
+    }
+
+    /// Makes one call of the contender, and returns its outcome with what the nodes have said.
+    pub(super) async fn call(
+        self: &Arc<Self>,
+        begin: impl FnOnce(&mut Contender, &Terms, Time) -> Vec<Sent>,
+    ) -> (Outcome, Replies) {
+        let call = Call(self);
+        let sent = {
+            let mut state = self.state();
+            state.is_called = true;
+            state.replies = Replies::new(self.quorum.len(), self.quorum.needed());
+            begin(&mut state.contender, &self.terms, self.now())
+        };
+        self.send(sent);
+        loop {
+            let at = {
+                let state = call.0.state();
+                if let Some(outcome) = state.contender.outcome() {
+                    return (outcome, state.replies.clone());
+                }
+                state.contender.wake_at(&self.terms, self.now())
+            };
+            tokio::select! {
+                biased;
+                () = self.answered.notified() => {}
+                () = self.sleep_until(at), if at.is_some() => self.pass_time(),
+            }
+        }
+    }
+
+    async fn sleep_until(&self, at: Option<Time>) {
+        let at = at.and_then(|at| u64::try_from(at.as_nanos()).ok());
+        let at = at.map_or(ClockInstant::FAR_FUTURE, ClockInstant::from_nanos);
+        self.quorum.clock().sleep_until(at).await;
+    }
+
+    fn pass_time(self: &Arc<Self>) {
+        let sent = self.state().contender.time(&self.terms, self.now());
+        self.send(sent);
+    }
+
+    fn send(self: &Arc<Self>, sent: Vec<Sent>) {
+        for sent in sent {
+            let request = InFlight { driver: Arc::clone(self), sent, is_answered: false }.run();
+            match sent.1 {
+                Request::Release { .. } => self.quorum.undoing.spawn(request),
+                _ => self.quorum.tasks.spawn(request),
+            }
+        }
+    }
+
+    async fn ask(&self, (node, request): Sent) -> NodeReply {
+        let waited = match request {
+            Request::Acquire { joins: false, .. } => self.state().waits_since,
+            _ => None,
+        };
+        let waited = waited.map(|since| self.quorum.clock().now().since(since));
+        self.quorum.ask(node, &self.target, request, (self.ttl, waited, self.limit)).await
+    }
+
+    fn hear(self: &Arc<Self>, (node, request): Sent, reply: NodeReply) {
+        let sent = {
+            let mut state = self.state();
+            let brief = reply.brief();
+            if state.contender.listens_to(request) {
+                state.replies.set(node, reply);
+            }
+            state.contender.replied(&self.terms, self.now(), (node, request), brief)
+        };
+        self.send(sent);
+        self.answered.notify_one();
+        self.mind();
+    }
+
+    /// Sees to it that somebody minds the time, if there is anything to mind.
+    fn mind(self: &Arc<Self>) {
+        let mut state = self.state();
+        let at = state.contender.wake_at(&self.terms, self.now());
+        if state.is_called || at.is_none() {
+            return;
+        }
+        if state.is_minded {
+            drop(state);
+            return self.retimed.notify_one();
+        }
+        state.is_minded = true;
+        drop(state);
+        let minder = Minder { driver: Arc::clone(self), has_ended: false };
+        self.quorum.undoing.spawn(minder.run());
+    }
+}
+
+/// A call is under way, until this is dropped.
+struct Call<'a>(&'a Arc<Driver>);
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.is_called = false;
+        state.contender.abandon();
+        drop(state);
+        self.0.mind();
+    }
+}
+
+/// The task that minds the time between calls. It may be dropped with its runtime.
+struct Minder {
+    driver: Arc<Driver>,
+    has_ended: bool,
+}
+
+impl Minder {
+    async fn run(mut self) {
+        let driver = Arc::clone(&self.driver);
+        loop {
+            let at = {
+                let mut state = driver.state();
+                let at = state.contender.wake_at(&driver.terms, driver.now());
+                if at.is_none() {
+                    state.is_minded = false;
+                    self.has_ended = true;
+                    return;
+                }
+                at
+            };
+            tokio::select! {
+                () = driver.retimed.notified() => {}
+                () = driver.sleep_until(at) => driver.pass_time(),
+            }
+        }
+    }
+}
+
+impl Drop for Minder {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.driver.state().is_minded = false;
+        }
+    }
+}
+
+/// A request without an answer. It is dropped with its runtime or its client.
+struct InFlight {
+    driver: Arc<Driver>,
+    sent: Sent,
+    is_answered: bool,
+}
+
+impl InFlight {
+    async fn run(mut self) {
+        let reply = self.driver.ask(self.sent).await;
+        self.is_answered = true;
+        self.driver.hear(self.sent, reply);
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            let ended = Error::new(ErrorKind::Unavailable, "the client was closed, or its runtime");
+            self.driver.hear(self.sent, NodeReply::Failed(ended.with_unknown_effect()));
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! What the replies to one call say beside the votes: to those who wait, and to people.
+
+use std::time::Duration;
+
+use lock_core::{Error, ErrorKind};
+
+use super::contender::Reply;
+use super::reply::NodeReply;
+
+/// The replies to one call, node by node.
+#[derive(Clone, Debug)]
+pub(crate) struct Replies {
+    needed: usize,
+    /// `None` while there is none.
+    replies: Vec<Option<NodeReply>>,
+}
+
+impl Replies {
+    /// `needed` of so many `nodes` decide.
+    pub(crate) fn new(nodes: usize, needed: usize) -> Self {
+        Self { needed, replies: vec![None; nodes] }
+    }
+
+    pub(crate) fn set(&mut self, node: usize, reply: NodeReply) {
+        self.replies[node] = Some(reply);
+    }
+
+    /// For how long a quorum of the nodes keep the lock for this owner.
+    pub(crate) fn left(&self) -> Option<Duration> {
+        let left = |reply: &NodeReply| match reply {
+            NodeReply::Mine { left, .. } => *left,
+            _ => None,
+        };
+        let mut left: Vec<_> = self.replies.iter().flatten().filter_map(left).collect();
+        left.sort_by(|a, b| b.cmp(a));
+        left.get(self.needed - 1).copied()
+    }
+
+    /// Whether no other contender that a node has named has a lesser owner id.
+    pub(crate) fn is_least(&self, owner: &str) -> bool {
+        self.replies.iter().flatten().filter_map(holder).all(|who| owner <= who)
+    }
+
+    /// Whether so many of the nodes that are not ours name the same holder that it has a quorum.
+    pub(crate) fn is_held(&self) -> bool {
+        let holders: Vec<_> = self.replies.iter().flatten().filter_map(holder).collect();
+        holders
+            .iter()
+            .any(|who| holders.iter().filter(|other| other == &who).count() >= self.needed)
+    }
+
+    /// How long until so many nodes are free that a quorum could be had, if nobody renews.
+    pub(crate) fn free_in(&self) -> Option<Duration> {
+        let mut times: Vec<_> = self.replies.iter().flatten().filter_map(free_at).collect();
+        times.sort();
+        times.get(self.needed - 1).copied()
+    }
+
+    /// Whether more nodes than a quorum can spare are not admitted.
+    pub(crate) fn lacks_admission(&self) -> bool {
+        self.replies.iter().flatten().any(|reply| matches!(reply, NodeReply::NotAdmitted(_)))
+    }
+
+    /// The error of a try that no quorum has answered. It names each node's answer.
+    pub(crate) fn error<'a>(
+        &self,
+        endpoint: impl Fn(usize) -> &'a str,
+        why: Option<&str>,
+    ) -> Error {
+        let nodes = self.replies.len();
+        let mut message = format!("no quorum: {} of {nodes} nodes must vote", self.needed);
+        for (node, reply) in self.replies.iter().enumerate() {
+            let endpoint = endpoint(node);
+            message.push_str(&match reply {
+                Some(reply) => format!("; {endpoint}: {reply}"),
+                None => format!("; {endpoint}: slow, no answer yet"),
+            });
+        }
+        if let Some(why) = why.filter(|_| self.lacks_admission()) {
+            message.push_str(". ");
+            message.push_str(why);
+        }
+        let spare = nodes - self.needed;
+        let failed = || self.replies.iter().flatten().filter(|reply| reply.has_failed());
+        let otherwise = failed().any(|reply| matches!(reply, NodeReply::Otherwise(_)));
+        let hopeless: Vec<_> = failed().filter_map(final_kind).collect();
+        let kind = if otherwise {
+            ErrorKind::Config
+        } else if hopeless.len() > spare {
+            hopeless[0]
+        } else if failed().all(is_slow) {
+            ErrorKind::Timeout
+        } else {
+            ErrorKind::Unavailable
+        };
+        let error = Error::new(kind, message);
+        let open = self.replies.iter().any(Option::is_none)
+            || failed().any(|reply| reply.brief() == Reply::Unknown);
+        if open { error.with_unknown_effect() } else { error }
+    }
+}
+
+fn holder(reply: &NodeReply) -> Option<&str> {
+    match reply {
+        NodeReply::NotMine { who, .. } if !who.is_empty() => Some(who),
+        _ => None,
+    }
+}
+
+fn free_at(reply: &NodeReply) -> Option<Duration> {
+    match reply {
+        NodeReply::Mine { .. } => Some(Duration::ZERO),
+        NodeReply::NotMine { left, who } if left.is_some() || !who.is_empty() => *left,
+        NodeReply::NotMine { .. } => Some(Duration::ZERO),
+        _ => None,
+    }
+}
+
+fn is_slow(reply: &NodeReply) -> bool {
+    matches!(reply, NodeReply::Failed(error) if error.kind() == ErrorKind::Timeout)
+}
+
+/// The kind of an answer that will not change by trying again.
+fn final_kind(reply: &NodeReply) -> Option<ErrorKind> {
+    match reply {
+        NodeReply::Failed(error) if !error.is_retryable() => Some(error.kind()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mine() -> NodeReply {
+        NodeReply::Mine { counter: 1, left: None }
+    }
+
+    fn taken(who: &str, secs: u64) -> NodeReply {
+        NodeReply::NotMine { left: Some(Duration::from_secs(secs)), who: who.into() }
+    }
+
+    fn down() -> NodeReply {
+        NodeReply::Failed(Error::new(ErrorKind::Unavailable, "refused"))
+    }
+
+    fn replies(replies: Vec<Option<NodeReply>>) -> Replies {
+        Replies { needed: replies.len() / 2 + 1, replies }
+    }
+
+    #[test]
+    fn a_split_vote_is_told_from_a_holder() {
+        let held = replies(vec![Some(taken("a", 9)), Some(taken("a", 4)), Some(mine())]);
+        assert!(held.is_held());
+        assert_eq!(held.free_in(), Some(Duration::from_secs(4)));
+        let split = replies(vec![Some(taken("a", 9)), Some(taken("b", 4)), Some(mine())]);
+        assert!(!split.is_held());
+    }
+
+    #[test]
+    fn the_error_lists_every_answer() {
+        let slow = NodeReply::Failed(Error::new(ErrorKind::Timeout, "no answer"));
+        let all = replies(vec![
+            Some(taken("a", 2)),
+            Some(down()),
+            Some(NodeReply::NotAdmitted("none".into())),
+            Some(slow),
+            None,
+        ]);
+        let error = all.error(|node| ["h0", "h1", "h2", "h3", "h4"][node], Some("Because."));
+        let text = error.to_string();
+        for part in [
+            "3 of 5",
+            "h0: taken",
+            "h1: unreachable",
+            "h2: not admitted",
+            "h3: slow",
+            "h4: slow",
+            "Because.",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Unavailable, true));
+        let other =
+            replies(vec![Some(NodeReply::Otherwise("q".into())), Some(down()), Some(down())]);
+        assert_eq!(other.error(|_| "h", None).kind(), ErrorKind::Config);
+    }
+}

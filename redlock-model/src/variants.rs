@@ -1,0 +1,58 @@
+//! The rules of a client: the real ones, and known wrong ones.
+
+use crate::contender::Rules;
+use crate::contender::rule::{self, Verdict};
+
+/// By which rules the clients go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Variant {
+    /// The product's.
+    #[default]
+    Real,
+    /// Wrong: the maximum of the first quorum's answers is the fence, at once.
+    FirstMaximum,
+    /// Wrong: one node decides, since it is the only one that can be reached.
+    QuorumOfOne,
+    /// Wrong: a grant is used although its ttl was over when the answers came.
+    LateGrant,
+    /// Wrong: a renewal counts every node that is the owner's, whatever its fence.
+    RenewsAnyFence,
+    /// Wrong: a second try gives the old fence back as soon as a quorum is the owner's.
+    OldFenceOfAnyQuorum,
+    /// Wrong: only what has voted is given back, and no release is repeated.
+    ForgetsTheUnanswered,
+    /// Wrong: every answer to a release proves that nothing is left.
+    BelievesEveryRelease,
+}
+
+impl Variant {
+    /// The rules of the product, with the line that is wrong.
+    pub(crate) fn rules(self) -> Rules {
+        let mut rules = Rules::REAL;
+        match self {
+            Self::Real => {}
+            Self::FirstMaximum => {
+                rules.judge = |needed, votes, kept, pending| match rule::judge(
+                    needed, votes, kept, pending,
+                ) {
+                    Verdict::Raise(highest) => Verdict::Established(highest),
+                    verdict => verdict,
+                };
+            }
+            Self::QuorumOfOne => rules.needed = |_, _, _| 1,
+            Self::LateGrant => rules.valid_from = |_, now| now,
+            Self::RenewsAnyFence => rules.renews = |_| None,
+            Self::OldFenceOfAnyQuorum => {
+                rules.judge = |needed, votes, kept, pending| match kept {
+                    Some(fence) if votes.iter().flatten().count() >= needed => {
+                        Verdict::Established(fence)
+                    }
+                    _ => rule::judge(needed, votes, kept, pending),
+                };
+            }
+            Self::ForgetsTheUnanswered => rules.gives_back = |voted| voted,
+            Self::BelievesEveryRelease => rules.settles = |_, _| true,
+        }
+        rules
+    }
+}
