@@ -277,12 +277,13 @@ impl Streamed for Service {
         let watches = &self.watches;
         watches.start_over();
         let Some(Request::Watch(key, options)) = watches.next() else { return Ok(()) };
-        watches.believe(News::Opened).map_err(|why| refused(connection, why, ""))?;
         let mut client = connection.client().await?;
         let opened = client.watch(key, Some(options)).await;
         let (mut requests, mut answers) =
             opened.map_err(|error| connection.describe(error))?.split();
         watches.sent();
+        // A look that began before may have been at another copy of the store.
+        watches.believe(News::Opened).map_err(|why| refused(connection, why, ""))?;
         loop {
             let next = watches.next();
             let idle = next.is_none();

@@ -131,7 +131,7 @@ impl Renewed {
 /// What there is to know of the watches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum News {
-    /// Another stream is about to be opened.
+    /// Another stream was opened.
     Opened,
     /// The watch `id` stands, on a store at `revision`. What has changed since its first revision comes
     /// later.
