@@ -3,30 +3,30 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use etcd_client::{GetOptions, KeyValue, SortOrder, SortTarget};
+use etcd_client::KeyValue;
 use lock_core::{
     HoldMark, HolderInfo, LockAdmin, LockInfo, LockKey, Released, Result, async_trait,
 };
 
 use crate::backend::EtcdBackend;
+use crate::entry::Value;
 use crate::error::Failed;
-use crate::keys::{Queue, listing, lock_of};
-use crate::mutants;
-use crate::statements::{self, Shown};
-use crate::value::Value;
+use crate::names::{QueueKeys, listing, lock_of};
+use crate::statements;
+use crate::wire::Request;
 
 /// How many keys one step of a listing reads.
-const STEP: i64 = 1000;
+const STEP: usize = 1000;
 
-/// A place in a queue, as its key shows it.
-struct Place {
+/// An entry of a queue, of any client, as its key shows it.
+struct Stranger {
     key: Vec<u8>,
     rev: i64,
     lease: i64,
     info: HolderInfo,
 }
 
-impl Place {
+impl Stranger {
     fn read(found: &KeyValue) -> Self {
         let value = Value::read(found.value());
         let mut info = HolderInfo::new(value.owner);
@@ -55,81 +55,57 @@ impl EtcdBackend {
     ///
     /// Cancel-safe.
     pub async fn queue(&self, key: &LockKey) -> Result<Vec<HolderInfo>> {
-        let places = self.places(key).await.map_err(|failed| failed.error)?;
-        Ok(places.into_iter().map(|place| place.info).collect())
+        let entries = self.entries(key).await.map_err(|failed| failed.error)?;
+        Ok(entries.into_iter().map(|entry| entry.info).collect())
     }
 
-    async fn places(&self, key: &LockKey) -> Result<Vec<Place>, Failed> {
-        let shared = &self.shared;
-        let queue = Queue::new(&shared.folder, key);
-        let start = queue.start();
-        let answer = shared
-            .node
-            .call(shared.limit, |mut client| {
-                let options = GetOptions::new()
-                    .with_prefix()
-                    .with_sort(SortTarget::Create, SortOrder::Ascend);
-                async move { client.get(start, Some(options)).await }
-            })
-            .await?;
-        let places = answer.kvs().iter().filter(|found| queue.has(found.key()));
-        Ok(places.map(Place::read).collect())
+    async fn entries(&self, key: &LockKey) -> Result<Vec<Stranger>, Failed> {
+        let store = &self.store;
+        let queue = QueueKeys::new(&store.folder, key);
+        let read = statements::read_queue(queue.start());
+        let reply = store.cluster.ask(store.limit, read).await?;
+        let entries = reply.read(0)?.iter().filter(|found| queue.has(found.key()));
+        Ok(entries.map(Stranger::read).collect())
     }
 
-    /// How long `lease` lasts without a renewal. Who holds a lock without a lease holds it for ever.
+    /// How long `lease` lasts without a renewal. A lock that is held without a lease is held for ever.
     async fn left(&self, lease: i64) -> Result<Option<Duration>, Failed> {
         if lease == 0 {
             return Ok(None);
         }
-        let shared = &self.shared;
-        let answer = shared
-            .node
-            .call(
-                shared.limit,
-                |mut client| async move { client.lease_time_to_live(lease, None).await },
-            )
-            .await?;
-        Ok(u64::try_from(answer.ttl()).ok().map(Duration::from_secs))
+        let store = &self.store;
+        Ok(store.cluster.ask(store.limit, Request::TimeToLive { lease }).await?.ttl)
     }
 
     async fn describe(
         &self,
         key: LockKey,
-        mut places: Vec<Place>,
+        mut entries: Vec<Stranger>,
     ) -> Result<Option<LockInfo>, Failed> {
-        if places.is_empty() {
+        if entries.is_empty() {
             return Ok(None);
         }
-        let mut holder = places.remove(0);
+        let mut holder = entries.remove(0);
         holder.info.expires_in = self.left(holder.lease).await?;
-        Ok(Some(LockInfo::new(key, Some(holder.info), Some(places.len()))))
+        Ok(Some(LockInfo::new(key, Some(holder.info), Some(entries.len()))))
     }
 
     /// All keys that begin with `start`, at one revision, in steps.
     async fn keys(&self, start: &str) -> Result<Vec<KeyValue>, Failed> {
-        let shared = &self.shared;
+        let store = &self.store;
         let end = after(start.as_bytes());
         let mut next = if start.is_empty() { vec![0] } else { start.as_bytes().to_vec() };
         let (mut found, mut revision) = (Vec::new(), 0);
         loop {
-            let (from, end) = (&next, &end);
-            let mut answer = shared
-                .node
-                .call(shared.limit, |mut client| {
-                    let options = GetOptions::new()
-                        .with_range(end.clone())
-                        .with_revision(revision)
-                        .with_limit(STEP);
-                    async move { client.get(from.clone(), Some(options)).await }
-                })
-                .await?;
+            let step = statements::read_range(&next, &end, revision, STEP);
+            let reply = store.cluster.ask(store.limit, step).await?;
             if revision == 0 {
-                revision = answer.header().map_or(0, |header| header.revision());
+                revision = reply.revision;
             }
-            let more = answer.more();
-            found.extend(answer.take_kvs());
-            match found.last() {
-                Some(last) if more => {
+            let step = reply.read(0)?;
+            found.extend_from_slice(step);
+            match step.last() {
+                Some(last) if step.len() == STEP => {
                     next = last.key().to_vec();
                     next.push(0);
                 }
@@ -154,51 +130,48 @@ fn after(start: &[u8]) -> Vec<u8> {
 #[async_trait]
 impl LockAdmin for EtcdBackend {
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {
-        let places = self.places(key).await.map_err(|failed| failed.error)?;
-        self.describe(key.clone(), places).await.map_err(|failed| failed.error)
+        let entries = self.entries(key).await.map_err(|failed| failed.error)?;
+        self.describe(key.clone(), entries).await.map_err(|failed| failed.error)
     }
 
     /// Reads all keys that a lock of this name could have, also those of Go clients and `etcdctl`. A
-    /// key counts as a place only if it ends with the lease that it is bound to.
+    /// key counts as a entry only if it ends with the lease that it is bound to.
     async fn list(&self, prefix: &str, name_start: &str) -> Result<Vec<LockInfo>> {
-        let folder = &self.shared.folder;
+        let folder = &self.store.folder;
         let keys = self.keys(&listing(folder, prefix, name_start)).await;
-        let mut locks = BTreeMap::<String, (LockKey, Vec<Place>)>::new();
+        let mut locks = BTreeMap::<String, (LockKey, Vec<Stranger>)>::new();
         for found in keys.map_err(|failed| failed.error)? {
             let Some(key) = lock_of(folder, found.key(), found.lease()) else { continue };
             if key.prefix() != prefix || !key.name().starts_with(name_start) {
                 continue;
             }
-            let (_, places) =
+            let (_, entries) =
                 locks.entry(key.name().to_owned()).or_insert_with(|| (key, Vec::new()));
-            places.push(Place::read(&found));
+            entries.push(Stranger::read(&found));
         }
         let mut list = Vec::with_capacity(locks.len());
-        for (_, (key, mut places)) in locks {
-            places.sort_by_key(|place| place.rev);
-            list.extend(self.describe(key, places).await.map_err(|failed| failed.error)?);
+        for (_, (key, mut entries)) in locks {
+            entries.sort_by_key(|entry| entry.rev);
+            list.extend(self.describe(key, entries).await.map_err(|failed| failed.error)?);
         }
         Ok(list)
     }
 
     async fn force_release(&self, key: &LockKey, expected: Option<&HoldMark>) -> Result<Released> {
-        let places = self.places(key).await.map_err(|failed| failed.error)?;
-        let Some(holder) = places.first() else { return Ok(Released::AlreadyGone) };
-        let meets = expected.is_none_or(|expected| holder.info.mark.as_ref() == Some(expected));
-        if !meets && !mutants::on("force_needs_no_owner") {
-            return Ok(Released::AlreadyGone);
-        }
-        let shared = &self.shared;
-        let answer = shared
-            .node
-            .call(shared.limit, |mut client| {
-                let txn = statements::force(&holder.key, holder.rev);
-                async move { client.txn(txn).await }
-            })
-            .await
-            .and_then(|answer| Shown::read(&answer));
-        let shown = answer.map_err(|failed| failed.error)?;
-        Ok(if shown.succeeded { Released::Freed } else { Released::AlreadyGone })
+        let entries = self.entries(key).await.map_err(|failed| failed.error)?;
+        let Some(holder) = entries.first() else { return Ok(Released::AlreadyGone) };
+        // The mark is compared by the store, in the transaction that takes the lock away.
+        let since = match expected {
+            None => Some(holder.rev),
+            Some(mark) => {
+                std::str::from_utf8(mark.as_bytes()).ok().and_then(|rev| rev.parse().ok())
+            }
+        };
+        let Some(since) = since else { return Ok(Released::AlreadyGone) };
+        let store = &self.store;
+        let reply = store.cluster.ask(store.limit, statements::force(&holder.key, since)).await;
+        let reply = reply.map_err(|failed| failed.error)?;
+        Ok(if reply.succeeded { Released::Freed } else { Released::AlreadyGone })
     }
 }
 

@@ -1,23 +1,21 @@
 //! An etcd cluster as a store of locks.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::Client;
 use lock_core::{
-    Capabilities, Claim, ClaimRequest, Clock, ErrorKind, Fencing, Hold, LockAdmin, LockBackend,
-    Result, SystemClock, Wake, async_trait,
+    Capabilities, Claim, ClaimRequest, ErrorKind, Fencing, Hold, LockAdmin, LockBackend, Result,
+    SystemClock, Wake, async_trait,
 };
 
-use crate::base::Base;
 use crate::claim::EtcdClaim;
+use crate::cluster::Cluster;
 use crate::config::EtcdConfig;
-use crate::keepalive::KeepAlives;
-use crate::leases::Leases;
-use crate::node::{Node, version_of};
+use crate::statements;
+use crate::store::Store;
 use crate::version;
-use crate::wake::Watches;
+use crate::wire::Request;
 
 /// The longest lease that etcd grants.
 const LONGEST: Duration = Duration::from_secs(9_000_000_000);
@@ -28,40 +26,8 @@ const LONGEST: Duration = Duration::from_secs(9_000_000_000);
 /// to one member at a time. What is promised, and what breaks it, is on the [crate's page](crate).
 #[derive(Clone, Debug)]
 pub struct EtcdBackend {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) store: Arc<Store>,
     shortest: Duration,
-}
-
-/// What all claims of a client share.
-pub(crate) struct Shared {
-    pub(crate) node: Arc<Node>,
-    pub(crate) keeps: Arc<KeepAlives>,
-    pub(crate) leases: Arc<Leases>,
-    pub(crate) watches: Arc<Watches>,
-    /// What comes before the names of all locks.
-    pub(crate) folder: String,
-    /// What fences count from; `None` if from 0.
-    pub(crate) base: Option<Base>,
-    /// The limit for one request.
-    pub(crate) limit: Duration,
-}
-
-impl fmt::Debug for Shared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").field("node", &self.node).finish_non_exhaustive()
-    }
-}
-
-impl Shared {
-    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
-        self.node.clock()
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        self.node.close();
-    }
 }
 
 impl EtcdBackend {
@@ -84,13 +50,11 @@ impl EtcdBackend {
         let limit = config.response_timeout;
         let members = u32::try_from(config.members.len()).unwrap_or(u32::MAX);
         let first = config.connect_timeout.saturating_mul(members) + limit;
-        let folder = config.folder.clone();
-        let base = (!config.revision_fences).then(|| Base::new(&folder));
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
-        let node = Node::new(config.clone(), clock).await?;
-        let backend = Self::start(node, folder, base, limit, first).await?;
-        if let Some(link) = backend.shared.node.link() {
-            tokio::spawn(report_others(config, link.member()));
+        let cluster = Cluster::open(config.clone(), Arc::new(SystemClock::default())).await?;
+        let store = Store::new(cluster, config.folder.clone(), config.revision_fences, limit);
+        let backend = Self::start(store, first).await?;
+        if let Some(connection) = backend.store.cluster.connection() {
+            tokio::spawn(version::report_others(config, connection.member()));
         }
         Ok(backend)
     }
@@ -110,67 +74,33 @@ impl EtcdBackend {
     ///
     /// Cancel-safe.
     pub async fn from_client(client: Client) -> Result<Self> {
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+        let cluster = Cluster::foreign(client, Arc::new(SystemClock::default()));
         let limit = Duration::from_secs(2);
-        let (node, base) = (Node::foreign(client, clock), Some(Base::new("")));
-        Self::start(node, String::new(), base, limit, limit * 2).await
+        Self::start(Store::new(cluster, String::new(), false, limit), limit * 2).await
     }
 
-    async fn start(
-        node: Node,
-        folder: String,
-        base: Option<Base>,
-        limit: Duration,
-        first: Duration,
-    ) -> Result<Self> {
-        let node = Arc::new(node);
-        let keeps = Arc::new(KeepAlives::new(Arc::clone(&node)));
-        let leases = Arc::new(Leases::new(Arc::clone(&node), Arc::clone(&keeps), limit));
-        let watches = Arc::new(Watches::new(Arc::clone(&node)));
-        let shared = Arc::new(Shared { node, keeps, leases, watches, folder, base, limit });
-        let mut backend = Self { shared, shortest: Duration::from_secs(1) };
-        backend.check_version(first).await?;
-        let shortest = backend.shared.leases.shortest(limit).await;
-        backend.shortest = shortest.map_err(|failed| failed.error)?;
+    /// `first` is the limit for the first request, which may have to try all members.
+    async fn start(store: Store, first: Duration) -> Result<Self> {
+        check_version(&store, first).await?;
+        let shortest = store.leases.shortest(store.limit).await.map_err(|failed| failed.error)?;
+        let backend = Self { store: Arc::new(store), shortest };
         // All of that is answered to anybody. A read is not, where the cluster asks for a user.
         backend.ping().await?;
         Ok(backend)
     }
-
-    async fn check_version(&self, limit: Duration) -> Result<()> {
-        let node = &self.shared.node;
-        let status = node.call(limit, |mut client| async move { client.status().await }).await;
-        let endpoint = node.link().map(|link| link.endpoint().to_owned()).unwrap_or_default();
-        let status = match status {
-            Ok(status) => status,
-            Err(failed) if failed.error.kind() == ErrorKind::Denied && !failed.is_unknown() => {
-                tracing::warn!(target: "distlock", endpoint, "the version of etcd is not shown to this user, so it is not known whether its leases have defects: use 3.4.38, 3.5.23, 3.6.5 or newer");
-                return Ok(());
-            }
-            Err(failed) => return Err(failed.error),
-        };
-        version::report(status.version(), &endpoint)
-    }
 }
 
-/// Warns of the versions of the other members. It is the leader that decides on leases, and any of them may
-/// become it. Nobody waits for this.
-async fn report_others(config: EtcdConfig, known: usize) {
-    for member in (0..config.members.len()).filter(|member| *member != known) {
-        let endpoint = &config.members[member];
-        let reported = match version_of(&config, member).await {
-            Ok(version) => version::report(&version, endpoint),
-            Err(failed) => Err(failed.error),
-        };
-        match reported {
-            Ok(()) => {}
-            Err(error) if error.kind() == ErrorKind::Unsupported => {
-                tracing::warn!(target: "distlock", endpoint, %error, "this member of etcd cannot be used");
-            }
-            Err(error) => {
-                tracing::debug!(target: "distlock", endpoint, %error, "the version of this member of etcd is not known");
-            }
+async fn check_version(store: &Store, limit: Duration) -> Result<()> {
+    let status = store.cluster.ask(limit, Request::Status).await;
+    let connection = store.cluster.connection();
+    let endpoint = connection.as_ref().map_or("", |connection| connection.endpoint());
+    match status {
+        Ok(status) => version::report(&status.version, endpoint),
+        Err(failed) if failed.error.kind() == ErrorKind::Denied && !failed.is_unknown() => {
+            tracing::warn!(target: "distlock", endpoint, "the version of etcd is not shown to this user, so it is not known whether its leases have defects: use 3.4.38, 3.5.23, 3.6.5 or newer");
+            Ok(())
         }
+        Err(failed) => Err(failed.error),
     }
 }
 
@@ -193,18 +123,13 @@ impl LockBackend for EtcdBackend {
     }
 
     fn claim(&self, request: ClaimRequest) -> Result<Box<dyn Claim>> {
-        Ok(Box::new(EtcdClaim::new(Arc::clone(&self.shared), request)?))
+        Ok(Box::new(EtcdClaim::new(Arc::clone(&self.store), request)?))
     }
 
     async fn ping(&self) -> Result<()> {
-        let shared = &self.shared;
-        let probe = format!("{}\u{1e}ping", shared.folder);
-        let probe = probe.as_str();
-        let answer = shared
-            .node
-            .call(shared.limit, |mut client| async move { client.get(probe, None).await })
-            .await;
-        match answer {
+        let store = &self.store;
+        let probe = statements::read(&format!("{}\u{1e}ping", store.folder));
+        match store.cluster.ask(store.limit, probe).await {
             Ok(_) => Ok(()),
             // The rights to a lock are those to its own key, which a probe cannot know.
             Err(failed) if failed.is_about_a_right() => Ok(()),
@@ -213,12 +138,12 @@ impl LockBackend for EtcdBackend {
     }
 
     async fn close(&self) -> Result<()> {
-        if self.shared.node.link().is_none() {
+        if self.store.cluster.connection().is_none() {
             return Ok(());
         }
-        let answer = self.shared.leases.close().await;
-        self.shared.node.close();
-        answer.map_err(|failed| failed.error)
+        let closed = self.store.leases.close().await;
+        self.store.cluster.close();
+        closed.map_err(|failed| failed.error)
     }
 
     fn admin(&self) -> Option<&dyn LockAdmin> {

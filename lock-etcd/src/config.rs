@@ -1,13 +1,16 @@
 //! How to reach an etcd cluster.
 
+mod tls;
+
 use std::fmt;
 use std::time::Duration;
 
 use etcd_client::ConnectOptions;
+use lock_core::kit::endpoint::{Endpoint, Host};
 use lock_core::url::Params;
 use lock_core::{Error, Result};
 
-use crate::hosts;
+use self::tls::Tls;
 
 /// The URL schemes of etcd.
 pub const SCHEMES: &[&str] = &["etcd", "etcds"];
@@ -22,6 +25,12 @@ pub const PARAMETERS: &[&str] = &[
     "lock_server_name",
     "lock_fence",
 ];
+
+/// The port of a member, where the URL names none.
+const PORT: u16 = 2379;
+
+/// The form of the URL, for messages.
+const FORM: &str = "etcd://[user:password@]host[:2379][,host…][/prefix]";
 
 /// No limit of a connection makes sense above this.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -49,16 +58,6 @@ pub struct EtcdConfig {
     pub(crate) tls: Option<Tls>,
     /// Whether fences are bare revisions.
     pub(crate) revision_fences: bool,
-}
-
-/// What `etcds://` needs beside the addresses.
-#[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "never made without the feature"))]
-#[derive(Clone, Default)]
-pub(crate) struct Tls {
-    /// PEM texts.
-    pub(crate) ca: Option<Vec<u8>>,
-    pub(crate) identity: Option<(Vec<u8>, Vec<u8>)>,
-    pub(crate) server_name: Option<String>,
 }
 
 impl EtcdConfig {
@@ -95,10 +94,18 @@ impl EtcdConfig {
                 "this build cannot use etcds: enable the cargo feature \"tls\" (of lock-etcd or of distlock)",
             ));
         }
-        let hosts = hosts::read(&base[scheme.len() + 3..])?;
-        let mut config = Self::new(hosts.members)?;
-        config.user = hosts.user;
-        config.folder = hosts.folder;
+        let endpoint = Endpoint::parse(base, PORT, FORM)?.with_distinct_hosts()?;
+        let mut config = Self::new(endpoint.hosts().iter().map(Host::to_string))?;
+        config.user = match (endpoint.user(), endpoint.password()) {
+            (None, None) => None,
+            (Some(user), Some(password)) => Some((user.to_owned(), password.to_owned())),
+            _ => {
+                return Err(Error::config(format!(
+                    "the URL of an etcd cluster has a '@' without a user and a password before it; the form is {FORM}"
+                )));
+            }
+        };
+        config.folder = folder(endpoint.path())?;
         if let Some(limit) = params.duration("lock_connect_timeout")? {
             config.connect_timeout = limit;
         }
@@ -107,7 +114,7 @@ impl EtcdConfig {
         }
         let fences = params.choice("lock_fence", &[("clock", false), ("revision", true)])?;
         config.revision_fences = fences.unwrap_or(false);
-        config.tls = read_tls(&mut params, secure)?;
+        config.tls = tls::read(&mut params, secure)?;
         params.finish(scheme, PARAMETERS)?;
         config.check()?;
         Ok(config)
@@ -147,7 +154,7 @@ impl EtcdConfig {
     ///
     /// [`Config`](lock_core::ErrorKind::Config) if it has a control character or more than 512 bytes.
     pub fn prefix(mut self, prefix: &str) -> Result<Self> {
-        self.folder = hosts::folder(prefix)?;
+        self.folder = folder(prefix)?;
         Ok(self)
     }
 
@@ -220,55 +227,17 @@ impl EtcdConfig {
     }
 }
 
-#[cfg(feature = "tls")]
-impl Tls {
-    fn options(&self) -> etcd_client::TlsOptions {
-        use etcd_client::{Certificate, Identity, TlsOptions};
-        let mut options = match &self.ca {
-            Some(ca) => TlsOptions::new().ca_certificate(Certificate::from_pem(ca)),
-            None => TlsOptions::new().with_enabled_roots(),
-        };
-        if let Some((certificate, key)) = &self.identity {
-            options = options.identity(Identity::from_pem(certificate, key));
-        }
-        if let Some(name) = &self.server_name {
-            options = options.domain_name(name);
-        }
-        options
+/// A prefix as the start of a key: with one slash at its end.
+fn folder(prefix: &str) -> Result<String> {
+    if prefix.is_empty() {
+        return Ok(String::new());
     }
-}
-
-fn read_tls(params: &mut Params, secure: bool) -> Result<Option<Tls>> {
-    let (ca, server_name) = (params.text("lock_ca")?, params.text("lock_server_name")?);
-    let (cert, key) = (params.text("lock_cert")?, params.text("lock_key")?);
-    if !secure {
-        if ca.is_some() || cert.is_some() || key.is_some() || server_name.is_some() {
-            return Err(Error::config(
-                "lock_ca, lock_cert, lock_key and lock_server_name belong to etcds://, which uses TLS; etcd:// does not",
-            ));
-        }
-        return Ok(None);
+    if prefix.len() > 512 || prefix.chars().any(char::is_control) {
+        return Err(Error::config(
+            "the prefix of an etcd cluster has more than 512 bytes or a control character: shorten it, or remove the character",
+        ));
     }
-    let identity = match (cert, key) {
-        (Some(cert), Some(key)) => {
-            Some((read_file("lock_cert", &cert)?, read_file("lock_key", &key)?))
-        }
-        (None, None) => None,
-        _ => {
-            return Err(Error::config(
-                "lock_cert and lock_key belong together: the certificate of this client, and its key",
-            ));
-        }
-    };
-    let ca = ca.map(|path| read_file("lock_ca", &path)).transpose()?;
-    Ok(Some(Tls { ca, identity, server_name }))
-}
-
-fn read_file(name: &str, path: &str) -> Result<Vec<u8>> {
-    std::fs::read(path).map_err(|error| {
-        Error::config(format!("{name}={path:?} cannot be read: give the path of a PEM file"))
-            .with_source(error)
-    })
+    Ok(if prefix.ends_with('/') { prefix.to_owned() } else { format!("{prefix}/") })
 }
 
 impl fmt::Debug for EtcdConfig {
@@ -305,6 +274,32 @@ mod tests {
     }
 
     #[test]
+    fn urls_are_read() {
+        for (rest, members, user, prefix) in [
+            ("h", &["h:2379"][..], None, ""),
+            ("h1,h2:1,[::1]:7/", &["h1:2379", "h2:1", "[::1]:7"], None, ""),
+            ("u:p%40%2F@h/jobs", &["h:2379"], Some(("u", "p@/")), "jobs/"),
+            ("[fe80::1]//locks/", &["[fe80::1]:2379"], None, "/locks/"),
+        ] {
+            let config = EtcdConfig::from_url(&format!("etcd://{rest}")).unwrap();
+            assert_eq!(config.endpoints(), members, "{rest}");
+            let expected = user.map(|(u, p): (&str, &str)| (u.to_owned(), p.to_owned()));
+            assert_eq!(config.user, expected, "{rest}");
+            assert_eq!(config.folder, prefix, "{rest}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_refused() {
+        for rest in [
+            "", "h,,i", "h:x", "h:70000", "h:0", "[::1", "[x]", "[::1]x", "u@h", ":p@h", "h h",
+            "h#x", "h,h:2379", "h/%ff", "h/\u{1}",
+        ] {
+            assert!(EtcdConfig::from_url(&format!("etcd://{rest}")).is_err(), "{rest}");
+        }
+    }
+
+    #[test]
     fn what_is_wrong_is_named() {
         for (url, part) in [
             ("etcd://h?lock_respnse_timeout=1s", "lock_response_timeout"),
@@ -312,7 +307,7 @@ mod tests {
             ("etcd://h?lock_response_timeout=2min", "the response timeout is 120s"),
             ("etcd://h?lock_ca=/x", "belong to etcds://"),
             ("etcd://h?lock_fence=rev", "lock_fence=\"rev\" is none of clock, revision"),
-            ("etcd://h:x", "cannot be read"),
+            ("etcd://h:x", "a port that is no number"),
             ("http://h", "begins with one of etcd://"),
             ("etcd:h", "begins with one of etcd://"),
         ] {

@@ -6,9 +6,7 @@ use etcd_client::Error as EtcdError;
 use lock_core::{Error, ErrorKind};
 use tonic::{Code, Status};
 
-use crate::mutants;
-
-/// One request that failed, and what that means for whoever sent it.
+/// One request that failed, and what that means for its sender.
 #[derive(Clone, Debug)]
 pub(crate) struct Failed {
     pub(crate) why: Why,
@@ -54,10 +52,11 @@ impl Failed {
         Self { why: Why::Unsettled, error }
     }
 
-    /// The link was replaced while the request was under way.
+    /// The connection was replaced while the request was under way.
     pub(crate) fn moved() -> Self {
-        let error = Error::new(ErrorKind::Unavailable, "the link to a member of etcd was given up")
-            .with_unknown_effect();
+        let error =
+            Error::new(ErrorKind::Unavailable, "the connection to a member of etcd was given up")
+                .with_unknown_effect();
         Self { why: Why::Unsettled, error }
     }
 
@@ -80,15 +79,14 @@ impl Failed {
         self.why == Why::Refused && self.error.to_string().contains("permission denied")
     }
 
-    /// Whether the link to this member is of no more use.
+    /// Whether the connection to this member is of no more use.
     pub(crate) fn is_about_the_member(&self) -> bool {
         self.is_for_another() || matches!(self.why, Why::Broken | Why::Ending)
     }
 
     /// Whether nothing was done, and the same is worth asking of another member.
     pub(crate) fn is_for_another(&self) -> bool {
-        matches!(self.why, Why::NotSent | Why::NoLeader)
-            || (self.why == Why::Learner && !mutants::on("stays_with_a_learner"))
+        matches!(self.why, Why::NotSent | Why::NoLeader | Why::Learner)
     }
 }
 

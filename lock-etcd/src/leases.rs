@@ -9,18 +9,18 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use lock_core::ClockInstant;
-use tokio::sync::watch;
+use lock_core::kit::tasks::Tasks;
 
+use crate::cluster::Cluster;
 use crate::error::{Failed, Why, unexpected};
-use crate::keepalive::KeepAlives;
-use crate::mutants;
-use crate::node::Node;
+use crate::renewals::Renewals;
+use crate::wire::{Renewed, Request};
 
 /// How many leases of one ttl are kept for later, at most.
 const SPARE: usize = 64;
-/// A lease that nobody has used for so long is given up.
+/// A ttl that nobody has used for so long needs no spare leases.
 const IDLE: Duration = Duration::from_secs(120);
-/// The pause between two looks at the pool.
+/// The limits of the pause between two looks at the pool, a twelfth of the ttl.
 const TICK: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
 /// A lease as this client knows it.
@@ -47,35 +47,40 @@ impl Lease {
         (self.counted_from + self.ttl).since(now).min(self.ttl)
     }
 
-    pub(crate) fn kept(&mut self, sent: ClockInstant, ttl: Duration) {
-        (self.counted_from, self.ttl) = (sent, ttl);
+    /// Notes a keep-alive; false if the server does not know the lease.
+    pub(crate) fn renewed(&mut self, renewed: Renewed) -> bool {
+        let Some(ttl) = renewed.ttl else { return false };
+        (self.counted_from, self.ttl) = (renewed.sent, ttl);
+        true
     }
 
-    /// Whether it was granted or renewed so long ago that its next claim had better renew it.
-    pub(crate) fn is_aged(&self, now: ClockInstant) -> bool {
-        self.left(now) < self.ttl * 19 / 20
-    }
-
+    /// Whether a claim may begin with it.
     fn is_fresh(&self, now: ClockInstant) -> bool {
-        self.left(now) >= self.ttl * 3 / 4
+        self.left(now) >= self.ttl / 2
+    }
+
+    /// Whether a spare lease is to be renewed.
+    fn is_due(&self, now: ClockInstant) -> bool {
+        self.left(now) < self.ttl * 3 / 4
     }
 }
 
 /// Whole seconds, rounded up: the server must not end the lease before the promised time.
-pub(crate) fn seconds(ttl: Duration) -> i64 {
+fn seconds(ttl: Duration) -> i64 {
     i64::try_from(ttl.as_nanos().div_ceil(1_000_000_000)).unwrap_or(i64::MAX).max(1)
 }
 
+/// The leases of a client.
 #[derive(Debug)]
 pub(crate) struct Leases {
-    node: Arc<Node>,
-    keeps: Arc<KeepAlives>,
+    cluster: Arc<Cluster>,
+    renewals: Arc<Renewals>,
     limit: Duration,
     state: Mutex<State>,
     /// The shortest that the server grants.
     shortest: OnceLock<Duration>,
-    /// How many requests are under way in the background.
-    background: watch::Sender<usize>,
+    /// The requests for which nobody waits. Each has a limit of its own.
+    background: Tasks,
 }
 
 #[derive(Debug, Default)]
@@ -96,10 +101,9 @@ struct Pool {
 }
 
 impl Leases {
-    pub(crate) fn new(node: Arc<Node>, keeps: Arc<KeepAlives>, limit: Duration) -> Self {
-        let background = watch::Sender::new(0);
-        let (state, shortest) = (Mutex::default(), OnceLock::new());
-        Self { node, keeps, limit, state, shortest, background }
+    pub(crate) fn new(cluster: Arc<Cluster>, renewals: Arc<Renewals>, limit: Duration) -> Self {
+        let (state, shortest, background) = Default::default();
+        Self { cluster, renewals, limit, state, shortest, background }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -108,16 +112,15 @@ impl Leases {
 
     /// A lease for one claim: one that was granted ahead, or a new one.
     pub(crate) async fn take(&self, ttl: Duration, limit: Duration) -> Result<Lease, Failed> {
-        let (asked, now) = (seconds(ttl), self.node.clock().now());
-        let found = {
+        let (asked, now) = (seconds(ttl), self.cluster.clock().now());
+        let spare = {
             let mut state = self.state();
             let pool = state.pools.entry(asked).or_default();
             pool.used = Some(now);
-            // One that is too old ends by itself.
-            pool.idle.retain(|lease| lease.left(now) >= lease.ttl / 2);
-            if mutants::on("shares_a_lease") { pool.idle.last().copied() } else { pool.idle.pop() }
+            let fresh = pool.idle.iter().rposition(|lease| lease.is_fresh(now));
+            fresh.map(|at| pool.idle.remove(at))
         };
-        match found {
+        match spare {
             Some(lease) => Ok(lease),
             // A grant of which nothing was heard binds nothing: at worst a lease ends unused.
             None => match self.grant(asked, limit / 2).await {
@@ -128,24 +131,17 @@ impl Leases {
     }
 
     async fn grant(&self, asked: i64, limit: Duration) -> Result<Lease, Failed> {
-        let counted_from = self.node.clock().now();
-        let answer = self
-            .node
-            .call(limit, |mut client| async move { client.lease_grant(asked, None).await })
-            .await?;
-        let ttl = u64::try_from(answer.ttl()).unwrap_or(0);
-        if answer.id() <= 0 || ttl == 0 {
-            return Err(unexpected("a request for a lease with none"));
+        let counted_from = self.cluster.clock().now();
+        let reply = self.cluster.ask(limit, Request::Grant { seconds: asked }).await?;
+        match reply.ttl {
+            Some(ttl) if reply.lease > 0 => Ok(Lease { id: reply.lease, asked, ttl, counted_from }),
+            _ => Err(unexpected("a request for a lease with none")),
         }
-        Ok(Lease { id: answer.id(), asked, ttl: Duration::from_secs(ttl), counted_from })
     }
 
     /// One lease of the pool is gone, so none is trusted. Those that are there all the same end by
     /// themselves.
     pub(crate) fn forget_idle(&self) {
-        if mutants::on("keeps_its_pool") {
-            return;
-        }
         self.state().pools.values_mut().for_each(|pool| pool.idle.clear());
     }
 
@@ -156,7 +152,7 @@ impl Leases {
         Ok(*self.shortest.get_or_init(|| lease.ttl))
     }
 
-    /// What the server grants to those who ask for `ttl`.
+    /// What the server grants where `ttl` is asked for.
     pub(crate) fn granted_for(&self, ttl: Duration) -> Duration {
         let asked = Duration::from_secs(seconds(ttl).unsigned_abs());
         self.shortest.get().map_or(asked, |shortest| asked.max(*shortest))
@@ -164,11 +160,8 @@ impl Leases {
 
     /// For how long a lease was granted; zero if it is not known. It is not renewed by this.
     pub(crate) async fn ttl_of(&self, id: i64, limit: Duration) -> Result<Duration, Failed> {
-        let answer = self
-            .node
-            .call(limit, |mut client| async move { client.lease_time_to_live(id, None).await })
-            .await?;
-        Ok(Duration::from_secs(u64::try_from(answer.granted_ttl()).unwrap_or(0)))
+        let reply = self.cluster.ask(limit, Request::TimeToLive { lease: id }).await?;
+        Ok(reply.granted)
     }
 
     /// Has one lease of this ttl ready for the next claim.
@@ -185,8 +178,9 @@ impl Leases {
             }
             pool.coming += 1;
         }
-        self.spawn(move |leases| async move {
-            let coming = Coming { leases: &leases, asked };
+        let coming = Coming { leases: Arc::clone(self), asked };
+        self.background.spawn(async move {
+            let leases = Arc::clone(&coming.leases);
             let granted = leases.grant(asked, leases.limit).await;
             drop(coming);
             // If none is to be had now, the next claim asks by itself.
@@ -198,22 +192,17 @@ impl Leases {
 
     /// Takes back a lease to which nothing is bound.
     pub(crate) fn give_back(self: &Arc<Self>, lease: Lease) {
-        if mutants::on("shares_a_lease") {
-            return;
-        }
-        let now = self.node.clock().now();
-        if lease.is_fresh(now) {
-            self.add(lease);
-        } else if lease.left(now) > Duration::ZERO {
+        if lease.is_due(self.cluster.clock().now()) {
             self.refresh(lease);
+        } else {
+            self.add(lease);
         }
     }
 
-    /// As [`give_back`](Self::give_back), without a request: for whoever may be outside of a runtime.
+    /// As [`give_back`](Self::give_back), without a request: for callers that may be outside of a runtime.
     pub(crate) fn put_back(self: &Arc<Self>, lease: Lease) {
-        let fresh = lease.is_fresh(self.node.clock().now());
-        if fresh && !mutants::on("shares_a_lease") && tokio::runtime::Handle::try_current().is_ok()
-        {
+        let is_due = lease.is_due(self.cluster.clock().now());
+        if !is_due && tokio::runtime::Handle::try_current().is_ok() {
             self.add(lease);
         }
     }
@@ -233,18 +222,21 @@ impl Leases {
             self.discard(lease);
         }
         if start_task {
-            tokio::spawn(tend(Arc::clone(self)));
+            tokio::spawn(tend(Tended { leases: Arc::clone(self), is_over: false }));
         }
     }
 
     /// Keeps a lease alive that nobody uses, and puts it into the pool.
     fn refresh(self: &Arc<Self>, mut lease: Lease) {
-        self.spawn(move |leases| async move {
-            if let Ok(kept) = leases.keeps.renew(lease.id, leases.limit).await
-                && let Some(ttl) = kept.ttl
-            {
-                lease.kept(kept.sent, ttl);
-                leases.add(lease);
+        let leases = Arc::clone(self);
+        self.background.spawn(async move {
+            match leases.renewals.renew(lease.id, leases.limit).await {
+                Ok(renewed) if lease.renewed(renewed) => leases.add(lease),
+                // It is tried again for as long as the lease lasts.
+                Err(_) if lease.left(leases.cluster.clock().now()) > Duration::ZERO => {
+                    leases.add(lease);
+                }
+                _ => {}
             }
         });
     }
@@ -252,28 +244,15 @@ impl Leases {
     /// Gives up a lease, with what may be bound to it. If the server does not hear it, the lease ends
     /// by itself.
     pub(crate) fn discard(self: &Arc<Self>, lease: Lease) {
-        self.spawn(move |leases| async move {
+        let leases = Arc::clone(self);
+        self.background.spawn(async move {
             let _ = leases.revoke(lease.id, leases.limit).await;
-        });
-    }
-
-    /// Makes a request in the background, which has a limit of its own.
-    fn spawn<F>(self: &Arc<Self>, task: impl FnOnce(Arc<Self>) -> F)
-    where
-        F: Future<Output = ()> + Send + 'static,
-    {
-        let (underway, task) = (Underway::new(Arc::clone(self)), task(Arc::clone(self)));
-        tokio::spawn(async move {
-            let _underway = underway;
-            task.await;
         });
     }
 
     /// Revokes a lease, and what is bound to it; false if the server did not know it (any more).
     pub(crate) async fn revoke(&self, id: i64, limit: Duration) -> Result<bool, Failed> {
-        let answer =
-            self.node.call(limit, |mut client| async move { client.lease_revoke(id).await }).await;
-        match answer {
+        match self.cluster.ask(limit, Request::Revoke { lease: id }).await {
             Ok(_) => Ok(true),
             Err(failed) if failed.why == Why::LeaseGone => Ok(false),
             Err(failed) => Err(failed),
@@ -295,67 +274,43 @@ impl Leases {
                 break;
             }
         }
-        // Each of them has a limit, and what it brings is given up at once.
-        let mut background = self.background.subscribe();
-        let _ = background.wait_for(|underway| *underway == 0).await;
+        // What comes now is given up at once, by another request.
+        self.background.idle(self.limit * 3).await;
+        self.background.close(Duration::ZERO).await;
         outcome
     }
 
-    /// What is too old to be kept, and what is old enough to be refreshed; the pause until the next
-    /// look, `None` if the pool is empty.
+    /// What nobody needs any more, and what is to be renewed; the pause until the next look, `None` if
+    /// the pool is empty.
     fn sort_out(&self) -> (Vec<Lease>, Vec<Lease>, Option<Duration>) {
-        let now = self.node.clock().now();
+        let now = self.cluster.clock().now();
         let mut state = self.state();
-        let (mut old, mut stale) = (Vec::new(), Vec::new());
-        for pool in state.pools.values_mut() {
-            let unused = pool.used.is_none_or(|used| now.since(used) > IDLE);
-            let out = if unused { &mut old } else { &mut stale };
-            pool.idle.retain(|lease| {
-                let stays = !unused && lease.is_fresh(now);
-                if !stays {
-                    out.push(*lease);
-                }
-                stays
-            });
-        }
-        state
-            .pools
-            .retain(|_, pool| pool.coming > 0 || pool.used.is_some_and(|u| now.since(u) <= IDLE));
+        let (mut unused, mut due) = (Vec::new(), Vec::new());
+        state.pools.retain(|_, pool| {
+            if pool.used.is_none_or(|used| now.since(used) > IDLE) {
+                unused.append(&mut pool.idle);
+                return pool.coming > 0;
+            }
+            due.extend(pool.idle.extract_if(.., |lease| lease.is_due(now)));
+            true
+        });
         let shortest = state.pools.keys().min().copied();
-        if shortest.is_none() {
-            state.tended = false;
-        }
+        state.tended = shortest.is_some();
         let pause = shortest.map(|asked| {
-            let ttl = Duration::from_secs(u64::try_from(asked).unwrap_or(1));
+            let ttl = Duration::from_secs(asked.unsigned_abs());
             (ttl / 12).clamp(TICK.0, TICK.1)
         });
-        (old, stale, pause)
-    }
-}
-
-/// A request that is under way in the background.
-struct Underway(Arc<Leases>);
-
-impl Underway {
-    fn new(leases: Arc<Leases>) -> Self {
-        leases.background.send_modify(|underway| *underway += 1);
-        Self(leases)
-    }
-}
-
-impl Drop for Underway {
-    fn drop(&mut self) {
-        self.0.background.send_modify(|underway| *underway -= 1);
+        (unused, due, pause)
     }
 }
 
 /// A grant that is under way to fill the pool.
-struct Coming<'a> {
-    leases: &'a Leases,
+struct Coming {
+    leases: Arc<Leases>,
     asked: i64,
 }
 
-impl Drop for Coming<'_> {
+impl Drop for Coming {
     fn drop(&mut self) {
         if let Some(pool) = self.leases.state().pools.get_mut(&self.asked) {
             pool.coming = pool.coming.saturating_sub(1);
@@ -363,32 +318,35 @@ impl Drop for Coming<'_> {
     }
 }
 
-/// Ends the tending, in whatever way its task ends.
-struct Tended<'a>(Option<&'a Leases>);
+/// The task that keeps the pool alive. It ends the tending in whatever way it ends.
+struct Tended {
+    leases: Arc<Leases>,
+    /// It was said under the lock that nobody tends.
+    is_over: bool,
+}
 
-impl Drop for Tended<'_> {
+impl Drop for Tended {
     fn drop(&mut self) {
-        if let Some(leases) = self.0 {
-            leases.state().tended = false;
+        if !self.is_over {
+            self.leases.state().tended = false;
         }
     }
 }
 
 /// Keeps the leases of the pool alive, until there are none.
-async fn tend(leases: Arc<Leases>) {
-    let mut tended = Tended(Some(&leases));
+async fn tend(mut tended: Tended) {
+    let leases = Arc::clone(&tended.leases);
     loop {
-        let (old, stale, pause) = leases.sort_out();
-        old.into_iter().for_each(|lease| leases.discard(lease));
-        stale.into_iter().for_each(|lease| leases.refresh(lease));
+        let (unused, due, pause) = leases.sort_out();
+        unused.into_iter().for_each(|lease| leases.discard(lease));
+        due.into_iter().for_each(|lease| leases.refresh(lease));
         let Some(pause) = pause else {
-            // It is said already, under the lock.
-            tended.0 = None;
+            tended.is_over = true;
             return;
         };
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
-            () = leases.node.closed() => return,
+            () = leases.cluster.closed() => return,
         }
     }
 }
@@ -409,9 +367,12 @@ mod tests {
         let at = |s: u64| ClockInstant::from_nanos(s * 1_000_000_000);
         let mut lease = Lease::taken_over(7, Duration::from_secs(10), at(5));
         assert_eq!(lease.left(at(5)), Duration::ZERO);
-        lease.kept(at(6), Duration::from_secs(10));
+        let renewed = |ttl| Renewed { sent: at(6), ttl };
+        assert!(!lease.renewed(renewed(None)));
+        assert!(lease.renewed(renewed(Some(Duration::from_secs(10)))));
         assert_eq!(lease.left(at(9)), Duration::from_secs(7));
-        assert!(!lease.is_fresh(at(9)) && lease.is_fresh(at(8)));
+        assert!(lease.is_due(at(9)) && !lease.is_due(at(8)));
+        assert!(!lease.is_fresh(at(12)) && lease.is_fresh(at(11)));
         assert_eq!(lease.left(at(17)), Duration::ZERO);
     }
 }

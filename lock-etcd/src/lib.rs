@@ -2,27 +2,30 @@
 
 mod admin;
 mod backend;
-mod backoff;
-mod base;
 mod claim;
+mod cluster;
 mod config;
-mod contender;
+mod connection;
+mod entry;
 mod error;
-mod hosts;
-mod keepalive;
-mod keys;
+mod fences;
 mod leases;
 #[cfg(distlock_mutants)]
 #[doc(hidden)]
 pub mod mutants;
 #[cfg(not(distlock_mutants))]
 mod mutants;
-mod node;
-mod place;
+mod names;
+mod queue;
+mod renewals;
+mod rules;
 mod statements;
-mod value;
+mod store;
+mod streams;
 mod version;
 mod wake;
+mod watches;
+mod wire;
 
 pub use backend::EtcdBackend;
 pub use config::{EtcdConfig, PARAMETERS, SCHEMES};

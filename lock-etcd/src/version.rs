@@ -1,7 +1,12 @@
 //! What is known of the versions of the server.
 
 use lock_core::kit::versions::ETCD;
-use lock_core::{Error, Result};
+use lock_core::{Error, ErrorKind, Result};
+
+use crate::config::EtcdConfig;
+use crate::connection::Connection;
+use crate::error::{Failed, Why};
+use crate::wire::Request;
 
 /// A version such as `3.5.23`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,6 +62,38 @@ pub(crate) fn report(text: &str, endpoint: &str) -> Result<()> {
         tracing::warn!(target: "distlock", endpoint, version = text, bug, "this version of etcd has a known defect: update it");
     }
     Ok(())
+}
+
+/// Warns of the versions of the members other than `known`. It is the leader that decides on leases, and
+/// any of them may become it. Nobody waits for this.
+pub(crate) async fn report_others(config: EtcdConfig, known: usize) {
+    for member in (0..config.members.len()).filter(|member| *member != known) {
+        let endpoint = &config.members[member];
+        let reported = match version_of(&config, member).await {
+            Ok(version) => report(&version, endpoint),
+            Err(failed) => Err(failed.error),
+        };
+        match reported {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::Unsupported => {
+                tracing::warn!(target: "distlock", endpoint, %error, "this member of etcd cannot be used");
+            }
+            Err(error) => {
+                tracing::debug!(target: "distlock", endpoint, %error, "the version of this member of etcd is not known");
+            }
+        }
+    }
+}
+
+/// The version of one member, asked over a connection of its own.
+async fn version_of(config: &EtcdConfig, member: usize) -> Result<String, Failed> {
+    let connection = Connection::to_member(config, member, 0).await;
+    let connection = connection.map_err(|error| Failed { why: Why::Refused, error })?;
+    let limit = config.connect_timeout + config.response_timeout;
+    match tokio::time::timeout(limit, connection.send(&Request::Status)).await {
+        Ok(status) => Ok(status?.version),
+        Err(_) => Err(Failed::timeout(connection.endpoint(), limit)),
+    }
 }
 
 #[cfg(test)]

@@ -15,19 +15,9 @@ use common::{
     PASSWORD, backend, claim, granted, guarded, keys, locks_from, one, plain, pushed, soon, three,
 };
 
-macro_rules! run {
-    ($($scenario:ident)+) => {
-        $(#[tokio::test]
-        async fn $scenario() {
-            scenarios::$scenario().await;
-        })+
-    };
-}
-
-run! {
+common::run! {
     a_waiter_sees_that_its_own_place_has_gone
     a_waiter_looks_before_it_believes
-    a_revoked_lease_is_lost_at_the_next_renewal
     a_revoked_place_is_lost_at_its_renewal_when_it_is_watched
     a_guard_hears_at_once_that_its_lease_was_revoked
     a_waiter_looks_after_a_compaction

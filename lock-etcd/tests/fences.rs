@@ -5,16 +5,7 @@
 mod common;
 mod scenarios;
 
-macro_rules! run {
-    ($($scenario:ident)+) => {
-        $(#[tokio::test]
-        async fn $scenario() {
-            scenarios::$scenario().await;
-        })+
-    };
-}
-
-run! {
+common::run! {
     fences_are_above_those_of_other_stores
     fences_rise_over_clients
     a_hold_keeps_its_fence_when_the_base_is_lifted

@@ -12,9 +12,10 @@ use lock_core::{LockState, Locks};
 
 use common::{pushed, soon, starting_at, three};
 
-#[tokio::test]
-async fn a_learner_is_left() {
-    scenarios::a_learner_is_left().await;
+common::run! {
+    a_learner_is_left
+    leases_that_a_restore_has_taken_are_not_tried_one_by_one
+    a_waiter_outlives_the_runtime_that_served_it
 }
 
 /// While the voter is away the client tries the learner; afterwards it finds back, its streams included.
@@ -60,14 +61,4 @@ async fn clients_begin_with_different_members() {
         }
     })
     .await;
-}
-
-#[tokio::test]
-async fn leases_that_a_restore_has_taken_are_not_tried_one_by_one() {
-    scenarios::leases_that_a_restore_has_taken_are_not_tried_one_by_one().await;
-}
-
-#[tokio::test]
-async fn a_waiter_outlives_the_runtime_that_served_it() {
-    scenarios::a_waiter_outlives_the_runtime_that_served_it().await;
 }

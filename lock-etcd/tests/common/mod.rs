@@ -12,7 +12,24 @@ use lock_core::{
     Attempt, Claim, ClaimRequest, FencingToken, LockBackend, LockKey, Locks, OsRng, OwnerId,
 };
 use lock_etcd::EtcdBackend;
+use lock_testkit::proxy::Proxy;
 use lock_testkit::servers::EtcdCluster;
+
+/// A test for each of these scenes.
+#[allow(unused_macros, reason = "each test target uses a part of it")]
+macro_rules! run {
+    ($($scene:ident)+) => {
+        $(#[tokio::test]
+        async fn $scene() {
+            scenarios::$scene().await;
+        })+
+    };
+}
+#[allow(unused_imports, reason = "each test target uses a part of it")]
+pub(crate) use run;
+
+/// Long enough to outlive a restore, and that no renewal is needed.
+pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 /// Far above what anything here takes; only a defect meets it.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
@@ -38,6 +55,31 @@ pub(crate) async fn backend(cluster: &EtcdCluster) -> EtcdBackend {
 
 pub(crate) async fn locks(cluster: &EtcdCluster) -> Locks {
     Locks::new(backend(cluster).await)
+}
+
+/// A client that reaches the cluster through a proxy, which knows what etcd speaks.
+pub(crate) async fn proxied(cluster: &EtcdCluster) -> (Proxy, EtcdBackend) {
+    let proxy = Proxy::start_http2(cluster.address(0).unwrap()).await.unwrap();
+    let backend = lock_etcd::connect(&format!("etcd://{}", proxy.address())).await.unwrap();
+    (proxy, backend)
+}
+
+/// The same, and a second way to the server that the client does not begin with: what is held up in the
+/// proxy is overtaken there.
+pub(crate) async fn proxied_and_direct(cluster: &EtcdCluster) -> (Proxy, EtcdBackend) {
+    let proxy = Proxy::start_http2(cluster.address(0).unwrap()).await.unwrap();
+    let (slow, quick) = (proxy.address().to_string(), cluster.address(0).unwrap().to_string());
+    let backend = starting_at(&format!("etcd://{slow},{quick}"), &slow).await;
+    (proxy, backend)
+}
+
+/// Takes and releases a lock, so that there are spare leases for the ttl of [`claim`]: the next request
+/// is that of a lock.
+pub(crate) async fn warm_up(backend: &EtcdBackend) {
+    let mut warm = claim(backend, "warm", false);
+    granted(&mut *warm).await;
+    warm.release().await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
 }
 
 /// A client that begins with the member at `address`. Which one it begins with is left to chance, and its
@@ -142,6 +184,16 @@ pub(crate) async fn told(what: &str, claim: &mut dyn Claim) {
     };
     let told = tokio::time::timeout(PUSHED, told).await;
     assert!(told.is_ok(), "not told within {PUSHED:?}: {what}");
+}
+
+/// Repeats a release until it is answered.
+pub(crate) async fn released(claim: &mut dyn Claim) {
+    soon("the release", async {
+        while claim.release().await.is_err() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
 }
 
 pub(crate) fn claim(backend: &impl LockBackend, name: &str, wait: bool) -> Box<dyn Claim> {

@@ -5,14 +5,12 @@ use std::time::Duration;
 use conformance_tests::{Fault, Faults};
 use etcd_client::PutOptions;
 use lock_core::{ErrorKind, LockBackend, Released, Renewal, Resume};
-use lock_testkit::proxy::{Cut, Proxy};
+use lock_testkit::proxy::Cut;
 
 use crate::common::{
-    PUSHED, backend, busy, claim, granted, guarded, keys, one, plain, quiet, request, soon,
-    take_rights, told,
+    LONG, PUSHED, backend, busy, claim, granted, guarded, keys, one, plain, proxied, quiet,
+    request, soon, take_rights, told,
 };
-
-const LONG: Duration = Duration::from_secs(60);
 
 /// A stream keeps the token of its beginning. When that has run out, the server refuses each new watch
 /// on it, although requests have signed in anew.
@@ -48,8 +46,7 @@ pub(crate) async fn a_watch_is_not_refused_unnoticed() {
 /// answer that the watch was created, or before it, or after the news.
 pub(crate) async fn a_stream_that_breaks_twice_hides_nothing() {
     let cluster = one().await;
-    let proxy = Proxy::start_http2(cluster.address(0).unwrap()).await.unwrap();
-    let a = lock_etcd::connect(&format!("etcd://{}", proxy.address())).await.unwrap();
+    let (proxy, a) = proxied(&cluster).await;
     let mut other = plain(&cluster, 0).await;
     for step in 1..=4 {
         let name = format!("lock{step}");
@@ -186,8 +183,7 @@ pub(crate) async fn a_release_leaves_what_others_have_written() {
 /// hears the answer, and must count from the request that it answers.
 pub(crate) async fn an_answer_counts_from_its_own_request() {
     let cluster = one().await;
-    let proxy = Proxy::start_http2(cluster.address(0).unwrap()).await.unwrap();
-    let a = lock_etcd::connect(&format!("etcd://{}", proxy.address())).await.unwrap();
+    let (proxy, a) = proxied(&cluster).await;
     let mut holder =
         a.claim(request("lock", LONG).with_call_timeout(Duration::from_secs(10))).unwrap();
     granted(&mut *holder).await;

@@ -6,11 +6,8 @@ use lock_core::{Attempt, LockBackend, Renewal};
 use lock_testkit::servers::EtcdCluster;
 
 use crate::common::{
-    backend, busy, claim, granted, keys, one, plain, pushed, quiet, request, soon, told,
+    LONG, backend, busy, claim, granted, keys, one, plain, pushed, quiet, request, soon, told,
 };
-
-/// Longer than a restore takes: what the pool holds is not too old.
-const LONG: Duration = Duration::from_secs(60);
 
 pub(crate) async fn with_learner() -> EtcdCluster {
     EtcdCluster::builder().learner().start().await.unwrap()

@@ -22,8 +22,8 @@ use lock_core::{Attempt, LockAdmin, LockBackend, LockKey, LostReason, Released, 
 use lock_testkit::proxy::{Cut, Proxy};
 
 use crate::common::{
-    backend, busy, claim, granted, keys, locks, one, plain, quiet, request, revision, soon,
-    starting_at, told,
+    backend, busy, claim, granted, keys, locks, one, plain, proxied, proxied_and_direct, quiet,
+    released, request, revision, soon, told, warm_up,
 };
 
 /// A waiter whose own lease was revoked must not take the lock for its own when the one before it
@@ -71,18 +71,6 @@ pub(crate) async fn a_waiter_looks_before_it_believes() {
     holder.release().await.unwrap();
     told("the third hears of the holder", &mut *third).await;
     granted(&mut *third).await;
-}
-
-/// The lease of a holder is revoked: the keep-alive is answered with TTL 0.
-pub(crate) async fn a_revoked_lease_is_lost_at_the_next_renewal() {
-    let cluster = one().await;
-    let backend = backend(&cluster).await;
-    let mut other = plain(&cluster, 0).await;
-    let mut holder = claim(&backend, "lock", false);
-    granted(&mut *holder).await;
-    let lease = keys(&mut other, "lock/").await[0].1;
-    other.lease_revoke(lease).await.unwrap();
-    assert_eq!(soon("the renewal", holder.renew()).await.unwrap(), Renewal::Lost);
 }
 
 /// A waiter's lease is revoked, and nobody listens: its renewal says so.
@@ -211,27 +199,17 @@ pub(crate) async fn every_claim_has_a_lease_of_its_own() {
 /// A try that reaches the store after its claim was released finds no lease, so leaves nothing.
 pub(crate) async fn a_try_that_comes_after_the_release_leaves_nothing() {
     let cluster = one().await;
-    let proxy = Proxy::start_http2(cluster.address(0).unwrap()).await.unwrap();
-    // The slow link, and a second member that is the same server: the release takes the other way.
-    let url = format!("etcd://{},{}", proxy.address(), cluster.address(0).unwrap());
-    let backend = starting_at(&url, &proxy.address().to_string()).await;
+    // The release takes the other way.
+    let (proxy, backend) = proxied_and_direct(&cluster).await;
     let mut other = plain(&cluster, 0).await;
-    let mut warm = claim(&backend, "warm", false);
-    granted(&mut *warm).await;
-    warm.release().await.unwrap();
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    warm_up(&backend).await;
     proxy.inject(Fault::HoldNextRequest(Duration::from_secs(1))).await.unwrap();
     let short =
         request("lock", Duration::from_secs(10)).with_call_timeout(Duration::from_millis(200));
     let mut late = backend.claim(short).unwrap();
     let answer = late.try_acquire().await;
     assert!(!matches!(answer, Ok(Attempt::Granted { .. })), "{answer:?}");
-    soon("the release", async {
-        while late.release().await.is_err() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    })
-    .await;
+    released(&mut *late).await;
     tokio::time::sleep(Duration::from_millis(1500)).await;
     assert_eq!(keys(&mut other, "lock/").await, [], "the late try has left a place");
 }
@@ -243,10 +221,7 @@ pub(crate) async fn a_place_that_is_found_again_is_not_the_lock() {
     let proxy = Proxy::start_http2(cluster.address(0).unwrap()).await.unwrap();
     let a = backend(&cluster).await;
     let b = lock_etcd::connect(&format!("etcd://{}", proxy.address())).await.unwrap();
-    let mut warm = claim(&b, "warm", false);
-    granted(&mut *warm).await;
-    warm.release().await.unwrap();
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    warm_up(&b).await;
     let mut holder = claim(&a, "lock", false);
     let fence = granted(&mut *holder).await;
     tokio::time::sleep(Duration::from_millis(100)).await;

@@ -8,11 +8,11 @@ use lock_core::{
     Bytes, ClaimRequest, FencingToken, LockBackend, OsRng, OwnerId, Released, Renewal, Resume,
 };
 use lock_etcd::EtcdBackend;
-use lock_testkit::proxy::Proxy;
 
-use crate::common::{backend, busy, claim, granted, keys, one, plain, request, soon};
-
-const LONG: Duration = Duration::from_secs(60);
+use crate::common::{
+    LONG, backend, busy, claim, granted, keys, one, plain, proxied, proxied_and_direct, released,
+    request, soon, warm_up,
+};
 
 fn data(lease: i64) -> Bytes {
     Bytes::copy_from_slice(&lease.to_be_bytes())
@@ -183,13 +183,9 @@ pub(crate) async fn a_token_is_refused_where_the_lease_is_another() {
 /// The answer to a try is lost. A check asks the store, which has the place.
 pub(crate) async fn a_check_after_an_unknown_try_asks_the_store() {
     let cluster = one().await;
-    let proxy = Proxy::start_http2(cluster.address(0).unwrap()).await.unwrap();
-    let a = lock_etcd::connect(&format!("etcd://{}", proxy.address())).await.unwrap();
+    let (proxy, a) = proxied(&cluster).await;
     let mut other = plain(&cluster, 0).await;
-    let mut warm = claim(&a, "warm", false);
-    granted(&mut *warm).await;
-    warm.release().await.unwrap();
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    warm_up(&a).await;
     proxy.inject(Fault::LoseNextReply).await.unwrap();
     let mut holder = claim(&a, "lock", false);
     let answer = holder.try_acquire().await;
@@ -212,13 +208,9 @@ pub(crate) async fn a_check_after_an_unknown_try_asks_the_store() {
 /// A check finds nothing of a try that is still on its way: the release undoes it all the same.
 pub(crate) async fn a_check_before_the_try_arrives_settles_nothing() {
     let cluster = one().await;
-    let proxy = Proxy::start_http2(cluster.address(0).unwrap()).await.unwrap();
-    let a = common_member(&proxy, &cluster).await;
+    let (proxy, a) = proxied_and_direct(&cluster).await;
     let mut other = plain(&cluster, 0).await;
-    let mut warm = claim(&a, "warm", false);
-    granted(&mut *warm).await;
-    warm.release().await.unwrap();
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    warm_up(&a).await;
     proxy.inject(Fault::HoldNextRequest(Duration::from_secs(1))).await.unwrap();
     let short =
         request("lock", Duration::from_secs(10)).with_call_timeout(Duration::from_millis(200));
@@ -230,21 +222,10 @@ pub(crate) async fn a_check_before_the_try_arrives_settles_nothing() {
         }
     })
     .await;
-    soon("the release", async {
-        while late.release().await.is_err() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    })
-    .await;
+    released(&mut *late).await;
     tokio::time::sleep(Duration::from_millis(1500)).await;
     assert_eq!(keys(&mut other, "lock/").await, [], "the late try has left a place");
     let mut next = claim(&a, "lock", false);
     granted(&mut *next).await;
     busy(&mut *claim(&a, "lock", false)).await;
-}
-
-/// A client that begins with the slow link, and knows the same server by a quick one, too.
-async fn common_member(proxy: &Proxy, cluster: &lock_testkit::servers::EtcdCluster) -> EtcdBackend {
-    let (slow, quick) = (proxy.address().to_string(), cluster.address(0).unwrap().to_string());
-    crate::common::starting_at(&format!("etcd://{slow},{quick}"), &slow).await
 }

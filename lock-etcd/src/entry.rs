@@ -1,11 +1,22 @@
-//! What the key of a contender holds: `owner[+base][ label]`.
+//! An entry of a queue, and the text that its key holds: `owner[+base][ label]`.
 //!
-//! The record of a place is complete in this way: whoever reads it knows its owner and its fence, which is
+//! The record of an entry is complete in this way: its readers know its owner and its fence, which is
 //! base + create revision, whatever the base of the cluster has become since.
 
 use lock_core::{FencingToken, OwnerId};
 
 use crate::error::{Failed, Why};
+
+/// Our key in a queue, as the store has shown it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) key: String,
+    /// The revision at which it was created.
+    pub(crate) rev: i64,
+    /// Another process may have written it, with a label of its own.
+    pub(crate) value: Vec<u8>,
+    pub(crate) fence: FencingToken,
+}
 
 /// The value of a key, read.
 #[derive(Debug)]

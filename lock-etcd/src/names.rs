@@ -1,49 +1,46 @@
 //! The names of the keys in etcd.
 //!
-//! The place of a contender is `<folder><name>/<lease id in hex>`, the layout of the `Mutex` of etcd's
+//! The entry of a claim is `<folder><name>/<lease id in hex>`, the layout of the `Mutex` of etcd's
 //! own `concurrency` package and of `etcdctl lock`, so that all queue in one line. The name is
 //! [`LockKey::encode`] with `%` and `/` written as `%25` and `%2F`: no name contains a slash then, and
-//! the queue `a/` of one name never holds the places of another name `a/b`.
+//! the queue `a/` of one name never holds the entries of another name `a/b`.
 
 use lock_core::LockKey;
 
-/// The queue of one lock.
+/// The keys of the queue of one lock.
 #[derive(Clone, Debug)]
-pub(crate) struct Queue {
+pub(crate) struct QueueKeys {
     /// `<folder><name>/`
     start: String,
 }
 
-impl Queue {
+impl QueueKeys {
     pub(crate) fn new(folder: &str, key: &LockKey) -> Self {
         Self { start: format!("{folder}{}/", escape(&key.encode())) }
     }
 
-    /// What the keys of all places begin with.
+    /// What the keys of all entries begin with.
     pub(crate) fn start(&self) -> &str {
         &self.start
     }
 
-    /// The key of the place that is bound to `lease`.
-    pub(crate) fn place(&self, lease: i64) -> String {
+    /// The key of the entry that is bound to `lease`.
+    pub(crate) fn entry(&self, lease: i64) -> String {
         format!("{}{lease:x}", self.start)
     }
 
-    /// Whether `key`, which begins with [`start`](Self::start), is a place of this queue. A client
+    /// Whether `key`, which begins with [`start`](Self::start), is an entry of this queue. A client
     /// that does not escape names may have put the queue of another lock below it.
     pub(crate) fn has(&self, key: &[u8]) -> bool {
-        if crate::mutants::on("sees_nested_names") {
-            return true;
-        }
         key.get(self.start.len()..).is_some_and(|rest| !rest.is_empty() && !rest.contains(&b'/'))
     }
 }
 
-/// The lock whose place `key` is, bound to `lease`; `None` if it is no such key.
+/// The lock whose entry `key` is, bound to `lease`; `None` if it is no such key.
 pub(crate) fn lock_of(folder: &str, key: &[u8], lease: i64) -> Option<LockKey> {
     let rest = std::str::from_utf8(key).ok()?.strip_prefix(folder)?;
-    let (name, place) = rest.rsplit_once('/')?;
-    if lease == 0 || place != format!("{lease:x}") {
+    let (name, entry) = rest.rsplit_once('/')?;
+    if lease == 0 || entry != format!("{lease:x}") {
         return None;
     }
     unescape(name)
@@ -82,19 +79,19 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    fn queue(prefix: &str, name: &str) -> Queue {
-        Queue::new("", &LockKey::new(prefix, name).unwrap())
+    fn queue(prefix: &str, name: &str) -> QueueKeys {
+        QueueKeys::new("", &LockKey::new(prefix, name).unwrap())
     }
 
     #[test]
     fn a_bare_name_is_the_key_of_a_go_client() {
-        assert_eq!(queue("", "order:42").place(0x694d_8a2b), "order:42/694d8a2b");
+        assert_eq!(queue("", "order:42").entry(0x694d_8a2b), "order:42/694d8a2b");
         let key = LockKey::new("", "a").unwrap();
-        assert_eq!(Queue::new("jobs/", &key).start(), "jobs/a/");
+        assert_eq!(QueueKeys::new("jobs/", &key).start(), "jobs/a/");
     }
 
     #[test]
-    fn no_queue_holds_the_places_of_another_name() {
+    fn no_queue_holds_the_entries_of_another_name() {
         let names =
             ["a", "a/b", "a%2Fb", "a%", "%", "%25", "%2F", "/", "//", "a/", "/a", "%2", "2F"];
         let mut starts = HashSet::new();
@@ -113,10 +110,10 @@ mod tests {
         for (prefix, name) in [("", "a"), ("p", "a/b%2F"), ("", "%"), ("x/y", "%2F%25")] {
             let key = LockKey::new(prefix, name).unwrap();
             for folder in ["", "jobs/"] {
-                let place = Queue::new(folder, &key).place(77);
-                assert_eq!(lock_of(folder, place.as_bytes(), 77), Some(key.clone()));
-                assert_eq!(lock_of(folder, place.as_bytes(), 78), None, "bound to another lease");
-                assert!(place.starts_with(&listing(folder, prefix, &name[..1])));
+                let entry = QueueKeys::new(folder, &key).entry(77);
+                assert_eq!(lock_of(folder, entry.as_bytes(), 77), Some(key.clone()));
+                assert_eq!(lock_of(folder, entry.as_bytes(), 78), None, "bound to another lease");
+                assert!(entry.starts_with(&listing(folder, prefix, &name[..1])));
             }
         }
         assert_eq!(lock_of("", b"a/b/4d", 77), None, "an unescaped name is none of ours");
@@ -131,7 +128,7 @@ mod tests {
         ] {
             assert_eq!(base(folder), key);
             for name in ["distlock-fence:", "distlock-fence:jobs", "a", "jobs"] {
-                let start = Queue::new("", &LockKey::new("", name).unwrap()).start().to_owned();
+                let start = QueueKeys::new("", &LockKey::new("", name).unwrap()).start().to_owned();
                 assert!(!key.starts_with(&start), "{key} in {start}");
             }
             assert_eq!(lock_of("", key.as_bytes(), 0), None);

@@ -1,11 +1,11 @@
 //! The number from which the fences of a cluster count.
 //!
 //! A fence is base + create revision. The base is a key beside the locks, made by the first client from its
-//! clock in µs since 1970, so that fences are above those of every store that was used before. Whoever takes
-//! a place compares the base in the same transaction, so that no fence counts from a base that is gone.
+//! clock in µs since 1970, so that fences are above those of every store that was used before. To make an
+//! entry is to compare the base in the same transaction, so that no fence counts from a base that is gone.
 //! Nothing but the revision makes fences rise while a cluster keeps its data, and the base only ever rises.
 //!
-//! A client that does not know the base yet reads it, and lifts it together with the place that it takes if
+//! A client that does not know the base yet reads it, and lifts it together with the entry that it makes if
 //! its fences lag behind the clock: the cluster was restored from a snapshot, or another store has served
 //! meanwhile.
 
@@ -15,19 +15,17 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use etcd_client::KeyValue;
 use lock_core::{Error, ErrorKind};
 
+use crate::cluster::Cluster;
 use crate::error::{Failed, Why};
-use crate::keys;
-use crate::mutants;
-use crate::node::Node;
-
-/// A base whose fences are behind the clock by less than this is not lifted. Others have to look again when
-/// it is, so this bounds how often a cluster with many short-lived clients does that.
-const LAG: i64 = 100_000;
+use crate::names;
+use crate::rules::Rules;
+use crate::statements::{self, Step};
 
 /// The base of one folder, as this client knows it.
 #[derive(Debug)]
 pub(crate) struct Base {
     key: String,
+    rules: Rules,
     state: Mutex<State>,
 }
 
@@ -44,25 +42,14 @@ enum Known {
     Nothing,
     /// The store has shown it at this revision; 0 is none.
     Shown { base: i64, revision: i64 },
-    /// A place was taken with it.
+    /// An entry was made with it.
     Used(i64),
-}
-
-/// What the next place counts from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Step {
-    /// What the store must still have; 0 is none.
-    pub(crate) found: i64,
-    /// What it has afterwards.
-    pub(crate) base: i64,
-    /// What its fence must be above.
-    highest: i64,
 }
 
 impl Base {
     /// The base of the locks in `folder`. Its key has no slash, so it stands in no queue of any client.
-    pub(crate) fn new(folder: &str) -> Self {
-        Self { key: keys::base(folder), state: Mutex::default() }
+    pub(crate) fn new(folder: &str, rules: Rules) -> Self {
+        Self { key: names::base(folder), rules, state: Mutex::default() }
     }
 
     pub(crate) fn key(&self) -> &str {
@@ -73,17 +60,14 @@ impl Base {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the next place counts from; reads the base if it is not known.
-    pub(crate) async fn step(&self, node: &Node, limit: Duration) -> Result<Step, Failed> {
+    /// What the next entry counts from; reads the base if it is not known.
+    pub(crate) async fn step(&self, cluster: &Cluster, limit: Duration) -> Result<Step, Failed> {
         if let Some(step) = self.known_step() {
             return Ok(step);
         }
-        let key = self.key();
-        let answer = node
-            .call(limit, |mut client| async move { client.get(key, None).await })
-            .await
-            .map_err(|failed| self.denied(failed))?;
-        self.shown(answer.kvs().first(), answer.header().map_or(0, |header| header.revision()))?;
+        let reply = cluster.ask(limit, statements::read(&self.key)).await;
+        let reply = reply.map_err(|failed| self.denied(failed))?;
+        self.shown(reply.first(0)?, reply.revision)?;
         self.known_step().ok_or_else(|| crate::error::unexpected("no revision"))
     }
 
@@ -93,7 +77,8 @@ impl Base {
             Known::Nothing => None,
             Known::Used(base) => Some(Step { found: base, base, highest }),
             Known::Shown { base, revision } => {
-                Some(Step { found: base, base: raised(base, revision, highest, now()), highest })
+                let lifted = (self.rules.base)(base, revision, highest, now());
+                Some(Step { found: base, base: lifted, highest })
             }
         }
     }
@@ -119,12 +104,12 @@ impl Base {
         if step.found == 0 { found.is_none() } else { text == step.found.to_string().as_bytes() }
     }
 
-    /// A place was taken at `revision` by `step`; false if its fence is not above all that were seen before:
+    /// An entry was made at `revision` by `step`; false if its fence is not above all that were seen before:
     /// the store has gone back, and the base is to be lifted.
     pub(crate) fn took(&self, step: &Step, revision: i64) -> bool {
         let fence = step.base.saturating_add(revision);
         let mut state = self.state();
-        if fence <= step.highest && !mutants::on("trusts_a_store_that_went_back") {
+        if !(self.rules.rises)(fence, step.highest) {
             state.known = Known::Nothing;
             return false;
         }
@@ -160,16 +145,6 @@ impl Base {
     }
 }
 
-/// The base to use where the store has `base` at `revision`: the same, unless the next fence would be behind
-/// the clock or not above `highest`.
-fn raised(base: i64, revision: i64, highest: i64, now: i64) -> i64 {
-    let next = base.saturating_add(revision);
-    if base > 0 && next >= highest && (next >= now - LAG || mutants::on("base_is_never_lifted")) {
-        return base;
-    }
-    now.max(highest).saturating_sub(revision).max(base + 1)
-}
-
 /// µs since 1970, by the clock of this machine.
 fn now() -> i64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -179,32 +154,14 @@ fn now() -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const NOW: i64 = 1_763_000_000_000_000;
-
-    #[test]
-    fn a_base_is_lifted_to_the_clock_and_never_lowered() {
-        for (what, base, revision, highest, expected) in [
-            ("a new cluster", 0, 5, 0, NOW - 5),
-            ("one that is up to date", NOW - 50, 20, NOW - 40, NOW - 50),
-            ("a little behind", NOW - LAG, 0, 0, NOW - LAG),
-            ("a snapshot of an hour ago", NOW - 3_600_000_000, 20, 0, NOW - 20),
-            ("a clock that has gone back", NOW + 1000, 20, NOW + 1005, NOW + 1000),
-            ("a cluster that was wiped", 0, 5, NOW + 1000, NOW + 995),
-            ("a snapshot, and a clock behind", NOW, 7, NOW + 1000, NOW + 993),
-        ] {
-            let base_now = raised(base, revision, highest, NOW);
-            assert_eq!(base_now, expected, "{what}");
-            assert!(base_now >= base && base_now + revision + 1 > highest, "{what}");
-        }
-    }
+    use crate::rules::RULES;
 
     #[test]
     fn a_fence_below_what_was_seen_is_noticed() {
-        let base = Base::new("");
+        let base = Base::new("", RULES);
         base.shown(None, 3).unwrap();
         let first = base.known_step().unwrap();
-        assert!(first.found == 0 && first.base > NOW);
+        assert!(first.found == 0 && first.base > 1_763_000_000_000_000);
         // Answers may come in another order than their revisions: each is above what was seen when it was
         // asked for.
         let second = base.known_step().unwrap();

@@ -1,0 +1,301 @@
+//! The requests of one claim to its queue, and which of them may still arrive.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use etcd_client::KeyValue;
+use lock_core::kit::in_doubt::{InDoubt, Request};
+use lock_core::{ClaimRequest, ClockInstant, OwnerId};
+
+use crate::entry::{self, Entry, Value};
+use crate::error::{Failed, unexpected};
+use crate::fences::Base;
+use crate::names::QueueKeys;
+use crate::statements::{self, Step, Wanted};
+use crate::store::Store;
+use crate::wire::Reply;
+
+/// Only the end of the lease settles what became of a request without an answer.
+const NEVER: ClockInstant = ClockInstant::from_nanos(u64::MAX);
+
+/// The queue of a lock, as one claim uses it.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    store: Arc<Store>,
+    keys: QueueKeys,
+    owner: OwnerId,
+    label: String,
+    /// The limit of one call of the claim.
+    call_timeout: Duration,
+    /// The requests that make or give up the entry.
+    doubt: InDoubt,
+    /// The last of these, until the claim has noted what became of it.
+    asking: Option<Request>,
+}
+
+/// Where an entry stands in its queue.
+#[derive(Debug)]
+pub(crate) enum Standing {
+    First,
+    /// Behind this key.
+    Behind(Vec<u8>),
+    /// The key is not there, or is not as we have made it.
+    Gone,
+}
+
+/// What a try to make an entry has come to.
+#[derive(Debug)]
+pub(crate) enum Taken {
+    /// It is there. `None` if what stands before it is still to be looked at.
+    Entered(Entry, Option<Standing>),
+    /// Somebody holds the lock, and we did not want to wait.
+    Busy,
+    /// The same, unless that is the queue of another lock that lies below this one: the own entries have
+    /// to be told apart.
+    BusyOrAmongOthers,
+    /// The key of our lease is somebody else's: the lease is not ours alone.
+    NotOurs,
+    /// The base of the fences is another than we knew: nothing was done, and the next try knows it.
+    OtherBase,
+    /// It was made with a fence that is not above those before it, since the store has gone back: it is
+    /// to be given up, and the next try lifts the base.
+    WentBack,
+}
+
+impl Queue {
+    pub(crate) fn new(store: Arc<Store>, request: &ClaimRequest) -> Self {
+        Self {
+            keys: QueueKeys::new(&store.folder, &request.key),
+            owner: request.owner,
+            label: request.label.as_deref().unwrap_or_default().to_owned(),
+            call_timeout: request.call_timeout,
+            store,
+            doubt: InDoubt::default(),
+            asking: None,
+        }
+    }
+
+    /// The name of the queue in the store.
+    pub(crate) fn name(&self) -> &str {
+        self.keys.start()
+    }
+
+    /// The core drops a call at its limit; ours ends a little earlier, to see that a member is silent.
+    pub(crate) fn limit(&self) -> Duration {
+        self.store.limit.min(self.call_timeout - self.call_timeout / 8)
+    }
+
+    /// Whether something of ours may still reach the store.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        !self.doubt.open(self.store.clock().now()).is_clear()
+    }
+
+    /// The lease has ended: nothing that was sent with it is of any effect.
+    pub(crate) fn is_settled_by_the_lease(&mut self) {
+        self.doubt.settled();
+        self.asking = None;
+    }
+
+    /// What became of the last try is noted: should the claim be given up, its entry is too.
+    pub(crate) fn is_noted(&mut self) {
+        if let Some(request) = self.asking.take() {
+            self.doubt.answered(request, false);
+        }
+    }
+
+    fn is_asking(&mut self) {
+        self.asking = Some(self.doubt.sent(self.store.clock().now(), NEVER));
+    }
+
+    /// Notes whether a request that makes or gives up the entry has failed for good, or may still arrive.
+    fn failed(&mut self, failed: Failed) -> Failed {
+        if !failed.is_unknown() {
+            self.is_noted();
+        }
+        failed
+    }
+
+    /// A key of ours as the store has it; `None` if it is somebody else's.
+    fn entry(&self, found: &KeyValue) -> Result<Option<Entry>, Failed> {
+        let value = Value::read(found.value());
+        if !(self.store.rules.is_ours)(value.owner, self.owner) {
+            return Ok(None);
+        }
+        let key = found.key_str().map_err(|_| unexpected("a key that was not asked for"))?;
+        let rev = found.create_revision();
+        let (key, fence) = (key.to_owned(), value.fence(rev)?);
+        Ok(Some(Entry { key, rev, value: found.value().to_vec(), fence }))
+    }
+
+    /// Makes an entry with `lease`, if there is none yet: behind others if `wait`. The caller notes what
+    /// it is told, and then says [`is_noted`](Self::is_noted).
+    pub(crate) async fn take(&mut self, lease: i64, wait: bool) -> Result<Taken, Failed> {
+        let (store, limit) = (Arc::clone(&self.store), self.limit());
+        let base = match &store.base {
+            Some(base) => {
+                let step = base.step(&store.cluster, limit).await;
+                Some((base, step.map_err(Failed::without_effect)?))
+            }
+            None => None,
+        };
+        let wanted = Wanted {
+            queue: self.keys.start(),
+            key: self.keys.entry(lease),
+            value: entry::write(&self.owner, base.map(|(_, step)| step.base), &self.label),
+            lease,
+            base: base.map(|(base, step)| (base.key(), step)),
+        };
+        let statement = if wait { wanted.enter() } else { wanted.enter_if_empty() };
+        let Wanted { key, value, .. } = wanted;
+        self.is_asking();
+        let reply = match store.cluster.ask(limit, statement).await {
+            Ok(reply) => reply,
+            Err(failed) => {
+                let failed = self.failed(failed);
+                return Err(base.map_or(failed.clone(), |(base, _)| base.denied(failed)));
+            }
+        };
+        if !reply.succeeded {
+            return self.refused(&reply, wait, base);
+        }
+        let rev = reply.revision;
+        if base.is_some_and(|(base, step)| !base.took(&step, rev)) {
+            return Ok(Taken::WentBack);
+        }
+        let fence = Value::read(value.as_bytes()).fence(rev)?;
+        let standing = match reply.read(0)?.iter().find(|found| found.key() != key.as_bytes()) {
+            None => Some(Standing::First),
+            Some(ahead) if self.keys.has(ahead.key()) => {
+                Some(Standing::Behind(ahead.key().to_vec()))
+            }
+            Some(_) => None,
+        };
+        Ok(Taken::Entered(Entry { key, rev, value: value.into_bytes(), fence }, standing))
+    }
+
+    /// Why no entry was made.
+    fn refused(
+        &mut self,
+        reply: &Reply,
+        wait: bool,
+        base: Option<(&Base, Step)>,
+    ) -> Result<Taken, Failed> {
+        if let Some(found) = reply.first(0)? {
+            // A try before this one had an answer that we have not seen.
+            if let Some(entry) = self.entry(found)? {
+                return Ok(Taken::Entered(entry, None));
+            }
+            self.is_noted();
+            return Ok(Taken::NotOurs);
+        }
+        self.is_noted();
+        let mut is_other = false;
+        if let Some((base, step)) = base {
+            let found = reply.first(2)?;
+            is_other = !Base::is_as_in(&step, found);
+            if is_other {
+                base.shown(found, reply.revision)?;
+            }
+        }
+        Ok(match reply.first(1)? {
+            // Behind others, too, an entry could have been made.
+            _ if wait && is_other => Taken::OtherBase,
+            None => Taken::OtherBase,
+            Some(first) if self.keys.has(first.key()) => Taken::Busy,
+            Some(_) => Taken::BusyOrAmongOthers,
+        })
+    }
+
+    /// The rare way: a client that does not escape names uses `name/…` as the name of another lock. An
+    /// entry is made, and given up again if it is not the first. Only the end of the lease settles what is
+    /// done here.
+    pub(crate) async fn take_among_others(&mut self, lease: i64) -> Result<Taken, Failed> {
+        self.doubt.sent(self.store.clock().now(), NEVER);
+        let taken = self.take(lease, true).await?;
+        let Taken::Entered(entry, standing) = taken else { return Ok(taken) };
+        let standing = match standing {
+            Some(standing) => standing,
+            None => self.look(&entry).await?.0,
+        };
+        if matches!(standing, Standing::First) {
+            return Ok(Taken::Entered(entry, Some(standing)));
+        }
+        self.store.cluster.ask(self.limit(), statements::release(&entry)).await?;
+        Ok(Taken::Busy)
+    }
+
+    /// Looks at the own entry and the one before it, at one revision, and says which.
+    pub(crate) async fn look(&self, entry: &Entry) -> Result<(Standing, i64), Failed> {
+        let (cluster, queue, limit) = (&self.store.cluster, self.keys.start(), self.limit());
+        let reply = cluster.ask(limit, statements::look(queue, entry)).await?;
+        if !reply.succeeded {
+            return Ok((Standing::Gone, reply.revision));
+        }
+        let is_own = |found: &&KeyValue| found.key() == entry.key.as_bytes();
+        let found = reply.read(0)?;
+        if !found.iter().any(|found| is_own(&found)) {
+            return Err(unexpected("a look at an entry without that entry"));
+        }
+        match found.iter().find(|found| !is_own(found)) {
+            None => return Ok((Standing::First, reply.revision)),
+            Some(ahead) if self.keys.has(ahead.key()) => {
+                return Ok((Standing::Behind(ahead.key().to_vec()), reply.revision));
+            }
+            // The queue of another lock lies below this one.
+            Some(_) => {}
+        }
+        let reply = cluster.ask(limit, statements::read_places(queue, entry.rev)).await?;
+        let found = reply.read(0)?;
+        if !found.iter().any(|found| is_own(&found) && found.create_revision() == entry.rev) {
+            return Ok((Standing::Gone, reply.revision));
+        }
+        let ahead = found
+            .iter()
+            .find(|found| self.keys.has(found.key()) && found.create_revision() < entry.rev);
+        let standing = ahead.map(|ahead| Standing::Behind(ahead.key().to_vec()));
+        Ok((standing.unwrap_or(Standing::First), reply.revision))
+    }
+
+    /// The revision at which the own entry stood as we have made it, bound to `lease`; `None` if it does
+    /// not.
+    pub(crate) async fn confirm(&self, entry: &Entry, lease: i64) -> Result<Option<i64>, Failed> {
+        let reply = self.store.cluster.ask(self.limit(), statements::confirm(entry, lease)).await?;
+        Ok(reply.succeeded.then_some(reply.revision))
+    }
+
+    /// Our entry for `lease`, if it is there and bound to it, and the revision of the read.
+    pub(crate) async fn find(&self, lease: i64) -> Result<(Option<Entry>, i64), Failed> {
+        let find = statements::find(&self.keys.entry(lease));
+        let reply = self.store.cluster.ask(self.limit(), find).await?;
+        Ok((self.bound(&reply, lease)?, reply.revision))
+    }
+
+    /// The same, if nothing stands before it at this revision.
+    pub(crate) async fn prove(&self, lease: i64) -> Result<(Option<Entry>, i64), Failed> {
+        let key = self.keys.entry(lease);
+        let prove = statements::prove(self.keys.start(), &key);
+        let reply = self.store.cluster.ask(self.limit(), prove).await?;
+        let Some(entry) = self.bound(&reply, lease)? else { return Ok((None, reply.revision)) };
+        let is_first = match reply.first(1)? {
+            Some(first) if self.keys.has(first.key()) => first.key() == key.as_bytes(),
+            // The queue of another lock lies below this one.
+            _ => matches!(self.look(&entry).await?, (Standing::First, _)),
+        };
+        Ok((is_first.then_some(entry), reply.revision))
+    }
+
+    /// What the first read has found, if it is ours and bound to `lease`.
+    fn bound(&self, reply: &Reply, lease: i64) -> Result<Option<Entry>, Failed> {
+        let found = reply.first(0)?.filter(|found| found.lease() == lease);
+        Ok(found.map(|found| self.entry(found)).transpose()?.flatten())
+    }
+
+    /// Gives up the entry; false if it was not there.
+    pub(crate) async fn release(&mut self, entry: &Entry) -> Result<bool, Failed> {
+        self.is_asking();
+        let reply = self.store.cluster.ask(self.limit(), statements::release(entry)).await;
+        let reply = reply.map_err(|failed| self.failed(failed))?;
+        self.is_noted();
+        Ok(reply.succeeded)
+    }
+}

@@ -1,0 +1,218 @@
+//! Renewals by keep-alives: one stream carries those of many leases, with one in flight for each lease.
+//!
+//! An answer names its lease and not its request. With two requests in flight the answer to the first
+//! would be credited to the second, which was sent later, and the lease would be believed in for
+//! longer than the server keeps it.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use etcd_client::{LeaseKeepAliveStream, LeaseKeeper};
+use lock_core::ClockInstant;
+use lock_core::kit::lines::{Line, Lines};
+use tokio::sync::oneshot;
+
+use crate::cluster::Cluster;
+use crate::connection::Connection;
+use crate::error::{Failed, Why};
+use crate::mutants;
+use crate::streams::{self, IDLE, Streamed};
+use crate::wire::Renewed;
+
+/// A member works off the keep-alives of one stream one after the other, and a follower asks the
+/// leader for each: several streams, on one connection, keep up with many thousand leases.
+const LANES: usize = 4;
+
+/// The keep-alives of a client.
+#[derive(Debug)]
+pub(crate) struct Renewals {
+    cluster: Arc<Cluster>,
+    lanes: [Lines<Ask>; LANES],
+}
+
+/// A keep-alive that is asked for.
+struct Ask {
+    lease: i64,
+    reply: oneshot::Sender<Result<Renewed, Failed>>,
+}
+
+/// The keep-alives that share a stream.
+struct Lane {
+    cluster: Arc<Cluster>,
+    line: Line<Ask>,
+    /// What is still to be sent.
+    queue: VecDeque<i64>,
+    flights: HashMap<i64, Flight>,
+}
+
+/// The one keep-alive of a lease that is queued or in flight, and who waits for it.
+#[derive(Default)]
+struct Flight {
+    sent: Option<ClockInstant>,
+    waiters: Vec<oneshot::Sender<Result<Renewed, Failed>>>,
+}
+
+impl Renewals {
+    pub(crate) fn new(cluster: Arc<Cluster>) -> Self {
+        Self { cluster, lanes: Default::default() }
+    }
+
+    /// Keeps `lease` alive. Joins a request that is under way already, and so may answer for one that
+    /// was sent before this call. After `limit` without an answer the connection is given up.
+    pub(crate) async fn renew(&self, lease: i64, limit: Duration) -> Result<Renewed, Failed> {
+        let lane = &self.lanes[usize::try_from(lease.unsigned_abs()).unwrap_or(0) % LANES];
+        let asked = self.cluster.clock().now();
+        let Some(connection) = self.cluster.connection() else { return Err(Failed::closed()) };
+        let (reply, answer) = oneshot::channel();
+        lane.push(Ask { lease, reply }, |line| {
+            let (cluster, queue, flights) =
+                (Arc::clone(&self.cluster), VecDeque::new(), HashMap::new());
+            streams::serve(Arc::clone(&cluster), Lane { cluster, line, queue, flights })
+        });
+        match tokio::time::timeout(limit, answer).await {
+            Ok(answer) => answer.unwrap_or_else(|_| Err(Failed::closed())),
+            Err(_) => {
+                self.cluster.gave_up(&connection, asked).await;
+                Err(Failed::timeout(connection.endpoint(), limit))
+            }
+        }
+    }
+}
+
+impl Streamed for Lane {
+    async fn is_needed(&mut self) -> bool {
+        while self.next().is_none() {
+            tokio::select! {
+                asks = self.line.next(IDLE) => match asks {
+                    Some(asks) => self.queue(asks),
+                    None => return false,
+                },
+                () = self.cluster.closed() => return false,
+            }
+        }
+        true
+    }
+
+    async fn stream(&mut self, connection: &Connection, heard: &mut bool) -> Result<(), Failed> {
+        let Some((mut keeper, mut answers)) = self.open(connection).await? else { return Ok(()) };
+        loop {
+            let next = self.next();
+            if let Some(lease) = next {
+                self.sending(lease);
+                keeper.id = lease;
+            }
+            tokio::select! {
+                biased;
+                answer = answers.message() => {
+                    let answer = answer.map_err(|error| connection.describe(error))?;
+                    let answer = answer.ok_or_else(|| broken(connection))?;
+                    *heard = true;
+                    connection.answered(self.cluster.clock().now());
+                    self.answered(answer.id(), answer.ttl());
+                }
+                // Dropped before its end, it has sent nothing.
+                sent = keeper.keep_alive(), if next.is_some() => {
+                    if sent.is_err() {
+                        return Err(last_words(&mut answers, connection).await);
+                    }
+                    self.queue.pop_front();
+                }
+                asks = self.line.next(IDLE), if next.is_none() => match asks {
+                    Some(asks) => self.queue(asks),
+                    None => return Ok(()),
+                },
+            }
+        }
+    }
+
+    /// What is in flight is unknown; what is queued is sent on the next stream. If no member is of any
+    /// use now, all who wait are told: thousands of leases must not open a stream each, one after the
+    /// other.
+    fn failed(&mut self, failed: &Failed, is_down: bool) {
+        let all = is_down || failed.why == Why::Refused;
+        for (_, flight) in self.flights.extract_if(|_, flight| all || flight.sent.is_some()) {
+            for waiter in flight.waiters {
+                let _ = waiter.send(Err(failed.clone()));
+            }
+        }
+        self.queue.retain(|lease| self.flights.contains_key(lease));
+    }
+}
+
+impl Lane {
+    fn queue(&mut self, asks: Vec<Ask>) {
+        for Ask { lease, reply } in asks {
+            let flight = self.flights.entry(lease).or_default();
+            if flight.waiters.is_empty() {
+                self.queue.push_back(lease);
+            }
+            flight.waiters.push(reply);
+        }
+    }
+
+    /// The next lease whose keep-alive is to be sent. Those that nobody waits for are forgotten.
+    fn next(&mut self) -> Option<i64> {
+        while let Some(lease) = self.queue.front().copied() {
+            let flight = self.flights.get(&lease);
+            if flight.is_some_and(|flight| flight.waiters.iter().any(|waiter| !waiter.is_closed()))
+            {
+                return Some(lease);
+            }
+            self.queue.pop_front();
+            self.flights.remove(&lease);
+        }
+        None
+    }
+
+    /// The keep-alive of `lease` is being sent now.
+    fn sending(&mut self, lease: i64) {
+        if let Some(flight) = self.flights.get_mut(&lease) {
+            flight.sent = Some(self.cluster.clock().now());
+        }
+    }
+
+    fn answered(&mut self, lease: i64, ttl: i64) {
+        let Some(Flight { sent: Some(sent), waiters }) = self.flights.remove(&lease) else {
+            return;
+        };
+        let renewed = mutants::renewed(Renewed::read(sent, ttl), &**self.cluster.clock());
+        for waiter in waiters {
+            let _ = waiter.send(Ok(renewed));
+        }
+    }
+
+    /// Opens a stream by the keep-alive of the next lease. The driver does not tell its answer, so the
+    /// same is sent again.
+    async fn open(
+        &mut self,
+        connection: &Connection,
+    ) -> Result<Option<(LeaseKeeper, LeaseKeepAliveStream)>, Failed> {
+        let Some(lease) = self.next() else { return Ok(None) };
+        self.sending(lease);
+        let mut client = connection.client().await?;
+        let opened = client.lease_keep_alive(lease).await;
+        match opened.map_err(|error| connection.describe(error)) {
+            Ok(opened) => Ok(Some(opened)),
+            Err(failed) if failed.why == Why::LeaseGone => {
+                self.queue.pop_front();
+                self.answered(lease, 0);
+                Ok(None)
+            }
+            Err(failed) => Err(failed),
+        }
+    }
+}
+
+/// Why a stream takes no more.
+async fn last_words(stream: &mut LeaseKeepAliveStream, connection: &Connection) -> Failed {
+    match tokio::time::timeout(Duration::from_millis(100), stream.message()).await {
+        Ok(Err(error)) => connection.describe(error),
+        _ => broken(connection),
+    }
+}
+
+fn broken(connection: &Connection) -> Failed {
+    let ended = "the stream has ended".to_owned();
+    connection.describe(etcd_client::Error::LeaseKeepAliveError(ended))
+}

@@ -1,0 +1,66 @@
+//! The decisions that no request and no reply shows, one line for each.
+
+use std::time::Duration;
+
+use lock_core::{FencingToken, OwnerId};
+
+/// What a store decides by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules {
+    /// Whether a key that was `written` by this owner is an entry of `ours`.
+    pub(crate) is_ours: fn(written: Option<OwnerId>, ours: OwnerId) -> bool,
+    /// Whether a lease token that was `told` this fence is about the entry with the fence that was `found`.
+    pub(crate) is_told: fn(told: FencingToken, found: FencingToken) -> bool,
+    /// Whether a lease that was `granted` for so long is one for which the caller has `asked`.
+    pub(crate) is_asked: fn(granted: Duration, asked: Duration) -> bool,
+    /// The fence of an entry, which is bound to this lease.
+    pub(crate) fence: fn(fence: FencingToken, lease: i64) -> FencingToken,
+    /// The base to use where the store has `base` at `revision`: the same, unless the next fence would be
+    /// behind the clock or not above `highest`.
+    pub(crate) base: fn(base: i64, revision: i64, highest: i64, now: i64) -> i64,
+    /// Whether a fence is above the highest one before it.
+    pub(crate) rises: fn(fence: i64, highest: i64) -> bool,
+}
+
+/// A base whose fences are behind the clock by less than this is not lifted. Others have to look again when
+/// it is, so this bounds how often a cluster with many short-lived clients does that.
+const LAG: i64 = 100_000;
+
+pub(crate) const RULES: Rules = Rules {
+    is_ours: |written, ours| written == Some(ours),
+    is_told: |told, found| told == found,
+    is_asked: |granted, asked| granted == asked,
+    fence: |fence, _| fence,
+    base: |base, revision, highest, now| {
+        let next = base.saturating_add(revision);
+        if base > 0 && next >= highest && next >= now - LAG {
+            return base;
+        }
+        now.max(highest).saturating_sub(revision).max(base + 1)
+    },
+    rises: |fence, highest| fence > highest,
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: i64 = 1_763_000_000_000_000;
+
+    #[test]
+    fn a_base_is_lifted_to_the_clock_and_never_lowered() {
+        for (what, base, revision, highest, expected) in [
+            ("a new cluster", 0, 5, 0, NOW - 5),
+            ("one that is up to date", NOW - 50, 20, NOW - 40, NOW - 50),
+            ("a little behind", NOW - LAG, 0, 0, NOW - LAG),
+            ("a snapshot of an hour ago", NOW - 3_600_000_000, 20, 0, NOW - 20),
+            ("a clock that has gone back", NOW + 1000, 20, NOW + 1005, NOW + 1000),
+            ("a cluster that was wiped", 0, 5, NOW + 1000, NOW + 995),
+            ("a snapshot, and a clock behind", NOW, 7, NOW + 1000, NOW + 993),
+        ] {
+            let base_now = (RULES.base)(base, revision, highest, NOW);
+            assert_eq!(base_now, expected, "{what}");
+            assert!(base_now >= base && base_now + revision + 1 > highest, "{what}");
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! What all claims of a backend share.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::Clock;
+use lock_core::kit::wake::Waiters;
+
+use crate::cluster::Cluster;
+use crate::fences::Base;
+use crate::leases::Leases;
+use crate::mutants;
+use crate::renewals::Renewals;
+use crate::rules::Rules;
+use crate::watches::Watches;
+
+/// The locks of one folder of one cluster.
+pub(crate) struct Store {
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) renewals: Arc<Renewals>,
+    pub(crate) leases: Arc<Leases>,
+    pub(crate) watches: Arc<Watches>,
+    /// The claims, by the queue in which they stand.
+    pub(crate) waiters: Waiters<String>,
+    /// What comes before the names of all locks.
+    pub(crate) folder: String,
+    /// What fences count from; `None` if from 0.
+    pub(crate) base: Option<Base>,
+    pub(crate) rules: Rules,
+    /// The limit for one request.
+    pub(crate) limit: Duration,
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("cluster", &self.cluster).finish_non_exhaustive()
+    }
+}
+
+impl Store {
+    /// The locks in `folder`. Fences are bare revisions, or count from a base.
+    pub(crate) fn new(
+        cluster: Cluster,
+        folder: String,
+        revision_fences: bool,
+        limit: Duration,
+    ) -> Self {
+        let (cluster, rules) = (Arc::new(cluster), mutants::rules());
+        let renewals = Arc::new(Renewals::new(Arc::clone(&cluster)));
+        let leases = Arc::new(Leases::new(Arc::clone(&cluster), Arc::clone(&renewals), limit));
+        let watches = Arc::new(Watches::new(Arc::clone(&cluster)));
+        // Each watch knows whom it wakes.
+        let waiters = Waiters::new(|_, _| ());
+        let base = (!revision_fences).then(|| Base::new(&folder, rules));
+        Self { cluster, renewals, leases, watches, waiters, folder, base, rules, limit }
+    }
+
+    pub(crate) fn clock(&self) -> &dyn Clock {
+        &**self.cluster.clock()
+    }
+}

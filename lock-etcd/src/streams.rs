@@ -1,0 +1,119 @@
+//! The tasks that keep a stream to a member open for as long as something needs it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::OsRng;
+use lock_core::kit::backoff::Backoff;
+
+use crate::cluster::Cluster;
+use crate::connection::Connection;
+use crate::error::{Failed, Why};
+
+/// A stream that was not used for so long is closed.
+pub(crate) const IDLE: Duration = Duration::from_secs(60);
+/// A stream that has worked for so long has failed by chance.
+const WORKED: Duration = Duration::from_secs(1);
+
+/// What is served by one stream at a time.
+pub(crate) trait Streamed: Send {
+    /// Waits until there is something to send; false if nothing came for a long time, or the client was
+    /// closed.
+    fn is_needed(&mut self) -> impl Future<Output = bool> + Send;
+
+    /// Serves by one stream of `connection`, until that fails or is not used any more. The first answer
+    /// sets `heard`.
+    fn stream(
+        &mut self,
+        connection: &Connection,
+        heard: &mut bool,
+    ) -> impl Future<Output = Result<(), Failed>> + Send;
+
+    /// The stream has failed. `is_down` if no member opens one at the moment.
+    fn failed(&mut self, failed: &Failed, is_down: bool);
+}
+
+/// Serves for as long as something needs it.
+pub(crate) async fn serve(cluster: Arc<Cluster>, mut streamed: impl Streamed) {
+    let mut pauses = Pauses::default();
+    let mut connections = cluster.connections();
+    while streamed.is_needed().await {
+        let Some(connection) = connections.borrow_and_update().clone() else { return };
+        let clock = cluster.clock();
+        let (token, opened, mut heard) = (connection.token(), clock.now(), false);
+        let ended = tokio::select! {
+            ended = streamed.stream(&connection, &mut heard) => ended,
+            _ = connections.changed() => {
+                streamed.failed(&Failed::moved(), false);
+                continue;
+            }
+        };
+        let Err(failed) = ended else { continue };
+        tracing::debug!(target: "distlock", error = %failed.error, "a stream has ended");
+        match failed.why {
+            // Should that fail too, the next stream says so.
+            Why::StaleToken => drop(connection.renew_token(token).await),
+            _ if failed.is_about_the_member() => cluster.leave(&connection).await,
+            _ => {}
+        }
+        let lasted = if heard { clock.now().since(opened) } else { Duration::ZERO };
+        let pause = pauses.failed(lasted, cluster.members());
+        streamed.failed(&failed, pause.is_some());
+        if let Some(pause) = pause {
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = cluster.closed() => return,
+            }
+        }
+    }
+}
+
+/// The pauses between tries to open a stream.
+#[derive(Debug)]
+struct Pauses {
+    /// How many streams in a row were of no use.
+    useless: usize,
+    backoff: Backoff,
+}
+
+impl Default for Pauses {
+    fn default() -> Self {
+        let backoff = Backoff::new(Duration::from_millis(40), Duration::from_secs(1));
+        Self { useless: 0, backoff }
+    }
+}
+
+impl Pauses {
+    /// A stream has failed after it had worked for `lasted`. The pause before the next one; `None` if
+    /// not all of `members` have been tried since one worked.
+    ///
+    /// The first answer of a stream says little: a member may answer, and then refuse.
+    fn failed(&mut self, lasted: Duration, members: usize) -> Option<Duration> {
+        if lasted >= WORKED {
+            self.useless = 0;
+            self.backoff.reset();
+        }
+        self.useless = self.useless.saturating_add(1);
+        (self.useless > members).then(|| self.backoff.failed(&OsRng))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_begin_when_all_members_have_failed() {
+        let mut pauses = Pauses::default();
+        let failed: Vec<_> = (0..10).map(|_| pauses.failed(Duration::ZERO, 3)).collect();
+        assert_eq!(failed[..3], [None; 3]);
+        let least = [40, 80, 160, 320, 640, 1000, 1000].map(Duration::from_millis);
+        for (pause, least) in failed[3..].iter().flatten().zip(least) {
+            assert!((least..least * 3 / 2).contains(pause), "{pause:?} after {least:?}");
+        }
+        assert_eq!(failed[3..].iter().flatten().count(), least.len());
+        // A stream that breaks as soon as it has answered has not worked.
+        assert!(pauses.failed(WORKED / 2, 3) >= Some(Duration::from_secs(1)));
+        assert_eq!(pauses.failed(WORKED, 3), None);
+    }
+}
