@@ -317,7 +317,12 @@ pub(super) async fn run(connection: &mut SqliteConnection, query: Query) -> sqlx
 /// What a statement of ours can answer; anything else is as good as nothing.
 fn row(row: &SqliteRow) -> sqlx::Result<Row> {
     let value = |column: usize| {
-        Ok(match row.try_get_raw(column)?.type_info().name() {
+        let raw = row.try_get_raw(column)?;
+        // The type of a NULL is that of its column.
+        if raw.is_null() {
+            return Ok(Value::Null);
+        }
+        Ok(match raw.type_info().name() {
             "INTEGER" => row.try_get::<i64, _>(column)?.into(),
             "TEXT" => row.try_get::<String, _>(column)?.into(),
             _ => Value::Null,
