@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use conformance_tests::measure::{Done, hold, resident, run};
 use distlock::Locks;
 use distlock::memory::MemoryBackend;
+use lock_testkit::measure::{Done, hold, resident, run};
 
 const LOCKS: u32 = 10_000;
 

@@ -13,6 +13,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("lock-etcd", &["lock-core"]),
     ("lock-zk", &["lock-core"]),
     ("conformance-tests", &["lock-core"]),
+    ("lock-testkit", &["lock-core", "conformance-tests"]),
     ("distlock", &["lock-core", "lock-redis", "lock-sql", "lock-etcd", "lock-zk"]),
     ("lock-cli", &["distlock"]),
     ("redlock-model", &["lock-redis"]),
@@ -20,12 +21,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
 
 /// What a crate may use beside that in its own tests.
 const ALLOWED_IN_TESTS: &[(&str, &[&str])] = &[
-    ("lock-sql", &["conformance-tests"]),
-    ("lock-redis", &["conformance-tests"]),
-    ("lock-etcd", &["conformance-tests"]),
-    ("lock-zk", &["conformance-tests"]),
-    ("distlock", &["conformance-tests"]),
-    ("lock-cli", &["conformance-tests"]),
+    ("lock-sql", &["conformance-tests", "lock-testkit"]),
+    ("lock-redis", &["conformance-tests", "lock-testkit"]),
+    ("lock-etcd", &["conformance-tests", "lock-testkit"]),
+    ("lock-zk", &["conformance-tests", "lock-testkit"]),
+    ("distlock", &["lock-testkit"]),
+    ("lock-cli", &["lock-testkit"]),
 ];
 
 fn cargo(arguments: &[&str]) -> String {
@@ -80,7 +81,7 @@ fn tree(arguments: &[&str]) -> BTreeSet<String> {
 
 #[test]
 fn the_core_knows_no_driver() {
-    for package in ["lock-core", "conformance-tests"] {
+    for package in ["lock-core", "conformance-tests", "lock-testkit"] {
         let tree = tree(&["-p", package]);
         assert!(tree.contains("tokio"), "the tree of {package} is read at all: {tree:?}");
         for driver in ["sqlx", "redis", "etcd-client", "zookeeper-client"] {

@@ -43,21 +43,21 @@ async fn on_sqlite() {
 #[cfg(feature = "postgres")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_postgres() {
-    let server = conformance_tests::servers::PostgresServer::start().await.unwrap();
+    let server = lock_testkit::servers::PostgresServer::start().await.unwrap();
     examples_work(server.url(), Hold::Lease).await;
 }
 
 #[cfg(feature = "mysql")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_mariadb() {
-    let server = conformance_tests::servers::MariaDbServer::start().await.unwrap();
+    let server = lock_testkit::servers::MariaDbServer::start().await.unwrap();
     examples_work(server.url(), Hold::Lease).await;
 }
 
 #[cfg(feature = "redis")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_redis() {
-    let server = conformance_tests::servers::RedisServer::start().await.unwrap();
+    let server = lock_testkit::servers::RedisServer::start().await.unwrap();
     examples_work(server.url(), Hold::Lease).await;
 }
 
@@ -66,7 +66,7 @@ async fn on_redis() {
 async fn on_redlock() {
     let (mut nodes, mut hosts) = (Vec::new(), Vec::new());
     for _ in 0..3 {
-        let node = conformance_tests::servers::RedisServer::builder().start().await.unwrap();
+        let node = lock_testkit::servers::RedisServer::builder().start().await.unwrap();
         hosts.push(node.url().trim_start_matches("redis://").to_owned());
         nodes.push(node);
     }
@@ -77,13 +77,13 @@ async fn on_redlock() {
 #[cfg(feature = "etcd")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_etcd() {
-    let server = conformance_tests::servers::EtcdCluster::start().await.unwrap();
+    let server = lock_testkit::servers::EtcdCluster::start().await.unwrap();
     examples_work(server.url(), Hold::Lease).await;
 }
 
 #[cfg(feature = "zookeeper")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_zookeeper() {
-    let server = conformance_tests::servers::ZooKeeper::start().await.unwrap();
+    let server = lock_testkit::servers::ZooKeeper::start().await.unwrap();
     examples_work(server.url(), Hold::Session).await;
 }

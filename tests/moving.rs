@@ -13,10 +13,8 @@
 
 use std::time::Duration;
 
-use conformance_tests::servers::{
-    EtcdCluster, MariaDbServer, PostgresServer, RedisServer, ZooKeeper,
-};
 use distlock::{FenceCheck, FencingToken, Result};
+use lock_testkit::servers::{EtcdCluster, MariaDbServer, PostgresServer, RedisServer, ZooKeeper};
 
 /// Two saves under the lock, each by a holder of its own: the fence of the second one.
 async fn save_twice(url: &str, row: &mut FenceCheck) -> Result<FencingToken> {

@@ -8,18 +8,14 @@ mod cx;
 mod harness;
 mod history;
 mod main_fn;
-pub mod measure;
 mod memory_harness;
 pub mod mutants;
 pub mod mutation;
 mod pace;
-pub mod proxy;
 mod registry;
 mod report;
 mod runner;
 mod seed;
-#[cfg(unix)]
-pub mod servers;
 mod simulated;
 
 pub use harness::{Client, Fault, Faults, Harness, Store, Time, Unavailable};

@@ -16,6 +16,9 @@
 //!     mutation.main(|| conformance_tests::main(MemoryHarness::queued()), |_| Ok(()))
 //! }
 //! ```
+//!
+//! Where the mistakes are compiled in by a `--cfg` only, `main` has a second body for the build without:
+//! [`not_built`].
 
 use std::collections::HashMap;
 use std::process::{Command, ExitCode, Stdio};
@@ -129,6 +132,24 @@ impl Mutation<'_> {
             _ => Err(format!("it failed without a word: {text}")),
         }
     }
+}
+
+/// For the `main` of a build without the mutants: says that they are ignored, and why.
+///
+/// ```no_run
+/// # #[allow(unexpected_cfgs)]
+/// # mod target {
+/// #[cfg(not(distlock_mutants))]
+/// fn main() -> std::process::ExitCode {
+///     conformance_tests::mutation::not_built("--cfg distlock_mutants")
+/// }
+/// # }
+/// ```
+pub fn not_built(without: &str) -> ExitCode {
+    if !std::env::args().any(|argument| argument == "--list") {
+        println!("mutants: ignored: built without {without}");
+    }
+    ExitCode::SUCCESS
 }
 
 /// Printed by a scene that got to its end.

@@ -118,7 +118,11 @@ fn run_once(harness: &Arc<dyn Harness>, case: Case) -> Ended {
     let watchdog = if time == Time::Virtual { VIRTUAL_WATCHDOG } else { REAL_WATCHDOG };
     match receive.recv_timeout(watchdog) {
         Ok(Ended::Failed(Failure { seen, exact })) => {
-            Ended::Failed(Failure { seen: format!("{}\nseen: {seen}", about(&case)), exact })
+            let excuse = if exact { "\nviolated: no slow machine excuses this" } else { "" };
+            Ended::Failed(Failure {
+                seen: format!("{}\nseen: {seen}{excuse}", about(&case)),
+                exact,
+            })
         }
         Ok(ended) => ended,
         Err(RecvTimeoutError::Timeout) => Ended::failed(format!(

@@ -71,14 +71,14 @@ fn on_sqlite() {
 #[cfg(feature = "postgres")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_postgres() {
-    let server = conformance_tests::servers::PostgresServer::start().await.unwrap();
+    let server = lock_testkit::servers::PostgresServer::start().await.unwrap();
     the_program_works(server.url(), "postgres");
 }
 
 #[cfg(feature = "mysql")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_mariadb() {
-    let server = conformance_tests::servers::MariaDbServer::start().await.unwrap();
+    let server = lock_testkit::servers::MariaDbServer::start().await.unwrap();
     the_program_works(server.url(), "mysql");
 }
 
@@ -87,7 +87,7 @@ async fn on_mariadb() {
 #[cfg(feature = "mysql")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_frozen_server_holds_up_neither_the_end_nor_the_wait() {
-    let server = conformance_tests::servers::MariaDbServer::start().await.unwrap();
+    let server = lock_testkit::servers::MariaDbServer::start().await.unwrap();
     let bench = Bench::new();
     let script = "echo >ready; while ! test -e go; do sleep 0.02; done; echo done";
     let holder = bench.hold("a", &["--store", server.url()], script);
@@ -109,7 +109,7 @@ async fn a_frozen_server_holds_up_neither_the_end_nor_the_wait() {
 #[cfg(feature = "redis")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_redis() {
-    let server = conformance_tests::servers::RedisServer::start().await.unwrap();
+    let server = lock_testkit::servers::RedisServer::start().await.unwrap();
     the_program_works(server.url(), "redis");
 }
 
@@ -118,7 +118,7 @@ async fn on_redis() {
 async fn on_redlock() {
     let (mut nodes, mut hosts) = (Vec::new(), Vec::new());
     for _ in 0..3 {
-        let node = conformance_tests::servers::RedisServer::builder().start().await.unwrap();
+        let node = lock_testkit::servers::RedisServer::builder().start().await.unwrap();
         hosts.push(node.url().trim_start_matches("redis://").to_owned());
         nodes.push(node);
     }
@@ -129,13 +129,13 @@ async fn on_redlock() {
 #[cfg(feature = "etcd")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_etcd() {
-    let server = conformance_tests::servers::EtcdCluster::start().await.unwrap();
+    let server = lock_testkit::servers::EtcdCluster::start().await.unwrap();
     the_program_works(server.url(), "etcd");
 }
 
 #[cfg(feature = "zookeeper")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_zookeeper() {
-    let server = conformance_tests::servers::ZooKeeper::start().await.unwrap();
+    let server = lock_testkit::servers::ZooKeeper::start().await.unwrap();
     the_program_works(server.url(), "zookeeper");
 }

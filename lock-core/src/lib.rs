@@ -2,7 +2,7 @@
 //! same for every store.
 //!
 //! Users start at [`Locks`], authors of a store at [`LockBackend`] and the
-//! [clauses of the contract](mod@backend). Applications depend on the `distlock` crate, which adds the
+//! [clauses of the contract](mod@contract). Applications depend on the `distlock` crate, which adds the
 //! choice of a store by URL.
 //!
 //! What a lock can promise, and what not, is said once, here, since every store's page refers to it:
@@ -17,55 +17,32 @@
 //! - No lock can stop a process that is paused inside of its critical section. That is what the
 //!   fencing token is for.
 
-pub mod backend;
+pub mod clock;
+pub mod contract;
 pub mod kit;
+pub mod locks;
 pub mod memory;
-pub mod url;
 
-mod admin;
-mod capabilities;
-mod clock;
-mod error;
-mod fence;
-mod gate;
-mod guard;
-mod hold;
 mod keeper;
-mod key;
-mod layer;
-mod lease_token;
-mod lock;
-mod locks;
-mod lost;
 #[cfg(feature = "metrics")]
 mod metrics;
-mod outcome;
-mod owner;
-mod request;
-mod rng;
-mod shared;
-mod terms;
 
-pub use admin::{HoldMark, HolderInfo, LockAdmin, LockInfo};
-pub use backend::{Claim, LockBackend};
-pub use capabilities::{Capabilities, DataLoss, Fencing, Hold, Wake};
 pub use clock::{Clock, ClockInstant, ManualClock, Sleep, SystemClock, TokioClock};
-pub use error::{Effect, Error, ErrorKind, Operation, Result};
-pub use fence::{FenceCheck, FencingToken};
-pub use guard::{LockGuard, SharedGuard};
-pub use hold::{Held, LockState, LostReason};
-pub use key::LockKey;
-pub use layer::LockLayer;
-pub use lease_token::{LeaseToken, RenewedLease};
-pub use lock::Lock;
-pub use locks::{Locks, LocksBuilder};
-pub use lost::LostSignal;
+/// The former name of [`contract`].
+pub use contract as backend;
+pub use contract::{
+    Attempt, Capabilities, Claim, ClaimRequest, DataLoss, Effect, Error, ErrorKind, FenceCheck,
+    Fencing, FencingToken, Hold, HoldMark, HolderInfo, LockAdmin, LockBackend, LockInfo, LockKey,
+    LockLayer, LostReason, Mode, Operation, OsRng, OwnerId, Released, Renewal, Result, Resume, Rng,
+    Wake, jitter,
+};
+pub use kit::url;
+pub use locks::{
+    Held, LeaseToken, Lock, LockGuard, LockState, Locks, LocksBuilder, LostSignal, RenewedLease,
+    SharedGuard,
+};
 #[cfg(feature = "metrics")]
 pub use metrics::MetricsLayer;
-pub use outcome::{Attempt, Released, Renewal};
-pub use owner::OwnerId;
-pub use request::{ClaimRequest, Mode, Resume};
-pub use rng::{OsRng, Rng, jitter};
 
 /// Re-exported for the implementations of [`LockBackend`] and [`Claim`].
 pub use async_trait::async_trait;

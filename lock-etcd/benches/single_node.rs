@@ -5,13 +5,13 @@
 use std::error::Error;
 use std::time::Duration;
 
-use conformance_tests::measure::{Done, TTL, claim, granted, hand_over, p50, ratio, run};
-use conformance_tests::servers::EtcdCluster;
 use etcd_client::{
     Client, Compare, CompareOp, PutOptions, Txn, TxnOp, WatchOptions, WatchRequestSender,
     WatchResponseStream,
 };
 use lock_core::Locks;
+use lock_testkit::measure::{Done, TTL, claim, granted, hand_over, p50, ratio, run};
+use lock_testkit::servers::EtcdCluster;
 use tokio::time::Instant;
 
 const VALUE: &str = "0123456789abcdef0123456789abcdef";

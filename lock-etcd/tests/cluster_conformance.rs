@@ -4,5 +4,5 @@
 mod harness;
 
 fn main() -> std::process::ExitCode {
-    conformance_tests::main(harness::EtcdHarness::of(3))
+    harness::main(3)
 }

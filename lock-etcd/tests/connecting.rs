@@ -4,17 +4,16 @@
 
 mod common;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use conformance_tests::proxy::Proxy;
-use conformance_tests::servers::free_port;
 use etcd_client::{Client, ConnectOptions};
 use lock_core::{ErrorKind, LockBackend, Locks};
 use lock_etcd::{EtcdBackend, EtcdConfig};
-use tracing::field::{Field, Visit};
-use tracing::span;
+use lock_testkit::proxy::Proxy;
+use lock_testkit::servers::free_port;
+use lock_testkit::warnings::Warnings;
 
 use common::{
     PASSWORD, backend, busy, claim, granted, guarded, keys, metrics, one, plain, quiet, soon,
@@ -263,44 +262,11 @@ async fn the_shortest_lease_is_asked_for() {
     assert_eq!(slow.capabilities().min_ttl, Duration::from_secs(2));
 }
 
-/// Keeps what this library warns of.
-struct Warnings(Arc<Mutex<Vec<String>>>);
-
-struct Text(String);
-
-impl Visit for Text {
-    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        self.0.push_str(&format!(" {field}={value:?}"));
-    }
-}
-
-impl tracing::Subscriber for Warnings {
-    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        metadata.target() == "distlock" && *metadata.level() == tracing::Level::WARN
-    }
-
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-    fn enter(&self, _: &span::Id) {}
-    fn exit(&self, _: &span::Id) {}
-
-    fn event(&self, event: &tracing::Event<'_>) {
-        let mut text = Text(String::new());
-        event.record(&mut text);
-        self.0.lock().unwrap().push(text.0);
-    }
-}
-
 /// Any member may come to lead, so each is asked, and a wrong one is named. Which warnings a version
 /// deserves is known by the crate's own tests.
 #[tokio::test]
 async fn every_member_is_asked_for_its_version() {
-    let warnings = Arc::<Mutex<Vec<String>>>::default();
-    tracing::subscriber::set_global_default(Warnings(Arc::clone(&warnings))).unwrap();
+    let warnings = Warnings::keep();
     let cluster = three().await;
     let version = plain(&cluster, 0).await.status().await.unwrap().version().to_owned();
     let number = |at: usize| version.split('.').nth(at).and_then(|n| n.parse::<u32>().ok());
@@ -314,8 +280,10 @@ async fn every_member_is_asked_for_its_version() {
     let _backend = backend(&cluster).await;
     let warned = |member: usize| {
         let endpoint = cluster.address(member).unwrap().to_string();
-        let warnings = warnings.lock().unwrap();
-        warnings.iter().any(|text| text.contains(&endpoint) && text.contains("reported as renewed"))
+        warnings
+            .so_far()
+            .iter()
+            .any(|text| text.contains(&endpoint) && text.contains("reported as renewed"))
     };
     if is_old {
         soon("a warning of each member", async {

@@ -7,9 +7,9 @@ mod scenarios;
 
 use std::time::Duration;
 
-use conformance_tests::proxy::Proxy;
-use conformance_tests::servers::EtcdCluster;
 use lock_core::{ErrorKind, LockState, Locks};
+use lock_testkit::proxy::Proxy;
+use lock_testkit::servers::EtcdCluster;
 
 use common::{
     PASSWORD, backend, claim, granted, guarded, keys, locks_from, one, plain, pushed, soon, three,

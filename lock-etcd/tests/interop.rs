@@ -9,8 +9,8 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use conformance_tests::servers::EtcdCluster;
 use lock_core::{LockAdmin, LockKey, Released};
+use lock_testkit::servers::EtcdCluster;
 
 use common::{backend, busy, claim, granted, keys, locks, one, plain, soon};
 

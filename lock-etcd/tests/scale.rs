@@ -8,8 +8,8 @@ mod common;
 
 use std::time::Duration;
 
-use conformance_tests::servers::EtcdCluster;
 use lock_core::{LockState, Locks};
+use lock_testkit::servers::EtcdCluster;
 
 use common::{keys, locks, metrics, one, plain, soon};
 

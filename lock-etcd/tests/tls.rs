@@ -9,8 +9,8 @@ mod common;
 use std::path::Path;
 use std::process::Command;
 
-use conformance_tests::servers::EtcdCluster;
 use lock_core::{ErrorKind, Locks};
+use lock_testkit::servers::EtcdCluster;
 
 use common::soon;
 

@@ -4,12 +4,12 @@
 
 use std::time::Duration;
 
-use conformance_tests::measure::{
+use lock_core::Locks;
+use lock_testkit::measure::{
     Done, TTL, Usage, Watch, claim, cycle, guarded_cycle, hand_over, hold, p50, ratio, resident,
     run,
 };
-use conformance_tests::servers::RedisServer;
-use lock_core::Locks;
+use lock_testkit::servers::RedisServer;
 use redis::aio::MultiplexedConnection;
 use tokio::time::Instant;
 

@@ -1,8 +1,8 @@
 //! Deliberately wrong scripts, for the tests of the tests.
 //!
-//! Only with the feature `mutants`, and only if the variable below names one: a mutation of a script
-//! that stands for a mistake which a lock on Redis is known to be made with. `tests/mutants.rs` shows
-//! that the suite fails each of them.
+//! Only in a build with `--cfg distlock_mutants`, and only if the variable below names one: a mistake
+//! which a lock on Redis is known to be made with. The seam is the text of a script, before its digest is
+//! computed. `tests/mutants.rs` shows that the suite fails each of them.
 
 #[cfg(not(distlock_mutants))]
 pub(crate) fn apply(_script: &str, text: &'static str) -> &'static str {
@@ -10,105 +10,177 @@ pub(crate) fn apply(_script: &str, text: &'static str) -> &'static str {
 }
 
 #[cfg(distlock_mutants)]
-pub use wrong::{MUTANTS, VARIABLE};
+pub use table::{MUTANTS, Mutant, VARIABLE};
 
 #[cfg(distlock_mutants)]
-pub(crate) use wrong::apply;
+pub(crate) use table::apply;
 
 #[cfg(distlock_mutants)]
-mod wrong {
-    /// Names the mutation to apply, in the environment.
+mod table {
+    /// Names the mistake to make, in the environment.
     pub const VARIABLE: &str = "LOCK_REDIS_MUTANT";
 
-    /// The name of each mutation, the scripts that it changes, what is replaced, and by what.
-    pub const MUTANTS: &[(&str, &[&str], &str, &str)] = &[
-        (
-            "release_without_owner",
-            &["RELEASE"],
-            "if is_held_by(who, lock, hold) then",
-            "if value_of(lock) then",
-        ),
-        (
-            "renew_without_owner",
-            &["RENEW"],
-            "local mine = is_held_by(who, lock, KEYS[k + 1])",
-            "local mine = true",
-        ),
-        ("set_without_nx", &["ACQUIRE"], "'NX', 'PX', ttl", "'PX', ttl"),
-        (
-            "lock_without_expiry",
-            &["ACQUIRE"],
-            "redis.call('SET', lock, me, 'NX', 'PX', ttl)",
-            "redis.call('SET', lock, me, 'NX')",
-        ),
-        ("new_token_on_repeat", &["ACQUIRE"], "if owner ~= me then", "if true then"),
-        (
-            "newcomer_passes_the_queue",
-            &["ACQUIRE"],
-            "redis.call('EXISTS', queue, gone) == 0",
-            "redis.call('EXISTS', gone) == 0",
-        ),
-        (
-            "try_leaves_a_place",
-            &["ACQUIRE"],
-            "if wait then\n  local score",
-            "if true then\n  local score",
-        ),
-        ("release_hands_nothing_over", &["RELEASE"], "if not queued then", "if true then"),
-        (
-            "place_is_not_given_up",
-            &["RELEASE"],
-            "if redis.call('ZREM', queue, me) == 1 then",
-            "if false then",
-        ),
-        (
-            "last_in_first_out",
-            &["RELEASE", "ACQUIRE", "SETTLE", "FORCE"],
-            "redis.call('ZRANGE', queue, 0, 0)[1]",
-            "redis.call('ZREVRANGE', queue, 0, 0)[1]",
-        ),
-        (
-            "fence_of_each_name",
-            &["ACQUIRE", "RELEASE", "SETTLE", "FORCE"],
-            "if last >= now then now = last + 1 end",
-            "now = 1",
-        ),
-        (
-            "grace_is_the_ttl_of_nobody",
-            &["RELEASE", "ACQUIRE", "SETTLE", "FORCE"],
-            "redis.call('SET', lock, owner, 'PX', w.grace)",
-            "redis.call('SET', lock, owner)",
-        ),
-        ("confirm_keeps_the_grace", &["ACQUIRE"], "  redis.call('PEXPIRE', lock, ttl)\n", ""),
-        (
-            "force_forgets_the_holder",
-            &["FORCE"],
-            "redis.call('DEL', lock, hold)",
-            "redis.call('DEL', hold)",
-        ),
-        (
-            "attached_with_any_fence",
-            &["RENEW", "RELEASE"],
-            "if who == me then return true end",
-            "if true then return true end",
-        ),
-        ("check_prolongs", &["RENEW"], "if mine and kind == 'L' then", "if mine then"),
-        (
-            "place_is_never_renewed",
-            &["RENEW"],
-            "now + ttl) .. '|' .. rest",
-            "tonumber(till)) .. '|' .. rest",
-        ),
+    /// One mistake: a text in scripts that another one takes the place of.
+    #[derive(Debug)]
+    pub struct Mutant {
+        /// As the variable names it.
+        pub name: &'static str,
+        /// What is wrong with a store that makes it.
+        pub wrong: &'static str,
+        /// The case of the suite that must fail.
+        pub killed_by: &'static str,
+        scripts: &'static [&'static str],
+        right: &'static str,
+        replaced_by: &'static str,
+    }
+
+    /// All mistakes.
+    pub const MUTANTS: &[Mutant] = &[
+        Mutant {
+            name: "release_without_owner",
+            wrong: "A release frees the lock of another owner.",
+            killed_by: "c07_a_release_after_busy_does_nothing",
+            scripts: &["RELEASE"],
+            right: "is_held_by(who, lock, hold) then",
+            replaced_by: "value_of(lock) then",
+        },
+        Mutant {
+            name: "renew_without_owner",
+            wrong: "A renewal prolongs the lock of another owner.",
+            killed_by: "c06_a_renewal_after_a_loss_is_lost",
+            scripts: &["RENEW"],
+            right: "local mine = is_held_by(who, lock, KEYS[k + 1])",
+            replaced_by: "local mine = true",
+        },
+        Mutant {
+            name: "set_without_nx",
+            wrong: "A newcomer overwrites the holder.",
+            killed_by: "s01_a_lock_is_not_reentrant",
+            scripts: &["ACQUIRE"],
+            right: "'NX', 'PX', ttl",
+            replaced_by: "'PX', ttl",
+        },
+        Mutant {
+            name: "lock_without_expiry",
+            wrong: "A lock never ends by itself.",
+            killed_by: "l01_an_abandoned_lock_is_free_after_its_ttl",
+            scripts: &["ACQUIRE"],
+            right: "redis.call('SET', lock, me, 'NX', 'PX', ttl)",
+            replaced_by: "redis.call('SET', lock, me, 'NX')",
+        },
+        Mutant {
+            name: "new_token_on_repeat",
+            wrong: "A repeated try gets another token.",
+            killed_by: "c02_a_repeated_try_returns_the_same_token",
+            scripts: &["ACQUIRE"],
+            right: "if owner ~= me then",
+            replaced_by: "if true then",
+        },
+        Mutant {
+            name: "newcomer_passes_the_queue",
+            wrong: "A free lock goes to a newcomer before those that wait.",
+            killed_by: "l03_a_newcomer_does_not_pass_after_an_expiry",
+            scripts: &["ACQUIRE"],
+            right: "redis.call('EXISTS', queue, gone) == 0",
+            replaced_by: "redis.call('EXISTS', gone) == 0",
+        },
+        Mutant {
+            name: "try_leaves_a_place",
+            wrong: "A try that does not wait leaves a place in the queue.",
+            killed_by: "c13_a_refused_try_leaves_no_place",
+            scripts: &["ACQUIRE"],
+            right: "if wait then\n  local score",
+            replaced_by: "if true then\n  local score",
+        },
+        Mutant {
+            name: "release_hands_nothing_over",
+            wrong: "A release leaves the waiters to themselves.",
+            killed_by: "l03_users_are_served_in_order",
+            scripts: &["RELEASE"],
+            right: "if not queued then",
+            replaced_by: "if true then",
+        },
+        Mutant {
+            name: "place_is_not_given_up",
+            wrong: "A waiter that gives up stays in the queue.",
+            killed_by: "c13_a_waiter_that_gives_up_leaves_no_place",
+            scripts: &["RELEASE"],
+            right: "if redis.call('ZREM', queue, me) == 1 then",
+            replaced_by: "if false then",
+        },
+        Mutant {
+            name: "last_in_first_out",
+            wrong: "The last waiter is served first.",
+            killed_by: "l03_waiters_are_served_in_order",
+            scripts: &["RELEASE", "ACQUIRE", "FORCE"],
+            right: "redis.call('ZRANGE', queue, 0, 0)[1]",
+            replaced_by: "redis.call('ZREVRANGE', queue, 0, 0)[1]",
+        },
+        Mutant {
+            name: "fence_of_each_name",
+            wrong: "Fences begin at one for every name.",
+            killed_by: "c09_fences_rise_over_releases",
+            scripts: &["ACQUIRE", "RELEASE", "FORCE"],
+            right: "if last >= now then now = last + 1 end",
+            replaced_by: "now = 1",
+        },
+        Mutant {
+            name: "grace_is_the_ttl_of_nobody",
+            wrong: "A lock that was handed over never ends by itself.",
+            killed_by: "l05_a_dead_waiter_delays_by_one_ttl",
+            scripts: &["RELEASE", "ACQUIRE", "FORCE"],
+            right: "redis.call('SET', lock, owner, 'PX', w.grace)",
+            replaced_by: "redis.call('SET', lock, owner)",
+        },
+        Mutant {
+            name: "confirm_keeps_the_grace",
+            wrong: "A waiter that takes its turn has the lock for the grace only.",
+            killed_by: "c04_a_hand_over_has_its_full_ttl",
+            scripts: &["ACQUIRE"],
+            right: "  redis.call('PEXPIRE', lock, ttl)\n",
+            replaced_by: "",
+        },
+        Mutant {
+            name: "force_forgets_the_holder",
+            wrong: "A forced release leaves the lock where it is.",
+            killed_by: "s05_a_lock_that_was_taken_is_seen_by_check",
+            scripts: &["FORCE"],
+            right: "redis.call('DEL', lock, hold)",
+            replaced_by: "redis.call('DEL', hold)",
+        },
+        Mutant {
+            name: "attached_with_any_fence",
+            wrong: "A lock is taken over with a fence that it never had.",
+            killed_by: "c14_a_greater_fence_is_not_believed",
+            scripts: &["RENEW", "RELEASE"],
+            right: "if who == me then return true end",
+            replaced_by: "if true then return true end",
+        },
+        Mutant {
+            name: "check_prolongs",
+            wrong: "A check prolongs the lock.",
+            killed_by: "c04_a_check_prolongs_nothing",
+            scripts: &["RENEW"],
+            right: "if mine and kind == 'L' then",
+            replaced_by: "if mine then",
+        },
+        Mutant {
+            name: "place_is_never_renewed",
+            wrong: "The renewal of a place does not prolong it.",
+            killed_by: "l03_a_renewed_place_is_kept",
+            scripts: &["RENEW"],
+            right: "now + ttl) .. '|' .. rest",
+            replaced_by: "tonumber(till)) .. '|' .. rest",
+        },
     ];
 
     pub(crate) fn apply(script: &str, text: &'static str) -> String {
         let wanted = std::env::var(VARIABLE).unwrap_or_default();
-        let Some((name, _, from, to)) =
-            MUTANTS.iter().find(|(name, scripts, ..)| *name == wanted && scripts.contains(&script))
-        else {
+        let mut mutants = MUTANTS.iter().filter(|mutant| mutant.scripts.contains(&script));
+        let Some(mutant) = mutants.find(|mutant| mutant.name == wanted) else {
             return text.to_owned();
         };
-        assert!(text.contains(from), "the mutant {name} finds nothing to change in {script}");
-        text.replace(from, to)
+        assert!(text.contains(mutant.right), "{wanted} finds nothing to change in {script}");
+        text.replace(mutant.right, mutant.replaced_by)
     }
 }

@@ -7,8 +7,8 @@ mod common;
 use std::time::Duration;
 
 use common::{backend, claim, commands, keys, locks, plain, run, server, set_nx};
-use conformance_tests::servers::RedisServer;
 use lock_core::{Attempt, FencingToken, Released, Renewal};
+use lock_testkit::servers::RedisServer;
 use redis::Value;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;

@@ -1,4 +1,5 @@
-//! The queue inside the store: order of arrival, dead and stopped processes, cost per hand-over.
+//! The queue inside the store among processes: order of arrival, the dead and the stopped, cost per
+//! hand-over.
 //!
 //! The full size is `cargo test --release -p lock-redis --test queue -- --ignored --nocapture`.
 
@@ -12,11 +13,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use common::{backend, claim, commands, config, locks, plain, run, server};
-use conformance_tests::servers::RedisServer;
-use lock_core::{Attempt, Claim, Locks, OwnerId, Released};
-use lock_redis::RedisBackend;
-use redis::Value;
+use common::{commands, locks, plain, queued, server};
+use lock_core::{Locks, OwnerId};
+use lock_testkit::servers::RedisServer;
 use redis::aio::MultiplexedConnection;
 use tokio::time::Instant;
 
@@ -24,7 +23,6 @@ const CHILD: &str = "LOCK_REDIS_TEST_CHILD";
 /// A busy machine is not what these tests are about.
 const PATIENT: &str = "lock_connect_timeout=10s&lock_response_timeout=10s";
 const NAME: &str = "line";
-const QUEUE: &str = "{line}\u{1e}queue";
 const GRACE: Duration = Duration::from_millis(500);
 
 /// The other processes of these tests: this very executable with `CHILD` set to a URL and a number.
@@ -117,16 +115,10 @@ impl Waiting {
     }
 }
 
-async fn queued(connection: &mut MultiplexedConnection) -> Vec<OwnerId> {
-    let owners: Vec<String> =
-        redis::cmd("ZRANGE").arg(QUEUE).arg(0).arg(-1).query_async(connection).await.unwrap();
-    owners.iter().map(|owner| owner.parse().unwrap()).collect()
-}
-
 async fn until_queued(connection: &mut MultiplexedConnection, count: usize) -> Vec<OwnerId> {
     let start = Instant::now();
     loop {
-        let owners = queued(connection).await;
+        let owners = queued(connection, NAME).await;
         if owners.len() == count {
             return owners;
         }
@@ -229,7 +221,7 @@ async fn half_gone(waiters: usize, signal: &str) -> Duration {
         }
         let late = waiting.turns(waiters / 2, Duration::from_secs(30)).await;
         assert_eq!(late.len(), waiters / 2, "those that were stopped were not served afterwards");
-        assert!(queued(&mut plain).await.is_empty());
+        assert!(queued(&mut plain, NAME).await.is_empty());
     }
     took
 }
@@ -253,194 +245,6 @@ async fn killed_processes_cost_nothing() {
 async fn half_of_a_thousand_waiters_are_gone() {
     half_gone(1000, "-STOP").await;
     half_gone(1000, "-KILL").await;
-}
-
-async fn busy(claim: &mut dyn Claim) -> Option<Duration> {
-    match claim.try_acquire().await.unwrap() {
-        Attempt::Busy { retry_after, .. } => retry_after,
-        other => panic!("not busy: {other:?}"),
-    }
-}
-
-async fn is_granted(claim: &mut dyn Claim) -> bool {
-    matches!(claim.try_acquire().await.unwrap(), Attempt::Granted { .. })
-}
-
-/// After an expiry a newcomer does not pass the queue.
-#[tokio::test]
-async fn a_newcomer_does_not_pass_the_queue_after_an_expiry() {
-    let server = server().await;
-    let (a, b, c) = (backend(&server).await, backend(&server).await, backend(&server).await);
-    let ttl = Duration::from_secs(2);
-    let mut holder = claim(&a, NAME, ttl, false);
-    assert!(is_granted(&mut *holder).await);
-    let mut first = claim(&b, NAME, Duration::from_secs(30), true);
-    busy(&mut *first).await;
-    tokio::time::sleep(ttl + Duration::from_millis(50)).await;
-    for wait in [false, true] {
-        let mut newcomer = claim(&c, NAME, ttl, wait);
-        busy(&mut *newcomer).await;
-        newcomer.release().await.unwrap();
-    }
-    // The newcomer's look has handed the lock to the head of the queue, and told it so.
-    tokio::time::timeout(Duration::from_secs(1), first.changed()).await.unwrap().unwrap();
-    assert!(is_granted(&mut *first).await);
-}
-
-/// A waiter whose client does not listen is passed over, keeps its ticket, and comes back to it.
-#[tokio::test]
-async fn a_lost_turn_does_not_cost_the_place() {
-    let server = server().await;
-    let (a, b, c) = (backend(&server).await, backend(&server).await, backend(&server).await);
-    let mut plain = plain(&server).await;
-    let ttl = Duration::from_secs(30);
-    let mut holder = claim(&a, NAME, ttl, false);
-    assert!(is_granted(&mut *holder).await);
-    let (mut first, mut second, mut third) =
-        (claim(&b, NAME, ttl, true), claim(&c, NAME, ttl, true), claim(&c, NAME, ttl, true));
-    for waiter in [&mut first, &mut second, &mut third] {
-        busy(&mut **waiter).await;
-    }
-    let order = queued(&mut plain).await;
-    // The first one is chosen and does not answer within its grace.
-    holder.release().await.unwrap();
-    tokio::time::sleep(GRACE + Duration::from_millis(200)).await;
-    assert!(is_granted(&mut *second).await, "the second one was not chosen after the grace");
-    busy(&mut *first).await;
-    assert_eq!(
-        queued(&mut plain).await,
-        [order[0], order[2]],
-        "its old ticket is before the third one's"
-    );
-    assert_eq!(second.release().await.unwrap(), Released::Freed);
-    tokio::time::timeout(Duration::from_secs(1), first.changed()).await.unwrap().unwrap();
-    assert!(is_granted(&mut *first).await);
-}
-
-/// A waiter that gives up just when it was chosen passes the lock on at once.
-#[tokio::test]
-async fn a_declined_turn_goes_on_at_once() {
-    let server = server().await;
-    let grace = Duration::from_secs(10);
-    let patient = async || RedisBackend::connect(config(&server).grace(grace)).await.unwrap();
-    let (a, b, c) = (patient().await, patient().await, patient().await);
-    let ttl = Duration::from_secs(30);
-    let mut holder = claim(&a, NAME, ttl, false);
-    assert!(is_granted(&mut *holder).await);
-    let (mut first, mut second) = (claim(&b, NAME, ttl, true), claim(&c, NAME, ttl, true));
-    busy(&mut *first).await;
-    busy(&mut *second).await;
-    holder.release().await.unwrap();
-    assert_eq!(first.release().await.unwrap(), Released::Freed);
-    let start = Instant::now();
-    tokio::time::timeout(grace, second.changed()).await.unwrap().unwrap();
-    assert!(is_granted(&mut *second).await);
-    assert!(start.elapsed() < grace / 2, "{:?}", start.elapsed());
-}
-
-/// A client that nobody hears any more (0 receivers) is passed over within the same script.
-#[tokio::test]
-async fn nobody_waits_for_a_client_that_is_gone() {
-    let server = server().await;
-    let (a, gone, c) = (backend(&server).await, backend(&server).await, backend(&server).await);
-    let ttl = Duration::from_secs(30);
-    let mut holder = claim(&a, NAME, ttl, false);
-    assert!(is_granted(&mut *holder).await);
-    for _ in 0..300 {
-        busy(&mut *claim(&gone, NAME, ttl, true)).await;
-    }
-    let mut living = claim(&c, NAME, ttl, true);
-    busy(&mut *living).await;
-    lock_core::LockBackend::close(&gone).await.unwrap();
-    drop(gone);
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    let start = Instant::now();
-    holder.release().await.unwrap();
-    // More than 128 are skipped: the releaser goes on by itself.
-    tokio::time::timeout(Duration::from_secs(2), living.changed()).await.unwrap().unwrap();
-    assert!(is_granted(&mut *living).await);
-    println!("300 dead places were skipped within {:?}", start.elapsed());
-    assert!(start.elapsed() < Duration::from_secs(1));
-}
-
-/// One waiter of each of the first few clients polls, whatever its rank: the others of its client
-/// need not, and neither need the clients behind.
-#[tokio::test]
-async fn one_waiter_of_each_of_the_first_clients_polls() {
-    let server = server().await;
-    let ttl = Duration::from_secs(30);
-    let a = backend(&server).await;
-    let mut holder = claim(&a, NAME, ttl, false);
-    assert!(is_granted(&mut *holder).await);
-    let (poll, lease) = (Some(Duration::from_secs(1)), Some(Duration::from_secs(25)));
-    // The waiters of a client stay in the queue when their claims are dropped.
-    for client in 0..6 {
-        let backend = backend(&server).await;
-        for waiter in 0..40 {
-            let look = busy(&mut *claim(&backend, NAME, ttl, true)).await;
-            if waiter == 0 && client < 4 {
-                assert!(look < poll, "the first waiter of client {client}: {look:?}");
-            } else {
-                assert!(look > lease, "waiter {waiter} of client {client}: {look:?}");
-            }
-        }
-    }
-}
-
-/// Nobody releases: the holder's process has died, and it had many waiters at the head of the
-/// queue. The next client is served at the end of the lease and one grace, not one for each waiter.
-#[tokio::test]
-async fn a_process_that_died_with_lock_and_waiters_costs_one_grace() {
-    let server = server().await;
-    let (dead, living) = (backend(&server).await, locks(&server).await);
-    let ttl = Duration::from_secs(2);
-    let mut holder = claim(&dead, NAME, ttl, false);
-    let begin = Instant::now();
-    assert!(is_granted(&mut *holder).await);
-    // Its connection stays, as that of a stopped process does, so the pushes are heard.
-    for _ in 0..16 {
-        busy(&mut *claim(&dead, NAME, Duration::from_secs(60), true)).await;
-    }
-    let lock = living.lock(NAME).unwrap();
-    let guard = lock.acquire_timeout(Duration::from_secs(20)).await.unwrap();
-    let took = begin.elapsed();
-    assert!(took >= ttl, "before the lease was over: {took:?}");
-    assert!(took < ttl + GRACE + Duration::from_millis(1_500), "{took:?}");
-    guard.release().await.unwrap();
-}
-
-/// When the waiter that looks for its client gives up, the next one of the client looks instead.
-#[tokio::test]
-async fn the_next_waiter_of_a_client_goes_on_looking() {
-    let server = server().await;
-    let (a, b, mut plain) = (backend(&server).await, backend(&server).await, plain(&server).await);
-    let ttl = Duration::from_secs(30);
-    let mut holder = claim(&a, NAME, ttl, false);
-    assert!(is_granted(&mut *holder).await);
-    let (mut first, mut second) = (claim(&b, NAME, ttl, true), claim(&b, NAME, ttl, true));
-    busy(&mut *first).await;
-    assert!(busy(&mut *second).await > Some(Duration::from_secs(25)));
-    first.release().await.unwrap();
-    tokio::time::timeout(Duration::from_secs(2), second.changed()).await.unwrap().unwrap();
-    assert!(busy(&mut *second).await < Some(Duration::from_secs(1)));
-    assert_eq!(queued(&mut plain).await.len(), 1);
-}
-
-/// A place that is not renewed lapses, and a queue leaves no keys behind for long.
-#[tokio::test]
-async fn places_lapse_and_queues_leave_nothing() {
-    let server = server().await;
-    let (a, mut plain) = (backend(&server).await, plain(&server).await);
-    let mut holder = claim(&a, NAME, Duration::from_secs(30), false);
-    assert!(is_granted(&mut *holder).await);
-    let mut waiter = claim(&a, NAME, Duration::from_millis(300), true);
-    busy(&mut *waiter).await;
-    drop(waiter);
-    tokio::time::sleep(Duration::from_millis(1_500)).await;
-    assert_eq!(run(&mut plain, &["EXISTS", QUEUE, "{line}\u{1e}waiters"]).await, Value::Int(0));
-    holder.release().await.unwrap();
-    let left = common::keys(&mut plain).await;
-    assert_eq!(left, ["distlock\u{1e}fence"], "{left:?}");
 }
 
 #[test]

@@ -4,8 +4,8 @@ mod redlock_common;
 
 use std::time::Duration;
 
-use conformance_tests::servers::Data;
 use lock_core::{ErrorKind, LockBackend, Locks};
+use lock_testkit::servers::Data;
 use redis::Value;
 use redlock_common::scenarios::{self, acquire};
 use redlock_common::{Masters, claim, granted};

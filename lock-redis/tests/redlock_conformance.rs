@@ -2,71 +2,63 @@
 
 mod redlock_common;
 
+use std::net::SocketAddr;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use conformance_tests::servers::Data;
-use conformance_tests::{Client, Harness, Store, Time, Unavailable, async_trait};
-use lock_core::{LockBackend, Result};
-use redlock_common::{Links, Masters};
-
-#[derive(Debug)]
-struct RedlockHarness;
+use conformance_tests::Unavailable;
+use lock_core::{LockBackend, Result, async_trait};
+use lock_testkit::proxied::{self, Setup};
+use lock_testkit::servers::{Data, Servers};
+use redlock_common::Masters;
 
 #[derive(Debug)]
-struct RedlockStore {
-    masters: Masters,
-    /// The links live as long as the case, also where it keeps only the backend.
-    links: Mutex<Vec<Links>>,
-}
+struct Redlock;
 
 #[async_trait]
-impl Harness for RedlockHarness {
+impl Setup for Redlock {
     fn name(&self) -> &str {
         "redlock"
     }
 
-    fn time(&self) -> Time {
-        Time::Real
+    async fn launch(&self) -> Result<Box<dyn Servers>, Unavailable> {
+        Ok(Box::new(Masters::start().await?))
     }
 
-    async fn start(&self) -> Result<Box<dyn Store>, Unavailable> {
-        let masters = Masters::start().await?;
-        Ok(Box::new(RedlockStore { masters, links: Mutex::default() }))
+    fn url(&self, hosts: &str, _: &str) -> String {
+        format!("redlock://{hosts}?lock_quorum_name=test&lock_bootstrap=now")
     }
 
-    async fn join(&self, uri: &str) -> Result<Arc<dyn LockBackend>> {
-        Ok(Arc::new(lock_redis::connect_redlock(uri).await?))
+    async fn connect(&self, url: &str) -> Result<Arc<dyn LockBackend>> {
+        Ok(Arc::new(lock_redis::connect_redlock(url).await?))
+    }
+
+    fn asks_all(&self) -> bool {
+        true
     }
 }
 
 #[async_trait]
-impl Store for RedlockStore {
-    async fn client(&self) -> Result<Client> {
-        let links = self.masters.links().await?;
-        self.links.lock().unwrap_or_else(PoisonError::into_inner).push(links.clone());
-        Ok(Client::new(links.client().await?).with_faults(links))
+impl Servers for Masters {
+    fn addresses(&self) -> Vec<SocketAddr> {
+        self.0.iter().filter_map(|server| server.address().ok()).collect()
     }
 
-    async fn freeze(&self) -> Result<(), Unavailable> {
-        self.masters.0.iter().try_for_each(|server| server.freeze())
+    fn freeze(&self) -> Result<(), Unavailable> {
+        self.0.iter().try_for_each(|server| server.freeze())
     }
 
-    async fn thaw(&self) -> Result<(), Unavailable> {
-        self.masters.0.iter().try_for_each(|server| server.thaw())
+    fn thaw(&self) -> Result<(), Unavailable> {
+        self.0.iter().try_for_each(|server| server.thaw())
     }
 
     /// One node: a quorum is made to survive that. What a restart of more nodes does stands in the
     /// tests of its own, since the longest ttl has to pass then.
     async fn restart(&self) -> Result<(), Unavailable> {
-        self.masters.0[0].restart(Data::Keep).await
-    }
-
-    fn uri(&self) -> Option<String> {
-        Some(self.masters.url(""))
+        self.0[0].restart(Data::Keep).await
     }
 }
 
 fn main() -> ExitCode {
-    conformance_tests::main(RedlockHarness)
+    proxied::main(Redlock)
 }

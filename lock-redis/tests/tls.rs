@@ -7,8 +7,8 @@
 use std::process::Command;
 use std::time::Duration;
 
-use conformance_tests::servers::{RedisServer, free_port};
 use lock_core::{ErrorKind, Locks};
+use lock_testkit::servers::{RedisServer, free_port};
 use tempfile::TempDir;
 
 const CHILD: &str = "LOCK_REDIS_TEST_TLS";

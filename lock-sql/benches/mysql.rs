@@ -5,12 +5,12 @@
 
 use std::time::Duration;
 
-use conformance_tests::measure::{
-    Done, TTL, Usage, Watch, claim, cycle, guarded_cycle, hold, p50, ratio, resident, run,
-};
-use conformance_tests::servers::MariaDbServer;
 use lock_core::Locks;
 use lock_sql::{SqlBackend, SqlConfig};
+use lock_testkit::measure::{
+    Done, TTL, Usage, Watch, claim, cycle, guarded_cycle, hold, p50, ratio, resident, run,
+};
+use lock_testkit::servers::MariaDbServer;
 use sqlx::MySqlPool;
 use sqlx::mysql::MySqlPoolOptions;
 use tokio::time::Instant;

@@ -6,12 +6,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use conformance_tests::measure::{
-    Done, TTL, Usage, Watch, claim, cycle, guarded_cycle, hand_over, hold, p50, ratio, run, timed,
-};
-use conformance_tests::servers::PostgresServer;
 use lock_core::Locks;
 use lock_sql::{SqlBackend, SqlConfig};
+use lock_testkit::measure::{
+    Done, TTL, Usage, Watch, claim, cycle, guarded_cycle, hand_over, hold, p50, ratio, run, timed,
+};
+use lock_testkit::servers::PostgresServer;
 use sqlx::postgres::{PgListener, PgPool, PgPoolOptions};
 use sqlx::{Connection, Executor, PgConnection};
 use tokio::task::JoinSet;

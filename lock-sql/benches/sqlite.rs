@@ -6,11 +6,11 @@
 use std::path::Path;
 use std::time::Duration;
 
-use conformance_tests::measure::{
-    Done, TTL, Usage, Watch, claim, cycle, guarded_cycle, hold, p50, ratio, resident, run, timed,
-};
 use lock_core::Locks;
 use lock_sql::{SqlBackend, SqlConfig};
+use lock_testkit::measure::{
+    Done, TTL, Usage, Watch, claim, cycle, guarded_cycle, hold, p50, ratio, resident, run, timed,
+};
 use sqlx::SqlitePool;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 

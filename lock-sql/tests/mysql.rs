@@ -6,9 +6,9 @@ mod mysql_common;
 
 use std::time::Duration;
 
-use conformance_tests::servers::MariaDbServer;
 use lock_core::{ErrorKind, LockBackend, Locks, Released};
 use lock_sql::{SqlBackend, SqlConfig};
+use lock_testkit::servers::MariaDbServer;
 use mysql_common::{Hammer, admin, locks, run, server, url_of};
 use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
 

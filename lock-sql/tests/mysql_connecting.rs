@@ -6,10 +6,10 @@ mod mysql_common;
 
 use std::time::Duration;
 
-use conformance_tests::servers::MariaDbServer;
-use conformance_tests::servers::free_port;
 use lock_core::{Error, ErrorKind, LockBackend, Locks};
 use lock_sql::{SqlBackend, SqlConfig};
+use lock_testkit::servers::MariaDbServer;
+use lock_testkit::servers::free_port;
 use mysql_common::{admin, assert_says, backend, claim, granted, locks, run, server, url_of};
 use sqlx::mysql::MySqlPoolOptions;
 use tokio::time::{Instant, timeout};

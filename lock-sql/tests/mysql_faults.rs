@@ -7,14 +7,14 @@ mod mysql_common;
 use std::time::Duration;
 
 use conformance_tests::Faults;
-use conformance_tests::proxy::{Cut, Proxy};
-use conformance_tests::servers::MariaDbServer;
 use conformance_tests::{Client, Fault};
 use lock_core::{
     Attempt, Effect, ErrorKind, LockBackend, LockKey, LockState, Locks, LostReason, Released,
     Renewal,
 };
 use lock_sql::SqlBackend;
+use lock_testkit::proxy::{Cut, Proxy};
+use lock_testkit::servers::MariaDbServer;
 use mysql_common::{Hammer, admin, backend, claim, granted, locks, run, server, url_of};
 use tokio::time::{Instant, timeout};
 

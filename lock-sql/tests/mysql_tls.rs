@@ -10,8 +10,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use conformance_tests::servers::MariaDbServer;
 use lock_core::{ErrorKind, Locks};
+use lock_testkit::servers::MariaDbServer;
 use mysql_common::{admin, assert_says, run};
 
 fn openssl(directory: &Path, arguments: &str) {

@@ -2,8 +2,8 @@
 
 mod postgres_harness;
 
-use postgres_harness::{PostgresHarness, Route};
+use postgres_harness::Route;
 
 fn main() -> std::process::ExitCode {
-    conformance_tests::main(PostgresHarness(Route::Pooled))
+    postgres_harness::main(Route::Pooled)
 }

@@ -6,9 +6,9 @@ mod postgres_common;
 
 use std::time::Duration;
 
-use conformance_tests::servers::{PgBouncer, PostgresServer};
 use lock_core::{Effect, ErrorKind, LockBackend, Locks, Wake};
 use lock_sql::{SqlBackend, SqlConfig};
+use lock_testkit::servers::{PgBouncer, PostgresServer};
 use postgres_common::{
     TTL, backend, busy, claim, granted, locks, number, plain, proxied, pushes_come_back, run,
     server,

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use conformance_tests::servers::PostgresServer;
 use conformance_tests::{Fault, Faults};
 use lock_core::{Attempt, Effect, ErrorKind, LockBackend, LockState, Locks, Released, Renewal};
 use lock_sql::SqlBackend;
+use lock_testkit::servers::PostgresServer;
 use postgres_common::{
     TTL, backend, claim, granted, locks, number, plain, proxied, pushes_come_back, run, server,
 };

@@ -5,18 +5,17 @@
 mod postgres_common;
 mod postgres_scenes;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use conformance_tests::servers::PostgresServer;
 use lock_core::Renewal;
 use lock_sql::SqlBackend;
+use lock_testkit::servers::PostgresServer;
+use lock_testkit::warnings::Warnings;
 use postgres_common::{TTL, backend, busy, claim, granted, plain, run, server};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use tracing::field::{Field, Visit};
-use tracing::span;
 
 #[tokio::test]
 async fn a_look_at_a_lock_that_is_held_writes_nothing() {
@@ -106,40 +105,10 @@ async fn waiters_that_come_and_go_do_not_starve_the_holder() {
     println!("the slowest renewal took {slowest:?}");
 }
 
-/// Keeps what this library warns of.
-#[derive(Clone, Default)]
-struct Warnings(Arc<Mutex<String>>);
-
-impl Visit for Warnings {
-    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        self.0.lock().unwrap().push_str(&format!(" {field}={value:?}"));
-    }
-}
-
-impl tracing::Subscriber for Warnings {
-    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        metadata.target() == "distlock" && *metadata.level() == tracing::Level::WARN
-    }
-
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-    fn enter(&self, _: &span::Id) {}
-    fn exit(&self, _: &span::Id) {}
-
-    fn event(&self, event: &tracing::Event<'_>) {
-        event.record(&mut self.clone());
-    }
-}
-
 /// A transaction that has looked at something long ago keeps every version of every row since.
 #[tokio::test]
 async fn an_old_snapshot_is_warned_of() {
-    let warnings = Warnings::default();
-    tracing::subscriber::set_global_default(warnings.clone()).unwrap();
+    let warnings = Warnings::keep();
     let server = server().await;
     // The server counts dead rows a moment late, so a second sweep, which sees them, is due soon.
     let separator = if server.url().contains('?') { '&' } else { '?' };
@@ -156,14 +125,17 @@ async fn an_old_snapshot_is_warned_of() {
     )
     .await;
     let limit = Instant::now() + Duration::from_secs(60);
-    while !warnings.0.lock().unwrap().contains("old snapshot") {
-        assert!(Instant::now() < limit, "no warning: {:?}", warnings.0.lock().unwrap());
+    let warning = loop {
+        let warned = warnings.so_far();
+        if let Some(text) = warned.iter().find(|text| text.contains("old snapshot")) {
+            break text.clone();
+        }
+        assert!(Instant::now() < limit, "no warning: {warned:?}");
         // A grant starts a sweep if one is due.
         let mut other = claim(&client, "other", TTL, false);
         granted(&mut *other).await;
         other.release().await.unwrap();
         tokio::time::sleep(Duration::from_millis(200)).await;
-    }
-    let text = warnings.0.lock().unwrap().clone();
-    assert!(text.contains("at=") && text.contains("number="), "{text}");
+    };
+    assert!(warning.contains("at=") && warning.contains("number="), "{warning}");
 }

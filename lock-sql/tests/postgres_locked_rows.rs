@@ -6,8 +6,8 @@ mod postgres_common;
 
 use std::time::Duration;
 
-use conformance_tests::servers::PgBouncer;
 use lock_core::{Attempt, ErrorKind, Locks, Released, Renewal};
+use lock_testkit::servers::PgBouncer;
 use postgres_common::{TTL, backend, claim, granted, number, plain, run, server};
 use sqlx::PgConnection;
 use tokio::task::JoinSet;

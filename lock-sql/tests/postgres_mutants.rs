@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use conformance_tests::mutation::Killer::{self, Case, Scene};
 use conformance_tests::mutation::Mutation;
 use lock_sql::mutants::{POSTGRES as MUTANTS, POSTGRES_VARIABLE as VARIABLE};
-use postgres_harness::{PostgresHarness, Route};
+use postgres_harness::Route;
 use tokio::runtime::Builder;
 
 const SCENES: [&str; 2] = ["reads_that_are_behind", "looks_write_nothing"];
@@ -29,7 +29,7 @@ fn main() -> ExitCode {
         .collect();
     let mutation = Mutation { variable: VARIABLE, mutants, killers: killers.leak() };
     mutation.main(
-        || conformance_tests::main(PostgresHarness(Route::Direct)),
+        || postgres_harness::main(Route::Direct),
         |scene| {
             let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build();
             runtime.unwrap().block_on(async {

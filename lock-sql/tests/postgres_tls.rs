@@ -8,8 +8,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use conformance_tests::servers::PostgresServer;
 use lock_core::{ErrorKind, Locks};
+use lock_testkit::servers::PostgresServer;
 
 fn program(directory: &Path, command: &str) {
     let mut words = command.split_whitespace();

@@ -4,11 +4,11 @@
 
 use std::time::Duration;
 
-use conformance_tests::measure::{
+use lock_core::Locks;
+use lock_testkit::measure::{
     Done, TTL, Usage, Watch, claim, cycle, guarded_cycle, hand_over, hold, p50, ratio, run,
 };
-use conformance_tests::servers::ZooKeeper;
-use lock_core::Locks;
+use lock_testkit::servers::ZooKeeper;
 use tokio::time::Instant;
 use zookeeper_client as zk;
 

@@ -8,36 +8,25 @@ use lock_core::{
 use tokio::task::JoinSet;
 
 use crate::backend::ZkBackend;
-use crate::error::{describe, no_answer};
+use crate::connection::reply::{Failure, none_if_missing};
 use crate::names;
-use crate::session::Session;
-use crate::transport::Failure;
 
 /// The limit for one of the requests that an inspection is made of.
 const LIMIT: Duration = Duration::from_secs(5);
 /// How many locks are looked at side by side.
 const BATCH: usize = 64;
-/// What the data of our nodes begin with; the label follows.
-const MARK: &[u8] = b"distlock\n";
-
-/// The data of a node: they mark it as ours, and carry the label. Nothing is decided by them.
-pub(crate) fn node_data(label: Option<&str>) -> Vec<u8> {
-    [MARK, label.unwrap_or_default().as_bytes()].concat()
-}
 
 #[async_trait]
 impl LockAdmin for ZkBackend {
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {
-        match tokio::time::timeout(LIMIT, self.look_at(key.clone())).await {
-            Ok(found) => found,
-            Err(_) => Err(no_answer(LIMIT, self.shared.sessions.endpoint())),
-        }
+        self.store.bounded(LIMIT, self.look_at(key)).await
     }
 
     /// Looks at every lock under the root of this client, one listing each.
     async fn list(&self, prefix: &str, name_start: &str) -> Result<Vec<LockInfo>> {
-        let session = self.shared.sessions.any_seat(LIMIT).await?;
-        let children = self.children(&session, &self.shared.config.root).await?.unwrap_or_default();
+        let session = self.store.sessions.any_share(LIMIT).await?;
+        let listed = none_if_missing(session.sync_and_list(&self.store.config.root).await);
+        let children = listed.map_err(|failure| session.describe(&failure))?.unwrap_or_default();
         let mut keys: Vec<_> = children
             .iter()
             .filter_map(|child| names::decode(child))
@@ -60,9 +49,10 @@ impl LockAdmin for ZkBackend {
     }
 
     async fn force_release(&self, key: &LockKey, expected: Option<&HoldMark>) -> Result<Released> {
-        let session = self.shared.sessions.any_seat(LIMIT).await?;
-        let parent = self.shared.parent(key);
-        let Some(children) = self.children(&session, &parent).await? else {
+        let session = self.store.sessions.any_share(LIMIT).await?;
+        let parent = self.store.parent(key);
+        let listed = none_if_missing(session.sync_and_list(&parent).await);
+        let Some(children) = listed.map_err(|failure| session.describe(&failure))? else {
             return Ok(Released::AlreadyGone);
         };
         let holder = names::contenders(&children).first().map(|name| (*name).to_owned());
@@ -75,53 +65,36 @@ impl LockAdmin for ZkBackend {
         match session.delete(&format!("{parent}/{holder}")).await {
             Ok(()) => Ok(Released::Freed),
             Err(Failure::NoNode) => Ok(Released::AlreadyGone),
-            Err(failure) => Err(self.describe(&failure)),
+            Err(failure) => Err(session.describe(&failure)),
         }
     }
 }
 
 impl ZkBackend {
-    fn describe(&self, failure: &Failure) -> lock_core::Error {
-        describe(failure, self.shared.sessions.endpoint())
-    }
-
-    /// The children of a node, by a server that has caught up with the leader; `None` if there is no
-    /// such node.
-    async fn children(&self, session: &Session, path: &str) -> Result<Option<Vec<String>>> {
-        let listing = async {
-            session.sync(path).await?;
-            session.list(path).await
-        };
-        match listing.await {
-            Ok(children) => Ok(Some(children)),
-            Err(Failure::NoNode) => Ok(None),
-            Err(failure) => Err(self.describe(&failure)),
-        }
-    }
-
-    async fn look_at(&self, key: LockKey) -> Result<Option<LockInfo>> {
-        let session = self.shared.sessions.any_seat(LIMIT).await?;
-        let parent = self.shared.parent(&key);
+    async fn look_at(&self, key: &LockKey) -> Result<Option<LockInfo>> {
+        let session = self.store.sessions.any_share(LIMIT).await?;
+        let parent = self.store.parent(key);
         // A holder may leave between the two requests; then the next one is looked at.
         loop {
-            let Some(children) = self.children(&session, &parent).await? else { return Ok(None) };
+            let listed = none_if_missing(session.sync_and_list(&parent).await);
+            let listed = listed.map_err(|failure| session.describe(&failure))?;
+            let Some(children) = listed else { return Ok(None) };
             let queue = names::contenders(&children);
             let Some((first, waiters)) = queue.split_first() else { return Ok(None) };
             let node = session.get(&format!("{parent}/{first}")).await;
-            let Some(node) = node.map_err(|failure| self.describe(&failure))? else { continue };
+            let Some(node) = node.map_err(|failure| session.describe(&failure))? else { continue };
             let mut holder = HolderInfo::new(None);
             // No two nodes of a parent ever have the same name.
             holder.mark = Some(HoldMark::new((*first).to_owned()));
-            holder.fence = session.known_fence(node.czxid).await?;
-            match node.data.strip_prefix(MARK) {
+            holder.fence = session.fence_base.known_fence(&session, node.czxid).await?;
+            match names::label_in(&node.data) {
                 Some(label) => {
                     holder.owner = names::owner_of(first);
-                    let label = String::from_utf8_lossy(label);
-                    holder.label = (!label.is_empty()).then(|| label.into_owned());
+                    holder.label = Some(label).filter(|label| !label.is_empty());
                 }
                 None => holder.label = Some("a client that is not distlock".to_owned()),
             }
-            return Ok(Some(LockInfo::new(key, Some(holder), Some(waiters.len()))));
+            return Ok(Some(LockInfo::new(key.clone(), Some(holder), Some(waiters.len()))));
         }
     }
 }

@@ -3,58 +3,29 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use lock_core::kit::runtime;
 use lock_core::{
-    Capabilities, Claim, ClaimRequest, Clock, Error, Fencing, Hold, LockAdmin, LockBackend,
-    LockKey, Result, SystemClock, Wake, async_trait,
+    Capabilities, Claim, ClaimRequest, Clock, Fencing, Hold, LockAdmin, LockBackend, Result,
+    SystemClock, Wake, async_trait,
 };
 
 use crate::claim::ZkClaim;
 use crate::config::ZkConfig;
-use crate::error::{describe, no_answer};
-use crate::names;
-use crate::opening::Opener;
-use crate::sessions::Sessions;
-use crate::transport::{Ensemble, Failure};
+use crate::connection::reply::Failure;
+use crate::error::describe;
+use crate::sessions::{Opener, Sessions};
+use crate::store::Store;
+use crate::wire::Ensemble;
 
-/// The locks of one ZooKeeper ensemble, as one client of it: its sessions keep all its locks and places.
+/// The locks of one ZooKeeper ensemble, as one client of it: its sessions hold all its locks and places.
 ///
 /// Clones share the sessions. What is promised, and what breaks it, is on the [crate's page](crate).
 #[derive(Clone, Debug)]
 pub struct ZkBackend {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) store: Arc<Store>,
 }
 
-/// What all claims of a client share.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) sessions: Arc<Sessions>,
-    pub(crate) config: Arc<ZkConfig>,
-}
-
-impl Shared {
-    /// The node of a lock.
-    pub(crate) fn parent(&self, key: &LockKey) -> String {
-        format!("{}/{}", self.config.root, names::encode(key))
-    }
-
-    /// How long the session of a lock with this ttl lasts.
-    pub(crate) fn class(&self, ttl: Duration) -> Duration {
-        ttl.max(self.sessions.limits().least)
-    }
-
-    pub(crate) fn refuse_too_long(&self, ttl: Duration) -> Result<()> {
-        let most = self.sessions.limits().most;
-        if ttl <= most {
-            return Ok(());
-        }
-        Err(Error::invalid(format!(
-            "a ttl of {ttl:?} is longer than the sessions that the ZooKeeper ensemble at {} allows, {most:?}: shorten it, or raise the servers' maxSessionTimeout",
-            self.sessions.endpoint()
-        )))
-    }
-}
-
-/// The limit for a ping.
+/// The limit for a ping, and for closing.
 const LIMIT: Duration = Duration::from_secs(5);
 
 impl ZkBackend {
@@ -69,7 +40,7 @@ impl ZkBackend {
     ///
     /// # Cancel safety
     ///
-    /// Cancel-safe: a session that nobody gets ends by itself.
+    /// Cancel-safe: a session that nobody gets ends after its timeout.
     pub async fn connect(config: ZkConfig) -> Result<Self> {
         config.check()?;
         Self::open(Ensemble::new(&config), config).await
@@ -96,18 +67,19 @@ impl ZkBackend {
     }
 
     async fn open(ensemble: Ensemble, config: ZkConfig) -> Result<Self> {
+        runtime::require("ZooKeeper")?;
         let (ensemble, config) = (Arc::new(ensemble), Arc::new(config));
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
         let opener = Opener { ensemble, config: Arc::clone(&config), clock };
         let sessions = Arc::new(Sessions::connect(opener).await?);
-        Ok(Self { shared: Arc::new(Shared { sessions, config }) })
+        Ok(Self { store: Arc::new(Store { sessions, config }) })
     }
 
-    /// For tests: who knows these can end the sessions of this client.
+    /// For tests: with these, the sessions of this client can be ended from outside.
     #[doc(hidden)]
     pub fn sessions(&self) -> Vec<zookeeper_client::SessionInfo> {
-        let open = self.shared.sessions.open();
-        open.iter().map(|session| session.link().info().clone()).collect()
+        let open = self.store.sessions.open();
+        open.iter().map(|session| session.info()).collect()
     }
 }
 
@@ -122,7 +94,7 @@ impl LockBackend for ZkBackend {
         can.fair = true;
         can.fencing = Fencing::Durable;
         can.inspect = true;
-        let limits = self.shared.sessions.limits();
+        let limits = self.store.sessions.limits();
         can.min_ttl = limits.least;
         can.ttl_step = limits.step;
         can.max_ttl = Some(limits.most);
@@ -130,33 +102,32 @@ impl LockBackend for ZkBackend {
     }
 
     fn claim(&self, request: ClaimRequest) -> Result<Box<dyn Claim>> {
-        Ok(Box::new(ZkClaim::new(Arc::clone(&self.shared), request)?))
+        Ok(Box::new(ZkClaim::new(Arc::clone(&self.store), request)?))
     }
 
     async fn ping(&self) -> Result<()> {
-        let sessions = &self.shared.sessions;
+        let Store { sessions, config } = &*self.store;
         let ask = async {
-            let root = &self.shared.config.root;
-            let mut answer = sessions.any_seat(LIMIT).await?.sync(root).await;
-            if matches!(answer, Err(Failure::SessionEnded)) {
-                answer = sessions.any_seat(LIMIT).await?.sync(root).await;
+            // A session may end meanwhile; the next one is a new one.
+            for _ in 0..2 {
+                let session = sessions.any_share(LIMIT).await?;
+                match session.sync(&config.root).await {
+                    Ok(()) | Err(Failure::NoNode) => return Ok(()),
+                    Err(Failure::SessionEnded) => {}
+                    Err(failure) => return Err(session.describe(&failure)),
+                }
             }
-            match answer {
-                Ok(()) | Err(Failure::NoNode) => Ok(()),
-                Err(failure) => Err(describe(&failure, sessions.endpoint())),
-            }
+            Err(describe(&Failure::SessionEnded, sessions.endpoint()))
         };
-        match tokio::time::timeout(LIMIT, ask).await {
-            Ok(answer) => answer,
-            Err(_) => Err(no_answer(LIMIT, sessions.endpoint())),
-        }
+        self.store.bounded(LIMIT, ask).await
     }
 
     async fn close(&self) -> Result<()> {
-        let close = self.shared.sessions.close();
-        tokio::time::timeout(LIMIT, close)
-            .await
-            .map_err(|_| no_answer(LIMIT, self.shared.sessions.endpoint()))
+        let close = async {
+            self.store.sessions.close().await;
+            Ok(())
+        };
+        self.store.bounded(LIMIT, close).await
     }
 
     fn admin(&self) -> Option<&dyn LockAdmin> {

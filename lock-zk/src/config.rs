@@ -1,14 +1,11 @@
 //! How to reach a ZooKeeper ensemble, and how to treat it.
 
-mod address;
-
 use std::fmt;
 use std::time::Duration;
 
-use lock_core::url::{Params, decode};
+use lock_core::kit::endpoint::{Endpoint, Host};
+use lock_core::kit::url::Params;
 use lock_core::{Error, Result};
-
-use self::address::{Auth, auth_of, check_root, host, unreadable};
 
 /// The URL schemes of ZooKeeper.
 pub const SCHEMES: &[&str] = &["zookeeper", "zk"];
@@ -17,6 +14,10 @@ pub const SCHEMES: &[&str] = &["zookeeper", "zk"];
 pub const PARAMETERS: &[&str] =
     &["lock_session_timeout", "lock_connect_timeout", "lock_tick_time", "lock_acl", "lock_fence"];
 
+/// How the part of a URL before its parameters is written.
+const FORM: &str = "zookeeper://[user:password@]host[:2181][,host…][/root]";
+/// The port of a server if none is named.
+const PORT: u16 = 2181;
 /// Under which node the locks stand if nothing else is said.
 const ROOT: &str = "/locks";
 /// The session of one who only looks: the default ttl of a lock.
@@ -47,7 +48,7 @@ const SEQUENCE_LIMIT: i32 = i32::MAX - 1_000_000;
 /// ```
 #[derive(Clone)]
 pub struct ZkConfig {
-    pub(crate) hosts: Vec<(String, u16)>,
+    pub(crate) hosts: Vec<Host>,
     pub(crate) root: String,
     pub(crate) auth: Option<Auth>,
     pub(crate) acl: Option<Acl>,
@@ -58,6 +59,19 @@ pub struct ZkConfig {
     pub(crate) sequence_limit: i32,
     pub(crate) path_limit: usize,
     pub(crate) idle_limit: Duration,
+}
+
+/// User and password of the scheme `digest`.
+#[derive(Clone)]
+pub(crate) struct Auth {
+    user: String,
+    password: String,
+}
+
+impl Auth {
+    pub(crate) fn digest(&self) -> String {
+        format!("{}:{}", self.user, self.password)
+    }
 }
 
 /// What a fencing token is.
@@ -118,17 +132,9 @@ impl ZkConfig {
                 SCHEMES.join(", ")
             ))
         })?;
-        let rest = base[scheme.len()..].strip_prefix("://").ok_or_else(unreadable)?;
-        let (auth, rest) = match rest.rsplit_once('@') {
-            Some((auth, rest)) => (Some(auth_of(auth)?), rest),
-            None => (None, rest),
-        };
-        let (hosts, root) = match rest.split_once('/') {
-            Some((hosts, root)) => (hosts, root),
-            None => (rest, ""),
-        };
-        let mut config = Self::new(hosts)?.root(&decode("the path", root)?);
-        config.auth = auth;
+        let endpoint = Endpoint::parse(base, PORT, FORM)?;
+        let mut config = Self::at(endpoint.hosts()).root(endpoint.path());
+        config.auth = auth_of(&endpoint)?;
         config.session_timeout = params.duration("lock_session_timeout")?;
         if let Some(limit) = params.duration("lock_connect_timeout")? {
             config.connect_timeout = limit;
@@ -150,8 +156,18 @@ impl ZkConfig {
     ///
     /// [`Config`](lock_core::ErrorKind::Config) if a host or a port cannot be read.
     pub fn new(hosts: &str) -> Result<Self> {
-        Ok(Self {
-            hosts: hosts.split(',').map(host).collect::<Result<_>>()?,
+        let endpoint = Endpoint::parse(&format!("{}://{hosts}", SCHEMES[0]), PORT, FORM)?;
+        if !endpoint.path().is_empty() || auth_of(&endpoint)?.is_some() {
+            return Err(Error::config(
+                "the hosts of a ZooKeeper ensemble are host[:2181][,host…]: user, password and root are set apart from them",
+            ));
+        }
+        Ok(Self::at(endpoint.hosts()))
+    }
+
+    fn at(hosts: &[Host]) -> Self {
+        Self {
+            hosts: hosts.to_vec(),
             root: ROOT.to_owned(),
             auth: None,
             acl: None,
@@ -162,7 +178,7 @@ impl ZkConfig {
             sequence_limit: SEQUENCE_LIMIT,
             path_limit: PATH_LIMIT,
             idle_limit: IDLE_LIMIT,
-        })
+        }
     }
 
     /// The node under which the locks stand, such as `/shop/locks`; `/locks` by default, and for an
@@ -238,18 +254,7 @@ impl ZkConfig {
 
     /// Hosts and ports, separated by commas.
     pub fn endpoint(&self) -> String {
-        let hosts: Vec<_> = self
-            .hosts
-            .iter()
-            .map(|(host, port)| {
-                if host.contains(':') {
-                    format!("[{host}]:{port}")
-                } else {
-                    format!("{host}:{port}")
-                }
-            })
-            .collect();
-        hosts.join(",")
+        self.hosts.iter().map(Host::to_string).collect::<Vec<_>>().join(",")
     }
 
     pub(crate) fn access(&self) -> Access {
@@ -287,6 +292,35 @@ impl ZkConfig {
 }
 
 const SHORTEST_CONNECT: Duration = Duration::from_millis(10);
+
+/// Both or none: the digest of a user is made with a password, and ends the user at the first colon.
+fn auth_of(endpoint: &Endpoint) -> Result<Option<Auth>> {
+    match (endpoint.user(), endpoint.password()) {
+        (None, None) => Ok(None),
+        (Some(user), Some(password)) if !user.contains(':') => {
+            Ok(Some(Auth { user: user.to_owned(), password: password.to_owned() }))
+        }
+        _ => Err(Error::config(format!(
+            "the store URL needs a user without a colon and a password, or neither: its form is {FORM}"
+        ))),
+    }
+}
+
+/// What ZooKeeper accepts as a path, and may be ours.
+fn check_root(root: &str) -> Result<()> {
+    let bad = root[1..].split('/').any(|step| {
+        step.is_empty() || step == "." || step == ".." || step.chars().any(|c| c.is_control())
+    });
+    if bad {
+        return Err(Error::config(format!(
+            "{root:?} is no path of ZooKeeper: its steps must not be empty, \".\" or \"..\", and have no control characters"
+        )));
+    }
+    if root == "/zookeeper" || root.starts_with("/zookeeper/") {
+        return Err(Error::config("/zookeeper belongs to ZooKeeper itself: choose another root"));
+    }
+    Ok(())
+}
 
 impl fmt::Debug for ZkConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -345,12 +379,12 @@ mod tests {
             ("zk://h?lock_acl=maybe", "none of creator, open"),
             ("zk://h?lock_fence=czxid", "revision"),
             ("zk://h?lock_acl=creator", "user and a password"),
-            ("zk://h:port", "cannot be read"),
-            ("zk://h:0", "cannot be read"),
-            ("zk://h,,i", "cannot be read"),
-            ("zk://", "cannot be read"),
-            ("zk:h", "cannot be read"),
-            ("zk://u@h", "cannot be read"),
+            ("zk://h:port", "no number from 1 to 65535"),
+            ("zk://h:0", "no number from 1 to 65535"),
+            ("zk://h,,i", "an empty host"),
+            ("zk://", "an empty host"),
+            ("zk:h", "no `://`"),
+            ("zk://u@h", "a password, or neither"),
             ("zk://h/a//b", "no path of ZooKeeper"),
             ("zk://h/a/../b", "no path of ZooKeeper"),
             ("zk://h/zookeeper", "belongs to ZooKeeper"),

@@ -1,4 +1,4 @@
-//! From the failures of a transport to errors.
+//! From the failures of requests to errors.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use lock_core::kit::versions::ZOOKEEPER;
 use lock_core::{Error, ErrorKind};
 use zookeeper_client as zk;
 
-use crate::transport::Failure;
+use crate::connection::reply::Failure;
 
 /// Describes `failure` of a request to the ensemble at `endpoint`.
 pub(crate) fn describe(failure: &Failure, endpoint: &str) -> Error {

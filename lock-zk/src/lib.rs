@@ -4,20 +4,24 @@ mod admin;
 mod backend;
 mod claim;
 mod config;
+mod connection;
 mod error;
-mod fence;
 #[cfg(distlock_mutants)]
 #[doc(hidden)]
 pub mod mutants;
 mod names;
-mod opening;
 mod renewals;
-mod seat;
 mod session;
 mod sessions;
+mod store;
 mod timeline;
-mod transport;
 mod wake;
+
+/// What requests go out by: the connections as they are, or with a deliberate mistake between.
+#[cfg(not(distlock_mutants))]
+use connection as wire;
+#[cfg(distlock_mutants)]
+use mutants as wire;
 
 pub use backend::ZkBackend;
 pub use config::{Acl, Fence, PARAMETERS, SCHEMES, ZkConfig};

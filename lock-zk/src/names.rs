@@ -12,6 +12,10 @@ use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_enco
 
 /// What is encoded besides everything that is not ASCII.
 const ENCODED: &AsciiSet = &CONTROLS.add(b'%').add(b'/');
+/// The name of the node under the root that fences are counted from: no lock has it, since `%fe` is no UTF-8.
+pub(crate) const FENCE_BASE: &str = "%fence";
+/// What the data of our nodes begin with; the label follows.
+const MARK: &[u8] = b"distlock\n";
 /// How many digits a sequence number has.
 pub(crate) const DIGITS: usize = 10;
 
@@ -29,6 +33,21 @@ pub(crate) fn encode(key: &LockKey) -> String {
 pub(crate) fn decode(name: &str) -> Option<LockKey> {
     let plain = percent_decode_str(name).decode_utf8().ok()?;
     LockKey::decode(&plain).ok().filter(|key| encode(key) == name)
+}
+
+/// The node that fences are counted from.
+pub(crate) fn fence_base_path(root: &str) -> String {
+    format!("{root}/{FENCE_BASE}")
+}
+
+/// The data of a node: they mark it as ours, and carry the label. Nothing is decided by them.
+pub(crate) fn node_data(label: Option<&str>) -> Vec<u8> {
+    [MARK, label.unwrap_or_default().as_bytes()].concat()
+}
+
+/// The label in the data of a node of ours, which may be empty; `None` if the node is somebody else's.
+pub(crate) fn label_in(data: &[u8]) -> Option<String> {
+    data.strip_prefix(MARK).map(|label| String::from_utf8_lossy(label).into_owned())
 }
 
 /// What the names of all nodes of `owner` begin with; the server adds the sequence number.
@@ -86,7 +105,7 @@ fn behind(other: i32, own: i32) -> i32 {
 
 /// What one listing says about the contender `own`.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Place<'a> {
+pub(crate) enum Position<'a> {
     /// It is not there.
     Missing,
     /// It is the first.
@@ -96,9 +115,9 @@ pub(crate) enum Place<'a> {
 }
 
 /// Where `own` stands among `children`.
-pub(crate) fn place<'a>(children: &'a [String], own: &str) -> Place<'a> {
+pub(crate) fn position<'a>(children: &'a [String], own: &str) -> Position<'a> {
     let mine = sequence(own).filter(|_| children.iter().any(|child| child == own));
-    let Some(mine) = mine else { return Place::Missing };
+    let Some(mine) = mine else { return Position::Missing };
     let ahead = children
         .iter()
         .filter(|child| *child != own)
@@ -106,9 +125,13 @@ pub(crate) fn place<'a>(children: &'a [String], own: &str) -> Place<'a> {
         .filter(|(distance, _)| *distance <= 0)
         .max();
     match ahead {
-        Some((_, child)) => Place::After(child),
-        None => Place::First,
+        Some((_, child)) => Position::After(child),
+        None => Position::First,
     }
+}
+
+pub(crate) fn has_contenders(children: &[String]) -> bool {
+    children.iter().any(|child| sequence(child).is_some())
 }
 
 /// The contenders among `children`, first come first.
@@ -188,10 +211,10 @@ mod tests {
             "no-contender",
             "_c_a-lock-0000000012",
         ]);
-        assert_eq!(place(&children, own), Place::After("ff__lock__0000000010"));
-        assert_eq!(place(&children, "zz-lock-0000000009"), Place::First);
-        assert_eq!(place(&children, "_c_b-lock-0000000013"), Place::Missing);
-        assert_eq!(place(&children, "no-contender"), Place::Missing);
+        assert_eq!(position(&children, own), Position::After("ff__lock__0000000010"));
+        assert_eq!(position(&children, "zz-lock-0000000009"), Position::First);
+        assert_eq!(position(&children, "_c_b-lock-0000000013"), Position::Missing);
+        assert_eq!(position(&children, "no-contender"), Position::Missing);
         assert_eq!(
             contenders(&children),
             ["zz-lock-0000000009", "ff__lock__0000000010", own, "_c_a-lock-0000000012"]
@@ -201,9 +224,12 @@ mod tests {
     #[test]
     fn the_order_goes_on_over_the_overflow() {
         let children = strings(&["a-lock--2147483648", "b-lock-2147483647", "c-lock--2147483647"]);
-        assert_eq!(place(&children, "b-lock-2147483647"), Place::First);
-        assert_eq!(place(&children, "a-lock--2147483648"), Place::After("b-lock-2147483647"));
-        assert_eq!(place(&children, "c-lock--2147483647"), Place::After("a-lock--2147483648"));
+        assert_eq!(position(&children, "b-lock-2147483647"), Position::First);
+        assert_eq!(position(&children, "a-lock--2147483648"), Position::After("b-lock-2147483647"));
+        assert_eq!(
+            position(&children, "c-lock--2147483647"),
+            Position::After("a-lock--2147483648")
+        );
         assert_eq!(
             contenders(&children),
             ["b-lock-2147483647", "a-lock--2147483648", "c-lock--2147483647"]

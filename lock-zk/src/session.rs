@@ -1,69 +1,51 @@
 //! One session with the ensemble, and what is known of its life.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lock_core::{Clock, ClockInstant};
-use tokio::sync::OnceCell;
+use lock_core::{Clock, ClockInstant, Error};
+use zookeeper_client::SessionInfo;
 
 use crate::config::ZkConfig;
-use crate::renewals::Renewals;
-use crate::seat::Room;
+use crate::connection::reply::{Checked, Created, Failure, Node, Reply, Watch};
+use crate::error::describe;
 use crate::timeline::Timeline;
-use crate::transport::{Checked, Entered, Failure, Link, Node, Watch};
+use crate::wire::Channel;
+
+/// No lock stands deeper than this; a server that says otherwise is not asked for ever.
+const DEEPEST: usize = 64;
 
 /// A session. Claims with one ttl share it, and live and die with it.
 pub(crate) struct Session {
-    link: Arc<Link>,
+    pub(crate) channel: Arc<Channel>,
     clock: Arc<dyn Clock>,
     pub(crate) config: Arc<ZkConfig>,
     /// The timeout that was asked for, and the one that the server has set, which may be longer.
     asked: Duration,
     timeout: Duration,
     timeline: Mutex<Timeline>,
-    pub(crate) renewals: Renewals,
-    pub(crate) room: Mutex<Room>,
-    /// What a fence is counted from. A session belongs to one ensemble, and so does this.
-    pub(crate) fence_base: OnceCell<u64>,
 }
 
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Session")
-            .field("link", &self.link)
+            .field("channel", &self.channel.session_id())
             .field("timeout", &self.timeout)
             .finish_non_exhaustive()
     }
 }
 
 impl Session {
-    /// Begins to tend a session with this timeout, as it was asked for and as it was granted. Must be
-    /// called within a runtime.
-    pub(crate) fn start(
-        link: Arc<Link>,
+    /// A session with this timeout, as it was asked for and as it was granted.
+    pub(crate) fn new(
+        channel: Arc<Channel>,
         (asked, timeout): (Duration, Duration),
         timeline: Timeline,
         clock: Arc<dyn Clock>,
         config: Arc<ZkConfig>,
-    ) -> Arc<Self> {
-        let session = Arc::new(Self {
-            link,
-            room: Mutex::new(Room::new(clock.now())),
-            clock,
-            config,
-            asked,
-            timeout,
-            timeline: Mutex::new(timeline),
-            renewals: Renewals::default(),
-            fence_base: OnceCell::new(),
-        });
-        tokio::spawn(tend(Arc::downgrade(&session), Timeline::beat(timeout)));
-        session
-    }
-
-    pub(crate) fn link(&self) -> &Arc<Link> {
-        &self.link
+    ) -> Self {
+        Self { channel, clock, config, asked, timeout, timeline: Mutex::new(timeline) }
     }
 
     pub(crate) fn now(&self) -> ClockInstant {
@@ -71,7 +53,12 @@ impl Session {
     }
 
     pub(crate) fn id(&self) -> i64 {
-        self.link.session_id()
+        self.channel.session_id()
+    }
+
+    /// Id and password.
+    pub(crate) fn info(&self) -> SessionInfo {
+        self.channel.info().clone()
     }
 
     /// The session timeout that was asked for.
@@ -85,12 +72,12 @@ impl Session {
     }
 
     pub(crate) fn has_ended(&self) -> bool {
-        self.link.ended().is_cancelled()
+        self.channel.ended().is_cancelled()
     }
 
     /// Ready when the session is over for good.
     pub(crate) async fn ended(&self) {
-        self.link.ended().cancelled().await;
+        self.channel.ended().cancelled().await;
     }
 
     /// For how long after `start` the server keeps this session at least.
@@ -98,51 +85,50 @@ impl Session {
         self.timeline().until().since(start)
     }
 
-    /// For how long from now the server keeps this session at least.
-    pub(crate) fn left(&self) -> Duration {
-        self.valid_for(self.clock.now())
-    }
-
-    /// How often the leader is asked, whoever else asks.
+    /// How often the leader is asked, whatever else is asked.
     pub(crate) fn beat(&self) -> Duration {
         Timeline::beat(self.timeout)
+    }
+
+    pub(crate) fn describe(&self, failure: &Failure) -> Error {
+        describe(failure, self.channel.endpoint())
     }
 
     fn timeline(&self) -> MutexGuard<'_, Timeline> {
         self.timeline.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What any server may answer by itself: it says nothing of the leader.
-    fn read<T>(&self, _sent: ClockInstant, result: Result<T, Failure>) -> Result<T, Failure> {
-        #[cfg(distlock_mutants)]
-        if crate::mutants::is("beat_by_reads") && is_answer(&result) {
-            self.timeline().answered(_sent, self.clock.now());
-        }
-        self.note_end(result)
-    }
-
     /// What the leader has to decide, and refuses to a session that has ended; its other refusals count
     /// as well.
-    fn write<T>(&self, sent: ClockInstant, result: Result<T, Failure>) -> Result<T, Failure> {
-        if is_answer(&result) {
-            self.timeline().committed(sent, self.clock.now());
+    fn decided<T>(&self, sent: ClockInstant, reply: Reply<T>) -> Reply<T> {
+        if is_answer(&reply) {
+            self.timeline().committed(sent, self.now());
         }
-        self.note_end(result)
+        self.note_end(reply)
     }
 
-    fn note_end<T>(&self, result: Result<T, Failure>) -> Result<T, Failure> {
-        if matches!(result, Err(Failure::SessionEnded)) {
-            self.link.ended().cancel();
+    /// The leader answers a `sync`, but does not ask whether the session exists.
+    fn synced(&self, sent: ClockInstant, reply: Reply<()>) -> Reply<()> {
+        if is_answer(&reply) {
+            self.timeline().answered(sent, self.now());
         }
-        result
+        self.note_end(reply)
+    }
+
+    /// What any server may answer by itself says nothing of the leader.
+    fn note_end<T>(&self, reply: Reply<T>) -> Reply<T> {
+        if matches!(reply, Err(Failure::SessionEnded)) {
+            self.channel.ended().cancel();
+        }
+        reply
     }
 
     /// Makes a node and the nodes above it, as far as they are missing.
-    pub(crate) async fn create_parents(&self, path: &str) -> Result<(), Failure> {
+    pub(crate) async fn create_parents(&self, path: &str) -> Reply<()> {
         let mut missing = vec![path];
         while let Some(path) = missing.last().copied() {
-            let sent = self.clock.now();
-            match self.write(sent, self.link.create_parent(path).await) {
+            let sent = self.now();
+            match self.decided(sent, self.channel.create_parent(path).await) {
                 Ok(()) | Err(Failure::NodeExists) => {
                     missing.pop();
                 }
@@ -156,122 +142,69 @@ impl Session {
         Ok(())
     }
 
-    pub(crate) async fn enter(
+    /// Makes a node of ours, and lists the children of its parent as they are then.
+    pub(crate) async fn create_and_list(
         &self,
         parent: &str,
         prefix: &str,
         data: &[u8],
-    ) -> (Result<Entered, Failure>, Result<Vec<String>, Failure>) {
-        let sent = self.clock.now();
-        let (entered, children) = self.link.enter(parent, prefix, data).await;
-        (self.write(sent, entered), children)
+    ) -> (Reply<Created>, Reply<Vec<String>>) {
+        let sent = self.now();
+        let (created, children) = self.channel.create_and_list(parent, prefix, data).await;
+        (self.decided(sent, created), children)
     }
 
-    pub(crate) async fn list(&self, path: &str) -> Result<Vec<String>, Failure> {
-        let sent = self.clock.now();
-        self.read(sent, self.link.list(path).await)
+    pub(crate) async fn list(&self, path: &str) -> Reply<Vec<String>> {
+        self.note_end(self.channel.list(path).await)
     }
 
-    pub(crate) async fn sync(&self, path: &str) -> Result<(), Failure> {
-        let sent = self.clock.now();
-        let answer = self.link.sync(path).await;
-        self.synced(sent, answer)
-    }
-
-    /// The leader answers a `sync`, but does not ask whether the session exists.
-    fn synced(&self, sent: ClockInstant, answer: Result<(), Failure>) -> Result<(), Failure> {
-        if is_answer(&answer) {
-            self.timeline().answered(sent, self.clock.now());
-        }
-        self.note_end(answer)
+    pub(crate) async fn sync(&self, path: &str) -> Reply<()> {
+        let sent = self.now();
+        self.synced(sent, self.channel.sync(path).await)
     }
 
     /// The children of a node as they were when the leader was asked, or later.
-    pub(crate) async fn sync_and_list(&self, path: &str) -> Result<Vec<String>, Failure> {
-        let sent = self.clock.now();
-        let (synced, children) = self.link.sync_and_list(path).await;
+    pub(crate) async fn sync_and_list(&self, path: &str) -> Reply<Vec<String>> {
+        let sent = self.now();
+        let (synced, children) = self.channel.sync_and_list(path).await;
         self.synced(sent, synced)?;
         self.note_end(children)
     }
 
-    async fn tick(&self) -> Result<(), Failure> {
-        let root = &self.config.root;
-        #[cfg(distlock_mutants)]
-        if crate::mutants::is("beat_by_reads") {
-            return self.get(root).await.map(drop);
-        }
-        self.sync(root).await
+    pub(crate) async fn create_record(&self, path: &str, data: &[u8]) -> Reply<()> {
+        let sent = self.now();
+        self.decided(sent, self.channel.create_record(path, data).await)
     }
 
-    pub(crate) async fn create_record(&self, path: &str, data: &[u8]) -> Result<(), Failure> {
-        let sent = self.clock.now();
-        self.write(sent, self.link.create_record(path, data).await)
+    pub(crate) async fn get(&self, path: &str) -> Reply<Option<Node>> {
+        self.note_end(self.channel.get(path).await)
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Result<Option<Node>, Failure> {
-        let sent = self.clock.now();
-        self.read(sent, self.link.get(path).await)
+    pub(crate) async fn watch(&self, path: &str) -> Reply<Option<Watch>> {
+        self.note_end(self.channel.watch(path).await)
     }
 
-    pub(crate) async fn watch(&self, path: &str) -> Result<Option<Watch>, Failure> {
-        let sent = self.clock.now();
-        self.read(sent, self.link.watch(path).await)
+    /// Asks the leader whether all these nodes exist.
+    pub(crate) async fn check_all(&self, paths: &[&str]) -> Reply<Checked> {
+        let sent = self.now();
+        self.decided(sent, self.channel.check_all(paths).await)
     }
 
-    #[cfg(distlock_mutants)]
-    pub(crate) async fn watch_children(&self, path: &str) -> Result<Option<Watch>, Failure> {
-        self.link.watch_children(path).await
+    /// Asks the leader whether this node exists: a server that is behind would show one that has gone.
+    pub(crate) async fn check(&self, path: &str) -> Reply<bool> {
+        let sent = self.now();
+        self.decided(sent, self.channel.check(path).await)
     }
 
-    /// What a mutant does: takes a read for a proof that the session lives.
-    #[cfg(distlock_mutants)]
-    pub(crate) fn believe(&self) {
-        let now = self.clock.now();
-        *self.timeline() = Timeline::new(self.timeout, now, now);
-    }
-
-    pub(crate) async fn check(&self, paths: &[&str]) -> Result<Checked, Failure> {
-        let sent = self.clock.now();
-        self.write(sent, self.link.check(paths).await)
-    }
-
-    pub(crate) async fn delete(&self, path: &str) -> Result<(), Failure> {
-        let sent = self.clock.now();
-        self.write(sent, self.link.delete(path).await)
-    }
-
-    pub(crate) async fn close(&self) {
-        self.link.close().await;
+    pub(crate) async fn delete(&self, path: &str) -> Reply<()> {
+        let sent = self.now();
+        self.decided(sent, self.channel.delete(path).await)
     }
 }
 
-/// No lock stands deeper than this; a server that says otherwise is not asked for ever.
-const DEEPEST: usize = 64;
-
-fn is_answer<T>(result: &Result<T, Failure>) -> bool {
+fn is_answer<T>(reply: &Reply<T>) -> bool {
     !matches!(
-        result,
+        reply,
         Err(Failure::Unknown(_) | Failure::SessionEnded | Failure::Refused(_) | Failure::Denied)
     )
-}
-
-/// Asks the leader at a steady pace, so that there are always requests of the right age: see
-/// [`Timeline`]. `sync` needs no right to any node. These requests take the place of the driver's own
-/// pings. A session that nobody has used for a while is closed.
-async fn tend(session: Weak<Session>, beat: Duration) {
-    loop {
-        {
-            let Some(session) = session.upgrade() else { return };
-            if session.has_ended() {
-                return;
-            }
-            if session.retire_if_idle() {
-                session.close().await;
-                return;
-            }
-            // A lost connection is the link's concern; a silent one ends this wait.
-            let _ = tokio::time::timeout(session.timeout / 2, session.tick()).await;
-        }
-        tokio::time::sleep(beat).await;
-    }
 }

@@ -7,9 +7,9 @@ mod common;
 use std::time::Duration;
 
 use common::{SESSION, SLACK, backend, busy, children, claim, granted, plain, server, until};
-use conformance_tests::proxy::Proxy;
-use conformance_tests::servers::{ZooKeeper, free_port};
 use lock_core::{ErrorKind, LockBackend, Locks};
+use lock_testkit::proxy::Proxy;
+use lock_testkit::servers::{ZooKeeper, free_port};
 use lock_zk::{ZkBackend, ZkConfig};
 use zookeeper_client as zk;
 
@@ -203,16 +203,6 @@ async fn a_given_connector_keeps_its_chroot() {
     guard.release().await.unwrap();
     let error = ZkBackend::from_connector(zk::Client::connector(), "a,,b").await.unwrap_err();
     assert!(error.to_string().contains("\"a,,b\""), "{error}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_lock_cannot_be_handed_to_another_process() {
-    let servers = server().await;
-    let locks = Locks::builder(backend(&servers).await).default_ttl(SESSION).build();
-    let guard = locks.lock("lock").unwrap().acquire().await.unwrap();
-    let error = guard.detach().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unsupported);
-    assert!(error.to_string().contains("session"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

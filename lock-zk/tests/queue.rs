@@ -6,19 +6,19 @@ mod common;
 
 use std::time::Duration;
 
-use common::{scenarios, server};
+use common::{scenes, server};
 use lock_core::Locks;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hand_over_wakes_one_waiter() {
-    scenarios::a_hand_over_wakes_one_waiter(100).await.unwrap();
+    scenes::a_hand_over_wakes_one_waiter(100).await.unwrap();
 }
 
 /// `cargo test --release -p lock-zk --test queue -- --ignored --nocapture`
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "a soak: a thousand waiters"]
 async fn a_hand_over_wakes_one_of_a_thousand() {
-    scenarios::a_hand_over_wakes_one_waiter(1000).await.unwrap();
+    scenes::a_hand_over_wakes_one_waiter(1000).await.unwrap();
 }
 
 /// All locks of a session are renewed by one transaction.

@@ -1,4 +1,4 @@
-//! Sessions by ttl, and of a bounded size; fences that are counted from a base.
+//! Sessions by ttl, and of a bounded size, and what their end means; fences that are counted from a base.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
@@ -6,12 +6,20 @@ mod common;
 
 use std::time::Duration;
 
-use common::{SESSION, SLACK, claim, granted, more, plain, server, until};
-use conformance_tests::proxy::Proxy;
-use conformance_tests::servers::ZooKeeper;
-use lock_core::{ClaimRequest, LockAdmin, LockBackend, LockKey, Locks, OsRng, OwnerId};
+use common::{
+    SESSION, SLACK, acquired, backend, behind_proxy, busy, children, claim, granted, plain, server,
+    session_scenes, until,
+};
+use lock_core::{
+    ClaimRequest, LockAdmin, LockBackend, LockKey, LockState, Locks, LostReason, OsRng, OwnerId,
+    Released, Renewal,
+};
+use lock_testkit::proxy::{Cut, Proxy};
+use lock_testkit::scenes;
+use lock_testkit::servers::ZooKeeper;
 use lock_zk::ZkBackend;
 use tokio::time::Instant;
+use zookeeper_client as zk;
 
 /// How many sessions the server has.
 fn sessions(servers: &ZooKeeper) -> usize {
@@ -22,21 +30,6 @@ fn sessions(servers: &ZooKeeper) -> usize {
         .lines()
         .filter(|line| line.trim_start().starts_with("0x") && !line.ends_with(':'))
         .count()
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_full_session_is_followed_by_another() {
-    more::a_full_session_is_followed_by_another().await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn fences_rise_over_an_ensemble_without_its_data() {
-    more::fences_rise_over_an_ensemble_without_its_data().await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_check_after_a_lost_reply_asks() {
-    more::a_check_after_a_lost_reply_asks().await.unwrap();
 }
 
 /// Each lock has the ttl that it asks for: when its holder falls silent, the next one gets it then.
@@ -68,7 +61,7 @@ async fn a_lock_of_a_silent_holder_is_free_after_its_own_ttl() {
 async fn an_idle_session_is_closed() {
     let servers = server().await;
     let before = sessions(&servers);
-    let ours = more::small(&servers, 2000, Duration::from_millis(300)).await;
+    let ours = session_scenes::small(&servers, 2000, Duration::from_millis(300)).await;
     let mut holders = Vec::new();
     for n in 0..6 {
         let mut holder = claim(&ours, &format!("{n:0500}"), true);
@@ -99,7 +92,7 @@ async fn fences_are_counted_from_the_clock_or_not() {
     let servers = server().await;
     let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     let clock = u64::try_from(clock.as_micros()).unwrap();
-    let ours = common::backend(&servers).await;
+    let ours = backend(&servers).await;
     let mut last = clock;
     for name in ["one", "two", "one"] {
         let mut holder = claim(&ours, name, true);
@@ -112,7 +105,7 @@ async fn fences_are_counted_from_the_clock_or_not() {
         holder.release().await.unwrap();
     }
     // Another client, and the base is no lock.
-    let other = common::backend(&servers).await;
+    let other = backend(&servers).await;
     let mut holder = claim(&other, "one", true);
     assert!(granted(&mut *holder).await.get() > last);
     assert_eq!(other.list("", "").await.unwrap().len(), 1);
@@ -122,7 +115,7 @@ async fn fences_are_counted_from_the_clock_or_not() {
     let mut holder = claim(&bare, "one", true);
     let fence = granted(&mut *holder).await.get();
     let plain = plain(&servers).await;
-    let node = common::children(&plain, "one").await.pop().unwrap();
+    let node = children(&plain, "one").await.pop().unwrap();
     let stat = plain.check_stat(&format!("/locks/one/{node}")).await.unwrap().unwrap();
     assert_eq!(fence, u64::try_from(stat.czxid).unwrap());
     holder.release().await.unwrap();
@@ -133,7 +126,7 @@ async fn fences_are_counted_from_the_clock_or_not() {
 #[tokio::test(flavor = "multi_thread")]
 async fn fences_do_not_run_ahead_of_the_clock() {
     let servers = ZooKeeper::ensemble().await.unwrap();
-    let ours = common::backend(&servers).await;
+    let ours = backend(&servers).await;
     let mut holder = claim(&ours, "lock", true);
     let fence = granted(&mut *holder).await.get();
     let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
@@ -146,18 +139,13 @@ async fn fences_do_not_run_ahead_of_the_clock() {
 async fn a_base_that_is_no_number_is_refused() {
     let servers = server().await;
     let plain = plain(&servers).await;
-    let mut first = claim(&common::backend(&servers).await, "lock", true);
+    let mut first = claim(&backend(&servers).await, "lock", true);
     granted(&mut *first).await;
     first.release().await.unwrap();
     plain.set_data("/locks/%fence", b"much", None).await.unwrap();
-    let ours = common::backend(&servers).await;
+    let ours = backend(&servers).await;
     let error = claim(&ours, "lock", true).try_acquire().await.unwrap_err();
     assert!(error.to_string().contains("/locks/%fence has \"much\""), "{error}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_reconnect_keeps_a_session_that_watches_much() {
-    more::a_reconnect_keeps_a_session_that_watches_much().await.unwrap();
 }
 
 /// The sessions of a client end with all their nodes, and the server can read what it has written of that.
@@ -190,4 +178,162 @@ async fn a_server_starts_again_after_ten_thousand_locks() {
     servers.restart().await.unwrap();
     let again = Locks::new(lock_zk::connect(servers.url()).await.unwrap());
     again.lock("lock").unwrap().acquire().await.unwrap().release().await.unwrap();
+}
+
+/// While no session can be had, the end of the last one is told once, and not again and again.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_a_session_wakes_a_waiter_once() {
+    let servers = server().await;
+    let holder = backend(&servers).await;
+    let ours = backend(&servers).await;
+    granted(&mut *claim(&holder, "lock", true)).await;
+    let mut waiter = claim(&ours, "lock", true);
+    busy(&mut *waiter).await;
+    servers.kill().unwrap();
+    // The client of ZooKeeper gives up after 7/5 of the session timeout.
+    tokio::time::timeout(SESSION * 2 + SLACK, waiter.changed()).await.expect("it ends").unwrap();
+    assert!(waiter.try_acquire().await.is_err());
+    let quiet = tokio::time::timeout(Duration::from_millis(300), waiter.changed()).await;
+    assert!(quiet.is_err(), "there is nothing new");
+    // The node of the old session may be there when the server comes back.
+    assert!(waiter.release().await.is_err());
+    servers.restart().await.unwrap();
+    until("it is released", SESSION + SLACK, async || waiter.release().await.is_ok()).await;
+}
+
+/// Somebody who knows the id and the password of a session closes it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_closed_by_somebody_else_is_lost_at_once() {
+    let servers = server().await;
+    let direct = servers.address(0).unwrap();
+    let proxy = Proxy::start(direct).await.unwrap();
+    let url = format!("zookeeper://{}?lock_session_timeout=20s", proxy.address());
+    let ours = lock_zk::connect(&url).await.unwrap();
+    let ttl = ours.capabilities().min_ttl;
+    let locks = Locks::builder(ours.clone()).default_ttl(ttl).build();
+    let mut guards = Vec::new();
+    for name in ["a", "b", "c"] {
+        guards.push(locks.lock(name).unwrap().acquire().await.unwrap());
+    }
+    let mut waiter = claim(&ours, "a", true);
+    busy(&mut *waiter).await;
+    let session = ours.sessions().pop().unwrap();
+    // Two connections of one session would take it from each other in turn.
+    proxy.refuse_new(true);
+    proxy.cut(Cut::Reset);
+    let thief = zk::Client::connector().with_session(session);
+    drop(thief.connect(&direct.to_string()).await.unwrap());
+    let plain = plain(&servers).await;
+    until("the session is closed", SLACK, async || children(&plain, "a").await.is_empty()).await;
+    proxy.refuse_new(false);
+    for guard in &guards {
+        let reason = tokio::time::timeout(SLACK, guard.lost().wait()).await;
+        assert_eq!(reason.expect("long before the ttl of 20 s"), LostReason::Taken);
+    }
+    assert_eq!(waiter.renew().await.unwrap(), Renewal::Lost, "the place went with the session");
+    assert_eq!(waiter.check().await.unwrap(), Renewal::Lost);
+    let other = backend(&servers).await;
+    granted(&mut *claim(&other, "a", true)).await;
+    // The next try has a session of its own, and waits for the new holder.
+    busy(&mut *waiter).await;
+    assert_eq!(waiter.release().await.unwrap(), Released::Freed);
+    drop(guards);
+    locks.close(SLACK).await.unwrap();
+}
+
+/// As above for a client that can open a new session: here the server ends the old one, since it was
+/// cut off for too long.
+#[tokio::test(flavor = "multi_thread")]
+async fn after_an_expiry_the_next_claim_has_a_new_session() {
+    let servers = server().await;
+    let (ours, proxy) = behind_proxy(&servers).await;
+    let locks = Locks::builder(ours.clone()).default_ttl(SESSION).build();
+    let mut held = claim(&ours, "held", true);
+    let fence = granted(&mut *held).await;
+    let guard = locks.lock("guarded").unwrap().acquire().await.unwrap();
+    let plain = plain(&servers).await;
+    proxy.refuse_new(true);
+    proxy.cut(Cut::Reset);
+    // The server ends it before the client gives it up, if the machine is not too busy.
+    until("the server has ended it", SESSION + SLACK, async || {
+        children(&plain, "held").await.is_empty()
+    })
+    .await;
+    proxy.refuse_new(false);
+    tokio::time::timeout(SESSION + SLACK, held.changed())
+        .await
+        .expect("the end of a session wakes")
+        .unwrap();
+    assert_eq!(held.renew().await.unwrap(), Renewal::Lost);
+    assert!(matches!(guard.state(), LockState::Lost(_)));
+    let mut next = claim(&ours, "held", true);
+    assert!(acquired(&mut *next).await > fence);
+    held.release().await.unwrap();
+    assert!(matches!(next.check().await.unwrap(), Renewal::Alive { .. }), "not of the new holder");
+    next.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_an_operator_deletes_is_lost_at_once() {
+    let servers = server().await;
+    let plain = plain(&servers).await;
+    let url = format!("{}?lock_session_timeout=30s", servers.url());
+    let ours = lock_zk::connect(&url).await.unwrap();
+    let locks = Locks::new(ours.clone());
+    let guard = locks.lock("lock").unwrap().acquire().await.unwrap();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let mut waiter = claim(&ours, "lock", true);
+    busy(&mut *waiter).await;
+    let nodes = children(&plain, "lock").await;
+    assert_eq!(nodes.len(), 2);
+    // First the waiter's place: it takes a new one.
+    let sequence = |name: &String| name[name.len() - 10..].to_owned();
+    let place = nodes.iter().max_by_key(|name| sequence(name)).unwrap();
+    plain.delete(&format!("/locks/lock/{place}"), None).await.unwrap();
+    tokio::time::timeout(SLACK, waiter.changed()).await.expect("its own node is watched").unwrap();
+    assert_eq!(waiter.renew().await.unwrap(), Renewal::Lost);
+    busy(&mut *waiter).await;
+    let holder = nodes.iter().min_by_key(|name| sequence(name)).unwrap();
+    plain.delete(&format!("/locks/lock/{holder}"), None).await.unwrap();
+    let reason = tokio::time::timeout(SLACK, guard.lost().wait()).await;
+    assert_eq!(reason.expect("long before a renewal"), LostReason::Taken);
+    acquired(&mut *waiter).await;
+    waiter.release().await.unwrap();
+}
+
+/// A runtime that ends while renewals are being collected, or that nobody drives any more, takes none
+/// of them with it but its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn renewals_survive_the_end_and_the_standstill_of_another_runtime() {
+    let servers = server().await;
+    let backend = backend(&servers).await;
+    scenes::renewals_survive_the_end_and_the_standstill_of_another_runtime(|name| {
+        claim(&backend, name, false)
+    })
+    .await;
+}
+
+/// Nodes that are missing fail the transaction of all renewals, and no renewal but their own.
+#[tokio::test(flavor = "multi_thread")]
+async fn missing_nodes_cost_no_other_lock_its_renewal() {
+    let servers = server().await;
+    let (ours, plain) = (backend(&servers).await, plain(&servers).await);
+    let is_missing = |n: usize| [0, 3, 4, 9, 19].contains(&n);
+    let mut holders = Vec::new();
+    for n in 0..20 {
+        let mut holder = claim(&ours, &format!("lock-{n}"), true);
+        granted(&mut *holder).await;
+        holders.push(holder);
+    }
+    for n in (0..20).filter(|n| is_missing(*n)) {
+        let node = children(&plain, &format!("lock-{n}")).await.pop().unwrap();
+        plain.delete(&format!("/locks/lock-{n}/{node}"), None).await.unwrap();
+    }
+    let mut renewals = tokio::task::JoinSet::new();
+    for (n, mut holder) in holders.into_iter().enumerate() {
+        renewals.spawn(async move { (n, holder.renew().await.unwrap()) });
+    }
+    for (n, renewal) in renewals.join_all().await {
+        assert_eq!(renewal == Renewal::Lost, is_missing(n), "lock-{n}: {renewal:?}");
+    }
 }

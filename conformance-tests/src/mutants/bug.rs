@@ -1,61 +1,6 @@
 //! The list of mistakes.
 
-/// One mistake, made on purpose.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Bug {
-    CheckThenSet,
-    SetThenExpire,
-    LosersProlong,
-    SharedOwner,
-    ReleaseWithoutCompare,
-    ReadThenDelete,
-    ReleaseWithoutHaving,
-    ReleaseByMemory,
-    RenewalThatLies,
-    RenewWithoutCompare,
-    RenewRecreates,
-    ValidityFromReply,
-    ErrorIsBusy,
-    BusyIsError,
-    ErrorIsLost,
-    LostIsAlive,
-    UnknownIsLost,
-    FenceRestarts,
-    FenceRisesOnRepeat,
-    FenceFromClock,
-    FencePerClient,
-    SecondEntry,
-    RepeatIsBusy,
-    PlaceLeftBehind,
-    PushLost,
-    PushBelieved,
-    FairnessClaimed,
-    NamesFolded,
-    NamesTrimmed,
-    PrefixGlued,
-    NamesShortened,
-    NeverExpires,
-    ExpiresEarly,
-    HandOverWithoutTtl,
-    DeadWaitersStay,
-    SecondReleaseFails,
-    DropReleases,
-    CheckWrites,
-    DetachReleases,
-    ForceIgnoresOwner,
-    HiddenCall,
-    ResumeIgnoresFence,
-    ResumeReleasesByOwner,
-    ResumeBelievesTtl,
-    ResumeBelievesData,
-    DamagedDataRelease,
-    TimersNeverFire,
-    SlowClock,
-    ClockStopsInSuspend,
-    ConstantRng,
-}
-
-/// The kind of memory store that the mistake is made on.
+/// The kind of memory store that a mistake is made on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flavour {
     Queued,
@@ -75,195 +20,130 @@ pub struct Mutant {
     pub killed_by: &'static str,
 }
 
-/// The list of mutants: the mistake, the kind of store, the name, what is wrong, and the case that must
-/// find it.
+/// The mistakes, and the mutants that make each: `name "what is wrong" => killed_by`. One mistake makes
+/// several mutants where it breaks several rules.
 macro_rules! mutants {
-    ($($bug:ident $flavour:ident $name:ident $wrong:literal => $killed_by:ident;)+) => {
-        vec![$(
-            Mutant {
-                bug: Bug::$bug,
-                flavour: Flavour::$flavour,
-                name: stringify!($name),
-                wrong: $wrong,
-                killed_by: stringify!($killed_by),
-            },
-        )+]
+    ($([$flavour:ident $bug:ident] $($name:ident $wrong:literal => $killed_by:ident;)+)+) => {
+        /// One mistake, made on purpose.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub(super) enum Bug {
+            $($bug,)+
+        }
+
+        /// All mutants.
+        pub fn mutants() -> Vec<Mutant> {
+            vec![$($(
+                Mutant {
+                    bug: Bug::$bug,
+                    flavour: Flavour::$flavour,
+                    name: stringify!($name),
+                    wrong: $wrong,
+                    killed_by: stringify!($killed_by),
+                },
+            )+)+]
+        }
     };
 }
 
-/// All mutants.
-pub fn mutants() -> Vec<Mutant> {
-    mutants! {
-        CheckThenSet PollOnly check_then_set
-            "looks whether the key exists, then sets it"
-            => c03_of_many_tries_at_once_one_is_granted;
-        SetThenExpire PollOnly set_then_expire
-            "takes the lock and sets its expiry in two commands"
-            => l01_a_try_that_died_half_way_blocks_for_one_ttl;
-        LosersProlong PollOnly losers_prolong
-            "lets whoever fails to get the lock prolong it"
-            => c04_failed_tries_prolong_nothing;
-        SharedOwner PollOnly shared_owner
-            "gives one owner id to all claims of a host"
-            => c01_another_claim_is_another_owner;
-        ReleaseWithoutCompare PollOnly release_without_compare
-            "releases whoever holds it"
-            => s03_a_late_release_does_not_free_the_next_holder;
-        ReadThenDelete PollOnly read_then_delete
-            "reads the owner, then deletes, in two commands"
-            => s03_a_slow_release_does_not_free_the_next_holder;
-        ReleaseWithoutHaving PollOnly release_without_having
-            "releases in `finally`, although the lock was never taken"
-            => c07_a_release_after_busy_does_nothing;
-        ReleaseByMemory PollOnly release_by_memory
-            "releases only what it remembers to have acquired"
-            => c07_a_release_after_a_failed_try_frees_the_lock;
-        RenewalThatLies PollOnly renewal_that_lies
-            "does not renew, and says that it did"
-            => c04_renewals_keep_the_lock;
-        RenewWithoutCompare PollOnly renew_without_compare
-            "renews whoever holds it"
-            => s03_a_late_renewal_does_not_touch_the_next_holder;
-        RenewRecreates PollOnly renew_recreates
-            "makes the lock anew by a late renewal"
-            => c06_a_renewal_after_the_end_is_lost;
-        ValidityFromReply PollOnly validity_from_reply
-            "counts validity from the reply"
-            => c04_a_slow_answer_promises_no_more;
-        ErrorIsBusy PollOnly error_is_busy
-            "reports an error of the store as busy"
-            => s06_an_error_is_not_busy;
-        BusyIsError PollOnly busy_is_error
-            "reports busy as an error"
-            => s06_busy_is_not_an_error;
-        ErrorIsLost PollOnly error_is_lost
-            "takes a failed renewal for a loss"
-            => c06_an_error_is_not_a_loss;
-        LostIsAlive PollOnly lost_is_alive
-            "takes a lost lock for a renewed one"
-            => c06_a_renewal_after_a_loss_is_lost;
-        UnknownIsLost PollOnly unknown_is_lost
-            "takes a try without an answer for one that left nothing, and does not ask"
-            => c06_a_check_after_an_unknown_try_asks;
-        FenceRestarts PollOnly fence_restarts
-            "deletes the fence with the lock"
-            => c09_fences_rise_over_releases;
-        FenceRisesOnRepeat PollOnly fence_rises_on_repeat
-            "gives a new fence to a repeated call"
-            => c02_a_repeated_try_returns_the_same_token;
-        FenceFromClock PollOnly fence_from_clock
-            "takes the fence from the clock alone"
-            => c09_fences_rise_from_waiter_to_waiter;
-        FencePerClient PollOnly fence_per_client
-            "counts the fence in each client"
-            => s02_later_guards_have_greater_tokens;
-        SecondEntry Queued second_entry
-            "makes a second entry when it asks again after an error"
-            => c02_a_lost_reply_is_found_again;
-        RepeatIsBusy PollOnly repeat_is_busy
-            "is blocked by itself when it asks again"
-            => c02_a_repeated_try_returns_the_same_token;
-        PlaceLeftBehind Queued place_left_behind
-            "takes a place in the queue although nobody waits"
-            => c13_a_refused_try_leaves_no_place;
-        PushLost Queued push_lost
-            "looks, then listens: what changes in between is missed"
-            => c05_a_change_before_the_wait_is_not_missed;
-        PushBelieved Queued push_believed
-            "takes a push for the lock"
-            => c05_a_change_is_no_grant;
-        FairnessClaimed PollOnly fairness_claimed
-            "claims to be fair, and is not"
-            => l03_waiters_are_served_in_order;
-        NamesFolded PollOnly names_folded
-            "folds the case of names"
-            => c11_distinct_names_never_block_each_other;
-        NamesTrimmed PollOnly names_trimmed
-            "drops blanks at the end of names"
-            => c11_distinct_names_never_block_each_other;
-        PrefixGlued PollOnly prefix_glued
-            "glues prefix and name together"
-            => c11_prefix_and_name_are_kept_apart;
-        NamesShortened PollOnly names_shortened
-            "cuts long names"
-            => c11_long_names_are_not_cut;
-        NeverExpires PollOnly never_expires
-            "keeps the lock of a dead holder"
-            => l01_an_abandoned_lock_is_free_after_its_ttl;
-        ExpiresEarly PollOnly expires_early
-            "ends a lease before its time"
-            => c04_the_lock_is_kept_as_long_as_promised;
-        HandOverWithoutTtl Queued hand_over_without_ttl
-            "hands the lock over with what is left of the place's lease"
-            => c04_a_hand_over_has_its_full_ttl;
-        DeadWaitersStay Queued dead_waiters_stay
-            "keeps the places of dead waiters"
-            => l05_a_waiter_that_died_long_ago_delays_nobody;
-        SecondReleaseFails PollOnly second_release_fails
-            "fails a second release"
-            => c07_a_release_can_be_repeated;
-        DropReleases PollOnly drop_releases
-            "releases in the background when a claim is dropped"
-            => c08_a_dropped_claim_writes_nothing;
-        CheckWrites PollOnly check_writes
-            "prolongs the lock when it is only asked"
-            => c04_a_check_prolongs_nothing;
-        DetachReleases PollOnly detach_releases
-            "releases the lock when it is handed over"
-            => c08_a_dropped_detach_can_be_undone;
-        ForceIgnoresOwner PollOnly force_ignores_owner
-            "takes the lock from whoever holds it, although one owner was named"
-            => s03_a_forced_release_of_another_hold_does_nothing;
-        HiddenCall PollOnly hidden_call
-            "makes a claim that is in the store before it is asked for"
-            => c01_making_a_claim_sends_nothing;
-        ResumeIgnoresFence PollOnly resume_ignores_fence
-            "renews a hold for any bearer of its owner id, whatever fence they claim"
-            => c14_a_greater_fence_is_not_believed;
-        ResumeIgnoresFence PollOnly resume_ignores_smaller_fence
-            "renews a hold for any bearer of its owner id, also with an earlier fence"
-            => c14_a_smaller_fence_is_not_believed;
-        ResumeIgnoresFence PollOnly text_is_believed
-            "gives a guard the fence that the text of a lease token claims"
-            => c14_an_edited_text_gives_no_guard;
-        ResumeReleasesByOwner PollOnly resume_releases_by_owner
-            "releases the true hold when a claim is released that was refused"
-            => c14_a_greater_fence_is_not_believed;
-        ResumeBelievesTtl PollOnly resume_keeps_long_ttl
-            "keeps a resumed hold for the ttl that its token names, however long"
-            => c14_a_shorter_ttl_is_the_requests;
-        ResumeBelievesTtl PollOnly resume_keeps_short_ttl
-            "keeps a resumed hold for the ttl that its token names, however short"
-            => c14_a_longer_ttl_is_the_requests;
-        ResumeBelievesData PollOnly resume_renews_by_data
-            "renews whatever hold the data of a token name"
-            => c14_the_data_of_another_hold_renew_nothing;
-        ResumeBelievesData PollOnly resume_releases_by_data
-            "releases whatever hold the data of a token name"
-            => c14_the_data_of_another_hold_end_nothing;
-        ResumeBelievesData PollOnly resume_ignores_name
-            "resumes a hold by its data, under any name"
-            => c14_another_name_is_not_believed;
-        ResumeBelievesData PollOnly resume_ignores_prefix
-            "resumes a hold by its data, under any prefix"
-            => c14_another_prefix_is_not_believed;
-        ResumeBelievesData PollOnly resume_ignores_owner
-            "resumes a hold by its data, for any owner"
-            => c14_another_owner_is_not_believed;
-        DamagedDataRelease PollOnly damaged_data_release
-            "releases the true hold after it has refused damaged data"
-            => c14_damaged_data_harm_nobody;
-        TimersNeverFire PollOnly timers_never_fire
-            "neither renews nor signals a loss: the ttl is shorter than the work"
-            => s05_the_signal_comes_before_the_end;
-        SlowClock PollOnly slow_clock
-            "counts on a clock that runs at half the speed of the store's"
-            => c04_validity_counts_from_the_send;
-        ClockStopsInSuspend PollOnly clock_stops
-            "counts on a clock that stands still while the machine sleeps"
-            => s01_the_next_holder_comes_after_the_end_of_belief;
-        ConstantRng PollOnly constant_rng
-            "draws owner ids from a generator that repeats"
-            => c01_every_claim_of_a_user_has_a_new_owner;
-    }
+mutants! {
+    [PollOnly CheckThenSet] check_then_set "looks whether the key exists, then sets it"
+        => c03_of_many_tries_at_once_one_is_granted;
+    [PollOnly SetThenExpire] set_then_expire "takes the lock and sets its expiry in two commands"
+        => l01_a_try_that_died_half_way_blocks_for_one_ttl;
+    [PollOnly LosersProlong] losers_prolong "lets whoever fails to get the lock prolong it"
+        => c04_failed_tries_prolong_nothing;
+    [PollOnly SharedOwner] shared_owner "gives one owner id to all claims of a host"
+        => c01_another_claim_is_another_owner;
+    [PollOnly ReleaseWithoutCompare] release_without_compare "releases whoever holds it"
+        => s03_a_late_release_does_not_free_the_next_holder;
+    [PollOnly ReadThenDelete] read_then_delete "reads the owner, then deletes, in two commands"
+        => s03_a_slow_release_does_not_free_the_next_holder;
+    [PollOnly ReleaseWithoutHaving] release_without_having "releases in `finally`, although the lock was never taken"
+        => c07_a_release_after_busy_does_nothing;
+    [PollOnly ReleaseByMemory] release_by_memory "releases only what it remembers to have acquired"
+        => c07_a_release_after_a_failed_try_frees_the_lock;
+    [PollOnly RenewalThatLies] renewal_that_lies "does not renew, and says that it did" => c04_renewals_keep_the_lock;
+    [PollOnly RenewWithoutCompare] renew_without_compare "renews whoever holds it"
+        => s03_a_late_renewal_does_not_touch_the_next_holder;
+    [PollOnly RenewRecreates] renew_recreates "makes the lock anew by a late renewal"
+        => c06_a_renewal_after_the_end_is_lost;
+    [PollOnly ValidityFromReply] validity_from_reply "counts validity from the reply"
+        => c04_a_slow_answer_promises_no_more;
+    [PollOnly ErrorIsBusy] error_is_busy "reports an error of the store as busy" => s06_an_error_is_not_busy;
+    [PollOnly BusyIsError] busy_is_error "reports busy as an error" => s06_busy_is_not_an_error;
+    [PollOnly ErrorIsLost] error_is_lost "takes a failed renewal for a loss" => c06_an_error_is_not_a_loss;
+    [PollOnly LostIsAlive] lost_is_alive "takes a lost lock for a renewed one" => c06_a_renewal_after_a_loss_is_lost;
+    [PollOnly UnknownIsLost] unknown_is_lost "takes a try without an answer for one that left nothing, and does not ask"
+        => c06_a_check_after_an_unknown_try_asks;
+    [PollOnly FenceRestarts] fence_restarts "deletes the fence with the lock" => c09_fences_rise_over_releases;
+    [PollOnly FenceRisesOnRepeat] fence_rises_on_repeat "gives a new fence to a repeated call"
+        => c02_a_repeated_try_returns_the_same_token;
+    [PollOnly FenceFromClock] fence_from_clock "takes the fence from the clock alone"
+        => c09_fences_rise_from_waiter_to_waiter;
+    [PollOnly FencePerClient] fence_per_client "counts the fence in each client"
+        => s02_later_guards_have_greater_tokens;
+    [Queued SecondEntry] second_entry "makes a second entry when it asks again after an error"
+        => c02_a_lost_reply_is_found_again;
+    [PollOnly RepeatIsBusy] repeat_is_busy "is blocked by itself when it asks again"
+        => c02_a_repeated_try_returns_the_same_token;
+    [Queued PlaceLeftBehind] place_left_behind "takes a place in the queue although nobody waits"
+        => c13_a_refused_try_leaves_no_place;
+    [Queued PushLost] push_lost "looks, then listens: what changes in between is missed"
+        => c05_a_change_before_the_wait_is_not_missed;
+    [Queued PushBelieved] push_believed "takes a push for the lock" => c05_a_change_is_no_grant;
+    [PollOnly FairnessClaimed] fairness_claimed "claims to be fair, and is not" => l03_waiters_are_served_in_order;
+    [PollOnly NamesFolded] names_folded "folds the case of names" => c11_distinct_names_never_block_each_other;
+    [PollOnly NamesTrimmed] names_trimmed "drops blanks at the end of names"
+        => c11_distinct_names_never_block_each_other;
+    [PollOnly PrefixGlued] prefix_glued "glues prefix and name together" => c11_prefix_and_name_are_kept_apart;
+    [PollOnly NamesShortened] names_shortened "cuts long names" => c11_long_names_are_not_cut;
+    [PollOnly NeverExpires] never_expires "keeps the lock of a dead holder"
+        => l01_an_abandoned_lock_is_free_after_its_ttl;
+    [PollOnly ExpiresEarly] expires_early "ends a lease before its time" => c04_the_lock_is_kept_as_long_as_promised;
+    [Queued HandOverWithoutTtl] hand_over_without_ttl "hands the lock over with what is left of the place's lease"
+        => c04_a_hand_over_has_its_full_ttl;
+    [Queued DeadWaitersStay] dead_waiters_stay "keeps the places of dead waiters"
+        => l05_a_waiter_that_died_long_ago_delays_nobody;
+    [PollOnly SecondReleaseFails] second_release_fails "fails a second release" => c07_a_release_can_be_repeated;
+    [PollOnly DropReleases] drop_releases "releases in the background when a claim is dropped"
+        => c08_a_dropped_claim_writes_nothing;
+    [PollOnly CheckWrites] check_writes "prolongs the lock when it is only asked" => c04_a_check_prolongs_nothing;
+    [PollOnly DetachReleases] detach_releases "releases the lock when it is handed over"
+        => c08_a_dropped_detach_can_be_undone;
+    [PollOnly ForceIgnoresOwner] force_ignores_owner "takes the lock from whoever holds it, although one owner was named"
+        => s03_a_forced_release_of_another_hold_does_nothing;
+    [PollOnly HiddenCall] hidden_call "makes a claim that is in the store before it is asked for"
+        => c01_making_a_claim_sends_nothing;
+    [PollOnly ResumeIgnoresFence]
+        resume_ignores_fence "renews a hold for any bearer of its owner id, whatever fence they claim"
+        => c14_a_greater_fence_is_not_believed;
+        resume_ignores_smaller_fence "renews a hold for any bearer of its owner id, also with an earlier fence"
+        => c14_a_smaller_fence_is_not_believed;
+        text_is_believed "gives a guard the fence that the text of a lease token claims"
+        => c14_an_edited_text_gives_no_guard;
+    [PollOnly ResumeReleasesByOwner] resume_releases_by_owner "releases the true hold when a claim is released that was refused"
+        => c14_a_greater_fence_is_not_believed;
+    [PollOnly ResumeBelievesTtl]
+        resume_keeps_long_ttl "keeps a resumed hold for the ttl that its token names, however long"
+        => c14_a_shorter_ttl_is_the_requests;
+        resume_keeps_short_ttl "keeps a resumed hold for the ttl that its token names, however short"
+        => c14_a_longer_ttl_is_the_requests;
+    [PollOnly ResumeBelievesData]
+        resume_renews_by_data "renews whatever hold the data of a token name"
+        => c14_the_data_of_another_hold_renew_nothing;
+        resume_releases_by_data "releases whatever hold the data of a token name"
+        => c14_the_data_of_another_hold_end_nothing;
+        resume_ignores_name "resumes a hold by its data, under any name" => c14_another_name_is_not_believed;
+        resume_ignores_prefix "resumes a hold by its data, under any prefix" => c14_another_prefix_is_not_believed;
+        resume_ignores_owner "resumes a hold by its data, for any owner" => c14_another_owner_is_not_believed;
+    [PollOnly DamagedDataRelease] damaged_data_release "releases the true hold after it has refused damaged data"
+        => c14_damaged_data_harm_nobody;
+    [PollOnly TimersNeverFire] timers_never_fire "neither renews nor signals a loss: the ttl is shorter than the work"
+        => s05_the_signal_comes_before_the_end;
+    [PollOnly SlowClock] slow_clock "counts on a clock that runs at half the speed of the store's"
+        => c04_validity_counts_from_the_send;
+    [PollOnly ClockStopsInSuspend] clock_stops "counts on a clock that stands still while the machine sleeps"
+        => s01_the_next_holder_comes_after_the_end_of_belief;
+    [PollOnly ConstantRng] constant_rng "draws owner ids from a generator that repeats"
+        => c01_every_claim_of_a_user_has_a_new_owner;
 }

@@ -12,6 +12,16 @@ pub(super) enum Ended<T> {
     Stopped,
 }
 
+impl<T> Ended<T> {
+    /// The answer; a call that was dropped had none within `limit`.
+    pub(super) fn or_timeout(self, limit: Duration) -> Result<T> {
+        match self {
+            Self::Answer(answer) => answer,
+            Self::OutOfTime | Self::Stopped => Err(no_answer(limit)),
+        }
+    }
+}
+
 /// Makes one call, and drops it at `limit` or when `stop` is ready. The timer is armed only if the
 /// call is not ready at once.
 pub(super) async fn bounded<T>(

@@ -2,60 +2,58 @@
 
 use std::sync::Arc;
 
-use super::call::{self, Ended};
+use super::call;
 use super::{Keeper, schedule};
 use crate::{Hold, Released, Result};
 
 impl Keeper {
-    /// Repeats the release until the store has confirmed it, or must have ended the entry by itself.
+    /// Repeats the release until the store has confirmed it, or must have ended the entry on its own.
     ///
-    /// A release that finds nothing proves nothing while a try to acquire is unanswered: its bytes
-    /// may arrive later, over another connection, and take the lock for a whole ttl. So it is
-    /// repeated until one ttl after the last such try was sent. A request that spends longer than that
-    /// in a network is beyond this; its lock ends with its lease, and its fence is never used.
+    /// A release that finds nothing proves nothing while a try to acquire is
+    /// [in doubt](crate::kit::in_doubt), so it is repeated until one ttl after the last such try was
+    /// sent.
     pub(super) async fn clean_up(mut self) {
-        let shared = Arc::clone(&self.shared);
-        let mut round = 0;
+        let client = Arc::clone(&self.client);
+        let mut backoff = schedule::backoff();
         loop {
-            let now = shared.clock.now();
-            let limit = now + self.terms.call_timeout;
-            let stop = shared.killed.cancelled();
-            let answer: Result<Released> =
-                match call::bounded(&*shared.clock, limit, stop, self.claim.release()).await {
-                    Ended::Answer(answer) => answer,
-                    Ended::OutOfTime => Err(call::no_answer(self.terms.call_timeout)),
-                    Ended::Stopped => return,
-                };
-            let until = match answer {
-                Ok(released) if self.is_settled(released) => return,
-                Ok(_) => self.unanswered_gone_at,
+            let (released, settled) = tokio::select! {
+                biased;
+                answer = self.release_once() => answer,
+                () = client.killed.cancelled() => return,
+            };
+            if settled {
+                return;
+            }
+            let until = match released {
+                Ok(_) => self.doubt.until(),
                 Err(error) => {
                     tracing::debug!(target: "distlock", key = %self.key, %error, "clean-up failed; it is repeated");
-                    self.gone_at
+                    self.doubt.gone_at()
                 }
             };
-            round += 1;
-            let next = shared.clock.now() + schedule::after_error(&shared, round);
+            let next = client.clock.now() + backoff.failed(&*client.rng);
             // What is bound to a session lives as long as that does.
-            if next >= until && shared.capabilities.hold == Hold::Lease {
+            let is_lease = client.capabilities.hold == Hold::Lease;
+            if is_lease && until.is_none_or(|until| next >= until) {
                 return;
             }
             tokio::select! {
-                () = shared.clock.sleep_until(next) => {}
-                () = shared.killed.cancelled() => return,
+                () = client.clock.sleep_until(next) => {}
+                () = client.killed.cancelled() => return,
             }
         }
     }
 
-    /// Whether this answer to a release proves that nothing of ours is in the store, now or later.
-    pub(super) fn is_settled(&self, released: Released) -> bool {
-        if self.shared.clock.now() >= self.unanswered_gone_at {
-            return true;
-        }
-        match released {
-            // What was freed is the one try that had no answer: nothing else is in the store.
-            Released::Freed => self.unanswered == 0 || (self.unanswered == 1 && !self.written),
-            Released::AlreadyGone => self.unanswered == 0,
-        }
+    /// One release, bounded, and whether its answer proves that nothing of ours is in the store, now or
+    /// later.
+    pub(super) async fn release_once(&mut self) -> (Result<Released>, bool) {
+        let clock = Arc::clone(&self.client.clock);
+        let limit = clock.now() + self.terms.call_timeout;
+        let never = std::future::pending();
+        let ended = call::bounded(&*clock, limit, never, self.claim.release()).await;
+        let released = ended.or_timeout(self.terms.call_timeout);
+        let open = self.doubt.open(clock.now());
+        let settled = released.as_ref().is_ok_and(|released| open.is_settled_by(*released));
+        (released, settled)
     }
 }

@@ -5,7 +5,7 @@ use tokio::sync::oneshot;
 
 use super::call::{self, Ended};
 use super::{Keeper, Outcome};
-use crate::hold::margin;
+use crate::locks::hold::margin;
 use crate::{Error, ErrorKind, FencingToken, LostReason, Operation, Released, Renewal, Result};
 
 impl Keeper {
@@ -17,16 +17,16 @@ impl Keeper {
         answer: &mut oneshot::Sender<T>,
     ) -> Outcome {
         let refused = |error| Outcome::Refused { error: Some(error), clean_up: false };
-        let sent = self.shared.clock.now();
+        let sent = self.client.clock.now();
         let limit = sent + self.terms.call_timeout;
-        self.note_sent(sent);
-        match call::bounded(&*self.shared.clock, limit, answer.closed(), self.claim.renew()).await {
+        self.doubt.lasts_until(self.terms.gone_at(sent));
+        match call::bounded(&*self.client.clock, limit, answer.closed(), self.claim.renew()).await {
             Ended::Answer(Ok(Renewal::Alive { valid_for: None })) => {
                 refused(call::no_end("a renewal of a lock that is taken over"))
             }
             Ended::Answer(Ok(Renewal::Alive { valid_for: Some(valid_for) })) => {
                 let until = (sent + valid_for).minus(margin(self.terms.ttl));
-                if until > self.shared.clock.now() {
+                if until > self.client.clock.now() {
                     return Outcome::Granted { token, until, of_place: false };
                 }
                 refused(Error::new(
@@ -44,25 +44,12 @@ impl Keeper {
     /// Releases the hold, and goes on with it in the background if the store did not answer.
     pub(super) async fn release(mut self, answer: oneshot::Sender<Result<Released>>) {
         // Its last renewal was before now, so the store ends it within a ttl.
-        self.note_sent(self.shared.clock.now());
+        self.doubt.lasts_until(self.terms.gone_at(self.client.clock.now()));
         let (released, settled) = self.release_once().await;
+        self.client.gates.released(&self.key);
         let _ = answer.send(released.map_err(|error| self.describe(error, Operation::Release)));
         if !settled {
             Box::pin(self.clean_up()).await;
         }
-    }
-
-    /// One release, bounded, and whether its answer proves that nothing of ours is left in the store.
-    pub(super) async fn release_once(&mut self) -> (Result<Released>, bool) {
-        let limit = self.shared.clock.now() + self.terms.call_timeout;
-        let never = std::future::pending();
-        let ended = call::bounded(&*self.shared.clock, limit, never, self.claim.release()).await;
-        self.shared.gates.released(&self.key);
-        let released = match ended {
-            Ended::Answer(answer) => answer,
-            Ended::OutOfTime | Ended::Stopped => Err(call::no_answer(self.terms.call_timeout)),
-        };
-        let settled = released.as_ref().is_ok_and(|released| self.is_settled(*released));
-        (released, settled)
     }
 }

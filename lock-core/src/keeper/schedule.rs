@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::rng::jitter;
-use crate::shared::Shared;
-use crate::{ClockInstant, Wake};
+use super::client::Client;
+use crate::kit::backoff::{Backoff, growing};
+use crate::{ClockInstant, Wake, jitter};
 
 /// The first and the longest pause between two looks at a store that cannot push.
 const POLL: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(100));
@@ -19,39 +19,49 @@ const SHORTEST: Duration = Duration::from_millis(1);
 
 /// The pause before the next look, after the `looks`-th busy answer in a row.
 pub(super) fn after_busy(
-    shared: &Shared,
+    client: &Client,
     wake: Wake,
     looks: u32,
     hint: Option<Duration>,
 ) -> Duration {
     let pause = match wake {
-        Wake::Poll => growing(POLL, looks),
+        Wake::Poll => growing(POLL.0, POLL.1, looks),
         Wake::Hint => HINT_POLL,
         Wake::Reliable => RELIABLE_POLL,
     };
-    let spread = pause * 3 / 4 + jitter(&*shared.rng, pause / 2);
+    let spread = pause * 3 / 4 + jitter(&*client.rng, pause / 2);
     // The store speaks in whole milliseconds; one more, or the look comes just too early.
     hint.map_or(spread, |hint| spread.min(hint.saturating_add(SHORTEST)))
 }
 
-/// The pause after the `failures`-th error in a row.
-pub(super) fn after_error(shared: &Shared, failures: u32) -> Duration {
-    let pause = growing(BACK_OFF, failures);
-    pause + jitter(&*shared.rng, pause / 2)
+/// The pauses after errors.
+pub(super) fn backoff() -> Backoff {
+    Backoff::new(BACK_OFF.0, BACK_OFF.1)
+}
+
+/// The pause before pushes are asked for again while a lock is held.
+pub(super) fn without_pushes(client: &Client) -> Duration {
+    let pause = BACK_OFF.0 * 8;
+    pause + jitter(&*client.rng, pause / 2)
+}
+
+/// The pause after a check that has failed.
+pub(super) fn after_a_check(client: &Client) -> Duration {
+    BACK_OFF.0 + jitter(&*client.rng, BACK_OFF.0 / 2)
 }
 
 /// When to renew what was last renewed by a request sent at `sent`: about `every` later, on the grid
 /// of this `Locks`, so that locks taken one after the other are renewed together and a backend can
 /// batch them. Never later than `every`.
 pub(super) fn renew_at(
-    shared: &Shared,
+    client: &Client,
     sent: ClockInstant,
     every: Duration,
     ttl: Duration,
 ) -> ClockInstant {
     let due = sent + every;
     let grid = u64::try_from((ttl / 60).as_nanos()).unwrap_or(u64::MAX).max(1);
-    let phase = shared.grid_phase % grid;
+    let phase = client.grid_phase % grid;
     let on_grid =
         ClockInstant::from_nanos((due.as_nanos().saturating_sub(phase) / grid) * grid + phase);
     if on_grid > sent { on_grid } else { due }
@@ -59,28 +69,11 @@ pub(super) fn renew_at(
 
 /// When to try again after a renewal that failed for the `failures`-th time in a row, at `now`.
 pub(super) fn retry_at(
-    shared: &Shared,
+    client: &Client,
     now: ClockInstant,
     failures: u32,
     ttl: Duration,
 ) -> ClockInstant {
     let pause = (ttl / 24 * failures.clamp(1, 4)).min(Duration::from_secs(2));
-    now + pause * 3 / 4 + jitter(&*shared.rng, pause / 2)
-}
-
-fn growing((first, longest): (Duration, Duration), nth: u32) -> Duration {
-    first.saturating_mul(1 << nth.saturating_sub(1).min(16)).min(longest)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pauses_grow_up_to_their_limit() {
-        assert_eq!(growing(POLL, 1), Duration::from_millis(2));
-        assert_eq!(growing(POLL, 3), Duration::from_millis(8));
-        assert_eq!(growing(POLL, 40), Duration::from_millis(100));
-        assert_eq!(growing(BACK_OFF, 0), Duration::from_millis(50));
-    }
+    now + pause * 3 / 4 + jitter(&*client.rng, pause / 2)
 }

@@ -1,72 +1,124 @@
 //! What a keeper knows while it looks and waits.
 
-use super::Patience;
-use crate::gate::Last;
-use crate::{ClockInstant, Error};
+use std::time::Duration;
 
-/// What is known while looking and waiting.
+use super::client::Client;
+use super::gate::Last;
+use super::{Patience, schedule};
+use crate::ClockInstant;
+use crate::kit::backoff::Backoff;
+
+/// The shortest time between two looks that a push has caused.
+const PUSH_SPACING: Duration = Duration::from_micros(100);
+
 pub(super) struct Search {
     pub(super) patience: Patience,
-    pub(super) deadline: ClockInstant,
     pub(super) started: ClockInstant,
     /// When the store last answered anything.
-    pub(super) heard: ClockInstant,
-    /// Busy answers, failures and tries: the first two in a row, the last in all.
-    pub(super) busy: u32,
-    pub(super) failures: u32,
+    pub(super) answered_at: ClockInstant,
+    /// What the store said last. A call that the deadline has cut short says nothing.
+    pub(super) last: Option<Last>,
     pub(super) tries: u32,
-    /// The store's last answer, if it was an error (or none came).
-    pub(super) error: Option<Error>,
-    /// Whether the store has said "busy", last of all.
-    pub(super) said_busy: bool,
-    /// Until when the store keeps our place in its queue.
-    pub(super) place_until: Option<ClockInstant>,
-    /// When the place is renewed.
-    pub(super) renew_place_at: ClockInstant,
-    /// A renewal of the place had no answer: it is repeated before the next look (clause C8).
-    pub(super) place_unsettled: bool,
-    /// Until then pushes are not asked for, since they failed, or came in a row.
-    pub(super) no_push_until: ClockInstant,
+    pub(super) place: Place,
+    pub(super) pace: Pace,
+}
+
+/// The place in the store's queue.
+pub(super) struct Place {
+    /// Until when the store keeps it; `None` if there is none.
+    pub(super) until: Option<ClockInstant>,
+    pub(super) renew_at: ClockInstant,
+    /// A renewal had no answer: it is repeated before the next look (clause C8).
+    pub(super) is_unsettled: bool,
+}
+
+/// When to look again, and when to ask for pushes.
+pub(super) struct Pace {
+    /// Busy answers in a row.
+    busy: u32,
+    backoff: Backoff,
     /// When to look again, whatever happens.
     pub(super) look_at: ClockInstant,
+    /// Until then pushes are not asked for, since they failed, or came in a row.
+    pub(super) push_from: ClockInstant,
 }
 
 impl Search {
     pub(super) fn new(patience: Patience, now: ClockInstant) -> Self {
-        let deadline = match patience {
-            Patience::Until(deadline) => deadline,
-            Patience::Try | Patience::Forever => ClockInstant::FAR_FUTURE,
-        };
         Self {
             patience,
-            deadline,
             started: now,
-            heard: now,
-            busy: 0,
-            failures: 0,
+            answered_at: now,
+            last: None,
             tries: 0,
-            error: None,
-            said_busy: false,
-            place_until: None,
-            renew_place_at: ClockInstant::FAR_FUTURE,
-            place_unsettled: false,
-            no_push_until: now,
-            look_at: now,
+            place: Place { until: None, renew_at: ClockInstant::FAR_FUTURE, is_unsettled: false },
+            pace: Pace { busy: 0, backoff: schedule::backoff(), look_at: now, push_from: now },
         }
     }
 
+    pub(super) fn deadline(&self) -> ClockInstant {
+        match self.patience {
+            Patience::Until(deadline) => deadline,
+            Patience::Try | Patience::Forever => ClockInstant::FAR_FUTURE,
+        }
+    }
+
+    /// Whether it is time for something while nothing is heard.
+    pub(super) fn wake_at(&self, now: ClockInstant) -> ClockInstant {
+        let wake_at = self.pace.look_at.min(self.place.renew_at).min(self.deadline());
+        if self.pace.push_from > now { wake_at.min(self.pace.push_from) } else { wake_at }
+    }
+}
+
+impl Place {
+    /// Where the store has said that there is a place: notes its end, if it has said that, too, and
+    /// plans its renewal. `sent` is when the store was asked.
+    pub(super) fn lasts(
+        &mut self,
+        client: &Client,
+        sent: ClockInstant,
+        until: Option<ClockInstant>,
+        ttl: Duration,
+    ) {
+        self.until = until.or(self.until);
+        self.renew_at = schedule::renew_at(client, sent, ttl / 3, ttl);
+    }
+
+    /// There is none.
+    pub(super) fn is_gone(&mut self) {
+        self.until = None;
+        self.renew_at = ClockInstant::FAR_FUTURE;
+    }
+}
+
+impl Pace {
     /// The store has answered.
-    pub(super) fn answered(&mut self, now: ClockInstant) {
-        self.heard = now;
-        self.failures = 0;
-        self.error = None;
+    pub(super) fn answered(&mut self) {
+        self.backoff.reset();
     }
 
-    /// The store's last answer, for those who wait behind this one.
-    pub(super) fn last(&self) -> Last {
-        match &self.error {
-            Some(error) if !self.said_busy => Last::Failure(error.clone()),
-            _ => Last::Answer,
-        }
+    /// Somebody else has the lock; the store proposes to look after `hint`.
+    pub(super) fn busy(&mut self, client: &Client, now: ClockInstant, hint: Option<Duration>) {
+        self.busy += 1;
+        let wake = client.capabilities.wake;
+        self.look_at = now + schedule::after_busy(client, wake, self.busy, hint);
+    }
+
+    /// A look has failed.
+    pub(super) fn failed(&mut self, client: &Client, now: ClockInstant) {
+        self.busy = 0;
+        self.look_at = now + self.backoff.failed(&*client.rng);
+    }
+
+    /// A push has come. A change is kept until it is asked for, so to ask a little later misses nothing;
+    /// it keeps a store that pushes without end from being asked without end.
+    pub(super) fn pushed(&mut self, now: ClockInstant) {
+        self.push_from = now + PUSH_SPACING;
+    }
+
+    /// No pushes can be had now.
+    pub(super) fn no_pushes(&mut self, client: &Client, now: ClockInstant) {
+        self.push_from = now + self.backoff.failed(&*client.rng);
+        self.look_at = self.look_at.min(self.push_from);
     }
 }

@@ -24,22 +24,15 @@
 //! # Ok(()) }
 //! ```
 //!
-//! # Runtimes
-//!
-//! A store may be used from several runtimes at a time: each worker of a web server has one, and
-//! `block_on` makes one for a moment. Each runtime has a line of its own, and the tasks that serve it
-//! run on that runtime. So a runtime that has ended, or that nobody drives at the moment, stops the
-//! requests that were made on it and no others.
+//! Each runtime has a [line](crate::kit::lines) of its own.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry::{Occupied, Vacant};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::runtime::{Handle, Id};
 use tokio::sync::oneshot;
 
+use crate::kit::lines::{Line, Lines};
 use crate::{Error, ErrorKind, Result};
 
 /// For how long requests wait for others. The first one after a quiet time does not wait.
@@ -47,16 +40,18 @@ const WINDOW: Duration = Duration::from_millis(2);
 
 /// Brings requests `T` together, each of which is answered with an `A` of its own. Clones share their
 /// lines.
-pub struct Batches<T, A>(Arc<Inner<T, A>>);
+pub struct Batches<T, A> {
+    limits: Arc<Limits<T>>,
+    lines: Lines<Entry<T, A>>,
+}
 
 /// The heaviest batch, and what one request weighs.
 type Weight<T> = (usize, fn(&T) -> usize);
 
-struct Inner<T, A> {
+/// How large a batch may be.
+struct Limits<T> {
     most: usize,
     weight: Option<Weight<T>>,
-    /// What waits on each runtime on which a task is about to send it.
-    lines: Mutex<HashMap<Id, Vec<Entry<T, A>>>>,
 }
 
 /// One request of a batch. Dropped without an answer, it fails.
@@ -77,16 +72,16 @@ impl<T, A> Entry<T, A> {
 impl<T: Send + 'static, A: Send + 'static> Batches<T, A> {
     /// Batches of one to `most` requests.
     pub fn of_at_most(most: usize) -> Self {
-        Self::new(most, None)
+        Self::new(Limits { most, weight: None })
     }
 
     /// Batches of one to `most` requests, and of one request or a `weight` of at most `heaviest`.
     pub fn weighing(most: usize, heaviest: usize, weight: fn(&T) -> usize) -> Self {
-        Self::new(most, Some((heaviest, weight)))
+        Self::new(Limits { most, weight: Some((heaviest, weight)) })
     }
 
-    fn new(most: usize, weight: Option<Weight<T>>) -> Self {
-        Self(Arc::new(Inner { most: most.max(1), weight, lines: Mutex::default() }))
+    fn new(limits: Limits<T>) -> Self {
+        Self { limits: Arc::new(limits), lines: Lines::default() }
     }
 
     /// Makes `request` together with what else is asked on this runtime within 2 ms, or at once if
@@ -116,24 +111,8 @@ impl<T: Send + 'static, A: Send + 'static> Batches<T, A> {
         F: Future<Output = ()> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
-        let entry = Entry { request, reply };
-        let runtime = Handle::current().id();
-        let is_first = match self.0.lines().entry(runtime) {
-            Occupied(mut line) => {
-                line.get_mut().push(entry);
-                false
-            }
-            Vacant(line) => {
-                line.insert(vec![entry]);
-                true
-            }
-        };
-        if is_first {
-            // Made before its task, which a runtime that ends drops before it has begun; and spawned
-            // without the lock, since that happens right here.
-            let line = Line { batches: Arc::clone(&self.0), runtime, is_open: true };
-            tokio::spawn(line.serve(send));
-        }
+        let limits = Arc::clone(&self.limits);
+        self.lines.push(Entry { request, reply }, |line| limits.serve(line, send));
         answer.await.map_err(|_| {
             Error::new(ErrorKind::Unavailable, "the runtime that served this request has ended")
                 .with_unknown_effect()
@@ -141,12 +120,22 @@ impl<T: Send + 'static, A: Send + 'static> Batches<T, A> {
     }
 }
 
-impl<T, A> Inner<T, A> {
-    fn lines(&self) -> MutexGuard<'_, HashMap<Id, Vec<Entry<T, A>>>> {
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+impl<T: Send + 'static> Limits<T> {
+    async fn serve<A, S, F>(self: Arc<Self>, mut line: Line<Entry<T, A>>, send: S)
+    where
+        A: Send + 'static,
+        S: Fn(Vec<Entry<T, A>>) -> F,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        while let Some(entries) = line.take() {
+            for batch in self.split(entries) {
+                tokio::spawn(send(batch));
+            }
+            tokio::time::sleep(WINDOW).await;
+        }
     }
 
-    fn split(&self, entries: Vec<Entry<T, A>>) -> Vec<Vec<Entry<T, A>>> {
+    fn split<A>(&self, entries: Vec<Entry<T, A>>) -> Vec<Vec<Entry<T, A>>> {
         let mut batches = Vec::new();
         let (mut batch, mut weight) = (Vec::new(), 0_usize);
         for entry in entries {
@@ -159,7 +148,7 @@ impl<T, A> Inner<T, A> {
                 None => (0, 0),
             };
             weight = weight.saturating_add(more);
-            if batch.len() == self.most || (!batch.is_empty() && weight > heaviest) {
+            if batch.len() == self.most.max(1) || (!batch.is_empty() && weight > heaviest) {
                 batches.push(std::mem::take(&mut batch));
                 weight = more;
             }
@@ -172,62 +161,16 @@ impl<T, A> Inner<T, A> {
     }
 }
 
-/// The task of one runtime that sends what waits there, for as long as something comes.
-struct Line<T, A> {
-    batches: Arc<Inner<T, A>>,
-    runtime: Id,
-    is_open: bool,
-}
-
-impl<T: Send + 'static, A: Send + 'static> Line<T, A> {
-    async fn serve<S, F>(mut self, send: S)
-    where
-        S: Fn(Vec<Entry<T, A>>) -> F,
-        F: Future<Output = ()> + Send + 'static,
-    {
-        while let Some(entries) = self.take() {
-            for batch in self.batches.split(entries) {
-                tokio::spawn(send(batch));
-            }
-            tokio::time::sleep(WINDOW).await;
-        }
-    }
-
-    /// What waits. If nothing does, the line is closed, and the next request makes a new one.
-    fn take(&mut self) -> Option<Vec<Entry<T, A>>> {
-        let mut lines = self.batches.lines();
-        match lines.get_mut(&self.runtime) {
-            Some(waiting) if !waiting.is_empty() => Some(std::mem::take(waiting)),
-            _ => {
-                lines.remove(&self.runtime);
-                self.is_open = false;
-                None
-            }
-        }
-    }
-}
-
-/// The runtime ends: those who wait are told so.
-impl<T, A> Drop for Line<T, A> {
-    fn drop(&mut self) {
-        if self.is_open {
-            let waiting = self.batches.lines().remove(&self.runtime);
-            // Without the lock: a request may do something when it goes.
-            drop(waiting);
-        }
-    }
-}
-
 impl<T, A> Clone for Batches<T, A> {
     fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
+        Self { limits: Arc::clone(&self.limits), lines: self.lines.clone() }
     }
 }
 
 /// Without the requests, which may name owners.
 impl<T, A> fmt::Debug for Batches<T, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Batches").field("most", &self.0.most).finish_non_exhaustive()
+        f.debug_struct("Batches").field("most", &self.limits.most).finish_non_exhaustive()
     }
 }
 

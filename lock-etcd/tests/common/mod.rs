@@ -7,12 +7,12 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use conformance_tests::servers::EtcdCluster;
 use etcd_client::{Client, ConnectOptions, GetOptions, Permission, RoleRevokePermissionOptions};
 use lock_core::{
     Attempt, Claim, ClaimRequest, FencingToken, LockBackend, LockKey, Locks, OsRng, OwnerId,
 };
 use lock_etcd::EtcdBackend;
+use lock_testkit::servers::EtcdCluster;
 
 /// Far above what anything here takes; only a defect meets it.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);

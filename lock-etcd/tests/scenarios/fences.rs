@@ -2,12 +2,12 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use conformance_tests::servers::EtcdCluster;
 use etcd_client::Client;
 use lock_core::{
     Attempt, FencingToken, LockAdmin, LockBackend, LockKey, Released, Renewal, Resume,
 };
 use lock_etcd::EtcdBackend;
+use lock_testkit::servers::EtcdCluster;
 
 use crate::common::{backend, busy, claim, granted, one, plain, request, revision, soon};
 

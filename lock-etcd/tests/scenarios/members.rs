@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use conformance_tests::servers::EtcdCluster;
 use lock_core::{Attempt, LockBackend, Renewal};
+use lock_testkit::servers::EtcdCluster;
 
 use crate::common::{
     backend, busy, claim, granted, keys, one, plain, pushed, quiet, request, soon, told,

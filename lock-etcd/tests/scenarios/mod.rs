@@ -17,9 +17,9 @@ pub(crate) use fences::*;
 pub(crate) use members::*;
 pub(crate) use trust::*;
 
-use conformance_tests::proxy::{Cut, Proxy};
 use conformance_tests::{Fault, Faults};
 use lock_core::{Attempt, LockAdmin, LockBackend, LockKey, LostReason, Released, Renewal};
+use lock_testkit::proxy::{Cut, Proxy};
 
 use crate::common::{
     backend, busy, claim, granted, keys, locks, one, plain, quiet, request, revision, soon,

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use conformance_tests::proxy::Proxy;
 use conformance_tests::{Fault, Faults};
 use etcd_client::{Client, PutOptions};
 use lock_core::{
     Bytes, ClaimRequest, FencingToken, LockBackend, OsRng, OwnerId, Released, Renewal, Resume,
 };
 use lock_etcd::EtcdBackend;
+use lock_testkit::proxy::Proxy;
 
 use crate::common::{backend, busy, claim, granted, keys, one, plain, request, soon};
 
@@ -244,10 +244,7 @@ pub(crate) async fn a_check_before_the_try_arrives_settles_nothing() {
 }
 
 /// A client that begins with the slow link, and knows the same server by a quick one, too.
-async fn common_member(
-    proxy: &Proxy,
-    cluster: &conformance_tests::servers::EtcdCluster,
-) -> EtcdBackend {
+async fn common_member(proxy: &Proxy, cluster: &lock_testkit::servers::EtcdCluster) -> EtcdBackend {
     let (slow, quick) = (proxy.address().to_string(), cluster.address(0).unwrap().to_string());
     crate::common::starting_at(&format!("etcd://{slow},{quick}"), &slow).await
 }

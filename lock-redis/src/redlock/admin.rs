@@ -15,7 +15,7 @@ use super::backend::{LIMIT, RedlockBackend};
 use super::fanout::Fanout;
 use super::scripts::SCRIPTS;
 use crate::error::unexpected;
-use crate::keys::{Keys, escape_glob};
+use crate::names::{Keys, escape_glob};
 
 /// How many keys one step of a listing visits.
 const STEP: usize = 1000;

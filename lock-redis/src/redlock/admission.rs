@@ -16,8 +16,8 @@ use super::scripts::SCRIPTS;
 use super::sightings::Sightings;
 use super::why::{Why, Whys};
 use super::wrong::Wrong;
-use crate::config::Eviction;
 use crate::error::unexpected;
+use crate::node::Eviction;
 
 /// Brings nodes into the vote, on demand: when one has answered that it is not admitted.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lock_core::OwnerId;
 
-use crate::keys::Keys;
+use crate::names::Keys;
 
 /// The lock that a claim is about, as the nodes know it.
 pub(crate) struct Target {

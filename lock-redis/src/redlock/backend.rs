@@ -13,7 +13,7 @@ use super::claim::RedlockClaim;
 use super::config::RedlockConfig;
 use super::fanout::Fanout;
 use super::quorum::Quorum;
-use crate::config::Eviction;
+use crate::node::Eviction;
 
 /// Locks on a quorum of independent Redis nodes (Redlock), with a fencing token.
 ///

@@ -19,7 +19,7 @@ use super::tally::{Outcome, Tally};
 use super::undo::Undo;
 use super::wake::{HOLDER, Registration};
 use super::wrong::Wrong;
-use crate::keys::Keys;
+use crate::names::Keys;
 use crate::node::Interest;
 
 /// How long a differing or missing answer is waited for when a quorum has answered already.

@@ -7,8 +7,8 @@ use lock_core::url::Params;
 use lock_core::{Error, Result};
 
 use super::wrong::Wrong;
-use crate::config::{Eviction, tcp_client};
-use crate::tls::Tls;
+use crate::node::Tls;
+use crate::node::{Eviction, tcp_client};
 
 /// The URL schemes of Redlock.
 pub const REDLOCK_SCHEMES: &[&str] = &["redlock", "redlocks"];

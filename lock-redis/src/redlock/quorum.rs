@@ -312,7 +312,7 @@ impl Quorum {
     pub(crate) async fn run(
         &self,
         node: usize,
-        call: crate::script::Call<'_>,
+        call: crate::node::Call<'_>,
         limit: Duration,
     ) -> Result<Value> {
         let peer = &self.peers[node];

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use crate::script::Script;
+use crate::node::Script;
 
 /// All scripts, with their digests.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ pub(crate) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
 
 #[cfg(test)]
 mod tests {
-    use conformance_tests::servers::RedisServer;
+    use lock_testkit::servers::RedisServer;
 
     use super::SCRIPTS;
 

@@ -4,9 +4,12 @@
 
 use std::time::Duration;
 
-use conformance_tests::servers::RedisServer;
-use lock_core::{Claim, ClaimRequest, LockBackend, LockKey, Locks, OsRng, OwnerId};
+use lock_core::{
+    Attempt, Claim, ClaimRequest, FencingToken, LockBackend, LockKey, Locks, OsRng, OwnerId,
+};
 use lock_redis::{RedisBackend, RedisConfig};
+use lock_testkit::proxy::Proxy;
+use lock_testkit::servers::RedisServer;
 use redis::Value;
 use redis::aio::MultiplexedConnection;
 
@@ -61,6 +64,42 @@ pub(crate) fn claim(
         .with_wait(wait)
         .with_call_timeout(Duration::from_secs(2));
     backend.claim(request).unwrap()
+}
+
+/// The fence of a try that must succeed.
+pub(crate) async fn granted(claim: &mut dyn Claim) -> FencingToken {
+    match claim.try_acquire().await.unwrap() {
+        Attempt::Granted { token, .. } => token,
+        other => panic!("not granted: {other:?}"),
+    }
+}
+
+pub(crate) async fn is_granted(claim: &mut dyn Claim) -> bool {
+    matches!(claim.try_acquire().await.unwrap(), Attempt::Granted { .. })
+}
+
+/// When to look again, of a try that must not succeed.
+pub(crate) async fn busy(claim: &mut dyn Claim) -> Option<Duration> {
+    match claim.try_acquire().await.unwrap() {
+        Attempt::Busy { retry_after, .. } => retry_after,
+        other => panic!("not busy: {other:?}"),
+    }
+}
+
+/// Who waits for the lock `name`, in order.
+pub(crate) async fn queued(connection: &mut MultiplexedConnection, name: &str) -> Vec<OwnerId> {
+    let queue = format!("{{{name}}}\u{1e}queue");
+    let owners: Vec<String> =
+        redis::cmd("ZRANGE").arg(queue).arg(0).arg(-1).query_async(connection).await.unwrap();
+    owners.iter().map(|owner| owner.parse().unwrap()).collect()
+}
+
+/// A way to the server that can be broken, and settings that find it out soon.
+pub(crate) async fn proxied(server: &RedisServer) -> (Proxy, RedisConfig) {
+    let proxy = Proxy::start(server.address().unwrap()).await.unwrap();
+    let config = RedisConfig::from_url(&format!("redis://{}", proxy.address())).unwrap();
+    let limit = Duration::from_millis(500);
+    (proxy, config.connect_timeout(limit).response_timeout(limit))
 }
 
 pub(crate) fn config(server: &RedisServer) -> RedisConfig {

@@ -8,13 +8,13 @@ pub(crate) mod scenarios;
 use std::sync::Arc;
 use std::time::Duration;
 
-use conformance_tests::proxy::Proxy;
-use conformance_tests::servers::RedisServer;
 use conformance_tests::{Fault, Faults, Unavailable, async_trait};
 use lock_core::{
     Claim, ClaimRequest, Error, ErrorKind, LockBackend, LockKey, OsRng, OwnerId, Result,
 };
 use lock_redis::{Bootstrap, RedlockBackend, RedlockConfig};
+use lock_testkit::proxy::Proxy;
+use lock_testkit::servers::RedisServer;
 use redis::Value;
 
 /// Three masters of the test's own.

@@ -5,9 +5,9 @@
 
 use std::time::Duration;
 
-use conformance_tests::servers::Data;
 use lock_core::{Attempt, Claim, FencingToken, Locks, Released, Renewal};
 use lock_redis::{RedlockBackend, RedlockConfig};
+use lock_testkit::servers::Data;
 use redis::Value;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -66,10 +66,10 @@ pub(crate) async fn a_minority_grants_nothing(tweak: Tweak) -> Seen {
     let other = client(&links, tweak).await;
     for proxy in &cut_off.0[1..] {
         proxy.refuse_new(true);
-        proxy.cut(conformance_tests::proxy::Cut::Reset);
+        proxy.cut(lock_testkit::proxy::Cut::Reset);
     }
     links.0[0].refuse_new(true);
-    links.0[0].cut(conformance_tests::proxy::Cut::Reset);
+    links.0[0].cut(lock_testkit::proxy::Cut::Reset);
     let mut holder = claim(&other, "lock", TTL);
     let _ = holder.try_acquire().await;
     granted(&mut *holder).await;

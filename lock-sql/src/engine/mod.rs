@@ -14,8 +14,6 @@ pub(crate) mod pool;
 pub(crate) mod renewals;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod resting;
-#[cfg(any(feature = "postgres", feature = "mysql"))]
-pub(crate) mod runtime;
 pub(crate) mod schema;
 pub(crate) mod steps;
 pub(crate) mod store;

@@ -117,7 +117,7 @@ impl<C: Connection + Send + 'static> Drop for Tending<C> {
 
 #[cfg(all(test, feature = "postgres"))]
 mod tests {
-    use conformance_tests::servers::PostgresServer;
+    use lock_testkit::servers::PostgresServer;
 
     use sqlx::PgConnection;
 

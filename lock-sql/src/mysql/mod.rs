@@ -12,6 +12,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lock_core::kit::runtime;
 use lock_core::{
     Attempt, Capabilities, DataLoss, Error, ErrorKind, Fencing, FencingToken, Hold, Result,
     SystemClock, Wake, async_trait,
@@ -28,7 +29,6 @@ use crate::engine::driver::{Dialect, Freeing, Lease, State, Turn};
 use crate::engine::entry::{Due, Entry, Outcome};
 use crate::engine::limits::Limits;
 use crate::engine::pool::Pool;
-use crate::engine::runtime;
 use crate::engine::steps::{Steps, Taken};
 use crate::engine::store::{Store, Want};
 use crate::engine::value::{Query, Row, Value, fence_or_zero, from_micros, micros};

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use lock_core::kit::runtime;
 use lock_core::{
     Attempt, Capabilities, DataLoss, Fencing, FencingToken, Hold, OsRng, Result, Rng, SystemClock,
     Wake, async_trait,
@@ -30,7 +31,6 @@ use crate::engine::driver::{Dialect, Freeing, Lease, Links, State, Turn};
 use crate::engine::entry::{Due, Entry, Outcome};
 use crate::engine::error::no_answer;
 use crate::engine::pool::Pool;
-use crate::engine::runtime;
 use crate::engine::steps::Steps;
 use crate::engine::store::{Store, Want};
 use crate::engine::sweep;

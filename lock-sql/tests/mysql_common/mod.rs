@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use conformance_tests::servers::MariaDbServer;
 use lock_core::{Attempt, Claim, ClaimRequest, Error, ErrorKind, FencingToken, LockBackend};
 use lock_core::{LockKey, Locks, OsRng, OwnerId};
 use lock_sql::SqlBackend;
+use lock_testkit::servers::MariaDbServer;
 use sqlx::MySqlPool;
 use sqlx::mysql::MySqlPoolOptions;
 

@@ -6,12 +6,12 @@ pub(crate) mod splitter;
 
 use std::time::Duration;
 
-use conformance_tests::proxy::Proxy;
-use conformance_tests::servers::PostgresServer;
 use lock_core::{
     Attempt, Claim, ClaimRequest, FencingToken, LockBackend, LockKey, Locks, OsRng, OwnerId,
 };
 use lock_sql::SqlBackend;
+use lock_testkit::proxy::Proxy;
+use lock_testkit::servers::PostgresServer;
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row};
 use tokio::time::Instant;
 

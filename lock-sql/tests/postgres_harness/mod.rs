@@ -1,13 +1,14 @@
-//! The harness of PostgreSQL: a real server per case, each client behind a fault proxy, with or without
-//! a pooler.
+//! The harness of PostgreSQL: a real server per case, with or without a pooler.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
-use conformance_tests::proxy::Proxy;
-use conformance_tests::servers::{PgBouncer, PostgresServer};
-use conformance_tests::{Client, Fault, Faults, Harness, Store, Time, Unavailable, async_trait};
-use lock_core::{Error, ErrorKind, LockBackend, OsRng, OwnerId, Result};
+use conformance_tests::Unavailable;
+use lock_core::{LockBackend, Result, async_trait};
+use lock_testkit::proxied::{self, Setup};
+use lock_testkit::servers::{PgBouncer, PostgresServer, Servers};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions, Connection, Executor};
 
@@ -24,28 +25,16 @@ pub(crate) enum Route {
 }
 
 #[derive(Debug)]
-pub(crate) struct PostgresHarness(pub(crate) Route);
+struct Postgres(Route);
 
 #[derive(Debug)]
-struct PostgresStore {
+struct Pooled {
+    pooler: PgBouncer,
     server: PostgresServer,
-    pooler: Option<PgBouncer>,
-    prefix: String,
-    proxies: Mutex<Vec<Arc<Proxy>>>,
-}
-
-#[derive(Debug)]
-struct Link(Arc<Proxy>);
-
-#[async_trait]
-impl Faults for Link {
-    async fn inject(&self, fault: Fault) -> Result<(), Unavailable> {
-        self.0.inject(fault).await
-    }
 }
 
 #[async_trait]
-impl Harness for PostgresHarness {
+impl Setup for Postgres {
     fn name(&self) -> &str {
         match self.0 {
             Route::Direct => "postgres",
@@ -53,68 +42,43 @@ impl Harness for PostgresHarness {
         }
     }
 
-    fn time(&self) -> Time {
-        Time::Real
-    }
-
-    async fn start(&self) -> Result<Box<dyn Store>, Unavailable> {
+    async fn launch(&self) -> Result<Box<dyn Servers>, Unavailable> {
         let server = PostgresServer::start().await?;
-        // A server that is not ours may have been used before.
-        let prefix =
-            if server.is_own() { String::new() } else { OwnerId::generate(&OsRng)?.to_hex() };
-        let pooler = match self.0 {
-            Route::Direct => None,
-            Route::Pooled => Some(PgBouncer::start(server.address()?, "transaction", 8).await?),
-        };
-        Ok(Box::new(PostgresStore { server, pooler, prefix, proxies: Mutex::default() }))
+        Ok(match self.0 {
+            Route::Direct => Box::new(server),
+            Route::Pooled => {
+                let pooler = PgBouncer::start(server.address()?, "transaction", 8).await?;
+                Box::new(Pooled { pooler, server })
+            }
+        })
     }
 
-    async fn join(&self, uri: &str) -> Result<Arc<dyn LockBackend>> {
-        Ok(Arc::new(lock_sql::connect(uri).await?))
+    fn url(&self, hosts: &str, _: &str) -> String {
+        format!("postgres://postgres@{hosts}/postgres?sslmode=disable")
+    }
+
+    async fn connect(&self, url: &str) -> Result<Arc<dyn LockBackend>> {
+        Ok(Arc::new(lock_sql::connect(url).await?))
     }
 }
 
 #[async_trait]
-impl Store for PostgresStore {
-    async fn client(&self) -> Result<Client> {
-        let Ok(address) = self.server.address() else {
-            return Ok(Client::new(lock_sql::connect(self.server.url()).await?));
-        };
-        let address = self.pooler.as_ref().map_or(address, PgBouncer::address);
-        let proxy = Proxy::start(address)
-            .await
-            .map_err(|error| Error::new(ErrorKind::Internal, format!("no proxy: {error}")))?;
-        let proxy = Arc::new(proxy);
-        let backend = lock_sql::connect(&url(proxy.address())).await?;
-        self.proxies.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&proxy));
-        Ok(Client::new(backend).with_faults(Link(proxy)))
+impl Servers for Pooled {
+    fn addresses(&self) -> Vec<SocketAddr> {
+        vec![self.pooler.address()]
     }
 
-    fn prefix(&self) -> String {
-        self.prefix.clone()
-    }
-
-    async fn freeze(&self) -> Result<(), Unavailable> {
+    fn freeze(&self) -> Result<(), Unavailable> {
         self.server.freeze()
     }
 
-    async fn thaw(&self) -> Result<(), Unavailable> {
+    fn thaw(&self) -> Result<(), Unavailable> {
         self.server.thaw()
     }
 
     async fn restart(&self) -> Result<(), Unavailable> {
         self.server.restart().await?;
-        match &self.pooler {
-            Some(pooler) => until_it_answers(pooler).await,
-            None => Ok(()),
-        }
-    }
-
-    fn uri(&self) -> Option<String> {
-        Some(match &self.pooler {
-            Some(pooler) => url(pooler.address()),
-            None => self.server.url().to_owned(),
-        })
+        until_it_answers(&self.pooler).await
     }
 }
 
@@ -122,7 +86,8 @@ impl Store for PostgresStore {
 async fn until_it_answers(pooler: &PgBouncer) -> Result<(), Unavailable> {
     let deadline = tokio::time::Instant::now() + START_LIMIT;
     let broken = |error| Unavailable::broken(format!("no server behind the pooler: {error}"));
-    let options: PgConnectOptions = url(pooler.address()).parse().map_err(broken)?;
+    let url = Postgres(Route::Pooled).url(&pooler.address().to_string(), "");
+    let options: PgConnectOptions = url.parse().map_err(broken)?;
     // A parameter that the pooler does not know.
     let options = options.extra_float_digits(None);
     loop {
@@ -140,6 +105,6 @@ async fn until_it_answers(pooler: &PgBouncer) -> Result<(), Unavailable> {
     }
 }
 
-fn url(address: std::net::SocketAddr) -> String {
-    format!("postgres://postgres@{address}/postgres?sslmode=disable")
+pub(crate) fn main(route: Route) -> ExitCode {
+    proxied::main(Postgres(route))
 }

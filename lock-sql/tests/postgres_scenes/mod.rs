@@ -4,9 +4,9 @@
 
 use std::sync::atomic::Ordering::SeqCst;
 
-use conformance_tests::servers::PostgresServer;
 use lock_core::{LockBackend, Renewal};
 use lock_sql::SqlBackend;
+use lock_testkit::servers::PostgresServer;
 
 use crate::postgres_common::splitter::Splitter;
 use crate::postgres_common::{TTL, backend, busy, claim, granted, number, plain, run, server};

@@ -3,14 +3,14 @@
 #![allow(dead_code, reason = "each test target uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
-pub(crate) mod more;
-pub(crate) mod scenarios;
+pub(crate) mod scenes;
+pub(crate) mod session_scenes;
 
 use std::time::Duration;
 
-use conformance_tests::proxy::Proxy;
-use conformance_tests::servers::ZooKeeper;
 use lock_core::{Attempt, Claim, ClaimRequest, FencingToken, LockBackend, LockKey, OsRng, OwnerId};
+use lock_testkit::proxy::Proxy;
+use lock_testkit::servers::ZooKeeper;
 use lock_zk::ZkBackend;
 use zookeeper_client as zk;
 

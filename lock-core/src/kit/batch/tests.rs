@@ -1,3 +1,4 @@
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use tokio::runtime::{Builder, Runtime};
@@ -62,7 +63,7 @@ async fn the_first_does_not_wait_and_the_next_do_for_a_moment() {
     assert_eq!((both.0.unwrap(), both.1.unwrap(), start.elapsed()), (2, 3, WINDOW));
     // After a quiet time there is nobody to wait for.
     tokio::time::sleep(WINDOW * 2).await;
-    assert!(batches.0.lines().is_empty(), "the task has ended");
+    assert!(batches.lines.is_empty(), "the task has ended");
     let start = Instant::now();
     batches.ask(4, echo(&sizes)).await.unwrap();
     assert_eq!(start.elapsed(), Duration::ZERO);
@@ -145,7 +146,7 @@ fn the_end_of_a_runtime_in_a_window_stops_nobody_else() {
     let left = leave_in_the_window(&ending, &batches);
     drop(ending);
     assert!(left.is_finished());
-    assert!(batches.0.lines().is_empty(), "nothing is kept of a runtime that has ended");
+    assert!(batches.lines.is_empty(), "nothing is kept of a runtime that has ended");
     answered_elsewhere(&batches);
 }
 
@@ -210,6 +211,6 @@ fn a_runtime_that_is_ending_takes_no_more() {
     ending.block_on(tokio::task::yield_now());
     drop(ending);
     assert_eq!(ASKED.load(Relaxed), 1);
-    assert!(batches.0.lines().is_empty(), "a line that nobody serves");
+    assert!(batches.lines.is_empty(), "a line that nobody serves");
     answered_elsewhere(&batches);
 }

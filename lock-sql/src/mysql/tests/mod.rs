@@ -4,8 +4,8 @@ mod leases;
 mod renewals;
 mod sweep;
 
-use conformance_tests::servers::MariaDbServer;
 use lock_core::{LockKey, OsRng, OwnerId, Released, Renewal};
+use lock_testkit::servers::MariaDbServer;
 use sqlx::mysql::MySqlPoolOptions;
 
 use super::statements::Statements;

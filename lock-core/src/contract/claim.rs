@@ -1,0 +1,95 @@
+//! A contender, as its store sees it.
+
+use std::fmt::Debug;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use crate::{Attempt, Error, LostReason, Released, Renewal, Result};
+
+/// One contender, from its first try to its release.
+///
+/// A waiter in a queue and a holder are the same thing: an entry with an owner that must be kept
+/// alive, can change, and must be given up. Dropping a claim writes nothing to the store.
+#[async_trait]
+pub trait Claim: Debug + Send + 'static {
+    /// Looks once, takes the lock if it is free, and takes a place in the queue if the request says
+    /// `wait` and the store has a queue. Never waits.
+    ///
+    /// # Errors
+    ///
+    /// "Busy" is not an error. [`Effect::Unknown`](crate::Effect) if an entry may exist now or later.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call may have taken the lock: repeat it, or `release`.
+    async fn try_acquire(&mut self) -> Result<Attempt>;
+
+    /// Keeps the place or the lock alive for another ttl, if the entry is still this owner's.
+    ///
+    /// # Errors
+    ///
+    /// An error is unknown: not lost, and not prolonged (clause C6).
+    ///
+    /// # Cancel safety
+    ///
+    /// As an error.
+    async fn renew(&mut self) -> Result<Renewal>;
+
+    /// Asks the store whether the entry is still this owner's, and writes nothing.
+    ///
+    /// # Errors
+    ///
+    /// An error is unknown.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe.
+    async fn check(&mut self) -> Result<Renewal>;
+
+    /// Gives up the place or the lock, whatever happened before. Idempotent; compares the owner
+    /// inside the store (clause C7).
+    ///
+    /// # Errors
+    ///
+    /// The entry may be there still: call it again.
+    ///
+    /// # Cancel safety
+    ///
+    /// As an error.
+    async fn release(&mut self) -> Result<Released>;
+
+    /// Returns when another look is worth while: the lock may be free, the place may have moved up,
+    /// the entry may be gone. The default never returns, for stores that cannot push.
+    ///
+    /// # Errors
+    ///
+    /// That pushes cannot be had now. No loss; the core polls instead, and calls this again later.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: no change since the last look is missed by a later call (clause C5).
+    async fn changed(&mut self) -> Result<()> {
+        std::future::pending().await
+    }
+
+    /// The core says that this hold has ended by the holder's own clock: its lease ran out, or
+    /// [`max_hold`](crate::Lock::max_hold) was reached. No call of the store is made for that, so this is
+    /// for layers that watch; a store has nothing to do. `release` follows when the guard has gone.
+    fn lost(&mut self, reason: LostReason) {
+        let _ = reason;
+    }
+
+    /// What another process needs, beside owner and fence, to take over this hold: the bytes come
+    /// back to it in [`Resume`](crate::Resume), possibly edited (clause C14). The core drops the claim
+    /// afterwards. The bytes with which a claim was itself resumed go on to work, since nobody may get
+    /// the new ones.
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) unless
+    /// [`Capabilities::detachable`](crate::Capabilities) is declared.
+    async fn detach(&mut self) -> Result<Bytes> {
+        Err(Error::unsupported("this store cannot hand a lock to another process"))
+    }
+}

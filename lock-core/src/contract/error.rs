@@ -1,0 +1,312 @@
+//! The one error type of the library.
+
+use std::borrow::Cow;
+use std::error::Error as StdError;
+use std::fmt;
+use std::sync::Arc;
+
+use super::loss::LostReason;
+
+/// The result of every fallible operation of the library.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong, where, and whether the store may have acted all the same.
+///
+/// Three questions are kept apart, because callers answer them differently: *what* happened
+/// ([`kind`](Self::kind)), *may I try again* ([`is_retryable`](Self::is_retryable)), and *did the
+/// store do it anyway* ([`effect`](Self::effect)).
+///
+/// No error carries a credential: a backend names its endpoint, never the URL that it was given.
+///
+/// ```
+/// use lock_core::{ErrorKind, LockKey};
+///
+/// let error = LockKey::new("", "").unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::InvalidInput);
+/// assert!(!error.is_retryable());
+/// ```
+#[derive(Clone)]
+pub struct Error(Box<Inner>);
+
+#[derive(Clone)]
+struct Inner {
+    kind: ErrorKind,
+    effect: Effect,
+    retryable: bool,
+    operation: Option<Operation>,
+    key: Option<String>,
+    backend: Option<&'static str>,
+    message: Cow<'static, str>,
+    source: Option<Arc<dyn StdError + Send + Sync>>,
+}
+
+/// What went wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// A name, a duration or a token that the caller passed breaks a rule. Nothing was sent.
+    InvalidInput,
+    /// A URL, a parameter or a missing cargo feature. Nothing was sent.
+    Config,
+    /// The store lacks a capability that was asked for. Nothing was sent.
+    Unsupported,
+    /// The time to wait ran out while somebody else held the lock.
+    NotAcquired,
+    /// The lock was held and is not held any more.
+    Lost(LostReason),
+    /// The store could not be reached, or cannot serve now.
+    Unavailable,
+    /// The store did not answer in time.
+    Timeout,
+    /// The store refused us: credentials, rights, a file that may not be written.
+    Denied,
+    /// The store answered something that it should not: another schema, a value out of range.
+    Store,
+    /// The `Locks` was closed.
+    Closed,
+    /// A defect of this library or of a backend.
+    Internal,
+}
+
+/// Whether the failed operation may have taken effect in the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Effect {
+    /// The store did not act.
+    None,
+    /// The store may have acted, now or later: the request was sent and no answer was seen.
+    Unknown,
+}
+
+/// The operation that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Operation {
+    /// Opening the store.
+    Connect,
+    /// Trying or waiting to get the lock.
+    Acquire,
+    /// Prolonging the lock or the place in the queue.
+    Renew,
+    /// Asking the store whether the lock is still held.
+    Check,
+    /// Giving the lock up.
+    Release,
+    /// Handing the lock to another process.
+    Detach,
+    /// Taking over a lock that another process detached.
+    Attach,
+    /// Looking at one lock.
+    Inspect,
+    /// Listing locks.
+    List,
+    /// Taking a lock away from its holder.
+    ForceRelease,
+    /// Asking whether the store answers.
+    Ping,
+    /// Closing the store.
+    Close,
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Connect => "connect",
+            Self::Acquire => "acquire",
+            Self::Renew => "renew",
+            Self::Check => "check",
+            Self::Release => "release",
+            Self::Detach => "detach",
+            Self::Attach => "attach",
+            Self::Inspect => "inspect",
+            Self::List => "list",
+            Self::ForceRelease => "force-release",
+            Self::Ping => "ping",
+            Self::Close => "close",
+        })
+    }
+}
+
+impl Error {
+    /// A new error. `message` names the value, the rule and the remedy, and no credential.
+    ///
+    /// [`ErrorKind::Unavailable`] and [`ErrorKind::Timeout`] start as retryable, all others do not.
+    /// A timeout starts with [`Effect::Unknown`], all others with [`Effect::None`].
+    pub fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
+        Self(Box::new(Inner {
+            kind,
+            effect: if kind == ErrorKind::Timeout { Effect::Unknown } else { Effect::None },
+            retryable: matches!(kind, ErrorKind::Unavailable | ErrorKind::Timeout),
+            operation: None,
+            key: None,
+            backend: None,
+            message: message.into(),
+            source: None,
+        }))
+    }
+
+    /// Bad input: see [`ErrorKind::InvalidInput`].
+    pub fn invalid(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorKind::InvalidInput, message)
+    }
+
+    /// Bad configuration: see [`ErrorKind::Config`].
+    pub fn config(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorKind::Config, message)
+    }
+
+    /// A missing capability: see [`ErrorKind::Unsupported`].
+    pub fn unsupported(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorKind::Unsupported, message)
+    }
+
+    /// The lock is lost for `reason`.
+    pub fn lost(reason: LostReason) -> Self {
+        Self::new(ErrorKind::Lost(reason), format!("the lock is lost: {reason}"))
+    }
+
+    /// Says that the store may have acted although no answer was seen.
+    #[must_use]
+    pub fn with_unknown_effect(mut self) -> Self {
+        self.0.effect = Effect::Unknown;
+        self
+    }
+
+    /// Says whether the same call may succeed when it is made again.
+    #[must_use]
+    pub fn with_retryable(mut self, retryable: bool) -> Self {
+        self.0.retryable = retryable;
+        self
+    }
+
+    /// Keeps the driver's error as the cause. It must not print a credential.
+    #[must_use]
+    pub fn with_source(mut self, source: impl StdError + Send + Sync + 'static) -> Self {
+        self.0.source = Some(Arc::new(source));
+        self
+    }
+
+    /// Names the operation, unless a closer layer has named it already.
+    #[must_use]
+    pub fn in_operation(mut self, operation: Operation) -> Self {
+        self.0.operation.get_or_insert(operation);
+        self
+    }
+
+    /// See [`for_key`](Self::for_key), which stands with the key.
+    pub(super) fn name_lock(&mut self, name: impl fmt::Display) {
+        self.0.key.get_or_insert_with(|| name.to_string());
+    }
+
+    /// Names the backend, unless a closer layer has named it already.
+    #[must_use]
+    pub fn on_backend(mut self, backend: &'static str) -> Self {
+        self.0.backend.get_or_insert(backend);
+        self
+    }
+
+    /// What went wrong.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// Whether the same call may succeed when it is made again.
+    pub fn is_retryable(&self) -> bool {
+        self.0.retryable
+    }
+
+    /// Whether the store may have acted.
+    pub fn effect(&self) -> Effect {
+        self.0.effect
+    }
+
+    /// Why the lock is lost, if that is what this error says.
+    pub fn lost_reason(&self) -> Option<LostReason> {
+        match self.0.kind {
+            ErrorKind::Lost(reason) => Some(reason),
+            _ => None,
+        }
+    }
+
+    /// The operation that failed, where it is known.
+    pub fn operation(&self) -> Option<Operation> {
+        self.0.operation
+    }
+
+    /// The lock that was meant, where there is one.
+    pub fn key(&self) -> Option<&str> {
+        self.0.key.as_deref()
+    }
+
+    /// The backend that failed, where there is one.
+    pub fn backend(&self) -> Option<&'static str> {
+        self.0.backend
+    }
+
+    /// The sentence without operation, key, backend and cause.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let inner = &self.0;
+        if let Some(operation) = inner.operation {
+            write!(f, "{operation}")?;
+            if let Some(key) = &inner.key {
+                write!(f, " {key:?}")?;
+            }
+            if let Some(backend) = inner.backend {
+                write!(f, " on {backend}")?;
+            }
+            f.write_str(": ")?;
+        }
+        f.write_str(&inner.message)?;
+        if let Some(source) = &inner.source {
+            write!(f, ": {source}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Error")
+            .field("kind", &self.0.kind)
+            .field("effect", &self.0.effect)
+            .field("retryable", &self.0.retryable)
+            .field("text", &self.to_string())
+            .finish()
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        // `Display` prints the cause already, so a reporter that walks the chain starts below it.
+        self.0.source.as_ref().and_then(|source| source.source())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::LockKey;
+
+    #[test]
+    fn the_innermost_layer_names_the_place() {
+        let key = LockKey::new("app", "order:42").unwrap();
+        let error = Error::new(ErrorKind::Unavailable, "connection refused")
+            .in_operation(Operation::Acquire)
+            .in_operation(Operation::Ping)
+            .for_key(&key)
+            .on_backend("redis");
+        assert_eq!(error.to_string(), "acquire \"app/order:42\" on redis: connection refused");
+        assert!(error.is_retryable());
+        assert_eq!(error.effect(), Effect::None);
+    }
+
+    #[test]
+    fn a_timeout_is_unknown_until_somebody_knows_better() {
+        assert_eq!(Error::new(ErrorKind::Timeout, "no answer").effect(), Effect::Unknown);
+    }
+}

@@ -1,0 +1,166 @@
+//! The name of a lock.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::{Error, Result};
+
+/// The name of one lock: an application's prefix, which may be empty, and the name itself.
+///
+/// Equal keys always block each other, different keys never do (clause C11). Nothing is normalised:
+/// `a`, `A` and `a ` are three locks.
+///
+/// ```
+/// use lock_core::LockKey;
+///
+/// let key = LockKey::new("shop", "order:42")?;
+/// assert_eq!((key.prefix(), key.name()), ("shop", "order:42"));
+/// # Ok::<(), lock_core::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LockKey {
+    prefix: Arc<str>,
+    name: Arc<str>,
+}
+
+impl LockKey {
+    /// The longest name and the longest prefix, in bytes.
+    pub const MAX_LEN: usize = 512;
+
+    /// A key from a prefix (0 to 512 bytes) and a name (1 to 512 bytes).
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if the name is empty, or if either is too
+    /// long or has a control character.
+    pub fn new(prefix: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Result<Self> {
+        let (prefix, name) = (prefix.into(), name.into());
+        if name.is_empty() {
+            return Err(Error::invalid("a lock name is empty: give it at least one character"));
+        }
+        check_part("lock name", &name)?;
+        check_part("lock prefix", &prefix)?;
+        Ok(Self { prefix, name })
+    }
+
+    /// The same prefix with another name.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    pub fn sibling(&self, name: impl Into<Arc<str>>) -> Result<Self> {
+        Self::new(Arc::clone(&self.prefix), name)
+    }
+
+    /// The application's prefix; empty if there is none.
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// The name that the caller gave.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The key as one string that no other key shares: the name alone without a prefix, else prefix,
+    /// U+001F and name. Neither part can contain U+001F, which is a control character, so
+    /// ("a", "bc") and ("ab", "c") stay apart.
+    pub fn encode(&self) -> String {
+        Self::encoded_start(&self.prefix, &self.name)
+    }
+
+    /// What [`encode`](Self::encode) makes of all keys with this prefix whose names begin with
+    /// `name_start`: each begins with this. Without a prefix, other keys may begin with it too.
+    pub fn encoded_start(prefix: &str, name_start: &str) -> String {
+        if prefix.is_empty() {
+            name_start.to_owned()
+        } else {
+            format!("{prefix}\u{1f}{name_start}")
+        }
+    }
+
+    /// The key that [`encode`](Self::encode) made this string from.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if no key is encoded so.
+    pub fn decode(encoded: &str) -> Result<Self> {
+        match encoded.split_once('\u{1f}') {
+            Some((prefix, name)) => Self::new(prefix, name),
+            None => Self::new("", encoded),
+        }
+    }
+}
+
+/// For people: the prefix, a slash and the name. Not injective; stores use [`LockKey::encode`].
+impl fmt::Display for LockKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.prefix.is_empty() {
+            write!(f, "{}/", self.prefix)?;
+        }
+        f.write_str(&self.name)
+    }
+}
+
+impl fmt::Debug for LockKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("LockKey").field(&self.prefix).field(&self.name).finish()
+    }
+}
+
+impl Error {
+    /// Names the lock, unless a closer layer has named it already.
+    #[must_use]
+    pub fn for_key(mut self, key: &LockKey) -> Self {
+        self.name_lock(key);
+        self
+    }
+}
+
+/// Says whether `part` may be (a part of) a lock name; an empty part passes.
+pub(crate) fn check_part(what: &str, part: &str) -> Result<()> {
+    if part.len() > LockKey::MAX_LEN {
+        return Err(Error::invalid(format!(
+            "{what} {:?}… has {} bytes, the limit is {}: shorten it, or use a hash of it",
+            part.chars().take(24).collect::<String>(),
+            part.len(),
+            LockKey::MAX_LEN
+        )));
+    }
+    if let Some((at, bad)) = part.char_indices().find(|(_, c)| c.is_control()) {
+        return Err(Error::invalid(format!(
+            "{what} {part:?} has the control character {bad:?} at byte {at}: remove or escape it"
+        )));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_exact() {
+        assert!(LockKey::new("", "x".repeat(512)).is_ok());
+        assert!(LockKey::new("", "x".repeat(513)).is_err());
+        assert!(LockKey::new("p".repeat(512), "x").is_ok());
+        assert!(LockKey::new("p".repeat(513), "x").is_err());
+        assert!(LockKey::new("", "").is_err());
+        for bad in ["\0", "a\nb", "\u{7f}", "\u{85}"] {
+            assert!(LockKey::new("", bad).is_err(), "{bad:?}");
+            assert!(LockKey::new(bad, "x").is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn the_encoding_is_injective_and_reversible() {
+        let keys = [("", "a/b"), ("a", "b"), ("a", "bc"), ("ab", "c"), ("", "abc"), ("é", "ü ")];
+        let encoded: std::collections::HashSet<_> =
+            keys.iter().map(|(p, n)| LockKey::new(*p, *n).unwrap().encode()).collect();
+        assert_eq!(encoded.len(), keys.len());
+        for (prefix, name) in keys {
+            let key = LockKey::new(prefix, name).unwrap();
+            assert_eq!(LockKey::decode(&key.encode()).unwrap(), key);
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! The contract between the core and a store.
+//!
+//! # The clauses
+//!
+//! The conformance suite has cases under each of these names.
+//!
+//! - **C1** All that is written carries the owner id: 128 random bits, new for every claim. Only
+//!   attaching uses one again.
+//! - **C2** `try_acquire` after an unknown outcome finds its own entry, never makes a second one,
+//!   and returns the *same* token.
+//! - **C3** A grant is proven by one atomic read or script that shows "mine exists" and "none is
+//!   ahead". Two reads, each right when it was made, prove nothing together.
+//! - **C4** `valid_for: Some(d)` promises that the store will not end this entry before *the start
+//!   of this very call* + d. A backend that rides on an earlier request (a batch, a shared lease or
+//!   session, a lease granted ahead) subtracts what has passed since that request was sent.
+//!   `Granted { valid_for: None }` only where place and lock are one and the same lease; a grant by
+//!   hand-over has its full ttl set first.
+//! - **C5** `changed` is cancel-safe, may be spurious, and must not miss a change since the last
+//!   look: arm, then check, then wait. Its error is no loss; the core polls with back-off instead.
+//! - **C6** `Lost` only if the server said so. An error is unknown.
+//! - **C7** `release` works after any failed or dropped call, twice, and never touches another
+//!   owner's entry.
+//! - **C8** The core may drop any call at any await; the legal sequences are below. A dropped claim
+//!   writes nothing.
+//! - **C9** Tokens (1 to 2⁶³ − 1) strictly rise per key, across holders, releases, expiries, crashes
+//!   and restarts.
+//! - **C10** No driver type crosses the boundary, except in `from_client` and `from_pool`
+//!   constructors.
+//! - **C11** Distinct names never block each other; equal names always do. A name is 1 to 512 bytes
+//!   of UTF-8 without control characters; a prefix is not counted and is encoded apart from the
+//!   name, so that ("a", "bc") and ("ab", "c") differ. Each backend encodes injectively.
+//! - **C12** Every call is bounded: the core drops it at the first of the caller's deadline, the
+//!   `call_timeout` and the end of validity. The backend also hands `call_timeout` to its driver.
+//! - **C13** With `wait: false` a busy answer leaves no place behind. A waiter that gives up
+//!   declines at once, also where the store has just handed it the lock: the next one gets it
+//!   without waiting for a grace to pass.
+//! - **C14** A claim with `resume` believes nothing of it, since it comes from a text that its bearer
+//!   can edit. Its `renew` and `check` answer `Lost`, or an error that is not retryable, unless the
+//!   store's own record shows this owner with exactly this fence; `renew` proves that in the same
+//!   atomic statement that renews. The ttl is the request's, beside what was promised before: a store
+//!   that cannot change the one of a hold refuses another one. The bytes in `data` are checked before they name anything in the
+//!   store, so that nothing of somebody else is renewed or revoked. A claim that was refused leaves
+//!   the true holder untouched, also when it is released afterwards.
+//!
+//! # Legal call sequences
+//!
+//! The core makes one call of a claim at a time. "Dropped" means that the future was dropped before
+//! it was ready, so that its effect is unknown.
+//!
+//! | state of the claim | calls that may follow | leads to |
+//! |---|---|---|
+//! | new | `try_acquire`, `release` | waiting, held, done |
+//! | new, with `resume` | `renew`, `check`, `release` | held, lost, done |
+//! | waiting: last answer `Busy`, `wait` set | `try_acquire`, `changed`, `renew`, `check`, `release` | waiting, held, done |
+//! | refused: last answer `Busy`, `wait` not set | `try_acquire`, `release` | held, done |
+//! | held: last answer `Granted`, or `Alive` after it | `try_acquire` (answers the same token), `renew`, `check`, `changed`, `detach`, `release` | held, lost, detached, done |
+//! | place lost: `Lost` while waiting | `try_acquire`, `release` | waiting, held, done |
+//! | lost: `Lost` while held | `release` | done |
+//! | unknown: `try_acquire`, `renew`, `release` or `detach` failed or was dropped | the same call again, `changed`, `check`, `release` | as that call |
+//! | `changed` or `check`, which write nothing, failed or was dropped | as if it had not been called | as before |
+//! | done: `release` has answered | `release` | done |
+//! | detached | `release`, if nobody got what `detach` returned; else the claim is dropped | done |
+//!
+//! # Example
+//!
+//! `docs/writing-a-backend.md` in the repository has a complete small backend that passes the suite.
+
+mod admin;
+mod backend;
+mod capabilities;
+mod claim;
+mod error;
+mod fence;
+mod key;
+mod layer;
+mod loss;
+mod outcome;
+mod owner;
+mod request;
+mod rng;
+
+pub use admin::{HoldMark, HolderInfo, LockAdmin, LockInfo};
+pub use backend::LockBackend;
+pub use capabilities::{Capabilities, DataLoss, Fencing, Hold, Wake};
+pub use claim::Claim;
+pub use error::{Effect, Error, ErrorKind, Operation, Result};
+pub use fence::{FenceCheck, FencingToken};
+pub use key::LockKey;
+pub(crate) use key::check_part;
+pub use layer::LockLayer;
+pub use loss::LostReason;
+pub use outcome::{Attempt, Released, Renewal};
+pub use owner::OwnerId;
+pub use request::{ClaimRequest, Mode, Resume};
+pub use rng::{OsRng, Rng, jitter};

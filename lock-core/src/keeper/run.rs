@@ -1,0 +1,91 @@
+//! The course of a keeper.
+
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::client::Client;
+use super::terms::Terms;
+use super::{Acquired, Handover, Keeper, Outcome, Start};
+use crate::locks::hold::Grant;
+use crate::{ClaimRequest, Held, Released, Result};
+
+/// Spawns the keeper of a new claim and returns the channel on which its caller waits.
+///
+/// # Errors
+///
+/// If the backend cannot make the claim, the `Locks` is closed, or there is no runtime.
+pub(crate) fn spawn(
+    client: &Arc<Client>,
+    request: ClaimRequest,
+    terms: Terms,
+    start: Start,
+) -> Result<oneshot::Receiver<Acquired>> {
+    let (runtime, keeper) = Keeper::new(client, request, terms)?;
+    let (answer, receiver) = oneshot::channel();
+    client.keepers.spawn_on(keeper.run(start, answer), &runtime);
+    Ok(receiver)
+}
+
+/// Spawns a keeper that only releases the hold that the request resumes.
+///
+/// # Errors
+///
+/// As [`spawn`].
+pub(crate) fn spawn_release(
+    client: &Arc<Client>,
+    request: ClaimRequest,
+    terms: Terms,
+) -> Result<oneshot::Receiver<Result<Released>>> {
+    let (runtime, keeper) = Keeper::new(client, request, terms)?;
+    let (answer, receiver) = oneshot::channel();
+    client.keepers.spawn_on(keeper.release(answer), &runtime);
+    Ok(receiver)
+}
+
+impl Keeper {
+    async fn run(mut self, start: Start, mut answer: oneshot::Sender<Acquired>) {
+        let outcome = match start {
+            Start::Acquire(patience) => Box::pin(self.acquire(patience, &mut answer)).await,
+            Start::Attach(fence) | Start::Renew(fence) => {
+                Box::pin(self.resume(fence, &mut answer)).await
+            }
+        };
+        match outcome {
+            Outcome::Granted { token, until, of_place } => {
+                let (commands, inbox) = mpsc::unbounded_channel();
+                let held = Held::new(
+                    Arc::clone(&self.client.clock),
+                    Grant {
+                        key: self.key.clone(),
+                        owner: self.owner,
+                        token,
+                        ttl: self.terms.ttl,
+                        until,
+                        max_hold: self.terms.max_hold,
+                        killed: self.client.killed.clone(),
+                    },
+                );
+                let by = start.operation();
+                tracing::debug!(target: "distlock", key = %self.key, fence = token.get(), %by, "held");
+                // If the caller has gone, the handover is dropped here, and the closed channel says
+                // so to `hold`.
+                let call_timeout = self.terms.call_timeout;
+                let handover = Handover { held: held.clone(), commands, call_timeout };
+                let _ = answer.send(Ok(Some(handover)));
+                if !matches!(start, Start::Renew(_)) {
+                    self.hold(held, inbox, of_place).await;
+                }
+            }
+            Outcome::Refused { error, clean_up } => {
+                let _ = answer.send(match error {
+                    None => Ok(None),
+                    Some(error) => Err(self.describe(error, start.operation())),
+                });
+                if clean_up {
+                    Box::pin(self.clean_up()).await;
+                }
+            }
+        }
+    }
+}

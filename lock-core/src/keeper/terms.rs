@@ -1,0 +1,26 @@
+//! What was asked for.
+
+use std::time::Duration;
+
+use crate::ClockInstant;
+use crate::locks::hold::margin;
+
+/// What was asked for, checked and rounded.
+#[derive(Clone, Debug)]
+pub(crate) struct Terms {
+    pub(crate) ttl: Duration,
+    /// How often the lock is renewed; `None` for never.
+    pub(crate) renew_every: Option<Duration>,
+    /// How often it is renewed once that is asked for.
+    pub(crate) every: Duration,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) call_timeout: Duration,
+    pub(crate) unavailable_after: Duration,
+}
+
+impl Terms {
+    /// By when the store must have ended what a request makes or prolongs that is sent at `sent`.
+    pub(super) fn gone_at(&self, sent: ClockInstant) -> ClockInstant {
+        sent + self.ttl + margin(self.ttl)
+    }
+}

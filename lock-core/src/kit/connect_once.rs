@@ -1,0 +1,329 @@
+//! One connection, made once for all who need it.
+//!
+//! ```
+//! use std::time::Duration;
+//! use lock_core::kit::backoff::Backoff;
+//! use lock_core::kit::connect_once::ConnectOnce;
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+//! let backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(1));
+//! let connection = ConnectOnce::new("the demo server at db:6000", Duration::from_secs(1), backoff);
+//! let limit = Duration::from_secs(5);
+//! let one = connection.get(limit, || async { Ok("a socket") });
+//! let other = connection.get(limit, || async { unreachable!("it waits for the first attempt") });
+//! assert_eq!(tokio::try_join!(one, other)?, ("a socket", "a socket"));
+//! connection.forget(|broken| *broken == "a socket");
+//! assert!(connection.current().is_none());
+//! # Ok(()) }
+//! ```
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::kit::backoff::Backoff;
+use crate::kit::runtime;
+use crate::{Error, ErrorKind, OsRng, Result};
+
+/// The connection to one server, if there is one, and the attempt to make one, which all who need it
+/// share. `C` is cheap to clone. Clones share both.
+pub struct ConnectOnce<C>(Arc<Link<C>>);
+
+struct Link<C> {
+    server: String,
+    limit: Duration,
+    state: Mutex<State<C>>,
+}
+
+struct State<C> {
+    connection: Option<C>,
+    attempt: Option<Attempt<C>>,
+    /// Rises with every attempt.
+    attempts: u64,
+    backoff: Backoff,
+    /// The next attempt does not begin earlier.
+    pause_until: Option<Instant>,
+    is_closed: bool,
+}
+
+struct Attempt<C> {
+    outcome: watch::Receiver<Option<Result<C>>>,
+    /// When it must have ended, if its runtime is driven.
+    end: Instant,
+}
+
+impl<C: Clone + Send + Sync + 'static> ConnectOnce<C> {
+    /// Nothing is sent. `server` names the server and its endpoint in errors, without a credential;
+    /// `limit` bounds one attempt; `backoff` spaces the attempts after one that has failed.
+    pub fn new(server: impl Into<String>, limit: Duration, backoff: Backoff) -> Self {
+        let state = State {
+            connection: None,
+            attempt: None,
+            attempts: 0,
+            backoff,
+            pause_until: None,
+            is_closed: false,
+        };
+        Self(Arc::new(Link { server: server.into(), limit, state: Mutex::new(state) }))
+    }
+
+    /// The connection, if there is one.
+    pub fn current(&self) -> Option<C> {
+        self.0.state().connection.clone()
+    }
+
+    /// The connection, which is made by `connect` if there is none and nobody makes one. The attempt is
+    /// a task of its own, so that a caller who gives up early does not end it for the others.
+    ///
+    /// # Errors
+    ///
+    /// The error of the attempt, which all who wait for it get; [`Unavailable`](ErrorKind::Unavailable)
+    /// if there is no connection within `limit`; [`Closed`](ErrorKind::Closed) after
+    /// [`close`](Self::close).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: the attempt goes on.
+    pub async fn get<F>(&self, limit: Duration, connect: impl FnOnce() -> F) -> Result<C>
+    where
+        F: Future<Output = Result<C>> + Send + 'static,
+    {
+        if let Some(connection) = self.current() {
+            return Ok(connection);
+        }
+        let mut outcome = self.attempt(connect)?;
+        match tokio::time::timeout(limit, outcome.wait_for(Option::is_some)).await {
+            Ok(Ok(outcome)) => match &*outcome {
+                Some(outcome) => outcome.clone(),
+                None => Err(self.0.unreachable("the attempt to connect was given up")),
+            },
+            Ok(Err(_)) => Err(self.0.given_up()),
+            Err(_) => Err(self.0.unreachable(&format!("no connection within {limit:?}"))),
+        }
+    }
+
+    /// The attempt under way, or a new one.
+    fn attempt<F>(&self, connect: impl FnOnce() -> F) -> Result<watch::Receiver<Option<Result<C>>>>
+    where
+        F: Future<Output = Result<C>> + Send + 'static,
+    {
+        let runtime = runtime::current(&self.0.server)?;
+        let mut state = self.0.state();
+        if state.is_closed {
+            return Err(self.0.closed());
+        }
+        let now = Instant::now();
+        // One whose runtime has ended, or that nobody drives, is not waited for.
+        if let Some(attempt) = &state.attempt
+            && attempt.outcome.has_changed().is_ok()
+            && now < attempt.end
+        {
+            return Ok(attempt.outcome.clone());
+        }
+        let begin = state.pause_until.filter(|at| *at > now);
+        let (sender, outcome) = watch::channel(None);
+        let end = begin.unwrap_or(now) + self.0.limit + STANDSTILL;
+        state.attempts += 1;
+        state.attempt = Some(Attempt { outcome: outcome.clone(), end });
+        let number = state.attempts;
+        drop(state);
+        let (link, work) = (Arc::clone(&self.0), connect());
+        runtime.spawn(async move {
+            if let Some(begin) = begin {
+                tokio::time::sleep_until(begin).await;
+            }
+            let made = tokio::time::timeout(link.limit, work).await;
+            let limit = link.limit;
+            let made = made.unwrap_or_else(|_| {
+                Err(link.unreachable(&format!("no connection within {limit:?}")))
+            });
+            let _ = sender.send(Some(link.note(number, made)));
+        });
+        Ok(outcome)
+    }
+
+    /// Uses the connection no more, if `is_it`: it is broken, or what leads to it has changed.
+    pub fn forget(&self, is_it: impl FnOnce(&C) -> bool) {
+        let mut state = self.0.state();
+        if state.connection.as_ref().is_some_and(is_it) {
+            // Without the lock: the end of a connection may do something.
+            let connection = state.connection.take();
+            drop(state);
+            drop(connection);
+        }
+    }
+
+    /// Forgets the connection and makes no other one. Returns the last one.
+    pub fn close(&self) -> Option<C> {
+        let mut state = self.0.state();
+        state.is_closed = true;
+        state.attempt = None;
+        state.connection.take()
+    }
+}
+
+/// By how much an attempt may exceed its limit on a machine that is busy.
+const STANDSTILL: Duration = Duration::from_millis(250);
+
+impl<C: Clone> Link<C> {
+    fn state(&self) -> MutexGuard<'_, State<C>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes the outcome of an attempt. Where another one has begun since, or the link was closed, its
+    /// connection is not used.
+    fn note(&self, number: u64, outcome: Result<C>) -> Result<C> {
+        let mut state = self.state();
+        if state.is_closed {
+            return Err(self.closed());
+        }
+        if state.attempts != number {
+            return Err(self.given_up());
+        }
+        state.attempt = None;
+        match &outcome {
+            Ok(connection) => {
+                state.connection = Some(connection.clone());
+                state.backoff.reset();
+                state.pause_until = None;
+            }
+            Err(_) => {
+                let pause = state.backoff.failed(&OsRng);
+                state.pause_until = Some(Instant::now() + pause);
+            }
+        }
+        outcome
+    }
+
+    fn unreachable(&self, why: &str) -> Error {
+        let server = &self.server;
+        Error::new(ErrorKind::Unavailable, format!("{server} cannot be reached: {why}"))
+    }
+
+    fn given_up(&self) -> Error {
+        self.unreachable("the runtime in which it was being connected has ended, or stood still")
+    }
+
+    fn closed(&self) -> Error {
+        Error::new(ErrorKind::Closed, format!("the connection to {} was closed", self.server))
+    }
+}
+
+impl<C> Clone for ConnectOnce<C> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<C> fmt::Debug for ConnectOnce<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ConnectOnce").field(&self.0.server).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+    use super::*;
+    use tokio::runtime::Builder;
+
+    const MS: fn(u64) -> Duration = Duration::from_millis;
+    const LIMIT: Duration = Duration::from_secs(1);
+
+    fn link() -> ConnectOnce<u32> {
+        ConnectOnce::new("X", LIMIT, Backoff::new(MS(100), MS(400)))
+    }
+
+    fn refused() -> Result<u32> {
+        Err(Error::new(ErrorKind::Unavailable, "refused"))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_share_one_attempt_and_its_connection() {
+        let (link, attempts) = (link(), Arc::new(AtomicU32::new(0)));
+        let connect = || {
+            let attempts = Arc::clone(&attempts);
+            async move {
+                tokio::time::sleep(MS(50)).await;
+                Ok(attempts.fetch_add(1, Relaxed))
+            }
+        };
+        let early = link.get(MS(10), connect);
+        let others = (link.get(LIMIT, connect), link.get(LIMIT, connect));
+        let (early, one, two) = tokio::join!(early, others.0, others.1);
+        assert_eq!(early.unwrap_err().kind(), ErrorKind::Unavailable);
+        assert_eq!((one.unwrap(), two.unwrap()), (0, 0));
+        assert_eq!(link.get(LIMIT, connect).await.unwrap(), 0);
+        link.forget(|number| *number == 7);
+        assert_eq!(link.current(), Some(0), "it was another one");
+        link.forget(|number| *number == 0);
+        assert_eq!(link.get(LIMIT, connect).await.unwrap(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_error_goes_to_all_and_the_next_attempt_waits() {
+        let link = link();
+        let start = Instant::now();
+        let connect = || async { refused() };
+        let errors = tokio::join!(link.get(LIMIT, connect), link.get(LIMIT, connect));
+        assert!(errors.0.is_err() && errors.1.is_err());
+        assert_eq!(start.elapsed(), Duration::ZERO, "the first attempt does not wait");
+        link.get(LIMIT, connect).await.unwrap_err();
+        assert!(start.elapsed() >= MS(100), "the second does");
+        let short = link.get(MS(50), || async { Ok(1) }).await;
+        assert!(short.is_err(), "the pause is over later");
+        assert_eq!(link.get(LIMIT, connect).await.unwrap(), 1, "it has joined that attempt");
+        link.forget(|_| true);
+        let start = Instant::now();
+        assert_eq!(link.get(LIMIT, || async { Ok(2) }).await.unwrap(), 2);
+        assert_eq!(start.elapsed(), Duration::ZERO, "a success ends the pauses");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_attempt_has_a_limit() {
+        let link = link();
+        let start = Instant::now();
+        let error = link.get(10 * LIMIT, std::future::pending).await.unwrap_err();
+        assert!(error.to_string().contains("X cannot be reached"), "{error}");
+        assert!(start.elapsed() < LIMIT + MS(10));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn after_the_end_nothing_is_connected() {
+        let link = link();
+        let slow = async || {
+            tokio::time::sleep(MS(50)).await;
+            Ok(1)
+        };
+        let closing = async {
+            tokio::time::sleep(MS(10)).await;
+            link.close()
+        };
+        let (late, closed) = tokio::join!(link.get(LIMIT, slow), closing);
+        assert_eq!((late.unwrap_err().kind(), closed), (ErrorKind::Closed, None));
+        let error = link.get(LIMIT, || async { Ok(1) }).await.unwrap_err();
+        assert_eq!((error.kind(), link.current()), (ErrorKind::Closed, None));
+    }
+
+    #[test]
+    fn a_runtime_that_ends_or_stands_still_stops_nobody_else() {
+        let runtime = || Builder::new_current_thread().enable_all().build().unwrap();
+        let (link, standing, ending) =
+            (ConnectOnce::new("X", MS(50), Backoff::new(MS(1), MS(1))), runtime(), runtime());
+        let connect = || async { Ok(std::future::pending::<u32>().await) };
+        standing.block_on(link.get(MS(5), connect)).unwrap_err();
+        let elsewhere = runtime();
+        let mut tries = (0..100).map(|_| elsewhere.block_on(link.get(MS(50), || async { Ok(2) })));
+        assert!(tries.any(|got| got.is_ok()), "it waits for another runtime");
+        link.forget(|_| true);
+        ending.block_on(link.get(MS(5), connect)).unwrap_err();
+        drop(ending);
+        assert_eq!(elsewhere.block_on(link.get(MS(5000), || async { Ok(3) })).unwrap(), 3);
+        drop(standing);
+        assert_eq!(link.current(), Some(3));
+    }
+}

@@ -1,0 +1,300 @@
+//! Waking the waiters of this client when the store pushes.
+//!
+//! A store's push code finds the waiters of a name and permits one or all of them to look. A permit is
+//! kept until its waiter asks for it, so nothing that comes between a look and the next wait is missed
+//! (clause C5); and a permit that was given to one waiter goes to the next if that one leaves before it
+//! has looked. Which waiter that is, is the store's rule.
+//!
+//! ```
+//! use lock_core::kit::wake::{Waiters, first_that_listens};
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() {
+//! let waiters = Waiters::<String>::new(|_, slots| first_that_listens(slots));
+//! let (ours, theirs) = (waiters.register("a".to_owned(), ()), waiters.register("a".to_owned(), ()));
+//! // A push says that "a" is free, while neither listens: both look.
+//! waiters.permit("a");
+//! ours.woken().await;
+//! let look = ours.look(); // and ask the store …
+//! look.done();
+//! drop(theirs);
+//! # }
+//! ```
+
+use std::borrow::Borrow;
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::Hash;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+/// The waiters of one client by the name `K` that their pushes carry, in the order in which they came.
+/// `T` is what the store's rules need to know of each. Clones share them.
+pub struct Waiters<K, T = ()>(Arc<Registry<K, T>>);
+
+/// Which waiters of a name get a permit that is meant for one.
+type Rule<K, T> = dyn Fn(&K, &[Arc<Slot<T>>]) + Send + Sync;
+
+struct Registry<K, T> {
+    by_name: Mutex<HashMap<K, Vec<Arc<Slot<T>>>>>,
+    rule: Box<Rule<K, T>>,
+}
+
+/// What wakes one waiter.
+pub struct Slot<T = ()> {
+    data: T,
+    /// A push that [`Waiter::woken`] has not reported yet.
+    is_pending: AtomicBool,
+    /// A permit that no look has followed yet.
+    is_owed: AtomicBool,
+    /// How many are in [`Waiter::woken`] at this moment.
+    listening: AtomicUsize,
+    notify: Notify,
+}
+
+impl<T> Slot<T> {
+    /// What the store knows of this waiter.
+    pub fn data(&self) -> &T {
+        &self.data
+    }
+
+    /// Whether the waiter waits at this moment, and is not between two looks.
+    pub fn is_listening(&self) -> bool {
+        self.listening.load(SeqCst) > 0
+    }
+
+    /// Wakes the waiter, now or when it listens next.
+    pub fn wake(&self) {
+        self.is_pending.store(true, SeqCst);
+        self.notify.notify_one();
+    }
+
+    /// Wakes the waiter to look in place of the others of its name. For use in the rule of
+    /// [`Waiters::new`], where no waiter can leave.
+    pub fn permit(&self) {
+        self.is_owed.store(true, SeqCst);
+        self.wake();
+    }
+}
+
+/// A rule: the first waiter that listens looks. If none does, all are between two looks, and all look
+/// again. False if there is no waiter.
+pub fn first_that_listens<'a, T: 'a>(
+    slots: impl IntoIterator<Item = &'a Arc<Slot<T>>, IntoIter: Clone>,
+) -> bool {
+    let mut slots = slots.into_iter();
+    if let Some(slot) = slots.clone().find(|slot| slot.is_listening()) {
+        slot.permit();
+        return true;
+    }
+    let any = slots.clone().next().is_some();
+    slots.by_ref().for_each(|slot| slot.permit());
+    any
+}
+
+impl<K: Clone + Eq + Hash, T> Waiters<K, T> {
+    /// `rule` gives a permit for this name to one of its waiters, or to none. It must not use these
+    /// waiters in another way.
+    pub fn new<R>(rule: impl Fn(&K, &[Arc<Slot<T>>]) -> R + Send + Sync + 'static) -> Self {
+        let rule = Box::new(move |name: &K, slots: &[Arc<Slot<T>>]| drop(rule(name, slots)));
+        Self(Arc::new(Registry { by_name: Mutex::default(), rule }))
+    }
+
+    /// Registers a waiter for pushes with this name, until the value is dropped.
+    pub fn register(&self, name: K, data: T) -> Waiter<K, T> {
+        let slot = Arc::new(Slot {
+            data,
+            is_pending: AtomicBool::new(false),
+            is_owed: AtomicBool::new(false),
+            listening: AtomicUsize::new(0),
+            notify: Notify::new(),
+        });
+        self.0.by_name().entry(name.clone()).or_default().push(Arc::clone(&slot));
+        Waiter { waiters: self.clone(), name, slot }
+    }
+
+    /// Gives a permit for this name, by the rule: the lock may be free, and one look is enough.
+    pub fn permit<Q>(&self, name: &Q)
+    where
+        K: Borrow<Q>,
+        Q: Eq + Hash + ToOwned<Owned = K> + ?Sized,
+    {
+        let by_name = self.0.by_name();
+        match by_name.get_key_value(name) {
+            Some((name, slots)) => (self.0.rule)(name, slots),
+            None => (self.0.rule)(&name.to_owned(), &[]),
+        }
+    }
+
+    /// Does something for each waiter of this name, such as [`Slot::wake`].
+    pub fn each<Q>(&self, name: &Q, act: impl FnMut(&Arc<Slot<T>>))
+    where
+        K: Borrow<Q>,
+        Q: Eq + Hash + ?Sized,
+    {
+        self.0.by_name().get(name).into_iter().flatten().for_each(act);
+    }
+
+    /// Does something for each waiter of every name: what was pushed while nobody listened is lost.
+    pub fn all(&self, mut act: impl FnMut(&K, &Arc<Slot<T>>)) {
+        for (name, slots) in self.0.by_name().iter() {
+            slots.iter().for_each(|slot| act(name, slot));
+        }
+    }
+}
+
+impl<K, T> Registry<K, T> {
+    fn by_name(&self) -> MutexGuard<'_, HashMap<K, Vec<Arc<Slot<T>>>>> {
+        self.by_name.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One waiter. Dropped, it leaves, and hands on a permit that no look has followed.
+pub struct Waiter<K: Clone + Eq + Hash, T = ()> {
+    waiters: Waiters<K, T>,
+    name: K,
+    slot: Arc<Slot<T>>,
+}
+
+impl<K: Clone + Eq + Hash, T> Waiter<K, T> {
+    /// What wakes this waiter, for push code that knows it without its name.
+    pub fn slot(&self) -> &Arc<Slot<T>> {
+        &self.slot
+    }
+
+    /// What the store knows of this waiter.
+    pub fn data(&self) -> &T {
+        &self.slot.data
+    }
+
+    /// Ready when there was a push since this was last ready, or since the last look began.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: no push is lost.
+    pub async fn woken(&self) {
+        let _listening = Listening::new(&self.slot.listening);
+        // The permit of `notify` is kept, so nothing is missed between the check and the wait.
+        while !self.slot.is_pending.swap(false, SeqCst) {
+            self.slot.notify.notified().await;
+        }
+    }
+
+    /// The store is about to be asked, and shows all that was pushed before. Dropped without
+    /// [`done`](Look::done), the look has not been made.
+    pub fn look(&self) -> Look<'_, T> {
+        self.slot.is_pending.store(false, SeqCst);
+        Look { slot: &self.slot, is_owed: self.slot.is_owed.swap(false, SeqCst) }
+    }
+
+    /// Forgets what was pushed, a permit included: it was about the lock before it became ours.
+    pub fn forget(&self) {
+        self.slot.is_owed.store(false, SeqCst);
+        self.slot.is_pending.store(false, SeqCst);
+    }
+
+    /// Whether the store's rule holds of another waiter for the same name.
+    pub fn any_other(&self, mut wanted: impl FnMut(&T) -> bool) -> bool {
+        let by_name = self.waiters.0.by_name();
+        let mut slots = by_name.get(&self.name).into_iter().flatten();
+        slots.any(|slot| !Arc::ptr_eq(slot, &self.slot) && wanted(&slot.data))
+    }
+
+    /// Hands a permit that no look has followed to the next waiter, by the rule, since this one does not
+    /// wait any more. The rule may have to leave this one out.
+    pub fn hand_on(&self) {
+        if self.slot.is_owed.swap(false, SeqCst) {
+            self.waiters.permit(&self.name);
+        }
+    }
+}
+
+impl<K: Clone + Eq + Hash, T> Drop for Waiter<K, T> {
+    fn drop(&mut self) {
+        let mut by_name = self.waiters.0.by_name();
+        if let Some(slots) = by_name.get_mut(&self.name) {
+            slots.retain(|slot| !Arc::ptr_eq(slot, &self.slot));
+            if slots.is_empty() {
+                by_name.remove(&self.name);
+            }
+        }
+        drop(by_name);
+        self.hand_on();
+    }
+}
+
+/// A look under way.
+#[must_use = "a look that is dropped has not been made"]
+pub struct Look<'a, T = ()> {
+    slot: &'a Slot<T>,
+    is_owed: bool,
+}
+
+impl<T> Look<'_, T> {
+    /// The store has answered: the permit is used.
+    pub fn done(mut self) {
+        self.is_owed = false;
+    }
+}
+
+impl<T> Drop for Look<'_, T> {
+    fn drop(&mut self) {
+        if self.is_owed {
+            self.slot.is_owed.store(true, SeqCst);
+        }
+    }
+}
+
+struct Listening<'a>(&'a AtomicUsize);
+
+impl<'a> Listening<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, SeqCst);
+        Self(count)
+    }
+}
+
+impl Drop for Listening<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, SeqCst);
+    }
+}
+
+impl<K, T> Clone for Waiters<K, T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+/// Without the names, which may be owners.
+impl<K, T> fmt::Debug for Waiters<K, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Waiters").field("names", &self.0.by_name().len()).finish_non_exhaustive()
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Slot<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slot")
+            .field("data", &self.data)
+            .field("is_pending", &self.is_pending)
+            .field("is_owed", &self.is_owed)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<K: Clone + Eq + Hash, T: fmt::Debug> fmt::Debug for Waiter<K, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Waiter").field(&self.slot).finish()
+    }
+}
+
+impl<T> fmt::Debug for Look<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Look").field("is_owed", &self.is_owed).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,318 @@
+//! Whether a lock is held: the one place where that is decided.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::{Clock, ClockInstant, Error, FencingToken, LockKey, LostReason, OwnerId, Result};
+
+/// What a holder may believe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LockState {
+    /// The lock is held, and the last renewal succeeded.
+    Held,
+    /// The lock is held, but the last renewal failed: unless one succeeds, it will be lost at
+    /// [`Held::valid_until`].
+    AtRisk,
+    /// The lock is not held any more, and never will be again by this guard.
+    Lost(LostReason),
+}
+
+/// What margin the holder keeps to the end of the lease: 1 % of the ttl for clocks that run at
+/// different rates, and 2 ms for those that are coarse (the drift allowance of the Redlock
+/// algorithm's implementations).
+pub(crate) fn margin(ttl: Duration) -> Duration {
+    ttl / 100 + Duration::from_millis(2)
+}
+
+/// How much earlier than the end of validity the lost signal fires, so that the work has a moment to
+/// stop.
+pub(crate) fn lead(ttl: Duration) -> Duration {
+    (ttl / 10).min(Duration::from_millis(50))
+}
+
+/// A view of a held lock: its token, its end and its state. Cheap to clone.
+///
+/// It tells the truth for as long as it lives, but does not keep the lock: that is the guard's part.
+/// Everything here is answered from the local clock and never waits.
+#[derive(Clone)]
+pub struct Held(Arc<Hold>);
+
+struct Hold {
+    key: LockKey,
+    owner: OwnerId,
+    token: FencingToken,
+    ttl: Duration,
+    clock: Arc<dyn Clock>,
+    /// How much earlier than the end the lost signal fires.
+    lead: Duration,
+    /// The backend is being closed.
+    killed: CancellationToken,
+    validity: Mutex<Validity>,
+    lost: Notify,
+}
+
+struct Validity {
+    until: ClockInstant,
+    /// Where `max_hold` ends it; `until` is never later.
+    cap: ClockInstant,
+    /// The end of the lease, by what the store has promised: it may be later than `until`.
+    lease_end: ClockInstant,
+    at_risk: bool,
+    /// Once set it stays.
+    lost: Option<LostReason>,
+}
+
+/// What a new hold starts with.
+pub(crate) struct Grant {
+    pub(crate) key: LockKey,
+    pub(crate) owner: OwnerId,
+    pub(crate) token: FencingToken,
+    pub(crate) ttl: Duration,
+    pub(crate) until: ClockInstant,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) killed: CancellationToken,
+}
+
+impl Held {
+    pub(crate) fn new(clock: Arc<dyn Clock>, grant: Grant) -> Self {
+        let Grant { key, owner, token, ttl, until, max_hold, killed } = grant;
+        let cap = max_hold.map_or(ClockInstant::FAR_FUTURE, |limit| clock.now() + limit);
+        let lead = lead(ttl).min(max_hold.unwrap_or(ttl) / 10);
+        let validity =
+            Validity { until: until.min(cap), cap, lease_end: until, at_risk: false, lost: None };
+        let (validity, lost) = (Mutex::new(validity), Notify::new());
+        Self(Arc::new(Hold { key, owner, token, ttl, clock, lead, killed, validity, lost }))
+    }
+
+    /// The lock.
+    pub fn key(&self) -> &LockKey {
+        &self.0.key
+    }
+
+    /// The identity of this hold. It is a secret of the holder: see [`OwnerId`].
+    pub fn owner(&self) -> OwnerId {
+        self.0.owner
+    }
+
+    /// The fencing token, to be presented to the guarded resource with every access.
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](crate::ErrorKind::Lost) if the lock is not held any more: there is nothing to
+    /// present then.
+    pub fn token(&self) -> Result<FencingToken> {
+        match self.state() {
+            LockState::Lost(reason) => Err(Error::lost(reason).for_key(&self.0.key)),
+            LockState::Held | LockState::AtRisk => Ok(self.0.token),
+        }
+    }
+
+    /// How long the store keeps the lock after a renewal: what was asked for, rounded up to what the
+    /// store can keep.
+    pub fn ttl(&self) -> Duration {
+        self.0.ttl
+    }
+
+    /// Until when the lock may be believed in, unless it is renewed before. Counted from the moment
+    /// *before* the last successful request was sent, less a margin of 1 % of the ttl + 2 ms. Once the
+    /// lock is lost, the moment of its loss.
+    pub fn valid_until(&self) -> ClockInstant {
+        self.0.validity().until
+    }
+
+    /// [`valid_until`](Self::valid_until) on the wall clock, for people and logs.
+    pub fn valid_until_wall_clock(&self) -> SystemTime {
+        self.valid_until().to_system_time(&*self.0.clock)
+    }
+
+    /// How long the lock may still be believed in; zero when it is lost.
+    pub fn remaining(&self) -> Duration {
+        let validity = self.0.validity();
+        match validity.lost {
+            Some(_) => Duration::ZERO,
+            None => validity.until.since(self.0.clock.now()),
+        }
+    }
+
+    /// Held, at risk or lost, by the local clock.
+    pub fn state(&self) -> LockState {
+        let validity = self.0.validity();
+        match (validity.lost, validity.at_risk) {
+            (Some(reason), _) => LockState::Lost(reason),
+            (None, true) => LockState::AtRisk,
+            (None, false) => LockState::Held,
+        }
+    }
+
+    pub(crate) fn lost_notify(&self) -> &Notify {
+        &self.0.lost
+    }
+
+    pub(crate) fn fence(&self) -> FencingToken {
+        self.0.token
+    }
+
+    pub(crate) fn clock(&self) -> &dyn Clock {
+        &*self.0.clock
+    }
+
+    /// When the lost signal fires.
+    pub(crate) fn signal_at(&self) -> ClockInstant {
+        self.valid_until().minus(self.0.lead)
+    }
+
+    /// Until when the store keeps the lock by its promises, whatever has become of the guard.
+    pub(crate) fn lease_end(&self) -> ClockInstant {
+        self.0.validity().lease_end
+    }
+
+    /// Moves the end of validity, unless it has passed: a guard never returns from lost. An answer
+    /// that promises less than an earlier one does not shorten it, since both promises hold.
+    pub(crate) fn extend(&self, until: ClockInstant) {
+        let mut validity = self.0.validity();
+        if validity.lost.is_none() {
+            validity.lease_end = validity.lease_end.max(until);
+            validity.until = validity.until.max(until).min(validity.cap);
+        }
+    }
+
+    /// Whether the last renewal failed.
+    pub(crate) fn set_at_risk(&self, at_risk: bool) {
+        self.0.validity().at_risk = at_risk;
+    }
+
+    /// Ends the hold for `reason`, unless it has ended. Returns why it had ended before.
+    pub(crate) fn lose(&self, reason: LostReason) -> Option<LostReason> {
+        let mut validity = self.0.validity();
+        let before = validity.lost;
+        if before.is_none() {
+            validity.end(reason, self.0.clock.now());
+        }
+        drop(validity);
+        if before.is_none() {
+            self.0.lost.notify_waiters();
+        }
+        before
+    }
+
+    /// Ends the hold because its time is over, by whichever limit that was. Whoever sees it first says
+    /// so: its keeper, or one who waits for the loss.
+    pub(crate) fn expire(&self) -> LostReason {
+        let reason = {
+            let validity = self.0.validity();
+            validity.lost.unwrap_or_else(|| validity.reason_of_end())
+        };
+        match self.lose(reason) {
+            Some(before) => before,
+            None => {
+                tracing::error!(target: "distlock", key = %self.0.key, %reason, "lost");
+                reason
+            }
+        }
+    }
+}
+
+impl Hold {
+    /// The validity as of now: an end that has passed is marked before anybody can look.
+    fn validity(&self) -> MutexGuard<'_, Validity> {
+        let mut validity = self.validity.lock().unwrap_or_else(PoisonError::into_inner);
+        if validity.lost.is_none() {
+            let now = self.clock.now();
+            if now >= validity.until {
+                let reason = validity.reason_of_end();
+                validity.end(reason, now);
+                self.lost.notify_waiters();
+            } else if self.killed.is_cancelled() {
+                validity.end(LostReason::Closed, now);
+                self.lost.notify_waiters();
+            }
+        }
+        validity
+    }
+}
+
+impl Validity {
+    fn end(&mut self, reason: LostReason, now: ClockInstant) {
+        self.lost = Some(reason);
+        self.until = self.until.min(now);
+    }
+
+    fn reason_of_end(&self) -> LostReason {
+        if self.until == self.cap { LostReason::MaxHold } else { LostReason::Expired }
+    }
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Held")
+            .field("key", &self.0.key)
+            .field("token", &self.0.token)
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ManualClock;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn hold(clock: &ManualClock, max_hold: Option<Duration>) -> Held {
+        Held::new(
+            Arc::new(clock.clone()),
+            Grant {
+                key: LockKey::new("", "a").unwrap(),
+                owner: OwnerId::from_bytes([1; 16]),
+                token: FencingToken::new(1).unwrap(),
+                ttl: 10 * SECOND,
+                until: clock.now() + 10 * SECOND,
+                max_hold,
+                killed: CancellationToken::new(),
+            },
+        )
+    }
+
+    #[test]
+    fn the_end_is_exact_and_for_ever() {
+        let clock = ManualClock::default();
+        let held = hold(&clock, None);
+        clock.advance(10 * SECOND - Duration::from_nanos(1));
+        assert_eq!(held.state(), LockState::Held);
+        clock.advance(Duration::from_nanos(1));
+        // An answer that comes in this very moment is too late.
+        held.extend(clock.now() + 10 * SECOND);
+        assert_eq!(held.state(), LockState::Lost(LostReason::Expired));
+        assert_eq!(held.remaining(), Duration::ZERO);
+        assert!(held.token().is_err());
+        assert_eq!(held.lose(LostReason::Released), Some(LostReason::Expired));
+    }
+
+    #[test]
+    fn a_renewal_prolongs_and_heals_but_never_past_max_hold() {
+        let clock = ManualClock::default();
+        let held = hold(&clock, Some(15 * SECOND));
+        held.set_at_risk(true);
+        assert_eq!(held.state(), LockState::AtRisk);
+        clock.advance(5 * SECOND);
+        held.extend(clock.now() + 20 * SECOND);
+        held.set_at_risk(false);
+        assert_eq!((held.state(), held.remaining()), (LockState::Held, 10 * SECOND));
+        clock.advance(10 * SECOND);
+        assert_eq!(held.state(), LockState::Lost(LostReason::MaxHold));
+    }
+
+    #[test]
+    fn an_answer_that_promises_less_does_not_shorten() {
+        let clock = ManualClock::default();
+        let held = hold(&clock, None);
+        held.extend(clock.now() + SECOND);
+        assert_eq!(held.remaining(), 10 * SECOND);
+    }
+}

@@ -1,0 +1,344 @@
+//! One named lock, and the ways to take it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::sync::oneshot::error::RecvError;
+
+use super::options::{Options, RenewalWish};
+use crate::contract::check_part;
+use crate::keeper::{self, Client, GRACE, Handover, Patience, Start, Terms};
+use crate::{
+    ClaimRequest, ClockInstant, Error, ErrorKind, FencingToken, Held, LeaseToken, LockGuard,
+    LockKey, LockState, Operation, OwnerId, Released, RenewedLease, Result, Resume,
+};
+
+/// One named lock with its settings. Cheap to clone; making one sends nothing, and one value can be
+/// used for any number of acquisitions. It is not re-entrant: a task that holds the lock and
+/// acquires it again waits for itself.
+#[derive(Clone, Debug)]
+#[must_use = "a lock does nothing until it is acquired"]
+pub struct Lock {
+    client: Arc<Client>,
+    key: LockKey,
+    options: Options,
+    label: Option<Arc<str>>,
+}
+
+impl Lock {
+    pub(crate) fn new(client: Arc<Client>, key: LockKey) -> Self {
+        let label = client.defaults.label.clone();
+        Self { client, key, options: Options::default(), label }
+    }
+
+    /// How long the store keeps the lock without a renewal: 10 ms to 366 days, rounded up to what
+    /// the store can keep. A crashed holder blocks the others for this long.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.options.ttl = Some(ttl);
+        self
+    }
+
+    /// How often the lock is renewed while it is held; a third of the ttl by default, at most two
+    /// thirds.
+    pub fn renew_every(mut self, every: Duration) -> Self {
+        self.options.renewal = RenewalWish::Every(every);
+        self
+    }
+
+    /// The lock is not renewed while it is held: it ends one ttl after the grant. A place in a
+    /// queue is renewed all the same.
+    pub fn no_renew(mut self) -> Self {
+        self.options.renewal = RenewalWish::Never;
+        self
+    }
+
+    /// The longest time for which the lock may be held, renewals included: a cap on a holder that
+    /// hangs. The guard is lost then; the store is told when the guard has gone, or ends the lease.
+    pub fn max_hold(mut self, limit: Duration) -> Self {
+        self.options.max_hold = Some(limit);
+        self
+    }
+
+    /// Who holds the lock, for people who inspect it. An empty label shows nothing. As a name, it has
+    /// at most 512 bytes and no control character; an acquisition says so if not.
+    pub fn label(mut self, label: impl Into<Arc<str>>) -> Self {
+        let label = label.into();
+        self.label = (!label.is_empty()).then_some(label);
+        self
+    }
+
+    /// The lock's name with its prefix.
+    pub fn key(&self) -> &LockKey {
+        &self.key
+    }
+
+    /// Takes the lock, waiting for as long as it takes.
+    ///
+    /// # Errors
+    ///
+    /// Bad settings, and what the store says that will not change by itself. A store that does not
+    /// answer at all is given up after [`unavailable_after`](crate::LocksBuilder::unavailable_after).
+    /// Whatever an error leaves in doubt is cleaned up in the background.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: a dropped call loses its place, and what it had taken is released in the
+    /// background.
+    pub async fn acquire(&self) -> Result<LockGuard> {
+        self.wait(Patience::Forever).await
+    }
+
+    /// Takes the lock, waiting for `limit` at most. With a limit of zero it is tried once.
+    ///
+    /// # Errors
+    ///
+    /// [`NotAcquired`](ErrorKind::NotAcquired) if the time ran out and the store's last answer was
+    /// that somebody else holds the lock; otherwise the last error. [`Timeout`](ErrorKind::Timeout), a
+    /// quarter of a second later, if nobody drives the runtime of the `Locks`.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire).
+    pub async fn acquire_timeout(&self, limit: Duration) -> Result<LockGuard> {
+        if limit.is_zero() {
+            return self.try_acquire().await?.ok_or_else(|| {
+                let busy = Error::new(ErrorKind::NotAcquired, "somebody else holds it");
+                self.describe(busy, Operation::Acquire)
+            });
+        }
+        self.wait(Patience::Until(self.client.clock.now() + limit)).await
+    }
+
+    /// Takes the lock if it is free; `None` if somebody else holds it.
+    ///
+    /// # Errors
+    ///
+    /// Bad settings, or no usable answer from the store, after one try and, if the outcome of that
+    /// was unknown or the store was out of reach, one more.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire).
+    pub async fn try_acquire(&self) -> Result<Option<LockGuard>> {
+        self.take(Patience::Try).await
+    }
+
+    /// Takes the lock, runs `body` under it, and releases it. When the lock is lost, the body is
+    /// dropped at its next await.
+    ///
+    /// ```
+    /// # use lock_core::{Locks, memory::MemoryBackend};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+    /// # let locks = Locks::new(MemoryBackend::queued());
+    /// let fence = locks.lock("nightly-report")?.run(async |held| held.token()).await??;
+    /// # assert!(fence.get() > 0);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`acquire`](Self::acquire), and [`Lost`](ErrorKind::Lost) if the lock was lost before
+    /// the body ended. If it ended in time, its value is returned, also when the release then fails.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it drops the body, and releases the lock in the background.
+    pub async fn run<T, F>(&self, body: F) -> Result<T>
+    where
+        F: AsyncFnOnce(Held) -> T,
+    {
+        let guard = self.acquire().await?;
+        let held = guard.held().clone();
+        let lost = guard.lost();
+        let value = tokio::select! {
+            biased;
+            reason = lost.wait() => return Err(self.lost(reason)),
+            value = body(held) => value,
+        };
+        // A body that never yields can end after the lock did.
+        if let LockState::Lost(reason) = guard.state() {
+            return Err(self.lost(reason));
+        }
+        if let Err(error) = guard.release().await {
+            tracing::warn!(target: "distlock", key = %self.key, %error, "the work is done, but its lock was not released cleanly");
+        }
+        Ok(value)
+    }
+
+    /// Takes over a lock that was [detached](LockGuard::detach), here or in another process. Begins
+    /// with one renewal, by which the store confirms owner and fence.
+    ///
+    /// All settings are those of this `Lock`, not of the one that was detached, so use the same ones;
+    /// [`max_hold`](Self::max_hold) counts from now. The guard is not renewed in the background; see
+    /// [`LockGuard::keep_alive`]. **It does not release the lock when it is dropped** either, since the
+    /// lock belongs to the bearer of the token: an error or a request that is cancelled between
+    /// here and the answer must not take it away. It lapses one ttl after its last renewal, or is
+    /// released by [`LockGuard::release`] or [`release`](Self::release).
+    ///
+    /// For a heartbeat, which only renews, use [`renew`](Self::renew).
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidInput`](ErrorKind::InvalidInput) if the token is of another lock or another kind of
+    /// store, or was edited; [`Lost`](ErrorKind::Lost) if the lease has ended or never was as the token
+    /// says; and whatever a renewal meets. The lock stays as it is then.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: the lock stays held, and may or may not have been renewed.
+    pub async fn attach(&self, token: &LeaseToken) -> Result<LockGuard> {
+        let handover = self.resume(token, Operation::Attach, Start::Attach).await?;
+        Ok(LockGuard::new(Arc::clone(&self.client), handover))
+    }
+
+    /// Renews a lock that was [detached](LockGuard::detach), once: what a heartbeat does. The ttl is
+    /// that of this `Lock`, and the token stays as it is.
+    ///
+    /// ```
+    /// # use lock_core::{LeaseToken, Locks, Result, memory::MemoryBackend};
+    /// /// A heartbeat of a page that edits an order; returns for how long the page may go on.
+    /// async fn heartbeat(locks: &Locks, order: u32, text: &str) -> Result<std::time::Duration> {
+    ///     let token: LeaseToken = text.parse()?;
+    ///     Ok(locks.lock(format!("order:{order}"))?.renew(&token).await?.remaining)
+    /// }
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<()> {
+    /// # let locks = Locks::new(MemoryBackend::queued());
+    /// let text = locks.lock("order:42")?.acquire().await?.detach().await?.to_text();
+    /// assert!(heartbeat(&locks, 42, &text).await?.as_secs() > 20);
+    /// assert!(heartbeat(&locks, 43, &text).await.is_err());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`attach`](Self::attach).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: the lock stays held, and may or may not have been renewed.
+    pub async fn renew(&self, token: &LeaseToken) -> Result<RenewedLease> {
+        let handover = self.resume(token, Operation::Renew, Start::Renew).await?;
+        RenewedLease::of(&handover.held).map_err(|error| self.describe(error, Operation::Renew))
+    }
+
+    /// Releases a lock that was [detached](LockGuard::detach).
+    ///
+    /// [`AlreadyGone`](Released::AlreadyGone) says that the store has no such hold any more: it was
+    /// released before, its lease has ended, or the token was edited.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidInput`](ErrorKind::InvalidInput) as [`attach`](Self::attach). Any other error leaves open
+    /// whether the store has released it; it is repeated in the background until the store has
+    /// confirmed it or the lease must have ended.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: once polled, the lock is released in the background.
+    pub async fn release(&self, token: LeaseToken) -> Result<Released> {
+        let described = |error| self.describe(error, Operation::Release);
+        let (request, terms) = self.resumed(&token).map_err(described)?;
+        let limit = self.client.clock.now() + terms.call_timeout + GRACE;
+        let answer = keeper::spawn_release(&self.client, request, terms).map_err(described)?;
+        let answer = self.answer(answer, limit).await.map_err(described)?;
+        answer.unwrap_or_else(|_| Err(described(self.client.keeper_gone())))
+    }
+
+    async fn wait(&self, patience: Patience) -> Result<LockGuard> {
+        self.take(patience).await?.ok_or_else(|| {
+            Error::new(ErrorKind::Internal, "BUG: a waiting acquire was answered with busy")
+        })
+    }
+
+    async fn take(&self, patience: Patience) -> Result<Option<LockGuard>> {
+        let described = |error| self.describe(error, Operation::Acquire);
+        let owner = OwnerId::generate(&*self.client.rng).map_err(described)?;
+        let (request, terms) = self.request(owner).map_err(described)?;
+        let request = request.with_wait(!matches!(patience, Patience::Try));
+        let now = self.client.clock.now();
+        let limit = match patience {
+            // The try, and one more.
+            Patience::Try => now + terms.call_timeout * 2 + GRACE,
+            Patience::Until(deadline) => deadline + GRACE,
+            Patience::Forever => ClockInstant::FAR_FUTURE,
+        };
+        let answer = keeper::spawn(&self.client, request, terms, Start::Acquire(patience))
+            .map_err(described)?;
+        match self.answer(answer, limit).await.map_err(described)? {
+            Ok(Ok(handover)) => Ok(handover.map(|h| LockGuard::new(Arc::clone(&self.client), h))),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(described(self.client.keeper_gone())),
+        }
+    }
+
+    /// Renews the hold of `token`, for `operation`.
+    async fn resume(
+        &self,
+        token: &LeaseToken,
+        operation: Operation,
+        start: impl FnOnce(FencingToken) -> Start,
+    ) -> Result<Handover> {
+        let described = |error| self.describe(error, operation);
+        let (request, mut terms) = self.resumed(token).map_err(described)?;
+        terms.renew_every = None;
+        let limit = self.client.clock.now() + terms.call_timeout + GRACE;
+        let answer =
+            keeper::spawn(&self.client, request, terms, start(token.fence())).map_err(described)?;
+        match self.answer(answer, limit).await.map_err(described)? {
+            Ok(Ok(Some(handover))) => Ok(handover),
+            Ok(Ok(None)) => {
+                Err(Error::new(ErrorKind::Internal, "BUG: a renewal was answered with busy"))
+            }
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(described(self.client.keeper_gone())),
+        }
+    }
+
+    /// What the keeper answers until `limit`. The clock needs no runtime, so this ends also where nobody
+    /// drives the keeper's.
+    async fn answer<T>(
+        &self,
+        answer: oneshot::Receiver<T>,
+        limit: ClockInstant,
+    ) -> Result<Result<T, RecvError>> {
+        let clock = &self.client.clock;
+        let begun = clock.now();
+        tokio::select! {
+            biased;
+            answer = answer => Ok(answer),
+            () = clock.sleep_until(limit) => Err(self.client.standstill(limit.since(begun))),
+        }
+    }
+
+    /// A request that goes on with the hold of `token`. Owner, fence and data are the token's, for the
+    /// store to compare; all else is this lock's.
+    fn resumed(&self, token: &LeaseToken) -> Result<(ClaimRequest, Terms)> {
+        let backend = self.client.backend.name();
+        token.check_is_of(&self.key, backend)?;
+        if !self.client.capabilities.detachable {
+            return Err(Error::unsupported(format!(
+                "{backend} binds a lock to its session, so no other process can take it over"
+            )));
+        }
+        let (request, terms) = self.request(token.owner())?;
+        Ok((request.with_resume(Resume::new(token.fence(), token.data().clone())), terms))
+    }
+
+    fn request(&self, owner: OwnerId) -> Result<(ClaimRequest, Terms)> {
+        check_part("label", self.label.as_deref().unwrap_or_default())?;
+        let terms = self.options.terms(&self.client)?;
+        let request = ClaimRequest::new(self.key.clone(), owner, terms.ttl)
+            .with_call_timeout(terms.call_timeout)
+            .with_label(self.label.as_deref().map(str::to_owned));
+        Ok((request, terms))
+    }
+
+    fn describe(&self, error: Error, operation: Operation) -> Error {
+        error.in_operation(operation).for_key(&self.key).on_backend(self.client.backend.name())
+    }
+
+    fn lost(&self, reason: crate::LostReason) -> Error {
+        Error::lost(reason).for_key(&self.key).on_backend(self.client.backend.name())
+    }
+}

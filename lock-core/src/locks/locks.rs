@@ -1,0 +1,199 @@
+//! The entry point: locks of one store.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::lock::Lock;
+use super::options::Options;
+use crate::contract::check_part;
+use crate::keeper::Client;
+use crate::{
+    Capabilities, Clock, Error, ErrorKind, HoldMark, LockAdmin, LockInfo, LockKey, Operation,
+    Released, Result,
+};
+
+/// All locks of one store. Cheap to clone; clones share the connection.
+///
+/// ```
+/// use std::time::Duration;
+/// use lock_core::{Locks, memory::MemoryBackend};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+/// let locks = Locks::new(MemoryBackend::queued());
+/// let guard = locks.lock("order:42")?.acquire().await?;
+/// println!("fence {}", guard.token()?);
+/// drop(guard); // released in the background …
+/// locks.close(Duration::from_secs(5)).await?; // … for which the end of a program waits
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Locks(pub(super) Arc<Client>);
+
+impl Locks {
+    /// The lock with this name. Nothing is sent.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidInput`](ErrorKind::InvalidInput) unless the name has 1 to 512 bytes of UTF-8 without
+    /// control characters.
+    pub fn lock(&self, name: impl Into<Arc<str>>) -> Result<Lock> {
+        Ok(Lock::new(Arc::clone(&self.0), self.key(name)?))
+    }
+
+    /// What the store promises.
+    pub fn capabilities(&self) -> &Capabilities {
+        &self.0.capabilities
+    }
+
+    /// The kind of store, such as `sqlite`.
+    pub fn backend_name(&self) -> &'static str {
+        self.0.backend.name()
+    }
+
+    /// The clock on which all validity is counted.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.0.clock
+    }
+
+    /// Asks whether the store answers and lets us work.
+    ///
+    /// # Errors
+    ///
+    /// As any call to the store; [`Timeout`](ErrorKind::Timeout) after the call timeout.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe.
+    pub async fn ping(&self) -> Result<()> {
+        self.bounded(Operation::Ping, self.0.backend.ping()).await
+    }
+
+    /// What the store knows of the lock with this name; `None` if nobody holds it or waits for it.
+    /// The answer is out of date when it arrives: use it to show, never to decide.
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](ErrorKind::Unsupported) where the store cannot tell, and as any call.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe.
+    pub async fn inspect(&self, name: impl Into<Arc<str>>) -> Result<Option<LockInfo>> {
+        let key = self.key(name)?;
+        self.bounded(Operation::Inspect, self.admin()?.inspect(&key)).await
+    }
+
+    /// The locks whose names start with `name_start` and that are held or waited for, by name.
+    ///
+    /// # Errors
+    ///
+    /// As [`inspect`](Self::inspect).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe.
+    pub async fn list(&self, name_start: &str) -> Result<Vec<LockInfo>> {
+        check_part("name prefix", name_start)?;
+        self.bounded(Operation::List, self.admin()?.list(&self.0.prefix, name_start)).await
+    }
+
+    /// Takes the lock away from its holder, or ends only the hold that [`inspect`](Self::inspect) has
+    /// shown ([`HolderInfo::mark`](crate::HolderInfo)): the store compares, so that nobody else loses the
+    /// lock. The next holder gets a greater fencing token; the old one learns it at its next renewal
+    /// at the latest.
+    ///
+    /// # Errors
+    ///
+    /// As [`inspect`](Self::inspect).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it may or may not have happened.
+    pub async fn force_release(
+        &self,
+        name: impl Into<Arc<str>>,
+        expected: Option<HoldMark>,
+    ) -> Result<Released> {
+        let key = self.key(name)?;
+        let call = self.admin()?.force_release(&key, expected.as_ref());
+        self.bounded(Operation::ForceRelease, call).await
+    }
+
+    /// Ends the use of the store: nothing can be acquired any more, those who wait give up, and locks
+    /// that are held or being released are waited for, up to `timeout`. Guards that are alive still
+    /// are lost then ([`LostReason::Closed`](crate::LostReason::Closed)), and the backend is closed.
+    ///
+    /// A program that ends without it may leave a lock that it has just dropped for the rest of its
+    /// ttl.
+    ///
+    /// # Errors
+    ///
+    /// [`Timeout`](ErrorKind::Timeout) if locks were held or being cleaned up at the end of the time;
+    /// whatever the backend meets while it closes.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it has begun to close; call it again to go on.
+    pub async fn close(&self, timeout: Duration) -> Result<()> {
+        let end = self.0.clock.now() + timeout;
+        self.0.closing.cancel();
+        self.0.keepers.close();
+        let in_time = tokio::select! {
+            biased;
+            () = self.0.keepers.wait() => true,
+            () = self.0.clock.sleep(timeout) => false,
+        };
+        let left = self.0.keepers.len();
+        self.0.killed.cancel();
+        // Closing may be more than one call, and no lease runs out meanwhile: it has the time that is left.
+        let limit = self.call_limit().max(end.since(self.0.clock.now()));
+        self.within(limit, Operation::Close, self.0.backend.close()).await?;
+        if in_time {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::Timeout,
+            format!("{left} locks were held or not yet cleaned up after {timeout:?}; the store ends them with their leases"),
+        )
+        .in_operation(Operation::Close)
+        .on_backend(self.0.backend.name()))
+    }
+
+    fn key(&self, name: impl Into<Arc<str>>) -> Result<LockKey> {
+        LockKey::new(Arc::clone(&self.0.prefix), name)
+    }
+
+    fn admin(&self) -> Result<&dyn LockAdmin> {
+        self.0.backend.admin().ok_or_else(|| {
+            Error::unsupported(format!("{} cannot show its locks", self.0.backend.name()))
+        })
+    }
+
+    async fn bounded<T>(
+        &self,
+        operation: Operation,
+        call: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        self.within(self.call_limit(), operation, call).await
+    }
+
+    fn call_limit(&self) -> Duration {
+        self.0.defaults.call_timeout.unwrap_or(Options::LONGEST_CALL)
+    }
+
+    async fn within<T>(
+        &self,
+        limit: Duration,
+        operation: Operation,
+        call: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let answer = tokio::select! {
+            biased;
+            answer = call => answer,
+            () = self.0.clock.sleep(limit) => {
+                Err(Error::new(ErrorKind::Timeout, format!("the store did not answer within {limit:?}")))
+            }
+        };
+        answer.map_err(|error| error.in_operation(operation).on_backend(self.0.backend.name()))
+    }
+}

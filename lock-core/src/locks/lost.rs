@@ -1,0 +1,80 @@
+//! The signal that a lock is lost.
+
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+
+use super::hold::{Held, LockState};
+use crate::LostReason;
+
+/// Fires when the lock is lost; awaiting it gives the reason. Cheap to clone, and may be awaited by
+/// any number of tasks.
+///
+/// ```
+/// # use lock_core::{Locks, LostReason, memory::MemoryBackend};
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+/// # let store = MemoryBackend::queued();
+/// # let locks = Locks::new(store.clone());
+/// let guard = locks.lock("order:42")?.acquire().await?;
+/// # store.lose_now("order:42");
+/// tokio::select! {
+///     reason = guard.lost() => assert_eq!(reason, LostReason::Taken),
+///     () = async { /* the work */ std::future::pending().await } => {}
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a signal does nothing unless it is awaited or asked"]
+pub struct LostSignal(Held);
+
+impl Held {
+    /// A signal that fires when the lock is lost: at the latest min(50 ms, ttl / 10) before the end
+    /// of validity, as soon as the runtime runs. It depends on no I/O.
+    pub fn lost(&self) -> LostSignal {
+        LostSignal(self.clone())
+    }
+}
+
+impl LostSignal {
+    /// Why the lock is lost, if it is.
+    pub fn reason(&self) -> Option<LostReason> {
+        match self.0.state() {
+            LockState::Lost(reason) => Some(reason),
+            LockState::Held | LockState::AtRisk => None,
+        }
+    }
+
+    /// Waits until the lock is lost. Fires a moment before the end of validity by the clock alone, which
+    /// needs neither the store nor the runtime of the `Locks`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe.
+    pub async fn wait(&self) -> LostReason {
+        loop {
+            // Arm, then check, then wait.
+            let mut notified = std::pin::pin!(self.0.lost_notify().notified());
+            notified.as_mut().enable();
+            if let Some(reason) = self.reason() {
+                return reason;
+            }
+            // A renewal moves it: then this waits once more.
+            let end = self.0.signal_at();
+            if self.0.clock().now() >= end {
+                return self.0.expire();
+            }
+            tokio::select! {
+                () = notified => {}
+                () = self.0.clock().sleep_until(end) => {}
+            }
+        }
+    }
+}
+
+impl IntoFuture for LostSignal {
+    type Output = LostReason;
+    type IntoFuture = Pin<Box<dyn Future<Output = LostReason> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move { self.wait().await })
+    }
+}

@@ -1,0 +1,140 @@
+//! What may be asked for, and what it is rounded to.
+
+use std::time::Duration;
+
+use crate::keeper::{Client, Terms};
+use crate::{Capabilities, Error, Result};
+
+/// A lock's own settings, as the caller gave them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Options {
+    pub(crate) ttl: Option<Duration>,
+    pub(crate) renewal: RenewalWish,
+    pub(crate) max_hold: Option<Duration>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) enum RenewalWish {
+    /// Every third of the ttl.
+    #[default]
+    Default,
+    Every(Duration),
+    Never,
+}
+
+impl Options {
+    /// What nobody has asked otherwise for.
+    pub(crate) const DEFAULT_TTL: Duration = Duration::from_secs(30);
+    /// Below this the margins would eat the validity up.
+    const SHORTEST_TTL: Duration = Duration::from_millis(10);
+    const LONGEST_TTL: Duration = Duration::from_secs(366 * 24 * 3600);
+    const SHORTEST_CALL: Duration = Duration::from_millis(10);
+    pub(crate) const LONGEST_CALL: Duration = Duration::from_secs(5);
+
+    /// Checks everything before anything is sent.
+    pub(crate) fn terms(&self, client: &Client) -> Result<Terms> {
+        let store = &client.capabilities;
+        let asked = self.ttl.or(client.defaults.ttl);
+        let ttl = round_ttl(asked.unwrap_or_else(|| default_ttl(store)), store)?;
+        let every = match self.renewal {
+            RenewalWish::Never | RenewalWish::Default => ttl / 3,
+            RenewalWish::Every(every) => check_renewal(every, ttl)?,
+        };
+        let renew_every = (!matches!(self.renewal, RenewalWish::Never)).then_some(every);
+        if self.max_hold.is_some_and(|limit| limit.is_zero()) {
+            return Err(Error::invalid(
+                "max_hold is zero: allow at least a millisecond, or leave it away",
+            ));
+        }
+        let call_timeout = match client.defaults.call_timeout {
+            Some(limit) if limit.is_zero() => {
+                return Err(Error::invalid("call_timeout is zero: no store answers that fast"));
+            }
+            Some(limit) => limit,
+            None => (ttl / 3).clamp(Self::SHORTEST_CALL, Self::LONGEST_CALL),
+        };
+        let unavailable_after = client.defaults.unavailable_after;
+        let max_hold = self.max_hold;
+        Ok(Terms { ttl, renew_every, every, max_hold, call_timeout, unavailable_after })
+    }
+}
+
+/// The ttl where nobody has asked for one: a store that keeps locks for less must work, too.
+fn default_ttl(store: &Capabilities) -> Duration {
+    Options::DEFAULT_TTL.min(store.max_ttl.unwrap_or(Duration::MAX))
+}
+
+/// The ttl that the store can keep: never shorter than asked for.
+fn round_ttl(ttl: Duration, store: &Capabilities) -> Result<Duration> {
+    if ttl < Options::SHORTEST_TTL || ttl > Options::LONGEST_TTL {
+        return Err(Error::invalid(format!(
+            "a ttl of {ttl:?} is out of range: it must be between 10ms and 366 days"
+        )));
+    }
+    let step = store.ttl_step.as_nanos().max(1);
+    let wanted = ttl.max(store.min_ttl).as_nanos();
+    let rounded =
+        Duration::from_nanos(u64::try_from(wanted.div_ceil(step) * step).unwrap_or(u64::MAX));
+    if let Some(longest) = store.max_ttl.filter(|longest| rounded > *longest) {
+        return Err(Error::invalid(format!(
+            "a ttl of {ttl:?} is longer than this store allows, {longest:?}: shorten it, and let the lock renew itself"
+        )));
+    }
+    Ok(rounded)
+}
+
+/// A renewal must come early enough that a second one can follow before the lease ends.
+fn check_renewal(every: Duration, ttl: Duration) -> Result<Duration> {
+    if every.is_zero() || every > ttl * 2 / 3 {
+        return Err(Error::invalid(format!(
+            "renewing every {every:?} does not fit a ttl of {ttl:?}: it must be more than zero and at most two thirds of the ttl"
+        )));
+    }
+    Ok(every)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Hold, Wake};
+
+    #[test]
+    fn a_ttl_is_rounded_up_to_what_the_store_keeps() {
+        let mut store = Capabilities::new(Hold::Lease, Wake::Poll);
+        store.min_ttl = Duration::from_secs(2);
+        store.ttl_step = Duration::from_secs(1);
+        store.max_ttl = Some(Duration::from_secs(30));
+        let rounded = |ms| round_ttl(Duration::from_millis(ms), &store).map(|d| d.as_secs());
+        assert_eq!(rounded(500).unwrap(), 2);
+        assert_eq!(rounded(2000).unwrap(), 2);
+        assert_eq!(rounded(2001).unwrap(), 3);
+        assert!(rounded(30_001).is_err());
+        for bad in [0, 9] {
+            assert!(rounded(bad).is_err());
+        }
+        assert!(round_ttl(Duration::MAX, &store).is_err());
+    }
+
+    #[test]
+    fn the_default_is_what_the_store_allows() {
+        let mut store = Capabilities::new(Hold::Session, Wake::Poll);
+        assert_eq!(default_ttl(&store), Options::DEFAULT_TTL);
+        store.max_ttl = Some(Duration::from_secs(60));
+        assert_eq!(default_ttl(&store), Options::DEFAULT_TTL);
+        store.max_ttl = Some(Duration::from_secs(20));
+        assert_eq!(default_ttl(&store), Duration::from_secs(20));
+        assert!(round_ttl(default_ttl(&store), &store).is_ok());
+        assert!(
+            round_ttl(Options::DEFAULT_TTL, &store).is_err(),
+            "what is asked for is not shortened"
+        );
+    }
+
+    #[test]
+    fn a_renewal_leaves_time_for_a_second_one() {
+        let ttl = Duration::from_secs(30);
+        assert!(check_renewal(Duration::from_secs(20), ttl).is_ok());
+        assert!(check_renewal(Duration::from_secs(21), ttl).is_err());
+        assert!(check_renewal(Duration::ZERO, ttl).is_err());
+    }
+}

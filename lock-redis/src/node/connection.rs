@@ -1,0 +1,146 @@
+//! One connection to a server: calls that are bounded, and the doubt whether anything comes back.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use lock_core::{ClockInstant, Error, ErrorKind, Result};
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, RedisError, Value};
+
+use super::pulse::{NodeEvent, Pulse};
+use crate::error::is_read_only;
+
+/// For so long a connection leads where the server's name does.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// One connection, which all calls share.
+pub(super) struct Connection {
+    driver: MultiplexedConnection,
+    made: ClockInstant,
+    life: Arc<Life>,
+    /// It is being asked whether anything comes back on it.
+    doubted: AtomicBool,
+}
+
+/// Whether a connection may still be used. The driver's own task, which reports its end, shares this.
+pub(super) struct Life {
+    pub(super) pulse: Arc<Pulse>,
+    /// Nothing new is sent over it: it is closed, or an answer stayed away.
+    over: AtomicBool,
+}
+
+impl Life {
+    pub(super) fn new(pulse: Arc<Pulse>) -> Self {
+        Self { pulse, over: AtomicBool::new(false) }
+    }
+
+    /// Nothing new goes over this connection. What is under way may still be answered.
+    pub(super) fn give_up(&self) {
+        if !self.over.swap(true, Relaxed) {
+            tracing::debug!(target: "distlock", endpoint = %self.pulse.endpoint, "a Redis connection is given up");
+            self.pulse.emit(NodeEvent::Down);
+            self.pulse.attention.notify_one();
+        }
+    }
+}
+
+impl Connection {
+    pub(super) fn new(driver: MultiplexedConnection, life: Arc<Life>) -> Self {
+        let made = life.pulse.clock.now();
+        Self { driver, made, life, doubted: AtomicBool::new(false) }
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.life.over.load(Relaxed)
+    }
+
+    /// Sends `command`, and waits for the answer until `limit` is over. A connection that is silent for
+    /// as long as `patience` is given up.
+    ///
+    /// The inner result is what the server said, or how the connection broke; the outer one is an
+    /// error of ours.
+    pub(super) async fn exchange(
+        self: &Arc<Self>,
+        command: &Cmd,
+        limit: Duration,
+        patience: Duration,
+    ) -> Result<std::result::Result<Value, RedisError>> {
+        let pulse = &self.life.pulse;
+        let sent = pulse.clock.now();
+        let mut driver = self.driver.clone();
+        let mut request = InFlight { connection: self, sent, patience, answered: false };
+        // The driver's timer, not the lock's clock: it bounds a call, and decides nothing.
+        let answer = tokio::time::timeout(limit, driver.send_packed_command(command)).await;
+        let Ok(answer) = answer else {
+            return Err(Error::new(
+                ErrorKind::Timeout,
+                format!("the Redis server at {} did not answer within {limit:?}", pulse.endpoint),
+            ));
+        };
+        request.answered = true;
+        let answer = answer.and_then(Value::extract_error);
+        match &answer {
+            Err(error) if error.is_unrecoverable_error() || error.is_io_error() => {
+                self.life.give_up();
+            }
+            // A replica by now: the name may lead to its master. A new connection has just followed
+            // the name, and each one wakes all who wait, so they must not follow upon one another.
+            Err(error) if is_read_only(error) && sent.since(self.made) >= FRESH => {
+                self.life.give_up();
+            }
+            _ => pulse.note_answer(sent),
+        }
+        Ok(answer)
+    }
+
+    /// Asks whether the connection is late or dead: answers come in the order of the requests. One
+    /// question at a time.
+    fn doubt(self: &Arc<Self>, patience: Duration) {
+        if self.is_over() || self.doubted.swap(true, Relaxed) {
+            return;
+        }
+        let doubt = Doubt(Arc::clone(self));
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move {
+                // A failure gives the connection up.
+                let _ = doubt.0.exchange(&redis::cmd("PING"), patience, patience).await;
+            });
+        }
+    }
+}
+
+/// A question about a connection is under way, until this is dropped, with its runtime if need be.
+struct Doubt(Arc<Connection>);
+
+impl Drop for Doubt {
+    fn drop(&mut self) {
+        self.0.doubted.store(false, Relaxed);
+    }
+}
+
+/// A request without an answer yet.
+struct InFlight<'a> {
+    connection: &'a Arc<Connection>,
+    sent: ClockInstant,
+    /// A connection that is silent for so long is given up.
+    patience: Duration,
+    answered: bool,
+}
+
+/// The caller has gone, or its time was over. That says nothing about a connection which all share,
+/// unless it was silent for as long as any request is waited for.
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        if self.answered {
+            return;
+        }
+        let life = &self.connection.life;
+        // The core drops a call at the same limit, and its timer may be the faster one.
+        if life.pulse.clock.now().since(self.sent) >= self.patience * 9 / 10 {
+            life.give_up();
+        } else {
+            self.connection.doubt(self.patience);
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! What comes back from a server, over whichever connection.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use lock_core::{Clock, ClockInstant};
+use tokio::sync::Notify;
+
+/// What a node tells its listener. Called on the connection's task: it must not block.
+#[derive(Debug)]
+pub(crate) enum NodeEvent<'a> {
+    /// A connection stands and all channels are subscribed. What was published before is lost.
+    Up,
+    /// The connection is gone.
+    Down,
+    /// Somebody has published this on one of our channels.
+    Message { payload: &'a [u8] },
+}
+
+/// The channels that each new connection subscribes to, and who is told.
+pub(crate) struct Listener {
+    pub(crate) channels: Vec<String>,
+    pub(crate) on_event: Box<dyn Fn(NodeEvent<'_>) + Send + Sync>,
+}
+
+/// When a server was last heard, how fast it answers, and who hears what it pushes.
+pub(super) struct Pulse {
+    /// Host and port, or the path of the socket: never a credential.
+    pub(super) endpoint: String,
+    pub(super) clock: Arc<dyn Clock>,
+    listener: Option<Listener>,
+    /// In nanoseconds of the clock.
+    last: AtomicU64,
+    /// Smoothed, in microseconds.
+    round_trip: AtomicU64,
+    /// Notified when a connection is given up, and when somebody needs one.
+    pub(super) attention: Notify,
+}
+
+impl Pulse {
+    pub(super) fn new(endpoint: String, clock: Arc<dyn Clock>, listener: Option<Listener>) -> Self {
+        let now = clock.now();
+        Self {
+            endpoint,
+            clock,
+            listener,
+            last: AtomicU64::new(now.as_nanos()),
+            round_trip: AtomicU64::new(0),
+            attention: Notify::new(),
+        }
+    }
+
+    pub(super) fn channels(&self) -> &[String] {
+        self.listener.as_ref().map_or(&[], |listener| &listener.channels)
+    }
+
+    pub(super) fn emit(&self, event: NodeEvent<'_>) {
+        if let Some(listener) = &self.listener {
+            (listener.on_event)(event);
+        }
+    }
+
+    pub(super) fn note_push(&self, payload: &[u8]) {
+        self.last.store(self.clock.now().as_nanos(), Relaxed);
+        self.emit(NodeEvent::Message { payload });
+    }
+
+    /// An answer has come to what was sent then.
+    pub(super) fn note_answer(&self, sent: ClockInstant) {
+        let now = self.clock.now();
+        self.last.store(now.as_nanos(), Relaxed);
+        let took = u64::try_from(now.since(sent).as_micros()).unwrap_or(u64::MAX).min(60_000_000);
+        let before = self.round_trip.load(Relaxed);
+        let smoothed = if before == 0 { took } else { (before * 7 + took) / 8 };
+        self.round_trip.store(smoothed, Relaxed);
+    }
+
+    /// How long an answer has taken lately.
+    pub(super) fn round_trip(&self) -> Duration {
+        Duration::from_micros(self.round_trip.load(Relaxed))
+    }
+
+    /// For how long nothing has come.
+    pub(super) fn silent_for(&self) -> Duration {
+        self.clock.now().since(ClockInstant::from_nanos(self.last.load(Relaxed)))
+    }
+}
+
+impl fmt::Debug for Pulse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pulse").field("endpoint", &self.endpoint).finish_non_exhaustive()
+    }
+}

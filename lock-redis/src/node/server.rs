@@ -1,0 +1,112 @@
+//! One Redis server, as this client sees it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::{Clock, ClockInstant, Result};
+use redis::{Cmd, ErrorKind as DriverKind, RedisError, ServerErrorKind, Value};
+
+use super::dial::Dial;
+use super::link::Link;
+use super::pulse::{Listener, Pulse};
+use super::script::Call;
+use super::tend::{Interest, Tender};
+use crate::error::{Stage, from_redis};
+
+/// A server as this client sees it. Clones share the connection.
+#[derive(Clone)]
+pub(crate) struct Node {
+    link: Link,
+    tender: Arc<Tender>,
+    response_timeout: Duration,
+}
+
+/// How a [`Node`] treats its server.
+#[derive(Clone, Debug)]
+pub(crate) struct NodeOptions {
+    /// The limit for making a connection, the handshake included.
+    pub(crate) connect_timeout: Duration,
+    /// The limit for one answer. A call may have a shorter one.
+    pub(crate) response_timeout: Duration,
+    pub(crate) clock: Arc<dyn Clock>,
+}
+
+impl Node {
+    /// A node of the server that `client` names. Nothing is sent.
+    pub(crate) fn new(
+        client: &redis::Client,
+        options: NodeOptions,
+        listener: Option<Listener>,
+    ) -> Result<Self> {
+        let endpoint = client.get_connection_info().addr().to_string();
+        let pulse = Arc::new(Pulse::new(endpoint, options.clock, listener));
+        let link = Link::new(Dial::new(client, options.connect_timeout, pulse)?);
+        let tender = Arc::new(Tender::new(link.clone()));
+        Ok(Self { link, tender, response_timeout: options.response_timeout })
+    }
+
+    /// Host and port, or the path of the socket: never a credential.
+    pub(crate) fn endpoint(&self) -> &str {
+        &self.link.pulse().endpoint
+    }
+
+    /// How long an answer has taken lately.
+    pub(crate) fn round_trip(&self) -> Duration {
+        self.link.pulse().round_trip()
+    }
+
+    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
+        &self.link.pulse().clock
+    }
+
+    /// Runs a script by its digest, or by its text where the server does not know it.
+    pub(crate) async fn run(&self, call: Call<'_>, limit: Duration) -> Result<Value> {
+        let end = self.clock().now() + limit;
+        let mut answer = self.send(&call.by_digest(), end, limit).await?;
+        if let Err(error) = &answer
+            && error.kind() == DriverKind::Server(ServerErrorKind::NoScript)
+        {
+            answer = self.send(&call.by_text(), end, limit).await?;
+        }
+        answer.map_err(|error| from_redis(error, Stage::Sent, self.endpoint()))
+    }
+
+    /// Sends one command.
+    pub(crate) async fn command(&self, command: &Cmd, limit: Duration) -> Result<Value> {
+        let end = self.clock().now() + limit;
+        let answer = self.send(command, end, limit).await?;
+        answer.map_err(|error| from_redis(error, Stage::Sent, self.endpoint()))
+    }
+
+    /// Says that somebody waits for pushes, until the value is dropped: the connection is made again
+    /// when it is gone, and a silent one is found out.
+    pub(crate) fn interest(&self) -> Interest {
+        self.tender.interest()
+    }
+
+    /// Drops the connection. Calls fail from then on.
+    pub(crate) fn close(&self) {
+        self.link.close();
+    }
+
+    /// Sends `command` over the connection, which is made if there is none, and waits for the answer
+    /// until `end`. A connection that is silent for the whole `limit` is given up.
+    async fn send(
+        &self,
+        command: &Cmd,
+        end: ClockInstant,
+        limit: Duration,
+    ) -> Result<std::result::Result<Value, RedisError>> {
+        let connection = self.link.connection(end).await?;
+        let patience = limit.min(self.response_timeout);
+        let left = end.since(self.clock().now()).min(patience);
+        connection.exchange(command, left, patience).await
+    }
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Node").field(&self.endpoint()).finish()
+    }
+}

@@ -1,0 +1,140 @@
+//! Looking at locks, and taking them away.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use lock_core::{
+    FencingToken, HoldMark, HolderInfo, LockAdmin, LockInfo, LockKey, Released, Result, async_trait,
+};
+
+use super::backend::RedisBackend;
+use super::scripts::{FORCE, INSPECT, MARK};
+use crate::names::{Keys, escape_glob};
+use crate::node::Reply;
+
+/// The limit for one of the requests that an inspection is made of.
+const LIMIT: Duration = Duration::from_secs(5);
+/// How many locks one request looks at, and how many keys one step of a listing visits.
+const BATCH: usize = 100;
+const STEP: usize = 1000;
+
+#[async_trait]
+impl LockAdmin for RedisBackend {
+    async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {
+        let mut found = self.look_at(std::slice::from_ref(key)).await?;
+        Ok(found.pop())
+    }
+
+    /// Walks over the keys of the database with `SCAN`, which does not block the server, and finds
+    /// what this library holds or waits for. A lock that only a plain `SET NX` client holds looks
+    /// like any other string: ask for it by name.
+    async fn list(&self, prefix: &str, name_start: &str) -> Result<Vec<LockInfo>> {
+        let start = LockKey::encoded_start(prefix, name_start);
+        // The lock key stands in the auxiliary key, with or without braces.
+        let pattern = format!("*{}*\u{1e}*", escape_glob(&start));
+        let mut keys = BTreeSet::new();
+        let mut cursor = b"0".to_vec();
+        loop {
+            let mut scan = redis::cmd("SCAN");
+            scan.arg(&cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(STEP);
+            let value = self.store.node.command(&scan, LIMIT).await?;
+            let reply = Reply::new("SCAN", &value)?;
+            let found = reply.list(1)?;
+            for at in 0..found.len() {
+                let Ok(found) = std::str::from_utf8(found.bytes(at)?) else { continue };
+                let lock = Keys::lock_of(found, "hold").or_else(|| Keys::lock_of(found, "queue"));
+                let key = lock.and_then(|lock| LockKey::decode(lock).ok());
+                keys.extend(
+                    key.filter(|key| key.prefix() == prefix && key.name().starts_with(name_start)),
+                );
+            }
+            cursor = reply.bytes(0)?.to_vec();
+            if cursor == b"0" {
+                break;
+            }
+        }
+        let keys: Vec<_> = keys.into_iter().collect();
+        let mut locks = Vec::with_capacity(keys.len());
+        for keys in keys.chunks(BATCH) {
+            locks.extend(self.look_at(keys).await?);
+        }
+        Ok(locks)
+    }
+
+    async fn force_release(&self, key: &LockKey, expected: Option<&HoldMark>) -> Result<Released> {
+        let keys = Keys::new(key);
+        let parts = keys.parts();
+        let expected = match expected {
+            Some(mark) => [b"=", mark.as_bytes()].concat(),
+            None => b"any".to_vec(),
+        };
+        let call = FORCE
+            .call()
+            .key(&keys.lock)
+            .keys(&parts)
+            .key(MARK)
+            .arg(&expected)
+            .flag(self.store.may_pause);
+        let value = self.store.node.run(call, LIMIT).await?;
+        let reply = Reply::new("a forced release", &value)?;
+        self.store.look_after(&keys, reply.number(1)?);
+        Ok(if reply.number(0)? == 0 { Released::AlreadyGone } else { Released::Freed })
+    }
+}
+
+impl RedisBackend {
+    /// Those of `keys` that are held or waited for.
+    async fn look_at(&self, keys: &[LockKey]) -> Result<Vec<LockInfo>> {
+        let names: Vec<_> = keys.iter().map(Keys::new).collect();
+        let parts: Vec<_> = names
+            .iter()
+            .map(|keys| ["hold", "queue", "waiters"].map(|part| keys.part(part)))
+            .collect();
+        let mut call = INSPECT.call();
+        for (names, parts) in names.iter().zip(&parts) {
+            call = call.key(&names.lock).keys(parts);
+        }
+        let value = self.store.node.run(call, LIMIT).await?;
+        let reply = Reply::new("an inspection", &value)?;
+        if reply.len() != keys.len() {
+            return Err(reply.wrong());
+        }
+        let mut locks = Vec::new();
+        for (at, key) in keys.iter().enumerate() {
+            let lock = reply.list(at)?;
+            let waiters = usize::try_from(lock.count(4)?).unwrap_or(usize::MAX);
+            let holder = match lock.number(0)? {
+                0 => None,
+                _ => Some(holder(&lock)?),
+            };
+            if holder.is_some() || waiters > 0 {
+                locks.push(LockInfo::new(key.clone(), holder, Some(waiters)));
+            }
+        }
+        Ok(locks)
+    }
+}
+
+/// Reads `{held, value, ms left, record, waiters, now}`. The record is fence, owner, since when,
+/// client and label; one of another owner is a leftover.
+fn holder(lock: &Reply<'_>) -> Result<HolderInfo> {
+    let value = String::from_utf8_lossy(lock.bytes(1)?);
+    let mut info = HolderInfo::new(None);
+    info.mark = Some(HoldMark::new(lock.bytes(1)?.to_vec()));
+    info.expires_in = u64::try_from(lock.number(2)?).ok().map(Duration::from_millis);
+    let record = String::from_utf8_lossy(lock.bytes(3)?).into_owned();
+    let fields: Vec<_> = record.splitn(5, '|').collect();
+    if let [fence, owner, since, _client, label] = fields[..]
+        && owner == value
+    {
+        info.owner = owner.parse().ok();
+        info.fence = fence.parse().ok().and_then(|fence: u64| FencingToken::new(fence).ok());
+        info.label = (!label.is_empty()).then(|| label.to_owned());
+        let held = since.parse().ok().and_then(|since: u64| lock.count(5).ok()?.checked_sub(since));
+        info.held_for = held.map(Duration::from_micros);
+    } else {
+        // A client that is not this library. Its value may be a secret, so it is not shown.
+        info.label = Some("a client that is not distlock".to_owned());
+    }
+    Ok(info)
+}

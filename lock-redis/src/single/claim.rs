@@ -1,0 +1,345 @@
+//! One contender for a lock on one Redis node.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::{
+    Attempt, Bytes, Claim, ClaimRequest, Effect, Error, ErrorKind, FencingToken, Mode, Released,
+    Renewal, Result, async_trait,
+};
+use redis::Value;
+
+use super::renewals::{Found, Item, Kind};
+use super::scripts::{ACQUIRE, MARK, RELEASE};
+use super::store::Store;
+use super::wake::Waker;
+use crate::names::Keys;
+use crate::node::Interest;
+use crate::node::Reply;
+use crate::node::{Call, Script};
+
+/// The first waiters of the first clients look again after this, even if nothing was pushed: a
+/// client that uses a plain `SET NX` tells nobody of its release.
+const SLOW_POLL: Duration = Duration::from_millis(900);
+/// How much later the next client looks at the end of a lease, so that they do not all look at once.
+const STAGGER: Duration = Duration::from_millis(100);
+/// For how long the mark of an owner that has gone is kept, at least: longer than the kernel tries
+/// to deliver what a given-up connection has sent.
+const GONE: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(3600));
+/// The grace is doubled after each turn that was missed, this many times at most.
+const DOUBLINGS: u32 = 4;
+
+pub(crate) struct RedisClaim {
+    store: Arc<Store>,
+    request: ClaimRequest,
+    keys: Keys,
+    hold: String,
+    queue: String,
+    waiters: String,
+    owner: String,
+    /// The owner as the scripts are told it; a lock that was taken over has the fence before it,
+    /// which they compare.
+    who: String,
+    /// The place in the order of arrival, as the server gave it: a lost place is taken again.
+    ticket: u64,
+    missed: u32,
+    held: bool,
+    /// A try is under way, or was dropped.
+    trying: bool,
+    /// A try had no answer: it may land at any time, also after the release.
+    unsure: bool,
+    /// This claim looks for all of its client that wait for the lock.
+    looks: bool,
+    ear: Option<Ear>,
+}
+
+/// Pushes for this claim.
+#[derive(Debug)]
+struct Ear {
+    waker: Arc<Waker>,
+    _interest: Interest,
+}
+
+/// Without the owner, which is the holder's secret.
+impl fmt::Debug for RedisClaim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisClaim")
+            .field("node", &self.store.node)
+            .field("request", &self.request)
+            .field("ticket", &self.ticket)
+            .field("held", &self.held)
+            .finish_non_exhaustive()
+    }
+}
+
+impl RedisClaim {
+    pub(crate) fn new(store: Arc<Store>, request: ClaimRequest) -> Result<Self> {
+        match request.mode {
+            Mode::Exclusive => {}
+            #[allow(unreachable_patterns, reason = "modes may be added")]
+            _ => return Err(Error::unsupported("Redis has exclusive locks only")),
+        }
+        let keys = Keys::new(&request.key);
+        let owner = request.owner.to_hex();
+        let who = match &request.resume {
+            Some(resume) => format!("{}|{owner}", resume.fence.get()),
+            None => owner.clone(),
+        };
+        Ok(Self {
+            hold: keys.part("hold"),
+            queue: keys.part("queue"),
+            waiters: keys.part("waiters"),
+            owner,
+            who,
+            ticket: 0,
+            missed: 0,
+            held: request.resume.is_some(),
+            trying: false,
+            unsure: false,
+            looks: false,
+            ear: None,
+            keys,
+            store,
+            request,
+        })
+    }
+
+    fn listen(&mut self) {
+        if self.ear.is_none() {
+            self.ear = Some(Ear {
+                waker: self.store.wakers.register(self.request.owner, &self.keys.lock),
+                _interest: self.store.node.interest(),
+            });
+        }
+    }
+
+    fn deafen(&mut self) {
+        if let Some(ear) = self.ear.take() {
+            self.store.wakers.forget(&self.request.owner, &ear.waker);
+            if self.looks && !self.held {
+                self.store.wakers.wake_next(&self.keys.lock);
+            }
+        }
+    }
+
+    fn grace(&self) -> Duration {
+        let least = self.store.node.round_trip() * 4;
+        self.store.grace.max(least) * (1 << self.missed.min(DOUBLINGS))
+    }
+
+    /// A call of a script that moves the lock: their keys are the same, in the same order.
+    fn call<'a>(&'a self, script: &'a Script, pauses: &'a str, gone: &'a str) -> Call<'a> {
+        script
+            .call()
+            .key(&self.keys.lock)
+            .key(&self.hold)
+            .key(&self.queue)
+            .key(&self.waiters)
+            .key(pauses)
+            .key(MARK)
+            .key(gone)
+    }
+
+    async fn call_acquire(&self) -> Result<Value> {
+        let ttl = millis(self.request.ttl);
+        let grace = millis(self.grace()).min(ttl.max(1));
+        let pauses = self.keys.part("pauses");
+        let gone = self.keys.gone(&self.request.owner);
+        let label = self.request.label.as_deref().unwrap_or_default();
+        let call = self
+            .call(&ACQUIRE, &pauses, &gone)
+            .arg(&self.owner)
+            .number(ttl)
+            .arg(&*self.store.client)
+            .flag(self.request.wait)
+            .number(self.ticket)
+            .number(grace)
+            .flag(self.store.may_pause)
+            .arg(label);
+        self.store.node.run(call, self.request.call_timeout).await
+    }
+
+    fn read_attempt(&mut self, value: &Value) -> Result<Attempt> {
+        let reply = Reply::new("a try to acquire", value)?;
+        match reply.number(0)? {
+            1 => {
+                let token = FencingToken::new(reply.count(1)?)?;
+                self.note_missed(reply.number(2)?);
+                self.held = true;
+                // The store has said that it is ours, and with which fence.
+                self.who.clone_from(&self.owner);
+                Ok(Attempt::Granted { token, valid_for: Some(self.request.ttl) })
+            }
+            0 => {
+                // A hold of before has ended: what there is now is a place, or nothing.
+                self.held = false;
+                let (ticket, rank, left) = (reply.count(1)?, reply.count(2)?, reply.number(3)?);
+                self.note_missed(reply.number(5)?);
+                self.store.look_after(&self.keys, reply.number(6)?);
+                let left = u64::try_from(left).ok().map(Duration::from_millis);
+                if !self.request.wait {
+                    return Ok(Attempt::Busy { valid_for: None, retry_after: left });
+                }
+                self.ticket = ticket;
+                let ahead = u64::try_from(reply.number(7)?).ok();
+                self.looks = ahead.is_some();
+                if let Some(ear) = &self.ear {
+                    ear.waker.set_ticket(ticket);
+                }
+                let retry_after = retry_after(rank, ahead, left, self.grace());
+                Ok(Attempt::Busy { valid_for: Some(self.request.ttl), retry_after })
+            }
+            2 => Err(Error::new(
+                ErrorKind::Internal,
+                "BUG: this claim was released before it tried to acquire",
+            )),
+            _ => Err(reply.wrong()),
+        }
+    }
+
+    /// 1: our whole client was taken for dead, so the other claims have lost their places too. 2:
+    /// this claim did not take up a lock that was handed to it.
+    fn note_missed(&mut self, what: i64) {
+        match what {
+            1 => self.store.wakers.wake_lock(&self.keys.lock),
+            2 => self.missed += 1,
+            _ => {}
+        }
+    }
+
+    async fn ask(&self, lock: Kind, place: Kind) -> Result<Found> {
+        let (kind, others) = if self.held {
+            (lock, vec![self.hold.clone()])
+        } else {
+            (place, vec![self.queue.clone(), self.waiters.clone()])
+        };
+        let item = Item {
+            kind,
+            lock: self.keys.lock.clone(),
+            others,
+            owner: self.who.clone(),
+            ttl: self.request.ttl,
+            limit: self.request.call_timeout,
+        };
+        let store = &self.store;
+        store.renewals.ask(&store.node, &store.client, item).await
+    }
+
+    fn read_found(&self, found: Found) -> Renewal {
+        match found {
+            Found::Gone => Renewal::Lost,
+            Found::Lock(left) | Found::Place(left) => Renewal::Alive { valid_for: Some(left) },
+            Found::Handed(_) => {
+                // The push was lost, or is on its way: look.
+                if let Some(ear) = &self.ear {
+                    ear.waker.wake();
+                }
+                Renewal::Alive { valid_for: None }
+            }
+        }
+    }
+}
+
+/// When the waiter with `rank` waiters before it looks again.
+///
+/// The first waiter of each of the first four clients looks when the holder's lease ends, and polls
+/// slowly as well: `ahead` is the number of clients before it. One look that finds the lock free
+/// makes the store pass over the dead, so that a process with many waiters costs as much as one
+/// waiter does. All others look one grace later for each waiter before them, should all those
+/// clients have gone; if they polled, the cost of a hand-over would grow with the queue.
+fn retry_after(
+    rank: u64,
+    ahead: Option<u64>,
+    left: Option<Duration>,
+    grace: Duration,
+) -> Option<Duration> {
+    let times = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+    match (ahead, left) {
+        (Some(ahead), left) => {
+            let end = left.map(|left| left + STAGGER.saturating_mul(times(ahead)));
+            Some(end.unwrap_or(SLOW_POLL).min(SLOW_POLL))
+        }
+        (None, Some(left)) => Some(left + grace.saturating_mul(times(rank))),
+        (None, None) => None,
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    // Rounded up: the store must not end it before the promised time.
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+#[async_trait]
+impl Claim for RedisClaim {
+    async fn try_acquire(&mut self) -> Result<Attempt> {
+        self.listen();
+        if let Some(ear) = &self.ear {
+            ear.waker.looked();
+        }
+        self.unsure |= self.trying;
+        self.trying = true;
+        let answer = self.call_acquire().await;
+        self.trying = false;
+        let attempt = answer.and_then(|value| self.read_attempt(&value));
+        if let Err(error) = &attempt {
+            self.unsure |= error.effect() == Effect::Unknown;
+        }
+        attempt
+    }
+
+    async fn renew(&mut self) -> Result<Renewal> {
+        self.listen();
+        let found = self.ask(Kind::RenewLock, Kind::RenewPlace).await?;
+        Ok(self.read_found(found))
+    }
+
+    async fn check(&mut self) -> Result<Renewal> {
+        let found = self.ask(Kind::CheckLock, Kind::CheckPlace).await?;
+        Ok(self.read_found(found))
+    }
+
+    async fn release(&mut self) -> Result<Released> {
+        let keep = if self.unsure || self.trying {
+            millis((self.request.ttl * 2).clamp(GONE.0, GONE.1))
+        } else {
+            0
+        };
+        let pauses = self.keys.part("pauses");
+        let gone = self.keys.gone(&self.request.owner);
+        let call = self
+            .call(&RELEASE, &pauses, &gone)
+            .arg(&self.who)
+            .number(keep)
+            .flag(self.store.may_pause);
+        let value = self.store.node.run(call, self.request.call_timeout).await?;
+        let reply = Reply::new("a release", &value)?;
+        self.store.look_after(&self.keys, reply.number(1)?);
+        self.deafen();
+        match reply.number(0)? {
+            0 => Ok(Released::AlreadyGone),
+            _ => Ok(Released::Freed),
+        }
+    }
+
+    async fn changed(&mut self) -> Result<()> {
+        self.listen();
+        match &self.ear {
+            Some(ear) => {
+                ear.waker.woken(&**self.store.node.clock()).await;
+                Ok(())
+            }
+            None => std::future::pending().await,
+        }
+    }
+
+    async fn detach(&mut self) -> Result<Bytes> {
+        Ok(Bytes::new())
+    }
+}
+
+impl Drop for RedisClaim {
+    fn drop(&mut self) {
+        self.deafen();
+    }
+}

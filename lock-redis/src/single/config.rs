@@ -1,0 +1,280 @@
+//! How to reach one Redis server, and how to treat it.
+
+use std::fmt;
+use std::time::Duration;
+
+use lock_core::url::Params;
+use lock_core::{Error, Result};
+
+use crate::node::{Eviction, Tls, tcp_client, unix_client};
+
+/// The URL schemes of one Redis node.
+pub const SCHEMES: &[&str] = &["redis", "rediss", "redis+unix"];
+
+/// The parameters of a URL of one Redis node: see [`RedisConfig::from_url`].
+pub const PARAMETERS: &[&str] = &[
+    "lock_connect_timeout",
+    "lock_response_timeout",
+    "lock_grace",
+    "lock_eviction",
+    "lock_pause",
+    Tls::PARAMETERS[0],
+    Tls::PARAMETERS[1],
+    Tls::PARAMETERS[2],
+];
+
+/// What a socket's URL has besides, in place of user, password and database before the `?`.
+const SOCKET_PARAMETERS: &[&str] = &["db", "user", "pass"];
+
+/// The settings of a [`RedisBackend`](crate::RedisBackend).
+///
+/// Neither `Debug` nor any error shows the password.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// let config = lock_redis::RedisConfig::from_url("redis://app:secret@db.example:6380/2?lock_grace=1s")?;
+/// assert_eq!(config.endpoint(), "db.example:6380");
+/// assert!(!format!("{config:?}").contains("secret"));
+/// let config = config.response_timeout(Duration::from_millis(500));
+/// # Ok::<(), lock_core::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct RedisConfig {
+    pub(crate) client: redis::Client,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) response_timeout: Duration,
+    pub(crate) grace: Duration,
+    pub(crate) eviction: Eviction,
+    pub(crate) pause: Pause,
+}
+
+/// When a contended lock is left free for a moment, so that clients which poll with a plain `SET NX`
+/// get a turn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Pause {
+    /// For 300 ms every second while such a client was seen in the last minute, and every 10 s of
+    /// uninterrupted hand-overs otherwise, since one that never gets a turn cannot be seen.
+    #[default]
+    Auto,
+    /// Never: nobody else uses these locks.
+    Never,
+}
+
+impl RedisConfig {
+    /// The settings in a URL: `redis://[user:password@]host[:6379][/db]`, `rediss://` for TLS
+    /// (feature `tls`), or `redis+unix:///path/to/socket?db=0&user=…&pass=…`.
+    ///
+    /// | parameter | meaning | default |
+    /// |---|---|---|
+    /// | `lock_connect_timeout` | the limit for making a connection | `1s` |
+    /// | `lock_response_timeout` | the limit for one answer; a call may have a shorter one | `2s` |
+    /// | `lock_grace` | how long a waiter has to take up a lock that was handed to it, at least | `500ms` |
+    /// | `lock_eviction` | `refuse` or `warn`: about a `maxmemory-policy` other than `noeviction` | `refuse` |
+    /// | `lock_pause` | `auto` or `never`: see [`Pause`] | `auto` |
+    /// | `lock_ca` | a PEM file with the authorities to trust, and no others (`rediss` only) | those of the system |
+    /// | `lock_cert`, `lock_key` | PEM files with the certificate of this client and its key (`rediss` only) | none |
+    ///
+    /// # Errors
+    ///
+    /// [`Config`](lock_core::ErrorKind::Config) if the URL cannot be read, has an unknown parameter,
+    /// or names a file that cannot be read or used. The message never shows what stood in the URL before the `?`.
+    pub fn from_url(url: &str) -> Result<Self> {
+        let (base, mut params) = Params::split(url)?;
+        let scheme = base.split(':').next().unwrap_or_default();
+        let scheme = SCHEMES.iter().copied().find(|known| *known == scheme).ok_or_else(|| {
+            Error::config(format!(
+                "the URL of a Redis server begins with one of {}",
+                SCHEMES.join(", ")
+            ))
+        })?;
+        let client = if scheme == "redis+unix" {
+            unix_client(base, &mut params)?
+        } else {
+            tcp_client(base)?
+        };
+        let tls = Tls::read(&mut params, scheme, "rediss")?;
+        let mut config = Self::from_client(tls.apply(client)?);
+        if let Some(limit) = params.duration("lock_connect_timeout")? {
+            config.connect_timeout = limit;
+        }
+        if let Some(limit) = params.duration("lock_response_timeout")? {
+            config.response_timeout = limit;
+        }
+        if let Some(grace) = params.duration("lock_grace")? {
+            config.grace = grace;
+        }
+        let choices = [("refuse", Eviction::Refuse), ("warn", Eviction::Warn)];
+        if let Some(eviction) = params.choice("lock_eviction", &choices)? {
+            config.eviction = eviction;
+        }
+        let choices = [("auto", Pause::Auto), ("never", Pause::Never)];
+        if let Some(pause) = params.choice("lock_pause", &choices)? {
+            config.pause = pause;
+        }
+        let socket = if scheme == "redis+unix" { SOCKET_PARAMETERS } else { &[] };
+        params.finish(scheme, &[PARAMETERS, socket].concat())?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// The default settings for the server of `client`. Its protocol is raised to RESP3.
+    pub fn from_client(client: redis::Client) -> Self {
+        Self {
+            client,
+            connect_timeout: Duration::from_secs(1),
+            response_timeout: Duration::from_secs(2),
+            grace: Duration::from_millis(500),
+            eviction: Eviction::default(),
+            pause: Pause::default(),
+        }
+    }
+
+    /// The limit for making a connection, the handshake included; 1 s by default.
+    #[must_use]
+    pub fn connect_timeout(mut self, limit: Duration) -> Self {
+        self.connect_timeout = limit;
+        self
+    }
+
+    /// The limit for one answer; 2 s by default. After a missing answer the connection is replaced.
+    #[must_use]
+    pub fn response_timeout(mut self, limit: Duration) -> Self {
+        self.response_timeout = limit;
+        self
+    }
+
+    /// How long a waiter has to take up a lock that was handed to it; 500 ms by default. Never less
+    /// than four round trips.
+    #[must_use]
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// What to do about a server that may evict locks.
+    #[must_use]
+    pub fn eviction(mut self, eviction: Eviction) -> Self {
+        self.eviction = eviction;
+        self
+    }
+
+    /// When a contended lock is left free for a moment.
+    #[must_use]
+    pub fn pause(mut self, pause: Pause) -> Self {
+        self.pause = pause;
+        self
+    }
+
+    /// Host and port, or the path of the socket.
+    pub fn endpoint(&self) -> String {
+        self.client.get_connection_info().addr().to_string()
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        let limits = [
+            ("the connect timeout", self.connect_timeout, Duration::from_millis(1)),
+            ("the response timeout", self.response_timeout, Duration::from_millis(1)),
+            ("the grace", self.grace, Duration::from_millis(50)),
+        ];
+        for (what, value, least) in limits {
+            if value < least || value > LONGEST {
+                return Err(Error::config(format!(
+                    "{what} is {value:?}: it must be between {least:?} and {LONGEST:?}"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// No limit of a connection makes sense above this.
+const LONGEST: Duration = Duration::from_secs(60);
+
+impl fmt::Debug for RedisConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisConfig")
+            .field("endpoint", &self.endpoint())
+            .field("connect_timeout", &self.connect_timeout)
+            .field("response_timeout", &self.response_timeout)
+            .field("grace", &self.grace)
+            .field("eviction", &self.eviction)
+            .field("pause", &self.pause)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lock_core::ErrorKind;
+
+    const SENTINEL: &str = "s3cr3t-sentinel";
+
+    #[test]
+    fn urls_are_read() {
+        for (url, endpoint) in [
+            ("redis://h", "h:6379"),
+            ("redis://h:1/3", "h:1"),
+            ("redis://u:p%40@[::1]:7", "::1:7"),
+            ("redis+unix:///run/redis.sock?db=2&user=u&pass=p", "/run/redis.sock"),
+        ] {
+            assert_eq!(RedisConfig::from_url(url).unwrap().endpoint(), endpoint, "{url}");
+        }
+        let config =
+            RedisConfig::from_url("redis://h?lock_response_timeout=200ms&lock_pause=never")
+                .unwrap();
+        assert_eq!(
+            (config.response_timeout, config.pause),
+            (Duration::from_millis(200), Pause::Never)
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (url, part) in [
+            ("redis://h?lock_grce=1s", "lock_grace"),
+            ("redis://h?lock_grace=1", "not a duration"),
+            ("redis://h?lock_grace=1ms", "the grace is 1ms"),
+            ("redis://h?lock_eviction=maybe", "none of refuse, warn"),
+            ("redis://h/x", "database"),
+            ("redis+unix://run/x", "absolute path"),
+            ("redis+unix:///x?db=a", "db=\"a\""),
+            ("redis+unix:///x?password=a", "db, user, pass"),
+            ("http://h", "begins with one of redis"),
+            ("redis://h?lock_ca=/x", "belong to rediss://"),
+            ("redis+unix:///x?lock_key=/x", "redis+unix:// does not"),
+        ] {
+            let error = RedisConfig::from_url(url).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Config, "{url}");
+            assert!(error.to_string().contains(part), "{url}: {error}");
+        }
+    }
+
+    #[test]
+    fn no_secret_is_shown() {
+        for url in [
+            format!("redis://u:{SENTINEL}@h"),
+            format!("redis://u:12?{SENTINEL}@h"),
+            format!("redis+unix:///s?pass={SENTINEL}"),
+            format!("redis://u:{SENTINEL}#x@h"),
+            format!("redis://u:{SENTINEL}/x@h"),
+            format!("redis://{SENTINEL} x"),
+            format!("redis://h?password={SENTINEL}"),
+            SENTINEL.to_owned(),
+        ] {
+            let shown = format!("{:?}", RedisConfig::from_url(&url));
+            assert!(!shown.contains(SENTINEL), "{url} gave {shown}");
+        }
+    }
+
+    #[cfg(not(feature = "tls"))]
+    #[test]
+    fn tls_names_its_feature() {
+        for url in ["rediss://h", "rediss://h?lock_ca=/x"] {
+            let error = RedisConfig::from_url(url).unwrap_err();
+            assert!(error.to_string().contains("feature \"tls\""), "{error}");
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! One Redis server as a store, with a fair queue inside it.
+
+mod admin;
+mod backend;
+mod claim;
+mod config;
+mod hand_over;
+mod renewals;
+mod scripts;
+mod store;
+mod wake;
+
+pub use backend::RedisBackend;
+pub use config::{PARAMETERS, Pause, RedisConfig, SCHEMES};
+
+/// Connects to the server that `url` names: see [`RedisConfig::from_url`] for its form and its
+/// parameters.
+///
+/// # Errors
+///
+/// As [`RedisConfig::from_url`] and [`RedisBackend::connect`].
+///
+/// # Cancel safety
+///
+/// Cancel-safe.
+pub async fn connect(url: &str) -> lock_core::Result<RedisBackend> {
+    RedisBackend::connect(RedisConfig::from_url(url)?).await
+}

@@ -1,0 +1,48 @@
+//! The scripts of the single-node backend.
+
+use std::sync::LazyLock;
+
+use crate::node::Script;
+
+macro_rules! script {
+    ($name:ident, $($file:literal),+) => {
+        pub(crate) static $name: LazyLock<Script> = LazyLock::new(|| {
+            let text = concat!($(include_str!(concat!($file, ".lua")), "\n"),+);
+            Script::new(crate::mutants::apply(stringify!($name), text))
+        });
+    };
+}
+
+script!(
+    ACQUIRE,
+    "../scripts/value",
+    "scripts/grant",
+    "scripts/acquire_free",
+    "scripts/queue",
+    "scripts/acquire"
+);
+script!(
+    RELEASE,
+    "../scripts/value",
+    "scripts/held",
+    "scripts/grant",
+    "scripts/release",
+    "scripts/queue",
+    "scripts/release_next"
+);
+script!(FORCE, "../scripts/value", "scripts/grant", "scripts/queue", "scripts/force");
+script!(RENEW, "../scripts/value", "scripts/held", "scripts/renew");
+script!(INSPECT, "../scripts/value", "scripts/inspect");
+script!(PROBE, "scripts/probe");
+
+/// The greatest fence of the node, of all names: so that nothing is kept of a free lock. In the
+/// namespace of no lock, since it has a control character.
+pub(crate) const MARK: &str = "distlock\u{1e}fence";
+/// Channels are this and the id of a client.
+pub(crate) const CHANNEL: &str = "distlock:";
+/// Added to what a renewal answers for a place in a queue.
+pub(crate) const PLACE: i64 = 1 << 40;
+/// Added to what a renewal answers for a lock that was handed over and not yet taken up.
+pub(crate) const HANDED: i64 = 1 << 41;
+/// What a renewal answers for a place in a queue whose keys are of another type.
+pub(crate) const BROKEN: i64 = -2;

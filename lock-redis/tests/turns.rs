@@ -1,0 +1,187 @@
+//! Whose turn it is: waiters that miss theirs, that have gone, that look for their client, or whose
+//! places lapse.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{backend, busy, claim, is_granted, locks, plain, queued, run, server};
+use lock_core::Released;
+use redis::Value;
+use tokio::time::Instant;
+
+const NAME: &str = "line";
+const GRACE: Duration = Duration::from_millis(500);
+
+/// A waiter whose client does not listen is passed over, keeps its ticket, and comes back to it.
+#[tokio::test]
+async fn a_lost_turn_does_not_cost_the_place() {
+    let server = server().await;
+    let (a, b, c) = (backend(&server).await, backend(&server).await, backend(&server).await);
+    let mut plain = plain(&server).await;
+    let ttl = Duration::from_secs(30);
+    let mut holder = claim(&a, NAME, ttl, false);
+    assert!(is_granted(&mut *holder).await);
+    let (mut first, mut second, mut third) =
+        (claim(&b, NAME, ttl, true), claim(&c, NAME, ttl, true), claim(&c, NAME, ttl, true));
+    for waiter in [&mut first, &mut second, &mut third] {
+        busy(&mut **waiter).await;
+    }
+    let order = queued(&mut plain, NAME).await;
+    // The first one is chosen and does not answer within its grace.
+    holder.release().await.unwrap();
+    tokio::time::sleep(GRACE + Duration::from_millis(200)).await;
+    assert!(is_granted(&mut *second).await, "the second one was not chosen after the grace");
+    busy(&mut *first).await;
+    assert_eq!(
+        queued(&mut plain, NAME).await,
+        [order[0], order[2]],
+        "its old ticket is before the third one's"
+    );
+    assert_eq!(second.release().await.unwrap(), Released::Freed);
+    tokio::time::timeout(Duration::from_secs(1), first.changed()).await.unwrap().unwrap();
+    assert!(is_granted(&mut *first).await);
+}
+
+/// A client that nobody hears any more (0 receivers) is passed over within the same script.
+#[tokio::test]
+async fn nobody_waits_for_a_client_that_is_gone() {
+    let server = server().await;
+    let (a, gone, c) = (backend(&server).await, backend(&server).await, backend(&server).await);
+    let ttl = Duration::from_secs(30);
+    let mut holder = claim(&a, NAME, ttl, false);
+    assert!(is_granted(&mut *holder).await);
+    for _ in 0..300 {
+        busy(&mut *claim(&gone, NAME, ttl, true)).await;
+    }
+    let mut living = claim(&c, NAME, ttl, true);
+    busy(&mut *living).await;
+    lock_core::LockBackend::close(&gone).await.unwrap();
+    drop(gone);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let start = Instant::now();
+    holder.release().await.unwrap();
+    // More than 128 are skipped: the releaser goes on by itself.
+    tokio::time::timeout(Duration::from_secs(2), living.changed()).await.unwrap().unwrap();
+    assert!(is_granted(&mut *living).await);
+    println!("300 dead places were skipped within {:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(1));
+}
+
+/// One waiter of each of the first few clients polls, whatever its rank: the others of its client
+/// need not, and neither need the clients behind.
+#[tokio::test]
+async fn one_waiter_of_each_of_the_first_clients_polls() {
+    let server = server().await;
+    let ttl = Duration::from_secs(30);
+    let a = backend(&server).await;
+    let mut holder = claim(&a, NAME, ttl, false);
+    assert!(is_granted(&mut *holder).await);
+    let (poll, lease) = (Some(Duration::from_secs(1)), Some(Duration::from_secs(25)));
+    // The waiters of a client stay in the queue when their claims are dropped.
+    for client in 0..6 {
+        let backend = backend(&server).await;
+        for waiter in 0..40 {
+            let look = busy(&mut *claim(&backend, NAME, ttl, true)).await;
+            if waiter == 0 && client < 4 {
+                assert!(look < poll, "the first waiter of client {client}: {look:?}");
+            } else {
+                assert!(look > lease, "waiter {waiter} of client {client}: {look:?}");
+            }
+        }
+    }
+}
+
+/// Nobody releases: the holder's process has died, and it had many waiters at the head of the
+/// queue. The next client is served at the end of the lease and one grace, not one for each waiter.
+#[tokio::test]
+async fn a_process_that_died_with_lock_and_waiters_costs_one_grace() {
+    let server = server().await;
+    let (dead, living) = (backend(&server).await, locks(&server).await);
+    let ttl = Duration::from_secs(2);
+    let mut holder = claim(&dead, NAME, ttl, false);
+    let begin = Instant::now();
+    assert!(is_granted(&mut *holder).await);
+    // Its connection stays, as that of a stopped process does, so the pushes are heard.
+    for _ in 0..16 {
+        busy(&mut *claim(&dead, NAME, Duration::from_secs(60), true)).await;
+    }
+    let lock = living.lock(NAME).unwrap();
+    let guard = lock.acquire_timeout(Duration::from_secs(20)).await.unwrap();
+    let took = begin.elapsed();
+    assert!(took >= ttl, "before the lease was over: {took:?}");
+    assert!(took < ttl + GRACE + Duration::from_millis(1_500), "{took:?}");
+    guard.release().await.unwrap();
+}
+
+/// When the waiter that looks for its client gives up, the next one of the client looks instead.
+#[tokio::test]
+async fn the_next_waiter_of_a_client_goes_on_looking() {
+    let server = server().await;
+    let (a, b, mut plain) = (backend(&server).await, backend(&server).await, plain(&server).await);
+    let ttl = Duration::from_secs(30);
+    let mut holder = claim(&a, NAME, ttl, false);
+    assert!(is_granted(&mut *holder).await);
+    let (mut first, mut second) = (claim(&b, NAME, ttl, true), claim(&b, NAME, ttl, true));
+    busy(&mut *first).await;
+    assert!(busy(&mut *second).await > Some(Duration::from_secs(25)));
+    first.release().await.unwrap();
+    tokio::time::timeout(Duration::from_secs(2), second.changed()).await.unwrap().unwrap();
+    assert!(busy(&mut *second).await < Some(Duration::from_secs(1)));
+    assert_eq!(queued(&mut plain, NAME).await.len(), 1);
+}
+
+/// A place that is not renewed lapses, and a queue leaves no keys behind for long.
+#[tokio::test]
+async fn places_lapse_and_queues_leave_nothing() {
+    let server = server().await;
+    let (a, mut plain) = (backend(&server).await, plain(&server).await);
+    let mut holder = claim(&a, NAME, Duration::from_secs(30), false);
+    assert!(is_granted(&mut *holder).await);
+    let mut waiter = claim(&a, NAME, Duration::from_millis(300), true);
+    busy(&mut *waiter).await;
+    drop(waiter);
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    assert_eq!(
+        run(&mut plain, &["EXISTS", "{line}\u{1e}queue", "{line}\u{1e}waiters"]).await,
+        Value::Int(0)
+    );
+    holder.release().await.unwrap();
+    let left = common::keys(&mut plain).await;
+    assert_eq!(left, ["distlock\u{1e}fence"], "{left:?}");
+}
+
+/// However many stopped processes are before it, the next waiter that lives comes after one grace for
+/// each: the client that has released the lock passes it on, since neither those nor, after so many,
+/// the living one looks.
+#[tokio::test]
+async fn many_stopped_processes_cost_one_grace_each() {
+    const STOPPED: u32 = 6;
+    let server = server().await;
+    let (a, living, mut plain) =
+        (backend(&server).await, locks(&server).await, plain(&server).await);
+    let ttl = Duration::from_secs(60);
+    let mut holder = claim(&a, NAME, ttl, false);
+    assert!(is_granted(&mut *holder).await);
+    // They hear what is pushed, and do nothing.
+    let mut stopped = Vec::new();
+    for _ in 0..STOPPED {
+        let backend = backend(&server).await;
+        busy(&mut *claim(&backend, NAME, ttl, true)).await;
+        stopped.push(backend);
+    }
+    let lock = living.lock(NAME).unwrap().ttl(ttl);
+    let waiter = tokio::spawn(async move { lock.acquire().await.unwrap() });
+    while queued(&mut plain, NAME).await.len() <= stopped.len() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let start = Instant::now();
+    holder.release().await.unwrap();
+    let guard = waiter.await.unwrap();
+    let took = start.elapsed();
+    println!("after {STOPPED} stopped processes: {took:?}");
+    assert!(took < GRACE * STOPPED + Duration::from_secs(5), "{took:?}");
+    guard.release().await.unwrap();
+}

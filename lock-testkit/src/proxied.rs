@@ -1,0 +1,291 @@
+//! The harness of a store with real servers, each client behind a fault proxy: written once for all
+//! stores, each of which says in a [`Setup`] what is its own.
+
+use std::fmt;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use conformance_tests::{Client, Fault, Faults, Harness, Store, Time, Unavailable};
+use lock_core::{Error, ErrorKind, LockBackend, OsRng, OwnerId, Result, async_trait};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::proxy::Proxy;
+use crate::servers::Servers;
+
+/// What the harness has to know of a store.
+///
+/// `case` is a name that no other case has.
+#[async_trait]
+pub trait Setup: fmt::Debug + Send + Sync + 'static {
+    /// See [`Harness::name`].
+    fn name(&self) -> &str;
+
+    /// Starts servers, or takes those that a variable names.
+    ///
+    /// # Errors
+    ///
+    /// See [`Harness::start`].
+    async fn launch(&self) -> Result<Box<dyn Servers>, Unavailable>;
+
+    /// The URL of the store whose servers are reached at `hosts`: `address:port`, with commas between.
+    fn url(&self, hosts: &str, case: &str) -> String;
+
+    /// The same for servers that are not the test's own, from the URL in the variable.
+    fn foreign_url(&self, url: &str, case: &str) -> String {
+        let _ = case;
+        url.to_owned()
+    }
+
+    /// Opens the store.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    async fn connect(&self, url: &str) -> Result<Arc<dyn LockBackend>>;
+
+    /// The prefix of all keys of a case that shares its servers with other cases.
+    fn prefix(&self, case: &str) -> String {
+        case.to_owned()
+    }
+
+    /// Whether servers serve one case after the other: for those that start slowly.
+    fn reuses_servers(&self) -> bool {
+        false
+    }
+
+    /// How many cases have servers at a time.
+    fn at_once(&self) -> usize {
+        Semaphore::MAX_PERMITS
+    }
+
+    /// Whether clients speak HTTP/2.
+    fn is_http2(&self) -> bool {
+        false
+    }
+
+    /// Whether a request of a client goes to all servers, as to a quorum. Else each client is bound to
+    /// one server, in turn: what happens to its next request must not be planned on several links.
+    fn asks_all(&self) -> bool {
+        false
+    }
+
+    /// Done to servers of the test's own before each case.
+    ///
+    /// # Errors
+    ///
+    /// The case fails.
+    async fn prepare(&self, servers: &dyn Servers) -> Result<(), Unavailable> {
+        let _ = servers;
+        Ok(())
+    }
+
+    /// Done with each client before the case has it, as by one that works for a while: the fault that a
+    /// case arranges for the next request is meant for a request of the lock.
+    ///
+    /// # Errors
+    ///
+    /// The case fails.
+    async fn warm_up(&self, backend: &dyn LockBackend) -> Result<()> {
+        let _ = backend;
+        Ok(())
+    }
+}
+
+/// Runs the suite as a test executable, as [`conformance_tests::main`] does.
+pub fn main(setup: impl Setup) -> ExitCode {
+    let places = Arc::new(Semaphore::new(setup.at_once()));
+    let pool = Arc::new(Pool { idle: Mutex::default(), places });
+    let code = conformance_tests::main(Proxied { setup: Arc::new(setup), pool: Arc::clone(&pool) });
+    // Threads that libtest has left behind may still have the harness.
+    pool.idle().clear();
+    code
+}
+
+#[derive(Debug)]
+struct Proxied {
+    setup: Arc<dyn Setup>,
+    pool: Arc<Pool>,
+}
+
+/// Servers that no case uses at the moment, and how many cases may have some.
+#[derive(Debug)]
+struct Pool {
+    idle: Mutex<Vec<Box<dyn Servers>>>,
+    places: Arc<Semaphore>,
+}
+
+impl Pool {
+    fn idle(&self) -> MutexGuard<'_, Vec<Box<dyn Servers>>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl Harness for Proxied {
+    fn name(&self) -> &str {
+        self.setup.name()
+    }
+
+    fn time(&self) -> Time {
+        Time::Real
+    }
+
+    async fn start(&self) -> Result<Box<dyn Store>, Unavailable> {
+        let places = Arc::clone(&self.pool.places);
+        let place = places.acquire_owned().await.map_err(|error| {
+            Unavailable::broken(format!("the servers of the suite are gone: {error}"))
+        })?;
+        let idle = self.pool.idle().pop();
+        let servers = match idle {
+            // What an earlier case has done to them must be over.
+            Some(servers) => {
+                servers.serve().await?;
+                servers
+            }
+            None => self.setup.launch().await?,
+        };
+        if servers.foreign().is_none() {
+            self.setup.prepare(&*servers).await?;
+        }
+        Ok(Box::new(ProxiedStore {
+            setup: Arc::clone(&self.setup),
+            servers: Some(servers),
+            pool: Arc::clone(&self.pool),
+            case: OwnerId::generate(&OsRng)?.to_hex(),
+            clients: AtomicUsize::new(0),
+            links: Mutex::default(),
+            disturbed: AtomicBool::new(false),
+            _place: place,
+        }))
+    }
+
+    async fn join(&self, uri: &str) -> Result<Arc<dyn LockBackend>> {
+        self.setup.connect(uri).await
+    }
+}
+
+#[derive(Debug)]
+struct ProxiedStore {
+    setup: Arc<dyn Setup>,
+    /// Taken when the store is dropped.
+    servers: Option<Box<dyn Servers>>,
+    pool: Arc<Pool>,
+    case: String,
+    clients: AtomicUsize,
+    /// They live as long as the case, also where it keeps only the backend.
+    links: Mutex<Vec<Links>>,
+    /// Frozen now, or not started again: of no use to another case.
+    disturbed: AtomicBool,
+    _place: OwnedSemaphorePermit,
+}
+
+/// The proxies of one client.
+#[derive(Clone, Debug, Default)]
+struct Links(Vec<Arc<Proxy>>);
+
+#[async_trait]
+impl Faults for Links {
+    async fn inject(&self, fault: Fault) -> Result<(), Unavailable> {
+        for proxy in &self.0 {
+            proxy.inject(fault).await?;
+        }
+        Ok(())
+    }
+}
+
+impl ProxiedStore {
+    fn servers(&self) -> Result<&dyn Servers, Unavailable> {
+        self.servers.as_deref().ok_or_else(|| Unavailable::broken("the store was dropped"))
+    }
+
+    /// Proxies to the servers of one client, and the URL by which it reaches them.
+    async fn link(&self, servers: &dyn Servers) -> Result<(Links, String)> {
+        let mut addresses = servers.addresses();
+        if !self.setup.asks_all() {
+            let turn = self.clients.fetch_add(1, Relaxed) % addresses.len();
+            addresses = vec![addresses[turn]];
+        }
+        let (mut links, mut hosts) = (Links::default(), Vec::new());
+        for address in addresses {
+            let proxy = match self.setup.is_http2() {
+                true => Proxy::start_http2(address).await,
+                false => Proxy::start(address).await,
+            };
+            let proxy = proxy.map_err(|error| internal(format!("no proxy: {error}")))?;
+            hosts.push(proxy.address().to_string());
+            links.0.push(Arc::new(proxy));
+        }
+        Ok((links, self.setup.url(&hosts.join(","), &self.case)))
+    }
+}
+
+fn internal(why: String) -> Error {
+    Error::new(ErrorKind::Internal, why)
+}
+
+#[async_trait]
+impl Store for ProxiedStore {
+    async fn client(&self) -> Result<Client> {
+        let servers = self.servers().map_err(|error| internal(error.to_string()))?;
+        if let Some(url) = servers.foreign() {
+            let url = self.setup.foreign_url(url, &self.case);
+            return Ok(Client::from_arc(self.setup.connect(&url).await?));
+        }
+        let (links, url) = self.link(servers).await?;
+        let backend = self.setup.connect(&url).await?;
+        self.setup.warm_up(&*backend).await?;
+        self.links.lock().unwrap_or_else(PoisonError::into_inner).push(links.clone());
+        Ok(Client::from_arc(backend).with_faults(links))
+    }
+
+    fn prefix(&self) -> String {
+        let foreign = self.servers.as_ref().is_some_and(|servers| servers.foreign().is_some());
+        match foreign || self.setup.reuses_servers() {
+            true => self.setup.prefix(&self.case),
+            false => String::new(),
+        }
+    }
+
+    async fn freeze(&self) -> Result<(), Unavailable> {
+        self.disturbed.store(true, Relaxed);
+        self.servers()?.freeze()
+    }
+
+    async fn thaw(&self) -> Result<(), Unavailable> {
+        let servers = self.servers()?;
+        servers.thaw()?;
+        servers.serve().await?;
+        self.disturbed.store(false, Relaxed);
+        Ok(())
+    }
+
+    async fn restart(&self) -> Result<(), Unavailable> {
+        // It stays so if that fails, or if the case is dropped meanwhile.
+        self.disturbed.store(true, Relaxed);
+        self.servers()?.restart().await?;
+        self.disturbed.store(false, Relaxed);
+        Ok(())
+    }
+
+    fn uri(&self) -> Option<String> {
+        let servers = self.servers.as_ref()?;
+        Some(match servers.foreign() {
+            Some(url) => self.setup.foreign_url(url, &self.case),
+            None => {
+                let hosts: Vec<_> = servers.addresses().iter().map(ToString::to_string).collect();
+                self.setup.url(&hosts.join(","), &self.case)
+            }
+        })
+    }
+}
+
+impl Drop for ProxiedStore {
+    fn drop(&mut self) {
+        let usable = self.setup.reuses_servers() && !self.disturbed.load(Relaxed);
+        let own = |servers: &Box<dyn Servers>| servers.foreign().is_none();
+        if let Some(servers) = self.servers.take().filter(own).filter(|_| usable) {
+            self.pool.idle().push(servers);
+        }
+    }
+}

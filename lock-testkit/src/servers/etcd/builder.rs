@@ -1,0 +1,126 @@
+//! The settings of a cluster of the test's own.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use conformance_tests::Unavailable;
+
+use super::cluster::{EtcdCluster, URL};
+use super::member::Member;
+use super::own::Own;
+use super::peers::{PeerLinks, Peers};
+use crate::servers::daemon::until_started;
+use crate::servers::data;
+use crate::servers::process::url_from;
+
+/// Settings of a cluster of one's own.
+#[derive(Clone, Debug, Default)]
+#[must_use = "a builder does nothing until `start` is called"]
+pub struct EtcdClusterBuilder {
+    /// Beside the first one.
+    more_members: usize,
+    learner: bool,
+    options: Vec<String>,
+    cuttable: bool,
+    election: Option<Duration>,
+    tls: bool,
+}
+
+impl EtcdClusterBuilder {
+    /// The number of members; 1 by default.
+    pub fn members(mut self, members: usize) -> Self {
+        self.more_members = members.saturating_sub(1);
+        self
+    }
+
+    /// Adds one more member, the last one, as a learner: it has no vote, and refuses requests.
+    pub fn learner(mut self) -> Self {
+        self.learner = true;
+        self
+    }
+
+    /// One more option of the command line, such as `("auth-token-ttl", "2")`.
+    pub fn option(mut self, name: &str, value: &str) -> Self {
+        self.options.push(format!("--{name}={value}"));
+        self
+    }
+
+    /// After how long without a leader the others elect one. By default 100 ms for one member, which
+    /// is up sooner so, and 1 s for several, since a busy machine would depose their leader.
+    pub fn election_timeout(mut self, timeout: Duration) -> Self {
+        self.election = Some(timeout);
+        self
+    }
+
+    /// Lets each member listen for TLS too, on a port of its own. The options for its certificates,
+    /// such as `cert-file`, are up to the test.
+    pub fn tls(mut self) -> Self {
+        self.tls = true;
+        self
+    }
+
+    /// Lets the test cut members off from each other. On Linux only.
+    pub fn cuttable(mut self) -> Self {
+        self.cuttable = true;
+        self
+    }
+
+    /// Starts the cluster and waits until every member answers. Never the one of `LOCK_TEST_ETCD_URL`.
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable::missing`] if `etcd` is not installed, with the package that has it;
+    /// [`Unavailable::broken`] if it does not start, with what it has logged.
+    pub async fn start(self) -> Result<EtcdCluster, Unavailable> {
+        until_started(|| self.start_once()).await
+    }
+
+    async fn start_once(&self) -> Result<EtcdCluster, Unavailable> {
+        let own = self.prepare()?;
+        own.start().await?;
+        let members: Vec<_> =
+            own.members().iter().map(|member| member.address().to_string()).collect();
+        Ok(EtcdCluster::new(Some(own), format!("etcd://{}", members.join(","))))
+    }
+
+    fn prepare(&self) -> Result<Own, Unavailable> {
+        let directory = data::folder("etcd")?;
+        let election = self.election.unwrap_or(Duration::from_millis(match self.more_members {
+            0 => 100,
+            _ => 1000,
+        }));
+        let mut options = self.options.clone();
+        options.push(format!("--election-timeout={}", election.as_millis()));
+        options.push(format!("--heartbeat-interval={}", (election / 10).as_millis()));
+        let peers = Arc::<Peers>::default();
+        let (mut members, mut links) = (Vec::new(), PeerLinks::default());
+        for at in 0..=self.more_members + usize::from(self.learner) {
+            let mut member = Member::new(directory.path(), at, self.tls)?;
+            member.set_learner(at > self.more_members);
+            if self.cuttable {
+                member.announce(links.add(&peers, at, member.announced())?);
+            }
+            members.push(member);
+        }
+        Ok(Own::new(directory, members, options, peers, links))
+    }
+}
+
+impl EtcdCluster {
+    /// The cluster that `LOCK_TEST_ETCD_URL` names, else one member of the test's own.
+    ///
+    /// # Errors
+    ///
+    /// As [`EtcdClusterBuilder::start`].
+    pub async fn start() -> Result<Self, Unavailable> {
+        match url_from(URL) {
+            Some(url) => Ok(Self::new(None, url)),
+            None => Self::builder().start().await,
+        }
+    }
+
+    /// A cluster of the test's own with options.
+    pub fn builder() -> EtcdClusterBuilder {
+        EtcdClusterBuilder::default()
+    }
+}

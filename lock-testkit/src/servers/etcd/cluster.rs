@@ -1,0 +1,305 @@
+//! A cluster, and what tests do with it.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use conformance_tests::Unavailable;
+use lock_core::async_trait;
+
+use super::member::Member;
+use super::own::{Own, START_LIMIT};
+use super::peers::Peers;
+use crate::servers::contract::Servers;
+
+/// The variable that names a cluster to use in place of a local binary.
+pub(super) const URL: &str = "LOCK_TEST_ETCD_URL";
+
+/// An etcd cluster of the test's own, or the one that `LOCK_TEST_ETCD_URL` names.
+pub struct EtcdCluster {
+    own: Option<Own>,
+    url: String,
+}
+
+impl EtcdCluster {
+    pub(super) fn new(own: Option<Own>, url: String) -> Self {
+        Self { own, url }
+    }
+
+    /// `etcd://` and the addresses of all members, or what the variable says.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Whether the test may stop and restart it.
+    pub fn is_own(&self) -> bool {
+        self.own.is_some()
+    }
+
+    /// How many members there are; 0 if the cluster is not the test's own.
+    pub fn members(&self) -> usize {
+        self.own.as_ref().map_or(0, |own| own.members().len())
+    }
+
+    /// Where clients reach a member.
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable::missing`] if the cluster is not the test's own.
+    pub fn address(&self, member: usize) -> Result<SocketAddr, Unavailable> {
+        Ok(self.member(member)?.address())
+    }
+
+    /// The port on which a member listens for TLS.
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable::missing`] unless the cluster was built with [`tls`](EtcdClusterBuilder::tls).
+    pub fn tls_port(&self, member: usize) -> Result<u16, Unavailable> {
+        let port = self.member(member)?.tls_port();
+        port.ok_or_else(|| Unavailable::missing("the members of this cluster have no TLS"))
+    }
+
+    /// Freezes a member (SIGSTOP): connections stay open, nothing is answered.
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable::missing`] if it is not the test's own; [`Unavailable::broken`] if it has ended.
+    pub fn freeze(&self, member: usize) -> Result<(), Unavailable> {
+        self.member(member)?.daemon().freeze()
+    }
+
+    /// Ends [`freeze`](Self::freeze).
+    ///
+    /// # Errors
+    ///
+    /// As [`freeze`](Self::freeze).
+    pub fn thaw(&self, member: usize) -> Result<(), Unavailable> {
+        self.member(member)?.daemon().thaw()
+    }
+
+    /// Kills a member (SIGKILL). Nothing listens on its port until [`restart`](Self::restart).
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable::missing`] if it is not the test's own.
+    pub fn kill(&self, member: usize) -> Result<(), Unavailable> {
+        self.member(member)?.daemon().kill();
+        Ok(())
+    }
+
+    /// Starts a member again, with its data, and waits until it answers.
+    ///
+    /// # Errors
+    ///
+    /// As [`kill`](Self::kill) and [`EtcdClusterBuilder::start`].
+    pub async fn restart(&self, member: usize) -> Result<(), Unavailable> {
+        self.kill(member)?;
+        self.own()?.spawn(member)?;
+        self.own()?.wait_for(member, true).await
+    }
+
+    /// Kills all members, starts them again, and waits until each answers.
+    ///
+    /// # Errors
+    ///
+    /// As [`restart`](Self::restart).
+    pub async fn restart_all(&self) -> Result<(), Unavailable> {
+        for member in 0..self.members() {
+            self.kill(member)?;
+        }
+        self.own()?.start_all(true).await
+    }
+
+    /// Keeps a copy of what the only member has stored, for [`restore`](Self::restore). It is restarted.
+    ///
+    /// # Errors
+    ///
+    /// As [`restart`](Self::restart), and if the copy cannot be made.
+    pub async fn back_up(&self) -> Result<(), Unavailable> {
+        self.kill(0)?;
+        self.own()?.back_up()?;
+        self.restart(0).await
+    }
+
+    /// Replaces what the only member has stored by the copy, as an operator does with an old snapshot.
+    ///
+    /// # Errors
+    ///
+    /// As [`back_up`](Self::back_up).
+    pub async fn restore(&self) -> Result<(), Unavailable> {
+        self.kill(0)?;
+        self.own()?.restore()?;
+        self.restart(0).await
+    }
+
+    /// Cuts a member off from the others, in both directions; clients still reach it.
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable::missing`] unless the cluster was built [`cuttable`](EtcdClusterBuilder::cuttable).
+    pub fn cut_off(&self, member: usize) -> Result<(), Unavailable> {
+        self.cuttable()?.cut_off(member, true);
+        Ok(())
+    }
+
+    /// Ends [`cut_off`](Self::cut_off).
+    ///
+    /// # Errors
+    ///
+    /// As [`cut_off`](Self::cut_off).
+    pub fn rejoin(&self, member: usize) -> Result<(), Unavailable> {
+        self.cuttable()?.cut_off(member, false);
+        Ok(())
+    }
+
+    /// The member that leads, as some member sees it; waits for an election if there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable::broken`] if none leads for long.
+    pub async fn leader(&self) -> Result<usize, Unavailable> {
+        let own = self.own()?;
+        let deadline = tokio::time::Instant::now() + START_LIMIT;
+        loop {
+            let statuses: Vec<_> = own.members().iter().map(Member::status).collect();
+            let named = statuses.iter().flatten().map(|(_, leader)| leader).find(|l| *l != "0");
+            let at = named.and_then(|leader| {
+                statuses.iter().position(|s| s.as_ref().is_some_and(|(id, _)| id == leader))
+            });
+            match at {
+                // It says so itself, so it is none that was deposed.
+                Some(at) if statuses[at].as_ref().is_some_and(|(id, leader)| id == leader) => {
+                    return Ok(at);
+                }
+                _ if tokio::time::Instant::now() >= deadline => {
+                    return Err(Unavailable::broken("etcd has elected no leader"));
+                }
+                _ => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        }
+    }
+
+    /// Hands the leadership over to another member.
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable::broken`] if the leader refuses.
+    pub async fn move_leader(&self, to: usize) -> Result<(), Unavailable> {
+        let leader = self.leader().await?;
+        let (id, _) = self
+            .member(to)?
+            .status()
+            .ok_or_else(|| Unavailable::broken("the member that should lead does not answer"))?;
+        let body = format!("{{\"targetID\":\"{id}\"}}");
+        self.member(leader)?
+            .post("/v3/maintenance/transfer-leadership", &body)
+            .map(drop)
+            .ok_or_else(|| Unavailable::broken("the leader does not hand over"))
+    }
+
+    fn own(&self) -> Result<&Own, Unavailable> {
+        self.own.as_ref().ok_or_else(|| {
+            Unavailable::missing(format!("the cluster of {URL} is not ours to disturb"))
+        })
+    }
+
+    fn member(&self, member: usize) -> Result<&Member, Unavailable> {
+        let members = self.own()?.members();
+        members.get(member).ok_or_else(|| Unavailable::broken(format!("no member {member}")))
+    }
+
+    fn cuttable(&self) -> Result<&Peers, Unavailable> {
+        self.own()?
+            .peers()
+            .ok_or_else(|| Unavailable::missing("the members of this cluster are linked directly"))
+    }
+}
+
+#[async_trait]
+impl Servers for EtcdCluster {
+    fn foreign(&self) -> Option<&str> {
+        self.own.is_none().then_some(&self.url)
+    }
+
+    fn addresses(&self) -> Vec<SocketAddr> {
+        self.own.iter().flat_map(|own| own.members().iter().map(Member::address)).collect()
+    }
+
+    fn freeze(&self) -> Result<(), Unavailable> {
+        self.own()?;
+        (0..self.members()).try_for_each(|member| Self::freeze(self, member))
+    }
+
+    fn thaw(&self) -> Result<(), Unavailable> {
+        self.own()?;
+        (0..self.members()).try_for_each(|member| Self::thaw(self, member))
+    }
+
+    async fn restart(&self) -> Result<(), Unavailable> {
+        self.restart_all().await
+    }
+}
+
+impl fmt::Debug for EtcdCluster {
+    /// The URL may have a password, so only members of the test's own are named.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let addresses = self
+            .own
+            .as_ref()
+            .map(|own| own.members().iter().map(Member::address).collect::<Vec<_>>());
+        f.debug_struct("EtcdCluster").field("addresses", &addresses).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_cluster_elects_moves_and_loses_its_leader() {
+        let cluster = EtcdCluster::builder().members(3).cuttable().start().await.unwrap();
+        let first = cluster.leader().await.unwrap();
+        let next = (first + 1) % 3;
+        cluster.move_leader(next).await.unwrap();
+        assert_eq!(cluster.leader().await.unwrap(), next);
+        cluster.cut_off(next).unwrap();
+        let deadline = tokio::time::Instant::now() + START_LIMIT;
+        while cluster.member(first).unwrap().status().is_none_or(|(_, leader)| {
+            leader == "0"
+                || Some(leader) == cluster.member(next).unwrap().status().map(|(id, _)| id)
+        }) {
+            assert!(tokio::time::Instant::now() < deadline, "the others elect no leader");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        cluster.rejoin(next).unwrap();
+        cluster.kill(first).unwrap();
+        assert_ne!(cluster.leader().await.unwrap(), first);
+        cluster.restart(first).await.unwrap();
+    }
+
+    /// A connection that somebody else makes while a member is down may be given its port.
+    #[tokio::test]
+    async fn a_member_that_is_restarted_waits_for_its_port() {
+        let cluster = EtcdCluster::builder().start().await.unwrap();
+        cluster.kill(0).unwrap();
+        let taken = loop {
+            match std::net::TcpListener::bind(cluster.address(0).unwrap()) {
+                Ok(listener) => break listener,
+                Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+            }
+        };
+        let freed = async {
+            tokio::time::sleep(Duration::from_millis(700)).await;
+            drop(taken);
+        };
+        let (restarted, ()) = tokio::join!(cluster.restart(0), freed);
+        restarted.unwrap();
+    }
+
+    #[tokio::test]
+    async fn an_option_that_is_wrong_shows_the_log() {
+        let error = EtcdCluster::builder().option("nonsense", "1").start().await.unwrap_err();
+        assert!(error.is_broken() && error.reason().contains("nonsense"), "{error}");
+    }
+}

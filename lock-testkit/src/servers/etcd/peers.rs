@@ -1,0 +1,142 @@
+//! Links between the members of a cluster, which can be cut off one by one.
+//!
+//! Every member announces a forwarder as its address. Who connects is found by the process that owns
+//! the other end of the connection, since both directions of a cut-off member have to be cut.
+
+use std::collections::HashSet;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::watch;
+
+use conformance_tests::Unavailable;
+
+/// The forwarders in front of the members. They have a runtime of their own: one that a test blocks
+/// would stop its cluster.
+#[derive(Debug, Default)]
+pub(super) struct PeerLinks(Option<Runtime>);
+
+/// What all forwarders of a cluster know.
+#[derive(Debug, Default)]
+pub(super) struct Peers {
+    /// The member of each process.
+    pub(super) members: std::sync::Mutex<Vec<(u32, usize)>>,
+    cut_off: watch::Sender<HashSet<usize>>,
+}
+
+impl Peers {
+    pub(super) fn cut_off(&self, member: usize, cut: bool) {
+        self.cut_off.send_modify(|members| {
+            if cut {
+                members.insert(member);
+            } else {
+                members.remove(&member);
+            }
+        });
+    }
+
+    fn member_of(&self, port: u16, listener: u16) -> Option<usize> {
+        let members = self.members.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let socket = socket_of(port, listener)?;
+        members.iter().find(|(pid, _)| owns(*pid, &socket)).map(|(_, member)| *member)
+    }
+}
+
+/// The name of the socket from `port` to `listener`, as `/proc/<pid>/fd` shows it.
+fn socket_of(port: u16, listener: u16) -> Option<String> {
+    let ends_with = |field: Option<&&str>, port: u16| {
+        let found = field.and_then(|field| field.rsplit_once(':'));
+        found.and_then(|(_, found)| u16::from_str_radix(found, 16).ok()) == Some(port)
+    };
+    let table = std::fs::read_to_string("/proc/net/tcp").ok()?;
+    table.lines().skip(1).find_map(|line| {
+        let fields: Vec<_> = line.split_whitespace().collect();
+        let matches = ends_with(fields.get(1), port)
+            && ends_with(fields.get(2), listener)
+            && *fields.get(9)? != "0";
+        matches.then(|| format!("socket:[{}]", fields[9]))
+    })
+}
+
+fn owns(pid: u32, socket: &str) -> bool {
+    let Ok(files) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+    files.flatten().any(|file| {
+        std::fs::read_link(file.path()).is_ok_and(|target| target.as_os_str() == socket)
+    })
+}
+
+impl PeerLinks {
+    /// Starts one more forwarder, and tells where it listens.
+    pub(super) fn add(
+        &mut self,
+        peers: &Arc<Peers>,
+        member: usize,
+        upstream: SocketAddr,
+    ) -> Result<SocketAddr, Unavailable> {
+        let broken = |error: std::io::Error| Unavailable::broken(format!("no peer link: {error}"));
+        let runtime = match self.0.take() {
+            Some(runtime) => runtime,
+            None => Builder::new_multi_thread()
+                .worker_threads(1)
+                .enable_all()
+                .build()
+                .map_err(broken)?,
+        };
+        let runtime = self.0.insert(runtime);
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").map_err(broken)?;
+        listener.set_nonblocking(true).map_err(broken)?;
+        let address = listener.local_addr().map_err(broken)?;
+        let _inside = runtime.enter();
+        let listener = TcpListener::from_std(listener).map_err(broken)?;
+        runtime.spawn(accept(listener, Arc::clone(peers), member, upstream));
+        Ok(address)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
+impl Drop for PeerLinks {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+async fn accept(listener: TcpListener, peers: Arc<Peers>, member: usize, upstream: SocketAddr) {
+    let Ok(address) = listener.local_addr() else { return };
+    loop {
+        let Ok((client, from)) = listener.accept().await else { continue };
+        let peers = Arc::clone(&peers);
+        tokio::spawn(async move {
+            // Looking through /proc must not hold up what the other members say to each other.
+            let known = Arc::clone(&peers);
+            let find = move || known.member_of(from.port(), address.port());
+            // Whoever is not found has gone already.
+            let Ok(Some(source)) = tokio::task::spawn_blocking(find).await else { return };
+            let mut cut_off = peers.cut_off.subscribe();
+            let is_cut = |cut: &HashSet<usize>| cut.contains(&source) || cut.contains(&member);
+            if is_cut(&cut_off.borrow_and_update()) {
+                // Silence, as of a cable that was pulled: a refusal would be tried again at once.
+                let _ = cut_off.wait_for(|cut| !is_cut(cut)).await;
+                return;
+            }
+            tokio::select! {
+                biased;
+                _ = cut_off.wait_for(is_cut) => {}
+                () = forward(client, upstream) => {}
+            }
+        });
+    }
+}
+
+async fn forward(mut client: TcpStream, upstream: SocketAddr) {
+    if let Ok(mut server) = TcpStream::connect(upstream).await {
+        let _ = (client.set_nodelay(true), server.set_nodelay(true));
+        let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+    }
+}

@@ -1,0 +1,27 @@
+//! Real servers for tests, each in a temporary folder and on a free loopback port.
+//!
+//! A URL in the environment wins over a local binary. A missing binary is an error that names the
+//! package. A server is killed when its value is dropped, also after a panic, and by a small
+//! guardian process when the test process itself is killed.
+
+mod contract;
+mod daemon;
+mod data;
+mod etcd;
+mod mariadb;
+mod pgbouncer;
+mod postgres;
+mod process;
+mod redis;
+mod single;
+mod zookeeper;
+
+pub use contract::Servers;
+pub use etcd::{EtcdCluster, EtcdClusterBuilder};
+pub use mariadb::{MariaDb, MariaDbServer};
+pub use pgbouncer::PgBouncer;
+pub use postgres::{Postgres, PostgresServer};
+pub use process::{Process, free_port};
+pub use redis::{Data, Redis, RedisServer};
+pub use single::{Builder, Kind, Server};
+pub use zookeeper::{TICK, ZooKeeper};

@@ -1,0 +1,82 @@
+//! `pgbouncer`.
+
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use conformance_tests::Unavailable;
+use tempfile::TempDir;
+
+use super::daemon::{Daemon, until_started};
+use super::data::Servant;
+use super::postgres::servant;
+use super::process::{failed, free_port, not_installed};
+
+const BINARY: &str = "LOCK_TEST_PGBOUNCER";
+const START_LIMIT: Duration = Duration::from_secs(10);
+
+/// A PgBouncer that gives each transaction to any of a few connections of a server.
+#[derive(Debug)]
+pub struct PgBouncer {
+    address: SocketAddr,
+    _daemon: Daemon,
+    _directory: TempDir,
+}
+
+impl PgBouncer {
+    /// Starts one before the server at `upstream`, in the given pool mode, with at most
+    /// `connections` connections to it.
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable::missing`] if `pgbouncer` is not installed, with the package that has it;
+    /// [`Unavailable::broken`] if it does not start.
+    pub async fn start(
+        upstream: SocketAddr,
+        mode: &str,
+        connections: usize,
+    ) -> Result<Self, Unavailable> {
+        until_started(|| Self::start_once(upstream, mode, connections)).await
+    }
+
+    async fn start_once(
+        upstream: SocketAddr,
+        mode: &str,
+        connections: usize,
+    ) -> Result<Self, Unavailable> {
+        let program = std::env::var_os(BINARY)
+            .map_or_else(|| PathBuf::from("/usr/sbin/pgbouncer"), PathBuf::from);
+        if !program.is_file() {
+            return Err(not_installed("pgbouncer", "pgbouncer"));
+        }
+        let servant = servant()?;
+        let directory = Servant::folder(servant, "pgbouncer")?;
+        let port = free_port()?;
+        let settings = directory.path().join("ini");
+        let (host, upstream) = (upstream.ip(), upstream.port());
+        // Everybody is the superuser of the test's own server.
+        let text = format!(
+            "[databases]\n* = user=postgres host={host} port={upstream}\n\
+             [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\
+             unix_socket_dir =\nauth_type = any\npool_mode = {mode}\ndefault_pool_size = {connections}\n\
+             max_client_conn = 1000\nserver_lifetime = 3600\nserver_login_retry = 0\n",
+        );
+        std::fs::write(&settings, text).map_err(|error| failed("no settings", error))?;
+        let mut command = Servant::command(servant, &program);
+        command.arg(&settings);
+        let daemon = Daemon::new("pgbouncer", "pgbouncer", directory.path().join("log"));
+        daemon.spawn(command)?;
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        let listens = |_| {
+            daemon.log().contains(&format!("listening on {address}"))
+                && TcpStream::connect_timeout(&address, Duration::from_millis(200)).is_ok()
+        };
+        daemon.ready(START_LIMIT, listens).await?;
+        Ok(Self { address, _daemon: daemon, _directory: directory })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}

@@ -1,0 +1,318 @@
+//! The servers, and what tests do with them.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use conformance_tests::Unavailable;
+use lock_core::async_trait;
+
+use super::member::{self, Member};
+use crate::servers::contract::Servers;
+use crate::servers::daemon::until_started;
+use crate::servers::process::{failed, url_from};
+
+/// The variable that names an ensemble to use in place of local servers.
+const URL: &str = "LOCK_TEST_ZOOKEEPER_URL";
+/// The shortest and the longest session that a server allows if nothing else is said.
+const SESSIONS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(60));
+
+/// ZooKeeper servers of the test's own, or those that `LOCK_TEST_ZOOKEEPER_URL` names.
+///
+/// What a server has acknowledged survives its kill, since it is written to the file before, though not
+/// to the disk. Containers are looked through every half second, so that a node of a lock vanishes
+/// while it is in use.
+pub struct ZooKeeper {
+    members: Vec<Member>,
+    url: String,
+}
+
+impl ZooKeeper {
+    /// What `LOCK_TEST_ZOOKEEPER_URL` names, else one server of the test's own.
+    ///
+    /// # Errors
+    ///
+    /// As [`single`](Self::single).
+    pub async fn start() -> Result<Self, Unavailable> {
+        match url_from(URL) {
+            Some(url) => Ok(Self { members: Vec::new(), url }),
+            None => Self::single().await,
+        }
+    }
+
+    /// One server.
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable::missing`] if Java or ZooKeeper is not installed, with the packages that have
+    /// them; [`Unavailable::broken`] if it does not start, with what it has logged.
+    pub async fn single() -> Result<Self, Unavailable> {
+        Self::with_members(1, SESSIONS).await
+    }
+
+    /// One server that allows sessions of `shortest` to `longest`; the others allow 0.5 s to 60 s.
+    ///
+    /// # Errors
+    ///
+    /// As [`single`](Self::single).
+    pub async fn with_sessions(shortest: Duration, longest: Duration) -> Result<Self, Unavailable> {
+        Self::with_members(1, (shortest, longest)).await
+    }
+
+    /// An ensemble of three.
+    ///
+    /// # Errors
+    ///
+    /// As [`single`](Self::single).
+    pub async fn ensemble() -> Result<Self, Unavailable> {
+        Self::with_members(3, SESSIONS).await
+    }
+
+    async fn with_members(
+        count: usize,
+        sessions: (Duration, Duration),
+    ) -> Result<Self, Unavailable> {
+        until_started(move || async move {
+            let members = member::prepare(count, sessions)?;
+            let hosts: Vec<_> = members.iter().map(|member| member.address().to_string()).collect();
+            let servers = Self { url: format!("zookeeper://{}", hosts.join(",")), members };
+            servers.restart().await?;
+            Ok(servers)
+        })
+        .await
+    }
+
+    /// `zookeeper://127.0.0.1:port,…`, or what the variable says.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Whether the test may stop and restart them.
+    pub fn is_own(&self) -> bool {
+        !self.members.is_empty()
+    }
+
+    /// How many servers of the test's own there are.
+    pub fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Whether there is none: see [`is_own`](Self::is_own).
+    pub fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    /// Where a server of the test's own listens.
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable::missing`] if there is no such server.
+    pub fn address(&self, member: usize) -> Result<SocketAddr, Unavailable> {
+        Ok(self.member(member)?.address())
+    }
+
+    /// Which one leads the ensemble; 0 for a single server.
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable::broken`] if none does.
+    pub fn leader(&self) -> Result<usize, Unavailable> {
+        let leads = |member: &&Member| {
+            let mode = member.ask("srvr").unwrap_or_default();
+            mode.contains("Mode: leader") || mode.contains("Mode: standalone")
+        };
+        let leader = self.members.iter().find(leads);
+        leader.map(Member::number).ok_or_else(|| Unavailable::broken("no ZooKeeper server leads"))
+    }
+
+    /// The answer of a server to a command of four letters.
+    ///
+    /// # Errors
+    ///
+    /// If it does not answer.
+    pub fn ask(&self, member: usize, command: &str) -> Result<String, Unavailable> {
+        self.member(member)?.ask(command).map_err(|error| failed(command, error))
+    }
+
+    /// Freezes all servers (SIGSTOP): connections stay open, nothing is answered.
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable::missing`] if they are not the test's own; [`Unavailable::broken`] if one has
+    /// ended.
+    pub fn freeze(&self) -> Result<(), Unavailable> {
+        self.own()?;
+        (0..self.len()).try_for_each(|member| self.freeze_one(member))
+    }
+
+    /// Ends [`freeze`](Self::freeze).
+    ///
+    /// # Errors
+    ///
+    /// As [`freeze`](Self::freeze).
+    pub fn thaw(&self) -> Result<(), Unavailable> {
+        self.own()?;
+        (0..self.len()).try_for_each(|member| self.thaw_one(member))
+    }
+
+    /// Freezes one server.
+    ///
+    /// # Errors
+    ///
+    /// As [`freeze`](Self::freeze).
+    pub fn freeze_one(&self, member: usize) -> Result<(), Unavailable> {
+        self.member(member)?.daemon().freeze()
+    }
+
+    /// Ends [`freeze_one`](Self::freeze_one).
+    ///
+    /// # Errors
+    ///
+    /// As [`freeze`](Self::freeze).
+    pub fn thaw_one(&self, member: usize) -> Result<(), Unavailable> {
+        self.member(member)?.daemon().thaw()
+    }
+
+    /// The processor time that one server has used.
+    ///
+    /// # Errors
+    ///
+    /// As [`kill`](Self::kill).
+    pub fn cpu_time(&self, member: usize) -> Result<Duration, Unavailable> {
+        self.member(member)?.daemon().cpu_time()
+    }
+
+    /// Kills all servers (SIGKILL).
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable::missing`] if they are not the test's own.
+    pub fn kill(&self) -> Result<(), Unavailable> {
+        self.own()?;
+        (0..self.len()).try_for_each(|member| self.kill_one(member))
+    }
+
+    /// Kills one server.
+    ///
+    /// # Errors
+    ///
+    /// As [`kill`](Self::kill).
+    pub fn kill_one(&self, member: usize) -> Result<(), Unavailable> {
+        self.member(member)?.daemon().kill();
+        Ok(())
+    }
+
+    /// Kills all servers that run, starts all with the data that they have, and waits until they serve.
+    ///
+    /// # Errors
+    ///
+    /// As [`kill`](Self::kill) and [`single`](Self::single).
+    pub async fn restart(&self) -> Result<(), Unavailable> {
+        self.kill()?;
+        for member in &self.members {
+            member.spawn()?;
+        }
+        self.serve().await
+    }
+
+    /// Kills all servers, and starts them without any of their data.
+    ///
+    /// # Errors
+    ///
+    /// As [`restart`](Self::restart).
+    pub async fn restart_without_data(&self) -> Result<(), Unavailable> {
+        self.kill()?;
+        for member in &self.members {
+            member.lose_data()?;
+        }
+        self.restart().await
+    }
+
+    /// Waits until all servers serve: an ensemble that was frozen may have to find a leader first.
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable::broken`] if one does not, or has ended.
+    pub async fn serve(&self) -> Result<(), Unavailable> {
+        for member in &self.members {
+            member.wait().await?;
+        }
+        Ok(())
+    }
+
+    /// From its next start on every server allows sessions of `shortest` to `longest`.
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable::missing`] if they are not the test's own; [`Unavailable::broken`] if their
+    /// settings cannot be written.
+    pub fn allow_sessions(&self, shortest: Duration, longest: Duration) -> Result<(), Unavailable> {
+        self.own()?;
+        for member in &self.members {
+            member.allow_sessions(shortest, longest)?;
+        }
+        Ok(())
+    }
+
+    /// Starts one server that was killed, and waits until it serves.
+    ///
+    /// # Errors
+    ///
+    /// As [`restart`](Self::restart).
+    pub async fn start_one(&self, member: usize) -> Result<(), Unavailable> {
+        let member = self.member(member)?;
+        member.spawn()?;
+        member.wait().await
+    }
+
+    fn own(&self) -> Result<(), Unavailable> {
+        match self.members.is_empty() {
+            false => Ok(()),
+            true => {
+                Err(Unavailable::missing(format!("the servers of {URL} are not ours to disturb")))
+            }
+        }
+    }
+
+    fn member(&self, member: usize) -> Result<&Member, Unavailable> {
+        self.own()?;
+        self.members
+            .get(member)
+            .ok_or_else(|| Unavailable::missing(format!("there is no ZooKeeper server {member}")))
+    }
+}
+
+#[async_trait]
+impl Servers for ZooKeeper {
+    fn foreign(&self) -> Option<&str> {
+        self.members.is_empty().then_some(&self.url)
+    }
+
+    fn addresses(&self) -> Vec<SocketAddr> {
+        self.members.iter().map(Member::address).collect()
+    }
+
+    fn freeze(&self) -> Result<(), Unavailable> {
+        Self::freeze(self)
+    }
+
+    fn thaw(&self) -> Result<(), Unavailable> {
+        Self::thaw(self)
+    }
+
+    async fn restart(&self) -> Result<(), Unavailable> {
+        Self::restart(self).await
+    }
+
+    async fn serve(&self) -> Result<(), Unavailable> {
+        Self::serve(self).await
+    }
+}
+
+impl fmt::Debug for ZooKeeper {
+    /// The URL may have a password, so only servers of the test's own are named.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let addresses: Vec<_> = self.members.iter().map(Member::address).collect();
+        f.debug_struct("ZooKeeper").field("addresses", &addresses).finish()
+    }
+}

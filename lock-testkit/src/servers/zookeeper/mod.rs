@@ -1,0 +1,7 @@
+//! ZooKeeper: one server, or an ensemble of three.
+
+mod ensemble;
+mod member;
+
+pub use self::ensemble::ZooKeeper;
+pub use self::member::TICK;

@@ -1,0 +1,182 @@
+//! One contender for a lock in ZooKeeper.
+
+mod in_doubt;
+mod queue;
+
+use std::sync::Arc;
+
+use lock_core::{
+    Attempt, Bytes, Claim, ClaimRequest, ClockInstant, Error, FencingToken, Mode, Released,
+    Renewal, Result, async_trait,
+};
+
+use crate::connection::reply::{Failure, Reply};
+use crate::names;
+use crate::sessions::{OpenSession, Share};
+use crate::store::Store;
+use crate::wake::Watches;
+
+#[derive(Debug)]
+pub(crate) struct ZkClaim {
+    store: Arc<Store>,
+    request: ClaimRequest,
+    /// The node of the lock.
+    parent: String,
+    /// What our nodes begin with.
+    prefix: String,
+    data: Vec<u8>,
+    /// A share in the session that the rest belongs to.
+    share: Option<Share>,
+    entry: Option<Entry>,
+    /// A request to make a node was sent, and its answer not seen: there may be one, or may be later.
+    in_doubt: bool,
+    watches: Watches,
+}
+
+/// Our node in the queue.
+#[derive(Clone, Debug)]
+struct Entry {
+    name: String,
+    path: String,
+    fence: FencingToken,
+}
+
+impl ZkClaim {
+    pub(crate) fn new(store: Arc<Store>, request: ClaimRequest) -> Result<Self> {
+        match request.mode {
+            Mode::Exclusive => {}
+            #[allow(unreachable_patterns, reason = "modes may be added")]
+            _ => return Err(Error::unsupported("ZooKeeper has exclusive locks only")),
+        }
+        if request.resume.is_some() {
+            return Err(session_bound());
+        }
+        store.refuse_too_long(request.ttl)?;
+        Ok(Self {
+            parent: store.parent(&request.key),
+            prefix: names::node_prefix(&request.owner),
+            data: names::node_data(request.label.as_deref()),
+            share: None,
+            entry: None,
+            in_doubt: false,
+            watches: Watches::default(),
+            store,
+            request,
+        })
+    }
+
+    fn now(&self) -> ClockInstant {
+        self.store.sessions.clock().now()
+    }
+
+    /// The path of one of our nodes.
+    fn path(&self, name: &str) -> String {
+        format!("{}/{name}", self.parent)
+    }
+
+    /// The session of this claim, or a new one if that is over: what belonged to the old one is
+    /// forgotten then, except that it may have left a node behind.
+    async fn session(&mut self) -> Result<Arc<OpenSession>> {
+        if self.share.take_if(|share| share.has_ended()).is_some() {
+            // Also if no new one can be had now: the end is no news any more, see `changed`.
+            self.in_doubt = true;
+            self.forget();
+        }
+        if let Some(share) = &self.share {
+            return Ok(Arc::clone(share));
+        }
+        let bytes = self.parent.len() + 1 + self.prefix.len() + names::DIGITS;
+        let timeout = self.store.session_timeout(self.request.ttl);
+        let limit = self.request.call_timeout;
+        let share = self.store.sessions.share(timeout, bytes, limit).await?;
+        Ok(Arc::clone(self.share.insert(share)))
+    }
+
+    /// Our node has gone.
+    fn forget(&mut self) {
+        self.entry = None;
+        self.watches = Watches::default();
+    }
+
+    /// Whether the session of this claim has ended under a call that failed: then the call is worth
+    /// making once more, in a new session.
+    fn is_cut_short<T>(&self, answer: &Result<T>) -> bool {
+        answer.is_err() && self.share.as_ref().is_some_and(|share| share.has_ended())
+    }
+
+    /// Our node, and its session if that has not ended.
+    fn entry(&self) -> Option<(Arc<OpenSession>, Entry)> {
+        let share = self.share.as_ref().filter(|share| !share.has_ended())?;
+        Some((Arc::clone(share), self.entry.clone()?))
+    }
+}
+
+/// What the leader's word on a node means to its claim, for a question that began at `start`.
+fn renewal(session: &OpenSession, start: ClockInstant, exists: Reply<bool>) -> Result<Renewal> {
+    match exists {
+        Ok(true) => Ok(Renewal::Alive { valid_for: Some(session.valid_for(start)) }),
+        Ok(false) | Err(Failure::SessionEnded) => Ok(Renewal::Lost),
+        Err(failure) => Err(session.describe(&failure)),
+    }
+}
+
+fn session_bound() -> Error {
+    Error::unsupported(
+        "a lock in ZooKeeper lives and dies with the session of its process: it cannot be handed to another one",
+    )
+}
+
+#[async_trait]
+impl Claim for ZkClaim {
+    async fn try_acquire(&mut self) -> Result<Attempt> {
+        let (start, limit) = (self.now(), self.request.call_timeout);
+        let store = Arc::clone(&self.store);
+        let look = async {
+            let answer = self.look(start).await;
+            if self.is_cut_short(&answer) { self.look(start).await } else { answer }
+        };
+        store.bounded(limit, look).await
+    }
+
+    async fn renew(&mut self) -> Result<Renewal> {
+        let start = self.now();
+        let Some((session, entry)) = self.entry() else { return Ok(Renewal::Lost) };
+        let ask = async { renewal(&session, start, session.renewals.confirm(entry.path).await) };
+        self.store.bounded(self.request.call_timeout, ask).await
+    }
+
+    async fn check(&mut self) -> Result<Renewal> {
+        let (store, limit) = (Arc::clone(&self.store), self.request.call_timeout);
+        let ask = async {
+            self.recall().await?;
+            let start = self.now();
+            let Some((session, entry)) = self.entry() else { return Ok(Renewal::Lost) };
+            renewal(&session, start, session.check(&entry.path).await)
+        };
+        store.bounded(limit, ask).await
+    }
+
+    async fn release(&mut self) -> Result<Released> {
+        let (store, limit) = (Arc::clone(&self.store), self.request.call_timeout);
+        let give_up = async {
+            let answer = self.give_up().await;
+            if self.is_cut_short(&answer) { self.give_up().await } else { answer }
+        };
+        store.bounded(limit, give_up).await
+    }
+
+    async fn changed(&mut self) -> Result<()> {
+        let (Some(share), Some(entry)) = (&self.share, &self.entry) else {
+            return std::future::pending().await;
+        };
+        match self.watches.changed(share, &entry.path).await {
+            // That is a change, too.
+            Ok(()) | Err(Failure::SessionEnded) => Ok(()),
+            Err(failure) => Err(share.describe(&failure)),
+        }
+    }
+
+    async fn detach(&mut self) -> Result<Bytes> {
+        Err(session_bound())
+    }
+}

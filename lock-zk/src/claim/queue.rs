@@ -1,0 +1,193 @@
+//! How a try looks at the queue, and enters it.
+
+use lock_core::{Attempt, ClockInstant, Effect, Error, ErrorKind, Result};
+
+use super::{Entry, ZkClaim};
+use crate::connection::reply::{Failure, Reply};
+use crate::names::{self, Position};
+use crate::sessions::OpenSession;
+
+/// How often a try begins again because the node of the lock, or our own, was removed meanwhile.
+const ROUNDS: usize = 16;
+/// A lock is granted with a fourth of the session timeout left at least: less may be over before a
+/// renewal can prolong it.
+const LEAST: u32 = 4;
+
+/// The children of the lock's node, as one listing has shown them.
+struct Listing {
+    children: Vec<String>,
+    /// Whether it is no older than an answer of the leader within this very call. Any server lists by
+    /// itself, also one that has not heard yet that our node was taken away and the lock given to
+    /// another contender.
+    fresh: bool,
+}
+
+impl ZkClaim {
+    pub(super) async fn look(&mut self, start: ClockInstant) -> Result<Attempt> {
+        let session = self.session().await?;
+        for _ in 0..ROUNDS {
+            if self.in_doubt {
+                let found = self.search(&session).await?;
+                self.settle(&session, found).await?;
+            }
+            let listing = match self.list(&session).await {
+                Ok(Some(listing)) => listing,
+                Ok(None) => match self.enter(&session).await? {
+                    Some(listing) => listing,
+                    None => continue,
+                },
+                Err(failure) => return Err(session.describe(&failure)),
+            };
+            let Some(entry) = self.entry.clone() else {
+                // Busy, without a place.
+                return Ok(Attempt::Busy { valid_for: None, retry_after: None });
+            };
+            self.refuse_near_the_end(&session, &entry).await?;
+            match names::position(&listing.children, &entry.name) {
+                Position::First => {
+                    // From now on the next round asks the leader.
+                    self.watches.expect(None);
+                    if listing.fresh && self.is_valid_for_long(&session, &entry, start).await? {
+                        let valid_for = Some(session.valid_for(start));
+                        return Ok(Attempt::Granted { token: entry.fence, valid_for });
+                    }
+                }
+                // An operator has removed our node: a new place is taken.
+                Position::Missing => self.forget(),
+                Position::After(ahead) => {
+                    if !self.request.wait {
+                        self.leave(&session).await?;
+                        return Ok(Attempt::Busy { valid_for: None, retry_after: None });
+                    }
+                    self.watches.expect(Some(self.path(ahead)));
+                    let valid_for = Some(session.valid_for(start));
+                    return Ok(Attempt::Busy { valid_for, retry_after: None });
+                }
+            }
+        }
+        Err(Error::new(
+            ErrorKind::Unavailable,
+            format!("{} is removed again and again while it is used", self.parent),
+        )
+        .with_unknown_effect())
+    }
+
+    /// Whether the session of a lock that is ours lasts for long enough. A session that was idle is not
+    /// known to, since only a write shows it. After a silence of the servers a write does not show it
+    /// either, until they have answered for a while: see [`Timeline`](crate::timeline::Timeline). Then
+    /// this waits a little, and the answer is no.
+    async fn is_valid_for_long(
+        &mut self,
+        session: &OpenSession,
+        entry: &Entry,
+        start: ClockInstant,
+    ) -> Result<bool> {
+        let is_long = || session.valid_for(session.now()) >= session.timeout() / LEAST;
+        if is_long() {
+            return Ok(true);
+        }
+        match session.check(&entry.path).await {
+            Ok(true) if is_long() => return Ok(true),
+            Ok(true) => {}
+            Ok(false) => {
+                self.forget();
+                return Ok(false);
+            }
+            Err(failure) => return Err(session.describe(&failure)),
+        }
+        let beat = session.beat();
+        let spent = (self.now() + beat).since(start);
+        if spent > self.request.call_timeout * 3 / 4 {
+            return Err(Error::new(
+                ErrorKind::Unavailable,
+                format!(
+                    "the ZooKeeper ensemble at {} was silent for a while: how long it keeps our session of {:?} is not certain before it has answered for two fifths of that again",
+                    self.store.sessions.endpoint(),
+                    session.timeout()
+                ),
+            )
+            .with_unknown_effect());
+        }
+        tokio::time::sleep(beat).await;
+        Ok(false)
+    }
+
+    /// The queue as it is with our node, or without it if a mere try finds others in it; `None` if our
+    /// node has to be made first.
+    async fn list(&mut self, session: &OpenSession) -> Reply<Option<Listing>> {
+        let is_in = self.entry.is_some();
+        if !is_in && self.request.wait {
+            return Ok(None);
+        }
+        // Nobody seems to be before us.
+        let fresh = is_in && !self.watches.has_one_ahead();
+        let mut listed = match fresh {
+            true => session.sync_and_list(&self.parent).await,
+            false => session.list(&self.parent).await,
+        };
+        // A server may be behind and show a contender that has left, so a mere try is told "busy" only by
+        // one that has caught up.
+        if !is_in && listed.as_ref().is_ok_and(|children| names::has_contenders(children)) {
+            listed = session.sync_and_list(&self.parent).await;
+        }
+        match listed {
+            Ok(children) if is_in || names::has_contenders(&children) => {
+                Ok(Some(Listing { children, fresh }))
+            }
+            Ok(_) => Ok(None),
+            Err(Failure::NoNode) => {
+                self.forget();
+                Ok(None)
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Makes our node, and lists the queue as it is then. `None`: begin again.
+    async fn enter(&mut self, session: &OpenSession) -> Result<Option<Listing>> {
+        // A right that is missing is found out before there is a node.
+        session.fence_base.ensure(session).await?;
+        self.in_doubt = true;
+        let (created, children) =
+            session.create_and_list(&self.parent, &self.prefix, &self.data).await;
+        let created = match created {
+            Ok(created) => created,
+            Err(Failure::NoNode) => {
+                self.in_doubt = false;
+                let parents = session.create_parents(&self.parent).await;
+                return parents.map(|()| None).map_err(|failure| session.describe(&failure));
+            }
+            Err(failure) => {
+                let error = session.describe(&failure);
+                self.in_doubt = error.effect() == Effect::Unknown;
+                return Err(error);
+            }
+        };
+        self.take(session, created).await?;
+        let children = children.map_err(|failure| session.describe(&failure))?;
+        Ok(Some(Listing { children, fresh: true }))
+    }
+
+    /// Curator and kazoo order the numbers as text, so a queue must not come near their end. Its node
+    /// is removed when nobody is in it, and the numbers begin again.
+    async fn refuse_near_the_end(&mut self, session: &OpenSession, entry: &Entry) -> Result<()> {
+        let number = names::sequence(&entry.name).unwrap_or(i32::MIN);
+        if number >= 0 && number < self.store.config.sequence_limit {
+            return Ok(());
+        }
+        self.leave(session).await?;
+        // Fails as long as there are others.
+        let removed = session.delete(&self.parent).await;
+        if removed.is_ok() {
+            tracing::info!(target: "distlock", node = %self.parent, "the sequence numbers of a lock begin again");
+        }
+        Err(Error::new(
+            ErrorKind::Store,
+            format!(
+                "the queue at {} has used up its sequence numbers (this one is {number}): nobody may enter until those who are in it have left, and the node is removed",
+                self.parent
+            ),
+        )
+        .with_retryable(true))
+    }
+}

@@ -1,0 +1,221 @@
+//! How sessions are opened, and what the servers allow.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::kit::versions::ZOOKEEPER;
+use lock_core::{Clock, ClockInstant, Error, OsRng, Result, Rng};
+use tokio::task::JoinSet;
+use zookeeper_client as zk;
+
+use super::resume::{Resumption, patience};
+use super::share::OpenSession;
+use crate::config::{LONGEST_SESSION, SHORTEST_SESSION, ZkConfig};
+use crate::connection::Connection;
+use crate::error::{not_connected, unreachable};
+use crate::session::Session;
+use crate::timeline::Timeline;
+use crate::wire::{Channel, Ensemble};
+
+/// An attempt that failed after less was refused.
+const SILENT: Duration = Duration::from_millis(40);
+/// How many attempts there is time for, of which each begins with another host: one that is silent takes
+/// long.
+const ATTEMPTS: u32 = 10;
+/// The sessions of a client last for multiples of this, so that there are not too many of them.
+pub(crate) const STEP: Duration = Duration::from_millis(500);
+
+/// How long the servers let sessions last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    pub(crate) least: Duration,
+    pub(crate) most: Duration,
+    pub(crate) step: Duration,
+}
+
+impl Limits {
+    /// In whole steps, if there is one within what the servers allow.
+    fn new(least: Duration, most: Duration) -> Self {
+        let steps = |duration: Duration| duration.as_nanos() / STEP.as_nanos();
+        let whole = |steps: u128| STEP * u32::try_from(steps).unwrap_or(u32::MAX);
+        let (first, last) = (whole(least.as_nanos().div_ceil(STEP.as_nanos())), whole(steps(most)));
+        if first <= last {
+            return Self { least: first, most: last, step: STEP };
+        }
+        Self::exactly(most)
+    }
+
+    fn exactly(timeout: Duration) -> Self {
+        Self { least: timeout, most: timeout, step: Duration::from_millis(1) }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Opener {
+    pub(crate) ensemble: Arc<Ensemble>,
+    pub(crate) config: Arc<ZkConfig>,
+    pub(crate) clock: Arc<dyn Clock>,
+}
+
+/// A new session.
+struct Opened {
+    /// When the attempt began.
+    sent: ClockInstant,
+    /// The number of the server.
+    host: usize,
+    connection: Connection,
+}
+
+impl Opener {
+    fn endpoint(&self) -> String {
+        self.ensemble.endpoint()
+    }
+
+    /// Asks for what the servers allow, and whether they are new enough. The sessions that are opened for
+    /// this end at once, except for one that is just what was asked for.
+    pub(crate) async fn limits(&self) -> Result<(Limits, Option<Arc<OpenSession>>)> {
+        let end = self.clock.now() + self.config.connect_timeout;
+        let wanted = self.config.session_timeout.unwrap_or(LONGEST_SESSION);
+        let opened = self.connect(wanted, end).await?;
+        self.check_version(&opened.connection).await?;
+        let most = opened.connection.granted;
+        if self.config.session_timeout.is_none() {
+            return Ok((Limits::new(self.least(most, end).await?, most), None));
+        }
+        if most < wanted {
+            return Err(self.too_long(wanted, most));
+        }
+        let session = (most == wanted).then(|| self.keep(wanted, opened));
+        Ok((Limits::exactly(most), session))
+    }
+
+    /// The shortest session that the servers allow. The driver is the less patient the less it asks for,
+    /// so a server that is slow is asked for more.
+    async fn least(&self, most: Duration, end: ClockInstant) -> Result<Duration> {
+        let mut wanted = SHORTEST_SESSION;
+        while wanted < most {
+            let now = self.clock.now();
+            match self.connect(wanted, end.min(now + wanted * 2)).await {
+                Ok(opened) => return Ok(opened.connection.granted),
+                Err(error) if self.clock.now() >= end || wanted * 2 >= most => return Err(error),
+                Err(_) => wanted *= 2,
+            }
+        }
+        Ok(most)
+    }
+
+    /// Servers before 3.5 have no node with their configuration, which the others let everybody read.
+    /// What is newer than that and too old all the same does not know containers.
+    async fn check_version(&self, connection: &Connection) -> Result<()> {
+        match connection.client().get_config().await {
+            Err(zk::Error::NoNode) => ZOOKEEPER.check("3.4"),
+            _ => Ok(()),
+        }
+    }
+
+    /// Opens a session that lasts for `timeout`.
+    pub(crate) async fn session(&self, timeout: Duration) -> Result<Arc<OpenSession>> {
+        let end = self.clock.now() + self.config.connect_timeout;
+        let opened = self.connect(timeout, end).await?;
+        let granted = opened.connection.granted;
+        if granted < timeout {
+            return Err(self.too_long(timeout, granted));
+        }
+        Ok(self.keep(timeout, opened))
+    }
+
+    fn keep(&self, asked: Duration, opened: Opened) -> Arc<OpenSession> {
+        let Opened { sent, host, connection } = opened;
+        let granted = connection.granted;
+        let resumption = Resumption {
+            ensemble: Arc::clone(&self.ensemble),
+            session: connection.client().session().clone(),
+            timeout: granted,
+            host,
+            end: connection.end(),
+        };
+        let channel = Channel::new(connection, self.ensemble.access(), self.endpoint());
+        resumption.start(&channel);
+        let timeline =
+            Timeline::new(granted, sent, self.clock.now()).with_tick(self.config.tick_time);
+        let (clock, config) = (Arc::clone(&self.clock), Arc::clone(&self.config));
+        OpenSession::start(Session::new(channel, (asked, granted), timeline, clock, config))
+    }
+
+    fn too_long(&self, wanted: Duration, most: Duration) -> Error {
+        Error::config(format!(
+            "the ZooKeeper ensemble at {} allows a session timeout of {most:?} at most, and {wanted:?} was asked for: lower the ttl of the lock or lock_session_timeout, or raise the servers' maxSessionTimeout",
+            self.endpoint()
+        ))
+    }
+
+    /// Opens a session before `end`. Where there are several hosts, an attempt that takes long is joined
+    /// by others. The first that succeeds wins.
+    async fn connect(&self, wanted: Duration, end: ClockInstant) -> Result<Opened> {
+        let limit = self.config.connect_timeout;
+        let hosts = self.ensemble.len();
+        let pause = if hosts > 1 { limit / ATTEMPTS } else { limit };
+        let first = any(hosts);
+        let mut refused = HashSet::new();
+        let mut attempts = JoinSet::new();
+        for n in 0.. {
+            let (ensemble, clock) = (Arc::clone(&self.ensemble), Arc::clone(&self.clock));
+            let (host, sent) = ((first + n) % hosts, clock.now());
+            let patience = patience(wanted).min(limit);
+            attempts.spawn(async move {
+                let connected = ensemble.connect(host, wanted, patience, None).await;
+                let opened = connected.map(|connection| Opened { sent, host, connection });
+                (host, clock.now().since(sent), opened)
+            });
+            let next = end.min(sent + pause).since(self.clock.now());
+            match tokio::time::timeout(next, attempts.join_next()).await {
+                Ok(Some(Ok((_, _, Ok(opened))))) => return Ok(opened),
+                Ok(Some(Ok((host, took, Err(error))))) => {
+                    // A server that was silent, not one that refused, may answer the next time.
+                    if took < SILENT {
+                        refused.insert(host);
+                    }
+                    if refused.len() == hosts || matches!(error, zk::Error::AuthFailed) {
+                        return Err(not_connected(&error, &self.endpoint()));
+                    }
+                    if self.clock.now() >= end {
+                        break;
+                    }
+                }
+                Ok(Some(Err(error))) => {
+                    let why = format!("connecting failed: {error}");
+                    return Err(unreachable(&why, &self.endpoint()));
+                }
+                Ok(None) | Err(_) if self.clock.now() >= end => break,
+                Ok(None) | Err(_) => {}
+            }
+        }
+        Err(unreachable(&format!("no session within {limit:?}"), &self.endpoint()))
+    }
+}
+
+/// A number below `count`, by chance.
+fn any(count: usize) -> usize {
+    let mut bytes = [0; 2];
+    match OsRng.fill(&mut bytes) {
+        Ok(()) => usize::from(u16::from_le_bytes(bytes)) % count,
+        Err(_) => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limits_are_whole_steps_where_there_are_any() {
+        let ms = Duration::from_millis;
+        let limits = Limits::new(ms(4000), ms(40_000));
+        assert_eq!((limits.least, limits.most, limits.step), (ms(4000), ms(40_000), STEP));
+        let limits = Limits::new(ms(4100), ms(40_300));
+        assert_eq!((limits.least, limits.most), (ms(4500), ms(40_000)));
+        let limits = Limits::new(ms(4100), ms(4200));
+        assert_eq!((limits.least, limits.most, limits.step), (ms(4200), ms(4200), ms(1)));
+    }
+}

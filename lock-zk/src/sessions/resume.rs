@@ -1,0 +1,125 @@
+//! How a session is resumed on another connection when it has lost one.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use lock_core::OsRng;
+use lock_core::kit::backoff::Backoff;
+use zookeeper_client as zk;
+
+use crate::connection::{Connection, End};
+use crate::wire::{Channel, Ensemble};
+
+/// The first pause after an attempt that has failed, and the longest one. On the way back to a session
+/// an attempt is a round over all servers.
+pub(super) const PAUSES: (Duration, Duration) =
+    (Duration::from_millis(10), Duration::from_millis(500));
+
+/// What is needed for resuming a session.
+pub(super) struct Resumption {
+    pub(super) ensemble: Arc<Ensemble>,
+    pub(super) session: zk::SessionInfo,
+    pub(super) timeout: Duration,
+    /// The number of the server that the present connection is to, and that connection's end.
+    pub(super) host: usize,
+    pub(super) end: End,
+}
+
+/// Why a session was not resumed.
+enum Obstacle {
+    /// Another server may do it, or this one later.
+    Now,
+    /// There is no session any more.
+    Gone,
+    /// This server would keep it for so long only.
+    Shortened(Duration),
+}
+
+impl Resumption {
+    /// Gives `channel` one connection after the other, until the session is over. Must be called within a
+    /// runtime, which has to live as long as the session is used. When the channel has gone, a connection
+    /// that nobody has tells the server to end the session.
+    pub(super) fn start(mut self, channel: &Arc<Channel>) {
+        let (at_end, channel) = (channel.end_with(), Arc::downgrade(channel));
+        tokio::spawn(async move {
+            let _at_end = at_end;
+            self.run(&channel).await;
+        });
+    }
+
+    async fn run(&mut self, channel: &Weak<Channel>) {
+        loop {
+            let is_over = self.end.wait().await;
+            if let Some(channel) = channel.upgrade() {
+                channel.disconnected();
+            }
+            if is_over {
+                return;
+            }
+            let Some(connection) = self.resume().await else { return };
+            self.end = connection.end();
+            if let Some(channel) = channel.upgrade() {
+                channel.connected(connection);
+            }
+        }
+    }
+
+    /// The next connection; `None` if the session is over.
+    async fn resume(&mut self) -> Option<Connection> {
+        // The server has ended it by then, if it ran.
+        let give_up = tokio::time::Instant::now() + self.timeout * 7 / 5;
+        let mut backoff = Backoff::new(PAUSES.0, PAUSES.1.min(self.timeout / 16));
+        let last = self.host;
+        for tried in 1.. {
+            self.host = (last + tried) % self.ensemble.len();
+            match self.try_to_resume().await {
+                Ok(connection) => return Some(connection),
+                Err(Obstacle::Now) => {}
+                Err(Obstacle::Gone) => return None,
+                Err(Obstacle::Shortened(granted)) => {
+                    let asked = self.timeout;
+                    tracing::error!(target: "distlock", ?granted, ?asked, "a session with ZooKeeper is given up with all its locks: its server has lowered maxSessionTimeout");
+                    return None;
+                }
+            }
+            if tokio::time::Instant::now() >= give_up {
+                return None;
+            }
+            if tried % self.ensemble.len() == 0 {
+                tokio::time::sleep(backoff.failed(&OsRng)).await;
+            }
+        }
+        None
+    }
+
+    /// The session itself is not tried on a server that would shorten it: the server would do so at once,
+    /// and its answer could be lost. A new session shows what this server grants.
+    async fn try_to_resume(&self) -> Result<Connection, Obstacle> {
+        let _probe = self.connect(None).await?;
+        let connection = self.connect(Some(&self.session)).await?;
+        // The server may be behind the last one: nothing is read from it before it has caught up.
+        match connection.client().sync("/").await {
+            Ok(()) => Ok(connection),
+            Err(zk::Error::SessionExpired) => Err(Obstacle::Gone),
+            Err(_) => Err(Obstacle::Now),
+        }
+    }
+
+    async fn connect(&self, session: Option<&zk::SessionInfo>) -> Result<Connection, Obstacle> {
+        let patience = patience(self.timeout);
+        match self.ensemble.connect(self.host, self.timeout, patience, session).await {
+            Ok(connection) if connection.granted < self.timeout => {
+                Err(Obstacle::Shortened(connection.granted))
+            }
+            Ok(connection) => Ok(connection),
+            Err(zk::Error::SessionExpired | zk::Error::AuthFailed) => Err(Obstacle::Gone),
+            Err(_) => Err(Obstacle::Now),
+        }
+    }
+}
+
+/// How long a server may be silent before it is left: less than what is left of a lock when its renewal
+/// is due, so that a lock outlives a server that falls silent.
+pub(super) fn patience(timeout: Duration) -> Duration {
+    timeout / 4
+}

@@ -1,0 +1,133 @@
+//! How many claims one session carries.
+//!
+//! The end of a session is one transaction with the paths of all its nodes. A server that has written one
+//! of more than a megabyte cannot read it again, and never starts again (ZOOKEEPER-4306). So a session
+//! takes claims up to a fraction of that, and those that follow get a further one.
+
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use lock_core::ClockInstant;
+
+use super::fence_base::FenceBase;
+use crate::renewals::Renewals;
+use crate::session::Session;
+
+/// A session that claims can have shares in, and what they have in common.
+#[derive(Debug)]
+pub(crate) struct OpenSession {
+    session: Arc<Session>,
+    pub(crate) renewals: Renewals,
+    pub(crate) fence_base: FenceBase,
+    usage: Mutex<Usage>,
+}
+
+/// What the claims of one session take.
+#[derive(Debug)]
+struct Usage {
+    shares: usize,
+    bytes: usize,
+    idle_since: ClockInstant,
+    /// No claim gets a share any more.
+    retired: bool,
+}
+
+impl Deref for OpenSession {
+    type Target = Session;
+
+    fn deref(&self) -> &Session {
+        &self.session
+    }
+}
+
+impl OpenSession {
+    /// Begins to tend `session`. Must be called within a runtime.
+    pub(super) fn start(session: Session) -> Arc<Self> {
+        let session = Arc::new(session);
+        let usage = Usage { shares: 0, bytes: 0, idle_since: session.now(), retired: false };
+        let open = Arc::new(Self {
+            renewals: Renewals::new(Arc::clone(&session)),
+            fence_base: FenceBase::default(),
+            usage: Mutex::new(usage),
+            session,
+        });
+        tokio::spawn(tend(Arc::downgrade(&open)));
+        open
+    }
+
+    /// A share for a claim whose node has a path of `bytes`, without the chroot; none if there is no room.
+    pub(super) fn share(self: &Arc<Self>, bytes: usize) -> Option<Share> {
+        let bytes = if bytes == 0 { 0 } else { self.channel.path_len(bytes) };
+        let mut usage = self.usage();
+        let is_full = usage.shares > 0 && usage.bytes + bytes > self.config.path_limit;
+        if is_full || usage.retired || self.has_ended() {
+            return None;
+        }
+        usage.shares += 1;
+        usage.bytes += bytes;
+        Some(Share { open: Arc::clone(self), bytes })
+    }
+
+    /// Whether this session is over or about to be.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.usage().retired || self.has_ended()
+    }
+
+    /// Whether there has been no share for a while; then there are no others.
+    fn retire_if_idle(&self) -> bool {
+        let mut usage = self.usage();
+        let idle = self.now().since(usage.idle_since);
+        usage.retired |= usage.shares == 0 && idle >= self.config.idle_limit;
+        usage.retired
+    }
+
+    fn usage(&self) -> MutexGuard<'_, Usage> {
+        self.usage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A share in a session, for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Share {
+    open: Arc<OpenSession>,
+    bytes: usize,
+}
+
+impl Deref for Share {
+    type Target = Arc<OpenSession>;
+
+    fn deref(&self) -> &Arc<OpenSession> {
+        &self.open
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let mut usage = self.open.usage();
+        usage.shares -= 1;
+        usage.bytes -= self.bytes;
+        usage.idle_since = self.open.now();
+    }
+}
+
+/// Asks the leader at a steady pace, so that there are always requests of the right age: see
+/// [`Timeline`](crate::timeline::Timeline). `sync` needs no right to any node. These requests take the
+/// place of the driver's own pings. A session that was not used for a while is closed.
+async fn tend(open: Weak<OpenSession>) {
+    loop {
+        let beat = {
+            let Some(open) = open.upgrade() else { return };
+            if open.has_ended() {
+                return;
+            }
+            if open.retire_if_idle() {
+                open.channel.close().await;
+                return;
+            }
+            // A lost connection is the channel's concern; a silent one ends this wait.
+            let _ = tokio::time::timeout(open.timeout() / 2, open.sync(&open.config.root)).await;
+            open.beat()
+        };
+        tokio::time::sleep(beat).await;
+    }
+}

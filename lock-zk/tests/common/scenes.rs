@@ -1,0 +1,351 @@
+//! Scenes that the suite does not know, since they are ZooKeeper's alone. `tests/faults.rs` plays
+//! them, and `tests/mutants.rs` with mistakes built in. A scene ends with an error if it saw one.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+use std::time::Duration;
+
+use lock_core::{Attempt, LockBackend, LockKey, Renewal};
+use lock_testkit::proxy::Proxy;
+use lock_testkit::servers::ZooKeeper;
+use lock_zk::ZkBackend;
+use tokio::time::Instant;
+
+use super::{SESSION, SLACK, backend, backend_at, behind_proxy, children, claim, granted, plain};
+
+pub(crate) type Seen = Result<(), String>;
+
+/// The tokens rise also when the node of the lock was removed in between, and the sequence numbers
+/// have begun again.
+pub(crate) async fn fences_rise_over_a_new_queue() -> Seen {
+    let servers = super::server().await;
+    let (ours, plain) = (backend(&servers).await, plain(&servers).await);
+    let mut last = 0;
+    for round in 0..3 {
+        for _ in 0..4 {
+            let mut holder = claim(&ours, "lock", true);
+            let fence = granted(&mut *holder).await.get();
+            holder.release().await.unwrap();
+            if fence <= last {
+                return Err(format!("in round {round} the fence {fence} came after {last}"));
+            }
+            last = fence;
+        }
+        // The server removes an empty container by itself.
+        super::until("the node of the lock is removed", SLACK * 2, async || {
+            plain.check_stat("/locks/lock").await.unwrap().is_none()
+        })
+        .await;
+    }
+    Ok(())
+}
+
+/// The client gives its session up while the server is down, and the restarted server knows it still:
+/// the node of the old session is no hold of the new one.
+pub(crate) async fn a_node_of_an_old_session_is_not_trusted() -> Seen {
+    let servers = super::server().await;
+    let (ours, other) = (backend(&servers).await, backend(&servers).await);
+    let mut holder = claim(&ours, "lock", true);
+    let first = granted(&mut *holder).await;
+    servers.kill().unwrap();
+    // The client of ZooKeeper gives up after 7/5 of the session timeout.
+    tokio::time::sleep(SESSION * 7 / 5 + Duration::from_secs(1)).await;
+    servers.restart().await.unwrap();
+    let answer = holder.check().await.unwrap();
+    if answer != Renewal::Lost {
+        return Err(format!("the session is over, and the answer is {answer:?}"));
+    }
+    // As if the first grant had never been handed out: the same claim tries again.
+    let second = super::acquired(&mut *holder).await;
+    if second <= first {
+        return Err(format!("the node of the old session was taken for ours: fence {second}"));
+    }
+    let end = Instant::now() + SESSION + Duration::from_secs(1);
+    while Instant::now() < end {
+        let mut probe = claim(&other, "lock", false);
+        if let Ok(Attempt::Granted { .. }) = probe.try_acquire().await {
+            return Err("two holders".into());
+        }
+        if holder.check().await.unwrap() == Renewal::Lost {
+            return Err("the new hold has ended with the old session".into());
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    holder.release().await.unwrap();
+    Ok(())
+}
+
+/// A server that comes back with a lower `maxSessionTimeout` keeps a session for less than it did. Then
+/// the client is cut off: its guard must not outlive the session.
+pub(crate) async fn a_session_that_was_shortened_is_not_believed() -> Seen {
+    const LONG: Duration = Duration::from_secs(10);
+    let servers = super::server().await;
+    let proxy = Proxy::start(servers.address(0).unwrap()).await.unwrap();
+    let url = format!("zookeeper://{}?lock_session_timeout=10s", proxy.address());
+    let locks = lock_core::Locks::builder(lock_zk::connect(&url).await.unwrap());
+    let locks = locks.default_ttl(LONG).build();
+    let guard = locks.lock("lock").unwrap().acquire().await.unwrap();
+    servers.allow_sessions(Duration::from_millis(500), SESSION).unwrap();
+    servers.restart().await.unwrap();
+    super::until("it is renewed or lost", LONG, async || {
+        guard.renew().await.is_ok() || guard.token().is_err()
+    })
+    .await;
+    let until = guard.remaining();
+    proxy.stall();
+    let cut = Instant::now();
+    let other = backend(&servers).await;
+    let mut next = claim(&other, "lock", true);
+    super::acquired(&mut *next).await;
+    if let Ok(token) = guard.token() {
+        return Err(format!(
+            "after a cut of {:?} the lock was granted again, and {token} was still given out (it had {until:?} left)",
+            cut.elapsed()
+        ));
+    }
+    next.release().await.unwrap();
+    Ok(())
+}
+
+/// A client of one server, with a long session: the requests that keep it wait for the leader, and what
+/// comes behind them waits with them, so they should be seldom where a server is to answer by itself.
+async fn patient_backend_at(servers: &ZooKeeper, member: usize) -> ZkBackend {
+    let address = servers.address(member).unwrap();
+    let url = format!("zookeeper://{address}?lock_session_timeout=30s");
+    lock_zk::connect(&url).await.unwrap()
+}
+
+/// While no leader answers, nothing is prolonged and nothing is confirmed: a follower goes on answering
+/// reads, and does not know who has gone.
+pub(crate) async fn a_renewal_needs_the_leader() -> Seen {
+    let servers = ZooKeeper::ensemble().await.unwrap();
+    let leader = servers.leader().unwrap();
+    let ours = patient_backend_at(&servers, (leader + 1) % 3).await;
+    let (mut renewed, mut checked) = (claim(&ours, "one", true), claim(&ours, "two", true));
+    granted(&mut *renewed).await;
+    granted(&mut *checked).await;
+    for _ in 0..3 {
+        servers.freeze_one(leader).unwrap();
+        // What was under way may still have been answered.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let (renewal, check) = tokio::join!(renewed.renew(), checked.check());
+        servers.thaw_one(leader).unwrap();
+        for (what, answer) in [("renewal", renewal), ("check", check)] {
+            if let Ok(answer) = answer {
+                return Err(format!(
+                    "the leader was frozen, and the answer to a {what} is {answer:?}"
+                ));
+            }
+        }
+        for claim in [&mut renewed, &mut checked] {
+            super::until("it is renewed", SLACK, async || claim.renew().await.is_ok()).await;
+        }
+    }
+    Ok(())
+}
+
+/// A lock that was taken away is not confirmed by a server that has not heard of it yet.
+pub(crate) async fn a_server_that_is_behind_confirms_nothing() -> Seen {
+    let servers = ZooKeeper::ensemble().await.unwrap();
+    let leader = servers.leader().unwrap();
+    let behind = (leader + 1) % 3;
+    let ours = patient_backend_at(&servers, behind).await;
+    let operator = backend_at(&servers, leader).await;
+    for round in 0..20 {
+        let mut holder = claim(&ours, "lock", true);
+        granted(&mut *holder).await;
+        servers.freeze_one(behind).unwrap();
+        let key = LockKey::new("", "lock").unwrap();
+        operator.admin().unwrap().force_release(&key, None).await.unwrap();
+        // The question waits at the server, together with what the leader has told it.
+        let (answer, ()) = tokio::join!(holder.check(), async {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            servers.thaw_one(behind).unwrap();
+        });
+        match answer {
+            Ok(Renewal::Lost) | Err(_) => {}
+            Ok(answer) => return Err(format!("in round {round} a check says {answer:?}")),
+        }
+        holder.release().await.unwrap();
+    }
+    Ok(())
+}
+
+/// What a follower answers while the leader is frozen does not prolong a session: the leader hears of it
+/// only later, or never.
+pub(crate) async fn a_read_prolongs_nothing() -> Seen {
+    let timeout = Duration::from_secs(8);
+    let servers = ZooKeeper::ensemble().await.unwrap();
+    let leader = servers.leader().unwrap();
+    let follower = servers.address((leader + 1) % 3).unwrap();
+    let url = format!("zookeeper://{follower}?lock_session_timeout=8s&lock_tick_time=100ms");
+    let ours = lock_zk::connect(&url).await.unwrap();
+    let mut holder = claim(&ours, "lock", true);
+    granted(&mut *holder).await;
+    // On a busy machine the client may give up its connection meanwhile, and nothing is seen.
+    for _ in 0..5 {
+        tokio::time::sleep(timeout / 4).await;
+        servers.freeze_one(leader).unwrap();
+        let frozen = Instant::now();
+        tokio::time::sleep(Duration::from_millis(1200)).await;
+        // It is answered as soon as the leader goes on, before the follower reports anything.
+        let start = Instant::now();
+        let (answer, ()) = tokio::join!(holder.renew(), async {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            servers.thaw_one(leader).unwrap();
+        });
+        match answer {
+            Ok(Renewal::Alive { valid_for: Some(valid_for) }) => {
+                let until = start + valid_for;
+                let heard = frozen + timeout;
+                return if until > heard {
+                    let more = until.duration_since(heard);
+                    Err(format!("counted on {more:?} more than the leader can have heard of"))
+                } else {
+                    Ok(())
+                };
+            }
+            Ok(other) => panic!("the session is alive, and the answer is {other:?}"),
+            Err(_) => {}
+        }
+        super::until("a renewal is answered", SLACK, async || holder.renew().await.is_ok()).await;
+    }
+    panic!("no renewal was answered across a freeze of the leader");
+}
+
+/// A waiter is not served by a server that has not heard yet that its node was taken away, and that the
+/// lock is somebody else's.
+pub(crate) async fn a_server_that_is_behind_grants_nothing() -> Seen {
+    // A mistake is seen in one round of three or four.
+    const ROUNDS: usize = 40;
+    let servers = ZooKeeper::ensemble().await.unwrap();
+    let leader = servers.leader().unwrap();
+    let behind = (leader + 1) % 3;
+    let ours = patient_backend_at(&servers, behind).await;
+    let operator = backend_at(&servers, leader).await;
+    let mut refused = 0;
+    for round in 0..ROUNDS {
+        let mut holder = claim(&operator, "lock", true);
+        granted(&mut *holder).await;
+        let mut waiter = claim(&ours, "lock", true);
+        super::busy(&mut *waiter).await;
+        if round % 4 != 3 {
+            let (released, changed) =
+                tokio::join!(holder.release(), tokio::time::timeout(SLACK, waiter.changed()));
+            released.unwrap();
+            changed.expect("the release wakes").unwrap();
+        } else {
+            // It looks by itself, without having been woken.
+            holder.release().await.unwrap();
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        servers.freeze_one(behind).unwrap();
+        let key = LockKey::new("", "lock").unwrap();
+        operator.admin().unwrap().force_release(&key, None).await.unwrap();
+        let mut other = claim(&operator, "lock", true);
+        let fence = granted(&mut *other).await;
+        // The look waits at the server, together with what the leader has told it.
+        let (answer, ()) = tokio::join!(waiter.try_acquire(), async {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            servers.thaw_one(behind).unwrap();
+        });
+        match answer {
+            Ok(Attempt::Granted { token, .. }) => {
+                return Err(format!(
+                    "in round {round} the fence {token} was granted while {fence} was held"
+                ));
+            }
+            Ok(_) => refused += 1,
+            Err(_) => {}
+        }
+        for claim in [&mut waiter, &mut other] {
+            super::until("it is released", SLACK, async || claim.release().await.is_ok()).await;
+        }
+    }
+    assert!(refused > ROUNDS / 2, "only {refused} looks of {ROUNDS} were answered");
+    Ok(())
+}
+
+/// How many requests one hand-over costs, with a few waiters and with many.
+pub(crate) async fn a_hand_over_wakes_one_waiter(many: usize) -> Seen {
+    let few = requests_per_hand_over(8).await;
+    let more = requests_per_hand_over(many).await;
+    println!("requests per hand-over: {few:.1} with 8 waiters, {more:.1} with {many}");
+    if more > few * 1.5 + 2.0 {
+        return Err(format!(
+            "a hand-over costs {few:.1} requests with 8 waiters, {more:.1} with {many}"
+        ));
+    }
+    Ok(())
+}
+
+/// The requests of all clients as the server counts them, without the pings.
+async fn requests_per_hand_over(waiters: usize) -> f64 {
+    const HAND_OVERS: usize = 6;
+    let servers = super::server().await;
+    // A long session, so that renewals and pings do not spoil the count.
+    let endpoint = servers.address(0).unwrap();
+    let url = format!("zookeeper://{endpoint}?lock_session_timeout=60s");
+    let ours = lock_zk::connect(&url).await.unwrap();
+    let locks = lock_core::Locks::builder(ours).default_ttl(Duration::from_secs(60)).build();
+    let holder = locks.lock("lock").unwrap().acquire().await.unwrap();
+    let (served, mut serving) = tokio::sync::mpsc::unbounded_channel();
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..waiters {
+        let (lock, served) = (locks.lock("lock").unwrap(), served.clone());
+        tasks.spawn(async move {
+            let guard = lock.acquire().await.unwrap();
+            served.send(guard).unwrap();
+        });
+    }
+    let plain = plain(&servers).await;
+    super::until("all wait", Duration::from_secs(120), async || {
+        children(&plain, "lock").await.len() == waiters + 1
+    })
+    .await;
+    drop(plain);
+    // Their watches are set.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let before = requests(&servers);
+    let mut guard = holder;
+    for _ in 0..HAND_OVERS {
+        guard.release().await.unwrap();
+        guard = serving.recv().await.unwrap();
+    }
+    // What the last one has caused.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let after = requests(&servers);
+    tasks.abort_all();
+    f64::from(u32::try_from(after - before).unwrap()) / 6.0
+}
+
+fn requests(servers: &ZooKeeper) -> u64 {
+    let answer = servers.ask(0, "srvr").unwrap();
+    let line = answer.lines().find_map(|line| line.strip_prefix("Received: ")).unwrap();
+    line.trim().parse().unwrap()
+}
+
+/// A create whose reply was lost is found again: one node, one place.
+pub(crate) async fn a_lost_reply_leaves_one_node() -> Seen {
+    let servers = super::server().await;
+    let (ours, proxy) = behind_proxy(&servers).await;
+    let plain = plain(&servers).await;
+    // The node of the lock is there, so that the next write makes ours.
+    let mut first = claim(&ours, "lock", true);
+    granted(&mut *first).await;
+    for round in 0..5 {
+        let mut second = claim(&ours, "lock", true);
+        proxy.cut_before_reply(1);
+        let _ = second.try_acquire().await;
+        super::until("it is answered again", SLACK, async || second.try_acquire().await.is_ok())
+            .await;
+        let nodes = children(&plain, "lock").await.len();
+        if nodes != 2 {
+            return Err(format!("in round {round} a holder and a waiter have {nodes} nodes"));
+        }
+        second.release().await.unwrap();
+    }
+    first.release().await.unwrap();
+    let left = children(&plain, "lock").await;
+    if left.is_empty() { Ok(()) } else { Err(format!("left behind: {left:?}")) }
+}

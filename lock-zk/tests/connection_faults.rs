@@ -1,0 +1,198 @@
+//! Connections that are cut or stall, at every point.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{
+    SESSION, SLACK, backend, behind_proxy, busy, children, claim, granted, plain, server, until,
+};
+use lock_core::{ErrorKind, LockBackend, LockState, Locks};
+use lock_testkit::proxy::{Cut, Proxy};
+use lock_zk::{ZkBackend, ZkConfig};
+use zookeeper_client as zk;
+
+/// A session that was idle for longer than its timeout, and a lock whose create has no answer: what is
+/// found is granted with a validity of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_reply_after_a_long_rest_blocks_nobody() {
+    let servers = server().await;
+    let plain = plain(&servers).await;
+    let (ours, proxy) = behind_proxy(&servers).await;
+    let locks = Locks::builder(ours).default_ttl(SESSION).build();
+    // The node of the lock is there and stays, so that the next write makes ours.
+    let mode = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
+    plain.mkdir("/locks/lock", &mode).await.unwrap();
+    for round in 0..2 {
+        tokio::time::sleep(SESSION * 5 / 4).await;
+        proxy.cut_before_reply(1);
+        let lock = locks.lock("lock").unwrap();
+        let guard = if round == 0 {
+            tokio::time::timeout(SLACK, lock.acquire()).await.expect("it is free").unwrap()
+        } else {
+            lock.try_acquire().await.unwrap().expect("nobody has it")
+        };
+        assert!(guard.remaining() > SESSION / 5, "{:?}", guard.remaining());
+        guard.release().await.unwrap();
+    }
+}
+
+/// Closing waits for the server's answer, whatever else the client asks meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn closing_waits_for_a_server_that_is_slow() {
+    let servers = server().await;
+    let plain = plain(&servers).await;
+    let (ours, proxy) = behind_proxy(&servers).await;
+    let mut holder = claim(&ours, "lock", true);
+    granted(&mut *holder).await;
+    proxy.stall();
+    let closing = tokio::spawn(async move { ours.close().await });
+    // Time for several of the requests that keep the session.
+    tokio::time::sleep(SESSION * 2 / 5).await;
+    assert!(!closing.is_finished(), "nothing has told the server");
+    proxy.pass();
+    tokio::time::timeout(SLACK, closing).await.unwrap().unwrap().unwrap();
+    assert!(children(&plain, "lock").await.is_empty());
+}
+
+/// The connection is cut after every request and before every reply, one after the other. One cut costs
+/// no lock: what has no answer is repaired.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cut_at_any_point_leaves_nothing_behind() {
+    let servers = server().await;
+    let plain = plain(&servers).await;
+    let (ours, proxy) = behind_proxy(&servers).await;
+    let locks = Locks::builder(ours).default_ttl(SESSION).build();
+    for k in 1..=8 {
+        for after_request in [true, false] {
+            let name = format!("lock-{k}-{after_request}");
+            let done = Planned::cut(&proxy, k, after_request);
+            let lock = locks.lock(name.as_str()).unwrap();
+            let guard = lock.acquire_timeout(SLACK).await.unwrap();
+            for answer in [guard.renew().await, guard.check().await] {
+                assert!(answer.is_ok_and(is_held) || is_held(guard.state()), "{:?}", guard.state());
+            }
+            // It may be told that the outcome is unknown; the clean-up goes on.
+            if let Err(error) = guard.release().await {
+                assert!(error.is_retryable(), "{error}");
+            }
+            done.wait(&proxy).await;
+            until("nothing is left", SLACK, async || children(&plain, &name).await.is_empty())
+                .await;
+            let next = locks.lock(name.as_str()).unwrap().acquire_timeout(SLACK).await.unwrap();
+            next.release().await.unwrap();
+        }
+    }
+}
+
+/// The same for one who waits, from the moment that it enters the queue, and from the moment that the
+/// lock is released.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cut_at_any_point_of_a_hand_over_loses_no_turn() {
+    let servers = server().await;
+    let plain = plain(&servers).await;
+    let (holders, (ours, proxy)) = (backend(&servers).await, behind_proxy(&servers).await);
+    let holders = Locks::builder(holders).default_ttl(SESSION).build();
+    let locks = Locks::builder(ours).default_ttl(SESSION).build();
+    for k in 1..=6 {
+        for (after_request, queued) in [(true, true), (false, true), (true, false), (false, false)]
+        {
+            let name = format!("lock-{k}-{after_request}-{queued}");
+            let holder = holders.lock(name.as_str()).unwrap().acquire().await.unwrap();
+            let fence = holder.token().unwrap();
+            let early = (!queued).then(|| Planned::cut(&proxy, k, after_request));
+            let lock = locks.lock(name.as_str()).unwrap();
+            let waiter = tokio::spawn(async move { lock.acquire_timeout(SLACK * 2).await });
+            until("it waits", SLACK, async || children(&plain, &name).await.len() == 2).await;
+            let planned = early.unwrap_or_else(|| Planned::cut(&proxy, k, after_request));
+            holder.release().await.unwrap();
+            let guard = waiter.await.unwrap().unwrap();
+            assert!(guard.token().unwrap() > fence);
+            planned.wait(&proxy).await;
+            assert!(is_held(guard.state()), "{:?}", guard.state());
+            assert_eq!(children(&plain, &name).await.len(), 1, "one node, and not two");
+            guard.release().await.unwrap();
+            assert!(children(&plain, &name).await.is_empty());
+        }
+    }
+}
+
+/// A place near the end of the sequence numbers is refused, also where it could not be given up at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cut_at_any_point_grants_no_used_up_place() {
+    let servers = server().await;
+    let proxy = Proxy::start(servers.address(0).unwrap()).await.unwrap();
+    let config = ZkConfig::new(&proxy.address().to_string()).unwrap();
+    let config = config.session_timeout(SESSION).sequence_limit(0);
+    let ours = ZkBackend::connect(config).await.unwrap();
+    for k in 1..=6 {
+        for after_request in [true, false] {
+            let mut late = claim(&ours, &format!("lock-{k}-{after_request}"), true);
+            let planned = Planned::cut(&proxy, k, after_request);
+            // Often enough that one of them is refused without a cut.
+            until("it is refused", SLACK, async || match late.try_acquire().await {
+                Err(error) => error.kind() == ErrorKind::Store,
+                Ok(answer) => panic!("cut {k}: a used-up place is answered with {answer:?}"),
+            })
+            .await;
+            planned.wait(&proxy).await;
+            until("it is given up", SLACK, async || late.release().await.is_ok()).await;
+        }
+    }
+}
+
+fn is_held(state: LockState) -> bool {
+    matches!(state, LockState::Held | LockState::AtRisk)
+}
+
+/// A cut that is planned for the `k`-th request or reply from now.
+struct Planned {
+    after_request: bool,
+    at: u64,
+}
+
+impl Planned {
+    fn cut(proxy: &Proxy, k: u64, after_request: bool) -> Self {
+        let count = if after_request { proxy.requests() } else { proxy.replies() };
+        if after_request {
+            proxy.cut_after_request(k);
+        } else {
+            proxy.cut_before_reply(k);
+        }
+        Self { after_request, at: count + k }
+    }
+
+    /// It takes effect at last with one of the requests that keep the session.
+    async fn wait(&self, proxy: &Proxy) {
+        until("the plan has been carried out", SLACK, async || {
+            let count = if self.after_request { proxy.requests() } else { proxy.replies() };
+            count > self.at
+        })
+        .await;
+    }
+}
+
+/// The predecessor leaves while the waiter is disconnected: the watch tells of it afterwards.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hand_over_during_a_cut_is_not_missed() {
+    let servers = server().await;
+    let holder = backend(&servers).await;
+    let (ours, proxy) = behind_proxy(&servers).await;
+    let mut first = claim(&holder, "lock", true);
+    let fence = granted(&mut *first).await;
+    let mut second = claim(&ours, "lock", true);
+    busy(&mut *second).await;
+    // The watch is set, and this call is given up.
+    let quiet = tokio::time::timeout(Duration::from_millis(200), second.changed()).await;
+    assert!(quiet.is_err(), "nothing has changed");
+    proxy.refuse_new(true);
+    proxy.cut(Cut::Reset);
+    first.release().await.unwrap();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    proxy.refuse_new(false);
+    tokio::time::timeout(SESSION, second.changed()).await.expect("it is replayed").unwrap();
+    assert!(granted(&mut *second).await > fence);
+    second.release().await.unwrap();
+}
