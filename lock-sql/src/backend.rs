@@ -10,13 +10,13 @@ use lock_core::{
 use crate::config::{SqlConfig, Target};
 use crate::engine::claim::SqlClaim;
 use crate::engine::operations::Operations;
-use crate::engine::renewals::Renewals;
+use crate::engine::renewals::{Renew, Renewals};
 
 /// Locks in a table of an SQL database. Guarantees and limits are on the
 /// [front page](crate) of this crate.
 #[derive(Clone, Debug)]
 pub struct SqlBackend {
-    dialect: Arc<dyn Operations>,
+    store: Arc<dyn Operations>,
     renewals: Arc<Renewals>,
 }
 
@@ -57,9 +57,9 @@ impl From<sqlx::MySqlPool> for SqlPool {
 }
 
 impl SqlBackend {
-    fn on(dialect: impl Operations) -> Self {
-        let dialect: Arc<dyn Operations> = Arc::new(dialect);
-        Self { renewals: Renewals::new(Arc::clone(&dialect)), dialect }
+    fn on(store: Arc<impl Operations>) -> Self {
+        let renewals = Renewals::new(Arc::clone(&store) as Arc<dyn Renew>);
+        Self { store, renewals }
     }
 
     /// Opens the database that `config` names. The table is looked for, created if that is allowed,
@@ -81,34 +81,23 @@ impl SqlBackend {
     ///
     /// Dropped, it may have created the file and the table.
     pub async fn connect(config: SqlConfig) -> Result<Self> {
-        let described = |error: Error| error.in_operation(Operation::Connect);
         match config.target {
             #[cfg(feature = "postgres")]
             Target::Postgres(ref target) => {
-                crate::engine::runtime::require("PostgreSQL").map_err(described)?;
-                let dialect = crate::postgres::PostgresStore::connect(target, &config)
-                    .await
-                    .map_err(|error| described(error).on_backend("postgres"))?;
-                Ok(Self::on(dialect))
+                opened("postgres", crate::postgres::connect(target, &config).await)
             }
             #[cfg(feature = "sqlite")]
             Target::Sqlite(ref target) => {
-                let dialect = crate::sqlite::SqliteStore::connect(target, &config)
-                    .await
-                    .map_err(|error| described(error).on_backend("sqlite"))?;
-                Ok(Self::on(dialect))
+                opened("sqlite", crate::sqlite::connect(target, &config).await)
             }
             #[cfg(feature = "mysql")]
             Target::MySql(ref target) => {
-                crate::engine::runtime::require("MySQL").map_err(described)?;
-                let dialect = crate::mysql::MySqlStore::connect(target, &config)
-                    .await
-                    .map_err(|error| described(error).on_backend("mysql"))?;
-                Ok(Self::on(dialect))
+                opened("mysql", crate::mysql::connect(target, &config).await)
             }
-            Target::None => Err(described(Error::config(
+            Target::None => Err(Error::config(
                 "this configuration names no database: make it with `SqlConfig::from_url`",
-            ))),
+            )
+            .in_operation(Operation::Connect)),
         }
     }
 
@@ -132,57 +121,48 @@ impl SqlBackend {
     ///
     /// As [`connect`](Self::connect).
     pub async fn from_pool(pool: impl Into<SqlPool>, config: SqlConfig) -> Result<Self> {
-        let described = |error: Error| error.in_operation(Operation::Connect);
-        let _ = (&config, described);
+        let _ = &config;
         match pool.into() {
             #[cfg(feature = "postgres")]
             SqlPool::Postgres(pool) => {
-                crate::engine::runtime::require("PostgreSQL").map_err(described)?;
-                let dialect = crate::postgres::PostgresStore::from_pool(&pool, &config)
-                    .await
-                    .map_err(|error| described(error).on_backend("postgres"))?;
-                Ok(Self::on(dialect))
+                opened("postgres", crate::postgres::from_pool(&pool, &config).await)
             }
             #[cfg(feature = "sqlite")]
             SqlPool::Sqlite(pool) => {
-                let dialect = crate::sqlite::SqliteStore::from_pool(&pool, &config)
-                    .await
-                    .map_err(|error| described(error).on_backend("sqlite"))?;
-                Ok(Self::on(dialect))
+                opened("sqlite", crate::sqlite::from_pool(&pool, &config).await)
             }
             #[cfg(feature = "mysql")]
-            SqlPool::MySql(pool) => {
-                crate::engine::runtime::require("MySQL").map_err(described)?;
-                let dialect = crate::mysql::MySqlStore::from_pool(&pool, &config)
-                    .await
-                    .map_err(|error| described(error).on_backend("mysql"))?;
-                Ok(Self::on(dialect))
-            }
+            SqlPool::MySql(pool) => opened("mysql", crate::mysql::from_pool(&pool, &config).await),
         }
     }
+}
+
+fn opened(name: &'static str, store: Result<Arc<impl Operations>>) -> Result<SqlBackend> {
+    let described = |error: Error| error.in_operation(Operation::Connect).on_backend(name);
+    store.map(SqlBackend::on).map_err(described)
 }
 
 #[async_trait]
 impl LockBackend for SqlBackend {
     fn name(&self) -> &'static str {
-        self.dialect.name()
+        self.store.name()
     }
 
     fn capabilities(&self) -> Capabilities {
-        self.dialect.capabilities()
+        self.store.capabilities()
     }
 
     fn claim(&self, request: ClaimRequest) -> Result<Box<dyn Claim>> {
-        let (dialect, renewals) = (Arc::clone(&self.dialect), Arc::clone(&self.renewals));
-        Ok(Box::new(SqlClaim::new(dialect, renewals, request)?))
+        let (store, renewals) = (Arc::clone(&self.store), Arc::clone(&self.renewals));
+        Ok(Box::new(SqlClaim::new(store, renewals, request)?))
     }
 
     async fn ping(&self) -> Result<()> {
-        self.dialect.ping().await
+        self.store.ping().await
     }
 
     async fn close(&self) -> Result<()> {
-        self.dialect.close().await
+        self.store.close().await
     }
 
     fn admin(&self) -> Option<&dyn LockAdmin> {
@@ -193,11 +173,11 @@ impl LockBackend for SqlBackend {
 #[async_trait]
 impl LockAdmin for SqlBackend {
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {
-        self.dialect.inspect(key).await
+        self.store.inspect(key).await
     }
 
     async fn list(&self, prefix: &str, name_start: &str) -> Result<Vec<LockInfo>> {
-        self.dialect.list(prefix, name_start).await
+        self.store.list(prefix, name_start).await
     }
 
     async fn force_release(&self, key: &LockKey, expected: Option<&HoldMark>) -> Result<Released> {
@@ -207,6 +187,6 @@ impl LockAdmin for SqlBackend {
             Some(owner) => owner,
             None => None,
         };
-        self.dialect.force_release(key, expected.as_ref()).await
+        self.store.force_release(key, expected.as_ref()).await
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use lock_core::url::Params;
 use lock_core::{Error, Result};
 
-use crate::statements::TableName;
+use crate::engine::table::TableName;
 
 /// The URL parameters of this backend, of every dialect. A dialect may have more of its own.
 pub const PARAMETERS: &[&str] =

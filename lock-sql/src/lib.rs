@@ -13,7 +13,6 @@ mod mysql;
 mod postgres;
 #[cfg(feature = "sqlite")]
 mod sqlite;
-mod statements;
 
 pub use backend::{SqlBackend, SqlPool};
 pub use config::{PARAMETERS, SqlConfig};
@@ -24,18 +23,15 @@ pub use postgres::{POSTGRES_PARAMETERS, Pooler};
 #[cfg(feature = "sqlite")]
 pub use sqlite::SQLITE_PARAMETERS;
 
-/// Deliberately wrong statements of the PostgreSQL dialect, for the tests of the tests.
-#[cfg(all(feature = "postgres", distlock_mutants))]
+/// Deliberately wrong statements, for the tests of the tests.
+#[cfg(distlock_mutants)]
 #[doc(hidden)]
-pub mod postgres_mutants {
-    pub use crate::postgres::{MUTANTS, VARIABLE};
-}
-
-/// Deliberately wrong statements of the MySQL dialect, for the tests of the tests.
-#[cfg(all(feature = "mysql", distlock_mutants))]
-#[doc(hidden)]
-pub mod mysql_mutants {
-    pub use crate::mysql::{MUTANTS, VARIABLE};
+pub mod mutants {
+    pub use crate::engine::mutants::Mutant;
+    #[cfg(feature = "mysql")]
+    pub use crate::mysql::{MUTANTS as MYSQL, VARIABLE as MYSQL_VARIABLE};
+    #[cfg(feature = "postgres")]
+    pub use crate::postgres::{MUTANTS as POSTGRES, VARIABLE as POSTGRES_VARIABLE};
 }
 
 /// The URL schemes of the dialects that are compiled in.

@@ -7,14 +7,15 @@ use lock_core::{
     async_trait,
 };
 
-use crate::engine::operations::{Entry, Operations, Secret};
+use crate::engine::entry::{Entry, Secret};
+use crate::engine::operations::Operations;
 use crate::engine::renewals::Renewals;
 
 /// A claim on one row. It has no state in the database beside that row, and a waiter has none at
 /// all, so dropping it writes nothing.
 #[derive(Debug)]
 pub(crate) struct SqlClaim {
-    dialect: Arc<dyn Operations>,
+    store: Arc<dyn Operations>,
     renewals: Arc<Renewals>,
     entry: Arc<Entry>,
     /// The token of the hold, once it is known. A row with our owner and another token is a hold
@@ -27,7 +28,7 @@ pub(crate) struct SqlClaim {
 
 impl SqlClaim {
     pub(crate) fn new(
-        dialect: Arc<dyn Operations>,
+        store: Arc<dyn Operations>,
         renewals: Arc<Renewals>,
         request: ClaimRequest,
     ) -> Result<Self> {
@@ -36,13 +37,13 @@ impl SqlClaim {
             other => {
                 return Err(Error::unsupported(format!(
                     "{} has exclusive locks only, not {other:?}",
-                    dialect.name()
+                    store.name()
                 )));
             }
         }
         let name = request.key.encode();
         let entry = Arc::new(Entry {
-            waiter: dialect.listen(&name, request.wait),
+            waiter: store.listen(&name, request.wait),
             name,
             owner: Secret(request.owner.to_hex()),
             ttl: request.ttl,
@@ -51,14 +52,14 @@ impl SqlClaim {
             taken_over: request.resume.map(|resume| resume.fence),
         });
         let fence = entry.taken_over;
-        Ok(Self { dialect, renewals, entry, fence, polling: false })
+        Ok(Self { store, renewals, entry, fence, polling: false })
     }
 }
 
 #[async_trait]
 impl Claim for SqlClaim {
     async fn try_acquire(&mut self) -> Result<Attempt> {
-        let attempt = self.dialect.acquire(&self.entry, self.polling).await?;
+        let attempt = self.store.acquire(&self.entry, self.polling).await?;
         match attempt {
             Attempt::Granted { token, .. } => self.fence = Some(token),
             _ => self.polling = true,
@@ -71,11 +72,11 @@ impl Claim for SqlClaim {
     }
 
     async fn check(&mut self) -> Result<Renewal> {
-        self.dialect.check(&self.entry, self.fence).await
+        self.store.check(&self.entry, self.fence).await
     }
 
     async fn release(&mut self) -> Result<Released> {
-        self.dialect.release(&self.entry).await
+        self.store.release(&self.entry).await
     }
 
     async fn changed(&mut self) -> Result<()> {

@@ -24,10 +24,8 @@ pub(crate) fn closed() -> Error {
     Error::new(ErrorKind::Closed, "this connection to the store was closed")
 }
 
-/// A stored value that nobody of ours can have written.
-pub(crate) fn strange(endpoint: &str, what: &str) -> Error {
-    Error::new(
-        ErrorKind::Store,
-        format!("{endpoint} holds {what}: something else writes to the lock table"),
-    )
+/// A statement may have been executed, and its answer was lost.
+pub(crate) fn unanswered(endpoint: &str) -> Error {
+    let what = format!("a connection to {endpoint} has ended without an answer");
+    Error::new(ErrorKind::Unavailable, what).with_unknown_effect()
 }

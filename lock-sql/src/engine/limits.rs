@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lock_core::ClockInstant;
 
-use crate::engine::operations::Entry;
+use crate::engine::entry::Entry;
 
 /// How much later than a renewal asks for a lease may end already, in µs, without being cut. A hold that
 /// was taken over ends by the ttl of its new holder (clause C14), which may be shorter. But a statement

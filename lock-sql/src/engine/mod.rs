@@ -2,15 +2,29 @@
 //! what an error code means.
 
 pub(crate) mod claim;
+pub(crate) mod codes;
+pub(crate) mod driver;
+pub(crate) mod entry;
 pub(crate) mod error;
-#[cfg(any(feature = "mysql", feature = "sqlite"))]
 pub(crate) mod limits;
+pub(crate) mod mutants;
 pub(crate) mod operations;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(crate) mod pool;
 pub(crate) mod renewals;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
-pub(crate) mod runtime;
+mod resting;
+pub(crate) mod schema;
+pub(crate) mod steps;
+pub(crate) mod store;
+pub(crate) mod sweep;
+mod sweeper;
+pub(crate) mod table;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod unfinished;
+pub(crate) mod value;
 #[cfg_attr(
     not(feature = "postgres"),
-    allow(dead_code, reason = "the other databases cannot push, so nobody has a slot there")
+    allow(dead_code, reason = "the other databases cannot push, so no claim waits for one")
 )]
 pub(crate) mod wake;

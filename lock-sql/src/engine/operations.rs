@@ -1,40 +1,37 @@
-//! What differs between the databases.
+//! What claims and the backend ask of a store, whichever database it is on.
 
-use std::fmt::Debug;
 use std::time::Duration;
 
 use lock_core::{
-    Attempt, Capabilities, FencingToken, LockInfo, LockKey, OwnerId, Released, Renewal, Result,
-    async_trait,
+    Attempt, Capabilities, Clock, FencingToken, LockInfo, LockKey, OwnerId, Released, Renewal,
+    Result, async_trait,
 };
 
-use crate::engine::wake::Waiter;
+use super::driver::{Freeing, Links, Turn};
+use super::entry::{Due, Entry, Outcome};
+use super::renewals::Renew;
+use super::steps::Steps;
+use super::store::{ADMIN_LIMIT, Store};
+use super::wake::Waiter;
 
-/// One database with its lock table. The backend and its claims are the same for all of them.
-///
-/// What a method does to a row is one statement in autocommit, so that dropping it leaves no
-/// transaction open. Errors carry neither key nor operation: the core adds them.
+/// The limit for the last sweep and the end of the connections. What is not done by then is no loss.
+const CLOSE_LIMIT: Duration = Duration::from_secs(2);
+
+/// One database with its lock table. Errors carry neither key nor operation: the core adds them.
 #[async_trait]
-pub(crate) trait Operations: Debug + Send + Sync + 'static {
-    fn name(&self) -> &'static str;
+pub(crate) trait Operations: Renew {
     fn capabilities(&self) -> Capabilities;
 
     /// `polling`: the last answer to this claim was "busy", so that it is cheaper to look before
     /// writing.
     async fn acquire(&self, entry: &Entry, polling: bool) -> Result<Attempt>;
-    /// Renews all of `dues` in one statement, or as few as the database needs: one answer for each, in
-    /// their order. There are 1 to [`BATCH`](crate::engine::renewals::BATCH) of them, sorted by name, and no
-    /// name comes twice. A row that somebody else has locked must not delay the others.
-    async fn renew(&self, dues: &[Due<'_>], limit: Duration) -> Result<Vec<Outcome>>;
     /// `fence`: the token of the hold, where it is known.
     async fn check(&self, entry: &Entry, fence: Option<FencingToken>) -> Result<Renewal>;
     /// By owner alone, since the fence is not known after a lost answer; a claim that has taken over a
     /// hold gives up [that one](Entry::taken_over) and no other.
     async fn release(&self, entry: &Entry) -> Result<Released>;
-    /// The waiter of a claim for `name`; `None` where the database cannot push.
-    fn listen(&self, _name: &str, _wait: bool) -> Option<Waiter> {
-        None
-    }
+    /// For a claim for `name`; `None` where the database cannot push.
+    fn listen(&self, name: &str, wait: bool) -> Option<Waiter>;
 
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>>;
     async fn list(&self, prefix: &str, name_start: &str) -> Result<Vec<LockInfo>>;
@@ -43,50 +40,97 @@ pub(crate) trait Operations: Debug + Send + Sync + 'static {
     async fn close(&self) -> Result<()>;
 }
 
-/// A lease to renew.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Due<'a> {
-    pub(crate) entry: &'a Entry,
-    /// The token of the hold, where it is known.
-    pub(crate) fence: Option<FencingToken>,
+#[async_trait]
+impl<D: Steps> Renew for Store<D> {
+    fn name(&self) -> &'static str {
+        D::NAME
+    }
+
+    async fn renew(&self, dues: &[Due<'_>], limit: Duration) -> Result<Vec<Outcome>> {
+        D::renew(self, dues, limit).await
+    }
 }
 
-/// What a renewal has found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    /// Our hold, which lasts for a whole ttl again.
-    Renewed,
-    /// No such hold.
-    Gone,
-    /// A row that somebody else has locked at this moment. It is asked for again.
-    #[cfg_attr(
-        not(any(feature = "postgres", feature = "mysql", test)),
-        allow(dead_code, reason = "SQLite has one writer at a time, and locks no rows")
-    )]
-    Locked,
-}
+#[async_trait]
+impl<D: Steps> Operations for Store<D> {
+    fn capabilities(&self) -> Capabilities {
+        self.dialect.capabilities()
+    }
 
-/// What a claim writes into its row, in the form that is bound to the statements.
-#[derive(Debug)]
-pub(crate) struct Entry {
-    /// [`LockKey::encode`], which is injective (clause C11).
-    pub(crate) name: String,
-    pub(crate) owner: Secret,
-    pub(crate) ttl: Duration,
-    pub(crate) call_timeout: Duration,
-    pub(crate) label: Option<String>,
-    /// The hold that this claim says it takes over. It is believed only as far as the row shows it: a
-    /// statement that renews, checks or releases compares it there (clause C14).
-    pub(crate) taken_over: Option<FencingToken>,
-    /// Hears pushes for this claim; see [`Operations::listen`].
-    pub(crate) waiter: Option<Waiter>,
-}
+    async fn acquire(&self, entry: &Entry, polling: bool) -> Result<Attempt> {
+        let attempt = D::acquire(self, entry, polling).await?;
+        if matches!(attempt, Attempt::Granted { .. }) {
+            self.sweep_if_due();
+        }
+        Ok(attempt)
+    }
 
-/// The owner id in hexadecimal. Whoever knows it can release the lock, so it is never printed.
-pub(crate) struct Secret(pub(crate) String);
+    async fn check(&self, entry: &Entry, fence: Option<FencingToken>) -> Result<Renewal> {
+        Ok(match self.left(entry, fence).await? {
+            Some(left) => Renewal::Alive { valid_for: Some(left) },
+            None => Renewal::Lost,
+        })
+    }
 
-impl Debug for Secret {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("…")
+    async fn release(&self, entry: &Entry) -> Result<Released> {
+        let freeing = Freeing {
+            name: &entry.name,
+            owner: Some(&entry.owner.0),
+            fence: entry.taken_over,
+            by_force: false,
+            tell: true,
+        };
+        let released = self.free(freeing, entry.call_timeout).await;
+        D::released(self, entry).await;
+        released
+    }
+
+    fn listen(&self, name: &str, wait: bool) -> Option<Waiter> {
+        self.dialect.listen(name, wait)
+    }
+
+    async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {
+        let lease = self.look(Turn::Look, &key.encode(), ADMIN_LIMIT).await?;
+        Ok(lease.and_then(|lease| self.info(lease)))
+    }
+
+    async fn list(&self, prefix: &str, name_start: &str) -> Result<Vec<LockInfo>> {
+        let start = LockKey::encoded_start(prefix, name_start);
+        let make = || self.dialect.list(&start, prefix.is_empty());
+        let reply = self.patiently(Turn::Look, ADMIN_LIMIT, make).await?;
+        let mut found = Vec::with_capacity(reply.rows.len());
+        for row in &reply.rows {
+            found.extend(self.info(self.dialect.lease(row)?));
+        }
+        Ok(found)
+    }
+
+    async fn force_release(&self, key: &LockKey, expected: Option<&OwnerId>) -> Result<Released> {
+        let (name, owner) = (key.encode(), expected.map(OwnerId::to_hex));
+        let freeing = Freeing {
+            name: &name,
+            owner: owner.as_deref(),
+            fence: None,
+            by_force: true,
+            tell: true,
+        };
+        self.free(freeing, ADMIN_LIMIT).await
+    }
+
+    async fn ping(&self) -> Result<()> {
+        self.probe(ADMIN_LIMIT).await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.dialect.closing();
+        let closing = async {
+            self.sweep_at_end().await;
+            self.links.close().await
+        };
+        // A server that does not answer does not keep us: the connections end all the same.
+        tokio::select! {
+            closed = closing => closed,
+            () = self.clock.sleep_until(self.now() + CLOSE_LIMIT) => Ok(()),
+        }
     }
 }

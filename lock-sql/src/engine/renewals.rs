@@ -1,24 +1,36 @@
 //! Renewals that fall together travel as one statement. The same for every dialect.
 
 use std::collections::HashSet;
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::kit::batch::{self, Batches};
-use lock_core::{Error, ErrorKind, FencingToken, Renewal, Result};
+use lock_core::{Error, ErrorKind, FencingToken, Renewal, Result, async_trait};
 
+use crate::engine::entry::{Due, Entry, Outcome};
 use crate::engine::error::no_answer;
-use crate::engine::operations::{Due, Entry, Operations, Outcome};
 
 /// The most rows of one statement: it is short then, and a deadlock undoes no more than these.
 pub(crate) const BATCH: usize = 500;
 /// When a row that somebody else had locked is asked for again.
 const AGAIN: Duration = Duration::from_millis(20);
 
+/// What a batch of renewals is sent to.
+#[async_trait]
+pub(crate) trait Renew: Debug + Send + Sync + 'static {
+    fn name(&self) -> &'static str;
+
+    /// Renews all of `dues` in one statement, or as few as the database needs: one answer for each, in
+    /// their order. There are 1 to [`BATCH`] of them, sorted by name, and no
+    /// name comes twice. A row that somebody else has locked must not delay the others.
+    async fn renew(&self, dues: &[Due<'_>], limit: Duration) -> Result<Vec<Outcome>>;
+}
+
 /// The renewals of one store.
 #[derive(Debug)]
 pub(crate) struct Renewals {
-    dialect: Arc<dyn Operations>,
+    store: Arc<dyn Renew>,
     batches: Batches<Item, Result<Outcome>>,
 }
 
@@ -27,8 +39,8 @@ type Item = (Arc<Entry>, Option<FencingToken>);
 type Batch = Vec<batch::Entry<Item, Result<Outcome>>>;
 
 impl Renewals {
-    pub(crate) fn new(dialect: Arc<dyn Operations>) -> Arc<Self> {
-        Arc::new(Self { dialect, batches: Batches::of_at_most(BATCH) })
+    pub(crate) fn new(store: Arc<dyn Renew>) -> Arc<Self> {
+        Arc::new(Self { store, batches: Batches::of_at_most(BATCH) })
     }
 
     /// Renews one lease, together with whatever else is due at this moment. The statement is always
@@ -42,8 +54,8 @@ impl Renewals {
     ) -> Result<Renewal> {
         let renewal = async {
             loop {
-                let dialect = Arc::clone(&self.dialect);
-                let send = move |batch| send(Arc::clone(&dialect), batch);
+                let store = Arc::clone(&self.store);
+                let send = move |batch| send(Arc::clone(&store), batch);
                 match self.batches.ask((Arc::clone(entry), fence), send).await?? {
                     Outcome::Renewed => return Ok(Renewal::Alive { valid_for: Some(entry.ttl) }),
                     Outcome::Gone => return Ok(Renewal::Lost),
@@ -55,11 +67,11 @@ impl Renewals {
         let limit = entry.call_timeout;
         tokio::time::timeout(limit, renewal)
             .await
-            .unwrap_or_else(|_| Err(no_answer(self.dialect.name(), limit)))
+            .unwrap_or_else(|_| Err(no_answer(self.store.name(), limit)))
     }
 }
 
-async fn send(dialect: Arc<dyn Operations>, mut batch: Batch) {
+async fn send(store: Arc<dyn Renew>, mut batch: Batch) {
     // Locking the rows of all batches in one order avoids deadlocks between them.
     batch.sort_by(|a, b| a.request.0.name.cmp(&b.request.0.name));
     while !batch.is_empty() {
@@ -68,16 +80,16 @@ async fn send(dialect: Arc<dyn Operations>, mut batch: Batch) {
         let mut names = HashSet::new();
         let (once, twice): (Batch, Batch) =
             batch.into_iter().partition(|one| names.insert(one.request.0.name.clone()));
-        send_once(&*dialect, once).await;
+        send_once(&*store, once).await;
         batch = twice;
     }
 }
 
-async fn send_once(dialect: &dyn Operations, batch: Batch) {
+async fn send_once(store: &dyn Renew, batch: Batch) {
     let limit = batch.iter().map(|one| one.request.0.call_timeout).max().unwrap_or_default();
     let dues: Vec<_> =
         batch.iter().map(|one| Due { entry: &one.request.0, fence: one.request.1 }).collect();
-    let answer = match dialect.renew(&dues, limit).await {
+    let answer = match store.renew(&dues, limit).await {
         Ok(found) if found.len() != batch.len() => Err(wrong_answer()),
         answer => answer,
     };

@@ -1,84 +1,86 @@
-//! Deliberately wrong statements, for the tests of the tests.
-//!
-//! Only with the feature `mutants`, and only if the variable below names one: a mutation of the
-//! statements that stands for a mistake which locks in a MySQL table are known to be made with.
-//! `tests/mysql_mutants.rs` shows that the suite fails each of them.
+//! Deliberately wrong statements of the MySQL dialect, and what the suite fails each by.
+
+use crate::engine::mutants::Preparation;
+use crate::engine::table::TableName;
 
 #[cfg(not(distlock_mutants))]
-#[derive(Debug)]
-pub(crate) struct Mutation;
-
-#[cfg(not(distlock_mutants))]
-impl Mutation {
-    pub(crate) fn of_environment(_table: &str) -> Self {
-        Self
-    }
-
-    #[allow(clippy::unused_self, reason = "as with the feature")]
-    pub(crate) fn apply(&self, text: String) -> String {
-        text
-    }
+pub(super) fn preparation(_table: &TableName) -> Preparation {
+    Preparation
 }
 
 #[cfg(distlock_mutants)]
-pub(crate) use wrong::Mutation;
-#[cfg(distlock_mutants)]
-pub use wrong::{MUTANTS, VARIABLE};
+pub(super) fn preparation(table: &TableName) -> Preparation {
+    Preparation::new(wrong::VARIABLE, wrong::MUTANTS, &wrong::terms(table))
+}
 
 #[cfg(distlock_mutants)]
-mod wrong {
-    use std::sync::atomic::{AtomicU64, Ordering};
+pub(super) mod wrong {
+    use crate::engine::mutants::Mutant;
+    use crate::engine::table::TableName;
 
-    /// Names the mutation to apply, in the environment.
+    /// Names the mutant, in the environment.
     pub const VARIABLE: &str = "LOCK_MYSQL_MUTANT";
 
-    /// The name of each mutation, and what is replaced by what in all statements. `{skew}` is another
-    /// number of microseconds for each client, `{table}` the table, `{now}` the server's clock.
-    pub const MUTANTS: &[(&str, &[(&str, &str)])] = &[
-        (
-            // The lease is judged by the clock of whoever asks.
-            "client_clock",
-            &[("UTC_TIMESTAMP(6)", "(UTC_TIMESTAMP(6) + INTERVAL {skew} MICROSECOND)")],
-        ),
-        (
-            // "A row was affected, so it is mine": true for a row that was found and left alone, too.
-            "affected_rows_trusted",
-            &[
+    /// What stands in their texts for the table and the clock.
+    pub(super) fn terms(table: &TableName) -> [(&'static str, &str); 2] {
+        [("{table}", table.as_str()), ("{now}", super::super::statements::NOW)]
+    }
+
+    /// What the tests of the tests try.
+    pub const MUTANTS: &[Mutant] = &[
+        Mutant {
+            name: "client_clock",
+            what_is_wrong: "the lease is judged by the clock of whoever asks",
+            killed_by: "c03_two_releases_make_one_grant",
+            replacements: &[(
+                "UTC_TIMESTAMP(6)",
+                "(UTC_TIMESTAMP(6) + INTERVAL {skew} MICROSECOND)",
+            )],
+        },
+        Mutant {
+            name: "affected_rows_trusted",
+            what_is_wrong: "a row that was affected is taken for ours, also if it was found and left alone",
+            killed_by: "s01_a_lock_is_not_reentrant",
+            replacements: &[
                 ("fence + 0 * LAST_INSERT_ID(VALUES(acquired) - expires)", "LAST_INSERT_ID(fence)"),
                 ("fence + 0 * LAST_INSERT_ID({now} - expires)", "LAST_INSERT_ID(fence)"),
             ],
-        ),
-        (
-            "fence_reset_by_delete",
-            &[
+        },
+        Mutant {
+            name: "fence_reset_by_delete",
+            what_is_wrong: "a release deletes the row, and its fence with it",
+            killed_by: "c09_fences_rise_over_releases",
+            replacements: &[
                 ("LAST_INSERT_ID(GREATEST(COALESCE(", "LAST_INSERT_ID(LEAST(1, COALESCE("),
                 (
                     "UPDATE `{table}` SET fence = fence + 0 * LAST_INSERT_ID(IF(expires > {now}, 2, 1)), owner = NULL, label = NULL, acquired = {now}, expires = 0 WHERE name = ? AND owner = ?",
                     "DELETE FROM `{table}` WHERE name = ? AND owner = ? AND LAST_INSERT_ID(2) = 2",
                 ),
             ],
-        ),
-        (
-            // As under a collation that ignores case.
-            "case_folding_names",
-            &[
+        },
+        Mutant {
+            name: "case_folding_names",
+            what_is_wrong: "names are compared as under a collation that ignores case",
+            killed_by: "c11_distinct_names_never_block_each_other",
+            replacements: &[
                 ("VALUES (?, ?, LAST", "VALUES (LOWER(CONVERT(? USING utf8mb4)), ?, LAST"),
                 ("name = ?", "name = LOWER(CONVERT(? USING utf8mb4))"),
             ],
-        ),
-        (
-            // As under a collation that pads with blanks, such as utf8mb4_bin.
-            "trailing_blanks_ignored",
-            &[
+        },
+        Mutant {
+            name: "trailing_blanks_ignored",
+            what_is_wrong: "names are compared as under a collation that pads with blanks, such as utf8mb4_bin",
+            killed_by: "c11_distinct_names_never_block_each_other",
+            replacements: &[
                 ("VALUES (?, ?, LAST", "VALUES (TRIM(TRAILING ' ' FROM ?), ?, LAST"),
                 ("name = ?", "name = TRIM(TRAILING ' ' FROM ?)"),
             ],
-        ),
-        (
-            // A lock of the session in place of the lease: it stays with the pooled connection that has
-            // taken it for as long as that lives.
-            "advisory_lock_left_in_the_pool",
-            &[
+        },
+        Mutant {
+            name: "advisory_lock_left_in_the_pool",
+            what_is_wrong: "a lock of the session in place of the lease: it stays with the pooled connection that has taken it for as long as that lives",
+            killed_by: "l01_an_abandoned_lock_is_free_after_its_ttl",
+            replacements: &[
                 (
                     "LAST_INSERT_ID(GREATEST(COALESCE(",
                     "LAST_INSERT_ID(GREATEST(GET_LOCK(SHA1(name), 0), COALESCE(",
@@ -94,111 +96,89 @@ mod wrong {
                     "expires = 0 WHERE name = ? AND owner = ? AND RELEASE_LOCK(SHA1(name)) = 1",
                 ),
             ],
-        ),
-        (
-            "release_without_owner",
-            &[("WHERE name = ? AND owner = ?", "WHERE name = ? AND ? <> ''")],
-        ),
-        (
-            "renewal_without_owner",
-            // The token would tell the holds apart, too.
-            &[
+        },
+        Mutant {
+            name: "release_without_owner",
+            what_is_wrong: "a release frees the hold of anybody",
+            killed_by: "c07_a_release_after_busy_does_nothing",
+            replacements: &[("WHERE name = ? AND owner = ?", "WHERE name = ? AND ? <> ''")],
+        },
+        Mutant {
+            name: "renewal_without_owner",
+            what_is_wrong: "a renewal prolongs the hold of anybody, whatever its token",
+            killed_by: "s03_a_late_renewal_does_not_touch_the_next_holder",
+            replacements: &[
                 (
                     "WHERE name = ? AND owner = ? AND expires",
                     "WHERE name = ? AND ? <> '' AND expires",
                 ),
                 ("> {now} AND ? IN (0, fence)", "> {now} AND ? >= 0"),
             ],
-        ),
-        (
-            // The text of a lease is its bearer's to edit.
-            "the_fence_of_a_takeover_is_believed",
-            &[
+        },
+        Mutant {
+            name: "the_fence_of_a_takeover_is_believed",
+            what_is_wrong: "the token in the text of a lease, which its bearer can edit, is believed",
+            killed_by: "c14_a_greater_fence_is_not_believed",
+            replacements: &[
                 (
                     "owner = ? AND expires > {now} AND ? IN (0, fence)",
                     "owner = ? AND expires > {now} AND ? >= 0",
                 ),
                 ("owner = ? AND ? IN (0, fence)", "owner = ? AND ? >= 0"),
             ],
-        ),
-        (
-            "renewal_of_what_has_ended",
-            &[("AND owner = ? AND expires > ", "AND owner = ? AND 0 < ")],
-        ),
-        (
-            "new_token_on_repeat",
-            &[("LAST_INSERT_ID(fence), IF(", "LAST_INSERT_ID(fence + 1), IF(")],
-        ),
-        (
-            "the_lease_of_another_is_taken",
-            &[
+        },
+        Mutant {
+            name: "renewal_of_what_has_ended",
+            what_is_wrong: "a renewal prolongs a lease that has ended",
+            killed_by: "c06_a_renewal_after_the_end_is_lost",
+            replacements: &[("AND owner = ? AND expires > ", "AND owner = ? AND 0 < ")],
+        },
+        Mutant {
+            name: "new_token_on_repeat",
+            what_is_wrong: "a repeated try gets another token",
+            killed_by: "c02_a_repeated_try_returns_the_same_token",
+            replacements: &[("LAST_INSERT_ID(fence), IF(", "LAST_INSERT_ID(fence + 1), IF(")],
+        },
+        Mutant {
+            name: "the_lease_of_another_is_taken",
+            what_is_wrong: "a lease is taken that still runs",
+            killed_by: "s01_a_lock_is_not_reentrant",
+            replacements: &[
                 ("IF(expires <= VALUES(acquired)", "IF(expires - 300000000 <= VALUES(acquired)"),
                 ("IF(expires <= {now}", "IF(expires - 300000000 <= {now}"),
             ],
-        ),
-        // `expires` first: the assignments after it see the new value.
-        (
-            "a_repeat_shortens_the_lease",
-            &[
+        },
+        Mutant {
+            name: "a_repeat_shortens_the_lease",
+            what_is_wrong: "a repeated try ends the lease at once",
+            killed_by: "c04_a_repeat_is_kept_as_long_as_promised",
+            replacements: &[
                 ("GREATEST(expires, VALUES(expires))", "VALUES(acquired)"),
                 ("IF(owner <=> ?, GREATEST(expires, {now} + ?)", "IF(owner <=> ?, {now} + 0 * ?"),
             ],
-        ),
-        (
-            "the_fence_stays",
-            &[
+        },
+        Mutant {
+            name: "the_fence_stays",
+            what_is_wrong: "the next holder gets the token of the last one",
+            killed_by: "c09_fences_rise_over_releases",
+            replacements: &[
                 ("GREATEST(fence + 1, VALUES(acquired))", "fence"),
                 ("GREATEST(fence + 1, {now})", "fence"),
             ],
-        ),
+        },
     ];
 
-    /// A mutation that changes nothing would survive for the wrong reason.
     #[cfg(test)]
     mod tests {
-        use crate::statements::TableName;
-        use crate::statements::mysql::Statements;
+        use super::*;
 
         #[test]
-        fn every_mutation_finds_what_it_changes() {
-            let statements = format!("{:?}", Statements::new(&TableName::default()));
-            for (name, replacements) in super::MUTANTS {
-                for (from, _) in *replacements {
-                    let from = super::filled(from, TableName::default().as_str(), 0);
-                    assert!(statements.contains(&from), "{name} finds no {from}");
-                }
-            }
+        fn every_replacement_finds_what_it_changes() {
+            let table = TableName::default();
+            let statements =
+                format!("{:?}", super::super::super::statements::Statements::new(&table));
+            let statements = statements.replace("\\\"", "\"");
+            crate::engine::mutants::find_what_they_change(MUTANTS, &terms(&table), &statements);
         }
-    }
-
-    #[derive(Debug)]
-    pub(crate) struct Mutation {
-        replacements: &'static [(&'static str, &'static str)],
-        table: String,
-        skew: u64,
-    }
-
-    impl Mutation {
-        pub(crate) fn of_environment(table: &str) -> Self {
-            static CLIENTS: AtomicU64 = AtomicU64::new(0);
-            let wanted = std::env::var(VARIABLE).unwrap_or_default();
-            let replacements =
-                MUTANTS.iter().find(|(name, _)| *name == wanted).map_or(&[][..], |found| found.1);
-            let skew = CLIENTS.fetch_add(1, Ordering::Relaxed) % 4 * 40_000_000;
-            Self { replacements, table: table.to_owned(), skew }
-        }
-
-        pub(crate) fn apply(&self, mut text: String) -> String {
-            let filled = |text| filled(text, &self.table, self.skew);
-            for (from, to) in self.replacements {
-                text = text.replace(&filled(from), &filled(to));
-            }
-            text
-        }
-    }
-
-    fn filled(text: &str, table: &str, skew: u64) -> String {
-        let text = text.replace("{skew}", &skew.to_string()).replace("{table}", table);
-        text.replace("{now}", crate::statements::mysql::NOW)
     }
 }

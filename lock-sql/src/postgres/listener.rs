@@ -1,21 +1,20 @@
 //! The connection on which notifications arrive.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::Result;
+use lock_core::{Clock, Result, SystemClock};
 use sqlx::postgres::{PgListener, PgPoolOptions};
 use sqlx::{Acquire, ConnectOptions, Executor};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
-use super::error::Failure;
-use super::inner::{Inner, Want};
-use super::open::Site;
-use super::pool::{Pool, Repeat, Turn};
-use super::value::Value;
+use super::server::PostgresServer;
+use super::statements::{CHANNEL, KEEP_ALIVE};
+use crate::engine::driver::{Failure, Links, Turn};
+use crate::engine::pool::Pool;
+use crate::engine::value::Query;
 use crate::engine::wake::Waiters;
-use crate::statements::postgres::{CHANNEL, KEEP_ALIVE, Sql};
 
 /// For how long our own notification is waited for when the store is opened.
 const ECHO: Duration = Duration::from_secs(1);
@@ -23,12 +22,10 @@ const ECHO: Duration = Duration::from_secs(1);
 const PING: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(2));
 /// The first and the longest pause between two tries to get a connection.
 const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
-/// The limit for passing a notification on.
-const PASS: Duration = Duration::from_secs(2);
 
 /// A connection that listens.
 pub(super) struct Listener {
-    site: Arc<Site>,
+    server: Arc<PostgresServer>,
     channels: [String; 2],
     /// For making a connection.
     limit: Duration,
@@ -37,43 +34,40 @@ pub(super) struct Listener {
 
 impl Listener {
     /// Listens, and proves that notifications arrive. `None` if they do not: a pooler swallows them.
+    /// `clock`: that of `pool`.
     pub(super) async fn prove(
-        site: &Arc<Site>,
-        pool: &Pool,
+        server: &Arc<PostgresServer>,
+        pool: &Arc<Pool<PostgresServer>>,
+        clock: &SystemClock,
         client: &str,
         limit: Duration,
         connection: Option<PgListener>,
     ) -> Result<Option<Self>> {
-        let channels = [format!("{CHANNEL}{client}"), site.place.table.as_str().to_owned()];
-        let mut listener = Self { site: Arc::clone(site), channels, limit, connection };
-        let fail = |error| site.place.failure(error, true).into_error(&site.place.endpoint);
+        let channels = [format!("{CHANNEL}{client}"), server.table.as_str().to_owned()];
+        let mut listener = Self { server: Arc::clone(server), channels, limit, connection };
+        let fail = |error| server.not_sent(error).into_error(&server.names.at);
         let mut connection = listener.listen().await.map_err(fail)?;
-        let notify = Sql("SELECT pg_notify($1::text, '') IS NULL".into());
-        let values = [Value::from(&*listener.channels[0])];
-        let rows = pool.rows(Turn::Try, Repeat::Once, &notify, &values).await;
-        match rows {
+        let notify = "SELECT pg_notify($1::text, '') IS NULL".into();
+        let make = || Query::new(&notify).bind(&*listener.channels[0]);
+        let end = clock.now() + limit;
+        match pool.execute(Turn::Try, None, end, &make).await {
             Ok(_) => {}
-            Err(Failure::Pooled) => return Ok(None),
+            Err(Failure::Contended) if server.is_pooled() => return Ok(None),
             Err(Failure::FullQueue(error)) => {
                 tracing::warn!(target: "distlock", %error, "no notification can be sent");
                 return Ok(None);
             }
-            Err(failure) => return Err(failure.into_error(&site.place.endpoint)),
+            Err(failure) => return Err(failure.into_error(&server.names.at)),
         }
         let echo = tokio::time::timeout(ECHO.min(limit), connection.try_recv()).await;
-        let heard = matches!(echo, Ok(Ok(Some(_))));
-        listener.connection = heard.then_some(connection);
-        Ok(heard.then_some(listener))
+        let arrived = matches!(echo, Ok(Ok(Some(_))));
+        listener.connection = arrived.then_some(connection);
+        Ok(arrived.then_some(listener))
     }
 
-    /// Delivers what arrives until the store is gone.
-    pub(super) fn start(
-        self,
-        waiters: Arc<Waiters>,
-        unwanted: mpsc::UnboundedReceiver<Arc<str>>,
-        inner: Weak<Inner>,
-    ) -> AbortHandle {
-        tokio::spawn(Delivery { listener: self, waiters, unwanted, inner }.run()).abort_handle()
+    /// Delivers what arrives until it is aborted.
+    pub(super) fn start(self, receiver: Receiver) -> AbortHandle {
+        tokio::spawn(Delivery { listener: self, receiver }.run()).abort_handle()
     }
 
     /// On the connection that is there, else on a new one.
@@ -82,7 +76,7 @@ impl Listener {
         let listening = async {
             let mut connection = match there {
                 Some(connection) => connection,
-                None => connect(&self.site, self.limit).await?,
+                None => connect(&self.server, self.limit).await?,
             };
             connection.execute(sqlx::raw_sql(KEEP_ALIVE)).await?;
             connection.listen_all(self.channels.iter().map(String::as_str)).await?;
@@ -95,9 +89,9 @@ impl Listener {
     /// Closes a connection that does not answer. Dropped as it is, it would ask the server to send no
     /// more, and wait for the answer for as long as TCP does: so it gets a working one in exchange.
     fn close(&self, mut silent: PgListener) {
-        let (site, limit) = (Arc::clone(&self.site), self.limit);
+        let (server, limit) = (Arc::clone(&self.server), self.limit);
         tokio::spawn(async move {
-            let working = tokio::time::timeout(limit, site.options.connect()).await;
+            let working = tokio::time::timeout(limit, server.options.connect()).await;
             if let (Ok(Ok(working)), Ok(connection)) = (working, silent.acquire().await) {
                 *connection = working;
             }
@@ -107,30 +101,42 @@ impl Listener {
 
 /// A connection that can listen, and does not yet. By a pool of its own: the driver keeps the place of a
 /// connection that does not answer until TCP gives it up, which takes a quarter of an hour.
-pub(super) async fn connect(site: &Site, limit: Duration) -> Result<PgListener, sqlx::Error> {
+pub(super) async fn connect(
+    server: &PostgresServer,
+    limit: Duration,
+) -> Result<PgListener, sqlx::Error> {
     let pool = PgPoolOptions::new()
         .max_connections(1)
         .acquire_timeout(limit)
         .idle_timeout(None)
         .max_lifetime(None)
-        .connect_lazy_with(site.options.clone());
+        .connect_lazy_with(server.options.clone());
     let mut connection = PgListener::connect_with(&pool).await?;
     // A gap must be seen: what was sent in the meantime is lost.
     connection.eager_reconnect(false);
     Ok(connection)
 }
 
+/// What becomes of what arrives.
+pub(super) struct Receiver {
+    pub(super) waiters: Arc<Waiters>,
+    /// Names for which a notification was in vain.
+    pub(super) unwanted: mpsc::UnboundedReceiver<Arc<str>>,
+    /// The connection was lost.
+    pub(super) lost: Box<dyn Fn() + Send + Sync>,
+    /// The client that was told of a free lock does not want it any more.
+    pub(super) pass_on: Box<dyn Fn(Arc<str>) + Send + Sync>,
+}
+
 struct Delivery {
     listener: Listener,
-    waiters: Arc<Waiters>,
-    unwanted: mpsc::UnboundedReceiver<Arc<str>>,
-    inner: Weak<Inner>,
+    receiver: Receiver,
 }
 
 /// Its runtime may end before the store.
 impl Drop for Delivery {
     fn drop(&mut self) {
-        self.waiters.set_up(false);
+        self.receiver.waiters.set_up(false);
     }
 }
 
@@ -145,17 +151,14 @@ impl Delivery {
             };
             match connection {
                 Ok(connection) => {
-                    self.waiters.set_up(true);
+                    self.receiver.waiters.set_up(true);
                     pause = RETRY.0;
                     if let Some(silent) = silent.take() {
                         self.listener.close(silent);
                     }
                     silent = self.deliver(connection).await;
-                    self.waiters.set_up(false);
-                    // The others were probably cut, too.
-                    if let Some(inner) = self.inner.upgrade() {
-                        inner.pool.forget();
-                    }
+                    self.receiver.waiters.set_up(false);
+                    (self.receiver.lost)();
                 }
                 Err(error) => {
                     tracing::debug!(target: "distlock", %error, "no connection for notifications");
@@ -174,14 +177,14 @@ impl Delivery {
                     Ok(Some(notification)) if notification.channel() == self.listener.channels[0] => {
                         // An empty one is our own, from the proof.
                         if !notification.payload().is_empty() {
-                            self.waiters.wake_one(notification.payload());
+                            self.receiver.waiters.wake_one(notification.payload());
                         }
                     }
-                    Ok(Some(notification)) => self.waiters.wake_all(notification.payload()),
+                    Ok(Some(notification)) => self.receiver.waiters.wake_all(notification.payload()),
                     Ok(None) | Err(_) => return None,
                 },
-                name = self.unwanted.recv() => match name {
-                    Some(name) => self.pass_on(name),
+                name = self.receiver.unwanted.recv() => match name {
+                    Some(name) => (self.receiver.pass_on)(name),
                     None => std::future::pending().await,
                 },
                 () = tokio::time::sleep(PING.0) => {
@@ -194,17 +197,5 @@ impl Delivery {
                 }
             }
         }
-    }
-
-    /// The client that was told of a free lock does not want it any more: the next one is told.
-    fn pass_on(&self, name: Arc<str>) {
-        let Some(inner) = self.inner.upgrade() else { return };
-        tokio::spawn(async move {
-            let values = [Value::from(&*name), Value::from(&*inner.client)];
-            let pass = &inner.statements.pass;
-            if let Err(error) = inner.execute(Want::new(Turn::Release, PASS), pass, &values).await {
-                tracing::debug!(target: "distlock", %error, "a notification was not passed on");
-            }
-        });
     }
 }

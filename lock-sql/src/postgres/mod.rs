@@ -1,134 +1,162 @@
 //! The PostgreSQL dialect.
 
+mod codes;
 mod config;
-mod error;
-mod inner;
+mod inline;
 mod listener;
 mod mutants;
-mod open;
-mod pool;
+mod pooler;
 mod renew;
-mod resting;
-mod sweep;
-mod unfinished;
-mod value;
+mod server;
+mod statements;
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use lock_core::kit::runtime;
 use lock_core::{
-    Attempt, Capabilities, DataLoss, Fencing, FencingToken, Hold, LockInfo, LockKey, OsRng,
-    OwnerId, Released, Renewal, Result, Rng, SystemClock, Wake, async_trait,
+    Attempt, Capabilities, DataLoss, Fencing, FencingToken, Hold, OsRng, Result, Rng, SystemClock,
+    Wake, async_trait,
 };
-use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
 pub use config::{POSTGRES_PARAMETERS, Pooler};
 pub(crate) use config::{PostgresTarget, config_from_url};
-pub(crate) use mutants::Mutation;
 #[cfg(distlock_mutants)]
-pub use mutants::{MUTANTS, VARIABLE};
+pub use mutants::wrong::{MUTANTS, VARIABLE};
 
 use crate::config::SqlConfig;
+use crate::engine::driver::{Dialect, Freeing, Lease, Links, State, Turn};
+use crate::engine::entry::{Due, Entry, Outcome};
 use crate::engine::error::no_answer;
-use crate::engine::operations::{Due, Entry, Operations, Outcome};
+use crate::engine::pool::Pool;
+use crate::engine::steps::Steps;
+use crate::engine::store::{Store, Want};
+use crate::engine::sweep;
+use crate::engine::value::{Query, Row, Value, fence_or_zero, micros};
 use crate::engine::wake::{WHILE_CONTENDED, Waiter, Waiters, busy};
-use crate::statements::postgres::Statements;
-use error::Failure;
-use inner::{Inner, Want, fence_or_zero, from_micros, micros};
-use listener::Listener;
-use open::Site;
-use pool::{Pool, Turn};
-use sweep::Sweeper;
-use value::Value;
+use listener::{Listener, Receiver};
+use renew::Waits;
+use server::PostgresServer;
+use statements::Statements;
 
-/// The limit for what has no call timeout of its own.
-const ADMIN_LIMIT: Duration = Duration::from_secs(5);
+/// So many versions of rows that nobody needs are worth a warning.
+const MANY_DEAD_ROWS: i64 = 10_000;
+/// The limit for passing a notification on.
+const PASS: Duration = Duration::from_secs(2);
 
 /// The lock table in a PostgreSQL database.
 #[derive(Debug)]
-pub(crate) struct PostgresStore {
-    inner: Arc<Inner>,
+pub(crate) struct Postgres {
+    server: Arc<PostgresServer>,
+    statements: Statements,
+    /// Marks us among those who wait, and names our channel.
+    client: String,
+    /// Where pushes arrive, if they can be had.
+    waiters: Option<Arc<Waiters>>,
     /// Delivers notifications.
-    delivery: Option<AbortHandle>,
+    delivery: OnceLock<AbortHandle>,
+    waits: Waits,
+    /// For how many row versions that nobody needs there was a warning.
+    warned: AtomicI64,
 }
 
-impl Drop for PostgresStore {
+pub(crate) type PostgresStore = Arc<Store<Postgres>>;
+
+impl Drop for Postgres {
     fn drop(&mut self) {
-        if let Some(delivery) = &self.delivery {
-            delivery.abort();
-        }
+        self.closing();
     }
 }
 
-impl PostgresStore {
-    pub(crate) async fn connect(target: &PostgresTarget, config: &SqlConfig) -> Result<Self> {
-        let limit = config.connect_timeout;
-        let endpoint = config::endpoint(&target.options);
-        let opening = tokio::time::timeout(limit, Self::open(target, config));
-        opening.await.unwrap_or_else(|_| Err(no_answer(&endpoint, limit)))
-    }
+pub(crate) async fn connect(target: &PostgresTarget, config: &SqlConfig) -> Result<PostgresStore> {
+    runtime::require("PostgreSQL")?;
+    let limit = config.connect_timeout;
+    let opening = tokio::time::timeout(limit, open(target, config));
+    let late = |_| Err(no_answer(&config::endpoint(&target.options), limit));
+    opening.await.unwrap_or_else(late)
+}
 
-    /// Connections of our own, with the options of the pool.
-    pub(crate) async fn from_pool(pool: &sqlx::PgPool, config: &SqlConfig) -> Result<Self> {
-        let options = sqlx::postgres::PgConnectOptions::clone(&pool.connect_options());
-        Self::connect(&PostgresTarget::new(options, Pooler::Auto)?, config).await
-    }
+/// Connections of our own, with the options of the pool.
+pub(crate) async fn from_pool(pool: &sqlx::PgPool, config: &SqlConfig) -> Result<PostgresStore> {
+    let options = sqlx::postgres::PgConnectOptions::clone(&pool.connect_options());
+    connect(&PostgresTarget::new(options, Pooler::Auto)?, config).await
+}
 
-    async fn open(target: &PostgresTarget, config: &SqlConfig) -> Result<Self> {
-        let site = Arc::new(Site::new(target, config));
-        let failed = |failure: Failure| failure.into_error(&site.place.endpoint);
-        let limit = config.connect_timeout;
-        let (first, third) = site.open_first(target.pooler, limit).await.map_err(failed)?;
-        let mut id = [0; 8];
-        OsRng.fill(&mut id)?;
-        let client = format!("{:016x}", u64::from_be_bytes(id));
-        let clock = Arc::new(SystemClock::default());
-        let pool = Pool::new(Arc::clone(&site), Arc::clone(&clock));
-        first.into_iter().for_each(|connection| pool.keep(connection));
-        let listener = match site.is_pooled() {
-            true => None,
-            false => Listener::prove(&site, &pool, &client, limit, third).await?,
+async fn open(target: &PostgresTarget, config: &SqlConfig) -> Result<PostgresStore> {
+    let (server, clock) = (Arc::new(PostgresServer::new(target, config)), SystemClock::default());
+    let limit = config.connect_timeout;
+    let first = pooler::open_first(&server, target.pooler, limit).await;
+    let (first, third) = first.map_err(|failure| failure.into_error(&server.names.at))?;
+    let mut id = [0; 8];
+    OsRng.fill(&mut id)?;
+    let client = format!("{:016x}", u64::from_be_bytes(id));
+    let pool = Pool::new(Arc::clone(&server), clock.clone());
+    first.into_iter().for_each(|connection| pool.keep(connection));
+    let listener = match server.is_pooled() {
+        true => None,
+        false => Listener::prove(&server, &pool, &clock, &client, limit, third).await?,
+    };
+    if listener.is_none() {
+        tracing::info!(target: "distlock", at = %server.names.at, "no notifications arrive: waiters poll");
+    }
+    let (waiters, unwanted) = Waiters::new();
+    let postgres = Postgres {
+        statements: Statements::new(&config.table),
+        client,
+        waiters: listener.is_some().then(|| Arc::clone(&waiters)),
+        delivery: OnceLock::new(),
+        waits: Waits::default(),
+        warned: AtomicI64::new(0),
+        server,
+    };
+    let store = Store::new(postgres, pool, clock, config.retention);
+    store.probe(limit).await?;
+    if let Some(listener) = listener {
+        let (lost, passing) = (Arc::downgrade(&store), Arc::downgrade(&store));
+        let receiver = Receiver {
+            waiters,
+            unwanted,
+            // The others were probably cut, too.
+            lost: Box::new(move || {
+                if let Some(store) = lost.upgrade() {
+                    store.links.forget();
+                }
+            }),
+            pass_on: Box::new(move |name| {
+                if let Some(store) = passing.upgrade() {
+                    tokio::spawn(async move { pass_on(&store, &name).await });
+                }
+            }),
         };
-        if listener.is_none() {
-            tracing::info!(target: "distlock", at = %site.place.endpoint, "no notifications arrive: waiters poll");
-        }
-        let (waiters, unwanted) = Waiters::new();
-        let inner = Arc::new(Inner {
-            statements: Statements::new(&config.table),
-            pool,
-            clock,
-            retention: config.retention,
-            sweeper: Sweeper::default(),
-            unfinished: Arc::default(),
-            waits_for_row: Semaphore::new(1),
-            waited: AtomicUsize::new(0),
-            client,
-            waiters: listener.is_some().then(|| Arc::clone(&waiters)),
-            site,
-        });
-        inner.probe(limit).await?;
-        let delivery =
-            listener.map(|listener| listener.start(waiters, unwanted, Arc::downgrade(&inner)));
-        Ok(Self { inner, delivery })
+        // Nobody else sets it.
+        let _ = store.dialect.delivery.set(listener.start(receiver));
     }
+    Ok(store)
+}
 
-    /// The client's id, if `entry` is to be on the list of those who wait.
-    fn listed(&self, entry: &Entry) -> Option<&str> {
-        let waits = entry.waiter.as_ref().is_some_and(Waiter::waits);
-        waits.then_some(&*self.inner.client)
+/// The client that was told of a free lock does not want it any more: the next one is told.
+async fn pass_on(store: &Store<Postgres>, name: &str) {
+    let this = &store.dialect;
+    let want = Want { turn: Turn::Release, limits: store.patient(PASS), owner: None };
+    let pass = || Query::new(&this.statements.pass).bind(name).bind(&*this.client);
+    if let Err(error) = store.execute(want, pass).await {
+        tracing::debug!(target: "distlock", %error, "a notification was not passed on");
     }
 }
 
-#[async_trait]
-impl Operations for PostgresStore {
-    fn name(&self) -> &'static str {
-        "postgres"
-    }
+impl Dialect for Postgres {
+    type Links = Arc<Pool<PostgresServer>>;
+
+    const NAME: &'static str = "postgres";
+    const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(32));
+    // A statement that inserts a row reads the mark as it was when the statement began, so one that
+    // began before the mark was raised must have ended.
+    const SETTLE: Duration = Duration::from_secs(2);
 
     fn capabilities(&self) -> Capabilities {
-        let wake = if self.inner.waiters.is_some() { Wake::Hint } else { Wake::Poll };
+        let wake = if self.waiters.is_some() { Wake::Hint } else { Wake::Poll };
         let mut capabilities = Capabilities::new(Hold::Lease, wake);
         // The next fence is made from the stored one; the clock is needed only if the data are lost.
         capabilities.fencing = Fencing::Durable;
@@ -138,130 +166,147 @@ impl Operations for PostgresStore {
         capabilities
     }
 
+    fn endpoint(&self) -> String {
+        self.server.names.at.clone()
+    }
+
+    fn probe(&self) -> Query {
+        Query::new(&self.statements.probe)
+    }
+
+    fn look(&self, name: &str) -> Query {
+        Query::new(&self.statements.look).bind(name)
+    }
+
+    fn list(&self, start: &str, bare: bool) -> Query {
+        Query::new(&self.statements.list).bind(start).bind(bare)
+    }
+
+    fn release(&self, freeing: &Freeing<'_>) -> Query {
+        let statement = match freeing.by_force {
+            true => &self.statements.force,
+            false => &self.statements.release,
+        };
+        Query::new(statement)
+            .bind(freeing.name)
+            .bind(freeing.owner)
+            .bind(freeing.tell)
+            .bind(fence_or_zero(freeing.fence))
+    }
+
+    fn confirm(&self, entry: &Entry, fence: Option<FencingToken>) -> Option<Query> {
+        let confirm = Query::new(&self.statements.confirm).bind(&*entry.name);
+        Some(confirm.bind(&*entry.owner.0).bind(fence_or_zero(fence)))
+    }
+
+    fn sweep_page(&self, after: &Value, retention: Duration) -> Query {
+        Query::new(&self.statements.sweep_page).bind(after.clone()).bind(micros(retention))
+    }
+
+    fn sweep_fold(&self, fence: i64) -> Query {
+        Query::new(&self.statements.sweep_fold).bind(fence)
+    }
+
+    /// The statement reads the mark itself.
+    fn sweep_delete(&self, names: &[Value], _folded: i64, retention: Duration) -> Query {
+        let text = |name: &Value| String::from_utf8_lossy(name.as_bytes()).into_owned();
+        let names = Value::Texts(names.iter().map(text).collect());
+        Query::new(&self.statements.sweep_delete).bind(names).bind(micros(retention))
+    }
+
+    fn lease(&self, row: &Row) -> Result<Lease> {
+        Ok(Lease {
+            name: Some(row.text(0)?.to_owned()),
+            owner: Some(row.text(1)?.to_owned()),
+            fence: row.int(2)?,
+            state: State::of(row.int(3)?),
+            held: Some(row.duration(4)?),
+            label: row.optional_text(5)?.map(str::to_owned),
+        })
+    }
+
+    fn look_again(&self) {
+        self.server.look_again();
+    }
+
+    fn listen(&self, name: &str, wait: bool) -> Option<Waiter> {
+        Some(self.waiters.as_ref()?.register(name, wait))
+    }
+
+    fn closing(&self) {
+        if let Some(delivery) = self.delivery.get() {
+            delivery.abort();
+        }
+    }
+}
+
+#[async_trait]
+impl Steps for Postgres {
     /// The statement itself looks before it writes.
-    async fn acquire(&self, entry: &Entry, _polling: bool) -> Result<Attempt> {
-        let inner = &*self.inner;
-        let look = entry.waiter.as_ref().map(Waiter::look);
-        let client = self.listed(entry);
-        let company = client.is_some() && entry.waiter.as_ref().is_some_and(Waiter::has_company);
-        let values = vec![
-            Value::from(&*entry.name),
-            Value::from(&*entry.owner.0),
-            Value::from(micros(entry.ttl)),
-            Value::from(entry.label.as_deref()),
-            Value::from(client),
-            Value::from(company),
-        ];
-        let rows = self.inner.acquire(entry, values).await?;
+    async fn acquire(store: &Store<Self>, entry: &Entry, _polling: bool) -> Result<Attempt> {
+        let (this, waiter) = (&store.dialect, entry.waiter.as_ref());
+        let look = waiter.map(Waiter::look);
+        // On the list of those who wait, or not.
+        let client = waiter.filter(|waiter| waiter.waits()).map(|_| &*this.client);
+        let company = client.is_some() && waiter.is_some_and(Waiter::has_company);
+        let make = || {
+            Query::new(&this.statements.acquire)
+                .bind(&*entry.name)
+                .bind(&*entry.owner.0)
+                .bind(micros(entry.ttl))
+                .bind(entry.label.as_deref())
+                .bind(client)
+                .bind(company)
+        };
+        let reply = store.take(entry, store.patient(entry.call_timeout), make).await?;
         // Others were writing, or have made the row while this statement looked for it.
-        let Some(row) = rows.iter().flatten().next() else {
+        let Some(row) = reply.as_ref().and_then(|reply| reply.rows.first()) else {
             return Ok(busy(Some(WHILE_CONTENDED)));
         };
-        let granted = inner.get(row, 0)?;
+        let granted = row.flag(0)?;
         if let Some(look) = look {
             look.answered(granted);
         }
         if !granted {
-            return Ok(busy(Some(from_micros(inner.get(row, 2)?))));
+            return Ok(busy(Some(row.duration(2)?)));
         }
-        let token = FencingToken::try_from(inner.get::<i64>(row, 1)?)?;
-        self.inner.sweep_if_due();
+        let token = FencingToken::try_from(row.int(1)?)?;
         Ok(Attempt::Granted { token, valid_for: Some(entry.ttl) })
     }
 
-    async fn renew(&self, dues: &[Due<'_>], limit: Duration) -> Result<Vec<Outcome>> {
-        let mut found = self.inner.renew_unlocked(dues, limit).await?;
-        // Nobody waits for another answer, and one statement at a time waits for a row.
-        if found.iter().all(|found| *found == Outcome::Locked)
-            && let Ok(_turn) = self.inner.waits_for_row.try_acquire()
-        {
-            let at = self.inner.next_of(dues.len());
-            found[at] = self.inner.renew_waiting(&dues[at], limit).await?;
+    async fn renew(store: &Store<Self>, dues: &[Due<'_>], limit: Duration) -> Result<Vec<Outcome>> {
+        renew::renew(store, dues, limit).await
+    }
+
+    async fn released(store: &Store<Self>, entry: &Entry) {
+        let (this, Some(waiter)) = (&store.dialect, &entry.waiter) else { return };
+        if !waiter.leave() {
+            return;
         }
-        Ok(found)
-    }
-
-    async fn check(&self, entry: &Entry, fence: Option<FencingToken>) -> Result<Renewal> {
-        let inner = &*self.inner;
-        let values = [
-            Value::from(&*entry.name),
-            Value::from(&*entry.owner.0),
-            Value::from(fence_or_zero(fence)),
-        ];
-        // What a plain read does not show may have been read from a standby that is behind.
-        for sql in [&inner.statements.check, &inner.statements.check_locking] {
-            let rows = inner.keep(entry.call_timeout, sql, &values).await?;
-            let left = rows.first().map(|row| inner.get::<i64>(row, 0)).transpose()?;
-            if let Some(left) = left.filter(|left| *left > 0) {
-                return Ok(Renewal::Alive { valid_for: Some(from_micros(left)) });
-            }
+        let limits = store.patient(entry.call_timeout);
+        let want = Want { turn: Turn::Release, limits, owner: None };
+        let leave = || Query::new(&this.statements.leave).bind(&*entry.name).bind(&*this.client);
+        if let Err(error) = store.execute(want, leave).await {
+            // Only a notification will come that nobody wants, and that is passed on.
+            tracing::debug!(target: "distlock", %error, "not taken off the list of those who wait");
         }
-        Ok(Renewal::Lost)
+        // One that has begun to wait meanwhile may have been taken off the list with us.
+        waiter.alert_company();
     }
 
-    async fn release(&self, entry: &Entry) -> Result<Released> {
-        let inner = &*self.inner;
-        let owner = Some(&*entry.owner.0);
-        let limit = entry.call_timeout;
-        inner.unfinished.ended(&entry.owner.0, limit / 2).await;
-        let fence = fence_or_zero(entry.taken_over);
-        let released =
-            inner.free(&inner.statements.release, &entry.name, owner, fence, limit).await;
-        if let Some(waiter) = &entry.waiter
-            && waiter.leave()
-        {
-            let values = [Value::from(&*entry.name), Value::from(&*inner.client)];
-            let leave = &inner.statements.leave;
-            let left = inner.execute(Want::new(Turn::Release, limit), leave, &values).await;
-            if let Err(error) = left {
-                // Only a notification will come that nobody wants, and that is passed on.
-                tracing::debug!(target: "distlock", %error, "not taken off the list of those who wait");
-            }
-            // One that has begun to wait meanwhile may have been taken off the list with us.
-            waiter.alert_company();
+    /// Each statement on a lock looks at all versions of its row that the server has not removed yet.
+    async fn swept(store: &Store<Self>) {
+        let this = &store.dialect;
+        let make = || Query::new(&this.statements.dead_rows).bind(this.server.table.quoted());
+        let Ok(reply) = store.patiently(Turn::Look, sweep::LIMIT, make).await else { return };
+        let number = reply.rows.first().and_then(|row| row.int(0).ok()).unwrap_or(0);
+        // Not again before it is twice as bad, or was well in between.
+        let warned = this.warned.load(Ordering::Relaxed);
+        if number < MANY_DEAD_ROWS {
+            this.warned.store(0, Ordering::Relaxed);
+        } else if number / 2 >= warned {
+            this.warned.store(number, Ordering::Relaxed);
+            tracing::warn!(target: "distlock", at = %this.server.names.at, number, "the lock table has many dead row versions, and locks that change hands often become slow: look for an old snapshot (a long transaction, a prepared one, a replication slot), and whether autovacuum is on");
         }
-        released
-    }
-
-    fn listen(&self, name: &str, wait: bool) -> Option<Waiter> {
-        Some(self.inner.waiters.as_ref()?.register(name, wait))
-    }
-
-    async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {
-        let inner = &*self.inner;
-        let values = [Value::from(&*key.encode())];
-        let rows = inner.read(ADMIN_LIMIT, &inner.statements.look, &values).await?;
-        rows.first().map_or(Ok(None), |row| inner.info(row))
-    }
-
-    async fn list(&self, prefix: &str, name_start: &str) -> Result<Vec<LockInfo>> {
-        let inner = &*self.inner;
-        let start = LockKey::encoded_start(prefix, name_start);
-        let values = [Value::from(&*start), Value::from(prefix.is_empty())];
-        let rows = inner.read(ADMIN_LIMIT, &inner.statements.list, &values).await?;
-        let mut found = Vec::with_capacity(rows.len());
-        for row in &rows {
-            found.extend(inner.info(row)?);
-        }
-        Ok(found)
-    }
-
-    async fn force_release(&self, key: &LockKey, expected: Option<&OwnerId>) -> Result<Released> {
-        let expected = expected.map(OwnerId::to_hex);
-        let force = &self.inner.statements.force;
-        self.inner.free(force, &key.encode(), expected.as_deref(), 0, ADMIN_LIMIT).await
-    }
-
-    async fn ping(&self) -> Result<()> {
-        self.inner.probe(ADMIN_LIMIT).await
-    }
-
-    async fn close(&self) -> Result<()> {
-        if let Some(delivery) = &self.delivery {
-            delivery.abort();
-        }
-        let place = &self.inner.site.place;
-        let closing = self.inner.pool.close().await;
-        closing.map_err(|error| place.failure(error, false).into_error(&place.endpoint))
     }
 }

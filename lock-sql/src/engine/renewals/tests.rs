@@ -2,13 +2,10 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
-use lock_core::{
-    Attempt, Capabilities, Hold, LockInfo, LockKey, OwnerId, Released, Wake, async_trait,
-};
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::engine::operations::Secret;
+use crate::engine::entry::Secret;
 
 #[derive(Debug, Default)]
 struct Counting {
@@ -21,13 +18,9 @@ struct Counting {
 }
 
 #[async_trait]
-impl Operations for Counting {
+impl Renew for Counting {
     fn name(&self) -> &'static str {
         "counting"
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        Capabilities::new(Hold::Lease, Wake::Poll)
     }
 
     async fn renew(&self, dues: &[Due<'_>], _limit: Duration) -> Result<Vec<Outcome>> {
@@ -46,36 +39,11 @@ impl Operations for Counting {
         };
         Ok(dues.iter().map(found).collect())
     }
-
-    async fn acquire(&self, _entry: &Entry, _polling: bool) -> Result<Attempt> {
-        unreachable!("renewals only")
-    }
-    async fn check(&self, _entry: &Entry, _fence: Option<FencingToken>) -> Result<Renewal> {
-        unreachable!("renewals only")
-    }
-    async fn release(&self, _entry: &Entry) -> Result<Released> {
-        unreachable!("renewals only")
-    }
-    async fn inspect(&self, _key: &LockKey) -> Result<Option<LockInfo>> {
-        unreachable!("renewals only")
-    }
-    async fn list(&self, _prefix: &str, _name_start: &str) -> Result<Vec<LockInfo>> {
-        unreachable!("renewals only")
-    }
-    async fn force_release(&self, _: &LockKey, _: Option<&OwnerId>) -> Result<Released> {
-        unreachable!("renewals only")
-    }
-    async fn ping(&self) -> Result<()> {
-        Ok(())
-    }
-    async fn close(&self) -> Result<()> {
-        Ok(())
-    }
 }
 
 fn store() -> (Arc<Counting>, Arc<Renewals>) {
     let dialect = Arc::new(Counting::default());
-    let renewals = Renewals::new(Arc::clone(&dialect) as Arc<dyn Operations>);
+    let renewals = Renewals::new(Arc::clone(&dialect) as Arc<dyn Renew>);
     (dialect, renewals)
 }
 

@@ -1,7 +1,7 @@
 //! Taking, keeping and ending leases.
 
 use super::*;
-use crate::statements::mysql::Sql;
+use crate::engine::value::Sql;
 
 #[tokio::test]
 async fn a_lease_ends_by_the_server_s_clock_and_the_old_owner_is_refused() {
@@ -140,7 +140,7 @@ async fn a_dropped_statement_costs_no_connection() {
         let key = LockKey::new("", mine.name.as_str()).unwrap();
         assert_eq!(store.inspect(&key).await.unwrap(), None);
     }
-    assert!(store.0.pool.idle_connections() >= 1);
+    assert!(store.links.resting() >= 1);
     assert!(connections().await - before <= 3, "a connection was closed for every dropped call");
 }
 
@@ -158,9 +158,9 @@ async fn a_read_that_shows_no_hold_is_no_loss() {
     let store = server
         .store_with(|statements| {
             statements.look = stale(&statements.look);
-            statements.present = statements.present.each_ref().map(stale);
+            statements.present.0 = statements.present.0.each_ref().map(stale);
             // A proxy may know `FOR UPDATE` as the end of a statement only.
-            statements.unlocked = statements.unlocked.each_ref().map(stale);
+            statements.unlocked.0 = statements.unlocked.0.each_ref().map(stale);
         })
         .await;
     let mut held = Vec::new();

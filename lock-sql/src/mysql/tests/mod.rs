@@ -4,13 +4,15 @@ mod leases;
 mod renewals;
 mod sweep;
 
-use lock_core::{ErrorKind, OsRng};
+use lock_core::{LockKey, OsRng, OwnerId, Released, Renewal};
 use lock_testkit::servers::MariaDbServer;
 use sqlx::mysql::MySqlPoolOptions;
 
+use super::statements::Statements;
 use super::*;
-use crate::engine::operations::Secret;
-use crate::statements::mysql::Statements;
+use crate::engine::entry::Secret;
+use crate::engine::operations::Operations;
+use crate::engine::renewals::Renew;
 
 const TTL: Duration = Duration::from_secs(10);
 
@@ -43,9 +45,9 @@ impl Server {
         let url = self.server.url().replace("root@", "app@");
         let config = SqlConfig::from_url(&url).unwrap().retention(retention);
         let crate::config::Target::MySql(target) = &config.target else { panic!("{url}") };
-        let store = MySqlStore::connect(target, &config).await.unwrap();
+        let store = connect(target, &config).await.unwrap();
         // Only when a test says so.
-        store.0.sweeper.stop();
+        store.sweeper.stop();
         store
     }
 
@@ -54,12 +56,11 @@ impl Server {
         let url = self.server.url().replace("root@", "app@");
         let config = SqlConfig::from_url(&url).unwrap();
         let crate::config::Target::MySql(target) = &config.target else { panic!("{url}") };
-        let place = Place { endpoint: target.endpoint.clone(), table: config.table.clone() };
         let source = Source::Options(Arc::new(target.options.clone()));
-        let mut site = Site::new(place, source, true);
-        change(&mut site.statements);
-        let store = MySqlStore::on(site, &config);
-        store.0.sweeper.stop();
+        let mut server = server(target.endpoint.clone(), source, &config);
+        change(&mut server.statements);
+        let store = on(server, &config);
+        store.sweeper.stop();
         store
     }
 

@@ -21,14 +21,14 @@ async fn the_sweep_removes_what_is_old_and_keeps_the_greatest_fence() {
     greatest += 5000;
     server.set_clock(1_000_000 + 60 + 10 - 1).await;
     let later = server.store(retention).await;
-    assert!(later.0.sweep().await.unwrap());
+    assert!(later.sweep(Duration::ZERO).await.unwrap());
     // The released ones are past the retention, the abandoned ones not yet.
     assert_eq!(server.names().await.len(), PAGE_AND_MORE / 2);
     server.set_clock(1_000_000 + 60 + 10).await;
     let last = server.store(retention).await;
     let held = entry("held");
     let fence = granted(last.acquire(&held, false).await);
-    assert!(last.0.sweep().await.unwrap());
+    assert!(last.sweep(Duration::ZERO).await.unwrap());
     assert_eq!(server.names().await, ["held"]);
     // The clock has gone back: only the mark can carry the fence.
     server.set_clock(1).await;
@@ -53,20 +53,20 @@ async fn the_sweep_judges_each_row_anew() {
     }
     server.set_clock(1_000_001).await;
     let store = server.store(Duration::from_secs(1)).await;
-    let page = store.0.sweep_page(Vec::new()).await.unwrap();
+    let page = store.sweep_page(Value::from("")).await.unwrap();
     assert_eq!(page.gone.len(), 3);
-    store.0.sweep_fold(folded).await.unwrap();
+    store.sweep_fold(folded).await.unwrap();
     // Before the deletion one of them is taken, and another taken and released.
     let (held, used) = (entry("held"), entry("used"));
     granted(store.acquire(&held, false).await);
     let greater = granted(store.acquire(&used, false).await);
     store.release(&used).await.unwrap();
-    store.0.sweep_delete(&page.gone, folded).await.unwrap();
+    store.sweep_delete(&page, folded).await.unwrap();
     assert_eq!(server.names().await, ["held", "used"]);
     assert_eq!(renew(&store, &held, None).await, Outcome::Renewed);
     // Past the retention, but with a fence that was not folded.
     let patient = server.store(Duration::ZERO).await;
-    patient.0.sweep_delete(&page.gone, folded).await.unwrap();
+    patient.sweep_delete(&page, folded).await.unwrap();
     assert_eq!(server.names().await, ["held", "used"]);
     assert!(granted(store.acquire(&entry("used"), false).await) > greater);
 }
@@ -81,7 +81,7 @@ async fn fences_rise_while_two_stores_sweep_all_the_time() {
         let store = server.store(Duration::ZERO).await;
         sweepers.push(tokio::spawn(async move {
             loop {
-                store.0.sweep().await.unwrap();
+                store.sweep(Duration::ZERO).await.unwrap();
             }
         }));
     }

@@ -115,7 +115,7 @@ async fn a_renewal_waits_for_one_try_at_most() {
     let held = entry("held");
     granted(store.acquire(&held, false).await);
     let done = Arc::new(std::sync::Mutex::new(Vec::new()));
-    let occupied = store.0.writer.occupy().await;
+    let occupied = store.links.writer.occupy().await;
     let mut tasks = tokio::task::JoinSet::new();
     for n in 0..50 {
         let (store, done) = (store.clone(), Arc::clone(&done));

@@ -108,7 +108,7 @@ async fn the_running_lease_of_another_machine_is_not_taken() {
     }
     // The sweep leaves it alone, too.
     two.advance(TTL);
-    ours.0.sweep().await.unwrap();
+    ours.sweep(Duration::ZERO).await.unwrap();
     assert!(matches!(theirs.check(&holder, None).await, Ok(Renewal::Alive { .. })));
     let seen = ours.inspect(&key).await.unwrap().unwrap().holder.unwrap();
     assert_eq!((seen.label.as_deref(), seen.expires_in), (Some("somebody"), None));
@@ -234,7 +234,7 @@ async fn a_full_batch_is_one_statement_that_uses_the_key() {
     let folder = TempDir::new().unwrap();
     let store = store(&folder, &Machine::new("boot-1"), FOREVER).await;
     store.acquire(&entry("a"), false).await.unwrap();
-    let sql = format!("EXPLAIN QUERY PLAN {}", store.0.statements.renew);
+    let sql = format!("EXPLAIN QUERY PLAN {}", store.dialect.statements.renew);
     let mut connection = other_connection(&folder).await;
     let query = sqlx::query(sqlx::AssertSqlSafe(sql)).bind("[]").bind(0).bind("boot-1");
     let plan: Vec<String> = query
@@ -245,8 +245,7 @@ async fn a_full_batch_is_one_statement_that_uses_the_key() {
         .map(|row| sqlx::Row::get(row, 3))
         .collect();
     assert!(plan.iter().any(|step| step.contains("PRIMARY KEY")), "{plan:?}");
-    let held: Vec<_> =
-        (0..crate::engine::renewals::BATCH).map(|n| entry(&format!("n{n:04}"))).collect();
+    let held: Vec<_> = (0..LARGEST_BATCH).map(|n| entry(&format!("n{n:04}"))).collect();
     let dues: Vec<_> = held.iter().map(|entry| Due { entry, fence: None }).collect();
     assert_eq!(store.renew(&dues, TTL).await.unwrap(), vec![Outcome::Gone; dues.len()]);
 }

@@ -10,13 +10,15 @@ use std::path::Path;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::task::Poll;
 
-use lock_core::{ErrorKind, OsRng};
+use lock_core::{LockKey, OsRng, OwnerId, Released, Renewal};
 use sqlx::SqliteConnection;
 use tempfile::TempDir;
 
-use super::inner::{EntryRow, micros};
 use super::*;
-use crate::engine::operations::Secret;
+use crate::engine::entry::Secret;
+use crate::engine::operations::Operations;
+use crate::engine::renewals::{BATCH as LARGEST_BATCH, Renew};
+use crate::engine::store::ADMIN_LIMIT;
 
 const TTL: Duration = Duration::from_secs(10);
 const FOREVER: Duration = Duration::from_secs(1_000_000);
@@ -54,14 +56,14 @@ impl Time for Machine {
 }
 
 async fn store(folder: &TempDir, machine: &Arc<Machine>, retention: Duration) -> SqliteStore {
-    let place = Place { path: folder.path().join("locks.db"), may_create: true };
+    let path = folder.path().join("locks.db");
+    let location = Location { path, may_create: true, use_wal: true };
     let config = SqlConfig::default().retention(retention);
     let time = Arc::clone(machine) as Arc<dyn Time>;
-    let store = SqliteStore::open(place, &config, true, SqliteConnectOptions::new(), time)
-        .await
-        .expect("the store opens");
+    let store =
+        open(location, &config, SqliteConnectOptions::new(), time).await.expect("the store opens");
     // Sweeps happen only where a test asks for one.
-    store.0.sweeper.stop();
+    store.sweeper.stop();
     store
 }
 
@@ -96,8 +98,18 @@ fn is_busy(attempt: Result<Attempt>) -> Option<Duration> {
     }
 }
 
-async fn row(store: &SqliteStore, name: &str) -> Option<EntryRow> {
-    store.0.look(name, ADMIN_LIMIT).await.unwrap()
+struct Stored {
+    owner: Option<String>,
+    expires: i64,
+}
+
+async fn row(store: &SqliteStore, name: &str) -> Option<Stored> {
+    let sql = "SELECT owner, expires FROM distlock WHERE name = ?1".into();
+    let make = || Query::new(&sql).bind(name);
+    let reply = store.patiently(Turn::Look, ADMIN_LIMIT, make).await.unwrap();
+    let row = reply.rows.first()?;
+    let owner = row.optional_text(0).unwrap().map(str::to_owned);
+    Some(Stored { owner, expires: row.int(1).unwrap() })
 }
 
 async fn renew(store: &SqliteStore, entry: &Entry, fence: Option<FencingToken>) -> Result<Renewal> {

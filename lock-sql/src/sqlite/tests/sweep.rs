@@ -1,7 +1,5 @@
 //! Removing rows, without losing a fence.
 
-use sqlx::Row;
-
 use super::*;
 
 #[tokio::test]
@@ -21,12 +19,12 @@ async fn the_sweep_removes_what_is_old_and_keeps_the_greatest_fence() {
     }
     let held = entry("held");
     machine.advance(TTL + retention - Duration::from_secs(1));
-    assert!(store.0.sweep().await.unwrap());
+    assert!(store.sweep(Duration::ZERO).await.unwrap());
     // The released ones are past the retention, the abandoned ones not yet.
     assert_eq!(names(&store).await.len(), PAGES_AND_MORE / 2 + 1);
     machine.advance(Duration::from_secs(2));
     let fence = granted(store.acquire(&held, false).await);
-    assert!(store.0.sweep().await.unwrap());
+    assert!(store.sweep(Duration::ZERO).await.unwrap());
     assert_eq!(names(&store).await, ["\u{1}fence", "held"]);
     // The wall clock has gone back: only the mark can carry the fence.
     machine.wall.store(0, Ordering::Relaxed);
@@ -38,12 +36,9 @@ async fn the_sweep_removes_what_is_old_and_keeps_the_greatest_fence() {
 const PAGES_AND_MORE: usize = 600;
 
 async fn names(store: &SqliteStore) -> Vec<String> {
-    let rows = store
-        .0
-        .read(ADMIN_LIMIT, || sqlx::query("SELECT name FROM distlock ORDER BY name"))
-        .await
-        .unwrap();
-    rows.iter().map(|row| row.get(0)).collect()
+    let sql = "SELECT name FROM distlock ORDER BY name".into();
+    let reply = store.patiently(Turn::Look, ADMIN_LIMIT, || Query::new(&sql)).await.unwrap();
+    reply.rows.iter().map(|row| row.text(0).unwrap().to_owned()).collect()
 }
 
 #[tokio::test]
@@ -56,9 +51,9 @@ async fn the_sweep_judges_each_row_anew() {
         store.release(&mine).await.unwrap();
     }
     machine.advance(Duration::from_secs(1));
-    let page = store.0.sweep_page(String::new()).await.unwrap();
+    let page = store.sweep_page(Value::from("")).await.unwrap();
     assert_eq!(page.gone.len(), 3);
-    store.0.sweep_fold(page.gone.iter().map(|row| row.1).max().unwrap()).await.unwrap();
+    store.sweep_fold(page.greatest().unwrap()).await.unwrap();
     // Before the deletion one of them is taken, and another taken and released.
     let (held, used) = (entry("held"), entry("used"));
     machine.wall.fetch_add(1000, Ordering::Relaxed);
@@ -66,7 +61,7 @@ async fn the_sweep_judges_each_row_anew() {
     let greater = granted(store.acquire(&used, false).await);
     store.release(&used).await.unwrap();
     machine.advance(Duration::from_micros(1));
-    store.0.sweep_delete(&page.gone).await.unwrap();
+    store.sweep_delete(&page, page.greatest().unwrap()).await.unwrap();
     assert_eq!(names(&store).await, ["\u{1}fence", "held", "used"]);
     assert!(matches!(renew(&store, &held, None).await.unwrap(), Renewal::Alive { .. }));
     machine.wall.store(0, Ordering::Relaxed);
@@ -85,14 +80,14 @@ async fn the_sweep_never_removes_a_row_that_was_just_taken() {
     granted(store.acquire(&later, false).await);
     store.release(&later).await.unwrap();
     machine.advance(Duration::from_secs(1));
-    let page = store.0.sweep_page(String::new()).await.unwrap();
+    let page = store.sweep_page(Value::from("")).await.unwrap();
     assert_eq!(page.gone.len(), 2);
-    store.0.sweep_fold(page.gone.iter().map(|row| row.1).max().unwrap()).await.unwrap();
+    store.sweep_fold(page.greatest().unwrap()).await.unwrap();
     // Taken between the two steps, with a fence that stays below the mark.
     machine.wall.store(0, Ordering::Relaxed);
     let held = entry("held");
     let fence = granted(store.acquire(&held, false).await);
-    store.0.sweep_delete(&page.gone).await.unwrap();
+    store.sweep_delete(&page, page.greatest().unwrap()).await.unwrap();
     assert_eq!(names(&store).await, ["\u{1}fence", "held"]);
     is_busy(store.acquire(&entry("held"), false).await);
     assert_eq!(granted(store.acquire(&held, false).await), fence);
@@ -109,7 +104,7 @@ async fn fences_rise_while_two_stores_sweep_all_the_time() {
             let store = store(&folder, &machine, Duration::ZERO).await;
             sweepers.push(tokio::spawn(async move {
                 loop {
-                    store.0.sweep().await.unwrap();
+                    store.sweep(Duration::ZERO).await.unwrap();
                 }
             }));
         }

@@ -1,4 +1,8 @@
 //! Statements whose callers have gone.
+//!
+//! A try to get a lock that was dropped may be executed at any time, also after a release that has gone
+//! ahead of it on another connection, and would take the lock for a whole ttl. So it is finished in the
+//! background, and a release by the same owner waits for that.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,17 +14,16 @@ use lock_core::{Clock, ClockInstant, SystemClock};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-/// Tries to get a lock that were dropped while the server was at them, by owner. A release waits for
-/// them: it would go over another connection, could overtake the try, and find nothing to release.
+/// Dropped tries that the server is at, by owner.
 #[derive(Debug, Default)]
-pub(super) struct Unfinished {
+pub(crate) struct Unfinished {
     tries: Mutex<HashMap<String, usize>>,
     fewer: Notify,
 }
 
 impl Unfinished {
     /// Waits until no dropped try of this owner is under way.
-    pub(super) async fn none(&self, owner: &str) {
+    pub(crate) async fn none(&self, owner: &str) {
         loop {
             let fewer = self.fewer.notified();
             let mut fewer = std::pin::pin!(fewer);
@@ -32,20 +35,9 @@ impl Unfinished {
         }
     }
 
-    fn begin(&self, owner: &str) {
-        *self.tries().entry(owner.to_owned()).or_default() += 1;
-    }
-
-    fn end(&self, owner: &str) {
-        let mut tries = self.tries();
-        if let Some(count) = tries.get_mut(owner) {
-            *count -= 1;
-            if *count == 0 {
-                tries.remove(owner);
-            }
-        }
-        drop(tries);
-        self.fewer.notify_waiters();
+    fn begin(self: &Arc<Self>, owner: String) -> Dropped {
+        *self.tries().entry(owner.clone()).or_default() += 1;
+        Dropped(Arc::clone(self), owner)
     }
 
     fn tries(&self) -> MutexGuard<'_, HashMap<String, usize>> {
@@ -53,23 +45,40 @@ impl Unfinished {
     }
 }
 
+/// A dropped try. It is over also if its runtime ends before the statement.
+struct Dropped(Arc<Unfinished>, String);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        let mut tries = self.0.tries();
+        if let Some(count) = tries.get_mut(&self.1) {
+            *count -= 1;
+            if *count == 0 {
+                tries.remove(&self.1);
+            }
+        }
+        drop(tries);
+        self.0.fewer.notify_waiters();
+    }
+}
+
 /// A future that is finished also if it is dropped: in the background then, until `end`.
-pub(super) struct Finished<T: Send + 'static> {
+pub(crate) struct Finished<T: Send + 'static> {
     work: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
     clock: SystemClock,
     end: ClockInstant,
-    noted: Option<(Arc<Unfinished>, String)>,
+    /// Who is to wait for it.
+    owner: Option<(Arc<Unfinished>, String)>,
 }
 
 impl<T: Send> Finished<T> {
-    pub(super) fn new(
-        work: Pin<Box<dyn Future<Output = T> + Send>>,
+    pub(crate) fn new(
+        work: impl Future<Output = T> + Send + 'static,
         clock: SystemClock,
         end: ClockInstant,
-        unfinished: Option<(&Arc<Unfinished>, &str)>,
+        owner: Option<(Arc<Unfinished>, String)>,
     ) -> Self {
-        let noted = unfinished.map(|(list, owner)| (Arc::clone(list), owner.to_owned()));
-        Self { work: Some(work), clock, end, noted }
+        Self { work: Some(Box::pin(work)), clock, end, owner }
     }
 }
 
@@ -91,10 +100,10 @@ impl<T: Send> Drop for Finished<T> {
         let Some(work) = self.work.take() else { return };
         // Without a runtime, or at its end, the connection is closed.
         let Ok(runtime) = Handle::try_current() else { return };
-        let noted = self.noted.take().map(|(list, owner)| Note::new(list, owner));
+        let dropped = self.owner.take().map(|(unfinished, owner)| unfinished.begin(owner));
         let (clock, end) = (self.clock.clone(), self.end);
         runtime.spawn(async move {
-            let _noted = noted;
+            let _dropped = dropped;
             tokio::select! {
                 _ = work => {}
                 () = clock.sleep_until(end) => {}
@@ -106,21 +115,5 @@ impl<T: Send> Drop for Finished<T> {
 impl<T: Send> fmt::Debug for Finished<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Finished").field("end", &self.end).finish_non_exhaustive()
-    }
-}
-
-/// An entry of the list. It goes also if its runtime ends before the statement.
-struct Note(Arc<Unfinished>, String);
-
-impl Note {
-    fn new(list: Arc<Unfinished>, owner: String) -> Self {
-        list.begin(&owner);
-        Self(list, owner)
-    }
-}
-
-impl Drop for Note {
-    fn drop(&mut self) {
-        self.0.end(&self.1);
     }
 }

@@ -35,26 +35,16 @@
 //! A proxy may send a plain `SELECT` to a standby that is behind. What it says is good enough for "busy",
 //! and for people. That a hold is gone is only believed to a statement that writes or locks.
 
-use std::sync::Arc;
-
-use super::TableName;
-
-/// The name of the row that has the greatest fence of all rows that were deleted. No lock can be
-/// called so: U+0001 is a control character, and not the one that parts prefix and name.
-pub(crate) const MARK: &str = "\u{1}fence";
-
-/// How many rows are looked at in one step of the sweep.
-pub(crate) const PAGE: i64 = 512;
+use crate::engine::schema::Column;
+use crate::engine::sweep::{MARK, PAGE};
+use crate::engine::table::TableName;
+use crate::engine::value::Sql;
 
 /// For how long a renewal waits for a row that others keep locking.
 pub(crate) const WAIT_FOR_ROW: &str = "200ms";
 
 /// The channel of a client is this and the client's id.
 pub(crate) const CHANNEL: &str = "distlock_";
-
-/// A statement that is prepared once per connection.
-#[derive(Clone, Debug)]
-pub(crate) struct Sql(pub(crate) Arc<str>);
 
 /// The statement that creates the table, for people too.
 pub(crate) fn create_table(table: &TableName) -> String {
@@ -73,16 +63,16 @@ pub(crate) fn create_table(table: &TableName) -> String {
     )
 }
 
-/// The columns: name, type, NOT NULL.
-pub(crate) const COLUMNS: [(&str, &str, bool); 8] = [
-    ("name", "text", true),
-    ("owner", "text", false),
-    ("fence", "bigint", true),
-    ("expires", "timestamp with time zone", true),
-    ("acquired", "timestamp with time zone", true),
-    ("label", "text", false),
-    ("waiters", "text[]", true),
-    ("woken", "text", false),
+/// The columns; `more`: whether it may compare by more than bytes.
+pub(crate) const COLUMNS: [Column; 8] = [
+    Column { name: "name", kind: "text", not_null: true, more: 0 },
+    Column { name: "owner", kind: "text", not_null: false, more: 0 },
+    Column { name: "fence", kind: "bigint", not_null: true, more: 1 },
+    Column { name: "expires", kind: "timestamp with time zone", not_null: true, more: 1 },
+    Column { name: "acquired", kind: "timestamp with time zone", not_null: true, more: 1 },
+    Column { name: "label", kind: "text", not_null: false, more: 1 },
+    Column { name: "waiters", kind: "text[]", not_null: true, more: 1 },
+    Column { name: "woken", kind: "text", not_null: false, more: 1 },
 ];
 
 /// Nothing → the server's settings that matter. Whether it may be written to is shown by a write: a proxy
@@ -117,10 +107,10 @@ pub(crate) const TABLE: &str = "SELECT c.relkind::text, c.relpersistence::text, 
      (SELECT coalesce(string_agg(r, ', '), '') FROM unnest('{SELECT,INSERT,UPDATE,DELETE}'::text[]) AS r \
         WHERE NOT has_table_privilege(c.oid, r)) \
      FROM pg_class AS c WHERE c.oid = to_regclass($1::text)";
-/// The quoted table's name → column, type, NOT NULL, whether it must be filled, whether it compares
+/// The quoted table's name → column, type, NOT NULL, whether it may be left out, whether it compares
 /// by more than bytes.
 pub(crate) const TABLE_COLUMNS: &str = "SELECT a.attname::text, format_type(a.atttypid, NULL)::text, a.attnotnull, \
-       a.attnotnull AND NOT a.atthasdef AND a.attidentity = '', coalesce(NOT o.collisdeterministic, false) \
+       NOT a.attnotnull OR a.atthasdef OR a.attidentity <> '', coalesce(NOT o.collisdeterministic, false) \
      FROM pg_attribute AS a LEFT JOIN pg_collation AS o ON o.oid = a.attcollation \
      WHERE a.attrelid = to_regclass($1::text) AND a.attnum > 0 AND NOT a.attisdropped";
 /// The quoted table's name → whether the name alone is unique, at once and in every row.
@@ -138,11 +128,9 @@ pub(crate) struct Statements {
     pub(crate) renew: Sql,
     /// name, owner, fence or 0, ttl in µs → a row if it was renewed. Waits for the row.
     pub(crate) renew_waiting: Sql,
-    /// name, owner, fence or 0 → µs that are left.
-    pub(crate) check: Sql,
-    /// As `check`. It locks the row, so that it is a read of the primary, and keeps nobody from renewing
-    /// it.
-    pub(crate) check_locking: Sql,
+    /// name, owner, fence or 0 → µs that are left. It locks the row, so that it is a read of the primary,
+    /// and keeps nobody from renewing it.
+    pub(crate) confirm: Sql,
     /// name, owner or NULL for any, whether to notify, fence or 0 → whether the lease was running.
     pub(crate) release: Sql,
     /// As `release`, and tells the holder too.
@@ -168,8 +156,8 @@ pub(crate) struct Statements {
 }
 
 /// What [`Statements::renew`] answers.
-pub(crate) const RENEWED: i32 = 0;
-pub(crate) const GONE: i32 = 1;
+pub(crate) const RENEWED: i64 = 0;
+pub(crate) const GONE: i64 = 1;
 
 impl Statements {
     pub(crate) fn new(table: &TableName) -> Self {
@@ -191,11 +179,8 @@ impl Statements {
             "l.name, l.owner, l.fence, {left}, {}, l.label",
             micros("clock_timestamp() - l.acquired")
         );
-        let check = format!(
-            "SELECT {left} FROM {t} AS l WHERE l.name = $1::text AND l.owner = $2::text AND $3::bigint IN (0, l.fence)"
-        );
-        let mutation = crate::postgres::Mutation::of_environment();
-        let statement = |text: String| -> Sql { Sql(mutation.apply(text).into()) };
+        let preparation = super::mutants::preparation(table);
+        let statement = |text: String| preparation.statement(text);
         Self {
             // A repeat by the same owner finds its own row and keeps its fence (clause C2).
             acquire: statement(format!(
@@ -254,8 +239,9 @@ impl Statements {
                        AND (SELECT set_config('lock_timeout', '{WAIT_FOR_ROW}', true)) IS NOT NULL \
                      RETURNING l.name"
             )),
-            check: statement(check.clone()),
-            check_locking: statement(format!("{check} FOR KEY SHARE")),
+            confirm: statement(format!(
+                "SELECT {left} FROM {t} AS l WHERE l.name = $1::text AND l.owner = $2::text AND $3::bigint IN (0, l.fence) FOR KEY SHARE"
+            )),
             // The row stays, with its fence. A lease that had ended already keeps its end, which
             // tells the two cases apart. The next holder's fence is greater by `acquire`.
             release: statement(format!(

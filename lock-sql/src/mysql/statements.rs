@@ -37,15 +37,15 @@
 //! table. The sweep deletes a row only if its fence is not above that of the row [`MARK`], from
 //! which a new row starts.
 
-use std::sync::Arc;
-
-use super::TableName;
 use crate::engine::renewals::BATCH;
+use crate::engine::schema::Column;
+use crate::engine::sweep::PAGE;
+use crate::engine::table::TableName;
+use crate::engine::value::Sql;
 
 /// The name of the row that has the greatest fence of all rows that were deleted: U+0001 and
 /// `fence`. No lock can be called so, since a name has no control character.
 const MARK: &str = "x'0166656E6365'";
-pub(crate) const MARK_NAME: &[u8] = b"\x01fence";
 
 /// The server's clock, in µs since 1970.
 pub(crate) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
@@ -57,20 +57,11 @@ pub(crate) const WAS_RUNNING: i64 = 2;
 /// statements; the last name is repeated until the places are full.
 pub(crate) const SIZES: [usize; 4] = [8, 32, 128, BATCH];
 
-/// How many rows are looked at in one step of the sweep.
-pub(crate) const PAGE: usize = 512;
-
 /// How many rows one statement deletes.
 pub(crate) const SWEEP: usize = 64;
 
 /// A label is cut to so many characters.
 pub(crate) const LABEL: usize = 255;
-
-/// The longest stored name: a prefix and a name of 512 bytes each, and U+001F between them.
-pub(crate) const NAME: i64 = 1025;
-
-/// A statement that is prepared once per connection.
-pub(crate) type Sql = Arc<str>;
 
 /// What every connection starts with.
 ///
@@ -98,22 +89,23 @@ pub(crate) fn create_table(table: &TableName) -> String {
     )
 }
 
-/// The columns that the statements rely on: name, type, and whether NULL is allowed.
-pub(crate) const COLUMNS: [(&str, &str, bool); 6] = [
-    ("name", "varbinary", false),
-    ("owner", "varbinary", true),
-    ("fence", "bigint", false),
-    ("expires", "bigint", false),
-    ("acquired", "bigint", false),
-    ("label", "varchar", true),
+/// Their lengths matter, too, in bytes.
+pub(crate) const COLUMNS: [Column; 6] = [
+    // A prefix and a name of 512 bytes each, and U+001F between them.
+    Column { name: "name", kind: "varbinary", not_null: true, more: 1025 },
+    Column { name: "owner", kind: "varbinary", not_null: false, more: 32 },
+    Column { name: "fence", kind: "bigint", not_null: true, more: 0 },
+    Column { name: "expires", kind: "bigint", not_null: true, more: 0 },
+    Column { name: "acquired", kind: "bigint", not_null: true, more: 0 },
+    Column { name: "label", kind: "varchar", not_null: false, more: 255 },
 ];
 
 pub(crate) const VERSION: &str = "SELECT VERSION()";
 /// What the table is: its kind and its engine.
 pub(crate) const TABLE: &str = "SELECT table_type, COALESCE(engine, '') FROM information_schema.tables \
      WHERE table_schema = DATABASE() AND table_name = ?";
-/// Name, type, whether NULL is allowed, whether it fills itself, its length.
-pub(crate) const TABLE_COLUMNS: &str = "SELECT LOWER(column_name), LOWER(data_type), CAST(is_nullable = 'YES' AS SIGNED), \
+/// Name, type, NOT NULL, whether it may be left out, its length.
+pub(crate) const TABLE_COLUMNS: &str = "SELECT LOWER(column_name), LOWER(data_type), CAST(is_nullable <> 'YES' AS SIGNED), \
      CAST(column_default IS NOT NULL OR is_nullable = 'YES' OR extra <> '' AS SIGNED), \
      CAST(COALESCE(character_maximum_length, 0) AS SIGNED) \
      FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = ?";
@@ -121,6 +113,22 @@ pub(crate) const TABLE_COLUMNS: &str = "SELECT LOWER(column_name), LOWER(data_ty
 pub(crate) const TABLE_KEYS: &str = "SELECT index_name, LOWER(column_name), CAST(sub_part IS NOT NULL AS SIGNED) \
      FROM information_schema.statistics \
      WHERE table_schema = DATABASE() AND table_name = ? AND non_unique = 0";
+
+/// One statement for each of [`SIZES`].
+#[derive(Debug)]
+pub(crate) struct Sizes(pub(super) [Sql; SIZES.len()]);
+
+impl Sizes {
+    fn new(statement: impl Fn(usize) -> Sql) -> Self {
+        Self(SIZES.map(statement))
+    }
+
+    /// The statement for so many names, and how many places it has.
+    pub(super) fn fitting(&self, count: usize) -> (&Sql, usize) {
+        let at = SIZES.iter().position(|size| *size >= count).unwrap_or(SIZES.len() - 1);
+        (&self.0[at], SIZES[at])
+    }
+}
 
 /// All statements for one table. What stands before the arrow is bound, in this order; a plain
 /// number after it is the one in the reply.
@@ -135,21 +143,20 @@ pub(crate) struct Statements {
     pub(crate) renew: Sql,
     /// names → rows of name, key of the hold, whether it is running; no rows that somebody else has
     /// locked. One for each of [`SIZES`], as are the next two.
-    pub(crate) unlocked: [Sql; SIZES.len()],
+    pub(crate) unlocked: Sizes,
     /// names → rows as `unlocked`, of all that there are.
-    pub(crate) present: [Sql; SIZES.len()],
+    pub(crate) present: Sizes,
     /// ttl, longest excess, ttl twice, names, keys of the holds.
-    pub(crate) renew_all: [Sql; SIZES.len()],
+    pub(crate) renew_all: Sizes,
     /// name, owner, fence or 0 → the time left; 0 if there is no such hold. Changes nothing.
     pub(crate) confirm: Sql,
     /// name, owner, fence or 0 → [`WAS_RUNNING`], or 1 for a lease that had ended.
     pub(crate) release: Sql,
     /// name → as `release`, whoever the owner is.
     pub(crate) force: Sql,
-    /// name → rows of owner, fence, time left, time since the start, label.
+    /// name → rows of name, owner, fence, time left, time since the start, label.
     pub(crate) look: Sql,
-    /// start of the stored name, its length, whether the prefix is empty → rows of name and as
-    /// `look`.
+    /// start of the stored name, its length, whether the prefix is empty → rows as `look`.
     pub(crate) list: Sql,
     /// retention, after → rows of name, fence, whether it can go.
     pub(crate) sweep_page: Sql,
@@ -186,8 +193,8 @@ impl Statements {
         let prolonged = format!(
             "expires = IF(expires > {NOW} + ? + ?, {NOW} + ?, GREATEST(expires, {NOW} + ?))"
         );
-        let mutation = crate::mysql::Mutation::of_environment(table.as_str());
-        let statement = |text: String| -> Sql { mutation.apply(text).into() };
+        let preparation = super::mutants::preparation(table);
+        let statement = |text: String| preparation.statement(text);
         Self {
             // The row of a name that was used before is there, and the mark is not read. The present is
             // the same in the whole of a statement.
@@ -218,19 +225,19 @@ impl Statements {
             //
             // A read that locks sees what is committed, and leaves out what others have locked; in
             // autocommit its locks end with it.
-            unlocked: SIZES.map(|size| {
+            unlocked: Sizes::new(|size| {
                 statement(format!(
                     "SELECT name, CONCAT(owner, '.', fence), CAST(expires > {NOW} AS SIGNED) FROM {t} FORCE INDEX (PRIMARY) WHERE name IN ({}) FOR UPDATE SKIP LOCKED",
                     places(size)
                 ))
             }),
-            present: SIZES.map(|size| {
+            present: Sizes::new(|size| {
                 statement(format!(
                     "SELECT name, CONCAT(owner, '.', fence), CAST(expires > {NOW} AS SIGNED) FROM {t} WHERE name IN ({})",
                     places(size)
                 ))
             }),
-            renew_all: SIZES.map(|size| {
+            renew_all: Sizes::new(|size| {
                 statement(format!(
                     "UPDATE {t} FORCE INDEX (PRIMARY) SET {prolonged} \
                      WHERE expires > {NOW} AND name IN ({0}) AND CONCAT(owner, '.', fence) IN ({0})",
@@ -254,7 +261,7 @@ impl Statements {
                  WHERE name = ? AND owner IS NOT NULL"
             )),
             look: statement(format!(
-                "SELECT owner, fence, expires - {NOW}, {NOW} - acquired, label FROM {t} WHERE name = ?"
+                "SELECT name, owner, fence, expires - {NOW}, {NOW} - acquired, label FROM {t} WHERE name = ?"
             )),
             // `LEFT` and not LIKE: no wildcards, and bytes are bytes.
             list: statement(format!(
@@ -281,7 +288,9 @@ impl Statements {
                 "INSERT IGNORE INTO {t} (name, owner, fence, expires, acquired, label) VALUES ({MARK}, NULL, 0, 0, 0, NULL)"
             )),
             probes: [
-                statement(format!("INSERT INTO {t} (name, fence, expires, acquired) SELECT name, fence, expires, acquired FROM {t} WHERE 1 = 0")),
+                statement(format!(
+                    "INSERT INTO {t} (name, fence, expires, acquired) SELECT name, fence, expires, acquired FROM {t} WHERE 1 = 0"
+                )),
                 statement(format!("UPDATE {t} SET fence = fence WHERE 1 = 0")),
                 statement(format!("DELETE FROM {t} WHERE 1 = 0")),
             ],

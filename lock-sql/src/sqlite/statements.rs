@@ -27,22 +27,13 @@
 //! over a loss of the file. The sweep deletes a row only if its fence is not above that of the row
 //! [`MARK`], from which a new row starts.
 
-use std::sync::Arc;
-
-use super::TableName;
-
-/// The name of the row that has the greatest fence of all rows that were deleted. No lock can be
-/// called so: U+0001 is a control character, and not the one that parts prefix and name.
-pub(crate) const MARK: &str = "\u{1}fence";
-
-/// How many rows are looked at in one step of the sweep.
-pub(crate) const PAGE: usize = 512;
+use crate::engine::schema::Column;
+use crate::engine::sweep::{MARK, PAGE};
+use crate::engine::table::TableName;
+use crate::engine::value::Sql;
 
 /// How many rows one statement deletes.
 pub(crate) const BATCH: usize = 64;
-
-/// A statement that is prepared once per connection.
-pub(crate) type Sql = Arc<str>;
 
 /// The statement that creates the table, for people too.
 pub(crate) fn create_table(table: &TableName) -> String {
@@ -60,23 +51,23 @@ pub(crate) fn create_table(table: &TableName) -> String {
     )
 }
 
-/// The columns as `pragma_table_xinfo` shows them: name, type, NOT NULL, place in the primary key.
-pub(crate) const COLUMNS: [(&str, &str, bool, i64); 7] = [
-    ("name", "TEXT", true, 1),
-    ("owner", "TEXT", false, 0),
-    ("fence", "INTEGER", true, 0),
-    ("boot", "TEXT", true, 0),
-    ("expires", "INTEGER", true, 0),
-    ("acquired", "INTEGER", true, 0),
-    ("label", "TEXT", false, 0),
+/// The columns; `more`: the place in the primary key.
+pub(crate) const COLUMNS: [Column; 7] = [
+    Column { name: "name", kind: "TEXT", not_null: true, more: 1 },
+    Column { name: "owner", kind: "TEXT", not_null: false, more: 0 },
+    Column { name: "fence", kind: "INTEGER", not_null: true, more: 0 },
+    Column { name: "boot", kind: "TEXT", not_null: true, more: 0 },
+    Column { name: "expires", kind: "INTEGER", not_null: true, more: 0 },
+    Column { name: "acquired", kind: "INTEGER", not_null: true, more: 0 },
+    Column { name: "label", kind: "TEXT", not_null: false, more: 0 },
 ];
 
 /// Whether there is a table or view of this name: `type`.
 pub(crate) const TABLE_TYPE: &str =
     "SELECT type FROM pragma_table_list WHERE schema = 'main' AND name = ?1 COLLATE NOCASE";
-/// Name, type, NOT NULL, place in the primary key, and whether a default is missing.
-pub(crate) const TABLE_COLUMNS: &str =
-    "SELECT name, upper(type), \"notnull\", pk, dflt_value IS NULL FROM pragma_table_xinfo(?1)";
+/// Name, type, NOT NULL, whether it may be left out, place in the primary key.
+pub(crate) const TABLE_COLUMNS: &str = "SELECT name, upper(type), \"notnull\", \
+     pk = 0 AND (\"notnull\" = 0 OR dflt_value IS NOT NULL), pk FROM pragma_table_xinfo(?1)";
 /// The collations of the primary key's columns.
 pub(crate) const KEY_COLLATIONS: &str = "SELECT x.coll FROM pragma_index_list(?1) AS l, pragma_index_xinfo(l.name) AS x \
      WHERE l.origin = 'pk' AND x.key = 1";
@@ -133,10 +124,10 @@ pub(crate) struct Statements {
     /// name, owner or NULL for any, now, boot, fence or NULL for any, wall clock at our boot → whether
     /// the lease was running; no row when there was no such hold.
     pub(crate) release: Sql,
-    /// name → owner, fence, boot, expires, acquired, label.
+    /// name → name, owner, fence, boot, expires, acquired, label.
     pub(crate) look: Sql,
-    /// start of the stored name, whether the prefix is empty, boot, now, wall clock at our boot → name
-    /// and as `look`.
+    /// start of the stored name, whether the prefix is empty, boot, now, wall clock at our boot → as
+    /// `look`.
     pub(crate) list: Sql,
     /// after, boot, cut, wall clock at our boot → name, fence, whether it can go.
     pub(crate) sweep_page: Sql,
@@ -186,7 +177,7 @@ impl Statements {
                  RETURNING CASE WHEN boot = ?4 THEN expires = ?3 ELSE fence >= ?6 END"
             )),
             look: statement(format!(
-                "SELECT owner, fence, boot, expires, acquired, label FROM {t} WHERE name = ?1"
+                "SELECT name, owner, fence, boot, expires, acquired, label FROM {t} WHERE name = ?1"
             )),
             // `substr` and not LIKE: no wildcards, and upper and lower case stay apart.
             list: statement(format!(

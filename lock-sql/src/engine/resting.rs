@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use lock_core::{Clock, ClockInstant, SystemClock};
-use sqlx::{Connection, PgConnection};
+use sqlx::Connection;
 use tokio::runtime::Handle;
 
 /// For how long a connection rests before it is closed. What is between us and the server forgets
@@ -15,30 +15,31 @@ const CLOSE: Duration = Duration::from_secs(1);
 
 /// The connections, those that have rested longest first.
 #[derive(Debug)]
-pub(super) struct Resting {
-    line: Mutex<Line>,
-    clock: Arc<SystemClock>,
+pub(super) struct Resting<C> {
+    line: Mutex<Line<C>>,
+    clock: SystemClock,
     rest: Duration,
 }
 
-#[derive(Debug, Default)]
-struct Line {
-    connections: Vec<(PgConnection, ClockInstant)>,
+#[derive(Debug)]
+struct Line<C> {
+    connections: Vec<(C, ClockInstant)>,
     /// A task looks after them.
     tended: bool,
 }
 
-impl Resting {
-    pub(super) fn new(clock: Arc<SystemClock>, rest: Duration) -> Arc<Self> {
-        Arc::new(Self { line: Mutex::default(), clock, rest })
+impl<C: Connection + Send + 'static> Resting<C> {
+    pub(super) fn new(clock: SystemClock, rest: Duration) -> Arc<Self> {
+        let line = Line { connections: Vec::new(), tended: false };
+        Arc::new(Self { line: Mutex::new(line), clock, rest })
     }
 
-    fn line(&self) -> MutexGuard<'_, Line> {
+    fn line(&self) -> MutexGuard<'_, Line<C>> {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Outside of a runtime nobody closes it in time; the next one that comes to rest starts that.
-    pub(super) fn push(self: &Arc<Self>, connection: PgConnection) {
+    pub(super) fn push(self: &Arc<Self>, connection: C) {
         let mut line = self.line();
         line.connections.push((connection, self.clock.now()));
         if line.tended {
@@ -49,7 +50,7 @@ impl Resting {
         drop(line);
         // Made before the task, which may end with its runtime before it has begun.
         let mut tending = Tending { resting: Arc::downgrade(self), done: false };
-        let clock = Arc::clone(&self.clock);
+        let clock = self.clock.clone();
         runtime.spawn(async move {
             while let Some(next) = tending.close_rested().await {
                 clock.sleep_until(next).await;
@@ -58,23 +59,28 @@ impl Resting {
     }
 
     /// The one that was used last, and since when it rests.
-    pub(super) fn pop(&self) -> Option<(PgConnection, ClockInstant)> {
+    pub(super) fn pop(&self) -> Option<(C, ClockInstant)> {
         self.line().connections.pop()
     }
 
-    pub(super) fn take(&self) -> Vec<PgConnection> {
+    pub(super) fn take(&self) -> Vec<C> {
         let all = std::mem::take(&mut self.line().connections);
         all.into_iter().map(|(connection, _)| connection).collect()
+    }
+
+    #[cfg(all(test, feature = "mysql"))]
+    pub(super) fn len(&self) -> usize {
+        self.line().connections.len()
     }
 }
 
 /// A task that closes connections in time. It does not keep them alive.
-struct Tending {
-    resting: Weak<Resting>,
+struct Tending<C: Connection + Send + 'static> {
+    resting: Weak<Resting<C>>,
     done: bool,
 }
 
-impl Tending {
+impl<C: Connection + Send + 'static> Tending<C> {
     /// Says when to look again; `None` if none is left.
     async fn close_rested(&mut self) -> Option<ClockInstant> {
         let rested: Vec<_> = {
@@ -99,7 +105,7 @@ impl Tending {
 }
 
 /// Its runtime may end before the store.
-impl Drop for Tending {
+impl<C: Connection + Send + 'static> Drop for Tending<C> {
     fn drop(&mut self) {
         if !self.done
             && let Some(resting) = self.resting.upgrade()
@@ -109,13 +115,15 @@ impl Drop for Tending {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "postgres"))]
 mod tests {
     use lock_testkit::servers::PostgresServer;
 
+    use sqlx::PgConnection;
+
     use super::*;
 
-    async fn until_closed(resting: &Resting) {
+    async fn until_closed(resting: &Resting<PgConnection>) {
         let closed = async {
             while !resting.line().connections.is_empty() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
@@ -132,7 +140,7 @@ mod tests {
         let server = first.block_on(PostgresServer::builder().start()).unwrap();
         let connect = || PgConnection::connect(server.url());
         let rest = Duration::from_millis(200);
-        let resting = Resting::new(Arc::default(), rest);
+        let resting = Resting::new(SystemClock::default(), rest);
         first.block_on(async {
             let start = resting.clock.now();
             resting.push(connect().await.unwrap());

@@ -1,70 +1,8 @@
-//! What is bound to a statement.
+//! Statements that are complete in themselves, for poolers.
 
 use std::fmt::Write as _;
 
-use sqlx::Postgres;
-use sqlx::postgres::PgArguments;
-
-pub(super) type Query = sqlx::query::Query<'static, Postgres, PgArguments>;
-
-/// A value. Statements cast each place to its type, so a value can also be written into the text.
-#[derive(Clone)]
-pub(super) enum Value {
-    Text(Option<String>),
-    Int(i64),
-    Bool(bool),
-    Texts(Vec<String>),
-    Ints(Vec<i64>),
-}
-
-impl From<&str> for Value {
-    fn from(text: &str) -> Self {
-        Self::Text(Some(text.to_owned()))
-    }
-}
-
-impl From<Option<&str>> for Value {
-    fn from(text: Option<&str>) -> Self {
-        Self::Text(text.map(str::to_owned))
-    }
-}
-
-impl From<i64> for Value {
-    fn from(number: i64) -> Self {
-        Self::Int(number)
-    }
-}
-
-impl From<bool> for Value {
-    fn from(flag: bool) -> Self {
-        Self::Bool(flag)
-    }
-}
-
-impl Value {
-    pub(super) fn bind(self, query: Query) -> Query {
-        match self {
-            Self::Text(text) => query.bind(text),
-            Self::Int(number) => query.bind(number),
-            Self::Bool(flag) => query.bind(flag),
-            Self::Texts(texts) => query.bind(texts),
-            Self::Ints(numbers) => query.bind(numbers),
-        }
-    }
-
-    fn write(&self, sql: &mut String) {
-        match self {
-            Self::Text(None) => sql.push_str("NULL"),
-            Self::Text(Some(text)) => write_text(sql, text),
-            Self::Int(number) => write_number(sql, *number),
-            Self::Bool(flag) => sql.push_str(if *flag { "true" } else { "false" }),
-            Self::Texts(texts) => write_array(sql, texts, |sql, text| write_text(sql, text)),
-            Self::Ints(numbers) => {
-                write_array(sql, numbers, |sql, number| write_number(sql, *number));
-            }
-        }
-    }
-}
+use crate::engine::value::Value;
 
 /// The statement with its values in place of `$1` and so on, for the simple protocol. A pooler may give
 /// each message to another server connection, so that a prepared statement is not there any more when
@@ -81,7 +19,7 @@ pub(super) fn inline(sql: &str, values: &[Value]) -> String {
         let (number, after) = rest[at + 1..].split_at(digits);
         let place: Option<usize> = number.parse().ok();
         match place.and_then(|place| values.get(place.checked_sub(1)?)) {
-            Some(value) => value.write(&mut text),
+            Some(value) => write(&mut text, value),
             None => {
                 text.push('$');
                 text.push_str(number);
@@ -93,9 +31,24 @@ pub(super) fn inline(sql: &str, values: &[Value]) -> String {
     text
 }
 
-fn write_text(sql: &mut String, text: &str) {
+/// Writes a value so that nothing in it could be read as SQL. Statements cast each place to its type.
+fn write(sql: &mut String, value: &Value) {
+    match value {
+        Value::Null => sql.push_str("NULL"),
+        Value::Text(text) => write_bytes(sql, text.as_bytes()),
+        Value::Bytes(bytes) => write_bytes(sql, bytes),
+        Value::Int(number) => write_number(sql, *number),
+        Value::Bool(flag) => sql.push_str(if *flag { "true" } else { "false" }),
+        Value::Texts(texts) => {
+            write_array(sql, texts, |sql, text| write_bytes(sql, text.as_bytes()));
+        }
+        Value::Ints(numbers) => write_array(sql, numbers, |sql, number| write_number(sql, *number)),
+    }
+}
+
+fn write_bytes(sql: &mut String, bytes: &[u8]) {
     sql.push_str("convert_from(decode('");
-    for byte in text.bytes() {
+    for byte in bytes {
         // Writing to a string does not fail.
         let _ = write!(sql, "{byte:02x}");
     }
@@ -126,7 +79,7 @@ mod tests {
     fn values_are_written_so_that_nothing_is_read_as_sql() {
         let values = [
             Value::from("a'; \\ $2 ü"),
-            Value::from(None::<&str>),
+            Value::Null,
             Value::from(i64::MIN),
             Value::from(true),
             Value::Texts(vec!["x".into(), String::new()]),

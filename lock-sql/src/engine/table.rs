@@ -1,14 +1,4 @@
-//! The text of the statements, one file for each dialect.
-//!
-//! Values are bound. The only text that is put into a statement is the table's name, which
-//! [`TableName`] has checked.
-
-#[cfg(feature = "mysql")]
-pub(crate) mod mysql;
-#[cfg(feature = "postgres")]
-pub(crate) mod postgres;
-#[cfg(feature = "sqlite")]
-pub(crate) mod sqlite;
+//! The name of the table: the only text that is put into a statement. Values are bound.
 
 use lock_core::{Error, Result};
 

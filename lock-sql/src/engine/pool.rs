@@ -1,0 +1,197 @@
+//! The connections of one client to a server.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use lock_core::{Clock, ClockInstant, Result, SystemClock, async_trait};
+use sqlx::Connection;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::driver::{Failure, Left, Links, Turn};
+use super::error::closed;
+use super::resting::{REST, Resting};
+use super::unfinished::{Finished, Unfinished};
+use super::value::{Query, Reply};
+
+/// The limit for the question whether a connection is still there.
+const PING: Duration = Duration::from_secs(1);
+
+/// How many statements of each kind are under way at the most.
+const TURNS: [(Turn, usize); 3] = [(Turn::Keep, 3), (Turn::Release, 3), (Turn::Try, 4)];
+
+/// A server, and how one statement is executed on a connection to it.
+#[async_trait]
+pub(crate) trait Server: Debug + Send + Sync + 'static {
+    type Connection: Connection + Debug + Send + 'static;
+
+    /// A connection that was not used for so long is asked whether it is still there.
+    const FRESH: Duration;
+    /// The same for a statement that may take a lock. It is not repeated in silence, so it should not be
+    /// the one to find out.
+    const FRESH_FOR_TRIES: Duration;
+
+    /// A connection with the table there and checked.
+    async fn open(&self) -> Result<Self::Connection, Failure>;
+    /// Executes one statement to its end: its commit is confirmed by what follows the last row.
+    async fn run(&self, connection: &mut Self::Connection, query: Query) -> sqlx::Result<Reply>;
+    /// What the failure of a statement means, and what is left of the connections.
+    fn classify(&self, error: sqlx::Error) -> (Failure, Left);
+}
+
+/// Connections that are opened when they are needed.
+///
+/// Not the driver's pool, for three reasons: keeping and giving up locks must not wait behind those who
+/// want one; a pool asks before *every* statement whether the connection is alive; and it keeps a
+/// connection whose statement was dropped half-way, where the next one then reads what is left of the
+/// conversation. Here a connection is put back after a whole answer only, and closed otherwise.
+#[derive(Debug)]
+pub(crate) struct Pool<S: Server> {
+    server: Arc<S>,
+    turns: [Arc<Semaphore>; TURNS.len()],
+    resting: Arc<Resting<S::Connection>>,
+    /// Connections from before this number are not used any more.
+    generation: AtomicU64,
+    unfinished: Arc<Unfinished>,
+    clock: SystemClock,
+    closed: AtomicBool,
+}
+
+impl<S: Server> Pool<S> {
+    pub(crate) fn new(server: Arc<S>, clock: SystemClock) -> Arc<Self> {
+        Arc::new(Self {
+            server,
+            turns: TURNS.map(|(_, number)| Arc::new(Semaphore::new(number))),
+            resting: Resting::new(clock.clone(), REST),
+            generation: AtomicU64::new(0),
+            unfinished: Arc::default(),
+            clock,
+            closed: AtomicBool::new(false),
+        })
+    }
+
+    async fn answer(
+        self: Arc<Self>,
+        _turn: OwnedSemaphorePermit,
+        mut connection: S::Connection,
+        generation: u64,
+        query: Query,
+    ) -> Result<Reply, Failure> {
+        match self.server.run(&mut connection, query).await {
+            Ok(reply) => {
+                self.put_back(connection, generation);
+                Ok(reply)
+            }
+            Err(error) => {
+                let (failure, left) = self.server.classify(error);
+                match left {
+                    Left::Usable => self.put_back(connection, generation),
+                    Left::Broken => {}
+                    Left::AllBroken => self.drop_resting(),
+                }
+                Err(failure)
+            }
+        }
+    }
+
+    /// The connection that was used last, if it is still good: the least likely to have been cut.
+    async fn take(&self, fresh: Duration) -> Option<S::Connection> {
+        let (mut connection, since) = self.resting.pop()?;
+        if self.clock.now().since(since) < fresh {
+            return Some(connection);
+        }
+        let alive = tokio::select! {
+            pong = connection.ping() => pong.is_ok(),
+            () = self.clock.sleep_until(self.clock.now() + PING) => false,
+        };
+        if alive {
+            return Some(connection);
+        }
+        // The others are as old.
+        self.drop_resting();
+        None
+    }
+
+    /// For a connection that was made before the pool.
+    pub(crate) fn keep(&self, connection: S::Connection) {
+        self.put_back(connection, self.generation.load(Ordering::Acquire));
+    }
+
+    fn put_back(&self, connection: S::Connection, generation: u64) {
+        let current = generation == self.generation.load(Ordering::Acquire);
+        if current && !self.closed.load(Ordering::Acquire) {
+            self.resting.push(connection);
+        }
+    }
+
+    /// Uses none of the present connections any more: what they lead to does not answer, or has become
+    /// another server.
+    fn drop_resting(&self) {
+        self.generation.fetch_add(1, Ordering::AcqRel);
+        drop(self.resting.take());
+    }
+
+    /// How many connections are open and not in use.
+    #[cfg(all(test, feature = "mysql"))]
+    pub(crate) fn resting(&self) -> usize {
+        self.resting.len()
+    }
+}
+
+#[async_trait]
+impl<S: Server> Links for Arc<Pool<S>> {
+    /// Dropped before it is sent, the statement is not sent. Dropped later, it goes on in the
+    /// background until `end`, so that the connection has its whole answer, and a release can wait for
+    /// it.
+    async fn execute(
+        &self,
+        turn: Turn,
+        owner: Option<&str>,
+        end: ClockInstant,
+        make: &(dyn Fn() -> Query + Send + Sync),
+    ) -> Result<Reply, Failure> {
+        let kind = match turn {
+            Turn::Keep | Turn::Check => Turn::Keep,
+            Turn::Try | Turn::Look => Turn::Try,
+            Turn::Release => Turn::Release,
+        };
+        let turns = TURNS.iter().position(|(other, _)| *other == kind).unwrap_or_default();
+        let turn = Arc::clone(&self.turns[turns]).acquire_owned().await.map_err(|_| closed())?;
+        if self.closed.load(Ordering::Acquire) {
+            return Err(closed().into());
+        }
+        let generation = self.generation.load(Ordering::Acquire);
+        let fresh = if owner.is_some() { S::FRESH_FOR_TRIES } else { S::FRESH };
+        let connection = match self.take(fresh).await {
+            Some(connection) => connection,
+            None => self.server.open().await?,
+        };
+        let statement = Arc::clone(self).answer(turn, connection, generation, make());
+        let owner = owner.map(|owner| (Arc::clone(&self.unfinished), owner.to_owned()));
+        Finished::new(statement, self.clock.clone(), end, owner).await
+    }
+
+    fn forget(&self) {
+        self.drop_resting();
+    }
+
+    async fn settled(&self, owner: &str) {
+        self.unfinished.none(owner).await;
+    }
+
+    /// Waits for the statements under way and ends the connections in order.
+    async fn close(&self) -> Result<()> {
+        self.closed.store(true, Ordering::Release);
+        for (turns, (_, number)) in self.turns.iter().zip(TURNS) {
+            // An error means that it was closed before.
+            let _all = turns.acquire_many(u32::try_from(number).unwrap_or(u32::MAX)).await;
+            turns.close();
+        }
+        for connection in self.resting.take() {
+            // One that has ended already is closed, too.
+            let _ = connection.close().await;
+        }
+        Ok(())
+    }
+}

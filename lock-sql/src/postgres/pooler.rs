@@ -1,0 +1,90 @@
+//! Whether there is a pooler that gives each transaction to another server connection.
+
+use std::time::Duration;
+
+use lock_core::Result;
+use sqlx::postgres::PgListener;
+use sqlx::{Acquire, Executor, PgConnection, Row};
+
+use super::config::Pooler;
+use super::listener;
+use super::server::PostgresServer;
+use super::statements::BACKEND_PID;
+use crate::engine::driver::Failure;
+use crate::engine::pool::Server;
+
+/// How often three connections look for a pooler.
+const ROUNDS: usize = 5;
+
+/// The first connections, whether there is a pooler, and a connection that can listen if one was
+/// needed to find that out.
+pub(super) async fn open_first(
+    server: &PostgresServer,
+    pooler: Pooler,
+    limit: Duration,
+) -> Result<(Vec<PgConnection>, Option<PgListener>), Failure> {
+    match pooler {
+        Pooler::Auto => {
+            let ([first, second], third) = look_for_pooler(server, limit).await?;
+            let ours = vec![server.make_ours(first).await?, server.make_ours(second).await?];
+            Ok((ours, Some(third)))
+        }
+        Pooler::Transaction | Pooler::None => Ok((vec![server.open().await?], None)),
+    }
+}
+
+/// Finds out whether there is a pooler: connections of ours that share a connection of the server,
+/// or one that is now this and now that one.
+///
+/// It must not be overlooked. Prepared statements are called by their names, and on a shared
+/// connection a name may stand for the statement of somebody else.
+async fn look_for_pooler(
+    server: &PostgresServer,
+    limit: Duration,
+) -> Result<([PgConnection; 2], PgListener), Failure> {
+    let failed = |error| server.not_sent(error);
+    let listening = async { listener::connect(server, limit).await.map_err(failed) };
+    let (mut first, mut second, mut listening) =
+        tokio::try_join!(server.connect(), server.connect(), listening)?;
+    let third = listening.acquire().await.map_err(failed)?;
+    let mut connections = [(&mut first, 0), (&mut second, 0), (third, 0)];
+    let mut pooled = false;
+    for round in 0..ROUNDS {
+        // One of them is inside of a transaction, which keeps its server connection from the
+        // others, and gives it back as the last one that was used. Not at first: a pooler may have
+        // but one or two.
+        let holder = round.checked_sub(1).map(|round| round % connections.len());
+        if let Some(holder) = holder {
+            run(server, connections[holder].0, "BEGIN").await?;
+        }
+        let mut seen = Vec::new();
+        for (connection, before) in &mut connections {
+            let now = backend(server, connection).await?;
+            pooled |= seen.contains(&now) || (round > 0 && now != *before);
+            seen.push(now);
+            *before = now;
+        }
+        if let Some(holder) = holder {
+            run(server, connections[holder].0, "COMMIT").await?;
+        }
+        if pooled {
+            server.set_pooled();
+            break;
+        }
+    }
+    Ok(([first, second], listening))
+}
+
+async fn run(
+    server: &PostgresServer,
+    connection: &mut PgConnection,
+    sql: &'static str,
+) -> Result<(), Failure> {
+    let done = connection.execute(sqlx::raw_sql(sql)).await;
+    done.map(drop).map_err(|error| server.not_sent(error))
+}
+
+async fn backend(server: &PostgresServer, connection: &mut PgConnection) -> Result<i32, Failure> {
+    let row = connection.fetch_one(sqlx::raw_sql(BACKEND_PID)).await;
+    row.and_then(|row| row.try_get(0)).map_err(|error| server.not_sent(error))
+}

@@ -1,0 +1,354 @@
+//! The file, and making sure that it has our table.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use lock_core::kit::versions::SQLITE;
+use lock_core::{Error, ErrorKind, Result};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteRow, SqliteSynchronous};
+use sqlx::{
+    AssertSqlSafe, ConnectOptions, Connection, Row as _, Sqlite, SqliteConnection, TypeInfo,
+    ValueRef,
+};
+
+use super::codes::{CANTOPEN, CONSTRAINT_DATATYPE, RULES};
+use super::{statements, storage};
+use crate::engine::codes::Names;
+use crate::engine::driver::Failure;
+use crate::engine::schema::check_columns;
+use crate::engine::table::TableName;
+use crate::engine::value::{Query, Reply, Row, Value};
+
+/// How long SQLite itself waits for the write lock before a statement gives up. Short, because the
+/// connection's thread is blocked for that long, because a try whose lock is held by somebody should
+/// say so soon, and because each new try reads the clock anew. How long an operation goes on is up
+/// to its caller.
+const BUSY_TIMEOUT: Duration = Duration::from_millis(5);
+
+/// A database file, and how connections to it are made.
+pub(super) struct SqliteFile {
+    pub(super) names: Names,
+    path: PathBuf,
+    may_create: bool,
+    table: TableName,
+    create_table: bool,
+    /// Switch to write-ahead logging. Not done to the database of an application's pool.
+    use_wal: bool,
+    options: SqliteConnectOptions,
+}
+
+/// Where the file is, and what may be done to it.
+#[derive(Clone, Debug)]
+pub(super) struct Location {
+    pub(super) path: PathBuf,
+    pub(super) may_create: bool,
+    pub(super) use_wal: bool,
+}
+
+/// Written by hand: the options of a pool may have the key of an encrypted database.
+impl fmt::Debug for SqliteFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteFile")
+            .field("path", &self.path)
+            .field("table", &self.table)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Which file a path leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FileId(u64, u64);
+
+/// A connection with its table.
+#[derive(Debug)]
+pub(super) struct Open {
+    pub(super) connection: SqliteConnection,
+    file: Option<FileId>,
+}
+
+impl SqliteFile {
+    pub(super) fn new(
+        location: Location,
+        table: TableName,
+        create_table: bool,
+        options: SqliteConnectOptions,
+    ) -> Self {
+        let Location { path, may_create, use_wal } = location;
+        let options = options
+            .filename(&path)
+            .create_if_missing(may_create)
+            .busy_timeout(BUSY_TIMEOUT)
+            // NORMAL may lose the last grants at a power failure, and with them their fences.
+            .synchronous(SqliteSynchronous::Full)
+            .thread_name(|n| format!("distlock-sql-{n}"))
+            .disable_statement_logging();
+        let at = path.display().to_string();
+        let names = Names {
+            table: format!("the table {:?} in {at}", table.as_str()),
+            grant: String::new(),
+            create: statements::create_table(&table),
+            rules: RULES,
+            at,
+        };
+        Self { names, path, may_create, table, create_table, use_wal, options }
+    }
+
+    /// A connection to the file, with the table there and checked. Any number of processes may do
+    /// this at the same time: what one finds done by another is fine.
+    ///
+    /// A connection that writes also sets the mode of the file. One that reads must not wait for
+    /// the write lock.
+    pub(super) async fn open(&self, writes: bool) -> Result<Open, Failure> {
+        storage::check(&self.path, writes)?;
+        if self.may_create {
+            storage::create_private(&self.path);
+        }
+        let failed = |error| self.failure(error);
+        let mut connection = SqliteConnection::connect_with(&self.options).await.map_err(failed)?;
+        let file = file_id(&self.path);
+        self.check_version(&mut connection).await?;
+        if writes {
+            self.set_journal(&mut connection).await?;
+        }
+        if !self.table_is_there(&mut connection).await? {
+            if !self.create_table {
+                return Err(self.names.no_table("lock_create_table=false").into());
+            }
+            let ddl = AssertSqlSafe(self.names.create.clone());
+            sqlx::query(ddl).fetch_all(&mut connection).await.map_err(failed)?;
+        }
+        self.check_table(&mut connection).await?;
+        Ok(Open { connection, file })
+    }
+
+    /// Whether the path still leads to the file that `open` has open. A file that was deleted or
+    /// replaced would be locked by nobody else any more.
+    pub(super) fn is_current(&self, open: &Open) -> bool {
+        open.file.is_some() && open.file == file_id(&self.path)
+    }
+
+    /// An application may have linked another SQLite than the one that comes with this crate.
+    async fn check_version(&self, connection: &mut SqliteConnection) -> Result<(), Failure> {
+        Ok(SQLITE.check(&self.text(connection, "SELECT sqlite_version()").await?)?)
+    }
+
+    /// Write-ahead logging: readers, which is what waiters mostly are, never block the writer.
+    /// Switching needs the file for itself for a moment; SQLite does not wait for that, we do.
+    async fn set_journal(&self, connection: &mut SqliteConnection) -> Result<(), Failure> {
+        let mode = self.text(connection, "PRAGMA journal_mode").await?;
+        match mode.as_str() {
+            "wal" => Ok(()),
+            "memory" | "off" if !self.use_wal => Err(Error::config(format!(
+                "the pool's journal mode is {mode}, which does not survive a crash (an in-memory database has no other): use a file with WAL or DELETE"
+            ))
+            .into()),
+            _ if !self.use_wal => Ok(()),
+            _ => {
+                let mode = self.text(connection, "PRAGMA journal_mode = WAL").await?;
+                if mode != "wal" {
+                    tracing::warn!(target: "distlock", path = %self.names.at, mode, "no write-ahead log on this file system: waiters slow the holders down");
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// The one value that `sql` gives.
+    async fn text(
+        &self,
+        connection: &mut SqliteConnection,
+        sql: &'static str,
+    ) -> Result<String, Failure> {
+        let rows = self.ask(connection, Query::new(&sql.into())).await?;
+        let text = rows.first().map(|row| row.text(0)).transpose()?;
+        Ok(text.unwrap_or_default().to_owned())
+    }
+
+    async fn table_is_there(&self, connection: &mut SqliteConnection) -> Result<bool, Failure> {
+        let rows = self.describe(connection, statements::TABLE_TYPE).await?;
+        let Some(row) = rows.first() else { return Ok(false) };
+        match row.text(0)? {
+            "table" => Ok(true),
+            kind => Err(self.names.other_shape(&format!("it is a {kind}")).into()),
+        }
+    }
+
+    async fn check_table(&self, connection: &mut SqliteConnection) -> Result<(), Failure> {
+        let rows = self.describe(connection, statements::TABLE_COLUMNS).await?;
+        let checked = check_columns(&statements::COLUMNS, &rows, |column, not_null, key| {
+            match (not_null, key) == (column.not_null, column.more) {
+                true => Ok(()),
+                false => Err(format!("its column {} differs", column.name)),
+            }
+        })?;
+        checked.map_err(|how| self.names.other_shape(&how))?;
+        for row in self.describe(connection, statements::KEY_COLLATIONS).await? {
+            let collation = row.text(0)?;
+            if !collation.eq_ignore_ascii_case("BINARY") {
+                let how = format!(
+                    "its names are compared by {collation}, so that different locks would be one"
+                );
+                return Err(self.names.other_shape(&how).into());
+            }
+        }
+        Ok(())
+    }
+
+    async fn describe(
+        &self,
+        connection: &mut SqliteConnection,
+        sql: &'static str,
+    ) -> Result<Vec<Row>, Failure> {
+        self.ask(connection, Query::new(&sql.into()).bind(self.table.as_str())).await
+    }
+
+    async fn ask(
+        &self,
+        connection: &mut SqliteConnection,
+        query: Query,
+    ) -> Result<Vec<Row>, Failure> {
+        let reply = run(connection, query).await.map_err(|error| self.failure(error))?;
+        Ok(reply.rows)
+    }
+
+    /// What the failure of a statement means.
+    pub(super) fn failure(&self, error: sqlx::Error) -> Failure {
+        let code = error.as_database_error().and_then(|error| error.code()?.parse().ok());
+        match code {
+            None => Failure::Failed(self.without_code(error)),
+            Some(CONSTRAINT_DATATYPE) => {
+                self.names.failure(&CONSTRAINT_DATATYPE.to_string(), error, true).0
+            }
+            // The low byte is the primary code.
+            Some(code) if code & 0xff == CANTOPEN => {
+                Failure::Failed(self.cannot_open().with_source(error))
+            }
+            Some(code) => self.names.failure(&(code & 0xff).to_string(), error, true).0,
+        }
+    }
+
+    fn without_code(&self, error: sqlx::Error) -> Error {
+        let at = &self.names.at;
+        let unavailable = |text: String| Error::new(ErrorKind::Unavailable, text);
+        match error {
+            // The thread of the connection has ended, perhaps with our statement done.
+            sqlx::Error::WorkerCrashed => {
+                unavailable(format!("the connection to {at} has ended")).with_unknown_effect()
+            }
+            sqlx::Error::Io(_) => {
+                unavailable(format!("no connection to {at} can be made")).with_source(error)
+            }
+            _ => Error::new(ErrorKind::Store, format!("{at} answered something unexpected"))
+                .with_unknown_effect()
+                .with_source(error),
+        }
+    }
+
+    fn denied(&self) -> Error {
+        Error::new(
+            ErrorKind::Denied,
+            format!(
+                "{} is read-only for this process: taking a lock writes to the file, and to two files beside it: give the right to write the file and its folder",
+                self.names.at
+            ),
+        )
+    }
+
+    /// SQLite says only that it cannot open the file: look why.
+    fn cannot_open(&self) -> Error {
+        let at = &self.names.at;
+        let folder = self.path.parent().unwrap_or(Path::new("/"));
+        match (std::fs::metadata(&self.path), std::fs::metadata(folder)) {
+            (Ok(file), _) if file.is_dir() => {
+                Error::config(format!("{at} is a directory: name a file in it"))
+            }
+            (Err(file), _) if file.kind() == std::io::ErrorKind::PermissionDenied => Error::new(
+                ErrorKind::Denied,
+                format!("{at} lies in a folder that this process may not enter: give it the right"),
+            ),
+            (_, Err(missing)) if missing.kind() == std::io::ErrorKind::NotFound => {
+                Error::config(format!(
+                    "the folder {} does not exist: create it, or correct the path",
+                    folder.display()
+                ))
+            }
+            (_, Ok(parent)) if !parent.is_dir() => {
+                Error::config(format!("{} is not a folder: correct the path", folder.display()))
+            }
+            (Err(file), _) if file.kind() == std::io::ErrorKind::NotADirectory => Error::config(
+                format!("{at} goes through something that is not a folder: correct the path"),
+            ),
+            (Err(file), Ok(_))
+                if file.kind() == std::io::ErrorKind::NotFound && !self.may_create =>
+            {
+                Error::config(format!(
+                    "{at} does not exist, and may not be created here (mode=rw, or a pool): create it, or use mode=rwc"
+                ))
+            }
+            _ if !writable(&self.path) || !writable(folder) => self.denied(),
+            _ => Error::new(
+                ErrorKind::Unavailable,
+                format!("{at} cannot be opened: perhaps this process has too many open files"),
+            ),
+        }
+    }
+}
+
+/// Always to the end: SQLite commits after the last row of a RETURNING clause, so a reader that stops at
+/// the first row, as `fetch_optional` does, does not see a commit that fails.
+pub(super) async fn run(connection: &mut SqliteConnection, query: Query) -> sqlx::Result<Reply> {
+    let mut bound = sqlx::query::<Sqlite>(AssertSqlSafe(query.sql));
+    for value in query.values {
+        bound = match value {
+            Value::Text(text) => bound.bind(text),
+            Value::Bytes(bytes) => bound.bind(bytes),
+            Value::Int(number) => bound.bind(number),
+            Value::Bool(flag) => bound.bind(flag),
+            Value::Null | Value::Texts(_) | Value::Ints(_) => bound.bind(None::<String>),
+        };
+    }
+    let rows = bound.fetch_all(connection).await?;
+    let rows: Vec<_> = rows.iter().map(row).collect::<sqlx::Result<_>>()?;
+    let affected = u64::try_from(rows.len()).unwrap_or(u64::MAX);
+    Ok(Reply { rows, affected, repeated: false })
+}
+
+/// What a statement of ours can answer; anything else is as good as nothing.
+fn row(row: &SqliteRow) -> sqlx::Result<Row> {
+    let value = |column: usize| {
+        let raw = row.try_get_raw(column)?;
+        // The type of a NULL is that of its column.
+        if raw.is_null() {
+            return Ok(Value::Null);
+        }
+        Ok(match raw.type_info().name() {
+            "INTEGER" => row.try_get::<i64, _>(column)?.into(),
+            "TEXT" => row.try_get::<String, _>(column)?.into(),
+            _ => Value::Null,
+        })
+    };
+    (0..row.len()).map(value).collect::<sqlx::Result<_>>().map(Row)
+}
+
+/// Whether this process may write `path`, as far as the system tells without opening it. Opening
+/// and closing the file would drop the locks that SQLite holds on it (fcntl(2)).
+fn writable(path: &Path) -> bool {
+    use rustix::fs::{Access, access};
+    match access(path, Access::WRITE_OK) {
+        Ok(()) => true,
+        Err(error) => error == rustix::io::Errno::NOENT,
+    }
+}
+
+fn file_id(path: &Path) -> Option<FileId> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        std::fs::metadata(path).ok().map(|file| FileId(file.dev(), file.ino()))
+    }
+    #[cfg(not(unix))]
+    {
+        std::fs::metadata(path).ok().map(|_| FileId(0, 0))
+    }
+}
