@@ -12,8 +12,9 @@ use tokio::time::Instant;
 
 use super::process::{Process, failed};
 
-/// How often a server that starts is asked whether it serves.
-const PAUSE: Duration = Duration::from_millis(5);
+/// The first and the longest pause before a server that starts is asked again whether it serves: Redis takes
+/// some milliseconds, and ZooKeeper is slowed down by many questions.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(40));
 
 #[derive(Debug)]
 pub(super) struct Daemon {
@@ -51,6 +52,7 @@ impl Daemon {
         serves: impl Fn(u32) -> bool,
     ) -> Result<(), Unavailable> {
         let deadline = Instant::now() + limit;
+        let (mut pause, longest) = PAUSES;
         loop {
             if let Some(status) = self.running(|process| Ok(process.ended()))? {
                 self.process().take();
@@ -63,7 +65,8 @@ impl Daemon {
                 self.process().take();
                 return Err(self.broken("does not serve"));
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(longest);
         }
     }
 
