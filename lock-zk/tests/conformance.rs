@@ -3,5 +3,5 @@
 mod harness;
 
 fn main() -> std::process::ExitCode {
-    conformance_tests::main(harness::ZkHarness::single())
+    harness::main(true)
 }

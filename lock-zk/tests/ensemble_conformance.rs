@@ -4,5 +4,5 @@
 mod harness;
 
 fn main() -> std::process::ExitCode {
-    conformance_tests::main(harness::ZkHarness::ensemble())
+    harness::main(false)
 }
