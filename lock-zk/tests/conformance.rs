@@ -3,5 +3,5 @@
 mod harness;
 
 fn main() -> std::process::ExitCode {
-    harness::main(true)
+    conformance_tests::main(harness::ZkHarness::single())
 }

@@ -4,5 +4,5 @@
 mod harness;
 
 fn main() -> std::process::ExitCode {
-    harness::main(false)
+    conformance_tests::main(harness::ZkHarness::ensemble())
 }
