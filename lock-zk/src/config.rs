@@ -1,5 +1,8 @@
 //! How to reach a ZooKeeper ensemble, and how to treat it.
 
+#[cfg(test)]
+mod tests;
+
 use std::fmt;
 use std::time::Duration;
 
@@ -20,17 +23,17 @@ const FORM: &str = "zookeeper://[user:password@]host[:2181][,host…][/root]";
 const PORT: u16 = 2181;
 /// Under which node the locks stand if nothing else is said.
 const ROOT: &str = "/locks";
-/// The session of one who only looks: the default ttl of a lock.
+/// The session of a mere look: the default ttl of a lock.
 pub(crate) const SESSION: Duration = Duration::from_secs(30);
 /// The shortest and the longest session that is asked for.
 pub(crate) const SHORTEST_SESSION: Duration = Duration::from_millis(200);
 pub(crate) const LONGEST_SESSION: Duration = Duration::from_secs(3600);
 /// The most bytes of paths in one session: half of what a server can read again by its own defaults.
 const PATH_LIMIT: usize = 512 * 1024;
-/// How long a session is kept that nobody uses.
+/// How long a session that nobody uses stays open.
 const IDLE_LIMIT: Duration = Duration::from_secs(60);
-/// The first sequence number that is refused: a million below the last one, since those who have
-/// entered the queue already must get through.
+/// The first sequence number that is refused: a million below the last one, since the clients that
+/// have entered the queue already must get through.
 const SEQUENCE_LIMIT: i32 = i32::MAX - 1_000_000;
 
 /// The settings of a [`ZkBackend`](crate::ZkBackend).
@@ -236,7 +239,7 @@ impl ZkConfig {
         self
     }
 
-    /// For tests: how many bytes of paths a session has, and how long it is kept when nobody uses it.
+    /// For tests: how many bytes of paths a session has, and how long it stays open when nobody uses it.
     #[doc(hidden)]
     #[must_use]
     pub fn session_limits(mut self, paths: usize, idle: Duration) -> Self {
@@ -334,82 +337,5 @@ impl fmt::Debug for ZkConfig {
             .field("tick_time", &self.tick_time)
             .field("fence", &self.fence)
             .finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use lock_core::ErrorKind;
-
-    const SENTINEL: &str = "s3cr3t-sentinel";
-
-    #[test]
-    fn urls_are_read() {
-        for (url, endpoint, root) in [
-            ("zookeeper://h", "h:2181", "/locks"),
-            ("zk://h/", "h:2181", "/locks"),
-            ("zk://a,b:1,[::1]:7/shop/locks/", "a:2181,b:1,[::1]:7", "/shop/locks"),
-            ("zookeeper://u:p%40@[::1]/a%20b", "[::1]:2181", "/a b"),
-        ] {
-            let config = ZkConfig::from_url(url).unwrap();
-            assert_eq!(
-                (config.endpoint().as_str(), config.root.as_str()),
-                (endpoint, root),
-                "{url}"
-            );
-        }
-        let config = ZkConfig::from_url("zk://u:p%3A%40@h?lock_session_timeout=8s").unwrap();
-        assert_eq!(config.auth.as_ref().unwrap().digest(), "u:p:@");
-        assert_eq!(config.access(), Access::Creator);
-        assert_eq!(config.session_timeout, Some(Duration::from_secs(8)));
-        assert_eq!(config.fence, Fence::Based);
-        let config = ZkConfig::from_url("zk://u:p@h?lock_acl=open&lock_fence=revision").unwrap();
-        assert_eq!((config.access(), config.fence), (Access::Open, Fence::Revision));
-    }
-
-    #[test]
-    fn what_is_wrong_is_named() {
-        for (url, part) in [
-            ("zk://h?lock_sesion_timeout=1s", "lock_session_timeout"),
-            ("zk://h?lock_session_timeout=1", "not a duration"),
-            ("zk://h?lock_session_timeout=10ms", "the session timeout is 10ms"),
-            ("zk://h?lock_connect_timeout=2h", "the connect timeout is 7200s"),
-            ("zk://h?lock_tick_time=2000", "not a duration"),
-            ("zk://h?lock_acl=maybe", "none of creator, open"),
-            ("zk://h?lock_fence=czxid", "revision"),
-            ("zk://h?lock_acl=creator", "user and a password"),
-            ("zk://h:port", "no number from 1 to 65535"),
-            ("zk://h:0", "no number from 1 to 65535"),
-            ("zk://h,,i", "an empty host"),
-            ("zk://", "an empty host"),
-            ("zk:h", "no `://`"),
-            ("zk://u@h", "a password, or neither"),
-            ("zk://h/a//b", "no path of ZooKeeper"),
-            ("zk://h/a/../b", "no path of ZooKeeper"),
-            ("zk://h/zookeeper", "belongs to ZooKeeper"),
-            ("http://h", "begins with one of zookeeper"),
-        ] {
-            let error = ZkConfig::from_url(url).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Config, "{url}");
-            assert!(error.to_string().contains(part), "{url}: {error}");
-        }
-    }
-
-    #[test]
-    fn no_secret_is_shown() {
-        for url in [
-            format!("zk://u:{SENTINEL}@h"),
-            format!("zk://app:2181?{SENTINEL}@h/locks"),
-            format!("zk://u:{SENTINEL}@h:x"),
-            format!("zk://{SENTINEL}@h"),
-            format!("zk://u:{SENTINEL}/x@h"),
-            format!("zk://h?password={SENTINEL}"),
-            format!("{SENTINEL}://h"),
-            format!("zk:{SENTINEL}"),
-        ] {
-            let shown = format!("{:?}", ZkConfig::from_url(&url));
-            assert!(!shown.contains(SENTINEL), "{url} gave {shown}");
-        }
     }
 }

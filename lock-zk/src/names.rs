@@ -4,7 +4,7 @@
 //! [`LockKey::encode`], with everything but printable ASCII, and with `%` and `/`, percent-encoded
 //! byte by byte: a plain name is the name that a Curator or kazoo client uses.
 //!
-//! A contender is a child of it that ends in a sequence number of ten digits, whoever made it. Ours
+//! A contender is a child of it that ends in a sequence number of ten digits, whatever client made it. Ours
 //! have the names of Curator's protected mode: `_c_`, the owner id as a UUID, `-lock-` and the number.
 
 use lock_core::{LockKey, OwnerId};

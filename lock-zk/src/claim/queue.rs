@@ -184,7 +184,7 @@ impl ZkClaim {
         Err(Error::new(
             ErrorKind::Store,
             format!(
-                "the queue at {} has used up its sequence numbers (this one is {number}): nobody may enter until those who are in it have left, and the node is removed",
+                "the queue at {} has used up its sequence numbers (this one is {number}): nobody may enter until the clients that are in it have left, and the node is removed",
                 self.parent
             ),
         )

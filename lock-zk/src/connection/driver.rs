@@ -28,7 +28,7 @@ pub(crate) struct Connection {
 /// Whether a connection is there still.
 #[derive(Debug)]
 struct Up {
-    /// Locked by those who use what the task of the driver has the other end of.
+    /// Locked while something is used that the task of the driver has the other end of.
     is_up: RwLock<bool>,
     down: CancellationToken,
 }
@@ -44,7 +44,7 @@ impl Up {
     }
 }
 
-/// The end of a connection, for the one who makes the next one. It does not keep the connection.
+/// The end of a connection, for the task that makes the next one. It does not keep the connection.
 pub(crate) struct End {
     up: Arc<Up>,
     states: zk::StateWatcher,

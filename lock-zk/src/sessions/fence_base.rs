@@ -42,7 +42,7 @@ impl FenceBase {
         }
     }
 
-    /// The same for one who only looks: none if there is no base yet.
+    /// The same for a mere look: none if there is no base yet.
     pub(crate) async fn known_fence(
         &self,
         session: &Session,
