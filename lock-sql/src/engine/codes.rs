@@ -22,7 +22,6 @@ pub(crate) struct Rule {
 pub(crate) enum Means {
     Contended,
     NoTable,
-    #[cfg_attr(not(feature = "postgres"), allow(dead_code, reason = "only PostgreSQL notifies"))]
     FullQueue,
     Cut,
     Failed,

@@ -104,7 +104,6 @@ pub(crate) enum State {
     Runs(Duration),
     Over,
     /// It counts on a clock that cannot be read here, which is an error to anybody who wants the lock.
-    #[cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "a server has one clock"))]
     Elsewhere(Error),
 }
 

@@ -23,10 +23,6 @@ pub(crate) enum Outcome {
     /// No such hold.
     Gone,
     /// A row that somebody else has locked at this moment. It is asked for again.
-    #[cfg_attr(
-        not(any(feature = "postgres", feature = "mysql", test)),
-        allow(dead_code, reason = "SQLite has one writer at a time, and locks no rows")
-    )]
     Locked,
 }
 

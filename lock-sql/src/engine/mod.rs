@@ -23,8 +23,4 @@ pub(crate) mod table;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod unfinished;
 pub(crate) mod value;
-#[cfg_attr(
-    not(feature = "postgres"),
-    allow(dead_code, reason = "the other databases cannot push, so no claim waits for one")
-)]
 pub(crate) mod wake;

@@ -167,7 +167,7 @@ impl<S: Server> Links for Arc<Pool<S>> {
             Some(connection) => connection,
             None => self.server.open().await?,
         };
-        let statement = Arc::clone(self).answer(turn, connection, generation, make());
+        let statement = Self::clone(self).answer(turn, connection, generation, make());
         let owner = owner.map(|owner| (Arc::clone(&self.unfinished), owner.to_owned()));
         Finished::new(statement, self.clock.clone(), end, owner).await
     }

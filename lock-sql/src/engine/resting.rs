@@ -115,7 +115,8 @@ impl<C: Connection + Send + 'static> Drop for Tending<C> {
     }
 }
 
-#[cfg(all(test, feature = "postgres"))]
+#[cfg(test)]
+#[cfg(feature = "postgres")]
 mod tests {
     use lock_testkit::servers::PostgresServer;
 

@@ -5,7 +5,7 @@ use crate::engine::table::TableName;
 
 #[cfg(not(distlock_mutants))]
 pub(super) fn preparation(_table: &TableName) -> Preparation {
-    Preparation
+    Preparation::RIGHT
 }
 
 #[cfg(distlock_mutants)]

@@ -118,7 +118,7 @@ async fn a_renewal_waits_for_one_try_at_most() {
     let occupied = store.links.writer.occupy().await;
     let mut tasks = tokio::task::JoinSet::new();
     for n in 0..50 {
-        let (store, done) = (store.clone(), Arc::clone(&done));
+        let (store, done) = (Arc::clone(&store), Arc::clone(&done));
         tasks.spawn(async move {
             granted(store.acquire(&entry(&n.to_string()), false).await);
             done.lock().unwrap().push("try");
@@ -126,7 +126,7 @@ async fn a_renewal_waits_for_one_try_at_most() {
     }
     // All of them wait now; then comes the renewal.
     tokio::time::sleep(Duration::from_millis(20)).await;
-    let (renewing, renewed) = (store.clone(), Arc::clone(&done));
+    let (renewing, renewed) = (Arc::clone(&store), Arc::clone(&done));
     tasks.spawn(async move {
         assert!(matches!(renew(&renewing, &held, None).await.unwrap(), Renewal::Alive { .. }));
         renewed.lock().unwrap().push("renewal");
