@@ -30,12 +30,16 @@ pub struct RedlockModel {
     pub holds: bool,
     /// How many second tries and renewals there are; only with `holds`.
     pub calls: u8,
+    /// Whether these calls are renewals alone, by the client that has returned the fence 1.
+    pub renewals_only: bool,
     /// Whether the run begins with a client that has returned the fence 1, which two nodes show while the
     /// request to the third one is still under way; only with `holds`.
     pub held: bool,
     /// Whether releases arrive, and nodes that refuse say so. Without, a lock that ends at any moment
     /// stands for them.
     pub gives_back: bool,
+    /// How many nodes take part at all; the others refuse whatever they are asked.
+    pub voting: usize,
     /// Whether the run begins with a node that lost its data and was admitted again, while a second
     /// copy of that admission is still under way.
     pub stale_admission: bool,
@@ -105,8 +109,10 @@ impl Default for RedlockModel {
             silences: 0,
             holds: false,
             calls: 0,
+            renewals_only: false,
             held: false,
             gives_back: false,
+            voting: NODES,
             stale_admission: false,
             top: 7,
             ticks: 1,

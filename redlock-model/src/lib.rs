@@ -25,6 +25,7 @@ mod config;
 #[allow(dead_code, reason = "the product uses more of it")]
 #[path = "../../lock-redis/src/redlock/contender/mod.rs"]
 mod contender;
+mod forgetting;
 mod model;
 mod node;
 mod state;

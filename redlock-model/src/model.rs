@@ -10,6 +10,7 @@ use crate::state::{Body, Broken, Client, Message, NODES, Stage, State};
 impl RedlockModel {
     fn nodes_at_start(&self, counters: &[u8; NODES]) -> [Node; NODES] {
         let mut nodes = counters.map(|counter| Node { counter, ..Node::default() });
+        nodes[self.voting..].iter_mut().for_each(|node| node.refuses = true);
         if self.stale_admission {
             nodes[0].generation = 1;
             nodes[0].admission = Some((1, counters[0]));
@@ -45,8 +46,10 @@ impl RedlockModel {
             }
             Stage::Trying | Stage::Renewing | Stage::Releasing => steps.push(Step::GiveUp(c)),
             Stage::Returned | Stage::Failed | Stage::Dropped => {
-                if state.calls_left > 0 {
-                    steps.push(Step::TryAgain(c));
+                if state.calls_left > 0 && self.may_call(client) {
+                    if !self.renewals_only {
+                        steps.push(Step::TryAgain(c));
+                    }
                     if client.stage == Stage::Returned {
                         steps.push(Step::Renew(c));
                     }
@@ -151,11 +154,14 @@ impl Model for RedlockModel {
             Property::always("F2: a later fence is greater", |_: &Self, state: &State| {
                 state.broken != Some(Broken::NotGreater)
             }),
-            // Without these a model in which nothing happens would pass.
-            Property::sometimes("every acquisition can return", |_: &Self, state: &State| {
-                state.clients.iter().all(|client| client.fences != 0)
-            }),
         ];
+        // Without these a model in which nothing happens would pass.
+        if self.voting > NODES / 2 {
+            properties.push(Property::sometimes(
+                "every acquisition can return",
+                |_: &Self, state: &State| state.clients.iter().all(|client| client.fences != 0),
+            ));
+        }
         if self.holds {
             properties.push(Property::always(
                 "E: one client believes",
@@ -179,7 +185,7 @@ impl Model for RedlockModel {
                 },
             ));
         }
-        if self.calls > 0 {
+        if self.calls > 0 && self.voting > NODES / 2 {
             let proves = "a second call can succeed";
             properties.push(Property::sometimes(proves, |_: &Self, state: &State| {
                 state.clients.iter().any(|client| client.proven > 1)

@@ -21,6 +21,8 @@ pub(crate) struct Node {
     pub(crate) admission: Option<(u8, u8)>,
     /// How many quarantines the node has been in.
     pub(crate) generation: u8,
+    /// It takes no part.
+    pub(crate) refuses: bool,
 }
 
 /// A node that lost its data waits, and reads the marks of others.

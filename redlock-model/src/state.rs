@@ -160,3 +160,7 @@ impl State {
         }
     }
 }
+
+pub(crate) fn id(number: usize) -> u8 {
+    u8::try_from(number).unwrap_or(u8::MAX)
+}

@@ -6,7 +6,7 @@ use crate::config::{Hearing, RedlockModel, Step};
 use crate::contender::machine::Phase;
 use crate::contender::{Contender, Outcome, Reply, Request, Sent, Terms, Time};
 use crate::node::{Quarantine, Rejoin};
-use crate::state::{Body, Broken, Client, Message, NODES, Stage, State};
+use crate::state::{Body, Broken, Client, Message, Stage, State, id};
 use crate::variants::Variant;
 
 /// The tick at which the validity of a call is over: every try is late by then.
@@ -14,10 +14,6 @@ const LATE: u8 = 10;
 
 fn ticks(ticks: u8) -> Time {
     Duration::from_nanos(ticks.into())
-}
-
-pub(crate) fn id(number: usize) -> u8 {
-    u8::try_from(number).unwrap_or(u8::MAX)
 }
 
 impl RedlockModel {
@@ -50,8 +46,13 @@ impl RedlockModel {
     /// Takes what a contender wants to be sent.
     pub(crate) fn post(&self, state: &mut State, c: usize, sent: Vec<Sent>) {
         let stamp = if self.holds { state.clients[c].call() } else { 0 };
+        let mut refused = Vec::new();
         for (node, request) in sent {
             match request {
+                _ if state.nodes[node].refuses => {
+                    refused.push((node, request));
+                    continue;
+                }
                 Request::Release { .. } if !self.gives_back => continue,
                 Request::Acquire { joins: true, .. } if state.repeats_left == 0 => continue,
                 Request::Acquire { joins: true, .. } => state.repeats_left -= 1,
@@ -59,6 +60,11 @@ impl RedlockModel {
             }
             let body = Body::Ask { request, stamp, is_awaited: true };
             state.put(Message { client: id(c), node: id(node), body });
+        }
+        for sent in refused {
+            self.tell(state, c, |contender, terms, now| {
+                contender.replied(terms, now, sent, Reply::NoVote)
+            });
         }
     }
 
@@ -168,54 +174,6 @@ impl RedlockModel {
         state.settle();
         self.forget(&mut state);
         Some(state)
-    }
-
-    /// What can have no effect any more is the same in all states.
-    fn forget(&self, state: &mut State) {
-        for c in 0..state.clients.len() {
-            if !self.gives_back {
-                let contender = &mut state.clients[c].contender;
-                contender.debts = Contender::new(NODES, None).debts;
-                contender.undoings.0.clear();
-            }
-            let goes_on = match state.clients[c].stage {
-                Stage::Ended => false,
-                Stage::Returned | Stage::Failed | Stage::Dropped => state.calls_left > 0,
-                _ => true,
-            };
-            if goes_on || self.gives_back {
-                continue;
-            }
-            let believes = state.clients[c].believes();
-            let client = &mut state.clients[c];
-            let joins = client.contender.join_at.is_some() && state.repeats_left > 0;
-            if joins && client.stage == Stage::Returned {
-                continue;
-            }
-            client.contender = Contender::new(NODES, None);
-            client.now = 0;
-            if !believes {
-                (client.proven, client.over) = (0, 0);
-            }
-            let of_client = id(c);
-            let is_over = |message: &Message| {
-                message.client == of_client && matches!(message.body, Body::Answer { .. })
-            };
-            state.flight.retain(|message| !is_over(message));
-            for message in state.flight.iter_mut().filter(|message| message.client == of_client) {
-                if let Body::Ask { is_awaited, stamp, .. } = &mut message.body {
-                    *is_awaited = false;
-                    *stamp = if believes { *stamp } else { 0 };
-                }
-            }
-            state.flight.sort_unstable();
-            state.flight.dedup();
-            for node in &mut state.nodes {
-                if !believes && node.holder.is_some_and(|(holder, _)| holder == of_client) {
-                    node.stamp = 0;
-                }
-            }
-        }
     }
 
     /// Whether the client does something about the answer to a request.
