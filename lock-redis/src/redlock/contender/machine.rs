@@ -269,7 +269,7 @@ impl Contender {
                 });
                 self.phase = Phase::Surveying { started, close_at, prolongs };
                 if self.ballot.pending() == 0 || close_at.is_some_and(|at| now >= at) {
-                    sent = self.end_survey(terms, now, standing, prolongs);
+                    sent = self.end_survey(terms, now, (standing, started), prolongs);
                 }
             }
             Phase::Releasing { started, close_at, answered, freed } => {
@@ -338,7 +338,7 @@ impl Contender {
         &mut self,
         terms: &Terms,
         now: Time,
-        standing: Standing,
+        (standing, started): (Standing, Time),
         prolongs: bool,
     ) -> Vec<Sent> {
         let mut sent = Vec::new();
@@ -351,7 +351,9 @@ impl Contender {
         if standing == Standing::Held {
             self.unproven = false;
         }
-        if standing == Standing::Held && prolongs {
+        // When the renewal is over before it is answered, somebody else may have had the lock meanwhile.
+        let is_over = now - started + terms.margin >= terms.valid;
+        if standing == Standing::Held && prolongs && !is_over {
             // The nodes that are not in the hold are asked to join it, and those that have joined are
             // adopted: the renewal has shown that nobody else can have had the lock in between.
             let (call, fence) = (self.call, self.fence);
