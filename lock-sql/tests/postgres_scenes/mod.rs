@@ -30,17 +30,22 @@ pub(crate) async fn looks_write_nothing() -> Seen {
         let mut held = claim(&client, mode, TTL, false);
         granted(&mut *held).await;
         let mut waiter = claim(&client, mode, TTL, true);
-        // The first look may put its client on the list.
-        busy(&mut *waiter).await;
         let mut connection = plain(&server).await;
-        let before = number(&mut connection, NEXT_TRANSACTION).await;
-        for _ in 0..20 {
-            busy(&mut *waiter).await;
-            busy(&mut *claim(&client, mode, TTL, false)).await;
-            let Renewal::Alive { .. } = held.check().await.unwrap() else { panic!("lost") };
+        let mut written = Vec::new();
+        // The first look while notifications arrive puts its client on the list, and the server may do
+        // something of its own: a later round must be without.
+        while written.last() != Some(&0) {
+            unless(written.len() < 4, || {
+                format!("{mode}: {written:?} transactions of 60 looks each")
+            })?;
+            let before = number(&mut connection, NEXT_TRANSACTION).await;
+            for _ in 0..20 {
+                busy(&mut *waiter).await;
+                busy(&mut *claim(&client, mode, TTL, false)).await;
+                let Renewal::Alive { .. } = held.check().await.unwrap() else { panic!("lost") };
+            }
+            written.push(number(&mut connection, NEXT_TRANSACTION).await - before);
         }
-        let written = number(&mut connection, NEXT_TRANSACTION).await - before;
-        unless(written == 0, || format!("{mode}: {written} transactions of 60 looks"))?;
     }
     Ok(())
 }
