@@ -1,12 +1,8 @@
-//! From a URL to the locks of a store.
+//! Connecting by URL with the settings that the URL has.
 
-use std::time::Duration;
+use lock_core::{Locks, Result, blocking};
 
-use lock_core::memory::MemoryBackend;
-use lock_core::url::Params;
-use lock_core::{Error, LockBackend, Locks, Operation, Result};
-
-use crate::scheme::{Kind, SCHEMES, schemes};
+use crate::builder::ConnectBuilder;
 
 /// Connects to the store that `url` names.
 ///
@@ -38,7 +34,7 @@ use crate::scheme::{Kind, SCHEMES, schemes};
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> distlock::Result<()> {
 /// let locks = distlock::connect("memory://?lock_ttl=10s").await?;
-/// let guard = locks.lock("order:42")?.acquire().await?;
+/// let guard = locks.named("order:42")?.acquire().await?;
 /// guard.release().await?;
 /// # Ok(()) }
 /// ```
@@ -53,136 +49,27 @@ use crate::scheme::{Kind, SCHEMES, schemes};
 ///
 /// Cancel-safe.
 pub async fn connect(url: &str) -> Result<Locks> {
-    open(url).await.map_err(|error| error.in_operation(Operation::Connect))
+    ConnectBuilder::new(url).connect().await
 }
 
-async fn open(url: &str) -> Result<Locks> {
-    let (scheme, rest) = url.split_once(':').ok_or_else(|| {
-        Error::config(format!(
-            "a store URL begins with a scheme and a colon; this build has {}",
-            in_words(&schemes())
-        ))
-    })?;
-    // RFC 3986, section 3.1: schemes are case-insensitive.
-    let scheme = &scheme.to_ascii_lowercase();
-    let known = SCHEMES.iter().find(|known| known.names.contains(&scheme.as_str()));
-    let known = known.ok_or_else(|| unknown_scheme(scheme, rest))?;
-    let (common, own) = Common::take_out_of(rest)?;
-    let url = format!("{scheme}:{own}");
-    match known.kind {
-        Some(Kind::Memory) => common.locks(memory(&url)?),
-        #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
-        Some(Kind::Sql) => common.locks(lock_sql::connect(&url).await?),
-        #[cfg(feature = "redis")]
-        Some(Kind::Redis) => common.locks(lock_redis::connect(&url).await?),
-        #[cfg(feature = "redlock")]
-        Some(Kind::Redlock) => {
-            let backend = lock_redis::connect_redlock(&url).await?;
-            // A new quorum, or one whose nodes were restarted, says why it does not vote yet, for as
-            // long as the longest lease. That is worth waiting for.
-            let longest = backend.capabilities().max_ttl;
-            let patience = Duration::from_secs(30) + longest.unwrap_or_default();
-            let unavailable_after = common.unavailable_after.or(Some(patience));
-            Common { unavailable_after, ..common }.locks(backend)
-        }
-        #[cfg(feature = "etcd")]
-        Some(Kind::Etcd) => common.locks(lock_etcd::connect(&url).await?),
-        #[cfg(feature = "zookeeper")]
-        Some(Kind::ZooKeeper) => common.locks(lock_zk::connect(&url).await?),
-        None => Err(missing_feature(scheme, known.feature)),
-    }
-}
-
-fn memory(url: &str) -> Result<MemoryBackend> {
-    let (url, params) = Params::split(url)?;
-    params.finish("memory", &[])?;
-    Ok(match url.trim_start_matches("memory:").trim_start_matches('/') {
-        "" => MemoryBackend::queued(),
-        name => MemoryBackend::named(name),
-    })
-}
-
-/// What the parameters say that every store has: [`COMMON`](lock_core::url::COMMON).
-struct Common {
-    prefix: Option<String>,
-    ttl: Option<Duration>,
-    call_timeout: Option<Duration>,
-    unavailable_after: Option<Duration>,
-    label: Option<String>,
-}
-
-impl Common {
-    /// Splits a URL into what is ours and what the backend sees.
-    fn take_out_of(rest: &str) -> Result<(Self, String)> {
-        let (base, mut params) = Params::split(rest)?;
-        let common = Self {
-            prefix: params.text("lock_prefix")?,
-            ttl: params.duration("lock_ttl")?,
-            call_timeout: params.duration("lock_call_timeout")?,
-            unavailable_after: params.duration("lock_unavailable_after")?,
-            label: params.text("lock_label")?,
-        };
-        Ok((common, params.rejoin(base)))
-    }
-
-    /// The locks of this store.
-    fn locks(self, backend: impl LockBackend) -> Result<Locks> {
-        let mut builder = Locks::builder(backend);
-        #[cfg(feature = "metrics")]
-        {
-            builder = builder.layer(lock_core::MetricsLayer::default());
-        }
-        if let Some(prefix) = self.prefix {
-            builder = builder.prefix(prefix)?;
-        }
-        if let Some(ttl) = self.ttl {
-            builder = builder.default_ttl(ttl);
-        }
-        if let Some(limit) = self.call_timeout {
-            builder = builder.call_timeout(limit);
-        }
-        if let Some(limit) = self.unavailable_after {
-            builder = builder.unavailable_after(limit);
-        }
-        if let Some(label) = self.label {
-            builder = builder.label(label);
-        }
-        Ok(builder.build())
-    }
-}
-
-fn unknown_scheme(scheme: &str, rest: &str) -> Error {
-    let left_out: Vec<_> = SCHEMES
-        .iter()
-        .filter(|known| known.kind.is_none())
-        .filter_map(|known| {
-            Some(format!("{} (feature {:?})", known.names.join("/"), known.feature?))
-        })
-        .collect();
-    // The scheme is what stands before the first colon: where a real one was forgotten that may be a
-    // password, so it is shown only if the rest looks like a URL.
-    let shown = if rest.starts_with("//") && scheme.len() <= 20 {
-        format!("{scheme:?}")
-    } else {
-        "of this URL".to_owned()
-    };
-    let mut message =
-        format!("unknown store scheme {shown}: this build has {}", in_words(&schemes()));
-    if !left_out.is_empty() {
-        message.push_str("; it can have ");
-        message.push_str(&left_out.join(", "));
-    }
-    Error::config(message)
-}
-
-fn missing_feature(scheme: &str, feature: Option<&str>) -> Error {
-    let feature = feature.unwrap_or("full");
-    Error::config(format!(
-        "this build cannot use {scheme}: it has {}. Enable the cargo feature {feature:?} of distlock",
-        in_words(&schemes())
-    ))
-}
-
-fn in_words(names: &[&str]) -> String {
-    names.join(", ")
+/// [`connect`] for a program without async code. What the store needs of a runtime is done on that of
+/// this thread, or else on a thread of this library: see
+/// [`Lock::acquire_blocking`](crate::Lock::acquire_blocking).
+///
+/// ```
+/// fn main() -> distlock::Result<()> {
+///     let locks = distlock::connect_blocking("memory://")?;
+///     let guard = locks.named("order:42")?.acquire_blocking()?;
+///     guard.release_blocking()?;
+///     locks.close_blocking(std::time::Duration::from_secs(5))
+/// }
+/// ```
+///
+/// # Errors
+///
+/// Those of [`connect`], and [`NoAnswer`](lock_core::ErrorKind::NoAnswer) if nobody drives the runtime of
+/// this thread while it waits.
+pub fn connect_blocking(url: &str) -> Result<Locks> {
+    let builder = ConnectBuilder::new(url);
+    blocking::run(async move { builder.connect().await })
 }

@@ -1,21 +1,36 @@
 #![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod builder;
 mod connect;
+mod lazy;
 mod scheme;
+mod target;
 
-pub use connect::connect;
-#[cfg(feature = "metrics")]
-pub use lock_core::MetricsLayer;
+pub use builder::{ConnectBuilder, builder};
+pub use connect::{connect, connect_blocking};
+pub use lazy::LazyLocks;
+#[doc(inline)]
 pub use lock_core::{
-    Attempt, Bytes, Capabilities, Claim, ClaimRequest, Clock, ClockInstant, DataLoss, Effect,
-    Error, ErrorKind, FenceCheck, Fencing, FencingToken, Held, Hold, HolderInfo, LeaseToken, Lock,
-    LockAdmin, LockBackend, LockGuard, LockInfo, LockKey, LockLayer, LockState, Locks,
-    LocksBuilder, LostReason, LostSignal, ManualClock, Mode, Operation, OsRng, OwnerId, Released,
-    Renewal, RenewedLease, Result, Resume, Rng, Sleep, SystemClock, TokioClock, Wake, async_trait,
-    backend, memory,
+    Binding, Capabilities, DataLoss, DetachError, Effect, Error, ErrorKind, Feature, FenceCheck,
+    Fencing, FencingToken, Health, Held, HolderInfo, HolderMark, LeaseToken, Lock, LockGuard,
+    LockInfo, LockKey, LockState, Locks, LocksBuilder, LostReason, LostSignal, Mode, Operation,
+    OwnerId, Released, RenewedLease, Result, Wake,
 };
+#[doc(inline)]
+pub use lock_core::{blocking, clock, testing};
 pub use scheme::schemes;
+
+/// For authors of a store or a layer: the contract, and what its implementation needs.
+pub mod backend {
+    #[cfg(feature = "metrics")]
+    #[doc(inline)]
+    pub use lock_core::MetricsLayer;
+    #[doc(inline)]
+    pub use lock_core::contract::*;
+    #[doc(no_inline)]
+    pub use lock_core::{Bytes, async_trait};
+}
 
 /// Locks in an SQL table: the typed constructors, for a pool that is there already, or settings without a URL.
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]

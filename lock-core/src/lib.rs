@@ -17,28 +17,29 @@
 //! - No lock can stop a process that is paused inside of its critical section. That is what the
 //!   fencing token is for.
 
+pub mod blocking;
 pub mod clock;
 pub mod contract;
 pub mod kit;
 pub mod locks;
 pub mod memory;
+pub mod testing;
 
 mod keeper;
 #[cfg(feature = "metrics")]
 mod metrics;
 
-pub use clock::{Clock, ClockInstant, ManualClock, Sleep, SystemClock, TokioClock};
-/// The former name of [`contract`].
-pub use contract as backend;
+pub use clock::{Clock, ClockInstant, Sleep, SystemClock};
 pub use contract::{
-    Attempt, Capabilities, Claim, ClaimRequest, DataLoss, Effect, Error, ErrorKind, FenceCheck,
-    Fencing, FencingToken, Hold, HoldMark, HolderInfo, LockAdmin, LockBackend, LockInfo, LockKey,
-    LockLayer, LostReason, Mode, Operation, OsRng, OwnerId, Released, Renewal, Result, Resume, Rng,
-    Wake, jitter,
+    Attempt, Binding, Capabilities, Claim, ClaimRequest, DataLoss, Effect, Error, ErrorKind,
+    Feature, FenceCheck, Fencing, FencingToken, HolderInfo, HolderMark, LockAdmin, LockBackend,
+    LockInfo, LockKey, LockLayer, LostReason, Mode, Operation, OsRng, OwnerId, Released, Renewal,
+    Result, Resume, Rng, Wake, jitter,
 };
 pub use kit::url;
 pub use locks::{
-    Held, LeaseToken, Lock, LockGuard, LockState, Locks, LocksBuilder, LostSignal, RenewedLease,
+    DetachError, Health, Held, LeaseToken, Lock, LockGuard, LockState, Locks, LocksBuilder,
+    LostSignal, RenewedLease,
 };
 #[cfg(feature = "metrics")]
 pub use metrics::MetricsLayer;

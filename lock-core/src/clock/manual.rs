@@ -10,7 +10,7 @@ use super::{Clock, ClockInstant, Sleep};
 ///
 /// ```
 /// use std::time::Duration;
-/// use lock_core::{Clock, ManualClock};
+/// use lock_core::{Clock, testing::ManualClock};
 ///
 /// let clock = ManualClock::default();
 /// let before = clock.now();

@@ -4,13 +4,13 @@
 //! Linux has one, with a timer, and is the only system that is supported: the clocks of the standard
 //! library and of Tokio stand still while a Linux machine or a Mac sleeps, and a lease would seem to
 //! be valid after its end.
-//! [`SystemClock`] is that clock, [`TokioClock`] follows tokio's (paused) test time, and
-//! [`ManualClock`] moves only when a test says so.
+//! [`SystemClock`] is that clock, [`TokioClock`](crate::testing::TokioClock) follows tokio's (paused) test time, and
+//! [`ManualClock`](crate::testing::ManualClock) moves only when a test says so.
 
-mod manual;
+pub(crate) mod manual;
 mod system;
 mod timers;
-mod tokio_clock;
+pub(crate) mod tokio_clock;
 
 use std::fmt::{self, Debug};
 use std::future::Future;
@@ -19,9 +19,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-pub use manual::ManualClock;
 pub use system::SystemClock;
-pub use tokio_clock::TokioClock;
 
 /// A clock and its timers. Everything in the library that reads the time or waits does it here.
 pub trait Clock: Debug + Send + Sync + 'static {

@@ -37,7 +37,8 @@ pub trait LockAdmin: Send + Sync {
     /// # Errors
     ///
     /// As any call to the store.
-    async fn force_release(&self, key: &LockKey, expected: Option<&HoldMark>) -> Result<Released>;
+    async fn force_release(&self, key: &LockKey, expected: Option<&HolderMark>)
+    -> Result<Released>;
 }
 
 /// What a store knows of one lock.
@@ -65,9 +66,9 @@ impl LockInfo {
 /// What it consists of is the store's own affair. It may be the secret of a holder, so it is not
 /// shown.
 #[derive(Clone, PartialEq, Eq)]
-pub struct HoldMark(Bytes);
+pub struct HolderMark(Bytes);
 
-impl HoldMark {
+impl HolderMark {
     /// A mark of a store's own making, for the author of the store.
     pub fn new(bytes: impl Into<Bytes>) -> Self {
         Self(bytes.into())
@@ -85,15 +86,15 @@ impl HoldMark {
 }
 
 /// A hold of this library, where the owner alone identifies it.
-impl From<OwnerId> for HoldMark {
+impl From<OwnerId> for HolderMark {
     fn from(owner: OwnerId) -> Self {
         Self(owner.to_hex().into())
     }
 }
 
-impl fmt::Debug for HoldMark {
+impl fmt::Debug for HolderMark {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HoldMark").finish_non_exhaustive()
+        f.debug_struct("HolderMark").finish_non_exhaustive()
     }
 }
 
@@ -104,7 +105,7 @@ pub struct HolderInfo {
     /// The owner id; `None` for a foreign client whose mark is no owner id of ours.
     pub owner: Option<OwnerId>,
     /// What tells this hold from every other: made from the owner id unless the store sets another.
-    pub mark: Option<HoldMark>,
+    pub mark: Option<HolderMark>,
     /// The label that the holder gave.
     pub label: Option<String>,
     /// The fencing token, where the store keeps it.
@@ -118,7 +119,7 @@ pub struct HolderInfo {
 impl HolderInfo {
     /// A holder with this owner id, of whom nothing else is known yet: set the fields that are.
     pub fn new(owner: Option<OwnerId>) -> Self {
-        let mark = owner.map(HoldMark::from);
+        let mark = owner.map(HolderMark::from);
         Self { owner, mark, label: None, fence: None, expires_in: None, held_for: None }
     }
 }

@@ -1,6 +1,7 @@
 //! A store, as a client of it.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 
@@ -47,5 +48,34 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     /// Inspection and force, where [`Capabilities::inspect`](crate::Capabilities) is declared.
     fn admin(&self) -> Option<&dyn LockAdmin> {
         None
+    }
+}
+
+/// A shared backend is a backend.
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl<B: LockBackend + ?Sized> LockBackend for Arc<B> {
+    fn name(&self) -> &'static str {
+        (**self).name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        (**self).capabilities()
+    }
+
+    fn claim(&self, request: ClaimRequest) -> Result<Box<dyn Claim>> {
+        (**self).claim(request)
+    }
+
+    async fn ping(&self) -> Result<()> {
+        (**self).ping().await
+    }
+
+    async fn close(&self) -> Result<()> {
+        (**self).close().await
+    }
+
+    fn admin(&self) -> Option<&dyn LockAdmin> {
+        (**self).admin()
     }
 }

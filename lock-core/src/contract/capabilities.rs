@@ -1,14 +1,21 @@
 //! What a store can do.
 
+use std::mem::discriminant;
 use std::time::Duration;
+
+use super::error::{Error, Result};
+use super::request::Mode;
 
 /// What a backend promises. A declared capability is tested by the conformance suite; asking for an
 /// undeclared one is refused with a typed error, never quietly weakened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Capabilities {
-    /// What keeps a hold alive.
-    pub hold: Hold,
+    /// What a hold is bound to, and so what ends it.
+    pub binding: Binding,
+    /// How a lock can be shared. The core refuses a mode that is not listed; what a mode carries, such
+    /// as a number of permits, is for the store to judge.
+    pub modes: &'static [Mode],
     /// How a waiter learns that it is worth looking again.
     pub wake: Wake,
     /// Whether waiters are served in the order of their arrival. Where they are not, the core lets
@@ -33,9 +40,10 @@ pub struct Capabilities {
 impl Capabilities {
     /// The weakest promises for this kind of hold and wake; set the fields that the store does
     /// better.
-    pub const fn new(hold: Hold, wake: Wake) -> Self {
+    pub const fn new(binding: Binding, wake: Wake) -> Self {
         Self {
-            hold,
+            binding,
+            modes: &[Mode::Exclusive],
             wake,
             fair: false,
             fencing: Fencing::BestEffort,
@@ -47,12 +55,21 @@ impl Capabilities {
             loses_data_on: &[],
         }
     }
+
+    /// Refuses a mode that is not declared.
+    pub(crate) fn check_mode(&self, mode: Mode, backend: &str) -> Result<()> {
+        let same = |declared: &Mode| discriminant(declared) == discriminant(&mode);
+        if self.modes.iter().any(same) {
+            return Ok(());
+        }
+        Err(Error::unsupported(format!("{backend} has no locks of the mode {mode:?}")))
+    }
 }
 
-/// What keeps a hold alive.
+/// What a hold is bound to, and so what ends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Hold {
+pub enum Binding {
     /// A lease of its own, which the store ends unless it is renewed.
     Lease,
     /// The session between this client and the store; all holds of the client live and die with it.

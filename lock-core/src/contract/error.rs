@@ -56,7 +56,10 @@ pub enum ErrorKind {
     Lost(LostReason),
     /// The store could not be reached, or cannot serve now.
     Unavailable,
-    /// The store did not answer in time.
+    /// The store did not answer in time, or nobody drives the runtime on which the lock is kept.
+    NoAnswer,
+    /// The time that the caller allowed ran out while something was still open: see
+    /// [`Locks::close`](crate::Locks::close).
     Timeout,
     /// The store refused us: credentials, rights, a file that may not be written.
     Denied,
@@ -129,13 +132,15 @@ impl fmt::Display for Operation {
 impl Error {
     /// A new error. `message` names the value, the rule and the remedy, and no credential.
     ///
-    /// [`ErrorKind::Unavailable`] and [`ErrorKind::Timeout`] start as retryable, all others do not.
-    /// A timeout starts with [`Effect::Unknown`], all others with [`Effect::None`].
+    /// [`ErrorKind::Unavailable`], [`ErrorKind::NoAnswer`] and [`ErrorKind::Timeout`] start as
+    /// retryable, all others do not. The last two start with [`Effect::Unknown`], all others with
+    /// [`Effect::None`].
     pub fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
+        let is_open = matches!(kind, ErrorKind::NoAnswer | ErrorKind::Timeout);
         Self(Box::new(Details {
             kind,
-            effect: if kind == ErrorKind::Timeout { Effect::Unknown } else { Effect::None },
-            retryable: matches!(kind, ErrorKind::Unavailable | ErrorKind::Timeout),
+            effect: if is_open { Effect::Unknown } else { Effect::None },
+            retryable: is_open || kind == ErrorKind::Unavailable,
             operation: None,
             key: None,
             backend: None,
@@ -307,6 +312,6 @@ mod tests {
 
     #[test]
     fn a_timeout_is_unknown_until_somebody_knows_better() {
-        assert_eq!(Error::new(ErrorKind::Timeout, "no answer").effect(), Effect::Unknown);
+        assert_eq!(Error::new(ErrorKind::NoAnswer, "no answer").effect(), Effect::Unknown);
     }
 }

@@ -20,19 +20,35 @@ impl FencingToken {
     /// The greatest token, 2⁶³ − 1: it fits a signed 64-bit column.
     pub const MAX: Self = Self(i64::MAX as u64);
 
-    /// The token with this value, 1 to 2⁶³ − 1.
+    /// The token with this value, 1 to 2⁶³ − 1: one that was passed on as a number.
     ///
     /// # Errors
     ///
-    /// [`Store`](ErrorKind::Store) for any other value: a store that answers one is broken.
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for any other value.
     pub fn new(value: u64) -> Result<Self> {
-        if value == 0 || value > Self::MAX.0 {
-            return Err(Error::new(
+        Self::in_range(value).ok_or_else(|| {
+            Error::invalid(format!(
+                "{value} is no fencing token: it must be between 1 and 2^63-1, as `FencingToken::get` returned it"
+            ))
+        })
+    }
+
+    /// The token that a store has answered, for the author of the store.
+    ///
+    /// # Errors
+    ///
+    /// [`Store`](ErrorKind::Store) for a value that is no token: the store's data are broken.
+    pub fn answered(value: impl TryInto<u64> + fmt::Display + Copy) -> Result<Self> {
+        value.try_into().ok().and_then(Self::in_range).ok_or_else(|| {
+            Error::new(
                 ErrorKind::Store,
                 format!("the store answered the fencing token {value}, outside of 1..=2^63-1"),
-            ));
-        }
-        Ok(Self(value))
+            )
+        })
+    }
+
+    fn in_range(value: u64) -> Option<Self> {
+        (1..=Self::MAX.0).contains(&value).then_some(Self(value))
     }
 
     /// The number itself.
@@ -63,14 +79,6 @@ impl TryFrom<u64> for FencingToken {
 
     fn try_from(value: u64) -> Result<Self> {
         Self::new(value)
-    }
-}
-
-impl TryFrom<i64> for FencingToken {
-    type Error = Error;
-
-    fn try_from(value: i64) -> Result<Self> {
-        Self::new(u64::try_from(value).unwrap_or(0))
     }
 }
 
@@ -127,9 +135,17 @@ mod tests {
     fn only_positive_signed_values_are_tokens() {
         assert!(FencingToken::new(0).is_err());
         assert!(FencingToken::new(1 << 63).is_err());
-        assert!(FencingToken::try_from(-1_i64).is_err());
         assert_eq!(FencingToken::new(i64::MAX as u64).unwrap(), FencingToken::MAX);
         assert!(serde_json::from_str::<FencingToken>("0").is_err());
+    }
+
+    #[test]
+    fn a_bad_number_is_blamed_on_who_gave_it() {
+        assert_eq!(FencingToken::new(0).unwrap_err().kind(), ErrorKind::InvalidInput);
+        assert_eq!(FencingToken::answered(0_u64).unwrap_err().kind(), ErrorKind::Store);
+        let error = FencingToken::answered(-7_i64).unwrap_err();
+        assert!(error.to_string().contains("-7"), "{error}");
+        assert_eq!(FencingToken::answered(7_i64).unwrap(), FencingToken(7));
     }
 
     #[test]

@@ -22,11 +22,18 @@ use crate::LockBackend;
 /// }
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
-/// let locks = Locks::builder(MemoryBackend::queued()).layer(Nothing).build();
-/// locks.lock("a")?.acquire().await?.release().await?;
+/// let locks = Locks::builder(MemoryBackend::queued()).layer(Nothing).build()?;
+/// locks.named("a")?.acquire().await?.release().await?;
 /// # Ok(()) }
 /// ```
 pub trait LockLayer {
     /// Wraps `inner`.
     fn layer(&self, inner: Arc<dyn LockBackend>) -> Arc<dyn LockBackend>;
+}
+
+/// A shared layer is a layer.
+impl<L: LockLayer + ?Sized> LockLayer for Arc<L> {
+    fn layer(&self, inner: Arc<dyn LockBackend>) -> Arc<dyn LockBackend> {
+        (**self).layer(inner)
+    }
 }

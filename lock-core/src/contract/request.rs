@@ -77,7 +77,9 @@ impl ClaimRequest {
 
 /// How a lock is shared between holders.
 ///
-/// Shared locks and counting locks may come later, so match with a wildcard arm that refuses.
+/// Shared locks and counting locks may come later. The core refuses a mode that a store has not
+/// declared in [`Capabilities::modes`](crate::Capabilities), so a store with exclusive locks only need
+/// not look at this.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Mode {

@@ -10,7 +10,7 @@ use super::client::Client;
 use super::gate::{Gate, Last};
 use super::search::Search;
 use super::{Acquired, Keeper, Outcome, Patience};
-use crate::locks::hold::{lead, margin};
+use crate::locks::held::{lead, margin};
 use crate::{
     Attempt, Claim, ClockInstant, Effect, Error, ErrorKind, FencingToken, Renewal, Result,
 };
@@ -200,7 +200,7 @@ impl Acquisition<'_> {
             }
             // The same call again finds the same entry, with a new end (clause C2).
             Some(_) => Err(Error::new(
-                ErrorKind::Timeout,
+                ErrorKind::NoAnswer,
                 format!(
                     "the store granted the lock, but its answer came when the lease of {ttl:?} was over"
                 ),
@@ -243,7 +243,7 @@ impl Acquisition<'_> {
         search.place.renew_at = ClockInstant::FAR_FUTURE;
         search.pace.failed(&self.client, now);
         let is_final = !error.is_retryable();
-        let was_cut_short = error.kind() == ErrorKind::Timeout && now >= search.deadline();
+        let was_cut_short = error.kind() == ErrorKind::NoAnswer && now >= search.deadline();
         if !(was_cut_short && matches!(search.last, Some(Last::Answer))) {
             search.last = Some(Last::Failure(error));
         }

@@ -39,7 +39,7 @@ pub(super) async fn bounded<T>(
 }
 
 pub(super) fn no_answer(limit: Duration) -> Error {
-    Error::new(ErrorKind::Timeout, format!("the store did not answer within {limit:?}"))
+    Error::new(ErrorKind::NoAnswer, format!("the store did not answer within {limit:?}"))
 }
 
 /// The store broke clause C4: nobody knows how long this lock lasts.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::call;
 use super::{Keeper, schedule};
-use crate::{Hold, Released, Result};
+use crate::{Binding, Released, Result};
 
 impl Keeper {
     /// Repeats the release until the store has confirmed it, or must have ended the entry on its own.
@@ -33,7 +33,7 @@ impl Keeper {
             };
             let next = client.clock.now() + backoff.failed(&*client.rng);
             // What is bound to a session lives as long as that does.
-            let is_lease = client.capabilities.hold == Hold::Lease;
+            let is_lease = client.capabilities.binding == Binding::Lease;
             if is_lease && until.is_none_or(|until| next >= until) {
                 return;
             }

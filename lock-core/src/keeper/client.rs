@@ -67,7 +67,7 @@ impl Client {
     /// runtime. What was asked is given up when it goes on.
     pub(crate) fn standstill(&self, waited: Duration) -> Error {
         Error::new(
-            ErrorKind::Timeout,
+            ErrorKind::NoAnswer,
             format!("the task that keeps this lock did not answer within {waited:.1?}: nobody drives the Tokio runtime on which the `Locks` was built, or the machine is overloaded (build it on a runtime that is driven all the time)"),
         )
         .on_backend(self.backend.name())

@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::call::{self, Ended};
 use super::inbox::{Inbox, Leave};
 use super::{Command, Detached, Keeper, schedule};
-use crate::locks::hold::margin;
+use crate::locks::held::margin;
 use crate::{
     Claim, ClockInstant, Error, Held, LeaseToken, LockState, LostReason, Operation, Released,
     Renewal, Result,
@@ -32,6 +32,8 @@ struct Plan {
     check_at: ClockInstant,
     /// Until then pushes are not asked for, since they failed.
     no_push_until: ClockInstant,
+    /// A detach has failed: the store is asked what is there before it is renewed (clause C8).
+    is_unsettled: bool,
 }
 
 /// A lock that is held.
@@ -72,6 +74,7 @@ impl Keeper {
             failures: 0,
             check_at: ClockInstant::FAR_FUTURE,
             no_push_until: now,
+            is_unsettled: false,
         };
         self.plan_renewal(&mut plan, counted_from);
         // A lock without renewals lasts for a ttl from its grant. Where place and lock are one lease,
@@ -184,10 +187,7 @@ impl Holding {
                 let _ = reply.send(answer);
             }
             Some(Command::Detach(reply)) => {
-                if self.detach(reply).await {
-                    return Next::Done;
-                }
-                return Next::Leave(self.inbox.leave.take().unwrap_or(Leave { reply: None }));
+                return self.detach(reply).await;
             }
             Some(Command::KeepAlive) => {
                 self.keeper.terms.renew_every = Some(self.keeper.terms.every);
@@ -223,7 +223,7 @@ impl Holding {
                 Ended::OutOfTime => call::no_answer(limit.since(sent)),
                 Ended::Stopped => match self.held.state() {
                     LockState::Lost(reason) => Error::lost(reason),
-                    LockState::Held | LockState::AtRisk => Error::lost(LostReason::Released),
+                    LockState::Secure | LockState::AtRisk => Error::lost(LostReason::Released),
                 },
             };
         (sent, Err(self.keeper.describe(error, operation)))
@@ -233,7 +233,11 @@ impl Holding {
         let now = self.keeper.client.clock.now();
         self.keeper.doubt.lasts_until(self.keeper.terms.gone_at(now));
         let planned = self.plan.renew_at != ClockInstant::FAR_FUTURE;
-        match self.ask(Operation::Renew, |claim| claim.renew()).await {
+        let answer = match self.settle().await {
+            Ok(()) => self.ask(Operation::Renew, |claim| claim.renew()).await,
+            Err(error) => (now, Err(error)),
+        };
+        match answer {
             (sent, Ok(Renewal::Alive { valid_for })) => {
                 self.prolong(sent, valid_for);
                 self.held.set_at_risk(false);
@@ -265,12 +269,18 @@ impl Holding {
         }
     }
 
+    /// After a detach that has failed: asks what is there.
+    async fn settle(&mut self) -> Result<()> {
+        if self.plan.is_unsettled { self.check().await.map(drop) } else { Ok(()) }
+    }
+
     /// Asks the store, and writes nothing.
     async fn check(&mut self) -> Result<LockState> {
         self.plan.check_at = ClockInstant::FAR_FUTURE;
         match self.ask(Operation::Check, |claim| claim.check()).await {
             (sent, Ok(Renewal::Alive { valid_for })) => {
                 self.prolong(sent, valid_for);
+                self.plan.is_unsettled = false;
                 Ok(self.held.state())
             }
             (_, Ok(Renewal::Lost)) => Err(self.taken(Operation::Check)),
@@ -284,14 +294,14 @@ impl Holding {
         }
     }
 
-    /// Hands the hold to another process. True if this keeper has nothing left to do.
-    async fn detach(&mut self, reply: oneshot::Sender<Result<Detached>>) -> bool {
+    /// Hands the hold to another process. If that fails, the guard keeps it.
+    async fn detach(&mut self, reply: oneshot::Sender<Result<Detached>>) -> Next {
         // After a renewal without an answer the same call comes first (clause C8).
         if self.plan.failures > 0
             && let Err(error) = self.renew().await
         {
             let _ = reply.send(Err(error));
-            return false;
+            return Next::Hold;
         }
         match self.ask(Operation::Detach, |claim| claim.detach()).await {
             (_, Ok(data)) => {
@@ -307,16 +317,18 @@ impl Holding {
                 // A token that nobody gets could never be used: then the lock is released. When the
                 // backend is closed, the token may still be read, and the lease ends it if not.
                 let closed = self.keeper.client.killed.cancelled();
-                reply.send(Ok(Detached { token, received })).is_ok()
+                let is_handed_over = reply.send(Ok(Detached { token, received })).is_ok()
                     && tokio::select! {
                         biased;
                         arrived = arrived => arrived.is_ok(),
                         () = closed => true,
-                    }
+                    };
+                if is_handed_over { Next::Done } else { Next::Leave(Leave { reply: None }) }
             }
             (_, Err(error)) => {
+                self.plan.is_unsettled = true;
                 let _ = reply.send(Err(error));
-                false
+                Next::Hold
             }
         }
     }

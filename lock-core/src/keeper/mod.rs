@@ -116,6 +116,7 @@ impl Keeper {
         if client.closing.is_cancelled() {
             return Err(Error::new(ErrorKind::Closed, "this connection to the store was closed"));
         }
+        client.capabilities.check_mode(request.mode, client.backend.name())?;
         let (key, owner, attached) = (request.key.clone(), request.owner, request.resume.is_some());
         let claim = client.backend.claim(request)?;
         let keeper = Self {

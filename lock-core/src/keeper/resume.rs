@@ -5,7 +5,7 @@ use tokio::sync::oneshot;
 
 use super::call::{self, Ended};
 use super::{Keeper, Outcome};
-use crate::locks::hold::margin;
+use crate::locks::held::margin;
 use crate::{Error, ErrorKind, FencingToken, LostReason, Operation, Released, Renewal, Result};
 
 impl Keeper {
@@ -30,7 +30,7 @@ impl Keeper {
                     return Outcome::Granted { token, until, of_place: false };
                 }
                 refused(Error::new(
-                    ErrorKind::Timeout,
+                    ErrorKind::NoAnswer,
                     "the store's answer to the renewal came when the lease was over",
                 ))
             }

@@ -7,7 +7,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::client::Client;
 use super::terms::Terms;
 use super::{Acquired, Handover, Keeper, Outcome, Start};
-use crate::locks::hold::Grant;
+use crate::locks::held::Grant;
 use crate::{ClaimRequest, Held, Released, Result};
 
 /// Spawns the keeper of a new claim and returns the channel on which its caller waits.

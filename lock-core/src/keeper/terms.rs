@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::ClockInstant;
-use crate::locks::hold::margin;
+use crate::locks::held::margin;
 
 /// What was asked for, checked and rounded.
 #[derive(Clone, Debug)]

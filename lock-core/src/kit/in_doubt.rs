@@ -6,7 +6,8 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use lock_core::{Clock, ManualClock, Released};
+//! use lock_core::{Clock, Released};
+//! use lock_core::testing::ManualClock;
 //! use lock_core::kit::in_doubt::InDoubt;
 //!
 //! let clock = ManualClock::default();

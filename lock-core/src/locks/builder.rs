@@ -17,27 +17,41 @@ impl Locks {
     ///
     /// The tasks that keep locks alive run on the Tokio runtime of the caller. Outside of one, they
     /// run on that of the caller that acquires.
+    ///
+    /// ```
+    /// use lock_core::{Locks, testing::MemoryBackend};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// let locks = Locks::new(MemoryBackend::queued());
+    /// assert_eq!(locks.backend_name(), "memory");
+    /// # }
+    /// ```
     pub fn new(backend: impl LockBackend) -> Self {
-        Self::builder(backend).build()
+        LocksBuilder::new(Arc::new(backend)).finish()
     }
 
-    /// As [`new`](Self::new), for a backend that is shared already.
-    pub fn from_arc(backend: Arc<dyn LockBackend>) -> Self {
-        LocksBuilder::new(backend).build()
-    }
-
-    /// Locks with other settings.
+    /// Locks of `backend` with other settings. A backend that is shared already is passed as an
+    /// `Arc`.
     pub fn builder(backend: impl LockBackend) -> LocksBuilder {
         LocksBuilder::new(Arc::new(backend))
     }
-
-    /// As [`builder`](Self::builder), for a backend that is shared already.
-    pub fn builder_from_arc(backend: Arc<dyn LockBackend>) -> LocksBuilder {
-        LocksBuilder::new(backend)
-    }
 }
 
-/// Settings of a [`Locks`].
+/// Settings of a [`Locks`]. All are optional; [`build`](Self::build) checks them.
+///
+/// ```
+/// use std::time::Duration;
+/// use lock_core::{Locks, testing::MemoryBackend};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+/// let locks = Locks::builder(MemoryBackend::queued())
+///     .prefix("shop")
+///     .default_ttl(Duration::from_secs(10))
+///     .label("worker 7")
+///     .build()?;
+/// assert_eq!(locks.named("order:42")?.key().to_string(), "shop/order:42");
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct LocksBuilder {
@@ -66,68 +80,66 @@ impl LocksBuilder {
         }
     }
 
-    /// The source of time; [`SystemClock`] by default.
+    /// The source of time; [`SystemClock`] by default. Clocks for tests are in
+    /// [`testing`](crate::testing).
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.clock = Some(Arc::new(clock));
         self
     }
 
-    /// The source of chance; the operating system by default.
+    /// The source of random bytes; the operating system by default. Owner ids come from it, so it must
+    /// never repeat itself outside of a test.
     pub fn rng(mut self, rng: impl Rng) -> Self {
         self.rng = Arc::new(rng);
         self
     }
 
-    /// The runtime for the tasks that keep locks alive; the one in which `build` is called by
-    /// default. It should live as long as any guard.
+    /// The runtime for the tasks that keep locks alive; the one in which [`build`](Self::build) is
+    /// called by default. It must be driven for as long as any guard lives: a lock whose runtime stands
+    /// still is not renewed.
     pub fn runtime(mut self, runtime: Handle) -> Self {
         self.runtime = Some(runtime);
         self
     }
 
-    /// A prefix for all names, so that applications can share a store. It is kept apart from the
-    /// name: ("a", "bc") and ("ab", "c") are different locks.
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if it is longer than 512 bytes or has a control
-    /// character.
-    pub fn prefix(mut self, prefix: impl Into<Arc<str>>) -> Result<Self> {
-        let prefix = prefix.into();
-        check_part("lock prefix", &prefix)?;
-        self.prefix = prefix;
-        Ok(self)
+    /// A prefix for all names, so that applications can share a store; none by default. At most 512
+    /// bytes without control characters. It is kept apart from the name: ("a", "bc") and ("ab", "c")
+    /// are different locks.
+    pub fn prefix(mut self, prefix: impl AsRef<str>) -> Self {
+        self.prefix = prefix.as_ref().into();
+        self
     }
 
-    /// The ttl of locks that do not set their own. By default 30 s, or the longest that the store
-    /// allows if that is shorter; one that is set here is never shortened.
+    /// The ttl of locks that do not set their own, 10 ms to 366 days. By default 30 s, or the longest
+    /// that the store allows if that is shorter; one that is set here is never shortened.
     pub fn default_ttl(mut self, ttl: Duration) -> Self {
         self.defaults.ttl = Some(ttl);
         self
     }
 
-    /// The limit for one call to the store. By default a third of the lock's ttl, at least 10 ms
-    /// and at most 5 s.
+    /// The limit for one call to the store, more than zero. By default a third of the lock's ttl, at
+    /// least 10 ms and at most 5 s.
     pub fn call_timeout(mut self, limit: Duration) -> Self {
         self.defaults.call_timeout = Some(limit);
         self
     }
 
-    /// How long [`Lock::acquire`](crate::Lock::acquire) goes on when the store does not answer at all; 30 s by default.
+    /// How long [`Lock::acquire`](crate::Lock::acquire) goes on when the store does not answer at all;
+    /// 30 s by default. Zero gives up after the first try.
     pub fn unavailable_after(mut self, limit: Duration) -> Self {
         self.defaults.unavailable_after = limit;
         self
     }
 
     /// Who holds the locks, for people who inspect them; by default the host's name and the process
-    /// id. An empty label shows nothing; see [`Lock::label`](crate::Lock::label) for what it may be.
-    pub fn label(mut self, label: impl Into<Arc<str>>) -> Self {
-        let label = label.into();
-        self.defaults.label = (!label.is_empty()).then_some(label);
+    /// id. At most 512 bytes without control characters; an empty label shows nothing.
+    pub fn label(mut self, label: impl AsRef<str>) -> Self {
+        let label = label.as_ref();
+        self.defaults.label = (!label.is_empty()).then(|| label.into());
         self
     }
 
-    /// Wraps the backend. The layer that is added last is the outermost.
+    /// Wraps the backend; none by default. The layer that is added last is the outermost.
     #[allow(clippy::needless_pass_by_value, reason = "a layer is used up by its use")]
     pub fn layer(mut self, layer: impl LockLayer) -> Self {
         self.backend = layer.layer(self.backend);
@@ -135,9 +147,21 @@ impl LocksBuilder {
     }
 
     /// The finished `Locks`. Nothing is sent.
-    pub fn build(self) -> Locks {
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a prefix, a label, a ttl or a limit that
+    /// breaks its rule, or a ttl that is longer than this store allows.
+    pub fn build(self) -> Result<Locks> {
+        check_part("lock prefix", &self.prefix)?;
+        check_part("label", self.defaults.label.as_deref().unwrap_or_default())?;
+        self.defaults.check(&self.backend.capabilities())?;
+        Ok(self.finish())
+    }
+
+    fn finish(self) -> Locks {
         let mut phase = [0; 8];
-        // Without chance all processes renew in step, which is a load, not an error.
+        // Without random bytes all processes renew in step, which is a load, not an error.
         let _ = self.rng.fill(&mut phase);
         Locks(Arc::new(Client {
             capabilities: self.backend.capabilities(),
@@ -158,5 +182,6 @@ impl LocksBuilder {
 
 fn default_label() -> Option<Arc<str>> {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    Some(format!("{host}/{}", std::process::id()).into())
+    let label = format!("{host}/{}", std::process::id());
+    check_part("label", &label).is_ok().then(|| label.into())
 }

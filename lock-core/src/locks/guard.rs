@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
+use super::detach_error::DetachError;
+use crate::blocking;
 use crate::keeper::{Client, Command, GRACE, Handover};
 use crate::{Error, Held, LeaseToken, LockState, LostReason, Operation, Released, Result};
 
@@ -16,8 +18,8 @@ use crate::{Error, Held, LeaseToken, LockState, LostReason, Operation, Released,
 /// once leaves the lock to its ttl. Use [`release`](Self::release) to know that it has happened, or
 /// [`Locks::close`](crate::Locks::close) at the end of the program to wait for all of them.
 ///
-/// Several tasks share a lock by an `Arc<LockGuard>`: the lock is released when the last clone is
-/// dropped. This takes the place of re-entrance.
+/// Locks are not re-entrant. Several tasks share one by an `Arc<LockGuard>`: it is released when the last
+/// clone is dropped.
 ///
 /// A guard that [`Lock::attach`](crate::Lock::attach) made does neither: it is not renewed, and
 /// dropping it leaves the lock to the bearer of the lease token.
@@ -60,7 +62,7 @@ impl LockGuard {
         let answer = self.ask(Command::Release, Operation::Release);
         if let Some(reason) = before {
             // The keeper still tells the store; nobody waits for that.
-            return Err(self.lost(reason, Operation::Release));
+            return Err(self.lost_at(reason, Operation::Release));
         }
         answer.await
     }
@@ -102,6 +104,50 @@ impl LockGuard {
         let _ = self.commands.send(Command::KeepAlive);
     }
 
+    /// Runs `body` under the lock, and releases it. When the lock is lost, the body is dropped at its
+    /// next await.
+    ///
+    /// ```
+    /// use lock_core::{Locks, testing::MemoryBackend};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+    /// # let locks = Locks::new(MemoryBackend::queued());
+    /// if let Some(guard) = locks.named("nightly-report")?.try_acquire().await? {
+    ///     let pages = guard.run(async |held| held.token().map(|_| 12)).await??;
+    ///     assert_eq!(pages, 12);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](crate::ErrorKind::Lost) if the lock was lost before the body ended. If it ended in time,
+    /// its value is returned, also when the release then fails: that is reported as an event.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it drops the body, and releases the lock in the background.
+    pub async fn run<T, F>(self, body: F) -> Result<T>
+    where
+        F: AsyncFnOnce(Held) -> T,
+    {
+        let lost = self.lost();
+        let value = tokio::select! {
+            biased;
+            reason = lost.wait() => return Err(self.lost_while_running(reason)),
+            value = body(self.held.clone()) => value,
+        };
+        // A body that never yields can end after the lock did.
+        if let LockState::Lost(reason) = self.state() {
+            return Err(self.lost_while_running(reason));
+        }
+        let key = self.key().clone();
+        if let Err(error) = self.release().await {
+            tracing::warn!(target: "distlock", %key, %error, "the work is done, but its lock was not released cleanly");
+        }
+        Ok(value)
+    }
+
     /// Hands the lock to another process, or to a later request: it stays held, is not renewed by
     /// this process any more, and lapses one ttl after its last renewal unless somebody
     /// [renews](crate::Lock::renew) it or [attaches](crate::Lock::attach) to it.
@@ -109,26 +155,40 @@ impl LockGuard {
     /// # Errors
     ///
     /// [`Unsupported`](crate::ErrorKind::Unsupported) where a lock is bound to this process's session
-    /// with the store; [`Lost`](crate::ErrorKind::Lost) if it is lost. After an error the guard has
-    /// been dropped: a lock that was acquired here is released in the background.
+    /// with the store; [`Lost`](crate::ErrorKind::Lost) if it is lost. The error has the guard, so a lock
+    /// that could not be detached is still held.
     ///
     /// # Cancel safety
     ///
     /// Cancel-safe: dropped before the token is there, it has dropped the guard.
-    pub async fn detach(self) -> Result<LeaseToken> {
+    pub async fn detach(self) -> Result<LeaseToken, DetachError> {
         if !self.client.capabilities.detachable {
-            return Err(Error::unsupported(format!(
+            let error = Error::unsupported(format!(
                 "{} binds a lock to its session, so it cannot be handed to another process",
                 self.client.backend.name()
-            ))
-            .in_operation(Operation::Detach)
-            .for_key(self.held.key()));
+            ));
+            let error = self.client.describe(error, Operation::Detach, self.held.key());
+            return Err(DetachError::new(error, self));
         }
-        let detached = self.ask(Command::Detach, Operation::Detach).await?;
+        let detached = match self.ask(Command::Detach, Operation::Detach).await {
+            Ok(detached) => detached,
+            Err(error) => return Err(DetachError::new(error, self)),
+        };
         // In the same step that returns the token. If the keeper has gone, the lock lasts for its ttl,
         // as it should.
         let _ = detached.received.send(());
         Ok(detached.token)
+    }
+
+    /// [`release`](Self::release) for a thread that runs no async code.
+    ///
+    /// # Errors
+    ///
+    /// As [`release`](Self::release), and [`NoAnswer`](crate::ErrorKind::NoAnswer) as
+    /// [`Lock::acquire_blocking`](crate::Lock::acquire_blocking).
+    pub fn release_blocking(self) -> Result<Released> {
+        let client = Arc::clone(&self.client);
+        blocking::wait(&client, self.release())
     }
 
     /// Sends a command at once, and returns the future of its answer.
@@ -151,14 +211,18 @@ impl LockGuard {
             match answer {
                 Ok(answer) => answer,
                 Err(_) => Err(match self.held.state() {
-                    LockState::Lost(reason) => self.lost(reason, operation),
-                    LockState::Held | LockState::AtRisk => self.client.keeper_gone(),
+                    LockState::Lost(reason) => self.lost_at(reason, operation),
+                    LockState::Secure | LockState::AtRisk => self.client.keeper_gone(),
                 }),
             }
         }
     }
 
-    fn lost(&self, reason: LostReason, operation: Operation) -> Error {
+    fn lost_while_running(&self, reason: LostReason) -> Error {
+        Error::lost(reason).for_key(self.held.key()).on_backend(self.client.backend.name())
+    }
+
+    fn lost_at(&self, reason: LostReason, operation: Operation) -> Error {
         self.client.describe(Error::lost(reason), operation, self.held.key())
     }
 }

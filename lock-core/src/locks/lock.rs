@@ -7,16 +7,32 @@ use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::RecvError;
 
 use super::options::{Options, RenewalWish};
+use crate::blocking;
 use crate::contract::check_part;
 use crate::keeper::{self, Client, GRACE, Handover, Patience, Start, Terms};
 use crate::{
     ClaimRequest, ClockInstant, Error, ErrorKind, FencingToken, Held, LeaseToken, LockGuard,
-    LockKey, LockState, Operation, OwnerId, Released, RenewedLease, Result, Resume,
+    LockKey, Operation, OwnerId, Released, RenewedLease, Result, Resume,
 };
 
-/// One named lock with its settings. Cheap to clone; making one sends nothing, and one value can be
-/// used for any number of acquisitions. It is not re-entrant: a task that holds the lock and
-/// acquires it again waits for itself.
+/// One named lock with its settings, from [`Locks::named`](crate::Locks::named). Cheap to clone; making
+/// one sends nothing, and one value can be used for any number of acquisitions. It is not re-entrant: a
+/// task that holds the lock and acquires it again waits for itself.
+///
+/// ```
+/// use std::time::Duration;
+/// use lock_core::{ErrorKind, Locks, testing::MemoryBackend};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+/// # let locks = Locks::new(MemoryBackend::queued());
+/// let order = locks.named("order:42")?.ttl(Duration::from_secs(10)).label("import");
+/// let guard = order.acquire().await?;                          // waits
+/// assert!(order.try_acquire().await?.is_none());               // does not wait: it is held
+/// let error = order.acquire_timeout(Duration::from_millis(20)).await.unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::NotAcquired);            // has waited
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "a lock does nothing until it is acquired"]
 pub struct Lock {
@@ -33,38 +49,47 @@ impl Lock {
     }
 
     /// How long the store keeps the lock without a renewal: 10 ms to 366 days, rounded up to what
-    /// the store can keep. A crashed holder blocks the others for this long.
+    /// the store can keep; the [default](crate::LocksBuilder::default_ttl) of the `Locks` if it is not
+    /// set. A crashed holder blocks the others for this long. A bad one is an error of the acquisition.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.options.ttl = Some(ttl);
         self
     }
 
-    /// How often the lock is renewed while it is held; a third of the ttl by default, at most two
-    /// thirds.
+    /// How often the lock is renewed while it is held: more than zero, and at most two thirds of the
+    /// ttl; a third by default. A bad one is an error of the acquisition.
     pub fn renew_every(mut self, every: Duration) -> Self {
         self.options.renewal = RenewalWish::Every(every);
         self
     }
 
-    /// The lock is not renewed while it is held: it ends one ttl after the grant. A place in a
-    /// queue is renewed all the same.
+    /// The lock is not renewed while it is held, so it ends one ttl after the grant; by default it is.
+    /// A place in a queue is renewed all the same.
     pub fn no_renew(mut self) -> Self {
         self.options.renewal = RenewalWish::Never;
         self
     }
 
-    /// The longest time for which the lock may be held, renewals included: a cap on a holder that
-    /// hangs. The guard is lost then; the store is told when the guard has gone, or ends the lease.
+    /// The longest time for which a guard may hold the lock, renewals included: a cap on a holder that
+    /// hangs. More than zero; none by default. The guard is lost then; the store is told when the guard
+    /// has gone, or ends the lease.
+    ///
+    /// It counts from the grant, and for an [attached](Self::attach) lock from the attach. It does not
+    /// survive a [detach](LockGuard::detach): nothing in a lease token is believed, so a start that
+    /// travelled in it could be edited. To cap a lock that is handed on, note the time of the first grant
+    /// on the server, under the [fence](crate::RenewedLease::fence) that a renewal has confirmed, and
+    /// release the lock when its time is up.
     pub fn max_hold(mut self, limit: Duration) -> Self {
         self.options.max_hold = Some(limit);
         self
     }
 
-    /// Who holds the lock, for people who inspect it. An empty label shows nothing. As a name, it has
-    /// at most 512 bytes and no control character; an acquisition says so if not.
-    pub fn label(mut self, label: impl Into<Arc<str>>) -> Self {
-        let label = label.into();
-        self.label = (!label.is_empty()).then_some(label);
+    /// Who holds the lock, for people who inspect it; that of the `Locks` by default. An empty label
+    /// shows nothing. At most 512 bytes without control characters; a bad one is an error of the
+    /// acquisition.
+    pub fn label(mut self, label: impl AsRef<str>) -> Self {
+        let label = label.as_ref();
+        self.label = (!label.is_empty()).then(|| label.into());
         self
     }
 
@@ -94,7 +119,7 @@ impl Lock {
     /// # Errors
     ///
     /// [`NotAcquired`](ErrorKind::NotAcquired) if the time ran out and the store's last answer was
-    /// that somebody else holds the lock; otherwise the last error. [`Timeout`](ErrorKind::Timeout), a
+    /// that somebody else holds the lock; otherwise the last error. [`NoAnswer`](ErrorKind::NoAnswer), a
     /// quarter of a second later, if nobody drives the runtime of the `Locks`.
     ///
     /// # Cancel safety
@@ -131,7 +156,7 @@ impl Lock {
     /// # use lock_core::{Locks, memory::MemoryBackend};
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
     /// # let locks = Locks::new(MemoryBackend::queued());
-    /// let fence = locks.lock("nightly-report")?.run(async |held| held.token()).await??;
+    /// let fence = locks.named("nightly-report")?.run(async |held| held.token()).await??;
     /// # assert!(fence.get() > 0);
     /// # Ok(()) }
     /// ```
@@ -148,22 +173,85 @@ impl Lock {
     where
         F: AsyncFnOnce(Held) -> T,
     {
-        let guard = self.acquire().await?;
-        let held = guard.held().clone();
-        let lost = guard.lost();
-        let value = tokio::select! {
-            biased;
-            reason = lost.wait() => return Err(self.lost(reason)),
-            value = body(held) => value,
-        };
-        // A body that never yields can end after the lock did.
-        if let LockState::Lost(reason) = guard.state() {
-            return Err(self.lost(reason));
+        self.acquire().await?.run(body).await
+    }
+
+    /// As [`run`](Self::run), if the lock is free; `None` if somebody else holds it.
+    ///
+    /// ```
+    /// # use lock_core::{Locks, testing::MemoryBackend};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+    /// # let locks = Locks::new(MemoryBackend::queued());
+    /// match locks.named("nightly-report")?.try_run(async |_| "written").await? {
+    ///     Some(report) => assert_eq!(report, "written"),
+    ///     None => println!("another machine writes it"),
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`try_acquire`](Self::try_acquire) and [`run`](Self::run).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`run`](Self::run).
+    pub async fn try_run<T, F>(&self, body: F) -> Result<Option<T>>
+    where
+        F: AsyncFnOnce(Held) -> T,
+    {
+        match self.try_acquire().await? {
+            Some(guard) => guard.run(body).await.map(Some),
+            None => Ok(None),
         }
-        if let Err(error) = guard.release().await {
-            tracing::warn!(target: "distlock", key = %self.key, %error, "the work is done, but its lock was not released cleanly");
-        }
-        Ok(value)
+    }
+
+    /// [`acquire`](Self::acquire) for a thread that runs no async code: it sleeps until the lock is
+    /// there. It needs no Tokio runtime: where the `Locks` has none, its work is done on a thread of
+    /// this library.
+    ///
+    /// Inside of async code use `acquire`. There this blocks a thread of the runtime; if that leaves
+    /// nobody to drive the runtime, it ends with an error after three seconds, and does not panic.
+    /// `tokio::task::spawn_blocking` is a good place for it.
+    ///
+    /// ```
+    /// use lock_core::{Locks, testing::MemoryBackend};
+    ///
+    /// fn main() -> lock_core::Result<()> {
+    ///     let locks = Locks::new(MemoryBackend::queued());
+    ///     let guard = locks.named("order:42")?.acquire_blocking()?;
+    ///     assert!(guard.token()?.get() > 0);
+    ///     guard.release_blocking()?;
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`acquire`](Self::acquire), and [`NoAnswer`](ErrorKind::NoAnswer) if nobody drives the
+    /// runtime of the `Locks`.
+    pub fn acquire_blocking(&self) -> Result<LockGuard> {
+        blocking::wait(&self.client, self.acquire())
+    }
+
+    /// [`acquire_timeout`](Self::acquire_timeout) for a thread that runs no async code.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`acquire_timeout`](Self::acquire_timeout), and as
+    /// [`acquire_blocking`](Self::acquire_blocking).
+    pub fn acquire_timeout_blocking(&self, limit: Duration) -> Result<LockGuard> {
+        blocking::wait(&self.client, self.acquire_timeout(limit))
+    }
+
+    /// [`try_acquire`](Self::try_acquire) for a thread that runs no async code.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`try_acquire`](Self::try_acquire), and as
+    /// [`acquire_blocking`](Self::acquire_blocking).
+    pub fn try_acquire_blocking(&self) -> Result<Option<LockGuard>> {
+        blocking::wait(&self.client, self.try_acquire())
     }
 
     /// Takes over a lock that was [detached](LockGuard::detach), here or in another process. Begins
@@ -200,11 +288,11 @@ impl Lock {
     /// /// A heartbeat of a page that edits an order; returns for how long the page may go on.
     /// async fn heartbeat(locks: &Locks, order: u32, text: &str) -> Result<std::time::Duration> {
     ///     let token: LeaseToken = text.parse()?;
-    ///     Ok(locks.lock(format!("order:{order}"))?.renew(&token).await?.remaining)
+    ///     Ok(locks.named(format!("order:{order}"))?.renew(&token).await?.remaining)
     /// }
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<()> {
     /// # let locks = Locks::new(MemoryBackend::queued());
-    /// let text = locks.lock("order:42")?.acquire().await?.detach().await?.to_text();
+    /// let text = locks.named("order:42")?.acquire().await?.detach().await?.to_text();
     /// assert!(heartbeat(&locks, 42, &text).await?.as_secs() > 20);
     /// assert!(heartbeat(&locks, 43, &text).await.is_err());
     /// # Ok(()) }
@@ -336,9 +424,5 @@ impl Lock {
 
     fn describe(&self, error: Error, operation: Operation) -> Error {
         self.client.describe(error, operation, &self.key)
-    }
-
-    fn lost(&self, reason: crate::LostReason) -> Error {
-        Error::lost(reason).for_key(&self.key).on_backend(self.client.backend.name())
     }
 }

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use super::lock::Lock;
 use super::options::Options;
+use crate::blocking;
 use crate::contract::check_part;
 use crate::keeper::Client;
 use crate::{
-    Capabilities, Clock, Error, ErrorKind, HoldMark, LockAdmin, LockInfo, LockKey, Operation,
-    Released, Result,
+    Capabilities, Clock, Error, ErrorKind, Feature, Health, HolderMark, LockAdmin, LockInfo,
+    LockKey, Operation, Released, Result,
 };
 
 /// All locks of one store. Cheap to clone; clones share the connection.
@@ -20,7 +21,7 @@ use crate::{
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
 /// let locks = Locks::new(MemoryBackend::queued());
-/// let guard = locks.lock("order:42")?.acquire().await?;
+/// let guard = locks.named("order:42")?.acquire().await?;
 /// println!("fence {}", guard.token()?);
 /// drop(guard); // released in the background …
 /// locks.close(Duration::from_secs(5)).await?; // … for which the end of a program waits
@@ -30,13 +31,14 @@ use crate::{
 pub struct Locks(pub(super) Arc<Client>);
 
 impl Locks {
-    /// The lock with this name. Nothing is sent.
+    /// The lock with this name, with the settings of this `Locks`. Nothing is sent, and nothing is held
+    /// before it is acquired.
     ///
     /// # Errors
     ///
     /// [`InvalidInput`](ErrorKind::InvalidInput) unless the name has 1 to 512 bytes of UTF-8 without
     /// control characters.
-    pub fn lock(&self, name: impl Into<Arc<str>>) -> Result<Lock> {
+    pub fn named(&self, name: impl AsRef<str>) -> Result<Lock> {
         Ok(Lock::new(Arc::clone(&self.0), self.key(name)?))
     }
 
@@ -55,17 +57,64 @@ impl Locks {
         &self.0.clock
     }
 
-    /// Asks whether the store answers and lets us work.
+    /// Refuses to go on with a store that lacks one of these features: for a program that says when it
+    /// starts what it will need, rather than meet the error with its first customer.
+    ///
+    /// ```
+    /// use lock_core::{Feature, Locks, testing::MemoryBackend};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+    /// let locks = Locks::new(MemoryBackend::queued());
+    /// locks.require([Feature::Fair, Feature::Detach])?;
+    /// let error = locks.require([Feature::DurableFences]).unwrap_err();
+    /// assert!(error.to_string().contains("memory"));
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///
-    /// As any call to the store; [`Timeout`](ErrorKind::Timeout) after the call timeout.
+    /// [`Unsupported`](ErrorKind::Unsupported), with the store and all the features that it lacks.
+    pub fn require(&self, features: impl IntoIterator<Item = Feature>) -> Result<()> {
+        let store = self.backend_name();
+        let lacks: Vec<_> = features
+            .into_iter()
+            .filter(|feature| !self.0.capabilities.has(*feature))
+            .map(|feature| feature.to_string())
+            .collect();
+        if lacks.is_empty() {
+            return Ok(());
+        }
+        Err(Error::unsupported(format!(
+            "{store} lacks {}, which this program requires: choose another store, or do without",
+            lacks.join(" and ")
+        ))
+        .on_backend(store))
+    }
+
+    /// Asks the store, by one request that takes no lock, whether it answers and lets us work. Says
+    /// nothing about any lock.
+    ///
+    /// ```
+    /// # use lock_core::{Locks, testing::MemoryBackend};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+    /// # let locks = Locks::new(MemoryBackend::queued());
+    /// let health = locks.health().await?;
+    /// println!("{:?}, {} locks in use", health.answered_in, health.in_use);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As any call to the store; [`NoAnswer`](ErrorKind::NoAnswer) after the call timeout.
     ///
     /// # Cancel safety
     ///
     /// Cancel-safe.
-    pub async fn ping(&self) -> Result<()> {
-        self.bounded(Operation::Ping, self.0.backend.ping()).await
+    pub async fn health(&self) -> Result<Health> {
+        let sent = self.0.clock.now();
+        self.bounded(Operation::Ping, self.0.backend.ping()).await?;
+        let answered_in = self.0.clock.now().since(sent);
+        Ok(Health { answered_in, in_use: self.0.keepers.len() })
     }
 
     /// What the store knows of the lock with this name; `None` if nobody holds it or waits for it.
@@ -78,7 +127,7 @@ impl Locks {
     /// # Cancel safety
     ///
     /// Cancel-safe.
-    pub async fn inspect(&self, name: impl Into<Arc<str>>) -> Result<Option<LockInfo>> {
+    pub async fn inspect(&self, name: impl AsRef<str>) -> Result<Option<LockInfo>> {
         let key = self.key(name)?;
         self.bounded(Operation::Inspect, self.admin()?.inspect(&key)).await
     }
@@ -111,8 +160,8 @@ impl Locks {
     /// Dropped, it may or may not have happened.
     pub async fn force_release(
         &self,
-        name: impl Into<Arc<str>>,
-        expected: Option<HoldMark>,
+        name: impl AsRef<str>,
+        expected: Option<HolderMark>,
     ) -> Result<Released> {
         let key = self.key(name)?;
         let call = self.admin()?.force_release(&key, expected.as_ref());
@@ -159,8 +208,18 @@ impl Locks {
         .on_backend(self.0.backend.name()))
     }
 
-    fn key(&self, name: impl Into<Arc<str>>) -> Result<LockKey> {
-        LockKey::new(Arc::clone(&self.0.prefix), name)
+    /// [`close`](Self::close) for a thread that runs no async code.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`close`](Self::close), and as
+    /// [`Lock::acquire_blocking`](crate::Lock::acquire_blocking).
+    pub fn close_blocking(&self, timeout: Duration) -> Result<()> {
+        blocking::wait(&self.0, self.close(timeout))
+    }
+
+    fn key(&self, name: impl AsRef<str>) -> Result<LockKey> {
+        LockKey::new(Arc::clone(&self.0.prefix), name.as_ref())
     }
 
     fn admin(&self) -> Result<&dyn LockAdmin> {
@@ -191,7 +250,7 @@ impl Locks {
             biased;
             answer = call => answer,
             () = self.0.clock.sleep(limit) => {
-                Err(Error::new(ErrorKind::Timeout, format!("the store did not answer within {limit:?}")))
+                Err(Error::new(ErrorKind::NoAnswer, format!("the store did not answer within {limit:?}")))
             }
         };
         answer.map_err(|error| error.in_operation(operation).on_backend(self.0.backend.name()))

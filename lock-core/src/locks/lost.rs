@@ -3,7 +3,9 @@
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 
-use super::hold::{Held, LockState};
+use tokio_util::sync::CancellationToken;
+
+use super::held::{Held, LockState};
 use crate::LostReason;
 
 /// Fires when the lock is lost; awaiting it gives the reason. Cheap to clone, and may be awaited by
@@ -14,7 +16,7 @@ use crate::LostReason;
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
 /// # let store = MemoryBackend::queued();
 /// # let locks = Locks::new(store.clone());
-/// let guard = locks.lock("order:42")?.acquire().await?;
+/// let guard = locks.named("order:42")?.acquire().await?;
 /// # store.lose_now("order:42");
 /// tokio::select! {
 ///     reason = guard.lost() => assert_eq!(reason, LostReason::Taken),
@@ -39,8 +41,30 @@ impl LostSignal {
     pub fn reason(&self) -> Option<LostReason> {
         match self.0.state() {
             LockState::Lost(reason) => Some(reason),
-            LockState::Held | LockState::AtRisk => None,
+            LockState::Secure | LockState::AtRisk => None,
         }
+    }
+
+    /// A token that is cancelled when the lock is lost, for code that takes one. To cancel it does
+    /// nothing to the lock or to other tokens.
+    ///
+    /// It is cancelled by the task that keeps the lock, so the runtime of the `Locks` has to be driven;
+    /// [`wait`](Self::wait) depends on the clock alone.
+    ///
+    /// ```
+    /// # use lock_core::{Locks, testing::MemoryBackend};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+    /// # let store = MemoryBackend::queued();
+    /// # let locks = Locks::new(store.clone());
+    /// let guard = locks.named("order:42")?.acquire().await?;
+    /// let stop = guard.lost().cancellation_token();
+    /// let work = tokio::spawn(async move { stop.run_until_cancelled(std::future::pending::<()>()).await });
+    /// store.lose_now("order:42");
+    /// assert_eq!(work.await.unwrap(), None, "stopped");
+    /// # Ok(()) }
+    /// ```
+    pub fn cancellation_token(&self) -> CancellationToken {
+        self.0.loss_token().child_token()
     }
 
     /// Waits until the lock is lost. Fires a moment before the end of validity by the clock alone, which

@@ -2,8 +2,10 @@
 //! that is handed to another process.
 
 mod builder;
+mod detach_error;
 mod guard;
-pub(crate) mod hold;
+mod health;
+pub(crate) mod held;
 mod lease_token;
 mod lock;
 #[allow(clippy::module_inception, reason = "the type that the room is named after")]
@@ -12,8 +14,10 @@ mod lost;
 mod options;
 
 pub use builder::LocksBuilder;
+pub use detach_error::DetachError;
 pub use guard::LockGuard;
-pub use hold::{Held, LockState};
+pub use health::Health;
+pub use held::{Held, LockState};
 pub use lease_token::{LeaseToken, RenewedLease};
 pub use lock::Lock;
 pub use locks::Locks;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::keeper::{Client, Terms};
+use crate::keeper::{Client, Defaults, Terms};
 use crate::{Capabilities, Error, Result};
 
 /// A lock's own settings, as the caller gave them.
@@ -43,19 +43,24 @@ impl Options {
         let renew_every = (!matches!(self.renewal, RenewalWish::Never)).then_some(every);
         if self.max_hold.is_some_and(|limit| limit.is_zero()) {
             return Err(Error::invalid(
-                "max_hold is zero: allow at least a millisecond, or leave it away",
+                "max_hold is zero: allow at least a millisecond, or omit it",
             ));
         }
-        let call_timeout = match client.defaults.call_timeout {
-            Some(limit) if limit.is_zero() => {
-                return Err(Error::invalid("call_timeout is zero: no store answers that fast"));
-            }
-            Some(limit) => limit,
-            None => (ttl / 3).clamp(Self::SHORTEST_CALL, Self::LONGEST_CALL),
-        };
+        let by_ttl = (ttl / 3).clamp(Self::SHORTEST_CALL, Self::LONGEST_CALL);
+        let call_timeout = client.defaults.call_timeout.unwrap_or(by_ttl);
         let unavailable_after = client.defaults.unavailable_after;
         let max_hold = self.max_hold;
         Ok(Terms { ttl, renew_every, every, max_hold, call_timeout, unavailable_after })
+    }
+}
+
+impl Defaults {
+    /// Checks what was set for all locks of a store.
+    pub(super) fn check(&self, store: &Capabilities) -> Result<()> {
+        if self.call_timeout.is_some_and(|limit| limit.is_zero()) {
+            return Err(Error::invalid("call_timeout is zero: no store answers that fast"));
+        }
+        self.ttl.map_or(Ok(()), |ttl| round_ttl(ttl, store).map(drop))
     }
 }
 
@@ -96,11 +101,11 @@ fn check_renewal(every: Duration, ttl: Duration) -> Result<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Hold, Wake};
+    use crate::{Binding, Wake};
 
     #[test]
     fn a_ttl_is_rounded_up_to_what_the_store_keeps() {
-        let mut store = Capabilities::new(Hold::Lease, Wake::Poll);
+        let mut store = Capabilities::new(Binding::Lease, Wake::Poll);
         store.min_ttl = Duration::from_secs(2);
         store.ttl_step = Duration::from_secs(1);
         store.max_ttl = Some(Duration::from_secs(30));
@@ -117,7 +122,7 @@ mod tests {
 
     #[test]
     fn the_default_is_what_the_store_allows() {
-        let mut store = Capabilities::new(Hold::Session, Wake::Poll);
+        let mut store = Capabilities::new(Binding::Session, Wake::Poll);
         assert_eq!(default_ttl(&store), Options::DEFAULT_TTL);
         store.max_ttl = Some(Duration::from_secs(60));
         assert_eq!(default_ttl(&store), Options::DEFAULT_TTL);

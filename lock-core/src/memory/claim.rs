@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use super::store::{Entry, Flavour, Me, Store};
 use super::{FaultLink, request};
-use crate::{Attempt, Claim, ClaimRequest, ClockInstant, Error, Mode, Released, Renewal, Result};
+use crate::{Attempt, Claim, ClaimRequest, ClockInstant, Error, Released, Renewal, Result};
 
 #[derive(Debug)]
 pub(super) struct MemoryClaim {
@@ -24,11 +24,6 @@ impl MemoryClaim {
         link: Arc<FaultLink>,
         request: ClaimRequest,
     ) -> Result<Self> {
-        match request.mode {
-            Mode::Exclusive => {}
-            #[allow(unreachable_patterns, reason = "modes may be added")]
-            _ => return Err(Error::unsupported("the memory store has exclusive locks only")),
-        }
         if request.resume.as_ref().is_some_and(|resume| !resume.data.is_empty()) {
             return Err(Error::invalid(
                 "this lease token was edited: one of the memory store carries no data",

@@ -8,14 +8,15 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use lock_core::{LockState, Locks, LostReason, ManualClock, memory::MemoryBackend};
+//! use lock_core::{LockState, Locks, LostReason, memory::MemoryBackend};
+//! use lock_core::testing::ManualClock;
 //!
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
 //! let clock = ManualClock::default();
 //! let store = MemoryBackend::queued().with_clock(clock.clone());
-//! let locks = Locks::builder(store.clone()).clock(clock.clone()).build();
+//! let locks = Locks::builder(store.clone()).clock(clock.clone()).build()?;
 //!
-//! let guard = locks.lock("order:42")?.ttl(Duration::from_secs(30)).acquire().await?;
+//! let guard = locks.named("order:42")?.ttl(Duration::from_secs(30)).acquire().await?;
 //! store.partition(); // from now on no renewal gets through …
 //! clock.advance(Duration::from_secs(30)); // … and the lease ends
 //! assert_eq!(guard.state(), LockState::Lost(LostReason::Expired));
@@ -37,7 +38,7 @@ pub use self::link::FaultLink;
 use self::link::wait_until_off;
 use self::store::{Flavour, Store};
 use crate::{
-    Capabilities, Claim, ClaimRequest, Clock, DataLoss, Fencing, Hold, HoldMark, LockAdmin,
+    Binding, Capabilities, Claim, ClaimRequest, Clock, DataLoss, Fencing, HolderMark, LockAdmin,
     LockBackend, LockInfo, LockKey, Released, Result, SystemClock, Wake,
 };
 
@@ -172,7 +173,7 @@ impl LockBackend for MemoryBackend {
     fn capabilities(&self) -> Capabilities {
         let queued = self.store.flavour == Flavour::Queued;
         let mut can =
-            Capabilities::new(Hold::Lease, if queued { Wake::Reliable } else { Wake::Poll });
+            Capabilities::new(Binding::Lease, if queued { Wake::Reliable } else { Wake::Poll });
         can.fair = queued;
         can.fencing = Fencing::BestEffort;
         can.detachable = true;
@@ -209,7 +210,11 @@ impl LockAdmin for MemoryBackend {
         .await
     }
 
-    async fn force_release(&self, key: &LockKey, expected: Option<&HoldMark>) -> Result<Released> {
+    async fn force_release(
+        &self,
+        key: &LockKey,
+        expected: Option<&HolderMark>,
+    ) -> Result<Released> {
         let (key, expected) = (key.clone(), expected.cloned());
         request(&self.link, &self.store, move |store| store.force_release(&key, expected.as_ref()))
             .await

@@ -9,7 +9,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
 use crate::{
-    Attempt, Clock, ClockInstant, FencingToken, HoldMark, HolderInfo, LockInfo, LockKey, OwnerId,
+    Attempt, Clock, ClockInstant, FencingToken, HolderInfo, HolderMark, LockInfo, LockKey, OwnerId,
     Released, Renewal, Result,
 };
 
@@ -215,7 +215,7 @@ impl Store {
             .collect()
     }
 
-    pub(super) fn force_release(&self, key: &LockKey, expected: Option<&HoldMark>) -> Released {
+    pub(super) fn force_release(&self, key: &LockKey, expected: Option<&HolderMark>) -> Released {
         let mut freed = Released::AlreadyGone;
         self.take_away(
             |other| other == key,
@@ -300,7 +300,7 @@ impl Data {
 }
 
 fn next_fence(last: &mut u64) -> Result<FencingToken> {
-    let token = FencingToken::new(*last + 1)?;
+    let token = FencingToken::answered(*last + 1)?;
     *last = token.get();
     Ok(token)
 }

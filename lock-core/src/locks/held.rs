@@ -14,7 +14,7 @@ use crate::{Clock, ClockInstant, Error, FencingToken, LockKey, LostReason, Owner
 #[non_exhaustive]
 pub enum LockState {
     /// The lock is held, and the last renewal succeeded.
-    Held,
+    Secure,
     /// The lock is held, but the last renewal failed: unless one succeeds, it will be lost at
     /// [`Held::valid_until`].
     AtRisk,
@@ -40,9 +40,9 @@ pub(crate) fn lead(ttl: Duration) -> Duration {
 /// It tells the truth for as long as it lives, but does not keep the lock: that is the guard's part.
 /// Everything here is answered from the local clock and never waits.
 #[derive(Clone)]
-pub struct Held(Arc<Hold>);
+pub struct Held(Arc<Inner>);
 
-struct Hold {
+struct Inner {
     key: LockKey,
     owner: OwnerId,
     token: FencingToken,
@@ -65,6 +65,8 @@ struct Validity {
     at_risk: bool,
     /// Once set it stays.
     lost: Option<LostReason>,
+    /// Cancelled with the loss; made when somebody asks for it.
+    token: Option<CancellationToken>,
 }
 
 /// What a new hold starts with.
@@ -83,10 +85,16 @@ impl Held {
         let Grant { key, owner, token, ttl, until, max_hold, killed } = grant;
         let cap = max_hold.map_or(ClockInstant::FAR_FUTURE, |limit| clock.now() + limit);
         let lead = lead(ttl).min(max_hold.unwrap_or(ttl) / 10);
-        let validity =
-            Validity { until: until.min(cap), cap, lease_end: until, at_risk: false, lost: None };
+        let validity = Validity {
+            until: until.min(cap),
+            cap,
+            lease_end: until,
+            at_risk: false,
+            lost: None,
+            token: None,
+        };
         let (validity, lost) = (Mutex::new(validity), Notify::new());
-        Self(Arc::new(Hold { key, owner, token, ttl, clock, lead, killed, validity, lost }))
+        Self(Arc::new(Inner { key, owner, token, ttl, clock, lead, killed, validity, lost }))
     }
 
     /// The lock.
@@ -108,7 +116,7 @@ impl Held {
     pub fn token(&self) -> Result<FencingToken> {
         match self.state() {
             LockState::Lost(reason) => Err(Error::lost(reason).for_key(&self.0.key)),
-            LockState::Held | LockState::AtRisk => Ok(self.0.token),
+            LockState::Secure | LockState::AtRisk => Ok(self.0.token),
         }
     }
 
@@ -145,8 +153,18 @@ impl Held {
         match (validity.lost, validity.at_risk) {
             (Some(reason), _) => LockState::Lost(reason),
             (None, true) => LockState::AtRisk,
-            (None, false) => LockState::Held,
+            (None, false) => LockState::Secure,
         }
+    }
+
+    /// Cancelled when the loss is marked.
+    pub(super) fn loss_token(&self) -> CancellationToken {
+        let mut validity = self.0.validity();
+        let token = validity.token.get_or_insert_default().clone();
+        if validity.lost.is_some() {
+            token.cancel();
+        }
+        token
     }
 
     pub(crate) fn lost_notify(&self) -> &Notify {
@@ -217,7 +235,7 @@ impl Held {
     }
 }
 
-impl Hold {
+impl Inner {
     /// The validity as of now: an end that has passed is marked before anybody can look.
     fn validity(&self) -> MutexGuard<'_, Validity> {
         let mut validity = self.validity.lock().unwrap_or_else(PoisonError::into_inner);
@@ -240,6 +258,9 @@ impl Validity {
     fn end(&mut self, reason: LostReason, now: ClockInstant) {
         self.lost = Some(reason);
         self.until = self.until.min(now);
+        if let Some(token) = &self.token {
+            token.cancel();
+        }
     }
 
     fn reason_of_end(&self) -> LostReason {
@@ -260,7 +281,7 @@ impl fmt::Debug for Held {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ManualClock;
+    use crate::testing::ManualClock;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -284,7 +305,7 @@ mod tests {
         let clock = ManualClock::default();
         let held = hold(&clock, None);
         clock.advance(10 * SECOND - Duration::from_nanos(1));
-        assert_eq!(held.state(), LockState::Held);
+        assert_eq!(held.state(), LockState::Secure);
         clock.advance(Duration::from_nanos(1));
         // An answer that comes in this very moment is too late.
         held.extend(clock.now() + 10 * SECOND);
@@ -303,7 +324,7 @@ mod tests {
         clock.advance(5 * SECOND);
         held.extend(clock.now() + 20 * SECOND);
         held.set_at_risk(false);
-        assert_eq!((held.state(), held.remaining()), (LockState::Held, 10 * SECOND));
+        assert_eq!((held.state(), held.remaining()), (LockState::Secure, 10 * SECOND));
         clock.advance(10 * SECOND);
         assert_eq!(held.state(), LockState::Lost(LostReason::MaxHold));
     }

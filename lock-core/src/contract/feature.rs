@@ -1,0 +1,59 @@
+//! What a program can require of a store.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::capabilities::{Capabilities, DataLoss, Fencing, Wake};
+
+/// Something that not every store can do: see [`Locks::require`](crate::Locks::require).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Feature {
+    /// A lock can be handed to another process: [`LockGuard::detach`](crate::LockGuard::detach).
+    Detach,
+    /// Locks can be shown and taken away: [`Locks::inspect`](crate::Locks::inspect).
+    Inspect,
+    /// Waiters are served in the order of their arrival.
+    Fair,
+    /// Waiters are woken by the store, and do not poll.
+    Push,
+    /// Fencing tokens rise through a crash of the store.
+    DurableFences,
+    /// Locks can have this ttl.
+    Ttl(Duration),
+    /// Locks survive this event.
+    Survives(DataLoss),
+}
+
+impl Capabilities {
+    /// Whether this store has the feature.
+    pub fn has(&self, feature: Feature) -> bool {
+        match feature {
+            Feature::Detach => self.detachable,
+            Feature::Inspect => self.inspect,
+            Feature::Fair => self.fair,
+            Feature::Push => self.wake != Wake::Poll,
+            Feature::DurableFences => self.fencing == Fencing::Durable,
+            Feature::Ttl(ttl) => {
+                ttl >= self.min_ttl && self.max_ttl.is_none_or(|longest| ttl <= longest)
+            }
+            Feature::Survives(event) => !self.loses_data_on.contains(&event),
+        }
+    }
+}
+
+impl fmt::Display for Feature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Detach => f.write_str("locks that another process can take over"),
+            Self::Inspect => f.write_str("locks that can be inspected"),
+            Self::Fair => f.write_str("waiters in the order of their arrival"),
+            Self::Push => f.write_str("waiters that are woken"),
+            Self::DurableFences => f.write_str("fencing tokens that rise through a crash"),
+            Self::Ttl(ttl) => write!(f, "a ttl of {ttl:?}"),
+            Self::Survives(DataLoss::Restart) => f.write_str("locks that survive a restart"),
+            Self::Survives(DataLoss::Failover) => f.write_str("locks that survive a fail-over"),
+            Self::Survives(DataLoss::Eviction) => f.write_str("locks that are never evicted"),
+        }
+    }
+}

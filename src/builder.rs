@@ -1,0 +1,168 @@
+//! A URL, and settings beside it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::clock::Clock;
+use lock_core::contract::LockLayer;
+use lock_core::{Error, ErrorKind, Locks, LocksBuilder, Operation, Result};
+use tokio::runtime::Handle;
+use tokio::task::JoinError;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::lazy::LazyLocks;
+use crate::target::Target;
+
+/// A store that is named by a URL, with settings that a URL cannot have, or should not decide.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> distlock::Result<()> {
+/// let locks = distlock::builder("memory://?lock_label=blue")
+///     .prefix("shop")
+///     .default_ttl(Duration::from_secs(10))
+///     .connect()
+///     .await?;
+/// assert_eq!(locks.named("order:42")?.key().to_string(), "shop/order:42");
+/// # Ok(()) }
+/// ```
+///
+/// For the parameters of a URL see [`connect`](crate::connect()).
+pub fn builder(url: impl Into<String>) -> ConnectBuilder {
+    ConnectBuilder::new(url)
+}
+
+/// Settings for [`connect`](crate::connect()), made by [`builder`]. All are optional, and each has the
+/// default and the limits of its namesake in [`LocksBuilder`]. What is set here wins over the URL.
+#[derive(Clone)]
+#[must_use = "a builder does nothing until it is told to connect"]
+pub struct ConnectBuilder {
+    url: String,
+    runtime: Option<Handle>,
+    settings: Vec<Setting>,
+}
+
+/// A setting waits for the backend: the builder of the core begins with one.
+type Setting = Arc<dyn Fn(LocksBuilder) -> LocksBuilder + Send + Sync>;
+
+impl ConnectBuilder {
+    pub(crate) fn new(url: impl Into<String>) -> Self {
+        Self { url: url.into(), runtime: None, settings: Vec::new() }
+    }
+
+    fn with(mut self, set: impl Fn(LocksBuilder) -> LocksBuilder + Send + Sync + 'static) -> Self {
+        self.settings.push(Arc::new(set));
+        self
+    }
+
+    /// The source of time: see [`LocksBuilder::clock`].
+    pub fn clock(self, clock: impl Clock) -> Self {
+        let clock = Arc::new(clock);
+        self.with(move |locks| locks.clock(Arc::clone(&clock)))
+    }
+
+    /// The runtime on which the store is connected and locks are kept: see [`LocksBuilder::runtime`]. By
+    /// default the one of the caller.
+    pub fn runtime(mut self, runtime: Handle) -> Self {
+        self.runtime = Some(runtime);
+        self
+    }
+
+    /// A prefix for all names: see [`LocksBuilder::prefix`].
+    pub fn prefix(self, prefix: impl Into<String>) -> Self {
+        let prefix = prefix.into();
+        self.with(move |locks| locks.prefix(&prefix))
+    }
+
+    /// The ttl of locks that do not set their own: see [`LocksBuilder::default_ttl`].
+    pub fn default_ttl(self, ttl: Duration) -> Self {
+        self.with(move |locks| locks.default_ttl(ttl))
+    }
+
+    /// The limit for one call to the store: see [`LocksBuilder::call_timeout`].
+    pub fn call_timeout(self, limit: Duration) -> Self {
+        self.with(move |locks| locks.call_timeout(limit))
+    }
+
+    /// When a wait without a limit gives up on a store that does not answer: see
+    /// [`LocksBuilder::unavailable_after`].
+    pub fn unavailable_after(self, limit: Duration) -> Self {
+        self.with(move |locks| locks.unavailable_after(limit))
+    }
+
+    /// Who holds the locks, for people: see [`LocksBuilder::label`].
+    pub fn label(self, label: impl Into<String>) -> Self {
+        let label = label.into();
+        self.with(move |locks| locks.label(&label))
+    }
+
+    /// Wraps the backend: see [`LocksBuilder::layer`].
+    pub fn layer(self, layer: impl LockLayer + Send + Sync + 'static) -> Self {
+        let layer = Arc::new(layer);
+        self.with(move |locks| locks.layer(Arc::clone(&layer)))
+    }
+
+    /// Connects to the store.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`connect`](crate::connect()), and of [`LocksBuilder::build`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe.
+    pub async fn connect(self) -> Result<Locks> {
+        let target = self.target()?;
+        self.open(target).await
+    }
+
+    /// Locks of a store that may not be there yet. The URL is read now, so that a mistake in it is found
+    /// when the program starts; the store is connected by the first call that needs it.
+    ///
+    /// # Errors
+    ///
+    /// [`Config`](lock_core::ErrorKind::Config) as [`connect`](crate::connect()), for what is wrong with
+    /// the URL.
+    pub fn connect_lazy(self) -> Result<LazyLocks> {
+        let target = self.target()?;
+        Ok(LazyLocks::new(self, target))
+    }
+
+    fn target(&self) -> Result<Target> {
+        Target::parse(&self.url).map_err(|error| error.in_operation(Operation::Connect))
+    }
+
+    /// Connects to `target`, which is what the URL says.
+    pub(crate) async fn open(self, target: Target) -> Result<Locks> {
+        let opened = match &self.runtime {
+            // A driver keeps to the runtime in which it connects.
+            Some(runtime) => {
+                let opening = AbortOnDropHandle::new(runtime.spawn(target.open()));
+                opening.await.map_err(ended)?
+            }
+            None => target.open().await,
+        };
+        let mut locks = opened.map_err(|error| error.in_operation(Operation::Connect))?;
+        if let Some(runtime) = self.runtime {
+            locks = locks.runtime(runtime);
+        }
+        let locks = self.settings.iter().fold(locks, |locks, set| set(locks));
+        locks.build().map_err(|error| error.in_operation(Operation::Connect))
+    }
+}
+
+fn ended(error: JoinError) -> Error {
+    Error::new(ErrorKind::Closed, "the runtime on which the store was being connected has ended")
+        .with_source(error)
+        .in_operation(Operation::Connect)
+}
+
+/// Without the URL, which may have a password.
+impl fmt::Debug for ConnectBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = self.url.split_once("://").map(|(scheme, _)| scheme);
+        f.debug_struct("ConnectBuilder").field("scheme", &scheme).finish_non_exhaustive()
+    }
+}

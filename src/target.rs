@@ -1,0 +1,188 @@
+//! What a URL says: which store, and with which settings.
+
+use std::time::Duration;
+
+use lock_core::testing::MemoryBackend;
+use lock_core::url::Params;
+use lock_core::{Error, LockBackend, LocksBuilder, Result};
+
+use crate::scheme::{Kind, SCHEMES, schemes};
+
+/// A store that is named by a URL, and not connected yet.
+#[derive(Clone)]
+pub(crate) struct Target {
+    store: Store,
+    common: Common,
+}
+
+#[derive(Clone)]
+enum Store {
+    Memory(MemoryBackend),
+    #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
+    Sql(Box<lock_sql::SqlConfig>),
+    #[cfg(feature = "redis")]
+    Redis(Box<lock_redis::RedisConfig>),
+    #[cfg(feature = "redlock")]
+    Redlock(Box<lock_redis::RedlockConfig>),
+    #[cfg(feature = "etcd")]
+    Etcd(Box<lock_etcd::EtcdConfig>),
+    #[cfg(feature = "zookeeper")]
+    ZooKeeper(Box<lock_zk::ZkConfig>),
+}
+
+impl Target {
+    /// Reads a URL. Nothing is sent.
+    pub(crate) fn parse(url: &str) -> Result<Self> {
+        let (scheme, rest) = url.split_once(':').ok_or_else(|| {
+            Error::config(format!(
+                "a store URL begins with a scheme and a colon; this build has {}",
+                in_words(&schemes())
+            ))
+        })?;
+        // RFC 3986, section 3.1: schemes are case-insensitive.
+        let scheme = &scheme.to_ascii_lowercase();
+        let known = SCHEMES.iter().find(|known| known.names.contains(&scheme.as_str()));
+        let known = known.ok_or_else(|| unknown_scheme(scheme, rest))?;
+        let (common, own) = Common::take_out_of(rest)?;
+        let url = &format!("{scheme}:{own}");
+        let store = match known.kind {
+            Some(Kind::Memory) => Store::Memory(memory(url)?),
+            #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
+            Some(Kind::Sql) => Store::Sql(Box::new(lock_sql::SqlConfig::from_url(url)?)),
+            #[cfg(feature = "redis")]
+            Some(Kind::Redis) => Store::Redis(Box::new(lock_redis::RedisConfig::from_url(url)?)),
+            #[cfg(feature = "redlock")]
+            Some(Kind::Redlock) => {
+                Store::Redlock(Box::new(lock_redis::RedlockConfig::from_url(url)?))
+            }
+            #[cfg(feature = "etcd")]
+            Some(Kind::Etcd) => Store::Etcd(Box::new(lock_etcd::EtcdConfig::from_url(url)?)),
+            #[cfg(feature = "zookeeper")]
+            Some(Kind::ZooKeeper) => Store::ZooKeeper(Box::new(lock_zk::ZkConfig::from_url(url)?)),
+            None => return Err(missing_feature(scheme, known.feature)),
+        };
+        Ok(Self { store, common })
+    }
+
+    /// Connects, and makes a builder with the settings of the URL.
+    pub(crate) async fn open(self) -> Result<LocksBuilder> {
+        let (store, common) = (self.store, self.common);
+        Ok(match store {
+            Store::Memory(backend) => common.builder(backend),
+            #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
+            Store::Sql(config) => common.builder(lock_sql::SqlBackend::connect(*config).await?),
+            #[cfg(feature = "redis")]
+            Store::Redis(config) => {
+                common.builder(lock_redis::RedisBackend::connect(*config).await?)
+            }
+            #[cfg(feature = "redlock")]
+            Store::Redlock(config) => {
+                let backend = lock_redis::RedlockBackend::connect(*config).await?;
+                // A new quorum, or one whose nodes were restarted, says why it does not vote yet, for
+                // as long as the longest lease. That is worth waiting for.
+                let longest = backend.capabilities().max_ttl;
+                let patience = Duration::from_secs(30) + longest.unwrap_or_default();
+                let unavailable_after = common.unavailable_after.or(Some(patience));
+                Common { unavailable_after, ..common }.builder(backend)
+            }
+            #[cfg(feature = "etcd")]
+            Store::Etcd(config) => common.builder(lock_etcd::EtcdBackend::connect(*config).await?),
+            #[cfg(feature = "zookeeper")]
+            Store::ZooKeeper(config) => common.builder(lock_zk::ZkBackend::connect(*config).await?),
+        })
+    }
+}
+
+fn memory(url: &str) -> Result<MemoryBackend> {
+    let (url, params) = Params::split(url)?;
+    params.finish("memory", &[])?;
+    Ok(match url.trim_start_matches("memory:").trim_start_matches('/') {
+        "" => MemoryBackend::queued(),
+        name => MemoryBackend::named(name),
+    })
+}
+
+/// What the parameters say that every store has: [`COMMON`](lock_core::url::COMMON).
+#[derive(Clone)]
+struct Common {
+    prefix: Option<String>,
+    ttl: Option<Duration>,
+    call_timeout: Option<Duration>,
+    unavailable_after: Option<Duration>,
+    label: Option<String>,
+}
+
+impl Common {
+    /// Splits a URL into what is ours and what the backend sees.
+    fn take_out_of(rest: &str) -> Result<(Self, String)> {
+        let (base, mut params) = Params::split(rest)?;
+        let common = Self {
+            prefix: params.text("lock_prefix")?,
+            ttl: params.duration("lock_ttl")?,
+            call_timeout: params.duration("lock_call_timeout")?,
+            unavailable_after: params.duration("lock_unavailable_after")?,
+            label: params.text("lock_label")?,
+        };
+        Ok((common, params.rejoin(base)))
+    }
+
+    fn builder(self, backend: impl LockBackend) -> LocksBuilder {
+        let mut builder = lock_core::Locks::builder(backend);
+        #[cfg(feature = "metrics")]
+        {
+            builder = builder.layer(lock_core::MetricsLayer::default());
+        }
+        if let Some(prefix) = self.prefix {
+            builder = builder.prefix(prefix);
+        }
+        if let Some(ttl) = self.ttl {
+            builder = builder.default_ttl(ttl);
+        }
+        if let Some(limit) = self.call_timeout {
+            builder = builder.call_timeout(limit);
+        }
+        if let Some(limit) = self.unavailable_after {
+            builder = builder.unavailable_after(limit);
+        }
+        if let Some(label) = self.label {
+            builder = builder.label(label);
+        }
+        builder
+    }
+}
+
+fn unknown_scheme(scheme: &str, rest: &str) -> Error {
+    let left_out: Vec<_> = SCHEMES
+        .iter()
+        .filter(|known| known.kind.is_none())
+        .filter_map(|known| {
+            Some(format!("{} (feature {:?})", known.names.join("/"), known.feature?))
+        })
+        .collect();
+    // The scheme is what stands before the first colon: where a real one was forgotten that may be a
+    // password, so it is shown only if the rest looks like a URL.
+    let shown = if rest.starts_with("//") && scheme.len() <= 20 {
+        format!("{scheme:?}")
+    } else {
+        "of this URL".to_owned()
+    };
+    let mut message =
+        format!("unknown store scheme {shown}: this build has {}", in_words(&schemes()));
+    if !left_out.is_empty() {
+        message.push_str("; it can have ");
+        message.push_str(&left_out.join(", "));
+    }
+    Error::config(message)
+}
+
+fn missing_feature(scheme: &str, feature: Option<&str>) -> Error {
+    let feature = feature.unwrap_or("full");
+    Error::config(format!(
+        "this build cannot use {scheme}: it has {}. Enable the cargo feature {feature:?} of distlock",
+        in_words(&schemes())
+    ))
+}
+
+fn in_words(names: &[&str]) -> String {
+    names.join(", ")
+}
