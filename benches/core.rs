@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use distlock::Locks;
-use distlock::memory::MemoryBackend;
+use distlock::testing::MemoryBackend;
 use tokio::runtime::{Builder, Runtime};
 
 /// Measures `body` inside of one spawned task, as an application would run it.
@@ -41,7 +41,7 @@ fn core(criterion: &mut Criterion) {
         receive.await.expect("an answer");
     });
     let locks = runtime.block_on(async { Locks::new(MemoryBackend::queued()) });
-    let lock = locks.lock("order:42").expect("a good name");
+    let lock = locks.named("order:42").expect("a good name");
     spawned(criterion, &runtime, "acquire + release", move || {
         let lock = lock.clone();
         async move {
@@ -49,7 +49,8 @@ fn core(criterion: &mut Criterion) {
             guard.release().await.expect("held");
         }
     });
-    let guard = runtime.block_on(locks.lock("held").expect("a good name").acquire()).expect("free");
+    let guard =
+        runtime.block_on(locks.named("held").expect("a good name").acquire()).expect("free");
     criterion.bench_function("state() of a held lock", |bencher| bencher.iter(|| guard.state()));
 }
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use distlock::Locks;
-use distlock::memory::MemoryBackend;
+use distlock::testing::MemoryBackend;
 use lock_testkit::measure::{Done, hold, resident, run};
 
 const LOCKS: u32 = 10_000;
@@ -13,7 +13,7 @@ fn main() -> Done {
     run(async {
         let locks = Locks::new(MemoryBackend::queued());
         // What is allocated once is not a cost of a lock.
-        drop(locks.lock("warm-up")?.acquire().await?);
+        drop(locks.named("warm-up")?.acquire().await?);
         let before = resident()?;
         let guards = hold(&locks, LOCKS).await?;
         let each = (resident()? - before) / f64::from(LOCKS);

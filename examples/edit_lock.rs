@@ -29,7 +29,7 @@ pub(crate) enum Answer {
 
 /// The lock of an order. Every request uses the same settings, which are not in the text.
 fn lock_of(locks: &Locks, order: u32, user: &str) -> Result<Lock> {
-    Ok(locks.lock(format!("edit:order:{order}"))?.ttl(TTL).no_renew().label(user))
+    Ok(locks.named(format!("edit:order:{order}"))?.ttl(TTL).no_renew().label(user))
 }
 
 /// One request of the page, in whichever process it arrives. It may be dropped at any point, when the

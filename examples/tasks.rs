@@ -48,7 +48,7 @@ async fn worker(
 ) -> Result<usize> {
     let mut done = 0;
     for task in tasks.iter() {
-        let Some(guard) = locks.lock(format!("task:{task}"))?.try_acquire().await? else {
+        let Some(guard) = locks.named(format!("task:{task}"))?.try_acquire().await? else {
             continue; // somebody else works on it
         };
         // The token goes along with the first access, which is a read.

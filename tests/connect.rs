@@ -9,21 +9,21 @@ async fn refused(url: &str) -> Error {
 #[tokio::test]
 async fn memory_is_private_without_a_name_and_shared_with_one() {
     let (a, b) = (connect("memory://").await.unwrap(), connect("memory://").await.unwrap());
-    let _held = a.lock("x").unwrap().acquire().await.unwrap();
-    assert!(b.lock("x").unwrap().try_acquire().await.unwrap().is_some());
+    let _held = a.named("x").unwrap().acquire().await.unwrap();
+    assert!(b.named("x").unwrap().try_acquire().await.unwrap().is_some());
 
     let (a, b) = (connect("memory://shop").await.unwrap(), connect("memory://shop").await.unwrap());
-    let _held = a.lock("x").unwrap().acquire().await.unwrap();
-    assert!(b.lock("x").unwrap().try_acquire().await.unwrap().is_none());
+    let _held = a.named("x").unwrap().acquire().await.unwrap();
+    assert!(b.named("x").unwrap().try_acquire().await.unwrap().is_none());
     let other = connect("memory://office").await.unwrap();
-    assert!(other.lock("x").unwrap().try_acquire().await.unwrap().is_some());
+    assert!(other.named("x").unwrap().try_acquire().await.unwrap().is_some());
 }
 
 #[tokio::test]
 async fn the_common_parameters_are_understood() {
     let url = "memory://common?lock_ttl=7s&lock_prefix=a%20b&lock_label=me&lock_call_timeout=1s";
     let locks = connect(url).await.unwrap();
-    let lock = locks.lock("x").unwrap();
+    let lock = locks.named("x").unwrap();
     assert_eq!(lock.key().prefix(), "a b");
     let guard = lock.acquire().await.unwrap();
     assert_eq!(guard.ttl().as_secs(), 7);

@@ -20,7 +20,7 @@ use lock_testkit::servers::{EtcdCluster, MariaDbServer, PostgresServer, RedisSer
 async fn save_twice(url: &str, row: &mut FenceCheck) -> Result<FencingToken> {
     let locks = distlock::connect(url).await?;
     for _ in 0..2 {
-        let guard = locks.lock("order:42")?.acquire().await?;
+        let guard = locks.named("order:42")?.acquire().await?;
         row.admit(guard.token()?)?;
         guard.release().await?;
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use lock_core::Error;
+use lock_core::{DetachError, Error};
 
 use crate::Unavailable;
 
@@ -46,6 +46,12 @@ impl From<Unavailable> for Stop {
 impl From<Error> for Stop {
     fn from(error: Error) -> Self {
         Self::failed(format_args!("unexpected error: {error}"))
+    }
+}
+
+impl From<DetachError> for Stop {
+    fn from(failed: DetachError) -> Self {
+        Error::from(failed).into()
     }
 }
 

@@ -4,9 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lock_core::testing::TokioClock;
 use lock_core::{
     Attempt, Capabilities, Claim, ClaimRequest, Clock, ClockInstant, FencingToken, LockBackend,
-    LockKey, Locks, LocksBuilder, OsRng, OwnerId, Sleep, SystemClock, TokioClock,
+    LockKey, Locks, LocksBuilder, OsRng, OwnerId, Sleep, SystemClock,
 };
 
 use crate::check::{Check, Stop, fail};
@@ -132,16 +133,15 @@ impl Cx {
     }
 
     pub(crate) fn builder(&self, backend: &Arc<dyn LockBackend>) -> LocksBuilder {
-        let builder = Locks::builder_from_arc(Arc::clone(backend)).clock(self.0.clock.clone());
-        let builder = builder
-            .prefix(self.0.prefix.as_str())
-            .expect("BUG: the prefix was checked when the store was started")
-            .default_ttl(self.ttl());
+        let builder = Locks::builder(Arc::clone(backend)).clock(self.0.clock.clone());
+        let builder = builder.prefix(self.0.prefix.as_str()).default_ttl(self.ttl());
         self.0.store.configure(builder)
     }
 
     pub(crate) fn locks_on(&self, backend: &Arc<dyn LockBackend>) -> Locks {
-        self.builder(backend).build()
+        self.builder(backend)
+            .build()
+            .expect("BUG: the prefix was checked when the store was started")
     }
 
     /// The locks of a new client.

@@ -11,7 +11,7 @@ use lock_core::{Error, LockBackend, LockKey, LocksBuilder, Result};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Time {
     /// The store lives in this process and follows tokio's paused clock
-    /// ([`TokioClock`](lock_core::TokioClock)): each case runs on a runtime of its own, in a few
+    /// ([`TokioClock`](lock_core::testing::TokioClock)): each case runs on a runtime of its own, in a few
     /// milliseconds.
     Virtual,
     /// The store has a clock of its own: cases really wait.

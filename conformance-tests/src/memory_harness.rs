@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use lock_core::memory::MemoryBackend;
-use lock_core::{LockBackend, LockKey, LocksBuilder, Result, TokioClock};
+use lock_core::testing::TokioClock;
+use lock_core::{LockBackend, LockKey, LocksBuilder, Result};
 
 use crate::{Client, Fault, Faults, Harness, Store, Time, Unavailable};
 

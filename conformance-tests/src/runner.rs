@@ -14,7 +14,7 @@ use crate::pace::Pace;
 use crate::report::{CaseResult, Outcome, Report};
 use crate::require::is_required;
 use crate::{Harness, Time, registry};
-use lock_core::{Hold, Wake};
+use lock_core::{Binding, Wake};
 
 /// The longest a case may take on its own clock, and on the real one.
 const VIRTUAL_LIMIT: Duration = Duration::from_secs(3600);
@@ -208,9 +208,10 @@ fn unmet(cx: &Cx, need: Need) -> Option<&'static str> {
         Need::NoInspect => {
             (!capabilities.inspect, "the store declares `inspect`, so there is no refusal to test")
         }
-        Need::Lease => {
-            (capabilities.hold == Hold::Lease, "a hold of this store is not a lease of its own")
-        }
+        Need::Lease => (
+            capabilities.binding == Binding::Lease,
+            "a hold of this store is not a lease of its own",
+        ),
         Need::Faults => (true, ""),
         Need::Processes => (
             cx.store().uri().is_some() && !cx.is_virtual() && crate::child::can_have_children(),

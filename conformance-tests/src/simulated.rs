@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::{
-    Attempt, Bytes, Capabilities, Claim, ClaimRequest, Error, ErrorKind, HoldMark, LockAdmin,
+    Attempt, Bytes, Capabilities, Claim, ClaimRequest, Error, ErrorKind, HolderMark, LockAdmin,
     LockBackend, LockInfo, LockKey, LostReason, Released, Renewal, Result,
 };
 use tokio::sync::{oneshot, watch};
@@ -150,7 +150,11 @@ impl LockAdmin for Layer {
         self.link.pass(self.below()?.list(prefix, name_start)).await
     }
 
-    async fn force_release(&self, key: &LockKey, expected: Option<&HoldMark>) -> Result<Released> {
+    async fn force_release(
+        &self,
+        key: &LockKey,
+        expected: Option<&HolderMark>,
+    ) -> Result<Released> {
         self.link.pass(self.below()?.force_release(key, expected)).await
     }
 }

@@ -6,9 +6,10 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use conformance_tests::{Client, Harness, Store, Time, Unavailable};
+use lock_core::testing::TokioClock;
 use lock_core::{
-    Attempt, Bytes, Capabilities, Claim, ClaimRequest, Clock, ClockInstant, FencingToken, Hold,
-    LockBackend, LockKey, OwnerId, Released, Renewal, Result, TokioClock, Wake, async_trait,
+    Attempt, Binding, Bytes, Capabilities, Claim, ClaimRequest, Clock, ClockInstant, FencingToken,
+    LockBackend, LockKey, OwnerId, Released, Renewal, Result, Wake, async_trait,
 };
 
 /// The store: what a server would keep.
@@ -46,7 +47,7 @@ impl LockBackend for SmallBackend {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let mut can = Capabilities::new(Hold::Lease, Wake::Poll);
+        let mut can = Capabilities::new(Binding::Lease, Wake::Poll);
         can.detachable = true;
         can
     }

@@ -120,6 +120,7 @@ impl From<Error> for Failure {
             ErrorKind::NotAcquired => (code::NOT_ACQUIRED, "not-acquired"),
             ErrorKind::Lost(_) => (code::LOST, "lost"),
             ErrorKind::Unavailable => (code::UNAVAILABLE, "unavailable"),
+            ErrorKind::NoAnswer => (code::UNAVAILABLE, "no-answer"),
             ErrorKind::Timeout => (code::UNAVAILABLE, "timeout"),
             ErrorKind::Denied => (code::UNAVAILABLE, "denied"),
             ErrorKind::Store => (code::UNAVAILABLE, "store"),
@@ -141,6 +142,7 @@ mod tests {
         for (kind, code) in [
             (ErrorKind::InvalidInput, 64),
             (ErrorKind::Unavailable, 69),
+            (ErrorKind::NoAnswer, 69),
             (ErrorKind::Timeout, 69),
             (ErrorKind::Denied, 69),
             (ErrorKind::Store, 69),

@@ -37,7 +37,7 @@ impl Store {
             None => connecting.await,
             Some(limit) => timeout(limit, connecting).await.unwrap_or_else(|_| {
                 let what = format!("the store did not answer within {}", short(limit));
-                Err(Error::new(ErrorKind::Timeout, what))
+                Err(Error::new(ErrorKind::NoAnswer, what))
             }),
         };
         let locks = connected.map_err(|error| explain(error, &origin))?;
@@ -67,7 +67,7 @@ impl Store {
 
 fn explain(error: Error, origin: &str) -> Failure {
     let hint = match error.kind() {
-        ErrorKind::Unavailable | ErrorKind::Timeout => {
+        ErrorKind::Unavailable | ErrorKind::NoAnswer => {
             format!("the store comes from {origin}: is it up, and is the address right?")
         }
         ErrorKind::Denied | ErrorKind::Store => {

@@ -8,7 +8,7 @@ use common::{
     BEAT, Bench, Running, SOON, child_of, finish, id, is_alive, last_beat, now, pause, read, send,
     until,
 };
-use distlock::ClockInstant;
+use distlock::clock::ClockInstant;
 use rustix::process::{Pid, Signal, kill_process_group};
 use sqlx::{Connection, SqliteConnection};
 

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lock_core::memory::MemoryBackend;
+use lock_core::testing::TokioClock;
 use lock_core::{
     Attempt, Bytes, Capabilities, Claim, ClaimRequest, Clock, Held, LockBackend, LockKey,
-    LockState, Locks, LostReason, OwnerId, Released, Renewal, Result, SystemClock, TokioClock,
-    async_trait,
+    LockState, Locks, LostReason, OwnerId, Released, Renewal, Result, SystemClock, async_trait,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -18,7 +18,7 @@ const MS: Duration = Duration::from_millis(1);
 fn virtual_locks(store: MemoryBackend) -> (MemoryBackend, Locks, TokioClock) {
     let clock = TokioClock::default();
     let store = store.with_clock(clock);
-    (store.clone(), Locks::builder(store).clock(clock).build(), clock)
+    (store.clone(), Locks::builder(store).clock(clock).build().unwrap(), clock)
 }
 
 fn runtime() -> tokio::runtime::Runtime {
@@ -30,15 +30,15 @@ fn renewals_outlive_the_runtime_of_the_first_sleeper() {
     let locks = Locks::new(MemoryBackend::queued());
     let first = runtime();
     first.block_on(async {
-        let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+        let guard = locks.named("a").unwrap().acquire().await.unwrap();
         locks.clock().sleep(20 * MS).await;
         guard.release().await.unwrap();
     });
     drop(first);
     runtime().block_on(async {
-        let guard = locks.lock("b").unwrap().ttl(600 * MS).acquire().await.unwrap();
+        let guard = locks.named("b").unwrap().ttl(600 * MS).acquire().await.unwrap();
         locks.clock().sleep(2000 * MS).await;
-        assert_eq!(guard.state(), LockState::Held);
+        assert_eq!(guard.state(), LockState::Secure);
     });
 }
 
@@ -52,11 +52,11 @@ fn the_clock_needs_no_runtime() {
 async fn a_late_try_is_undone_also_after_a_place_was_freed() {
     let (store, locks, clock) = virtual_locks(MemoryBackend::queued());
     let client = store.client();
-    let other = Locks::builder(client.clone()).clock(clock).build();
-    let guard = locks.lock("x").unwrap().acquire().await.unwrap();
+    let other = Locks::builder(client.clone()).clock(clock).build().unwrap();
+    let guard = locks.named("x").unwrap().acquire().await.unwrap();
     let waiter =
         tokio::spawn(
-            async move { other.lock("x").unwrap().acquire_timeout(300 * MS).await.map(drop) },
+            async move { other.named("x").unwrap().acquire_timeout(300 * MS).await.map(drop) },
         );
     clock.sleep(100 * MS).await;
     client.hold_next_request(500 * MS);
@@ -69,7 +69,7 @@ async fn a_late_try_is_undone_also_after_a_place_was_freed() {
 #[tokio::test(start_paused = true)]
 async fn a_failing_renewal_is_never_a_tight_loop() {
     let (store, locks, clock) = virtual_locks(MemoryBackend::queued());
-    let lock = locks.lock("x").unwrap().ttl(1000 * MS).renew_every(20 * MS);
+    let lock = locks.named("x").unwrap().ttl(1000 * MS).renew_every(20 * MS);
     let guard = lock.acquire().await.unwrap();
     (0..10_000).for_each(|_| store.lose_next_request());
     clock.sleep(120 * MS).await;
@@ -82,7 +82,7 @@ async fn a_failing_renewal_is_never_a_tight_loop() {
 #[tokio::test(start_paused = true)]
 async fn a_lock_without_renewals_is_not_renewed_after_a_slow_grant() {
     let (store, locks, clock) = virtual_locks(MemoryBackend::queued());
-    let lock = locks.lock("x").unwrap().ttl(1000 * MS).no_renew();
+    let lock = locks.named("x").unwrap().ttl(1000 * MS).no_renew();
     store.delay_next(300 * MS);
     let sent = clock.now();
     let guard = lock.acquire().await.unwrap();
@@ -97,10 +97,10 @@ async fn a_waiter_behind_the_gate_that_gives_up_sends_nothing() {
     let mut witness = Witness::new();
     let clock = TokioClock::default();
     witness.store = MemoryBackend::poll_only().with_clock(clock);
-    let locks = Locks::builder(witness.clone()).clock(clock).build();
-    let guard = locks.lock("x").unwrap().acquire().await.unwrap();
+    let locks = Locks::builder(witness.clone()).clock(clock).build().unwrap();
+    let guard = locks.named("x").unwrap().acquire().await.unwrap();
     let wait = || {
-        let lock = locks.lock("x").unwrap();
+        let lock = locks.named("x").unwrap();
         tokio::spawn(async move { lock.acquire().await.map(drop) })
     };
     let poller = wait();
@@ -123,9 +123,9 @@ async fn a_look_that_is_proposed_for_the_end_of_time_comes_in_time() {
     let clock = TokioClock::default();
     witness.store = MemoryBackend::poll_only().with_clock(clock);
     witness.retry_after = Some(Duration::MAX);
-    let locks = Locks::builder(witness.clone()).clock(clock).build();
-    let guard = locks.lock("x").unwrap().acquire().await.unwrap();
-    let lock = locks.lock("x").unwrap();
+    let locks = Locks::builder(witness.clone()).clock(clock).build().unwrap();
+    let guard = locks.named("x").unwrap().acquire().await.unwrap();
+    let lock = locks.named("x").unwrap();
     let waiter = tokio::spawn(async move { lock.acquire_timeout(60_000 * MS).await });
     clock.sleep(1000 * MS).await;
     let requests = witness.store.requests();
@@ -140,26 +140,26 @@ async fn a_look_that_is_proposed_for_the_end_of_time_comes_in_time() {
 async fn the_first_renewal_counts_from_the_sending_of_the_try() {
     let (store, locks, clock) = virtual_locks(MemoryBackend::queued());
     store.delay_next(280 * MS);
-    let lock = locks.lock("x").unwrap().ttl(900 * MS).renew_every(600 * MS);
+    let lock = locks.named("x").unwrap().ttl(900 * MS).renew_every(600 * MS);
     let guard = lock.acquire().await.unwrap();
     clock.sleep(Duration::from_secs(5)).await;
-    assert_eq!(guard.state(), LockState::Held);
+    assert_eq!(guard.state(), LockState::Secure);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_short_longest_hold_is_a_hold() {
     let (_, locks, clock) = virtual_locks(MemoryBackend::queued());
-    let guard = locks.lock("x").unwrap().max_hold(45 * MS).acquire().await.unwrap();
+    let guard = locks.named("x").unwrap().max_hold(45 * MS).acquire().await.unwrap();
     clock.sleep(35 * MS).await;
-    assert_eq!(guard.state(), LockState::Held);
+    assert_eq!(guard.state(), LockState::Secure);
     assert_eq!(guard.lost().await, LostReason::MaxHold);
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_release_of_an_attached_lock_is_repeated() {
     let (store, locks, clock) = virtual_locks(MemoryBackend::queued());
-    let other = Locks::builder(store.client()).clock(clock).build();
-    let lock = locks.lock("x").unwrap();
+    let other = Locks::builder(store.client()).clock(clock).build().unwrap();
+    let lock = locks.named("x").unwrap();
     let token = lock.acquire().await.unwrap().detach().await.unwrap();
     let guard = lock.attach(&token).await.unwrap();
     (0..3).for_each(|_| store.lose_next_request());
@@ -171,7 +171,7 @@ async fn the_release_of_an_attached_lock_is_repeated() {
 #[tokio::test(start_paused = true)]
 async fn a_lease_token_that_nobody_gets_blocks_nobody() {
     let (_, locks, clock) = virtual_locks(MemoryBackend::queued());
-    let guard = locks.lock("x").unwrap().acquire().await.unwrap();
+    let guard = locks.named("x").unwrap().acquire().await.unwrap();
     let mut detaching = Box::pin(guard.detach());
     // Polled once, and dropped when the answer is there but has not been read.
     std::future::poll_fn(|cx| std::task::Poll::Ready(detaching.as_mut().poll(cx).is_ready())).await;
@@ -184,11 +184,11 @@ async fn a_lease_token_that_nobody_gets_blocks_nobody() {
 #[tokio::test(start_paused = true)]
 async fn a_check_does_not_hide_a_failed_renewal() {
     let (store, locks, _) = virtual_locks(MemoryBackend::queued());
-    let guard = locks.lock("x").unwrap().no_renew().acquire().await.unwrap();
+    let guard = locks.named("x").unwrap().no_renew().acquire().await.unwrap();
     store.lose_next_request();
     guard.renew().await.unwrap_err();
     assert_eq!(guard.check().await.unwrap(), LockState::AtRisk);
-    assert_eq!(guard.renew().await.unwrap(), LockState::Held);
+    assert_eq!(guard.renew().await.unwrap(), LockState::Secure);
 }
 
 #[tokio::test(start_paused = true)]
@@ -196,12 +196,12 @@ async fn behind_a_gate_all_give_a_silent_store_up_together() {
     let clock = TokioClock::default();
     let store = MemoryBackend::poll_only().with_clock(clock);
     let builder = Locks::builder(store.clone()).clock(clock);
-    let locks = builder.unavailable_after(300 * MS).call_timeout(400 * MS).build();
-    let guard = locks.lock("x").unwrap().acquire().await.unwrap();
+    let locks = builder.unavailable_after(300 * MS).call_timeout(400 * MS).build().unwrap();
+    let guard = locks.named("x").unwrap().acquire().await.unwrap();
     let start = clock.now();
     let waiters: Vec<_> = (0..8)
         .map(|_| {
-            let lock = locks.lock("x").unwrap();
+            let lock = locks.named("x").unwrap();
             tokio::spawn(async move {
                 lock.acquire().await.unwrap_err();
                 clock.now().since(start)
@@ -219,7 +219,7 @@ async fn behind_a_gate_all_give_a_silent_store_up_together() {
 #[tokio::test(start_paused = true)]
 async fn a_lost_lock_is_valid_until_its_loss() {
     let (store, locks, clock) = virtual_locks(MemoryBackend::queued());
-    let guard = locks.lock("x").unwrap().acquire().await.unwrap();
+    let guard = locks.named("x").unwrap().acquire().await.unwrap();
     store.lose_now("x");
     assert_eq!(guard.lost().await, LostReason::Taken);
     assert!(guard.valid_until() <= clock.now());
@@ -229,8 +229,8 @@ async fn a_lost_lock_is_valid_until_its_loss() {
 async fn a_release_that_the_lease_has_overtaken_is_no_theft() {
     let clock = TokioClock::default();
     let store = MemoryBackend::queued().with_clock(clock);
-    let locks = Locks::builder(store.clone()).clock(clock).call_timeout(500 * MS).build();
-    let guard = locks.lock("x").unwrap().ttl(200 * MS).no_renew().acquire().await.unwrap();
+    let locks = Locks::builder(store.clone()).clock(clock).call_timeout(500 * MS).build().unwrap();
+    let guard = locks.named("x").unwrap().ttl(200 * MS).no_renew().acquire().await.unwrap();
     clock.sleep(120 * MS).await;
     store.hold_next_request(100 * MS);
     assert_eq!(guard.release().await.unwrap(), Released::AlreadyGone);
@@ -357,7 +357,7 @@ impl Claim for WitnessClaim {
 async fn a_guard_is_lost_before_its_store_is_closed() {
     let witness = Witness::new();
     let locks = Locks::new(witness.clone());
-    let guard = locks.lock("x").unwrap().acquire().await.unwrap();
+    let guard = locks.named("x").unwrap().acquire().await.unwrap();
     *witness.held.lock().unwrap() = Some(guard.held().clone());
     locks.close(10 * MS).await.unwrap_err();
     assert_eq!(*witness.calls.lock().unwrap(), ["close: lost"]);
@@ -368,7 +368,7 @@ async fn a_guard_is_lost_before_its_store_is_closed() {
 async fn a_lock_whose_renewal_failed_is_renewed_before_it_is_detached() {
     let witness = Witness::new();
     let locks = Locks::new(witness.clone());
-    let guard = locks.lock("x").unwrap().acquire().await.unwrap();
+    let guard = locks.named("x").unwrap().acquire().await.unwrap();
     witness.store.lose_next_request();
     guard.renew().await.unwrap_err();
     guard.detach().await.unwrap();

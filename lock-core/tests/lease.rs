@@ -7,9 +7,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use lock_core::memory::MemoryBackend;
-use lock_core::{
-    Clock, ErrorKind, LeaseToken, LockState, Locks, LostReason, Operation, Released, TokioClock,
-};
+use lock_core::testing::TokioClock;
+use lock_core::{Clock, ErrorKind, LeaseToken, LockState, Locks, LostReason, Operation, Released};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -21,11 +20,11 @@ fn shop() -> (MemoryBackend, Locks, TokioClock) {
 }
 
 fn with_prefix(store: &MemoryBackend, clock: TokioClock, prefix: &str) -> Locks {
-    Locks::builder(store.clone()).clock(clock).prefix(prefix).unwrap().build()
+    Locks::builder(store.clone()).clock(clock).prefix(prefix).build().unwrap()
 }
 
 async fn detached(locks: &Locks, name: &str) -> LeaseToken {
-    locks.lock(name).unwrap().acquire().await.unwrap().detach().await.unwrap()
+    locks.named(name).unwrap().acquire().await.unwrap().detach().await.unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -35,8 +34,8 @@ async fn a_token_of_another_lock_is_refused_before_anything_is_sent() {
     let stall = with_prefix(&store, clock, "stall");
     let sent = store.requests();
     for (lock, asked) in [
-        (locks.lock("order:43").unwrap(), r#"not of "order:43" with the prefix "shop""#),
-        (stall.lock("order:42").unwrap(), r#"not of "order:42" with the prefix "stall""#),
+        (locks.named("order:43").unwrap(), r#"not of "order:43" with the prefix "shop""#),
+        (stall.named("order:42").unwrap(), r#"not of "order:42" with the prefix "stall""#),
     ] {
         let errors = [
             (lock.attach(&token).await.unwrap_err(), Operation::Attach),
@@ -52,14 +51,14 @@ async fn a_token_of_another_lock_is_refused_before_anything_is_sent() {
         }
     }
     assert_eq!(store.requests(), sent);
-    locks.lock("order:42").unwrap().renew(&token).await.unwrap();
+    locks.named("order:42").unwrap().renew(&token).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_failed_attach_is_described_as_one() {
     let (store, locks, _) = shop();
     let token = detached(&locks, "order:42").await;
-    let lock = locks.lock("order:42").unwrap();
+    let lock = locks.named("order:42").unwrap();
     store.lose_next_request();
     let error = lock.attach(&token).await.unwrap_err();
     assert_eq!(error.to_string(), r#"attach "shop/order:42" on memory: the connection was cut"#);
@@ -73,7 +72,7 @@ async fn a_failed_attach_is_described_as_one() {
 async fn settings_are_those_of_the_lock_that_attaches() {
     let (_, locks, clock) = shop();
     let token = detached(&locks, "order:42").await;
-    let lock = locks.lock("order:42").unwrap().ttl(6 * SECOND).max_hold(10 * SECOND);
+    let lock = locks.named("order:42").unwrap().ttl(6 * SECOND).max_hold(10 * SECOND);
     let renewed = lock.renew(&token).await.unwrap();
     assert!(renewed.remaining < 6 * SECOND && renewed.remaining > 5 * SECOND, "{renewed:?}");
     let guard = lock.renew_every(SECOND).attach(&token).await.unwrap();
@@ -81,7 +80,7 @@ async fn settings_are_those_of_the_lock_that_attaches() {
     guard.keep_alive();
     clock.sleep(9 * SECOND).await;
     // Renewed every second, so that most of the ttl is left, up to the longest hold.
-    assert_eq!(guard.state(), LockState::Held);
+    assert_eq!(guard.state(), LockState::Secure);
     assert_eq!(guard.lost().await, LostReason::MaxHold);
 }
 
@@ -89,7 +88,7 @@ async fn settings_are_those_of_the_lock_that_attaches() {
 async fn keep_alive_renews_as_often_as_the_lock_says() {
     let (store, locks, clock) = shop();
     let token = detached(&locks, "order:42").await;
-    let lock = locks.lock("order:42").unwrap().ttl(60 * SECOND).renew_every(SECOND);
+    let lock = locks.named("order:42").unwrap().ttl(60 * SECOND).renew_every(SECOND);
     let guard = lock.attach(&token).await.unwrap();
     let sent = store.requests();
     clock.sleep(10 * SECOND).await;
@@ -104,7 +103,7 @@ async fn keep_alive_renews_as_often_as_the_lock_says() {
 async fn an_attached_guard_is_given_up_without_a_word() {
     let (store, locks, clock) = shop();
     let token = detached(&locks, "order:42").await;
-    let lock = locks.lock("order:42").unwrap();
+    let lock = locks.named("order:42").unwrap();
     drop(lock.attach(&token).await.unwrap());
     let shared = Arc::new(lock.attach(&token).await.unwrap());
     drop(Arc::clone(&shared));
@@ -114,8 +113,8 @@ async fn an_attached_guard_is_given_up_without_a_word() {
     clock.sleep(SECOND).await;
     assert_eq!(store.requests(), sent);
     let other = with_prefix(&store, clock, "shop");
-    assert!(other.lock("order:42").unwrap().try_acquire().await.unwrap().is_none());
-    assert_eq!(other.lock("order:42").unwrap().release(token).await.unwrap(), Released::Freed);
+    assert!(other.named("order:42").unwrap().try_acquire().await.unwrap().is_none());
+    assert_eq!(other.named("order:42").unwrap().release(token).await.unwrap(), Released::Freed);
 }
 
 #[tokio::test(start_paused = true)]
@@ -123,7 +122,7 @@ async fn a_release_by_token_is_repeated_until_it_is_answered() {
     let (store, locks, clock) = shop();
     let token = detached(&locks, "order:42").await;
     (0..3).for_each(|_| store.lose_next_request());
-    locks.lock("order:42").unwrap().release(token).await.unwrap_err();
+    locks.named("order:42").unwrap().release(token).await.unwrap_err();
     clock.sleep(5 * SECOND).await;
     assert_eq!(locks.inspect("order:42").await.unwrap(), None);
 }
@@ -141,7 +140,7 @@ async fn a_ttl_in_the_text_is_not_read() {
 #[tokio::test(start_paused = true)]
 async fn a_detach_that_nobody_reads_does_not_outlive_the_closing() {
     let (store, locks, clock) = shop();
-    let guard = locks.lock("order:42").unwrap().acquire().await.unwrap();
+    let guard = locks.named("order:42").unwrap().acquire().await.unwrap();
     let mut detaching = Box::pin(guard.detach());
     std::future::poll_fn(|cx| Poll::Ready(detaching.as_mut().poll(cx).is_ready())).await;
     clock.sleep(Duration::from_millis(10)).await;
@@ -150,7 +149,7 @@ async fn a_detach_that_nobody_reads_does_not_outlive_the_closing() {
     // It may be read after all, and is as good as any.
     let token = detaching.await.unwrap();
     let other = with_prefix(&store, clock, "shop");
-    other.lock("order:42").unwrap().renew(&token).await.unwrap();
+    other.named("order:42").unwrap().renew(&token).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -160,14 +159,14 @@ async fn a_label_is_checked_like_a_name() {
     let sent = store.requests();
     for (bad, rule) in [("x".repeat(513), "the limit is 512"), ("a\nb".into(), "control character")]
     {
-        let lock = locks.lock("free").unwrap().label(bad.as_str());
+        let lock = locks.named("free").unwrap().label(bad.as_str());
         let error = lock.try_acquire().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         assert!(error.to_string().contains("label") && error.to_string().contains(rule), "{error}");
-        let lock = locks.lock("held").unwrap().label(bad);
+        let lock = locks.named("held").unwrap().label(bad);
         assert_eq!(lock.renew(&token).await.unwrap_err().kind(), ErrorKind::InvalidInput);
     }
     assert_eq!(store.requests(), sent);
-    let longest = locks.lock("free").unwrap().label("ü".repeat(256));
+    let longest = locks.named("free").unwrap().label("ü".repeat(256));
     longest.acquire().await.unwrap().release().await.unwrap();
 }

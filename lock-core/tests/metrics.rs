@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use lock_core::memory::MemoryBackend;
-use lock_core::{Clock, Locks, MetricsLayer, TokioClock};
+use lock_core::testing::TokioClock;
+use lock_core::{Clock, Locks, MetricsLayer};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 
 /// All metrics by name and labels, in one line each.
@@ -32,9 +33,12 @@ fn a_life_of_a_lock_is_counted() {
         runtime.block_on(async {
             let clock = TokioClock::default();
             let store = MemoryBackend::queued().with_clock(clock);
-            let locks =
-                Locks::builder(store.clone()).clock(clock).layer(MetricsLayer::new(clock)).build();
-            let lock = locks.lock("secret-name").unwrap().ttl(Duration::from_secs(9));
+            let locks = Locks::builder(store.clone())
+                .clock(clock)
+                .layer(MetricsLayer::new(clock))
+                .build()
+                .unwrap();
+            let lock = locks.named("secret-name").unwrap().ttl(Duration::from_secs(9));
             let guard = lock.acquire().await.unwrap();
             let waiter = tokio::spawn({
                 let lock = lock.clone();
@@ -99,8 +103,8 @@ fn a_heartbeat_is_no_hold_of_its_own() {
             let clock = TokioClock::default();
             let store = MemoryBackend::queued().with_clock(clock);
             let layer = MetricsLayer::new(clock);
-            let locks = Locks::builder(store).clock(clock).layer(layer).build();
-            let lock = locks.lock("a").unwrap();
+            let locks = Locks::builder(store).clock(clock).layer(layer).build().unwrap();
+            let lock = locks.named("a").unwrap();
             let token = lock.acquire().await.unwrap().detach().await.unwrap();
             for _ in 0..3 {
                 lock.renew(&token).await.unwrap();

@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use lock_core::memory::MemoryBackend;
-use lock_core::{Clock, ErrorKind, LockState, Locks, LostReason, Released, TokioClock};
+use lock_core::testing::TokioClock;
+use lock_core::{Clock, ErrorKind, LockState, Locks, LostReason, Released};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -17,34 +18,34 @@ fn stores() -> Vec<(MemoryBackend, TokioClock)> {
 }
 
 fn locks(store: &MemoryBackend, clock: TokioClock) -> Locks {
-    Locks::builder(store.client()).clock(clock).build()
+    Locks::builder(store.client()).clock(clock).build().unwrap()
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lock_is_taken_refused_handed_over_and_released() {
     for (store, clock) in stores() {
         let (a, b) = (locks(&store, clock), locks(&store, clock));
-        let first = a.lock("x").unwrap().acquire().await.unwrap();
-        assert!(b.lock("x").unwrap().try_acquire().await.unwrap().is_none());
-        let error = b.lock("x").unwrap().acquire_timeout(2 * SECOND).await.unwrap_err();
+        let first = a.named("x").unwrap().acquire().await.unwrap();
+        assert!(b.named("x").unwrap().try_acquire().await.unwrap().is_none());
+        let error = b.named("x").unwrap().acquire_timeout(2 * SECOND).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotAcquired);
         let waiter = tokio::spawn({
-            let lock = b.lock("x").unwrap();
+            let lock = b.named("x").unwrap();
             async move { lock.acquire().await }
         });
         // Far longer than the ttl: the renewals hold it.
         clock.sleep(100 * SECOND).await;
-        assert_eq!(first.state(), LockState::Held);
+        assert_eq!(first.state(), LockState::Secure);
         assert!(!waiter.is_finished());
         let token = first.token().unwrap();
         assert_eq!(first.release().await.unwrap(), Released::Freed);
         let second = waiter.await.unwrap().unwrap();
         assert!(second.token().unwrap() > token);
         drop(second);
-        assert!(b.lock("x").unwrap().acquire_timeout(SECOND).await.is_ok());
+        assert!(b.named("x").unwrap().acquire_timeout(SECOND).await.is_ok());
         a.close(SECOND).await.unwrap();
         b.close(SECOND).await.unwrap();
-        assert!(a.lock("x").unwrap().acquire().await.is_err());
+        assert!(a.named("x").unwrap().acquire().await.is_err());
     }
 }
 
@@ -52,12 +53,12 @@ async fn a_lock_is_taken_refused_handed_over_and_released() {
 async fn a_partitioned_holder_knows_before_the_store_moves_on() {
     for (store, clock) in stores() {
         let client = store.client();
-        let a = Locks::builder(client.clone()).clock(clock).build();
+        let a = Locks::builder(client.clone()).clock(clock).build().unwrap();
         let b = locks(&store, clock);
-        let guard = a.lock("x").unwrap().ttl(10 * SECOND).acquire().await.unwrap();
+        let guard = a.named("x").unwrap().ttl(10 * SECOND).acquire().await.unwrap();
         client.partition();
         let next = tokio::spawn({
-            let lock = b.lock("x").unwrap();
+            let lock = b.named("x").unwrap();
             async move { lock.acquire().await }
         });
         assert_eq!(guard.lost().await, LostReason::Expired);
@@ -67,7 +68,7 @@ async fn a_partitioned_holder_knows_before_the_store_moves_on() {
         assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost(LostReason::Expired));
         client.heal();
         clock.sleep(20 * SECOND).await;
-        assert_eq!(next.check().await.unwrap(), LockState::Held);
+        assert_eq!(next.check().await.unwrap(), LockState::Secure);
     }
 }
 
@@ -75,7 +76,7 @@ async fn a_partitioned_holder_knows_before_the_store_moves_on() {
 async fn run_stops_the_work_when_the_lock_is_taken_away() {
     let (store, clock) = stores().remove(0);
     let locks = locks(&store, clock);
-    let lock = locks.lock("x").unwrap();
+    let lock = locks.named("x").unwrap();
     assert!(lock.run(async |held| held.token().is_ok()).await.unwrap());
     let error = lock
         .run(async |_| {
@@ -91,12 +92,12 @@ async fn run_stops_the_work_when_the_lock_is_taken_away() {
 async fn a_detached_lock_stays_held_until_somebody_attaches() {
     for (store, clock) in stores() {
         let (a, b) = (locks(&store, clock), locks(&store, clock));
-        let guard = a.lock("x").unwrap().ttl(5 * SECOND).acquire().await.unwrap();
+        let guard = a.named("x").unwrap().ttl(5 * SECOND).acquire().await.unwrap();
         let fence = guard.token().unwrap();
         let token = guard.detach().await.unwrap();
         clock.sleep(3 * SECOND).await;
-        assert!(b.lock("x").unwrap().try_acquire().await.unwrap().is_none());
-        let lock = b.lock("x").unwrap().ttl(5 * SECOND);
+        assert!(b.named("x").unwrap().try_acquire().await.unwrap().is_none());
+        let lock = b.named("x").unwrap().ttl(5 * SECOND);
         let guard = lock.attach(&token.to_text().parse().unwrap()).await.unwrap();
         assert_eq!(guard.token().unwrap(), fence);
         clock.sleep(3 * SECOND).await;

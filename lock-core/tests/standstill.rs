@@ -32,7 +32,7 @@ impl Keepers {
             runtime
         });
         let builder = Locks::builder(MemoryBackend::queued()).runtime(handle.recv().unwrap());
-        (Self { stop, driver }, builder.call_timeout(100 * MS).build())
+        (Self { stop, driver }, builder.call_timeout(100 * MS).build().unwrap())
     }
 
     /// Gives the runtime back, which nobody drives any more.
@@ -49,7 +49,7 @@ fn block_on<T>(work: impl Future<Output = T>) -> T {
 
 fn is_timeout<T>(result: Result<T>) {
     let error: Error = result.err().expect("nobody could have answered");
-    assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
+    assert_eq!(error.kind(), ErrorKind::NoAnswer, "{error}");
     assert!(error.to_string().contains("runtime"), "{error}");
 }
 
@@ -58,7 +58,7 @@ fn is_timeout<T>(result: Result<T>) {
 fn a_loss_is_signalled_before_the_lease_ends() {
     let (keepers, locks) = Keepers::start();
     let began = Instant::now();
-    let guard = block_on(locks.lock("a").unwrap().ttl(600 * MS).acquire()).unwrap();
+    let guard = block_on(locks.named("a").unwrap().ttl(600 * MS).acquire()).unwrap();
     let _standing = keepers.stand_still();
     assert_eq!(block_on(guard.lost().wait()), LostReason::Expired);
     assert!(guard.remaining().is_zero() && guard.token().is_err());
@@ -70,8 +70,8 @@ fn a_loss_is_signalled_before_the_lease_ends() {
 fn run_stops_its_body() {
     let (keepers, locks) = Keepers::start();
     let mut standing = None;
-    let stopped = block_on(locks.lock("a").unwrap().ttl(600 * MS).run(async |held| {
-        assert_eq!(held.state(), LockState::Held);
+    let stopped = block_on(locks.named("a").unwrap().ttl(600 * MS).run(async |held| {
+        assert_eq!(held.state(), LockState::Secure);
         standing = Some(keepers.stand_still());
         std::future::pending::<()>().await;
     }));
@@ -82,7 +82,7 @@ fn run_stops_its_body() {
 fn run_gives_back_what_its_body_gave() {
     let (keepers, locks) = Keepers::start();
     let mut standing = None;
-    let value = block_on(locks.lock("a").unwrap().run(async |_| {
+    let value = block_on(locks.named("a").unwrap().run(async |_| {
         standing = Some(keepers.stand_still());
         7
     }));
@@ -93,7 +93,7 @@ fn run_gives_back_what_its_body_gave() {
 fn an_acquisition_with_a_limit_ends_at_it() {
     let (keepers, locks) = Keepers::start();
     let _standing = keepers.stand_still();
-    let lock = locks.lock("a").unwrap();
+    let lock = locks.named("a").unwrap();
     is_timeout(block_on(lock.acquire_timeout(200 * MS)));
     is_timeout(block_on(lock.acquire_timeout(Duration::ZERO)));
     is_timeout(block_on(lock.try_acquire()));
@@ -102,13 +102,13 @@ fn an_acquisition_with_a_limit_ends_at_it() {
 #[test]
 fn what_a_guard_asks_of_its_keeper_has_a_limit() {
     let (keepers, locks) = Keepers::start();
-    let guard = block_on(locks.lock("a").unwrap().acquire()).unwrap();
-    let other = block_on(locks.lock("b").unwrap().acquire()).unwrap();
+    let guard = block_on(locks.named("a").unwrap().acquire()).unwrap();
+    let other = block_on(locks.named("b").unwrap().acquire()).unwrap();
     let standing = keepers.stand_still();
     is_timeout(block_on(guard.renew()));
     is_timeout(block_on(guard.check()));
-    assert_eq!(guard.state(), LockState::Held, "that says nothing about the lock");
-    is_timeout(block_on(other.detach()));
+    assert_eq!(guard.state(), LockState::Secure, "that says nothing about the lock");
+    is_timeout(block_on(other.detach()).map_err(Error::from));
     is_timeout(block_on(guard.release()));
     // It goes on where it stood, and so gives back what was given up.
     standing.block_on(locks.clock().sleep(300 * MS));
@@ -119,8 +119,8 @@ fn what_a_guard_asks_of_its_keeper_has_a_limit() {
 #[test]
 fn what_is_done_with_a_lease_token_ends() {
     let (keepers, locks) = Keepers::start();
-    let lock = locks.lock("a").unwrap();
-    let token = block_on(async { lock.acquire().await?.detach().await }).unwrap();
+    let lock = locks.named("a").unwrap();
+    let token = block_on(async { Ok::<_, Error>(lock.acquire().await?.detach().await?) }).unwrap();
     let _standing = keepers.stand_still();
     is_timeout(block_on(lock.attach(&token)));
     is_timeout(block_on(lock.renew(&token)));

@@ -51,7 +51,7 @@ fn delete(rev: i64) -> Txn {
 async fn uncontended(cluster: &EtcdCluster) -> Done {
     let endpoint = endpoint(cluster).await?;
     let backend = lock_etcd::connect(&format!("etcd://{endpoint}")).await?;
-    let locks = Locks::builder(backend.clone()).default_ttl(TTL).build();
+    let locks = Locks::builder(backend.clone()).default_ttl(TTL).build()?;
     let mut client = Client::connect([endpoint], None).await?;
     let lease = client.lease_grant(3600, None).await?.id();
     let mut samples: [Vec<Duration>; 6] = Default::default();
@@ -71,7 +71,7 @@ async fn uncontended(cluster: &EtcdCluster) -> Done {
         claim.release().await?;
         let release = start.elapsed();
 
-        let lock = locks.lock("bench")?;
+        let lock = locks.named("bench")?;
         let start = Instant::now();
         let guard = lock.acquire().await?;
         let user_acquire = start.elapsed();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use etcd_client::KeyValue;
 use lock_core::{
-    HoldMark, HolderInfo, LockAdmin, LockInfo, LockKey, Released, Result, async_trait,
+    HolderInfo, HolderMark, LockAdmin, LockInfo, LockKey, Released, Result, async_trait,
 };
 
 use crate::backend::EtcdBackend;
@@ -38,7 +38,7 @@ impl Stranger {
         };
         let (key, rev) = (found.key().to_vec(), found.create_revision());
         // No two keys of a cluster are made at one revision and under one name.
-        info.mark = Some(HoldMark::new(rev.to_string()));
+        info.mark = Some(HolderMark::new(rev.to_string()));
         Self { key, rev, lease: found.lease(), info }
     }
 }
@@ -157,7 +157,11 @@ impl LockAdmin for EtcdBackend {
         Ok(list)
     }
 
-    async fn force_release(&self, key: &LockKey, expected: Option<&HoldMark>) -> Result<Released> {
+    async fn force_release(
+        &self,
+        key: &LockKey,
+        expected: Option<&HolderMark>,
+    ) -> Result<Released> {
         let entries = self.entries(key).await.map_err(|failed| failed.error)?;
         let Some(holder) = entries.first() else { return Ok(Released::AlreadyGone) };
         // The mark is compared by the store, in the transaction that takes the lock away.

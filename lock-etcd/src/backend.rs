@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use etcd_client::Client;
 use lock_core::{
-    Capabilities, Claim, ClaimRequest, ErrorKind, Fencing, Hold, LockAdmin, LockBackend, Result,
+    Binding, Capabilities, Claim, ClaimRequest, ErrorKind, Fencing, LockAdmin, LockBackend, Result,
     SystemClock, Wake, async_trait,
 };
 
@@ -111,7 +111,7 @@ impl LockBackend for EtcdBackend {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let mut can = Capabilities::new(Hold::Lease, Wake::Reliable);
+        let mut can = Capabilities::new(Binding::Lease, Wake::Reliable);
         can.fair = true;
         can.fencing = Fencing::Durable;
         can.detachable = true;

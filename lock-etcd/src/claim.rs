@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{
-    Attempt, Bytes, Claim, ClaimRequest, Error, ErrorKind, Mode, Released, Renewal, Result,
-    async_trait,
+    Attempt, Bytes, Claim, ClaimRequest, Error, ErrorKind, Released, Renewal, Result, async_trait,
 };
 
 use crate::entry::Entry;
@@ -40,11 +39,6 @@ pub(crate) struct EtcdClaim {
 
 impl EtcdClaim {
     pub(crate) fn new(store: Arc<Store>, request: ClaimRequest) -> Result<Self> {
-        match request.mode {
-            Mode::Exclusive => {}
-            #[allow(unreachable_patterns, reason = "modes may be added")]
-            _ => return Err(Error::unsupported("etcd has exclusive locks only")),
-        }
         let queue = Queue::new(Arc::clone(&store), &request);
         let claimed = match &request.resume {
             Some(resume) => Some(lease_in(&resume.data)?),

@@ -190,7 +190,7 @@ mod tests {
     async fn ask(cluster: &Cluster, limit: u64) {
         let limit = Duration::from_millis(limit);
         let answer = cluster.ask(limit, statements::read("k")).await;
-        assert_eq!(answer.unwrap_err().error.kind(), lock_core::ErrorKind::Timeout);
+        assert_eq!(answer.unwrap_err().error.kind(), lock_core::ErrorKind::NoAnswer);
     }
 
     #[tokio::test]

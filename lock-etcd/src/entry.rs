@@ -53,7 +53,7 @@ impl<'a> Value<'a> {
 
     /// The fence of a key that holds this since `rev`.
     pub(crate) fn fence(&self, rev: i64) -> Result<FencingToken, Failed> {
-        FencingToken::try_from(self.base.saturating_add(rev))
+        FencingToken::answered(self.base.saturating_add(rev))
             .map_err(|error| Failed { why: Why::Refused, error })
     }
 }
@@ -72,7 +72,7 @@ mod tests {
                 let value = Value::read(text.as_bytes());
                 assert_eq!((value.owner, value.label), (Some(owner), label), "{text}");
                 let fence = base.unwrap_or(0) + 7;
-                assert_eq!(value.fence(7).unwrap(), FencingToken::try_from(fence).unwrap());
+                assert_eq!(value.fence(7).unwrap(), FencingToken::answered(fence).unwrap());
             }
         }
     }

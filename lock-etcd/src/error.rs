@@ -39,7 +39,7 @@ pub(crate) enum Why {
 impl Failed {
     pub(crate) fn timeout(endpoint: &str, limit: std::time::Duration) -> Self {
         let error = Error::new(
-            ErrorKind::Timeout,
+            ErrorKind::NoAnswer,
             format!("the etcd member at {endpoint} did not answer within {limit:?}"),
         );
         Self { why: Why::Broken, error }

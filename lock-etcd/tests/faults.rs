@@ -51,9 +51,9 @@ async fn holds_through<F: Future<Output = ()>>(
     let ttl = Duration::from_secs(15);
     let (a, b) =
         (locks_from(cluster, holder_at).await, locks_from(cluster, (holder_at + 1) % 3).await);
-    let guard = a.lock("lock").unwrap().ttl(ttl).acquire().await.unwrap();
+    let guard = a.named("lock").unwrap().ttl(ttl).acquire().await.unwrap();
     let fence = guard.token().unwrap();
-    let lock = b.lock("lock").unwrap().ttl(ttl);
+    let lock = b.named("lock").unwrap().ttl(ttl);
     let waiting = tokio::spawn(async move { lock.acquire().await });
     tokio::time::sleep(Duration::from_millis(300)).await;
     disturb().await;
@@ -125,8 +125,8 @@ async fn a_client_of_a_member_that_is_cut_off_loses_before_the_next_one_gets() {
     let a = Locks::new(lock_etcd::connect(&alone).await.unwrap());
     let b = locks_from(&cluster, (member + 1) % 3).await;
     let ttl = Duration::from_secs(3);
-    let guard = a.lock("lock").unwrap().ttl(ttl).acquire().await.unwrap();
-    let lock = b.lock("lock").unwrap().ttl(ttl);
+    let guard = a.named("lock").unwrap().ttl(ttl).acquire().await.unwrap();
+    let lock = b.named("lock").unwrap().ttl(ttl);
     let waiting = tokio::spawn(async move { lock.acquire().await });
     tokio::time::sleep(Duration::from_millis(200)).await;
     cluster.cut_off(member).unwrap();
@@ -139,13 +139,13 @@ async fn a_client_of_a_member_that_is_cut_off_loses_before_the_next_one_gets() {
 async fn with_all_members_down_a_call_says_so_within_its_deadline() {
     let cluster = EtcdCluster::builder().members(3).start().await.unwrap();
     let locks = locks_from(&cluster, 0).await;
-    let guard = locks.lock("held").unwrap().ttl(Duration::from_secs(3)).acquire().await.unwrap();
+    let guard = locks.named("held").unwrap().ttl(Duration::from_secs(3)).acquire().await.unwrap();
     for member in 0..3 {
         cluster.kill(member).unwrap();
     }
     let limit = Duration::from_secs(4);
     let start = tokio::time::Instant::now();
-    let error = locks.lock("lock").unwrap().acquire_timeout(limit).await.unwrap_err();
+    let error = locks.named("lock").unwrap().acquire_timeout(limit).await.unwrap_err();
     assert!(start.elapsed() < limit + Duration::from_secs(2), "{:?}", start.elapsed());
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.to_string().contains("cannot be reached"), "{error}");
@@ -153,7 +153,7 @@ async fn with_all_members_down_a_call_says_so_within_its_deadline() {
     let error = lock_etcd::connect(cluster.url()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     cluster.restart_all().await.unwrap();
-    let again = soon("the lock afterwards", locks.lock("held").unwrap().acquire()).await.unwrap();
+    let again = soon("the lock afterwards", locks.named("held").unwrap().acquire()).await.unwrap();
     again.release().await.unwrap();
 }
 
@@ -168,7 +168,7 @@ async fn a_lost_answer_at_every_step_leaves_nothing() {
     for step in 1..=12 {
         let locks = Locks::new(lock_etcd::connect(&url).await.unwrap());
         proxy.cut_before_reply(step);
-        let lock = locks.lock("lock").unwrap().ttl(Duration::from_secs(30));
+        let lock = locks.named("lock").unwrap().ttl(Duration::from_secs(30));
         let guard = soon("the lock", lock.acquire()).await.unwrap();
         // Whether these are answered does not matter, as long as the end is clean.
         let _ = guard.renew().await;
@@ -200,7 +200,7 @@ async fn a_lost_answer_at_every_step_of_a_wait_leaves_nothing() {
         let fence = granted(&mut *holder).await;
         let locks = Locks::new(lock_etcd::connect(&url).await.unwrap());
         proxy.cut_before_reply(step);
-        let lock = locks.lock("lock").unwrap().ttl(Duration::from_secs(30));
+        let lock = locks.named("lock").unwrap().ttl(Duration::from_secs(30));
         let waiting = tokio::spawn(async move { lock.acquire().await });
         soon("the waiter has a place", async {
             while keys(&mut other, "lock/").await.len() < 2 {
@@ -235,8 +235,8 @@ async fn a_token_that_runs_out_is_renewed() {
         Locks::new(lock_etcd::connect(&with_user).await.unwrap()),
     );
     let ttl = Duration::from_secs(9);
-    let guard = a.lock("lock").unwrap().ttl(ttl).acquire().await.unwrap();
-    let lock = b.lock("lock").unwrap().ttl(ttl);
+    let guard = a.named("lock").unwrap().ttl(ttl).acquire().await.unwrap();
+    let lock = b.named("lock").unwrap().ttl(ttl);
     let waiting = tokio::spawn(async move { lock.acquire().await });
     // Longer than many tokens, and than the lock would last without its renewals.
     tokio::time::sleep(ttl + Duration::from_secs(1)).await;
@@ -244,12 +244,12 @@ async fn a_token_that_runs_out_is_renewed() {
     guard.release().await.unwrap();
     let next = pushed("the hand-over", waiting).await.unwrap().unwrap();
     tokio::time::sleep(Duration::from_millis(2500)).await;
-    a.lock("another").unwrap().acquire().await.unwrap().release().await.unwrap();
+    a.named("another").unwrap().acquire().await.unwrap().release().await.unwrap();
     next.release().await.unwrap();
 
     let outside =
         Locks::new(lock_etcd::connect(&format!("etcd://app:{PASSWORD}@{address}")).await.unwrap());
-    let error = outside.lock("lock").unwrap().try_acquire().await.unwrap_err();
+    let error = outside.named("lock").unwrap().try_acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     for url in [format!("etcd://app:wrong-{PASSWORD}@{address}"), format!("etcd://{address}")] {
         let error = lock_etcd::connect(&url).await.unwrap_err();

@@ -91,7 +91,7 @@ async fn queue_of(cluster: &EtcdCluster, name: &str, length: usize) {
 async fn etcdctl_waits_for_us() {
     let cluster = one().await;
     let locks = locks(&cluster).await;
-    let guard = locks.lock("order:42").unwrap().ttl(TTL).acquire().await.unwrap();
+    let guard = locks.named("order:42").unwrap().ttl(TTL).acquire().await.unwrap();
     let other = Etcdctl::lock(&cluster, "order:42");
     queue_of(&cluster, "order:42", 2).await;
     tokio::time::sleep(Duration::from_millis(300)).await;
@@ -107,8 +107,8 @@ async fn we_wait_for_etcdctl() {
     let (locks, admin) = (locks(&cluster).await, backend(&cluster).await);
     let other = Etcdctl::lock(&cluster, "order:42");
     let key = other.key().await;
-    assert!(locks.lock("order:42").unwrap().try_acquire().await.unwrap().is_none());
-    let lock = locks.lock("order:42").unwrap().ttl(TTL);
+    assert!(locks.named("order:42").unwrap().try_acquire().await.unwrap().is_none());
+    let lock = locks.named("order:42").unwrap().ttl(TTL);
     let waiting = tokio::spawn(async move { lock.acquire().await });
     queue_of(&cluster, "order:42", 2).await;
     let name = LockKey::new("", "order:42").unwrap();

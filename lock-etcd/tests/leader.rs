@@ -29,8 +29,8 @@ async fn an_old_leader_goes_on() {
         let mut pairs = Vec::new();
         for at in 0..locks {
             let name = format!("lock{round}-{at}");
-            let guard = a.lock(name.as_str()).unwrap().ttl(ttl).acquire().await.unwrap();
-            let next = b.lock(name.as_str()).unwrap().ttl(ttl);
+            let guard = a.named(name.as_str()).unwrap().ttl(ttl).acquire().await.unwrap();
+            let next = b.named(name.as_str()).unwrap().ttl(ttl);
             let next = tokio::spawn(async move {
                 let guard = next.acquire().await.unwrap();
                 (Instant::now(), guard)

@@ -27,8 +27,8 @@ async fn a_restart_of_the_voter_strands_nobody() {
         (starting_at(cluster.url(), &voter).await, starting_at(cluster.url(), &voter).await);
     let locks = (Locks::new(a), Locks::new(b));
     let ttl = Duration::from_secs(20);
-    let guard = locks.0.lock("lock").unwrap().ttl(ttl).acquire().await.unwrap();
-    let lock = locks.1.lock("lock").unwrap().ttl(ttl);
+    let guard = locks.0.named("lock").unwrap().ttl(ttl).acquire().await.unwrap();
+    let lock = locks.1.named("lock").unwrap().ttl(ttl);
     let waiting = tokio::spawn(async move { lock.acquire().await });
     tokio::time::sleep(Duration::from_millis(300)).await;
     cluster.kill(0).unwrap();

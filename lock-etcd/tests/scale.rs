@@ -58,11 +58,11 @@ async fn cost_of_a_hand_over(waiters: usize) -> f64 {
     for _ in 0..8 {
         clients.push(locks(&cluster).await);
     }
-    let guard = holder.lock("lock").unwrap().ttl(TTL).acquire().await.unwrap();
+    let guard = holder.named("lock").unwrap().ttl(TTL).acquire().await.unwrap();
     let (granted, mut grants) = tokio::sync::mpsc::unbounded_channel();
     let mut tasks = Vec::new();
     for at in 0..waiters {
-        let lock = clients[at % clients.len()].lock("lock").unwrap().ttl(TTL);
+        let lock = clients[at % clients.len()].named("lock").unwrap().ttl(TTL);
         let granted = granted.clone();
         tasks.push(tokio::spawn(async move {
             let guard = lock.acquire().await.unwrap();
@@ -124,7 +124,7 @@ async fn hold_many(count: usize, ttl: Duration, time: Duration) -> usize {
     for start in (0..count).step_by(64) {
         let mut round = tokio::task::JoinSet::new();
         for at in start..count.min(start + 64) {
-            let lock = locks.lock(format!("lock{at}")).unwrap().ttl(ttl);
+            let lock = locks.named(format!("lock{at}")).unwrap().ttl(ttl);
             round.spawn(async move { lock.acquire().await.unwrap() });
         }
         guards.extend(round.join_all().await);

@@ -144,7 +144,8 @@ async fn usage(connection: &mut MultiplexedConnection) -> Done<Usage> {
 async fn held(server: &RedisServer) -> Done {
     const LOCKS: u32 = 10_000;
     let mut connection = raw(server).await?;
-    let locks = Locks::builder(lock_redis::connect(server.url()).await?).default_ttl(TTL).build();
+    let locks =
+        Locks::builder(lock_redis::connect(server.url()).await?).default_ttl(TTL).build()?;
     let used: f64 = info(&mut connection, "memory", "used_memory").await?.parse()?;
     let before = resident()?;
     let guards = hold(&locks, LOCKS).await?;

@@ -35,7 +35,7 @@ pub(crate) fn from_redis(error: RedisError, stage: Stage, endpoint: &str) -> Err
             "NOAUTH" | "WRONGPASS" | "NOPERM" => ErrorKind::Denied,
             _ if error.detail().is_some_and(tells_of_a_right) => ErrorKind::Denied,
             code if TRANSIENT.contains(&code) => ErrorKind::Unavailable,
-            "" if stage == Stage::Connecting && error.is_timeout() => ErrorKind::Timeout,
+            "" if stage == Stage::Connecting && error.is_timeout() => ErrorKind::NoAnswer,
             "" => ErrorKind::Unavailable,
             _ => ErrorKind::Store,
         },
@@ -91,7 +91,7 @@ fn tells_of_a_right(detail: &str) -> bool {
 
 /// A timeout begins as "unknown"; while connecting nothing has been sent.
 fn without_effect(error: Error) -> Error {
-    if error.kind() != ErrorKind::Timeout {
+    if error.kind() != ErrorKind::NoAnswer {
         return error;
     }
     Error::new(ErrorKind::Unavailable, error.to_string())

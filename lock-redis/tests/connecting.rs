@@ -44,15 +44,15 @@ async fn a_user_with_the_least_rights_can_lock() {
     let server = server().await;
     let acl = rights(&server).await;
     let url = user(&server, &acl.iter().map(String::as_str).collect::<Vec<_>>()).await;
-    let locks = |backend: RedisBackend| Locks::builder(backend).prefix("app").unwrap().build();
+    let locks = |backend: RedisBackend| Locks::builder(backend).prefix("app").build().unwrap();
     let (a, b) = (
         locks(lock_redis::connect(&url).await.unwrap()),
         locks(lock_redis::connect(&url).await.unwrap()),
     );
     let mut shortest = Duration::MAX;
     for _ in 0..5 {
-        let guard = a.lock("x").unwrap().acquire().await.unwrap();
-        let lock = b.lock("x").unwrap();
+        let guard = a.named("x").unwrap().acquire().await.unwrap();
+        let lock = b.named("x").unwrap();
         let waiter = tokio::spawn(async move { lock.acquire().await.unwrap() });
         tokio::time::sleep(Duration::from_millis(100)).await;
         guard.renew().await.unwrap();
@@ -66,7 +66,7 @@ async fn a_user_with_the_least_rights_can_lock() {
     assert!(shortest < Duration::from_millis(400), "{shortest:?}");
     // A name outside of the pattern.
     let outside = Locks::new(lock_redis::connect(&url).await.unwrap());
-    let error = outside.lock("other").unwrap().try_acquire().await.unwrap_err();
+    let error = outside.named("other").unwrap().try_acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
 }
 
@@ -171,9 +171,9 @@ async fn a_waiter_outlives_a_server_that_cannot_write_for_a_while() {
     let (holder, waiting) = (locks(&server).await, locks(&server).await);
     let mut plain = plain(&server).await;
     let ttl = Duration::from_secs(2);
-    let guard = holder.lock("a").unwrap().ttl(ttl).acquire().await.unwrap();
+    let guard = holder.named("a").unwrap().ttl(ttl).acquire().await.unwrap();
     let waiter = tokio::spawn(async move {
-        waiting.lock("a").unwrap().acquire_timeout(Duration::from_secs(30)).await.map(drop)
+        waiting.named("a").unwrap().acquire_timeout(Duration::from_secs(30)).await.map(drop)
     });
     tokio::time::sleep(Duration::from_millis(300)).await;
     // Of a master that is not there, so that the data stay.
@@ -274,7 +274,7 @@ async fn a_wrong_password_is_denied_and_not_shown() {
     let backend = lock_redis::connect(&url).await.unwrap();
     backend.ping().await.unwrap();
     let locks = Locks::new(backend.clone());
-    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    let guard = locks.named("a").unwrap().acquire().await.unwrap();
     assert!(!format!("{backend:?} {locks:?} {guard:?}").contains("right"));
 }
 
@@ -287,9 +287,9 @@ async fn a_socket_and_a_database_number() {
     );
     let zero = locks(&server).await;
     let same = Locks::new(lock_redis::connect(&format!("{}/1", server.url())).await.unwrap());
-    let _held = one.lock("a").unwrap().acquire().await.unwrap();
-    assert!(zero.lock("a").unwrap().try_acquire().await.unwrap().is_some(), "another database");
-    assert!(same.lock("a").unwrap().try_acquire().await.unwrap().is_none(), "the same one");
+    let _held = one.named("a").unwrap().acquire().await.unwrap();
+    assert!(zero.named("a").unwrap().try_acquire().await.unwrap().is_some(), "another database");
+    assert!(same.named("a").unwrap().try_acquire().await.unwrap().is_none(), "the same one");
 }
 
 #[tokio::test]
@@ -310,15 +310,15 @@ async fn a_server_that_evicts_is_refused() {
 async fn a_full_memory_refuses_new_locks_and_frees_old_ones() {
     let server = server().await;
     let (locks, mut plain) = (locks(&server).await, plain(&server).await);
-    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    let guard = locks.named("a").unwrap().acquire().await.unwrap();
     run(&mut plain, &["SET", "ballast", &"x".repeat(1 << 20)]).await;
     run(&mut plain, &["CONFIG", "SET", "maxmemory", "100kb"]).await;
-    let error = locks.lock("b").unwrap().try_acquire().await.unwrap_err();
+    let error = locks.named("b").unwrap().try_acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     guard.renew().await.unwrap();
     guard.release().await.unwrap();
     run(&mut plain, &["CONFIG", "SET", "maxmemory", "0"]).await;
-    assert!(locks.lock("a").unwrap().try_acquire().await.unwrap().is_some(), "it was released");
+    assert!(locks.named("a").unwrap().try_acquire().await.unwrap().is_some(), "it was released");
 }
 
 #[tokio::test]
@@ -377,5 +377,5 @@ async fn from_client_takes_the_users_client() {
     let server = server().await;
     let client = redis::Client::open(server.url()).unwrap();
     let locks = Locks::new(RedisBackend::from_client(client).await.unwrap());
-    locks.lock("a").unwrap().acquire().await.unwrap().release().await.unwrap();
+    locks.named("a").unwrap().acquire().await.unwrap().release().await.unwrap();
 }

@@ -93,7 +93,7 @@ async fn a_try_that_arrives_after_the_release_takes_nothing() {
         let error = claim.try_acquire().await.unwrap_err();
         assert_eq!(
             (error.kind(), error.effect()),
-            (ErrorKind::Timeout, Effect::Unknown),
+            (ErrorKind::NoAnswer, Effect::Unknown),
             "{error}"
         );
         assert_eq!(claim.release().await.unwrap(), Released::AlreadyGone);
@@ -135,11 +135,11 @@ async fn a_black_hole_is_replaced() {
     let server = server().await;
     let (proxy, config) = proxied(&server).await;
     let locks = Locks::new(RedisBackend::connect(config).await.unwrap());
-    let guard = locks.lock("a").unwrap().ttl(Duration::from_secs(6)).acquire().await.unwrap();
+    let guard = locks.named("a").unwrap().ttl(Duration::from_secs(6)).acquire().await.unwrap();
     proxy.stall_present();
     // The renewal after 2 s meets the black hole, the one after it does not.
     tokio::time::sleep(Duration::from_secs(7)).await;
-    assert_eq!(guard.state(), LockState::Held);
+    assert_eq!(guard.state(), LockState::Secure);
     guard.release().await.unwrap();
 }
 
@@ -150,8 +150,8 @@ async fn a_waiter_in_a_black_hole_is_found_again() {
     let (proxy, config) = proxied(&server).await;
     let waiting = Locks::new(RedisBackend::connect(config).await.unwrap());
     let holder = locks(&server).await;
-    let guard = holder.lock("a").unwrap().acquire().await.unwrap();
-    let waiter = tokio::spawn(async move { waiting.lock("a").unwrap().acquire().await.unwrap() });
+    let guard = holder.named("a").unwrap().acquire().await.unwrap();
+    let waiter = tokio::spawn(async move { waiting.named("a").unwrap().acquire().await.unwrap() });
     tokio::time::sleep(Duration::from_millis(300)).await;
     proxy.stall_present();
     guard.release().await.unwrap();
@@ -167,7 +167,7 @@ async fn a_cut_link_is_made_again() {
     let (proxy, config) = proxied(&server).await;
     let locks = Locks::new(RedisBackend::connect(config).await.unwrap());
     for how in [Cut::Fin, Cut::Reset] {
-        let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+        let guard = locks.named("a").unwrap().acquire().await.unwrap();
         proxy.cut(how);
         tokio::time::sleep(Duration::from_millis(50)).await;
         guard.renew().await.unwrap();
@@ -191,9 +191,10 @@ async fn a_slow_link_works() {
         config.connect_timeout(Duration::from_secs(3)).response_timeout(Duration::from_secs(2));
     let locks = Locks::builder(RedisBackend::connect(config).await.unwrap())
         .call_timeout(Duration::from_secs(2))
-        .build();
+        .build()
+        .unwrap();
     proxy.delay(Duration::from_millis(150), Duration::from_millis(150));
-    let lock = locks.lock("a").unwrap().ttl(Duration::from_secs(3));
+    let lock = locks.named("a").unwrap().ttl(Duration::from_secs(3));
     let mut last = None;
     for _ in 0..4 {
         let guard = lock.acquire_timeout(Duration::from_secs(10)).await.unwrap();

@@ -18,9 +18,9 @@ async fn a_plain_holder_excludes_us_and_we_notice_its_release() {
     let server = server().await;
     let (locks, mut plain) = (locks(&server).await, plain(&server).await);
     assert!(set_nx(&mut plain, "job", 60_000).await);
-    assert!(locks.lock("job").unwrap().try_acquire().await.unwrap().is_none());
+    assert!(locks.named("job").unwrap().try_acquire().await.unwrap().is_none());
 
-    let lock = locks.lock("job").unwrap();
+    let lock = locks.named("job").unwrap();
     let waiter = tokio::spawn(async move { lock.acquire().await.unwrap() });
     tokio::time::sleep(Duration::from_millis(300)).await;
     let released = Instant::now();
@@ -38,7 +38,7 @@ async fn we_notice_the_expiry_of_a_plain_holder() {
     let (locks, mut plain) = (locks(&server).await, plain(&server).await);
     assert!(set_nx(&mut plain, "job", 1_500).await);
     let start = Instant::now();
-    let guard = locks.lock("job").unwrap().acquire().await.unwrap();
+    let guard = locks.named("job").unwrap().acquire().await.unwrap();
     let late = start.elapsed().saturating_sub(Duration::from_millis(1_500));
     assert!(start.elapsed() >= Duration::from_millis(1_490), "taken before its end");
     assert!(late < Duration::from_secs(1), "noticed {late:?} late");
@@ -50,7 +50,7 @@ async fn we_notice_the_expiry_of_a_plain_holder() {
 async fn we_exclude_a_plain_client() {
     let server = server().await;
     let (locks, mut plain) = (locks(&server).await, plain(&server).await);
-    let guard = locks.lock("job").unwrap().acquire().await.unwrap();
+    let guard = locks.named("job").unwrap().acquire().await.unwrap();
     assert!(!set_nx(&mut plain, "job", 1_000).await);
     // What it reads is our owner id, and its own careful release does not touch us.
     let value = run(&mut plain, &["GET", "job"]).await;
@@ -67,16 +67,16 @@ async fn a_foreign_lock_of_another_type_is_busy() {
     run(&mut plain, &["HSET", "job", "redisson:1", "1"]).await;
     run(&mut plain, &["SET", "forever", "x"]).await;
     for name in ["job", "forever"] {
-        assert!(locks.lock(name).unwrap().try_acquire().await.unwrap().is_none(), "{name}");
+        assert!(locks.named(name).unwrap().try_acquire().await.unwrap().is_none(), "{name}");
         let info = locks.inspect(name).await.unwrap().unwrap();
         let holder = info.holder.unwrap();
         assert_eq!((holder.owner, holder.fence, holder.expires_in), (None, None, None), "{name}");
         assert!(holder.label.is_some());
-        let short = locks.lock(name).unwrap().acquire_timeout(Duration::from_millis(200)).await;
+        let short = locks.named(name).unwrap().acquire_timeout(Duration::from_millis(200)).await;
         assert_eq!(short.unwrap_err().kind(), lock_core::ErrorKind::NotAcquired);
     }
     let waiter = tokio::spawn({
-        let lock = locks.lock("job").unwrap();
+        let lock = locks.named("job").unwrap();
         async move { lock.acquire().await.unwrap() }
     });
     tokio::time::sleep(Duration::from_millis(100)).await;
@@ -85,7 +85,10 @@ async fn a_foreign_lock_of_another_type_is_busy() {
     waiter.await.unwrap().release().await.unwrap();
     assert!(released.elapsed() < Duration::from_secs(2));
     assert_eq!(locks.force_release("forever", None).await.unwrap(), Released::Freed);
-    assert!(locks.lock("forever").unwrap().try_acquire().await.unwrap().is_some(), "it was forced");
+    assert!(
+        locks.named("forever").unwrap().try_acquire().await.unwrap().is_some(),
+        "it was forced"
+    );
 }
 
 /// A claim whose hold ran out, and that queues behind a plain client, has a place: renewing it renews
@@ -132,7 +135,7 @@ async fn keep_busy(server: &RedisServer) -> Vec<JoinHandle<()>> {
     for _ in 0..4 {
         let locks = locks(server).await;
         busy.push(tokio::spawn(async move {
-            let lock = locks.lock("job").unwrap();
+            let lock = locks.named("job").unwrap();
             loop {
                 let guard = lock.acquire().await.unwrap();
                 tokio::time::sleep(Duration::from_millis(3)).await;
@@ -221,12 +224,12 @@ async fn hostile_names_are_locks_of_their_own() {
     ];
     let mut guards = Vec::new();
     for name in names {
-        let guard = locks.lock(name).unwrap().try_acquire().await.unwrap();
+        let guard = locks.named(name).unwrap().try_acquire().await.unwrap();
         guards.push(guard.unwrap_or_else(|| panic!("{name:?} is blocked by another name")));
     }
     for name in names {
         assert!(
-            locks.lock(name).unwrap().try_acquire().await.unwrap().is_none(),
+            locks.named(name).unwrap().try_acquire().await.unwrap().is_none(),
             "{name:?} is held"
         );
     }
@@ -249,7 +252,7 @@ async fn lock_names(tasks: usize, each: usize) -> Vec<String> {
         let locks = locks.clone();
         running.spawn(async move {
             for n in 0..each {
-                let guard = locks.lock(format!("n{task}-{n}")).unwrap().acquire().await.unwrap();
+                let guard = locks.named(format!("n{task}-{n}")).unwrap().acquire().await.unwrap();
                 guard.release().await.unwrap();
             }
         });
@@ -308,15 +311,15 @@ async fn a_fence_mark_at_its_end_is_a_clear_error() {
     let mark = "distlock\u{1e}fence";
     run(&mut plain, &["SET", mark, "1700000000000000"]).await;
     let token = |guard: lock_core::LockGuard| guard.token().unwrap();
-    let first = token(locks.lock("a").unwrap().acquire().await.unwrap());
+    let first = token(locks.named("a").unwrap().acquire().await.unwrap());
     assert!(first > FencingToken::new(1_700_000_000_000_000).unwrap());
     // Ahead of the clock by a year: every digit counts.
     run(&mut plain, &["SET", mark, "4102444800000001"]).await;
-    let second = token(locks.lock("b").unwrap().acquire().await.unwrap());
+    let second = token(locks.named("b").unwrap().acquire().await.unwrap());
     assert_eq!(second.get(), 4_102_444_800_000_002);
     for spoilt in ["9007199254740991", "x", "-1"] {
         run(&mut plain, &["SET", mark, spoilt]).await;
-        let error = locks.lock("c").unwrap().try_acquire().await.unwrap_err();
+        let error = locks.named("c").unwrap().try_acquire().await.unwrap_err();
         assert!(error.to_string().contains("fence mark"), "{error}");
         assert_eq!(run(&mut plain, &["EXISTS", "c"]).await, Value::Int(0), "no half-made lock");
     }

@@ -40,7 +40,7 @@ fn child() {
         async move {
             let locks = Locks::new(lock_redis::connect(&url).await.unwrap());
             for _ in 0..count {
-                let lock = locks.lock(NAME).unwrap().ttl(Duration::from_secs(60));
+                let lock = locks.named(NAME).unwrap().ttl(Duration::from_secs(60));
                 tokio::spawn(async move {
                     let guard = lock.acquire().await.unwrap();
                     let (owner, fence) = (guard.held().owner().to_hex(), guard.token().unwrap());
@@ -132,7 +132,7 @@ async fn until_queued(connection: &mut MultiplexedConnection, count: usize) -> V
 async fn in_order(processes: usize, waiters: usize) -> (f64, f64) {
     let server = server().await;
     let (holder, mut plain) = (locks(&server).await, plain(&server).await);
-    let guard = holder.lock(NAME).unwrap().ttl(Duration::from_secs(300)).acquire().await.unwrap();
+    let guard = holder.named(NAME).unwrap().ttl(Duration::from_secs(300)).acquire().await.unwrap();
     let waiting = Waiting::start(&server, processes, waiters);
     let arrived = until_queued(&mut plain, waiters).await;
     let scripts = |stats: &str| -> u64 {
@@ -193,7 +193,7 @@ async fn a_thousand_waiters_are_served_in_the_order_of_arrival() {
 async fn half_gone(waiters: usize, signal: &str) -> Duration {
     let server = server().await;
     let (holder, mut plain) = (locks(&server).await, plain(&server).await);
-    let guard = holder.lock(NAME).unwrap().ttl(Duration::from_secs(300)).acquire().await.unwrap();
+    let guard = holder.named(NAME).unwrap().ttl(Duration::from_secs(300)).acquire().await.unwrap();
     let waiting = Waiting::start(&server, 4, waiters);
     let arrived = until_queued(&mut plain, waiters).await;
     for number in 0..2 {

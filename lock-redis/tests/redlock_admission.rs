@@ -29,7 +29,7 @@ async fn a_new_quorum_waits_and_says_why() {
     for part in ["not admitted", "the quorum is new", "lock_bootstrap=now"] {
         assert!(error.to_string().contains(part), "{part}: {error}");
     }
-    let locks = Locks::builder(backend).default_ttl(Duration::from_secs(1)).build();
+    let locks = Locks::builder(backend).default_ttl(Duration::from_secs(1)).build().unwrap();
     acquire(&locks, "lock", Duration::from_secs(10)).await;
     assert!(begin.elapsed() >= Duration::from_secs(2), "{:?}", begin.elapsed());
     // The next client need not wait.
@@ -112,7 +112,8 @@ async fn a_ttl_above_the_longest_is_refused() {
     let masters = Masters::start().await.unwrap();
     let backend = masters.client("").await.unwrap();
     assert_eq!(backend.capabilities().max_ttl, Some(Duration::from_secs(30)));
-    let error = Locks::new(backend).lock("a").unwrap().ttl(Duration::from_secs(31)).acquire().await;
+    let error =
+        Locks::new(backend).named("a").unwrap().ttl(Duration::from_secs(31)).acquire().await;
     assert_eq!(error.unwrap_err().kind(), ErrorKind::InvalidInput);
 }
 

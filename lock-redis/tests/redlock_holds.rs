@@ -178,7 +178,7 @@ async fn a_forced_release_reaches_the_holder_at_once() {
     let (a, b) = (Locks::new(backend), Locks::new(masters.client("").await.unwrap()));
     let mut shortest = Duration::MAX;
     for _ in 0..5 {
-        let guard = a.lock("lock").unwrap().ttl(TTL).acquire().await.unwrap();
+        let guard = a.named("lock").unwrap().ttl(TTL).acquire().await.unwrap();
         sleep(Duration::from_millis(100)).await;
         let forced = Instant::now();
         assert_eq!(b.force_release("lock", None).await.unwrap(), Released::Freed);
@@ -259,12 +259,12 @@ async fn closing_is_not_cut_short_by_the_limit_of_a_call() {
     let masters = Masters::start().await.unwrap();
     let links = masters.links().await.unwrap();
     let backend = links.client().await.unwrap();
-    let locks = Locks::builder(backend).call_timeout(Duration::from_millis(150)).build();
+    let locks = Locks::builder(backend).call_timeout(Duration::from_millis(150)).build().unwrap();
     for node in 0..2 {
         masters.command(node, &["SET", "lock", "foreign", "PX", "30000"]).await;
     }
     // The third node's vote has to be given back, and it does not answer.
     links.0[2].stall();
-    assert!(locks.lock("lock").unwrap().try_acquire().await.unwrap().is_none());
+    assert!(locks.named("lock").unwrap().try_acquire().await.unwrap().is_none());
     locks.close(Duration::from_secs(2)).await.unwrap();
 }

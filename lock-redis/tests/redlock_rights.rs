@@ -52,7 +52,7 @@ async fn the_documented_rights_are_enough() {
     let url = user(&masters, &[]).await;
     let locks = async || {
         let backend = lock_redis::connect_redlock(&url).await.unwrap();
-        Locks::builder(backend).prefix("app").unwrap().build()
+        Locks::builder(backend).prefix("app").build().unwrap()
     };
     let (a, b) = (locks().await, locks().await);
     let shortest = shortest_wake(&a, &b, async |guard| {

@@ -74,7 +74,7 @@ async fn child(url: &str) -> Result<(), String> {
         .map(|waiter| {
             let (locks, clock) = (locks.clone(), clock.clone());
             tokio::spawn(async move {
-                let lock = locks.lock("soak").map_err(|error| error.to_string())?;
+                let lock = locks.named("soak").map_err(|error| error.to_string())?;
                 let mut turns = Vec::new();
                 while clock.now() < end {
                     let limit = end.since(clock.now()) + Duration::from_secs(2);

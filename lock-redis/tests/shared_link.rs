@@ -90,7 +90,7 @@ async fn a_server_that_cannot_write_is_not_hammered() {
     let locks = Locks::new(backend(&server).await);
     let mut waiters = tokio::task::JoinSet::new();
     for _ in 0..20 {
-        let lock = locks.lock("a").unwrap();
+        let lock = locks.named("a").unwrap();
         waiters.spawn(async move { lock.acquire_timeout(Duration::from_secs(60)).await.map(drop) });
     }
     tokio::time::sleep(Duration::from_millis(500)).await;

@@ -78,7 +78,7 @@ async fn lock_once(url: &str) -> lock_core::Result<()> {
     } else {
         Locks::new(lock_redis::connect(url).await?)
     };
-    let guard = locks.lock("a")?.acquire().await?;
+    let guard = locks.named("a")?.acquire().await?;
     guard.renew().await?;
     guard.release().await.map(drop)
 }

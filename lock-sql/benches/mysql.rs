@@ -95,8 +95,8 @@ async fn handed_over(server: &MariaDbServer) -> Done {
     );
     let mut took = Vec::new();
     for round in 0..200_u64 {
-        let guard = a.lock("hand")?.acquire().await?;
-        let lock = b.lock("hand")?;
+        let guard = a.named("hand")?.acquire().await?;
+        let lock = b.named("hand")?;
         let waiter = tokio::spawn(async move {
             let guard = lock.acquire().await?;
             Ok::<_, lock_core::Error>((Instant::now(), guard))
@@ -134,7 +134,7 @@ async fn usage(server: &MariaDbServer, pool: &MySqlPool) -> Done<Usage> {
 async fn held(server: &MariaDbServer) -> Done {
     const LOCKS: u32 = 10_000;
     let pool = MySqlPoolOptions::new().max_connections(1).connect(server.url()).await?;
-    let locks = Locks::builder(lock_sql::connect(server.url()).await?).default_ttl(TTL).build();
+    let locks = Locks::builder(lock_sql::connect(server.url()).await?).default_ttl(TTL).build()?;
     let before = resident()?;
     let guards = hold(&locks, LOCKS).await?;
     let client_bytes = resident()? - before;

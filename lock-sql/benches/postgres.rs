@@ -174,11 +174,11 @@ async fn herd(server: &PostgresServer) -> Done {
                 locks.push(Locks::new(lock_sql::connect(server.url()).await?));
             }
             let name = format!("herd:{clients}:{waiters}");
-            let mut guard = locks[0].lock(&*name)?.acquire().await?;
+            let mut guard = locks[0].named(&*name)?.acquire().await?;
             let (send, mut granted) = tokio::sync::mpsc::unbounded_channel();
             let mut tasks = JoinSet::new();
             for n in 0..waiters {
-                let (lock, send) = (locks[n % clients].lock(&*name)?, send.clone());
+                let (lock, send) = (locks[n % clients].named(&*name)?, send.clone());
                 tasks.spawn(async move {
                     // Whoever has had it waits again.
                     while let Ok(guard) = lock.acquire().await {
@@ -228,7 +228,7 @@ async fn usage(server: &PostgresServer, connection: &mut PgConnection) -> Done<U
 /// What 10 000 held locks cost while nothing happens but their renewals.
 async fn held(server: &PostgresServer) -> Done {
     let mut connection = PgConnection::connect(server.url()).await?;
-    let locks = Locks::builder(lock_sql::connect(server.url()).await?).default_ttl(TTL).build();
+    let locks = Locks::builder(lock_sql::connect(server.url()).await?).default_ttl(TTL).build()?;
     let guards = hold(&locks, 10_000).await?;
     Watch::settle().await;
     let watch = Watch::begin(usage(server, &mut connection).await?)?;

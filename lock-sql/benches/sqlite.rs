@@ -81,7 +81,7 @@ fn usage(path: &Path) -> Done<Usage> {
 async fn held(path: &Path) -> Done {
     const LOCKS: u32 = 10_000;
     let url = format!("sqlite://{}", path.display());
-    let locks = Locks::builder(lock_sql::connect(&url).await?).default_ttl(TTL).build();
+    let locks = Locks::builder(lock_sql::connect(&url).await?).default_ttl(TTL).build()?;
     let before = resident()?;
     let guards = hold(&locks, LOCKS).await?;
     println!("  bytes per lock          {:>8.0}", (resident()? - before) / f64::from(LOCKS));

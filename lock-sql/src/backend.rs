@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use lock_core::{
-    Capabilities, Claim, ClaimRequest, Error, HoldMark, LockAdmin, LockBackend, LockInfo, LockKey,
-    Operation, Released, Result, async_trait,
+    Capabilities, Claim, ClaimRequest, Error, HolderMark, LockAdmin, LockBackend, LockInfo,
+    LockKey, Operation, Released, Result, async_trait,
 };
 
 use crate::config::{SqlConfig, Target};
@@ -75,7 +75,7 @@ impl SqlBackend {
     /// [`Store`](lock_core::ErrorKind::Store) for a file that is no database or a table of another
     /// shape; [`Unavailable`](lock_core::ErrorKind::Unavailable) for a full disk or a database that
     /// stays locked;
-    /// [`Timeout`](lock_core::ErrorKind::Timeout) after the connect timeout.
+    /// [`NoAnswer`](lock_core::ErrorKind::NoAnswer) after the connect timeout.
     ///
     /// # Cancel safety
     ///
@@ -154,7 +154,7 @@ impl LockBackend for SqlBackend {
 
     fn claim(&self, request: ClaimRequest) -> Result<Box<dyn Claim>> {
         let (store, renewals) = (Arc::clone(&self.store), Arc::clone(&self.renewals));
-        Ok(Box::new(SqlClaim::new(store, renewals, request)?))
+        Ok(Box::new(SqlClaim::new(store, renewals, request)))
     }
 
     async fn ping(&self) -> Result<()> {
@@ -180,8 +180,12 @@ impl LockAdmin for SqlBackend {
         self.store.list(prefix, name_start).await
     }
 
-    async fn force_release(&self, key: &LockKey, expected: Option<&HoldMark>) -> Result<Released> {
-        let expected = match expected.map(HoldMark::owner) {
+    async fn force_release(
+        &self,
+        key: &LockKey,
+        expected: Option<&HolderMark>,
+    ) -> Result<Released> {
+        let expected = match expected.map(HolderMark::owner) {
             // Every hold in the table has an owner.
             Some(None) => return Ok(Released::AlreadyGone),
             Some(owner) => owner,

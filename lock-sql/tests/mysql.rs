@@ -16,18 +16,18 @@ use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
 async fn a_lock_is_taken_shown_and_released() {
     let server = server().await;
     let (one, two) = (locks(&server).await, locks(&server).await);
-    let guard = one.lock("order:42").unwrap().label("me").acquire().await.unwrap();
+    let guard = one.named("order:42").unwrap().label("me").acquire().await.unwrap();
     let fence = guard.token().unwrap();
-    assert!(two.lock("order:42").unwrap().try_acquire().await.unwrap().is_none());
-    assert!(two.lock("order:43").unwrap().try_acquire().await.unwrap().is_some());
+    assert!(two.named("order:42").unwrap().try_acquire().await.unwrap().is_none());
+    assert!(two.named("order:43").unwrap().try_acquire().await.unwrap().is_some());
     let holder = two.inspect("order:42").await.unwrap().unwrap().holder.unwrap();
     assert_eq!((holder.label.as_deref(), holder.fence), (Some("me"), Some(fence)));
     assert_eq!(guard.release().await.unwrap(), Released::Freed);
     assert!(two.inspect("order:42").await.unwrap().is_none());
-    let next = two.lock("order:42").unwrap().try_acquire().await.unwrap().unwrap();
+    let next = two.named("order:42").unwrap().try_acquire().await.unwrap().unwrap();
     assert!(next.token().unwrap() > fence);
     let token = next.detach().await.unwrap();
-    let next = one.lock("order:42").unwrap().attach(&token).await.unwrap();
+    let next = one.named("order:42").unwrap().attach(&token).await.unwrap();
     next.release().await.unwrap();
     one.close(Duration::from_secs(5)).await.unwrap();
     two.close(Duration::from_secs(5)).await.unwrap();
@@ -79,8 +79,11 @@ async fn no_setting_of_the_server_or_of_a_pool_matters() {
         let one = Locks::new(SqlBackend::from_pool(pool, SqlConfig::default()).await.unwrap());
         let two = Locks::new(lock_sql::connect(&url_of(&server, "app")).await.unwrap());
         let ttl = Duration::from_secs(20);
-        let guard = one.lock("ünï 🔒").unwrap().ttl(ttl).label("wér 🔒").acquire().await.unwrap();
-        assert!(two.lock("ünï 🔒").unwrap().try_acquire().await.unwrap().is_none(), "{settings:?}");
+        let guard = one.named("ünï 🔒").unwrap().ttl(ttl).label("wér 🔒").acquire().await.unwrap();
+        assert!(
+            two.named("ünï 🔒").unwrap().try_acquire().await.unwrap().is_none(),
+            "{settings:?}"
+        );
         let holder = two.inspect("ünï 🔒").await.unwrap().unwrap().holder.unwrap();
         assert_eq!(holder.label.as_deref(), Some("wér 🔒"));
         let left = holder.expires_in.unwrap();
@@ -104,7 +107,7 @@ async fn many_clients_open_a_new_database_at_once() {
             let url = format!("{}?lock_table=t{round}", server.url());
             opening.spawn(async move {
                 let locks = Locks::new(lock_sql::connect(&url).await?);
-                locks.lock("first")?.try_acquire().await
+                locks.named("first")?.try_acquire().await
             });
         }
         let mut held = Vec::new();
@@ -136,7 +139,7 @@ async fn sixty_four_clients_at_serializable_see_no_error() {
         tasks.spawn(async move {
             for round in 0..5 {
                 let name = format!("{}-{n}", round * 7 % 5);
-                let guard = locks.lock(name).unwrap().acquire().await.unwrap();
+                let guard = locks.named(name).unwrap().acquire().await.unwrap();
                 guard.release().await.unwrap();
             }
         });
@@ -159,7 +162,7 @@ async fn a_pool_lends_its_database_and_keeps_its_connections() {
     let locks = Locks::new(backend);
     // Its only connection is in use: the locks do not need it.
     let busy = pool.acquire().await.unwrap();
-    let guard = locks.lock("x").unwrap().acquire().await.unwrap();
+    let guard = locks.named("x").unwrap().acquire().await.unwrap();
     guard.renew().await.unwrap();
     drop(busy);
     guard.release().await.unwrap();
@@ -181,8 +184,8 @@ async fn every_table_is_a_world_of_its_own() {
     let url = |table: &str| format!("{}?lock_table={table}", server.url());
     let one = Locks::new(lock_sql::connect(&url("one")).await.unwrap());
     let two = Locks::new(lock_sql::connect(&url("TwO")).await.unwrap());
-    let _held = one.lock("x").unwrap().acquire().await.unwrap();
-    assert!(two.lock("x").unwrap().try_acquire().await.unwrap().is_some());
+    let _held = one.named("x").unwrap().acquire().await.unwrap();
+    assert!(two.named("x").unwrap().try_acquire().await.unwrap().is_some());
 }
 
 #[tokio::test]
@@ -191,11 +194,11 @@ async fn rows_of_free_locks_go_by_themselves() {
     let url = format!("{}?lock_retention=10ms", server.url());
     let locks = Locks::new(lock_sql::connect(&url).await.unwrap());
     for n in 0..100 {
-        locks.lock(format!("n{n}")).unwrap().acquire().await.unwrap().release().await.unwrap();
+        locks.named(format!("n{n}")).unwrap().acquire().await.unwrap().release().await.unwrap();
     }
     let admin = admin(&server).await;
     for _ in 0..100 {
-        locks.lock("last").unwrap().acquire().await.unwrap().release().await.unwrap();
+        locks.named("last").unwrap().acquire().await.unwrap().release().await.unwrap();
         let rows: i64 =
             sqlx::query_scalar("SELECT COUNT(*) FROM distlock").fetch_one(&admin).await.unwrap();
         // The mark, the last one, and what came after the last sweep.
@@ -215,7 +218,7 @@ async fn a_client_that_lives_for_a_moment_sweeps_at_its_end() {
     for _ in 0..2 {
         let locks = Locks::new(lock_sql::connect(&url).await.unwrap());
         for n in 0..20 {
-            locks.lock(format!("n{n}")).unwrap().acquire().await.unwrap().release().await.unwrap();
+            locks.named(format!("n{n}")).unwrap().acquire().await.unwrap().release().await.unwrap();
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
         locks.close(Duration::from_secs(5)).await.unwrap();
@@ -236,7 +239,7 @@ async fn many_locks_are_renewed_by_few_statements() {
     let ttl = Duration::from_secs(6);
     let mut tasks = tokio::task::JoinSet::new();
     for n in 0..1_000 {
-        let lock = locks.lock(format!("n{n}")).unwrap().ttl(ttl);
+        let lock = locks.named(format!("n{n}")).unwrap().ttl(ttl);
         tasks.spawn(async move { lock.acquire().await.unwrap() });
     }
     let guards = tasks.join_all().await;

@@ -21,9 +21,9 @@ async fn a_locked_row_stops_no_other_renewal() {
     let mut guards = Vec::new();
     for n in 0..300 {
         let name = format!("n{:03}", (n * 7) % 300);
-        guards.push(locks.lock(name).unwrap().ttl(ttl).acquire().await.unwrap());
+        guards.push(locks.named(name).unwrap().ttl(ttl).acquire().await.unwrap());
     }
-    let slow = locks.lock("n150a").unwrap().ttl(Duration::from_secs(20)).acquire().await.unwrap();
+    let slow = locks.named("n150a").unwrap().ttl(Duration::from_secs(20)).acquire().await.unwrap();
     let mut other = admin(&server).await.begin().await.unwrap();
     sqlx::query("SELECT * FROM distlock WHERE name IN ('n007', 'n150a', 'n200') FOR UPDATE")
         .fetch_all(&mut *other)
@@ -41,7 +41,7 @@ async fn a_locked_row_stops_no_other_renewal() {
     let (renewed, ()) = tokio::join!(renewal, work);
     drop(renewed);
     slow.renew().await.unwrap();
-    assert_eq!(slow.state(), LockState::Held);
+    assert_eq!(slow.state(), LockState::Secure);
 }
 
 /// Whoever waits for a locked row has no lock on the row that all new names read: the sweep, and behind
@@ -50,7 +50,7 @@ async fn a_locked_row_stops_no_other_renewal() {
 async fn a_try_that_waits_for_a_row_keeps_nothing_else_locked() {
     let server = server().await;
     let locks = locks(&server).await;
-    locks.lock("stuck").unwrap().acquire().await.unwrap().release().await.unwrap();
+    locks.named("stuck").unwrap().acquire().await.unwrap().release().await.unwrap();
     let admin = admin(&server).await;
     let mut other = admin.begin().await.unwrap();
     sqlx::query("SELECT * FROM distlock WHERE name = 'stuck' FOR UPDATE")
@@ -58,7 +58,7 @@ async fn a_try_that_waits_for_a_row_keeps_nothing_else_locked() {
         .await
         .unwrap();
     let waiter = {
-        let lock = locks.lock("stuck").unwrap();
+        let lock = locks.named("stuck").unwrap();
         tokio::spawn(async move { lock.acquire().await })
     };
     let mut looks = 0;
@@ -87,9 +87,9 @@ async fn renewals_and_releases_do_not_wait_behind_those_who_want_a_lock() {
     let server = server().await;
     let locks = locks(&server).await;
     for n in 0..20 {
-        locks.lock(format!("stuck{n}")).unwrap().acquire().await.unwrap().release().await.unwrap();
+        locks.named(format!("stuck{n}")).unwrap().acquire().await.unwrap().release().await.unwrap();
     }
-    let guard = locks.lock("held").unwrap().ttl(TTL).acquire().await.unwrap();
+    let guard = locks.named("held").unwrap().ttl(TTL).acquire().await.unwrap();
     let mut other = admin(&server).await.begin().await.unwrap();
     sqlx::query("SELECT * FROM distlock WHERE name LIKE 'stuck%' FOR UPDATE")
         .fetch_all(&mut *other)
@@ -97,7 +97,7 @@ async fn renewals_and_releases_do_not_wait_behind_those_who_want_a_lock() {
         .unwrap();
     let mut waiters = tokio::task::JoinSet::new();
     for n in 0..20 {
-        let lock = locks.lock(format!("stuck{n}")).unwrap();
+        let lock = locks.named(format!("stuck{n}")).unwrap();
         waiters.spawn(async move { lock.acquire().await.unwrap() });
     }
     tokio::time::sleep(Duration::from_millis(300)).await;
@@ -117,14 +117,14 @@ async fn renewals_and_releases_do_not_wait_behind_those_who_want_a_lock() {
 async fn a_table_that_is_locked_for_a_while() {
     let server = server().await;
     let locks = locks(&server).await;
-    let guard = locks.lock("x").unwrap().ttl(TTL).acquire().await.unwrap();
+    let guard = locks.named("x").unwrap().ttl(TTL).acquire().await.unwrap();
     let pool = admin(&server).await;
     let mut backup = pool.acquire().await.unwrap();
     sqlx::raw_sql("FLUSH TABLES WITH READ LOCK").execute(&mut *backup).await.unwrap();
-    let waiter = locks.lock("y").unwrap();
+    let waiter = locks.named("y").unwrap();
     let waiter = tokio::spawn(async move { waiter.acquire().await });
     assert!(
-        locks.lock("x").unwrap().try_acquire().await.unwrap().is_none(),
+        locks.named("x").unwrap().try_acquire().await.unwrap().is_none(),
         "a look waits for nobody"
     );
     let renewal = guard.renew();

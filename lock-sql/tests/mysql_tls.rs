@@ -72,7 +72,7 @@ async fn a_trusted_server_is_used_and_no_other() {
         url("127.0.0.1", ""),
     ] {
         let locks = Locks::new(lock_sql::connect(&good).await.unwrap());
-        locks.lock("a").unwrap().acquire().await.unwrap().release().await.unwrap();
+        locks.named("a").unwrap().acquire().await.unwrap().release().await.unwrap();
     }
     for bad in [
         // Another name than the certificate's, another authority, one that nobody knows.

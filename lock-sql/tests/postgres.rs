@@ -53,7 +53,7 @@ async fn rights_on_the_one_table_are_enough() {
     assert!(!format!("{first:?}").contains(SENTINEL), "{first:?}");
     pushes_come_back(&first, &second).await;
     let locks = Locks::new(first);
-    let guard = locks.lock("x").unwrap().acquire().await.unwrap();
+    let guard = locks.named("x").unwrap().acquire().await.unwrap();
     guard.renew().await.unwrap();
     assert_eq!(locks.list("").await.unwrap().len(), 1);
     locks.force_release("x", None).await.unwrap();
@@ -149,7 +149,7 @@ async fn a_server_that_does_not_answer_is_given_up() {
     server.freeze().unwrap();
     let start = Instant::now();
     let error = refused(&format!("{}?lock_connect_timeout=500ms", server.url())).await;
-    assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
+    assert_eq!(error.kind(), ErrorKind::NoAnswer, "{error}");
     assert!(start.elapsed() < Duration::from_secs(3));
     server.thaw().unwrap();
 }
@@ -369,11 +369,11 @@ async fn hostile_names_are_bound_and_never_read_as_sql() {
         lock_sql::connect(&format!("{}?lock_pooler=transaction", server.url())).await.unwrap(),
     );
     for name in ["'; DROP TABLE distlock; --", "\\'", "$1", "$$", "a%_", "🔒", "x' OR '1'='1"] {
-        let guard = direct.lock(name).unwrap().acquire().await.unwrap();
-        assert!(pooled.lock(name).unwrap().try_acquire().await.unwrap().is_none(), "{name}");
+        let guard = direct.named(name).unwrap().acquire().await.unwrap();
+        assert!(pooled.named(name).unwrap().try_acquire().await.unwrap().is_none(), "{name}");
         assert!(pooled.inspect(name).await.unwrap().is_some(), "{name}");
         guard.release().await.unwrap();
-        let guard = pooled.lock(name).unwrap().label("it's\\").acquire().await.unwrap();
+        let guard = pooled.named(name).unwrap().label("it's\\").acquire().await.unwrap();
         let info = direct.inspect(name).await.unwrap().unwrap();
         assert_eq!(info.holder.unwrap().label.as_deref(), Some("it's\\"));
         guard.release().await.unwrap();

@@ -155,13 +155,14 @@ fn workers(
 ) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     for backend in backends {
-        let locks = Locks::builder(backend.clone()).default_ttl(Duration::from_secs(10)).build();
+        let locks =
+            Locks::builder(backend.clone()).default_ttl(Duration::from_secs(10)).build().unwrap();
         for _ in 0..per_backend {
             let (locks, counter) = (locks.clone(), Arc::clone(counter));
             tasks.spawn(async move {
                 for _ in 0..rounds {
                     let guard = loop {
-                        match locks.lock("counter").unwrap().acquire().await {
+                        match locks.named("counter").unwrap().acquire().await {
                             Ok(guard) => break guard,
                             Err(error) => assert!(error.is_retryable(), "{error}"),
                         }
@@ -249,11 +250,12 @@ async fn a_hold_survives_a_frozen_and_a_restarted_server() {
     let locks = Locks::builder(backend(&server).await)
         .default_ttl(Duration::from_secs(12))
         .call_timeout(Duration::from_millis(1500))
-        .build();
-    let guard = locks.lock("x").unwrap().acquire().await.unwrap();
+        .build()
+        .unwrap();
+    let guard = locks.named("x").unwrap().acquire().await.unwrap();
     server.freeze().unwrap();
     let risk = async {
-        while guard.state() == LockState::Held {
+        while guard.state() == LockState::Secure {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
@@ -269,7 +271,7 @@ async fn a_hold_survives_a_frozen_and_a_restarted_server() {
         }
     };
     tokio::time::timeout(Duration::from_secs(10), renewed).await.unwrap();
-    assert_eq!(guard.state(), LockState::Held);
+    assert_eq!(guard.state(), LockState::Secure);
     guard.release().await.unwrap();
 }
 
@@ -277,12 +279,12 @@ async fn a_hold_survives_a_frozen_and_a_restarted_server() {
 async fn a_stopped_server_is_an_error_in_time_and_its_waiters_come_back() {
     let server = server().await;
     let (a, b) = (locks(&server).await, locks(&server).await);
-    let guard = a.lock("x").unwrap().acquire().await.unwrap();
-    let waiter = tokio::spawn(async move { b.lock("x").unwrap().acquire().await });
+    let guard = a.named("x").unwrap().acquire().await.unwrap();
+    let waiter = tokio::spawn(async move { b.named("x").unwrap().acquire().await });
     tokio::time::sleep(Duration::from_millis(100)).await;
     server.stop().unwrap();
     let start = Instant::now();
-    let error = a.lock("y").unwrap().try_acquire().await.unwrap_err();
+    let error = a.named("y").unwrap().try_acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(start.elapsed() < Duration::from_secs(3));
     server.restart().await.unwrap();

@@ -25,7 +25,7 @@ async fn locks_work_where_plain_reads_are_behind() {
     assert_eq!(granted(&mut *held).await, fence);
     busy(&mut *claim(&client, "x", TTL, false)).await;
     let locks = Locks::new(client.clone());
-    let guard = locks.lock("guarded").unwrap().acquire().await.unwrap();
+    let guard = locks.named("guarded").unwrap().acquire().await.unwrap();
     guard.check().await.unwrap();
     guard.release().await.unwrap();
     assert!(splitter.reads.load(SeqCst) > 0, "the standby was asked");

@@ -79,7 +79,7 @@ async fn an_authority_that_is_given_is_used() {
         url("localhost", &format!("sslmode=verify-full&sslrootcert={ca}")),
     ] {
         let locks = Locks::new(lock_sql::connect(&good).await.unwrap());
-        locks.lock("a").unwrap().acquire().await.unwrap().release().await.unwrap();
+        locks.named("a").unwrap().acquire().await.unwrap().release().await.unwrap();
     }
     for bad in [
         url("localhost", &format!("sslmode=require&sslrootcert={other}")),

@@ -23,10 +23,10 @@ async fn without_notifications_waiters_poll() {
     let (a, b) = (backend(&server).await, lock_sql::connect(&url).await.unwrap());
     let mut held = claim(&a, "x", TTL, false);
     granted(&mut *held).await;
-    let locks = Locks::builder(b.clone()).call_timeout(Duration::from_secs(1)).build();
+    let locks = Locks::builder(b.clone()).call_timeout(Duration::from_secs(1)).build().unwrap();
     let waiter = {
         let locks = locks.clone();
-        tokio::spawn(async move { locks.lock("x").unwrap().acquire().await.unwrap() })
+        tokio::spawn(async move { locks.named("x").unwrap().acquire().await.unwrap() })
     };
     tokio::time::sleep(Duration::from_millis(200)).await;
     // New connections pass; those that are there are silent from now on.
@@ -107,12 +107,12 @@ async fn a_notification_that_nobody_wants_is_passed_on() {
 async fn a_dead_process_on_the_list_costs_one_poll() {
     let server = server().await;
     let (a, b) = (locks(&server).await, locks(&server).await);
-    let guard = a.lock("x").unwrap().acquire().await.unwrap();
+    let guard = a.named("x").unwrap().acquire().await.unwrap();
     // As if a process had been killed while it waited.
     let dead = "UPDATE distlock SET waiters = '{dead1}' WHERE name = 'x'";
     run(&mut plain(&server).await, dead).await;
     let waiter = tokio::spawn(async move {
-        let guard = b.lock("x").unwrap().acquire().await.unwrap();
+        let guard = b.named("x").unwrap().acquire().await.unwrap();
         (Instant::now(), guard)
     });
     tokio::time::sleep(Duration::from_millis(100)).await;
@@ -130,7 +130,7 @@ async fn a_dead_process_on_the_list_costs_one_poll() {
 async fn a_forced_release_is_heard_by_the_holder() {
     let server = server().await;
     let (a, b) = (locks(&server).await, locks(&server).await);
-    let guard = a.lock("x").unwrap().acquire().await.unwrap();
+    let guard = a.named("x").unwrap().acquire().await.unwrap();
     tokio::time::sleep(Duration::from_millis(50)).await;
     b.force_release("x", None).await.unwrap();
     tokio::time::timeout(Duration::from_secs(2), guard.lost()).await.unwrap();

@@ -29,15 +29,15 @@ async fn pool(path: &Path) -> SqlitePool {
 async fn a_lock_is_taken_shown_and_released() {
     let folder = TempDir::new().unwrap();
     let (one, two) = (locks(&folder).await, locks(&folder).await);
-    let guard = one.lock("order:42").unwrap().label("me").acquire().await.unwrap();
+    let guard = one.named("order:42").unwrap().label("me").acquire().await.unwrap();
     let fence = guard.token().unwrap();
-    assert!(two.lock("order:42").unwrap().try_acquire().await.unwrap().is_none());
-    assert!(two.lock("order:43").unwrap().try_acquire().await.unwrap().is_some());
+    assert!(two.named("order:42").unwrap().try_acquire().await.unwrap().is_none());
+    assert!(two.named("order:43").unwrap().try_acquire().await.unwrap().is_some());
     let holder = two.inspect("order:42").await.unwrap().unwrap().holder.unwrap();
     assert_eq!((holder.label.as_deref(), holder.fence), (Some("me"), Some(fence)));
     assert_eq!(guard.release().await.unwrap(), Released::Freed);
     assert!(two.inspect("order:42").await.unwrap().is_none());
-    let next = two.lock("order:42").unwrap().try_acquire().await.unwrap().unwrap();
+    let next = two.named("order:42").unwrap().try_acquire().await.unwrap().unwrap();
     assert!(next.token().unwrap() > fence);
     next.release().await.unwrap();
     one.close(Duration::from_secs(5)).await.unwrap();
@@ -48,14 +48,14 @@ async fn a_lock_is_taken_shown_and_released() {
 async fn a_hold_moves_to_another_client() {
     let folder = TempDir::new().unwrap();
     let (one, two) = (locks(&folder).await, locks(&folder).await);
-    let guard = one.lock("form").unwrap().acquire().await.unwrap();
+    let guard = one.named("form").unwrap().acquire().await.unwrap();
     let fence = guard.token().unwrap();
     let token = guard.detach().await.unwrap();
     let lease = token.to_text().parse().unwrap();
-    let guard = two.lock("form").unwrap().attach(&lease).await.unwrap();
+    let guard = two.named("form").unwrap().attach(&lease).await.unwrap();
     assert_eq!(guard.token().unwrap(), fence);
     assert_eq!(guard.release().await.unwrap(), Released::Freed);
-    let error = one.lock("form").unwrap().attach(&token).await.unwrap_err();
+    let error = one.named("form").unwrap().attach(&token).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Lost(_)), "{error}");
 }
 
@@ -64,9 +64,9 @@ async fn a_waiter_gets_the_lock_when_the_lease_of_a_silent_holder_ends() {
     let folder = TempDir::new().unwrap();
     let (one, two) = (locks(&folder).await, locks(&folder).await);
     let ttl = Duration::from_millis(400);
-    let silent = one.lock("x").unwrap().ttl(ttl).no_renew().acquire().await.unwrap();
+    let silent = one.named("x").unwrap().ttl(ttl).no_renew().acquire().await.unwrap();
     let (start, fence) = (one.clock().now(), silent.token().unwrap());
-    let next = two.lock("x").unwrap().acquire_timeout(Duration::from_secs(10)).await.unwrap();
+    let next = two.named("x").unwrap().acquire_timeout(Duration::from_secs(10)).await.unwrap();
     let waited = one.clock().now().since(start);
     assert!(silent.token().is_err(), "the silent holder was told before");
     assert!(next.token().unwrap() > fence);
@@ -82,7 +82,7 @@ async fn many_clients_open_a_new_file_at_once() {
             let url = url(&folder, "");
             opening.spawn(async move {
                 let locks = Locks::new(lock_sql::connect(&url).await?);
-                locks.lock("first")?.try_acquire().await
+                locks.named("first")?.try_acquire().await
             });
         }
         let mut held = Vec::new();
@@ -105,7 +105,7 @@ async fn tasks_of_several_clients_exclude_each_other() {
             let (locks, inside, last) = (locks.clone(), Arc::clone(&inside), Arc::clone(&last));
             tasks.spawn(async move {
                 for _ in 0..10 {
-                    let guard = locks.lock("x").unwrap().acquire().await.unwrap();
+                    let guard = locks.named("x").unwrap().acquire().await.unwrap();
                     assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two holders");
                     let fence = guard.token().unwrap().get();
                     assert!(last.swap(fence, Ordering::SeqCst) < fence, "the fence went back");
@@ -127,11 +127,11 @@ async fn rows_of_free_locks_go_by_themselves() {
     let folder = TempDir::new().unwrap();
     let locks = Locks::new(lock_sql::connect(&url(&folder, "?lock_retention=10ms")).await.unwrap());
     for n in 0..100 {
-        locks.lock(format!("n{n}")).unwrap().acquire().await.unwrap().release().await.unwrap();
+        locks.named(format!("n{n}")).unwrap().acquire().await.unwrap().release().await.unwrap();
     }
     let pool = pool(&folder.path().join("locks.db")).await;
     for _ in 0..100 {
-        locks.lock("last").unwrap().acquire().await.unwrap().release().await.unwrap();
+        locks.named("last").unwrap().acquire().await.unwrap().release().await.unwrap();
         let rows: i64 =
             sqlx::query_scalar("SELECT count(*) FROM distlock").fetch_one(&pool).await.unwrap();
         // The mark, the last one, and what came after the last sweep.
@@ -155,7 +155,7 @@ async fn a_pool_lends_its_database() {
     let locks = Locks::new(backend);
     // Its only connection is in use: the locks do not need it.
     let busy = pool.acquire().await.unwrap();
-    let guard = locks.lock("x").unwrap().acquire().await.unwrap();
+    let guard = locks.named("x").unwrap().acquire().await.unwrap();
     guard.renew().await.unwrap();
     drop(busy);
     let mode: String = sqlx::query_scalar("PRAGMA journal_mode").fetch_one(&pool).await.unwrap();
@@ -193,7 +193,7 @@ async fn locks_work_without_a_write_ahead_log() {
         let (locks, counter) = (Locks::new(backend), Arc::clone(&counter));
         tasks.spawn(async move {
             for _ in 0..20 {
-                let guard = locks.lock("x").unwrap().acquire().await.unwrap();
+                let guard = locks.named("x").unwrap().acquire().await.unwrap();
                 let seen = counter.load(Ordering::SeqCst);
                 tokio::task::yield_now().await;
                 counter.store(seen + 1, Ordering::SeqCst);
@@ -212,8 +212,8 @@ async fn every_table_is_a_world_of_its_own() {
     let folder = TempDir::new().unwrap();
     let one = Locks::new(lock_sql::connect(&url(&folder, "?lock_table=one")).await.unwrap());
     let two = Locks::new(lock_sql::connect(&url(&folder, "?lock_table=two")).await.unwrap());
-    let _held = one.lock("x").unwrap().acquire().await.unwrap();
-    assert!(two.lock("x").unwrap().try_acquire().await.unwrap().is_some());
+    let _held = one.named("x").unwrap().acquire().await.unwrap();
+    assert!(two.named("x").unwrap().try_acquire().await.unwrap().is_some());
 }
 
 fn mode(folder: &Path, name: &str) -> u32 {
@@ -226,7 +226,7 @@ fn mode(folder: &Path, name: &str) -> u32 {
 async fn what_is_created_is_for_its_owner_alone() {
     let folder = TempDir::new().unwrap();
     let one = locks(&folder).await;
-    let _held = one.lock("x").unwrap().acquire().await.unwrap();
+    let _held = one.named("x").unwrap().acquire().await.unwrap();
     for name in ["locks.db", "locks.db-wal", "locks.db-shm"] {
         assert_eq!(mode(folder.path(), name), 0o600, "{name}");
     }
@@ -234,7 +234,7 @@ async fn what_is_created_is_for_its_owner_alone() {
     std::os::unix::fs::symlink("new.db", folder.path().join("link.db")).unwrap();
     let url = format!("sqlite://{}", folder.path().join("link.db").display());
     let two = Locks::new(lock_sql::connect(&url).await.unwrap());
-    let _held = two.lock("x").unwrap().acquire().await.unwrap();
+    let _held = two.named("x").unwrap().acquire().await.unwrap();
     for name in ["new.db", "new.db-wal", "new.db-shm"] {
         assert_eq!(mode(folder.path(), name), 0o600, "{name}");
     }
@@ -248,7 +248,7 @@ async fn what_is_there_keeps_its_rights() {
     let shared = std::os::unix::fs::PermissionsExt::from_mode(0o660);
     std::fs::set_permissions(&file, shared).unwrap();
     let locks = locks(&folder).await;
-    let _held = locks.lock("x").unwrap().acquire().await.unwrap();
+    let _held = locks.named("x").unwrap().acquire().await.unwrap();
     for name in ["locks.db", "locks.db-wal", "locks.db-shm"] {
         assert_eq!(mode(folder.path(), name), 0o660, "{name}");
     }

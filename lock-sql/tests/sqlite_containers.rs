@@ -67,7 +67,7 @@ async fn case_in_a_container() {
     let url = std::env::var("LOCK_SQL_URL").expect("started by another test");
     let attempt = async {
         let locks = Locks::new(lock_sql::connect(&url).await?);
-        locks.lock("x")?.try_acquire().await
+        locks.named("x")?.try_acquire().await
     };
     let held = attempt.await;
     match &held {

@@ -107,7 +107,7 @@ async fn a_missing_table_that_may_not_be_created_is_an_error_with_the_statement_
     sqlx::query("ALTER TABLE mine ADD COLUMN note TEXT").execute(&pool).await.unwrap();
     let url = format!("sqlite://{}?lock_create_table=false&lock_table=mine", path.display());
     let locks = Locks::new(lock_sql::connect(&url).await.unwrap());
-    locks.lock("x").unwrap().acquire().await.unwrap().release().await.unwrap();
+    locks.named("x").unwrap().acquire().await.unwrap().release().await.unwrap();
 }
 
 #[tokio::test]
@@ -116,7 +116,7 @@ async fn a_dropped_table_ends_the_hold_and_is_made_anew() {
     let path = folder.path().join("locks.db");
     let url = format!("sqlite://{}", path.display());
     let locks = Locks::new(lock_sql::connect(&url).await.unwrap());
-    let guard = locks.lock("x").unwrap().acquire().await.unwrap();
+    let guard = locks.named("x").unwrap().acquire().await.unwrap();
     let fence = guard.token().unwrap();
     let pool = database(&path).await;
     sqlx::query("DROP TABLE distlock").execute(&pool).await.unwrap();
@@ -125,7 +125,7 @@ async fn a_dropped_table_ends_the_hold_and_is_made_anew() {
     assert_says(&first, ErrorKind::Store, &["was dropped"]);
     let second = guard.renew().await.unwrap_err();
     assert!(matches!(second.kind(), ErrorKind::Lost(_)), "{second}");
-    let next = locks.lock("x").unwrap().try_acquire().await.unwrap().unwrap();
+    let next = locks.named("x").unwrap().try_acquire().await.unwrap().unwrap();
     assert!(next.token().unwrap() > fence, "the wall clock carries the fence");
 }
 
@@ -135,20 +135,20 @@ async fn a_locked_database_delays_and_loses_nothing() {
     let path = folder.path().join("locks.db");
     let url = format!("sqlite://{}", path.display());
     let locks = Locks::new(lock_sql::connect(&url).await.unwrap());
-    let held = locks.lock("held").unwrap().ttl(Duration::from_secs(20));
+    let held = locks.named("held").unwrap().ttl(Duration::from_secs(20));
     let held = held.renew_every(Duration::from_millis(500)).acquire().await.unwrap();
     let pool = database(&path).await;
     let mut other = pool.acquire().await.unwrap();
     sqlx::query("BEGIN EXCLUSIVE").execute(&mut *other).await.unwrap();
     let start = locks.clock().now();
     // What is held is seen at once, although nobody can write.
-    assert!(locks.lock("held").unwrap().try_acquire().await.unwrap().is_none());
+    assert!(locks.named("held").unwrap().try_acquire().await.unwrap().is_none());
     assert!(locks.clock().now().since(start) < Duration::from_secs(1));
     // "Busy" too, since the question cannot even be asked; within the call timeout.
-    assert!(locks.lock("free").unwrap().try_acquire().await.unwrap().is_none());
+    assert!(locks.named("free").unwrap().try_acquire().await.unwrap().is_none());
     assert!(locks.clock().now().since(start) < Duration::from_secs(10));
     let waiter = tokio::spawn({
-        let lock = locks.lock("free").unwrap();
+        let lock = locks.named("free").unwrap();
         async move { lock.acquire_timeout(Duration::from_secs(20)).await }
     });
     tokio::time::sleep(Duration::from_millis(1500)).await;
@@ -161,7 +161,7 @@ async fn a_locked_database_delays_and_loses_nothing() {
         assert!(locks.clock().now().since(renewed_from) < Duration::from_secs(15));
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    assert_eq!(held.check().await.unwrap(), LockState::Held);
+    assert_eq!(held.check().await.unwrap(), LockState::Secure);
     held.release().await.unwrap();
 }
 
@@ -170,16 +170,16 @@ async fn contention_is_busy_without_a_write_ahead_log_too() {
     let folder = TempDir::new().unwrap();
     let pool = database(&folder.path().join("app.db")).await;
     let backend = SqlBackend::from_pool(pool.clone(), SqlConfig::default()).await.unwrap();
-    let locks = Locks::builder(backend).call_timeout(Duration::from_millis(400)).build();
-    let held = locks.lock("held").unwrap().acquire().await.unwrap();
+    let locks = Locks::builder(backend).call_timeout(Duration::from_millis(400)).build().unwrap();
+    let held = locks.named("held").unwrap().acquire().await.unwrap();
     let mut other = pool.acquire().await.unwrap();
     // In this mode nobody can even read.
     sqlx::query("BEGIN EXCLUSIVE").execute(&mut *other).await.unwrap();
-    assert!(locks.lock("free").unwrap().try_acquire().await.unwrap().is_none());
+    assert!(locks.named("free").unwrap().try_acquire().await.unwrap().is_none());
     assert_says(&held.check().await.unwrap_err(), ErrorKind::Unavailable, &["locked"]);
     sqlx::query("COMMIT").execute(&mut *other).await.unwrap();
-    assert_eq!(held.check().await.unwrap(), LockState::Held);
-    assert!(locks.lock("free").unwrap().try_acquire().await.unwrap().is_some());
+    assert_eq!(held.check().await.unwrap(), LockState::Secure);
+    assert!(locks.named("free").unwrap().try_acquire().await.unwrap().is_some());
 }
 
 #[tokio::test]
@@ -273,7 +273,7 @@ async fn case_a_write_that_fails() {
     let mut guards = Vec::new();
     let error = loop {
         let name = format!("{}{}", "x".repeat(500), guards.len());
-        match locks.lock(name).unwrap().ttl(Duration::from_secs(60)).try_acquire().await {
+        match locks.named(name).unwrap().ttl(Duration::from_secs(60)).try_acquire().await {
             Ok(guard) => guards.push(guard.expect("nobody else is here")),
             Err(error) => break error,
         }

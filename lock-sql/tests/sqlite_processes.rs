@@ -95,7 +95,7 @@ async fn case_contend() {
         let (locks, counter) = (locks.clone(), counter.clone());
         tasks.spawn(async move {
             for _ in 0..number("LOCK_SQL_ROUNDS", 0) {
-                let guard = locks.lock("contended").unwrap().acquire().await.unwrap();
+                let guard = locks.named("contended").unwrap().acquire().await.unwrap();
                 let granted = locks.clock().now();
                 let seen = std::fs::read_to_string(&counter).unwrap_or_else(|_| "0".into());
                 tokio::task::yield_now().await;
@@ -128,7 +128,7 @@ async fn the_lock_of_a_killed_process_is_free_after_its_ttl() {
     };
     let url = format!("sqlite://{}", folder.path().join("locks.db").display());
     let locks = Locks::new(lock_sql::connect(&url).await.unwrap());
-    let lock = locks.lock("held").unwrap();
+    let lock = locks.named("held").unwrap();
     // It renews itself: more than one ttl later it is still held.
     tokio::time::sleep(TTL * 3 / 2).await;
     assert!(lock.try_acquire().await.unwrap().is_none());
@@ -146,7 +146,7 @@ const TTL: Duration = Duration::from_millis(1500);
 #[tokio::test]
 #[ignore = "a part of the_lock_of_a_killed_process_is_free_after_its_ttl, run by it as another process"]
 async fn case_hold() {
-    let guard = locks().await.lock("held").unwrap().ttl(TTL).acquire().await.unwrap();
+    let guard = locks().await.named("held").unwrap().ttl(TTL).acquire().await.unwrap();
     println!("\nHELD {}", guard.token().unwrap());
     // Until it is killed, or forgotten.
     tokio::time::sleep(Duration::from_secs(60)).await;

@@ -77,7 +77,7 @@ pub async fn cycle(mut claim: Box<dyn Claim>) -> Done<Duration> {
 
 /// The same through the core: a keeper, a guard.
 pub async fn guarded_cycle(locks: &Locks, name: &str) -> Done<Duration> {
-    let lock = locks.lock(name)?;
+    let lock = locks.named(name)?;
     timed(async {
         lock.acquire().await?.release().await?;
         Ok(())
@@ -121,7 +121,7 @@ pub async fn hold(locks: &Locks, number: u32) -> Done<Vec<LockGuard>> {
     while next < number {
         let mut tasks = JoinSet::new();
         for n in next..number.min(next + 100) {
-            let lock = locks.lock(format!("held:{n}"))?;
+            let lock = locks.named(format!("held:{n}"))?;
             tasks.spawn(async move { lock.acquire().await });
         }
         next += 100;

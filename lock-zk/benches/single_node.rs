@@ -111,7 +111,7 @@ fn usage(server: &ZooKeeper) -> Done<Usage> {
 
 /// What 1000 held locks cost while nothing happens but their renewals.
 async fn held(server: &ZooKeeper) -> Done {
-    let locks = Locks::builder(lock_zk::connect(server.url()).await?).default_ttl(TTL).build();
+    let locks = Locks::builder(lock_zk::connect(server.url()).await?).default_ttl(TTL).build()?;
     let guards = hold(&locks, 1000).await?;
     Watch::settle().await;
     let watch = Watch::begin(usage(server)?)?;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lock_core::{
-    HoldMark, HolderInfo, LockAdmin, LockInfo, LockKey, Released, Result, async_trait,
+    HolderInfo, HolderMark, LockAdmin, LockInfo, LockKey, Released, Result, async_trait,
 };
 use tokio::task::JoinSet;
 
@@ -48,7 +48,11 @@ impl LockAdmin for ZkBackend {
         Ok(locks)
     }
 
-    async fn force_release(&self, key: &LockKey, expected: Option<&HoldMark>) -> Result<Released> {
+    async fn force_release(
+        &self,
+        key: &LockKey,
+        expected: Option<&HolderMark>,
+    ) -> Result<Released> {
         let session = self.store.sessions.any_share(LIMIT).await?;
         let parent = self.store.parent(key);
         let listed = none_if_missing(session.sync_and_list(&parent).await);
@@ -85,7 +89,7 @@ impl ZkBackend {
             let Some(node) = node.map_err(|failure| session.describe(&failure))? else { continue };
             let mut holder = HolderInfo::new(None);
             // No two nodes of a parent ever have the same name.
-            holder.mark = Some(HoldMark::new((*first).to_owned()));
+            holder.mark = Some(HolderMark::new((*first).to_owned()));
             holder.fence = session.fence_base.known_fence(&session, node.czxid).await?;
             match names::label_in(&node.data) {
                 Some(label) => {

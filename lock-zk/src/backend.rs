@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lock_core::kit::runtime;
 use lock_core::{
-    Capabilities, Claim, ClaimRequest, Clock, Fencing, Hold, LockAdmin, LockBackend, Result,
+    Binding, Capabilities, Claim, ClaimRequest, Clock, Fencing, LockAdmin, LockBackend, Result,
     SystemClock, Wake, async_trait,
 };
 
@@ -90,7 +90,7 @@ impl LockBackend for ZkBackend {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let mut can = Capabilities::new(Hold::Session, Wake::Reliable);
+        let mut can = Capabilities::new(Binding::Session, Wake::Reliable);
         can.fair = true;
         can.fencing = Fencing::Durable;
         can.inspect = true;

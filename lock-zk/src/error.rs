@@ -69,7 +69,7 @@ pub(crate) fn unreachable(why: &str, endpoint: &str) -> Error {
 /// No answer within the limit of a call.
 pub(crate) fn no_answer(limit: Duration, endpoint: &str) -> Error {
     Error::new(
-        ErrorKind::Timeout,
+        ErrorKind::NoAnswer,
         format!("the ZooKeeper ensemble at {endpoint} did not answer within {limit:?}"),
     )
 }

@@ -49,13 +49,13 @@ async fn the_limits_of_the_server_are_reported() {
     // A shorter one is raised, and the guard says so.
     let raised = lock_zk::connect(&at("200ms")).await.unwrap();
     assert_eq!(raised.capabilities().min_ttl, Duration::from_millis(500));
-    let locks = Locks::builder(raised).default_ttl(Duration::from_millis(200)).build();
-    let guard = locks.lock("short").unwrap().acquire().await.unwrap();
+    let locks = Locks::builder(raised).default_ttl(Duration::from_millis(200)).build().unwrap();
+    let guard = locks.named("short").unwrap().acquire().await.unwrap();
     assert_eq!(guard.ttl(), Duration::from_millis(500));
     // A busy machine may lose so short a lock before it is released.
     drop(guard);
     // A longer ttl than the session's is an error, and not a shorter ttl.
-    let asked = locks.lock("lock").unwrap().ttl(SESSION).acquire().await;
+    let asked = locks.named("lock").unwrap().ttl(SESSION).acquire().await;
     let error = asked.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
     assert!(error.to_string().contains("500ms"), "{error}");
@@ -64,10 +64,10 @@ async fn the_limits_of_the_server_are_reported() {
     let can = ours.capabilities();
     assert_eq!((can.min_ttl, can.max_ttl), (Duration::from_millis(500), Some(SESSION * 30)));
     let default = Locks::new(ours);
-    let guard = default.lock("lock").unwrap().acquire().await.unwrap();
+    let guard = default.named("lock").unwrap().acquire().await.unwrap();
     assert_eq!(guard.ttl(), Duration::from_secs(30));
     guard.release().await.unwrap();
-    let error = default.lock("lock").unwrap().ttl(SESSION * 31).acquire().await.unwrap_err();
+    let error = default.named("lock").unwrap().ttl(SESSION * 31).acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
     assert!(error.to_string().contains("60s"), "{error}");
 }
@@ -79,12 +79,12 @@ async fn the_defaults_work_where_less_is_allowed() {
     let servers = ZooKeeper::with_sessions(Duration::from_secs(1), longest).await.unwrap();
     let ours = lock_zk::connect(servers.url()).await.unwrap();
     let locks = Locks::new(ours.clone());
-    let guard = locks.lock("lock").unwrap().acquire().await.unwrap();
+    let guard = locks.named("lock").unwrap().acquire().await.unwrap();
     assert_eq!(guard.ttl(), longest);
     guard.release().await.unwrap();
     // What is asked for is not shortened in silence.
-    let locks = Locks::builder(ours).default_ttl(Duration::from_secs(30)).build();
-    let error = locks.lock("lock").unwrap().acquire().await.unwrap_err();
+    let locks = Locks::builder(ours).default_ttl(Duration::from_secs(30)).build().unwrap();
+    let error = locks.named("lock").unwrap().acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
     assert!(error.to_string().contains("20s"), "{error}");
 }
@@ -132,9 +132,10 @@ async fn the_right_to_create_is_enough_on_the_root() {
     plain.mkdir("/closed", &mode).await.unwrap();
     let hosts = servers.url().trim_start_matches("zookeeper://").to_owned();
     let url = format!("zookeeper://{hosts}/closed?lock_session_timeout=2s");
-    let locks = Locks::builder(lock_zk::connect(&url).await.unwrap()).default_ttl(SESSION).build();
+    let locks =
+        Locks::builder(lock_zk::connect(&url).await.unwrap()).default_ttl(SESSION).build().unwrap();
     tokio::time::sleep(SESSION * 5 / 4).await;
-    let lock = locks.lock("lock").unwrap();
+    let lock = locks.named("lock").unwrap();
     let guard = tokio::time::timeout(SLACK, lock.acquire()).await.expect("it is free").unwrap();
     tokio::time::sleep(SESSION * 3 / 2).await;
     guard.token().expect("it is renewed");
@@ -194,8 +195,8 @@ async fn a_given_connector_keeps_its_chroot() {
     let hosts = servers.url().trim_start_matches("zookeeper://").to_owned();
     let cluster = format!("{hosts}/shop");
     let ours = ZkBackend::from_connector(zk::Client::connector(), &cluster).await.unwrap();
-    let locks = Locks::builder(ours).default_ttl(SESSION).build();
-    let guard = locks.lock("lock").unwrap().acquire().await.unwrap();
+    let locks = Locks::builder(ours).default_ttl(SESSION).build().unwrap();
+    let guard = locks.named("lock").unwrap().acquire().await.unwrap();
     assert_eq!(plain.list_children("/shop/locks/lock").await.unwrap().len(), 1);
     assert!(guard.remaining() > SESSION / 2, "{:?}", guard.remaining());
     tokio::time::sleep(SESSION * 2).await;

@@ -21,14 +21,14 @@ async fn a_lost_reply_after_a_long_rest_blocks_nobody() {
     let servers = server().await;
     let plain = plain(&servers).await;
     let (ours, proxy) = behind_proxy(&servers).await;
-    let locks = Locks::builder(ours).default_ttl(SESSION).build();
+    let locks = Locks::builder(ours).default_ttl(SESSION).build().unwrap();
     // The node of the lock is there and stays, so that the next write makes ours.
     let mode = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
     plain.mkdir("/locks/lock", &mode).await.unwrap();
     for round in 0..2 {
         tokio::time::sleep(SESSION * 5 / 4).await;
         proxy.cut_before_reply(1);
-        let lock = locks.lock("lock").unwrap();
+        let lock = locks.named("lock").unwrap();
         let guard = if round == 0 {
             tokio::time::timeout(SLACK, lock.acquire()).await.expect("it is free").unwrap()
         } else {
@@ -64,12 +64,12 @@ async fn a_cut_at_any_point_leaves_nothing_behind() {
     let servers = server().await;
     let plain = plain(&servers).await;
     let (ours, proxy) = behind_proxy(&servers).await;
-    let locks = Locks::builder(ours).default_ttl(SESSION).build();
+    let locks = Locks::builder(ours).default_ttl(SESSION).build().unwrap();
     for k in 1..=8 {
         for after_request in [true, false] {
             let name = format!("lock-{k}-{after_request}");
             let done = Planned::cut(&proxy, k, after_request);
-            let lock = locks.lock(name.as_str()).unwrap();
+            let lock = locks.named(name.as_str()).unwrap();
             let guard = lock.acquire_timeout(SLACK).await.unwrap();
             for answer in [guard.renew().await, guard.check().await] {
                 assert!(answer.is_ok_and(is_held) || is_held(guard.state()), "{:?}", guard.state());
@@ -81,7 +81,7 @@ async fn a_cut_at_any_point_leaves_nothing_behind() {
             done.wait(&proxy).await;
             until("nothing is left", SLACK, async || children(&plain, &name).await.is_empty())
                 .await;
-            let next = locks.lock(name.as_str()).unwrap().acquire_timeout(SLACK).await.unwrap();
+            let next = locks.named(name.as_str()).unwrap().acquire_timeout(SLACK).await.unwrap();
             next.release().await.unwrap();
         }
     }
@@ -94,16 +94,16 @@ async fn a_cut_at_any_point_of_a_hand_over_loses_no_turn() {
     let servers = server().await;
     let plain = plain(&servers).await;
     let (holders, (ours, proxy)) = (backend(&servers).await, behind_proxy(&servers).await);
-    let holders = Locks::builder(holders).default_ttl(SESSION).build();
-    let locks = Locks::builder(ours).default_ttl(SESSION).build();
+    let holders = Locks::builder(holders).default_ttl(SESSION).build().unwrap();
+    let locks = Locks::builder(ours).default_ttl(SESSION).build().unwrap();
     for k in 1..=6 {
         for (after_request, queued) in [(true, true), (false, true), (true, false), (false, false)]
         {
             let name = format!("lock-{k}-{after_request}-{queued}");
-            let holder = holders.lock(name.as_str()).unwrap().acquire().await.unwrap();
+            let holder = holders.named(name.as_str()).unwrap().acquire().await.unwrap();
             let fence = holder.token().unwrap();
             let early = (!queued).then(|| Planned::cut(&proxy, k, after_request));
-            let lock = locks.lock(name.as_str()).unwrap();
+            let lock = locks.named(name.as_str()).unwrap();
             let waiter = tokio::spawn(async move { lock.acquire_timeout(SLACK * 2).await });
             until("it waits", SLACK, async || children(&plain, &name).await.len() == 2).await;
             let planned = early.unwrap_or_else(|| Planned::cut(&proxy, k, after_request));
@@ -144,7 +144,7 @@ async fn a_cut_at_any_point_grants_no_used_up_place() {
 }
 
 fn is_held(state: LockState) -> bool {
-    matches!(state, LockState::Held | LockState::AtRisk)
+    matches!(state, LockState::Secure | LockState::AtRisk)
 }
 
 /// A cut that is planned for the `k`-th request or reply from now.

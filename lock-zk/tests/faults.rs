@@ -16,9 +16,9 @@ async fn a_killed_server_that_comes_back_in_time_costs_no_lock() {
     let servers = server().await;
     let url = format!("{}?lock_session_timeout=40s", servers.url());
     let locks = Locks::builder(lock_zk::connect(&url).await.unwrap());
-    let locks = locks.default_ttl(Duration::from_secs(40)).build();
-    let guard = locks.lock("lock").unwrap().acquire().await.unwrap();
-    let waiting = locks.lock("lock").unwrap();
+    let locks = locks.default_ttl(Duration::from_secs(40)).build().unwrap();
+    let guard = locks.named("lock").unwrap().acquire().await.unwrap();
+    let waiting = locks.named("lock").unwrap();
     let waiting = tokio::spawn(async move { waiting.acquire().await });
     tokio::time::sleep(Duration::from_millis(200)).await;
     servers.restart().await.unwrap();
@@ -37,9 +37,9 @@ async fn a_killed_server_that_comes_back_in_time_costs_no_lock() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_stopped_for_longer_than_the_session_ends_it() {
     let servers = server().await;
-    let locks = Locks::builder(backend(&servers).await).default_ttl(SESSION).build();
-    let guard = locks.lock("lock").unwrap().acquire().await.unwrap();
-    let other = locks.lock("other").unwrap().acquire().await.unwrap();
+    let locks = Locks::builder(backend(&servers).await).default_ttl(SESSION).build().unwrap();
+    let guard = locks.named("lock").unwrap().acquire().await.unwrap();
+    let other = locks.named("other").unwrap().acquire().await.unwrap();
     let fence = guard.token().unwrap();
     servers.freeze().unwrap();
     let reason = tokio::time::timeout(SESSION + SLACK, guard.lost().wait()).await.unwrap();
@@ -48,7 +48,7 @@ async fn a_server_stopped_for_longer_than_the_session_ends_it() {
     servers.thaw().unwrap();
     // The same client goes on, with a new session.
     let again = tokio::time::timeout(SESSION + SLACK, async {
-        locks.lock("lock").unwrap().acquire().await
+        locks.named("lock").unwrap().acquire().await
     });
     let again = again.await.unwrap().unwrap();
     assert!(again.token().unwrap() > fence);
@@ -67,14 +67,14 @@ async fn ensemble() -> (ZooKeeper, Vec<Proxy>, Locks) {
     let hosts: Vec<_> = proxies.iter().map(|proxy| proxy.address().to_string()).collect();
     let url = format!("zookeeper://{}?lock_session_timeout=12s", hosts.join(","));
     let backend = lock_zk::connect(&url).await.unwrap();
-    let locks = Locks::builder(backend).default_ttl(Duration::from_secs(12)).build();
+    let locks = Locks::builder(backend).default_ttl(Duration::from_secs(12)).build().unwrap();
     (servers, proxies, locks)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_leader_costs_no_lock() {
     let (servers, _proxies, locks) = ensemble().await;
-    let guard = locks.lock("lock").unwrap().acquire().await.unwrap();
+    let guard = locks.named("lock").unwrap().acquire().await.unwrap();
     let fence = guard.token().unwrap();
     let leader = servers.leader().unwrap();
     servers.kill_one(leader).unwrap();
@@ -83,7 +83,7 @@ async fn a_killed_leader_costs_no_lock() {
     assert_eq!(guard.token().unwrap(), fence);
     assert_ne!(servers.leader().unwrap(), leader);
     guard.release().await.unwrap();
-    let next = locks.lock("lock").unwrap().acquire().await.unwrap();
+    let next = locks.named("lock").unwrap().acquire().await.unwrap();
     assert!(next.token().unwrap() > fence, "the fence rises over a change of the leader");
     next.release().await.unwrap();
 }
@@ -92,11 +92,11 @@ async fn a_killed_leader_costs_no_lock() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_leader_loses_no_place_in_the_queue() {
     let (servers, _proxies, locks) = ensemble().await;
-    let holder = locks.lock("lock").unwrap().acquire().await.unwrap();
+    let holder = locks.named("lock").unwrap().acquire().await.unwrap();
     let mut last = holder.token().unwrap();
     let (served, mut serving) = tokio::sync::mpsc::unbounded_channel();
     let enter = |n: u32| {
-        let (lock, served) = (locks.lock("lock").unwrap(), served.clone());
+        let (lock, served) = (locks.named("lock").unwrap(), served.clone());
         tokio::spawn(async move {
             let guard = lock.acquire_timeout(Duration::from_secs(60)).await;
             let _ = served.send((n, guard));
@@ -132,7 +132,7 @@ async fn a_killed_leader_loses_no_place_in_the_queue() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_silent_server_is_left_for_another_one() {
     let (_servers, proxies, locks) = ensemble().await;
-    let guard = locks.lock("lock").unwrap().acquire().await.unwrap();
+    let guard = locks.named("lock").unwrap().acquire().await.unwrap();
     // The one that is in use is not known, so all present connections fall silent.
     for proxy in &proxies {
         proxy.stall_present();

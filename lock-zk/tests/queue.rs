@@ -29,10 +29,11 @@ async fn a_thousand_locks_live_in_one_session() {
     const SESSION: Duration = Duration::from_secs(15);
     let servers = server().await;
     let url = format!("{}?lock_session_timeout=15s", servers.url());
-    let locks = Locks::builder(lock_zk::connect(&url).await.unwrap()).default_ttl(SESSION).build();
+    let locks =
+        Locks::builder(lock_zk::connect(&url).await.unwrap()).default_ttl(SESSION).build().unwrap();
     let mut tasks = tokio::task::JoinSet::new();
     for n in 0..LOCKS {
-        let lock = locks.lock(format!("lock-{n}")).unwrap();
+        let lock = locks.named(format!("lock-{n}")).unwrap();
         tasks.spawn(async move { lock.acquire().await.unwrap() });
     }
     let guards = tasks.join_all().await;

@@ -40,17 +40,18 @@ async fn a_lock_of_a_silent_holder_is_free_after_its_own_ttl() {
     let url = format!("zookeeper://{}", proxy.address());
     let locks = Locks::new(lock_zk::connect(&url).await.unwrap());
     let others = Locks::new(lock_zk::connect(servers.url()).await.unwrap());
-    let long = locks.lock("long").unwrap().acquire().await.unwrap();
-    let short = locks.lock("short").unwrap().ttl(SESSION).acquire().await.unwrap();
+    let long = locks.named("long").unwrap().acquire().await.unwrap();
+    let short = locks.named("short").unwrap().ttl(SESSION).acquire().await.unwrap();
     assert_eq!((long.ttl(), short.ttl()), (Duration::from_secs(30), SESSION));
     proxy.stall();
     let cut = Instant::now();
-    let lock = others.lock("short").unwrap();
+    let lock = others.named("short").unwrap();
     let next = lock.acquire_timeout(SESSION + SLACK).await.unwrap();
     assert!(short.token().is_err(), "its guard knew before");
     assert!(cut.elapsed() < SESSION + SLACK, "{:?}", cut.elapsed());
     assert!(
-        long.token().is_ok() && others.lock("long").unwrap().try_acquire().await.unwrap().is_none()
+        long.token().is_ok()
+            && others.named("long").unwrap().try_acquire().await.unwrap().is_none()
     );
     next.release().await.unwrap();
     proxy.pass();
@@ -177,7 +178,7 @@ async fn a_server_starts_again_after_ten_thousand_locks() {
     drop(holders);
     servers.restart().await.unwrap();
     let again = Locks::new(lock_zk::connect(servers.url()).await.unwrap());
-    again.lock("lock").unwrap().acquire().await.unwrap().release().await.unwrap();
+    again.named("lock").unwrap().acquire().await.unwrap().release().await.unwrap();
 }
 
 /// While no session can be had, the end of the last one is told once, and not again and again.
@@ -210,10 +211,10 @@ async fn a_session_closed_by_somebody_else_is_lost_at_once() {
     let url = format!("zookeeper://{}?lock_session_timeout=20s", proxy.address());
     let ours = lock_zk::connect(&url).await.unwrap();
     let ttl = ours.capabilities().min_ttl;
-    let locks = Locks::builder(ours.clone()).default_ttl(ttl).build();
+    let locks = Locks::builder(ours.clone()).default_ttl(ttl).build().unwrap();
     let mut guards = Vec::new();
     for name in ["a", "b", "c"] {
-        guards.push(locks.lock(name).unwrap().acquire().await.unwrap());
+        guards.push(locks.named(name).unwrap().acquire().await.unwrap());
     }
     let mut waiter = claim(&ours, "a", true);
     busy(&mut *waiter).await;
@@ -247,10 +248,10 @@ async fn a_session_closed_by_somebody_else_is_lost_at_once() {
 async fn after_an_expiry_the_next_claim_has_a_new_session() {
     let servers = server().await;
     let (ours, proxy) = behind_proxy(&servers).await;
-    let locks = Locks::builder(ours.clone()).default_ttl(SESSION).build();
+    let locks = Locks::builder(ours.clone()).default_ttl(SESSION).build().unwrap();
     let mut held = claim(&ours, "held", true);
     let fence = granted(&mut *held).await;
-    let guard = locks.lock("guarded").unwrap().acquire().await.unwrap();
+    let guard = locks.named("guarded").unwrap().acquire().await.unwrap();
     let plain = plain(&servers).await;
     proxy.refuse_new(true);
     proxy.cut(Cut::Reset);
@@ -280,7 +281,7 @@ async fn a_node_that_an_operator_deletes_is_lost_at_once() {
     let url = format!("{}?lock_session_timeout=30s", servers.url());
     let ours = lock_zk::connect(&url).await.unwrap();
     let locks = Locks::new(ours.clone());
-    let guard = locks.lock("lock").unwrap().acquire().await.unwrap();
+    let guard = locks.named("lock").unwrap().acquire().await.unwrap();
     tokio::time::sleep(Duration::from_millis(300)).await;
     let mut waiter = claim(&ours, "lock", true);
     busy(&mut *waiter).await;

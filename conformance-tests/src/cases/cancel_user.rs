@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{ErrorKind, Hold, LockBackend, Locks};
+use lock_core::{Binding, ErrorKind, LockBackend, Locks};
 
 use super::tools::{STEPS, drop_after_steps, free_soon, still_held, take, take_for, within};
 use crate::Fault;
@@ -46,14 +46,14 @@ cases! {
 async fn s04_a_dropped_acquire_leaves_nothing(cx: Cx) -> Check {
     let (locks, other) = (cx.locks().await?, cx.backend().await?);
     for steps in 0..STEPS {
-        let lock = locks.lock("lock")?.ttl(cx.long_ttl());
+        let lock = locks.named("lock")?.ttl(cx.long_ttl());
         let cut = drop_after_steps(&cx, steps, lock.acquire()).await;
         drop(cut);
         let after = format!("after an acquire that was dropped {steps} turns after its start");
         free_soon(&cx, &other, "lock", &after).await?;
     }
     for polls in 1..=3 {
-        let lock = locks.lock("lock")?.ttl(cx.long_ttl());
+        let lock = locks.named("lock")?.ttl(cx.long_ttl());
         drop(drop_after(polls, lock.acquire()).await);
         free_soon(&cx, &other, "lock", "after an acquire that was dropped").await?;
     }
@@ -63,7 +63,7 @@ async fn s04_a_dropped_acquire_leaves_nothing(cx: Cx) -> Check {
 async fn s04_a_dropped_try_leaves_nothing(cx: Cx) -> Check {
     let (locks, other) = (cx.locks().await?, cx.backend().await?);
     for steps in 0..STEPS {
-        let lock = locks.lock("lock")?.ttl(cx.long_ttl());
+        let lock = locks.named("lock")?.ttl(cx.long_ttl());
         drop(drop_after_steps(&cx, steps, lock.try_acquire()).await);
         let after = format!("after a try_acquire that was dropped {steps} turns after its start");
         free_soon(&cx, &other, "lock", &after).await?;
@@ -76,7 +76,7 @@ async fn s04_a_dropped_wait_leaves_nothing(cx: Cx) -> Check {
     for steps in 0..STEPS {
         let name = of_round(steps);
         let guard = take(&cx, &holder, &name).await?;
-        let lock = waiter.lock(&*name)?.ttl(cx.long_ttl());
+        let lock = waiter.named(&*name)?.ttl(cx.long_ttl());
         match drop_after_steps(&cx, steps, lock.acquire()).await {
             Cut::Dropped => {}
             Cut::Done(_) => fail!("a waiter was granted a lock that is held"),
@@ -97,7 +97,7 @@ async fn s04_a_dropped_grant_is_given_back(cx: Cx) -> Check {
     for steps in 0..STEPS {
         let name = of_round(steps);
         let guard = take(&cx, &holder, &name).await?;
-        let lock = waiter.lock(&*name)?.ttl(cx.long_ttl());
+        let lock = waiter.named(&*name)?.ttl(cx.long_ttl());
         let mut waiting = Box::pin(lock.acquire());
         let waited = within(&cx, cx.ttl() / 20, &mut waiting).await;
         ensure!(waited.is_none(), "a waiter was granted a lock that is held");
@@ -164,7 +164,7 @@ async fn s04_a_dropped_guard_releases_during_a_renewal(cx: Cx) -> Check {
             );
         }
         // A fault that was not used up would meet the next round.
-        let _ = locks.ping().await;
+        let _ = locks.health().await;
     }
     Ok(())
 }
@@ -173,7 +173,7 @@ async fn s04_a_timed_out_acquire_leaves_nothing(cx: Cx) -> Check {
     let (holder, waiter, other) = (cx.locks().await?, cx.locks().await?, cx.backend().await?);
     for limit in [Duration::ZERO, Duration::from_millis(1), cx.ttl() / 10] {
         let guard = take(&cx, &holder, "lock").await?;
-        let lock = waiter.lock("lock")?.ttl(cx.long_ttl());
+        let lock = waiter.named("lock")?.ttl(cx.long_ttl());
         let answer = lock.acquire_timeout(limit).await;
         ensure!(answer.is_err(), "a lock that is held was acquired within {limit:?}");
         drop(answer);
@@ -199,7 +199,7 @@ async fn survives(cx: &Cx, fault: Fault) -> Check {
                 }
                 Check::Ok(())
             };
-            let lock = locks.lock("lock")?.ttl(cx.long_ttl());
+            let lock = locks.named("lock")?.ttl(cx.long_ttl());
             inject("acquire").await?;
             inject("wait").await?;
             let guard = match operation {
@@ -243,18 +243,18 @@ async fn s04_a_lost_request_leaves_nothing(cx: Cx) -> Check {
 }
 
 /// Locks whose calls are given up early, on a lease that would outlive the case.
-fn impatient(cx: &Cx, link: &crate::cx::Link) -> Locks {
-    cx.builder(&link.backend).call_timeout(cx.ttl() / 10).build()
+fn impatient(cx: &Cx, link: &crate::cx::Link) -> Check<Locks> {
+    Ok(cx.builder(&link.backend).call_timeout(cx.ttl() / 10).build()?)
 }
 
 async fn s04_a_try_that_lands_late_is_undone(cx: Cx) -> Check {
     let (link, other) = (cx.link().await?, cx.backend().await?);
-    let locks = impatient(&cx, &link);
+    let locks = impatient(&cx, &link)?;
     for held_up in 1..=2 {
         for _ in 0..held_up {
             link.inject(Fault::HoldNextRequest(cx.ttl())).await?;
         }
-        let lock = locks.lock("lock")?.ttl(cx.long_ttl());
+        let lock = locks.named("lock")?.ttl(cx.long_ttl());
         // Dropped while its first request is under way, or after the second.
         drop(within(&cx, cx.ttl() / 20 * (3 * held_up - 2), lock.acquire()).await);
         cx.sleep(cx.ttl() + cx.ttl() / 4).await;
@@ -268,7 +268,7 @@ async fn s04_a_try_that_lands_late_is_undone(cx: Cx) -> Check {
 
 async fn s04_a_try_that_lands_after_the_release_is_undone(cx: Cx) -> Check {
     let (link, other) = (cx.link().await?, cx.backend().await?);
-    let locks = impatient(&cx, &link);
+    let locks = impatient(&cx, &link)?;
     link.inject(Fault::HoldNextRequest(cx.ttl())).await?;
     // The first try is held up, the second one is granted and released before the first arrives.
     let taken = take_for(&cx, &locks, "lock", cx.long_ttl()).await;
@@ -276,7 +276,7 @@ async fn s04_a_try_that_lands_after_the_release_is_undone(cx: Cx) -> Check {
         Ok(guard) => drop(guard.release().await?),
         // The requests of a session travel in order, so the second one may be held up as well. What
         // they leave behind has to be undone all the same.
-        Err(_) if cx.capabilities().hold == Hold::Session => {}
+        Err(_) if cx.capabilities().binding == Binding::Session => {}
         Err(stop) => return Err(stop),
     }
     cx.sleep(cx.ttl() + cx.ttl() / 4).await;
@@ -291,7 +291,7 @@ async fn s04_a_partition_while_waiting_leaves_nothing(cx: Cx) -> Check {
     let (link, holder, other) = (cx.link().await?, cx.locks().await?, cx.backend().await?);
     let guard = take(&cx, &holder, "lock").await?;
     let locks = cx.locks_on(&link.backend);
-    let lock = locks.lock("lock")?.ttl(cx.long_ttl());
+    let lock = locks.named("lock")?.ttl(cx.long_ttl());
     let mut waiting = Box::pin(lock.acquire());
     let waited = within(&cx, cx.ttl() / 10, &mut waiting).await;
     ensure!(waited.is_none(), "a waiter was granted a lock that is held");
@@ -309,7 +309,7 @@ async fn s04_a_partition_while_waiting_leaves_nothing(cx: Cx) -> Check {
 async fn s04_closing_gives_up_what_waits(cx: Cx) -> Check {
     let (holder, closing, other) = (cx.locks().await?, cx.locks().await?, cx.backend().await?);
     let guard = take(&cx, &holder, "lock").await?;
-    let lock = closing.lock("lock")?.ttl(cx.long_ttl());
+    let lock = closing.named("lock")?.ttl(cx.long_ttl());
     let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
     cx.sleep(cx.ttl() / 10).await;
     closing.close(cx.ttl()).await?;

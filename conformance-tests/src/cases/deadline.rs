@@ -42,7 +42,7 @@ cases! {
 /// Whether a wait for a held lock ended as it should. In real time a busy machine may not get one
 /// answer from the store within a short deadline, and must say so.
 fn is_busy(cx: &Cx, kind: ErrorKind) -> bool {
-    kind == ErrorKind::NotAcquired || (!cx.is_virtual() && kind == ErrorKind::Timeout)
+    kind == ErrorKind::NotAcquired || (!cx.is_virtual() && kind == ErrorKind::NoAnswer)
 }
 
 async fn l04_a_deadline_is_kept(cx: Cx) -> Check {
@@ -50,7 +50,7 @@ async fn l04_a_deadline_is_kept(cx: Cx) -> Check {
     let guard = take(&cx, &holder, "lock").await?;
     for limit in [Duration::ZERO, Duration::from_millis(30), cx.ttl() / 2, cx.ttl() * 2] {
         let start = cx.now();
-        let answer = locks.lock("lock")?.acquire_timeout(limit).await;
+        let answer = locks.named("lock")?.acquire_timeout(limit).await;
         let waited = cx.now().since(start);
         let kind = error_kind(answer, "acquire_timeout on a lock that is held")?;
         ensure!(is_busy(&cx, kind), "somebody else held the lock, but the error is {kind:?}");
@@ -68,7 +68,7 @@ async fn l04_a_deadline_is_kept_when_the_store_is_silent(cx: Cx) -> Check {
     link.inject(Fault::Partition).await?;
     for limit in [Duration::from_millis(50), cx.ttl(), cx.ttl() * 3] {
         let start = cx.now();
-        let answer = locks.lock("lock")?.acquire_timeout(limit).await;
+        let answer = locks.named("lock")?.acquire_timeout(limit).await;
         let waited = cx.now().since(start);
         let kind = error_kind(answer, "acquire_timeout without a store")?;
         ensure!(
@@ -85,7 +85,7 @@ async fn l04_a_deadline_is_kept_behind_others(cx: Cx) -> Check {
     let guard = take(&cx, &holder, "lock").await?;
     let mut waiters = Vec::new();
     for i in 1..=10_u32 {
-        let (lock, cx) = (locks.lock("lock")?, cx.clone());
+        let (lock, cx) = (locks.named("lock")?, cx.clone());
         waiters.push(tokio::spawn(async move {
             // The later ones are behind others that wait longer.
             let limit = cx.ttl() / 10 * (11 - i);
@@ -112,18 +112,18 @@ async fn l04_a_frozen_store_holds_nobody(cx: Cx) -> Check {
     let guard = take(&cx, &locks, "held").await?;
     cx.store().freeze().await?;
     let limit = cx.ttl() * 2 + cx.slack();
-    let lock = locks.lock("lock")?;
+    let lock = locks.named("lock")?;
     let tried = soon(&cx, limit, "try_acquire on a frozen store", lock.try_acquire());
     ensure!(tried.await?.is_err(), "a frozen store answered a try");
     let _ = soon(&cx, limit, "check on a frozen store", guard.check()).await?;
     let _ = soon(&cx, limit, "release on a frozen store", guard.release()).await?;
     let limit = Duration::from_secs(6) + cx.slack();
     ensure!(
-        soon(&cx, limit, "ping of a frozen store", locks.ping()).await?.is_err(),
+        soon(&cx, limit, "ping of a frozen store", locks.health()).await?.is_err(),
         "it answered a ping"
     );
     cx.store().thaw().await?;
-    soon(&cx, limit, "ping of a thawed store", locks.ping()).await??;
+    soon(&cx, limit, "ping of a thawed store", locks.health()).await??;
     let other = cx.backend().await?;
     let limit = cx.ttl() + Duration::from_secs(2) + cx.slack();
     for name in ["lock", "held"] {
@@ -137,7 +137,7 @@ async fn l04_a_frozen_store_holds_nobody(cx: Cx) -> Check {
 async fn l04_closing_ends_in_time(cx: Cx) -> Check {
     let (locks, idle) = (cx.locks().await?, cx.locks().await?);
     idle.close(cx.ttl()).await?;
-    let kind = error_kind(idle.lock("lock")?.try_acquire().await, "an acquisition after close")?;
+    let kind = error_kind(idle.named("lock")?.try_acquire().await, "an acquisition after close")?;
     ensure!(kind == ErrorKind::Closed, "an acquisition after close ended with {kind:?}");
     let guard = take(&cx, &locks, "lock").await?;
     let start = cx.now();
@@ -161,11 +161,11 @@ async fn c12_a_try_is_bounded(cx: Cx) -> Check {
     let locks = cx.locks_on(&link.backend);
     link.inject(Fault::Partition).await?;
     let limit = call_limit(&cx) * 2 + cx.late();
-    let lock = locks.lock("lock")?;
+    let lock = locks.named("lock")?;
     let answer = soon(&cx, limit, "try_acquire without a store", lock.try_acquire());
     let kind = error_kind(answer.await?, "try_acquire without a store")?;
     ensure!(
-        matches!(kind, ErrorKind::Timeout | ErrorKind::Unavailable),
+        matches!(kind, ErrorKind::NoAnswer | ErrorKind::Unavailable),
         "try_acquire without a store ended with {kind:?}"
     );
     Ok(())
@@ -199,11 +199,11 @@ async fn c12_calls_of_a_guard_are_bounded(cx: Cx) -> Check {
 async fn c12_other_calls_are_bounded(cx: Cx) -> Check {
     let link = cx.link().await?;
     let call = call_limit(&cx);
-    let locks = cx.builder(&link.backend).call_timeout(call).build();
+    let locks = cx.builder(&link.backend).call_timeout(call).build()?;
     link.inject(Fault::Partition).await?;
     let limit = call + cx.late();
     ensure!(
-        soon(&cx, limit, "ping", locks.ping()).await?.is_err(),
+        soon(&cx, limit, "ping", locks.health()).await?.is_err(),
         "a ping without a store succeeded"
     );
     let inspected = soon(&cx, limit, "inspect", locks.inspect("lock")).await?;
@@ -220,14 +220,15 @@ async fn c12_other_calls_are_bounded(cx: Cx) -> Check {
 async fn c12_acquire_gives_a_silent_store_up(cx: Cx) -> Check {
     let link = cx.link().await?;
     let patience = cx.ttl() * 3;
-    let locks = cx.builder(&link.backend).unavailable_after(patience).build();
+    let locks = cx.builder(&link.backend).unavailable_after(patience).build()?;
     link.inject(Fault::Partition).await?;
     let start = cx.now();
     let limit = patience + call_limit(&cx) + Duration::from_millis(1500) + cx.slack();
-    let answer = soon(&cx, limit, "acquire without a store", locks.lock("lock")?.acquire()).await?;
+    let answer =
+        soon(&cx, limit, "acquire without a store", locks.named("lock")?.acquire()).await?;
     let kind = error_kind(answer, "acquire without a store")?;
     ensure!(
-        matches!(kind, ErrorKind::Timeout | ErrorKind::Unavailable),
+        matches!(kind, ErrorKind::NoAnswer | ErrorKind::Unavailable),
         "acquire without a store ended with {kind:?}"
     );
     let waited = cx.now().since(start);
@@ -241,10 +242,10 @@ async fn c12_acquire_gives_a_silent_store_up(cx: Cx) -> Check {
 async fn s06_busy_is_not_an_error(cx: Cx) -> Check {
     let (holder, locks) = (cx.locks().await?, cx.locks().await?);
     let guard = take(&cx, &holder, "lock").await?;
-    let answer = locks.lock("lock")?.try_acquire().await.explain("try_acquire on a held lock")?;
+    let answer = locks.named("lock")?.try_acquire().await.explain("try_acquire on a held lock")?;
     ensure!(answer.is_none(), "two guards of one lock");
     for limit in [Duration::ZERO, cx.ttl() / 4] {
-        match locks.lock("lock")?.acquire_timeout(limit).await {
+        match locks.named("lock")?.acquire_timeout(limit).await {
             Ok(_) => fail!("two guards of one lock"),
             Err(error) => {
                 let kind = error.kind();
@@ -266,26 +267,26 @@ async fn s06_an_error_is_not_busy(cx: Cx) -> Check {
         for _ in 0..2 {
             link.inject(fault).await?;
         }
-        if let Ok(None) = locks.lock("lock")?.try_acquire().await {
+        if let Ok(None) = locks.named("lock")?.try_acquire().await {
             fail!("{fault:?}: the lock is free, and try_acquire says that somebody else holds it");
         }
         cx.sleep(cx.ttl() * 2).await;
-        locks.ping().await.explain("a ping after two faults")?;
+        locks.health().await.explain("a ping after two faults")?;
     }
     partitioned(&cx, &link, &locks).await
 }
 
 async fn partitioned(cx: &Cx, link: &Link, locks: &Locks) -> Check {
     link.inject(Fault::Partition).await?;
-    if let Ok(answer) = locks.lock("lock")?.try_acquire().await {
+    if let Ok(answer) = locks.named("lock")?.try_acquire().await {
         fail!("a client that is cut off was answered {answer:?}");
     }
     let kind = error_kind(
-        locks.lock("lock")?.acquire_timeout(cx.ttl()).await,
+        locks.named("lock")?.acquire_timeout(cx.ttl()).await,
         "a client that is cut off",
     )?;
     ensure!(
-        matches!(kind, ErrorKind::Timeout | ErrorKind::Unavailable),
+        matches!(kind, ErrorKind::NoAnswer | ErrorKind::Unavailable),
         "a client that is cut off is told {kind:?}"
     );
     link.inject(Fault::Heal).await?;
@@ -293,7 +294,7 @@ async fn partitioned(cx: &Cx, link: &Link, locks: &Locks) -> Check {
         cx,
         cx.ttl() * 2 + cx.slack(),
         "the lock after a partition",
-        locks.lock("lock")?.acquire(),
+        locks.named("lock")?.acquire(),
     )
     .await??
     .release()
@@ -307,7 +308,7 @@ async fn s06_an_unknown_outcome_is_said(cx: Cx) -> Check {
     for _ in 0..2 {
         link.inject(Fault::LoseNextReply).await?;
     }
-    match locks.lock("lock")?.ttl(cx.long_ttl()).try_acquire().await {
+    match locks.named("lock")?.ttl(cx.long_ttl()).try_acquire().await {
         Err(error) => ensure!(
             error.effect() == Effect::Unknown,
             "both answers were lost, but the error says that the store did not act: {error}"
@@ -328,7 +329,7 @@ async fn s06_an_acquisition_repairs_one_lost_answer(cx: Cx) -> Check {
     let locks = cx.locks_on(&link.backend);
     for fault in [Fault::LoseNextReply, Fault::LoseNextRequest] {
         link.inject(fault).await?;
-        let guard = locks.lock("lock")?.try_acquire().await;
+        let guard = locks.named("lock")?.try_acquire().await;
         match guard.explain("a try_acquire that meets one fault")? {
             Some(guard) => drop(guard.release().await),
             None => fail!("{fault:?}: the lock is free, and it is reported as busy"),

@@ -85,7 +85,7 @@ async fn l03_users_are_served_in_order(cx: Cx) -> Check {
     let guard = take_for(&cx, &clients[0], "lock", cx.long_ttl()).await?;
     let (served, mut order) = tokio::sync::mpsc::unbounded_channel();
     for i in 0..12_usize {
-        let lock = clients[i % 2].lock("lock")?.ttl(cx.long_ttl());
+        let lock = clients[i % 2].named("lock")?.ttl(cx.long_ttl());
         let served = served.clone();
         tokio::spawn(async move {
             let guard = lock.acquire().await?;
@@ -158,10 +158,10 @@ async fn l03_a_renewed_place_is_kept(cx: Cx) -> Check {
 async fn l03_a_waiting_user_keeps_its_place(cx: Cx) -> Check {
     let (holder, first, second) = (cx.locks().await?, cx.locks().await?, cx.locks().await?);
     let guard = take_for(&cx, &holder, "lock", cx.long_ttl()).await?;
-    let lock = first.lock("lock")?;
+    let lock = first.named("lock")?;
     let waiting = tokio::spawn(async move { lock.acquire().await });
     cx.sleep(cx.ttl() / 4).await;
-    let lock = second.lock("lock")?;
+    let lock = second.named("lock")?;
     let late = tokio::spawn(async move { lock.acquire().await });
     cx.sleep(cx.ttl() * 5).await;
     guard.release().await?;
@@ -176,7 +176,7 @@ async fn l03_every_waiter_is_served(cx: Cx) -> Check {
     let clients = [cx.locks().await?, cx.locks().await?];
     let mut workers = Vec::new();
     for i in 0..8 {
-        let lock = clients[i % 2].lock("lock")?.ttl(cx.long_ttl());
+        let lock = clients[i % 2].named("lock")?.ttl(cx.long_ttl());
         let cx = cx.clone();
         workers.push(tokio::spawn(async move {
             for _ in 0..4 {
@@ -248,7 +248,7 @@ async fn l05_a_waiter_that_died_long_ago_delays_nobody(cx: Cx) -> Check {
 async fn l05_a_cancelled_waiter_delays_nobody(cx: Cx) -> Check {
     let (holder, first, second) = (cx.locks().await?, cx.locks().await?, cx.locks().await?);
     let guard = take_for(&cx, &holder, "lock", cx.long_ttl()).await?;
-    let lock = first.lock("lock")?.ttl(cx.long_ttl());
+    let lock = first.named("lock")?.ttl(cx.long_ttl());
     let mut cancelled = Box::pin(lock.acquire());
     ensure!(within(&cx, cx.ttl() / 10, &mut cancelled).await.is_none(), "two holders at once");
     let patient = waits(&cx, &second, "lock")?;

@@ -52,7 +52,7 @@ async fn c01_attaching_uses_the_owner_again(cx: Cx) -> Check {
     let reason = lost_reason(held.token(), "the token of a lock that was handed over")?;
     ensure!(reason == LostReason::Detached, "a lock that was handed over is lost because {reason}");
     still_held(&cx, &other, "lock", "after it was detached").await?;
-    let attached = second.lock("lock")?.attach(&token).await?;
+    let attached = second.named("lock")?.attach(&token).await?;
     ensure!(attached.owner() == owner, "attaching made a new owner");
     ensure!(attached.token()? == fence, "attaching changed the token to {}", attached.token()?);
     for _ in 0..4 {
@@ -76,7 +76,7 @@ async fn c01_a_lease_token_survives_its_printed_form(cx: Cx) -> Check {
             "the lease token of {name:?} names {:?}",
             token.key()
         );
-        let attached = second.lock(name)?.attach(&token).await;
+        let attached = second.named(name)?.attach(&token).await;
         attached.explain("attaching with a parsed token")?.release().await?;
     }
     Ok(())
@@ -85,9 +85,9 @@ async fn c01_a_lease_token_survives_its_printed_form(cx: Cx) -> Check {
 async fn c01_an_attached_lock_is_renewed_only_if_asked(cx: Cx) -> Check {
     let (first, second, other) = (cx.locks().await?, cx.locks().await?, cx.backend().await?);
     let passive = take(&cx, &first, "passive").await?.detach().await?;
-    let passive = second.lock("passive")?.attach(&passive).await?;
+    let passive = second.named("passive")?.attach(&passive).await?;
     let kept = take(&cx, &first, "kept").await?.detach().await?;
-    let kept = second.lock("kept")?.attach(&kept).await?;
+    let kept = second.named("kept")?.attach(&kept).await?;
     kept.keep_alive();
     cx.sleep(cx.ttl() + cx.slack()).await;
     ensure!(is_lost(&passive), "an attached lock that nobody renewed is {:?}", passive.state());
@@ -116,7 +116,7 @@ async fn l01_a_detached_lock_ends_by_itself(cx: Cx) -> Check {
 async fn s03_attaching_too_late_is_lost_and_harmless(cx: Cx) -> Check {
     let (first, second, third) = (cx.locks().await?, cx.locks().await?, cx.locks().await?);
     let guard = take(&cx, &first, "lock").await?;
-    let (fence, token, lock) = (guard.token()?, guard.detach().await?, second.lock("lock")?);
+    let (fence, token, lock) = (guard.token()?, guard.detach().await?, second.named("lock")?);
     cx.sleep(cx.ttl() + cx.slack()).await;
     let kind = error_kind(lock.attach(&token).await, "attaching after the end")?;
     ensure!(matches!(kind, ErrorKind::Lost(_)), "attaching after the end of the lease is {kind:?}");
@@ -137,8 +137,8 @@ async fn s03_attaching_too_late_is_lost_and_harmless(cx: Cx) -> Check {
 async fn s03_attaching_twice_is_one_hold(cx: Cx) -> Check {
     let (first, second, third) = (cx.locks().await?, cx.locks().await?, cx.locks().await?);
     let token = take(&cx, &first, "lock").await?.detach().await?;
-    let one = second.lock("lock")?.attach(&token).await?;
-    let two = third.lock("lock")?.attach(&token).await?;
+    let one = second.named("lock")?.attach(&token).await?;
+    let two = third.named("lock")?.attach(&token).await?;
     ensure!(one.token()? == two.token()?, "one hold has two tokens");
     one.release().await?;
     let next = take(&cx, &first, "lock").await?;
@@ -155,7 +155,7 @@ async fn s04_a_dropped_detach_loses_nothing(cx: Cx) -> Check {
     for steps in 0..STEPS {
         let guard = take_for(&cx, &locks, "lock", cx.long_ttl()).await?;
         match drop_after_steps(&cx, steps, guard.detach()).await {
-            Cut::Done(token) => locks.lock("lock")?.release(token?).await.map(drop)?,
+            Cut::Done(token) => locks.named("lock")?.release(token?).await.map(drop)?,
             Cut::Dropped => {}
         }
         let after = format!("after a detach that was dropped {steps} turns after its start");
@@ -167,7 +167,7 @@ async fn s04_a_dropped_detach_loses_nothing(cx: Cx) -> Check {
 async fn c04_a_renewal_by_token_keeps_the_lock(cx: Cx) -> Check {
     let (first, second, other) = (cx.locks().await?, cx.locks().await?, cx.backend().await?);
     let guard = take(&cx, &first, "lock").await?;
-    let (fence, token, lock) = (guard.token()?, guard.detach().await?, second.lock("lock")?);
+    let (fence, token, lock) = (guard.token()?, guard.detach().await?, second.named("lock")?);
     let mut until = cx.now();
     for _ in 0..6 {
         cx.sleep(cx.ttl() * 2 / 5).await;
@@ -192,7 +192,7 @@ async fn c04_a_renewal_by_token_keeps_the_lock(cx: Cx) -> Check {
 async fn c07_a_release_by_token_frees_the_lock(cx: Cx) -> Check {
     let (first, second, other) = (cx.locks().await?, cx.locks().await?, cx.backend().await?);
     let token = take_for(&cx, &first, "lock", cx.long_ttl()).await?.detach().await?;
-    let lock = second.lock("lock")?.ttl(cx.long_ttl());
+    let lock = second.named("lock")?.ttl(cx.long_ttl());
     let released = lock.release(token.clone()).await?;
     ensure!(released == Released::Freed, "a release by token is {released:?}");
     ensure!(cx.is_free(&other, "lock").await?, "a lock that was released by token is taken");
@@ -207,7 +207,7 @@ async fn c07_a_release_by_token_frees_the_lock(cx: Cx) -> Check {
 async fn s04_a_dropped_call_with_a_token_leaves_the_lock(cx: Cx) -> Check {
     let (locks, other) = (cx.locks().await?, cx.backend().await?);
     let token = take_for(&cx, &locks, "lock", cx.long_ttl()).await?.detach().await?;
-    let lock = locks.lock("lock")?.ttl(cx.long_ttl());
+    let lock = locks.named("lock")?.ttl(cx.long_ttl());
     for steps in 0..STEPS {
         drop(drop_after_steps(&cx, steps, lock.attach(&token)).await);
         drop(drop_after_steps(&cx, steps, lock.renew(&token)).await);
@@ -224,7 +224,7 @@ async fn s04_a_dropped_call_with_a_token_leaves_the_lock(cx: Cx) -> Check {
 async fn s04_a_dropped_attached_guard_leaves_the_lock(cx: Cx) -> Check {
     let (locks, other) = (cx.locks().await?, cx.backend().await?);
     let mut token = take_for(&cx, &locks, "lock", cx.long_ttl()).await?.detach().await?;
-    let lock = locks.lock("lock")?.ttl(cx.long_ttl());
+    let lock = locks.named("lock")?.ttl(cx.long_ttl());
     for steps in 0..STEPS {
         for way in ["dropped", "kept alive and dropped", "dropped in a renewal", "detached"] {
             let guard = lock.attach(&token).await.explain("attaching")?;
@@ -258,7 +258,7 @@ async fn s04_a_dropped_release_by_token_releases(cx: Cx) -> Check {
     let (locks, other) = (cx.locks().await?, cx.backend().await?);
     for steps in 0..STEPS {
         let token = take_for(&cx, &locks, "lock", cx.long_ttl()).await?.detach().await?;
-        let lock = locks.lock("lock")?.ttl(cx.long_ttl());
+        let lock = locks.named("lock")?.ttl(cx.long_ttl());
         // By word, also where a guard says it that would not release when it is dropped.
         if steps % 2 == 0 {
             drop(drop_after_steps(&cx, steps, lock.release(token)).await);
@@ -276,7 +276,7 @@ async fn s04_a_dropped_attach_leaves_no_lock_for_ever(cx: Cx) -> Check {
     let (locks, other) = (cx.locks().await?, cx.backend().await?);
     for steps in 0..if cx.is_virtual() { STEPS } else { 4 } {
         let token = take(&cx, &locks, "lock").await?.detach().await?;
-        let lock = locks.lock("lock")?;
+        let lock = locks.named("lock")?;
         drop(drop_after_steps(&cx, steps, lock.attach(&token)).await);
         let limit = cx.ttl() + cx.slack();
         if cx.freed_within(&other, "lock", limit).await?.is_none() {

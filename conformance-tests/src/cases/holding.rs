@@ -49,7 +49,7 @@ async fn s05_a_renewed_guard_is_held_for_long(cx: Cx) -> Check {
 async fn s05_renewals_come_as_often_as_asked(cx: Cx) -> Check {
     let (locks, other) = (cx.locks().await?, cx.backend().await?);
     for every in [cx.ttl() / 10, cx.ttl() / 2] {
-        let Some(guard) = locks.lock("lock")?.renew_every(every).try_acquire().await? else {
+        let Some(guard) = locks.named("lock")?.renew_every(every).try_acquire().await? else {
             fail!("a free lock is busy");
         };
         let mut least = guard.remaining();
@@ -69,7 +69,7 @@ async fn s05_renewals_come_as_often_as_asked(cx: Cx) -> Check {
 
 async fn s05_settings_that_cannot_work_are_refused(cx: Cx) -> Check {
     let locks = cx.locks().await?;
-    let lock = || locks.lock("lock");
+    let lock = || locks.named("lock");
     let refused = [
         lock()?.ttl(Duration::ZERO),
         lock()?.ttl(Duration::from_millis(9)),
@@ -91,7 +91,7 @@ async fn s05_the_longest_hold_ends_it(cx: Cx) -> Check {
     let (locks, other) = (cx.locks().await?, cx.backend().await?);
     let limit = cx.ttl() * 2;
     let start = cx.now();
-    let Some(guard) = locks.lock("lock")?.max_hold(limit).try_acquire().await? else {
+    let Some(guard) = locks.named("lock")?.max_hold(limit).try_acquire().await? else {
         fail!("a free lock is busy");
     };
     let granted = cx.now();
@@ -118,18 +118,21 @@ async fn s05_run_gives_back_what_its_work_gives(cx: Cx) -> Check {
     let (locks, other) = (cx.locks().await?, cx.backend().await?);
     let inner = cx.clone();
     let fence = locks
-        .lock("lock")?
+        .named("lock")?
         .run(async |held| {
             inner.sleep(inner.ttl() * 2).await;
             (held.token(), held.state())
         })
         .await?;
-    ensure!(fence.0.is_ok() && fence.1 == LockState::Held, "inside of run the lock was {fence:?}");
+    ensure!(
+        fence.0.is_ok() && fence.1 == LockState::Secure,
+        "inside of run the lock was {fence:?}"
+    );
     free_soon(&cx, &other, "lock", "after run").await
 }
 
 async fn s05_run_stops_its_work_on_loss(cx: Cx) -> Check {
-    let lock = cx.locks().await?.lock("lock")?;
+    let lock = cx.locks().await?.named("lock")?;
     let dropped = Arc::new(AtomicBool::new(false));
     let note = Note(Arc::clone(&dropped));
     let work = tokio::spawn(async move {
@@ -158,7 +161,7 @@ impl Drop for Note {
 }
 
 async fn s05_run_that_ends_too_late_is_lost(cx: Cx) -> Check {
-    let lock = cx.locks().await?.lock("lock")?.no_renew();
+    let lock = cx.locks().await?.named("lock")?.no_renew();
     let inner = cx.clone();
     let answer = lock
         .run(async move |_held| {
@@ -186,7 +189,7 @@ async fn s01_run_excludes(cx: Cx) -> Check {
     let inside = Arc::new(AtomicBool::new(false));
     let mut workers = Vec::new();
     for i in 0..6 {
-        let (lock, inside, cx) = (clients[i % 2].lock("lock")?, Arc::clone(&inside), cx.clone());
+        let (lock, inside, cx) = (clients[i % 2].named("lock")?, Arc::clone(&inside), cx.clone());
         workers.push(tokio::spawn(async move {
             lock.run(async move |_held| {
                 let alone = !inside.swap(true, Ordering::SeqCst);
@@ -205,7 +208,7 @@ async fn s01_run_excludes(cx: Cx) -> Check {
 
 async fn s01_a_lock_is_not_reentrant(cx: Cx) -> Check {
     let locks = cx.locks().await?;
-    let lock = locks.lock("lock")?;
+    let lock = locks.named("lock")?;
     let guard = take(&cx, &locks, "lock").await?;
     ensure!(lock.try_acquire().await?.is_none(), "two guards of one lock in one task");
     let kind = error_kind(lock.acquire_timeout(cx.ttl() / 4).await, "a second acquisition")?;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use lock_core::{
-    Attempt, Bytes, Capabilities, Claim, ClaimRequest, ErrorKind, Hold, HoldMark, LockAdmin,
+    Attempt, Binding, Bytes, Capabilities, Claim, ClaimRequest, ErrorKind, HolderMark, LockAdmin,
     LockBackend, Locks, LostReason, Released, Renewal, Result,
 };
 
@@ -120,7 +120,7 @@ async fn c10_the_store_works_behind_a_layer(cx: Cx) -> Check {
     let plain = cx.backend().await?;
     let (holder, waiter) = (cx.locks_on(&a), cx.locks_on(&b));
     let guard = take(&cx, &holder, "lock").await?;
-    let lock = waiter.lock("lock")?;
+    let lock = waiter.named("lock")?;
     let waiting = tokio::spawn(async move { lock.acquire().await });
     cx.sleep(cx.ttl() * 2).await;
     still_held(&cx, &plain, "lock", "behind a layer").await?;
@@ -140,7 +140,7 @@ async fn c10_the_store_works_behind_a_layer(cx: Cx) -> Check {
 async fn c10_errors_name_lock_and_store(cx: Cx) -> Check {
     let (holder, locks) = (cx.locks().await?, cx.locks().await?);
     let guard = take(&cx, &holder, "the lock").await?;
-    let Err(error) = locks.lock("the lock")?.acquire_timeout(cx.ttl() / 10).await else {
+    let Err(error) = locks.named("the lock")?.acquire_timeout(cx.ttl() / 10).await else {
         fail!("two guards of one lock");
     };
     let text = error.to_string();
@@ -160,7 +160,7 @@ async fn c10_errors_name_lock_and_store(cx: Cx) -> Check {
 async fn c01_inspection_shows_the_holder(cx: Cx) -> Check {
     let (backend, other) = (cx.backend().await?, cx.locks().await?);
     let locks = cx.locks_on(&backend);
-    let guard = locks.lock("lock")?.label("host-7/42 ünï").acquire().await?;
+    let guard = locks.named("lock")?.label("host-7/42 ünï").acquire().await?;
     cx.sleep(cx.ttl() / 10).await;
     let Some(info) = other.inspect("lock").await? else {
         fail!("a lock that is held is not shown")
@@ -195,7 +195,7 @@ async fn c01_inspection_of_a_free_lock_shows_nobody(cx: Cx) -> Check {
     take(&cx, &locks, "lock").await?.release().await?;
     ensure!(other.inspect("lock").await?.is_none(), "a lock that was released is shown");
     // What is bound to a session does not end with its claim.
-    if cx.capabilities().hold == Hold::Lease {
+    if cx.capabilities().binding == Binding::Lease {
         let (claim, _) = cx.held(&backend, "lock").await?;
         drop(claim);
         cx.sleep(cx.ttl() + cx.slack()).await;
@@ -254,7 +254,7 @@ async fn c09_a_forced_release_raises_the_fence(cx: Cx) -> Check {
 }
 
 /// What the store shows of the one who holds the lock now.
-async fn mark(admin: &Locks) -> Check<Option<HoldMark>> {
+async fn mark(admin: &Locks) -> Check<Option<HolderMark>> {
     let mark = admin.inspect("lock").await?.and_then(|info| info.holder?.mark);
     ensure!(mark.is_some(), "an inspection shows no mark of a holder of this library");
     Ok(mark)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::{Attempt, Claim, Hold, Renewal};
+use lock_core::{Attempt, Binding, Claim, Renewal};
 
 use super::tools::{free_soon, kept_until, soon, still_held, take_for};
 use crate::Fault;
@@ -217,11 +217,11 @@ async fn c04_a_hand_over_has_its_full_ttl(cx: Cx) -> Check {
 
 async fn c04_validity_counts_from_the_send(cx: Cx) -> Check {
     let link = cx.link().await?;
-    let locks = cx.builder(&link.backend).call_timeout(cx.ttl()).build();
+    let locks = cx.builder(&link.backend).call_timeout(cx.ttl()).build()?;
     link.inject(Fault::DelayNextReply(cx.ttl() / 2)).await?;
     let sent = cx.now();
     // Without renewals: the first would be due at once after such an answer.
-    let lock = locks.lock("lock")?.ttl(cx.ttl()).no_renew();
+    let lock = locks.named("lock")?.ttl(cx.ttl()).no_renew();
     let guard = soon(&cx, cx.ttl() + cx.slack(), "taking a free lock", lock.acquire()).await??;
     let limit = cx.ttl() - cx.ttl() / 100 - Duration::from_millis(2);
     let valid_for = (cx.now() + guard.remaining()).since(sent);
@@ -236,8 +236,8 @@ async fn c04_validity_counts_from_the_send(cx: Cx) -> Check {
 
 async fn c04_a_renewal_counts_from_its_send(cx: Cx) -> Check {
     let link = cx.link().await?;
-    let locks = cx.builder(&link.backend).call_timeout(cx.ttl()).build();
-    let guard = match locks.lock("lock")?.no_renew().try_acquire().await? {
+    let locks = cx.builder(&link.backend).call_timeout(cx.ttl()).build()?;
+    let guard = match locks.named("lock")?.no_renew().try_acquire().await? {
         Some(guard) => guard,
         None => fail!("a free lock is busy"),
     };
@@ -247,7 +247,7 @@ async fn c04_a_renewal_counts_from_its_send(cx: Cx) -> Check {
     let renewed = guard.renew().await;
     // A client that keeps a session gives a connection up which is silent for so long: then nothing
     // was prolonged, and the bound below holds all the more.
-    if cx.capabilities().hold == Hold::Lease {
+    if cx.capabilities().binding == Binding::Lease {
         renewed?;
     }
     let limit = cx.ttl() - cx.ttl() / 100 - Duration::from_millis(2);
@@ -262,9 +262,9 @@ async fn c04_a_renewal_counts_from_its_send(cx: Cx) -> Check {
 
 async fn c04_an_answer_after_the_lease_is_no_grant(cx: Cx) -> Check {
     let (link, other) = (cx.link().await?, cx.backend().await?);
-    let locks = cx.builder(&link.backend).call_timeout(cx.ttl() * 4).build();
+    let locks = cx.builder(&link.backend).call_timeout(cx.ttl() * 4).build()?;
     link.inject(Fault::DelayNextReply(cx.ttl() * 2)).await?;
-    let guard = match locks.lock("lock")?.try_acquire().await {
+    let guard = match locks.named("lock")?.try_acquire().await {
         // The repair took it again: then it must really be held.
         Ok(Some(guard)) => guard,
         Ok(None) => fail!("the lock is free, and the answer is that somebody else holds it"),
@@ -285,7 +285,7 @@ async fn c04_the_ttl_is_rounded_up(cx: Cx) -> Check {
         if can.max_ttl.is_some_and(|longest| asked > longest) {
             continue;
         }
-        let guard = match locks.lock("lock")?.ttl(asked).acquire().await {
+        let guard = match locks.named("lock")?.ttl(asked).acquire().await {
             Ok(guard) => guard,
             // A lease of a few milliseconds may end before a slow store's answer is there.
             Err(error) if !cx.is_virtual() && error.is_retryable() => continue,
@@ -343,7 +343,7 @@ async fn l01_a_waiter_gets_an_abandoned_lock(cx: Cx) -> Check {
     let valid_for = promised(&mut *claim).await?;
     drop(claim);
     let limit = cx.ttl() + cx.slack();
-    let waiter = locks.lock("lock")?.ttl(cx.long_ttl());
+    let waiter = locks.named("lock")?.ttl(cx.long_ttl());
     let guard = soon(&cx, limit, "a waiter gets an abandoned lock", waiter.acquire()).await??;
     let waited = cx.now().since(start);
     ensure!(

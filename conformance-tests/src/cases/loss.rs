@@ -122,9 +122,9 @@ async fn s05_a_partition_is_a_loss_before_the_end(cx: Cx) -> Check {
 
 async fn s05_a_failed_renewal_is_a_risk(cx: Cx) -> Check {
     let link = cx.link().await?;
-    let locks = cx.builder(&link.backend).call_timeout(cx.ttl() / 10).build();
+    let locks = cx.builder(&link.backend).call_timeout(cx.ttl() / 10).build()?;
     let guard = take(&cx, &locks, "lock").await?;
-    ensure!(guard.state() == LockState::Held, "a new guard is {:?}", guard.state());
+    ensure!(guard.state() == LockState::Secure, "a new guard is {:?}", guard.state());
     link.inject(Fault::Partition).await?;
     let limit = cx.ttl() * 2 / 3;
     let risk = within(&cx, limit, until_state(&cx, &guard, LockState::AtRisk)).await;
@@ -132,7 +132,7 @@ async fn s05_a_failed_renewal_is_a_risk(cx: Cx) -> Check {
     ensure!(guard.token().is_ok(), "a guard at risk holds the lock, and gives no token");
     link.inject(Fault::Heal).await?;
     let limit = cx.ttl() / 3;
-    let healed = within(&cx, limit, until_state(&cx, &guard, LockState::Held)).await;
+    let healed = within(&cx, limit, until_state(&cx, &guard, LockState::Secure)).await;
     ensure!(healed.is_some(), "{limit:?} after a partition the guard is {:?}", guard.state());
     guard.release().await?;
     Ok(())
@@ -161,7 +161,7 @@ async fn s05_a_blocked_runtime_finds_the_loss_first(cx: Cx) -> Check {
         };
         single.block_on(async {
             let backend = cx.backend().await?;
-            let locks = cx.builder(&backend).clock(SuiteClock::real()).build();
+            let locks = cx.builder(&backend).clock(SuiteClock::real()).build()?;
             let guard = take(&cx, &locks, "lock").await?;
             block_this_thread(cx.ttl() * 2);
             first_says_lost(&guard)
@@ -185,7 +185,7 @@ fn first_says_lost(guard: &LockGuard) -> Check {
 async fn s05_the_signal_comes_before_the_end(cx: Cx) -> Check {
     let locks = cx.locks().await?;
     for ttl in [cx.ttl(), cx.round(Duration::from_millis(200)), cx.round(cx.ttl() * 2)] {
-        match locks.lock("lock")?.ttl(ttl).no_renew().try_acquire().await? {
+        match locks.named("lock")?.ttl(ttl).no_renew().try_acquire().await? {
             Some(guard) => {
                 signalled_in_time(&cx, &guard).await?;
                 let _ = guard.release().await;
@@ -222,7 +222,7 @@ async fn s05_the_signal_of_a_lost_lock_is_set(cx: Cx) -> Check {
 
 async fn s05_without_renewal_the_lock_ends(cx: Cx) -> Check {
     let (locks, other) = (cx.locks().await?, cx.backend().await?);
-    let guard = match locks.lock("lock")?.no_renew().try_acquire().await? {
+    let guard = match locks.named("lock")?.no_renew().try_acquire().await? {
         Some(guard) => guard,
         None => fail!("a free lock is busy"),
     };
@@ -244,10 +244,10 @@ async fn s05_without_renewal_the_lock_ends(cx: Cx) -> Check {
 
 async fn s05_a_slow_grant_without_renewal_is_not_renewed(cx: Cx) -> Check {
     let (link, other) = (cx.link().await?, cx.backend().await?);
-    let locks = cx.builder(&link.backend).call_timeout(cx.ttl()).build();
+    let locks = cx.builder(&link.backend).call_timeout(cx.ttl()).build()?;
     link.inject(Fault::DelayNextReply(cx.ttl() / 2)).await?;
     let sent = cx.now();
-    let lock = locks.lock("lock")?.ttl(cx.ttl()).no_renew();
+    let lock = locks.named("lock")?.ttl(cx.ttl()).no_renew();
     let guard = match lock.try_acquire().await? {
         Some(guard) => guard,
         None => fail!("a free lock is busy"),
@@ -281,7 +281,7 @@ async fn s05_a_frozen_store_is_a_loss_in_time(cx: Cx) -> Check {
 
 async fn s05_a_silent_store_is_a_loss_for_run(cx: Cx) -> Check {
     let (link, other) = (cx.link().await?, cx.backend().await?);
-    let lock = cx.locks_on(&link.backend).lock("lock")?;
+    let lock = cx.locks_on(&link.backend).named("lock")?;
     let (started, stopped) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let (begin, end) = (Arc::clone(&started), OnDrop(Arc::clone(&stopped)));
     let work = tokio::spawn(async move {

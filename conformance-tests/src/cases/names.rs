@@ -169,10 +169,10 @@ async fn c11_distinct_names_never_block_each_other(cx: Cx) -> Check {
 async fn c11_equal_names_always_block_each_other(cx: Cx) -> Check {
     let (a, b) = (cx.locks().await?, cx.locks().await?);
     for name in CORPUS.iter().step_by(3) {
-        let Some(guard) = a.lock(*name)?.ttl(cx.long_ttl()).try_acquire().await? else {
+        let Some(guard) = a.named(*name)?.ttl(cx.long_ttl()).try_acquire().await? else {
             fail!("{name:?} is free, but busy");
         };
-        let second = b.lock(String::from(*name))?.try_acquire().await?;
+        let second = b.named(String::from(*name))?.try_acquire().await?;
         ensure!(second.is_none(), "two clients hold the lock {name:?}");
         guard.release().await?;
     }
@@ -267,7 +267,7 @@ async fn c11_bad_names_are_refused(cx: Cx) -> Check {
     let long = "x".repeat(LockKey::MAX_LEN + 1);
     let long_in_bytes = "é".repeat(LockKey::MAX_LEN / 2 + 1);
     for bad in ["", "a\nb", "a\0", "\t", "\u{7f}", "\u{85}", "\u{1f}", &long, &long_in_bytes] {
-        let kind = error_kind(locks.lock(bad), "a bad name")?;
+        let kind = error_kind(locks.named(bad), "a bad name")?;
         ensure!(kind == ErrorKind::InvalidInput, "the name {bad:?} is refused with {kind:?}");
     }
     Ok(())
@@ -278,7 +278,7 @@ async fn c11_a_lock_is_found_under_its_name(cx: Cx) -> Check {
     let names: BTreeSet<_> = CORPUS.iter().step_by(2).copied().collect();
     let mut guards = Vec::new();
     for name in &names {
-        match locks.lock(*name)?.ttl(cx.long_ttl()).try_acquire().await? {
+        match locks.named(*name)?.ttl(cx.long_ttl()).try_acquire().await? {
             Some(guard) => guards.push(guard),
             None => fail!("{name:?} is free, but busy"),
         }

@@ -121,7 +121,7 @@ async fn l01_the_lock_of_a_killed_process_is_free_after_its_ttl(cx: Cx) -> Check
     process.kill().await?;
     let killed = cx.now();
     let limit = ttl + cx.slack();
-    let waiter = locks.lock(NAME)?;
+    let waiter = locks.named(NAME)?;
     let guard =
         soon(&cx, limit, "a waiter gets the lock of a killed process", waiter.acquire()).await??;
     let (since_grant, since_kill) = (cx.now().since(before), cx.now().since(killed));
@@ -160,7 +160,7 @@ async fn l05_a_killed_waiter_does_not_block_the_others(cx: Cx) -> Check {
     for process in [&mut dies, &mut lives] {
         process.ask(&Order::Wait { name: NAME.into(), ttl: cx.ttl() }).await?;
     }
-    let lock = others.lock(NAME)?;
+    let lock = others.named(NAME)?;
     let waiting = tokio::spawn(async move { lock.acquire().await?.release().await });
     cx.sleep(cx.ttl() / 2).await;
     dies.kill().await?;
@@ -181,7 +181,7 @@ async fn s05_a_stopped_process_finds_the_loss_first(cx: Cx) -> Check {
     // whole store busy, which is another matter.
     process.pause()?;
     let limit = cx.ttl() + cx.slack();
-    let waiter = locks.lock(NAME)?;
+    let waiter = locks.named(NAME)?;
     let guard =
         soon(&cx, limit, "a waiter gets the lock of a stopped process", waiter.acquire()).await??;
     ensure!(
@@ -245,7 +245,7 @@ async fn c01_a_lease_token_goes_to_another_process(cx: Cx) -> Check {
     let Reply::Lease { token } = detached else {
         fail!("a detach over there was answered {detached:?}")
     };
-    locks.lock(NAME)?.attach(&token.parse()?).await?.release().await?;
+    locks.named(NAME)?.attach(&token.parse()?).await?.release().await?;
     ensure!(cx.is_free(&other, NAME).await?, "a lock that came back was released, and is taken");
     Ok(())
 }

@@ -337,7 +337,7 @@ async fn c14_an_edited_text_gives_no_guard(cx: Cx) -> Check {
     let (first, second, other) = (cx.locks().await?, cx.locks().await?, cx.backend().await?);
     let guard = take_for(&cx, &first, "lock", cx.long_ttl()).await?;
     let fence = guard.token()?;
-    let (token, lock) = (guard.detach().await?, second.lock("lock")?.ttl(cx.long_ttl()));
+    let (token, lock) = (guard.detach().await?, second.named("lock")?.ttl(cx.long_ttl()));
     let stranger = OwnerId::generate(&OsRng)?.to_hex();
     let edits = [
         ("f", json!(fence.get() + 1)),

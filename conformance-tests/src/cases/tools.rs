@@ -125,7 +125,7 @@ pub(super) fn waits(
     locks: &Locks,
     name: &str,
 ) -> Check<JoinHandle<Result<LockGuard, Error>>> {
-    let lock = locks.lock(name)?.ttl(cx.long_ttl());
+    let lock = locks.named(name)?.ttl(cx.long_ttl());
     Ok(tokio::spawn(async move { lock.acquire().await }))
 }
 
@@ -140,7 +140,7 @@ pub(super) async fn take_for(
     name: &str,
     ttl: Duration,
 ) -> Check<LockGuard> {
-    match locks.lock(name)?.ttl(cx.round(ttl)).try_acquire().await? {
+    match locks.named(name)?.ttl(cx.round(ttl)).try_acquire().await? {
         Some(guard) => Ok(guard),
         None => fail!("{name:?} is free, but try_acquire says that somebody else holds it"),
     }
@@ -163,8 +163,8 @@ pub(super) fn lost_reason<T>(result: Result<T, Error>, what: &str) -> Check<Lost
 }
 
 /// An error of this kind.
-pub(super) fn error_kind<T>(result: Result<T, Error>, what: &str) -> Check<ErrorKind> {
-    match result {
+pub(super) fn error_kind<T>(result: Result<T, impl Into<Error>>, what: &str) -> Check<ErrorKind> {
+    match result.map_err(Into::into) {
         Ok(_) => fail!("{what} succeeded"),
         Err(error) => Ok(error.kind()),
     }

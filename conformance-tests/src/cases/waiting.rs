@@ -180,7 +180,7 @@ async fn l02_every_release_wakes_somebody(cx: Cx) -> Check {
     let guard = take_for(&cx, &clients[0], "lock", cx.long_ttl()).await?;
     let mut waiting = tokio::task::JoinSet::new();
     for i in 0..12 {
-        let lock = clients[i % 3].lock("lock")?.ttl(cx.long_ttl());
+        let lock = clients[i % 3].named("lock")?.ttl(cx.long_ttl());
         waiting.spawn(async move { lock.acquire().await?.release().await });
     }
     cx.sleep(cx.ttl() / 2).await;
@@ -278,7 +278,7 @@ async fn c13_a_waiter_that_declines_passes_it_on(cx: Cx) -> Check {
 async fn c13_a_timed_out_waiter_passes_it_on(cx: Cx) -> Check {
     let (holder, first, second) = (cx.locks().await?, cx.locks().await?, cx.locks().await?);
     let guard = take_for(&cx, &holder, "lock", cx.long_ttl()).await?;
-    let lock = first.lock("lock")?.ttl(cx.long_ttl());
+    let lock = first.named("lock")?.ttl(cx.long_ttl());
     let limit = cx.ttl() / 2;
     let impatient = tokio::spawn(async move { lock.acquire_timeout(limit).await });
     cx.sleep(cx.ttl() / 10).await;

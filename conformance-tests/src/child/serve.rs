@@ -37,7 +37,7 @@ async fn serve_orders(harness: &dyn Harness, uri: &str) -> Result<()> {
     let clock = SystemClock::default();
     let prefix = std::env::var(super::PREFIX).unwrap_or_default();
     let backend = harness.join(uri).await?;
-    let locks = Locks::builder_from_arc(backend).clock(clock.clone()).prefix(prefix)?.build();
+    let locks = Locks::builder(backend).clock(clock.clone()).prefix(prefix).build()?;
     let mut child = Child { locks, clock, held: HashMap::new(), waiting: HashMap::new() };
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     while let Ok(Some(line)) = lines.next_line().await {
@@ -76,7 +76,7 @@ impl Child {
     async fn obey(&mut self, order: Order) -> Result<Reply> {
         match order {
             Order::Acquire { name, ttl, limit } => {
-                let guard = self.locks.lock(name.as_str())?.ttl(ttl).acquire_timeout(limit).await;
+                let guard = self.locks.named(name.as_str())?.ttl(ttl).acquire_timeout(limit).await;
                 match guard {
                     Ok(guard) => self.keep(name, guard),
                     Err(error) if error.kind() == ErrorKind::NotAcquired => Ok(Reply::Busy),
@@ -84,7 +84,7 @@ impl Child {
                 }
             }
             Order::Wait { name, ttl } => {
-                let lock = self.locks.lock(name.as_str())?.ttl(ttl);
+                let lock = self.locks.named(name.as_str())?.ttl(ttl);
                 self.waiting.insert(name, tokio::spawn(async move { lock.acquire().await }));
                 Ok(Reply::Done)
             }
@@ -96,7 +96,7 @@ impl Child {
                 self.keep(name, guard)
             }
             Order::Try { name, ttl } => {
-                match self.locks.lock(name.as_str())?.ttl(ttl).try_acquire().await? {
+                match self.locks.named(name.as_str())?.ttl(ttl).try_acquire().await? {
                     Some(guard) => self.keep(name, guard),
                     None => Ok(Reply::Busy),
                 }
@@ -112,7 +112,7 @@ impl Child {
             }
             Order::Attach { name, ttl, token } => {
                 let guard =
-                    self.locks.lock(name.as_str())?.ttl(ttl).attach(&token.parse()?).await?;
+                    self.locks.named(name.as_str())?.ttl(ttl).attach(&token.parse()?).await?;
                 self.keep(name, guard)
             }
             Order::Count { name, ttl, file, times } => {
@@ -140,7 +140,7 @@ impl Child {
         file: &std::path::Path,
     ) -> Result<Counted> {
         let invoked = self.clock.now().as_nanos();
-        let guard = self.locks.lock(name)?.ttl(ttl).acquire().await?;
+        let guard = self.locks.named(name)?.ttl(ttl).acquire().await?;
         let granted = self.clock.now().as_nanos();
         let fence = guard.token()?.get();
         let read = std::fs::read_to_string(file).map_err(|error| on_file(file, &error))?;

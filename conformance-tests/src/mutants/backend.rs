@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::{
-    Capabilities, Claim, ClaimRequest, Error, HoldMark, LockAdmin, LockBackend, LockInfo, LockKey,
-    OwnerId, Released, Result,
+    Capabilities, Claim, ClaimRequest, Error, HolderMark, LockAdmin, LockBackend, LockInfo,
+    LockKey, OwnerId, Released, Result,
 };
 
 use super::bug::Bug;
@@ -148,7 +148,11 @@ impl LockAdmin for WrongBackend {
         self.below()?.list(prefix, name_start).await
     }
 
-    async fn force_release(&self, key: &LockKey, expected: Option<&HoldMark>) -> Result<Released> {
+    async fn force_release(
+        &self,
+        key: &LockKey,
+        expected: Option<&HolderMark>,
+    ) -> Result<Released> {
         let expected = expected.filter(|_| self.bug != Bug::ForceIgnoresOwner);
         self.below()?.force_release(&self.key(key)?, expected).await
     }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use lock_core::{Clock, ClockInstant, Result, Rng, Sleep, TokioClock};
+use lock_core::testing::TokioClock;
+use lock_core::{Clock, ClockInstant, Result, Rng, Sleep};
 
 /// The present is right, but no timer ever fires: nothing is renewed and no loss is signalled.
 #[derive(Debug)]

@@ -13,7 +13,8 @@ mod side;
 
 use std::sync::Arc;
 
-use lock_core::{Clock, LocksBuilder, TokioClock};
+use lock_core::testing::TokioClock;
+use lock_core::{Clock, LocksBuilder};
 
 use self::backend::WrongBackend;
 use self::bug::{Bug, Flavour};

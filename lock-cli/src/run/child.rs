@@ -7,7 +7,9 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener as StdUnixListener};
 use std::time::Duration;
 
-use distlock::{Clock, OsRng, OwnerId};
+use distlock::OwnerId;
+use distlock::backend::OsRng;
+use distlock::clock::Clock;
 use rustix::process::{Pid, Signal, getpgrp, kill_process_group};
 use rustix::termios::tcgetpgrp;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use distlock::{ClockInstant, LostReason};
+use distlock::LostReason;
+use distlock::clock::ClockInstant;
 
 use super::deadline::Policy;
 use super::protocol::{Ended, Order, Report};

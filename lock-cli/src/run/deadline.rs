@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use distlock::ClockInstant;
+use distlock::clock::ClockInstant;
 
 /// How much later than the supervisor `run` acts where no lease sets the time.
 const LATE: Duration = Duration::from_secs(1);

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use distlock::Clock;
+use distlock::clock::Clock;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
@@ -140,7 +140,7 @@ fn parse(pid: i32, stat: &str) -> Option<Entry> {
 
 #[cfg(test)]
 mod tests {
-    use distlock::ManualClock;
+    use distlock::testing::ManualClock;
 
     use super::*;
 

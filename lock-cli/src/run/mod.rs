@@ -15,7 +15,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use distlock::{Clock, ClockInstant, Error, ErrorKind, Lock, LockGuard, LostReason, SystemClock};
+use distlock::clock::{Clock, ClockInstant, SystemClock};
+use distlock::{Error, ErrorKind, Lock, LockGuard, LostReason};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -78,7 +79,7 @@ async fn close(store: &Store, end_by: ClockInstant, signals: &mut Signals, notes
         _ = impatience => return,
         clean = store.locks.close(end_by.since(clock.now())) => clean,
         () = clock.sleep_until(end_by + CLOSING) => {
-            Err(Error::new(ErrorKind::Timeout, "the store does not answer"))
+            Err(Error::new(ErrorKind::NoAnswer, "the store does not answer"))
         }
     };
     if let Err(error) = clean {
@@ -138,7 +139,7 @@ async fn hold(
 }
 
 fn configure(args: &RunArgs, store: &Store) -> Result<Lock, Failure> {
-    let mut lock = store.locks.lock(args.name.as_str())?;
+    let mut lock = store.locks.named(args.name.as_str())?;
     if let Some(ttl) = args.ttl {
         let least = store.locks.capabilities().min_ttl;
         if ttl < least {
@@ -222,7 +223,7 @@ async fn release(
         biased;
         released = guard.release() => released,
         () = clock.sleep_until(limit) => {
-            Err(Error::new(ErrorKind::Timeout, "the store does not answer"))
+            Err(Error::new(ErrorKind::NoAnswer, "the store does not answer"))
         }
     };
     match released {

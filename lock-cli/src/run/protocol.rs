@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use distlock::ClockInstant;
+use distlock::clock::ClockInstant;
 
 use super::deadline::Deadlines;
 

@@ -10,7 +10,7 @@ use std::os::unix::net::{SocketAddr, UnixStream as StdUnixStream};
 use std::process::Command;
 use std::time::Duration;
 
-use distlock::{Clock, ClockInstant, SystemClock};
+use distlock::clock::{Clock, ClockInstant, SystemClock};
 use rustix::process::{
     Pid, Signal, WaitOptions, WaitStatus, getpid, getppid, kill_current_process_group,
     set_child_subreaper, set_parent_process_death_signal, wait,

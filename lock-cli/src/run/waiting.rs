@@ -4,7 +4,8 @@ use std::io::IsTerminal;
 use std::pin::pin;
 use std::time::Duration;
 
-use distlock::{Clock, ClockInstant, ErrorKind, HolderInfo, Lock, LockGuard};
+use distlock::clock::{Clock, ClockInstant};
+use distlock::{ErrorKind, HolderInfo, Lock, LockGuard};
 use serde_json::json;
 
 use super::notes::Notes;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use distlock::{Clock, ClockInstant, Held, LockGuard, LockState, LostReason};
+use distlock::clock::{Clock, ClockInstant};
+use distlock::{Held, LockGuard, LockState, LostReason};
 use serde_json::json;
 use tokio::sync::mpsc;
 

@@ -256,7 +256,7 @@ pub(crate) fn rules() -> Rules {
         "believes_the_fence" => rules.is_told = |_, _| true,
         "takes_any_ttl" => rules.is_asked = |_, _| true,
         "fence_is_the_lease" => {
-            rules.fence = |fence, lease| FencingToken::try_from(lease).unwrap_or(fence);
+            rules.fence = |fence, lease| FencingToken::answered(lease).unwrap_or(fence);
         }
         "base_is_never_lifted" => {
             rules.base = |base, revision, highest, now| {

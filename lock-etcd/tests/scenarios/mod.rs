@@ -95,7 +95,7 @@ pub(crate) async fn a_guard_hears_at_once_that_its_lease_was_revoked() {
     let cluster = one().await;
     let locks = locks(&cluster).await;
     let mut other = plain(&cluster, 0).await;
-    let lock = locks.lock("lock").unwrap().ttl(Duration::from_secs(60));
+    let lock = locks.named("lock").unwrap().ttl(Duration::from_secs(60));
     let guard = lock.acquire().await.unwrap();
     tokio::time::sleep(Duration::from_millis(200)).await;
     let lease = keys(&mut other, "lock/").await[0].1;

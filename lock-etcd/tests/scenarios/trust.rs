@@ -149,7 +149,7 @@ pub(crate) async fn a_place_that_waits_is_no_hold() {
     let key = other.get(places[1].0.clone(), None).await.unwrap().take_kvs().remove(0);
     let base = key.value_str().unwrap().split_once('+').unwrap().1;
     let made_up = base.parse::<i64>().unwrap() + key.create_revision();
-    let made_up = FencingToken::try_from(made_up).unwrap();
+    let made_up = FencingToken::answered(made_up).unwrap();
     assert!(made_up > fence);
     let resume = Resume::new(made_up, data(places[1].1));
     refused(&b, "a place that waits", waits.with_resume(resume)).await;

@@ -74,7 +74,7 @@ impl Connection {
         let answer = tokio::time::timeout(limit, driver.send_packed_command(command)).await;
         let Ok(answer) = answer else {
             return Err(Error::new(
-                ErrorKind::Timeout,
+                ErrorKind::NoAnswer,
                 format!("the Redis server at {} did not answer within {limit:?}", pulse.endpoint),
             ));
         };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{
-    Error, ErrorKind, FencingToken, HoldMark, HolderInfo, LockAdmin, LockInfo, LockKey, Released,
+    Error, ErrorKind, FencingToken, HolderInfo, HolderMark, LockAdmin, LockInfo, LockKey, Released,
     Result, async_trait,
 };
 use redis::Value;
@@ -73,7 +73,11 @@ impl LockAdmin for RedlockBackend {
         Ok(locks)
     }
 
-    async fn force_release(&self, key: &LockKey, expected: Option<&HoldMark>) -> Result<Released> {
+    async fn force_release(
+        &self,
+        key: &LockKey,
+        expected: Option<&HolderMark>,
+    ) -> Result<Released> {
         let keys = Keys::new(key);
         let expected = match expected {
             Some(mark) => format!("={}", String::from_utf8_lossy(mark.as_bytes())),
@@ -138,14 +142,14 @@ impl RedlockBackend {
         let who = name(first);
         let all = || seen.iter().filter(|seen| name(seen) == who);
         let mut info = HolderInfo::new(who.parse().ok());
-        info.mark = Some(HoldMark::new(who.clone()));
+        info.mark = Some(HolderMark::new(who.clone()));
         if info.owner.is_some() {
             // The value that a quorum shows is the fence; the others joined later.
             let counters: Vec<_> = all().filter_map(|seen| seen.counter).collect();
             let same = |value: &&u64| {
                 counters.iter().filter(|other| other == value).count() >= self.quorum.needed()
             };
-            info.fence = counters.iter().find(same).and_then(|f| FencingToken::new(*f).ok());
+            info.fence = counters.iter().find(same).and_then(|f| FencingToken::answered(*f).ok());
             let since = all().filter_map(|seen| Some(seen.now.saturating_sub(seen.since?)));
             info.held_for = since.max().map(Duration::from_micros);
             info.label = all().map(|seen| seen.label.clone()).find(|label| !label.is_empty());

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{
-    Capabilities, Claim, ClaimRequest, DataLoss, Error, ErrorKind, Fencing, Hold, LockAdmin,
-    LockBackend, Mode, Result, Wake, async_trait,
+    Binding, Capabilities, Claim, ClaimRequest, DataLoss, Error, ErrorKind, Fencing, LockAdmin,
+    LockBackend, Result, Wake, async_trait,
 };
 
 use super::admission::Admission;
@@ -150,7 +150,7 @@ impl LockBackend for RedlockBackend {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let mut can = Capabilities::new(Hold::Lease, Wake::Hint);
+        let mut can = Capabilities::new(Binding::Lease, Wake::Hint);
         can.fencing = Fencing::Durable;
         can.detachable = true;
         can.inspect = true;
@@ -163,9 +163,6 @@ impl LockBackend for RedlockBackend {
     }
 
     fn claim(&self, request: ClaimRequest) -> Result<Box<dyn Claim>> {
-        if request.mode != Mode::Exclusive {
-            return Err(Error::unsupported("Redlock has exclusive locks only"));
-        }
         if request.ttl > self.quorum.config.max_ttl {
             return Err(Error::invalid(format!(
                 "a ttl of {:?} is longer than lock_max_ttl, {:?}: a node that lost its data votes again after lock_max_ttl",

@@ -220,14 +220,14 @@ impl Claim for RedlockClaim {
         }
         match outcome {
             Outcome::Granted { fence, valid_for } => {
-                let token = FencingToken::new(fence)?;
+                let token = FencingToken::answered(fence)?;
                 Ok(Attempt::Granted { token, valid_for: Some(valid_for) })
             }
             Outcome::TooLate => {
                 self.end_hold();
                 let took = self.quorum().clock().now().since(started);
                 Err(Error::new(
-                    ErrorKind::Timeout,
+                    ErrorKind::NoAnswer,
                     format!(
                         "a quorum granted the lock only after {took:.1?}, when its ttl of {:?} was over",
                         self.driver.ttl

@@ -39,7 +39,7 @@ pub use config::{Bootstrap, REDLOCK_PARAMETERS, REDLOCK_SCHEMES, Recover, Redloc
 /// use lock_core::Locks;
 ///
 /// let locks = Locks::new(lock_redis::connect_redlock("redlock://a:6379,b:6379,c:6379").await?);
-/// let guard = locks.lock("order:42")?.acquire().await?;
+/// let guard = locks.named("order:42")?.acquire().await?;
 /// guard.release().await?;
 /// # Ok(()) }
 /// ```

@@ -89,7 +89,7 @@ impl Replies {
         } else if hopeless.len() > spare {
             hopeless[0]
         } else if failed().all(is_slow) {
-            ErrorKind::Timeout
+            ErrorKind::NoAnswer
         } else {
             ErrorKind::Unavailable
         };
@@ -117,7 +117,7 @@ fn free_at(reply: &NodeReply) -> Option<Duration> {
 }
 
 fn is_slow(reply: &NodeReply) -> bool {
-    matches!(reply, NodeReply::Failed(error) if error.kind() == ErrorKind::Timeout)
+    matches!(reply, NodeReply::Failed(error) if error.kind() == ErrorKind::NoAnswer)
 }
 
 /// The kind of an answer that will not change by trying again.
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn the_error_lists_every_answer() {
-        let slow = NodeReply::Failed(Error::new(ErrorKind::Timeout, "no answer"));
+        let slow = NodeReply::Failed(Error::new(ErrorKind::NoAnswer, "no answer"));
         let all = replies(vec![
             Some(taken("a", 2)),
             Some(down()),

@@ -140,7 +140,7 @@ impl fmt::Display for NodeReply {
             Self::Otherwise(quorum) => {
                 write!(f, "belongs to another quorum, {quorum:?}")
             }
-            Self::Failed(error) if error.kind() == ErrorKind::Timeout => {
+            Self::Failed(error) if error.kind() == ErrorKind::NoAnswer => {
                 write!(f, "slow: {error}")
             }
             Self::Failed(error) if error.kind() == ErrorKind::Unavailable => {

@@ -161,7 +161,7 @@ impl Bell {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lock_core::TokioClock;
+    use lock_core::testing::TokioClock;
 
     #[tokio::test(start_paused = true)]
     async fn the_first_client_looks_when_a_quorum_has_published() {

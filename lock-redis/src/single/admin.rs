@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use lock_core::{
-    FencingToken, HoldMark, HolderInfo, LockAdmin, LockInfo, LockKey, Released, Result, async_trait,
+    FencingToken, HolderInfo, HolderMark, LockAdmin, LockInfo, LockKey, Released, Result,
+    async_trait,
 };
 
 use super::backend::RedisBackend;
@@ -61,7 +62,11 @@ impl LockAdmin for RedisBackend {
         Ok(locks)
     }
 
-    async fn force_release(&self, key: &LockKey, expected: Option<&HoldMark>) -> Result<Released> {
+    async fn force_release(
+        &self,
+        key: &LockKey,
+        expected: Option<&HolderMark>,
+    ) -> Result<Released> {
         let keys = Keys::new(key);
         let parts = keys.parts();
         let expected = match expected {
@@ -120,7 +125,7 @@ impl RedisBackend {
 fn holder(lock: &Reply<'_>) -> Result<HolderInfo> {
     let value = String::from_utf8_lossy(lock.bytes(1)?);
     let mut info = HolderInfo::new(None);
-    info.mark = Some(HoldMark::new(lock.bytes(1)?.to_vec()));
+    info.mark = Some(HolderMark::new(lock.bytes(1)?.to_vec()));
     info.expires_in = u64::try_from(lock.number(2)?).ok().map(Duration::from_millis);
     let record = String::from_utf8_lossy(lock.bytes(3)?).into_owned();
     let fields: Vec<_> = record.splitn(5, '|').collect();
@@ -128,7 +133,7 @@ fn holder(lock: &Reply<'_>) -> Result<HolderInfo> {
         && owner == value
     {
         info.owner = owner.parse().ok();
-        info.fence = fence.parse().ok().and_then(|fence: u64| FencingToken::new(fence).ok());
+        info.fence = fence.parse().ok().and_then(|fence: u64| FencingToken::answered(fence).ok());
         info.label = (!label.is_empty()).then(|| label.to_owned());
         let held = since.parse().ok().and_then(|since: u64| lock.count(5).ok()?.checked_sub(since));
         info.held_for = held.map(Duration::from_micros);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lock_core::kit::runtime;
 use lock_core::kit::versions::REDIS;
 use lock_core::{
-    Capabilities, Claim, ClaimRequest, DataLoss, Error, ErrorKind, Fencing, Hold, LockAdmin,
+    Binding, Capabilities, Claim, ClaimRequest, DataLoss, Error, ErrorKind, Fencing, LockAdmin,
     LockBackend, Result, Wake, async_trait,
 };
 
@@ -129,7 +129,7 @@ impl LockBackend for RedisBackend {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let mut can = Capabilities::new(Hold::Lease, Wake::Reliable);
+        let mut can = Capabilities::new(Binding::Lease, Wake::Reliable);
         can.fair = true;
         can.fencing = Fencing::BestEffort;
         can.detachable = true;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{
-    Attempt, Bytes, Claim, ClaimRequest, Effect, Error, ErrorKind, FencingToken, Mode, Released,
-    Renewal, Result, async_trait,
+    Attempt, Bytes, Claim, ClaimRequest, Effect, Error, ErrorKind, FencingToken, Released, Renewal,
+    Result, async_trait,
 };
 use redis::Value;
 
@@ -76,11 +76,6 @@ impl fmt::Debug for RedisClaim {
 
 impl RedisClaim {
     pub(crate) fn new(store: Arc<Store>, request: ClaimRequest) -> Result<Self> {
-        match request.mode {
-            Mode::Exclusive => {}
-            #[allow(unreachable_patterns, reason = "modes may be added")]
-            _ => return Err(Error::unsupported("Redis has exclusive locks only")),
-        }
         let keys = Keys::new(&request.key);
         let owner = request.owner.to_hex();
         let who = match &request.resume {
@@ -163,7 +158,7 @@ impl RedisClaim {
         let reply = Reply::new("a try to acquire", value)?;
         match reply.number(0)? {
             1 => {
-                let token = FencingToken::new(reply.count(1)?)?;
+                let token = FencingToken::answered(reply.count(1)?)?;
                 self.note_missed(reply.number(2)?);
                 self.held = true;
                 // The store has said that it is ours, and with which fence.

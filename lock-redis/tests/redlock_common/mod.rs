@@ -137,8 +137,8 @@ pub(crate) async fn shortest_wake<T>(
 ) -> Duration {
     let mut shortest = Duration::MAX;
     for _ in 0..5 {
-        let guard = a.lock("lock").unwrap().acquire().await.unwrap();
-        let waiter = b.lock("lock").unwrap();
+        let guard = a.named("lock").unwrap().acquire().await.unwrap();
+        let waiter = b.named("lock").unwrap();
         let waiting = tokio::spawn(async move {
             let guard = waiter.acquire_timeout(Duration::from_secs(10)).await.unwrap();
             let got = Instant::now();

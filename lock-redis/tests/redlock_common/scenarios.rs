@@ -335,7 +335,7 @@ pub(crate) fn micros() -> u64 {
 
 /// A guard for tests that wait as users do.
 pub(crate) async fn acquire(locks: &Locks, name: &str, limit: Duration) -> FencingToken {
-    let guard = locks.lock(name).unwrap().acquire_timeout(limit).await.unwrap();
+    let guard = locks.named(name).unwrap().acquire_timeout(limit).await.unwrap();
     let token = guard.token().unwrap();
     guard.release().await.unwrap();
     token

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use lock_core::{
-    Attempt, Bytes, Claim, ClaimRequest, Error, FencingToken, Mode, Released, Renewal, Result,
-    async_trait,
+    Attempt, Bytes, Claim, ClaimRequest, FencingToken, Released, Renewal, Result, async_trait,
 };
 
 use crate::engine::entry::{Entry, Secret};
@@ -31,16 +30,7 @@ impl SqlClaim {
         store: Arc<dyn Operations>,
         renewals: Arc<Renewals>,
         request: ClaimRequest,
-    ) -> Result<Self> {
-        match request.mode {
-            Mode::Exclusive => {}
-            other => {
-                return Err(Error::unsupported(format!(
-                    "{} has exclusive locks only, not {other:?}",
-                    store.name()
-                )));
-            }
-        }
+    ) -> Self {
         let name = request.key.encode();
         let entry = Arc::new(Entry {
             waiter: store.listen(&name, request.wait),
@@ -52,7 +42,7 @@ impl SqlClaim {
             taken_over: request.resume.map(|resume| resume.fence),
         });
         let fence = entry.taken_over;
-        Ok(Self { store, renewals, entry, fence, polling: false })
+        Self { store, renewals, entry, fence, polling: false }
     }
 }
 

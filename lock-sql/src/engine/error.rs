@@ -7,7 +7,7 @@ use lock_core::{Error, ErrorKind};
 
 /// No answer in time: the statement may be executed later.
 pub(crate) fn no_answer(endpoint: &str, limit: Duration) -> Error {
-    Error::new(ErrorKind::Timeout, format!("{endpoint} did not answer within {limit:.1?}"))
+    Error::new(ErrorKind::NoAnswer, format!("{endpoint} did not answer within {limit:.1?}"))
 }
 
 /// Somebody else was writing all the time. Nothing was written.

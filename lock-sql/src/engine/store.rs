@@ -255,7 +255,7 @@ impl<D: Dialect> Store<D> {
             State::Elsewhere(_) => {}
         }
         holder.held_for = lease.held;
-        holder.fence = FencingToken::try_from(lease.fence).ok();
+        holder.fence = FencingToken::answered(lease.fence).ok();
         holder.label = lease.label;
         Some(LockInfo::new(key, Some(holder), None))
     }

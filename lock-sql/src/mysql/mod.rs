@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use lock_core::kit::runtime;
 use lock_core::{
-    Attempt, Capabilities, DataLoss, Error, ErrorKind, Fencing, FencingToken, Hold, Result,
+    Attempt, Binding, Capabilities, DataLoss, Error, ErrorKind, Fencing, FencingToken, Result,
     SystemClock, Wake, async_trait,
 };
 use sqlx::MySqlPool;
@@ -119,7 +119,7 @@ impl Dialect for MySql {
     const WAS_RUNNING: i64 = WAS_RUNNING;
 
     fn capabilities(&self) -> Capabilities {
-        let mut capabilities = Capabilities::new(Hold::Lease, Wake::Poll);
+        let mut capabilities = Capabilities::new(Binding::Lease, Wake::Poll);
         // The next fence is made from the stored one; the clock is needed only if the table is lost.
         capabilities.fencing = Fencing::Durable;
         capabilities.detachable = true;
@@ -236,7 +236,7 @@ impl Steps for MySql {
         let told = reply.rows.first().map(|row| this.told(row)).transpose()?.unwrap_or(0);
         match told {
             1.. => {
-                let token = FencingToken::try_from(told)?;
+                let token = FencingToken::answered(told)?;
                 Ok(Attempt::Granted { token, valid_for: Some(entry.ttl) })
             }
             left => Ok(busy(Some(from_micros(left.saturating_neg())))),

@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use lock_core::kit::runtime;
 use lock_core::{
-    Attempt, Capabilities, DataLoss, Fencing, FencingToken, Hold, OsRng, Result, Rng, SystemClock,
-    Wake, async_trait,
+    Attempt, Binding, Capabilities, DataLoss, Fencing, FencingToken, OsRng, Result, Rng,
+    SystemClock, Wake, async_trait,
 };
 use tokio::task::AbortHandle;
 
@@ -157,7 +157,7 @@ impl Dialect for Postgres {
 
     fn capabilities(&self) -> Capabilities {
         let wake = if self.waiters.is_some() { Wake::Hint } else { Wake::Poll };
-        let mut capabilities = Capabilities::new(Hold::Lease, wake);
+        let mut capabilities = Capabilities::new(Binding::Lease, wake);
         // The next fence is made from the stored one; the clock is needed only if the data are lost.
         capabilities.fencing = Fencing::Durable;
         capabilities.detachable = true;
@@ -270,7 +270,7 @@ impl Steps for Postgres {
         if !granted {
             return Ok(busy(Some(row.duration(2)?)));
         }
-        let token = FencingToken::try_from(row.int(1)?)?;
+        let token = FencingToken::answered(row.int(1)?)?;
         Ok(Attempt::Granted { token, valid_for: Some(entry.ttl) })
     }
 

@@ -132,7 +132,7 @@ impl PostgresServer {
             )),
             // Of the connection that listens.
             sqlx::Error::PoolTimedOut => {
-                Error::new(ErrorKind::Timeout, format!("{at} did not answer in time"))
+                Error::new(ErrorKind::NoAnswer, format!("{at} did not answer in time"))
             }
             sqlx::Error::Io(_) if !sent => {
                 unavailable(format!("no connection to {at} can be made"))

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{
-    Attempt, Capabilities, Error, ErrorKind, Fencing, FencingToken, Hold, Result, SystemClock,
+    Attempt, Binding, Capabilities, Error, ErrorKind, Fencing, FencingToken, Result, SystemClock,
     Wake, async_trait,
 };
 use sqlx::sqlite::SqliteConnectOptions;
@@ -124,7 +124,7 @@ impl Dialect for Sqlite {
     const SWEPT: usize = BATCH;
 
     fn capabilities(&self) -> Capabilities {
-        let mut capabilities = Capabilities::new(Hold::Lease, Wake::Poll);
+        let mut capabilities = Capabilities::new(Binding::Lease, Wake::Poll);
         // Every commit is synced, and the next fence is made from the stored one; the clock is
         // needed only if the file is lost.
         capabilities.fencing = Fencing::Durable;
@@ -219,7 +219,7 @@ impl Steps for Sqlite {
         let Some(row) = reply.rows.first() else {
             return Ok(busy(store.held_by_another(entry).await?));
         };
-        let token = FencingToken::try_from(row.int(0)?)?;
+        let token = FencingToken::answered(row.int(0)?)?;
         Ok(Attempt::Granted { token, valid_for: Some(entry.ttl) })
     }
 

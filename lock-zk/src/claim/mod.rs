@@ -6,8 +6,8 @@ mod queue;
 use std::sync::Arc;
 
 use lock_core::{
-    Attempt, Bytes, Claim, ClaimRequest, ClockInstant, Error, FencingToken, Mode, Released,
-    Renewal, Result, async_trait,
+    Attempt, Bytes, Claim, ClaimRequest, ClockInstant, Error, FencingToken, Released, Renewal,
+    Result, async_trait,
 };
 
 use crate::connection::reply::{Failure, Reply};
@@ -43,11 +43,6 @@ struct Entry {
 
 impl ZkClaim {
     pub(crate) fn new(store: Arc<Store>, request: ClaimRequest) -> Result<Self> {
-        match request.mode {
-            Mode::Exclusive => {}
-            #[allow(unreachable_patterns, reason = "modes may be added")]
-            _ => return Err(Error::unsupported("ZooKeeper has exclusive locks only")),
-        }
         if request.resume.is_some() {
             return Err(session_bound());
         }

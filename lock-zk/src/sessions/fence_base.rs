@@ -106,5 +106,5 @@ fn clock() -> u64 {
 }
 
 fn token(base: u64, czxid: i64) -> Result<FencingToken> {
-    FencingToken::new(base.saturating_add(u64::try_from(czxid).unwrap_or_default()))
+    FencingToken::answered(base.saturating_add(u64::try_from(czxid).unwrap_or_default()))
 }

@@ -83,8 +83,8 @@ pub(crate) async fn a_session_that_was_shortened_is_not_believed() -> Seen {
     let proxy = Proxy::start(servers.address(0).unwrap()).await.unwrap();
     let url = format!("zookeeper://{}?lock_session_timeout=10s", proxy.address());
     let locks = lock_core::Locks::builder(lock_zk::connect(&url).await.unwrap());
-    let locks = locks.default_ttl(LONG).build();
-    let guard = locks.lock("lock").unwrap().acquire().await.unwrap();
+    let locks = locks.default_ttl(LONG).build().unwrap();
+    let guard = locks.named("lock").unwrap().acquire().await.unwrap();
     servers.allow_sessions(Duration::from_millis(500), SESSION).unwrap();
     servers.restart().await.unwrap();
     super::until("it is renewed or lost", LONG, async || {
@@ -287,12 +287,13 @@ async fn requests_per_hand_over(waiters: usize) -> f64 {
     let endpoint = servers.address(0).unwrap();
     let url = format!("zookeeper://{endpoint}?lock_session_timeout=60s");
     let ours = lock_zk::connect(&url).await.unwrap();
-    let locks = lock_core::Locks::builder(ours).default_ttl(Duration::from_secs(60)).build();
-    let holder = locks.lock("lock").unwrap().acquire().await.unwrap();
+    let locks =
+        lock_core::Locks::builder(ours).default_ttl(Duration::from_secs(60)).build().unwrap();
+    let holder = locks.named("lock").unwrap().acquire().await.unwrap();
     let (served, mut serving) = tokio::sync::mpsc::unbounded_channel();
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..waiters {
-        let (lock, served) = (locks.lock("lock").unwrap(), served.clone());
+        let (lock, served) = (locks.named("lock").unwrap(), served.clone());
         tasks.spawn(async move {
             let guard = lock.acquire().await.unwrap();
             served.send(guard).unwrap();

@@ -127,7 +127,7 @@ async fn a_row_that_stays_locked_ends_with_the_call() {
         .map(|answer| answer.map_err(|e| e.kind()).err())
         .collect();
     kinds.sort_by_key(|kind| kind.is_some());
-    assert_eq!(kinds, [None, Some(ErrorKind::Timeout), Some(ErrorKind::Timeout)]);
+    assert_eq!(kinds, [None, Some(ErrorKind::NoAnswer), Some(ErrorKind::NoAnswer)]);
     // Nobody waits any more, so nobody asks any more.
     tokio::time::sleep(AGAIN * 2).await;
     let statements = dialect.statements.load(Relaxed);

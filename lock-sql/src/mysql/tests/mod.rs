@@ -106,7 +106,7 @@ fn time_left(attempt: Result<Attempt>) -> Duration {
 }
 
 fn token(fence: i64) -> Option<FencingToken> {
-    Some(FencingToken::try_from(fence).unwrap())
+    Some(FencingToken::answered(fence).unwrap())
 }
 
 async fn renew(store: &MySqlStore, entry: &Entry, fence: Option<FencingToken>) -> Outcome {
