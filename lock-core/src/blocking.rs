@@ -46,10 +46,9 @@ const PULSE: Duration = Duration::from_secs(3);
 pub fn run<T: Send + 'static>(
     future: impl Future<Output = Result<T>> + Send + 'static,
 ) -> Result<T> {
-    let runtime = current_or_own()?;
-    // What nobody waits for any more is not gone on with.
-    let task = AbortOnDropHandle::new(runtime.spawn(future));
-    wait_on(&runtime, async {
+    wait_on(&current_or_own()?, async {
+        // What nobody waits for any more is not gone on with.
+        let task = AbortOnDropHandle::new(tokio::spawn(future));
         task.await.map_err(|error| {
             Error::new(ErrorKind::Internal, "the task of a blocking call has ended")
                 .with_source(error)
@@ -68,6 +67,7 @@ pub(crate) fn wait<T>(client: &Client, call: impl Future<Output = Result<T>>) ->
 
 /// Polls `future` on this thread, with `runtime` as its own.
 fn wait_on<T>(runtime: &Handle, future: impl Future<Output = Result<T>>) -> Result<T> {
+    let is_inside = Handle::try_current().is_ok();
     let _context = runtime.enter();
     let clock = SystemClock::default();
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
@@ -77,6 +77,11 @@ fn wait_on<T>(runtime: &Handle, future: impl Future<Output = Result<T>>) -> Resu
     loop {
         if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
             return value;
+        }
+        if is_inside {
+            // The task that a worker has woken last waits in a slot from which no other worker takes it,
+            // and this may be a worker that goes to sleep: another task takes the place in the slot.
+            drop(runtime.spawn(async {}));
         }
         let now = clock.now();
         if now < next {

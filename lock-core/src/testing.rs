@@ -1,4 +1,58 @@
-//! For tests of your own code.
+//! For tests of your own code: a store in memory that can be made to fail, and clocks that a test moves.
+//!
+//! # Which clock
+//!
+//! | clock | time moves | use it for |
+//! |---|---|---|
+//! | [`ManualClock`] | when the test says so | the end of a lease, seen from code that does not wait |
+//! | [`TokioClock`] in a test with `start_paused` | to the next timer, when every task waits | code that waits, with limits and pauses |
+//! | [`SystemClock`](crate::SystemClock), the default | as it does | real servers, with short ttls |
+//!
+//! [`locks_on`] gives the store and the `Locks` the same clock. On two clocks a lease ends for one of them
+//! and not for the other.
+//!
+//! # What hangs, or fails, by surprise
+//!
+//! - **Every limit is counted on the clock of the `Locks`.** On a [`ManualClock`] that nobody moves,
+//!   `acquire_timeout` of a held lock, a call to a store that is cut off, and `close` wait for ever. Move
+//!   the clock from another task, or use a [`TokioClock`] with paused time.
+//! - **`advance` runs nothing.** It wakes the tasks whose time has come; they run at the next await of the
+//!   test. [`Held::state`](crate::Held::state) and [`Held::token`](crate::Held::token) need no task: they
+//!   are right at once.
+//! - **Paused time and a real server do not go together.** Tokio moves paused time on when every task
+//!   waits, also when it is a server's answer that they wait for. So timers of a connection pool, of a
+//!   driver and of a call fire before the answer is there. Use `start_paused` with the memory store only.
+//! - **A [`TokioClock`] begins when it is made**, so make it inside of the test, not in a `static`. Tokio
+//!   cannot pause the time of a runtime with several threads.
+//! - **A test that ends does not wait for the release of a guard that it has dropped.** Where that matters
+//!   to the next test, use another name or another store, or end with `close`.
+//!
+//! ```
+//! use std::time::Duration;
+//! use lock_core::{LockState, LostReason, testing};
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+//! let clock = testing::ManualClock::default();
+//! let (store, locks) = testing::locks_on(clock.clone());
+//! let guard = locks.named("order:42")?.ttl(Duration::from_secs(30)).acquire().await?;
+//! store.partition(); // from now on no renewal gets through …
+//! clock.advance(Duration::from_secs(30)); // … and the lease ends
+//! assert_eq!(guard.state(), LockState::Lost(LostReason::Expired));
+//! # Ok(()) }
+//! ```
+
+use crate::{Clock, Locks};
+
 pub use crate::clock::manual::ManualClock;
 pub use crate::clock::tokio_clock::TokioClock;
 pub use crate::memory::MemoryBackend;
+
+/// A new memory store that serves its waiters in order, and locks of it, on the same clock.
+///
+/// The store makes the faults: see [`MemoryBackend`]. Another process is
+/// `Locks::builder(store.client()).clock(clock)`.
+pub fn locks_on(clock: impl Clock + Clone) -> (MemoryBackend, Locks) {
+    let store = MemoryBackend::queued().with_clock(clock.clone());
+    let locks = Locks::on_clock(store.clone(), clock);
+    (store, locks)
+}

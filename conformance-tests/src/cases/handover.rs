@@ -102,7 +102,7 @@ async fn c04_a_detached_lock_is_kept_for_its_ttl(cx: Cx) -> Check {
     let (locks, other) = (cx.locks().await?, cx.backend().await?);
     let guard = take(&cx, &locks, "lock").await?;
     let until = cx.now() + guard.remaining();
-    guard.detach().await?;
+    let _token = guard.detach().await?;
     kept_until(&cx, &other, "lock", until).await
 }
 

@@ -1,5 +1,6 @@
 //! What all locks and keepers of one `Locks` share.
 
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +30,11 @@ pub(crate) struct Client {
     /// Where the grid of renewals begins, so that processes do not renew in step.
     pub(crate) grid_phase: u64,
 }
+
+/// A panic leaves nothing half-done: what is shared is changed in single steps, and a lock that a panic
+/// has poisoned is used on.
+impl UnwindSafe for Client {}
+impl RefUnwindSafe for Client {}
 
 /// What a lock starts with unless it is told otherwise.
 #[derive(Clone, Debug)]

@@ -30,6 +30,11 @@ impl Locks {
         LocksBuilder::new(Arc::new(backend)).finish()
     }
 
+    /// As [`new`](Self::new), on another clock.
+    pub(crate) fn on_clock(backend: impl LockBackend, clock: impl Clock) -> Self {
+        LocksBuilder::new(Arc::new(backend)).clock(clock).finish()
+    }
+
     /// Locks of `backend` with other settings. A backend that is shared already is passed as an
     /// `Arc`.
     pub fn builder(backend: impl LockBackend) -> LocksBuilder {

@@ -21,6 +21,21 @@ use crate::{Error, Held, LeaseToken, LockState, LostReason, Operation, Released,
 /// Locks are not re-entrant. Several tasks share one by an `Arc<LockGuard>`: it is released when the last
 /// clone is dropped.
 ///
+/// ```
+/// use std::sync::Arc;
+/// use lock_core::{LockState, Locks, testing::MemoryBackend};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+/// # let locks = Locks::new(MemoryBackend::queued());
+/// let guard = Arc::new(locks.named("order:42")?.acquire().await?);
+/// let other = tokio::spawn({
+///     let guard = Arc::clone(&guard); // keeps the lock; `guard.held().clone()` would only watch it
+///     async move { guard.state() }
+/// });
+/// assert_eq!(other.await.unwrap(), LockState::Secure);
+/// # Ok(()) }
+/// ```
+///
 /// A guard that [`Lock::attach`](crate::Lock::attach) made does neither: it is not renewed, and
 /// dropping it leaves the lock to the bearer of the lease token.
 #[derive(Debug)]
@@ -47,6 +62,16 @@ impl LockGuard {
 
     /// Releases the lock and waits for the store's answer.
     ///
+    /// ```
+    /// # use lock_core::Released;
+    /// # use lock_core::{Locks, testing::MemoryBackend};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+    /// # let locks = Locks::new(MemoryBackend::queued());
+    /// let guard = locks.named("order:42")?.acquire().await?;
+    /// assert_eq!(guard.release().await?, Released::Freed);
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Lost`](crate::ErrorKind::Lost) if the lock was lost before, whatever the store says now.
@@ -69,6 +94,16 @@ impl LockGuard {
 
     /// Renews the lock now, beside the renewals in the background.
     ///
+    /// ```
+    /// # use lock_core::{Locks, testing::MemoryBackend};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+    /// # let locks = Locks::new(MemoryBackend::queued());
+    /// let guard = locks.named("order:42")?.no_renew().acquire().await?;
+    /// guard.renew().await?; // before a long step: now it lasts for a whole ttl
+    /// assert!(guard.remaining().as_secs() > 20);
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Lost`](crate::ErrorKind::Lost) if the lock is lost. After any other error it is held until
@@ -83,6 +118,18 @@ impl LockGuard {
 
     /// Asks the store whether the lock is still held. [`state`](Held::state) answers from the local
     /// clock; this also sees a lock that was taken away.
+    ///
+    /// ```
+    /// # use lock_core::{Locks, LostReason, testing::MemoryBackend};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+    /// # let store = MemoryBackend::queued();
+    /// # let locks = Locks::new(store.clone());
+    /// let guard = locks.named("order:42")?.acquire().await?;
+    /// store.lose_now("order:42");
+    /// let error = guard.check().await.unwrap_err();
+    /// assert_eq!(error.lost_reason(), Some(LostReason::Taken));
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///
@@ -151,6 +198,17 @@ impl LockGuard {
     /// Hands the lock to another process, or to a later request: it stays held, is not renewed by
     /// this process any more, and lapses one ttl after its last renewal unless somebody
     /// [renews](crate::Lock::renew) it or [attaches](crate::Lock::attach) to it.
+    ///
+    /// ```
+    /// # use lock_core::{Locks, testing::MemoryBackend};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+    /// # let locks = Locks::new(MemoryBackend::queued());
+    /// let order = locks.named("order:42")?;
+    /// let token = order.acquire().await?.detach().await?;
+    /// assert!(order.try_acquire().await?.is_none(), "still held, by the bearer of the token");
+    /// println!("Set-Cookie: lock={}", token.to_text());
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///

@@ -1,6 +1,7 @@
 //! Whether a lock is held: the one place where that is decided.
 
 use std::fmt;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -9,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{Clock, ClockInstant, Error, FencingToken, LockKey, LostReason, OwnerId, Result};
 
-/// What a holder may believe.
+/// What a holder may believe, by the local clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LockState {
@@ -37,6 +38,25 @@ pub(crate) fn lead(ttl: Duration) -> Duration {
 
 /// A view of a held lock: its token, its end and its state. Cheap to clone.
 ///
+/// ```
+/// use lock_core::{Held, LockState, Locks, testing::MemoryBackend};
+///
+/// /// A step of the work, somewhere deep inside: it stops if the lock is gone.
+/// fn step(held: &Held) -> lock_core::Result<u64> {
+///     Ok(held.token()?.get())
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+/// # let locks = Locks::new(MemoryBackend::queued());
+/// let guard = locks.named("order:42")?.acquire().await?;
+/// let held = guard.held().clone();
+/// step(&held)?;
+/// guard.release().await?;
+/// assert!(step(&held).is_err());
+/// assert!(matches!(held.state(), LockState::Lost(_)));
+/// # Ok(()) }
+/// ```
+///
 /// It tells the truth for as long as it lives, but does not keep the lock: that is the guard's part.
 /// Everything here is answered from the local clock and never waits.
 #[derive(Clone)]
@@ -55,6 +75,10 @@ struct Inner {
     validity: Mutex<Validity>,
     lost: Notify,
 }
+
+/// Only `validity` changes, and in single steps.
+impl UnwindSafe for Inner {}
+impl RefUnwindSafe for Inner {}
 
 struct Validity {
     until: ClockInstant,

@@ -25,6 +25,7 @@ use crate::{ClockInstant, Error, FencingToken, Held, LockKey, OwnerId, Result};
 /// [`LockGuard::token`](crate::Held::token) or from [`RenewedLease::fence`].
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Wire", into = "Wire")]
+#[must_use = "without its token the lock is held for nobody until its ttl has passed"]
 pub struct LeaseToken {
     backend: String,
     key: LockKey,

@@ -9,10 +9,10 @@ use tokio::sync::oneshot::error::RecvError;
 use super::options::{Options, RenewalWish};
 use crate::blocking;
 use crate::contract::check_part;
-use crate::keeper::{self, Client, GRACE, Handover, Patience, Start, Terms};
+use crate::keeper::{self, Client, GRACE, Patience, Start, Terms};
 use crate::{
-    ClaimRequest, ClockInstant, Error, ErrorKind, FencingToken, Held, LeaseToken, LockGuard,
-    LockKey, Operation, OwnerId, Released, RenewedLease, Result, Resume,
+    ClaimRequest, ClockInstant, Error, ErrorKind, Held, LockGuard, LockKey, Operation, OwnerId,
+    Result,
 };
 
 /// One named lock with its settings, from [`Locks::named`](crate::Locks::named). Cheap to clone; making
@@ -36,8 +36,8 @@ use crate::{
 #[derive(Clone, Debug)]
 #[must_use = "a lock does nothing until it is acquired"]
 pub struct Lock {
-    client: Arc<Client>,
-    key: LockKey,
+    pub(super) client: Arc<Client>,
+    pub(super) key: LockKey,
     options: Options,
     label: Option<Arc<str>>,
 }
@@ -100,6 +100,15 @@ impl Lock {
 
     /// Takes the lock, waiting for as long as it takes.
     ///
+    /// ```
+    /// # use lock_core::{Locks, testing::MemoryBackend};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+    /// # let locks = Locks::new(MemoryBackend::queued());
+    /// let guard = locks.named("order:42")?.acquire().await?;
+    /// println!("held, fence {}", guard.token()?);
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     ///
     /// Bad settings, and what the store says that will not change. A store that does not
@@ -115,6 +124,22 @@ impl Lock {
     }
 
     /// Takes the lock, waiting for `limit` at most. With a limit of zero it is tried once.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use lock_core::ErrorKind;
+    /// # use lock_core::{Locks, testing::MemoryBackend};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+    /// # let locks = Locks::new(MemoryBackend::queued());
+    /// # let _theirs = locks.named("order:42")?.acquire().await?;
+    ///
+    /// match locks.named("order:42")?.acquire_timeout(Duration::from_millis(50)).await {
+    ///     Ok(guard) => drop(guard),
+    ///     Err(error) if error.kind() == ErrorKind::NotAcquired => println!("busy: {error}"),
+    ///     Err(error) => return Err(error), // the store cannot be used
+    /// }
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///
@@ -136,6 +161,17 @@ impl Lock {
     }
 
     /// Takes the lock if it is free; `None` if somebody else holds it.
+    ///
+    /// ```
+    /// # use lock_core::{Locks, testing::MemoryBackend};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+    /// # let locks = Locks::new(MemoryBackend::queued());
+    /// let Some(guard) = locks.named("order:42")?.try_acquire().await? else {
+    ///     return Ok(()); // somebody else works on it
+    /// };
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///
@@ -210,9 +246,9 @@ impl Lock {
     /// there. It needs no Tokio runtime: where the `Locks` has none, its work is done on a thread of
     /// this library.
     ///
-    /// Inside of async code use `acquire`. There this blocks a thread of the runtime; if that leaves
-    /// nobody to drive the runtime, it ends with an error after three seconds, and does not panic.
-    /// `tokio::task::spawn_blocking` is a good place for it.
+    /// In async code use `acquire`, or call this by `tokio::task::spawn_blocking`. Elsewhere in async code
+    /// it blocks a thread of the runtime; if that leaves nobody to drive the runtime, it ends with an error
+    /// after three seconds. It never panics.
     ///
     /// ```
     /// use lock_core::{Locks, testing::MemoryBackend};
@@ -254,85 +290,6 @@ impl Lock {
         blocking::wait(&self.client, self.try_acquire())
     }
 
-    /// Takes over a lock that was [detached](LockGuard::detach), here or in another process. Begins
-    /// with one renewal, by which the store confirms owner and fence.
-    ///
-    /// All settings are those of this `Lock`, not of the one that was detached, so use the same ones;
-    /// [`max_hold`](Self::max_hold) counts from now. The guard is not renewed in the background; see
-    /// [`LockGuard::keep_alive`]. **It does not release the lock when it is dropped** either, since the
-    /// lock belongs to the bearer of the token: an error or a request that is cancelled between
-    /// here and the answer must not take it away. It lapses one ttl after its last renewal, or is
-    /// released by [`LockGuard::release`] or [`release`](Self::release).
-    ///
-    /// For a heartbeat, which only renews, use [`renew`](Self::renew).
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidInput`](ErrorKind::InvalidInput) if the token is of another lock or another kind of
-    /// store, or was edited; [`Lost`](ErrorKind::Lost) if the lease has ended or never was as the token
-    /// says; and whatever a renewal meets. The lock stays as it is then.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel-safe: the lock stays held, and may or may not have been renewed.
-    pub async fn attach(&self, token: &LeaseToken) -> Result<LockGuard> {
-        let handover = self.resume(token, Operation::Attach, Start::Attach).await?;
-        Ok(LockGuard::new(Arc::clone(&self.client), handover))
-    }
-
-    /// Renews a lock that was [detached](LockGuard::detach), once: what a heartbeat does. The ttl is
-    /// that of this `Lock`, and the token stays as it is.
-    ///
-    /// ```
-    /// # use lock_core::{LeaseToken, Locks, Result, memory::MemoryBackend};
-    /// /// A heartbeat of a page that edits an order; returns for how long the page may go on.
-    /// async fn heartbeat(locks: &Locks, order: u32, text: &str) -> Result<std::time::Duration> {
-    ///     let token: LeaseToken = text.parse()?;
-    ///     Ok(locks.named(format!("order:{order}"))?.renew(&token).await?.remaining)
-    /// }
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<()> {
-    /// # let locks = Locks::new(MemoryBackend::queued());
-    /// let text = locks.named("order:42")?.acquire().await?.detach().await?.to_text();
-    /// assert!(heartbeat(&locks, 42, &text).await?.as_secs() > 20);
-    /// assert!(heartbeat(&locks, 43, &text).await.is_err());
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// As [`attach`](Self::attach).
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel-safe: the lock stays held, and may or may not have been renewed.
-    pub async fn renew(&self, token: &LeaseToken) -> Result<RenewedLease> {
-        let handover = self.resume(token, Operation::Renew, Start::Renew).await?;
-        RenewedLease::of(&handover.held).map_err(|error| self.describe(error, Operation::Renew))
-    }
-
-    /// Releases a lock that was [detached](LockGuard::detach).
-    ///
-    /// [`AlreadyGone`](Released::AlreadyGone) says that the store has no such hold any more: it was
-    /// released before, its lease has ended, or the token was edited.
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidInput`](ErrorKind::InvalidInput) as [`attach`](Self::attach). Any other error leaves open
-    /// whether the store has released it; it is repeated in the background until the store has
-    /// confirmed it or the lease must have ended.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel-safe: once polled, the lock is released in the background.
-    pub async fn release(&self, token: LeaseToken) -> Result<Released> {
-        let described = |error| self.describe(error, Operation::Release);
-        let (request, terms) = self.resumed(&token).map_err(described)?;
-        let limit = self.client.clock.now() + terms.call_timeout + GRACE;
-        let answer = keeper::spawn_release(&self.client, request, terms).map_err(described)?;
-        let answer = self.answer(answer, limit).await.map_err(described)?;
-        answer.unwrap_or_else(|_| Err(described(self.client.keeper_gone())))
-    }
-
     async fn wait(&self, patience: Patience) -> Result<LockGuard> {
         self.take(patience).await?.ok_or_else(|| {
             Error::new(ErrorKind::Internal, "BUG: a waiting acquire was answered with busy")
@@ -360,32 +317,9 @@ impl Lock {
         }
     }
 
-    /// Renews the hold of `token`, for `operation`.
-    async fn resume(
-        &self,
-        token: &LeaseToken,
-        operation: Operation,
-        start: impl FnOnce(FencingToken) -> Start,
-    ) -> Result<Handover> {
-        let described = |error| self.describe(error, operation);
-        let (request, mut terms) = self.resumed(token).map_err(described)?;
-        terms.renew_every = None;
-        let limit = self.client.clock.now() + terms.call_timeout + GRACE;
-        let answer =
-            keeper::spawn(&self.client, request, terms, start(token.fence())).map_err(described)?;
-        match self.answer(answer, limit).await.map_err(described)? {
-            Ok(Ok(Some(handover))) => Ok(handover),
-            Ok(Ok(None)) => {
-                Err(Error::new(ErrorKind::Internal, "BUG: a renewal was answered with busy"))
-            }
-            Ok(Err(error)) => Err(error),
-            Err(_) => Err(described(self.client.keeper_gone())),
-        }
-    }
-
     /// What the keeper answers until `limit`. The clock needs no runtime, so this ends also where nobody
     /// drives the keeper's.
-    async fn answer<T>(
+    pub(super) async fn answer<T>(
         &self,
         answer: oneshot::Receiver<T>,
         limit: ClockInstant,
@@ -399,21 +333,7 @@ impl Lock {
         }
     }
 
-    /// A request that goes on with the hold of `token`. Owner, fence and data are the token's, for the
-    /// store to compare; all else is this lock's.
-    fn resumed(&self, token: &LeaseToken) -> Result<(ClaimRequest, Terms)> {
-        let backend = self.client.backend.name();
-        token.check_is_of(&self.key, backend)?;
-        if !self.client.capabilities.detachable {
-            return Err(Error::unsupported(format!(
-                "{backend} binds a lock to its session, so no other process can take it over"
-            )));
-        }
-        let (request, terms) = self.request(token.owner())?;
-        Ok((request.with_resume(Resume::new(token.fence(), token.data().clone())), terms))
-    }
-
-    fn request(&self, owner: OwnerId) -> Result<(ClaimRequest, Terms)> {
+    pub(super) fn request(&self, owner: OwnerId) -> Result<(ClaimRequest, Terms)> {
         check_part("label", self.label.as_deref().unwrap_or_default())?;
         let terms = self.options.terms(&self.client)?;
         let request = ClaimRequest::new(self.key.clone(), owner, terms.ttl)
@@ -422,7 +342,7 @@ impl Lock {
         Ok((request, terms))
     }
 
-    fn describe(&self, error: Error, operation: Operation) -> Error {
+    pub(super) fn describe(&self, error: Error, operation: Operation) -> Error {
         self.client.describe(error, operation, &self.key)
     }
 }

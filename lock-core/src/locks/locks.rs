@@ -13,26 +13,71 @@ use crate::{
     LockKey, Operation, Released, Result,
 };
 
-/// All locks of one store. Cheap to clone; clones share the connection.
+/// All locks of one store: where everything begins. Cheap to clone; clones share the connection.
+///
+/// # Taking a lock
+///
+/// [`named`](Self::named) gives a [`Lock`], on which settings are made and which sends nothing.
+/// [`acquire`](Lock::acquire) waits for it, [`try_acquire`](Lock::try_acquire) does not, and
+/// [`acquire_timeout`](Lock::acquire_timeout) waits with a limit. Each gives a
+/// [`LockGuard`](crate::LockGuard), which is renewed in the background until it is released or dropped.
 ///
 /// ```
 /// use std::time::Duration;
-/// use lock_core::{Locks, memory::MemoryBackend};
+/// use lock_core::{Locks, testing::MemoryBackend};
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
-/// let locks = Locks::new(MemoryBackend::queued());
+/// let locks = Locks::new(MemoryBackend::queued()); // or distlock::connect("redis://…").await?
 /// let guard = locks.named("order:42")?.acquire().await?;
 /// println!("fence {}", guard.token()?);
 /// drop(guard); // released in the background …
 /// locks.close(Duration::from_secs(5)).await?; // … for which the end of a program waits
 /// # Ok(()) }
 /// ```
+///
+/// # When the lock is lost
+///
+/// A store can take a lock away: its lease ends while the process is paused or cut off, or a person
+/// releases it. [`LockGuard::run`](crate::LockGuard::run) and [`Lock::run`] drop the work at its next
+/// await then; [`Held::lost`](crate::Held::lost) is a signal to select on, and
+/// [`Held::token`](crate::Held::token) is an error. What no program can do is to stop a process that is
+/// paused between a check and a write. Pass the fencing token along with every access, and let the store
+/// of your data refuse an older one: [`FenceCheck`](crate::FenceCheck) is the rule.
+///
+/// ```
+/// # use lock_core::{Locks, testing::MemoryBackend};
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+/// # let locks = Locks::new(MemoryBackend::queued());
+/// # async fn save(_: u64) {}
+/// let order = locks.named("order:42")?;
+/// let done = order.run(async |held| {
+///     let fence = held.token()?;
+///     save(fence.get()).await;
+///     Ok::<_, lock_core::Error>(())
+/// });
+/// done.await??;
+/// # Ok(()) }
+/// ```
+///
+/// # Without async code
+///
+/// [`Lock::acquire_blocking`] and its like need no Tokio runtime.
 #[derive(Clone, Debug)]
 pub struct Locks(pub(super) Arc<Client>);
 
 impl Locks {
     /// The lock with this name, with the settings of this `Locks`. Nothing is sent, and nothing is held
     /// before it is acquired.
+    ///
+    /// ```
+    /// # use lock_core::{Locks, testing::MemoryBackend};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+    /// # let locks = Locks::new(MemoryBackend::queued());
+    /// let order = locks.named(format!("order:{}", 42))?;
+    /// assert_eq!(order.key().name(), "order:42");
+    /// assert!(locks.named("").is_err());
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///
@@ -42,7 +87,8 @@ impl Locks {
         Ok(Lock::new(Arc::clone(&self.0), self.key(name)?))
     }
 
-    /// What the store promises.
+    /// What the store promises: facts to show or to choose by. To refuse a store that lacks something,
+    /// there is [`require`](Self::require).
     pub fn capabilities(&self) -> &Capabilities {
         &self.0.capabilities
     }
@@ -120,6 +166,16 @@ impl Locks {
     /// What the store knows of the lock with this name; `None` if nobody holds it or waits for it.
     /// The answer is out of date when it arrives: use it to show, never to decide.
     ///
+    /// ```
+    /// # use lock_core::{Locks, testing::MemoryBackend};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+    /// # let locks = Locks::new(MemoryBackend::queued());
+    /// let _guard = locks.named("order:42")?.label("import").acquire().await?;
+    /// let holder = locks.inspect("order:42").await?.and_then(|info| info.holder);
+    /// assert_eq!(holder.and_then(|holder| holder.label).as_deref(), Some("import"));
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Unsupported`](ErrorKind::Unsupported) where the store cannot tell, and as any call.
@@ -133,6 +189,16 @@ impl Locks {
     }
 
     /// The locks whose names start with `name_start` and that are held or waited for, by name.
+    ///
+    /// ```
+    /// # use lock_core::{Locks, testing::MemoryBackend};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+    /// # let locks = Locks::new(MemoryBackend::queued());
+    /// let _guard = locks.named("order:42")?.acquire().await?;
+    /// let names: Vec<_> = locks.list("order:").await?.iter().map(|i| i.key.to_string()).collect();
+    /// assert_eq!(names, ["order:42"]);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///
@@ -150,6 +216,20 @@ impl Locks {
     /// shown ([`HolderInfo::mark`](crate::HolderInfo)): the store compares, so that nobody else loses the
     /// lock. The next holder gets a greater fencing token; the old one learns it at its next renewal
     /// at the latest.
+    ///
+    /// ```
+    /// # use lock_core::{Locks, Released, testing::MemoryBackend};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+    /// # let locks = Locks::new(MemoryBackend::queued());
+    /// # let _guard = locks.named("order:42")?.acquire().await?;
+    /// let shown = locks.inspect("order:42").await?.and_then(|info| info.holder);
+    /// if let Some(holder) = shown {
+    ///     // A person has said yes to this holder, and to no later one.
+    ///     let released = locks.force_release("order:42", holder.mark).await?;
+    ///     assert_eq!(released, Released::Freed);
+    /// }
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///
@@ -174,6 +254,17 @@ impl Locks {
     ///
     /// A program that ends without it may leave a lock that it has just dropped for the rest of its
     /// ttl.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// # use lock_core::{Locks, testing::MemoryBackend};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+    /// # let locks = Locks::new(MemoryBackend::queued());
+    ///
+    /// drop(locks.named("order:42")?.acquire().await?);
+    /// locks.close(Duration::from_secs(5)).await?; // released for certain
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///

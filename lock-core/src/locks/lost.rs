@@ -63,6 +63,7 @@ impl LostSignal {
     /// assert_eq!(work.await.unwrap(), None, "stopped");
     /// # Ok(()) }
     /// ```
+    #[must_use = "a token does nothing unless it is asked or awaited"]
     pub fn cancellation_token(&self) -> CancellationToken {
         self.0.loss_token().child_token()
     }

@@ -1,6 +1,7 @@
 //! What a user holds: the locks of a store, one lock, the guard of one that is held, and the token of one
 //! that is handed to another process.
 
+mod attach;
 mod builder;
 mod detach_error;
 mod guard;

@@ -1,0 +1,152 @@
+//! What a lock does with a lease token.
+
+use std::sync::Arc;
+
+use super::lock::Lock;
+use crate::keeper::{self, GRACE, Handover, Start, Terms};
+use crate::{
+    ClaimRequest, Error, ErrorKind, FencingToken, LeaseToken, LockGuard, Operation, Released,
+    RenewedLease, Result, Resume,
+};
+
+impl Lock {
+    /// Takes over a lock that was [detached](LockGuard::detach), here or in another process. Begins
+    /// with one renewal, by which the store confirms owner and fence.
+    ///
+    /// All settings are those of this `Lock`, not of the one that was detached, so use the same ones;
+    /// [`max_hold`](Self::max_hold) counts from now. The guard is not renewed in the background; see
+    /// [`LockGuard::keep_alive`]. **It does not release the lock when it is dropped** either, since the
+    /// lock belongs to the bearer of the token: an error or a request that is cancelled between
+    /// here and the answer must not take it away. It lapses one ttl after its last renewal, or is
+    /// released by [`LockGuard::release`] or [`release`](Self::release).
+    ///
+    /// For a heartbeat, which only renews, use [`renew`](Self::renew).
+    ///
+    /// ```
+    /// # use lock_core::{LeaseToken, Locks, testing::MemoryBackend};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+    /// # let locks = Locks::new(MemoryBackend::queued());
+    /// let text = locks.named("import")?.acquire().await?.detach().await?.to_text();
+    /// // In another process:
+    /// let token: LeaseToken = text.parse()?;
+    /// let guard = locks.named("import")?.attach(&token).await?;
+    /// guard.keep_alive(); // from now on this process renews it
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidInput`](ErrorKind::InvalidInput) if the token is of another lock or another kind of
+    /// store, or was edited; [`Lost`](ErrorKind::Lost) if the lease has ended or never was as the token
+    /// says; and whatever a renewal meets. The lock stays as it is then.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: the lock stays held, and may or may not have been renewed.
+    pub async fn attach(&self, token: &LeaseToken) -> Result<LockGuard> {
+        let handover = self.resume(token, Operation::Attach, Start::Attach).await?;
+        Ok(LockGuard::new(Arc::clone(&self.client), handover))
+    }
+
+    /// Renews a lock that was [detached](LockGuard::detach), once: what a heartbeat does. The ttl is
+    /// that of this `Lock`, and the token stays as it is.
+    ///
+    /// ```
+    /// # use lock_core::{LeaseToken, Locks, Result, memory::MemoryBackend};
+    /// /// A heartbeat of a page that edits an order; returns for how long the page may go on.
+    /// async fn heartbeat(locks: &Locks, order: u32, text: &str) -> Result<std::time::Duration> {
+    ///     let token: LeaseToken = text.parse()?;
+    ///     Ok(locks.named(format!("order:{order}"))?.renew(&token).await?.remaining)
+    /// }
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<()> {
+    /// # let locks = Locks::new(MemoryBackend::queued());
+    /// let text = locks.named("order:42")?.acquire().await?.detach().await?.to_text();
+    /// assert!(heartbeat(&locks, 42, &text).await?.as_secs() > 20);
+    /// assert!(heartbeat(&locks, 43, &text).await.is_err());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`attach`](Self::attach).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: the lock stays held, and may or may not have been renewed.
+    pub async fn renew(&self, token: &LeaseToken) -> Result<RenewedLease> {
+        let handover = self.resume(token, Operation::Renew, Start::Renew).await?;
+        RenewedLease::of(&handover.held).map_err(|error| self.describe(error, Operation::Renew))
+    }
+
+    /// Releases a lock that was [detached](LockGuard::detach).
+    ///
+    /// [`AlreadyGone`](Released::AlreadyGone) says that the store has no such hold any more: it was
+    /// released before, its lease has ended, or the token was edited.
+    ///
+    /// ```
+    /// # use lock_core::{Locks, Released, testing::MemoryBackend};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+    /// # let locks = Locks::new(MemoryBackend::queued());
+    /// let order = locks.named("order:42")?;
+    /// let token = order.acquire().await?.detach().await?;
+    /// assert_eq!(order.release(token.clone()).await?, Released::Freed);
+    /// assert_eq!(order.release(token).await?, Released::AlreadyGone);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidInput`](ErrorKind::InvalidInput) as [`attach`](Self::attach). Any other error leaves open
+    /// whether the store has released it; it is repeated in the background until the store has
+    /// confirmed it or the lease must have ended.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: once polled, the lock is released in the background.
+    pub async fn release(&self, token: LeaseToken) -> Result<Released> {
+        let described = |error| self.describe(error, Operation::Release);
+        let (request, terms) = self.resumed(&token).map_err(described)?;
+        let limit = self.client.clock.now() + terms.call_timeout + GRACE;
+        let answer = keeper::spawn_release(&self.client, request, terms).map_err(described)?;
+        let answer = self.answer(answer, limit).await.map_err(described)?;
+        answer.unwrap_or_else(|_| Err(described(self.client.keeper_gone())))
+    }
+
+    /// Renews the hold of `token`, for `operation`.
+    async fn resume(
+        &self,
+        token: &LeaseToken,
+        operation: Operation,
+        start: impl FnOnce(FencingToken) -> Start,
+    ) -> Result<Handover> {
+        let described = |error| self.describe(error, operation);
+        let (request, mut terms) = self.resumed(token).map_err(described)?;
+        terms.renew_every = None;
+        let limit = self.client.clock.now() + terms.call_timeout + GRACE;
+        let answer =
+            keeper::spawn(&self.client, request, terms, start(token.fence())).map_err(described)?;
+        match self.answer(answer, limit).await.map_err(described)? {
+            Ok(Ok(Some(handover))) => Ok(handover),
+            Ok(Ok(None)) => {
+                Err(Error::new(ErrorKind::Internal, "BUG: a renewal was answered with busy"))
+            }
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(described(self.client.keeper_gone())),
+        }
+    }
+
+    /// A request that goes on with the hold of `token`. Owner, fence and data are the token's, for the
+    /// store to compare; all else is this lock's.
+    fn resumed(&self, token: &LeaseToken) -> Result<(ClaimRequest, Terms)> {
+        let backend = self.client.backend.name();
+        token.check_is_of(&self.key, backend)?;
+        if !self.client.capabilities.detachable {
+            return Err(Error::unsupported(format!(
+                "{backend} binds a lock to its session, so no other process can take it over"
+            )));
+        }
+        let (request, terms) = self.request(token.owner())?;
+        Ok((request.with_resume(Resume::new(token.fence(), token.data().clone())), terms))
+    }
+}

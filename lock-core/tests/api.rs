@@ -1,0 +1,238 @@
+//! The promises of the user API that no store is needed for.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::testing::{MemoryBackend, TokioClock};
+use lock_core::{
+    Attempt, Bytes, Capabilities, Claim, ClaimRequest, Clock, DataLoss, Error, ErrorKind, Feature,
+    LockAdmin, LockBackend, LockLayer, LockState, Locks, LocksBuilder, LostReason, Released,
+    Renewal, Result, async_trait,
+};
+
+const MS: Duration = Duration::from_millis(1);
+
+fn shop() -> (MemoryBackend, Locks, TokioClock) {
+    let clock = TokioClock::default();
+    let store = MemoryBackend::queued().with_clock(clock);
+    (store.clone(), Locks::builder(store).clock(clock).build().unwrap(), clock)
+}
+
+#[tokio::test]
+async fn any_string_is_a_name() {
+    let locks = Locks::new(MemoryBackend::queued());
+    let shared: Arc<str> = "a".into();
+    for key in [
+        locks.named("a").unwrap().key().clone(),
+        locks.named(String::from("a")).unwrap().key().clone(),
+        locks.named(&String::from("a")).unwrap().key().clone(),
+        locks.named(&shared).unwrap().key().clone(),
+        locks.named(shared).unwrap().key().clone(),
+    ] {
+        assert_eq!(key.name(), "a");
+    }
+    assert!(locks.inspect(String::from("a")).await.unwrap().is_none());
+}
+
+/// Every setting of the builder that breaks a rule is an error of `build`, with the value or the rule.
+#[tokio::test]
+async fn bad_settings_are_found_when_the_locks_are_built() {
+    type Set = fn(LocksBuilder) -> LocksBuilder;
+    let bad: [(&str, Set); 6] = [
+        ("lock prefix", |b| b.prefix("a\u{7}")),
+        ("lock prefix", |b| b.prefix("p".repeat(513))),
+        ("label", |b| b.label("a\nb")),
+        ("call_timeout", |b| b.call_timeout(Duration::ZERO)),
+        ("9ms", |b| b.default_ttl(9 * MS)),
+        ("366 days", |b| b.default_ttl(Duration::from_secs(367 * 24 * 3600))),
+    ];
+    for (names, set) in bad {
+        let error = set(Locks::builder(MemoryBackend::queued())).build().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+        assert!(error.to_string().contains(names), "{names}: {error}");
+    }
+    let good = Locks::builder(MemoryBackend::queued()).prefix("p".repeat(512)).label("");
+    good.default_ttl(10 * MS).call_timeout(MS).build().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn run_on_a_guard_gives_the_value_and_releases() {
+    let (store, locks, clock) = shop();
+    let lock = locks.named("a").unwrap();
+    let fence = lock.acquire().await.unwrap().run(async |held| held.token()).await.unwrap();
+    assert!(fence.is_ok());
+    assert_eq!(lock.try_run(async |_| 7).await.unwrap(), Some(7));
+    let guard = lock.acquire().await.unwrap();
+    assert_eq!(lock.try_run(async |_| panic!("it is held")).await.unwrap(), None::<()>);
+    store.lose_now("a");
+    let error = guard.run(async |_| clock.sleep(Duration::from_secs(60)).await).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost(LostReason::Taken));
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_token_of_a_loss_is_cancelled_and_alone() {
+    let (store, locks, _) = shop();
+    let guard = locks.named("a").unwrap().acquire().await.unwrap();
+    let (early, mine) = (guard.lost().cancellation_token(), guard.lost().cancellation_token());
+    mine.cancel();
+    assert!(!early.is_cancelled() && guard.token().is_ok());
+    store.lose_now("a");
+    early.cancelled().await;
+    assert_eq!(guard.state(), LockState::Lost(LostReason::Taken));
+    assert!(guard.lost().cancellation_token().is_cancelled(), "one that is asked for later");
+
+    // Also by the clock alone, when the store is silent.
+    let guard = locks.named("a").unwrap().ttl(Duration::from_secs(3)).acquire().await.unwrap();
+    let token = guard.lost().cancellation_token();
+    store.partition();
+    token.cancelled().await;
+    assert_eq!(guard.state(), LockState::Lost(LostReason::Expired));
+}
+
+#[tokio::test]
+async fn what_a_program_requires_is_refused_by_name() {
+    let locks = Locks::new(MemoryBackend::poll_only());
+    let fine = [Feature::Detach, Feature::Inspect, Feature::Ttl(MS * 10)];
+    locks.require(fine).unwrap();
+    let error = locks
+        .require([Feature::Detach, Feature::Fair, Feature::Survives(DataLoss::Restart)])
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    for part in ["memory", "order of their arrival", "survive a restart"] {
+        assert!(error.to_string().contains(part), "{part}: {error}");
+    }
+    assert!(!error.to_string().contains("take over"), "what it has is not named: {error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn health_is_one_request_and_counts_what_is_in_use() {
+    let (store, locks, clock) = shop();
+    let guard = locks.named("a").unwrap().acquire().await.unwrap();
+    let before = store.requests();
+    store.delay_next(30 * MS);
+    let health = locks.health().await.unwrap();
+    assert_eq!((health.answered_in, health.in_use), (30 * MS, 1));
+    assert_eq!(store.requests(), before + 1);
+    guard.release().await.unwrap();
+    clock.sleep(MS).await;
+    assert_eq!(locks.health().await.unwrap().in_use, 0);
+    store.freeze();
+    assert_eq!(locks.health().await.unwrap_err().kind(), ErrorKind::NoAnswer);
+}
+
+/// A store whose every hold fails to be detached, and that counts what it is asked.
+#[derive(Debug)]
+struct Stubborn;
+
+#[derive(Debug)]
+struct StubbornStore(Arc<dyn LockBackend>);
+
+#[derive(Debug)]
+struct StubbornClaim {
+    inner: Box<dyn Claim>,
+    is_unknown: bool,
+}
+
+impl LockLayer for Stubborn {
+    fn layer(&self, inner: Arc<dyn LockBackend>) -> Arc<dyn LockBackend> {
+        Arc::new(StubbornStore(inner))
+    }
+}
+
+#[async_trait]
+impl LockBackend for StubbornStore {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+    fn claim(&self, request: ClaimRequest) -> Result<Box<dyn Claim>> {
+        Ok(Box::new(StubbornClaim { inner: self.0.claim(request)?, is_unknown: false }))
+    }
+    async fn ping(&self) -> Result<()> {
+        self.0.ping().await
+    }
+    fn admin(&self) -> Option<&dyn LockAdmin> {
+        self.0.admin()
+    }
+}
+
+#[async_trait]
+impl Claim for StubbornClaim {
+    async fn try_acquire(&mut self) -> Result<Attempt> {
+        self.inner.try_acquire().await
+    }
+    async fn renew(&mut self) -> Result<Renewal> {
+        assert!(!self.is_unknown, "clause C8: after a failed detach comes a check");
+        self.inner.renew().await
+    }
+    async fn check(&mut self) -> Result<Renewal> {
+        self.is_unknown = false;
+        self.inner.check().await
+    }
+    async fn release(&mut self) -> Result<Released> {
+        self.inner.release().await
+    }
+    async fn changed(&mut self) -> Result<()> {
+        self.inner.changed().await
+    }
+    async fn detach(&mut self) -> Result<Bytes> {
+        self.is_unknown = true;
+        Err(Error::new(ErrorKind::NoAnswer, "a reply never came"))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_detach_that_fails_gives_the_guard_back_and_the_lock_stays() {
+    let (store, _, clock) = shop();
+    let locks = Locks::builder(store).clock(clock).layer(Stubborn).build().unwrap();
+    let lock = locks.named("a").unwrap().ttl(Duration::from_secs(3));
+    let failed = lock.acquire().await.unwrap().detach().await.unwrap_err();
+    assert_eq!(failed.error().kind(), ErrorKind::NoAnswer);
+    assert!(failed.to_string().contains("detach"), "{failed}");
+    let guard = failed.into_guard();
+    // Renewed for several ttls, and legally so.
+    clock.sleep(Duration::from_secs(10)).await;
+    assert_eq!(guard.state(), LockState::Secure);
+    guard.renew().await.unwrap();
+    assert!(lock.try_acquire().await.unwrap().is_none());
+    assert_eq!(guard.release().await.unwrap(), Released::Freed);
+    // As a plain error it drops the guard.
+    let failed: Error = lock.acquire().await.unwrap().detach().await.unwrap_err().into();
+    assert_eq!(failed.kind(), ErrorKind::NoAnswer);
+    lock.acquire_timeout(Duration::from_secs(1)).await.unwrap();
+}
+
+/// A store that declares no mode at all gets no claim.
+#[derive(Debug)]
+struct Modeless(MemoryBackend);
+
+#[async_trait]
+impl LockBackend for Modeless {
+    fn name(&self) -> &'static str {
+        "modeless"
+    }
+    fn capabilities(&self) -> Capabilities {
+        let mut can = self.0.capabilities();
+        can.modes = &[];
+        can
+    }
+    fn claim(&self, _: ClaimRequest) -> Result<Box<dyn Claim>> {
+        panic!("the core refuses a mode that is not declared")
+    }
+    async fn ping(&self) -> Result<()> {
+        self.0.ping().await
+    }
+}
+
+#[tokio::test]
+async fn a_mode_that_is_not_declared_is_refused_in_the_core() {
+    let locks = Locks::new(Arc::new(Modeless(MemoryBackend::queued())));
+    let error = locks.named("a").unwrap().try_acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    let text = error.to_string();
+    assert!(text.contains("modeless") && text.contains("Exclusive"), "{text}");
+}

@@ -1,0 +1,61 @@
+//! What the types of the API promise to the compiler. A promise that is broken does not build.
+
+use std::future::Future;
+use std::panic::{RefUnwindSafe, UnwindSafe};
+
+use lock_core::testing::{ManualClock, MemoryBackend, TokioClock};
+use lock_core::{
+    Capabilities, ClockInstant, DetachError, Effect, Error, ErrorKind, Feature, FenceCheck,
+    FencingToken, Health, Held, HolderInfo, HolderMark, LeaseToken, Lock, LockGuard, LockInfo,
+    LockKey, LockState, Locks, LocksBuilder, LostReason, LostSignal, Operation, OwnerId, Released,
+    RenewedLease, SystemClock,
+};
+
+const fn everywhere<T: Send + Sync + Unpin + 'static>() {}
+const fn through_a_panic<T: UnwindSafe + RefUnwindSafe>() {}
+const fn copied<T: Copy>() {}
+const fn cloned<T: Clone>() {}
+fn sent<T: Send>(_: &T) {}
+
+macro_rules! promise {
+    ($check:ident: $($type:ty),+ $(,)?) => { const _: () = { $($check::<$type>();)+ }; };
+}
+
+promise!(everywhere: Locks, LocksBuilder, Lock, LockGuard, Held, LostSignal, LeaseToken, DetachError);
+promise!(everywhere: Error, ErrorKind, Effect, Operation, LockState, LostReason, Feature, Health);
+promise!(everywhere: LockKey, OwnerId, FencingToken, FenceCheck, RenewedLease, Released);
+promise!(everywhere: LockInfo, HolderInfo, HolderMark, Capabilities, ClockInstant);
+promise!(everywhere: SystemClock, ManualClock, TokioClock, MemoryBackend);
+promise!(through_a_panic: Locks, Lock, LockGuard, Held, LostSignal, LeaseToken);
+promise!(through_a_panic: LockKey, OwnerId, FencingToken, FenceCheck, LockState, LostReason);
+promise!(through_a_panic: ErrorKind, Effect, Operation, Capabilities, LockInfo, RenewedLease);
+promise!(cloned: Locks, Lock, Held, LostSignal, LeaseToken, Error, LockKey, Capabilities);
+promise!(copied: LockState, LostReason, ErrorKind, Effect, FencingToken, OwnerId, RenewedLease);
+
+/// The futures of the API can be spawned.
+#[allow(dead_code, reason = "it is enough that it builds")]
+fn futures(locks: &Locks, lock: &Lock, token: &LeaseToken, guards: [LockGuard; 3]) {
+    sent(&lock.acquire());
+    sent(&lock.try_acquire());
+    sent(&lock.acquire_timeout(std::time::Duration::ZERO));
+    sent(&lock.attach(token));
+    sent(&lock.renew(token));
+    sent(&lock.release(token.clone()));
+    sent(&locks.inspect("a"));
+    sent(&locks.list("a"));
+    sent(&locks.health());
+    sent(&locks.close(std::time::Duration::ZERO));
+    let [release, detach, renew] = guards;
+    sent(&renew.renew());
+    sent(&renew.check());
+    sent(&renew.lost().into_future());
+    sent(&release.release());
+    sent(&detach.detach());
+    fn is_future<T>(_: &impl Future<Output = T>) {}
+    is_future(&lock.run(async |_| ()));
+}
+
+#[test]
+fn the_promises_were_built() {
+    futures as fn(&Locks, &Lock, &LeaseToken, [LockGuard; 3]);
+}
