@@ -14,8 +14,8 @@ pub use lazy::LazyLocks;
 pub use lock_core::{
     Binding, Capabilities, DataLoss, DetachError, Effect, Error, ErrorKind, Feature, FenceCheck,
     Fencing, FencingToken, Health, Held, HolderInfo, HolderMark, LeaseToken, Lock, LockGuard,
-    LockInfo, LockKey, LockState, Locks, LocksBuilder, LostReason, LostSignal, Mode, Operation,
-    OwnerId, Released, RenewedLease, Result, Wake,
+    LockInfo, LockKey, LockState, Locks, LocksBuilder, LostReason, LostSignal, Operation, OwnerId,
+    Released, RenewedLease, Result, Wake,
 };
 #[doc(inline)]
 pub use lock_core::{blocking, clock, testing};
@@ -24,9 +24,8 @@ pub use scheme::schemes;
 /// For authors of a store or a layer: the contract, and what its implementation needs.
 pub mod backend {
     #[cfg(feature = "metrics")]
-    #[doc(inline)]
     pub use lock_core::MetricsLayer;
-    #[doc(inline)]
+    #[doc(no_inline)]
     pub use lock_core::contract::*;
     #[doc(no_inline)]
     pub use lock_core::{Bytes, async_trait};
