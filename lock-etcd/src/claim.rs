@@ -45,7 +45,7 @@ impl EtcdClaim {
             None => None,
         };
         Ok(Self {
-            wake: Wake::new(store.waiters.register(queue.name().to_owned(), ())),
+            wake: Wake::new(Arc::clone(&store.watches)),
             store,
             request,
             queue,
@@ -66,7 +66,7 @@ impl EtcdClaim {
             return Ok(());
         };
         let (rules, leases, limit) = (self.store.rules, &self.store.leases, self.queue.limit());
-        let streams = self.store.watches.streams();
+        let look = self.wake.look();
         let ttl =
             async { if to_renew { leases.ttl_of(lease, limit).await.map(Some) } else { Ok(None) } };
         let ((entry, revision), granted) = tokio::try_join!(self.queue.prove(lease), ttl)?;
@@ -81,7 +81,7 @@ impl EtcdClaim {
         let now = self.store.clock().now();
         self.lease = Some(Lease::taken_over(lease, self.request.ttl, now));
         (self.entry, self.is_held) = (Some(entry), true);
-        self.wake.stands(Look { revision, streams }, None);
+        self.wake.stands(look, revision, None);
         Ok(())
     }
 
@@ -98,7 +98,7 @@ impl EtcdClaim {
         if self.entry.is_some() {
             return self.look_again(lease).await;
         }
-        let streams = self.store.watches.streams();
+        let look = self.wake.look();
         let mut taken = self.queue.take(lease.id, self.request.wait).await;
         if let Ok(Taken::BusyOrAmongOthers) = taken {
             taken = self.queue.take_among_others(lease.id).await;
@@ -107,9 +107,8 @@ impl EtcdClaim {
             Ok(Taken::Entered(entry, standing)) => {
                 let revision = entry.rev;
                 self.entry = Some(entry);
-                self.queue.is_noted();
                 match standing {
-                    Some(standing) => self.stands(lease, standing, Look { revision, streams }),
+                    Some(standing) => self.stands(lease, standing, look, revision),
                     None => self.look_again(lease).await,
                 }
             }
@@ -141,9 +140,9 @@ impl EtcdClaim {
             self.forget();
             return Ok(None);
         };
-        let streams = self.store.watches.streams();
+        let look = self.wake.look();
         let (standing, revision) = self.queue.look(entry).await?;
-        self.stands(lease, standing, Look { revision, streams })
+        self.stands(lease, standing, look, revision)
     }
 
     /// Notes where the own entry stands.
@@ -152,17 +151,18 @@ impl EtcdClaim {
         lease: Lease,
         standing: Standing,
         look: Look,
+        revision: i64,
     ) -> Result<Option<Attempt>, Failed> {
         match standing {
             Standing::First => {
-                self.wake.stands(look, None);
+                self.wake.stands(look, revision, None);
                 self.is_held = true;
                 let entry = self.entry.as_ref().ok_or_else(|| unexpected("no entry"))?;
                 let token = (self.store.rules.fence)(entry.fence, lease.id);
                 Ok(Some(Attempt::Granted { token, valid_for: None }))
             }
             Standing::Behind(key) => {
-                self.wake.stands(look, Some(key));
+                self.wake.stands(look, revision, Some(key));
                 Ok(Some(BUSY))
             }
             Standing::Gone => {
@@ -185,20 +185,20 @@ impl EtcdClaim {
     /// Whether our key is there, as we have made it. A try whose answer was not heard may have made it.
     async fn is_there(&mut self) -> Result<bool, Failed> {
         let Some(lease) = self.lease else { return Ok(false) };
-        let streams = self.store.watches.streams();
+        let look = self.wake.look();
         let revision = match &self.entry {
             Some(entry) => self.queue.confirm(entry, lease.id).await?,
             None => {
                 let (found, revision) = self.queue.find(lease.id).await?;
                 if found.is_some() {
-                    self.wake.stands(Look { revision, streams }, None);
+                    self.wake.stands(look, revision, None);
                 }
                 self.entry = found;
                 self.entry.as_ref().map(|_| revision)
             }
         };
         if let Some(revision) = revision {
-            self.wake.confirmed(Look { revision, streams }, self.is_held);
+            self.wake.confirmed(look, revision, self.is_held);
         }
         Ok(revision.is_some())
     }
@@ -248,7 +248,7 @@ impl EtcdClaim {
         self.lease = Some(lease);
         // The lease may live without the key: if it was deleted by hand, or if an old snapshot was
         // restored. A look that fails leaves that open, so the renewal fails.
-        if !self.wake.is_sure(&self.store.watches) && !self.is_there().await? {
+        if !self.wake.is_sure() && !self.is_there().await? {
             self.forget();
             return Ok(Renewal::Lost);
         }
@@ -335,7 +335,7 @@ impl Claim for EtcdClaim {
             tokio::time::sleep(UNWATCHED).await;
         }
         let own = self.entry.as_ref().map(|entry| entry.key.as_str());
-        self.wake.woken(own, &self.store.watches).await
+        self.wake.woken(own).await
     }
 
     async fn detach(&mut self) -> Result<Bytes> {
@@ -351,7 +351,7 @@ impl Drop for EtcdClaim {
     fn drop(&mut self) {
         let is_unused = self.entry.is_none() && !self.queue.is_in_doubt();
         if let Some(lease) = self.lease.filter(|_| is_unused) {
-            self.store.leases.put_back(lease);
+            self.store.leases.give_back(lease);
         }
     }
 }

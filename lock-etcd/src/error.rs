@@ -38,26 +38,23 @@ pub(crate) enum Why {
 
 impl Failed {
     pub(crate) fn timeout(endpoint: &str, limit: std::time::Duration) -> Self {
-        let error = Error::new(
-            ErrorKind::NoAnswer,
-            format!("the etcd member at {endpoint} did not answer within {limit:?}"),
-        );
-        Self { why: Why::Broken, error }
+        let text = format!("the etcd member at {endpoint} did not answer within {limit:?}");
+        Self { why: Why::Broken, error: Error::new(ErrorKind::Timeout, text) }
     }
 
     /// The client was closed, or its runtime has ended.
     pub(crate) fn closed() -> Self {
-        let error = Error::new(ErrorKind::Closed, "the connection to etcd was closed")
-            .with_unknown_effect();
-        Self { why: Why::Unsettled, error }
+        Self::unsettled(ErrorKind::Closed, "the connection to etcd was closed".to_owned())
     }
 
     /// The connection was replaced while the request was under way.
     pub(crate) fn moved() -> Self {
-        let error =
-            Error::new(ErrorKind::Unavailable, "the connection to a member of etcd was given up")
-                .with_unknown_effect();
-        Self { why: Why::Unsettled, error }
+        let text = "the connection to a member of etcd was given up".to_owned();
+        Self::unsettled(ErrorKind::Unavailable, text)
+    }
+
+    fn unsettled(kind: ErrorKind, text: String) -> Self {
+        Self { why: Why::Unsettled, error: Error::new(kind, text).with_unknown_effect() }
     }
 
     /// The same, where what failed changes nothing in the store.
@@ -129,42 +126,35 @@ pub(crate) fn from_etcd(error: EtcdError, endpoint: &str) -> Failed {
     Failed { why, error }
 }
 
+/// What etcd says, and what that means.
+const SAID: [(&str, Why, ErrorKind); 10] = [
+    ("requested lease not found", Why::LeaseGone, ErrorKind::Store),
+    ("invalid auth token", Why::StaleToken, ErrorKind::Denied),
+    ("revision of auth store is old", Why::StaleToken, ErrorKind::Denied),
+    ("authentication failed", Why::Refused, ErrorKind::Denied),
+    ("user name is empty", Why::Refused, ErrorKind::Denied),
+    ("permission denied", Why::Refused, ErrorKind::Denied),
+    ("no leader", Why::NoLeader, ErrorKind::Unavailable),
+    ("not supported for learner", Why::Learner, ErrorKind::Unavailable),
+    ("etcdserver: server stopped", Why::Ending, ErrorKind::Unavailable),
+    ("etcdserver: unhealthy cluster", Why::Ending, ErrorKind::Unavailable),
+];
+
 fn judge(status: &Status) -> (Why, ErrorKind) {
     let text = status.message();
+    if let Some((_, why, kind)) = SAID.iter().find(|(said, ..)| text.contains(said)) {
+        return (*why, *kind);
+    }
     // What etcd itself says begins so; all else comes from the transport.
     let said = text.contains("etcdserver:") || text.contains("auth:");
     match status.code() {
-        _ if text.contains("requested lease not found") => (Why::LeaseGone, ErrorKind::Store),
-        _ if text.contains("invalid auth token")
-            || text.contains("revision of auth store is old") =>
-        {
-            (Why::StaleToken, ErrorKind::Denied)
-        }
         Code::PermissionDenied | Code::Unauthenticated => (Why::Refused, ErrorKind::Denied),
-        _ if text.contains("authentication failed")
-            || text.contains("user name is empty")
-            || text.contains("permission denied") =>
-        {
-            (Why::Refused, ErrorKind::Denied)
-        }
-        _ if text.contains("no leader") => (Why::NoLeader, ErrorKind::Unavailable),
-        _ if text.contains("not supported for learner") => (Why::Learner, ErrorKind::Unavailable),
-        _ if text.contains("etcdserver: server stopped")
-            || text.contains("etcdserver: unhealthy cluster") =>
-        {
-            (Why::Ending, ErrorKind::Unavailable)
-        }
+        Code::Unimplemented => (Why::Refused, ErrorKind::Store),
         Code::ResourceExhausted if said => (Why::Refused, ErrorKind::Unavailable),
-        Code::Unavailable if !said && is_about_connecting(status) => {
-            (Why::NotSent, ErrorKind::Unavailable)
-        }
         Code::Unavailable if said => (Why::Unsettled, ErrorKind::Unavailable),
-        Code::InvalidArgument
-        | Code::FailedPrecondition
-        | Code::NotFound
-        | Code::OutOfRange
-        | Code::Unimplemented
-            if said || status.code() == Code::Unimplemented =>
+        Code::Unavailable if is_about_connecting(status) => (Why::NotSent, ErrorKind::Unavailable),
+        Code::InvalidArgument | Code::FailedPrecondition | Code::NotFound | Code::OutOfRange
+            if said =>
         {
             (Why::Refused, ErrorKind::Store)
         }
@@ -219,9 +209,7 @@ impl StdError for Told {}
 
 /// An answer that no server of ours gives.
 pub(crate) fn unexpected(what: &str) -> Failed {
-    let error = Error::new(ErrorKind::Store, format!("the etcd server answered {what}"))
-        .with_unknown_effect();
-    Failed { why: Why::Unsettled, error }
+    Failed::unsettled(ErrorKind::Store, format!("the etcd server answered {what}"))
 }
 
 #[cfg(test)]
@@ -230,21 +218,18 @@ mod tests {
 
     #[test]
     fn a_member_is_left_where_another_may_do_better() {
-        for (code, text, why, leaves, unknown) in [
-            (
-                Code::Unavailable,
-                "etcdserver: rpc not supported for learner",
-                Why::Learner,
-                true,
-                false,
-            ),
-            (Code::Unavailable, "etcdserver: no leader", Why::NoLeader, true, false),
-            (Code::Unavailable, "etcdserver: server stopped", Why::Ending, true, true),
-            (Code::Unavailable, "etcdserver: unhealthy cluster", Why::Ending, true, true),
-            (Code::Unavailable, "etcdserver: request timed out", Why::Unsettled, false, true),
-            (Code::ResourceExhausted, "etcdserver: too many requests", Why::Refused, false, false),
+        for (text, why, leaves, unknown) in [
+            ("rpc not supported for learner", Why::Learner, true, false),
+            ("no leader", Why::NoLeader, true, false),
+            ("server stopped", Why::Ending, true, true),
+            ("unhealthy cluster", Why::Ending, true, true),
+            ("request timed out", Why::Unsettled, false, true),
+            ("too many requests", Why::Refused, false, false),
         ] {
-            let failed = from_etcd(EtcdError::GRpcStatus(Status::new(code, text)), "h:1");
+            let is_busy = text == "too many requests";
+            let code = if is_busy { Code::ResourceExhausted } else { Code::Unavailable };
+            let text = format!("etcdserver: {text}");
+            let failed = from_etcd(EtcdError::GRpcStatus(Status::new(code, &*text)), "h:1");
             assert_eq!(failed.why, why, "{text}");
             assert_eq!(failed.is_about_the_member(), leaves, "{text}");
             assert_eq!(failed.is_unknown(), unknown, "{text}");

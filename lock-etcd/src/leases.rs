@@ -5,11 +5,14 @@
 //! is certain that nothing is bound to it, now or later.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use lock_core::ClockInstant;
 use lock_core::kit::tasks::Tasks;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::cluster::Cluster;
 use crate::error::{Failed, Why, unexpected};
@@ -20,8 +23,6 @@ use crate::wire::{Renewed, Request};
 const SPARE: usize = 64;
 /// A ttl that nobody has used for so long needs no spare leases.
 const IDLE: Duration = Duration::from_secs(120);
-/// The limits of the pause between two looks at the pool, a twelfth of the ttl.
-const TICK: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
 /// A lease as this client knows it.
 #[derive(Clone, Copy, Debug)]
@@ -53,16 +54,6 @@ impl Lease {
         (self.counted_from, self.ttl) = (renewed.sent, ttl);
         true
     }
-
-    /// Whether a claim may begin with it.
-    fn is_fresh(&self, now: ClockInstant) -> bool {
-        self.left(now) >= self.ttl / 2
-    }
-
-    /// Whether a spare lease is to be renewed.
-    fn is_due(&self, now: ClockInstant) -> bool {
-        self.left(now) < self.ttl * 3 / 4
-    }
 }
 
 /// Whole seconds, rounded up: the server must not end the lease before the promised time.
@@ -87,17 +78,17 @@ pub(crate) struct Leases {
 struct State {
     /// By what was asked for.
     pools: HashMap<i64, Pool>,
-    tended: bool,
     /// Nothing is kept for later any more.
     closed: bool,
 }
 
+/// The spare leases of one ttl.
 #[derive(Debug, Default)]
 struct Pool {
     idle: Vec<Lease>,
-    /// Grants that are under way to fill the pool.
-    coming: usize,
     used: Option<ClockInstant>,
+    /// Tells the task that tends the pool, as long as there is one.
+    wanted: Weak<Notify>,
 }
 
 impl Leases {
@@ -112,22 +103,24 @@ impl Leases {
 
     /// A lease for one claim: one that was granted ahead, or a new one.
     pub(crate) async fn take(&self, ttl: Duration, limit: Duration) -> Result<Lease, Failed> {
-        let (asked, now) = (seconds(ttl), self.cluster.clock().now());
-        let spare = {
-            let mut state = self.state();
-            let pool = state.pools.entry(asked).or_default();
-            pool.used = Some(now);
-            let fresh = pool.idle.iter().rposition(|lease| lease.is_fresh(now));
-            fresh.map(|at| pool.idle.remove(at))
-        };
-        match spare {
-            Some(lease) => Ok(lease),
-            // A grant of which nothing was heard binds nothing: at worst a lease ends unused.
-            None => match self.grant(asked, limit / 2).await {
-                Err(failed) if failed.is_unknown() => self.grant(asked, limit / 2).await,
-                answer => answer,
-            },
+        let asked = seconds(ttl);
+        if let Some(spare) = self.spare(asked) {
+            return Ok(spare);
         }
+        // A grant of which nothing was heard binds nothing: at worst a lease ends unused.
+        match self.grant(asked, limit / 2).await {
+            Err(failed) if failed.is_unknown() => self.grant(asked, limit / 2).await,
+            answer => answer,
+        }
+    }
+
+    /// A spare lease with two thirds of its time left, at least.
+    fn spare(&self, asked: i64) -> Option<Lease> {
+        let now = self.cluster.clock().now();
+        let mut state = self.state();
+        let idle = &mut state.pools.get_mut(&asked)?.idle;
+        let fresh = idle.iter().rposition(|lease| lease.left(now) >= lease.ttl * 2 / 3)?;
+        Some(idle.remove(fresh))
     }
 
     async fn grant(&self, asked: i64, limit: Duration) -> Result<Lease, Failed> {
@@ -164,81 +157,111 @@ impl Leases {
         Ok(reply.granted)
     }
 
+    /// Takes back a lease to which nothing is bound. Outside of a runtime, too.
+    pub(crate) fn give_back(self: &Arc<Self>, lease: Lease) {
+        let is_kept = {
+            let mut state = self.state();
+            let is_open = !state.closed;
+            let idle = &mut state.pools.entry(lease.asked).or_default().idle;
+            let is_kept = is_open && idle.len() < SPARE;
+            if is_kept {
+                idle.push(lease);
+            }
+            is_kept
+        };
+        if is_kept {
+            self.tend(lease.asked);
+        } else {
+            self.discard(lease);
+        }
+    }
+
     /// Has one lease of this ttl ready for the next claim.
     pub(crate) fn refill(self: &Arc<Self>, ttl: Duration) {
-        let asked = seconds(ttl);
-        {
+        self.tend(seconds(ttl));
+    }
+
+    /// Has a task tend the pool for as long as it is used.
+    fn tend(self: &Arc<Self>, asked: i64) {
+        let wanted = {
             let mut state = self.state();
             if state.closed {
                 return;
             }
             let pool = state.pools.entry(asked).or_default();
-            if !pool.idle.is_empty() || pool.coming > 0 {
+            pool.used = Some(self.cluster.clock().now());
+            if let Some(wanted) = pool.wanted.upgrade() {
+                wanted.notify_one();
                 return;
             }
-            pool.coming += 1;
-        }
-        let coming = Coming { leases: Arc::clone(self), asked };
-        self.background.spawn(async move {
-            let leases = Arc::clone(&coming.leases);
-            let granted = leases.grant(asked, leases.limit).await;
-            drop(coming);
-            // If none is to be had now, the next claim asks by itself.
-            if let Ok(lease) = granted {
-                leases.add(lease);
-            }
-        });
-    }
-
-    /// Takes back a lease to which nothing is bound.
-    pub(crate) fn give_back(self: &Arc<Self>, lease: Lease) {
-        if lease.is_due(self.cluster.clock().now()) {
-            self.refresh(lease);
-        } else {
-            self.add(lease);
-        }
-    }
-
-    /// As [`give_back`](Self::give_back), without a request: for callers that may be outside of a runtime.
-    pub(crate) fn put_back(self: &Arc<Self>, lease: Lease) {
-        let is_due = lease.is_due(self.cluster.clock().now());
-        if !is_due && tokio::runtime::Handle::try_current().is_ok() {
-            self.add(lease);
-        }
-    }
-
-    fn add(self: &Arc<Self>, lease: Lease) {
-        let (unwanted, start_task) = {
-            let mut state = self.state();
-            let closed = state.closed;
-            let idle = &mut state.pools.entry(lease.asked).or_default().idle;
-            let unwanted = closed || idle.len() >= SPARE;
-            if !unwanted {
-                idle.push(lease);
-            }
-            (unwanted, !unwanted && !std::mem::replace(&mut state.tended, true))
+            let wanted = Arc::new(Notify::new());
+            pool.wanted = Arc::downgrade(&wanted);
+            wanted
         };
-        if unwanted {
-            self.discard(lease);
-        }
-        if start_task {
-            tokio::spawn(tend(Tended { leases: Arc::clone(self), is_over: false }));
+        self.background.spawn(Arc::clone(self).tending(asked, wanted));
+    }
+
+    /// Keeps a spare lease in the pool, and those that are there alive, until nobody has used it for long.
+    async fn tending(self: Arc<Self>, asked: i64, wanted: Arc<Notify>) {
+        let pause = (Duration::from_secs(asked.unsigned_abs()) / 4).min(IDLE / 4);
+        let mut ages = interval_at(Instant::now() + pause, pause);
+        ages.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        while let Some(is_empty) = self.is_empty(asked) {
+            // If none is to be had now, the next claim asks by itself.
+            if is_empty && let Ok(lease) = self.grant(asked, self.limit).await {
+                self.give_back(lease);
+            }
+            tokio::select! {
+                () = wanted.notified() => {}
+                _ = ages.tick() => {
+                    if !self.renew_spares(asked).await {
+                        return;
+                    }
+                }
+            }
         }
     }
 
-    /// Keeps a lease alive that nobody uses, and puts it into the pool.
-    fn refresh(self: &Arc<Self>, mut lease: Lease) {
-        let leases = Arc::clone(self);
-        self.background.spawn(async move {
-            match leases.renewals.renew(lease.id, leases.limit).await {
-                Ok(renewed) if lease.renewed(renewed) => leases.add(lease),
-                // It is tried again for as long as the lease lasts.
-                Err(_) if lease.left(leases.cluster.clock().now()) > Duration::ZERO => {
-                    leases.add(lease);
-                }
-                _ => {}
+    /// Whether the pool has no lease; `None` if it was closed.
+    fn is_empty(&self, asked: i64) -> Option<bool> {
+        let state = self.state();
+        (!state.closed).then(|| state.pools.get(&asked).is_none_or(|pool| pool.idle.is_empty()))
+    }
+
+    /// Renews what is in a pool. False if nobody has used it for long: then all of it is given up.
+    async fn renew_spares(self: &Arc<Self>, asked: i64) -> bool {
+        let now = self.cluster.clock().now();
+        let (idle, is_used) = {
+            let mut state = self.state();
+            let Some(pool) = state.pools.get(&asked) else { return false };
+            let is_used = pool.used.is_some_and(|used| now.since(used) <= IDLE);
+            let idle = pool.idle.clone();
+            if !is_used {
+                state.pools.remove(&asked);
             }
-        });
+            (idle, is_used)
+        };
+        if !is_used {
+            idle.into_iter().for_each(|lease| self.discard(lease));
+            return false;
+        }
+        let renewals = idle.into_iter().map(|lease| Arc::clone(self).renew_spare(lease));
+        renewals.collect::<JoinSet<_>>().join_all().await;
+        true
+    }
+
+    /// What fails is tried again later, and serves nobody when it is too old.
+    async fn renew_spare(self: Arc<Self>, lease: Lease) {
+        let Ok(renewed) = self.renewals.renew(lease.id, self.limit).await else { return };
+        let mut state = self.state();
+        let Some(pool) = state.pools.get_mut(&lease.asked) else { return };
+        // It may serve a claim by now.
+        let at = pool.idle.iter().position(|idle| idle.id == lease.id);
+        if let Some(at) = at
+            && !pool.idle[at].renewed(renewed)
+        {
+            pool.idle.remove(at);
+        }
     }
 
     /// Gives up a lease, with what may be bound to it. If the server does not hear it, the lease ends
@@ -261,13 +284,16 @@ impl Leases {
 
     /// Gives up all leases that nobody uses, also those that are still coming.
     pub(crate) async fn close(&self) -> Result<(), Failed> {
-        let idle: Vec<_> = {
+        let pools: Vec<_> = {
             let mut state = self.state();
             state.closed = true;
-            state.pools.drain().flat_map(|(_, pool)| pool.idle).collect()
+            state.pools.drain().map(|(_, pool)| pool).collect()
         };
+        for wanted in pools.iter().filter_map(|pool| pool.wanted.upgrade()) {
+            wanted.notify_one();
+        }
         let mut outcome = Ok(());
-        for lease in idle {
+        for lease in pools.into_iter().flat_map(|pool| pool.idle) {
             if let Err(failed) = self.revoke(lease.id, self.limit).await {
                 outcome = Err(failed);
                 // The others end by themselves, too.
@@ -278,76 +304,6 @@ impl Leases {
         self.background.idle(self.limit * 3).await;
         self.background.close(Duration::ZERO).await;
         outcome
-    }
-
-    /// What nobody needs any more, and what is to be renewed; the pause until the next look, `None` if
-    /// the pool is empty.
-    fn sort_out(&self) -> (Vec<Lease>, Vec<Lease>, Option<Duration>) {
-        let now = self.cluster.clock().now();
-        let mut state = self.state();
-        let (mut unused, mut due) = (Vec::new(), Vec::new());
-        state.pools.retain(|_, pool| {
-            if pool.used.is_none_or(|used| now.since(used) > IDLE) {
-                unused.append(&mut pool.idle);
-                return pool.coming > 0;
-            }
-            due.extend(pool.idle.extract_if(.., |lease| lease.is_due(now)));
-            true
-        });
-        let shortest = state.pools.keys().min().copied();
-        state.tended = shortest.is_some();
-        let pause = shortest.map(|asked| {
-            let ttl = Duration::from_secs(asked.unsigned_abs());
-            (ttl / 12).clamp(TICK.0, TICK.1)
-        });
-        (unused, due, pause)
-    }
-}
-
-/// A grant that is under way to fill the pool.
-struct Coming {
-    leases: Arc<Leases>,
-    asked: i64,
-}
-
-impl Drop for Coming {
-    fn drop(&mut self) {
-        if let Some(pool) = self.leases.state().pools.get_mut(&self.asked) {
-            pool.coming = pool.coming.saturating_sub(1);
-        }
-    }
-}
-
-/// The task that keeps the pool alive. It ends the tending in whatever way it ends.
-struct Tended {
-    leases: Arc<Leases>,
-    /// It was said under the lock that nobody tends.
-    is_over: bool,
-}
-
-impl Drop for Tended {
-    fn drop(&mut self) {
-        if !self.is_over {
-            self.leases.state().tended = false;
-        }
-    }
-}
-
-/// Keeps the leases of the pool alive, until there are none.
-async fn tend(mut tended: Tended) {
-    let leases = Arc::clone(&tended.leases);
-    loop {
-        let (unused, due, pause) = leases.sort_out();
-        unused.into_iter().for_each(|lease| leases.discard(lease));
-        due.into_iter().for_each(|lease| leases.refresh(lease));
-        let Some(pause) = pause else {
-            tended.is_over = true;
-            return;
-        };
-        tokio::select! {
-            () = tokio::time::sleep(pause) => {}
-            () = leases.cluster.closed() => return,
-        }
     }
 }
 
@@ -371,8 +327,6 @@ mod tests {
         assert!(!lease.renewed(renewed(None)));
         assert!(lease.renewed(renewed(Some(Duration::from_secs(10)))));
         assert_eq!(lease.left(at(9)), Duration::from_secs(7));
-        assert!(lease.is_due(at(9)) && !lease.is_due(at(8)));
-        assert!(!lease.is_fresh(at(12)) && lease.is_fresh(at(11)));
         assert_eq!(lease.left(at(17)), Duration::ZERO);
     }
 }

@@ -5,15 +5,16 @@
 //! it changes nothing.
 
 #[cfg(not(distlock_mutants))]
-pub(crate) use right::{news, renewed, replied, rules, sent, watches};
+pub(crate) use right::{news, renewed, replied, rules, sent, served_by, watches};
 #[cfg(distlock_mutants)]
 pub use wrong::{MUTANTS, Mutant, VARIABLE};
 #[cfg(distlock_mutants)]
-pub(crate) use wrong::{news, renewed, replied, rules, sent, watches};
+pub(crate) use wrong::{news, renewed, replied, rules, sent, served_by, watches};
 
 #[cfg(not(distlock_mutants))]
 mod right {
     use lock_core::Clock;
+    use tokio::runtime::Id;
 
     use crate::error::Failed;
     use crate::rules::{RULES, Rules};
@@ -33,6 +34,10 @@ mod right {
 
     pub(crate) const fn watches(_: &[u8]) -> bool {
         true
+    }
+
+    pub(crate) const fn served_by(runtime: Id) -> Id {
+        runtime
     }
 
     pub(crate) const fn news(news: News) -> Option<News> {

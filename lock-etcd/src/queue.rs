@@ -11,7 +11,7 @@ use crate::entry::{self, Entry, Value};
 use crate::error::{Failed, unexpected};
 use crate::fences::Base;
 use crate::names::QueueKeys;
-use crate::statements::{self, Step, Wanted};
+use crate::statements::{self, Statement, Step, Wanted};
 use crate::store::Store;
 use crate::wire::Reply;
 
@@ -29,8 +29,6 @@ pub(crate) struct Queue {
     call_timeout: Duration,
     /// The requests that make or give up the entry.
     doubt: InDoubt,
-    /// The last of these, until the claim has noted what became of it.
-    asking: Option<Request>,
 }
 
 /// Where an entry stands in its queue.
@@ -71,13 +69,7 @@ impl Queue {
             call_timeout: request.call_timeout,
             store,
             doubt: InDoubt::default(),
-            asking: None,
         }
-    }
-
-    /// The name of the queue in the store.
-    pub(crate) fn name(&self) -> &str {
-        self.keys.start()
     }
 
     /// The core drops a call at its limit; ours ends a little earlier, to see that a member is silent.
@@ -93,26 +85,21 @@ impl Queue {
     /// The lease has ended: nothing that was sent with it is of any effect.
     pub(crate) fn is_settled_by_the_lease(&mut self) {
         self.doubt.settled();
-        self.asking = None;
     }
 
-    /// What became of the last try is noted: should the claim be given up, its entry is too.
-    pub(crate) fn is_noted(&mut self) {
-        if let Some(request) = self.asking.take() {
-            self.doubt.answered(request, false);
+    /// Makes a request that makes or gives up the entry. It stays in doubt until the caller has noted what
+    /// it has come to, or it has failed for good.
+    async fn ask(&mut self, statement: Statement) -> Result<(Reply, Request), Failed> {
+        let request = self.doubt.sent(self.store.clock().now(), NEVER);
+        match self.store.cluster.ask(self.limit(), statement).await {
+            Ok(reply) => Ok((reply, request)),
+            Err(failed) => {
+                if !failed.is_unknown() {
+                    self.doubt.answered(request, false);
+                }
+                Err(failed)
+            }
         }
-    }
-
-    fn is_asking(&mut self) {
-        self.asking = Some(self.doubt.sent(self.store.clock().now(), NEVER));
-    }
-
-    /// Notes whether a request that makes or gives up the entry has failed for good, or may still arrive.
-    fn failed(&mut self, failed: Failed) -> Failed {
-        if !failed.is_unknown() {
-            self.is_noted();
-        }
-        failed
     }
 
     /// A key of ours as the store has it; `None` if it is somebody else's.
@@ -127,13 +114,12 @@ impl Queue {
         Ok(Some(Entry { key, rev, value: found.value().to_vec(), fence }))
     }
 
-    /// Makes an entry with `lease`, if there is none yet: behind others if `wait`. The caller notes what
-    /// it is told, and then says [`is_noted`](Self::is_noted).
+    /// Makes an entry with `lease`, if there is none yet: behind others if `wait`.
     pub(crate) async fn take(&mut self, lease: i64, wait: bool) -> Result<Taken, Failed> {
-        let (store, limit) = (Arc::clone(&self.store), self.limit());
+        let store = Arc::clone(&self.store);
         let base = match &store.base {
             Some(base) => {
-                let step = base.step(&store.cluster, limit).await;
+                let step = base.step(&store.cluster, self.limit()).await;
                 Some((base, step.map_err(Failed::without_effect)?))
             }
             None => None,
@@ -147,17 +133,27 @@ impl Queue {
         };
         let statement = if wait { wanted.enter() } else { wanted.enter_if_empty() };
         let Wanted { key, value, .. } = wanted;
-        self.is_asking();
-        let reply = match store.cluster.ask(limit, statement).await {
-            Ok(reply) => reply,
-            Err(failed) => {
-                let failed = self.failed(failed);
-                return Err(base.map_or(failed.clone(), |(base, _)| base.denied(failed)));
-            }
+        let (reply, request) = match (self.ask(statement).await, base) {
+            (Err(failed), Some((base, _))) => return Err(base.denied(failed)),
+            (asked, _) => asked?,
         };
-        if !reply.succeeded {
-            return self.refused(&reply, wait, base);
-        }
+        let taken = if reply.succeeded {
+            self.entered(&reply, key, value, base)?
+        } else {
+            self.refused(&reply, wait, base)?
+        };
+        self.doubt.answered(request, false);
+        Ok(taken)
+    }
+
+    /// The entry was made.
+    fn entered(
+        &self,
+        reply: &Reply,
+        key: String,
+        value: String,
+        base: Option<(&Base, Step)>,
+    ) -> Result<Taken, Failed> {
         let rev = reply.revision;
         if base.is_some_and(|(base, step)| !base.took(&step, rev)) {
             return Ok(Taken::WentBack);
@@ -175,20 +171,16 @@ impl Queue {
 
     /// Why no entry was made.
     fn refused(
-        &mut self,
+        &self,
         reply: &Reply,
         wait: bool,
         base: Option<(&Base, Step)>,
     ) -> Result<Taken, Failed> {
         if let Some(found) = reply.first(0)? {
             // A try before this one had an answer that we have not seen.
-            if let Some(entry) = self.entry(found)? {
-                return Ok(Taken::Entered(entry, None));
-            }
-            self.is_noted();
-            return Ok(Taken::NotOurs);
+            let entry = self.entry(found)?;
+            return Ok(entry.map_or(Taken::NotOurs, |entry| Taken::Entered(entry, None)));
         }
-        self.is_noted();
         let mut is_other = false;
         if let Some((base, step)) = base {
             let found = reply.first(2)?;
@@ -292,10 +284,8 @@ impl Queue {
 
     /// Gives up the entry; false if it was not there.
     pub(crate) async fn release(&mut self, entry: &Entry) -> Result<bool, Failed> {
-        self.is_asking();
-        let reply = self.store.cluster.ask(self.limit(), statements::release(entry)).await;
-        let reply = reply.map_err(|failed| self.failed(failed))?;
-        self.is_noted();
+        let (reply, request) = self.ask(statements::release(entry)).await?;
+        self.doubt.answered(request, false);
         Ok(reply.succeeded)
     }
 }

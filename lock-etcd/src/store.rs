@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::Clock;
-use lock_core::kit::wake::Waiters;
 
 use crate::cluster::Cluster;
 use crate::fences::Base;
@@ -21,8 +20,6 @@ pub(crate) struct Store {
     pub(crate) renewals: Arc<Renewals>,
     pub(crate) leases: Arc<Leases>,
     pub(crate) watches: Arc<Watches>,
-    /// The claims, by the queue in which they stand.
-    pub(crate) waiters: Waiters<String>,
     /// What comes before the names of all locks.
     pub(crate) folder: String,
     /// What fences count from; `None` if from 0.
@@ -50,10 +47,8 @@ impl Store {
         let renewals = Arc::new(Renewals::new(Arc::clone(&cluster)));
         let leases = Arc::new(Leases::new(Arc::clone(&cluster), Arc::clone(&renewals), limit));
         let watches = Arc::new(Watches::new(Arc::clone(&cluster)));
-        // Each watch knows whom it wakes.
-        let waiters = Waiters::new(|_, _| ());
         let base = (!revision_fences).then(|| Base::new(&folder, rules));
-        Self { cluster, renewals, leases, watches, waiters, folder, base, rules, limit }
+        Self { cluster, renewals, leases, watches, folder, base, rules, limit }
     }
 
     pub(crate) fn clock(&self) -> &dyn Clock {

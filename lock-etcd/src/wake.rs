@@ -3,30 +3,28 @@
 use std::sync::Arc;
 
 use lock_core::Result;
-use lock_core::kit::wake::Waiter;
+use tokio::sync::Notify;
 
 use crate::watches::{Watch, Watches};
 
 /// The watches of one claim, and what is known from its looks.
 #[derive(Debug)]
 pub(crate) struct Wake {
-    waiter: Waiter<String>,
-    /// The last look.
+    watches: Arc<Watches>,
+    news: Arc<Notify>,
+    /// When the last look began.
     look: Look,
+    /// The revision of the store at the last look at the whole queue.
+    revision: i64,
     own: Option<Watch>,
     ahead: Option<Ahead>,
 }
 
-/// A look at the own entry.
+/// A look that is about to begin: how many streams of watches were opened before. A watch that is begun
+/// again on a later one says nothing of the time between: an older copy of the store may have been put
+/// back, and then it waits for revisions that are long to come.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Look {
-    /// The revision of the store.
-    pub(crate) revision: i64,
-    /// How many streams of watches had been opened before. A watch that is begun again on a later one says
-    /// nothing of the time between: an older copy of the store may have been put back, and then it waits
-    /// for revisions that are long to come.
-    pub(crate) streams: u64,
-}
+pub(crate) struct Look(u64);
 
 /// The entry before ours.
 #[derive(Debug)]
@@ -43,8 +41,14 @@ impl Ahead {
 }
 
 impl Wake {
-    pub(crate) fn new(waiter: Waiter<String>) -> Self {
-        Self { waiter, look: Look::default(), own: None, ahead: None }
+    pub(crate) fn new(watches: Arc<Watches>) -> Self {
+        let (news, look, revision, own, ahead) = Default::default();
+        Self { watches, news, look, revision, own, ahead }
+    }
+
+    /// The store is about to be asked.
+    pub(crate) fn look(&self) -> Look {
+        Look(self.watches.streams())
     }
 
     /// Nothing that happens to the entry is news any more, nor what happens to the one before it.
@@ -53,8 +57,8 @@ impl Wake {
     }
 
     /// Notes a look at the whole queue: the own entry stands behind `ahead`, or is the first.
-    pub(crate) fn stands(&mut self, look: Look, ahead: Option<Vec<u8>>) {
-        self.look = look;
+    pub(crate) fn stands(&mut self, look: Look, revision: i64, ahead: Option<Vec<u8>>) {
+        (self.look, self.revision) = (look, revision);
         let is_watched = |known: &Ahead| ahead.as_ref() == Some(&known.key) && !known.is_over();
         if !self.ahead.as_ref().is_some_and(is_watched) {
             self.ahead = ahead.map(|key| Ahead { key, watch: None });
@@ -62,10 +66,10 @@ impl Wake {
     }
 
     /// Notes a look at the own key alone. What a waiter knows of the entry before it is as old as before.
-    pub(crate) fn confirmed(&mut self, look: Look, is_held: bool) {
-        self.look.streams = look.streams;
+    pub(crate) fn confirmed(&mut self, look: Look, revision: i64, is_held: bool) {
+        self.look = look;
         if is_held {
-            self.look.revision = self.look.revision.max(look.revision);
+            self.revision = self.revision.max(revision);
         }
     }
 
@@ -79,21 +83,33 @@ impl Wake {
     }
 
     /// Whether the watch of the own entry would have told if it were gone.
-    pub(crate) fn is_sure(&self, watches: &Watches) -> bool {
-        self.own.as_ref().is_some_and(Watch::is_live) && self.look.streams == watches.streams()
+    pub(crate) fn is_sure(&self) -> bool {
+        self.own.as_ref().is_some_and(Watch::is_live) && self.look.0 == self.watches.streams()
     }
 
     /// Begins the watches of `own` and of the entry before it that are missing, and waits for news.
-    pub(crate) async fn woken(&mut self, own: Option<&str>, watches: &Arc<Watches>) -> Result<()> {
-        let (from, slot) = (self.look.revision + 1, self.waiter.slot());
+    ///
+    /// # Errors
+    ///
+    /// If there would be none.
+    pub(crate) async fn woken(&mut self, own: Option<&str>) -> Result<()> {
+        let from = self.revision + 1;
         if let Some(own) = own {
             if self.own.as_ref().is_none_or(Watch::has_ended) {
-                self.own = Some(watches.watch(own, from, slot));
+                self.own = Some(self.watches.watch(own.into(), from, &self.news)?);
             }
             if let Some(Ahead { key, watch: watch @ None }) = &mut self.ahead {
-                *watch = Some(watches.watch(key.clone(), from, slot));
+                *watch = Some(self.watches.watch(key.clone(), from, &self.news)?);
             }
         }
-        watches.woken(&self.waiter).await
+        let Some(own) = &self.own else {
+            self.news.notified().await;
+            return Ok(());
+        };
+        tokio::select! {
+            biased;
+            () = self.news.notified() => Ok(()),
+            error = own.down() => Err(error),
+        }
     }
 }

@@ -1,15 +1,19 @@
-//! The watches of a client: single keys, all on one stream.
+//! The watches of a client: single keys, all that are asked for on one runtime on one stream.
 //!
 //! A watch begins one revision after the look that it follows. From the revision of the look itself
 //! the server would answer 90 ms late: it takes such a watch for one that has to catch up.
+//!
+//! Each runtime has a stream of its own, so that one that has ended, or that nobody drives at the moment,
+//! keeps no news from those who wait on another.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use etcd_client::{WatchOptions, WatchRequestSender};
-use lock_core::kit::wake::{Slot, Waiter};
 use lock_core::{Error, ErrorKind, Result};
+use tokio::runtime::{Handle, Id};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Notify, watch};
 
 use crate::cluster::Cluster;
@@ -23,40 +27,32 @@ use crate::wire::News;
 #[derive(Debug)]
 pub(crate) struct Watches {
     cluster: Arc<Cluster>,
-    state: Mutex<State>,
-    news: Notify,
-    /// Whether there is no stream, although one is wanted.
-    down: watch::Sender<bool>,
+    /// How many streams were opened.
+    streams: Arc<AtomicU64>,
+    last: AtomicI64,
+    services: Mutex<HashMap<Id, Orders>>,
 }
 
-#[derive(Debug, Default)]
-struct State {
-    served: bool,
-    /// How many streams were opened.
-    streams: u64,
-    last: i64,
-    watched: HashMap<i64, Watched>,
-    orders: VecDeque<Order>,
+/// The way to the task that serves the watches of one runtime.
+#[derive(Clone, Debug)]
+struct Orders {
+    to: UnboundedSender<Order>,
+    /// Whether there is no stream, although one is wanted.
+    down: watch::Receiver<bool>,
 }
 
 #[derive(Debug)]
-struct Watched {
-    key: Vec<u8>,
-    /// The revision from which it is watched; moves on with what has been told.
-    from: i64,
-    slot: Arc<Slot>,
-    signs: Arc<Signs>,
-}
-
-#[derive(Clone, Copy, Debug)]
 enum Order {
-    Watch(i64),
+    Watch(i64, Watched),
     Cancel(i64),
 }
 
-enum Request {
-    Watch(Vec<u8>, WatchOptions),
-    Cancel(i64),
+/// One watched key. Dropping it ends the watch.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    id: i64,
+    orders: Orders,
+    signs: Arc<Signs>,
 }
 
 /// What a watch has shown.
@@ -65,16 +61,72 @@ struct Signs {
     /// The server has confirmed the watch on the present stream: what happens is told.
     live: AtomicBool,
     deleted: AtomicBool,
-    /// The server has ended the watch: it has to begin again, after another look.
+    /// The watch is over: it has to begin again, after another look.
     ended: AtomicBool,
 }
 
-/// One watched key. Dropping it ends the watch.
+/// A watched key, as its service knows it.
 #[derive(Debug)]
-pub(crate) struct Watch {
-    watches: Arc<Watches>,
-    id: i64,
+struct Watched {
+    key: Vec<u8>,
+    /// The revision from which it is watched; moves on with what has been told.
+    from: i64,
+    news: Arc<Notify>,
     signs: Arc<Signs>,
+}
+
+impl Watches {
+    pub(crate) fn new(cluster: Arc<Cluster>) -> Self {
+        let (streams, last, services) = Default::default();
+        Self { cluster, streams, last, services }
+    }
+
+    /// How many streams were opened so far. The store is the one of an earlier look, and no older copy of
+    /// it, for as long as this stays the same: each member ends its streams when it ends.
+    pub(crate) fn streams(&self) -> u64 {
+        self.streams.load(Relaxed)
+    }
+
+    /// Watches `key` from revision `from`, and tells `news`.
+    ///
+    /// # Errors
+    ///
+    /// If the client was closed.
+    pub(crate) fn watch(&self, key: Vec<u8>, from: i64, news: &Arc<Notify>) -> Result<Watch> {
+        if self.cluster.connection().is_none() {
+            return Err(Failed::closed().error);
+        }
+        let (id, signs) = (self.last.fetch_add(1, Relaxed) + 1, Arc::<Signs>::default());
+        let orders = self.service();
+        if mutants::watches(&key) {
+            let (news, signs) = (Arc::clone(news), Arc::clone(&signs));
+            // A service that ends right now tells of nothing: the core looks by itself.
+            let _ = orders.to.send(Order::Watch(id, Watched { key, from, news, signs }));
+        }
+        Ok(Watch { id, orders, signs })
+    }
+
+    /// The service of this runtime, which is begun if there is none (any more).
+    fn service(&self) -> Orders {
+        let runtime = Handle::current().id();
+        let mut services = self.services.lock().unwrap_or_else(PoisonError::into_inner);
+        services.retain(|_, orders| !orders.to.is_closed());
+        let begin = || {
+            let (to, orders) = unbounded_channel();
+            let (is_down, down) = watch::channel(false);
+            let service = Service {
+                cluster: Arc::clone(&self.cluster),
+                orders,
+                is_down,
+                streams: Arc::clone(&self.streams),
+                watched: BTreeMap::new(),
+                unsent: VecDeque::new(),
+            };
+            tokio::spawn(streams::serve(Arc::clone(&self.cluster), service));
+            Orders { to, down }
+        };
+        services.entry(mutants::served_by(runtime)).or_insert_with(begin).clone()
+    }
 }
 
 impl Watch {
@@ -89,123 +141,78 @@ impl Watch {
     pub(crate) fn has_ended(&self) -> bool {
         self.signs.ended.load(Relaxed)
     }
+
+    /// Ready with an error when there is no stream, so that nobody would tell of anything.
+    pub(crate) async fn down(&self) -> Error {
+        let _ = self.orders.down.clone().wait_for(|is_down| *is_down).await;
+        Error::new(
+            ErrorKind::Unavailable,
+            "there is no stream for the watches: no member of etcd opens one",
+        )
+    }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        let mut state = self.watches.state();
-        if state.watched.remove(&self.id).is_some() {
-            state.orders.push_back(Order::Cancel(self.id));
-            drop(state);
-            self.watches.news.notify_one();
-        }
+        let _ = self.orders.to.send(Order::Cancel(self.id));
     }
 }
 
-impl Watches {
-    pub(crate) fn new(cluster: Arc<Cluster>) -> Self {
-        let (state, news, down) = (Mutex::default(), Notify::new(), watch::Sender::new(false));
-        Self { cluster, state, news, down }
-    }
+/// The task that serves the watches of one runtime.
+struct Service {
+    cluster: Arc<Cluster>,
+    orders: UnboundedReceiver<Order>,
+    is_down: watch::Sender<bool>,
+    streams: Arc<AtomicU64>,
+    watched: BTreeMap<i64, Watched>,
+    /// What the server is still to be told on the present stream: to watch what is watched, and to cancel
+    /// what is not.
+    unsent: VecDeque<i64>,
+}
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+enum Request {
+    Watch(Vec<u8>, WatchOptions),
+    Cancel(i64),
+}
 
-    /// How many streams were opened so far. The store is the one of an earlier look, and no older copy of
-    /// it, for as long as this stays the same: each member ends its streams when it ends.
-    pub(crate) fn streams(&self) -> u64 {
-        self.state().streams
-    }
-
-    /// Watches `key` from revision `from`, and wakes `slot`.
-    pub(crate) fn watch(
-        self: &Arc<Self>,
-        key: impl Into<Vec<u8>>,
-        from: i64,
-        slot: &Arc<Slot>,
-    ) -> Watch {
-        let (key, slot, signs) = (key.into(), Arc::clone(slot), Arc::<Signs>::default());
-        let id = {
-            let mut state = self.state();
-            state.last += 1;
-            let id = state.last;
-            state.watched.insert(id, Watched { key, from, slot, signs: Arc::clone(&signs) });
-            state.orders.push_back(Order::Watch(id));
-            id
+impl Service {
+    fn note(&mut self, order: Order) {
+        let id = match order {
+            Order::Watch(id, watched) => {
+                self.watched.insert(id, watched);
+                id
+            }
+            Order::Cancel(id) if self.watched.remove(&id).is_some() => id,
+            Order::Cancel(_) => return,
         };
-        self.news.notify_one();
-        Watch { watches: Arc::clone(self), id, signs }
-    }
-
-    /// Ready when `waiter` was woken. Begins the service of the watches, if nobody serves them (any more).
-    ///
-    /// # Errors
-    ///
-    /// If there is no stream, so that nobody would wake it.
-    pub(crate) async fn woken(self: &Arc<Self>, waiter: &Waiter<String>) -> Result<()> {
-        let is_served = {
-            let mut state = self.state();
-            state.watched.is_empty() || std::mem::replace(&mut state.served, true)
-        };
-        if !is_served {
-            let service = Service { watches: Arc::clone(self), is_over: false };
-            tokio::spawn(streams::serve(Arc::clone(&self.cluster), service));
-        }
-        let mut down = self.down.subscribe();
-        tokio::select! {
-            biased;
-            () = waiter.woken() => Ok(()),
-            _ = down.wait_for(|down| *down) => Err(Error::new(
-                ErrorKind::Unavailable,
-                "there is no stream for the watches: no member of etcd opens one",
-            )),
-        }
+        self.unsent.push_back(id);
     }
 
     fn next(&self) -> Option<Request> {
-        let mut state = self.state();
-        while let Some(order) = state.orders.front().copied() {
-            match order {
-                Order::Cancel(id) => return Some(Request::Cancel(id)),
-                Order::Watch(id) => {
-                    match state.watched.get(&id).filter(|it| mutants::watches(&it.key)) {
-                        Some(watched) => return Some(watched.request(id)),
-                        // Dropped before it was sent: the order to cancel it is harmless.
-                        None => drop(state.orders.pop_front()),
-                    }
-                }
-            }
-        }
-        None
-    }
-
-    fn sent(&self) {
-        self.state().orders.pop_front();
+        let id = *self.unsent.front()?;
+        Some(self.watched.get(&id).map_or(Request::Cancel(id), |watched| watched.request(id)))
     }
 
     /// What was told is believed.
-    fn believe(&self, news: News) -> Result<(), Why> {
+    fn believe(&mut self, news: News) -> Result<(), Why> {
         let Some(news) = mutants::news(news) else { return Ok(()) };
-        let mut state = self.state();
         match news {
-            News::Opened => state.streams += 1,
+            News::Opened => drop(self.streams.fetch_add(1, Relaxed)),
             News::Stands { id, revision } => {
                 tracing::trace!(target: "distlock", id, revision, "a watch stands");
-                if let Some(watched) = state.watched.get(&id) {
+                if let Some(watched) = self.watched.get(&id) {
                     watched.signs.live.store(true, Relaxed);
                 }
             }
             News::Told { id, up_to, changed, deleted } => {
-                if let Some(watched) = state.watched.get_mut(&id) {
+                if let Some(watched) = self.watched.get_mut(&id) {
                     watched.told(up_to, changed, deleted);
                 }
             }
             News::Ended { id, is_compacted, reason } => {
                 // What has happened since is not to be had: the claim looks, and watches again.
-                if let Some(watched) = state.watched.remove(&id) {
-                    watched.signs.ended.store(true, Relaxed);
-                    watched.slot.wake();
+                if let Some(watched) = self.watched.remove(&id) {
+                    watched.ended();
                     // Servers before 3.4.22 and 3.5.6 give a refused watch its number, and this one reason.
                     let denied = !is_compacted && reason.contains("permission denied");
                     return if denied { Err(Why::StaleToken) } else { Ok(()) };
@@ -215,122 +222,79 @@ impl Watches {
                     return Err(why_refused(&reason));
                 }
             }
-            News::Unserved => state.watched.values().for_each(|watched| watched.slot.wake()),
+            News::Unserved => self.watched.values().for_each(Watched::ended),
         }
         Ok(())
     }
-
-    /// Sends one order; false if the stream takes no more. Cancel-safe: then nothing was sent.
-    async fn send(&self, requests: &mut WatchRequestSender, next: Option<Request>) -> bool {
-        let sent = match next {
-            Some(Request::Watch(key, options)) => requests.watch(key, Some(options)).await.is_ok(),
-            Some(Request::Cancel(id)) => requests.cancel(id).await.is_ok(),
-            None => return true,
-        };
-        if sent {
-            self.sent();
-        }
-        sent
-    }
-
-    /// Everything is watched again, on a new stream.
-    fn start_over(&self) {
-        let mut state = self.state();
-        state.orders.clear();
-        let mut ids: Vec<_> = state.watched.keys().copied().collect();
-        ids.sort_unstable();
-        state.watched.values().for_each(|watched| watched.signs.live.store(false, Relaxed));
-        state.orders.extend(ids.into_iter().map(Order::Watch));
-    }
-}
-
-/// The task that serves the watches.
-struct Service {
-    watches: Arc<Watches>,
-    /// It was said under the lock that nobody serves.
-    is_over: bool,
 }
 
 impl Streamed for Service {
     async fn is_needed(&mut self) -> bool {
-        let watches = &self.watches;
-        while watches.state().watched.is_empty() {
-            watches.down.send_replace(false);
+        while self.watched.is_empty() {
+            self.is_down.send_replace(false);
             tokio::select! {
-                () = watches.news.notified() => {}
-                () = watches.cluster.closed() => return false,
-                () = tokio::time::sleep(IDLE) => {
-                    let mut state = watches.state();
-                    if state.watched.is_empty() {
-                        // Under the lock: the next watch starts another task.
-                        state.served = false;
-                        self.is_over = true;
-                        return false;
-                    }
-                }
+                order = self.orders.recv() => match order {
+                    Some(order) => self.note(order),
+                    None => return false,
+                },
+                () = self.cluster.closed() => return false,
             }
         }
         true
     }
 
+    /// Everything is watched (again), on a new stream.
     async fn stream(&mut self, connection: &Connection, heard: &mut bool) -> Result<(), Failed> {
-        let watches = &self.watches;
-        watches.start_over();
-        let Some(Request::Watch(key, options)) = watches.next() else { return Ok(()) };
+        self.unsent = self.watched.keys().copied().collect();
+        let Some(Request::Watch(key, options)) = self.next() else { return Ok(()) };
         let mut client = connection.client().await?;
         let opened = client.watch(key, Some(options)).await;
         let (mut requests, mut answers) =
             opened.map_err(|error| connection.describe(error))?.split();
-        watches.sent();
+        self.unsent.pop_front();
         // A look that began before may have been at another copy of the store.
-        watches.believe(News::Opened).map_err(|why| refused(connection, why, ""))?;
+        self.believe(News::Opened).map_err(|why| refused(connection, why, ""))?;
         loop {
-            let next = watches.next();
+            let next = self.next();
             let idle = next.is_none();
             tokio::select! {
                 biased;
                 answer = answers.message() => {
                     let answer = answer.map_err(|error| connection.describe(error))?;
                     let answer = answer.ok_or_else(|| broken(connection))?;
-                    let believed = watches.believe(News::read(&answer));
+                    let believed = self.believe(News::read(&answer));
                     believed.map_err(|why| refused(connection, why, answer.cancel_reason()))?;
                     *heard = true;
-                    watches.down.send_if_modified(|down| std::mem::replace(down, false));
+                    self.is_down.send_if_modified(|down| std::mem::replace(down, false));
                 }
-                sent = watches.send(&mut requests, next), if !idle => {
+                sent = send(&mut requests, next), if !idle => {
                     if !sent {
                         return Err(broken(connection));
                     }
+                    self.unsent.pop_front();
                 }
-                () = watches.news.notified(), if idle => {}
-                () = tokio::time::sleep(IDLE), if idle => {
-                    if watches.state().watched.is_empty() {
-                        return Ok(());
-                    }
-                }
+                order = self.orders.recv(), if idle => match order {
+                    Some(order) => self.note(order),
+                    None => return Ok(()),
+                },
+                () = tokio::time::sleep(IDLE), if idle && self.watched.is_empty() => return Ok(()),
             }
         }
     }
 
     fn failed(&mut self, _: &Failed, is_down: bool) {
+        self.watched.values().for_each(|watched| watched.signs.live.store(false, Relaxed));
         if is_down {
-            self.watches.down.send_replace(true);
+            self.is_down.send_replace(true);
         }
     }
 }
 
 impl Drop for Service {
-    /// Where the runtime of the task has ended, those who wait on another one are woken: they look, and
-    /// begin the service there.
+    /// Where the runtime of the task has ended, a claim that goes on elsewhere is told: it looks, and
+    /// watches there.
     fn drop(&mut self) {
-        if self.is_over {
-            return;
-        }
-        self.watches.state().served = false;
-        let _ = self.watches.believe(News::Unserved);
-        if self.watches.cluster.connection().is_none() {
-            self.watches.down.send_replace(true);
-        }
+        let _ = self.believe(News::Unserved);
     }
 }
 
@@ -343,8 +307,13 @@ impl Watched {
             self.signs.deleted.store(true, Relaxed);
         }
         if changed {
-            self.slot.wake();
+            self.news.notify_one();
         }
+    }
+
+    fn ended(&self) {
+        self.signs.ended.store(true, Relaxed);
+        self.news.notify_one();
     }
 
     fn request(&self, id: i64) -> Request {
@@ -353,6 +322,15 @@ impl Watched {
             .with_watch_id(id)
             .with_progress_notify();
         Request::Watch(self.key.clone(), options)
+    }
+}
+
+/// Sends one request; false if the stream takes no more. Cancel-safe: then nothing was sent.
+async fn send(requests: &mut WatchRequestSender, next: Option<Request>) -> bool {
+    match next {
+        Some(Request::Watch(key, options)) => requests.watch(key, Some(options)).await.is_ok(),
+        Some(Request::Cancel(id)) => requests.cancel(id).await.is_ok(),
+        None => true,
     }
 }
 
@@ -372,22 +350,4 @@ fn refused(connection: &Connection, why: Why, reason: &str) -> Failed {
     let endpoint = connection.endpoint();
     let text = format!("the etcd member at {endpoint} has refused a watch: {reason}");
     Failed { why, error: Error::new(ErrorKind::Denied, text) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_new_stream_helps_against_a_token_that_has_run_out() {
-        for (reason, why) in [
-            ("etcdserver: invalid auth token", Why::StaleToken),
-            ("etcdserver: revision of auth store is old", Why::StaleToken),
-            ("etcdserver: user name is empty", Why::StaleToken),
-            ("etcdserver: permission denied", Why::StaleToken),
-            ("mvcc: the given watch ID is already used", Why::Refused),
-        ] {
-            assert_eq!(why_refused(reason), why, "{reason}");
-        }
-    }
 }

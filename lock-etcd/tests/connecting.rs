@@ -262,8 +262,8 @@ async fn the_shortest_lease_is_asked_for() {
     assert_eq!(slow.capabilities().min_ttl, Duration::from_secs(2));
 }
 
-/// Any member may come to lead, so each is asked, and a wrong one is named. Which warnings a version
-/// deserves is known by the crate's own tests.
+/// Any member may come to lead, so each is asked, and a wrong one is named, with its version and its defect.
+/// Which warnings a version deserves is known by the crate's own tests.
 #[tokio::test]
 async fn every_member_is_asked_for_its_version() {
     let warnings = Warnings::keep();
@@ -279,11 +279,10 @@ async fn every_member_is_asked_for_its_version() {
     let is_old = number(2).unwrap() < fixed;
     let _backend = backend(&cluster).await;
     let warned = |member: usize| {
-        let endpoint = cluster.address(member).unwrap().to_string();
-        warnings
-            .so_far()
-            .iter()
-            .any(|text| text.contains(&endpoint) && text.contains("reported as renewed"))
+        let endpoint = &*cluster.address(member).unwrap().to_string();
+        warnings.so_far().iter().any(|text| {
+            [endpoint, &version, "reported as renewed"].iter().all(|it| text.contains(*it))
+        })
     };
     if is_old {
         soon("a warning of each member", async {

@@ -8,9 +8,10 @@ mod scenarios;
 use std::collections::HashSet;
 use std::time::Duration;
 
-use lock_core::{LockState, Locks};
+use lock_core::{LockBackend, LockState, Locks};
+use lock_testkit::scenes;
 
-use common::{pushed, soon, starting_at, three};
+use common::{LONG, backend, pushed, request, soon, starting_at, three};
 
 common::run! {
     a_learner_is_left
@@ -61,4 +62,13 @@ async fn clients_begin_with_different_members() {
         }
     })
     .await;
+}
+
+/// Keep-alives that share a stream are served by one runtime each.
+#[tokio::test]
+async fn renewals_go_on_beside_a_runtime_that_has_ended() {
+    let cluster = three().await;
+    let backend = backend(&cluster).await;
+    let claim = |name: &str| backend.claim(request(name, LONG)).unwrap();
+    scenes::renewals_survive_the_end_and_the_standstill_of_another_runtime(claim).await;
 }

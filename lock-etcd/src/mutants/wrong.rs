@@ -1,11 +1,12 @@
 //! Mistakes that locks on etcd are known to be made with, and what notices each.
 
 use std::collections::HashMap;
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use etcd_client::{Compare, CompareOp, KeyValue};
 use lock_core::{Clock, FencingToken};
+use tokio::runtime::Id;
 
 use crate::error::{Failed, Why};
 use crate::rules::{RULES, Rules};
@@ -79,6 +80,8 @@ mutants! {
     trusts_its_watch: "a watch is trusted on another stream, too",
         a_holder_looks_although_its_watch_stands;
     dies_with_its_runtime: "who waits is not told when nobody serves the watches any more",
+        a_waiter_outlives_the_runtime_that_served_it;
+    serves_all_on_one_runtime: "the watches of all runtimes are served by one of them",
         a_waiter_outlives_the_runtime_that_served_it;
     believes_the_owner: "a token is good for whatever stands at its key",
         an_altered_token_touches_no_lease;
@@ -232,6 +235,12 @@ pub(crate) fn renewed(mut renewed: Renewed, clock: &dyn Clock) -> Renewed {
 /// Whether the request to watch `key` is sent.
 pub(crate) fn watches(key: &[u8]) -> bool {
     !(is("own_place_unwatched") && past().entered.iter().any(|entered| entered == key))
+}
+
+/// By which runtime the watches of this one are served.
+pub(crate) fn served_by(runtime: Id) -> Id {
+    static FIRST: OnceLock<Id> = OnceLock::new();
+    if is("serves_all_on_one_runtime") { *FIRST.get_or_init(|| runtime) } else { runtime }
 }
 
 /// What a watch has told, before it is believed; `None` if it is not heard at all.

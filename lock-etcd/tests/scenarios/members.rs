@@ -6,7 +6,7 @@ use lock_core::{Attempt, LockBackend, Renewal};
 use lock_testkit::servers::EtcdCluster;
 
 use crate::common::{
-    LONG, backend, busy, claim, granted, keys, one, plain, pushed, quiet, request, soon, told,
+    LONG, backend, busy, claim, granted, keys, one, plain, quiet, request, soon, told,
 };
 
 pub(crate) async fn with_learner() -> EtcdCluster {
@@ -54,57 +54,64 @@ pub(crate) async fn leases_that_a_restore_has_taken_are_not_tried_one_by_one() {
     }
 }
 
-/// The runtime that served the watches of a client has ended. Whoever waits on another one is told, and goes
-/// on there.
+/// The runtime that served the watches of a client has ended, or nobody drives it any more. Whoever waits on
+/// another one is told all the same.
 pub(crate) async fn a_waiter_outlives_the_runtime_that_served_it() {
-    // It has runtimes of its own.
-    tokio::task::spawn_blocking(end_the_runtime_that_serves).await.unwrap();
+    for ends in [true, false] {
+        // It has runtimes of its own.
+        let scene = move || wait_beside_another_runtime(ends);
+        tokio::task::spawn_blocking(scene).await.unwrap();
+    }
 }
 
-fn end_the_runtime_that_serves() {
-    let runtime = || {
-        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
-    };
+fn wait_beside_another_runtime(ends: bool) {
     let (first, second) = (runtime(), runtime());
     let cluster = second.block_on(one());
     let (shared, mut holder) = second.block_on(async {
-        let holders = backend(&cluster).await;
+        let (holders, shared) = (backend(&cluster).await, backend(&cluster).await);
         let mut holder = claim(&holders, "lock", false);
         granted(&mut *holder).await;
-        (backend(&cluster).await, holder)
+        (shared, holder)
     });
-    // A waiter of the first runtime is the first to listen, so the watches are served there.
-    let mut early = shared.claim(request("lock", Duration::from_secs(30)).with_wait(true)).unwrap();
-    let early = first.block_on(async move {
+    // A waiter of the first runtime is the first to listen.
+    let mut early = claim(&shared, "lock", true);
+    first.block_on(async {
         busy(&mut *early).await;
         quiet(&mut *early).await;
-        early
     });
     let mut waiter = claim(&shared, "lock", true);
-    let waiting = second.spawn(async move {
+    second.block_on(async {
         busy(&mut *waiter).await;
         quiet(&mut *waiter).await;
+    });
+    // It ends here, or stands still.
+    let standing = (!ends).then_some(first);
+    second.block_on(async {
+        // Both have places before it, and go.
+        let mut other = plain(&cluster, 0).await;
+        let place = keys(&mut other, "lock/").await.remove(1).0;
+        holder.release().await.unwrap();
+        other.delete(place, None).await.unwrap();
         // Woken for whatever reason, it looks, and listens again.
         loop {
-            told("the place before has gone", &mut *waiter).await;
+            told("the places before have gone", &mut *waiter).await;
             if matches!(waiter.try_acquire().await.unwrap(), Attempt::Granted { .. }) {
-                return;
+                break;
             }
         }
+        if ends {
+            // So does a claim that has moved from the one to the other.
+            told("its own place has gone", &mut *early).await;
+            busy(&mut *early).await;
+            quiet(&mut *early).await;
+            waiter.release().await.unwrap();
+            told("the lock is free", &mut *early).await;
+            granted(&mut *early).await;
+        }
     });
-    second.block_on(async {
-        let mut other = plain(&cluster, 0).await;
-        soon("three places", async { while keys(&mut other, "lock/").await.len() < 3 {} }).await;
-        tokio::time::sleep(Duration::from_millis(800)).await;
-    });
-    drop(early);
-    first.shutdown_timeout(Duration::from_secs(5));
-    second.block_on(async {
-        holder.release().await.unwrap();
-        let mut other = plain(&cluster, 0).await;
-        // The place of the early waiter, whose runtime has ended, is taken away.
-        let early = keys(&mut other, "lock/").await.remove(0).0;
-        other.delete(early, None).await.unwrap();
-        pushed("the waiter has the lock", waiting).await.unwrap();
-    });
+    drop(standing);
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
