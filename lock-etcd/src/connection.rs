@@ -108,7 +108,9 @@ impl Connection {
         let reply = match request {
             Request::Txn(statement) => client.txn(statement.txn()).await.map(Reply::from),
             Request::Grant { seconds } => client.lease_grant(*seconds, None).await.map(Reply::from),
-            Request::Revoke { lease } => client.lease_revoke(*lease).await.map(Reply::from),
+            Request::Revoke { lease } => {
+                client.lease_revoke(*lease).await.map(|_| Reply::default())
+            }
             Request::TimeToLive { lease } => {
                 client.lease_time_to_live(*lease, None).await.map(Reply::from)
             }

@@ -64,20 +64,6 @@ mod tests {
     use lock_core::OsRng;
 
     #[test]
-    fn what_is_written_is_read() {
-        let owner = OwnerId::generate(&OsRng).unwrap();
-        for base in [None, Some(1_763_000_000_000_000)] {
-            for label in ["", "ci-7/4121", "a b+c"] {
-                let text = write(&owner, base, label);
-                let value = Value::read(text.as_bytes());
-                assert_eq!((value.owner, value.label), (Some(owner), label), "{text}");
-                let fence = base.unwrap_or(0) + 7;
-                assert_eq!(value.fence(7).unwrap(), FencingToken::answered(fence).unwrap());
-            }
-        }
-    }
-
-    #[test]
     fn what_others_have_written_has_no_owner() {
         let owner = OwnerId::generate(&OsRng).unwrap().to_hex();
         for value in ["", "somebody else", &format!("{owner}+x"), &format!("{owner}x"), "\u{0}"] {

@@ -150,25 +150,3 @@ fn now() -> i64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(now.as_micros()).unwrap_or(i64::MAX / 2)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::rules::RULES;
-
-    #[test]
-    fn a_fence_below_what_was_seen_is_noticed() {
-        let base = Base::new("", RULES);
-        base.shown(None, 3).unwrap();
-        let first = base.known_step().unwrap();
-        assert!(first.found == 0 && first.base > 1_763_000_000_000_000);
-        // Answers may come in another order than their revisions: each is above what was seen when it was
-        // asked for.
-        let second = base.known_step().unwrap();
-        assert!(base.took(&second, 9) && base.took(&first, 8));
-        let third = base.known_step().unwrap();
-        assert_eq!((third.found, third.base), (first.base, first.base));
-        assert!(!base.took(&third, 9), "the store has gone back");
-        assert_eq!(base.known_step(), None, "so its base is read again");
-    }
-}

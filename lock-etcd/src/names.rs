@@ -88,6 +88,7 @@ mod tests {
         assert_eq!(queue("", "order:42").entry(0x694d_8a2b), "order:42/694d8a2b");
         let key = LockKey::new("", "a").unwrap();
         assert_eq!(QueueKeys::new("jobs/", &key).start(), "jobs/a/");
+        assert_eq!(base("a/b%/"), "distlock-fence:a%2Fb%25");
     }
 
     #[test]
@@ -117,30 +118,5 @@ mod tests {
             }
         }
         assert_eq!(lock_of("", b"a/b/4d", 77), None, "an unescaped name is none of ours");
-    }
-
-    #[test]
-    fn the_base_of_the_fences_stands_in_no_queue() {
-        for (folder, key) in [
-            ("", "distlock-fence:"),
-            ("jobs/", "distlock-fence:jobs"),
-            ("a/b%/", "distlock-fence:a%2Fb%25"),
-        ] {
-            assert_eq!(base(folder), key);
-            for name in ["distlock-fence:", "distlock-fence:jobs", "a", "jobs"] {
-                let start = QueueKeys::new("", &LockKey::new("", name).unwrap()).start().to_owned();
-                assert!(!key.starts_with(&start), "{key} in {start}");
-            }
-            assert_eq!(lock_of("", key.as_bytes(), 0), None);
-        }
-    }
-
-    #[test]
-    fn a_queue_below_is_not_this_queue() {
-        let queue = queue("", "a");
-        assert!(queue.has(b"a/4d"));
-        for other in [&b"a/b/4d"[..], b"a/", b"a/4d/"] {
-            assert!(!queue.has(other), "{other:?}");
-        }
     }
 }

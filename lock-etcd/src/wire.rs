@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use etcd_client::{
-    EventType, KeyValue, LeaseGrantResponse, LeaseRevokeResponse, LeaseTimeToLiveResponse,
-    StatusResponse, TxnOpResponse, TxnResponse, WatchResponse,
+    EventType, KeyValue, LeaseGrantResponse, LeaseTimeToLiveResponse, StatusResponse,
+    TxnOpResponse, TxnResponse, WatchResponse,
 };
 use lock_core::ClockInstant;
 
@@ -84,12 +84,6 @@ impl From<TxnResponse> for Reply {
 impl From<LeaseGrantResponse> for Reply {
     fn from(answer: LeaseGrantResponse) -> Self {
         Self { lease: answer.id(), ttl: seconds(answer.ttl()), ..Self::default() }
-    }
-}
-
-impl From<LeaseRevokeResponse> for Reply {
-    fn from(_: LeaseRevokeResponse) -> Self {
-        Self::default()
     }
 }
 

@@ -4,20 +4,18 @@
 
 mod common;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use etcd_client::{Client, ConnectOptions};
-use lock_core::{ErrorKind, LockBackend, Locks};
+use lock_core::{ErrorKind, LockBackend};
 use lock_etcd::{EtcdBackend, EtcdConfig};
 use lock_testkit::proxy::Proxy;
 use lock_testkit::servers::free_port;
 use lock_testkit::warnings::Warnings;
 
 use common::{
-    PASSWORD, backend, busy, claim, granted, guarded, keys, metrics, one, plain, quiet, soon,
-    three, tokens_of_a_state, told,
+    PASSWORD, backend, busy, claim, granted, guarded, keys, metrics, one, plain, proxied, quiet,
+    soon, three, tokens_of_a_state, told,
 };
 
 const SENTINEL: &str = "s3cr3t-sentinel";
@@ -110,39 +108,15 @@ async fn closing_waits_for_the_leases_that_are_coming() {
 #[tokio::test]
 async fn an_outage_costs_few_connections() {
     let cluster = one().await;
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let (address, upstream) = (listener.local_addr().unwrap(), cluster.address(0).unwrap());
-    let (down, refused) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-    let (is_down, count) = (Arc::clone(&down), Arc::clone(&refused));
-    let (cut, _) = tokio::sync::broadcast::channel::<()>(1);
-    let cuts = cut.clone();
-    let accepting = tokio::spawn(async move {
-        while let Ok((mut client, _)) = listener.accept().await {
-            if is_down.load(Relaxed) {
-                count.fetch_add(1, Relaxed);
-                continue;
-            }
-            let mut cut = cuts.subscribe();
-            tokio::spawn(async move {
-                let mut server = tokio::net::TcpStream::connect(upstream).await.unwrap();
-                client.set_nodelay(true).unwrap();
-                server.set_nodelay(true).unwrap();
-                tokio::select! {
-                    _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
-                    _ = cut.recv() => {}
-                }
-            });
-        }
-    });
-    let backend = lock_etcd::connect(&format!("etcd://{address}")).await.unwrap();
+    let (proxy, backend) = proxied(&cluster).await;
     let mut holders = Vec::new();
     for at in 0..200 {
         let mut holder = claim(&backend, &format!("lock{at}"), false);
         granted(&mut *holder).await;
         holders.push(holder);
     }
-    down.store(true, Relaxed);
-    cut.send(()).unwrap();
+    cluster.kill(0).unwrap();
+    let before = proxy.connections();
     // As the core does it: each renewal is repeated after a pause.
     let time = Duration::from_secs(3);
     let end = tokio::time::Instant::now() + time;
@@ -157,21 +131,9 @@ async fn an_outage_costs_few_connections() {
     }
     soon("the renewals", renewing.join_all()).await;
     // Four streams of keep-alives and one of watches, each with a few quick tries first.
-    let refused = refused.load(Relaxed);
+    let refused = proxy.connections() - before;
     println!("{refused} tries to connect in {time:?}");
     assert!((1..=80).contains(&refused), "{refused} tries to connect in {time:?}");
-    accepting.abort();
-}
-
-#[tokio::test]
-async fn a_client_made_elsewhere_is_used() {
-    let cluster = one().await;
-    let client = Client::connect([cluster.address(0).unwrap().to_string()], None).await.unwrap();
-    let locks = Locks::new(EtcdBackend::from_client(client).await.unwrap());
-    let guard = locks.named("lock").unwrap().acquire().await.unwrap();
-    guard.release().await.unwrap();
-    let mut other = plain(&cluster, 0).await;
-    assert_eq!(keys(&mut other, "lock/").await, []);
 }
 
 /// A client with a user, whose token is refused after a change of the users, and so is each new watch on a

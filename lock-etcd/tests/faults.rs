@@ -18,12 +18,9 @@ use common::{
 common::run! {
     a_waiter_sees_that_its_own_place_has_gone
     a_waiter_looks_before_it_believes
-    a_revoked_place_is_lost_at_its_renewal_when_it_is_watched
-    a_guard_hears_at_once_that_its_lease_was_revoked
     a_waiter_looks_after_a_compaction
     a_foreign_queue_below_ours_blocks_nobody
     every_claim_has_a_lease_of_its_own
-    a_try_that_comes_after_the_release_leaves_nothing
     a_place_that_is_found_again_is_not_the_lock
     a_key_that_is_no_text_is_waited_for
     a_watch_is_not_refused_unnoticed
@@ -155,36 +152,6 @@ async fn with_all_members_down_a_call_says_so_within_its_deadline() {
     cluster.restart_all().await.unwrap();
     let again = soon("the lock afterwards", locks.named("held").unwrap().acquire()).await.unwrap();
     again.release().await.unwrap();
-}
-
-/// Loses the answer to the k-th request, for every k that a life of a lock has.
-#[tokio::test]
-async fn a_lost_answer_at_every_step_leaves_nothing() {
-    let cluster = one().await;
-    let proxy = Proxy::start_http2(cluster.address(0).unwrap()).await.unwrap();
-    let url = format!("etcd://{}", proxy.address());
-    let mut other = plain(&cluster, 0).await;
-    let checker = backend(&cluster).await;
-    for step in 1..=12 {
-        let locks = Locks::new(lock_etcd::connect(&url).await.unwrap());
-        proxy.cut_before_reply(step);
-        let lock = locks.named("lock").unwrap().ttl(Duration::from_secs(30));
-        let guard = soon("the lock", lock.acquire()).await.unwrap();
-        // Whether these are answered does not matter, as long as the end is clean.
-        let _ = guard.renew().await;
-        let _ = guard.check().await;
-        let _ = guard.release().await;
-        proxy.pass();
-        soon("nothing is left", async {
-            while !keys(&mut other, "lock/").await.is_empty() {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        })
-        .await;
-        let mut free = claim(&checker, "lock", false);
-        granted(&mut *free).await;
-        free.release().await.unwrap();
-    }
 }
 
 /// Loses the answer to the k-th request, for every k that the life of a waiter has.

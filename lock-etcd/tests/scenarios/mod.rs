@@ -18,12 +18,11 @@ pub(crate) use members::*;
 pub(crate) use trust::*;
 
 use conformance_tests::{Fault, Faults};
-use lock_core::{Attempt, LockAdmin, LockBackend, LockKey, LostReason, Released, Renewal};
-use lock_testkit::proxy::{Cut, Proxy};
+use lock_core::{LockAdmin, LockKey, Released};
+use lock_testkit::proxy::Cut;
 
 use crate::common::{
-    backend, busy, claim, granted, keys, locks, one, plain, proxied, proxied_and_direct, quiet,
-    released, request, revision, soon, told, warm_up,
+    backend, busy, claim, granted, keys, one, plain, proxied, quiet, revision, told, warm_up,
 };
 
 /// A waiter whose own lease was revoked must not take the lock for its own when the one before it
@@ -73,44 +72,12 @@ pub(crate) async fn a_waiter_looks_before_it_believes() {
     granted(&mut *third).await;
 }
 
-/// A waiter's lease is revoked, and nobody listens: its renewal says so.
-pub(crate) async fn a_revoked_place_is_lost_at_its_renewal_when_it_is_watched() {
-    let cluster = one().await;
-    let (a, b) = (backend(&cluster).await, backend(&cluster).await);
-    let mut other = plain(&cluster, 0).await;
-    let mut holder = claim(&a, "lock", false);
-    granted(&mut *holder).await;
-    let mut waiter = claim(&b, "lock", true);
-    busy(&mut *waiter).await;
-    // Its watches stand.
-    quiet(&mut *waiter).await;
-    // The keep-alive alone can tell: its server is asked, and the watch may be late.
-    let lease = keys(&mut other, "lock/").await[1].1;
-    other.lease_revoke(lease).await.unwrap();
-    assert_eq!(soon("the renewal", waiter.renew()).await.unwrap(), Renewal::Lost);
-}
-
-/// A guard hears at once that its lease was revoked, long before its next renewal.
-pub(crate) async fn a_guard_hears_at_once_that_its_lease_was_revoked() {
-    let cluster = one().await;
-    let locks = locks(&cluster).await;
-    let mut other = plain(&cluster, 0).await;
-    let lock = locks.named("lock").unwrap().ttl(Duration::from_secs(60));
-    let guard = lock.acquire().await.unwrap();
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    let lease = keys(&mut other, "lock/").await[0].1;
-    other.lease_revoke(lease).await.unwrap();
-    let reason = soon("the loss", guard.lost().wait()).await;
-    assert_eq!(reason, LostReason::Taken);
-}
-
 /// The history is compacted while a waiter's stream is cut off: what it missed cannot be told any
 /// more, and it has to look for itself.
 pub(crate) async fn a_waiter_looks_after_a_compaction() {
     let cluster = one().await;
-    let proxy = Proxy::start(cluster.address(0).unwrap()).await.unwrap();
     let a = backend(&cluster).await;
-    let b = lock_etcd::connect(&format!("etcd://{}", proxy.address())).await.unwrap();
+    let (proxy, b) = proxied(&cluster).await;
     let mut other = plain(&cluster, 0).await;
     let mut holder = claim(&a, "lock", false);
     granted(&mut *holder).await;
@@ -196,31 +163,12 @@ pub(crate) async fn every_claim_has_a_lease_of_its_own() {
     granted(&mut *waiter).await;
 }
 
-/// A try that reaches the store after its claim was released finds no lease, so leaves nothing.
-pub(crate) async fn a_try_that_comes_after_the_release_leaves_nothing() {
-    let cluster = one().await;
-    // The release takes the other way.
-    let (proxy, backend) = proxied_and_direct(&cluster).await;
-    let mut other = plain(&cluster, 0).await;
-    warm_up(&backend).await;
-    proxy.inject(Fault::HoldNextRequest(Duration::from_secs(1))).await.unwrap();
-    let short =
-        request("lock", Duration::from_secs(10)).with_call_timeout(Duration::from_millis(200));
-    let mut late = backend.claim(short).unwrap();
-    let answer = late.try_acquire().await;
-    assert!(!matches!(answer, Ok(Attempt::Granted { .. })), "{answer:?}");
-    released(&mut *late).await;
-    tokio::time::sleep(Duration::from_millis(1500)).await;
-    assert_eq!(keys(&mut other, "lock/").await, [], "the late try has left a place");
-}
-
 /// The answer to a waiter's first try is lost. Its place is there, behind the holder's, and nothing
 /// has happened in the store since: the second try must not take the place for the lock.
 pub(crate) async fn a_place_that_is_found_again_is_not_the_lock() {
     let cluster = one().await;
-    let proxy = Proxy::start_http2(cluster.address(0).unwrap()).await.unwrap();
     let a = backend(&cluster).await;
-    let b = lock_etcd::connect(&format!("etcd://{}", proxy.address())).await.unwrap();
+    let (proxy, b) = proxied(&cluster).await;
     warm_up(&b).await;
     let mut holder = claim(&a, "lock", false);
     let fence = granted(&mut *holder).await;
