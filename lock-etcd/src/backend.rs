@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::Client;
+use lock_core::kit::runtime;
 use lock_core::{
     Binding, Capabilities, Claim, ClaimRequest, ErrorKind, Fencing, LockAdmin, LockBackend, Result,
     SystemClock, Wake, async_trait,
@@ -31,13 +32,14 @@ pub struct EtcdBackend {
 }
 
 impl EtcdBackend {
-    /// Connects to one member, chosen by chance, or to the next one that answers, signs in, and asks for its version and the shortest
-    /// lease that it grants. A version with known defects of its leases is used, with a warning; the
+    /// Connects to one member, chosen by chance, or to the next one that answers, signs in, and asks for its
+    /// version and the shortest lease that it grants. A version with known defects of its leases is used, with a warning; the
     /// versions of the other members are asked for afterwards, in the background.
     ///
     /// # Errors
     ///
-    /// [`Config`](ErrorKind::Config) if the settings are wrong,
+    /// [`Config`](ErrorKind::Config) if the settings are wrong, or outside of a Tokio runtime with timers and
+    /// sockets,
     /// [`Unsupported`](ErrorKind::Unsupported) if the server is older than 3.4,
     /// [`Unavailable`](ErrorKind::Unavailable) if no member can be reached,
     /// [`Denied`](ErrorKind::Denied) if the credentials are refused.
@@ -47,6 +49,7 @@ impl EtcdBackend {
     /// Cancel-safe.
     pub async fn connect(config: EtcdConfig) -> Result<Self> {
         config.check()?;
+        runtime::require("etcd")?;
         let limit = config.response_timeout;
         let members = u32::try_from(config.members.len()).unwrap_or(u32::MAX);
         let first = config.connect_timeout.saturating_mul(members) + limit;
@@ -74,6 +77,7 @@ impl EtcdBackend {
     ///
     /// Cancel-safe.
     pub async fn from_client(client: Client) -> Result<Self> {
+        runtime::require("etcd")?;
         let cluster = Cluster::foreign(client, Arc::new(SystemClock::default()));
         let limit = Duration::from_secs(2);
         Self::start(Store::new(cluster, String::new(), false, limit), limit * 2).await

@@ -11,7 +11,7 @@ use crate::entry::{self, Entry, Value};
 use crate::error::{Failed, unexpected};
 use crate::fences::Base;
 use crate::names::QueueKeys;
-use crate::statements::{self, Statement, Step, Wanted};
+use crate::statements::{self, Step, Wanted};
 use crate::store::Store;
 use crate::wire::Reply;
 
@@ -87,19 +87,21 @@ impl Queue {
         self.doubt.settled();
     }
 
-    /// Makes a request that makes or gives up the entry. It stays in doubt until the caller has noted what
-    /// it has come to, or it has failed for good.
-    async fn ask(&mut self, statement: Statement) -> Result<(Reply, Request), Failed> {
-        let request = self.doubt.sent(self.store.clock().now(), NEVER);
-        match self.store.cluster.ask(self.limit(), statement).await {
-            Ok(reply) => Ok((reply, request)),
-            Err(failed) => {
-                if !failed.is_unknown() {
-                    self.doubt.answered(request, false);
-                }
-                Err(failed)
-            }
+    /// Notes that a request that makes or gives up the entry is being sent. It is in doubt until it has
+    /// failed for good, or what it has come to was noted.
+    fn sending(&mut self) -> Request {
+        self.doubt.sent(self.store.clock().now(), NEVER)
+    }
+
+    fn failed(&mut self, request: Request, failed: Failed) -> Failed {
+        if !failed.is_unknown() {
+            self.noted(request);
         }
+        failed
+    }
+
+    fn noted(&mut self, request: Request) {
+        self.doubt.answered(request, false);
     }
 
     /// A key of ours as the store has it; `None` if it is somebody else's.
@@ -133,16 +135,17 @@ impl Queue {
         };
         let statement = if wait { wanted.enter() } else { wanted.enter_if_empty() };
         let Wanted { key, value, .. } = wanted;
-        let (reply, request) = match (self.ask(statement).await, base) {
-            (Err(failed), Some((base, _))) => return Err(base.denied(failed)),
-            (asked, _) => asked?,
-        };
+        let request = self.sending();
+        let reply = store.cluster.ask(self.limit(), statement).await.map_err(|failed| {
+            let failed = self.failed(request, failed);
+            if let Some((base, _)) = base { base.denied(failed) } else { failed }
+        })?;
         let taken = if reply.succeeded {
             self.entered(&reply, key, value, base)?
         } else {
             self.refused(&reply, wait, base)?
         };
-        self.doubt.answered(request, false);
+        self.noted(request);
         Ok(taken)
     }
 
@@ -202,7 +205,7 @@ impl Queue {
     /// entry is made, and given up again if it is not the first. Only the end of the lease settles what is
     /// done here.
     pub(crate) async fn take_among_others(&mut self, lease: i64) -> Result<Taken, Failed> {
-        self.doubt.sent(self.store.clock().now(), NEVER);
+        self.sending();
         let taken = self.take(lease, true).await?;
         let Taken::Entered(entry, standing) = taken else { return Ok(taken) };
         let standing = match standing {
@@ -284,8 +287,10 @@ impl Queue {
 
     /// Gives up the entry; false if it was not there.
     pub(crate) async fn release(&mut self, entry: &Entry) -> Result<bool, Failed> {
-        let (reply, request) = self.ask(statements::release(entry)).await?;
-        self.doubt.answered(request, false);
+        let request = self.sending();
+        let reply = self.store.cluster.ask(self.limit(), statements::release(entry)).await;
+        let reply = reply.map_err(|failed| self.failed(request, failed))?;
+        self.noted(request);
         Ok(reply.succeeded)
     }
 }

@@ -4,6 +4,8 @@
 
 mod common;
 
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use etcd_client::{Client, ConnectOptions};
@@ -12,6 +14,7 @@ use lock_etcd::{EtcdBackend, EtcdConfig};
 use lock_testkit::proxy::Proxy;
 use lock_testkit::servers::free_port;
 use lock_testkit::warnings::Warnings;
+use tokio::runtime::Builder;
 
 use common::{
     PASSWORD, backend, busy, claim, granted, guarded, keys, metrics, one, plain, proxied, quiet,
@@ -45,6 +48,30 @@ async fn a_server_that_is_not_etcd_is_refused_in_time() {
     let error = soon("the refusal", lock_etcd::connect(&url)).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::NoAnswer | ErrorKind::Unavailable), "{error}");
     accepting.abort();
+}
+
+/// The driver panics where something is missing.
+#[test]
+fn a_runtime_without_what_is_needed_is_an_error() {
+    let refused = |connected: lock_core::Result<EtcdBackend>, remedy: &str| {
+        let error = connected.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+        assert!(error.to_string().contains(remedy), "{error}");
+    };
+    let connecting = pin!(lock_etcd::connect("etcd://127.0.0.1:1"));
+    let Poll::Ready(answer) = connecting.poll(&mut Context::from_waker(Waker::noop())) else {
+        panic!("it waits for something")
+    };
+    refused(answer, "call from within one");
+    let runtime = |builder: &mut Builder| builder.build().unwrap();
+    let client = runtime(Builder::new_current_thread().enable_all())
+        .block_on(Client::connect(["127.0.0.1:1"], None))
+        .unwrap();
+    let bare = runtime(&mut Builder::new_current_thread());
+    refused(bare.block_on(lock_etcd::connect("etcd://127.0.0.1:1")), "without timers");
+    refused(bare.block_on(EtcdBackend::from_client(client)), "without timers");
+    let deaf = runtime(Builder::new_current_thread().enable_time());
+    refused(deaf.block_on(lock_etcd::connect("etcd://127.0.0.1:1")), "without sockets");
 }
 
 /// Of three members two are dead: the driver alone would fail two calls of three.
