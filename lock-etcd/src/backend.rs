@@ -28,7 +28,6 @@ const LONGEST: Duration = Duration::from_secs(9_000_000_000);
 #[derive(Clone, Debug)]
 pub struct EtcdBackend {
     pub(crate) store: Arc<Store>,
-    shortest: Duration,
 }
 
 impl EtcdBackend {
@@ -86,8 +85,8 @@ impl EtcdBackend {
     /// `first` is the limit for the first request, which may have to try all members.
     async fn start(store: Store, first: Duration) -> Result<Self> {
         check_version(&store, first).await?;
-        let shortest = store.leases.shortest(store.limit).await.map_err(|failed| failed.error)?;
-        let backend = Self { store: Arc::new(store), shortest };
+        store.leases.ask_for_the_shortest(store.limit).await.map_err(|failed| failed.error)?;
+        let backend = Self { store: Arc::new(store) };
         // All of that is answered to anybody. A read is not, where the cluster asks for a user.
         backend.ping().await?;
         Ok(backend)
@@ -120,8 +119,8 @@ impl LockBackend for EtcdBackend {
         can.fencing = Fencing::Durable;
         can.detachable = true;
         can.inspect = true;
-        can.min_ttl = self.shortest;
         can.ttl_step = Duration::from_secs(1);
+        can.min_ttl = self.store.leases.granted_for(can.ttl_step);
         can.max_ttl = Some(LONGEST);
         can
     }

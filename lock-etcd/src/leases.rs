@@ -138,11 +138,15 @@ impl Leases {
         self.state().pools.values_mut().for_each(|pool| pool.idle.clear());
     }
 
-    /// The shortest lease that the server grants.
-    pub(crate) async fn shortest(self: &Arc<Self>, limit: Duration) -> Result<Duration, Failed> {
+    /// Learns what the shortest lease is that the server grants.
+    pub(crate) async fn ask_for_the_shortest(
+        self: &Arc<Self>,
+        limit: Duration,
+    ) -> Result<(), Failed> {
         let lease = self.grant(1, limit).await?;
+        self.shortest.get_or_init(|| lease.ttl);
         self.discard(lease);
-        Ok(*self.shortest.get_or_init(|| lease.ttl))
+        Ok(())
     }
 
     /// What the server grants where `ttl` is asked for.
@@ -246,7 +250,9 @@ impl Leases {
             return false;
         }
         let renewals = idle.into_iter().map(|lease| Arc::clone(self).renew_spare(lease));
-        renewals.collect::<JoinSet<_>>().join_all().await;
+        let mut renewals: JoinSet<_> = renewals.collect();
+        // Those that a runtime which ends has dropped are no matter.
+        while renewals.join_next().await.is_some() {}
         true
     }
 

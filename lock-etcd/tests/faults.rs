@@ -21,7 +21,6 @@ common::run! {
     a_waiter_looks_after_a_compaction
     a_foreign_queue_below_ours_blocks_nobody
     every_claim_has_a_lease_of_its_own
-    a_place_that_is_found_again_is_not_the_lock
     a_key_that_is_no_text_is_waited_for
     a_watch_is_not_refused_unnoticed
     a_stream_that_breaks_twice_hides_nothing
@@ -101,6 +100,26 @@ async fn the_member_is_cut_off(leads: bool) {
     holds_through(&cluster, member, || async { cluster.cut_off(member).unwrap() }).await;
 }
 
+/// The member that the holder talks to is taken out of the cluster, says so, and ends.
+async fn the_member_is_removed() {
+    let cluster = three().await;
+    let leader = cluster.leader().await.unwrap();
+    let member = (leader + 1) % 3;
+    let status = plain(&cluster, member).await.status().await.unwrap();
+    let id = status.header().unwrap().member_id();
+    let mut other = plain(&cluster, leader).await;
+    holds_through(&cluster, member, || async {
+        // A cluster is healthy when its members have been connected for a while.
+        soon("the removal", async {
+            while other.member_remove(id).await.is_err() {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        })
+        .await;
+    })
+    .await;
+}
+
 /// At the same time, since most of it is waiting.
 #[tokio::test]
 async fn a_holder_outlives_what_befalls_the_leader() {
@@ -108,8 +127,12 @@ async fn a_holder_outlives_what_befalls_the_leader() {
 }
 
 #[tokio::test]
-async fn a_holder_leaves_a_member_that_is_cut_off() {
-    tokio::join!(the_member_is_cut_off(false), the_member_is_cut_off(true));
+async fn a_holder_leaves_a_member_that_is_of_no_use() {
+    tokio::join!(
+        the_member_is_cut_off(false),
+        the_member_is_cut_off(true),
+        the_member_is_removed()
+    );
 }
 
 /// A client that knows no other member than the one that is cut off learns of its loss in time, and

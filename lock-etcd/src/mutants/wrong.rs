@@ -61,7 +61,7 @@ mutants! {
     sees_nested_names: "the entries of `a/b` stand in the queue of `a`",
         a_foreign_queue_below_ours_blocks_nobody;
     shares_a_lease: "all claims of a client use one lease", every_claim_has_a_lease_of_its_own;
-    believes_in_twice_the_ttl: "a new lease is counted on for twice as long as it lasts",
+    believes_in_twice_the_ttl: "a lease is counted on for twice as long as it lasts",
         c04_a_repeat_is_kept_as_long_as_promised;
     keeps_unknown_leases: "a release after an unknown try keeps the lease",
         c07_a_release_after_a_failed_try_frees_the_lock;
@@ -225,6 +225,9 @@ fn granted(seconds: i64, mut reply: Reply) -> Reply {
 pub(crate) fn renewed(mut renewed: Renewed, clock: &dyn Clock) -> Renewed {
     if is("swallows_ttl_0") {
         renewed.ttl = renewed.ttl.or(Some(Duration::from_secs(60)));
+    }
+    if is("believes_in_twice_the_ttl") {
+        renewed.ttl = renewed.ttl.map(|ttl| ttl * 2);
     }
     if is("credits_an_answer_to_a_later_request") {
         renewed.sent = clock.now();

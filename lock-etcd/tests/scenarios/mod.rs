@@ -17,12 +17,11 @@ pub(crate) use fences::*;
 pub(crate) use members::*;
 pub(crate) use trust::*;
 
-use conformance_tests::{Fault, Faults};
 use lock_core::{LockAdmin, LockKey, Released};
 use lock_testkit::proxy::Cut;
 
 use crate::common::{
-    backend, busy, claim, granted, keys, one, plain, proxied, quiet, revision, told, warm_up,
+    backend, busy, claim, granted, keys, one, plain, proxied, quiet, revision, told,
 };
 
 /// A waiter whose own lease was revoked must not take the lock for its own when the one before it
@@ -161,30 +160,4 @@ pub(crate) async fn every_claim_has_a_lease_of_its_own() {
     assert_ne!(places[0].1, places[1].1, "one lease for two claims");
     holder.release().await.unwrap();
     granted(&mut *waiter).await;
-}
-
-/// The answer to a waiter's first try is lost. Its place is there, behind the holder's, and nothing
-/// has happened in the store since: the second try must not take the place for the lock.
-pub(crate) async fn a_place_that_is_found_again_is_not_the_lock() {
-    let cluster = one().await;
-    let a = backend(&cluster).await;
-    let (proxy, b) = proxied(&cluster).await;
-    warm_up(&b).await;
-    let mut holder = claim(&a, "lock", false);
-    let fence = granted(&mut *holder).await;
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    proxy.inject(Fault::LoseNextReply).await.unwrap();
-    let mut waiter = claim(&b, "lock", true);
-    let answer = waiter.try_acquire().await;
-    assert!(answer.is_err(), "the answer was lost: {answer:?}");
-    for _ in 0..2 {
-        busy(&mut *waiter).await;
-    }
-    let mut other = plain(&cluster, 0).await;
-    assert_eq!(keys(&mut other, "lock/").await.len(), 2, "one place each");
-    holder.release().await.unwrap();
-    told("the waiter hears of the release", &mut *waiter).await;
-    assert!(granted(&mut *waiter).await > fence);
-    waiter.release().await.unwrap();
-    assert_eq!(keys(&mut other, "lock/").await, []);
 }
