@@ -8,7 +8,7 @@ use lock_core::{
 use tokio::task::JoinSet;
 
 use crate::backend::ZkBackend;
-use crate::connection::reply::{Failure, none_if_missing};
+use crate::connection::reply::{Reply, none_if_missing};
 use crate::names;
 
 /// The limit for one of the requests that an inspection is made of.
@@ -19,15 +19,14 @@ const BATCH: usize = 64;
 #[async_trait]
 impl LockAdmin for ZkBackend {
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {
-        self.store.bounded(LIMIT, self.look_at(key)).await
+        self.sessions.bounded(LIMIT, self.look_at(key)).await
     }
 
     /// Looks at every lock under the root of this client, one listing each.
     async fn list(&self, prefix: &str, name_start: &str) -> Result<Vec<LockInfo>> {
-        let session = self.store.sessions.any_share(LIMIT).await?;
-        let listed = none_if_missing(session.sync_and_list(&self.store.config.root).await);
-        let children = listed.map_err(|failure| session.describe(&failure))?.unwrap_or_default();
-        let mut keys: Vec<_> = children
+        let root = &self.sessions.ensemble.config.root;
+        let listed = self.sessions.bounded(LIMIT, self.children(root)).await?.unwrap_or_default();
+        let mut keys: Vec<_> = listed
             .iter()
             .filter_map(|child| names::decode(child))
             .filter(|key| key.prefix() == prefix && key.name().starts_with(name_start))
@@ -48,49 +47,32 @@ impl LockAdmin for ZkBackend {
         Ok(locks)
     }
 
-    async fn force_release(
-        &self,
-        key: &LockKey,
-        expected: Option<&HolderMark>,
-    ) -> Result<Released> {
-        let session = self.store.sessions.any_share(LIMIT).await?;
-        let parent = self.store.parent(key);
-        let listed = none_if_missing(session.sync_and_list(&parent).await);
-        let Some(children) = listed.map_err(|failure| session.describe(&failure))? else {
-            return Ok(Released::AlreadyGone);
-        };
-        let holder = names::contenders(&children).first().map(|name| (*name).to_owned());
-        let holder = holder.filter(|name| match expected {
-            Some(expected) => expected.as_bytes() == name.as_bytes(),
-            None => true,
-        });
-        let Some(holder) = holder else { return Ok(Released::AlreadyGone) };
-        // Its name is never used again, so nobody else is hit.
-        match session.delete(&format!("{parent}/{holder}")).await {
-            Ok(()) => Ok(Released::Freed),
-            Err(Failure::NoNode) => Ok(Released::AlreadyGone),
-            Err(failure) => Err(session.describe(&failure)),
-        }
+    async fn force_release(&self, key: &LockKey, expected: Option<&HoldMark>) -> Result<Released> {
+        self.sessions.bounded(LIMIT, self.remove_holder(key, expected)).await
     }
 }
 
 impl ZkBackend {
-    async fn look_at(&self, key: &LockKey) -> Result<Option<LockInfo>> {
-        let session = self.store.sessions.any_share(LIMIT).await?;
-        let parent = self.store.parent(key);
+    async fn children(&self, path: &str) -> Reply<Option<Vec<String>>> {
+        let session = self.sessions.any_share(LIMIT).await?;
+        none_if_missing(session.sync_and_list(path).await)
+    }
+
+    async fn look_at(&self, key: &LockKey) -> Reply<Option<LockInfo>> {
+        let session = self.sessions.any_share(LIMIT).await?;
+        let parent = self.sessions.ensemble.config.path_of(key);
         // A holder may leave between the two requests; then the next one is looked at.
         loop {
-            let listed = none_if_missing(session.sync_and_list(&parent).await);
-            let listed = listed.map_err(|failure| session.describe(&failure))?;
-            let Some(children) = listed else { return Ok(None) };
+            let Some(children) = none_if_missing(session.sync_and_list(&parent).await)? else {
+                return Ok(None);
+            };
             let queue = names::contenders(&children);
             let Some((first, waiters)) = queue.split_first() else { return Ok(None) };
-            let node = session.get(&format!("{parent}/{first}")).await;
-            let Some(node) = node.map_err(|failure| session.describe(&failure))? else { continue };
+            let Some(node) = session.get(&format!("{parent}/{first}")).await? else { continue };
             let mut holder = HolderInfo::new(None);
             // No two nodes of a parent ever have the same name.
-            holder.mark = Some(HolderMark::new((*first).to_owned()));
-            holder.fence = session.fence_base.known_fence(&session, node.czxid).await?;
+            holder.mark = Some(HoldMark::new((*first).to_owned()));
+            holder.fence = session.known_fence(node.czxid).await?;
             match names::label_in(&node.data) {
                 Some(label) => {
                     holder.owner = names::owner_of(first);
@@ -100,5 +82,17 @@ impl ZkBackend {
             }
             return Ok(Some(LockInfo::new(key.clone(), Some(holder), Some(waiters.len()))));
         }
+    }
+
+    async fn remove_holder(&self, key: &LockKey, expected: Option<&HoldMark>) -> Reply<Released> {
+        let session = self.sessions.any_share(LIMIT).await?;
+        let parent = self.sessions.ensemble.config.path_of(key);
+        let children = none_if_missing(session.sync_and_list(&parent).await)?.unwrap_or_default();
+        let holder = names::contenders(&children).first().copied();
+        let is_meant =
+            |name: &&str| expected.is_none_or(|expected| expected.as_bytes() == name.as_bytes());
+        let Some(holder) = holder.filter(is_meant) else { return Ok(Released::AlreadyGone) };
+        // Its name is never used again, so nobody else is hit.
+        session.delete(&format!("{parent}/{holder}")).await
     }
 }

@@ -5,24 +5,21 @@ use std::time::Duration;
 
 use lock_core::kit::runtime;
 use lock_core::{
-    Binding, Capabilities, Claim, ClaimRequest, Clock, Fencing, LockAdmin, LockBackend, Result,
-    SystemClock, Wake, async_trait,
+    Capabilities, Claim, ClaimRequest, Fencing, Hold, LockAdmin, LockBackend, Result, Wake,
+    async_trait,
 };
 
 use crate::claim::ZkClaim;
 use crate::config::ZkConfig;
 use crate::connection::reply::Failure;
-use crate::error::describe;
-use crate::sessions::{Opener, Sessions};
-use crate::store::Store;
-use crate::wire::Ensemble;
+use crate::sessions::{Ensemble, Sessions};
 
 /// The locks of one ZooKeeper ensemble, as one client of it: its sessions hold all its locks and places.
 ///
 /// Clones share the sessions. What is promised, and what breaks it, is on the [crate's page](crate).
 #[derive(Clone, Debug)]
 pub struct ZkBackend {
-    pub(crate) store: Arc<Store>,
+    pub(crate) sessions: Arc<Sessions>,
 }
 
 /// The limit for a ping, and for closing.
@@ -43,7 +40,7 @@ impl ZkBackend {
     /// Cancel-safe: a session that nobody gets ends after its timeout.
     pub async fn connect(config: ZkConfig) -> Result<Self> {
         config.check()?;
-        Self::open(Ensemble::new(&config), config).await
+        Self::open(Ensemble::new(config)).await
     }
 
     /// Connects by a connector of yours: with TLS or SASL, for example. `cluster` is a connect string of the
@@ -62,24 +59,18 @@ impl ZkBackend {
         connector: zookeeper_client::Connector,
         cluster: &str,
     ) -> Result<Self> {
-        let ensemble = Ensemble::given(connector, cluster)?;
-        Self::open(ensemble, ZkConfig::new("localhost")?).await
+        Self::open(Ensemble::given(connector, cluster)?).await
     }
 
-    async fn open(ensemble: Ensemble, config: ZkConfig) -> Result<Self> {
+    async fn open(ensemble: Ensemble) -> Result<Self> {
         runtime::require("ZooKeeper")?;
-        let (ensemble, config) = (Arc::new(ensemble), Arc::new(config));
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
-        let opener = Opener { ensemble, config: Arc::clone(&config), clock };
-        let sessions = Arc::new(Sessions::connect(opener).await?);
-        Ok(Self { store: Arc::new(Store { sessions, config }) })
+        Ok(Self { sessions: Arc::new(Sessions::connect(ensemble).await?) })
     }
 
     /// For tests: with these, the sessions of this client can be ended from outside.
     #[doc(hidden)]
     pub fn sessions(&self) -> Vec<zookeeper_client::SessionInfo> {
-        let open = self.store.sessions.open();
-        open.iter().map(|session| session.info()).collect()
+        self.sessions.open().iter().map(|session| session.info().clone()).collect()
     }
 }
 
@@ -94,7 +85,7 @@ impl LockBackend for ZkBackend {
         can.fair = true;
         can.fencing = Fencing::Durable;
         can.inspect = true;
-        let limits = self.store.sessions.limits();
+        let limits = self.sessions.limits;
         can.min_ttl = limits.least;
         can.ttl_step = limits.step;
         can.max_ttl = Some(limits.most);
@@ -102,32 +93,31 @@ impl LockBackend for ZkBackend {
     }
 
     fn claim(&self, request: ClaimRequest) -> Result<Box<dyn Claim>> {
-        Ok(Box::new(ZkClaim::new(Arc::clone(&self.store), request)?))
+        Ok(Box::new(ZkClaim::new(Arc::clone(&self.sessions), request)?))
     }
 
     async fn ping(&self) -> Result<()> {
-        let Store { sessions, config } = &*self.store;
+        let sessions = &self.sessions;
         let ask = async {
             // A session may end meanwhile; the next one is a new one.
             for _ in 0..2 {
-                let session = sessions.any_share(LIMIT).await?;
-                match session.sync(&config.root).await {
+                match sessions.any_share(LIMIT).await?.sync(&sessions.ensemble.config.root).await {
                     Ok(()) | Err(Failure::NoNode) => return Ok(()),
                     Err(Failure::SessionEnded) => {}
-                    Err(failure) => return Err(session.describe(&failure)),
+                    Err(failure) => return Err(failure),
                 }
             }
-            Err(describe(&Failure::SessionEnded, sessions.endpoint()))
+            Err(Failure::SessionEnded)
         };
-        self.store.bounded(LIMIT, ask).await
+        sessions.bounded(LIMIT, ask).await
     }
 
     async fn close(&self) -> Result<()> {
         let close = async {
-            self.store.sessions.close().await;
+            self.sessions.close().await;
             Ok(())
         };
-        self.store.bounded(LIMIT, close).await
+        self.sessions.bounded(LIMIT, close).await
     }
 
     fn admin(&self) -> Option<&dyn LockAdmin> {

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use lock_core::kit::endpoint::{Endpoint, Host};
 use lock_core::kit::url::Params;
-use lock_core::{Error, Result};
+use lock_core::{Error, LockKey, Result};
+
+use crate::names;
 
 /// The URL schemes of ZooKeeper.
 pub const SCHEMES: &[&str] = &["zookeeper", "zk"];
@@ -71,12 +73,6 @@ pub(crate) struct Auth {
     password: String,
 }
 
-impl Auth {
-    pub(crate) fn digest(&self) -> String {
-        format!("{}:{}", self.user, self.password)
-    }
-}
-
 /// What a fencing token is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -101,26 +97,12 @@ pub enum Acl {
     Open,
 }
 
-/// The rights that are given, when it is settled that there are credentials for them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Access {
-    Open,
-    Creator,
-}
-
 impl ZkConfig {
-    /// The settings in a URL: `zookeeper://[user:password@]host[:2181][,host…][/root]`, or `zk://`.
+    /// The settings in a URL: `zookeeper://[user:password@]host[:2181][,host…][/root]`, or `zk://`, with the
+    /// parameters that are on the [crate's page](crate#url-and-parameters).
     ///
     /// Locks stand under the node `root`, which takes the place of the default `/locks` and is no chroot;
     /// it is made if it does not exist. User and password are for ZooKeeper's scheme `digest`.
-    ///
-    /// | parameter | meaning | default |
-    /// |---|---|---|
-    /// | `lock_session_timeout` | one ttl for all locks of this client: see [`session_timeout`](Self::session_timeout) | each lock has its own |
-    /// | `lock_connect_timeout` | the limit for opening a session | `5s` |
-    /// | `lock_tick_time` | the servers' `tickTime`, or more: see [`tick_time`](Self::tick_time) | not known |
-    /// | `lock_acl` | `creator` or `open`: see [`Acl`] | `creator` with a password, else `open` |
-    /// | `lock_fence` | `revision`: see [`Fence`] | counted from a base |
     ///
     /// # Errors
     ///
@@ -239,19 +221,12 @@ impl ZkConfig {
         self
     }
 
-    /// For tests: how many bytes of paths a session has, and how long it stays open when nobody uses it.
+    /// For tests: how many bytes of paths a session has, how long it stays open when nobody uses it, and from
+    /// which sequence number on a queue counts as used up.
     #[doc(hidden)]
     #[must_use]
-    pub fn session_limits(mut self, paths: usize, idle: Duration) -> Self {
-        (self.path_limit, self.idle_limit) = (paths, idle);
-        self
-    }
-
-    /// For tests: from which sequence number on a queue counts as used up.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn sequence_limit(mut self, limit: i32) -> Self {
-        self.sequence_limit = limit;
+    pub fn limits(mut self, paths: usize, idle: Duration, sequence: i32) -> Self {
+        (self.path_limit, self.idle_limit, self.sequence_limit) = (paths, idle, sequence);
         self
     }
 
@@ -260,11 +235,27 @@ impl ZkConfig {
         self.hosts.iter().map(Host::to_string).collect::<Vec<_>>().join(",")
     }
 
-    pub(crate) fn access(&self) -> Access {
-        match (self.acl, &self.auth) {
-            (Some(Acl::Creator) | None, Some(_)) => Access::Creator,
-            _ => Access::Open,
+    /// What the scheme `digest` gets.
+    pub(crate) fn digest(&self) -> Option<String> {
+        self.auth.as_ref().map(|Auth { user, password }| format!("{user}:{password}"))
+    }
+
+    /// The rights that nodes are made with.
+    pub(crate) fn granted_acl(&self) -> Acl {
+        match &self.auth {
+            Some(_) => self.acl.unwrap_or(Acl::Creator),
+            None => Acl::Open,
         }
+    }
+
+    /// The node of a lock.
+    pub(crate) fn path_of(&self, key: &LockKey) -> String {
+        format!("{}/{}", self.root, names::encode(key))
+    }
+
+    /// The node that fences are counted from.
+    pub(crate) fn fence_base_path(&self) -> String {
+        format!("{}/{}", self.root, names::FENCE_BASE)
     }
 
     pub(crate) fn check(&self) -> Result<()> {
@@ -272,6 +263,7 @@ impl ZkConfig {
         let limits = [
             ("the connect timeout", self.connect_timeout, SHORTEST_CONNECT, LONGEST_SESSION),
             ("the session timeout", session, SHORTEST_SESSION, LONGEST_SESSION),
+            ("the tick time", self.tick_time.unwrap_or(SESSION), SHORTEST_TICK, LONGEST_SESSION),
         ];
         for (what, value, least, most) in limits {
             if value < least || value > most {
@@ -279,11 +271,6 @@ impl ZkConfig {
                     "{what} is {value:?}: it must be between {least:?} and {most:?}"
                 )));
             }
-        }
-        if self.tick_time.is_some_and(|tick| tick.is_zero()) {
-            return Err(Error::config(
-                "the tick time is zero: write the servers' tickTime, or leave it away",
-            ));
         }
         if self.acl == Some(Acl::Creator) && self.auth.is_none() {
             return Err(Error::config(
@@ -295,6 +282,7 @@ impl ZkConfig {
 }
 
 const SHORTEST_CONNECT: Duration = Duration::from_millis(10);
+const SHORTEST_TICK: Duration = Duration::from_millis(1);
 
 /// Both or none: the digest of a user is made with a password, and ends the user at the first colon.
 fn auth_of(endpoint: &Endpoint) -> Result<Option<Auth>> {

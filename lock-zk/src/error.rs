@@ -8,37 +8,37 @@ use zookeeper_client as zk;
 
 use crate::connection::reply::Failure;
 
-/// Describes `failure` of a request to the ensemble at `endpoint`.
-pub(crate) fn describe(failure: &Failure, endpoint: &str) -> Error {
-    match failure {
-        Failure::Denied => Error::new(
-            ErrorKind::Denied,
-            format!(
-                "the ZooKeeper ensemble at {endpoint} denied a right that locks need: read, create and delete on the node of the lock, which may have been made by another user"
+impl Failure {
+    /// Describes it, for a request to the ensemble at `endpoint`.
+    pub(crate) fn at(self, endpoint: &str) -> Error {
+        let said = |kind, what: &str| {
+            Error::new(kind, format!("the ZooKeeper ensemble at {endpoint} {what}"))
+        };
+        match self {
+            Self::Other(error) => error,
+            Self::Denied => said(
+                ErrorKind::Denied,
+                "denied a right that locks need: read, create and delete on the node of the lock, which may have been made by another user",
             ),
-        ),
-        Failure::TooOld => Error::unsupported(format!(
-            "the ZooKeeper ensemble at {endpoint} does not know a request that locks need, such as making a container node: {ZOOKEEPER} or newer is needed"
-        )),
-        Failure::SessionEnded => Error::new(
-            ErrorKind::Unavailable,
-            format!("the session with the ZooKeeper ensemble at {endpoint} has ended"),
-        )
-        .with_unknown_effect(),
-        Failure::Refused(why) => Error::new(
-            ErrorKind::Unavailable,
-            format!("the ZooKeeper ensemble at {endpoint} refused the request: {why}"),
-        ),
-        Failure::Unknown(why) => Error::new(
-            ErrorKind::Unavailable,
-            format!("the ZooKeeper ensemble at {endpoint} did not answer: {why}"),
-        )
-        .with_unknown_effect(),
-        Failure::NoNode | Failure::NodeExists | Failure::NotEmpty => Error::new(
-            ErrorKind::Store,
-            format!("the ZooKeeper ensemble at {endpoint} gave an unexpected answer: {failure:?}"),
-        )
-        .with_unknown_effect(),
+            Self::TooOld => said(
+                ErrorKind::Unsupported,
+                &format!(
+                    "does not know a request that locks need, such as making a container node: {ZOOKEEPER} or newer is needed"
+                ),
+            ),
+            Self::Refused(why) => {
+                said(ErrorKind::Unavailable, &format!("refused the request: {why}"))
+            }
+            Self::SessionEnded => {
+                said(ErrorKind::Unavailable, "has no such session any more").with_unknown_effect()
+            }
+            Self::Unknown(why) => said(ErrorKind::Unavailable, &format!("did not answer: {why}"))
+                .with_unknown_effect(),
+            Self::NoNode | Self::NodeExists => {
+                said(ErrorKind::Store, &format!("gave an unexpected answer: {self:?}"))
+                    .with_unknown_effect()
+            }
+        }
     }
 }
 
@@ -57,13 +57,6 @@ pub(crate) fn bad_hosts(cluster: &str) -> Error {
     Error::config(format!(
         "{cluster:?} is no connect string of ZooKeeper: it is host[:port][,host…][/chroot]"
     ))
-}
-
-pub(crate) fn unreachable(why: &str, endpoint: &str) -> Error {
-    Error::new(
-        ErrorKind::Unavailable,
-        format!("the ZooKeeper ensemble at {endpoint} cannot be reached: {why}"),
-    )
 }
 
 /// No answer within the limit of a call.

@@ -11,9 +11,7 @@ mod error;
 pub mod mutants;
 mod names;
 mod renewals;
-mod session;
 mod sessions;
-mod store;
 mod timeline;
 mod wake;
 

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use lock_core::kit::batch::{Batches, Entry};
 
-use crate::connection::reply::{Checked, Failure, Reply};
-use crate::session::Session;
+use crate::connection::reply::{Failure, Reply};
+use crate::wire::Session;
 
 /// The most checks of one transaction, and the most bytes of their paths: far below the server's limit
 /// for one request (`jute.maxbuffer`, 1 MB).
@@ -31,8 +31,7 @@ impl Renewals {
     /// this moment.
     pub(crate) async fn confirm(&self, path: String) -> Reply<bool> {
         let session = Arc::clone(&self.session);
-        let reply = self.batches.ask(path, move |batch| send(Arc::clone(&session), batch)).await;
-        reply.unwrap_or_else(|error| Err(Failure::Unknown(error.to_string())))
+        self.batches.ask(path, move |batch| send(Arc::clone(&session), batch)).await?
     }
 }
 
@@ -42,18 +41,16 @@ async fn send(session: Arc<Session>, batch: Vec<Entry<String, Reply<bool>>>) {
     let mut parts = vec![batch];
     while let Some(mut part) = parts.pop() {
         let paths: Vec<_> = part.iter().map(|entry| entry.request.as_str()).collect();
-        let reply = match session.check_all(&paths).await {
-            Ok(Checked::Missing(at)) if at < part.len() => {
+        let reply = match session.first_missing(&paths).await {
+            Ok(None) => Ok(true),
+            Ok(Some(at)) if at < part.len() => {
                 let mut behind = part.split_off(at + 1);
                 let half = behind.split_off(behind.len() / 2);
                 parts.extend([half, behind].into_iter().filter(|part| !part.is_empty()));
-                if let Some(missing) = part.pop() {
-                    missing.answer(Ok(false));
-                }
+                part.pop().into_iter().for_each(|missing| missing.answer(Ok(false)));
                 Ok(true)
             }
-            Ok(Checked::Missing(at)) => Err(Failure::Unknown(format!("node {at} is missing"))),
-            Ok(Checked::All) => Ok(true),
+            Ok(Some(at)) => Err(Failure::Unknown(format!("node {at} is missing"))),
             // Those that are left would fail likewise.
             Err(failure) => {
                 part.extend(parts.drain(..).flatten());

@@ -49,18 +49,12 @@ impl Timeline {
     /// A session whose handshake began at `sent` and was answered at `now`. The leader itself makes a
     /// session, so this counts at once.
     pub(crate) fn new(timeout: Duration, sent: ClockInstant, now: ClockInstant) -> Self {
-        let touches = VecDeque::from([Touch { sent, answered: now }]);
-        Self { touches, until: sent + timeout, ..Self::unknown(timeout) }
-    }
-
-    /// A session that was made by somebody else, at a time that nobody knows.
-    pub(crate) fn unknown(timeout: Duration) -> Self {
         Self {
             timeout,
             report: timeout / 4,
             moment: timeout / 64,
-            touches: VecDeque::new(),
-            until: ClockInstant::from_nanos(0),
+            touches: VecDeque::from([Touch { sent, answered: now }]),
+            until: sent + timeout,
         }
     }
 
@@ -118,12 +112,13 @@ mod tests {
     }
 
     #[test]
-    fn a_new_session_lasts_from_its_handshake() {
-        assert_eq!(Timeline::new(TIMEOUT, at(100), at(150)).until(), at(8100));
-    }
-
-    #[test]
     fn a_write_proves_an_earlier_request_and_not_itself() {
+        let mut line = Timeline::new(TIMEOUT, at(0), at(10));
+        assert_eq!(line.until(), at(8000), "it lasts from its handshake");
+        for second in 1..4 {
+            line.answered(at(second * 1000), at(second * 1000 + 10));
+        }
+        assert_eq!(line.until(), at(8000), "without a write nothing is proven");
         let mut line = Timeline::new(TIMEOUT, at(0), at(10));
         line.answered(at(1000), at(1010));
         line.committed(at(3500), at(3510));
@@ -164,15 +159,6 @@ mod tests {
     }
 
     #[test]
-    fn without_a_write_nothing_is_proven() {
-        let mut line = Timeline::new(TIMEOUT, at(0), at(10));
-        for second in 1..20 {
-            line.answered(at(second * 1000), at(second * 1000 + 5));
-        }
-        assert_eq!(line.until(), at(8000));
-    }
-
-    #[test]
     fn a_dense_stream_of_requests_is_kept_short() {
         let mut line = Timeline::new(TIMEOUT, at(0), at(0));
         for ms in 0..100_000 {
@@ -188,8 +174,8 @@ mod tests {
     fn a_steady_beat_keeps_two_thirds_and_more() {
         let (beat, trip) = (Timeline::beat(TIMEOUT), Duration::from_millis(20));
         for (tick, least) in [(None, 60), (Some(Duration::from_millis(500)), 78)] {
-            let mut line = Timeline::unknown(TIMEOUT).with_tick(tick);
             let start = at(1_000);
+            let mut line = Timeline::new(TIMEOUT, start, start + trip).with_tick(tick);
             for n in 0..40 {
                 let sent = start + (beat + trip) * n;
                 line.answered(sent, sent + trip);
@@ -199,21 +185,5 @@ mod tests {
             let left = line.until().since(write);
             assert!(left >= TIMEOUT * least / 100, "{tick:?}: {left:?}");
         }
-    }
-
-    #[test]
-    fn a_session_of_unknown_age_counts_from_its_first_requests() {
-        // A report, two beats and a moment, rounded up.
-        let warm_up = TIMEOUT * 2 / 5;
-        let mut line = Timeline::unknown(TIMEOUT);
-        let beat = Timeline::beat(TIMEOUT);
-        let mut sent = at(1000);
-        while sent < at(1000) + warm_up {
-            line.answered(sent, sent + Duration::from_millis(1));
-            assert_eq!(line.until(), at(0));
-            sent = sent + beat + Duration::from_millis(1);
-        }
-        line.committed(at(1000) + warm_up, at(5000));
-        assert!(line.until() >= at(9000), "{:?}", line.until());
     }
 }

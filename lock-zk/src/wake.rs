@@ -3,15 +3,16 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::connection::reply::{Reply, Watch};
-use crate::session::Session;
+use crate::connection::reply::{Failure, Reply};
+use crate::connection::{Event, Watch};
+use crate::wire::Session;
 
 /// A node of one's own is watched only when it has been there for so long: most locks are held for
 /// less, and a renewal would find out as well.
 const OWN_AFTER: Duration = Duration::from_millis(25);
 
-/// The watches of a claim. A watch is set again after a reconnect, and one whose node has gone in between
-/// is ready then, so nothing is missed while one is set.
+/// The watches of a claim. One that is cut off with its connection is set again on the next one, which shows
+/// whether its node has gone in between, so nothing is missed.
 #[derive(Default)]
 pub(crate) struct Watches {
     /// The path of the node before ours, and the watch on it, once it is set.
@@ -50,42 +51,57 @@ impl Watches {
     ///
     /// Cancel-safe: a watch that is set stays set.
     pub(crate) async fn changed(&mut self, session: &Session, own: &str) -> Reply<()> {
-        if let Some((path, watch @ None)) = &mut self.ahead {
-            *watch = session.watch(path).await?;
-            if watch.is_none() {
-                self.ahead = None;
-                return Ok(());
-            }
-        }
-        let (ahead, mine) = (&mut self.ahead, &mut self.own);
         loop {
-            tokio::select! {
-                () = session.ended() => return Ok(()),
-                () = ready(ahead.as_mut().and_then(|(_, watch)| watch.as_mut())) => {
-                    *ahead = None;
+            if let Some((path, watch @ None)) = &mut self.ahead {
+                *watch = set(session, path).await?;
+                if watch.is_none() {
+                    self.ahead = None;
                     return Ok(());
                 }
-                watch = watch_later(session, own), if mine.is_none() => {
-                    *mine = watch?;
-                    if mine.is_none() {
+            }
+            let ahead = self.ahead.as_mut().and_then(|(_, watch)| watch.as_mut());
+            tokio::select! {
+                () = session.ended() => return Ok(()),
+                event = ready(ahead) => match event {
+                    Event::Change => {
+                        self.ahead = None;
+                        return Ok(());
+                    }
+                    Event::Cut => self.ahead.iter_mut().for_each(|(_, watch)| *watch = None),
+                },
+                watch = set_later(session, own), if self.own.is_none() => {
+                    self.own = watch?;
+                    if self.own.is_none() {
                         return Ok(());
                     }
                 }
-                () = ready(mine.as_mut()), if mine.is_some() => {
-                    *mine = None;
-                    return Ok(());
+                event = ready(self.own.as_mut()), if self.own.is_some() => {
+                    self.own = None;
+                    if event == Event::Change {
+                        return Ok(());
+                    }
                 }
             }
         }
     }
 }
 
-async fn watch_later(session: &Session, own: &str) -> Reply<Option<Watch>> {
-    tokio::time::sleep(OWN_AFTER).await;
-    session.watch(own).await
+/// Sets a watch, on the next connection if this one is lost meanwhile.
+async fn set(session: &Session, path: &str) -> Reply<Option<Watch>> {
+    loop {
+        match session.watch(path).await {
+            Err(Failure::Unknown(_)) => tokio::task::yield_now().await,
+            answer => return answer,
+        }
+    }
 }
 
-async fn ready(watch: Option<&mut Watch>) {
+async fn set_later(session: &Session, own: &str) -> Reply<Option<Watch>> {
+    tokio::time::sleep(OWN_AFTER).await;
+    set(session, own).await
+}
+
+async fn ready(watch: Option<&mut Watch>) -> Event {
     match watch {
         Some(watch) => watch.await,
         None => std::future::pending().await,

@@ -6,9 +6,11 @@ mod common;
 
 use std::time::Duration;
 
-use common::{SESSION, SLACK, backend, busy, children, claim, granted, plain, server, until};
+use common::{
+    DEFAULT, SESSION, SLACK, behind_proxy, busy, children, claim, connect, granted, hosts, locks,
+    make, plain, server, until,
+};
 use lock_core::{ErrorKind, LockBackend, Locks};
-use lock_testkit::proxy::Proxy;
 use lock_testkit::servers::{ZooKeeper, free_port};
 use lock_zk::{ZkBackend, ZkConfig};
 use zookeeper_client as zk;
@@ -16,7 +18,7 @@ use zookeeper_client as zk;
 const SENTINEL: &str = "s3cr3t-sentinel";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_not_there_is_named() {
+async fn a_server_that_cannot_be_reached_is_named() {
     let port = free_port().unwrap();
     let url = format!("zookeeper://app:{SENTINEL}@127.0.0.1:{port}?lock_connect_timeout=2s");
     let started = tokio::time::Instant::now();
@@ -25,10 +27,7 @@ async fn a_server_that_is_not_there_is_named() {
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     let text = format!("{error} {error:?}");
     assert!(text.contains(&port.to_string()) && !text.contains(SENTINEL), "{text}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_says_nothing_is_given_up() {
+    // One that accepts connections and says nothing.
     let servers = server().await;
     servers.freeze().unwrap();
     let url = format!("{}?lock_connect_timeout=300ms", servers.url());
@@ -42,50 +41,38 @@ async fn a_server_that_says_nothing_is_given_up() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_limits_of_the_server_are_reported() {
     let servers = server().await;
-    let at = |timeout: &str| format!("{}?lock_session_timeout={timeout}", servers.url());
-    let error = lock_zk::connect(&at("2m")).await.unwrap_err();
+    let too_long = format!("{}?lock_session_timeout=2m", servers.url());
+    let error = lock_zk::connect(&too_long).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);
     assert!(error.to_string().contains("60s") && error.to_string().contains("120s"), "{error}");
     // A shorter one is raised, and the guard says so.
-    let raised = lock_zk::connect(&at("200ms")).await.unwrap();
+    let raised = connect(hosts(&servers), "lock_session_timeout=200ms").await;
     assert_eq!(raised.capabilities().min_ttl, Duration::from_millis(500));
-    let locks = Locks::builder(raised).default_ttl(Duration::from_millis(200)).build().unwrap();
-    let guard = locks.named("short").unwrap().acquire().await.unwrap();
+    let raised = locks(raised, Duration::from_millis(200));
+    let guard = raised.lock("short").unwrap().acquire().await.unwrap();
     assert_eq!(guard.ttl(), Duration::from_millis(500));
     // A busy machine may lose so short a lock before it is released.
     drop(guard);
-    // A longer ttl than the session's is an error, and not a shorter ttl.
-    let asked = locks.named("lock").unwrap().ttl(SESSION).acquire().await;
-    let error = asked.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::InvalidInput);
-    assert!(error.to_string().contains("500ms"), "{error}");
-    // The default ttl is that of every store.
-    let ours = lock_zk::connect(servers.url()).await.unwrap();
+    // A longer ttl than the session's, or than the servers allow, is an error, and not a shorter ttl.
+    let ours = connect(hosts(&servers), "").await;
     let can = ours.capabilities();
     assert_eq!((can.min_ttl, can.max_ttl), (Duration::from_millis(500), Some(SESSION * 30)));
-    let default = Locks::new(ours);
-    let guard = default.named("lock").unwrap().acquire().await.unwrap();
-    assert_eq!(guard.ttl(), Duration::from_secs(30));
-    guard.release().await.unwrap();
-    let error = default.named("lock").unwrap().ttl(SESSION * 31).acquire().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::InvalidInput);
-    assert!(error.to_string().contains("60s"), "{error}");
-}
-
-/// A server with a short tick allows less than the default.
-#[tokio::test(flavor = "multi_thread")]
-async fn the_defaults_work_where_less_is_allowed() {
+    for (locks, ttl, limit) in [(raised, SESSION, "500ms"), (Locks::new(ours), SESSION * 31, "60s")]
+    {
+        let error = locks.lock("lock").unwrap().ttl(ttl).acquire().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        assert!(error.to_string().contains(limit), "{error}");
+    }
+    // The default ttl is that of every store, or what a server with a short tick allows.
     let longest = Duration::from_secs(20);
     let servers = ZooKeeper::with_sessions(Duration::from_secs(1), longest).await.unwrap();
-    let ours = lock_zk::connect(servers.url()).await.unwrap();
-    let locks = Locks::new(ours.clone());
-    let guard = locks.named("lock").unwrap().acquire().await.unwrap();
+    let ours = connect(hosts(&servers), "").await;
+    let guard = Locks::new(ours.clone()).lock("lock").unwrap().acquire().await.unwrap();
     assert_eq!(guard.ttl(), longest);
     guard.release().await.unwrap();
     // What is asked for is not shortened in silence.
-    let locks = Locks::builder(ours).default_ttl(Duration::from_secs(30)).build().unwrap();
-    let error = locks.named("lock").unwrap().acquire().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    let locks = locks(ours, Duration::from_secs(30));
+    let error = locks.lock("lock").unwrap().acquire().await.unwrap_err();
     assert!(error.to_string().contains("20s"), "{error}");
 }
 
@@ -94,10 +81,8 @@ async fn the_defaults_work_where_less_is_allowed() {
 async fn a_raised_session_bears_a_slow_server() {
     let raised = Duration::from_secs(4);
     let servers = ZooKeeper::with_sessions(raised, raised * 2).await.unwrap();
-    let proxy = Proxy::start(servers.address(0).unwrap()).await.unwrap();
-    let address = proxy.address();
-    let url = format!("zookeeper://{address}?lock_session_timeout=200ms&lock_connect_timeout=30s");
-    let ours = lock_zk::connect(&url).await.unwrap();
+    let parameters = "lock_session_timeout=200ms&lock_connect_timeout=30s";
+    let (ours, proxy) = behind_proxy(&servers, parameters).await;
     assert_eq!(ours.capabilities().min_ttl, raised);
     proxy.delay(Duration::from_millis(150), Duration::ZERO);
     let mut holder = claim(&ours, "lock", true);
@@ -130,10 +115,8 @@ async fn the_right_to_create_is_enough_on_the_root() {
     let acls = [zk::Acl::new(zk::Permission::CREATE, zk::AuthId::anyone())];
     let mode = zk::CreateMode::Persistent.with_acls(zk::Acls::from(&acls[..]));
     plain.mkdir("/closed", &mode).await.unwrap();
-    let hosts = servers.url().trim_start_matches("zookeeper://").to_owned();
-    let url = format!("zookeeper://{hosts}/closed?lock_session_timeout=2s");
-    let locks =
-        Locks::builder(lock_zk::connect(&url).await.unwrap()).default_ttl(SESSION).build().unwrap();
+    let ours = connect(format_args!("{}/closed", hosts(&servers)), DEFAULT).await;
+    let locks = locks(ours, SESSION);
     tokio::time::sleep(SESSION * 5 / 4).await;
     let lock = locks.named("lock").unwrap();
     let guard = tokio::time::timeout(SLACK, lock.acquire()).await.expect("it is free").unwrap();
@@ -145,24 +128,18 @@ async fn the_right_to_create_is_enough_on_the_root() {
 #[tokio::test(flavor = "multi_thread")]
 async fn with_a_password_only_its_owner_touches_the_locks() {
     let servers = server().await;
-    let hosts = servers.url().trim_start_matches("zookeeper://").to_owned();
-    let with = |user: &str, more: &str| {
-        format!("zookeeper://{user}@{hosts}/guarded?lock_session_timeout=2s{more}")
-    };
-    let ours = lock_zk::connect(&with(&format!("app:{SENTINEL}"), "")).await.unwrap();
+    let guarded = |user: &str| format!("{user}{}/guarded", hosts(&servers));
+    let app = guarded(&format!("app:{SENTINEL}@"));
+    let ours = connect(&app, DEFAULT).await;
     assert!(!format!("{ours:?}").contains(SENTINEL));
     let mut holder = claim(&ours, "lock", true);
     granted(&mut *holder).await;
     // The same user from another process.
-    let same = lock_zk::connect(&with(&format!("app:{SENTINEL}"), "")).await.unwrap();
+    let same = connect(&app, DEFAULT).await;
     busy(&mut *claim(&same, "lock", false)).await;
     // Somebody else, with another password and with none.
-    for url in [
-        with("app:wrong", ""),
-        with("other:wrong", "&lock_acl=open"),
-        format!("zookeeper://{hosts}/guarded"),
-    ] {
-        let stranger = lock_zk::connect(&url).await.unwrap();
+    for (user, acl) in [("app:wrong@", "creator"), ("other:wrong@", "open"), ("", "open")] {
+        let stranger = connect(guarded(user), &format!("lock_acl={acl}")).await;
         let error = claim(&stranger, "lock", true).try_acquire().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
         assert!(!error.is_retryable() && !error.to_string().contains(SENTINEL), "{error}");
@@ -170,33 +147,20 @@ async fn with_a_password_only_its_owner_touches_the_locks() {
     let plain = plain(&servers).await;
     let denied = plain.list_children("/guarded/lock").await;
     assert_eq!(denied.unwrap_err(), zk::Error::NoAuth);
-    let denied = plain.delete("/guarded/lock", None).await;
-    assert!(denied.is_err());
+    assert!(plain.delete("/guarded/lock", None).await.is_err());
     holder.release().await.unwrap();
     granted(&mut *claim(&same, "lock", true)).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn without_a_password_everybody_may() {
-    let servers = server().await;
-    let (ours, plain) = (backend(&servers).await, plain(&servers).await);
-    let mut holder = claim(&ours, "lock", true);
-    granted(&mut *holder).await;
-    let node = children(&plain, "lock").await.pop().unwrap();
-    plain.delete(&format!("/locks/lock/{node}"), None).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_given_connector_keeps_its_chroot() {
     let servers = server().await;
     let plain = plain(&servers).await;
-    let mode = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
-    plain.mkdir("/shop", &mode).await.unwrap();
-    let hosts = servers.url().trim_start_matches("zookeeper://").to_owned();
-    let cluster = format!("{hosts}/shop");
+    make(&plain, "/shop").await;
+    let cluster = format!("{}/shop", hosts(&servers));
     let ours = ZkBackend::from_connector(zk::Client::connector(), &cluster).await.unwrap();
-    let locks = Locks::builder(ours).default_ttl(SESSION).build().unwrap();
-    let guard = locks.named("lock").unwrap().acquire().await.unwrap();
+    let locks = locks(ours, SESSION);
+    let guard = locks.lock("lock").unwrap().acquire().await.unwrap();
     assert_eq!(plain.list_children("/shop/locks/lock").await.unwrap().len(), 1);
     assert!(guard.remaining() > SESSION / 2, "{:?}", guard.remaining());
     tokio::time::sleep(SESSION * 2).await;
@@ -212,8 +176,7 @@ async fn closing_or_dropping_ends_the_session_at_once() {
     let plain = plain(&servers).await;
     for close in [true, false] {
         // A session so long that only its end can free the lock.
-        let url = format!("{}?lock_session_timeout=60s", servers.url());
-        let ours = lock_zk::connect(&url).await.unwrap();
+        let ours = connect(hosts(&servers), "lock_session_timeout=60s").await;
         let mut holder = claim(&ours, "lock", true);
         granted(&mut *holder).await;
         assert_eq!(children(&plain, "lock").await.len(), 1);
@@ -278,14 +241,18 @@ fn old_server(mut stream: std::net::TcpStream) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_used_up_queue_is_refused_and_begins_again() {
     let servers = server().await;
-    let hosts = servers.url().trim_start_matches("zookeeper://").to_owned();
-    let config = || ZkConfig::new(&hosts).unwrap().session_timeout(SESSION).sequence_limit(3);
+    let config = || {
+        ZkConfig::new(hosts(&servers)).unwrap().session_timeout(SESSION).limits(
+            usize::MAX,
+            SESSION * 9,
+            3,
+        )
+    };
     let (ours, other) =
         (ZkBackend::connect(config()).await.unwrap(), ZkBackend::connect(config()).await.unwrap());
     // A node that the server does not remove by itself in between, or the numbers would begin again.
     let plain = plain(&servers).await;
-    let mode = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
-    plain.mkdir("/locks/lock", &mode).await.unwrap();
+    make(&plain, "/locks/lock").await;
     let mut last = 0;
     let mut holder = claim(&ours, "lock", true);
     for _ in 0..3 {

@@ -7,12 +7,12 @@ mod common;
 use std::time::Duration;
 
 use common::{
-    SESSION, SLACK, backend, behind_proxy, busy, children, claim, granted, plain, server, until,
+    DEFAULT, SESSION, SLACK, backend, behind_proxy, children, claim, granted, locks, make, plain,
+    server, until,
 };
-use lock_core::{ErrorKind, LockBackend, LockState, Locks};
+use lock_core::{ErrorKind, LockBackend, LockState};
 use lock_testkit::proxy::{Cut, Proxy};
 use lock_zk::{ZkBackend, ZkConfig};
-use zookeeper_client as zk;
 
 /// A session that was idle for longer than its timeout, and a lock whose create has no answer: what is
 /// found is granted with a validity of its own.
@@ -20,11 +20,10 @@ use zookeeper_client as zk;
 async fn a_lost_reply_after_a_long_rest_blocks_nobody() {
     let servers = server().await;
     let plain = plain(&servers).await;
-    let (ours, proxy) = behind_proxy(&servers).await;
-    let locks = Locks::builder(ours).default_ttl(SESSION).build().unwrap();
+    let (ours, proxy) = behind_proxy(&servers, DEFAULT).await;
+    let locks = locks(ours, SESSION);
     // The node of the lock is there and stays, so that the next write makes ours.
-    let mode = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
-    plain.mkdir("/locks/lock", &mode).await.unwrap();
+    make(&plain, "/locks/lock").await;
     for round in 0..2 {
         tokio::time::sleep(SESSION * 5 / 4).await;
         proxy.cut_before_reply(1);
@@ -44,7 +43,7 @@ async fn a_lost_reply_after_a_long_rest_blocks_nobody() {
 async fn closing_waits_for_a_server_that_is_slow() {
     let servers = server().await;
     let plain = plain(&servers).await;
-    let (ours, proxy) = behind_proxy(&servers).await;
+    let (ours, proxy) = behind_proxy(&servers, DEFAULT).await;
     let mut holder = claim(&ours, "lock", true);
     granted(&mut *holder).await;
     proxy.stall();
@@ -63,8 +62,8 @@ async fn closing_waits_for_a_server_that_is_slow() {
 async fn a_cut_at_any_point_leaves_nothing_behind() {
     let servers = server().await;
     let plain = plain(&servers).await;
-    let (ours, proxy) = behind_proxy(&servers).await;
-    let locks = Locks::builder(ours).default_ttl(SESSION).build().unwrap();
+    let (ours, proxy) = behind_proxy(&servers, DEFAULT).await;
+    let locks = locks(ours, SESSION);
     for k in 1..=8 {
         for after_request in [true, false] {
             let name = format!("lock-{k}-{after_request}");
@@ -93,9 +92,9 @@ async fn a_cut_at_any_point_leaves_nothing_behind() {
 async fn a_cut_at_any_point_of_a_hand_over_loses_no_turn() {
     let servers = server().await;
     let plain = plain(&servers).await;
-    let (holders, (ours, proxy)) = (backend(&servers).await, behind_proxy(&servers).await);
-    let holders = Locks::builder(holders).default_ttl(SESSION).build().unwrap();
-    let locks = Locks::builder(ours).default_ttl(SESSION).build().unwrap();
+    let (holders, (ours, proxy)) = (backend(&servers).await, behind_proxy(&servers, DEFAULT).await);
+    let holders = locks(holders, SESSION);
+    let locks = locks(ours, SESSION);
     for k in 1..=6 {
         for (after_request, queued) in [(true, true), (false, true), (true, false), (false, false)]
         {
@@ -125,7 +124,7 @@ async fn a_cut_at_any_point_grants_no_used_up_place() {
     let servers = server().await;
     let proxy = Proxy::start(servers.address(0).unwrap()).await.unwrap();
     let config = ZkConfig::new(&proxy.address().to_string()).unwrap();
-    let config = config.session_timeout(SESSION).sequence_limit(0);
+    let config = config.session_timeout(SESSION).limits(usize::MAX, SESSION * 9, 0);
     let ours = ZkBackend::connect(config).await.unwrap();
     for k in 1..=6 {
         for after_request in [true, false] {
@@ -174,25 +173,45 @@ impl Planned {
     }
 }
 
-/// The predecessor leaves while the waiter is disconnected: the watch tells of it afterwards.
+/// A session that watches more than one request of the driver can set again survives a reconnect, with all
+/// that it holds, and its queue moves on.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hand_over_during_a_cut_is_not_missed() {
+async fn a_reconnect_keeps_a_session_that_watches_much() {
     let servers = server().await;
-    let holder = backend(&servers).await;
-    let (ours, proxy) = behind_proxy(&servers).await;
-    let mut first = claim(&holder, "lock", true);
-    let fence = granted(&mut *first).await;
-    let mut second = claim(&ours, "lock", true);
-    busy(&mut *second).await;
-    // The watch is set, and this call is given up.
-    let quiet = tokio::time::timeout(Duration::from_millis(200), second.changed()).await;
-    assert!(quiet.is_err(), "nothing has changed");
-    proxy.refuse_new(true);
+    let (ours, proxy) = behind_proxy(&servers, "lock_session_timeout=20s").await;
+    let locks = locks(ours, Duration::from_secs(20));
+    // 150 holders, and 250 who wait for one lock: nodes with names of 225 kB in all.
+    let mut holders = tokio::task::JoinSet::new();
+    for n in 0..150 {
+        let lock = locks.lock(format!("{n:0500}")).unwrap();
+        holders.spawn(async move { lock.acquire().await.unwrap() });
+    }
+    let guards = holders.join_all().await;
+    let queue = "q".repeat(500);
+    let mut head = locks.lock(queue.as_str()).unwrap().acquire().await.unwrap();
+    let (served, mut serving) = tokio::sync::mpsc::unbounded_channel();
+    let mut waiters = tokio::task::JoinSet::new();
+    for _ in 0..250 {
+        let (lock, served) = (locks.lock(queue.as_str()).unwrap(), served.clone());
+        waiters.spawn(async move { served.send(lock.acquire().await) });
+    }
+    let plain = plain(&servers).await;
+    until("all wait", SLACK * 6, async || children(&plain, &queue).await.len() == 251).await;
+    // Their watches are set.
+    tokio::time::sleep(Duration::from_secs(1)).await;
     proxy.cut(Cut::Reset);
-    first.release().await.unwrap();
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    proxy.refuse_new(false);
-    tokio::time::timeout(SESSION, second.changed()).await.expect("it is replayed").unwrap();
-    assert!(granted(&mut *second).await > fence);
-    second.release().await.unwrap();
+    until("the session survives", SLACK * 2, async || head.check().await.is_ok()).await;
+    for _ in 0..5 {
+        let fence = head.token().unwrap();
+        head.release().await.unwrap();
+        head = tokio::time::timeout(SLACK, serving.recv())
+            .await
+            .expect("the next one is woken")
+            .unwrap()
+            .unwrap();
+        assert!(head.token().unwrap() > fence);
+    }
+    for guard in &guards {
+        assert!(guard.token().is_ok(), "{:?}", guard.state());
+    }
 }

@@ -1,4 +1,4 @@
-//! Servers that die, stop, or fall silent.
+//! Servers of an ensemble that die or fall silent.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
@@ -6,56 +6,10 @@ mod common;
 
 use std::time::Duration;
 
-use common::{SESSION, SLACK, backend, children, plain, server, until};
-use lock_core::{LockState, Locks, LostReason};
+use common::{SLACK, children, connect, locks, plain, until};
+use lock_core::Locks;
 use lock_testkit::proxy::Proxy;
 use lock_testkit::servers::ZooKeeper;
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_killed_server_that_comes_back_in_time_costs_no_lock() {
-    let servers = server().await;
-    let url = format!("{}?lock_session_timeout=40s", servers.url());
-    let locks = Locks::builder(lock_zk::connect(&url).await.unwrap());
-    let locks = locks.default_ttl(Duration::from_secs(40)).build().unwrap();
-    let guard = locks.named("lock").unwrap().acquire().await.unwrap();
-    let waiting = locks.named("lock").unwrap();
-    let waiting = tokio::spawn(async move { waiting.acquire().await });
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    servers.restart().await.unwrap();
-    // The client's pauses between two attempts to connect double without an end.
-    let patience = Duration::from_secs(18);
-    until("the lock is confirmed", patience, async || guard.check().await.is_ok()).await;
-    until("it is renewed", SLACK, async || guard.renew().await.is_ok()).await;
-    let fence = guard.token().unwrap();
-    guard.release().await.unwrap();
-    let next = tokio::time::timeout(SLACK, waiting).await.unwrap().unwrap().unwrap();
-    assert!(next.token().unwrap() > fence, "the waiter's watch has survived the restart");
-    next.release().await.unwrap();
-}
-
-/// The server is stopped for longer than the session timeout, and goes on.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_server_stopped_for_longer_than_the_session_ends_it() {
-    let servers = server().await;
-    let locks = Locks::builder(backend(&servers).await).default_ttl(SESSION).build().unwrap();
-    let guard = locks.named("lock").unwrap().acquire().await.unwrap();
-    let other = locks.named("other").unwrap().acquire().await.unwrap();
-    let fence = guard.token().unwrap();
-    servers.freeze().unwrap();
-    let reason = tokio::time::timeout(SESSION + SLACK, guard.lost().wait()).await.unwrap();
-    assert_eq!(reason, LostReason::Expired, "the guard has counted down by itself");
-    tokio::time::sleep(SESSION).await;
-    servers.thaw().unwrap();
-    // The same client goes on, with a new session.
-    let again = tokio::time::timeout(SESSION + SLACK, async {
-        locks.named("lock").unwrap().acquire().await
-    });
-    let again = again.await.unwrap().unwrap();
-    assert!(again.token().unwrap() > fence);
-    assert!(matches!(other.state(), LockState::Lost(_)), "all locks of the session are lost");
-    assert_eq!(guard.state(), LockState::Lost(LostReason::Expired), "the reason stays");
-    again.release().await.unwrap();
-}
 
 /// An ensemble, a client of all its servers, and a session that outlasts an election.
 async fn ensemble() -> (ZooKeeper, Vec<Proxy>, Locks) {
@@ -65,30 +19,11 @@ async fn ensemble() -> (ZooKeeper, Vec<Proxy>, Locks) {
         proxies.push(Proxy::start(servers.address(member).unwrap()).await.unwrap());
     }
     let hosts: Vec<_> = proxies.iter().map(|proxy| proxy.address().to_string()).collect();
-    let url = format!("zookeeper://{}?lock_session_timeout=12s", hosts.join(","));
-    let backend = lock_zk::connect(&url).await.unwrap();
-    let locks = Locks::builder(backend).default_ttl(Duration::from_secs(12)).build().unwrap();
-    (servers, proxies, locks)
+    let ours = connect(hosts.join(","), "lock_session_timeout=12s").await;
+    (servers, proxies, locks(ours, Duration::from_secs(12)))
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_killed_leader_costs_no_lock() {
-    let (servers, _proxies, locks) = ensemble().await;
-    let guard = locks.named("lock").unwrap().acquire().await.unwrap();
-    let fence = guard.token().unwrap();
-    let leader = servers.leader().unwrap();
-    servers.kill_one(leader).unwrap();
-    // A write goes through the new leader.
-    until("a renewal is answered", SLACK * 2, async || guard.renew().await.is_ok()).await;
-    assert_eq!(guard.token().unwrap(), fence);
-    assert_ne!(servers.leader().unwrap(), leader);
-    guard.release().await.unwrap();
-    let next = locks.named("lock").unwrap().acquire().await.unwrap();
-    assert!(next.token().unwrap() > fence, "the fence rises over a change of the leader");
-    next.release().await.unwrap();
-}
-
-/// The leader dies under a queue, and under those who are just about to enter it.
+/// The leader dies under a holder, under a queue, and under those who are just about to enter it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_leader_loses_no_place_in_the_queue() {
     let (servers, _proxies, locks) = ensemble().await;
@@ -114,7 +49,10 @@ async fn a_killed_leader_loses_no_place_in_the_queue() {
     let leader = servers.leader().unwrap();
     servers.kill_one(leader).unwrap();
     enter(8);
+    // A write goes through the new leader.
     until("a renewal is answered", SLACK * 2, async || holder.renew().await.is_ok()).await;
+    assert_eq!(holder.token().unwrap(), last);
+    assert_ne!(servers.leader().unwrap(), leader);
     let plain = plain(&servers).await;
     until("all wait", SLACK * 2, async || children(&plain, "lock").await.len() == 10).await;
     holder.release().await.unwrap();

@@ -114,19 +114,6 @@ async fn a_peer_queues_behind_us() {
     }
 }
 
-/// A peer that dies is passed over when its session ends.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_peer_that_goes_away_wakes_us() {
-    let servers = server().await;
-    let (ours, peer_client) = (backend(&servers).await, plain(&servers).await);
-    PEERS[0].enter(&peer_client, "/locks/lock").await;
-    let mut waiter = claim(&ours, "lock", true);
-    busy(&mut *waiter).await;
-    drop(peer_client);
-    acquired(&mut *waiter).await;
-    waiter.release().await.unwrap();
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_peer_is_shown_as_what_it_is_and_can_be_removed() {
     let servers = server().await;

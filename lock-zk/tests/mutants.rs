@@ -25,7 +25,20 @@ mod built {
     use lock_zk::mutants::{MUTANTS, VARIABLE};
 
     use crate::common::scenes::Seen;
-    use crate::common::{scenes, session_scenes};
+    use crate::common::{all_scenes, scenes, session_scenes};
+
+    macro_rules! play {
+        ($($module:ident::$name:ident($($argument:expr)?),)*) => {
+            fn play(scene: &str) -> Seen {
+                let runtime = tokio::runtime::Runtime::new().map_err(|error| error.to_string())?;
+                match scene {
+                    $(stringify!($name) => runtime.block_on($module::$name($($argument)?)),)*
+                    other => panic!("there is no scene {other}"),
+                }
+            }
+        };
+    }
+    all_scenes!(play);
 
     pub(crate) fn main() -> ExitCode {
         let mutants = MUTANTS.iter().map(|mutant| mutant.name).collect();
@@ -33,31 +46,5 @@ mod built {
             MUTANTS.iter().map(|mutant| (mutant.name, Killer::Scene(mutant.killed_by))).collect();
         let mutation = Mutation { variable: VARIABLE, mutants, killers: &killers };
         mutation.main(|| panic!("no case of the suite is a killer"), play)
-    }
-
-    fn play(scene: &str) -> Seen {
-        let runtime = tokio::runtime::Runtime::new().map_err(|error| error.to_string())?;
-        macro_rules! scenes {
-            ($($module:ident::$name:ident($($argument:expr)?),)*) => {
-                match scene {
-                    $(stringify!($name) => runtime.block_on($module::$name($($argument)?)),)*
-                    other => panic!("there is no scene {other}"),
-                }
-            };
-        }
-        scenes! {
-            scenes::fences_rise_over_a_new_queue(),
-            scenes::a_node_of_an_old_session_is_not_trusted(),
-            scenes::a_lost_reply_leaves_one_node(),
-            scenes::a_hand_over_wakes_one_waiter(60),
-            scenes::a_renewal_needs_the_leader(),
-            scenes::a_server_that_is_behind_confirms_nothing(),
-            scenes::a_read_prolongs_nothing(),
-            scenes::a_server_that_is_behind_grants_nothing(),
-            scenes::a_session_that_was_shortened_is_not_believed(),
-            session_scenes::a_full_session_is_followed_by_another(),
-            session_scenes::fences_rise_over_an_ensemble_without_its_data(),
-            session_scenes::a_check_after_a_lost_reply_asks(),
-        }
     }
 }

@@ -6,19 +6,13 @@ mod common;
 
 use std::time::Duration;
 
-use common::{scenes, server};
-use lock_core::Locks;
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_hand_over_wakes_one_waiter() {
-    scenes::a_hand_over_wakes_one_waiter(100).await.unwrap();
-}
+use common::{connect, hosts, locks, scenes, server};
 
 /// `cargo test --release -p lock-zk --test queue -- --ignored --nocapture`
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "a soak: a thousand waiters"]
-async fn a_hand_over_wakes_one_of_a_thousand() {
-    scenes::a_hand_over_wakes_one_waiter(1000).await.unwrap();
+#[ignore = "a soak: two thousand waiters"]
+async fn a_hand_over_wakes_one_of_two_thousand() {
+    scenes::a_hand_over_wakes_one_waiter(2000).await.unwrap();
 }
 
 /// All locks of a session are renewed by one transaction.
@@ -28,9 +22,7 @@ async fn a_thousand_locks_live_in_one_session() {
     // So long that a busy machine is in time with its renewals.
     const SESSION: Duration = Duration::from_secs(15);
     let servers = server().await;
-    let url = format!("{}?lock_session_timeout=15s", servers.url());
-    let locks =
-        Locks::builder(lock_zk::connect(&url).await.unwrap()).default_ttl(SESSION).build().unwrap();
+    let locks = locks(connect(hosts(&servers), "lock_session_timeout=15s").await, SESSION);
     let mut tasks = tokio::task::JoinSet::new();
     for n in 0..LOCKS {
         let lock = locks.named(format!("lock-{n}")).unwrap();
@@ -42,16 +34,9 @@ async fn a_thousand_locks_live_in_one_session() {
     fences.dedup();
     assert_eq!(fences.len(), LOCKS, "one session, and every lock has a fence of its own");
     tokio::time::sleep(SESSION / 3).await;
-    let received = || -> u64 {
-        let answer = servers.ask(0, "srvr").unwrap();
-        answer
-            .lines()
-            .find_map(|line| line.strip_prefix("Received: ")?.trim().parse().ok())
-            .unwrap()
-    };
-    let before = received();
+    let before = scenes::requests(&servers);
     tokio::time::sleep(SESSION).await;
-    let requests = received() - before;
+    let requests = scenes::requests(&servers) - before;
     // A late renewal is no loss.
     let lost: Vec<_> = guards.iter().filter(|guard| guard.token().is_err()).collect();
     assert!(lost.is_empty(), "{} are lost, one of them {:?}", lost.len(), lost[0].state());

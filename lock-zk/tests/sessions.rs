@@ -1,4 +1,4 @@
-//! Sessions by ttl, and of a bounded size, and what their end means; fences that are counted from a base.
+//! What the end of a session means, and of its nodes; fences that are counted from a base.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
@@ -7,18 +7,13 @@ mod common;
 use std::time::Duration;
 
 use common::{
-    SESSION, SLACK, acquired, backend, behind_proxy, busy, children, claim, granted, plain, server,
-    session_scenes, until,
+    DEFAULT, SESSION, SLACK, acquired, backend, behind_proxy, busy, children, claim, connect,
+    granted, hosts, locks, plain, server, session_scenes, until,
 };
-use lock_core::{
-    ClaimRequest, LockAdmin, LockBackend, LockKey, LockState, Locks, LostReason, OsRng, OwnerId,
-    Released, Renewal,
-};
-use lock_testkit::proxy::{Cut, Proxy};
+use lock_core::{LockAdmin, LockBackend, LockKey, LockState, Locks, LostReason, Released, Renewal};
+use lock_testkit::proxy::Cut;
 use lock_testkit::scenes;
 use lock_testkit::servers::ZooKeeper;
-use lock_zk::ZkBackend;
-use tokio::time::Instant;
 use zookeeper_client as zk;
 
 /// How many sessions the server has.
@@ -30,31 +25,6 @@ fn sessions(servers: &ZooKeeper) -> usize {
         .lines()
         .filter(|line| line.trim_start().starts_with("0x") && !line.ends_with(':'))
         .count()
-}
-
-/// Each lock has the ttl that it asks for: when its holder falls silent, the next one gets it then.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_lock_of_a_silent_holder_is_free_after_its_own_ttl() {
-    let servers = server().await;
-    let proxy = Proxy::start(servers.address(0).unwrap()).await.unwrap();
-    let url = format!("zookeeper://{}", proxy.address());
-    let locks = Locks::new(lock_zk::connect(&url).await.unwrap());
-    let others = Locks::new(lock_zk::connect(servers.url()).await.unwrap());
-    let long = locks.named("long").unwrap().acquire().await.unwrap();
-    let short = locks.named("short").unwrap().ttl(SESSION).acquire().await.unwrap();
-    assert_eq!((long.ttl(), short.ttl()), (Duration::from_secs(30), SESSION));
-    proxy.stall();
-    let cut = Instant::now();
-    let lock = others.named("short").unwrap();
-    let next = lock.acquire_timeout(SESSION + SLACK).await.unwrap();
-    assert!(short.token().is_err(), "its guard knew before");
-    assert!(cut.elapsed() < SESSION + SLACK, "{:?}", cut.elapsed());
-    assert!(
-        long.token().is_ok()
-            && others.named("long").unwrap().try_acquire().await.unwrap().is_none()
-    );
-    next.release().await.unwrap();
-    proxy.pass();
 }
 
 /// A session that nobody uses is closed after a while, and one that is used is not.
@@ -111,8 +81,7 @@ async fn fences_are_counted_from_the_clock_or_not() {
     assert!(granted(&mut *holder).await.get() > last);
     assert_eq!(other.list("", "").await.unwrap().len(), 1);
     holder.release().await.unwrap();
-    let bare = format!("{}?lock_fence=revision", servers.url());
-    let bare: ZkBackend = lock_zk::connect(&bare).await.unwrap();
+    let bare = connect(hosts(&servers), "lock_fence=revision").await;
     let mut holder = claim(&bare, "one", true);
     let fence = granted(&mut *holder).await.get();
     let plain = plain(&servers).await;
@@ -158,24 +127,19 @@ async fn a_server_starts_again_after_ten_thousand_locks() {
     const LOCKS: usize = 10_000;
     let servers = server().await;
     let before = sessions(&servers);
-    let url = format!("{}?lock_session_timeout=40s", servers.url());
-    let ours = lock_zk::connect(&url).await.unwrap();
+    let ours = connect(hosts(&servers), "lock_session_timeout=40s").await;
+    let locks = Locks::builder(ours.clone()).default_ttl(Duration::from_secs(40));
+    let locks = locks.call_timeout(SLACK * 4).build();
     let mut tasks = tokio::task::JoinSet::new();
     for n in 0..LOCKS {
-        let key = LockKey::new("", format!("{n:0150}")).unwrap();
-        let owner = OwnerId::generate(&OsRng).unwrap();
-        let request = ClaimRequest::new(key, owner, Duration::from_secs(40));
-        let mut holder = ours.claim(request.with_wait(true).with_call_timeout(SLACK * 20)).unwrap();
-        tasks.spawn(async move {
-            granted(&mut *holder).await;
-            holder
-        });
+        let lock = locks.lock(format!("{n:0150}")).unwrap();
+        tasks.spawn(async move { lock.acquire().await.unwrap() });
     }
-    let holders = tasks.join_all().await;
+    let guards = tasks.join_all().await;
     println!("{LOCKS} locks in {} sessions", sessions(&servers) - before);
     ours.close().await.unwrap();
     assert_eq!(sessions(&servers), before);
-    drop(holders);
+    drop(guards);
     servers.restart().await.unwrap();
     let again = Locks::new(lock_zk::connect(servers.url()).await.unwrap());
     again.named("lock").unwrap().acquire().await.unwrap().release().await.unwrap();
@@ -206,12 +170,8 @@ async fn the_end_of_a_session_wakes_a_waiter_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_closed_by_somebody_else_is_lost_at_once() {
     let servers = server().await;
-    let direct = servers.address(0).unwrap();
-    let proxy = Proxy::start(direct).await.unwrap();
-    let url = format!("zookeeper://{}?lock_session_timeout=20s", proxy.address());
-    let ours = lock_zk::connect(&url).await.unwrap();
-    let ttl = ours.capabilities().min_ttl;
-    let locks = Locks::builder(ours.clone()).default_ttl(ttl).build().unwrap();
+    let (ours, proxy) = behind_proxy(&servers, "lock_session_timeout=20s").await;
+    let locks = locks(ours.clone(), Duration::from_secs(20));
     let mut guards = Vec::new();
     for name in ["a", "b", "c"] {
         guards.push(locks.named(name).unwrap().acquire().await.unwrap());
@@ -223,7 +183,7 @@ async fn a_session_closed_by_somebody_else_is_lost_at_once() {
     proxy.refuse_new(true);
     proxy.cut(Cut::Reset);
     let thief = zk::Client::connector().with_session(session);
-    drop(thief.connect(&direct.to_string()).await.unwrap());
+    drop(thief.connect(hosts(&servers)).await.unwrap());
     let plain = plain(&servers).await;
     until("the session is closed", SLACK, async || children(&plain, "a").await.is_empty()).await;
     proxy.refuse_new(false);
@@ -247,8 +207,8 @@ async fn a_session_closed_by_somebody_else_is_lost_at_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn after_an_expiry_the_next_claim_has_a_new_session() {
     let servers = server().await;
-    let (ours, proxy) = behind_proxy(&servers).await;
-    let locks = Locks::builder(ours.clone()).default_ttl(SESSION).build().unwrap();
+    let (ours, proxy) = behind_proxy(&servers, DEFAULT).await;
+    let locks = locks(ours.clone(), SESSION);
     let mut held = claim(&ours, "held", true);
     let fence = granted(&mut *held).await;
     let guard = locks.named("guarded").unwrap().acquire().await.unwrap();
@@ -274,28 +234,24 @@ async fn after_an_expiry_the_next_claim_has_a_new_session() {
     next.release().await.unwrap();
 }
 
+/// A holder's node, or a waiter's, that an operator deletes. The waiter takes a new place.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_an_operator_deletes_is_lost_at_once() {
+async fn a_node_that_an_operator_deletes_is_missed_at_once() {
     let servers = server().await;
     let plain = plain(&servers).await;
-    let url = format!("{}?lock_session_timeout=30s", servers.url());
-    let ours = lock_zk::connect(&url).await.unwrap();
-    let locks = Locks::new(ours.clone());
-    let guard = locks.named("lock").unwrap().acquire().await.unwrap();
+    let ours = connect(hosts(&servers), "lock_session_timeout=30s").await;
+    let guard = Locks::new(ours.clone()).lock("lock").unwrap().acquire().await.unwrap();
+    let holder = children(&plain, "lock").await;
     tokio::time::sleep(Duration::from_millis(300)).await;
     let mut waiter = claim(&ours, "lock", true);
     busy(&mut *waiter).await;
     let nodes = children(&plain, "lock").await;
-    assert_eq!(nodes.len(), 2);
-    // First the waiter's place: it takes a new one.
-    let sequence = |name: &String| name[name.len() - 10..].to_owned();
-    let place = nodes.iter().max_by_key(|name| sequence(name)).unwrap();
+    let place = nodes.iter().find(|node| !holder.contains(node)).unwrap();
     plain.delete(&format!("/locks/lock/{place}"), None).await.unwrap();
     tokio::time::timeout(SLACK, waiter.changed()).await.expect("its own node is watched").unwrap();
     assert_eq!(waiter.renew().await.unwrap(), Renewal::Lost);
     busy(&mut *waiter).await;
-    let holder = nodes.iter().min_by_key(|name| sequence(name)).unwrap();
-    plain.delete(&format!("/locks/lock/{holder}"), None).await.unwrap();
+    plain.delete(&format!("/locks/lock/{}", holder[0]), None).await.unwrap();
     let reason = tokio::time::timeout(SLACK, guard.lost().wait()).await;
     assert_eq!(reason.expect("long before a renewal"), LostReason::Taken);
     acquired(&mut *waiter).await;

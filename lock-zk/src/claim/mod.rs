@@ -12,13 +12,12 @@ use lock_core::{
 
 use crate::connection::reply::{Failure, Reply};
 use crate::names;
-use crate::sessions::{OpenSession, Share};
-use crate::store::Store;
+use crate::sessions::{OpenSession, Sessions, Share};
 use crate::wake::Watches;
 
 #[derive(Debug)]
 pub(crate) struct ZkClaim {
-    store: Arc<Store>,
+    sessions: Arc<Sessions>,
     request: ClaimRequest,
     /// The node of the lock.
     parent: String,
@@ -42,26 +41,30 @@ struct Entry {
 }
 
 impl ZkClaim {
-    pub(crate) fn new(store: Arc<Store>, request: ClaimRequest) -> Result<Self> {
+    pub(crate) fn new(sessions: Arc<Sessions>, request: ClaimRequest) -> Result<Self> {
+        match request.mode {
+            Mode::Exclusive => {}
+            #[allow(unreachable_patterns, reason = "modes may be added")]
+            _ => return Err(Error::unsupported("ZooKeeper has exclusive locks only")),
+        }
         if request.resume.is_some() {
             return Err(session_bound());
         }
-        store.refuse_too_long(request.ttl)?;
         Ok(Self {
-            parent: store.parent(&request.key),
+            parent: sessions.ensemble.config.path_of(&request.key),
             prefix: names::node_prefix(&request.owner),
             data: names::node_data(request.label.as_deref()),
             share: None,
             entry: None,
             in_doubt: false,
             watches: Watches::default(),
-            store,
+            sessions,
             request,
         })
     }
 
     fn now(&self) -> ClockInstant {
-        self.store.sessions.clock().now()
+        self.sessions.ensemble.clock.now()
     }
 
     /// The path of one of our nodes.
@@ -71,7 +74,7 @@ impl ZkClaim {
 
     /// The session of this claim, or a new one if that is over: what belonged to the old one is
     /// forgotten then, except that it may have left a node behind.
-    async fn session(&mut self) -> Result<Arc<OpenSession>> {
+    async fn session(&mut self) -> Reply<Arc<OpenSession>> {
         if self.share.take_if(|share| share.has_ended()).is_some() {
             // Also if no new one can be had now: the end is no news any more, see `changed`.
             self.in_doubt = true;
@@ -81,9 +84,8 @@ impl ZkClaim {
             return Ok(Arc::clone(share));
         }
         let bytes = self.parent.len() + 1 + self.prefix.len() + names::DIGITS;
-        let timeout = self.store.session_timeout(self.request.ttl);
         let limit = self.request.call_timeout;
-        let share = self.store.sessions.share(timeout, bytes, limit).await?;
+        let share = self.sessions.share(self.request.ttl, bytes, limit).await?;
         Ok(Arc::clone(self.share.insert(share)))
     }
 
@@ -95,7 +97,7 @@ impl ZkClaim {
 
     /// Whether the session of this claim has ended under a call that failed: then the call is worth
     /// making once more, in a new session.
-    fn is_cut_short<T>(&self, answer: &Result<T>) -> bool {
+    fn is_cut_short<T>(&self, answer: &Reply<T>) -> bool {
         answer.is_err() && self.share.as_ref().is_some_and(|share| share.has_ended())
     }
 
@@ -107,11 +109,11 @@ impl ZkClaim {
 }
 
 /// What the leader's word on a node means to its claim, for a question that began at `start`.
-fn renewal(session: &OpenSession, start: ClockInstant, exists: Reply<bool>) -> Result<Renewal> {
+fn renewal(session: &OpenSession, start: ClockInstant, exists: Reply<bool>) -> Reply<Renewal> {
     match exists {
         Ok(true) => Ok(Renewal::Alive { valid_for: Some(session.valid_for(start)) }),
         Ok(false) | Err(Failure::SessionEnded) => Ok(Renewal::Lost),
-        Err(failure) => Err(session.describe(&failure)),
+        Err(failure) => Err(failure),
     }
 }
 
@@ -124,40 +126,42 @@ fn session_bound() -> Error {
 #[async_trait]
 impl Claim for ZkClaim {
     async fn try_acquire(&mut self) -> Result<Attempt> {
-        let (start, limit) = (self.now(), self.request.call_timeout);
-        let store = Arc::clone(&self.store);
+        let (start, sessions, limit) =
+            (self.now(), Arc::clone(&self.sessions), self.request.call_timeout);
         let look = async {
             let answer = self.look(start).await;
             if self.is_cut_short(&answer) { self.look(start).await } else { answer }
         };
-        store.bounded(limit, look).await
+        let answer = sessions.bounded(limit, look).await;
+        let may_have_a_node = self.in_doubt || self.entry.is_some();
+        answer.map_err(|error| if may_have_a_node { error.with_unknown_effect() } else { error })
     }
 
     async fn renew(&mut self) -> Result<Renewal> {
         let start = self.now();
         let Some((session, entry)) = self.entry() else { return Ok(Renewal::Lost) };
         let ask = async { renewal(&session, start, session.renewals.confirm(entry.path).await) };
-        self.store.bounded(self.request.call_timeout, ask).await
+        self.sessions.bounded(self.request.call_timeout, ask).await
     }
 
     async fn check(&mut self) -> Result<Renewal> {
-        let (store, limit) = (Arc::clone(&self.store), self.request.call_timeout);
+        let (sessions, limit) = (Arc::clone(&self.sessions), self.request.call_timeout);
         let ask = async {
             self.recall().await?;
             let start = self.now();
             let Some((session, entry)) = self.entry() else { return Ok(Renewal::Lost) };
             renewal(&session, start, session.check(&entry.path).await)
         };
-        store.bounded(limit, ask).await
+        sessions.bounded(limit, ask).await
     }
 
     async fn release(&mut self) -> Result<Released> {
-        let (store, limit) = (Arc::clone(&self.store), self.request.call_timeout);
+        let (sessions, limit) = (Arc::clone(&self.sessions), self.request.call_timeout);
         let give_up = async {
             let answer = self.give_up().await;
             if self.is_cut_short(&answer) { self.give_up().await } else { answer }
         };
-        store.bounded(limit, give_up).await
+        sessions.bounded(limit, give_up).await
     }
 
     async fn changed(&mut self) -> Result<()> {
@@ -167,7 +171,7 @@ impl Claim for ZkClaim {
         match self.watches.changed(share, &entry.path).await {
             // That is a change, too.
             Ok(()) | Err(Failure::SessionEnded) => Ok(()),
-            Err(failure) => Err(share.describe(&failure)),
+            Err(failure) => Err(failure.at(&self.sessions.ensemble.endpoint)),
         }
     }
 

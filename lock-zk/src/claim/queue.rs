@@ -1,17 +1,21 @@
 //! How a try looks at the queue, and enters it.
 
-use lock_core::{Attempt, ClockInstant, Effect, Error, ErrorKind, Result};
+use lock_core::{Attempt, ClockInstant, Error, ErrorKind, Released};
 
 use super::{Entry, ZkClaim};
 use crate::connection::reply::{Failure, Reply};
 use crate::names::{self, Position};
 use crate::sessions::OpenSession;
+use crate::timeline::Timeline;
 
 /// How often a try begins again because the node of the lock, or our own, was removed meanwhile.
 const ROUNDS: usize = 16;
 /// A lock is granted with a fourth of the session timeout left at least: less may be over before a
 /// renewal can prolong it.
 const LEAST: u32 = 4;
+
+/// Busy, without a place.
+const BUSY: Attempt = Attempt::Busy { valid_for: None, retry_after: None };
 
 /// The children of the lock's node, as one listing has shown them.
 struct Listing {
@@ -23,25 +27,20 @@ struct Listing {
 }
 
 impl ZkClaim {
-    pub(super) async fn look(&mut self, start: ClockInstant) -> Result<Attempt> {
+    pub(super) async fn look(&mut self, start: ClockInstant) -> Reply<Attempt> {
         let session = self.session().await?;
         for _ in 0..ROUNDS {
             if self.in_doubt {
-                let found = self.search(&session).await?;
-                self.settle(&session, found).await?;
+                self.settle(&session).await?;
             }
-            let listing = match self.list(&session).await {
-                Ok(Some(listing)) => listing,
-                Ok(None) => match self.enter(&session).await? {
+            let listing = match self.list(&session).await? {
+                Some(listing) => listing,
+                None => match self.enter(&session).await? {
                     Some(listing) => listing,
                     None => continue,
                 },
-                Err(failure) => return Err(session.describe(&failure)),
             };
-            let Some(entry) = self.entry.clone() else {
-                // Busy, without a place.
-                return Ok(Attempt::Busy { valid_for: None, retry_after: None });
-            };
+            let Some(entry) = self.entry.clone() else { return Ok(BUSY) };
             self.refuse_near_the_end(&session, &entry).await?;
             match names::position(&listing.children, &entry.name) {
                 Position::First => {
@@ -57,7 +56,7 @@ impl ZkClaim {
                 Position::After(ahead) => {
                     if !self.request.wait {
                         self.leave(&session).await?;
-                        return Ok(Attempt::Busy { valid_for: None, retry_after: None });
+                        return Ok(BUSY);
                     }
                     self.watches.expect(Some(self.path(ahead)));
                     let valid_for = Some(session.valid_for(start));
@@ -65,48 +64,43 @@ impl ZkClaim {
                 }
             }
         }
-        Err(Error::new(
-            ErrorKind::Unavailable,
-            format!("{} is removed again and again while it is used", self.parent),
-        )
-        .with_unknown_effect())
+        let why = format!("{} is removed again and again while it is used", self.parent);
+        Err(Error::new(ErrorKind::Unavailable, why).into())
     }
 
     /// Whether the session of a lock that is ours lasts for long enough. A session that was idle is not
     /// known to, since only a write shows it. After a silence of the servers a write does not show it
-    /// either, until they have answered for a while: see [`Timeline`](crate::timeline::Timeline). Then
+    /// either, until they have answered for a while: see [`Timeline`]. Then
     /// this waits a little, and the answer is no.
     async fn is_valid_for_long(
         &mut self,
         session: &OpenSession,
         entry: &Entry,
         start: ClockInstant,
-    ) -> Result<bool> {
-        let is_long = || session.valid_for(session.now()) >= session.timeout() / LEAST;
+    ) -> Reply<bool> {
+        let is_long = || session.valid_for(session.now()) >= session.timeout / LEAST;
         if is_long() {
             return Ok(true);
         }
-        match session.check(&entry.path).await {
-            Ok(true) if is_long() => return Ok(true),
-            Ok(true) => {}
-            Ok(false) => {
-                self.forget();
-                return Ok(false);
-            }
-            Err(failure) => return Err(session.describe(&failure)),
+        if !session.check(&entry.path).await? {
+            self.forget();
+            return Ok(false);
         }
-        let beat = session.beat();
+        if is_long() {
+            return Ok(true);
+        }
+        let beat = Timeline::beat(session.timeout);
         let spent = (self.now() + beat).since(start);
         if spent > self.request.call_timeout * 3 / 4 {
             return Err(Error::new(
                 ErrorKind::Unavailable,
                 format!(
                     "the ZooKeeper ensemble at {} was silent for a while: how long it keeps our session of {:?} is not certain before it has answered for two fifths of that again",
-                    self.store.sessions.endpoint(),
-                    session.timeout()
+                    self.sessions.ensemble.endpoint,
+                    session.timeout
                 ),
             )
-            .with_unknown_effect());
+            .into());
         }
         tokio::time::sleep(beat).await;
         Ok(false)
@@ -127,11 +121,11 @@ impl ZkClaim {
         };
         // A server may be behind and show a contender that has left, so a mere try is told "busy" only by
         // one that has caught up.
-        if !is_in && listed.as_ref().is_ok_and(|children| names::has_contenders(children)) {
+        if !is_in && listed.as_ref().is_ok_and(|children| !names::contenders(children).is_empty()) {
             listed = session.sync_and_list(&self.parent).await;
         }
         match listed {
-            Ok(children) if is_in || names::has_contenders(&children) => {
+            Ok(children) if is_in || !names::contenders(&children).is_empty() => {
                 Ok(Some(Listing { children, fresh }))
             }
             Ok(_) => Ok(None),
@@ -144,41 +138,38 @@ impl ZkClaim {
     }
 
     /// Makes our node, and lists the queue as it is then. `None`: begin again.
-    async fn enter(&mut self, session: &OpenSession) -> Result<Option<Listing>> {
+    async fn enter(&mut self, session: &OpenSession) -> Reply<Option<Listing>> {
         // A right that is missing is found out before there is a node.
-        session.fence_base.ensure(session).await?;
+        session.fence_base().await?;
         self.in_doubt = true;
-        let (created, children) =
-            session.create_and_list(&self.parent, &self.prefix, &self.data).await;
-        let created = match created {
-            Ok(created) => created,
+        let entered = session.create_and_list(&self.parent, &self.prefix, &self.data).await;
+        let (created, children) = match entered {
+            Ok(entered) => entered,
             Err(Failure::NoNode) => {
                 self.in_doubt = false;
-                let parents = session.create_parents(&self.parent).await;
-                return parents.map(|()| None).map_err(|failure| session.describe(&failure));
+                session.create_parents(&self.parent).await?;
+                return Ok(None);
             }
             Err(failure) => {
-                let error = session.describe(&failure);
-                self.in_doubt = error.effect() == Effect::Unknown;
-                return Err(error);
+                self.in_doubt = !failure.is_refusal();
+                return Err(failure);
             }
         };
         self.take(session, created).await?;
-        let children = children.map_err(|failure| session.describe(&failure))?;
-        Ok(Some(Listing { children, fresh: true }))
+        self.in_doubt = false;
+        Ok(Some(Listing { children: children?, fresh: true }))
     }
 
     /// Curator and kazoo order the numbers as text, so a queue must not come near their end. Its node
     /// is removed when nobody is in it, and the numbers begin again.
-    async fn refuse_near_the_end(&mut self, session: &OpenSession, entry: &Entry) -> Result<()> {
+    async fn refuse_near_the_end(&mut self, session: &OpenSession, entry: &Entry) -> Reply<()> {
         let number = names::sequence(&entry.name).unwrap_or(i32::MIN);
-        if number >= 0 && number < self.store.config.sequence_limit {
+        if number >= 0 && number < self.sessions.ensemble.config.sequence_limit {
             return Ok(());
         }
         self.leave(session).await?;
         // Fails as long as there are others.
-        let removed = session.delete(&self.parent).await;
-        if removed.is_ok() {
+        if matches!(session.delete(&self.parent).await, Ok(Released::Freed)) {
             tracing::info!(target: "distlock", node = %self.parent, "the sequence numbers of a lock begin again");
         }
         Err(Error::new(
@@ -188,6 +179,7 @@ impl ZkClaim {
                 self.parent
             ),
         )
-        .with_retryable(true))
+        .with_retryable(true)
+        .into())
     }
 }

@@ -58,31 +58,36 @@ impl End {
     }
 }
 
-impl Connection {
-    /// Connects to the one server `host`. The session is resumed if `connector` has one.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel-safe: a new session that nobody gets ends after its timeout.
-    pub(crate) async fn connect(connector: zk::Connector, host: &str) -> Result<Self, zk::Error> {
-        let taken = Taken::default();
-        let mut connecting = Box::pin(connector.connect(host));
-        let client = poll_fn(|cx| {
-            let _scope = spawns_core::enter(&taken);
-            connecting.as_mut().poll(cx)
-        })
-        .await?;
-        let task = taken.0.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let task = task.ok_or_else(|| zk::Error::UnexpectedError("there is no task".to_owned()))?;
-        let up = Arc::new(Up { is_up: RwLock::new(true), down: CancellationToken::new() });
-        tokio::spawn(Served {
-            states: client.state_watcher(),
-            up: Arc::clone(&up),
-            task: Box::into_pin(task.future),
-        });
-        Ok(Self { granted: client.session_timeout(), client, up })
-    }
+/// Connects to the one server `host`, and asks for a session that lasts for `timeout`. It is resumed if
+/// `connector` has one.
+///
+/// # Cancel safety
+///
+/// Cancel-safe: a new session that nobody gets ends after its timeout.
+pub(crate) async fn connect(
+    connector: zk::Connector,
+    host: &str,
+    timeout: Duration,
+) -> Result<Connection, zk::Error> {
+    let taken = Taken::default();
+    let mut connecting = Box::pin(connector.with_session_timeout(timeout).connect(host));
+    let client = poll_fn(|cx| {
+        let _scope = spawns_core::enter(&taken);
+        connecting.as_mut().poll(cx)
+    })
+    .await?;
+    let task = taken.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let task = task.ok_or_else(|| zk::Error::UnexpectedError("there is no task".to_owned()))?;
+    let up = Arc::new(Up { is_up: RwLock::new(true), down: CancellationToken::new() });
+    tokio::spawn(Served {
+        states: client.state_watcher(),
+        up: Arc::clone(&up),
+        task: Box::into_pin(task.future),
+    });
+    Ok(Connection { granted: client.session_timeout(), client, up })
+}
 
+impl Connection {
     pub(crate) fn end(&self) -> End {
         End { up: Arc::clone(&self.up), states: self.client.state_watcher() }
     }
@@ -101,8 +106,8 @@ impl Connection {
         is_up.then(|| call(&self.client))
     }
 
-    pub(crate) fn listen(&self, watcher: zk::OneshotWatcher) -> Listening {
-        Listening { up: Arc::clone(&self.up), event: Box::pin(watcher.changed()) }
+    pub(crate) fn listen(&self, watcher: zk::OneshotWatcher) -> Watch {
+        Watch { up: Arc::clone(&self.up), event: Box::pin(watcher.changed()) }
     }
 }
 
@@ -159,12 +164,12 @@ pub(crate) enum Event {
 }
 
 /// A watch that is set on one connection. It does not keep the connection.
-pub(crate) struct Listening {
+pub(crate) struct Watch {
     up: Arc<Up>,
     event: Pin<Box<dyn Future<Output = zk::WatchedEvent> + Send + Sync>>,
 }
 
-impl Future for Listening {
+impl Future for Watch {
     type Output = Event;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Event> {

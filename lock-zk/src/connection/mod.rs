@@ -1,11 +1,11 @@
 //! One session over any number of connections, and the handful of requests that the recipe needs.
 
-mod channel;
 mod driver;
-mod ensemble;
 pub(crate) mod reply;
 mod requests;
+mod session;
 
-pub(crate) use channel::Channel;
-pub(crate) use driver::{Connection, End};
-pub(crate) use ensemble::Ensemble;
+pub(crate) use driver::{Connection, End, Event, Watch, connect};
+#[cfg(distlock_mutants)]
+pub(crate) use session::Proves;
+pub(crate) use session::Session;

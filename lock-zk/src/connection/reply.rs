@@ -1,12 +1,7 @@
 //! What a server says to a request, and what it may have done if it says nothing.
 
-use std::future::Future;
-use std::pin::Pin;
-
+use lock_core::Error;
 use zookeeper_client as zk;
-
-/// Ready when the watched node has changed or has gone, or when the session has ended.
-pub(crate) type Watch = Pin<Box<dyn Future<Output = ()> + Send + Sync>>;
 
 /// What a server answers to a request, or why there is no such answer.
 pub(crate) type Reply<T> = Result<T, Failure>;
@@ -29,20 +24,11 @@ pub(crate) struct Node {
     pub(crate) owner: i64,
 }
 
-/// The answer to a transaction of checks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Checked {
-    All,
-    /// The first one that is missing. Those before it exist.
-    Missing(usize),
-}
-
 /// Why a request failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) enum Failure {
     NoNode,
     NodeExists,
-    NotEmpty,
     Denied,
     /// The server does not know this request.
     TooOld,
@@ -52,19 +38,34 @@ pub(crate) enum Failure {
     Refused(String),
     /// No answer came: the request may have been executed, or may be later.
     Unknown(String),
+    /// What is no failure of a request.
+    Other(Error),
 }
 
-impl From<&zk::Error> for Failure {
-    fn from(error: &zk::Error) -> Self {
+impl Failure {
+    /// Whether nothing was done.
+    pub(crate) fn is_refusal(&self) -> bool {
+        matches!(self, Self::Denied | Self::TooOld | Self::Refused(_))
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Other(error)
+    }
+}
+
+impl From<zk::Error> for Failure {
+    fn from(error: zk::Error) -> Self {
         match error {
             zk::Error::NoNode => Self::NoNode,
             zk::Error::NodeExists => Self::NodeExists,
-            zk::Error::NotEmpty => Self::NotEmpty,
             zk::Error::NoAuth | zk::Error::AuthFailed | zk::Error::InvalidAcl => Self::Denied,
             zk::Error::SessionExpired | zk::Error::ClientClosed => Self::SessionEnded,
             zk::Error::Unimplemented => Self::TooOld,
             zk::Error::BadArguments(_)
             | zk::Error::BadVersion
+            | zk::Error::NotEmpty
             | zk::Error::NoChildrenForEphemerals
             | zk::Error::NotReadOnly
             | zk::Error::QuotaExceeded
@@ -83,30 +84,11 @@ pub(crate) fn was_not_sent(error: &zk::Error) -> bool {
     matches!(error, zk::Error::UnexpectedError(why) if why.ends_with("response, but got none"))
 }
 
-/// What the server or the driver said.
-pub(crate) fn reply<T>(result: Result<T, zk::Error>) -> Reply<T> {
-    result.map_err(|error| Failure::from(&error))
-}
-
 /// A node that does not exist is an answer to a read.
 pub(crate) fn none_if_missing<T>(reply: Reply<T>) -> Reply<Option<T>> {
     match reply {
         Ok(value) => Ok(Some(value)),
         Err(Failure::NoNode) => Ok(None),
         Err(failure) => Err(failure),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_may_have_happened_is_unknown() {
-        for error in [zk::Error::ConnectionLoss, zk::Error::Timeout, zk::Error::SessionMoved] {
-            assert!(matches!(Failure::from(&error), Failure::Unknown(_)), "{error}");
-        }
-        assert_eq!(Failure::from(&zk::Error::NoNode), Failure::NoNode);
-        assert_eq!(Failure::from(&zk::Error::SessionExpired), Failure::SessionEnded);
     }
 }

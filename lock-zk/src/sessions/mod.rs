@@ -1,6 +1,7 @@
 //! The sessions of a client: one for each ttl that is in use, and more of them when one is full. They are
 //! opened when a claim needs them, and again after their end.
 
+mod ensemble;
 mod fence_base;
 mod opening;
 mod resume;
@@ -17,17 +18,17 @@ use lock_core::kit::connect_once::ConnectOnce;
 use lock_core::{Clock, Result};
 use tokio::task::JoinSet;
 
+pub(crate) use self::ensemble::Ensemble;
 use self::opening::Limits;
-pub(crate) use self::opening::Opener;
 use self::resume::PAUSES;
 pub(crate) use self::share::{OpenSession, Share};
 use crate::config::SESSION;
-use crate::error::closed;
+use crate::connection::reply::Reply;
+use crate::error::{closed, no_answer};
 
 pub(crate) struct Sessions {
-    opener: Opener,
-    endpoint: String,
-    limits: Limits,
+    pub(crate) ensemble: Arc<Ensemble>,
+    pub(crate) limits: Limits,
     state: Mutex<State>,
     closed: AtomicBool,
 }
@@ -41,36 +42,18 @@ struct State {
 impl fmt::Debug for Sessions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sessions")
-            .field("endpoint", &self.endpoint)
+            .field("endpoint", &self.ensemble.endpoint)
             .field("open", &self.state().open)
             .finish_non_exhaustive()
     }
 }
 
 impl Sessions {
-    pub(crate) async fn connect(opener: Opener) -> Result<Self> {
-        let (limits, session) = opener.limits().await?;
+    pub(crate) async fn connect(ensemble: Ensemble) -> Result<Self> {
+        let ensemble = Arc::new(ensemble);
+        let (limits, session) = ensemble.limits().await?;
         let state = State { open: session.into_iter().collect(), openings: HashMap::new() };
-        Ok(Self {
-            endpoint: opener.ensemble.endpoint(),
-            limits,
-            opener,
-            state: Mutex::new(state),
-            closed: AtomicBool::new(false),
-        })
-    }
-
-    /// Hosts and ports: never a credential.
-    pub(crate) fn endpoint(&self) -> &str {
-        &self.endpoint
-    }
-
-    pub(crate) fn limits(&self) -> Limits {
-        self.limits
-    }
-
-    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
-        &self.opener.clock
+        Ok(Self { ensemble, limits, state: Mutex::new(state), closed: AtomicBool::new(false) })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -94,8 +77,8 @@ impl Sessions {
         }
     }
 
-    /// A share for a claim whose node has a path of `bytes`, in a session that lasts for `timeout`. One is
-    /// opened if none has room.
+    /// A share for a claim whose node has a path of `bytes`, in a session that lasts for `timeout`, or for
+    /// the least that the servers allow. One is opened if none has room.
     ///
     /// # Errors
     ///
@@ -106,7 +89,8 @@ impl Sessions {
         bytes: usize,
         limit: Duration,
     ) -> Result<Share> {
-        let end = self.clock().now() + limit;
+        let timeout = timeout.max(self.limits.least);
+        let end = self.ensemble.clock.now() + limit;
         loop {
             if self.closed.load(Relaxed) {
                 return Err(closed());
@@ -119,28 +103,28 @@ impl Sessions {
             opening.forget(|last| last.upgrade().and_then(|last| last.share(bytes)).is_none());
             let sessions = Arc::clone(self);
             let open = move || async move { sessions.open_one(timeout).await };
-            opening.get(end.since(self.clock().now()), open).await?;
+            opening.get(end.since(self.ensemble.clock.now()), open).await?;
         }
     }
 
     fn free_share(&self, timeout: Duration, bytes: usize) -> Option<Share> {
         let mut state = self.state();
         state.open.retain(|session| !session.is_leaving());
-        let mut fitting = state.open.iter().filter(|session| session.asked() == timeout);
+        let mut fitting = state.open.iter().filter(|session| session.asked == timeout);
         fitting.find_map(|session| session.share(bytes))
     }
 
     fn opening(&self, timeout: Duration) -> ConnectOnce<Weak<OpenSession>> {
         let opening = || {
-            let server = format!("the ZooKeeper ensemble at {}", self.endpoint);
-            let limit = self.opener.config.connect_timeout;
+            let server = format!("the ZooKeeper ensemble at {}", self.ensemble.endpoint);
+            let limit = self.ensemble.config.connect_timeout;
             ConnectOnce::new(server, limit, Backoff::new(PAUSES.0, PAUSES.1))
         };
         self.state().openings.entry(timeout).or_insert_with(opening).clone()
     }
 
     async fn open_one(&self, timeout: Duration) -> Result<Weak<OpenSession>> {
-        let session = self.opener.session(timeout).await?;
+        let session = self.ensemble.session(timeout).await?;
         let weak = Arc::downgrade(&session);
         let mut state = self.state();
         // One that comes too late is dropped, and ends by that.
@@ -148,6 +132,23 @@ impl Sessions {
             state.open.push(session);
         }
         Ok(weak)
+    }
+
+    /// Bounds what is asked of the ensemble, so that the driver's own queue of requests does not keep it for
+    /// ever, and describes what fails.
+    ///
+    /// # Errors
+    ///
+    /// Those of `call`, or that there was no answer within `limit`.
+    pub(crate) async fn bounded<T>(
+        &self,
+        limit: Duration,
+        call: impl Future<Output = Reply<T>>,
+    ) -> Result<T> {
+        match tokio::time::timeout(limit, call).await {
+            Ok(reply) => reply.map_err(|failure| failure.at(&self.ensemble.endpoint)),
+            Err(_) => Err(no_answer(limit, &self.ensemble.endpoint)),
+        }
     }
 
     /// Ends all sessions, and with them all nodes of this client.
@@ -162,7 +163,7 @@ impl Sessions {
         };
         let mut closing = JoinSet::new();
         for session in open {
-            closing.spawn(async move { session.channel.close().await });
+            closing.spawn(async move { session.close().await });
         }
         while closing.join_next().await.is_some() {}
     }

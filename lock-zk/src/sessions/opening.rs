@@ -5,18 +5,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::kit::versions::ZOOKEEPER;
-use lock_core::{Clock, ClockInstant, Error, OsRng, Result, Rng};
+use lock_core::{ClockInstant, Error, ErrorKind, OsRng, Result, Rng};
 use tokio::task::JoinSet;
 use zookeeper_client as zk;
 
+use super::ensemble::Ensemble;
 use super::resume::{Resumption, patience};
 use super::share::OpenSession;
-use crate::config::{LONGEST_SESSION, SHORTEST_SESSION, ZkConfig};
+use crate::config::{LONGEST_SESSION, SHORTEST_SESSION};
 use crate::connection::Connection;
-use crate::error::{not_connected, unreachable};
-use crate::session::Session;
+use crate::error::not_connected;
 use crate::timeline::Timeline;
-use crate::wire::{Channel, Ensemble};
+use crate::wire::Session;
 
 /// An attempt that failed after less was refused.
 const SILENT: Duration = Duration::from_millis(40);
@@ -51,13 +51,6 @@ impl Limits {
     }
 }
 
-#[derive(Debug)]
-pub(crate) struct Opener {
-    pub(crate) ensemble: Arc<Ensemble>,
-    pub(crate) config: Arc<ZkConfig>,
-    pub(crate) clock: Arc<dyn Clock>,
-}
-
 /// A new session.
 struct Opened {
     /// When the attempt began.
@@ -67,17 +60,13 @@ struct Opened {
     connection: Connection,
 }
 
-impl Opener {
-    fn endpoint(&self) -> String {
-        self.ensemble.endpoint()
-    }
-
+impl Ensemble {
     /// Asks for what the servers allow, and whether they are new enough. The sessions that are opened for
     /// this end at once, except for one that is just what was asked for.
-    pub(crate) async fn limits(&self) -> Result<(Limits, Option<Arc<OpenSession>>)> {
+    pub(super) async fn limits(self: &Arc<Self>) -> Result<(Limits, Option<Arc<OpenSession>>)> {
         let end = self.clock.now() + self.config.connect_timeout;
         let wanted = self.config.session_timeout.unwrap_or(LONGEST_SESSION);
-        let opened = self.connect(wanted, end).await?;
+        let opened = self.open(wanted, end).await?;
         self.check_version(&opened.connection).await?;
         let most = opened.connection.granted;
         if self.config.session_timeout.is_none() {
@@ -92,11 +81,11 @@ impl Opener {
 
     /// The shortest session that the servers allow. The driver is the less patient the less it asks for,
     /// so a server that is slow is asked for more.
-    async fn least(&self, most: Duration, end: ClockInstant) -> Result<Duration> {
+    async fn least(self: &Arc<Self>, most: Duration, end: ClockInstant) -> Result<Duration> {
         let mut wanted = SHORTEST_SESSION;
         while wanted < most {
             let now = self.clock.now();
-            match self.connect(wanted, end.min(now + wanted * 2)).await {
+            match self.open(wanted, end.min(now + wanted * 2)).await {
                 Ok(opened) => return Ok(opened.connection.granted),
                 Err(error) if self.clock.now() >= end || wanted * 2 >= most => return Err(error),
                 Err(_) => wanted *= 2,
@@ -115,9 +104,9 @@ impl Opener {
     }
 
     /// Opens a session that lasts for `timeout`.
-    pub(crate) async fn session(&self, timeout: Duration) -> Result<Arc<OpenSession>> {
+    pub(super) async fn session(self: &Arc<Self>, timeout: Duration) -> Result<Arc<OpenSession>> {
         let end = self.clock.now() + self.config.connect_timeout;
-        let opened = self.connect(timeout, end).await?;
+        let opened = self.open(timeout, end).await?;
         let granted = opened.connection.granted;
         if granted < timeout {
             return Err(self.too_long(timeout, granted));
@@ -125,48 +114,41 @@ impl Opener {
         Ok(self.keep(timeout, opened))
     }
 
-    fn keep(&self, asked: Duration, opened: Opened) -> Arc<OpenSession> {
+    fn keep(self: &Arc<Self>, asked: Duration, opened: Opened) -> Arc<OpenSession> {
         let Opened { sent, host, connection } = opened;
-        let granted = connection.granted;
-        let resumption = Resumption {
-            ensemble: Arc::clone(&self.ensemble),
-            session: connection.client().session().clone(),
-            timeout: granted,
-            host,
-            end: connection.end(),
-        };
-        let channel = Channel::new(connection, self.ensemble.access(), self.endpoint());
-        resumption.start(&channel);
-        let timeline =
-            Timeline::new(granted, sent, self.clock.now()).with_tick(self.config.tick_time);
-        let (clock, config) = (Arc::clone(&self.clock), Arc::clone(&self.config));
-        OpenSession::start(Session::new(channel, (asked, granted), timeline, clock, config))
+        let resumption = Resumption::of(&connection, host, Arc::clone(self));
+        let timeline = Timeline::new(connection.granted, sent, self.clock.now());
+        let timeline = timeline.with_tick(self.config.tick_time);
+        let clock = Arc::clone(&self.clock);
+        let session = Session::new(connection, timeline, self.acl, clock);
+        resumption.start(&session);
+        OpenSession::start(session, asked, Arc::clone(&self.config))
     }
 
     fn too_long(&self, wanted: Duration, most: Duration) -> Error {
         Error::config(format!(
             "the ZooKeeper ensemble at {} allows a session timeout of {most:?} at most, and {wanted:?} was asked for: lower the ttl of the lock or lock_session_timeout, or raise the servers' maxSessionTimeout",
-            self.endpoint()
+            self.endpoint
         ))
     }
 
     /// Opens a session before `end`. Where there are several hosts, an attempt that takes long is joined
     /// by others. The first that succeeds wins.
-    async fn connect(&self, wanted: Duration, end: ClockInstant) -> Result<Opened> {
+    async fn open(self: &Arc<Self>, wanted: Duration, end: ClockInstant) -> Result<Opened> {
         let limit = self.config.connect_timeout;
-        let hosts = self.ensemble.len();
+        let hosts = self.hosts.len();
         let pause = if hosts > 1 { limit / ATTEMPTS } else { limit };
         let first = any(hosts);
         let mut refused = HashSet::new();
         let mut attempts = JoinSet::new();
         for n in 0.. {
-            let (ensemble, clock) = (Arc::clone(&self.ensemble), Arc::clone(&self.clock));
-            let (host, sent) = ((first + n) % hosts, clock.now());
+            let ensemble = Arc::clone(self);
+            let (host, sent) = ((first + n) % hosts, self.clock.now());
             let patience = patience(wanted).min(limit);
             attempts.spawn(async move {
                 let connected = ensemble.connect(host, wanted, patience, None).await;
                 let opened = connected.map(|connection| Opened { sent, host, connection });
-                (host, clock.now().since(sent), opened)
+                (host, ensemble.clock.now().since(sent), opened)
             });
             let next = end.min(sent + pause).since(self.clock.now());
             match tokio::time::timeout(next, attempts.join_next()).await {
@@ -177,21 +159,18 @@ impl Opener {
                         refused.insert(host);
                     }
                     if refused.len() == hosts || matches!(error, zk::Error::AuthFailed) {
-                        return Err(not_connected(&error, &self.endpoint()));
-                    }
-                    if self.clock.now() >= end {
-                        break;
+                        return Err(not_connected(&error, &self.endpoint));
                     }
                 }
-                Ok(Some(Err(error))) => {
-                    let why = format!("connecting failed: {error}");
-                    return Err(unreachable(&why, &self.endpoint()));
-                }
-                Ok(None) | Err(_) if self.clock.now() >= end => break,
-                Ok(None) | Err(_) => {}
+                _ if self.clock.now() >= end => break,
+                _ => {}
             }
         }
-        Err(unreachable(&format!("no session within {limit:?}"), &self.endpoint()))
+        let why = format!(
+            "the ZooKeeper ensemble at {} cannot be reached: no session within {limit:?}",
+            self.endpoint
+        );
+        Err(Error::new(ErrorKind::Unavailable, why))
     }
 }
 

@@ -7,8 +7,9 @@ use lock_core::OsRng;
 use lock_core::kit::backoff::Backoff;
 use zookeeper_client as zk;
 
+use super::ensemble::Ensemble;
 use crate::connection::{Connection, End};
-use crate::wire::{Channel, Ensemble};
+use crate::wire::Session;
 
 /// The first pause after an attempt that has failed, and the longest one. On the way back to a session
 /// an attempt is a round over all servers.
@@ -17,49 +18,53 @@ pub(super) const PAUSES: (Duration, Duration) =
 
 /// What is needed for resuming a session.
 pub(super) struct Resumption {
-    pub(super) ensemble: Arc<Ensemble>,
-    pub(super) session: zk::SessionInfo,
-    pub(super) timeout: Duration,
+    ensemble: Arc<Ensemble>,
+    session: zk::SessionInfo,
+    timeout: Duration,
     /// The number of the server that the present connection is to, and that connection's end.
-    pub(super) host: usize,
-    pub(super) end: End,
+    host: usize,
+    end: End,
 }
 
 /// Why a session was not resumed.
 enum Obstacle {
     /// Another server may do it, or this one later.
     Now,
-    /// There is no session any more.
+    /// There is no session any more, or it is given up.
     Gone,
-    /// This server would keep it for so long only.
-    Shortened(Duration),
 }
 
 impl Resumption {
-    /// Gives `channel` one connection after the other, until the session is over. Must be called within a
-    /// runtime, which has to live as long as the session is used. When the channel has gone, a connection
+    /// Of the session of `connection`, which is to the server of number `host`.
+    pub(super) fn of(connection: &Connection, host: usize, ensemble: Arc<Ensemble>) -> Self {
+        let session = connection.client().session().clone();
+        Self { ensemble, session, timeout: connection.granted, host, end: connection.end() }
+    }
+
+    /// Gives `session` one connection after the other, until the session is over. Must be called within a
+    /// runtime, which has to live as long as the session is used. When the session has gone, a connection
     /// that nobody has tells the server to end the session.
-    pub(super) fn start(mut self, channel: &Arc<Channel>) {
-        let (at_end, channel) = (channel.end_with(), Arc::downgrade(channel));
+    pub(super) fn start(mut self, session: &Arc<Session>) {
+        let (at_end, session) = (session.end_with(), Arc::downgrade(session));
         tokio::spawn(async move {
             let _at_end = at_end;
-            self.run(&channel).await;
+            self.run(&session).await;
         });
     }
 
-    async fn run(&mut self, channel: &Weak<Channel>) {
+    async fn run(&mut self, session: &Weak<Session>) {
         loop {
             let is_over = self.end.wait().await;
-            if let Some(channel) = channel.upgrade() {
-                channel.disconnected();
+            if let Some(session) = session.upgrade() {
+                session.disconnected();
             }
             if is_over {
                 return;
             }
             let Some(connection) = self.resume().await else { return };
             self.end = connection.end();
-            if let Some(channel) = channel.upgrade() {
-                channel.connected(connection);
+            if let Some(session) = session.upgrade() {
+                session.connected(connection);
             }
         }
     }
@@ -71,21 +76,16 @@ impl Resumption {
         let mut backoff = Backoff::new(PAUSES.0, PAUSES.1.min(self.timeout / 16));
         let last = self.host;
         for tried in 1.. {
-            self.host = (last + tried) % self.ensemble.len();
+            self.host = (last + tried) % self.ensemble.hosts.len();
             match self.try_to_resume().await {
                 Ok(connection) => return Some(connection),
                 Err(Obstacle::Now) => {}
                 Err(Obstacle::Gone) => return None,
-                Err(Obstacle::Shortened(granted)) => {
-                    let asked = self.timeout;
-                    tracing::error!(target: "distlock", ?granted, ?asked, "a session with ZooKeeper is given up with all its locks: its server has lowered maxSessionTimeout");
-                    return None;
-                }
             }
             if tokio::time::Instant::now() >= give_up {
                 return None;
             }
-            if tried % self.ensemble.len() == 0 {
+            if tried % self.ensemble.hosts.len() == 0 {
                 tokio::time::sleep(backoff.failed(&OsRng)).await;
             }
         }
@@ -108,10 +108,12 @@ impl Resumption {
     async fn connect(&self, session: Option<&zk::SessionInfo>) -> Result<Connection, Obstacle> {
         let patience = patience(self.timeout);
         match self.ensemble.connect(self.host, self.timeout, patience, session).await {
-            Ok(connection) if connection.granted < self.timeout => {
-                Err(Obstacle::Shortened(connection.granted))
+            Ok(connection) if connection.granted >= self.timeout => Ok(connection),
+            Ok(Connection { granted, .. }) => {
+                let asked = self.timeout;
+                tracing::error!(target: "distlock", ?granted, ?asked, "a session with ZooKeeper is given up with all its locks: its server has lowered maxSessionTimeout");
+                Err(Obstacle::Gone)
             }
-            Ok(connection) => Ok(connection),
             Err(zk::Error::SessionExpired | zk::Error::AuthFailed) => Err(Obstacle::Gone),
             Err(_) => Err(Obstacle::Now),
         }

@@ -6,19 +6,26 @@
 
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use lock_core::ClockInstant;
+use tokio::sync::OnceCell;
 
-use super::fence_base::FenceBase;
+use crate::config::ZkConfig;
 use crate::renewals::Renewals;
-use crate::session::Session;
+use crate::timeline::Timeline;
+use crate::wire::Session;
 
 /// A session that claims can have shares in, and what they have in common.
 #[derive(Debug)]
 pub(crate) struct OpenSession {
     session: Arc<Session>,
+    pub(super) config: Arc<ZkConfig>,
+    /// The timeout that was asked for. The server may have set a longer one.
+    pub(super) asked: Duration,
     pub(crate) renewals: Renewals,
-    pub(crate) fence_base: FenceBase,
+    /// What fences are counted from, once it is known.
+    pub(super) base: OnceCell<u64>,
     usage: Mutex<Usage>,
 }
 
@@ -42,13 +49,18 @@ impl Deref for OpenSession {
 
 impl OpenSession {
     /// Begins to tend `session`. Must be called within a runtime.
-    pub(super) fn start(session: Session) -> Arc<Self> {
-        let session = Arc::new(session);
+    pub(super) fn start(
+        session: Arc<Session>,
+        asked: Duration,
+        config: Arc<ZkConfig>,
+    ) -> Arc<Self> {
         let usage = Usage { shares: 0, bytes: 0, idle_since: session.now(), retired: false };
         let open = Arc::new(Self {
             renewals: Renewals::new(Arc::clone(&session)),
-            fence_base: FenceBase::default(),
+            base: OnceCell::new(),
             usage: Mutex::new(usage),
+            config,
+            asked,
             session,
         });
         tokio::spawn(tend(Arc::downgrade(&open)));
@@ -57,7 +69,7 @@ impl OpenSession {
 
     /// A share for a claim whose node has a path of `bytes`, without the chroot; none if there is no room.
     pub(super) fn share(self: &Arc<Self>, bytes: usize) -> Option<Share> {
-        let bytes = if bytes == 0 { 0 } else { self.channel.path_len(bytes) };
+        let bytes = if bytes == 0 { 0 } else { self.path_len(bytes) };
         let mut usage = self.usage();
         let is_full = usage.shares > 0 && usage.bytes + bytes > self.config.path_limit;
         if is_full || usage.retired || self.has_ended() {
@@ -121,12 +133,12 @@ async fn tend(open: Weak<OpenSession>) {
                 return;
             }
             if open.retire_if_idle() {
-                open.channel.close().await;
+                open.close().await;
                 return;
             }
-            // A lost connection is the channel's concern; a silent one ends this wait.
-            let _ = tokio::time::timeout(open.timeout() / 2, open.sync(&open.config.root)).await;
-            open.beat()
+            // A lost connection is somebody else's concern; a silent one ends this wait.
+            let _ = tokio::time::timeout(open.timeout / 2, open.sync(&open.config.root)).await;
+            Timeline::beat(open.timeout)
         };
         tokio::time::sleep(beat).await;
     }

@@ -1,21 +1,47 @@
 //! What the tests of lock-zk share.
 
-#![allow(dead_code, reason = "each test target uses a part of it")]
+#![allow(dead_code, unused_imports, unused_macros, reason = "each test target uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
 pub(crate) mod scenes;
 pub(crate) mod session_scenes;
 
+use std::fmt::Display;
 use std::time::Duration;
 
-use lock_core::{Attempt, Claim, ClaimRequest, FencingToken, LockBackend, LockKey, OsRng, OwnerId};
+use lock_core::{
+    Attempt, Claim, ClaimRequest, FencingToken, LockBackend, LockKey, Locks, OsRng, OwnerId,
+};
 use lock_testkit::proxy::Proxy;
 use lock_testkit::servers::ZooKeeper;
 use lock_zk::ZkBackend;
 use zookeeper_client as zk;
 
+/// Every scene, for a macro that plays them.
+macro_rules! all_scenes {
+    ($play:ident) => {
+        $play! {
+            scenes::fences_rise_over_a_new_queue(),
+            scenes::a_node_of_an_old_session_is_not_trusted(),
+            scenes::a_hand_over_wakes_one_waiter(100),
+            scenes::a_renewal_needs_the_leader(),
+            scenes::a_server_that_is_behind_confirms_nothing(),
+            scenes::a_server_that_is_behind_grants_nothing(),
+            scenes::a_read_prolongs_nothing(),
+            session_scenes::a_session_that_was_shortened_is_not_believed(),
+            session_scenes::a_lock_of_a_silent_holder_is_free_after_its_own_ttl(),
+            session_scenes::a_full_session_is_followed_by_another(),
+            session_scenes::fences_rise_over_an_ensemble_without_its_data(),
+            session_scenes::a_hand_over_during_a_cut_is_not_missed(),
+            session_scenes::a_check_after_a_lost_reply_asks(),
+        }
+    };
+}
+pub(crate) use all_scenes;
+
 /// The session timeout of the tests, and so the ttl of all locks.
 pub(crate) const SESSION: Duration = Duration::from_secs(2);
+pub(crate) const DEFAULT: &str = "lock_session_timeout=2s";
 /// What a busy machine may add.
 pub(crate) const SLACK: Duration = Duration::from_secs(5);
 pub(crate) const CALL: Duration = Duration::from_secs(2);
@@ -26,32 +52,47 @@ pub(crate) async fn server() -> ZooKeeper {
     ZooKeeper::single().await.unwrap()
 }
 
-pub(crate) fn url(endpoint: &str) -> String {
-    format!("zookeeper://{endpoint}?lock_session_timeout=2s")
+/// Hosts and ports of all servers.
+pub(crate) fn hosts(servers: &ZooKeeper) -> &str {
+    servers.url().trim_start_matches("zookeeper://")
+}
+
+/// A client with these parameters.
+pub(crate) async fn connect(hosts: impl Display, parameters: &str) -> ZkBackend {
+    lock_zk::connect(&format!("zookeeper://{hosts}?{parameters}")).await.unwrap()
 }
 
 /// A client of all servers.
 pub(crate) async fn backend(servers: &ZooKeeper) -> ZkBackend {
-    let hosts = servers.url().trim_start_matches("zookeeper://");
-    lock_zk::connect(&url(hosts)).await.unwrap()
+    connect(hosts(servers), DEFAULT).await
 }
 
 /// A client of one server alone.
-pub(crate) async fn backend_at(servers: &ZooKeeper, member: usize) -> ZkBackend {
-    lock_zk::connect(&url(&servers.address(member).unwrap().to_string())).await.unwrap()
+pub(crate) async fn backend_at(servers: &ZooKeeper, member: usize, parameters: &str) -> ZkBackend {
+    connect(servers.address(member).unwrap(), parameters).await
 }
 
 /// A client behind a proxy.
-pub(crate) async fn behind_proxy(servers: &ZooKeeper) -> (ZkBackend, Proxy) {
+pub(crate) async fn behind_proxy(servers: &ZooKeeper, parameters: &str) -> (ZkBackend, Proxy) {
     let proxy = Proxy::start(servers.address(0).unwrap()).await.unwrap();
-    let backend = lock_zk::connect(&url(&proxy.address().to_string())).await.unwrap();
-    (backend, proxy)
+    (connect(proxy.address(), parameters).await, proxy)
+}
+
+/// Locks with this ttl.
+pub(crate) fn locks(backend: ZkBackend, ttl: Duration) -> Locks {
+    Locks::builder(backend).default_ttl(ttl).build()
 }
 
 /// A plain client of ZooKeeper, as a program in another language has one.
 pub(crate) async fn plain(servers: &ZooKeeper) -> zk::Client {
-    let hosts = servers.url().trim_start_matches("zookeeper://");
-    zk::Client::connector().with_session_timeout(SESSION * 5).connect(hosts).await.unwrap()
+    let connector = zk::Client::connector().with_session_timeout(SESSION * 5);
+    connector.connect(hosts(servers)).await.unwrap()
+}
+
+/// Makes nodes that no server removes by itself.
+pub(crate) async fn make(plain: &zk::Client, path: &str) {
+    let mode = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
+    plain.mkdir(path, &mode).await.unwrap();
 }
 
 /// The nodes in a queue, in no order; none if there is no queue.

@@ -1,4 +1,4 @@
-//! Scenes that the suite does not know, since they are ZooKeeper's alone. `tests/faults.rs` plays
+//! Scenes that the suite does not know, since they are ZooKeeper's alone. `tests/scenes.rs` plays
 //! them, and `tests/mutants.rs` with mistakes built in. A scene ends with an error if it saw one.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
@@ -6,12 +6,10 @@
 use std::time::Duration;
 
 use lock_core::{Attempt, LockBackend, LockKey, Renewal};
-use lock_testkit::proxy::Proxy;
 use lock_testkit::servers::ZooKeeper;
-use lock_zk::ZkBackend;
 use tokio::time::Instant;
 
-use super::{SESSION, SLACK, backend, backend_at, behind_proxy, children, claim, granted, plain};
+use super::{DEFAULT, SESSION, SLACK, backend, backend_at, children, claim, granted, plain};
 
 pub(crate) type Seen = Result<(), String>;
 
@@ -75,52 +73,16 @@ pub(crate) async fn a_node_of_an_old_session_is_not_trusted() -> Seen {
     Ok(())
 }
 
-/// A server that comes back with a lower `maxSessionTimeout` keeps a session for less than it did. Then
-/// the client is cut off: its guard must not outlive the session.
-pub(crate) async fn a_session_that_was_shortened_is_not_believed() -> Seen {
-    const LONG: Duration = Duration::from_secs(10);
-    let servers = super::server().await;
-    let proxy = Proxy::start(servers.address(0).unwrap()).await.unwrap();
-    let url = format!("zookeeper://{}?lock_session_timeout=10s", proxy.address());
-    let locks = lock_core::Locks::builder(lock_zk::connect(&url).await.unwrap());
-    let locks = locks.default_ttl(LONG).build().unwrap();
-    let guard = locks.named("lock").unwrap().acquire().await.unwrap();
-    servers.allow_sessions(Duration::from_millis(500), SESSION).unwrap();
-    servers.restart().await.unwrap();
-    super::until("it is renewed or lost", LONG, async || {
-        guard.renew().await.is_ok() || guard.token().is_err()
-    })
-    .await;
-    let until = guard.remaining();
-    proxy.stall();
-    let cut = Instant::now();
-    let other = backend(&servers).await;
-    let mut next = claim(&other, "lock", true);
-    super::acquired(&mut *next).await;
-    if let Ok(token) = guard.token() {
-        return Err(format!(
-            "after a cut of {:?} the lock was granted again, and {token} was still given out (it had {until:?} left)",
-            cut.elapsed()
-        ));
-    }
-    next.release().await.unwrap();
-    Ok(())
-}
-
-/// A client of one server, with a long session: the requests that keep it wait for the leader, and what
-/// comes behind them waits with them, so they should be seldom where a server is to answer by itself.
-async fn patient_backend_at(servers: &ZooKeeper, member: usize) -> ZkBackend {
-    let address = servers.address(member).unwrap();
-    let url = format!("zookeeper://{address}?lock_session_timeout=30s");
-    lock_zk::connect(&url).await.unwrap()
-}
+/// The requests that keep a session wait for the leader, and what comes behind them waits with them, so
+/// they should be seldom where a server is to answer by itself.
+const SELDOM: &str = "lock_session_timeout=30s";
 
 /// While no leader answers, nothing is prolonged and nothing is confirmed: a follower goes on answering
 /// reads, and does not know who has gone.
 pub(crate) async fn a_renewal_needs_the_leader() -> Seen {
     let servers = ZooKeeper::ensemble().await.unwrap();
     let leader = servers.leader().unwrap();
-    let ours = patient_backend_at(&servers, (leader + 1) % 3).await;
+    let ours = backend_at(&servers, (leader + 1) % 3, SELDOM).await;
     let (mut renewed, mut checked) = (claim(&ours, "one", true), claim(&ours, "two", true));
     granted(&mut *renewed).await;
     granted(&mut *checked).await;
@@ -149,8 +111,8 @@ pub(crate) async fn a_server_that_is_behind_confirms_nothing() -> Seen {
     let servers = ZooKeeper::ensemble().await.unwrap();
     let leader = servers.leader().unwrap();
     let behind = (leader + 1) % 3;
-    let ours = patient_backend_at(&servers, behind).await;
-    let operator = backend_at(&servers, leader).await;
+    let ours = backend_at(&servers, behind, SELDOM).await;
+    let operator = backend_at(&servers, leader, DEFAULT).await;
     for round in 0..20 {
         let mut holder = claim(&ours, "lock", true);
         granted(&mut *holder).await;
@@ -177,9 +139,8 @@ pub(crate) async fn a_read_prolongs_nothing() -> Seen {
     let timeout = Duration::from_secs(8);
     let servers = ZooKeeper::ensemble().await.unwrap();
     let leader = servers.leader().unwrap();
-    let follower = servers.address((leader + 1) % 3).unwrap();
-    let url = format!("zookeeper://{follower}?lock_session_timeout=8s&lock_tick_time=100ms");
-    let ours = lock_zk::connect(&url).await.unwrap();
+    let parameters = "lock_session_timeout=8s&lock_tick_time=100ms";
+    let ours = backend_at(&servers, (leader + 1) % 3, parameters).await;
     let mut holder = claim(&ours, "lock", true);
     granted(&mut *holder).await;
     // On a busy machine the client may give up its connection meanwhile, and nothing is seen.
@@ -221,8 +182,8 @@ pub(crate) async fn a_server_that_is_behind_grants_nothing() -> Seen {
     let servers = ZooKeeper::ensemble().await.unwrap();
     let leader = servers.leader().unwrap();
     let behind = (leader + 1) % 3;
-    let ours = patient_backend_at(&servers, behind).await;
-    let operator = backend_at(&servers, leader).await;
+    let ours = backend_at(&servers, behind, SELDOM).await;
+    let operator = backend_at(&servers, leader, DEFAULT).await;
     let mut refused = 0;
     for round in 0..ROUNDS {
         let mut holder = claim(&operator, "lock", true);
@@ -284,12 +245,9 @@ async fn requests_per_hand_over(waiters: usize) -> f64 {
     const HAND_OVERS: usize = 6;
     let servers = super::server().await;
     // A long session, so that renewals and pings do not spoil the count.
-    let endpoint = servers.address(0).unwrap();
-    let url = format!("zookeeper://{endpoint}?lock_session_timeout=60s");
-    let ours = lock_zk::connect(&url).await.unwrap();
-    let locks =
-        lock_core::Locks::builder(ours).default_ttl(Duration::from_secs(60)).build().unwrap();
-    let holder = locks.named("lock").unwrap().acquire().await.unwrap();
+    let ours = backend_at(&servers, 0, "lock_session_timeout=60s").await;
+    let locks = super::locks(ours, Duration::from_secs(60));
+    let holder = locks.lock("lock").unwrap().acquire().await.unwrap();
     let (served, mut serving) = tokio::sync::mpsc::unbounded_channel();
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..waiters {
@@ -320,33 +278,9 @@ async fn requests_per_hand_over(waiters: usize) -> f64 {
     f64::from(u32::try_from(after - before).unwrap()) / 6.0
 }
 
-fn requests(servers: &ZooKeeper) -> u64 {
+/// How many requests the first server has received.
+pub(crate) fn requests(servers: &ZooKeeper) -> u64 {
     let answer = servers.ask(0, "srvr").unwrap();
     let line = answer.lines().find_map(|line| line.strip_prefix("Received: ")).unwrap();
     line.trim().parse().unwrap()
-}
-
-/// A create whose reply was lost is found again: one node, one place.
-pub(crate) async fn a_lost_reply_leaves_one_node() -> Seen {
-    let servers = super::server().await;
-    let (ours, proxy) = behind_proxy(&servers).await;
-    let plain = plain(&servers).await;
-    // The node of the lock is there, so that the next write makes ours.
-    let mut first = claim(&ours, "lock", true);
-    granted(&mut *first).await;
-    for round in 0..5 {
-        let mut second = claim(&ours, "lock", true);
-        proxy.cut_before_reply(1);
-        let _ = second.try_acquire().await;
-        super::until("it is answered again", SLACK, async || second.try_acquire().await.is_ok())
-            .await;
-        let nodes = children(&plain, "lock").await.len();
-        if nodes != 2 {
-            return Err(format!("in round {round} a holder and a waiter have {nodes} nodes"));
-        }
-        second.release().await.unwrap();
-    }
-    first.release().await.unwrap();
-    let left = children(&plain, "lock").await;
-    if left.is_empty() { Ok(()) } else { Err(format!("left behind: {left:?}")) }
 }

@@ -4,20 +4,22 @@
 
 use std::time::Duration;
 
-use lock_core::{Attempt, Claim, Renewal};
-use lock_testkit::proxy::{Cut, Proxy};
+use lock_core::{Attempt, Claim, Locks, Renewal};
+use lock_testkit::proxy::Cut;
 use lock_testkit::servers::ZooKeeper;
 use lock_zk::{ZkBackend, ZkConfig};
 use tokio::time::Instant;
 
 use super::scenes::Seen;
-use super::{SESSION, SLACK, acquired, backend, behind_proxy, children, claim, granted, plain};
+use super::{
+    DEFAULT, SESSION, SLACK, acquired, backend, behind_proxy, children, claim, granted, hosts,
+    plain,
+};
 
 /// Sessions with room for some 2 kB of paths, and an idle limit.
 pub(crate) async fn small(servers: &ZooKeeper, paths: usize, idle: Duration) -> ZkBackend {
-    let hosts = servers.url().trim_start_matches("zookeeper://");
-    let config = ZkConfig::new(hosts).unwrap().session_timeout(SESSION);
-    ZkBackend::connect(config.session_limits(paths, idle)).await.unwrap()
+    let config = ZkConfig::new(hosts(servers)).unwrap().session_timeout(SESSION);
+    ZkBackend::connect(config.limits(paths, idle, i32::MAX)).await.unwrap()
 }
 
 /// No session gets more paths than the transaction that ends it can have.
@@ -73,10 +75,86 @@ pub(crate) async fn fences_rise_over_an_ensemble_without_its_data() -> Seen {
     Ok(())
 }
 
+/// A server that comes back with a lower `maxSessionTimeout` keeps a session for less than it did. Then
+/// the client is cut off: its guard must not outlive the session.
+pub(crate) async fn a_session_that_was_shortened_is_not_believed() -> Seen {
+    const LONG: Duration = Duration::from_secs(10);
+    let servers = super::server().await;
+    let (ours, proxy) = behind_proxy(&servers, "lock_session_timeout=10s").await;
+    let locks = super::locks(ours, LONG);
+    let guard = locks.lock("lock").unwrap().acquire().await.unwrap();
+    servers.allow_sessions(Duration::from_millis(500), SESSION).unwrap();
+    servers.restart().await.unwrap();
+    super::until("it is renewed or lost", LONG, async || {
+        guard.renew().await.is_ok() || guard.token().is_err()
+    })
+    .await;
+    let until = guard.remaining();
+    proxy.stall();
+    let cut = Instant::now();
+    let other = backend(&servers).await;
+    let mut next = claim(&other, "lock", true);
+    acquired(&mut *next).await;
+    if let Ok(token) = guard.token() {
+        return Err(format!(
+            "after a cut of {:?} the lock was granted again, and {token} was still given out (it had {until:?} left)",
+            cut.elapsed()
+        ));
+    }
+    next.release().await.unwrap();
+    Ok(())
+}
+
+/// Each lock has the ttl that it asks for: when its holder falls silent, the next one gets it then.
+pub(crate) async fn a_lock_of_a_silent_holder_is_free_after_its_own_ttl() -> Seen {
+    let servers = super::server().await;
+    let (ours, proxy) = behind_proxy(&servers, "").await;
+    let (ours, others) = (Locks::new(ours), Locks::new(super::connect(hosts(&servers), "").await));
+    let long = ours.lock("long").unwrap().acquire().await.unwrap();
+    let short = ours.lock("short").unwrap().ttl(SESSION).acquire().await.unwrap();
+    if (long.ttl(), short.ttl()) != (Duration::from_secs(30), SESSION) {
+        return Err(format!("a ttl of 30 s is {:?}, one of 2 s {:?}", long.ttl(), short.ttl()));
+    }
+    proxy.stall();
+    let next = others.lock("short").unwrap().acquire_timeout(SESSION + SLACK).await;
+    let next = next.map_err(|error| format!("after its ttl the lock is not free: {error}"))?;
+    assert!(short.token().is_err(), "its guard knew before");
+    assert!(long.token().is_ok());
+    assert!(others.lock("long").unwrap().try_acquire().await.unwrap().is_none());
+    next.release().await.unwrap();
+    Ok(())
+}
+
+/// The predecessor leaves while the waiter is disconnected: the watch tells of it afterwards.
+pub(crate) async fn a_hand_over_during_a_cut_is_not_missed() -> Seen {
+    let servers = super::server().await;
+    let holder = backend(&servers).await;
+    let (ours, proxy) = behind_proxy(&servers, DEFAULT).await;
+    let mut first = claim(&holder, "lock", true);
+    let fence = granted(&mut *first).await;
+    let mut second = claim(&ours, "lock", true);
+    super::busy(&mut *second).await;
+    // The watch is set, and this call is given up.
+    let quiet = tokio::time::timeout(Duration::from_millis(200), second.changed()).await;
+    assert!(quiet.is_err(), "nothing has changed");
+    proxy.refuse_new(true);
+    proxy.cut(Cut::Reset);
+    first.release().await.unwrap();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    proxy.refuse_new(false);
+    match tokio::time::timeout(SESSION, second.changed()).await {
+        Ok(changed) => changed.unwrap(),
+        Err(_) => return Err("the waiter is not woken".into()),
+    }
+    assert!(granted(&mut *second).await > fence);
+    second.release().await.unwrap();
+    Ok(())
+}
+
 /// A check after a try without an answer asks the store what has become of it.
 pub(crate) async fn a_check_after_a_lost_reply_asks() -> Seen {
     let servers = super::server().await;
-    let (ours, proxy) = behind_proxy(&servers).await;
+    let (ours, proxy) = behind_proxy(&servers, DEFAULT).await;
     let plain = plain(&servers).await;
     // The node of the lock is there, so that the next write makes ours.
     let mut first = claim(&ours, "lock", true);
@@ -109,57 +187,5 @@ pub(crate) async fn a_check_after_a_lost_reply_asks() -> Seen {
     }
     first.release().await.unwrap();
     assert!(asked > 0, "no try was left without its answer");
-    Ok(())
-}
-
-/// A session that watches more than one request of the driver can set again survives a reconnect, with all
-/// that it holds, and its queue moves on.
-pub(crate) async fn a_reconnect_keeps_a_session_that_watches_much() -> Seen {
-    let servers = super::server().await;
-    let proxy = Proxy::start(servers.address(0).unwrap()).await.unwrap();
-    let url = format!("zookeeper://{}?lock_session_timeout=20s", proxy.address());
-    let ours = lock_zk::connect(&url).await.unwrap();
-    let locks =
-        lock_core::Locks::builder(ours).default_ttl(Duration::from_secs(20)).build().unwrap();
-    // 150 holders, and 250 who wait for one lock: nodes with names of 225 kB in all.
-    let mut holders = tokio::task::JoinSet::new();
-    for n in 0..150 {
-        let lock = locks.named(format!("{n:0500}")).unwrap();
-        holders.spawn(async move { lock.acquire().await.unwrap() });
-    }
-    let guards = holders.join_all().await;
-    let queue = "q".repeat(500);
-    let mut head = locks.named(queue.as_str()).unwrap().acquire().await.unwrap();
-    let (served, mut serving) = tokio::sync::mpsc::unbounded_channel();
-    let mut waiters = tokio::task::JoinSet::new();
-    for _ in 0..250 {
-        let (lock, served) = (locks.named(queue.as_str()).unwrap(), served.clone());
-        waiters.spawn(async move { served.send(lock.acquire().await) });
-    }
-    let plain = plain(&servers).await;
-    super::until("all wait", SLACK * 6, async || children(&plain, &queue).await.len() == 251).await;
-    // Their watches are set.
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    proxy.cut(Cut::Reset);
-    let end = Instant::now() + SLACK * 2;
-    while let Err(error) = head.check().await {
-        if Instant::now() > end {
-            return Err(format!("the session has not survived a reconnect: {error}"));
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    for _ in 0..5 {
-        let fence = head.token().unwrap();
-        head.release().await.unwrap();
-        head = tokio::time::timeout(SLACK, serving.recv())
-            .await
-            .expect("the next one is woken")
-            .unwrap()
-            .unwrap();
-        assert!(head.token().unwrap() > fence);
-    }
-    for guard in &guards {
-        assert!(guard.token().is_ok(), "{:?}", guard.state());
-    }
     Ok(())
 }

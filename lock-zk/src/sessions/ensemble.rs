@@ -1,38 +1,44 @@
 //! The servers of an ensemble, and how a connection to one of them is made.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::Result;
+use lock_core::{Clock, Result, SystemClock};
 use zookeeper_client as zk;
 
-use super::driver::Connection;
-use crate::config::{Access, ZkConfig};
+use crate::config::{Acl, ZkConfig};
+use crate::connection::Connection;
 use crate::error::bad_hosts;
+use crate::wire;
 
 /// What is needed for connecting to one server of an ensemble.
 pub(crate) struct Ensemble {
     connector: zk::Connector,
     /// Connect strings of one server each.
-    hosts: Vec<String>,
-    access: Access,
+    pub(super) hosts: Vec<String>,
+    /// Hosts and ports: never a credential.
+    pub(crate) endpoint: String,
+    pub(super) acl: Acl,
+    pub(crate) config: Arc<ZkConfig>,
+    pub(crate) clock: Arc<dyn Clock>,
 }
 
 impl fmt::Debug for Ensemble {
     /// Credentials are in the connector.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ensemble").field("hosts", &self.hosts).finish_non_exhaustive()
+        f.debug_struct("Ensemble").field("endpoint", &self.endpoint).finish_non_exhaustive()
     }
 }
 
 impl Ensemble {
-    pub(crate) fn new(config: &ZkConfig) -> Self {
+    pub(crate) fn new(config: ZkConfig) -> Self {
         let mut connector = zk::Client::connector();
-        if let Some(auth) = &config.auth {
-            connector = connector.with_auth("digest", auth.digest().as_bytes());
+        if let Some(digest) = config.digest() {
+            connector = connector.with_auth("digest", digest.as_bytes());
         }
         let hosts = config.endpoint().split(',').map(str::to_owned).collect();
-        Self { connector, hosts, access: config.access() }
+        Self::of(connector, hosts, config.granted_acl(), config)
     }
 
     /// With a connector of the caller's, and a connect string of the driver: several servers, and a chroot
@@ -45,19 +51,12 @@ impl Ensemble {
             return Err(bad_hosts(cluster));
         }
         let hosts = servers.split(',').map(|server| format!("{server}{chroot}")).collect();
-        Ok(Self { connector, hosts, access: Access::Open })
+        Ok(Self::of(connector, hosts, Acl::Open, ZkConfig::new("localhost")?))
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.hosts.len()
-    }
-
-    pub(crate) fn access(&self) -> Access {
-        self.access
-    }
-
-    pub(crate) fn endpoint(&self) -> String {
-        self.hosts.join(",")
+    fn of(connector: zk::Connector, hosts: Vec<String>, acl: Acl, config: ZkConfig) -> Self {
+        let (endpoint, config) = (hosts.join(","), Arc::new(config));
+        Self { connector, hosts, endpoint, acl, config, clock: Arc::new(SystemClock::default()) }
     }
 
     /// A connection to the server of this number, modulo their count, and a session that lasts for
@@ -66,22 +65,19 @@ impl Ensemble {
     /// # Errors
     ///
     /// Also if the server is silent for `patience`.
-    pub(crate) async fn connect(
+    pub(super) async fn connect(
         &self,
         host: usize,
         timeout: Duration,
         patience: Duration,
         session: Option<&zk::SessionInfo>,
     ) -> Result<Connection, zk::Error> {
-        let mut connector = self
-            .connector
-            .clone()
-            .with_session_timeout(timeout)
-            .with_connection_timeout(patience)
-            .with_fail_eagerly();
-        if let Some(session) = session {
-            connector = connector.with_session(session.clone());
-        }
-        Connection::connect(connector, &self.hosts[host % self.hosts.len()]).await
+        let connector =
+            self.connector.clone().with_connection_timeout(patience).with_fail_eagerly();
+        let connector = match session {
+            Some(session) => connector.with_session(session.clone()),
+            None => connector,
+        };
+        wire::connect(connector, &self.hosts[host % self.hosts.len()], timeout).await
     }
 }

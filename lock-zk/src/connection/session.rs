@@ -1,0 +1,166 @@
+//! One session with the ensemble: its connections, one after the other, and what is known of its life.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use lock_core::{Clock, ClockInstant};
+use tokio::sync::watch;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use zookeeper_client as zk;
+
+use super::driver::Connection;
+use super::reply::{Failure, Reply};
+use crate::config::Acl;
+use crate::timeline::Timeline;
+
+/// What the answer to a request proves.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Proves {
+    /// That the session exists: the leader decides, and refuses what comes from a session that has ended. Its
+    /// other refusals count as well.
+    Session,
+    /// That the leader is awake: it answers a `sync`, but does not ask whether the session exists.
+    Leader,
+    /// Nothing of the leader: any server may answer by itself.
+    Nothing,
+}
+
+/// A session, and its present connection. Somebody else makes the connections, one at a time.
+pub(crate) struct Session {
+    info: zk::SessionInfo,
+    /// As the server has set it.
+    pub(crate) timeout: Duration,
+    timeline: Mutex<Timeline>,
+    clock: Arc<dyn Clock>,
+    pub(super) acl: Acl,
+    chroot_len: usize,
+    /// `None` while there is no connection.
+    connection: watch::Sender<Option<Arc<Connection>>>,
+    /// Nobody should use this session any more: it was ended by the server, given up after a long
+    /// silence or since a server would shorten it, or closed.
+    ended: CancellationToken,
+    /// The last connection has come to its end, and there will be no other.
+    finished: CancellationToken,
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("id", &format_args!("{:#x}", self.id()))
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    /// Keeps the session of `connection`.
+    pub(crate) fn new(
+        connection: Connection,
+        timeline: Timeline,
+        acl: Acl,
+        clock: Arc<dyn Clock>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            info: connection.client().session().clone(),
+            timeout: connection.granted,
+            timeline: Mutex::new(timeline),
+            clock,
+            acl,
+            chroot_len: connection.client().path().trim_end_matches('/').len(),
+            connection: watch::Sender::new(Some(Arc::new(connection))),
+            ended: CancellationToken::new(),
+            finished: CancellationToken::new(),
+        })
+    }
+
+    pub(crate) fn now(&self) -> ClockInstant {
+        self.clock.now()
+    }
+
+    pub(crate) fn id(&self) -> i64 {
+        self.info.id().0
+    }
+
+    /// Id and password.
+    pub(crate) fn info(&self) -> &zk::SessionInfo {
+        &self.info
+    }
+
+    /// How many bytes a path of so many has at the servers: the driver puts its chroot before it.
+    pub(crate) fn path_len(&self, bytes: usize) -> usize {
+        self.chroot_len + bytes
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.is_cancelled()
+    }
+
+    /// Ready when the session is over for good.
+    pub(crate) async fn ended(&self) {
+        self.ended.cancelled().await;
+    }
+
+    /// For how long after `start` the server keeps this session at least.
+    pub(crate) fn valid_for(&self, start: ClockInstant) -> Duration {
+        self.timeline().until().since(start)
+    }
+
+    fn timeline(&self) -> MutexGuard<'_, Timeline> {
+        self.timeline.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes note of what the reply to a request that was sent at `sent` shows.
+    pub(crate) fn note<T>(&self, proves: Proves, sent: ClockInstant, reply: Reply<T>) -> Reply<T> {
+        match (&reply, proves) {
+            (Err(Failure::SessionEnded), _) => self.ended.cancel(),
+            (Ok(_) | Err(Failure::NoNode | Failure::NodeExists), Proves::Session) => {
+                self.timeline().committed(sent, self.now());
+            }
+            (Ok(_) | Err(Failure::NoNode), Proves::Leader) => {
+                self.timeline().answered(sent, self.now());
+            }
+            _ => {}
+        }
+        reply
+    }
+
+    /// The last connection has gone.
+    pub(crate) fn disconnected(&self) {
+        self.connection.send_replace(None);
+    }
+
+    /// There is a connection again. It is dropped if the session has ended meanwhile, and tells the
+    /// server so by that.
+    pub(crate) fn connected(&self, connection: Connection) {
+        self.connection.send_replace(Some(Arc::new(connection)));
+        if self.has_ended() {
+            self.disconnected();
+        }
+    }
+
+    /// For the task that makes the connections: when it ends, and be it with its runtime, there are no
+    /// others, and the session is over.
+    pub(crate) fn end_with(&self) -> [DropGuard; 2] {
+        [self.ended.clone().drop_guard(), self.finished.clone().drop_guard()]
+    }
+
+    /// The present connection, or the next one.
+    pub(crate) async fn connection(&self) -> Reply<Arc<Connection>> {
+        let mut connections = self.connection.subscribe();
+        let up = connections.wait_for(|now| now.as_ref().is_some_and(|now| now.is_up()));
+        tokio::select! {
+            biased;
+            () = self.ended() => Err(Failure::SessionEnded),
+            now = up => now.ok().and_then(|now| now.clone()).ok_or(Failure::SessionEnded),
+        }
+    }
+
+    /// Ends the session on the server, and with it all its nodes. Returns when the server has said so,
+    /// or the session was given up.
+    pub(crate) async fn close(&self) {
+        self.ended.cancel();
+        self.disconnected();
+        self.finished.cancelled().await;
+    }
+}
