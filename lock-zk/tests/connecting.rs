@@ -7,8 +7,8 @@ mod common;
 use std::time::Duration;
 
 use common::{
-    DEFAULT, SESSION, SLACK, behind_proxy, busy, children, claim, connect, granted, hosts, locks,
-    make, plain, server, until,
+    DEFAULT, SESSION, SLACK, behind_proxy, busy, children, claim, connect, granted, held, hosts,
+    locks, make, plain, server, until,
 };
 use lock_core::{ErrorKind, LockBackend, Locks};
 use lock_testkit::servers::{ZooKeeper, free_port};
@@ -132,8 +132,7 @@ async fn with_a_password_only_its_owner_touches_the_locks() {
     let app = guarded(&format!("app:{SENTINEL}@"));
     let ours = connect(&app, DEFAULT).await;
     assert!(!format!("{ours:?}").contains(SENTINEL));
-    let mut holder = claim(&ours, "lock", true);
-    granted(&mut *holder).await;
+    let mut holder = held(&ours, "lock").await;
     // The same user from another process.
     let same = connect(&app, DEFAULT).await;
     busy(&mut *claim(&same, "lock", false)).await;
@@ -177,8 +176,7 @@ async fn closing_or_dropping_ends_the_session_at_once() {
     for close in [true, false] {
         // A session so long that only its end can free the lock.
         let ours = connect(hosts(&servers), "lock_session_timeout=60s").await;
-        let mut holder = claim(&ours, "lock", true);
-        granted(&mut *holder).await;
+        let holder = held(&ours, "lock").await;
         assert_eq!(children(&plain, "lock").await.len(), 1);
         if close {
             ours.close().await.unwrap();

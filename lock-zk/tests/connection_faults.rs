@@ -7,7 +7,7 @@ mod common;
 use std::time::Duration;
 
 use common::{
-    DEFAULT, SESSION, SLACK, backend, behind_proxy, children, claim, granted, locks, make, plain,
+    DEFAULT, SESSION, SLACK, backend, behind_proxy, children, claim, held, locks, make, plain,
     server, until,
 };
 use lock_core::{ErrorKind, LockBackend, LockState};
@@ -44,8 +44,7 @@ async fn closing_waits_for_a_server_that_is_slow() {
     let servers = server().await;
     let plain = plain(&servers).await;
     let (ours, proxy) = behind_proxy(&servers, DEFAULT).await;
-    let mut holder = claim(&ours, "lock", true);
-    granted(&mut *holder).await;
+    let _holder = held(&ours, "lock").await;
     proxy.stall();
     let closing = tokio::spawn(async move { ours.close().await });
     // Time for several of the requests that keep the session.

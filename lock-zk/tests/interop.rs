@@ -9,7 +9,9 @@ mod common;
 
 use std::time::Duration;
 
-use common::{SLACK, acquired, backend, busy, children, claim, granted, plain, server, until};
+use common::{
+    SLACK, acquired, backend, busy, children, claim, granted, held, plain, server, until,
+};
 use lock_core::{LockAdmin, LockKey, Released};
 use zookeeper_client as zk;
 
@@ -87,8 +89,7 @@ async fn a_peer_queues_behind_us() {
     let servers = server().await;
     let (ours, peer_client) = (backend(&servers).await, plain(&servers).await);
     for peer in PEERS {
-        let mut holder = claim(&ours, "lock", true);
-        granted(&mut *holder).await;
+        let mut holder = held(&ours, "lock").await;
         let node = peer.enter(&peer_client, "/locks/lock").await;
         let mut last = claim(&ours, "lock", true);
         busy(&mut *last).await;

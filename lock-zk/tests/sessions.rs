@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use common::{
     DEFAULT, SESSION, SLACK, acquired, backend, behind_proxy, busy, children, claim, connect,
-    granted, hosts, locks, plain, server, session_scenes, until,
+    granted, held, hosts, locks, plain, server, session_scenes, until,
 };
 use lock_core::{LockAdmin, LockBackend, LockKey, LockState, Locks, LostReason, Released, Renewal};
 use lock_testkit::proxy::Cut;
@@ -35,9 +35,7 @@ async fn an_idle_session_is_closed() {
     let ours = session_scenes::small(&servers, 2000, Duration::from_millis(300)).await;
     let mut holders = Vec::new();
     for n in 0..6 {
-        let mut holder = claim(&ours, &format!("{n:0500}"), true);
-        granted(&mut *holder).await;
-        holders.push(holder);
+        holders.push(held(&ours, &format!("{n:0500}")).await);
     }
     assert!(sessions(&servers) >= before + 2, "{}", sessions(&servers));
     let mut kept = holders.pop().unwrap();
@@ -51,8 +49,7 @@ async fn an_idle_session_is_closed() {
     drop(kept);
     until("all are closed", SLACK, async || sessions(&servers) == before).await;
     // The next claim opens one.
-    let mut again = claim(&ours, "lock", true);
-    granted(&mut *again).await;
+    held(&ours, "lock").await;
     ours.close().await.unwrap();
     assert_eq!(sessions(&servers), before);
 }

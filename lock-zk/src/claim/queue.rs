@@ -163,8 +163,8 @@ impl ZkClaim {
     /// Curator and kazoo order the numbers as text, so a queue must not come near their end. Its node
     /// is removed when nobody is in it, and the numbers begin again.
     async fn refuse_near_the_end(&mut self, session: &OpenSession, entry: &Entry) -> Reply<()> {
-        let number = names::sequence(&entry.name).unwrap_or(i32::MIN);
-        if number >= 0 && number < self.sessions.ensemble.config.sequence_limit {
+        let number = names::sequence(&entry.name).unwrap_or(i64::MAX);
+        if number < self.sessions.ensemble.config.sequence_limit {
             return Ok(());
         }
         self.leave(session).await?;

@@ -30,7 +30,6 @@ fn what_is_wrong_is_named() {
         ("zk://h?lock_session_timeout=10ms", "the session timeout is 10ms"),
         ("zk://h?lock_connect_timeout=2h", "the connect timeout is 7200s"),
         ("zk://h?lock_tick_time=2000", "not a duration"),
-        ("zk://h?lock_tick_time=0s", "the tick time is 0ns"),
         ("zk://h?lock_acl=maybe", "none of creator, open"),
         ("zk://h?lock_fence=czxid", "revision"),
         ("zk://h?lock_acl=creator", "user and a password"),

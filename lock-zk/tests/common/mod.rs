@@ -121,6 +121,13 @@ pub(crate) async fn granted(claim: &mut dyn Claim) -> FencingToken {
     }
 }
 
+/// A lock that is held.
+pub(crate) async fn held(backend: &impl LockBackend, name: &str) -> Box<dyn Claim> {
+    let mut holder = claim(backend, name, true);
+    granted(&mut *holder).await;
+    holder
+}
+
 pub(crate) async fn busy(claim: &mut dyn Claim) {
     let answer = claim.try_acquire().await.unwrap();
     assert!(matches!(answer, Attempt::Busy { .. }), "{answer:?}");

@@ -114,8 +114,7 @@ pub(crate) async fn a_server_that_is_behind_confirms_nothing() -> Seen {
     let ours = backend_at(&servers, behind, SELDOM).await;
     let operator = backend_at(&servers, leader, DEFAULT).await;
     for round in 0..20 {
-        let mut holder = claim(&ours, "lock", true);
-        granted(&mut *holder).await;
+        let mut holder = super::held(&ours, "lock").await;
         servers.freeze_one(behind).unwrap();
         let key = LockKey::new("", "lock").unwrap();
         operator.admin().unwrap().force_release(&key, None).await.unwrap();
@@ -141,8 +140,7 @@ pub(crate) async fn a_read_prolongs_nothing() -> Seen {
     let leader = servers.leader().unwrap();
     let parameters = "lock_session_timeout=8s&lock_tick_time=100ms";
     let ours = backend_at(&servers, (leader + 1) % 3, parameters).await;
-    let mut holder = claim(&ours, "lock", true);
-    granted(&mut *holder).await;
+    let mut holder = super::held(&ours, "lock").await;
     // On a busy machine the client may give up its connection meanwhile, and nothing is seen.
     for _ in 0..5 {
         tokio::time::sleep(timeout / 4).await;
@@ -186,8 +184,7 @@ pub(crate) async fn a_server_that_is_behind_grants_nothing() -> Seen {
     let operator = backend_at(&servers, leader, DEFAULT).await;
     let mut refused = 0;
     for round in 0..ROUNDS {
-        let mut holder = claim(&operator, "lock", true);
-        granted(&mut *holder).await;
+        let mut holder = super::held(&operator, "lock").await;
         let mut waiter = claim(&ours, "lock", true);
         super::busy(&mut *waiter).await;
         if round % 4 != 3 {

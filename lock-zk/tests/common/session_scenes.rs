@@ -19,7 +19,7 @@ use super::{
 /// Sessions with room for some 2 kB of paths, and an idle limit.
 pub(crate) async fn small(servers: &ZooKeeper, paths: usize, idle: Duration) -> ZkBackend {
     let config = ZkConfig::new(hosts(servers)).unwrap().session_timeout(SESSION);
-    ZkBackend::connect(config.limits(paths, idle, i32::MAX)).await.unwrap()
+    ZkBackend::connect(config.limits(paths, idle, i64::MAX)).await.unwrap()
 }
 
 /// No session gets more paths than the transaction that ends it can have.
@@ -29,9 +29,7 @@ pub(crate) async fn a_full_session_is_followed_by_another() -> Seen {
     let plain = plain(&servers).await;
     let mut holders: Vec<Box<dyn Claim>> = Vec::new();
     for n in 0..10 {
-        let mut holder = claim(&ours, &format!("{n:0500}"), true);
-        granted(&mut *holder).await;
-        holders.push(holder);
+        holders.push(super::held(&ours, &format!("{n:0500}")).await);
     }
     let mut owners = std::collections::HashMap::<i64, usize>::new();
     for n in 0..10 {
@@ -157,8 +155,7 @@ pub(crate) async fn a_check_after_a_lost_reply_asks() -> Seen {
     let (ours, proxy) = behind_proxy(&servers, DEFAULT).await;
     let plain = plain(&servers).await;
     // The node of the lock is there, so that the next write makes ours.
-    let mut first = claim(&ours, "lock", true);
-    granted(&mut *first).await;
+    let mut first = super::held(&ours, "lock").await;
     let mut asked = 0;
     for round in 0..10 {
         let mut second = claim(&ours, "lock", true);
