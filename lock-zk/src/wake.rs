@@ -10,6 +10,8 @@ use crate::wire::Session;
 /// A node of one's own is watched only when it has been there for so long: most locks are held for
 /// less, and a renewal would find out as well.
 const OWN_AFTER: Duration = Duration::from_millis(25);
+/// After an attempt to set a watch that had no answer.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// The watches of a claim. One that is cut off with its connection is set again on the next one, which shows
 /// whether its node has gone in between, so nothing is missed.
@@ -90,7 +92,7 @@ impl Watches {
 async fn set(session: &Session, path: &str) -> Reply<Option<Watch>> {
     loop {
         match session.watch(path).await {
-            Err(Failure::Unknown(_)) => tokio::task::yield_now().await,
+            Err(Failure::Unknown(_)) => tokio::time::sleep(PAUSE).await,
             answer => return answer,
         }
     }
