@@ -130,32 +130,3 @@ impl From<Error> for Failure {
         Self::new(code, kind, error.to_string())
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use distlock::LostReason;
-
-    use super::*;
-
-    #[test]
-    fn kinds_have_the_documented_codes() {
-        for (kind, code) in [
-            (ErrorKind::InvalidInput, 64),
-            (ErrorKind::Unavailable, 69),
-            (ErrorKind::NoAnswer, 69),
-            (ErrorKind::Timeout, 69),
-            (ErrorKind::Denied, 69),
-            (ErrorKind::Store, 69),
-            (ErrorKind::Internal, 70),
-            (ErrorKind::Closed, 70),
-            (ErrorKind::NotAcquired, 75),
-            (ErrorKind::Config, 78),
-            (ErrorKind::Unsupported, 78),
-            (ErrorKind::Lost(LostReason::Expired), 79),
-        ] {
-            assert_eq!(Failure::from(Error::new(kind, "x")).code(), code, "{kind:?}");
-        }
-        assert_eq!(Failure::interrupted(2, "SIGINT").code(), 130);
-        assert_eq!(Failure::interrupted(15, "SIGTERM").code(), 143);
-    }
-}

@@ -13,28 +13,30 @@ pub(crate) fn owner(holder: &HolderInfo) -> Option<String> {
     holder.owner.map(|owner| owner.short())
 }
 
+/// Who holds it, with the owner's first digits where `status` and `release` need them.
+pub(crate) fn with_owner(holder: &HolderInfo) -> String {
+    let id = owner(holder).map(|id| format!(", owner {id}")).unwrap_or_default();
+    format!("{}{id}", sentence(holder))
+}
+
 /// `ci-7/4121 (held for 3m12s, fence 17, 21s left)`.
 pub(crate) fn sentence(holder: &HolderInfo) -> String {
-    let mut facts = Vec::new();
-    if let Some(held_for) = holder.held_for {
-        facts.push(format!("held for {}", short(held_for)));
-    }
-    if let Some(fence) = holder.fence {
-        facts.push(format!("fence {fence}"));
-    }
-    if let Some(expires_in) = holder.expires_in {
-        facts.push(format!("{} left", short(expires_in)));
-    }
-    let who = name(holder);
-    if facts.is_empty() { who } else { format!("{who} ({})", facts.join(", ")) }
+    let held_for = holder.held_for.map(|held| format!("held for {}", short(held)));
+    let left = holder.expires_in.map(|left| format!("{} left", short(left)));
+    with_facts(holder, [held_for, fence(holder), left])
 }
 
 /// `ci-7/4121 (3m12s, fence 17)`, for a line that has to be short.
 pub(crate) fn brief(holder: &HolderInfo) -> String {
-    let held_for = holder.held_for.map(short);
-    let fence = holder.fence.map(|fence| format!("fence {fence}"));
-    let facts: Vec<_> = held_for.into_iter().chain(fence).collect();
-    let who = name(holder);
+    with_facts(holder, [holder.held_for.map(short), fence(holder)])
+}
+
+fn fence(holder: &HolderInfo) -> Option<String> {
+    holder.fence.map(|fence| format!("fence {fence}"))
+}
+
+fn with_facts<const N: usize>(holder: &HolderInfo, facts: [Option<String>; N]) -> String {
+    let (who, facts) = (name(holder), facts.into_iter().flatten().collect::<Vec<_>>());
     if facts.is_empty() { who } else { format!("{who} ({})", facts.join(", ")) }
 }
 

@@ -22,7 +22,7 @@ pub(crate) async fn list(args: ListArgs) -> Result<u8, Failure> {
             .iter()
             .map(|info| holder::lock_json(info.key.name(), backend, Some(info)))
             .collect();
-        stdout_line(&output::json_line(&json!({ "schema": 1, "locks": locks })))?;
+        output::result(true, json!({ "locks": locks }), "")?;
         return Ok(0);
     }
     if locks.is_empty() {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::io::{ErrorKind, Write};
 use std::time::{Duration, SystemTime};
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::exit::Failure;
 use crate::stderr;
@@ -18,20 +18,21 @@ fn is_unsafe(c: char) -> bool {
             | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// `text` with unsafe characters as `\u{…}`.
-pub(crate) fn escape(text: &str) -> Cow<'_, str> {
+/// `text` with every unsafe character replaced.
+fn replaced(text: &str, escape: impl Fn(char, &mut String)) -> Cow<'_, str> {
     if !text.contains(is_unsafe) {
         return Cow::Borrowed(text);
     }
-    let mut escaped = String::with_capacity(text.len() + 16);
+    let mut safe = String::with_capacity(text.len() + 16);
     for c in text.chars() {
-        if is_unsafe(c) {
-            escaped.extend(c.escape_default());
-        } else {
-            escaped.push(c);
-        }
+        if is_unsafe(c) { escape(c, &mut safe) } else { safe.push(c) }
     }
-    Cow::Owned(escaped)
+    Cow::Owned(safe)
+}
+
+/// `text` with unsafe characters as `\u{…}`.
+pub(crate) fn escape(text: &str) -> Cow<'_, str> {
+    replaced(text, |c, safe| safe.extend(c.escape_default()))
 }
 
 /// A name in quotes, escaped.
@@ -68,37 +69,33 @@ pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// One line of JSON that is safe on a terminal too.
-pub(crate) fn json_line(value: &Value) -> String {
+/// One line of JSON that is safe on a terminal too: all unsafe characters stand inside of strings, where
+/// an escape means the same.
+fn json_line(value: &Value) -> String {
     let text = value.to_string();
-    if !text.contains(is_unsafe) {
-        return text;
-    }
-    // All unsafe characters stand inside of strings, where an escape means the same.
-    let mut safe = String::with_capacity(text.len() + 16);
-    let mut units = [0; 2];
-    for c in text.chars() {
-        if is_unsafe(c) {
-            for unit in c.encode_utf16(&mut units) {
-                safe.push_str(&format!("\\u{unit:04x}"));
-            }
-        } else {
-            safe.push(c);
+    let escape = |c: char, safe: &mut String| {
+        for unit in c.encode_utf16(&mut [0; 2]) {
+            safe.push_str(&format!("\\u{unit:04x}"));
         }
-    }
-    safe
+    };
+    replaced(&text, escape).into_owned()
 }
 
 /// An event as one line of JSON on standard error.
-pub(crate) fn event(name: &str, fields: Value) {
-    let mut object = Map::new();
-    object.insert("schema".to_owned(), json!(1));
-    object.insert("event".to_owned(), json!(name));
-    object.insert("time".to_owned(), json!(rfc3339(SystemTime::now())));
-    if let Value::Object(fields) = fields {
-        object.extend(fields);
+pub(crate) fn event(name: &str, mut fields: Value) {
+    fields["schema"] = json!(1);
+    fields["event"] = json!(name);
+    fields["time"] = json!(rfc3339(SystemTime::now()));
+    stderr_line(&json_line(&fields));
+}
+
+/// A result on standard output: the object if JSON is wanted, else the text.
+pub(crate) fn result(as_json: bool, mut object: Value, text: &str) -> Result<(), Failure> {
+    if !as_json {
+        return stdout_line(text);
     }
-    stderr_line(&json_line(&Value::Object(object)));
+    object["schema"] = json!(1);
+    stdout_line(&json_line(&object))
 }
 
 /// A line on standard error; see [`stderr`].
@@ -106,7 +103,7 @@ pub(crate) fn stderr_line(text: &str) {
     stderr::write(format!("{text}\n"));
 }
 
-/// A result on standard output. A reader that has gone, as in `distlock list | head -1`, is fine.
+/// A line on standard output. A reader that has gone, as in `distlock list | head -1`, is fine.
 pub(crate) fn stdout_line(text: &str) -> Result<(), Failure> {
     let mut stdout = std::io::stdout().lock();
     match writeln!(stdout, "{text}").and_then(|()| stdout.flush()) {

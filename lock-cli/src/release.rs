@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::args::ReleaseArgs;
 use crate::exit::{Failure, code};
-use crate::output::{quoted, stdout_line};
+use crate::output::quoted;
 use crate::store::Store;
 use crate::{holder, output};
 
@@ -32,8 +32,7 @@ async fn force(args: &ReleaseArgs, store: &Store) -> Result<u8, Failure> {
         report(args, false, None, &format!("{name} is free: nothing to release"))?;
         return Ok(0);
     };
-    let id = holder::owner(&holder).map(|id| format!(", owner {id}")).unwrap_or_default();
-    let who = format!("{}{id}", holder::sentence(&holder));
+    let who = holder::with_owner(&holder);
     if let Some(wanted) = &args.owner
         && !holder.owner.is_some_and(|owner| owner.to_hex().starts_with(wanted.as_str()))
     {
@@ -85,14 +84,10 @@ fn report(
     holder: Option<&HolderInfo>,
     text: &str,
 ) -> Result<(), Failure> {
-    if !args.store.json {
-        return stdout_line(text);
-    }
     let object = json!({
-        "schema": 1,
         "name": args.name,
         "released": released,
         "holder": holder.map(holder::holder_json),
     });
-    stdout_line(&output::json_line(&object))
+    output::result(args.store.json, object, text)
 }

@@ -2,9 +2,9 @@
 
 use crate::args::StatusArgs;
 use crate::exit::{Failure, code};
-use crate::output::{quoted, stdout_line};
+use crate::holder;
+use crate::output::{self, quoted};
 use crate::store::Store;
-use crate::{holder, output};
 
 pub(crate) async fn status(args: StatusArgs) -> Result<u8, Failure> {
     let store = Store::open(&args.store, None).await?;
@@ -15,23 +15,16 @@ pub(crate) async fn status(args: StatusArgs) -> Result<u8, Failure> {
     if args.quiet {
         return Ok(if held.is_some() { 0 } else { code::FREE });
     }
-    if args.store.json {
-        let mut object = holder::lock_json(&args.name, store.locks.backend_name(), info.as_ref());
-        object["schema"] = 1.into();
-        stdout_line(&output::json_line(&object))?;
-        return Ok(0);
-    }
     let name = quoted(&args.name);
     let mut text = match held {
-        Some(holder) => {
-            let owner = holder::owner(holder).map(|id| format!(", owner {id}")).unwrap_or_default();
-            format!("{name} is held by {}{owner}", holder::sentence(holder))
-        }
+        Some(holder) => format!("{name} is held by {}", holder::with_owner(holder)),
         None => format!("{name} is free"),
     };
-    if let Some(waiters) = info.and_then(|info| info.waiters).filter(|waiters| *waiters > 0) {
+    let waiters = info.as_ref().and_then(|info| info.waiters);
+    if let Some(waiters) = waiters.filter(|waiters| *waiters > 0) {
         text.push_str(&format!("; {waiters} waiting"));
     }
-    stdout_line(&text)?;
+    let object = holder::lock_json(&args.name, store.locks.backend_name(), info.as_ref());
+    output::result(args.store.json, object, &text)?;
     Ok(0)
 }

@@ -12,14 +12,13 @@ use distlock::backend::OsRng;
 use distlock::clock::Clock;
 use rustix::process::{Pid, Signal, getpgrp, kill_process_group};
 use rustix::termios::tcgetpgrp;
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::unix::OwnedWriteHalf;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 
 use super::family::{self, Process};
-use super::protocol::{Order, Report};
+use super::protocol::{self, Incoming, Order, Report};
 use super::supervisor;
 use crate::exit::Failure;
 
@@ -49,7 +48,7 @@ pub(crate) struct Supervised {
     /// What the environment of the command, and of all that it has started, contains.
     mark: String,
     orders: mpsc::UnboundedSender<Order>,
-    reports: Lines<BufReader<OwnedReadHalf>>,
+    reports: Incoming<Report>,
 }
 
 impl Supervised {
@@ -79,22 +78,21 @@ impl Supervised {
                 return Err(Failure::internal(format!("the supervisor was not ready after {STARTING:?}")));
             }
         };
-        let (reports, writer) = stream.into_split();
+        let (reports, socket) = stream.into_split();
         let (orders, queue) = mpsc::unbounded_channel();
-        tokio::spawn(write_orders(writer, queue));
-        let reports = BufReader::new(reports).lines();
+        tokio::spawn(write_orders(socket, queue));
+        let reports = Incoming::new(reports);
         Ok(Self { process, pid, shared_group, mark: job.mark.clone(), orders, reports })
     }
 
-    /// Where orders go; those to a supervisor that has gone are dropped.
-    pub(crate) fn orders(&self) -> mpsc::UnboundedSender<Order> {
-        self.orders.clone()
+    /// Sends an order; one to a supervisor that has gone is dropped.
+    pub(crate) fn tell(&self, order: Order) {
+        let _ = self.orders.send(order);
     }
 
     /// The next report; `None` when there will be no more. Cancel-safe.
     pub(crate) async fn report(&mut self) -> Option<Report> {
-        let line = self.reports.next_line().await.ok().flatten()?;
-        Report::parse(&line)
+        self.reports.next().await
     }
 
     /// Kills everything without the supervisor's help: it has died, or it has been stopped.
@@ -160,9 +158,9 @@ fn spawn(job: &Job, socket: &str, shared_group: bool) -> std::io::Result<Child> 
     command.spawn()
 }
 
-async fn write_orders(mut writer: OwnedWriteHalf, mut queue: mpsc::UnboundedReceiver<Order>) {
+async fn write_orders(mut socket: OwnedWriteHalf, mut queue: mpsc::UnboundedReceiver<Order>) {
     while let Some(order) = queue.recv().await {
-        if writer.write_all(format!("{order}\n").as_bytes()).await.is_err() {
+        if protocol::send(&mut socket, &order).await.is_err() {
             return;
         }
     }

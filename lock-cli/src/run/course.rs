@@ -3,8 +3,7 @@
 
 use std::time::Duration;
 
-use distlock::LostReason;
-use distlock::clock::ClockInstant;
+use distlock::{ClockInstant, LockState, LostReason};
 
 use super::deadline::Policy;
 use super::protocol::{Ended, Order, Report};
@@ -55,6 +54,13 @@ impl Why {
     }
 }
 
+/// How it came to an end, and why the command had to stop, if it had to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    pub(crate) ended: End,
+    pub(crate) stopped: Option<Why>,
+}
+
 /// What can happen.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
@@ -62,6 +68,8 @@ pub(super) enum Event {
     Report(Report),
     /// The supervisor says nothing any more.
     Silence,
+    /// We have got a signal.
+    Signal(i32),
     /// The lock was lost.
     Lost(LostReason),
     /// The time that [`Course::wake_at`] has named is over.
@@ -83,9 +91,12 @@ pub(super) enum Action {
 }
 
 /// Where the hold stands.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Course {
     policy: Policy,
+    /// How often one looks whether the lease was renewed, and when next.
+    look_every: Duration,
+    look_at: ClockInstant,
     /// The end of the lease, as it was known last while the lock was held.
     valid_until: ClockInstant,
     phase: Phase,
@@ -102,37 +113,32 @@ enum Phase {
     CatchingUp {
         until: ClockInstant,
     },
-    /// The command was asked to stop. The supervisor kills it in time; a supervisor that is stopped
-    /// cannot, and then it is done here.
+    /// The command was asked to stop, and has until `limit`, if its lease lasts so long. The supervisor
+    /// kills it in time; a supervisor that is stopped cannot, and then it is done here.
     Stopping {
-        last_resort: ClockInstant,
+        limit: ClockInstant,
     },
     Killed,
 }
 
 impl Course {
-    pub(super) fn new(policy: Policy, valid_until: ClockInstant) -> Self {
-        Self { policy, valid_until, phase: Phase::Running, stopped: None }
-    }
-
-    /// The lease is valid until then. Not for a lock that is lost, whose validity is over at once: the
-    /// command must have its time to stop all the same.
-    pub(super) fn renewed(&mut self, valid_until: ClockInstant) {
-        self.valid_until = valid_until;
-    }
-
-    pub(super) fn stopped(&self) -> Option<Why> {
-        self.stopped
+    /// The course of a hold, and the first order, with which the supervisor starts the command.
+    pub(super) fn begin(
+        policy: Policy,
+        ttl: Duration,
+        valid_until: ClockInstant,
+        now: ClockInstant,
+    ) -> (Self, Order) {
+        // Renewals come every third of the ttl, and an old deadline is as far away as the next one.
+        let look_every = (ttl / 30).clamp(Duration::from_millis(2), Duration::from_millis(500));
+        let (phase, look_at) = (Phase::Running, now + look_every);
+        let course = Self { policy, look_every, look_at, valid_until, phase, stopped: None };
+        (course, Order::Lease(policy.deadlines(valid_until, now)))
     }
 
     /// When [`Event::Time`] is due.
     pub(super) fn wake_at(&self) -> ClockInstant {
-        match self.phase {
-            Phase::Running => self.policy.last_resort(self.valid_until),
-            Phase::CatchingUp { until } => until,
-            Phase::Stopping { last_resort } => last_resort,
-            Phase::Killed => ClockInstant::FAR_FUTURE,
-        }
+        self.deadline().min(self.look_at)
     }
 
     /// Whether a loss is news.
@@ -140,184 +146,114 @@ impl Course {
         matches!(self.phase, Phase::Running)
     }
 
-    pub(super) fn on(&mut self, event: Event, now: ClockInstant) -> Vec<Action> {
+    /// What is to be done about `event`. `lease` is the end of the lease as it stands now; `None` for a
+    /// lock that is lost, whose validity is over at once: the command must have its time to stop all
+    /// the same.
+    pub(super) fn on(
+        &mut self,
+        event: Event,
+        lease: Option<ClockInstant>,
+        now: ClockInstant,
+    ) -> Vec<Action> {
+        self.look_at = now + self.look_every;
+        let mut actions = Vec::new();
+        if let Some(until) = lease.filter(|until| *until != self.valid_until) {
+            self.valid_until = until;
+            actions.push(Action::Tell(Order::Lease(self.policy.deadlines(until, now))));
+        }
         match event {
-            Event::Report(report) => self.on_report(report, now),
-            Event::Silence => vec![Action::Kill, Action::End(End::Unsupervised)],
-            Event::Lost(reason) => self.on_loss(reason, now),
-            Event::Time => self.on_time(now),
+            Event::Report(report) => self.on_report(report, now, &mut actions),
+            Event::Silence => actions.extend([Action::Kill, Action::End(End::Unsupervised)]),
+            Event::Signal(number) => actions.push(Action::Tell(Order::Signal(number))),
+            Event::Lost(reason) => self.on_loss(reason, now, &mut actions),
+            Event::Time => self.on_time(now, &mut actions),
+        }
+        actions
+    }
+
+    /// What to make of it after the end, when the lock stands like this. A command that ended by itself
+    /// in time was covered to its end, even if we could not see that in time. One whose lock was taken
+    /// away was not.
+    pub(super) fn verdict(&self, ended: End, lock: LockState) -> Verdict {
+        let taken = match lock {
+            LockState::Lost(reason @ LostReason::Taken) => Some(Why::Lost(reason)),
+            _ => None,
+        };
+        Verdict { ended, stopped: self.stopped.or(taken) }
+    }
+
+    /// When something has to be done if nothing happens.
+    fn deadline(&self) -> ClockInstant {
+        match self.phase {
+            Phase::Running => self.policy.last_resort(self.valid_until),
+            Phase::CatchingUp { until } => until,
+            // The end of a lease that is not ours any more says nothing.
+            Phase::Stopping { limit } if matches!(self.stopped, Some(Why::Lost(_))) => limit,
+            Phase::Stopping { limit } => limit.min(self.policy.last_resort(self.valid_until)),
+            Phase::Killed => ClockInstant::FAR_FUTURE,
         }
     }
 
-    fn on_report(&mut self, report: Report, now: ClockInstant) -> Vec<Action> {
+    fn on_report(&mut self, report: Report, now: ClockInstant, actions: &mut Vec<Action>) {
         match report {
-            Report::Started(pid) => vec![Action::SayStarted(pid)],
-            Report::NotStarted(errno) => vec![Action::End(End::NotStarted(errno))],
-            Report::Ended(ended) => vec![Action::End(End::Command(ended))],
+            Report::Started(pid) => actions.push(Action::SayStarted(pid)),
+            Report::NotStarted(errno) => actions.push(Action::End(End::NotStarted(errno))),
+            Report::Ended(ended) => actions.push(Action::End(End::Command(ended))),
             Report::TooLate => {
-                let mut actions = self.stop(Why::LeaseEnding, now);
+                self.stop(Why::LeaseEnding, now, actions);
                 actions.push(Action::End(End::TooLate));
-                actions
             }
             Report::Stopping => {
                 let over = self.policy.is_max_hold_over(now);
-                self.stop(if over { Why::MaxHold } else { Why::LeaseEnding }, now)
+                self.stop(if over { Why::MaxHold } else { Why::LeaseEnding }, now, actions);
             }
         }
     }
 
-    fn on_loss(&mut self, reason: LostReason, now: ClockInstant) -> Vec<Action> {
+    fn on_loss(&mut self, reason: LostReason, now: ClockInstant, actions: &mut Vec<Action>) {
         match (self.phase, reason) {
             (Phase::Running, LostReason::Expired) => {
                 self.phase = Phase::CatchingUp { until: now + CATCH_UP };
-                Vec::new()
             }
             (Phase::Running, _) => {
-                let mut actions = vec![Action::Tell(Order::Stop)];
-                actions.extend(self.stop(Why::Lost(reason), now));
-                actions
+                actions.push(Action::Tell(Order::Stop));
+                self.stop(Why::Lost(reason), now, actions);
             }
-            _ => Vec::new(),
+            _ => {}
         }
     }
 
-    fn on_time(&mut self, now: ClockInstant) -> Vec<Action> {
-        if now < self.wake_at() {
-            return Vec::new();
+    fn on_time(&mut self, now: ClockInstant, actions: &mut Vec<Action>) {
+        let deadline = self.deadline();
+        if now < deadline {
+            return;
         }
         match self.phase {
-            Phase::Running if now >= self.wake_at() + CATCH_UP => {
+            Phase::Running if now >= deadline + CATCH_UP => {
                 self.phase = Phase::CatchingUp { until: now + CATCH_UP };
-                Vec::new()
             }
             Phase::CatchingUp { .. } if now < self.policy.last_resort(self.valid_until) => {
                 self.phase = Phase::Running;
-                Vec::new()
             }
             Phase::Running | Phase::CatchingUp { .. } | Phase::Stopping { .. } => {
-                let mut actions = self.stop(Why::LeaseEnding, now);
+                self.stop(Why::LeaseEnding, now, actions);
                 self.phase = Phase::Killed;
                 actions.push(Action::Kill);
-                actions
             }
-            Phase::Killed => Vec::new(),
+            Phase::Killed => {}
         }
     }
 
     /// The command stops, for this reason unless there was one before.
-    fn stop(&mut self, why: Why, now: ClockInstant) -> Vec<Action> {
+    fn stop(&mut self, why: Why, now: ClockInstant, actions: &mut Vec<Action>) {
         if self.stopped.is_some() {
-            return Vec::new();
+            return;
         }
         self.stopped = Some(why);
-        // A lease that ends sets the time. One that does not, or that is not ours any more, sets none.
-        let last_resort = match why {
-            Why::LeaseEnding | Why::Lost(LostReason::Expired) => {
-                self.policy.last_resort(self.valid_until)
-            }
-            Why::MaxHold | Why::Lost(_) => self.policy.last_resort_after(now),
-        };
-        self.phase = Phase::Stopping { last_resort };
-        vec![Action::SayStopping(why)]
+        self.phase = Phase::Stopping { limit: self.policy.last_resort_after(now) };
+        actions.push(Action::SayStopping(why));
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const SECOND: Duration = Duration::from_secs(1);
-    const TTL: Duration = Duration::from_secs(30);
-    const KILL_AFTER: Duration = Duration::from_secs(5);
-    const START: ClockInstant = ClockInstant::from_nanos(1_000_000_000_000);
-
-    fn course() -> Course {
-        let policy = Policy::new(TTL, KILL_AFTER, Some(START + 20 * SECOND));
-        Course::new(policy, START + TTL)
-    }
-
-    #[test]
-    fn a_lock_that_was_taken_gives_the_command_its_time() {
-        let mut course = course();
-        let now = START + 10 * SECOND;
-        let why = Why::Lost(LostReason::Taken);
-        let actions = course.on(Event::Lost(LostReason::Taken), now);
-        assert_eq!(actions, [Action::Tell(Order::Stop), Action::SayStopping(why)]);
-        let limit = now + KILL_AFTER;
-        assert!(course.wake_at() > limit, "killed before --kill-after was over");
-        assert_eq!(course.on(Event::Time, limit), []);
-        assert_eq!(course.on(Event::Time, course.wake_at()), [Action::Kill]);
-        assert_eq!(course.stopped(), Some(why));
-    }
-
-    #[test]
-    fn a_lease_that_ends_is_the_limit_whatever_the_supervisor_does() {
-        let mut course = course();
-        let at = course.wake_at();
-        assert!(at < START + TTL);
-        let actions = course.on(Event::Time, at);
-        assert_eq!(actions, [Action::SayStopping(Why::LeaseEnding), Action::Kill]);
-        assert_eq!(course.wake_at(), ClockInstant::FAR_FUTURE, "once is enough");
-    }
-
-    #[test]
-    fn a_report_of_the_supervisor_does_not_move_the_end_of_the_lease() {
-        let mut course = course();
-        let at = course.wake_at();
-        let actions = course.on(Event::Report(Report::Stopping), START + 19 * SECOND);
-        assert_eq!(actions, [Action::SayStopping(Why::LeaseEnding)]);
-        assert_eq!(course.wake_at(), at);
-    }
-
-    #[test]
-    fn after_a_sleep_the_reports_come_first() {
-        for event in [Event::Time, Event::Lost(LostReason::Expired)] {
-            let mut course = course();
-            let woken = START + 2 * TTL;
-            assert_eq!(course.on(event, woken), []);
-            assert!(course.wake_at() > woken);
-            let ended = Ended::Exited(5);
-            let actions = course.on(Event::Report(Report::Ended(ended)), woken);
-            assert_eq!(actions, [Action::End(End::Command(ended))]);
-            assert_eq!(course.stopped(), None, "it was covered to its end");
-        }
-    }
-
-    #[test]
-    fn after_a_sleep_without_a_report_it_is_killed() {
-        let mut course = course();
-        let woken = START + 2 * TTL;
-        assert_eq!(course.on(Event::Lost(LostReason::Expired), woken), []);
-        let actions = course.on(Event::Time, woken + CATCH_UP);
-        assert_eq!(actions, [Action::SayStopping(Why::LeaseEnding), Action::Kill]);
-    }
-
-    #[test]
-    fn a_renewal_that_is_seen_late_lets_it_go_on() {
-        let mut course = course();
-        let woken = START + 2 * TTL;
-        assert_eq!(course.on(Event::Time, woken), []);
-        course.renewed(woken + TTL);
-        assert_eq!(course.on(Event::Time, woken + CATCH_UP), []);
-        assert!(course.wake_at() > (woken + TTL).minus(SECOND) && course.awaits_loss());
-    }
-
-    #[test]
-    fn max_hold_is_named_and_the_first_reason_stays() {
-        let mut course = course();
-        let now = START + 20 * SECOND;
-        assert_eq!(
-            course.on(Event::Report(Report::Stopping), now),
-            [Action::SayStopping(Why::MaxHold)]
-        );
-        assert!(course.wake_at() > now + KILL_AFTER);
-        assert_eq!(course.on(Event::Lost(LostReason::Taken), now), []);
-        assert_eq!(course.stopped(), Some(Why::MaxHold));
-    }
-
-    #[test]
-    fn a_supervisor_that_vanishes_takes_the_command_with_it() {
-        let actions = course().on(Event::Silence, START);
-        assert_eq!(actions, [Action::Kill, Action::End(End::Unsupervised)]);
-    }
-}
+mod tests;

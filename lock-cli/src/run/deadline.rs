@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use distlock::clock::ClockInstant;
+use distlock::ClockInstant;
+use serde::{Deserialize, Serialize};
 
 /// How much later than the supervisor `run` acts where no lease sets the time.
 const LATE: Duration = Duration::from_secs(1);
@@ -21,10 +22,26 @@ pub(crate) struct Policy {
 }
 
 /// When to ask, and when to kill.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Deadlines {
+    #[serde(with = "nanos")]
     pub(crate) ask_at: ClockInstant,
+    #[serde(with = "nanos")]
     pub(crate) kill_at: ClockInstant,
+}
+
+/// An instant as a number: both processes read the same clock.
+mod nanos {
+    use distlock::ClockInstant;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(at: &ClockInstant, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_u64(at.as_nanos())
+    }
+
+    pub(super) fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<ClockInstant, D::Error> {
+        u64::deserialize(from).map(ClockInstant::from_nanos)
+    }
 }
 
 impl Policy {

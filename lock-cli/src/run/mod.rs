@@ -21,13 +21,12 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use self::child::{Job, Supervised};
-use self::course::{End, Why};
+use self::course::{End, Verdict, Why};
 use self::deadline::Policy;
 use self::notes::Notes;
 use self::protocol::Ended;
 use self::signals::{FORWARDED, Signals};
 use self::waiting::Patience;
-use self::watch::Verdict;
 use crate::args::RunArgs;
 use crate::exit::{Failure, code};
 use crate::output::{millis, quoted, rfc3339, short};
@@ -78,8 +77,8 @@ async fn close(store: &Store, end_by: ClockInstant, signals: &mut Signals, notes
         biased;
         _ = impatience => return,
         clean = store.locks.close(end_by.since(clock.now())) => clean,
-        () = clock.sleep_until(end_by + CLOSING) => {
-            Err(Error::new(ErrorKind::NoAnswer, "the store does not answer"))
+        () = clock.sleep_until(end_by) => {
+            Err(Error::new(ErrorKind::Timeout, "the store does not answer"))
         }
     };
     if let Err(error) = clean {

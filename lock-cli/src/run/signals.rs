@@ -12,7 +12,7 @@ use crate::exit::Failure;
 pub(crate) const FORWARDED: [Signal; 6] =
     [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::USR1, Signal::USR2];
 
-const NAMES: [(&str, Signal); 7] = [
+const NAMES: [(&str, Signal); 15] = [
     ("HUP", Signal::HUP),
     ("INT", Signal::INT),
     ("QUIT", Signal::QUIT),
@@ -20,6 +20,14 @@ const NAMES: [(&str, Signal); 7] = [
     ("USR1", Signal::USR1),
     ("USR2", Signal::USR2),
     ("TERM", Signal::TERM),
+    ("ABRT", Signal::ABORT),
+    ("ALRM", Signal::ALARM),
+    ("BUS", Signal::BUS),
+    ("FPE", Signal::FPE),
+    ("ILL", Signal::ILL),
+    ("PIPE", Signal::PIPE),
+    ("SEGV", Signal::SEGV),
+    ("XCPU", Signal::XCPU),
 ];
 
 /// Reads a signal of `--signal`: a name with or without SIG, or a number. Only signals that the
@@ -29,6 +37,7 @@ pub(crate) fn parse(text: &str) -> Result<i32, String> {
     let name = upper.strip_prefix("SIG").unwrap_or(&upper);
     NAMES
         .iter()
+        .filter(|(_, signal)| FORWARDED.contains(signal) || *signal == Signal::KILL)
         .find(|(known, signal)| *known == name || signal.as_raw().to_string() == name)
         .map(|(_, signal)| signal.as_raw())
         .ok_or_else(|| "use one of TERM, INT, HUP, QUIT, USR1, USR2 and KILL".to_owned())
@@ -36,17 +45,7 @@ pub(crate) fn parse(text: &str) -> Result<i32, String> {
 
 /// `SIGTERM`, or `signal 33` for one without a name here.
 pub(crate) fn name(number: i32) -> String {
-    const OTHERS: [(&str, Signal); 8] = [
-        ("ABRT", Signal::ABORT),
-        ("ALRM", Signal::ALARM),
-        ("BUS", Signal::BUS),
-        ("FPE", Signal::FPE),
-        ("ILL", Signal::ILL),
-        ("PIPE", Signal::PIPE),
-        ("SEGV", Signal::SEGV),
-        ("XCPU", Signal::XCPU),
-    ];
-    let known = NAMES.iter().chain(&OTHERS).find(|(_, signal)| signal.as_raw() == number);
+    let known = NAMES.iter().find(|(_, signal)| signal.as_raw() == number);
     known.map_or_else(|| format!("signal {number}"), |(name, _)| format!("SIG{name}"))
 }
 

@@ -5,6 +5,7 @@
 //! cannot look after its children. It needs no store, only the local clock.
 
 use std::collections::HashMap;
+use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream as StdUnixStream};
 use std::process::Command;
@@ -15,13 +16,12 @@ use rustix::process::{
     Pid, Signal, WaitOptions, WaitStatus, getpid, getppid, kill_current_process_group,
     set_child_subreaper, set_parent_process_death_signal, wait,
 };
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::UnixStream;
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::unix::OwnedWriteHalf;
 
 use super::deadline::Deadlines;
 use super::family::{self, Process};
-use super::protocol::{Ended, Order, Report};
+use super::protocol::{self, Ended, Incoming, Order, Report};
 use super::signals::{FORWARDED, Signals};
 use crate::args::SuperviseArgs;
 use crate::exit::Failure;
@@ -58,14 +58,17 @@ pub(crate) fn supervise(args: SuperviseArgs) -> Result<u8, Failure> {
         signals.merge(Signals::watch(&JOB_CONTROL)?);
         signals.merge(Signals::watch_even_ignored(Signal::CHILD)?);
         signals.merge(Signals::watch_even_ignored(PARENT_DIED)?);
-        let Some(mut supervisor) = Supervisor::connect(&args).await? else { return Ok(0) };
-        supervisor.run(signals).await;
+        let supervisor = Supervisor::connect(&args).await;
+        let supervisor = supervisor.map_err(|e| Failure::internal(format!("supervisor: {e}")))?;
+        if let Some(mut supervisor) = supervisor {
+            supervisor.run(signals).await;
+        }
         Ok(0)
     })
 }
 
 struct Supervisor {
-    orders: Lines<BufReader<OwnedReadHalf>>,
+    orders: Incoming<Order>,
     reports: OwnedWriteHalf,
     clock: SystemClock,
     own: Process,
@@ -86,38 +89,27 @@ struct Supervisor {
 impl Supervisor {
     /// Ties this process to `run`, and starts the command when the first lease has come. `None` if
     /// `run` has gone, or the command could not be started.
-    async fn connect(args: &SuperviseArgs) -> Result<Option<Self>, Failure> {
-        let wrong = |what: &str, error: std::io::Error| {
-            Failure::internal(format!("supervisor: {what}: {error}"))
-        };
-        set_parent_process_death_signal(Some(PARENT_DIED))
-            .map_err(|e| wrong("parent-death signal", e.into()))?;
-        set_child_subreaper(Some(getpid())).map_err(|e| wrong("child subreaper", e.into()))?;
+    async fn connect(args: &SuperviseArgs) -> io::Result<Option<Self>> {
+        set_parent_process_death_signal(Some(PARENT_DIED))?;
+        set_child_subreaper(Some(getpid()))?;
         // `run` may have died before we asked for the signal.
         if !is_parent(args.parent) {
             return Ok(None);
         }
-        let address =
-            SocketAddr::from_abstract_name(&args.socket).map_err(|e| wrong("socket", e))?;
-        let stream = StdUnixStream::connect_addr(&address).map_err(|e| wrong("socket", e))?;
-        stream.set_nonblocking(true).map_err(|e| wrong("socket", e))?;
-        let stream = UnixStream::from_std(stream).map_err(|e| wrong("socket", e))?;
+        let address = SocketAddr::from_abstract_name(&args.socket)?;
+        let stream = StdUnixStream::connect_addr(&address)?;
+        stream.set_nonblocking(true)?;
+        let stream = UnixStream::from_std(stream)?;
         // Anybody on this machine can listen on an abstract socket: only our parent gives orders.
-        if stream.peer_cred().map_err(|e| wrong("socket", e))?.pid() != Some(args.parent) {
-            return Err(Failure::internal("supervisor: the socket belongs to another process"));
+        if stream.peer_cred()?.pid() != Some(args.parent) {
+            return Err(io::Error::other("the socket belongs to another process"));
         }
         let (orders, reports) = stream.into_split();
-        let mut orders = BufReader::new(orders).lines();
-        let Ok(Some(line)) = orders.next_line().await else { return Ok(None) };
-        let Some(Order::Lease(lease)) = Order::parse(&line) else {
-            return Err(Failure::internal("supervisor: the first order is no lease"));
-        };
+        let mut orders = Incoming::new(orders);
+        let Some(Order::Lease(lease)) = orders.next().await else { return Ok(None) };
         let own = i32::try_from(std::process::id()).ok().and_then(Process::find);
-        let Some(own) = own else {
-            return Err(Failure::internal(
-                "supervisor: /proc does not show this process: mount it",
-            ));
-        };
+        let missing = || io::Error::other("/proc does not show this process: mount it");
+        let own = own.ok_or_else(missing)?;
         let mut supervisor = Self {
             orders,
             reports,
@@ -179,18 +171,17 @@ impl Supervisor {
                         self.seen.insert(signal.as_raw(), clock.now());
                     }
                 }
-                line = self.orders.next_line() => match line.ok().flatten().as_deref().map(Order::parse) {
-                    Some(Some(Order::Lease(lease))) => self.lease = lease,
-                    Some(Some(Order::Signal(number))) => self.forward(number, &mut signals).await,
-                    Some(Some(Order::Stop)) => {
+                order = self.orders.next() => match order {
+                    Some(Order::Lease(lease)) => self.lease = lease,
+                    Some(Order::Signal(number)) => self.forward(number, &mut signals).await,
+                    Some(Order::Stop) => {
                         // The lease is not ours any more: nothing is gained by haste, and its end
                         // says nothing.
                         self.lease.kill_at = ClockInstant::FAR_FUTURE;
                         self.stop().await;
                     }
-                    // The socket is closed: `run` has gone. Or it speaks another language, which
-                    // cannot be: it is the same file.
-                    Some(None) | None => return self.kill().await,
+                    // `run` has gone.
+                    None => return self.kill().await,
                 },
                 () = clock.sleep_until(wake_at) => {
                     if clock.now() >= self.kill_at() {
@@ -293,7 +284,7 @@ impl Supervisor {
 
     async fn report(&mut self, report: Report) {
         // If `run` has gone, the next look at the socket says so.
-        let _ = self.reports.write_all(format!("{report}\n").as_bytes()).await;
+        let _ = protocol::send(&mut self.reports, &report).await;
     }
 }
 

@@ -1,13 +1,13 @@
 //! The supervisor by itself, with the test in the place of `run`.
 
-mod common;
-
 use std::io::{BufRead, BufReader, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::Duration;
 
-use common::{Bench, Running, SOON, finish, id, is_alive, now, until};
+use serde_json::{Value, json};
+
+use crate::bench::{Bench, Running, SOON, finish, id, is_alive, now, until};
 
 struct Supervisor {
     child: Running,
@@ -38,17 +38,17 @@ impl Supervisor {
     fn lease(&mut self, ask: Duration, kill: Duration) {
         let now = now();
         let (ask, kill) = ((now + ask).as_nanos(), (now + kill).as_nanos());
-        self.order(&format!("lease {ask} {kill}"));
+        self.order(&json!({"lease": {"ask_at": ask, "kill_at": kill}}));
     }
 
-    fn order(&mut self, line: &str) {
-        writeln!(self.orders, "{line}").expect("the supervisor listens and answers");
+    fn order(&mut self, order: &Value) {
+        writeln!(self.orders, "{order}").expect("the supervisor listens and answers");
     }
 
-    fn report(&mut self) -> String {
+    fn report(&mut self) -> Value {
         let mut line = String::new();
         self.reports.read_line(&mut line).expect("the supervisor listens and answers");
-        line.trim_end().to_owned()
+        serde_json::from_str(&line).expect("a line of JSON")
     }
 }
 
@@ -58,9 +58,9 @@ const LONG: Duration = Duration::from_secs(60);
 fn a_lease_that_is_over_starts_nothing() {
     let bench = Bench::new();
     let mut supervisor = start(&bench, "echo ran >ran");
-    supervisor.order("lease 1 1");
-    assert_eq!(supervisor.report(), "too-late");
-    assert_eq!(finish(supervisor.child, SOON).code, Some(0));
+    supervisor.order(&json!({"lease": {"ask_at": 1, "kill_at": 1}}));
+    assert_eq!(supervisor.report(), "too_late");
+    finish(supervisor.child, SOON).is(0);
     assert!(!bench.path("ran").exists());
 }
 
@@ -70,7 +70,7 @@ fn a_closed_socket_is_the_end_of_the_command() {
     let mut supervisor = start(&bench, "trap '' TERM; echo $$ >command; sleep 60");
     supervisor.lease(LONG, LONG);
     let command = bench.pid("command");
-    assert_eq!(supervisor.report(), format!("started {command}"));
+    assert_eq!(supervisor.report(), json!({"started": command}));
     drop((supervisor.orders, supervisor.reports));
     until("the command is dead", Duration::from_secs(1), || !is_alive(command));
     assert_eq!(finish(supervisor.child, SOON).code, Some(-9), "with its group");
@@ -93,7 +93,7 @@ fn it_keeps_the_deadline_alone_and_moves_it_with_the_lease() {
         killed >= Duration::from_millis(1700) && killed < Duration::from_millis(2700),
         "{killed:?}"
     );
-    assert_eq!(supervisor.report(), "signaled 9");
+    assert_eq!(supervisor.report(), json!({"ended": {"signaled": 9}}));
     assert_eq!(finish(supervisor.child, SOON).code, Some(-9), "with its group");
 }
 
@@ -103,7 +103,7 @@ fn what_it_does_not_understand_is_no_order_to_go_on() {
     let mut supervisor = start(&bench, "echo $$ >command; sleep 60");
     supervisor.lease(LONG, LONG);
     let command = bench.pid("command");
-    supervisor.order("lease 1");
+    supervisor.order(&json!({"lease": 1}));
     until("the command is dead", Duration::from_secs(1), || !is_alive(command));
     let group = id(&supervisor.child);
     finish(supervisor.child, SOON);

@@ -1,14 +1,11 @@
 //! Taking turns, not getting the lock, and giving up.
 
-mod common;
-
 use std::io::Write;
 use std::process::Stdio;
 use std::time::Duration;
 
-use common::{Bench, SOON, events, finish, id, now, pause, read, send};
+use crate::bench::{Bench, Running, SOON, events, finish, id, now, pause, read, send};
 use rustix::process::Signal;
-use sqlx::{Connection, SqliteConnection};
 
 #[test]
 fn two_runs_follow_one_another() {
@@ -17,7 +14,7 @@ fn two_runs_follow_one_another() {
     let runs =
         [bench.hold("a", &[], script), bench.hold("a", &[], script), bench.hold("a", &[], script)];
     for run in runs {
-        assert_eq!(finish(run, SOON).code, Some(0));
+        finish(run, SOON).is(0);
     }
     let log = read(&bench.path("log"));
     let lines: Vec<(&str, u64)> = log
@@ -36,11 +33,9 @@ fn two_runs_follow_one_another() {
 #[test]
 fn other_names_do_not_wait() {
     let bench = Bench::new();
-    let holder = bench.hold("a", &[], "echo >ready; sleep 30");
-    bench.line("ready");
-    assert_eq!(bench.done(["run", "b", "-n", "--", "true"]).code, Some(0));
-    send(id(&holder), Signal::TERM);
-    assert_eq!(finish(holder, SOON).code, Some(143));
+    let holder = bench.holding("a", &[]);
+    bench.done(["run", "b", "-n", "--", "true"]).is(0);
+    holder.stop();
 }
 
 #[test]
@@ -52,18 +47,11 @@ fn nonblock_names_the_holder_within_a_second() {
     let start = now();
     let done = bench.done(["run", "a", "--nonblock", "--", "echo", "ran"]);
     let took = now().since(start);
-    assert_eq!((done.code, done.stdout.as_str()), (Some(75), ""), "{done:?}");
     assert!(took < Duration::from_secs(1), "{took:?}");
-    for word in
-        ["\"a\" not acquired", "held by nightly job", "held for", &format!("fence {fence}"), "left"]
-    {
-        assert!(done.stderr.contains(word), "{word}: {done:?}");
-    }
-    assert_eq!(bench.done(["run", "a", "-n", "-E", "0", "--", "echo", "ran"]).code, Some(0));
-    assert_eq!(
-        bench.done(["run", "a", "-n", "--conflict-exit-code", "3", "--", "echo", "ran"]).code,
-        Some(3)
-    );
+    let words = ["\"a\" not acquired", "held by nightly job", "held for", &fence, "left"];
+    done.is(75).printing("").saying(words);
+    bench.done(["run", "a", "-n", "-E", "0", "--", "echo", "ran"]).is(0);
+    bench.done(["run", "a", "-n", "--conflict-exit-code", "3", "--", "echo", "ran"]).is(3);
     let quiet = bench.done(["run", "a", "-n", "-q", "--", "echo", "ran"]);
     assert_eq!((quiet.code, quiet.stderr.as_str()), (Some(75), ""));
     let json = bench.done(["run", "a", "-n", "--json", "--", "echo", "ran"]);
@@ -72,66 +60,41 @@ fn nonblock_names_the_holder_within_a_second() {
     assert_eq!((event["schema"].as_i64(), event["name"].as_str()), (Some(1), Some("a")));
     assert_eq!(event["holder"]["label"], "nightly job");
     assert_eq!(event["holder"]["fence"].to_string(), fence);
-    send(id(&holder), Signal::TERM);
-    assert_eq!(finish(holder, SOON).code, Some(143));
+    holder.stop();
 }
 
 #[test]
 fn a_limited_wait_ends() {
     let bench = Bench::new();
-    let holder = bench.hold("a", &["--label", "h"], "echo >ready; sleep 30");
-    bench.line("ready");
+    let holder = bench.holding("a", &["--label", "h"]);
     let start = now();
     let done = bench.done(["run", "a", "--wait", "800ms", "--", "echo", "ran"]);
     let took = now().since(start);
-    assert_eq!((done.code, done.stdout.as_str()), (Some(75), ""), "{done:?}");
     assert!(took >= Duration::from_millis(800) && took < Duration::from_secs(4), "{took:?}");
-    assert!(done.stderr.contains("waiting for \"a\", held by h"), "{done:?}");
-    assert!(done.stderr.contains("not acquired after"), "{done:?}");
+    let words = ["waiting for \"a\", held by h", "not acquired after"];
+    done.is(75).printing("").saying(words);
     assert_eq!(bench.held(), ["a"]);
-    send(id(&holder), Signal::TERM);
-    assert_eq!(finish(holder, SOON).code, Some(143));
+    holder.stop();
     assert!(bench.held().is_empty());
-}
-
-/// The store takes the connection, and says nothing.
-#[cfg(feature = "postgres")]
-#[test]
-fn a_limited_wait_counts_the_time_to_connect() {
-    let bench = Bench::new();
-    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = silent.local_addr().expect("an address");
-    let url = format!("postgres://u@{address}/d?sslmode=disable");
-    let start = now();
-    let done = bench.done(["run", "a", "--store", &url, "--wait", "1s", "--", "echo", "ran"]);
-    let took = now().since(start);
-    assert_eq!((done.code, done.stdout.as_str()), (Some(69), ""), "{done:?}");
-    assert!(done.stderr.contains("did not answer within"), "{done:?}");
-    // The store's own limit is 10 s.
-    assert!(took >= Duration::from_secs(1) && took < Duration::from_secs(7), "{took:?}");
 }
 
 #[test]
 fn an_interrupted_wait_leaves_nothing_behind() {
     let bench = Bench::new();
-    let holder = bench.hold("a", &[], "echo >ready; sleep 30");
-    bench.line("ready");
+    let holder = bench.holding("a", &[]);
     for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
         let waiter = bench.hold("a", &["-v"], "echo ran");
         pause(Duration::from_millis(400));
         let start = now();
         send(id(&waiter), signal);
-        let done = finish(waiter, SOON);
-        assert_eq!((done.code, done.stdout.as_str()), (Some(code), ""), "{done:?}");
+        finish(waiter, SOON).is(code).printing("").saying(["the command was not started"]);
         // It takes longer if the signal comes while a question to the store is unanswered.
-        assert!(now().since(start) < Duration::from_secs(8), "{done:?}");
-        assert!(done.stderr.contains("the command was not started"), "{done:?}");
+        assert!(now().since(start) < Duration::from_secs(8), "{:?}", now().since(start));
     }
-    send(id(&holder), Signal::TERM);
-    assert_eq!(finish(holder, SOON).code, Some(143));
+    holder.stop();
     // A place in the line, or the lock itself, would be in the way of this one.
     let start = now();
-    assert_eq!(bench.done(["run", "a", "-n", "--", "true"]).code, Some(0));
+    bench.done(["run", "a", "-n", "--", "true"]).is(0);
     assert!(now().since(start) < Duration::from_secs(2));
     assert!(bench.held().is_empty());
 }
@@ -175,22 +138,20 @@ fn the_command_gets_standard_input_its_arguments_and_the_facts() {
 #[test]
 fn verbose_and_json_tell_the_same_story() {
     let bench = Bench::new();
-    let done = bench.done(["run", "a", "-v", "--", "sh", "-c", "echo $DISTLOCK_FENCE; exit 3"]);
-    assert_eq!(done.code, Some(3));
-    let fence = done.stdout.trim();
-    for word in ["acquired \"a\"", &format!("fence {fence}"), "exited with 3", "released \"a\""] {
-        assert!(done.stderr.contains(word), "{word}: {done:?}");
-    }
+    let done =
+        bench.done(["run", "a", "-v", "--", "sh", "-c", "echo $DISTLOCK_FENCE; exit 3"]).is(3);
+    let fence = format!("fence {}", done.stdout.trim());
+    done.saying(["acquired \"a\"", &fence, "exited with 3", "released \"a\""]);
     let done = bench.done(["run", "a", "--json", "--", "sh", "-c", "echo $DISTLOCK_FENCE; exit 3"]);
-    let events = events(&done.stderr);
-    let names: Vec<_> = events.iter().map(|event| event["event"].as_str().unwrap()).collect();
+    let told = events(&done.stderr);
+    let names: Vec<_> = told.iter().map(|event| event["event"].as_str().unwrap()).collect();
     assert_eq!(names, ["acquired", "started", "ended", "released"]);
-    assert!(events.iter().all(|event| event["schema"] == 1 && event["name"] == "a"));
-    assert_eq!(events[0]["fence"].to_string(), done.stdout.trim());
-    assert_eq!((events[0]["ttl_ms"].as_u64(), events[2]["code"].as_u64()), (Some(30_000), Some(3)));
-    assert!(events[0]["valid_until"].as_str().unwrap().ends_with('Z'));
+    assert!(told.iter().all(|event| event["schema"] == 1 && event["name"] == "a"));
+    assert_eq!(told[0]["fence"].to_string(), done.stdout.trim());
+    assert_eq!((told[0]["ttl_ms"].as_u64(), told[2]["code"].as_u64()), (Some(30_000), Some(3)));
+    assert!(told[0]["valid_until"].as_str().unwrap().ends_with('Z'));
     let error = bench.done(["run", "", "--json", "--", "true"]);
-    let event = &common::events(&error.stderr)[0];
+    let event = &events(&error.stderr)[0];
     assert_eq!((event["event"].as_str(), event["exit_code"].as_i64()), (Some("error"), Some(64)));
 }
 
@@ -199,43 +160,34 @@ fn without_a_store_the_locks_are_in_the_state_folder() {
     use std::os::unix::fs::PermissionsExt;
     let bench = Bench::new();
     let state = bench.path("state with blanks");
-    let mut holder = bench.distlock(["run", "a", "--", "sh", "-c", "echo >ready; sleep 30"]);
-    let holder = holder.env_remove("DISTLOCK_STORE").env("XDG_STATE_HOME", &state).spawn().unwrap();
+    let start = |args: &[&str]| -> Running {
+        let mut command = bench.distlock(args);
+        let command = command.env_remove("DISTLOCK_STORE").env("XDG_STATE_HOME", &state);
+        command.spawn().unwrap().into()
+    };
+    let holder = start(&["run", "a", "--", "sh", "-c", "echo >ready; sleep 30"]);
     bench.line("ready");
-    let mut other = bench.distlock(["run", "a", "-n", "--", "true"]);
-    let other = other.env_remove("DISTLOCK_STORE").env("XDG_STATE_HOME", &state).spawn().unwrap();
-    assert_eq!(finish(other, SOON).code, Some(75));
+    finish(start(&["run", "a", "-n", "--", "true"]), SOON).is(75);
     let folder = state.join("distlock");
     assert!(folder.join("locks.db").is_file());
     assert_eq!(folder.metadata().unwrap().permissions().mode() & 0o777, 0o700);
-    send(id(&holder), Signal::TERM);
-    assert_eq!(finish(holder, SOON).code, Some(143));
+    holder.stop();
 }
 
 #[test]
 fn a_second_signal_ends_the_clean_up_too() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let bench = Bench::new();
-    let holder = bench.hold("a", &[], "echo >ready; sleep 30");
-    bench.line("ready");
+    let holder = bench.holding("a", &[]);
     let waiter = bench.hold("a", &[], "echo ran");
     pause(Duration::from_millis(300));
-    let options = format!("{}?mode=rw", bench.url());
-    let frozen = runtime.block_on(async {
-        let mut connection = SqliteConnection::connect(&options).await.unwrap();
-        let freeze = "PRAGMA busy_timeout = 5000; BEGIN EXCLUSIVE";
-        sqlx::raw_sql(freeze).execute(&mut connection).await.unwrap();
-        connection
-    });
+    let frozen = bench.freeze();
     pause(Duration::from_millis(300));
     let start = now();
     send(id(&waiter), Signal::INT);
     pause(Duration::from_millis(200));
     send(id(&waiter), Signal::INT);
-    let done = finish(waiter, SOON);
-    assert_eq!((done.code, done.stdout.as_str()), (Some(130), ""), "{done:?}");
+    finish(waiter, SOON).is(130).printing("");
     assert!(now().since(start) < Duration::from_secs(2), "{:?}", now().since(start));
-    runtime.block_on(frozen.close()).unwrap();
-    send(id(&holder), Signal::TERM);
-    assert_eq!(finish(holder, SOON).code, Some(143));
+    drop(frozen);
+    holder.stop();
 }

@@ -1,11 +1,17 @@
 //! Signals that `run` gets while its command runs.
 
-mod common;
-
+use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use common::{Bench, SOON, child_of, finish, id, is_alive, now, read, send, until};
+use crate::bench::{Bench, Running, SOON, child_of, finish, id, is_alive, now, read, send, until};
 use rustix::process::Signal;
+
+/// Another program, which starts ours.
+fn started(bench: &Bench, program: &str, args: &[&str]) -> Running {
+    let mut command = Command::new(program);
+    bench.prepare(command.args(args).process_group(0));
+    command.spawn().expect("it starts").into()
+}
 
 #[test]
 fn signals_are_passed_on_and_the_command_decides() {
@@ -14,20 +20,14 @@ fn signals_are_passed_on_and_the_command_decides() {
                   trap 'echo TERM >>log; exit 9' TERM; echo >ready; while :; do sleep 0.02; done";
     let run = bench.hold("a", &[], script);
     bench.line("ready");
-    let signals = [
-        ("HUP", Signal::HUP),
-        ("INT", Signal::INT),
-        ("QUIT", Signal::QUIT),
-        ("USR1", Signal::USR1),
-        ("USR2", Signal::USR2),
-        ("TERM", Signal::TERM),
-    ];
-    for (nth, (name, signal)) in signals.into_iter().enumerate() {
+    let names = ["HUP", "INT", "QUIT", "USR1", "USR2", "TERM"];
+    use Signal as S;
+    let signals = [S::HUP, S::INT, S::QUIT, S::USR1, S::USR2, S::TERM];
+    for (nth, (name, signal)) in names.into_iter().zip(signals).enumerate() {
         send(id(&run), signal);
         until(name, SOON, || read(&bench.path("log")).lines().count() > nth);
     }
-    let done = finish(run, SOON);
-    assert_eq!(done.code, Some(9), "{done:?}");
+    finish(run, SOON).is(9);
     assert_eq!(read(&bench.path("log")), "HUP\nINT\nQUIT\nUSR1\nUSR2\nTERM\n", "each once");
     assert!(bench.held().is_empty());
 }
@@ -38,8 +38,7 @@ fn descendants_get_them_too() {
     let run = bench.hold("a", &[], "sh -c 'echo $$ >child; exec sleep 60'; echo $$ >command");
     let child = bench.pid("child");
     let start = now();
-    send(id(&run), Signal::TERM);
-    assert_eq!(finish(run, SOON).code, Some(143));
+    run.stop();
     until("the grandchild is dead", SOON, || !is_alive(child));
     assert!(now().since(start) < SOON / 2);
 }
@@ -47,22 +46,14 @@ fn descendants_get_them_too() {
 #[test]
 fn what_was_ignored_stays_ignored() {
     let bench = Bench::new();
-    let script = format!(
-        "trap '' HUP; exec {} run a -- sh -c 'echo $$ >command; while ! test -e go; do sleep 0.02; done; echo done'",
-        common::PROGRAM
-    );
-    let mut command = Command::new("sh");
-    command.args(["-c", &script]).current_dir(bench.path("")).env("DISTLOCK_STORE", bench.url());
-    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
-    std::os::unix::process::CommandExt::process_group(&mut command, 0);
-    let run = command.spawn().unwrap();
+    let script = "trap '' HUP; exec distlock run a -- sh -c 'echo $$ >command; while ! test -e go; do sleep 0.02; done; echo done'";
+    let run = started(&bench, "sh", &["-c", script]);
     let job = bench.pid("command");
     send(id(&run), Signal::HUP);
     send(child_of(id(&run)), Signal::HUP);
     send(job, Signal::HUP);
     std::fs::write(bench.path("go"), "").unwrap();
-    let done = finish(run, SOON);
-    assert_eq!((done.code, done.stdout.as_str()), (Some(0), "done\n"), "{done:?}");
+    finish(run, SOON).is(0).printing("done\n");
 }
 
 #[test]
@@ -81,18 +72,13 @@ fn an_ignored_sigchld_does_not_lose_the_exit_code() {
     let bench = Bench::new();
     let script = "echo $PPID >supervisor; while ! test -e go; do sleep 0.02; done; exit 6";
     // dash cannot ignore SIGCHLD for its children, env can.
-    let mut command = Command::new("env");
-    command.args(["--ignore-signal=CHLD", common::PROGRAM, "run", "a", "--", "sh", "-c", script]);
-    command.current_dir(bench.path(""));
-    command.env("DISTLOCK_STORE", bench.url()).stdin(std::process::Stdio::null());
-    std::os::unix::process::CommandExt::process_group(&mut command, 0);
-    let run = command.spawn().unwrap();
+    let args = ["--ignore-signal=CHLD", "distlock", "run", "a", "--", "sh", "-c", script];
+    let run = started(&bench, "env", &args);
     bench.pid("supervisor");
     let status = read(format!("/proc/{}/status", id(&run)).as_ref());
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap().trim();
     let caught = u64::from_str_radix(caught, 16).unwrap();
     assert_ne!(caught & 1 << (Signal::CHILD.as_raw() - 1), 0, "{status}");
     std::fs::write(bench.path("go"), "").unwrap();
-    let done = finish(run, SOON);
-    assert_eq!(done.code, Some(6), "{done:?}");
+    finish(run, SOON).is(6);
 }

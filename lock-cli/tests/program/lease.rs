@@ -1,16 +1,13 @@
 //! The command never runs on without the lock.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{
-    BEAT, Bench, Running, SOON, child_of, finish, id, is_alive, last_beat, now, pause, read, send,
+use crate::bench::{
+    BEAT, Bench, SOON, child_of, events, finish, id, is_alive, last_beat, now, pause, read, send,
     until,
 };
 use distlock::clock::ClockInstant;
 use rustix::process::{Pid, Signal, kill_process_group};
-use sqlx::{Connection, SqliteConnection};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -36,11 +33,6 @@ fn lease_end(bench: &Bench, name: &str) -> ClockInstant {
     before + Duration::from_millis(left)
 }
 
-fn kill_and_wait(mut child: Running) {
-    send(id(&child), Signal::KILL);
-    child.wait().expect("wait");
-}
-
 #[test]
 fn a_killed_holder_takes_its_family_with_it_and_frees_the_lock() {
     let bench = Bench::new();
@@ -48,12 +40,12 @@ fn a_killed_holder_takes_its_family_with_it_and_frees_the_lock() {
     let holder = bench.hold("a", &["--ttl", "2s"], STUBBORN_FAMILY);
     let pids = family(&bench);
     let killed = now();
-    kill_and_wait(holder);
+    drop(holder);
     let dead = until("the family is dead", SOON, || all_dead(&pids));
     assert!(dead.since(killed) < SECOND / 2, "{:?}", dead.since(killed));
     let done = bench.done(["run", "a", "--wait", "10s", "--", "true"]);
     let took = now().since(killed);
-    assert_eq!(done.code, Some(0), "{done:?}");
+    done.is(0);
     assert!(took <= ttl + SECOND, "{took:?}");
 }
 
@@ -64,73 +56,49 @@ fn a_killed_supervisor_takes_the_command_with_it() {
     let pids = family(&bench);
     send(child_of(id(&holder)), Signal::KILL);
     until("the family is dead, the one in its own session too", SECOND, || all_dead(&pids));
-    let done = finish(holder, SOON);
-    assert_eq!(done.code, Some(137), "{done:?}");
-    assert!(done.stderr.contains("supervisor"), "{done:?}");
+    finish(holder, SOON).is(137).saying(["supervisor"]);
     assert!(bench.held().is_empty(), "the lock was released");
 }
 
 #[test]
 fn killing_all_that_is_called_distlock_spares_the_supervisor() {
     let bench = Bench::new();
-    let holder = bench.hold("a", &[], "echo >ready; sleep 30");
-    bench.line("ready");
+    let holder = bench.holding("a", &[]);
     let supervisor = child_of(id(&holder));
     let name = read(format!("/proc/{supervisor}/comm").as_ref());
     let args = read(format!("/proc/{supervisor}/cmdline").as_ref());
     assert!(!name.contains("distlock") && !args.contains("distlock"), "{name} {args}");
-    kill_and_wait(holder);
+    drop(holder);
     until("the supervisor is gone", SECOND, || !is_alive(supervisor));
 }
 
 #[test]
 fn a_frozen_store_stops_the_command_before_the_lease_ends() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let bench = Bench::new();
     let script = format!("{BEAT}; trap 'echo >asked' TERM; echo $$ >command; beat");
     let holder = bench.hold("a", &["--ttl", "3s"], &script);
     let command = bench.pid("command");
-    let options = format!("{}?mode=rw", bench.url());
-    let (frozen, end) = runtime.block_on(async {
-        let mut connection = SqliteConnection::connect(&options).await.unwrap();
-        let freeze = "PRAGMA busy_timeout = 5000; BEGIN EXCLUSIVE";
-        sqlx::raw_sql(freeze).execute(&mut connection).await.unwrap();
-        // Every renewal before has been committed, and none can be from now on.
-        let query = "SELECT expires FROM distlock WHERE name = 'a'";
-        let end: i64 = sqlx::query_scalar(query).fetch_one(&mut connection).await.unwrap();
-        (connection, ClockInstant::from_nanos(u64::try_from(end).unwrap() * 1000))
-    });
+    let mut frozen = bench.freeze();
+    let end = frozen.lease_end("a");
     until("the command is dead", SOON, || !is_alive(command));
     let last = last_beat(&bench);
     assert!(last < end, "it worked on for {:?} after the lease", last.since(end));
     assert!(bench.path("asked").exists(), "it was asked to stop before it was killed");
     let left = end.since(last);
     assert!(left < SECOND, "it was killed {left:?} before the end: too early");
-    let done = finish(holder, 2 * SOON);
-    assert_eq!(done.code, Some(79), "{done:?}");
-    assert!(done.stderr.contains("was lost while the command ran"), "{done:?}");
-    drop(frozen);
+    finish(holder, 2 * SOON).is(79).saying(["was lost while the command ran"]);
 }
 
 #[test]
 fn a_store_that_comes_back_in_time_is_no_loss() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let bench = Bench::new();
-    let holder =
-        bench.hold("a", &["--ttl", "6s", "-k", "1s"], "echo $$ >command; sleep 8; echo done");
+    let script = "echo $$ >command; sleep 8; echo done";
+    let holder = bench.hold("a", &["--ttl", "6s", "-k", "1s"], script);
     bench.pid("command");
-    let options = format!("{}?mode=rw", bench.url());
-    runtime.block_on(async {
-        let mut connection = SqliteConnection::connect(&options).await.unwrap();
-        sqlx::raw_sql("PRAGMA busy_timeout = 5000; BEGIN EXCLUSIVE")
-            .execute(&mut connection)
-            .await
-            .unwrap();
-        tokio::time::sleep(3 * SECOND).await;
-        sqlx::raw_sql("ROLLBACK").execute(&mut connection).await.unwrap();
-    });
-    let done = finish(holder, 2 * SOON);
-    assert_eq!((done.code, done.stdout.as_str()), (Some(0), "done\n"), "{done:?}");
+    let frozen = bench.freeze();
+    pause(3 * SECOND);
+    drop(frozen);
+    finish(holder, 2 * SOON).is(0).printing("done\n");
 }
 
 #[test]
@@ -147,11 +115,9 @@ fn a_stopped_holder_loses_its_command_before_the_lease_ends() {
     let last = last_beat(&bench);
     assert!(last < end, "it worked on for {:?} after the lease", last.since(end));
     // Another one gets the lock while the first one still sleeps.
-    assert_eq!(bench.done(["run", "a", "--wait", "10s", "--", "true"]).code, Some(0));
+    bench.done(["run", "a", "--wait", "10s", "--", "true"]).is(0);
     send(id(&holder), Signal::CONT);
-    let done = finish(holder, SOON);
-    assert_eq!(done.code, Some(79), "{done:?}");
-    assert!(done.stderr.contains("was lost while the command ran"), "{done:?}");
+    finish(holder, SOON).is(79).saying(["was lost while the command ran"]);
 }
 
 #[test]
@@ -162,8 +128,7 @@ fn a_holder_that_was_stopped_for_a_moment_goes_on() {
     send(id(&holder), Signal::STOP);
     pause(2 * SECOND);
     send(id(&holder), Signal::CONT);
-    let done = finish(holder, SOON);
-    assert_eq!((done.code, done.stdout.as_str()), (Some(0), "done\n"), "{done:?}");
+    finish(holder, SOON).is(0).printing("done\n");
 }
 
 #[test]
@@ -177,8 +142,7 @@ fn a_command_that_ends_in_time_was_covered_although_its_holder_slept() {
     assert!(dead < end);
     pause(end.since(now()) + SECOND / 2);
     send(id(&holder), Signal::CONT);
-    let done = finish(holder, SOON);
-    assert_eq!(done.code, Some(5), "{done:?}");
+    finish(holder, SOON).is(5);
 }
 
 #[test]
@@ -191,8 +155,7 @@ fn a_stopped_supervisor_does_not_keep_its_command_alive() {
     let group = Pid::from_raw(child_of(id(&holder))).unwrap();
     kill_process_group(group, Signal::STOP).unwrap();
     until("the family is dead", 5 * SECOND, || all_dead(&pids));
-    let done = finish(holder, SOON);
-    assert_eq!(done.code, Some(79), "{done:?}");
+    finish(holder, SOON).is(79);
 }
 
 #[test]
@@ -201,17 +164,15 @@ fn max_hold_asks_and_then_kills() {
     let start = now();
     let done = bench.done(["run", "a", "--max-hold", "600ms", "--", "sleep", "60"]);
     let took = now().since(start);
-    assert_eq!(done.code, Some(79), "{done:?}");
-    assert!(done.stderr.contains("--max-hold"), "{done:?}");
+    done.is(79).saying(["--max-hold"]);
     assert!(took >= Duration::from_millis(600) && took < 4 * SECOND, "{took:?}");
 
     let stubborn =
         bench.hold("a", &["--max-hold", "600ms", "-k", "500ms", "--json"], STUBBORN_FAMILY);
     let pids = family(&bench);
-    let done = finish(stubborn, SOON);
-    assert_eq!(done.code, Some(79), "{done:?}");
+    let done = finish(stubborn, SOON).is(79);
     assert!(all_dead(&pids), "the whole family, not only the command");
-    let reasons: Vec<_> = common::events(&done.stderr)
+    let reasons: Vec<_> = events(&done.stderr)
         .iter()
         .filter(|event| event["event"] == "stopping")
         .map(|event| event["reason"].as_str().unwrap().to_owned())
@@ -220,11 +181,8 @@ fn max_hold_asks_and_then_kills() {
 
     // A command that obeys and says 0 was stopped all the same.
     let polite = "trap 'exit 0' TERM; while :; do sleep 0.05; done";
-    assert_eq!(
-        bench.done(["run", "a", "--max-hold", "500ms", "--", "sh", "-c", polite]).code,
-        Some(79)
-    );
-    assert_eq!(bench.done(["run", "a", "--max-hold", "30s", "--", "true"]).code, Some(0));
+    bench.done(["run", "a", "--max-hold", "500ms", "--", "sh", "-c", polite]).is(79);
+    bench.done(["run", "a", "--max-hold", "30s", "--", "true"]).is(0);
     assert!(bench.held().is_empty());
 }
 
@@ -235,8 +193,7 @@ fn a_descendant_that_does_not_obey_is_killed_although_the_command_has_obeyed() {
                   while ! test -e child; do sleep 0.02; done; wait";
     let holder = bench.hold("a", &["--max-hold", "500ms", "-k", "500ms"], script);
     let child = bench.pid("child");
-    let done = finish(holder, SOON);
-    assert_eq!(done.code, Some(79), "{done:?}");
+    finish(holder, SOON).is(79);
     assert!(!is_alive(child), "it runs without the lock");
 }
 
@@ -244,9 +201,8 @@ fn a_descendant_that_does_not_obey_is_killed_although_the_command_has_obeyed() {
 fn another_signal_asks_if_one_wants() {
     let bench = Bench::new();
     let script = "trap 'echo usr1; exit 0' USR1; while :; do sleep 0.05; done";
-    let done =
-        bench.done(["run", "a", "--max-hold", "500ms", "-s", "usr1", "--", "sh", "-c", script]);
-    assert_eq!((done.code, done.stdout.as_str()), (Some(79), "usr1\n"), "{done:?}");
+    let options = ["run", "a", "--max-hold", "500ms", "-s", "usr1", "--", "sh", "-c", script];
+    bench.done(options).is(79).printing("usr1\n");
 }
 
 #[test]
@@ -255,11 +211,9 @@ fn a_lock_that_is_taken_away_stops_the_command() {
     let script = "trap 'echo asked; exit 0' TERM; echo >ready; while :; do sleep 0.05; done";
     let holder = bench.hold("a", &["--ttl", "9s", "-k", "1s"], script);
     bench.line("ready");
-    let done = bench.done(["release", "a", "--force", "--yes"]);
-    assert_eq!(done.code, Some(0), "{done:?}");
+    bench.done(["release", "a", "--force", "--yes"]).is(0);
     let taken = now();
-    let done = finish(holder, SOON);
-    assert_eq!((done.code, done.stdout.as_str()), (Some(79), "asked\n"), "{done:?}");
+    let done = finish(holder, SOON).is(79).printing("asked\n");
     // The next renewal tells, after a third of the ttl; the deadline would come 5 s later.
     assert!(now().since(taken) < 5 * SECOND, "{:?}", now().since(taken));
     assert!(done.stderr.contains("not ours any more"), "{done:?}");
@@ -272,9 +226,8 @@ fn a_command_whose_lock_was_taken_away_has_its_time_to_stop() {
         "trap 'sleep 1.5; echo finished; exit 0' TERM; echo >ready; while :; do sleep 0.05; done";
     let holder = bench.hold("a", &["--ttl", "3s", "-k", "20s"], script);
     bench.line("ready");
-    assert_eq!(bench.done(["release", "a", "--force", "--yes"]).code, Some(0));
-    let done = finish(holder, 2 * SOON);
-    assert_eq!((done.code, done.stdout.as_str()), (Some(79), "finished\n"), "{done:?}");
+    bench.done(["release", "a", "--force", "--yes"]).is(0);
+    finish(holder, 2 * SOON).is(79).printing("finished\n");
 }
 
 #[test]
@@ -282,9 +235,8 @@ fn a_command_that_does_not_stop_is_killed_when_its_time_is_over() {
     let bench = Bench::new();
     let holder = bench.hold("a", &["--ttl", "9s", "-k", "1s", "--json"], STUBBORN_FAMILY);
     let pids = family(&bench);
-    assert_eq!(bench.done(["release", "a", "--force", "--yes"]).code, Some(0));
-    let done = finish(holder, SOON);
-    assert_eq!(done.code, Some(79), "{done:?}");
+    bench.done(["release", "a", "--force", "--yes"]).is(0);
+    finish(holder, SOON).is(79);
     assert!(all_dead(&pids));
 }
 
@@ -294,25 +246,24 @@ fn a_lock_that_was_taken_away_is_told_although_the_command_ended() {
     let holder =
         bench.hold("a", &["--ttl", "60s"], "echo >ready; while ! test -e go; do sleep 0.02; done");
     bench.line("ready");
-    assert_eq!(bench.done(["release", "a", "--force", "--yes"]).code, Some(0));
+    bench.done(["release", "a", "--force", "--yes"]).is(0);
     std::fs::write(bench.path("go"), "").unwrap();
-    let done = finish(holder, SOON);
-    assert_eq!(done.code, Some(79), "{done:?}");
+    finish(holder, SOON).is(79);
 }
 
 #[test]
 fn a_short_lease_is_renewed_for_as_long_as_it_takes() {
     let bench = Bench::new();
-    let done = bench.done(["run", "a", "--ttl", "1500ms", "--", "sh", "-c", "sleep 5; echo done"]);
-    assert_eq!((done.code, done.stdout.as_str()), (Some(0), "done\n"), "{done:?}");
+    bench
+        .done(["run", "a", "--ttl", "1500ms", "--", "sh", "-c", "sleep 5; echo done"])
+        .is(0)
+        .printing("done\n");
 }
 
 #[test]
 fn what_a_command_leaves_in_the_background_is_left_alone() {
     let bench = Bench::new();
-    let done =
-        bench.done(["run", "a", "--", "sh", "-c", "sleep 30 >/dev/null 2>&1 & echo $! >left"]);
-    assert_eq!(done.code, Some(0), "{done:?}");
+    bench.done(["run", "a", "--", "sh", "-c", "sleep 30 >/dev/null 2>&1 & echo $! >left"]).is(0);
     let left = bench.pid("left");
     assert!(is_alive(left) && bench.held().is_empty());
     send(left, Signal::KILL);

@@ -1,6 +1,5 @@
 //! What all tests of the program share: a store in a folder of its own, real processes, and time on
 //! the clock on which leases are counted.
-#![allow(dead_code, reason = "every test file uses another part")]
 
 use std::ffi::OsStr;
 use std::fs;
@@ -14,6 +13,7 @@ use std::time::Duration;
 use distlock::clock::{Clock, ClockInstant, SystemClock};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use sqlx::{Connection, SqliteConnection};
 use tempfile::TempDir;
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_distlock");
@@ -33,6 +33,31 @@ pub(crate) struct Done {
     pub(crate) stderr: String,
 }
 
+impl Done {
+    /// It ended with this exit code.
+    #[track_caller]
+    pub(crate) fn is(self, code: i32) -> Self {
+        assert_eq!(self.code, Some(code), "{self:?}");
+        self
+    }
+
+    /// It has written exactly this to standard output.
+    #[track_caller]
+    pub(crate) fn printing(self, text: &str) -> Self {
+        assert_eq!(self.stdout, text, "{self:?}");
+        self
+    }
+
+    /// All these stand in what it has written to standard error.
+    #[track_caller]
+    pub(crate) fn saying<'a>(self, words: impl IntoIterator<Item = &'a str>) -> Self {
+        for word in words {
+            assert!(self.stderr.contains(word), "{word:?} is missing: {self:?}");
+        }
+        self
+    }
+}
+
 impl Bench {
     pub(crate) fn new() -> Self {
         Self { folder: TempDir::new().expect("a temporary folder") }
@@ -50,10 +75,16 @@ impl Bench {
     /// is in the foreground of the terminal in which the tests are run.
     pub(crate) fn distlock<I: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = I>) -> Command {
         let mut command = Command::new(PROGRAM);
-        command.args(args).current_dir(self.folder.path());
-        command.env("DISTLOCK_STORE", self.url()).process_group(0);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        self.prepare(command.args(args).process_group(0));
         command
+    }
+
+    /// The surroundings of a command that uses the program on this store.
+    pub(crate) fn prepare(&self, command: &mut Command) {
+        let program = Path::new(PROGRAM).parent().expect("a folder").display();
+        let path = format!("{program}:{}", std::env::var("PATH").unwrap_or_default());
+        command.current_dir(self.folder.path()).env("DISTLOCK_STORE", self.url()).env("PATH", path);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     }
 
     /// Runs the program to its end.
@@ -67,9 +98,31 @@ impl Bench {
         self.distlock(args).spawn().expect("the program starts").into()
     }
 
+    /// As [`hold`](Self::hold), with a command that does nothing for long, from when it runs.
+    pub(crate) fn holding(&self, name: &str, options: &[&str]) -> Running {
+        let holder = self.hold(name, options, "echo >ready; sleep 30");
+        self.line("ready");
+        fs::remove_file(self.path("ready")).expect("it is there");
+        holder
+    }
+
+    /// Freezes the store: nothing can be written to it until this is dropped.
+    pub(crate) fn freeze(&self) -> Frozen {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.expect("a runtime");
+        let url = format!("{}?mode=rw", self.url());
+        let freezing = async {
+            let mut connection = SqliteConnection::connect(&url).await?;
+            let freeze = "PRAGMA busy_timeout = 5000; BEGIN EXCLUSIVE";
+            sqlx::raw_sql(freeze).execute(&mut connection).await?;
+            Ok::<_, sqlx::Error>(connection)
+        };
+        let connection = runtime.block_on(freezing).expect("the store is frozen");
+        Frozen { connection, runtime }
+    }
+
     pub(crate) fn status(&self, name: &str) -> Value {
-        let done = self.done(["status", name, "--json"]);
-        assert_eq!(done.code, Some(0), "{done:?}");
+        let done = self.done(["status", name, "--json"]).is(0);
         serde_json::from_str(&done.stdout).expect("JSON")
     }
 
@@ -79,8 +132,7 @@ impl Bench {
 
     /// The names of all locks that are held or waited for.
     pub(crate) fn held(&self) -> Vec<String> {
-        let done = self.done(["list", "--json"]);
-        assert_eq!(done.code, Some(0), "{done:?}");
+        let done = self.done(["list", "--json"]).is(0);
         let list: Value = serde_json::from_str(&done.stdout).expect("JSON");
         let locks = list["locks"].as_array().expect("an array");
         locks.iter().map(|lock| lock["name"].as_str().expect("a name").to_owned()).collect()
@@ -103,8 +155,33 @@ impl Bench {
     }
 }
 
+/// A store that is frozen.
+pub(crate) struct Frozen {
+    /// Rolls back when it is dropped.
+    connection: SqliteConnection,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Frozen {
+    /// When the lease of the lock ends: no renewal can be committed any more.
+    pub(crate) fn lease_end(&mut self, name: &str) -> ClockInstant {
+        let query = sqlx::query_scalar("SELECT expires FROM distlock WHERE name = ?").bind(name);
+        let end: i64 = self.runtime.block_on(query.fetch_one(&mut self.connection)).expect("a row");
+        ClockInstant::from_nanos(u64::try_from(end).expect("a time") * 1000)
+    }
+}
+
 /// A program that runs; killed if the test fails before its end.
 pub(crate) struct Running(Child);
+
+impl Running {
+    /// Ends it with SIGTERM, which the command obeys.
+    #[track_caller]
+    pub(crate) fn stop(self) {
+        send(id(&self), Signal::TERM);
+        finish(self, SOON).is(128 + Signal::TERM.as_raw());
+    }
+}
 
 impl From<Child> for Running {
     fn from(child: Child) -> Self {

@@ -1,17 +1,13 @@
 //! `status`, `list` and `release`.
 
-mod common;
-
-use common::{Bench, SOON, finish, id, send};
-use rustix::process::Signal;
+use crate::bench::{Bench, SOON, finish};
 use serde_json::Value;
 
 #[test]
 fn status_tells_who_holds_it() {
     let bench = Bench::new();
-    let free = bench.done(["status", "a"]);
-    assert_eq!((free.code, free.stdout.as_str()), (Some(0), "\"a\" is free\n"));
-    assert_eq!(bench.done(["status", "a", "--quiet"]).code, Some(1));
+    bench.done(["status", "a"]).is(0).printing("\"a\" is free\n");
+    bench.done(["status", "a", "--quiet"]).is(1);
     assert_eq!(bench.status("a")["held"], false);
     assert_eq!(bench.status("a")["holder"], Value::Null);
 
@@ -22,8 +18,7 @@ fn status_tells_who_holds_it() {
     );
     let facts = bench.line("facts");
     let (fence, owner) = facts.split_once(' ').unwrap();
-    let held = bench.done(["status", "a"]);
-    assert_eq!(held.code, Some(0), "{held:?}");
+    let held = bench.done(["status", "a"]).is(0);
     for word in ["\"a\" is held by nightly\\u{202e}", fence, &owner[..8]] {
         assert!(held.stdout.contains(word), "{word}: {held:?}");
     }
@@ -37,25 +32,15 @@ fn status_tells_who_holds_it() {
     let left = status["holder"]["expires_in_ms"].as_u64().unwrap();
     assert!((20_000..=30_000).contains(&left), "{left}");
     assert!(status["holder"]["held_since"].as_str().unwrap().ends_with('Z'));
-    send(id(&holder), Signal::TERM);
-    finish(holder, SOON);
+    holder.stop();
 }
 
 #[test]
 fn list_shows_what_starts_with_a_prefix() {
     let bench = Bench::new();
-    let none = bench.done(["list"]);
-    assert_eq!((none.code, none.stdout.as_str()), (Some(0), ""));
+    bench.done(["list"]).is(0).printing("");
     let names = ["shop/a", "shop/b", "shop_c", "%", "ärger"];
-    let holders: Vec<_> = names
-        .iter()
-        .enumerate()
-        .map(|(nth, name)| {
-            let holder = bench.hold(name, &[], &format!("echo >ready{nth}; sleep 30"));
-            bench.line(&format!("ready{nth}"));
-            holder
-        })
-        .collect();
+    let _holders = names.map(|name| bench.holding(name, &[]));
     let mut all = bench.held();
     all.sort();
     let mut sorted = names.to_vec();
@@ -72,10 +57,6 @@ fn list_shows_what_starts_with_a_prefix() {
         (Some(1), Some(1))
     );
     assert_eq!(json["locks"][0]["name"], "%");
-    for holder in holders {
-        send(id(&holder), Signal::TERM);
-        finish(holder, SOON);
-    }
 }
 
 #[test]
@@ -93,14 +74,12 @@ fn release_needs_force_and_a_yes() {
             "not held by owner 00000000",
         ),
     ] {
-        let done = bench.done(args);
-        assert_eq!(done.code, Some(code), "{done:?}");
-        assert!(done.stderr.contains(word), "{done:?}");
+        bench.done(args).is(code).saying([word]);
         assert!(bench.is_held("a"), "{args:?} released it");
     }
     let fence = bench.status("a")["holder"]["fence"].as_u64().unwrap();
-    let done = bench.done(["release", "a", "--force", "--yes", "--owner", &owner[..8], "--json"]);
-    assert_eq!(done.code, Some(0), "{done:?}");
+    let done =
+        bench.done(["release", "a", "--force", "--yes", "--owner", &owner[..8], "--json"]).is(0);
     let json: Value = serde_json::from_str(&done.stdout).unwrap();
     assert_eq!(
         (json["released"].as_bool(), json["holder"]["label"].as_str()),
@@ -108,7 +87,7 @@ fn release_needs_force_and_a_yes() {
     );
     let next = bench.done(["run", "a", "-n", "--", "sh", "-c", "echo $DISTLOCK_FENCE"]);
     assert!(next.stdout.trim().parse::<u64>().unwrap() > fence, "{next:?}");
-    assert_eq!(finish(holder, SOON).code, Some(79));
+    finish(holder, SOON).is(79);
     let free = bench.done(["release", "a", "--force", "--yes"]);
     assert_eq!((free.code, free.stdout.contains("free")), (Some(0), true), "{free:?}");
 }

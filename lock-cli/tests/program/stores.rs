@@ -1,0 +1,165 @@
+//! The program on every store of this build, by changing the URL only.
+
+use std::time::Duration;
+
+use crate::bench::{Bench, SOON, finish, now, pause};
+use serde_json::Value;
+
+const SECOND: Duration = Duration::from_secs(1);
+/// Above the least ttl of every store.
+const TTL: Duration = Duration::from_secs(5);
+/// A store that cannot tell the holder of a forced release is asked every third of the ttl.
+const NOTICED: Duration = Duration::from_secs(30);
+
+/// `run`, `status`, `list` and `release` on the store at `url`.
+fn the_program_works(url: &str, backend: &str) {
+    let bench = Bench::new();
+    let run = |script: &str| {
+        bench.done(["run", "a", "--store", url, "--ttl", "5s", "-n", "--", "sh", "-c", script])
+    };
+    let done = run("echo $DISTLOCK_FENCE $DISTLOCK_BACKEND $DISTLOCK_TTL_MS").is(0);
+    let (first, facts) = done.stdout.trim_end().split_once(' ').expect("words");
+    assert_eq!(facts, format!("{backend} {}", TTL.as_millis()));
+
+    let options = ["--store", url, "--ttl", "5s", "--label", "night shift"];
+    let holder = bench.hold("a", &options, "echo $DISTLOCK_FENCE >fence; sleep 60");
+    let second = bench.line("fence");
+    assert!(number(&second) > number(first), "{second} after {first}");
+    run("echo ran").is(75).printing("");
+    let status = bench.done(["status", "a", "--store", url, "--json"]);
+    let status: Value = serde_json::from_str(&status.stdout).expect("JSON");
+    assert_eq!(status["held"], true, "{status}");
+    assert_eq!(status["holder"]["fence"].to_string(), second, "{status}");
+    let list = bench.done(["list", "--store", url]);
+    assert!(list.stdout.lines().any(|line| line.starts_with("a ")), "{list:?}");
+
+    bench.done(["release", "a", "--force", "--yes", "--store", url]).is(0);
+    finish(holder, NOTICED).is(79);
+    let done = run("echo $DISTLOCK_FENCE").is(0);
+    assert!(number(done.stdout.trim_end()) > number(&second), "{done:?} after {second}");
+
+    // A waiter gets the lock from the one that is stopped.
+    let holder = bench.holding("b", &options);
+    let waiter = bench.hold("b", &options, "echo mine");
+    holder.stop();
+    finish(waiter, NOTICED).is(0).printing("mine\n");
+
+    // What a killed holder has left ends with its ttl.
+    drop(bench.holding("c", &options));
+    let killed = now();
+    bench.done(["run", "c", "--store", url, "--wait", "30s", "--", "true"]).is(0);
+    assert!(now().since(killed) < TTL + 3 * SECOND, "{:?}", now().since(killed));
+}
+
+/// A ttl that the store cannot keep is refused, with the limit.
+fn refuses_ttl(url: &str, ttl: &str, limit: &str) {
+    let options = ["--store", url, "--ttl", ttl, "--", "echo", "ran"];
+    let done = Bench::new().done([&["run", "a"][..], &options].concat());
+    done.is(64).printing("").saying([ttl, limit]);
+}
+
+fn number(text: &str) -> u64 {
+    text.parse().expect("a fencing token")
+}
+
+#[cfg(feature = "sqlite")]
+#[test]
+fn on_sqlite() {
+    let bench = Bench::new();
+    the_program_works(&bench.url(), "sqlite");
+}
+
+#[cfg(feature = "postgres")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_postgres() {
+    let server = lock_testkit::servers::PostgresServer::start().await.unwrap();
+    the_program_works(server.url(), "postgres");
+}
+
+#[cfg(feature = "mysql")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_mariadb() {
+    let server = lock_testkit::servers::MariaDbServer::start().await.unwrap();
+    the_program_works(server.url(), "mysql");
+}
+
+/// A store that stops answering: the program ends soon after its command, and waits for a lock for no
+/// longer than it was told, whether it was connected before or not.
+fn a_frozen_server_holds_up_nothing(url: &str, freeze: impl FnOnce()) {
+    let bench = Bench::new();
+    let script = "echo >ready; while ! test -e go; do sleep 0.02; done; echo done";
+    let holder = bench.hold("a", &["--store", url], script);
+    bench.line("ready");
+    let wait = || bench.hold("a", &["--store", url, "--wait", "3s"], "echo ran");
+    let connected = wait();
+    pause(SECOND);
+    freeze();
+    let begun = now();
+    finish(wait(), SOON).is(69).printing("").saying(["did not answer within"]);
+    assert!(now().since(begun) < 4 * SECOND, "{:?}", now().since(begun));
+    // It asks for a second who holds the lock, and has 2.5 s for giving up its place.
+    let done = finish(connected, SOON).printing("");
+    assert!(now().since(begun) < 7 * SECOND, "{:?}: {done:?}", now().since(begun));
+    assert!(matches!(done.code, Some(69 | 75)), "{done:?}");
+    std::fs::write(bench.path("go"), "").unwrap();
+    let ended = now();
+    finish(holder, SOON).is(0).printing("done\n").saying(["could not be confirmed"]);
+    assert!(now().since(ended) < 3 * SECOND, "{:?}", now().since(ended));
+}
+
+#[cfg(feature = "postgres")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frozen_postgres_holds_up_nothing() {
+    let server = lock_testkit::servers::PostgresServer::start().await.unwrap();
+    a_frozen_server_holds_up_nothing(server.url(), || server.freeze().unwrap());
+}
+
+#[cfg(feature = "mysql")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frozen_mariadb_holds_up_nothing() {
+    let server = lock_testkit::servers::MariaDbServer::start().await.unwrap();
+    a_frozen_server_holds_up_nothing(server.url(), || server.freeze().unwrap());
+}
+
+#[cfg(feature = "redis")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_redis() {
+    let server = lock_testkit::servers::RedisServer::start().await.unwrap();
+    the_program_works(server.url(), "redis");
+}
+
+#[cfg(feature = "redlock")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_redlock() {
+    let (mut nodes, mut hosts) = (Vec::new(), Vec::new());
+    for _ in 0..3 {
+        let node = lock_testkit::servers::RedisServer::builder().start().await.unwrap();
+        hosts.push(node.url().trim_start_matches("redis://").to_owned());
+        nodes.push(node);
+    }
+    let url = format!("redlock://{}?lock_bootstrap=now", hosts.join(","));
+    the_program_works(&url, "redlock");
+    refuses_ttl(&url, "40ms", "50ms");
+    refuses_ttl(&url, "31s", "30s");
+}
+
+#[cfg(feature = "etcd")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_etcd() {
+    let server = lock_testkit::servers::EtcdCluster::start().await.unwrap();
+    the_program_works(server.url(), "etcd");
+    refuses_ttl(server.url(), "900ms", "at least");
+}
+
+#[cfg(feature = "zookeeper")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_zookeeper() {
+    let server = lock_testkit::servers::ZooKeeper::start().await.unwrap();
+    the_program_works(server.url(), "zookeeper");
+    refuses_ttl(server.url(), "100ms", "500ms");
+    refuses_ttl(server.url(), "86399s", "longer than this store allows");
+    // A lease that ZooKeeper counts from an earlier request leaves less, and is no reason to stop.
+    let bench = Bench::new();
+    let options = ["--store", server.url(), "--ttl", "6s"];
+    finish(bench.hold("a", &options, "sleep 12; echo done"), 2 * SOON).is(0).printing("done\n");
+}
