@@ -8,9 +8,9 @@ use clap::{Args, Parser, Subcommand};
 use crate::run::signals;
 
 const AFTER_HELP: &str = "\
-Exit codes of `run`: the command's own; 128+N if signal N killed it; 64 wrong usage; 69 the store \
+Exit codes: of `run` the command's own; 128+N if signal N killed it; 64 wrong usage; 69 the store \
 cannot be reached or refused us; 70 internal error; 75 not acquired; 78 wrong configuration; 79 the \
-lock was lost while the command ran, or --max-hold was reached; 126 the command cannot be executed; \
+lock was lost while the command ran, --max-hold was reached, or a lease has ended; 126 the command cannot be executed; \
 127 the command was not found; 130 or 143 interrupted while waiting.";
 
 /// Run a command under a distributed lock, and see who holds what.
@@ -29,8 +29,24 @@ pub(crate) enum Command {
     Status(StatusArgs),
     /// List the locks that are held or waited for
     List(ListArgs),
-    /// Take a lock away from its holder
+    /// Take the lock, print its lease, and end: for scripts that cannot be run under `run`
+    Acquire(WantArgs),
+    /// Renew a lock that `acquire` has taken
+    Renew(RenewArgs),
+    /// Release a lock that `acquire` has taken, or take one away from its holder
     Release(ReleaseArgs),
+    /// Show the stores of this build, and how their URLs look
+    Stores(StoresArgs),
+    /// Print the completions for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page, as roff: distlock man | man -l -
+    Man {
+        /// The page of this subcommand
+        subcommand: Option<String>,
+    },
     /// The resident half of `run`; not for people
     #[command(hide = true)]
     Supervise(SuperviseArgs),
@@ -40,11 +56,14 @@ impl Command {
     /// Whether errors are printed as JSON too.
     pub(crate) fn json(&self) -> bool {
         match self {
-            Self::Run(args) => args.store.json,
+            Self::Run(args) => args.want.store.json,
+            Self::Acquire(args) => args.store.json,
+            Self::Renew(args) => args.lease.store.json,
             Self::Status(args) => args.store.json,
             Self::List(args) => args.store.json,
-            Self::Release(args) => args.store.json,
-            Self::Supervise(_) => false,
+            Self::Release(args) => args.lease.store.json,
+            Self::Stores(args) => args.json,
+            Self::Completions { .. } | Self::Man { .. } | Self::Supervise(_) => false,
         }
     }
 }
@@ -61,14 +80,15 @@ pub(crate) struct StoreArgs {
     pub(crate) json: bool,
 }
 
+/// How a lock is asked for.
 #[derive(Debug, Args)]
-pub(crate) struct RunArgs {
+pub(crate) struct WantArgs {
     /// The name of the lock: 1 to 512 bytes without control characters
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) store: StoreArgs,
-    /// How long the store keeps the lock when nobody renews it; it is renewed every third of that.
-    /// If this machine dies, the others wait for that long. Default: 30s
+    /// How long the store keeps the lock when nobody renews it. If this machine dies, the others wait
+    /// for that long. Default: 30s
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) ttl: Option<Duration>,
     /// Give up after waiting for so long. Default: wait for ever
@@ -77,19 +97,9 @@ pub(crate) struct RunArgs {
     /// Give up at once if somebody else holds the lock
     #[arg(short, long)]
     pub(crate) nonblock: bool,
-    /// Stop the command when it has held the lock for so long
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
-    pub(crate) max_hold: Option<Duration>,
     /// Exit with this code, instead of 75, if the lock was not acquired
     #[arg(short = 'E', long, value_name = "CODE")]
     pub(crate) conflict_exit_code: Option<u8>,
-    /// How long the command has between the first signal and SIGKILL when it must stop. While its
-    /// lease ends that is a third of the ttl at most
-    #[arg(short, long, value_name = "DURATION", value_parser = duration, default_value = "5s")]
-    pub(crate) kill_after: Duration,
-    /// The signal that asks the command to stop: TERM, INT, HUP, QUIT, USR1, USR2 or KILL
-    #[arg(short, long, value_name = "SIGNAL", value_parser = signals::parse, default_value = "TERM")]
-    pub(crate) signal: i32,
     /// Who holds the lock, for people who look. Default: host name and process id
     #[arg(long, value_name = "TEXT")]
     pub(crate) label: Option<String>,
@@ -99,9 +109,63 @@ pub(crate) struct RunArgs {
     /// Say when the lock is taken, with its fencing token, and released
     #[arg(short, long)]
     pub(crate) verbose: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) want: WantArgs,
+    /// Stop the command when it has held the lock for so long
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) max_hold: Option<Duration>,
+    /// Keep the lock for so long, also when the command ends sooner: for a job that must not be run
+    /// again by a machine whose clock is behind
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) min_hold: Option<Duration>,
+    /// How long the command has between the first signal and SIGKILL when it must stop. While its
+    /// lease ends that is a third of the ttl at most
+    #[arg(short, long, value_name = "DURATION", value_parser = duration, default_value = "5s")]
+    pub(crate) kill_after: Duration,
+    /// The signal that asks the command to stop: TERM, INT, HUP, QUIT, USR1, USR2 or KILL
+    #[arg(short, long, value_name = "SIGNAL", value_parser = signals::parse, default_value = "TERM")]
+    pub(crate) signal: i32,
+    /// Run this line with /bin/sh, in the place of a command
+    #[arg(short = 'c', long = "shell", value_name = "LINE", conflicts_with = "command")]
+    pub(crate) shell: Option<OsString>,
     /// The command and its arguments, after `--`. No shell reads them
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    #[arg(last = true, required_unless_present = "shell", value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
+}
+
+impl RunArgs {
+    /// The program that is executed, and its arguments.
+    pub(crate) fn argv(&self) -> Vec<OsString> {
+        match &self.shell {
+            Some(line) => vec!["/bin/sh".into(), "-c".into(), line.clone()],
+            None => self.command.clone(),
+        }
+    }
+}
+
+/// A lock that is held by whoever knows its lease.
+#[derive(Debug, Args)]
+pub(crate) struct LeaseArgs {
+    /// The name of the lock
+    pub(crate) name: String,
+    /// What `acquire` has printed, or - to read it from standard input. Default: $DISTLOCK_LEASE. It
+    /// is a secret, and other users can see a command line
+    pub(crate) lease: Option<String>,
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RenewArgs {
+    #[command(flatten)]
+    pub(crate) lease: LeaseArgs,
+    /// How long the store keeps the lock from now on. Default: 30s, whatever `acquire` was told
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) ttl: Option<Duration>,
 }
 
 #[derive(Debug, Args)]
@@ -125,19 +189,24 @@ pub(crate) struct ListArgs {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct ReleaseArgs {
-    /// The name of the lock
-    pub(crate) name: String,
-    #[command(flatten)]
-    pub(crate) store: StoreArgs,
-    /// Required: the holder is not asked, and its work goes on until it notices
+pub(crate) struct StoresArgs {
+    /// Print JSON
     #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReleaseArgs {
+    #[command(flatten)]
+    pub(crate) lease: LeaseArgs,
+    /// Whoever holds it: the holder is not asked, and its work goes on until it notices
+    #[arg(long, conflicts_with = "lease")]
     pub(crate) force: bool,
     /// Only if this owner holds it: the id that `status` shows, or its beginning
-    #[arg(long, value_name = "ID", value_parser = owner)]
+    #[arg(long, value_name = "ID", value_parser = owner, requires = "force")]
     pub(crate) owner: Option<String>,
     /// Do not ask
-    #[arg(long, short)]
+    #[arg(long, short, requires = "force")]
     pub(crate) yes: bool,
 }
 

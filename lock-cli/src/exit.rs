@@ -62,7 +62,11 @@ impl Failure {
     /// A signal ended us before the command was started.
     pub(crate) fn interrupted(signal: i32, name: &str) -> Self {
         let code = code::SIGNAL.saturating_add(u8::try_from(signal).unwrap_or(0));
-        Self::new(code, "interrupted", format!("{name} while waiting: the command was not started"))
+        Self::new(
+            code,
+            "interrupted",
+            format!("{name} while waiting: the lock was not taken, and nothing was started"),
+        )
     }
 
     /// A second line: what helps.

@@ -30,9 +30,7 @@ pub(crate) async fn list(args: ListArgs) -> Result<u8, Failure> {
         output::stderr_line("distlock: no lock is held");
         return Ok(0);
     }
-    let rows: Vec<_> =
-        std::iter::once(HEAD.map(str::to_owned)).chain(locks.iter().map(row)).collect();
-    stdout_line(&table(&rows))?;
+    stdout_line(&output::table(HEAD, locks.iter().map(row)))?;
     Ok(0)
 }
 
@@ -48,33 +46,4 @@ fn row(info: &LockInfo) -> [String; 7] {
         holder.and_then(|h| h.fence).map_or_else(unknown, |fence| fence.to_string()),
         info.waiters.map_or_else(unknown, |n| n.to_string()),
     ]
-}
-
-/// Columns that are as wide as their widest cell, counted in characters.
-fn table(rows: &[[String; 7]]) -> String {
-    let width =
-        |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; 7] = std::array::from_fn(width);
-    let lines = rows.iter().map(|row| {
-        let cells: Vec<_> =
-            row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
-        cells.join("  ").trim_end().to_owned()
-    });
-    lines.collect::<Vec<_>>().join("\n")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn columns_line_up() {
-        let cells = |first: &str, rest: &str| {
-            let mut row: [String; 7] = std::array::from_fn(|_| rest.to_owned());
-            row[0] = first.to_owned();
-            row
-        };
-        let text = table(&[cells("é", "x"), cells("abc", "y")]);
-        assert_eq!(text, "é    x  x  x  x  x  x\nabc  y  y  y  y  y  y");
-    }
 }

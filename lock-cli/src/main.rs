@@ -6,13 +6,16 @@
 mod args;
 mod exit;
 mod holder;
+mod lease;
 mod list;
 mod output;
+mod pages;
 mod release;
 mod run;
 mod status;
 mod stderr;
 mod store;
+mod stores;
 
 use std::process::ExitCode;
 
@@ -33,9 +36,14 @@ fn main() -> ExitCode {
     let json = cli.command.json();
     let outcome = match cli.command {
         Command::Run(args) => with_runtime(run::run(args)),
+        Command::Acquire(args) => with_runtime(lease::acquire(args)),
+        Command::Renew(args) => with_runtime(lease::renew(args)),
         Command::Status(args) => with_runtime(status::status(args)),
         Command::List(args) => with_runtime(list::list(args)),
         Command::Release(args) => with_runtime(release::release(args)),
+        Command::Stores(args) => stores::stores(&args),
+        Command::Completions { shell } => pages::completions(shell),
+        Command::Man { subcommand } => pages::man(subcommand.as_deref()),
         Command::Supervise(args) => run::supervisor::supervise(args),
     };
     let code = outcome.unwrap_or_else(|failure| {

@@ -1,9 +1,11 @@
 //! What people and programs read.
 
 use std::borrow::Cow;
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
+use std::os::fd::AsFd;
 use std::time::{Duration, SystemTime};
 
+use comfy_table::{ContentArrangement, Table};
 use serde_json::{Value, json};
 
 use crate::exit::Failure;
@@ -89,13 +91,18 @@ pub(crate) fn event(name: &str, mut fields: Value) {
     stderr_line(&json_line(&fields));
 }
 
-/// A result on standard output: the object if JSON is wanted, else the text.
-pub(crate) fn result(as_json: bool, mut object: Value, text: &str) -> Result<(), Failure> {
+/// A result: the object if JSON is wanted, else the text.
+pub(crate) fn rendered(as_json: bool, mut object: Value, text: &str) -> String {
     if !as_json {
-        return stdout_line(text);
+        return text.to_owned();
     }
     object["schema"] = json!(1);
-    stdout_line(&json_line(&object))
+    json_line(&object)
+}
+
+/// A result on standard output; see [`rendered`].
+pub(crate) fn result(as_json: bool, object: Value, text: &str) -> Result<(), Failure> {
+    stdout_line(&rendered(as_json, object, text))
 }
 
 /// A line on standard error; see [`stderr`].
@@ -105,13 +112,46 @@ pub(crate) fn stderr_line(text: &str) {
 
 /// A line on standard output. A reader that has gone, as in `distlock list | head -1`, is fine.
 pub(crate) fn stdout_line(text: &str) -> Result<(), Failure> {
+    page(format!("{text}\n").as_bytes())
+}
+
+/// Some text on standard output, likewise.
+pub(crate) fn page(text: &[u8]) -> Result<(), Failure> {
+    stdout(text).or_else(|error| match error.kind() {
+        ErrorKind::BrokenPipe => Ok(()),
+        _ => Err(Failure::internal(format!("cannot write to standard output: {error}"))),
+    })
+}
+
+/// All of `bytes` on standard output.
+pub(crate) fn stdout(bytes: &[u8]) -> std::io::Result<()> {
     let mut stdout = std::io::stdout().lock();
-    match writeln!(stdout, "{text}").and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(Failure::internal(format!("cannot write to standard output: {error}")))
-        }
-        _ => Ok(()),
+    stdout.write_all(bytes).and_then(|()| stdout.flush())
+}
+
+/// A table. On a terminal it is as wide as that and its cells are wrapped; elsewhere every row is one
+/// line.
+pub(crate) fn table<const N: usize>(
+    head: [&str; N],
+    rows: impl IntoIterator<Item = [String; N]>,
+) -> String {
+    let mut table = Table::new();
+    table.load_style(comfy_table::presets::NOTHING).set_header(head).add_rows(rows);
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
     }
+    let stdout = std::io::stdout();
+    if stdout.is_terminal() {
+        let width = u16::try_from(columns(stdout)).unwrap_or(u16::MAX);
+        table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
+    }
+    table.trim_fmt()
+}
+
+/// How wide a terminal is, in characters.
+pub(crate) fn columns(terminal: impl AsFd) -> usize {
+    let columns = rustix::termios::tcgetwinsize(terminal).map_or(0, |size| size.ws_col);
+    usize::from(if columns == 0 { 80 } else { columns })
 }
 
 #[cfg(test)]

@@ -9,25 +9,21 @@ use crate::args::ReleaseArgs;
 use crate::exit::{Failure, code};
 use crate::output::quoted;
 use crate::store::Store;
-use crate::{holder, output};
+use crate::{holder, lease, output};
 
 pub(crate) async fn release(args: ReleaseArgs) -> Result<u8, Failure> {
     if !args.force {
-        return Err(Failure::usage(format!(
-            "`distlock run` releases {} by itself when its command ends; to take the lock away from a holder that will not end, add --force",
-            quoted(&args.name)
-        ))
-        .with_hint("the holder is not asked: its command goes on until the next renewal fails, so stop it first if you can"));
+        return lease::release(args.lease).await;
     }
-    let store = Store::open(&args.store, None).await?;
+    let store = Store::open(&args.lease.store, None).await?;
     let outcome = force(&args, &store).await;
     store.close().await;
     outcome
 }
 
 async fn force(args: &ReleaseArgs, store: &Store) -> Result<u8, Failure> {
-    let name = quoted(&args.name);
-    let info = store.describe(store.locks.inspect(args.name.as_str()).await)?;
+    let name = quoted(&args.lease.name);
+    let info = store.describe(store.locks.inspect(args.lease.name.as_str()).await)?;
     let Some(holder) = info.and_then(|info| info.holder) else {
         report(args, false, None, &format!("{name} is free: nothing to release"))?;
         return Ok(0);
@@ -44,7 +40,7 @@ async fn force(args: &ReleaseArgs, store: &Store) -> Result<u8, Failure> {
         confirm(&name, &who)?;
     }
     // Exactly the hold that was shown, a foreign one too: whoever came after it keeps the lock.
-    let answer = store.locks.force_release(args.name.as_str(), holder.mark.clone()).await;
+    let answer = store.locks.force_release(args.lease.name.as_str(), holder.mark.clone()).await;
     match store.describe(answer)? {
         Released::Freed => {
             report(args, true, Some(&holder), &format!("released {name}; it was held by {who}"))?;
@@ -85,9 +81,9 @@ fn report(
     text: &str,
 ) -> Result<(), Failure> {
     let object = json!({
-        "name": args.name,
+        "name": args.lease.name,
         "released": released,
         "holder": holder.map(holder::holder_json),
     });
-    output::result(args.store.json, object, text)
+    output::result(args.lease.store.json, object, text)
 }

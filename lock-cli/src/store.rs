@@ -6,7 +6,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use distlock::{Error, ErrorKind, Locks};
+use distlock::{Error, ErrorKind, Lock, Locks};
 use serde_json::json;
 use tokio::time::timeout;
 
@@ -51,6 +51,23 @@ impl Store {
             }
         }
         Ok(Self { locks, origin })
+    }
+
+    /// A lock of this store, with its time to live if one was named.
+    pub(crate) fn lock(&self, name: &str, ttl: Option<Duration>) -> Result<Lock, Failure> {
+        let lock = self.locks.lock(name)?;
+        let Some(ttl) = ttl else { return Ok(lock) };
+        let least = self.locks.capabilities().min_ttl;
+        if ttl < least {
+            return Err(Failure::usage(format!(
+                "--ttl {} is too short for {}: it keeps a lock for {} at least",
+                humantime::format_duration(ttl),
+                self.locks.backend_name(),
+                humantime::format_duration(least)
+            ))
+            .with_hint("a longer --ttl makes the others wait longer when this machine dies, and nothing else"));
+        }
+        Ok(lock.ttl(ttl))
     }
 
     /// An answer of the store, with a hint where the store is to blame.

@@ -4,19 +4,18 @@ mod child;
 mod course;
 mod deadline;
 mod family;
-mod notes;
+pub(crate) mod notes;
 mod protocol;
 pub(crate) mod signals;
 pub(crate) mod supervisor;
-mod waiting;
+pub(crate) mod waiting;
 mod watch;
 
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use distlock::clock::{Clock, ClockInstant, SystemClock};
-use distlock::{Error, ErrorKind, Lock, LockGuard, LostReason};
+use distlock::{Clock, ClockInstant, Error, ErrorKind, LockGuard, LostReason};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -34,30 +33,18 @@ use crate::store::Store;
 
 /// How long the program goes on when there is nothing left but to tell the store: after the command,
 /// or after a wait that was given up. What the store has not confirmed by then ends with the lease.
-const ENDING: Duration = Duration::from_millis(2500);
+pub(crate) const ENDING: Duration = Duration::from_millis(2500);
 /// What of it is kept for closing the store.
 const CLOSING: Duration = Duration::from_millis(500);
 
 pub(crate) async fn run(args: RunArgs) -> Result<u8, Failure> {
-    let notes = Notes::new(&args);
+    check(&args)?;
+    let notes = Notes::new(&args.want);
     let mut signals = Signals::watch(&FORWARDED)?;
     // If whoever started us ignores SIGCHLD, the kernel frees the number of a dead supervisor at
     // once, unless we listen, and by then it could be that of another process group.
     let _children = Signals::watch_even_ignored(Signal::CHILD)?;
-    let begun = SystemClock::default().now();
-    let store = tokio::select! {
-        biased;
-        signal = signals.next() => return Err(interrupted(signal)),
-        store = Store::open(&args.store, args.wait) => store?,
-    };
-    let patience = match (args.nonblock, args.wait) {
-        (true, _) => Patience::Try,
-        // The time that the connection took counts.
-        (false, Some(limit)) => {
-            Patience::Limit(limit.saturating_sub(store.locks.clock().now().since(begun)))
-        }
-        (false, None) => Patience::Forever,
-    };
+    let (store, patience) = waiting::open(&args.want, &mut signals).await?;
     let mut end_by = None;
     let outcome = hold(&args, &store, patience, &mut end_by, &mut signals, &notes).await;
     let end_by = end_by.unwrap_or_else(|| store.locks.clock().now() + ENDING);
@@ -65,9 +52,28 @@ pub(crate) async fn run(args: RunArgs) -> Result<u8, Failure> {
     outcome
 }
 
+/// What can be seen to be wrong without the store.
+fn check(args: &RunArgs) -> Result<(), Failure> {
+    let Some(limit) = args.max_hold else { return Ok(()) };
+    if limit.is_zero() {
+        return Err(Failure::usage(
+            "--max-hold 0 would stop the command at once: give it some time",
+        ));
+    }
+    if args.min_hold.is_some_and(|least| least > limit) {
+        return Err(Failure::usage("--min-hold is longer than --max-hold: make it shorter"));
+    }
+    Ok(())
+}
+
 /// Takes back what a wait that was given up has left in the store, and closes the store. A second
 /// signal ends that, but not the one that came together with the first.
-async fn close(store: &Store, end_by: ClockInstant, signals: &mut Signals, notes: &Notes) {
+pub(crate) async fn close(
+    store: &Store,
+    end_by: ClockInstant,
+    signals: &mut Signals,
+    notes: &Notes,
+) {
     let clock = store.locks.clock();
     let impatience = async {
         clock.sleep(Duration::from_millis(500)).await;
@@ -98,30 +104,20 @@ async fn hold(
     signals: &mut Signals,
     notes: &Notes,
 ) -> Result<u8, Failure> {
-    let lock = configure(args, store)?;
-    let started = store.locks.clock().now();
-    let guard = match waiting::acquire(store, &lock, patience, signals, notes).await {
-        Ok(guard) => guard,
-        Err(failure) if failure.code() == code::NOT_ACQUIRED => {
-            return Err(failure.with_code(args.conflict_exit_code));
-        }
-        Err(failure) => return Err(failure),
-    };
-    let fence = guard.token()?;
-    let waited = store.locks.clock().now().since(started);
-    let fields = json!({
-        "fence": fence.get(),
-        "owner": guard.owner().short(),
-        "backend": store.locks.backend_name(),
-        "ttl_ms": millis(guard.ttl()),
-        "valid_until": rfc3339(guard.valid_until_wall_clock()),
-        "waited_ms": millis(waited),
-    });
-    notes.detail("acquired", fields, || {
-        format!("acquired {} after {}, fence {fence}", notes.name(), short(waited))
-    });
+    let mut lock = waiting::lock(&args.want, store)?;
+    if let Some(limit) = args.max_hold {
+        // We ask the command to stop at the limit, and it keeps the lock until it has. The cap is
+        // there for the case that we cannot.
+        lock = lock
+            .max_hold(limit.saturating_add(args.kill_after).saturating_add(Duration::from_secs(1)));
+    }
+    let guard = waiting::acquire(&args.want, store, &lock, patience, signals, notes).await?;
+    let free_at = args.min_hold.map(|least| store.locks.clock().now() + least);
     let verdict = work(args, store, &guard, signals, notes).await;
     let clock = store.locks.clock();
+    if let (Some(at), Ok(Verdict { ended: End::Command(_), stopped: None })) = (free_at, &verdict) {
+        keep(&guard, at, &**clock, signals, notes).await;
+    }
     let end_by = *end_by.insert(clock.now() + ENDING);
     let released = release(guard, notes, &**clock, end_by.minus(CLOSING)).await;
     let Verdict { ended, stopped } = verdict?;
@@ -137,36 +133,25 @@ async fn hold(
     }
 }
 
-fn configure(args: &RunArgs, store: &Store) -> Result<Lock, Failure> {
-    let mut lock = store.locks.named(args.name.as_str())?;
-    if let Some(ttl) = args.ttl {
-        let least = store.locks.capabilities().min_ttl;
-        if ttl < least {
-            return Err(Failure::usage(format!(
-                "--ttl {} is too short for {}: it keeps a lock for {} at least",
-                humantime::format_duration(ttl),
-                store.locks.backend_name(),
-                humantime::format_duration(least)
-            ))
-            .with_hint("a longer --ttl makes the others wait longer when this machine dies, and nothing else"));
-        }
-        lock = lock.ttl(ttl);
+/// Keeps the lock until `at`, unless it is lost before or a signal says that this is enough.
+async fn keep(
+    guard: &LockGuard,
+    at: ClockInstant,
+    clock: &dyn Clock,
+    signals: &mut Signals,
+    notes: &Notes,
+) {
+    let left = at.since(clock.now());
+    notes.detail("holding", json!({ "left_ms": millis(left) }), || {
+        format!("holding {} for {} more", notes.name(), short(left))
+    });
+    let lost = guard.lost();
+    tokio::select! {
+        biased;
+        _ = signals.next() => {}
+        _ = lost.wait() => {}
+        () = clock.sleep_until(at) => {}
     }
-    if let Some(label) = &args.label {
-        lock = lock.label(label.as_str());
-    }
-    if let Some(limit) = args.max_hold {
-        if limit.is_zero() {
-            return Err(Failure::usage(
-                "--max-hold 0 would stop the command at once: give it some time",
-            ));
-        }
-        // We ask the command to stop at the limit, and it keeps the lock until it has. The cap is
-        // there for the case that we cannot.
-        lock = lock
-            .max_hold(limit.saturating_add(args.kill_after).saturating_add(Duration::from_secs(1)));
-    }
-    Ok(lock)
 }
 
 /// Runs the command under the lock.
@@ -181,7 +166,7 @@ async fn work(
     let max_hold_at = args.max_hold.map(|limit| clock.now() + limit);
     let policy = Policy::new(guard.ttl(), args.kill_after, max_hold_at);
     let job = Job {
-        command: args.command.clone(),
+        command: args.argv(),
         environment: environment(args, store, guard)?,
         mark: format!("DISTLOCK_OWNER={}", guard.owner().to_hex()),
         signal: args.signal,
@@ -201,7 +186,7 @@ fn environment(
     guard: &LockGuard,
 ) -> Result<Vec<(&'static str, String)>, Failure> {
     Ok(vec![
-        ("DISTLOCK_NAME", args.name.clone()),
+        ("DISTLOCK_NAME", args.want.name.clone()),
         ("DISTLOCK_FENCE", guard.token()?.to_string()),
         ("DISTLOCK_OWNER", guard.owner().to_hex()),
         ("DISTLOCK_VALID_UNTIL", rfc3339(guard.valid_until_wall_clock())),
@@ -244,10 +229,6 @@ async fn release(
     }
 }
 
-fn interrupted(signal: Signal) -> Failure {
-    Failure::interrupted(signal.as_raw(), &signals::name(signal.as_raw()))
-}
-
 fn lost(why: Why, ended: End, notes: &Notes) -> Failure {
     let (name, reason) = (notes.name(), why.sentence());
     let message = match (ended, why) {
@@ -277,8 +258,8 @@ fn unsupervised() -> Failure {
 /// The command could not be started: 127 if there is none, 126 for all else, as env(1) and
 /// timeout(1).
 fn not_started(args: &RunArgs, errno: i32) -> Failure {
-    let program = args.command.first().map(|program| program.to_string_lossy()).unwrap_or_default();
-    let program = quoted(&program);
+    let program = args.argv().first().map(|program| quoted(&program.to_string_lossy()));
+    let program = program.unwrap_or_default();
     let error = io::Error::from_raw_os_error(errno);
     if error.kind() == io::ErrorKind::NotFound {
         return Failure::new(code::NOT_FOUND, "not-found", format!("the command {program} was not found"))

@@ -1,15 +1,15 @@
-//! What `run` says on standard error. Standard output belongs to the command.
+//! What `run` and `acquire` say on standard error. Standard output belongs to the command, or to the lease.
 
 use distlock::HolderInfo;
 use serde_json::{Value, json};
 
 use super::protocol::Ended;
 use super::signals;
-use crate::args::RunArgs;
+use crate::args::WantArgs;
 use crate::holder;
 use crate::output::{self, quoted};
 
-/// How much `run` says, and in which form.
+/// How much `run` and `acquire` say, and in which form.
 #[derive(Clone, Debug)]
 pub(crate) struct Notes {
     name: String,
@@ -19,7 +19,7 @@ pub(crate) struct Notes {
 }
 
 impl Notes {
-    pub(crate) fn new(args: &RunArgs) -> Self {
+    pub(crate) fn new(args: &WantArgs) -> Self {
         Self {
             name: args.name.clone(),
             json: args.store.json,

@@ -4,15 +4,16 @@ use std::io::IsTerminal;
 use std::pin::pin;
 use std::time::Duration;
 
-use distlock::clock::{Clock, ClockInstant};
-use distlock::{ErrorKind, HolderInfo, Lock, LockGuard};
+use distlock::{Clock, ClockInstant, ErrorKind, HolderInfo, Lock, LockGuard, SystemClock};
+use rustix::process::Signal;
 use serde_json::json;
 
 use super::notes::Notes;
 use super::signals::{self, Signals};
+use crate::args::WantArgs;
 use crate::exit::{Failure, code};
 use crate::holder;
-use crate::output::{millis, short, stopwatch};
+use crate::output::{columns, millis, rfc3339, short, stopwatch};
 use crate::stderr;
 use crate::store::Store;
 
@@ -32,9 +33,69 @@ const REPEAT: Duration = Duration::from_secs(30);
 /// How long we ask who holds the lock, which is a courtesy, before we go on without.
 const ASKING: Duration = Duration::from_secs(1);
 
+/// Opens the store, and says how long one may wait for the lock: the time that the connection took
+/// counts.
+pub(crate) async fn open(
+    want: &WantArgs,
+    signals: &mut Signals,
+) -> Result<(Store, Patience), Failure> {
+    let begun = SystemClock::default().now();
+    let store = tokio::select! {
+        biased;
+        signal = signals.next() => return Err(interrupted(signal)),
+        store = Store::open(&want.store, want.wait) => store?,
+    };
+    let took = store.locks.clock().now().since(begun);
+    let patience = match (want.nonblock, want.wait) {
+        (true, _) => Patience::Try,
+        (false, Some(limit)) => Patience::Limit(limit.saturating_sub(took)),
+        (false, None) => Patience::Forever,
+    };
+    Ok((store, patience))
+}
+
+/// The lock that is wanted.
+pub(crate) fn lock(want: &WantArgs, store: &Store) -> Result<Lock, Failure> {
+    let lock = store.lock(&want.name, want.ttl)?;
+    Ok(match &want.label {
+        Some(label) => lock.label(label.as_str()),
+        None => lock,
+    })
+}
+
 /// Waits for the lock, or for a signal. After an error, or a signal, the caller closes the store,
 /// and with it whatever was left there.
 pub(crate) async fn acquire(
+    want: &WantArgs,
+    store: &Store,
+    lock: &Lock,
+    patience: Patience,
+    signals: &mut Signals,
+    notes: &Notes,
+) -> Result<LockGuard, Failure> {
+    let clock = store.locks.clock();
+    let started = clock.now();
+    let guard = wait(store, lock, patience, signals, notes).await;
+    let guard = guard.map_err(|failure| match failure.code() {
+        code::NOT_ACQUIRED => failure.with_code(want.conflict_exit_code),
+        _ => failure,
+    })?;
+    let (fence, waited) = (guard.token()?, clock.now().since(started));
+    let fields = json!({
+        "fence": fence.get(),
+        "owner": guard.owner().short(),
+        "backend": store.locks.backend_name(),
+        "ttl_ms": millis(guard.ttl()),
+        "valid_until": rfc3339(guard.valid_until_wall_clock()),
+        "waited_ms": millis(waited),
+    });
+    notes.detail("acquired", fields, || {
+        format!("acquired {} after {}, fence {fence}", notes.name(), short(waited))
+    });
+    Ok(guard)
+}
+
+async fn wait(
     store: &Store,
     lock: &Lock,
     patience: Patience,
@@ -56,8 +117,7 @@ pub(crate) async fn acquire(
             biased;
             signal = signals.next() => {
                 display.clear();
-                let number = signal.as_raw();
-                return Err(Failure::interrupted(number, &signals::name(number)));
+                return Err(interrupted(signal));
             }
             answer = &mut acquiring => break answer,
             () = clock.sleep_until(display.next_at), if !notes.quiet() => {
@@ -81,6 +141,10 @@ pub(crate) async fn acquire(
         }
         Err(error) => store.describe(Err(error)),
     }
+}
+
+fn interrupted(signal: Signal) -> Failure {
+    Failure::interrupted(signal.as_raw(), &signals::name(signal.as_raw()))
 }
 
 /// Somebody else holds it: say who.
@@ -145,7 +209,7 @@ impl Display {
         let by = holder.map(|holder| format!(" · held by {}", holder::brief(holder)));
         let text = format!("waiting for {}{}", notes.name(), by.unwrap_or_default());
         let end = format!(" · {}", stopwatch(waited));
-        stderr::write(format!("\r{}\x1b[K", fit(&text, &end, columns())));
+        stderr::write(format!("\r{}\x1b[K", fit(&text, &end, columns(std::io::stderr()))));
         self.drawn = true;
     }
 
@@ -154,11 +218,6 @@ impl Display {
             stderr::write("\r\x1b[K".to_owned());
         }
     }
-}
-
-fn columns() -> usize {
-    let columns = rustix::termios::tcgetwinsize(std::io::stderr()).map_or(0, |size| size.ws_col);
-    usize::from(if columns == 0 { 80 } else { columns })
 }
 
 /// Shortens `text` so that it stays on one line with its `end`: a longer one would be drawn below

@@ -87,7 +87,7 @@ fn an_interrupted_wait_leaves_nothing_behind() {
         pause(Duration::from_millis(400));
         let start = now();
         send(id(&waiter), signal);
-        finish(waiter, SOON).is(code).printing("").saying(["the command was not started"]);
+        finish(waiter, SOON).is(code).printing("").saying(["nothing was started"]);
         // It takes longer if the signal comes while a question to the store is unanswered.
         assert!(now().since(start) < Duration::from_secs(8), "{:?}", now().since(start));
     }
@@ -133,6 +133,39 @@ fn the_command_gets_standard_input_its_arguments_and_the_facts() {
     let end = std::time::SystemTime::now() + left;
     let format = |time| humantime::format_rfc3339_seconds(time).to_string();
     assert!(until < format(end).as_str() && until > format(end - left).as_str(), "{until}");
+}
+
+#[test]
+fn a_line_for_the_shell_takes_the_place_of_a_command() {
+    let bench = Bench::new();
+    bench.done(["run", "a", "-c", "echo $DISTLOCK_NAME | tr a b; exit 5"]).is(5).printing("b\n");
+    bench.done(["run", "a", "-c", "true", "--", "echo", "ran"]).is(64).printing("");
+}
+
+#[test]
+fn a_lock_can_be_kept_for_longer_than_the_command() {
+    let bench = Bench::new();
+    let start = now();
+    let options = ["--min-hold", "1500ms", "--ttl", "900ms"];
+    let run = bench.hold("a", &options, "echo >ready; exit 4");
+    bench.line("ready");
+    pause(Duration::from_millis(1000));
+    bench.done(["run", "a", "-n", "--", "echo", "ran"]).is(75).printing("");
+    finish(run, SOON).is(4);
+    assert!(now().since(start) >= Duration::from_millis(1500));
+    assert!(bench.held().is_empty());
+
+    // Whoever does not want to wait for that says so.
+    let run = bench.hold("a", &["--min-hold", "30s", "--json"], "echo >done; exit 4");
+    bench.line("done");
+    pause(Duration::from_millis(500));
+    send(id(&run), Signal::TERM);
+    let done = finish(run, SOON).is(4).saying(["\"holding\"", "\"released\""]);
+    assert!(bench.held().is_empty(), "{done:?}");
+    // A command that did not start keeps nothing.
+    bench.done(["run", "a", "--min-hold", "30s", "--", "no-such-command-here"]).is(127);
+    let both = ["run", "a", "--min-hold", "2s", "--max-hold", "1s", "--", "echo", "ran"];
+    bench.done(both).is(64).printing("").saying(["--min-hold"]);
 }
 
 #[test]

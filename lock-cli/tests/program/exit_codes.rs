@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
 use std::time::Duration;
 
 use crate::bench::{Bench, Done, SOON, finish};
@@ -230,4 +231,30 @@ fn a_closed_standard_output_is_no_panic() {
     let mut child = command.spawn().unwrap();
     drop(child.stdout.take());
     finish(child, Duration::from_secs(5)).is(0);
+}
+
+#[test]
+fn the_command_line_describes_itself() {
+    let bench = Bench::new();
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let text = bench.done(["completions", shell]).is(0).stdout;
+        assert!(text.contains("kill-after") && !text.contains("supervise"), "{shell}: {text}");
+    }
+    // Bash understands them, and offers what there is.
+    let script = "distlock completions bash >all && . ./all && \
+                  COMP_WORDS=(distlock rel) COMP_CWORD=1 && _distlock distlock rel distlock && \
+                  echo ${COMPREPLY[@]}";
+    let mut bash = Command::new("bash");
+    bench.prepare(bash.args(["-c", script]));
+    finish(bash.spawn().unwrap(), SOON).is(0).printing("release\n");
+    for (args, title, word) in [
+        (&["man"][..], ".TH distlock 1", "Exit codes"),
+        (&["man", "run"], ".TH distlock-run 1", "\\-\\-kill\\-after"),
+    ] {
+        let page = bench.done(args).is(0).stdout;
+        assert!(page.contains(title) && page.contains(word), "{page}");
+        assert!(!page.contains("supervise"), "{page}");
+    }
+    refused(bench.done(["man", "supervise"]), 64, "no subcommand");
+    bench.done(["completions", "tcsh"]).is(64).printing("");
 }

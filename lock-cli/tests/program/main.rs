@@ -5,6 +5,7 @@ mod bench;
 mod contention;
 mod exit_codes;
 mod lease;
+mod leases;
 mod signals;
 mod stores;
 mod supervisor;

@@ -51,6 +51,18 @@ fn the_program_works(url: &str, backend: &str) {
     assert!(now().since(killed) < TTL + 3 * SECOND, "{:?}", now().since(killed));
 }
 
+/// `acquire`, `renew` and `release` with a lease on the store at `url`.
+fn leases_work(url: &str) {
+    let bench = Bench::new();
+    let done = |args: &[&str]| bench.done([args, &["--store", url, "--ttl", "5s"]].concat());
+    let lease = done(&["acquire", "a"]).is(0).stdout;
+    done(&["acquire", "a", "-n"]).is(75).printing("");
+    done(&["renew", "a", &lease]).is(0);
+    bench.done(["release", "a", &lease, "--store", url]).is(0);
+    done(&["renew", "a", &lease]).is(79);
+    bench.done(["run", "a", "-n", "--store", url, "--", "true"]).is(0);
+}
+
 /// A ttl that the store cannot keep is refused, with the limit.
 fn refuses_ttl(url: &str, ttl: &str, limit: &str) {
     let options = ["--store", url, "--ttl", ttl, "--", "echo", "ran"];
@@ -74,6 +86,7 @@ fn on_sqlite() {
 async fn on_postgres() {
     let server = lock_testkit::servers::PostgresServer::start().await.unwrap();
     the_program_works(server.url(), "postgres");
+    leases_work(server.url());
 }
 
 #[cfg(feature = "mysql")]
@@ -81,6 +94,7 @@ async fn on_postgres() {
 async fn on_mariadb() {
     let server = lock_testkit::servers::MariaDbServer::start().await.unwrap();
     the_program_works(server.url(), "mysql");
+    leases_work(server.url());
 }
 
 /// A store that stops answering: the program ends soon after its command, and waits for a lock for no
@@ -126,6 +140,7 @@ async fn a_frozen_mariadb_holds_up_nothing() {
 async fn on_redis() {
     let server = lock_testkit::servers::RedisServer::start().await.unwrap();
     the_program_works(server.url(), "redis");
+    leases_work(server.url());
 }
 
 #[cfg(feature = "redlock")]
@@ -139,6 +154,7 @@ async fn on_redlock() {
     }
     let url = format!("redlock://{}?lock_bootstrap=now", hosts.join(","));
     the_program_works(&url, "redlock");
+    leases_work(&url);
     refuses_ttl(&url, "40ms", "50ms");
     refuses_ttl(&url, "31s", "30s");
 }
@@ -148,6 +164,7 @@ async fn on_redlock() {
 async fn on_etcd() {
     let server = lock_testkit::servers::EtcdCluster::start().await.unwrap();
     the_program_works(server.url(), "etcd");
+    leases_work(server.url());
     refuses_ttl(server.url(), "900ms", "at least");
 }
 
@@ -156,6 +173,8 @@ async fn on_etcd() {
 async fn on_zookeeper() {
     let server = lock_testkit::servers::ZooKeeper::start().await.unwrap();
     the_program_works(server.url(), "zookeeper");
+    let bound = Bench::new().done(["acquire", "a", "--store", server.url()]);
+    bound.is(78).printing("").saying(["only while the program", "distlock run"]);
     refuses_ttl(server.url(), "100ms", "500ms");
     refuses_ttl(server.url(), "86399s", "longer than this store allows");
     // A lease that ZooKeeper counts from an earlier request leaves less, and is no reason to stop.

@@ -219,3 +219,20 @@ async fn a_lock_that_a_foreign_client_has_taken_is_not_released() {
     bench.done(["release", "a", "--force", "--yes", "--store", server.url()]).is(0);
     assert_eq!(redis("GET a"), "$-1");
 }
+
+#[test]
+fn a_table_fits_the_terminal_and_loses_nothing() {
+    let bench = Bench::new();
+    let name = format!("{}/{}", "漢字".repeat(15), "x".repeat(40));
+    let _holder = bench.holding(&name, &[]);
+    let done = Terminal::new(&bench, "stty cols 70; exec distlock list").done().is(0);
+    let lines: Vec<_> = done.stdout.lines().collect();
+    // A Chinese character is two columns wide.
+    let width = |line: &str| line.chars().map(|c| if c.is_ascii() { 1 } else { 2 }).sum::<usize>();
+    assert!(lines.iter().all(|line| width(line.trim_end()) <= 70), "{done:?}");
+    for (sign, count) in [('漢', 15), ('字', 15), ('x', 40)] {
+        assert_eq!(done.stdout.matches(sign).count(), count, "{done:?}");
+    }
+    // For programs a row is a line.
+    assert_eq!(bench.done(["list"]).stdout.lines().count(), 2);
+}

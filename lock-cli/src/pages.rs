@@ -1,0 +1,45 @@
+//! `distlock completions` and `distlock man`: what the command line says of itself.
+
+use clap::CommandFactory;
+use clap_complete::Shell;
+use clap_mangen::Man;
+
+use crate::args::Cli;
+use crate::exit::Failure;
+use crate::output::{self, quoted};
+
+pub(crate) fn completions(shell: Shell) -> Result<u8, Failure> {
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut command(), "distlock", &mut text);
+    output::page(&text)?;
+    Ok(0)
+}
+
+pub(crate) fn man(subcommand: Option<&str>) -> Result<u8, Failure> {
+    let mut command = command();
+    command.build();
+    let page = match subcommand {
+        None => &command,
+        Some(name) => command.find_subcommand(name).ok_or_else(|| {
+            Failure::usage(format!("there is no subcommand {}", quoted(name)))
+                .with_hint("`distlock help` lists them")
+        })?,
+    };
+    let title = page.get_display_name().unwrap_or("distlock").to_owned();
+    let mut text = Vec::new();
+    let written = Man::new(page.clone()).title(title).render(&mut text);
+    written.map_err(|error| Failure::internal(format!("cannot make the page: {error}")))?;
+    output::page(&text)?;
+    Ok(0)
+}
+
+/// The command line without what is not for people.
+fn command() -> clap::Command {
+    let whole = Cli::command();
+    let shown = whole.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
+    let shown: Vec<_> = shown.collect();
+    let about = whole.get_about().cloned().unwrap_or_default();
+    let after = whole.get_after_help().cloned().unwrap_or_default();
+    let empty = clap::Command::new("distlock").version(env!("CARGO_PKG_VERSION"));
+    empty.about(about).after_help(after).subcommands(shown)
+}
