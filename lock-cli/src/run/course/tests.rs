@@ -1,6 +1,7 @@
-//! A table of courses, and all courses of three events.
+//! Courses one by one, and all courses of three events.
 
-use super::*;
+use super::{Action as A, Event as E, *};
+use Report as R;
 
 const SECOND: Duration = Duration::from_secs(1);
 const TTL: Duration = Duration::from_secs(30);
@@ -8,144 +9,135 @@ const KILL_AFTER: Duration = Duration::from_secs(5);
 const START: ClockInstant = ClockInstant::from_nanos(1_000_000_000_000);
 const TAKEN: LostReason = LostReason::Taken;
 const ENDED: Ended = Ended::Exited(5);
+const END: A = A::End(End::Command(ENDED));
+const ENDING: Why = Why::LeaseEnding;
+/// The lease was not renewed yet.
+const KEPT: Option<Duration> = Some(TTL);
 
 fn policy() -> Policy {
     Policy::new(TTL, KILL_AFTER, Some(START + 20 * SECOND))
 }
 
-/// One step: what happened how long after the start, for how long the lease lasted then (`None`: it was
-/// lost), and what had to be done.
-type Step = (Event, Duration, Option<Duration>, Vec<Action>);
-
-/// Takes the steps, and returns why the command had to stop.
-fn course(steps: impl IntoIterator<Item = Step>) -> Option<Why> {
-    let (mut course, first) = Course::begin(policy(), TTL, START + TTL, START);
-    assert_eq!(first, Order::Lease(policy().deadlines(START + TTL, START)));
-    for (event, after, lease, wanted) in steps {
-        let actions = course.on(event, lease.map(|until| START + until), START + after);
-        assert_eq!(actions, wanted, "{event:?} after {after:?}");
-    }
-    course.verdict(End::TooLate, LockState::Held).stopped
+fn last_resort() -> Duration {
+    policy().last_resort(START + TTL).since(START)
 }
 
-fn lease(until: Duration, now: Duration) -> Action {
-    Action::Tell(Order::Lease(policy().deadlines(START + until, START + now)))
+/// A course that is told step by step.
+struct Told(Course);
+
+impl Told {
+    fn begin() -> Self {
+        let (course, first) = Course::begin(policy(), TTL, START + TTL, START);
+        assert_eq!(first, Order::Lease(policy().deadlines(START + TTL, START)));
+        Self(course)
+    }
+
+    /// What happened how long after the start, for how long the lease lasted then (`None`: it was
+    /// lost), and what had to be done.
+    #[track_caller]
+    fn on(mut self, event: E, after: Duration, lease: Option<Duration>, wanted: &[A]) -> Self {
+        let actions = self.0.on(event, lease.map(|until| START + until), START + after);
+        assert_eq!(actions, wanted);
+        self
+    }
+
+    /// Why the command had to stop.
+    #[track_caller]
+    fn stopped(self, why: Option<Why>) {
+        assert_eq!(self.0.verdict(End::TooLate, LockState::Held).stopped, why);
+    }
+}
+
+fn lease(until: Duration, now: Duration) -> A {
+    A::Tell(Order::Lease(policy().deadlines(START + until, START + now)))
 }
 
 #[test]
-fn every_event_has_its_answer() {
-    use {Action as A, Event as E, Report as R};
-    let (kept, woken, ms) = (Some(TTL), 2 * TTL, Duration::from_millis);
-    let last = START + TTL;
-    let last = policy().last_resort(last).since(START);
-    let stopping = |why| vec![A::SayStopping(why)];
-    let killing = |why| vec![A::SayStopping(why), A::Kill];
-    let taken = || vec![A::Tell(Order::Stop), A::SayStopping(Why::Lost(TAKEN))];
-    let (ending, end) = (Why::LeaseEnding, || vec![A::End(End::Command(ENDED))]);
-    let courses: Vec<(&str, Option<Why>, Vec<Step>)> = vec![
-        (
-            "nothing happens",
-            None,
-            vec![
-                (E::Report(R::Started(7)), SECOND, kept, vec![A::SayStarted(7)]),
-                (E::Signal(15), SECOND, kept, vec![A::Tell(Order::Signal(15))]),
-                (E::Time, 2 * SECOND, kept, vec![]),
-                (E::Time, 10 * SECOND, Some(40 * SECOND), vec![lease(40 * SECOND, 10 * SECOND)]),
-                (E::Report(R::Ended(ENDED)), 31 * SECOND, Some(40 * SECOND), end()),
-            ],
-        ),
-        (
-            "the lock is taken: the command has its time",
-            Some(Why::Lost(TAKEN)),
-            vec![
-                (E::Lost(TAKEN), 10 * SECOND, None, taken()),
-                (E::Time, 15 * SECOND, None, vec![]),
-                (E::Time, 16 * SECOND, None, vec![A::Kill]),
-                (E::Time, woken, None, vec![]),
-            ],
-        ),
-        (
-            "the lease ends, and the supervisor does nothing",
-            Some(ending),
-            vec![(E::Time, last - ms(1), kept, vec![]), (E::Time, last, kept, killing(ending))],
-        ),
-        (
-            "the supervisor asks it to stop: that moves no end",
-            Some(ending),
-            vec![
-                (E::Report(R::Stopping), 19 * SECOND, kept, stopping(ending)),
-                (E::Time, last, kept, vec![A::Kill]),
-            ],
-        ),
-        (
-            "a renewal after the question gives it the time that was named",
-            Some(ending),
-            vec![
-                (E::Report(R::Stopping), 10 * SECOND, kept, stopping(ending)),
-                (E::Time, 11 * SECOND, Some(2 * TTL), vec![lease(2 * TTL, 11 * SECOND)]),
-                (E::Time, 15 * SECOND, Some(2 * TTL), vec![]),
-                (E::Time, 16 * SECOND, Some(2 * TTL), vec![A::Kill]),
-            ],
-        ),
-        (
-            "max-hold is named, and the first reason stays",
-            Some(Why::MaxHold),
-            vec![
-                (E::Report(R::Stopping), 20 * SECOND, kept, stopping(Why::MaxHold)),
-                (E::Lost(TAKEN), 21 * SECOND, None, vec![]),
-                (E::Time, 25 * SECOND, None, vec![]),
-                (E::Time, 26 * SECOND, None, vec![A::Kill]),
-            ],
-        ),
-        (
-            "after a sleep the reports come first",
-            None,
-            vec![(E::Time, woken, kept, vec![]), (E::Report(R::Ended(ENDED)), woken, kept, end())],
-        ),
-        (
-            "after a sleep the loss does not come first",
-            None,
-            vec![
-                (E::Lost(LostReason::Expired), woken, None, vec![]),
-                (E::Report(R::Ended(ENDED)), woken, None, end()),
-            ],
-        ),
-        (
-            "after a sleep without a report it is killed",
-            Some(ending),
-            vec![
-                (E::Lost(LostReason::Expired), woken, None, vec![]),
-                (E::Time, woken + CATCH_UP, None, killing(ending)),
-            ],
-        ),
-        (
-            "after a sleep a renewal is seen late",
-            None,
-            vec![
-                (E::Time, woken, kept, vec![]),
-                (E::Time, woken + CATCH_UP, Some(3 * TTL), vec![lease(3 * TTL, woken + CATCH_UP)]),
-            ],
-        ),
-        (
-            "it was too late to start",
-            Some(ending),
-            vec![(
-                E::Report(R::TooLate),
-                SECOND,
-                kept,
-                vec![A::SayStopping(ending), A::End(End::TooLate)],
-            )],
-        ),
-        (
-            "a supervisor that vanishes takes the command with it",
-            None,
-            vec![(E::Silence, SECOND, kept, vec![A::Kill, A::End(End::Unsupervised)])],
-        ),
-    ];
-    for (what, why, steps) in courses {
-        println!("{what}");
-        assert_eq!(course(steps), why, "{what}");
+fn a_hold_in_which_nothing_happens() {
+    let until = Some(40 * SECOND);
+    Told::begin()
+        .on(E::Report(R::Started(7)), SECOND, KEPT, &[A::SayStarted(7)])
+        .on(E::Signal(15), SECOND, KEPT, &[A::Tell(Order::Signal(15))])
+        .on(E::Time, 2 * SECOND, KEPT, &[])
+        .on(E::Time, 10 * SECOND, until, &[lease(40 * SECOND, 10 * SECOND)])
+        .on(E::Report(R::Ended(ENDED)), 31 * SECOND, until, &[END])
+        .stopped(None);
+}
+
+#[test]
+fn a_lock_that_was_taken_gives_the_command_its_time() {
+    let why = Why::Lost(TAKEN);
+    Told::begin()
+        .on(E::Lost(TAKEN), 10 * SECOND, None, &[A::Tell(Order::Stop), A::SayStopping(why)])
+        .on(E::Time, 15 * SECOND, None, &[])
+        .on(E::Time, 16 * SECOND, None, &[A::Kill])
+        .on(E::Time, 2 * TTL, None, &[])
+        .stopped(Some(why));
+}
+
+#[test]
+fn a_lease_that_ends_is_the_limit_whatever_the_supervisor_does() {
+    Told::begin()
+        .on(E::Time, last_resort() - Duration::from_millis(1), KEPT, &[])
+        .on(E::Time, last_resort(), KEPT, &[A::SayStopping(ENDING), A::Kill])
+        .stopped(Some(ENDING));
+    Told::begin()
+        .on(E::Report(R::Stopping), 10 * SECOND, KEPT, &[A::SayStopping(ENDING)])
+        .on(E::Time, 15 * SECOND, KEPT, &[])
+        .on(E::Time, last_resort(), KEPT, &[A::Kill])
+        .stopped(Some(ENDING));
+}
+
+#[test]
+fn a_renewal_after_the_question_leaves_the_time_that_was_named() {
+    let until = Some(2 * TTL);
+    Told::begin()
+        .on(E::Report(R::Stopping), 10 * SECOND, KEPT, &[A::SayStopping(ENDING)])
+        .on(E::Time, 11 * SECOND, until, &[lease(2 * TTL, 11 * SECOND)])
+        .on(E::Time, 15 * SECOND, until, &[])
+        .on(E::Time, 16 * SECOND, until, &[A::Kill])
+        .stopped(Some(ENDING));
+}
+
+#[test]
+fn max_hold_is_named_and_the_first_reason_stays() {
+    Told::begin()
+        .on(E::Report(R::Stopping), 20 * SECOND, KEPT, &[A::SayStopping(Why::MaxHold)])
+        .on(E::Lost(TAKEN), 21 * SECOND, None, &[])
+        .on(E::Time, 25 * SECOND, None, &[])
+        .on(E::Time, 26 * SECOND, None, &[A::Kill])
+        .stopped(Some(Why::MaxHold));
+}
+
+#[test]
+fn after_a_sleep_the_reports_come_first() {
+    for (event, lease) in [(E::Time, KEPT), (E::Lost(LostReason::Expired), None)] {
+        Told::begin()
+            .on(event, 2 * TTL, lease, &[])
+            .on(E::Report(R::Ended(ENDED)), 2 * TTL, lease, &[END])
+            .stopped(None);
     }
+}
+
+#[test]
+fn after_a_sleep_without_a_report_it_is_killed_unless_it_was_renewed() {
+    let woken = 2 * TTL + CATCH_UP;
+    Told::begin()
+        .on(E::Lost(LostReason::Expired), 2 * TTL, None, &[])
+        .on(E::Time, woken, None, &[A::SayStopping(ENDING), A::Kill])
+        .stopped(Some(ENDING));
+    Told::begin()
+        .on(E::Time, 2 * TTL, KEPT, &[])
+        .on(E::Time, woken, Some(3 * TTL), &[lease(3 * TTL, woken)])
+        .stopped(None);
+}
+
+#[test]
+fn a_supervisor_that_starts_nothing_or_vanishes_is_the_end() {
+    Told::begin()
+        .on(E::Report(R::TooLate), SECOND, KEPT, &[A::SayStopping(ENDING), A::End(End::TooLate)])
+        .stopped(Some(ENDING));
+    Told::begin().on(E::Silence, SECOND, KEPT, &[A::Kill, A::End(End::Unsupervised)]).stopped(None);
 }
 
 #[test]
@@ -169,31 +161,31 @@ struct Walk {
 
 impl Walk {
     /// One more event, `after` the last; `false` at the end.
-    fn step(&mut self, event: Event, after: Duration, renewed: bool) -> bool {
+    fn step(&mut self, event: E, after: Duration, renewed: bool) -> bool {
         self.now = self.now + after;
         self.lease = match event {
-            Event::Lost(_) => None,
+            E::Lost(_) => None,
             _ if renewed => self.lease.map(|_| self.now + TTL),
             _ => self.lease,
         };
         let mut over = false;
         for action in self.course.on(event, self.lease, self.now) {
             match action {
-                Action::SayStopping(why) => {
+                A::SayStopping(why) => {
                     assert_eq!(self.asked, None, "one reason is given, once");
                     self.asked = Some((why, self.now));
                 }
-                Action::Tell(Order::Lease(_)) => assert!(self.lease.is_some(), "it is lost"),
-                Action::Kill => self.check_kill(event),
-                Action::End(_) => over = true,
-                Action::Tell(_) | Action::SayStarted(_) => {}
+                A::Tell(Order::Lease(_)) => assert!(self.lease.is_some(), "it is lost"),
+                A::Kill => self.check_kill(event),
+                A::End(_) => over = true,
+                A::Tell(_) | A::SayStarted(_) => {}
             }
         }
         !over
     }
 
-    fn check_kill(&mut self, event: Event) {
-        if matches!(event, Event::Silence) {
+    fn check_kill(&mut self, event: E) {
+        if matches!(event, E::Silence) {
             return;
         }
         assert!(!std::mem::replace(&mut self.killed, true), "once is enough");
@@ -217,7 +209,7 @@ impl Walk {
         let limit = limit.max(self.now) + CATCH_UP;
         while !self.killed {
             let pause = self.course.wake_at().since(self.now);
-            self.step(Event::Time, pause, false);
+            self.step(E::Time, pause, false);
             assert!(self.now <= limit, "it runs on without its lock");
         }
     }
@@ -230,13 +222,13 @@ fn is_lost(why: Why) -> bool {
 #[test]
 fn no_course_lets_a_command_run_on_or_kills_it_too_early() {
     let events = [
-        Event::Report(Report::Stopping),
-        Event::Report(Report::Ended(ENDED)),
-        Event::Lost(TAKEN),
-        Event::Lost(LostReason::Expired),
-        Event::Signal(15),
-        Event::Silence,
-        Event::Time,
+        E::Report(R::Stopping),
+        E::Report(R::Ended(ENDED)),
+        E::Lost(TAKEN),
+        E::Lost(LostReason::Expired),
+        E::Signal(15),
+        E::Silence,
+        E::Time,
     ];
     let (course, _) = Course::begin(policy(), TTL, START + TTL, START);
     let begin = Walk { course, now: START, lease: Some(START + TTL), asked: None, killed: false };
