@@ -115,11 +115,13 @@ async fn hold(
     let free_at = args.min_hold.map(|least| store.locks.clock().now() + least);
     let verdict = work(args, store, &guard, signals, notes).await;
     let clock = store.locks.clock();
+    let mut covered = false;
     if let (Some(at), Ok(Verdict { ended: End::Command(_), stopped: None })) = (free_at, &verdict) {
-        keep(&guard, at, &**clock, signals, notes).await;
+        covered = keep(&guard, at, &**clock, signals, notes).await;
     }
     let end_by = *end_by.insert(clock.now() + ENDING);
     let released = release(guard, notes, &**clock, end_by.minus(CLOSING)).await;
+    let released = released.filter(|_| !covered);
     let Verdict { ended, stopped } = verdict?;
     match (stopped.or(released), ended) {
         (_, End::NotStarted(errno)) => Err(not_started(args, errno)),
@@ -133,24 +135,32 @@ async fn hold(
     }
 }
 
-/// Keeps the lock until `at`, unless it is lost before or a signal says that this is enough.
+/// Keeps the lock until `at`, unless it is lost before or a signal says that this is enough. Returns
+/// whether the store has confirmed that the command was covered: a later loss does no harm then.
 async fn keep(
     guard: &LockGuard,
     at: ClockInstant,
     clock: &dyn Clock,
     signals: &mut Signals,
     notes: &Notes,
-) {
+) -> bool {
     let left = at.since(clock.now());
     notes.detail("holding", json!({ "left_ms": millis(left) }), || {
         format!("holding {} for {} more", notes.name(), short(left))
     });
     let lost = guard.lost();
+    let waiting = async {
+        let covered = guard.check().await.is_ok();
+        tokio::select! {
+            _ = lost.wait() => {}
+            () = clock.sleep_until(at) => {}
+        }
+        covered
+    };
     tokio::select! {
         biased;
-        _ = signals.next() => {}
-        _ = lost.wait() => {}
-        () = clock.sleep_until(at) => {}
+        _ = signals.next() => false,
+        covered = waiting => covered,
     }
 }
 

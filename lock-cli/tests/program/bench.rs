@@ -284,10 +284,16 @@ fn reader(pipe: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<S
     })
 }
 
+/// The state of a process and its parent, if it is there.
+pub(crate) fn stat(pid: i32) -> Option<(char, i32)> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (state, rest) = stat.rsplit_once(") ")?.1.split_once(' ')?;
+    Some((state.chars().next()?, rest.split(' ').next()?.parse().ok()?))
+}
+
 /// Whether the process runs; a zombie does not.
 pub(crate) fn is_alive(pid: i32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+    stat(pid).is_some_and(|(state, _)| !matches!(state, 'Z' | 'X'))
 }
 
 pub(crate) fn send(pid: i32, signal: Signal) {
@@ -303,12 +309,9 @@ pub(crate) fn child_of(pid: i32) -> i32 {
     let mut found = 0;
     until("a child process", SOON, || {
         let folder = fs::read_dir("/proc").expect("/proc");
-        let pids = folder.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-        let parent = |pid: i32| -> Option<i32> {
-            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-            stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
-        };
-        found = pids.into_iter().find(|candidate| parent(*candidate) == Some(pid)).unwrap_or(0);
+        let mut pids = folder.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+        let is_child = |other: &i32| stat(*other).is_some_and(|(_, parent)| parent == pid);
+        found = pids.find(is_child).unwrap_or(0);
         found != 0
     });
     found

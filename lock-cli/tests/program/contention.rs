@@ -162,6 +162,12 @@ fn a_lock_can_be_kept_for_longer_than_the_command() {
     send(id(&run), Signal::TERM);
     let done = finish(run, SOON).is(4).saying(["\"holding\"", "\"released\""]);
     assert!(bench.held().is_empty(), "{done:?}");
+    // Taken away after the command was done: that does no harm to it.
+    let run = bench.hold("a", &["--min-hold", "30s", "--ttl", "900ms"], "echo >over; exit 4");
+    bench.line("over");
+    pause(Duration::from_millis(500));
+    bench.done(["release", "a", "--force", "--yes"]).is(0);
+    finish(run, SOON).is(4);
     // A command that did not start keeps nothing.
     bench.done(["run", "a", "--min-hold", "30s", "--", "no-such-command-here"]).is(127);
     let both = ["run", "a", "--min-hold", "2s", "--max-hold", "1s", "--", "echo", "ran"];

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::bench::{Bench, Done, Running, SOON, finish, is_alive, pause, read, send, until};
+use crate::bench::{Bench, Done, Running, SOON, finish, is_alive, pause, read, send, stat, until};
 use rustix::process::Signal;
 
 /// A terminal; what is written to its standard input is typed.
@@ -89,8 +89,7 @@ fn a_signal_for_run_alone_is_passed_on() {
     let line = "exec distlock run a -- sh job";
     let terminal = Terminal::new(&bench, line);
     let supervisor = bench.pid("ready");
-    let stat = read(format!("/proc/{supervisor}/stat").as_ref());
-    let run = stat.rsplit_once(") ").unwrap().1.split(' ').nth(1).unwrap().parse().unwrap();
+    let (_, run) = stat(supervisor).unwrap();
     send(run, Signal::USR1);
     terminal.done().is(8);
     assert_eq!(read(&bench.path("log")), "USR1\n");
