@@ -115,7 +115,7 @@ fn a_frozen_server_holds_up_nothing(url: &str, freeze: impl FnOnce()) {
     let done = finish(connected, SOON).printing("");
     assert!(now().since(begun) < 7 * SECOND, "{:?}: {done:?}", now().since(begun));
     assert!(matches!(done.code, Some(69 | 75)), "{done:?}");
-    std::fs::write(bench.path("go"), "").unwrap();
+    std::fs::write(bench.path("go"), "").expect("a file");
     let ended = now();
     finish(holder, SOON).is(0).printing("done\n").saying(["could not be confirmed"]);
     assert!(now().since(ended) < 3 * SECOND, "{:?}", now().since(ended));

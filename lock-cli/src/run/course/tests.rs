@@ -200,7 +200,7 @@ impl Walk {
     }
 
     /// From here on nothing comes but the time, always at once: the command is killed when it must be.
-    fn is_killed_in_time(mut self) {
+    fn must_be_killed_in_time(mut self) {
         let limit = match self.asked {
             Some((why, asked)) if is_lost(why) => asked + KILL_AFTER + SECOND,
             Some((_, asked)) => self.last_resort().min(asked + KILL_AFTER + SECOND),
@@ -241,7 +241,7 @@ fn no_course_lets_a_command_run_on_or_kills_it_too_early() {
                 for (event, renewed) in events.iter().flat_map(|e| [(*e, false), (*e, true)]) {
                     let mut next = walk.clone();
                     if next.step(event, after, renewed) {
-                        next.clone().is_killed_in_time();
+                        next.clone().must_be_killed_in_time();
                         further.push(next);
                     }
                 }
