@@ -64,6 +64,24 @@ async fn a_node_that_joined_later_is_adopted_by_a_renewal() {
     assert_eq!(holder.release().await.unwrap(), Released::Freed);
 }
 
+/// A claim whose hold has ended waits like any other: it is woken by the next release.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_whose_hold_has_ended_is_woken() {
+    let masters = Masters::start().await.unwrap();
+    let (a, b) = (masters.client("").await.unwrap(), masters.client("").await.unwrap());
+    let mut ended = a.claim(request("lock", TTL).with_wait(true)).unwrap();
+    granted(&mut *ended).await;
+    for node in 0..3 {
+        masters.command(node, &["DEL", "lock"]).await;
+    }
+    let mut holder = claim(&b, "lock", TTL);
+    granted(&mut *holder).await;
+    assert!(matches!(ended.try_acquire().await.unwrap(), Attempt::Busy { .. }));
+    holder.release().await.unwrap();
+    timeout(Duration::from_secs(3), ended.changed()).await.expect("nothing was heard").unwrap();
+    granted(&mut *ended).await;
+}
+
 /// A try that was dropped may have taken the lock: a look asks, and writes nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_check_after_a_dropped_try_asks_the_nodes() {

@@ -92,7 +92,7 @@ impl RedlockClaim {
 
     /// One try: all nodes at once, until the outcome is decided. Validity counts from `called`.
     async fn attempt(&mut self, called: ClockInstant) -> (Outcome, Replies) {
-        if self.wait && !self.driver.has_fence() {
+        if self.wait {
             match &self.waiting {
                 Some(waiting) => waiting.registration.arm(),
                 None => self.begin_to_wait(),
