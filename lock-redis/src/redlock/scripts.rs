@@ -101,6 +101,33 @@ mod tests {
         }
     }
 
+    /// What a lock was last counted to may have been written before the node lost what came after. It
+    /// can outlive the wait for admission, and the marks of the others are above it.
+    #[tokio::test]
+    async fn an_admitted_node_counts_on_from_its_seed() {
+        const SEED: u64 = 1000;
+        let (_server, mut connection) = node().await;
+        let parts = ["a", "a:vote", "a:waiters"];
+        let acquire =
+            async |connection: &mut redis::aio::MultiplexedConnection| -> (u64, u64, u64) {
+                let call = SCRIPTS.acquire.call().key("node").keys(&parts).arg("q").arg("owner");
+                let call = call.number(1).number(1000).number(0).arg("").arg("").arg("");
+                call.by_text().query_async(connection).await.unwrap()
+            };
+        assert_eq!(acquire(&mut connection).await, (1, 1, 1));
+        redis::cmd("DEL").arg("a").exec_async(&mut connection).await.unwrap();
+        let run_id: String =
+            redis::cmd("HGET").arg(&["node", "run_id"]).query_async(&mut connection).await.unwrap();
+        let begin = SCRIPTS.begin.call().key("node").arg("quarantine").arg("nonce").arg("q");
+        let begin = begin.arg("boot").arg(&run_id).arg("0").arg("");
+        let begun: u64 = begin.by_text().query_async(&mut connection).await.unwrap();
+        let admit =
+            SCRIPTS.admit.call().key("node").arg("nonce").number(SEED).number(0).arg("boot");
+        let admitted: u64 = admit.by_text().query_async(&mut connection).await.unwrap();
+        assert_eq!((begun, admitted), (1, 1));
+        assert_eq!(acquire(&mut connection).await, (1, SEED + 1, SEED + 1));
+    }
+
     /// A client whose clock is centuries ahead must not use up the counters of a node.
     #[tokio::test]
     async fn a_proposal_is_held_to_the_clock_of_the_node() {

@@ -4,7 +4,7 @@
 -- Answers {1, counter, mark} | {0, ms left, who, mark} | {-1, why} | {-2, quorum} | {-3, counter}
 local owner, try, ttl, proposal = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 local channel, waited = ARGV[6], ARGV[7]
-local node = redis.call('HMGET', KEYS[1], 'run_id', 'state', 'quorum', 'mark')
+local node = redis.call('HMGET', KEYS[1], 'run_id', 'state', 'quorum', 'mark', 'floor')
 local refused = refusal(node)
 if refused then return refused end
 local mark = tonumber(node[4] or '0')
@@ -35,8 +35,10 @@ elseif held then
   return {0, redis.call('PTTL', KEYS[2]), who, mark}
 end
 
--- The counter may have been forgotten when the lock was idle; the mark never is less.
+-- The counter may have been forgotten when the lock was idle; the mark never is less. One from before an
+-- admission may have lost what came after it, so it counts on from what the admission was seeded with.
 local counter = tonumber(redis.call('HGET', KEYS[3], 'counter') or nil) or mark
+counter = math.max(counter, tonumber(node[5] or '0'))
 -- One client whose clock is in the next century must not use up the counters.
 counter = math.max(counter + 1, math.min(proposal, now + 60000000))
 if counter > 9007199254740991 then return {-3, counter - 1} end
