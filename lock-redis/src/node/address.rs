@@ -19,36 +19,17 @@ struct Login {
     db: i64,
 }
 
-/// A client of `redis://[user:password@]host[:port][/db]`, or `rediss://`. Nothing is sent.
+/// A client of each of the hosts in `scheme://[user:password@]host[:port][,host…][/db]`, with TLS if
+/// `secure`. Nothing is sent.
 ///
 /// # Errors
 ///
-/// If it cannot be read. The base is not shown: a password may stand anywhere in it.
-pub(crate) fn tcp_client(base: &str) -> Result<redis::Client> {
-    let secure = base.starts_with("rediss:");
-    let scheme = if secure { "rediss" } else { "redis" };
-    #[cfg(not(feature = "tls"))]
+/// If it cannot be read. The base is not shown: a password may stand anywhere in it. `form` is.
+pub(crate) fn tcp_clients(base: &str, secure: bool, form: &str) -> Result<Vec<redis::Client>> {
     if secure {
-        return Err(super::tls::without_feature());
+        super::tls::prepare()?;
     }
-    #[cfg(feature = "tls")]
-    if secure {
-        super::tls::install_provider();
-    }
-    let form = format!("{scheme}://[user:password@]host[:{PORT}][/db]");
-    let endpoint = Endpoint::parse(base, PORT, &form)?;
-    let [host] = endpoint.hosts() else {
-        return Err(Error::config(format!(
-            "the URL names several Redis servers: {scheme}:// is for one, and redlock:// for a quorum"
-        )));
-    };
-    let (host, port) = (host.name.clone(), host.port);
-    let address = if secure {
-        // Checking certificates cannot be switched off by a URL.
-        ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None }
-    } else {
-        ConnectionAddr::Tcp(host, port)
-    };
+    let endpoint = Endpoint::parse(base, PORT, form)?;
     let db = match endpoint.path().trim_end_matches('/') {
         "" => 0,
         // It is not shown: a password that was not encoded may end up there.
@@ -56,19 +37,26 @@ pub(crate) fn tcp_client(base: &str) -> Result<redis::Client> {
             Error::config(format!("the database of the URL is no number: its form is {form}"))
         })?,
     };
-    let login = Login {
-        user: endpoint.user().map(str::to_owned),
-        password: endpoint.password().map(str::to_owned),
-        db,
-    };
-    client(address, login)
+    let clients = endpoint.hosts().iter().map(|host| {
+        let (host, port) = (host.name.clone(), host.port);
+        let address = if secure {
+            // Checking certificates cannot be switched off by a URL.
+            ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None }
+        } else {
+            ConnectionAddr::Tcp(host, port)
+        };
+        let user = endpoint.user().map(str::to_owned);
+        let password = endpoint.password().map(str::to_owned);
+        client(address, Login { user, password, db })
+    });
+    clients.collect()
 }
 
 /// A client of `redis+unix:///path/to/socket`, with the parameters `db`, `user` and `pass`.
 ///
 /// # Errors
 ///
-/// As [`tcp_client`].
+/// As [`tcp_clients`].
 pub(crate) fn unix_client(base: &str, params: &mut Params) -> Result<redis::Client> {
     let path = base.strip_prefix("redis+unix://").unwrap_or_default();
     let path = decode("the path", path)?;

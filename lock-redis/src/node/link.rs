@@ -1,14 +1,16 @@
-//! The way to a server: a connection that is made again when it is gone, once for all who need it.
+//! The way to a server: a connection that is made again when it is gone, once for all who need it, and
+//! that is kept up and watched while somebody waits for pushes.
 //!
 //! The driver's own connection manager is not used. It blocks for nine seconds while the server is
 //! down, and never replaces a connection on which nothing comes back (both were measured).
 
-use std::sync::Arc;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lock_core::kit::backoff::Backoff;
 use lock_core::kit::connect_once::ConnectOnce;
-use lock_core::{ClockInstant, Result};
+use lock_core::{ClockInstant, ErrorKind, Result};
 
 use super::connection::Connection;
 use super::dial::Dial;
@@ -16,19 +18,39 @@ use super::pulse::Pulse;
 
 /// The pauses between attempts to connect.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(1));
+/// A waiting client that has heard nothing for so long asks whether the server is there.
+const PING_EVERY: Duration = Duration::from_secs(2);
+/// How long it waits for the answer to that.
+const PING_LIMIT: Duration = Duration::from_secs(1);
+/// The pause after that, and for how long the task waits for a connection before it looks whether it is
+/// still wanted.
+const PAUSE: Duration = Duration::from_millis(100);
+const CONNECTING: Duration = Duration::from_secs(3);
 
-/// The way to one server. Clones share the connection.
-#[derive(Clone)]
+/// The way to one server.
 pub(super) struct Link {
     dial: Arc<Dial>,
     connection: ConnectOnce<Arc<Connection>>,
+    watch: Mutex<Watch>,
 }
+
+#[derive(Default)]
+struct Watch {
+    /// How many wait for pushes.
+    waiting: usize,
+    /// The task runs.
+    runs: bool,
+}
+
+/// Somebody waits for pushes.
+pub(crate) struct Interest(Arc<Link>);
 
 impl Link {
     /// `limit` is for making a connection, the handshake included.
     pub(super) fn new(dial: Dial, limit: Duration) -> Self {
         let server = format!("the Redis server at {}", dial.pulse.endpoint);
-        Self { dial: Arc::new(dial), connection: ConnectOnce::new(server, limit, BACKOFF) }
+        let connection = ConnectOnce::new(server, limit, BACKOFF);
+        Self { dial: Arc::new(dial), connection, watch: Mutex::default() }
     }
 
     pub(super) fn pulse(&self) -> &Pulse {
@@ -36,7 +58,7 @@ impl Link {
     }
 
     /// The connection, if there is one that may be used.
-    pub(super) fn current(&self) -> Option<Arc<Connection>> {
+    fn current(&self) -> Option<Arc<Connection>> {
         self.connection.forget(|connection| connection.is_over());
         self.connection.current()
     }
@@ -55,5 +77,83 @@ impl Link {
     pub(super) fn close(&self) {
         drop(self.connection.close());
         self.pulse().attention.notify_one();
+    }
+
+    /// Says that somebody waits for pushes, until the value is dropped.
+    pub(super) fn interest(self: &Arc<Self>) -> Interest {
+        let begins = {
+            let mut watch = self.watch();
+            watch.waiting += 1;
+            !std::mem::replace(&mut watch.runs, true)
+        };
+        if begins {
+            // Made before the task, which may end with its runtime before it has begun.
+            let watching = Watching(Arc::clone(self));
+            self.pulse().tasks.spawn(async move { watching.0.keep_up().await });
+        } else if self.current().is_none() {
+            self.pulse().attention.notify_one();
+        }
+        Interest(Arc::clone(self))
+    }
+
+    async fn keep_up(&self) {
+        let pulse = self.pulse();
+        while self.is_wanted() {
+            let pause = match self.current() {
+                None => {
+                    // Attempts that fail are spaced.
+                    let made = self.connection(pulse.clock.now() + CONNECTING).await;
+                    if made.is_err_and(|error| error.kind() == ErrorKind::Closed) {
+                        return;
+                    }
+                    continue;
+                }
+                Some(connection) => match PING_EVERY.saturating_sub(pulse.silent_for()) {
+                    Duration::ZERO => {
+                        let ping = redis::cmd("PING");
+                        // A failure gives the connection up, which the next round sees.
+                        let _ = connection.exchange(&ping, PING_LIMIT, PING_LIMIT).await;
+                        PAUSE
+                    }
+                    left => left,
+                },
+            };
+            tokio::select! {
+                () = pulse.attention.notified() => {}
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+    }
+
+    /// Whether somebody waits. If nobody does, the task ends, and the next interest begins another one.
+    fn is_wanted(&self) -> bool {
+        let mut watch = self.watch();
+        watch.runs = watch.waiting > 0;
+        watch.runs
+    }
+
+    fn watch(&self) -> MutexGuard<'_, Watch> {
+        self.watch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The task runs, until this is dropped, with its runtime if need be.
+struct Watching(Arc<Link>);
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.0.watch().runs = false;
+    }
+}
+
+impl fmt::Debug for Interest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Interest")
+    }
+}
+
+impl Drop for Interest {
+    fn drop(&mut self) {
+        self.0.watch().waiting -= 1;
     }
 }

@@ -1,5 +1,7 @@
 //! Reading what scripts answer. A server's answer is input like any other: nothing is assumed.
 
+use std::time::Duration;
+
 use lock_core::Result;
 use redis::Value;
 
@@ -57,6 +59,16 @@ impl<'a> Reply<'a> {
             Some(Value::BulkString(bytes)) => Ok(bytes),
             _ => Err(self.wrong()),
         }
+    }
+
+    /// What stands there for people to read.
+    pub(crate) fn text(&self, at: usize) -> Result<String> {
+        self.bytes(at).map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+    }
+
+    /// Milliseconds. Redis says less than 0 for a key without an end.
+    pub(crate) fn millis(&self, at: usize) -> Result<Option<Duration>> {
+        self.number(at).map(|ms| u64::try_from(ms).ok().map(Duration::from_millis))
     }
 
     pub(crate) fn list(&self, at: usize) -> Result<Self> {

@@ -8,17 +8,15 @@ use lock_core::{Clock, ClockInstant, Result};
 use redis::{Cmd, ErrorKind as DriverKind, RedisError, ServerErrorKind, Value};
 
 use super::dial::Dial;
-use super::link::Link;
+use super::link::{Interest, Link};
 use super::pulse::{Listener, Pulse};
 use super::script::Call;
-use super::tend::{Interest, Tender};
 use crate::error::{Stage, from_redis};
 
 /// A server as this client sees it. Clones share the connection.
 #[derive(Clone)]
 pub(crate) struct Node {
-    link: Link,
-    tender: Arc<Tender>,
+    link: Arc<Link>,
     response_timeout: Duration,
 }
 
@@ -41,9 +39,8 @@ impl Node {
     ) -> Result<Self> {
         let endpoint = client.get_connection_info().addr().to_string();
         let pulse = Arc::new(Pulse::new(endpoint, options.clock, listener));
-        let link = Link::new(Dial::new(client, pulse)?, options.connect_timeout);
-        let tender = Arc::new(Tender::new(link.clone()));
-        Ok(Self { link, tender, response_timeout: options.response_timeout })
+        let link = Arc::new(Link::new(Dial::new(client, pulse)?, options.connect_timeout));
+        Ok(Self { link, response_timeout: options.response_timeout })
     }
 
     /// Host and port, or the path of the socket: never a credential.
@@ -79,10 +76,15 @@ impl Node {
         answer.map_err(|error| from_redis(error, Stage::Sent, self.endpoint()))
     }
 
+    /// Asks whether the server is there.
+    pub(crate) async fn ping(&self, limit: Duration) -> Result<()> {
+        self.command(&redis::cmd("PING"), limit).await.map(drop)
+    }
+
     /// Says that somebody waits for pushes, until the value is dropped: the connection is made again
     /// when it is gone, and a silent one is found out.
     pub(crate) fn interest(&self) -> Interest {
-        self.tender.interest()
+        self.link.interest()
     }
 
     /// Runs `work` beside the calls, until the end of [`shut_down`](Self::shut_down). Without a runtime

@@ -74,7 +74,7 @@ impl Tls {
 
 /// What a build without TLS says of a URL that asks for it.
 #[cfg(not(feature = "tls"))]
-pub(crate) fn without_feature() -> Error {
+fn without_feature() -> Error {
     Error::config(
         "this build cannot use TLS: enable the cargo feature \"tls\" (of lock-redis or of distlock)",
     )
@@ -82,11 +82,17 @@ pub(crate) fn without_feature() -> Error {
 
 /// TLS needs a provider of its algorithms for the whole process: ours, if the program has chosen none.
 #[cfg(feature = "tls")]
-pub(super) fn install_provider() {
+pub(super) fn prepare() -> Result<()> {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
         // The program may install one at the same moment; either will do.
         let _ = rustls::crypto::ring::default_provider().install_default();
     }
+    Ok(())
+}
+
+#[cfg(not(feature = "tls"))]
+pub(super) fn prepare() -> Result<()> {
+    Err(without_feature())
 }
 
 /// The driver would find out about a bad file at the first connection, and not say which file it is.

@@ -10,24 +10,22 @@ use redis::Value;
 use super::config::{Bootstrap, Recover};
 use super::plan::{Marker, Plan, Report, Step, Terms};
 use super::quorum::{NODE_KEY, Quorum, millis};
-use super::reply::text;
+use super::round::Round;
 use super::scripts::SCRIPTS;
-use super::sightings::Sightings;
-use super::tasks::Round;
+use super::sightings::Sighting;
 use super::why::{Why, Whys};
 use crate::error::unexpected;
-use crate::node::Eviction;
+use crate::node::{Node, Reply};
 
 /// Brings nodes into the vote, on demand: when one has answered that it is not admitted.
 #[derive(Debug)]
 pub(crate) struct Admission {
-    pub(super) quorum: Arc<Quorum>,
-    /// One round at a time: the others wait for it and see what it has led to.
-    pub(super) turn: tokio::sync::Mutex<()>,
+    quorum: Arc<Quorum>,
+    /// One round at a time: the others wait for it and see what it has led to. In the order of the nodes.
+    turn: tokio::sync::Mutex<Vec<Option<Sighting>>>,
     running: AtomicBool,
     /// Why nodes do not vote yet.
     whys: Mutex<Whys>,
-    sightings: Mutex<Sightings>,
 }
 
 /// The longest pause between two looks of the background task.
@@ -36,16 +34,11 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const AFTER_FAILURE: Duration = Duration::from_secs(2);
 /// The limit for one answer: this is no part of any lock's time.
 const LIMIT: Duration = Duration::from_secs(1);
+
 impl Admission {
     pub(crate) fn new(quorum: Arc<Quorum>) -> Self {
-        let sightings = Mutex::new(Sightings::new(quorum.len()));
-        Self {
-            quorum,
-            sightings,
-            turn: tokio::sync::Mutex::default(),
-            running: AtomicBool::new(false),
-            whys: Mutex::default(),
-        }
+        let turn = tokio::sync::Mutex::new((0..quorum.len()).map(|_| None).collect());
+        Self { quorum, turn, running: AtomicBool::new(false), whys: Mutex::default() }
     }
 
     /// Why nodes do not vote yet, if that is known.
@@ -70,12 +63,38 @@ impl Admission {
     ///
     /// `Config` if a node belongs to a quorum that is configured otherwise, or evicts locks.
     pub(crate) async fn advance(&self) -> Result<Plan> {
-        let _turn = self.turn.lock().await;
+        self.advance_with(match self.quorum.config.recover {
+            Recover::Auto => self.quorum.len(),
+            Recover::Manual => usize::MAX,
+        })
+        .await
+    }
+
+    /// See [`RedlockBackend::recover`](crate::RedlockBackend::recover).
+    pub(crate) async fn recover(&self) -> Result<()> {
+        let plan = self.advance_with(self.quorum.needed()).await?;
+        if plan.all_vote {
+            return Ok(());
+        }
+        let why = self.why().unwrap_or_default();
+        Err(Error::new(
+            ErrorKind::Unavailable,
+            format!(
+                "the recovery has begun: repeat it in {:.1?}. {why}",
+                plan.wait.unwrap_or_default()
+            ),
+        ))
+    }
+
+    /// Where too few nodes are left to seed the others, so many must answer for them to begin.
+    async fn advance_with(&self, recovers_with: usize) -> Result<Plan> {
+        let mut sightings = self.turn.lock().await;
         let mut rounds = 0;
         let mut ripe: Vec<String> = Vec::new();
         loop {
-            let reports = self.reports().await?;
-            let mut plan = (self.quorum.config.rules.plan)(&reports, &self.terms()?)?;
+            let reports = self.reports(&mut sightings).await?;
+            let terms = self.terms(recovers_with)?;
+            let mut plan = (self.quorum.config.rules.plan)(&reports, &terms)?;
             // A seed counts only if it was read after the wait: the round that shows the wait to be
             // over may have asked the others before.
             let nonce = |step: &Step| match step {
@@ -134,7 +153,7 @@ impl Admission {
         });
     }
 
-    pub(super) fn terms(&self) -> Result<Terms> {
+    fn terms(&self, recovers_with: usize) -> Result<Terms> {
         let config = &self.quorum.config;
         Ok(Terms {
             fingerprint: self.quorum.fingerprint.clone(),
@@ -142,39 +161,38 @@ impl Admission {
                 + config.max_ttl.mul_f64(config.drift.max(0.01))
                 + Duration::from_millis(50),
             boot_now: config.bootstrap == Bootstrap::Now,
-            recovers: config.recover == Recover::Auto,
+            recovers_with,
             used: self.quorum.has_voted(),
             boot: OwnerId::generate(&OsRng)?.to_hex(),
         })
     }
 
     /// Asks all nodes, and checks how they treat what they store.
-    pub(super) async fn reports(&self) -> Result<Vec<Option<Report>>> {
-        let mut round = self.quorum.all(|node| {
-            let quorum = Arc::clone(&self.quorum);
-            async move {
-                quorum.run(node, SCRIPTS.report.call().key(NODE_KEY), LIMIT).await.and_then(report)
-            }
+    async fn reports(&self, sightings: &mut [Option<Sighting>]) -> Result<Vec<Option<Report>>> {
+        let mut round = self.quorum.all(|node| async move {
+            let answer = node.run(SCRIPTS.report.call().key(NODE_KEY), LIMIT).await;
+            answer.and_then(|answer| report(&answer))
         });
         let mut reports: Vec<_> = (0..self.quorum.len()).map(|_| None).collect();
         let mut denied = None;
-        while let Some((node, answer)) = round.next().await {
+        while let Some((number, answer)) = round.next().await {
+            let endpoint = self.quorum.node(number).endpoint();
             match answer {
                 Ok(mut report) => {
-                    self.check_policy(node, &report)?;
+                    // Not every server says.
+                    if !report.policy.is_empty() {
+                        self.quorum.config.eviction.check(endpoint, &report.policy)?;
+                    }
                     self.quorum.note_mark(report.mark);
                     if report.marker() == Marker::Admitted {
                         self.quorum.note_vote();
                     }
                     let now = self.quorum.clock().now();
-                    let mut sightings =
-                        self.sightings.lock().unwrap_or_else(PoisonError::into_inner);
-                    sightings.note(node, &mut report, now);
-                    drop(sightings);
-                    reports[node] = Some(report);
+                    Sighting::correct(&mut sightings[number], &mut report, now);
+                    reports[number] = Some(report);
                 }
                 Err(error) => {
-                    tracing::debug!(target: "distlock", endpoint = self.quorum.node(node).endpoint(), %error, "no report");
+                    tracing::debug!(target: "distlock", endpoint, %error, "no report");
                     if matches!(error.kind(), ErrorKind::Denied | ErrorKind::Config) {
                         denied = Some(error);
                     }
@@ -187,35 +205,17 @@ impl Admission {
         }
     }
 
-    fn check_policy(&self, node: usize, report: &Report) -> Result<()> {
-        if report.policy.is_empty() || report.policy == "noeviction" {
-            return Ok(());
-        }
-        let endpoint = self.quorum.node(node).endpoint();
-        if self.quorum.config.eviction == Eviction::Warn {
-            tracing::warn!(target: "distlock", endpoint, policy = report.policy, "a node may evict locks");
-            return Ok(());
-        }
-        Err(Error::config(format!(
-            "the Redis server at {endpoint} has the maxmemory-policy {}, under which it may evict locks: set it to noeviction, or connect with lock_eviction=warn",
-            report.policy
-        )))
-    }
-
     /// Takes the steps, and says which node has refused one, and why.
-    pub(super) async fn carry_out(
-        &self,
-        steps: &[Step],
-        reports: &[Option<Report>],
-    ) -> Option<String> {
+    async fn carry_out(&self, steps: &[Step], reports: &[Option<Report>]) -> Option<String> {
         let mut failed = None;
         let taking = steps.iter().filter_map(|step| {
             let (Step::Begin { node, .. } | Step::Admit { node, .. }) = step;
             let seen = reports[*node].clone()?;
-            let (quorum, step) = (Arc::clone(&self.quorum), step.clone());
-            Some((*node, async move { take_step(&quorum, &step, &seen).await }))
+            let (server, step) = (self.quorum.node(*node).clone(), step.clone());
+            let fingerprint = self.quorum.fingerprint.clone();
+            Some((*node, async move { take_step(&server, &fingerprint, &step, &seen).await }))
         });
-        let mut round = Round::new(taking);
+        let mut round = Round::new(self.quorum.len(), taking);
         while let Some((node, done)) = round.next().await {
             let endpoint = self.quorum.node(node).endpoint();
             match done {
@@ -241,66 +241,46 @@ impl Drop for Running {
     }
 }
 
-async fn take_step(quorum: &Quorum, step: &Step, seen: &Report) -> Result<bool> {
-    let answer = match step {
-        Step::Begin { node, state, boot } => {
+async fn take_step(node: &Node, fingerprint: &str, step: &Step, seen: &Report) -> Result<bool> {
+    let fresh = OwnerId::generate(&OsRng)?.to_hex();
+    let call = match step {
+        Step::Begin { state, boot, .. } => {
             // The bootstrap's own id is its nonce: the clients that share in it must agree on it.
-            let fresh = OwnerId::generate(&OsRng)?.to_hex();
             let nonce = if *state == "boot" { boot } else { &fresh };
             let current = match seen.marker() {
                 Marker::None | Marker::Stale => "",
                 Marker::Boot | Marker::Quarantine | Marker::Admitted => &seen.nonce,
             };
-            let call = SCRIPTS
-                .begin
-                .call()
-                .key(NODE_KEY)
-                .arg(*state)
-                .arg(nonce)
-                .arg(&quorum.fingerprint)
-                .arg(boot)
-                .arg(&seen.run_id)
-                .arg(&seen.flushes)
-                .arg(current);
-            quorum.run(*node, call, LIMIT).await?
+            let call = SCRIPTS.begin.call().key(NODE_KEY).arg(*state).arg(nonce).arg(fingerprint);
+            call.arg(boot).arg(&seen.run_id).arg(&seen.flushes).arg(current)
         }
-        Step::Admit { node, seed, min_age, boot } => {
-            let call = SCRIPTS
-                .admit
-                .call()
-                .key(NODE_KEY)
-                .arg(&seen.nonce)
-                .number(*seed)
-                .number(millis(*min_age))
-                .arg(boot);
-            quorum.run(*node, call, LIMIT).await?
+        Step::Admit { seed, min_age, boot, .. } => {
+            let call = SCRIPTS.admit.call().key(NODE_KEY).arg(&seen.nonce).number(*seed);
+            call.number(millis(*min_age)).arg(boot)
         }
     };
-    match answer {
+    match node.run(call, LIMIT).await? {
         Value::Int(done) => Ok(done == 1),
         other => Err(unexpected("an admission", &other)),
     }
 }
 
-fn report(answer: Value) -> Result<Report> {
-    let Value::Array(parts) = &answer else { return Err(unexpected("a report", &answer)) };
-    if parts.len() != 12 {
-        return Err(unexpected("a report", &answer));
-    }
-    let number = |place| text(parts, place).parse().unwrap_or(0);
+fn report(answer: &Value) -> Result<Report> {
+    let reply = Reply::new("a report", answer)?;
+    let number = |at| reply.text(at).map(|text| text.parse::<u64>().unwrap_or(0));
+    let (now, since) = (number(3)?, number(8)?);
     Ok(Report {
-        run_id: text(parts, 0),
-        uptime: Duration::from_secs(number(1)),
-        flushes: text(parts, 2),
-        now: number(3),
-        marker_run_id: text(parts, 4),
-        state: text(parts, 5),
-        quorum: text(parts, 6),
-        nonce: text(parts, 7),
-        since: number(8),
-        boot: text(parts, 9),
-        mark: number(10),
-        policy: text(parts, 11),
-        watched: None,
+        run_id: reply.text(0)?,
+        uptime: Duration::from_secs(number(1)?),
+        flushes: reply.text(2)?,
+        now,
+        marker_run_id: reply.text(4)?,
+        state: reply.text(5)?,
+        quorum: reply.text(6)?,
+        nonce: reply.text(7)?,
+        age: Duration::from_micros(now.saturating_sub(since)),
+        boot: reply.text(9)?,
+        mark: number(10)?,
+        policy: reply.text(11)?,
     })
 }

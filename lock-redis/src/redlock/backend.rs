@@ -4,15 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{
-    Binding, Capabilities, Claim, ClaimRequest, DataLoss, Error, ErrorKind, Fencing, LockAdmin,
-    LockBackend, Result, Wake, async_trait,
+    Capabilities, Claim, ClaimRequest, DataLoss, Error, Fencing, Hold, LockAdmin, LockBackend,
+    Mode, Result, Wake, async_trait,
 };
 
 use super::admission::Admission;
 use super::claim::RedlockClaim;
 use super::config::RedlockConfig;
 use super::quorum::Quorum;
-use super::tasks::Round;
 use crate::node::Eviction;
 
 /// Locks on a quorum of independent Redis nodes (Redlock), with a fencing token.
@@ -34,7 +33,7 @@ impl RedlockBackend {
     ///
     /// # Errors
     ///
-    /// [`Config`](ErrorKind::Config) if the settings contradict each other.
+    /// [`Config`](lock_core::ErrorKind::Config) if the settings contradict each other.
     pub fn new(config: RedlockConfig) -> Result<Self> {
         let quorum = Arc::new(Quorum::new(config)?);
         let admission = Arc::new(Admission::new(Arc::clone(&quorum)));
@@ -48,9 +47,9 @@ impl RedlockBackend {
     ///
     /// # Errors
     ///
-    /// [`Config`](ErrorKind::Config) if a node belongs to another quorum or may evict locks,
-    /// [`Denied`](ErrorKind::Denied) if so many refuse the credentials or a command (the message
-    /// lists what) that no quorum is left, [`Unavailable`](ErrorKind::Unavailable) if fewer than a
+    /// [`Config`](lock_core::ErrorKind::Config) if a node belongs to another quorum or may evict locks,
+    /// [`Denied`](lock_core::ErrorKind::Denied) if so many refuse the credentials or a command (the message
+    /// lists what) that no quorum is left, [`Unavailable`](lock_core::ErrorKind::Unavailable) if fewer than a
     /// quorum answer and can write.
     ///
     /// # Cancel safety
@@ -83,7 +82,7 @@ impl RedlockBackend {
     ///
     /// # Errors
     ///
-    /// [`Unavailable`](ErrorKind::Unavailable) while older locks may be held, and if fewer than a
+    /// [`Unavailable`](lock_core::ErrorKind::Unavailable) while older locks may be held, and if fewer than a
     /// quorum answer.
     ///
     /// # Cancel safety
@@ -95,14 +94,11 @@ impl RedlockBackend {
 }
 
 impl RedlockBackend {
-    /// Runs every command once that the scripts need, on keys of this client alone: a right that is
-    /// missing would otherwise show half-way through a script, and scripts are not undone.
+    /// Whether a quorum grants what locks need.
     async fn check_rights(&self) -> Result<()> {
-        let mut round = self.quorum.all(|node| {
-            let quorum = Arc::clone(&self.quorum);
-            async move { quorum.probe(node, LIMIT).await }
-        });
-        self.most(&mut round).await?;
+        let needed = self.quorum.needed();
+        let mut round = self.quorum.probe(LIMIT)?;
+        round.collect(needed, needed).await?;
         // A minority is not waited for, but what it lacks is told.
         let quorum = Arc::clone(&self.quorum);
         self.quorum.tasks.spawn(async move {
@@ -114,32 +110,6 @@ impl RedlockBackend {
             }
         });
         Ok(())
-    }
-
-    /// Waits until a quorum of nodes has answered well.
-    async fn most(&self, round: &mut Round<Result<()>>) -> Result<()> {
-        let (mut well, mut failures) = (0, Vec::new());
-        while let Some((_, answer)) = round.next().await {
-            match answer {
-                Ok(()) => well += 1,
-                Err(error) => failures.push(error),
-            }
-            if well >= self.quorum.needed() {
-                return Ok(());
-            }
-        }
-        let denied = failures.iter().filter(|error| error.kind() == ErrorKind::Denied).count();
-        let hopeless = denied > self.quorum.len() - self.quorum.needed();
-        let list: Vec<_> = failures.iter().map(ToString::to_string).collect();
-        Err(Error::new(
-            if hopeless { ErrorKind::Denied } else { ErrorKind::Unavailable },
-            format!(
-                "{well} of {} nodes answer and can be used, and {} are needed: {}",
-                self.quorum.len(),
-                self.quorum.needed(),
-                list.join("; ")
-            ),
-        ))
     }
 }
 
@@ -174,11 +144,9 @@ impl LockBackend for RedlockBackend {
     }
 
     async fn ping(&self) -> Result<()> {
-        let mut round = self.quorum.all(|node| {
-            let server = self.quorum.node(node).clone();
-            async move { server.command(&redis::cmd("PING"), LIMIT).await.map(drop) }
-        });
-        self.most(&mut round).await
+        let needed = self.quorum.needed();
+        let mut round = self.quorum.all(|node| async move { node.ping(LIMIT).await });
+        round.collect(needed, needed).await.map(drop)
     }
 
     async fn close(&self) -> Result<()> {

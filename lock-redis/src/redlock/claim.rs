@@ -14,7 +14,7 @@ use super::driver::Driver;
 use super::quorum::Quorum;
 use super::replies::Replies;
 use super::target::Target;
-use super::wake::{HOLDER, Registration};
+use super::wake::Registration;
 use crate::names::Keys;
 use crate::node::Interest;
 
@@ -85,9 +85,8 @@ impl RedlockClaim {
 
     /// From now on, this claim hears that its lock was taken away.
     fn hear_of_the_end(&mut self) {
-        let key = format!("{HOLDER}{}", self.driver.target.owner);
-        let hub = &self.driver.quorum.hub;
-        self.holding.get_or_insert_with(|| hub.register(&key));
+        let driver = &self.driver;
+        self.holding.get_or_insert_with(|| driver.quorum.hub.holder(&driver.target.owner));
     }
 
     /// One try: all nodes at once, until the outcome is decided. Validity counts from `called`.
@@ -111,7 +110,7 @@ impl RedlockClaim {
     }
 
     fn begin_to_wait(&mut self) {
-        let registration = self.quorum().hub.register(&self.driver.target.lock);
+        let registration = self.quorum().hub.waiter(&self.driver.target.lock);
         let since = self.quorum().clock().now();
         self.driver.waits_since(Some(since));
         self.waiting = Some(Waiting { registration, interest: Vec::new() });

@@ -3,12 +3,11 @@
 use std::fmt;
 use std::time::Duration;
 
-use lock_core::url::Params;
+use lock_core::kit::url::Params;
 use lock_core::{Error, Result};
 
 use super::rules::Rules;
-use crate::node::Tls;
-use crate::node::{Eviction, tcp_client};
+use crate::node::{Eviction, Tls, tcp_clients};
 
 /// The URL schemes of Redlock.
 pub const REDLOCK_SCHEMES: &[&str] = &["redlock", "redlocks"];
@@ -22,7 +21,7 @@ pub const REDLOCK_PARAMETERS: &[&str] = &[
     "lock_node_timeout",
     "lock_connect_timeout",
     "lock_drift",
-    "lock_eviction",
+    Eviction::PARAMETER,
     Tls::PARAMETERS[0],
     Tls::PARAMETERS[1],
     Tls::PARAMETERS[2],
@@ -95,18 +94,7 @@ impl RedlockConfig {
     /// `redlocks://` for TLS (feature `tls`). All nodes get the same user, password and database; for
     /// others see [`from_clients`](Self::from_clients).
     ///
-    /// | parameter | meaning | default |
-    /// |---|---|---|
-    /// | `lock_max_ttl` | the longest ttl, and so how long a node that lost its data waits; the same for all clients | `30s` |
-    /// | `lock_bootstrap` | `wait` or `now`: see [`Bootstrap`] | `wait` |
-    /// | `lock_recover` | `auto` or `manual`: see [`Recover`] | `auto` |
-    /// | `lock_quorum_name` | what the nodes know the quorum by, where clients reach them under different addresses | the sorted addresses |
-    /// | `lock_node_timeout` | after how long without an answer a node counts as slow: where others contend, a try goes on without it | 5 % of the ttl, at least `100ms` |
-    /// | `lock_connect_timeout` | the limit for making a connection | `1s` |
-    /// | `lock_drift` | the part of the ttl by which clocks may disagree | `0.01` |
-    /// | `lock_eviction` | `refuse` or `warn`: about a `maxmemory-policy` other than `noeviction` | `refuse` |
-    /// | `lock_ca` | a PEM file with the authorities to trust, and no others (`redlocks` only) | those of the system |
-    /// | `lock_cert`, `lock_key` | PEM files with the certificate of this client and its key (`redlocks` only) | none |
+    /// The parameters are on the [page of Redlock](crate::redlock#url-and-parameters).
     ///
     /// # Errors
     ///
@@ -114,33 +102,24 @@ impl RedlockConfig {
     /// names a file that cannot be read or used. The message never shows what stood in the URL before the `?`.
     pub fn from_url(url: &str) -> Result<Self> {
         let (base, mut params) = Params::split(url)?;
-        let (scheme, rest) = base
-            .split_once("://")
-            .filter(|(scheme, _)| REDLOCK_SCHEMES.contains(scheme))
-            .ok_or_else(|| {
+        let scheme = base.split(':').next().unwrap_or_default();
+        let scheme =
+            REDLOCK_SCHEMES.iter().copied().find(|known| *known == scheme).ok_or_else(|| {
                 Error::config("the URL of a Redlock quorum begins with redlock:// or redlocks://")
             })?;
-        let node_scheme = if scheme == "redlocks" { "rediss" } else { "redis" };
+        let secure = scheme == "redlocks";
+        let form = format!("{scheme}://[user:password@]a[:6379],b[:6379],c[:6379][/db]");
+        let clients = tcp_clients(base, secure, &form)?;
         let tls = Tls::read(&mut params, scheme, "redlocks")?;
-        let (user, rest) = rest.rsplit_once('@').map_or(("", rest), |(user, rest)| (user, rest));
-        let (hosts, db) = rest.split_once('/').unwrap_or((rest, ""));
-        let at = if user.is_empty() { "" } else { "@" };
-        let clients = hosts.split(',').map(|host| {
-            if host.is_empty() {
-                return Err(Error::config(
-                    "the URL of a Redlock quorum has an empty host: it is redlock://[user:password@]a[:6379],b[:6379],c[:6379][/db]",
-                ));
-            }
-            tls.apply(tcp_client(&format!("{node_scheme}://{user}{at}{host}/{db}"))?)
-        });
-        let mut config = Self::from_clients(clients.collect::<Result<Vec<_>>>()?);
+        let clients: Result<Vec<_>> = clients.into_iter().map(|client| tls.apply(client)).collect();
+        let mut config = Self::from_clients(clients?);
         config.name = params.text("lock_quorum_name")?;
-        if let Some(limit) = params.duration("lock_max_ttl")? {
-            config.max_ttl = limit;
-        }
         config.node_timeout = params.duration("lock_node_timeout")?;
-        if let Some(limit) = params.duration("lock_connect_timeout")? {
-            config.connect_timeout = limit;
+        for (name, limit) in [
+            ("lock_max_ttl", &mut config.max_ttl),
+            ("lock_connect_timeout", &mut config.connect_timeout),
+        ] {
+            *limit = params.duration(name)?.unwrap_or(*limit);
         }
         if let Some(drift) = params.text("lock_drift")? {
             config.drift = drift.parse().map_err(|_| {
@@ -148,17 +127,10 @@ impl RedlockConfig {
             })?;
         }
         let choices = [("wait", Bootstrap::Wait), ("now", Bootstrap::Now)];
-        if let Some(bootstrap) = params.choice("lock_bootstrap", &choices)? {
-            config.bootstrap = bootstrap;
-        }
+        config.bootstrap = params.choice("lock_bootstrap", &choices)?.unwrap_or_default();
         let choices = [("auto", Recover::Auto), ("manual", Recover::Manual)];
-        if let Some(recover) = params.choice("lock_recover", &choices)? {
-            config.recover = recover;
-        }
-        let choices = [("refuse", Eviction::Refuse), ("warn", Eviction::Warn)];
-        if let Some(eviction) = params.choice("lock_eviction", &choices)? {
-            config.eviction = eviction;
-        }
+        config.recover = params.choice("lock_recover", &choices)?.unwrap_or_default();
+        config.eviction = Eviction::read(&mut params)?.unwrap_or_default();
         params.finish(scheme, REDLOCK_PARAMETERS)?;
         config.check()?;
         Ok(config)

@@ -141,17 +141,8 @@ impl Driver {
             match sent.1 {
                 Request::Release { .. } => self.quorum.undoing.spawn(request),
                 _ => self.quorum.tasks.spawn(request),
-            }
+            };
         }
-    }
-
-    async fn ask(&self, (node, request): Sent) -> NodeReply {
-        let waited = match request {
-            Request::Acquire { joins: false, .. } => self.state().waits_since,
-            _ => None,
-        };
-        let waited = waited.map(|since| self.quorum.clock().now().since(since));
-        self.quorum.ask(node, &self.target, request, (self.ttl, waited, self.limit)).await
     }
 
     fn hear(self: &Arc<Self>, (node, request): Sent, reply: NodeReply) {
@@ -244,7 +235,14 @@ struct InFlight {
 
 impl InFlight {
     async fn run(mut self) {
-        let reply = self.driver.ask(self.sent).await;
+        let (driver, (node, request)) = (&self.driver, self.sent);
+        let since = match request {
+            Request::Acquire { joins: false, .. } => driver.state().waits_since,
+            _ => None,
+        };
+        let waited = since.map(|since| driver.quorum.clock().now().since(since));
+        let limits = (driver.ttl, waited, driver.limit);
+        let reply = driver.quorum.ask(node, &driver.target, request, limits).await;
         self.is_answered = true;
         self.driver.hear(self.sent, reply);
     }

@@ -17,14 +17,13 @@ mod driver;
 pub mod mutants;
 mod plan;
 mod quorum;
-mod recovery;
 mod replies;
 mod reply;
+mod round;
 mod rules;
 mod scripts;
 mod sightings;
 mod target;
-mod tasks;
 mod wake;
 mod why;
 

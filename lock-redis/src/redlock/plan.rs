@@ -20,9 +20,9 @@ pub(crate) struct Report {
     pub(crate) state: String,
     pub(crate) quorum: String,
     pub(crate) nonce: String,
-    pub(crate) since: u64,
-    /// For how long its wait has lasted by the clock of this client, if that has seen it before.
-    pub(crate) watched: Option<Duration>,
+    /// How long ago the quarantine or the bootstrap began: by the node's own clock, or by this
+    /// client's where that says less.
+    pub(crate) age: Duration,
     pub(crate) boot: String,
     pub(crate) mark: u64,
     pub(crate) policy: String,
@@ -51,13 +51,6 @@ impl Report {
         }
     }
 
-    /// How long ago the quarantine or the bootstrap began: by the node's own clock, or by this
-    /// client's where that says less.
-    pub(crate) fn age(&self) -> Duration {
-        let own = Duration::from_micros(self.now.saturating_sub(self.since));
-        self.watched.map_or(own, |watched| own.min(watched))
-    }
-
     /// Whether the node cannot have forgotten a lock that may still be held.
     fn remembers(&self, wait: Duration) -> bool {
         self.uptime > wait + Duration::from_secs(1) && self.flushes == "0"
@@ -72,9 +65,8 @@ pub(crate) struct Terms {
     pub(crate) wait: Duration,
     /// Whether a new quorum begins without waiting, by the word of the user.
     pub(crate) boot_now: bool,
-    /// Whether nodes vote again without an operator when all of them answer, where too few are admitted
-    /// to seed the others.
-    pub(crate) recovers: bool,
+    /// How many nodes must answer for them to vote again where too few are admitted to seed the others.
+    pub(crate) recovers_with: usize,
     /// Whether this client has seen the quorum vote: it is not new, whatever the nodes say.
     pub(crate) used: bool,
     /// The id of the bootstrap, if this client begins one.
@@ -96,6 +88,8 @@ pub(crate) struct Plan {
     pub(crate) wait: Option<Duration>,
     /// Why nodes do not vote yet, for people; empty only if every node has said that it votes.
     pub(crate) why: Vec<Why>,
+    /// Whether every node that answers votes.
+    pub(crate) all_vote: bool,
 }
 
 /// Says what follows from the reports of all nodes (`None` for one that did not answer).
@@ -112,34 +106,30 @@ pub(crate) fn plan(reports: &[Option<Report>], terms: &Terms) -> Result<Plan> {
             )));
         }
     }
-    let admitted: Vec<_> =
-        reports.iter().flatten().filter(|report| report.marker() == Marker::Admitted).collect();
-    match admitted.first() {
-        None => Ok(begin(reports, terms)),
-        Some(first) => Ok(readmit(reports, &admitted, &first.boot, terms)),
-    }
-}
-
-/// What follows where no node is admitted.
-fn begin(reports: &[Option<Report>], terms: &Terms) -> Plan {
     let known: Vec<_> = reports.iter().flatten().collect();
-    if known.len() < reports.len() {
-        let mut plan = Plan { wait: Some(Duration::from_millis(500)), ..Plan::default() };
-        plan.why.push(Why::all(
-            "no node is admitted, and the quorum begins to vote only when all its nodes answer",
-        ));
-        plan.name_the_silent(reports);
-        return plan;
-    }
+    let admitted: Vec<_> =
+        known.iter().copied().filter(|report| report.marker() == Marker::Admitted).collect();
+    let recovers = known.len() >= terms.recovers_with;
+    let all_answer = known.len() == reports.len();
     let is_new = |report: &&Report| match report.marker() {
         Marker::None | Marker::Boot => true,
         Marker::Stale => report.state == "boot",
         Marker::Quarantine | Marker::Admitted => false,
     };
-    if !known.iter().all(is_new) {
-        return readmit(reports, &[], &terms.boot, terms);
-    }
-    bootstrap(&known, terms)
+    Ok(if let Some(first) = admitted.first() {
+        readmit(reports, &admitted, &first.boot, (terms, recovers))
+    } else if all_answer && known.iter().all(is_new) {
+        bootstrap(&known, terms)
+    } else if all_answer || recovers {
+        readmit(reports, &[], &terms.boot, (terms, recovers))
+    } else {
+        let mut plan = Plan { wait: Some(Duration::from_millis(500)), ..Plan::default() };
+        plan.why.push(Why::all(
+            "no node is admitted, and the quorum begins to vote only when all its nodes answer",
+        ));
+        plan.name_the_silent(reports);
+        plan
+    })
 }
 
 /// Lets the nodes of a new quorum vote, all of which answer.
@@ -155,7 +145,7 @@ fn bootstrap(known: &[&Report], terms: &Terms) -> Plan {
         .collect();
     let begins = || vec![Why::all("the quorum is new, and its nodes are just beginning to vote")];
     if !steps.is_empty() {
-        return Plan { steps, wait: Some(Duration::ZERO), why: begins() };
+        return Plan { steps, wait: Some(Duration::ZERO), why: begins(), all_vote: false };
     }
     // The user has said that nobody can hold a lock on these nodes. That cannot be so where they
     // have voted or were flushed.
@@ -165,7 +155,7 @@ fn bootstrap(known: &[&Report], terms: &Terms) -> Plan {
         if at_once || (report.remembers(terms.wait) && !terms.used) {
             Duration::ZERO
         } else {
-            terms.wait.saturating_sub(report.age())
+            terms.wait.saturating_sub(report.age)
         }
     });
     let left = left.max().unwrap_or_default();
@@ -175,21 +165,26 @@ fn bootstrap(known: &[&Report], terms: &Terms) -> Plan {
         } else {
             "the quorum is new, and a node was started less than lock_max_ttl ago, so that it may have forgotten a lock (if nobody has used these nodes before, lock_bootstrap=now begins at once): it begins to vote"
         };
-        return Plan { steps: Vec::new(), wait: Some(left), why: vec![Why::all(why).left(left)] };
+        return Plan { wait: Some(left), why: vec![Why::all(why).left(left)], ..Plan::default() };
     }
     let admit = |node| Step::Admit { node, seed: 0, min_age: Duration::ZERO, boot: boot.clone() };
     let steps = (0..known.len()).map(admit).collect();
-    Plan { steps, wait: Some(Duration::ZERO), why: begins() }
+    Plan { steps, wait: Some(Duration::ZERO), why: begins(), all_vote: false }
 }
 
 /// Brings nodes back that were restarted or lost their data: seeded by those that are admitted, or, if
-/// they are too few and all nodes answer, above whatever any node knows and above every clock.
-fn readmit(reports: &[Option<Report>], admitted: &[&Report], boot: &str, terms: &Terms) -> Plan {
-    let mut plan = Plan::default();
+/// they are too few, above whatever any node knows and above every clock.
+fn readmit(
+    reports: &[Option<Report>],
+    admitted: &[&Report],
+    boot: &str,
+    (terms, recovers): (&Terms, bool),
+) -> Plan {
+    let all_vote = reports.iter().flatten().count() == admitted.len();
+    let mut plan = Plan { all_vote, ..Plan::default() };
     plan.name_the_silent(reports);
     let seeds = rule::seeds_needed(reports.len(), rule::quorum_of(reports.len()));
     let enough = admitted.len() >= seeds;
-    let recovers = terms.recovers && reports.iter().all(Option::is_some);
     let seed = if enough {
         admitted.iter().map(|report| report.mark).max().unwrap_or(0)
     } else {
@@ -213,7 +208,7 @@ fn readmit(reports: &[Option<Report>], admitted: &[&Report], boot: &str, terms: 
                 plan.look_after(Duration::ZERO);
             }
             Marker::Quarantine if enough || recovers => {
-                let left = terms.wait.saturating_sub(report.age());
+                let left = terms.wait.saturating_sub(report.age);
                 if left.is_zero() {
                     let (min_age, boot) = (terms.wait, boot.to_owned());
                     plan.steps.push(Step::Admit { node, seed, min_age, boot });
@@ -226,7 +221,7 @@ fn readmit(reports: &[Option<Report>], admitted: &[&Report], boot: &str, terms: 
                 }
             }
             Marker::None | Marker::Stale | Marker::Boot | Marker::Quarantine => {
-                let or = if terms.recovers {
+                let or = if terms.recovers_with <= reports.len() {
                     "or until all nodes answer"
                 } else {
                     "or until an operator calls RedlockBackend::recover, since lock_recover=manual"
@@ -249,7 +244,7 @@ fn readmit(reports: &[Option<Report>], admitted: &[&Report], boot: &str, terms: 
 const CLAMP: Duration = Duration::from_secs(60);
 
 /// Above every mark that any of the nodes knows, and above what any node can have counted by its clock.
-pub(crate) fn seed_of_recovery(reports: &[Option<Report>]) -> u64 {
+fn seed_of_recovery(reports: &[Option<Report>]) -> u64 {
     let known = || reports.iter().flatten();
     let now = known().map(|report| report.now).max().unwrap_or(0);
     let slack = u64::try_from(CLAMP.as_micros() * 2).unwrap_or(u64::MAX);

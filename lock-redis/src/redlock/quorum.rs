@@ -4,17 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use lock_core::kit::tasks::Tasks;
 use lock_core::{Clock, OsRng, OwnerId, Result, Rng, SystemClock};
-use redis::Value;
 
 use super::config::RedlockConfig;
 use super::contender::{Request, rule};
-use super::reply::{Marked, NodeReply, text};
+use super::reply::NodeReply;
+use super::round::Round;
 use super::scripts::SCRIPTS;
 use super::target::Target;
-use super::tasks::{Round, Tasks};
 use super::wake::Hub;
-use crate::node::{Call, Listener, Node, NodeEvent, NodeOptions};
+use crate::node::{Listener, Node, NodeOptions};
 
 /// The node's own record: its marker and its mark. No lock key can read so (see [`Keys`]).
 pub(crate) const NODE_KEY: &str = "distlock\u{1e}quorum";
@@ -59,11 +59,7 @@ impl Quorum {
             let hub = Arc::clone(&hub);
             let listener = Listener {
                 channels: vec![channel.clone()],
-                on_event: Box::new(move |event| match event {
-                    NodeEvent::Message { payload, .. } => hub.published(number, payload),
-                    NodeEvent::Up => hub.reconnected(number),
-                    NodeEvent::Down => {}
-                }),
+                on_event: Box::new(move |event| hub.on_event(number, &event)),
             };
             Node::new(client, options, Some(listener))
         });
@@ -96,12 +92,13 @@ impl Quorum {
     }
 
     /// Asks all nodes something.
-    pub(crate) fn all<T, F>(&self, ask: impl Fn(usize) -> F) -> Round<T>
+    pub(crate) fn all<T, F>(&self, ask: impl Fn(Node) -> F) -> Round<T>
     where
         T: Send + 'static,
         F: Future<Output = T> + Send + 'static,
     {
-        Round::new((0..self.len()).map(|node| (node, ask(node))))
+        let nodes = self.nodes.iter().cloned().enumerate();
+        Round::new(self.len(), nodes.map(|(number, node)| (number, ask(node))))
     }
 
     pub(crate) fn node(&self, number: usize) -> &Node {
@@ -116,7 +113,8 @@ impl Quorum {
 
     /// A value that is probably above every counter, so that one round is enough.
     pub(crate) fn proposal(&self) -> u64 {
-        wall_clock().max(self.highest_mark.load(Relaxed) + 1)
+        let wall_clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        micros(wall_clock).max(self.highest_mark.load(Relaxed) + 1)
     }
 
     /// Evenly from `0.0..1.0`. Only spreads load, so a source that fails does no harm.
@@ -131,12 +129,8 @@ impl Quorum {
     /// Ends all tasks and connections. What is still being given back gets a moment: a vote that is
     /// kept stands in the way of others for a ttl.
     pub(crate) async fn close(&self) {
-        self.tasks.close();
-        tokio::select! {
-            () = self.undoing.finish() => {}
-            () = self.clock.sleep(CLOSING) => {}
-        }
-        self.undoing.close();
+        self.tasks.close(Duration::ZERO).await;
+        self.undoing.close(CLOSING).await;
         self.nodes.iter().for_each(Node::close);
     }
 
@@ -153,14 +147,6 @@ impl Quorum {
         self.voted.load(Relaxed)
     }
 
-    fn marked(&self, (reply, mark): Marked) -> NodeReply {
-        if reply.is_vote() {
-            self.note_vote();
-        }
-        self.note_mark(mark.max(reply.brief().counter().unwrap_or(0)));
-        reply
-    }
-
     /// Asks one node about the lock that `to` names, with this `ttl`. `waited` is for how long the claim
     /// has waited, if it is to be woken.
     pub(crate) async fn ask(
@@ -171,63 +157,59 @@ impl Quorum {
         (ttl, waited, limit): (Duration, Option<Duration>, Duration),
     ) -> NodeReply {
         let text = |number: Option<u64>| number.map(|n| n.to_string()).unwrap_or_default();
-        match request {
+        let waited = text(waited.map(micros));
+        let (fence, attempt, adopt);
+        let call = match request {
             Request::Acquire { attempt, proposal, .. } => {
-                let waited = waited.map(|waited| waited.as_micros().to_string());
-                let waited = waited.unwrap_or_default();
                 let call = SCRIPTS.acquire.call().key(NODE_KEY);
                 let call = call.keys([&to.lock, &to.vote, &to.waiters]);
                 let call = call.arg(&self.fingerprint).arg(&to.owner).number(u64::from(attempt));
                 let call = call.number(millis(ttl)).number(proposal).arg(&self.channel);
-                let call = call.arg(&waited).arg(&to.label);
-                self.marked(NodeReply::from_acquire(self.run(node, call, limit).await))
+                call.arg(&waited).arg(&to.label)
             }
             Request::Raise { value, .. } => {
                 let call = SCRIPTS.raise.call().key(NODE_KEY).keys([&to.lock, &to.vote]);
-                let call = call.arg(&self.fingerprint).arg(&to.owner).number(value);
-                self.marked(NodeReply::from_raise(self.run(node, call, limit).await))
+                call.arg(&self.fingerprint).arg(&to.owner).number(value)
             }
-            Request::Renew { fence, adopt, prolongs, .. } => {
-                let (fence, adopt) = (text(fence), text(adopt));
+            Request::Renew { fence: known, adopt: counter, prolongs, .. } => {
+                (fence, adopt) = (text(known), text(counter));
                 let ttl = if prolongs { ttl } else { Duration::ZERO };
                 let call = SCRIPTS.renew.call().key(NODE_KEY).keys([&to.lock, &to.vote]);
                 let call = call.arg(&self.fingerprint).arg(&to.owner).arg(&fence).arg(&adopt);
-                let call = call.number(millis(ttl)).arg(&self.channel);
-                NodeReply::from_renew(self.run(node, call, limit).await)
+                call.number(millis(ttl)).arg(&self.channel)
             }
-            Request::Release { attempt, fence, leaves, .. } => {
-                let (attempt_text, fence) = (text(attempt.map(u64::from)), text(fence));
-                let call = SCRIPTS.release.call().key(NODE_KEY);
-                let call = call.keys([&to.lock, &to.vote, &to.waiters]);
-                let call = call.arg(&self.fingerprint).arg(&to.owner).arg(&attempt_text);
+            Request::Release { attempt: which, fence: known, leaves, .. } => {
+                (attempt, fence) = (text(which.map(u64::from)), text(known));
+                let call = SCRIPTS.release.call();
+                let call = call.key(NODE_KEY).keys([&to.lock, &to.vote, &to.waiters]);
+                let call = call.arg(&self.fingerprint).arg(&to.owner).arg(&attempt);
                 // A vote that is given back wakes nobody: the winner holds the other nodes.
-                let call = call.flag(attempt.is_none()).arg(&to.lock);
+                let call = call.flag(which.is_none()).arg(&to.lock);
                 let call = call.arg(if leaves { self.channel.as_str() } else { "" }).arg(&fence);
-                NodeReply::from_release(self.run(node, call, limit).await)
+                return NodeReply::from_release(self.nodes[node].run(call, limit).await);
             }
-        }
-    }
-
-    /// Tries at one node whether all commands are allowed that locks need.
-    pub(crate) async fn probe(&self, node: usize, limit: Duration) -> Result<()> {
-        let id = OwnerId::generate(&OsRng)?.to_hex();
-        let keys = ["string", "hash", "set"].map(|kind| format!("{NODE_KEY}:probe:{id}:{kind}"));
-        let call = SCRIPTS.probe.call().key(NODE_KEY).keys(&keys).arg(&self.channel);
-        let answer = self.run(node, call, limit).await?;
-        let Value::Array(refused) = &answer else {
-            return Err(crate::error::unexpected("a check of the rights", &answer));
         };
-        if refused.is_empty() {
-            return Ok(());
+        let (reply, mark) = NodeReply::read(self.nodes[node].run(call, limit).await);
+        if reply.brief().is_vote() {
+            self.note_vote();
         }
-        let refused: Vec<_> = (0..refused.len()).map(|place| text(refused, place)).collect();
-        let page = "REDLOCK.md of lock-redis lists the rights";
-        Err(crate::error::refusal(self.node(node).endpoint(), &refused, page))
+        self.note_mark(mark);
+        reply
     }
 
-    /// Runs a script at one node.
-    pub(crate) async fn run(&self, node: usize, call: Call<'_>, limit: Duration) -> Result<Value> {
-        self.nodes[node].run(call, limit).await
+    /// Tries at all nodes whether the commands are allowed that locks need.
+    pub(crate) fn probe(&self, limit: Duration) -> Result<Round<Result<()>>> {
+        let id = OwnerId::generate(&OsRng)?.to_hex();
+        let channel = self.channel.clone();
+        Ok(self.all(|node| {
+            let keys =
+                ["string", "hash", "set"].map(|kind| format!("{NODE_KEY}:probe:{id}:{kind}"));
+            let channel = channel.clone();
+            async move {
+                let call = SCRIPTS.probe.call().key(NODE_KEY).keys(&keys).arg(&channel);
+                node.probe(call, "REDLOCK.md of lock-redis", limit).await
+            }
+        }))
     }
 }
 
@@ -245,8 +227,6 @@ pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Microseconds of the wall clock: a proposal, never more.
-pub(crate) fn wall_clock() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_micros()).unwrap_or(0)
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }

@@ -8,6 +8,7 @@ use redis::Value;
 
 use super::contender::Reply;
 use crate::error::unexpected;
+use crate::node;
 
 /// The reply of one node to a request of a claim.
 #[derive(Clone, Debug)]
@@ -29,10 +30,39 @@ pub(crate) enum NodeReply {
     Failed(Error),
 }
 
-/// A reply together with the greatest mark that the node showed; 0 if it showed none.
-pub(crate) type Marked = (NodeReply, u64);
-
 impl NodeReply {
+    /// Reads what a script answers, and the greatest mark that the node has shown; 0 if none.
+    pub(crate) fn read(answer: Result<Value>) -> (Self, u64) {
+        let read = |value: &Value| {
+            let reply = node::Reply::new("a script", value)?;
+            Ok(match reply.number(0)? {
+                1 => {
+                    let (counter, mark) = (reply.count(1)?, reply.count(2)?);
+                    (Self::Mine { counter, left: reply.millis(3)? }, mark.max(counter))
+                }
+                0 => {
+                    (Self::NotMine { left: reply.millis(1)?, who: reply.text(2)? }, reply.count(3)?)
+                }
+                2 => (Self::Unproven { counter: reply.count(1)? }, 0),
+                -1 => (Self::NotAdmitted(reply.text(1)?), 0),
+                -2 => (Self::Otherwise(reply.text(1)?), 0),
+                -3 => (Self::Failed(exhausted(reply.count(1)?)), 0),
+                _ => return Err(reply.wrong()),
+            })
+        };
+        let read = answer.and_then(|value| read(&value));
+        read.unwrap_or_else(|error| (Self::Failed(error), 0))
+    }
+
+    /// Reads what a release answers.
+    pub(crate) fn from_release(answer: Result<Value>) -> Self {
+        match answer {
+            Ok(Value::Int(freed)) => Self::Freed(freed == 1),
+            Ok(other) => Self::Failed(unexpected("a release", &other)),
+            Err(error) => Self::Failed(error),
+        }
+    }
+
     /// What it says to the contender.
     pub(crate) fn brief(&self) -> Reply {
         match self {
@@ -45,79 +75,17 @@ impl NodeReply {
         }
     }
 
-    /// Whether the node takes part: it has voted, for this claim or for somebody else.
-    pub(crate) fn is_vote(&self) -> bool {
-        self.brief().is_vote()
-    }
-
     /// Whether the node has not done what it was asked for.
     pub(crate) fn has_failed(&self) -> bool {
         matches!(self.brief(), Reply::NoVote | Reply::Unknown)
     }
+}
 
-    pub(crate) fn from_acquire(answer: Result<Value>) -> Marked {
-        match parse(answer) {
-            Err(error) => (Self::Failed(error), 0),
-            Ok((1, rest)) => {
-                (Self::Mine { counter: number(&rest, 0), left: None }, number(&rest, 1))
-            }
-            Ok((0, rest)) => {
-                (Self::NotMine { left: millis(&rest, 0), who: text(&rest, 1) }, number(&rest, 2))
-            }
-            Ok((code, rest)) => (Self::refused(code, &rest), 0),
-        }
-    }
-
-    pub(crate) fn from_raise(answer: Result<Value>) -> Marked {
-        match parse(answer) {
-            Err(error) => (Self::Failed(error), 0),
-            Ok((1, rest)) => {
-                (Self::Mine { counter: number(&rest, 0), left: None }, number(&rest, 1))
-            }
-            Ok((0, _)) => (Self::nobody(), 0),
-            Ok((code, rest)) => (Self::refused(code, &rest), 0),
-        }
-    }
-
-    pub(crate) fn from_renew(answer: Result<Value>) -> Self {
-        match parse(answer) {
-            Err(error) => Self::Failed(error),
-            Ok((1, rest)) => Self::Mine { counter: number(&rest, 0), left: millis(&rest, 1) },
-            Ok((2, rest)) => Self::Unproven { counter: number(&rest, 0) },
-            Ok((0, _)) => Self::nobody(),
-            Ok((code, rest)) => Self::refused(code, &rest),
-        }
-    }
-
-    pub(crate) fn from_release(answer: Result<Value>) -> Self {
-        match answer {
-            Ok(Value::Int(freed)) => Self::Freed(freed == 1),
-            Ok(other) => Self::Failed(unexpected("a release", &other)),
-            Err(error) => Self::Failed(error),
-        }
-    }
-
-    fn nobody() -> Self {
-        Self::NotMine { left: None, who: String::new() }
-    }
-
-    fn refused(code: i64, rest: &[Value]) -> Self {
-        match code {
-            -1 => Self::NotAdmitted(text(rest, 0)),
-            -2 => Self::Otherwise(text(rest, 0)),
-            -3 => Self::Failed(
-                Error::new(
-                    ErrorKind::Store,
-                    format!(
-                        "its fence counter stands at {} and cannot rise any more: somebody has written to it; delete the lock's auxiliary keys and the node's mark",
-                        number(rest, 0)
-                    ),
-                )
-                .with_retryable(false),
-            ),
-            _ => Self::Failed(unexpected("a script", &Value::Int(code))),
-        }
-    }
+fn exhausted(counter: u64) -> Error {
+    let text = format!(
+        "its fence counter stands at {counter} and cannot rise any more: somebody has written to it; delete the lock's auxiliary keys and the node's mark"
+    );
+    Error::new(ErrorKind::Store, text).with_retryable(false)
 }
 
 /// In the words of an error that lists all nodes.
@@ -159,43 +127,4 @@ fn explain(why: &str) -> &'static str {
         "boot" => "the quorum is new, and the node waits until older locks must have ended",
         _ => "its marker cannot be read",
     }
-}
-
-fn parse(answer: Result<Value>) -> Result<(i64, Vec<Value>)> {
-    match answer? {
-        Value::Array(mut parts) => match parts.first() {
-            Some(Value::Int(code)) => {
-                let code = *code;
-                parts.remove(0);
-                Ok((code, parts))
-            }
-            _ => Err(unexpected("a script", &Value::Array(parts))),
-        },
-        other => Err(unexpected("a script", &other)),
-    }
-}
-
-fn number(parts: &[Value], place: usize) -> u64 {
-    match parts.get(place) {
-        Some(Value::Int(number)) => u64::try_from(*number).unwrap_or(0),
-        _ => 0,
-    }
-}
-
-/// Redis says -1 for a key without an end.
-fn millis(parts: &[Value], place: usize) -> Option<Duration> {
-    match parts.get(place) {
-        Some(Value::Int(ms)) => u64::try_from(*ms).ok().map(Duration::from_millis),
-        _ => None,
-    }
-}
-
-/// What stands in a reply for people to read, made harmless.
-pub(crate) fn text(parts: &[Value], place: usize) -> String {
-    let bytes = match parts.get(place) {
-        Some(Value::BulkString(bytes)) => String::from_utf8_lossy(bytes).into_owned(),
-        Some(Value::SimpleString(text)) => text.clone(),
-        _ => String::new(),
-    };
-    bytes.chars().take(400).collect()
 }

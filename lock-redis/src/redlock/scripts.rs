@@ -109,12 +109,12 @@ mod tests {
         let (_server, mut connection) = node().await;
         let parts = ["a", "a:vote", "a:waiters"];
         let acquire =
-            async |connection: &mut redis::aio::MultiplexedConnection| -> (u64, u64, u64) {
+            async |connection: &mut redis::aio::MultiplexedConnection| -> (u64, u64, u64, i64) {
                 let call = SCRIPTS.acquire.call().key("node").keys(&parts).arg("q").arg("owner");
                 let call = call.number(1).number(1000).number(0).arg("").arg("").arg("");
                 call.by_text().query_async(connection).await.unwrap()
             };
-        assert_eq!(acquire(&mut connection).await, (1, 1, 1));
+        assert_eq!(acquire(&mut connection).await, (1, 1, 1, -1));
         redis::cmd("DEL").arg("a").exec_async(&mut connection).await.unwrap();
         let run_id: String =
             redis::cmd("HGET").arg(&["node", "run_id"]).query_async(&mut connection).await.unwrap();
@@ -125,7 +125,7 @@ mod tests {
             SCRIPTS.admit.call().key("node").arg("nonce").number(SEED).number(0).arg("boot");
         let admitted: u64 = admit.by_text().query_async(&mut connection).await.unwrap();
         assert_eq!((begun, admitted), (1, 1));
-        assert_eq!(acquire(&mut connection).await, (1, SEED + 1, SEED + 1));
+        assert_eq!(acquire(&mut connection).await, (1, SEED + 1, SEED + 1, -1));
     }
 
     /// A client whose clock is centuries ahead must not use up the counters of a node.
@@ -137,7 +137,7 @@ mod tests {
             let parts = [lock.to_owned(), format!("{lock}:vote"), format!("{lock}:waiters")];
             let call = SCRIPTS.acquire.call().key("node").keys(&parts).arg("q").arg("owner");
             let call = call.number(1).number(30_000).number(proposal).arg("").arg("").arg("");
-            let (granted, counter, mark): (u64, u64, u64) =
+            let (granted, counter, mark, _): (u64, u64, u64, i64) =
                 call.by_text().query_async(&mut connection).await.unwrap();
             let now = time(&mut connection).await;
             assert_eq!((granted, counter), (1, mark), "{lock}");

@@ -10,14 +10,13 @@ use lock_core::{
 
 use super::backend::RedisBackend;
 use super::scripts::{FORCE, INSPECT, MARK};
-use crate::names::{Keys, escape_glob};
+use crate::names::Keys;
 use crate::node::Reply;
 
 /// The limit for one of the requests that an inspection is made of.
 const LIMIT: Duration = Duration::from_secs(5);
-/// How many locks one request looks at, and how many keys one step of a listing visits.
+/// How many locks one request looks at.
 const BATCH: usize = 100;
-const STEP: usize = 1000;
 
 #[async_trait]
 impl LockAdmin for RedisBackend {
@@ -30,30 +29,8 @@ impl LockAdmin for RedisBackend {
     /// what this library holds or waits for. A lock that only a plain `SET NX` client holds looks
     /// like any other string: ask for it by name.
     async fn list(&self, prefix: &str, name_start: &str) -> Result<Vec<LockInfo>> {
-        let start = LockKey::encoded_start(prefix, name_start);
-        // The lock key stands in the auxiliary key, with or without braces.
-        let pattern = format!("*{}*\u{1e}*", escape_glob(&start));
-        let mut keys = BTreeSet::new();
-        let mut cursor = b"0".to_vec();
-        loop {
-            let mut scan = redis::cmd("SCAN");
-            scan.arg(&cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(STEP);
-            let value = self.store.node.command(&scan, LIMIT).await?;
-            let reply = Reply::new("SCAN", &value)?;
-            let found = reply.list(1)?;
-            for at in 0..found.len() {
-                let Ok(found) = std::str::from_utf8(found.bytes(at)?) else { continue };
-                let lock = Keys::lock_of(found, "hold").or_else(|| Keys::lock_of(found, "queue"));
-                let key = lock.and_then(|lock| LockKey::decode(lock).ok());
-                keys.extend(
-                    key.filter(|key| key.prefix() == prefix && key.name().starts_with(name_start)),
-                );
-            }
-            cursor = reply.bytes(0)?.to_vec();
-            if cursor == b"0" {
-                break;
-            }
-        }
+        let found = self.store.node.find((prefix, name_start), &["hold", "queue"], LIMIT).await?;
+        let keys: BTreeSet<_> = found.into_iter().collect();
         let keys: Vec<_> = keys.into_iter().collect();
         let mut locks = Vec::with_capacity(keys.len());
         for keys in keys.chunks(BATCH) {

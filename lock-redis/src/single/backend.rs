@@ -13,8 +13,7 @@ use super::claim::RedisClaim;
 use super::config::RedisConfig;
 use super::scripts::{MARK, PROBE};
 use super::store::Store;
-use crate::error::refusal;
-use crate::node::{Eviction, Reply, info_field};
+use crate::node::{Eviction, info_field};
 
 /// The locks of one Redis server, as one client of it.
 ///
@@ -67,24 +66,13 @@ impl RedisBackend {
         Self::connect(RedisConfig::from_client(client)).await
     }
 
-    /// Runs every command once that locks need, on keys of this client alone. A right that is
-    /// missing would otherwise show half-way through a script, and scripts are not undone.
     async fn check_rights(&self) -> Result<()> {
         let store = &self.store;
         let keys = ["string", "set", "hash"]
             .map(|kind| format!("{{distlock\u{1e}probe:{}}}:{kind}", store.client));
         let channel = store.channel();
         let call = PROBE.call().keys(&keys).key(MARK).arg(&channel);
-        let value = store.node.run(call, store.limit).await?;
-        let refused = Reply::new("a check of the rights", &value)?;
-        if refused.len() == 0 {
-            return Ok(());
-        }
-        let mut list = Vec::new();
-        for at in 0..refused.len() {
-            list.push(String::from_utf8_lossy(refused.bytes(at)?).into_owned());
-        }
-        Err(refusal(store.node.endpoint(), &list, "The page of lock-redis lists the rights"))
+        store.node.probe(call, "The page of lock-redis", store.limit).await
     }
 
     /// Checks the version, and that locks are not evicted.
@@ -105,20 +93,7 @@ impl RedisBackend {
             })
         };
         REDIS.check(&field("redis_version")?)?;
-        let policy = field("maxmemory_policy")?;
-        if policy == "noeviction" {
-            return Ok(());
-        }
-        let endpoint = node.endpoint();
-        match eviction {
-            Eviction::Refuse => Err(Error::config(format!(
-                "the Redis server at {endpoint} has maxmemory-policy {policy}: it may evict a lock while it is held, and a second holder gets it. Set it to noeviction, or use another server; lock_eviction=warn accepts the risk"
-            ))),
-            Eviction::Warn => {
-                tracing::warn!(target: "distlock", endpoint, %policy, "this server may evict locks while they are held: set maxmemory-policy to noeviction");
-                Ok(())
-            }
-        }
+        eviction.check(node.endpoint(), &field("maxmemory_policy")?)
     }
 }
 
@@ -147,7 +122,7 @@ impl LockBackend for RedisBackend {
     }
 
     async fn ping(&self) -> Result<()> {
-        self.store.node.command(&redis::cmd("PING"), self.store.limit).await.map(drop)
+        self.store.node.ping(self.store.limit).await
     }
 
     async fn close(&self) -> Result<()> {

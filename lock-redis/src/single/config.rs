@@ -6,7 +6,7 @@ use std::time::Duration;
 use lock_core::kit::url::Params;
 use lock_core::{Error, Result};
 
-use crate::node::{Eviction, Tls, tcp_client, unix_client};
+use crate::node::{Eviction, Tls, tcp_clients, unix_client};
 
 /// The URL schemes of one Redis node.
 pub const SCHEMES: &[&str] = &["redis", "rediss", "redis+unix"];
@@ -16,7 +16,7 @@ pub const PARAMETERS: &[&str] = &[
     "lock_connect_timeout",
     "lock_response_timeout",
     "lock_grace",
-    "lock_eviction",
+    Eviction::PARAMETER,
     "lock_pause",
     Tls::PARAMETERS[0],
     Tls::PARAMETERS[1],
@@ -66,15 +66,7 @@ impl RedisConfig {
     /// The settings in a URL: `redis://[user:password@]host[:6379][/db]`, `rediss://` for TLS
     /// (feature `tls`), or `redis+unix:///path/to/socket?db=0&user=…&pass=…`.
     ///
-    /// | parameter | meaning | default |
-    /// |---|---|---|
-    /// | `lock_connect_timeout` | the limit for making a connection | `1s` |
-    /// | `lock_response_timeout` | the limit for one answer; a call may have a shorter one | `2s` |
-    /// | `lock_grace` | how long a waiter has to take up a lock that was handed to it, at least | `500ms` |
-    /// | `lock_eviction` | `refuse` or `warn`: about a `maxmemory-policy` other than `noeviction` | `refuse` |
-    /// | `lock_pause` | `auto` or `never`: see [`Pause`] | `auto` |
-    /// | `lock_ca` | a PEM file with the authorities to trust, and no others (`rediss` only) | those of the system |
-    /// | `lock_cert`, `lock_key` | PEM files with the certificate of this client and its key (`rediss` only) | none |
+    /// The parameters are on the [crate's page](crate#url-and-parameters).
     ///
     /// # Errors
     ///
@@ -92,27 +84,27 @@ impl RedisConfig {
         let client = if scheme == "redis+unix" {
             unix_client(base, &mut params)?
         } else {
-            tcp_client(base)?
+            let form = format!("{scheme}://[user:password@]host[:6379][/db]");
+            let mut clients = tcp_clients(base, scheme == "rediss", &form)?;
+            if clients.len() > 1 {
+                return Err(Error::config(format!(
+                    "the URL names several Redis servers: {scheme}:// is for one, and redlock:// for a quorum"
+                )));
+            }
+            clients.remove(0)
         };
         let tls = Tls::read(&mut params, scheme, "rediss")?;
         let mut config = Self::from_client(tls.apply(client)?);
-        if let Some(limit) = params.duration("lock_connect_timeout")? {
-            config.connect_timeout = limit;
+        for (name, limit) in [
+            ("lock_connect_timeout", &mut config.connect_timeout),
+            ("lock_response_timeout", &mut config.response_timeout),
+            ("lock_grace", &mut config.grace),
+        ] {
+            *limit = params.duration(name)?.unwrap_or(*limit);
         }
-        if let Some(limit) = params.duration("lock_response_timeout")? {
-            config.response_timeout = limit;
-        }
-        if let Some(grace) = params.duration("lock_grace")? {
-            config.grace = grace;
-        }
-        let choices = [("refuse", Eviction::Refuse), ("warn", Eviction::Warn)];
-        if let Some(eviction) = params.choice("lock_eviction", &choices)? {
-            config.eviction = eviction;
-        }
+        config.eviction = Eviction::read(&mut params)?.unwrap_or_default();
         let choices = [("auto", Pause::Auto), ("never", Pause::Never)];
-        if let Some(pause) = params.choice("lock_pause", &choices)? {
-            config.pause = pause;
-        }
+        config.pause = params.choice("lock_pause", &choices)?.unwrap_or_default();
         let socket = if scheme == "redis+unix" { SOCKET_PARAMETERS } else { &[] };
         params.finish(scheme, &[PARAMETERS, socket].concat())?;
         config.check()?;

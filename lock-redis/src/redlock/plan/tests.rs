@@ -7,7 +7,7 @@ fn terms(boot_now: bool) -> Terms {
         fingerprint: "q".into(),
         wait: WAIT,
         boot_now,
-        recovers: false,
+        recovers_with: usize::MAX,
         used: false,
         boot: "b5".into(),
     }
@@ -21,7 +21,7 @@ fn report(state: &str, age: u64) -> Option<Report> {
         marker_run_id: "r1".into(),
         state: state.into(),
         quorum: if state.is_empty() { String::new() } else { "q".into() },
-        since: 1_000_000_000 - age * 1_000_000,
+        age: Duration::from_secs(age),
         boot: if state.is_empty() { String::new() } else { "b3".into() },
         mark: 7,
         ..Report::default()
@@ -158,7 +158,7 @@ fn when_nobody_is_admitted_any_more_an_operator_decides() {
 
 #[test]
 fn when_all_nodes_answer_the_quorum_recovers_without_an_operator() {
-    let recovers = Terms { recovers: true, ..terms(false) };
+    let recovers = Terms { recovers_with: 3, ..terms(false) };
     let restarted = || with(report("admitted", 99), |report| report.run_id = "r2".into());
     let begins = plan(&[restarted(), restarted(), report("", 0)], &recovers).unwrap();
     assert_eq!(begins.steps.len(), 3, "{begins:?}");

@@ -1,7 +1,7 @@
 -- KEYS: the node, the lock, the vote, the waiters.
 -- ARGV: quorum, owner, number of the try, ttl in ms, proposal, channel of the client, how long it has
 -- waited in µs or '' if it does not wait, label.
--- Answers {1, counter, mark} | {0, ms left, who, mark} | {-1, why} | {-2, quorum} | {-3, counter}
+-- Answers {1, counter, mark, -1} | {0, ms left, who, mark} | {-1, why} | {-2, quorum} | {-3, counter}
 local owner, try, ttl, proposal = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 local channel, waited = ARGV[6], ARGV[7]
 local node = redis.call('HMGET', KEYS[1], 'run_id', 'state', 'quorum', 'mark', 'floor')
@@ -22,7 +22,7 @@ if is_mine(held, owner) then
     end
     redis.call('PEXPIRE', KEYS[2], ttl)
     redis.call('PEXPIRE', KEYS[3], ttl + 1000)
-    return {1, counter, mark}
+    return {1, counter, mark, -1}
   end
 elseif held then
   if waited ~= '' then
@@ -50,4 +50,4 @@ redis.call('HSET', KEYS[3], 'counter', digits(counter), 'since', digits(now), 'l
 redis.call('PEXPIRE', KEYS[3], ttl + 1000)
 redis.call('SET', KEYS[2], owner .. '.' .. try, 'PX', ttl)
 if waited ~= '' then redis.call('ZREM', KEYS[4], channel) end
-return {1, counter, mark}
+return {1, counter, mark, -1}

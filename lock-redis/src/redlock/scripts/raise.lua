@@ -1,13 +1,13 @@
 -- Raises the counter of a lock, only for who holds it.
 -- KEYS: the node, the lock, the vote. ARGV: quorum, owner, value.
--- Answers {1, counter, mark} | {0} | {-1, why} | {-2, quorum}
+-- Answers {1, counter, mark, -1} | {0, -1, '', mark} | {-1, why} | {-2, quorum}
 local value = tonumber(ARGV[3])
 local node = redis.call('HMGET', KEYS[1], 'run_id', 'state', 'quorum', 'mark')
 local refused = refusal(node)
 if refused then return refused end
 local counter = tonumber(redis.call('HGET', KEYS[3], 'counter') or nil)
-if not counter or not is_mine(value_of(KEYS[2]), ARGV[2]) then return {0} end
 local mark = tonumber(node[4] or '0')
+if not counter or not is_mine(value_of(KEYS[2]), ARGV[2]) then return {0, -1, '', mark} end
 if value > counter and value <= 9007199254740991 then
   counter = value
   mark = math.max(mark, counter)
@@ -15,4 +15,4 @@ if value > counter and value <= 9007199254740991 then
   -- An older fence of the same owner ends with that.
   redis.call('HSET', KEYS[3], 'counter', digits(counter), 'fence', '')
 end
-return {1, counter, mark}
+return {1, counter, mark, -1}
