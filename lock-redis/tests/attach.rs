@@ -40,28 +40,6 @@ fn attach(
     backend.claim(request).unwrap()
 }
 
-#[tokio::test]
-async fn the_very_hold_is_taken_over_for_the_ttl_of_the_request() {
-    let server = server().await;
-    let (here, there) = (backend(&server).await, backend(&server).await);
-    let (holder, owner, token) = hold(&here, "a").await;
-    drop(holder);
-    let ttl = Duration::from_secs(7);
-    // Beside one that is refused, with which it shares the request.
-    let mut wrong = attach(&there, "a", owner, token.get() + 1, ttl);
-    let mut right = attach(&there, "a", owner, token.get(), ttl);
-    let (wrong, renewed) = tokio::join!(wrong.renew(), right.renew());
-    assert_eq!(wrong.unwrap(), Renewal::Lost);
-    assert_eq!(renewed.unwrap(), Renewal::Alive { valid_for: Some(ttl) });
-    let Renewal::Alive { valid_for: Some(left) } = right.check().await.unwrap() else {
-        panic!("it is held")
-    };
-    assert!(left <= ttl, "{left:?}");
-    assert_eq!(right.release().await.unwrap(), Released::Freed);
-    assert_eq!(right.release().await.unwrap(), Released::AlreadyGone);
-    assert_eq!(right.renew().await.unwrap(), Renewal::Lost);
-}
-
 /// A record of the holder that is missing, or that somebody has overwritten, proves nothing.
 #[tokio::test]
 async fn a_hold_without_its_record_is_not_taken_over() {

@@ -1,82 +1,25 @@
-//! Lost replies, late requests, connections that break or fall silent, and renewals that travel
-//! together.
+//! Late requests, connections that break or fall silent, renewals that travel together, and servers that
+//! are flushed.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 mod common;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use common::{backend, claim, granted, locks, plain, proxied, run, server};
 use conformance_tests::{Fault, Faults};
-use lock_core::{Attempt, Effect, ErrorKind, LockBackend, LockState, Locks, Released, Renewal};
+use lock_core::{
+    Attempt, Effect, ErrorKind, LockBackend, LockState, Locks, LostReason, Released, Renewal,
+};
 use lock_redis::RedisBackend;
-use lock_testkit::proxy::Cut;
 use lock_testkit::scenes;
+use lock_testkit::servers::RedisServer;
 use tokio::time::Instant;
 
 const TTL: Duration = Duration::from_secs(30);
-
-/// Repeats a call until it is answered, as the core does, and says how often it failed.
-macro_rules! until_answered {
-    ($call:expr) => {{
-        let mut failures = 0;
-        loop {
-            match $call.await {
-                Ok(answer) => break (answer, failures),
-                Err(error) => {
-                    assert!(error.is_retryable(), "{error}");
-                    failures += 1;
-                    assert!(failures < 20, "{error}");
-                    tokio::time::sleep(Duration::from_millis(10)).await;
-                }
-            }
-        }
-    }};
-}
-
-/// Row 9 of the fault matrix: the connection breaks after each request, or before each reply, of a
-/// whole life of a claim. Every effect is found again, and nothing is left behind.
-#[tokio::test]
-async fn every_request_and_every_reply_can_be_lost() {
-    let server = server().await;
-    let observer = backend(&server).await;
-    let mut last = 0;
-    let mut broken = 0;
-    for lost_reply in [false, true] {
-        for k in 1..=6 {
-            let (proxy, config) = proxied(&server).await;
-            let client = RedisBackend::connect(config).await.unwrap();
-            if lost_reply {
-                proxy.cut_before_reply(k)
-            } else {
-                proxy.cut_after_request(k)
-            }
-            let name = format!("n{lost_reply}{k}");
-            let mut claim = claim(&client, &name, TTL, true);
-            let (first, failures) = until_answered!(claim.try_acquire());
-            broken += failures;
-            let Attempt::Granted { token, .. } = first else { panic!("{first:?}") };
-            let (again, failures) = until_answered!(claim.try_acquire());
-            broken += failures;
-            let Attempt::Granted { token: same, .. } = again else { panic!("{again:?}") };
-            assert_eq!(token, same, "a repeated call returns the same token");
-            assert!(token.get() > last);
-            last = token.get();
-            let (alive, failures) = until_answered!(claim.renew());
-            broken += failures;
-            assert!(matches!(alive, Renewal::Alive { .. }), "{alive:?}");
-            let (alive, failures) = until_answered!(claim.check());
-            broken += failures;
-            assert!(matches!(alive, Renewal::Alive { .. }), "{alive:?}");
-            let (_, failures) = until_answered!(claim.release());
-            broken += failures;
-            let mut next = common::claim(&observer, &name, TTL, false);
-            assert!(granted(&mut *next).await.get() > last, "the lock is free, and fences rise");
-        }
-    }
-    assert!(broken >= 8, "the proxy broke only {broken} calls");
-}
 
 /// The acquire stalls on one connection, the release overtakes it on another, then the acquire
 /// arrives: it must not take the lock for a whole ttl.
@@ -161,49 +104,6 @@ async fn a_waiter_in_a_black_hole_is_found_again() {
     assert!(start.elapsed() < Duration::from_secs(5));
 }
 
-#[tokio::test]
-async fn a_cut_link_is_made_again() {
-    let server = server().await;
-    let (proxy, config) = proxied(&server).await;
-    let locks = Locks::new(RedisBackend::connect(config).await.unwrap());
-    for how in [Cut::Fin, Cut::Reset] {
-        let guard = locks.named("a").unwrap().acquire().await.unwrap();
-        proxy.cut(how);
-        tokio::time::sleep(Duration::from_millis(50)).await;
-        guard.renew().await.unwrap();
-        proxy.refuse_new(true);
-        proxy.cut(how);
-        tokio::time::sleep(Duration::from_millis(50)).await;
-        guard.renew().await.unwrap_err();
-        assert_eq!(guard.state(), LockState::AtRisk);
-        proxy.refuse_new(false);
-        guard.renew().await.unwrap();
-        guard.release().await.unwrap();
-    }
-}
-
-/// 150 ± 150 ms in both directions, and a ttl of 3 s.
-#[tokio::test]
-async fn a_slow_link_works() {
-    let server = server().await;
-    let (proxy, config) = proxied(&server).await;
-    let config =
-        config.connect_timeout(Duration::from_secs(3)).response_timeout(Duration::from_secs(2));
-    let locks = Locks::builder(RedisBackend::connect(config).await.unwrap())
-        .call_timeout(Duration::from_secs(2))
-        .build()
-        .unwrap();
-    proxy.delay(Duration::from_millis(150), Duration::from_millis(150));
-    let lock = locks.named("a").unwrap().ttl(Duration::from_secs(3));
-    let mut last = None;
-    for _ in 0..4 {
-        let guard = lock.acquire_timeout(Duration::from_secs(10)).await.unwrap();
-        assert!(Some(guard.token().unwrap()) > last);
-        last = guard.token().ok();
-        guard.release().await.unwrap();
-    }
-}
-
 /// A runtime that ends while renewals are being collected, or that nobody drives any more, takes none
 /// of them with it but its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -251,4 +151,90 @@ async fn a_broken_entry_spoils_no_other_renewal() {
         });
     }
     tasks.join_all().await;
+}
+
+/// Acquires and releases in a loop while `disturb` runs, and checks exclusion and fences.
+async fn hammer(server: &RedisServer, limit: Duration, disturb: impl Future<Output = ()>) -> u64 {
+    let (stop, rounds) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let (inside, last) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..4 {
+        let locks = locks(server).await;
+        let (stop, rounds) = (Arc::clone(&stop), Arc::clone(&rounds));
+        let (inside, last) = (Arc::clone(&inside), Arc::clone(&last));
+        tasks.spawn(async move {
+            let lock = locks.lock("hot").unwrap().ttl(Duration::from_secs(5));
+            while !stop.load(SeqCst) {
+                let Ok(guard) = lock.acquire_timeout(Duration::from_secs(15)).await else {
+                    continue;
+                };
+                assert!(!inside.swap(true, SeqCst), "two holders at once");
+                let fence = guard.token().unwrap().get();
+                assert!(last.swap(fence, SeqCst) < fence, "a fence went back");
+                tokio::task::yield_now().await;
+                assert!(inside.swap(false, SeqCst));
+                rounds.fetch_add(1, SeqCst);
+                // An unknown release is cleaned up by the keeper.
+                let _ = guard.release().await;
+            }
+        });
+    }
+    tokio::select! {
+        () = disturb => {}
+        () = tokio::time::sleep(limit) => {}
+    }
+    stop.store(true, SeqCst);
+    while let Some(task) = tasks.join_next().await {
+        task.unwrap();
+    }
+    rounds.load(SeqCst)
+}
+
+#[tokio::test]
+async fn flushing_the_scripts_in_a_loop_disturbs_nothing() {
+    let server = server().await;
+    let mut plain = plain(&server).await;
+    let rounds = hammer(&server, Duration::from_secs(2), async {
+        loop {
+            run(&mut plain, &["SCRIPT", "FLUSH"]).await;
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .await;
+    println!("{rounds} rounds under SCRIPT FLUSH");
+    assert!(rounds > 50, "{rounds} rounds");
+}
+
+#[tokio::test]
+async fn killing_connections_in_a_loop_breaks_no_promise() {
+    let server = server().await;
+    let mut plain = plain(&server).await;
+    let rounds = hammer(&server, Duration::from_secs(4), async {
+        loop {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            // Our connections are subscribed, so Redis counts them as pub/sub.
+            run(&mut plain, &["CLIENT", "KILL", "TYPE", "pubsub"]).await;
+            run(&mut plain, &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
+        }
+    })
+    .await;
+    println!("{rounds} rounds under CLIENT KILL");
+    assert!(rounds > 20, "{rounds} rounds");
+}
+
+#[tokio::test]
+async fn a_flushed_server_is_noticed_and_fences_still_rise() {
+    let server = server().await;
+    let (locks, mut plain) = (locks(&server).await, plain(&server).await);
+    let lock = locks.lock("a").unwrap().ttl(Duration::from_secs(3));
+    let guard = lock.acquire().await.unwrap();
+    let before = guard.token().unwrap();
+    run(&mut plain, &["FLUSHALL"]).await;
+    let next =
+        locks.lock("a").unwrap().try_acquire().await.unwrap().expect("nobody knows the old holder");
+    assert!(next.token().unwrap() > before, "the clock carries the fence over the flush");
+    // The old holder hears of it at its next renewal.
+    assert_eq!(guard.lost().wait().await, LostReason::Taken);
+    assert_eq!(guard.token().unwrap_err().kind(), ErrorKind::Lost(LostReason::Taken));
+    next.check().await.unwrap();
 }

@@ -180,6 +180,25 @@ async fn when_all_nodes_were_restarted_the_quorum_votes_again() {
     assert!(granted(&mut *other).await > ahead);
 }
 
+/// The clock of a node is set forward while it waits: the client that has watched it counts by its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_is_set_forward_ends_no_wait() {
+    let masters = Masters::start().await.unwrap();
+    let backend = masters.client("&lock_max_ttl=5s").await.unwrap();
+    for server in &masters.0 {
+        server.restart(Data::Keep).await.unwrap();
+    }
+    let restarted = Instant::now();
+    let mut waiting = claim(&backend, "a", Duration::from_secs(1));
+    waiting.try_acquire().await.unwrap_err();
+    // As it looks with a clock that is an hour ahead.
+    let since = (scenarios::micros() - 3_600_000_000).to_string();
+    for node in 0..3 {
+        masters.command(node, &["HSET", "distlock\u{1e}quorum", "since", &since]).await;
+    }
+    nothing_is_granted_before(&backend, restarted + Duration::from_secs(5)).await;
+}
+
 /// Where one node does not come back, its marks are not known: nobody votes before it is there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_recovery_needs_every_node() {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use lock_core::{Attempt, ErrorKind, LockBackend, Locks};
 use redis::Value;
 use redlock_common::scenarios::{self, Tweak, acquire};
-use redlock_common::{Masters, claim, granted, request, shortest_wake};
+use redlock_common::{Masters, claim, granted, request};
 use tokio::time::{Instant, sleep};
 
 const REAL: Tweak = |config| config;
@@ -30,7 +30,6 @@ scenarios_hold! {
     an_unanswered_node_is_released
     a_restarted_node_gives_no_vote
     a_flushed_node_gives_no_vote
-    validity_counts_from_the_request
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -154,41 +153,6 @@ async fn plain_clients_exclude_us_and_are_noticed() {
     acquire(&locks, "lock", Duration::from_secs(10)).await;
     let took = begin.elapsed();
     assert!(took < Duration::from_millis(2500), "expiry after 1.5 s noticed after {took:?}");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_release_wakes_a_waiter_of_another_client() {
-    let masters = Masters::start().await.unwrap();
-    let (a, b) = (
-        Locks::new(masters.client("").await.unwrap()),
-        Locks::new(masters.client("").await.unwrap()),
-    );
-    let shortest = shortest_wake(&a, &b, async |guard| {
-        let released = Instant::now();
-        guard.release().await.unwrap();
-        (released, ())
-    })
-    .await;
-    // The slow second look comes after 0.75 s at the earliest.
-    assert!(shortest < Duration::from_millis(100), "{shortest:?}");
-}
-
-/// A forced release tells those that wait, as a release does.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_forced_release_wakes_a_waiter() {
-    let masters = Masters::start().await.unwrap();
-    let (a, b) = (
-        Locks::new(masters.client("").await.unwrap()),
-        Locks::new(masters.client("").await.unwrap()),
-    );
-    let shortest = shortest_wake(&a, &b, async |lost| {
-        let forced = Instant::now();
-        a.force_release("lock", None).await.unwrap();
-        (forced, lost)
-    })
-    .await;
-    // The slow second look comes after 0.75 s at the earliest.
-    assert!(shortest < Duration::from_millis(300), "{shortest:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

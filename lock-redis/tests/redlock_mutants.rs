@@ -54,7 +54,6 @@ mod with_mutants {
         partial_votes_that_are_kept: "keeps_partial_votes", partial_votes_are_given_back;
         a_late_vote_that_is_forgotten: "forgets_the_unanswered", a_late_vote_is_given_back;
         an_unanswered_node_that_is_not_released: "forgets_the_unanswered", an_unanswered_node_is_released;
-        validity_from_the_reply: "validity_from_the_reply", validity_counts_from_the_request;
         a_grant_that_is_over: "validity_from_the_reply", a_grant_that_is_over_is_given_back;
         a_renewal_of_any_fence: "renews_any_fence", a_hold_that_was_interrupted_is_not_renewed;
         a_restarted_node_that_rejoins_at_once: "rejoins_at_once", a_restarted_node_gives_no_vote;

@@ -23,6 +23,8 @@ pub enum Variant {
     ForgetsTheUnanswered,
     /// Wrong: every answer to a release proves that nothing is left.
     BelievesEveryRelease,
+    /// Wrong: a release that has freed something proves that nothing is left, whatever it was.
+    BelievesWhatWasFreed,
 }
 
 impl Variant {
@@ -52,6 +54,9 @@ impl Variant {
             }
             Self::ForgetsTheUnanswered => rules.gives_back = |voted| voted,
             Self::BelievesEveryRelease => rules.settles = |_, _| true,
+            Self::BelievesWhatWasFreed => {
+                rules.settles = |open, freed| freed || open.is_settled_by(false);
+            }
         }
         rules
     }

@@ -22,6 +22,6 @@ pub use eviction::Eviction;
 pub(crate) use link::Interest;
 pub(crate) use pulse::{Listener, NodeEvent};
 pub(crate) use reply::{Reply, info_field};
-pub(crate) use script::{Call, Script};
+pub(crate) use script::{Call, Script, scripts};
 pub(crate) use server::{Node, NodeOptions};
 pub(crate) use tls::Tls;

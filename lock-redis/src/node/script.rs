@@ -12,9 +12,23 @@ pub(crate) struct Script {
     sha: String,
 }
 
+/// Makes a static [`Script`] of each name from the files that it is made of, one behind the other.
+macro_rules! scripts {
+    ($($(#[$doc:meta])* $name:ident = $($file:literal)+;)+) => {$(
+        $(#[$doc])*
+        pub(crate) static $name: std::sync::LazyLock<crate::node::Script> =
+            std::sync::LazyLock::new(|| {
+                let text = concat!($(include_str!(concat!($file, ".lua")), "\n"),+);
+                crate::node::Script::new(stringify!($name), text)
+            });
+    )+};
+}
+pub(crate) use scripts;
+
 impl Script {
-    pub(crate) fn new(text: impl Into<String>) -> Self {
-        let text = text.into();
+    /// The name is what the tests know it by.
+    pub(crate) fn new(name: &str, text: &str) -> Self {
+        let text = crate::mutants::apply(name, text);
         let sha = redis::Script::new(&text).get_hash().to_owned();
         Self { text, sha }
     }
@@ -56,6 +70,14 @@ impl<'a> Call<'a> {
     pub(crate) fn number(mut self, number: u64) -> Self {
         self.args.push(Cow::Owned(number.to_string().into_bytes()));
         self
+    }
+
+    /// A number, or nothing.
+    pub(crate) fn maybe(self, number: Option<u64>) -> Self {
+        match number {
+            Some(number) => self.number(number),
+            None => self.arg(""),
+        }
     }
 
     pub(crate) fn flag(self, flag: bool) -> Self {

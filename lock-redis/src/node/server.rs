@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{Clock, ClockInstant, Result};
-use redis::{Cmd, ErrorKind as DriverKind, RedisError, ServerErrorKind, Value};
+use lock_core::{Clock, Result};
+use redis::{Cmd, ErrorKind as DriverKind, ServerErrorKind, Value};
 
 use super::dial::Dial;
 use super::link::{Interest, Link};
@@ -60,11 +60,14 @@ impl Node {
     /// Runs a script by its digest, or by its text where the server does not know it.
     pub(crate) async fn run(&self, call: Call<'_>, limit: Duration) -> Result<Value> {
         let end = self.clock().now() + limit;
-        let mut answer = self.send(&call.by_digest(), end, limit).await?;
+        let connection = self.link.connection(end).await?;
+        let patience = limit.min(self.response_timeout);
+        let left = || end.since(self.clock().now()).min(patience);
+        let mut answer = connection.exchange(&call.by_digest(), left(), patience).await?;
         if let Err(error) = &answer
             && error.kind() == DriverKind::Server(ServerErrorKind::NoScript)
         {
-            answer = self.send(&call.by_text(), end, limit).await?;
+            answer = connection.exchange(&call.by_text(), left(), patience).await?;
         }
         answer.map_err(|error| from_redis(error, Stage::Sent, self.endpoint()))
     }
@@ -72,7 +75,10 @@ impl Node {
     /// Sends one command.
     pub(crate) async fn command(&self, command: &Cmd, limit: Duration) -> Result<Value> {
         let end = self.clock().now() + limit;
-        let answer = self.send(command, end, limit).await?;
+        let connection = self.link.connection(end).await?;
+        let patience = limit.min(self.response_timeout);
+        let left = end.since(self.clock().now()).min(patience);
+        let answer = connection.exchange(command, left, patience).await?;
         answer.map_err(|error| from_redis(error, Stage::Sent, self.endpoint()))
     }
 
@@ -102,20 +108,6 @@ impl Node {
     pub(crate) async fn shut_down(&self) {
         self.close();
         self.link.pulse().tasks.close(Duration::ZERO).await;
-    }
-
-    /// Sends `command` over the connection, which is made if there is none, and waits for the answer
-    /// until `end`. A connection that is silent for the whole `limit` is given up.
-    async fn send(
-        &self,
-        command: &Cmd,
-        end: ClockInstant,
-        limit: Duration,
-    ) -> Result<std::result::Result<Value, RedisError>> {
-        let connection = self.link.connection(end).await?;
-        let patience = limit.min(self.response_timeout);
-        let left = end.since(self.clock().now()).min(patience);
-        connection.exchange(command, left, patience).await
     }
 }
 

@@ -11,7 +11,7 @@ use lock_core::{
 use redis::Value;
 
 use super::backend::{LIMIT, RedlockBackend};
-use super::scripts::SCRIPTS;
+use super::scripts::{FORCE_VOTE, LOOK};
 use crate::error::unexpected;
 use crate::names::Keys;
 use crate::node::{Node, Reply};
@@ -36,7 +36,7 @@ impl LockAdmin for RedlockBackend {
             let keys = Arc::clone(&keys);
             async move {
                 let vote = keys.part("vote");
-                seen(&node.run(SCRIPTS.look.call().key(&keys.lock).key(&vote), LIMIT).await?)
+                seen(&node.run(LOOK.call().key(&keys.lock).key(&vote), LIMIT).await?)
             }
         });
         let holder = self.holder(answers.await?);
@@ -68,7 +68,7 @@ impl LockAdmin for RedlockBackend {
             let (keys, expected) = (Arc::clone(&keys), Arc::clone(&expected));
             async move {
                 let parts = ["vote", "waiters"].map(|part| keys.part(part));
-                let call = SCRIPTS.force.call().key(&keys.lock).keys(&parts);
+                let call = FORCE_VOTE.call().key(&keys.lock).keys(&parts);
                 match node.run(call.arg(&*expected).arg(&keys.lock), LIMIT).await? {
                     Value::Int(freed) => Ok(freed == 1),
                     other => Err(unexpected("a forced release", &other)),

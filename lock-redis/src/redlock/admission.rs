@@ -11,7 +11,7 @@ use super::config::{Bootstrap, Recover};
 use super::plan::{Marker, Plan, Report, Step, Terms};
 use super::quorum::{NODE_KEY, Quorum, millis};
 use super::round::Round;
-use super::scripts::SCRIPTS;
+use super::scripts::{ADMIT, BEGIN, REPORT};
 use super::sightings::Sighting;
 use super::why::{Why, Whys};
 use crate::error::unexpected;
@@ -170,7 +170,7 @@ impl Admission {
     /// Asks all nodes, and checks how they treat what they store.
     async fn reports(&self, sightings: &mut [Option<Sighting>]) -> Result<Vec<Option<Report>>> {
         let mut round = self.quorum.all(|node| async move {
-            let answer = node.run(SCRIPTS.report.call().key(NODE_KEY), LIMIT).await;
+            let answer = node.run(REPORT.call().key(NODE_KEY), LIMIT).await;
             answer.and_then(|answer| report(&answer))
         });
         let mut reports: Vec<_> = (0..self.quorum.len()).map(|_| None).collect();
@@ -251,11 +251,11 @@ async fn take_step(node: &Node, fingerprint: &str, step: &Step, seen: &Report) -
                 Marker::None | Marker::Stale => "",
                 Marker::Boot | Marker::Quarantine | Marker::Admitted => &seen.nonce,
             };
-            let call = SCRIPTS.begin.call().key(NODE_KEY).arg(*state).arg(nonce).arg(fingerprint);
+            let call = BEGIN.call().key(NODE_KEY).arg(*state).arg(nonce).arg(fingerprint);
             call.arg(boot).arg(&seen.run_id).arg(&seen.flushes).arg(current)
         }
         Step::Admit { seed, min_age, boot, .. } => {
-            let call = SCRIPTS.admit.call().key(NODE_KEY).arg(&seen.nonce).number(*seed);
+            let call = ADMIT.call().key(NODE_KEY).arg(&seen.nonce).number(*seed);
             call.number(millis(*min_age)).arg(boot)
         }
     };
@@ -283,4 +283,17 @@ fn report(answer: &Value) -> Result<Report> {
         mark: number(10)?,
         policy: reply.text(11)?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_a_quorum_is_read_whole() {
+        let name = "a-node-with-a-long-name.example:6379,".repeat(15);
+        let mut fields = vec![Value::BulkString(b"7".to_vec()); 12];
+        fields[6] = Value::BulkString(name.clone().into_bytes());
+        assert_eq!(report(&Value::Array(fields)).unwrap().quorum, name);
+    }
 }

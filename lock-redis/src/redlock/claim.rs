@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{
-    Attempt, Bytes, Claim, ClaimRequest, ClockInstant, Error, ErrorKind, FencingToken, Released,
-    Renewal, Result, async_trait,
+    Attempt, Bytes, Claim, ClaimRequest, Error, ErrorKind, FencingToken, Released, Renewal, Result,
+    async_trait,
 };
 
 use super::admission::Admission;
@@ -89,24 +89,13 @@ impl RedlockClaim {
         self.holding.get_or_insert_with(|| driver.quorum.hub.holder(&driver.target.owner));
     }
 
-    /// One try: all nodes at once, until the outcome is decided. Validity counts from `called`.
-    async fn attempt(&mut self, called: ClockInstant) -> (Outcome, Replies) {
-        if self.wait {
-            match &self.waiting {
-                Some(waiting) => waiting.registration.arm(),
-                None => self.begin_to_wait(),
-            }
+    /// From now on, this claim hears what is published.
+    fn listen(&mut self) {
+        match &self.waiting {
+            Some(waiting) => waiting.registration.arm(),
+            None if self.wait => self.begin_to_wait(),
+            None => {}
         }
-        let (called, proposal) = (Driver::time(called), self.quorum().proposal());
-        let (outcome, replies) = self
-            .driver
-            .call(|contender, terms, now| contender.begin_try(terms, (called, now), proposal))
-            .await;
-        if let Outcome::Granted { .. } = outcome {
-            self.end_wait();
-            self.hear_of_the_end();
-        }
-        (outcome, replies)
     }
 
     fn begin_to_wait(&mut self) {
@@ -199,27 +188,35 @@ impl Drop for RedlockClaim {
 impl Claim for RedlockClaim {
     async fn try_acquire(&mut self) -> Result<Attempt> {
         let started = self.quorum().clock().now();
-        let (mut outcome, mut replies) = self.attempt(started).await;
-        if replies.lacks_admission() {
-            if outcome == Outcome::Failed {
+        let (mut tries, mut has_advanced) = (0, false);
+        let (outcome, replies) = loop {
+            self.listen();
+            let (called, proposal) = (Driver::time(started), self.quorum().proposal());
+            let (outcome, replies) = self
+                .driver
+                .call(|contender, terms, now| contender.begin_try(terms, (called, now), proposal))
+                .await;
+            if replies.lacks_admission() && outcome == Outcome::Failed && !has_advanced {
                 // A quorum that nobody has used yet begins to vote now, if it may.
                 self.admission.advance().await?;
-                (outcome, replies) = self.attempt(started).await;
+                has_advanced = true;
+                continue;
             }
-            if replies.lacks_admission() {
-                self.admission.tend();
-            }
-        }
-        let mut tries = 1;
-        while outcome == Outcome::Busy && !replies.is_held() && tries < TRIES {
-            let pause = self.split_delay(&replies, tries);
             tries += 1;
+            if outcome != Outcome::Busy || replies.is_held() || tries == TRIES {
+                break (outcome, replies);
+            }
+            let pause = self.split_delay(&replies, tries);
             self.quorum().clock().sleep(pause).await;
-            (outcome, replies) = self.attempt(started).await;
+        };
+        if replies.lacks_admission() {
+            self.admission.tend();
         }
         match outcome {
             Outcome::Granted { fence, valid_for } => {
-                let token = FencingToken::answered(fence)?;
+                self.end_wait();
+                self.hear_of_the_end();
+                let token = FencingToken::new(fence)?;
                 Ok(Attempt::Granted { token, valid_for: Some(valid_for) })
             }
             Outcome::TooLate => {

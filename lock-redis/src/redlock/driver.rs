@@ -241,10 +241,16 @@ impl InFlight {
             _ => None,
         };
         let waited = since.map(|since| driver.quorum.clock().now().since(since));
-        let limits = (driver.ttl, waited, driver.limit);
-        let reply = driver.quorum.ask(node, &driver.target, request, limits).await;
+        let quorum = &driver.quorum;
+        let call = quorum.call(&driver.target, request, (driver.ttl, waited));
+        let answer = quorum.node(node).run(call, driver.limit).await;
+        let (reply, mark) = match request {
+            Request::Release { .. } => (NodeReply::from_release(answer), 0),
+            _ => NodeReply::read(answer),
+        };
+        quorum.note(&reply, mark);
         self.is_answered = true;
-        self.driver.hear(self.sent, reply);
+        driver.hear(self.sent, reply);
     }
 }
 

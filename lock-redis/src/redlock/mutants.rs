@@ -56,7 +56,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "validity_from_the_reply",
         what: "validity counts from the answer",
-        killed_by: &["validity_counts_from_the_request", "a_grant_that_is_over_is_given_back"],
+        killed_by: &["a_grant_that_is_over_is_given_back"],
         replace: |rules| rules.contender.valid_from = |_, now| now,
     },
     Mutant {

@@ -11,10 +11,10 @@ use super::config::RedlockConfig;
 use super::contender::{Request, rule};
 use super::reply::NodeReply;
 use super::round::Round;
-use super::scripts::SCRIPTS;
+use super::scripts::{ACQUIRE_VOTE, PROBE_NODE, RAISE_VOTE, RELEASE_VOTE, RENEW_VOTE};
 use super::target::Target;
 use super::wake::Hub;
-use crate::node::{Listener, Node, NodeOptions};
+use crate::node::{Call, Listener, Node, NodeOptions, Script};
 
 /// The node's own record: its marker and its mark. No lock key can read so (see [`Keys`]).
 pub(crate) const NODE_KEY: &str = "distlock\u{1e}quorum";
@@ -147,54 +147,45 @@ impl Quorum {
         self.voted.load(Relaxed)
     }
 
-    /// Asks one node about the lock that `to` names, with this `ttl`. `waited` is for how long the claim
-    /// has waited, if it is to be woken.
-    pub(crate) async fn ask(
-        &self,
-        node: usize,
-        to: &Target,
+    /// What is asked of a node about the lock that `to` names, with this `ttl`. `waited` is for how long
+    /// the claim has waited, if it is to be woken.
+    pub(crate) fn call<'a>(
+        &'a self,
+        to: &'a Target,
         request: Request,
-        (ttl, waited, limit): (Duration, Option<Duration>, Duration),
-    ) -> NodeReply {
-        let text = |number: Option<u64>| number.map(|n| n.to_string()).unwrap_or_default();
-        let waited = text(waited.map(micros));
-        let (fence, attempt, adopt);
-        let call = match request {
+        (ttl, waited): (Duration, Option<Duration>),
+    ) -> Call<'a> {
+        let about = |script: &'a Script, keys: &[&'a String]| {
+            let call = script.call().key(NODE_KEY).keys(keys.iter().copied());
+            call.arg(&self.fingerprint).arg(&to.owner)
+        };
+        match request {
             Request::Acquire { attempt, proposal, .. } => {
-                let call = SCRIPTS.acquire.call().key(NODE_KEY);
-                let call = call.keys([&to.lock, &to.vote, &to.waiters]);
-                let call = call.arg(&self.fingerprint).arg(&to.owner).number(u64::from(attempt));
-                let call = call.number(millis(ttl)).number(proposal).arg(&self.channel);
-                call.arg(&waited).arg(&to.label)
+                let call = about(&ACQUIRE_VOTE, &[&to.lock, &to.vote, &to.waiters]);
+                let call = call.number(attempt.into()).number(millis(ttl)).number(proposal);
+                call.arg(&self.channel).maybe(waited.map(micros)).arg(&to.label)
             }
-            Request::Raise { value, .. } => {
-                let call = SCRIPTS.raise.call().key(NODE_KEY).keys([&to.lock, &to.vote]);
-                call.arg(&self.fingerprint).arg(&to.owner).number(value)
-            }
-            Request::Renew { fence: known, adopt: counter, prolongs, .. } => {
-                (fence, adopt) = (text(known), text(counter));
+            Request::Raise { value, .. } => about(&RAISE_VOTE, &[&to.lock, &to.vote]).number(value),
+            Request::Renew { fence, adopt, prolongs, .. } => {
                 let ttl = if prolongs { ttl } else { Duration::ZERO };
-                let call = SCRIPTS.renew.call().key(NODE_KEY).keys([&to.lock, &to.vote]);
-                let call = call.arg(&self.fingerprint).arg(&to.owner).arg(&fence).arg(&adopt);
+                let call = about(&RENEW_VOTE, &[&to.lock, &to.vote]).maybe(fence).maybe(adopt);
                 call.number(millis(ttl)).arg(&self.channel)
             }
-            Request::Release { attempt: which, fence: known, leaves, .. } => {
-                (attempt, fence) = (text(which.map(u64::from)), text(known));
-                let call = SCRIPTS.release.call();
-                let call = call.key(NODE_KEY).keys([&to.lock, &to.vote, &to.waiters]);
-                let call = call.arg(&self.fingerprint).arg(&to.owner).arg(&attempt);
+            Request::Release { attempt, fence, leaves, .. } => {
+                let call = about(&RELEASE_VOTE, &[&to.lock, &to.vote, &to.waiters]);
                 // A vote that is given back wakes nobody: the winner holds the other nodes.
-                let call = call.flag(which.is_none()).arg(&to.lock);
-                let call = call.arg(if leaves { self.channel.as_str() } else { "" }).arg(&fence);
-                return NodeReply::from_release(self.nodes[node].run(call, limit).await);
+                let call = call.maybe(attempt.map(u64::from)).flag(attempt.is_none()).arg(&to.lock);
+                call.arg(if leaves { self.channel.as_str() } else { "" }).maybe(fence)
             }
-        };
-        let (reply, mark) = NodeReply::read(self.nodes[node].run(call, limit).await);
+        }
+    }
+
+    /// Notes what a reply shows of the node, beside its answer.
+    pub(crate) fn note(&self, reply: &NodeReply, mark: u64) {
         if reply.brief().is_vote() {
             self.note_vote();
         }
         self.note_mark(mark);
-        reply
     }
 
     /// Tries at all nodes whether the commands are allowed that locks need.
@@ -206,7 +197,7 @@ impl Quorum {
                 ["string", "hash", "set"].map(|kind| format!("{NODE_KEY}:probe:{id}:{kind}"));
             let channel = channel.clone();
             async move {
-                let call = SCRIPTS.probe.call().key(NODE_KEY).keys(&keys).arg(&channel);
+                let call = PROBE_NODE.call().key(NODE_KEY).keys(&keys).arg(&channel);
                 node.probe(call, "REDLOCK.md of lock-redis", limit).await
             }
         }))

@@ -1,57 +1,25 @@
 //! The scripts of a Redlock node.
 
-use std::sync::LazyLock;
+use crate::node::scripts;
 
-use crate::node::Script;
-
-/// All scripts, with their digests.
-#[derive(Debug)]
-pub(crate) struct Scripts {
-    pub(crate) acquire: Script,
-    pub(crate) raise: Script,
-    pub(crate) renew: Script,
-    pub(crate) release: Script,
-    pub(crate) look: Script,
-    pub(crate) force: Script,
-    pub(crate) report: Script,
-    pub(crate) begin: Script,
-    pub(crate) admit: Script,
-    pub(crate) probe: Script,
+scripts! {
+    ACQUIRE_VOTE = "../scripts/value" "scripts/common" "scripts/acquire";
+    RAISE_VOTE = "../scripts/value" "scripts/common" "scripts/raise";
+    RENEW_VOTE = "../scripts/value" "scripts/common" "scripts/renew";
+    RELEASE_VOTE = "../scripts/value" "scripts/common" "scripts/wake" "scripts/release";
+    FORCE_VOTE = "../scripts/value" "scripts/wake" "scripts/force";
+    LOOK = "../scripts/value" "scripts/look";
+    REPORT = "scripts/report";
+    BEGIN = "scripts/begin";
+    ADMIT = "scripts/admit";
+    PROBE_NODE = "scripts/probe";
 }
-
-macro_rules! script {
-    ($file:literal) => {
-        Script::new(include_str!(concat!("scripts/", $file, ".lua")))
-    };
-    ($($part:literal),+ ; $file:literal) => {
-        Script::new(concat!(
-            $(include_str!(concat!($part, ".lua")), "\n",)+
-            include_str!(concat!("scripts/", $file, ".lua"))
-        ))
-    };
-    (common $file:literal) => {
-        script!("../scripts/value", "scripts/common"; $file)
-    };
-}
-
-pub(crate) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
-    acquire: script!(common "acquire"),
-    raise: script!(common "raise"),
-    renew: script!(common "renew"),
-    release: script!("../scripts/value", "scripts/common", "scripts/wake"; "release"),
-    look: script!("../scripts/value"; "look"),
-    force: script!("../scripts/value", "scripts/wake"; "force"),
-    report: script!("report"),
-    begin: script!("begin"),
-    admit: script!("admit"),
-    probe: script!("probe"),
-});
 
 #[cfg(test)]
 mod tests {
     use lock_testkit::servers::RedisServer;
 
-    use super::SCRIPTS;
+    use super::{ACQUIRE_VOTE, ADMIT, BEGIN};
 
     /// Microseconds.
     const MINUTE: u64 = 60_000_000;
@@ -86,7 +54,7 @@ mod tests {
         // It says for how long it has waited, and what time its own clock shows only in its proposal.
         let ahead = time(&mut connection).await + 60 * MINUTE;
         for waited in [0, 30 * MINUTE] {
-            let call = SCRIPTS.acquire.call().key("node").keys(&parts).arg("q").arg("owner");
+            let call = ACQUIRE_VOTE.call().key("node").keys(&parts).arg("q").arg("owner");
             let call = call.number(1).number(30_000).number(ahead).arg("channel");
             let before = time(&mut connection).await;
             call.number(waited).arg("").by_text().exec_async(&mut connection).await.unwrap();
@@ -110,7 +78,7 @@ mod tests {
         let parts = ["a", "a:vote", "a:waiters"];
         let acquire =
             async |connection: &mut redis::aio::MultiplexedConnection| -> (u64, u64, u64, i64) {
-                let call = SCRIPTS.acquire.call().key("node").keys(&parts).arg("q").arg("owner");
+                let call = ACQUIRE_VOTE.call().key("node").keys(&parts).arg("q").arg("owner");
                 let call = call.number(1).number(1000).number(0).arg("").arg("").arg("");
                 call.by_text().query_async(connection).await.unwrap()
             };
@@ -118,11 +86,10 @@ mod tests {
         redis::cmd("DEL").arg("a").exec_async(&mut connection).await.unwrap();
         let run_id: String =
             redis::cmd("HGET").arg(&["node", "run_id"]).query_async(&mut connection).await.unwrap();
-        let begin = SCRIPTS.begin.call().key("node").arg("quarantine").arg("nonce").arg("q");
+        let begin = BEGIN.call().key("node").arg("quarantine").arg("nonce").arg("q");
         let begin = begin.arg("boot").arg(&run_id).arg("0").arg("");
         let begun: u64 = begin.by_text().query_async(&mut connection).await.unwrap();
-        let admit =
-            SCRIPTS.admit.call().key("node").arg("nonce").number(SEED).number(0).arg("boot");
+        let admit = ADMIT.call().key("node").arg("nonce").number(SEED).number(0).arg("boot");
         let admitted: u64 = admit.by_text().query_async(&mut connection).await.unwrap();
         assert_eq!((begun, admitted), (1, 1));
         assert_eq!(acquire(&mut connection).await, (1, SEED + 1, SEED + 1, -1));
@@ -135,7 +102,7 @@ mod tests {
         let mut last = 0;
         for (lock, proposal) in [("a", 1 << 52), ("b", 1 << 52), ("c", 0)] {
             let parts = [lock.to_owned(), format!("{lock}:vote"), format!("{lock}:waiters")];
-            let call = SCRIPTS.acquire.call().key("node").keys(&parts).arg("q").arg("owner");
+            let call = ACQUIRE_VOTE.call().key("node").keys(&parts).arg("q").arg("owner");
             let call = call.number(1).number(30_000).number(proposal).arg("").arg("").arg("");
             let (granted, counter, mark, _): (u64, u64, u64, i64) =
                 call.by_text().query_async(&mut connection).await.unwrap();

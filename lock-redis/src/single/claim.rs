@@ -35,9 +35,8 @@ pub(crate) struct RedisClaim {
     store: Arc<Store>,
     request: ClaimRequest,
     keys: Keys,
-    hold: String,
-    queue: String,
-    waiters: String,
+    /// The lock's other keys, in the order of the scripts.
+    parts: [String; 4],
     owner: String,
     /// The owner as the scripts are told it; a lock that was taken over has the fence before it,
     /// which they compare.
@@ -83,9 +82,7 @@ impl RedisClaim {
             None => owner.clone(),
         };
         Ok(Self {
-            hold: keys.part("hold"),
-            queue: keys.part("queue"),
-            waiters: keys.part("waiters"),
+            parts: keys.parts(),
             owner,
             who,
             ticket: 0,
@@ -123,26 +120,17 @@ impl RedisClaim {
     }
 
     /// A call of a script that moves the lock: their keys are the same, in the same order.
-    fn call<'a>(&'a self, script: &'a Script, pauses: &'a str, gone: &'a str) -> Call<'a> {
-        script
-            .call()
-            .key(&self.keys.lock)
-            .key(&self.hold)
-            .key(&self.queue)
-            .key(&self.waiters)
-            .key(pauses)
-            .key(MARK)
-            .key(gone)
+    fn call<'a>(&'a self, script: &'a Script, gone: &'a str) -> Call<'a> {
+        script.call().key(&self.keys.lock).keys(&self.parts).key(MARK).key(gone)
     }
 
     async fn call_acquire(&self) -> Result<Value> {
         let ttl = millis(self.request.ttl);
         let grace = millis(self.grace()).min(ttl.max(1));
-        let pauses = self.keys.part("pauses");
         let gone = self.keys.gone(&self.request.owner);
         let label = self.request.label.as_deref().unwrap_or_default();
         let call = self
-            .call(&ACQUIRE, &pauses, &gone)
+            .call(&ACQUIRE, &gone)
             .arg(&self.owner)
             .number(ttl)
             .arg(&*self.store.client)
@@ -202,9 +190,9 @@ impl RedisClaim {
 
     async fn ask(&self, lock: Kind, place: Kind) -> Result<Outcome> {
         let (kind, others) = if self.held {
-            (lock, vec![self.hold.clone()])
+            (lock, self.parts[..1].to_vec())
         } else {
-            (place, vec![self.queue.clone(), self.waiters.clone()])
+            (place, self.parts[1..3].to_vec())
         };
         let item = Item {
             kind,
@@ -294,13 +282,9 @@ impl Claim for RedisClaim {
         } else {
             0
         };
-        let pauses = self.keys.part("pauses");
         let gone = self.keys.gone(&self.request.owner);
-        let call = self
-            .call(&RELEASE, &pauses, &gone)
-            .arg(&self.who)
-            .number(keep)
-            .flag(self.store.may_pause);
+        let call = self.call(&RELEASE, &gone).arg(&self.who).number(keep);
+        let call = call.flag(self.store.may_pause);
         let value = self.store.node.run(call, self.request.call_timeout).await?;
         let reply = Reply::new("a release", &value)?;
         self.store.look_after(&self.keys, reply.number(1)?);

@@ -1,39 +1,16 @@
 //! The scripts of the single-node backend.
 
-use std::sync::LazyLock;
+use crate::node::scripts;
 
-use crate::node::Script;
-
-macro_rules! script {
-    ($name:ident, $($file:literal),+) => {
-        pub(crate) static $name: LazyLock<Script> = LazyLock::new(|| {
-            let text = concat!($(include_str!(concat!($file, ".lua")), "\n"),+);
-            Script::new(crate::mutants::apply(stringify!($name), text))
-        });
-    };
+scripts! {
+    ACQUIRE = "../scripts/value" "scripts/grant" "scripts/acquire_free" "scripts/queue" "scripts/acquire";
+    RELEASE = "../scripts/value" "scripts/held" "scripts/grant" "scripts/release" "scripts/queue"
+        "scripts/release_next";
+    FORCE = "../scripts/value" "scripts/grant" "scripts/queue" "scripts/force";
+    RENEW = "../scripts/value" "scripts/held" "scripts/renew";
+    INSPECT = "../scripts/value" "scripts/inspect";
+    PROBE = "scripts/probe";
 }
-
-script!(
-    ACQUIRE,
-    "../scripts/value",
-    "scripts/grant",
-    "scripts/acquire_free",
-    "scripts/queue",
-    "scripts/acquire"
-);
-script!(
-    RELEASE,
-    "../scripts/value",
-    "scripts/held",
-    "scripts/grant",
-    "scripts/release",
-    "scripts/queue",
-    "scripts/release_next"
-);
-script!(FORCE, "../scripts/value", "scripts/grant", "scripts/queue", "scripts/force");
-script!(RENEW, "../scripts/value", "scripts/held", "scripts/renew");
-script!(INSPECT, "../scripts/value", "scripts/inspect");
-script!(PROBE, "scripts/probe");
 
 /// The greatest fence of the node, of all names: so that nothing is kept of a free lock. In the
 /// namespace of no lock, since it has a control character.

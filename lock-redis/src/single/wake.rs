@@ -190,17 +190,6 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_push_is_kept_until_somebody_listens() {
-        let (waiters, clock) = (Waiters::default(), SystemClock::default());
-        let waiter = waiters.listen(owner(1), "a");
-        let message = format!("g{}", owner(1).to_hex());
-        waiters.on_message(message.as_bytes(), &clock).unwrap();
-        tokio::time::timeout(Duration::from_secs(5), waiter.woken(&clock)).await.unwrap();
-        let again = tokio::time::timeout(Duration::from_millis(20), waiter.woken(&clock)).await;
-        assert!(again.is_err(), "one push wakes once");
-    }
-
-    #[tokio::test]
     async fn the_one_that_has_waited_longest_looks_next() {
         let (waiters, clock) = (Waiters::default(), SystemClock::default());
         let (late, other, early) = (

@@ -3,6 +3,8 @@
 #![allow(dead_code, reason = "each test target uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "a test whose surroundings fail has failed")]
 
+#[path = "../common/mod.rs"]
+mod common;
 pub(crate) mod scenarios;
 
 use std::sync::Arc;
@@ -70,21 +72,14 @@ impl Masters {
         lock_redis::connect_redlock(&self.url(parameters)).await
     }
 
-    /// A plain connection, with limits that a busy machine keeps.
+    /// A plain connection.
     pub(crate) async fn plain(&self, node: usize) -> redis::aio::MultiplexedConnection {
-        let config = redis::AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(Duration::from_secs(10)))
-            .set_response_timeout(Some(Duration::from_secs(10)));
-        let client = redis::Client::open(self.0[node].url()).unwrap();
-        client.get_multiplexed_async_connection_with_config(&config).await.unwrap()
+        common::plain(&self.0[node]).await
     }
 
     /// Runs a command on one master over a plain connection.
     pub(crate) async fn command(&self, node: usize, words: &[&str]) -> Value {
-        let mut connection = self.plain(node).await;
-        let mut command = redis::cmd(words[0]);
-        command.arg(&words[1..]);
-        command.query_async(&mut connection).await.unwrap()
+        common::run(&mut self.plain(node).await, words).await
     }
 }
 
@@ -155,8 +150,5 @@ pub(crate) async fn shortest_wake<T>(
 
 /// Tries, which must be granted, and returns the fence.
 pub(crate) async fn granted(claim: &mut dyn Claim) -> u64 {
-    match claim.try_acquire().await {
-        Ok(lock_core::Attempt::Granted { token, .. }) => token.get(),
-        other => panic!("not granted: {other:?}"),
-    }
+    common::granted(claim).await.get()
 }

@@ -234,23 +234,6 @@ async fn loses_its_data(tweak: Tweak, how: &str) -> Seen {
     Ok(())
 }
 
-/// A guard's validity is counted from before the request, also when the answers are slow.
-pub(crate) async fn validity_counts_from_the_request(tweak: Tweak) -> Seen {
-    let (_masters, links) = start().await;
-    let backend = client(&links, tweak).await;
-    for proxy in &links.0 {
-        proxy.delay(Duration::from_millis(300), Duration::ZERO);
-    }
-    let mut claim = claim(&backend, "lock", Duration::from_secs(3));
-    match claim.try_acquire().await.unwrap() {
-        Attempt::Granted { valid_for: Some(valid_for), .. } => {
-            ensure!(valid_for <= Duration::from_secs(3), "valid for {valid_for:?} of a ttl of 3 s");
-            Ok(())
-        }
-        other => panic!("not granted: {other:?}"),
-    }
-}
-
 /// A's hold rests on nodes 0 and 1. It ends on node 1, and somebody else holds the lock on nodes 1 and
 /// 2 with a greater fence. Then A's request for node 2 arrives there at last.
 async fn interrupted(links: &Links, masters: &Masters, tweak: Tweak) -> (Box<dyn Claim>, u64, u64) {

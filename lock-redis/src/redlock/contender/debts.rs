@@ -101,35 +101,6 @@ mod tests {
     const END: Time = Time::from_nanos(9);
 
     #[test]
-    fn an_answer_after_the_release_was_sent_proves_nothing() {
-        let mut debts = Debts::new(1, false);
-        debts.owe(0, 1, NOW, END);
-        for attempt in [None, Some(1)] {
-            let open = debts.open(0, attempt);
-            assert!(!open.is_settled_by(false), "the request may come behind the release");
-            assert!(open.is_settled_by(true), "it is the only one, and was taken back");
-        }
-        let sent_before = debts.open(0, None);
-        debts.settle(0, 1, true);
-        assert!(!sent_before.is_settled_by(false), "it may have been carried out in between");
-        assert!(debts.open(0, None).is_settled_by(false));
-    }
-
-    #[test]
-    fn what_was_freed_need_not_be_what_is_owed() {
-        let mut debts = Debts::new(1, false);
-        debts.owe(0, 1, NOW, END);
-        debts.owe(0, 2, NOW, END);
-        debts.settle(0, 2, true);
-        // The second try's vote was freed; the first one's request is still on its way.
-        assert!(!debts.open(0, None).is_settled_by(true));
-        assert!(debts.open(0, Some(1)).is_settled_by(true));
-        assert!(debts.open(0, Some(2)).is_settled_by(false));
-        debts.settle(0, 1, false);
-        assert!(debts.open(0, None).is_settled_by(true));
-    }
-
-    #[test]
     fn where_nothing_was_got_nothing_is_released() {
         let mut debts = Debts::new(1, false);
         assert!(debts.open(0, None).is_nothing(), "the node was never asked");

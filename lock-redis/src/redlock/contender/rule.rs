@@ -93,17 +93,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_equal_answers_of_a_quorum_establish_a_fence() {
-        let judge = |quorum, votes: &[Vote]| judge(quorum, votes, None, 0);
-        assert_eq!(judge(2, &[Some(7), Some(7), None]), Verdict::Established(7));
-        assert_eq!(judge(2, &[Some(7), Some(9), None]), Verdict::Raise(9));
-        assert_eq!(judge(2, &[Some(7), Some(9), Some(7)]), Verdict::Established(7));
-        assert_eq!(judge(2, &[Some(7), None, None]), Verdict::Short);
-        assert_eq!(judge(2, &[None, None, None]), Verdict::Short);
-        assert_eq!(judge(3, &[Some(5), Some(5), Some(6), Some(7), None]), Verdict::Raise(7));
-    }
-
-    #[test]
     fn an_old_fence_is_waited_for_as_long_as_it_can_be_had() {
         let votes = [Some(3), Some(8), None];
         assert_eq!(judge(2, &votes, Some(3), 1), Verdict::Wait);

@@ -64,16 +64,6 @@ fn a_new_quorum_begins_in_two_phases() {
 }
 
 #[test]
-fn clients_that_begin_together_agree_on_one_id() {
-    let other = with(report("boot", 0), |report| report.boot = "b1".into());
-    let plan = plan(&[report("boot", 0), other, report("boot", 0)], &terms(true)).unwrap();
-    assert_eq!(plan.steps.len(), 2);
-    for step in &plan.steps {
-        assert!(matches!(step, Step::Begin { node: 0 | 2, boot, .. } if boot == "b1"));
-    }
-}
-
-#[test]
 fn a_new_quorum_waits_unless_no_node_can_have_forgotten_anything() {
     let boot = |age| report("boot", age);
     let all = |age| [boot(age), boot(age), boot(age)];
@@ -149,14 +139,6 @@ fn a_node_that_lost_its_data_waits_and_is_seeded_by_enough_others() {
 }
 
 #[test]
-fn when_nobody_is_admitted_any_more_an_operator_decides() {
-    let lost = plan(&[report("quarantine", 99), report("", 0), report("", 0)], &terms(true));
-    let lost = lost.unwrap();
-    assert!(lost.steps.is_empty());
-    assert!(told(&lost).contains("lock_recover=manual"));
-}
-
-#[test]
 fn when_all_nodes_answer_the_quorum_recovers_without_an_operator() {
     let recovers = Terms { recovers_with: 3, ..terms(false) };
     let restarted = || with(report("admitted", 99), |report| report.run_id = "r2".into());
@@ -201,11 +183,4 @@ fn seed_of(step: &Step) -> u64 {
         Step::Admit { seed, min_age: WAIT, .. } => *seed,
         other => panic!("{other:?}"),
     }
-}
-
-#[test]
-fn a_client_that_is_configured_otherwise_is_refused() {
-    let other = with(report("admitted", 0), |report| report.quorum = "r".into());
-    let error = plan(&[report("admitted", 0), other, None], &terms(true)).unwrap_err();
-    assert_eq!(error.kind(), lock_core::ErrorKind::Config);
 }
