@@ -7,30 +7,25 @@
 
 mod common;
 
-use std::collections::HashMap;
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
 use std::time::Duration;
 
+use common::children::{self, Children};
 use common::{commands, locks, plain, queued, server};
 use lock_core::{Locks, OwnerId};
 use lock_testkit::servers::RedisServer;
 use redis::aio::MultiplexedConnection;
 use tokio::time::Instant;
 
-const CHILD: &str = "LOCK_REDIS_TEST_CHILD";
 /// A busy machine is not what these tests are about.
 const PATIENT: &str = "lock_connect_timeout=10s&lock_response_timeout=10s";
 const NAME: &str = "line";
 const GRACE: Duration = Duration::from_millis(500);
 
-/// The other processes of these tests: this very executable with `CHILD` set to a URL and a number.
-/// It waits with so many tasks, prints owner and fence of each turn, and ends when its input does.
+/// Ordered by a URL and a number, it waits with so many tasks and prints owner and fence of each turn.
 #[test]
 #[ignore = "the child process of the other tests"]
 fn child() {
-    let Ok(order) = std::env::var(CHILD) else { return };
+    let Some(order) = children::order() else { return };
     let (url, count) = order.rsplit_once(' ').expect("a URL and a number");
     let count: usize = count.parse().expect("a number");
     let runtime =
@@ -54,59 +49,25 @@ fn child() {
     for _ in std::io::stdin().lines() {}
 }
 
-struct Waiting {
-    children: Vec<Child>,
-    turns: mpsc::Receiver<(usize, OwnerId, u64)>,
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        for child in &mut self.children {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
+struct Waiting(Children);
 
 impl Waiting {
     /// `processes` processes with `waiters` waiters in all.
     fn start(server: &RedisServer, processes: usize, waiters: usize) -> Self {
-        let (sender, turns) = mpsc::channel();
-        let children = (0..processes).map(|number| {
-            let mut child = Command::new(std::env::current_exe().unwrap())
-                .args(["child", "--exact", "--ignored", "--nocapture", "--test-threads=1"])
-                .env(CHILD, format!("{}?{PATIENT} {}", server.url(), waiters / processes))
-                .stdin(Stdio::piped())
-                .stdout(Stdio::piped())
-                .spawn()
-                .unwrap();
-            let output = BufReader::new(child.stdout.take().unwrap());
-            let sender = sender.clone();
-            std::thread::spawn(move || {
-                for line in output.lines().map_while(Result::ok) {
-                    // The test runner may have begun the line.
-                    let Some((_, turn)) = line.split_once('@') else { continue };
-                    let (owner, fence) = turn.split_once(' ').unwrap();
-                    let _ = sender.send((number, owner.parse().unwrap(), fence.parse().unwrap()));
-                }
-            });
-            child
-        });
-        Self { children: children.collect(), turns }
+        let order = format!("{}?{PATIENT} {}", server.url(), waiters / processes);
+        Self(Children::start(processes, &order))
     }
 
-    fn signal(&self, number: usize, signal: &str) {
-        let status =
-            Command::new("kill").arg(signal).arg(self.children[number].id().to_string()).status();
-        assert!(status.unwrap().success());
-    }
-
-    async fn turns(&self, count: usize, limit: Duration) -> Vec<(usize, OwnerId, u64)> {
+    /// Owner and fence of so many turns, if they come in time.
+    async fn turns(&self, count: usize, limit: Duration) -> Vec<(OwnerId, u64)> {
         let deadline = Instant::now() + limit;
         let mut turns = Vec::new();
         while turns.len() < count {
-            match self.turns.try_recv() {
-                Ok(turn) => turns.push(turn),
+            match self.0.lines.try_recv() {
+                Ok((_, turn)) => {
+                    let (owner, fence) = turn.split_once(' ').unwrap();
+                    turns.push((owner.parse().unwrap(), fence.parse().unwrap()));
+                }
                 Err(_) if Instant::now() >= deadline => break,
                 Err(_) => tokio::time::sleep(Duration::from_millis(1)).await,
             }
@@ -153,8 +114,8 @@ async fn in_order(processes: usize, waiters: usize) -> (f64, f64) {
     let (requests, all) =
         (scripts(&stats(&mut plain).await) - requests, commands(&mut plain).await - all);
     assert_eq!(turns.len(), waiters, "somebody was not served");
-    turns.sort_by_key(|(_, _, fence)| *fence);
-    let served: Vec<_> = turns.iter().map(|(_, owner, _)| *owner).collect();
+    turns.sort_by_key(|(_, fence)| *fence);
+    let served: Vec<_> = turns.iter().map(|(owner, _)| *owner).collect();
     assert!(served == arrived, "not served in the order of arrival");
     #[allow(clippy::cast_precision_loss, reason = "small numbers")]
     let per = |count: u64| count as f64 / waiters as f64;
@@ -197,7 +158,7 @@ async fn half_gone(waiters: usize, signal: &str) -> Duration {
     let waiting = Waiting::start(&server, 4, waiters);
     let arrived = until_queued(&mut plain, waiters).await;
     for number in 0..2 {
-        waiting.signal(number, signal);
+        waiting.0.signal(number, signal);
     }
     tokio::time::sleep(Duration::from_millis(50)).await;
     let start = Instant::now();
@@ -208,16 +169,16 @@ async fn half_gone(waiters: usize, signal: &str) -> Duration {
         "{signal} to two of four processes: {waiters} waiters, the other half was served after {took:?}"
     );
     assert_eq!(turns.len(), waiters / 2, "somebody alive was not served");
-    turns.sort_by_key(|(_, _, fence)| *fence);
+    turns.sort_by_key(|(_, fence)| *fence);
     let mut alive: Vec<_> = arrived.clone();
-    let served: Vec<_> = turns.iter().map(|(_, owner, _)| *owner).collect();
+    let served: Vec<_> = turns.iter().map(|(owner, _)| *owner).collect();
     alive.retain(|owner| served.contains(owner));
     assert!(served == alive, "the living are not served in the order of their arrival");
     // One grace for each of forty waiters would be 20 s.
     assert!(took < GRACE * 2 + Duration::from_secs(8), "{took:?}");
     if signal == "-STOP" {
         for number in 0..2 {
-            waiting.signal(number, "-CONT");
+            waiting.0.signal(number, "-CONT");
         }
         let late = waiting.turns(waiters / 2, Duration::from_secs(30)).await;
         assert_eq!(late.len(), waiters / 2, "those that were stopped were not served afterwards");
@@ -245,17 +206,4 @@ async fn killed_processes_cost_nothing() {
 async fn half_of_a_thousand_waiters_are_gone() {
     half_gone(1000, "-STOP").await;
     half_gone(1000, "-KILL").await;
-}
-
-#[test]
-fn the_child_is_this_executable() {
-    // A guard against a renamed test: the child would run nothing and the parents would wait.
-    let mut list = Command::new(std::env::current_exe().unwrap());
-    let list = list.args(["--list", "--ignored"]).output().unwrap();
-    let mut count = HashMap::new();
-    for line in String::from_utf8_lossy(&list.stdout).lines() {
-        *count.entry(line.to_owned()).or_insert(0) += 1;
-    }
-    assert_eq!(count.get("child: test"), Some(&1));
-    std::io::stdout().flush().unwrap();
 }

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test target uses a part of it")]
 
+pub(crate) mod children;
+
 use std::time::Duration;
 
 use lock_core::{

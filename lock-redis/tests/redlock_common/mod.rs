@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test whose surroundings fail has failed")]
 
 #[path = "../common/mod.rs"]
-mod common;
+pub(crate) mod common;
 pub(crate) mod scenarios;
 
 use std::sync::Arc;
