@@ -27,7 +27,7 @@ mod table {
         pub name: &'static str,
         /// What is wrong with a store that makes it.
         pub wrong: &'static str,
-        /// The case of the suite that must fail.
+        /// The case of the suite that must fail, or the scene of this store.
         pub killed_by: &'static str,
         scripts: &'static [&'static str],
         right: &'static str,
@@ -163,6 +163,38 @@ mod table {
             scripts: &["RENEW"],
             right: "if mine and kind == 'L' then",
             replaced_by: "if mine then",
+        },
+        Mutant {
+            name: "no_mark_of_who_has_gone",
+            wrong: "A try that arrives behind its release takes the lock.",
+            killed_by: "a_try_that_arrives_after_the_release_takes_nothing",
+            scripts: &["RELEASE"],
+            right: "if keep ~= '0' then",
+            replaced_by: "if false then",
+        },
+        Mutant {
+            name: "a_grace_for_each_dead_waiter",
+            wrong: "A client that has missed its turn is waited for again with each of its waiters.",
+            killed_by: "a_process_that_died_with_lock_and_waiters_costs_one_grace",
+            scripts: &["RELEASE", "ACQUIRE", "FORCE"],
+            right: "elseif redis.call('HEXISTS', waiters, 's:' .. w.client) == 1 then",
+            replaced_by: "elseif false then",
+        },
+        Mutant {
+            name: "nobody_looks_after_a_hand_over",
+            wrong: "Who hands a lock over does not look whether it is taken up.",
+            killed_by: "many_stopped_processes_cost_one_grace_each",
+            scripts: &["RELEASE"],
+            right: "return {freed, again}",
+            replaced_by: "return {freed, -1}",
+        },
+        Mutant {
+            name: "the_seed_is_for_new_locks",
+            wrong: "A node of a quorum that comes back counts on from what it had counted itself.",
+            killed_by: "a_seed_counts_for_every_lock",
+            scripts: &["ACQUIRE_VOTE"],
+            right: "counter = math.max(counter, tonumber(node[5] or '0'))",
+            replaced_by: "",
         },
         Mutant {
             name: "place_is_never_renewed",

@@ -9,11 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use common::{backend, claim, granted, locks, plain, proxied, run, server};
+use common::{backend, claim, granted, locks, plain, proxied, run, scenes as of_one_node, server};
 use conformance_tests::{Fault, Faults};
-use lock_core::{
-    Attempt, Effect, ErrorKind, LockBackend, LockState, Locks, LostReason, Released, Renewal,
-};
+use lock_core::{Attempt, ErrorKind, LockState, Locks, LostReason, Released, Renewal};
 use lock_redis::RedisBackend;
 use lock_testkit::scenes;
 use lock_testkit::servers::RedisServer;
@@ -21,38 +19,9 @@ use tokio::time::Instant;
 
 const TTL: Duration = Duration::from_secs(30);
 
-/// The acquire stalls on one connection, the release overtakes it on another, then the acquire
-/// arrives: it must not take the lock for a whole ttl.
 #[tokio::test]
 async fn a_try_that_arrives_after_the_release_takes_nothing() {
-    let server = server().await;
-    let observer = backend(&server).await;
-    for wait in [false, true] {
-        let (proxy, config) = proxied(&server).await;
-        let client = RedisBackend::connect(config).await.unwrap();
-        let name = format!("late{wait}");
-        let mut claim = claim(&client, &name, TTL, wait);
-        proxy.inject(Fault::HoldNextRequest(Duration::from_millis(1_500))).await.unwrap();
-        let error = claim.try_acquire().await.unwrap_err();
-        assert_eq!(
-            (error.kind(), error.effect()),
-            (ErrorKind::NoAnswer, Effect::Unknown),
-            "{error}"
-        );
-        assert_eq!(claim.release().await.unwrap(), Released::AlreadyGone);
-        drop(claim);
-        let before = proxy.requests();
-        tokio::time::sleep(Duration::from_millis(1_800)).await;
-        let info = observer
-            .admin()
-            .unwrap()
-            .inspect(&lock_core::LockKey::new("", name.as_str()).unwrap())
-            .await;
-        assert_eq!(info.unwrap(), None, "a late try left something behind");
-        assert!(before >= 3, "the release went over a connection of its own: {before} requests");
-        let mut next = common::claim(&observer, &name, TTL, false);
-        granted(&mut *next).await;
-    }
+    of_one_node::a_try_that_arrives_after_the_release_takes_nothing().await.unwrap();
 }
 
 /// The same, where a second try of the same claim had got the lock and given it back.

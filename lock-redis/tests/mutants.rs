@@ -1,20 +1,52 @@
-//! The test of the tests: deliberately wrong scripts, and the case of the suite that fails each.
+//! The test of the tests: deliberately wrong scripts, and the case of the suite or the scene that fails each.
 
 #[cfg(distlock_mutants)]
 mod harness;
+#[cfg(distlock_mutants)]
+mod redlock_common;
 
 use std::process::ExitCode;
 
 #[cfg(distlock_mutants)]
 fn main() -> ExitCode {
-    use conformance_tests::mutation::{Killer::Case, Mutation};
+    use conformance_tests::mutation::Killer::{Case, Scene};
+    use conformance_tests::mutation::Mutation;
     use lock_redis::mutants::{MUTANTS, VARIABLE};
 
+    let killer = |name: &'static str| {
+        // The cases are named after their clauses.
+        if name.as_bytes()[1].is_ascii_digit() { Case(name) } else { Scene(name) }
+    };
     let mutants = MUTANTS.iter().map(|mutant| mutant.name).collect();
     let killers: Vec<_> =
-        MUTANTS.iter().map(|mutant| (mutant.name, Case(mutant.killed_by))).collect();
+        MUTANTS.iter().map(|mutant| (mutant.name, killer(mutant.killed_by))).collect();
     let mutation = Mutation { variable: VARIABLE, mutants, killers: &killers };
-    mutation.main(harness::main, |scene| panic!("no scene {scene}"))
+    mutation.main(harness::main, play)
+}
+
+#[cfg(distlock_mutants)]
+fn play(scene: &str) -> Result<(), String> {
+    use redlock_common::common::scenes;
+    use redlock_common::scenarios;
+
+    let runtime = tokio::runtime::Runtime::new().map_err(|error| error.to_string())?;
+    runtime.block_on(async {
+        match scene {
+            "a_try_that_arrives_after_the_release_takes_nothing" => {
+                scenes::a_try_that_arrives_after_the_release_takes_nothing().await
+            }
+            "a_process_that_died_with_lock_and_waiters_costs_one_grace" => {
+                scenes::a_process_that_died_with_lock_and_waiters_costs_one_grace().await
+            }
+            "many_stopped_processes_cost_one_grace_each" => {
+                scenes::many_stopped_processes_cost_one_grace_each().await
+            }
+            "a_seed_counts_for_every_lock" => {
+                scenarios::a_seed_counts_for_every_lock(|config| config).await
+            }
+            other => panic!("there is no scene {other}"),
+        }
+    })
 }
 
 #[cfg(not(distlock_mutants))]

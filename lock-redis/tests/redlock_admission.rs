@@ -180,6 +180,11 @@ async fn when_all_nodes_were_restarted_the_quorum_votes_again() {
     assert!(granted(&mut *other).await > ahead);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_seed_counts_for_every_lock() {
+    scenarios::a_seed_counts_for_every_lock(|config| config).await.unwrap();
+}
+
 /// The clock of a node is set forward while it waits: the client that has watched it counts by its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clock_that_is_set_forward_ends_no_wait() {
@@ -287,9 +292,9 @@ async fn a_node_that_refuses_its_marker_is_asked_now_and_then() {
     };
     let before = scripts().await;
     let mut named = false;
-    for _ in 0..30 {
+    for round in 0..30 {
         sleep(Duration::from_millis(100)).await;
-        granted(&mut *claim(&backend, "b", Duration::from_millis(50))).await;
+        granted(&mut *claim(&backend, &format!("b{round}"), Duration::from_secs(10))).await;
         named |= backend.not_voting().is_some_and(|why| why.contains("brought into the vote"));
     }
     let asked = scripts().await - before;

@@ -7,7 +7,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{backend, busy, claim, is_granted, locks, plain, queued, run, server};
+use common::{backend, busy, claim, is_granted, plain, queued, run, scenes, server};
 use lock_core::Released;
 use redis::Value;
 use tokio::time::Instant;
@@ -94,26 +94,9 @@ async fn one_waiter_of_each_of_the_first_clients_polls() {
     }
 }
 
-/// Nobody releases: the holder's process has died, and it had many waiters at the head of the
-/// queue. The next client is served at the end of the lease and one grace, not one for each waiter.
 #[tokio::test]
 async fn a_process_that_died_with_lock_and_waiters_costs_one_grace() {
-    let server = server().await;
-    let (dead, living) = (backend(&server).await, locks(&server).await);
-    let ttl = Duration::from_secs(2);
-    let mut holder = claim(&dead, NAME, ttl, false);
-    let begin = Instant::now();
-    assert!(is_granted(&mut *holder).await);
-    // Its connection stays, as that of a stopped process does, so the pushes are heard.
-    for _ in 0..16 {
-        busy(&mut *claim(&dead, NAME, Duration::from_secs(60), true)).await;
-    }
-    let lock = living.named(NAME).unwrap();
-    let guard = lock.acquire_timeout(Duration::from_secs(20)).await.unwrap();
-    let took = begin.elapsed();
-    assert!(took >= ttl, "before the lease was over: {took:?}");
-    assert!(took < ttl + GRACE + Duration::from_millis(1_500), "{took:?}");
-    guard.release().await.unwrap();
+    scenes::a_process_that_died_with_lock_and_waiters_costs_one_grace().await.unwrap();
 }
 
 /// When the waiter that looks for its client gives up, the next one of the client looks instead.
@@ -153,35 +136,7 @@ async fn places_lapse_and_queues_leave_nothing() {
     assert_eq!(left, ["distlock\u{1e}fence"], "{left:?}");
 }
 
-/// However many stopped processes are before it, the next waiter that lives comes after one grace for
-/// each: the client that has released the lock passes it on, since neither those nor, after so many,
-/// the living one looks.
 #[tokio::test]
 async fn many_stopped_processes_cost_one_grace_each() {
-    const STOPPED: u32 = 6;
-    let server = server().await;
-    let (a, living, mut plain) =
-        (backend(&server).await, locks(&server).await, plain(&server).await);
-    let ttl = Duration::from_secs(60);
-    let mut holder = claim(&a, NAME, ttl, false);
-    assert!(is_granted(&mut *holder).await);
-    // They hear what is pushed, and do nothing.
-    let mut stopped = Vec::new();
-    for _ in 0..STOPPED {
-        let backend = backend(&server).await;
-        busy(&mut *claim(&backend, NAME, ttl, true)).await;
-        stopped.push(backend);
-    }
-    let lock = living.named(NAME).unwrap().ttl(ttl);
-    let waiter = tokio::spawn(async move { lock.acquire().await.unwrap() });
-    while queued(&mut plain, NAME).await.len() <= stopped.len() {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    let start = Instant::now();
-    holder.release().await.unwrap();
-    let guard = waiter.await.unwrap();
-    let took = start.elapsed();
-    println!("after {STOPPED} stopped processes: {took:?}");
-    assert!(took < GRACE * STOPPED + Duration::from_secs(5), "{took:?}");
-    guard.release().await.unwrap();
+    scenes::many_stopped_processes_cost_one_grace_each().await.unwrap();
 }

@@ -8,7 +8,7 @@ use crate::state::Set;
 pub(crate) struct Node {
     /// The client whose owner id stands at the lock, if any, and which of its tries.
     pub(crate) holder: Option<(u8, u8)>,
-    /// The counter and the mark, which are one where there is one name.
+    /// The counter and the mark, which are one where there is one name: an admission raises both.
     pub(crate) counter: u8,
     /// The fence that stands beside the counter, since a renewal has adopted the node; 0 for none.
     pub(crate) adopted: u8,

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test target uses a part of it")]
 
 pub(crate) mod children;
+pub(crate) mod scenes;
 
 use std::time::Duration;
 

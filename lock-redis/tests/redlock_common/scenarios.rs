@@ -316,6 +316,43 @@ pub(crate) fn micros() -> u64 {
     u64::try_from(since.as_micros()).unwrap()
 }
 
+/// A node comes back without its last writes, and with what it had counted for a lock before. It counts on
+/// from its seed all the same, where no clock helps.
+pub(crate) async fn a_seed_counts_for_every_lock(tweak: Tweak) -> Seen {
+    let ttl = Duration::from_secs(1);
+    let (masters, links) = start().await;
+    let record = "distlock\u{1e}quorum";
+    let settings = || links.config().unwrap().max_ttl(ttl);
+    // It does not see the marks that are set now, so its proposal is below them.
+    let late = RedlockBackend::connect(tweak(settings())).await.unwrap();
+    let ahead = (micros() + 3_600_000_000).to_string();
+    for node in 0..3 {
+        masters.command(node, &["HSET", record, "mark", &ahead]).await;
+    }
+    let holder = RedlockBackend::connect(tweak(settings())).await.unwrap();
+    let fence = granted(&mut *claim(&holder, "lock", ttl)).await;
+    // The first node had written an older counter to its disk, and the third one had no part.
+    masters.command(0, &["HSET", record, "mark", "1"]).await;
+    masters.command(0, &["HSET", "{lock}\u{1e}vote", "counter", "1"]).await;
+    masters.command(0, &["PEXPIRE", "{lock}\u{1e}vote", "60000"]).await;
+    masters.command(2, &["DEL", "lock", "{lock}\u{1e}vote"]).await;
+    masters.0[0].restart(Data::Keep).await.unwrap();
+    let admitted = timeout(Duration::from_secs(20), async {
+        let state = async || masters.command(0, &["HGET", record, "floor"]).await;
+        let before = state().await;
+        while state().await == before {
+            granted(&mut *claim(&holder, "other", Duration::from_millis(100))).await;
+            sleep(Duration::from_millis(150)).await;
+        }
+    });
+    admitted.await.expect("the node is not admitted again");
+    masters.command(2, &["HSET", record, "mark", "1"]).await;
+    links.0[1].stall();
+    let next = granted(&mut *claim(&late, "lock", ttl)).await;
+    ensure!(next > fence, "the fence {next} does not rise over {fence}");
+    Ok(())
+}
+
 /// A guard for tests that wait as users do.
 pub(crate) async fn acquire(locks: &Locks, name: &str, limit: Duration) -> FencingToken {
     let guard = locks.named(name).unwrap().acquire_timeout(limit).await.unwrap();

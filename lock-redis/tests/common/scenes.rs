@@ -1,0 +1,114 @@
+//! What one node must do where only this store can, as scenes that also run on known mistakes.
+//!
+//! Each ends with what was seen if the promise does not hold. That the surroundings do not work is a
+//! panic, so that a mistake cannot be "found" by a broken test.
+
+use std::time::Duration;
+
+use conformance_tests::{Fault, Faults};
+use lock_core::{Effect, ErrorKind, LockBackend, Released};
+use lock_redis::RedisBackend;
+use tokio::time::Instant;
+
+use super::{backend, busy, claim, granted, is_granted, locks, plain, proxied, queued, server};
+
+pub(crate) type Seen = Result<(), String>;
+
+const NAME: &str = "line";
+const GRACE: Duration = Duration::from_millis(500);
+const TTL: Duration = Duration::from_secs(30);
+
+fn in_time(took: Duration, limit: Duration) -> Seen {
+    if took < limit { Ok(()) } else { Err(format!("{took:?}, and not {limit:?} at most")) }
+}
+
+/// The acquire stalls on one connection, the release overtakes it on another, then the acquire
+/// arrives: it must not take the lock for a whole ttl.
+pub(crate) async fn a_try_that_arrives_after_the_release_takes_nothing() -> Seen {
+    let server = server().await;
+    let observer = backend(&server).await;
+    for wait in [false, true] {
+        let (proxy, config) = proxied(&server).await;
+        let client = RedisBackend::connect(config).await.unwrap();
+        let name = format!("late{wait}");
+        let mut claim = claim(&client, &name, TTL, wait);
+        proxy.inject(Fault::HoldNextRequest(Duration::from_millis(1_500))).await.unwrap();
+        let error = claim.try_acquire().await.unwrap_err();
+        assert_eq!(
+            (error.kind(), error.effect()),
+            (ErrorKind::Timeout, Effect::Unknown),
+            "{error}"
+        );
+        assert_eq!(claim.release().await.unwrap(), Released::AlreadyGone);
+        drop(claim);
+        let before = proxy.requests();
+        tokio::time::sleep(Duration::from_millis(1_800)).await;
+        let info = observer
+            .admin()
+            .unwrap()
+            .inspect(&lock_core::LockKey::new("", name.as_str()).unwrap())
+            .await;
+        let left = info.unwrap();
+        if left.is_some() {
+            return Err(format!("a late try left something behind: {left:?}"));
+        }
+        assert!(before >= 3, "the release went over a connection of its own: {before} requests");
+        let mut next = super::claim(&observer, &name, TTL, false);
+        granted(&mut *next).await;
+    }
+    Ok(())
+}
+
+/// Nobody releases: the holder's process has died, and it had many waiters at the head of the
+/// queue. The next client is served at the end of the lease and one grace, not one for each waiter.
+pub(crate) async fn a_process_that_died_with_lock_and_waiters_costs_one_grace() -> Seen {
+    let server = server().await;
+    let (dead, living) = (backend(&server).await, locks(&server).await);
+    let ttl = Duration::from_secs(2);
+    let mut holder = claim(&dead, NAME, ttl, false);
+    let begin = Instant::now();
+    assert!(is_granted(&mut *holder).await);
+    // Its connection stays, as that of a stopped process does, so the pushes are heard.
+    for _ in 0..16 {
+        busy(&mut *claim(&dead, NAME, Duration::from_secs(60), true)).await;
+    }
+    let lock = living.lock(NAME).unwrap();
+    let guard = lock.acquire_timeout(Duration::from_secs(20)).await.unwrap();
+    let took = begin.elapsed();
+    assert!(took >= ttl, "before the lease was over: {took:?}");
+    guard.release().await.unwrap();
+    in_time(took, ttl + GRACE + Duration::from_millis(1_500))?;
+    Ok(())
+}
+
+/// However many stopped processes are before it, the next waiter that lives comes after one grace for
+/// each: the client that has released the lock passes it on, since neither those nor, after so many,
+/// the living one looks.
+pub(crate) async fn many_stopped_processes_cost_one_grace_each() -> Seen {
+    const STOPPED: u32 = 6;
+    let server = server().await;
+    let (a, living, mut plain) =
+        (backend(&server).await, locks(&server).await, plain(&server).await);
+    let ttl = Duration::from_secs(60);
+    let mut holder = claim(&a, NAME, ttl, false);
+    assert!(is_granted(&mut *holder).await);
+    // They hear what is pushed, and do nothing.
+    let mut stopped = Vec::new();
+    for _ in 0..STOPPED {
+        let backend = backend(&server).await;
+        busy(&mut *claim(&backend, NAME, ttl, true)).await;
+        stopped.push(backend);
+    }
+    let lock = living.lock(NAME).unwrap().ttl(ttl);
+    let waiter = tokio::spawn(async move { lock.acquire().await.unwrap() });
+    while queued(&mut plain, NAME).await.len() <= stopped.len() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let start = Instant::now();
+    holder.release().await.unwrap();
+    let guard = waiter.await.unwrap();
+    let took = start.elapsed();
+    guard.release().await.unwrap();
+    in_time(took, GRACE * STOPPED + Duration::from_secs(5))?;
+    Ok(())
+}
