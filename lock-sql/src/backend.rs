@@ -3,22 +3,16 @@
 use std::sync::Arc;
 
 use lock_core::{
-    Capabilities, Claim, ClaimRequest, Error, HolderMark, LockAdmin, LockBackend, LockInfo,
-    LockKey, Operation, Released, Result, async_trait,
+    Capabilities, Claim, ClaimRequest, Error, LockAdmin, LockBackend, Operation, Result,
+    async_trait,
 };
 
 use crate::config::{SqlConfig, Target};
-use crate::engine::claim::SqlClaim;
-use crate::engine::operations::Operations;
-use crate::engine::renewals::{Renew, Renewals};
 
 /// Locks in a table of an SQL database. Guarantees and limits are on the
 /// [front page](crate) of this crate.
 #[derive(Clone, Debug)]
-pub struct SqlBackend {
-    store: Arc<dyn Operations>,
-    renewals: Arc<Renewals>,
-}
+pub struct SqlBackend(Arc<dyn LockBackend>);
 
 /// A pool of the application, of any dialect that is compiled in.
 #[derive(Clone, Debug)]
@@ -57,11 +51,6 @@ impl From<sqlx::MySqlPool> for SqlPool {
 }
 
 impl SqlBackend {
-    fn on(store: Arc<impl Operations>) -> Self {
-        let renewals = Renewals::new(Arc::clone(&store) as Arc<dyn Renew>);
-        Self { store, renewals }
-    }
-
     /// Opens the database that `config` names. The table is looked for, created if that is allowed,
     /// and checked; a write that changes nothing proves that this process may write.
     ///
@@ -137,60 +126,36 @@ impl SqlBackend {
     }
 }
 
-fn opened(name: &'static str, store: Result<Arc<impl Operations>>) -> Result<SqlBackend> {
-    let described = |error: Error| error.in_operation(Operation::Connect).on_backend(name);
-    store.map(SqlBackend::on).map_err(described)
+fn opened(name: &'static str, store: Result<Arc<impl LockBackend>>) -> Result<SqlBackend> {
+    match store {
+        Ok(store) => Ok(SqlBackend(store)),
+        Err(error) => Err(error.in_operation(Operation::Connect).on_backend(name)),
+    }
 }
 
 #[async_trait]
 impl LockBackend for SqlBackend {
     fn name(&self) -> &'static str {
-        self.store.name()
+        self.0.name()
     }
 
     fn capabilities(&self) -> Capabilities {
-        self.store.capabilities()
+        self.0.capabilities()
     }
 
     fn claim(&self, request: ClaimRequest) -> Result<Box<dyn Claim>> {
-        let (store, renewals) = (Arc::clone(&self.store), Arc::clone(&self.renewals));
-        Ok(Box::new(SqlClaim::new(store, renewals, request)))
+        self.0.claim(request)
     }
 
     async fn ping(&self) -> Result<()> {
-        self.store.ping().await
+        self.0.ping().await
     }
 
     async fn close(&self) -> Result<()> {
-        self.store.close().await
+        self.0.close().await
     }
 
     fn admin(&self) -> Option<&dyn LockAdmin> {
-        Some(self)
-    }
-}
-
-#[async_trait]
-impl LockAdmin for SqlBackend {
-    async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {
-        self.store.inspect(key).await
-    }
-
-    async fn list(&self, prefix: &str, name_start: &str) -> Result<Vec<LockInfo>> {
-        self.store.list(prefix, name_start).await
-    }
-
-    async fn force_release(
-        &self,
-        key: &LockKey,
-        expected: Option<&HolderMark>,
-    ) -> Result<Released> {
-        let expected = match expected.map(HolderMark::owner) {
-            // Every hold in the table has an owner.
-            Some(None) => return Ok(Released::AlreadyGone),
-            Some(owner) => owner,
-            None => None,
-        };
-        self.store.force_release(key, expected.as_ref()).await
+        self.0.admin()
     }
 }

@@ -7,6 +7,9 @@
 mod backend;
 mod config;
 mod engine;
+#[cfg(distlock_mutants)]
+#[doc(hidden)]
+pub mod mutants;
 #[cfg(feature = "mysql")]
 mod mysql;
 #[cfg(feature = "postgres")]
@@ -22,17 +25,6 @@ pub use mysql::MYSQL_PARAMETERS;
 pub use postgres::{POSTGRES_PARAMETERS, Pooler};
 #[cfg(feature = "sqlite")]
 pub use sqlite::SQLITE_PARAMETERS;
-
-/// Deliberately wrong statements, for the tests of the tests.
-#[cfg(distlock_mutants)]
-#[doc(hidden)]
-pub mod mutants {
-    pub use crate::engine::mutants::Mutant;
-    #[cfg(feature = "mysql")]
-    pub use crate::mysql::{MUTANTS as MYSQL, VARIABLE as MYSQL_VARIABLE};
-    #[cfg(feature = "postgres")]
-    pub use crate::postgres::{MUTANTS as POSTGRES, VARIABLE as POSTGRES_VARIABLE};
-}
 
 /// The URL schemes of the dialects that are compiled in.
 pub const SCHEMES: &[&str] = &[

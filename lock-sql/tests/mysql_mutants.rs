@@ -2,18 +2,9 @@
 //!
 //! `cargo test -p lock-sql --features mysql --test mysql_mutants`
 
+mod mutants;
 mod mysql_harness;
 
-use std::process::ExitCode;
-
-use conformance_tests::mutation::Killer::{self, Case};
-use conformance_tests::mutation::Mutation;
-use lock_sql::mutants::{MYSQL as MUTANTS, MYSQL_VARIABLE as VARIABLE};
-
-fn main() -> ExitCode {
-    let mutants = MUTANTS.iter().map(|mutant| mutant.name).collect();
-    let killers: Vec<(&str, Killer)> =
-        MUTANTS.iter().map(|mutant| (mutant.name, Case(mutant.killed_by))).collect();
-    let mutation = Mutation { variable: VARIABLE, mutants, killers: killers.leak() };
-    mutation.main(mysql_harness::main, |scene| panic!("no scene {scene}"))
+fn main() -> std::process::ExitCode {
+    mutants::main("mysql", mysql_harness::main, |scene| panic!("no scene {scene}"))
 }

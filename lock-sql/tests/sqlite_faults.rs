@@ -66,11 +66,11 @@ async fn a_file_that_is_no_database_stays_as_it_is() {
 async fn a_table_of_another_shape_is_refused_with_the_right_statement() {
     let folder = TempDir::new().unwrap();
     for (n, (ddl, what)) in [
-        ("CREATE TABLE distlock (id INTEGER PRIMARY KEY)", "a column id"),
-        ("CREATE TABLE distlock (name TEXT NOT NULL PRIMARY KEY, owner TEXT)", "no column"),
+        ("CREATE TABLE distlock (id INTEGER PRIMARY KEY)", "primary key"),
+        ("CREATE TABLE distlock (name TEXT NOT NULL PRIMARY KEY, owner TEXT)", "fence"),
         (
             "CREATE TABLE distlock (name TEXT COLLATE NOCASE NOT NULL PRIMARY KEY, owner TEXT, fence INTEGER NOT NULL, boot TEXT NOT NULL, expires INTEGER NOT NULL, acquired INTEGER NOT NULL, label TEXT) STRICT, WITHOUT ROWID",
-            "compared by NOCASE",
+            "byte by byte",
         ),
         (
             "CREATE TABLE distlock (name TEXT NOT NULL PRIMARY KEY, owner TEXT, fence TEXT NOT NULL, boot TEXT NOT NULL, expires INTEGER NOT NULL, acquired INTEGER NOT NULL, label TEXT) STRICT",

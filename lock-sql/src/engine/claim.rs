@@ -6,16 +6,15 @@ use lock_core::{
     Attempt, Bytes, Claim, ClaimRequest, FencingToken, Released, Renewal, Result, async_trait,
 };
 
-use crate::engine::entry::{Entry, Secret};
-use crate::engine::operations::Operations;
-use crate::engine::renewals::Renewals;
+use super::dialect::Dialect;
+use super::entry::{Entry, Secret};
+use super::store::Store;
 
 /// A claim on one row. It has no state in the database beside that row, and a waiter has none at
 /// all, so dropping it writes nothing.
 #[derive(Debug)]
-pub(crate) struct SqlClaim {
-    store: Arc<dyn Operations>,
-    renewals: Arc<Renewals>,
+pub(crate) struct SqlClaim<D: Dialect> {
+    store: Arc<Store<D>>,
     entry: Arc<Entry>,
     /// The token of the hold, once it is known. A row with our owner and another token is a hold
     /// that a late repeat of `try_acquire` has made after the lock was taken away by force; it must
@@ -25,15 +24,20 @@ pub(crate) struct SqlClaim {
     polling: bool,
 }
 
-impl SqlClaim {
-    pub(crate) fn new(
-        store: Arc<dyn Operations>,
-        renewals: Arc<Renewals>,
-        request: ClaimRequest,
-    ) -> Self {
+impl<D: Dialect> SqlClaim<D> {
+    pub(crate) fn new(store: Arc<Store<D>>, request: ClaimRequest) -> Result<Self> {
+        match request.mode {
+            Mode::Exclusive => {}
+            other => {
+                return Err(Error::unsupported(format!(
+                    "{} has exclusive locks only, not {other:?}",
+                    D::NAME
+                )));
+            }
+        }
         let name = request.key.encode();
         let entry = Arc::new(Entry {
-            waiter: store.listen(&name, request.wait),
+            waiter: store.dialect.listen(&name, request.wait),
             name,
             owner: Secret(request.owner.to_hex()),
             ttl: request.ttl,
@@ -42,27 +46,33 @@ impl SqlClaim {
             taken_over: request.resume.map(|resume| resume.fence),
         });
         let fence = entry.taken_over;
-        Self { store, renewals, entry, fence, polling: false }
+        Ok(Self { store, entry, fence, polling: false })
     }
 }
 
 #[async_trait]
-impl Claim for SqlClaim {
+impl<D: Dialect> Claim for SqlClaim<D> {
     async fn try_acquire(&mut self) -> Result<Attempt> {
         let attempt = self.store.acquire(&self.entry, self.polling).await?;
         match attempt {
-            Attempt::Granted { token, .. } => self.fence = Some(token),
+            Attempt::Granted { token, .. } => {
+                self.fence = Some(token);
+                self.store.sweep_if_due();
+            }
             _ => self.polling = true,
         }
         Ok(attempt)
     }
 
     async fn renew(&mut self) -> Result<Renewal> {
-        self.renewals.renew(&self.entry, self.fence).await
+        self.store.renewals.renew(&self.store, &self.entry, self.fence).await
     }
 
     async fn check(&mut self) -> Result<Renewal> {
-        self.store.check(&self.entry, self.fence).await
+        Ok(match self.store.left(&self.entry, self.fence).await? {
+            Some(left) => Renewal::Alive { valid_for: Some(left) },
+            None => Renewal::Lost,
+        })
     }
 
     async fn release(&mut self) -> Result<Released> {

@@ -3,9 +3,60 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use lock_core::FencingToken;
+use lock_core::{FencingToken, Result};
 
+use super::statement::Values;
+use super::value::{Row, from_micros, micros, nullable};
 use super::wake::Waiter;
+
+/// What a claim writes into its row, in the form that is bound to the statements.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    /// [`LockKey::encode`](lock_core::LockKey::encode), which is injective (clause C11).
+    pub(crate) name: String,
+    pub(crate) owner: Secret,
+    pub(crate) ttl: Duration,
+    pub(crate) call_timeout: Duration,
+    pub(crate) label: Option<String>,
+    /// The hold that this claim says it takes over. It is believed only as far as the row shows it: a
+    /// statement that renews, checks or releases compares it there (clause C14).
+    pub(crate) taken_over: Option<FencingToken>,
+    /// Gets the pushes for this claim; see `Dialect::listen`.
+    pub(crate) waiter: Option<Waiter>,
+}
+
+impl Entry {
+    pub(crate) fn values(&self, fence: Option<FencingToken>) -> Values {
+        Values::default()
+            .with("name", &*self.name)
+            .with("owner", &*self.owner.0)
+            .with("ttl", self.ttl)
+            .with("label", nullable(self.label.as_deref()))
+            .with("excess", self.longest_excess())
+            .with("fence", fence)
+    }
+
+    /// How much later than a renewal asks for a lease may end already, in µs, without being cut. A hold
+    /// that was taken over ends by the ttl of its new holder (clause C14), which may be shorter. But a
+    /// statement that has waited must not cut what a later one has promised: none waits for as long as
+    /// this. Nobody else's renewal cuts anything.
+    pub(crate) fn longest_excess(&self) -> i64 {
+        match self.taken_over {
+            Some(_) => micros(Duration::from_secs(3)),
+            // A sum with it and a time in µs does not overflow.
+            None => i64::MAX / 4,
+        }
+    }
+}
+
+/// The owner id in hexadecimal. Whoever knows it can release the lock, so it is never printed.
+pub(crate) struct Secret(pub(crate) String);
+
+impl Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("…")
+    }
+}
 
 /// A lease to renew.
 #[derive(Clone, Copy, Debug)]
@@ -26,27 +77,62 @@ pub(crate) enum Outcome {
     Locked,
 }
 
-/// What a claim writes into its row, in the form that is bound to the statements.
+/// What a row says.
 #[derive(Debug)]
-pub(crate) struct Entry {
-    /// [`LockKey::encode`], which is injective (clause C11).
-    pub(crate) name: String,
-    pub(crate) owner: Secret,
-    pub(crate) ttl: Duration,
-    pub(crate) call_timeout: Duration,
+pub(crate) struct Lease {
+    /// The stored name; `None` for one that no lock can have.
+    pub(crate) name: Option<String>,
+    pub(crate) owner: Option<String>,
+    pub(crate) fence: i64,
+    pub(crate) state: State,
+    /// Since the start of the hold, where that can be told.
+    pub(crate) held: Option<Duration>,
     pub(crate) label: Option<String>,
-    /// The hold that this claim says it takes over. It is believed only as far as the row shows it: a
-    /// statement that renews, checks or releases compares it there (clause C14).
-    pub(crate) taken_over: Option<FencingToken>,
-    /// Gets the pushes for this claim; see `Dialect::listen`.
-    pub(crate) waiter: Option<Waiter>,
 }
 
-/// The owner id in hexadecimal. Whoever knows it can release the lock, so it is never printed.
-pub(crate) struct Secret(pub(crate) String);
+/// What has become of a lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    Runs(Duration),
+    Over,
+    /// It counts on another clock, which cannot be read here.
+    Elsewhere(String),
+}
 
-impl Debug for Secret {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("…")
+impl State {
+    /// `left`: in µs; not positive when it is over.
+    pub(crate) fn of(left: i64) -> Self {
+        match left {
+            1.. => Self::Runs(from_micros(left)),
+            _ => Self::Over,
+        }
+    }
+}
+
+impl Lease {
+    /// From a row of `look` or `list`.
+    pub(crate) fn read(row: &Row) -> Result<Self> {
+        let state = match row.optional_int(3)? {
+            Some(left) => State::of(left),
+            None => State::Elsewhere(row.text(6)?.to_owned()),
+        };
+        Ok(Self {
+            name: row.text(0).ok().map(str::to_owned),
+            owner: row.optional_text(1)?.map(str::to_owned),
+            fence: row.int(2)?,
+            state,
+            held: row.optional_int(4)?.map(from_micros),
+            label: row.optional_text(5)?.map(str::to_owned),
+        })
+    }
+
+    /// How long the lease of this very hold lasts.
+    pub(crate) fn left_of(&self, owner: &str, fence: Option<FencingToken>) -> Option<Duration> {
+        let mine = self.owner.as_deref() == Some(owner)
+            && fence.is_none_or(|fence| fence.as_i64() == self.fence);
+        match self.state {
+            State::Runs(left) if mine => Some(left),
+            _ => None,
+        }
     }
 }

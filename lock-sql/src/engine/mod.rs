@@ -1,25 +1,24 @@
-//! What the databases share: everything but the text of the statements, how their values are bound, and
-//! what an error code means.
+//! What the databases share: everything but the text of the statements, what an error code means, and
+//! the few steps that only one of them needs.
 
-pub(crate) mod claim;
-pub(crate) mod codes;
-pub(crate) mod driver;
+mod backend;
+mod claim;
+pub(crate) mod dialect;
 pub(crate) mod entry;
-pub(crate) mod error;
-pub(crate) mod limits;
-pub(crate) mod mutants;
-pub(crate) mod operations;
+pub(crate) mod failure;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(crate) mod pool;
+pub(crate) mod preparation;
 pub(crate) mod renewals;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod resting;
 pub(crate) mod schema;
-pub(crate) mod steps;
+pub(crate) mod statement;
 pub(crate) mod store;
 pub(crate) mod sweep;
-mod sweeper;
 pub(crate) mod table;
+#[cfg(all(test, any(feature = "sqlite", feature = "postgres", feature = "mysql")))]
+pub(crate) mod tests;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod unfinished;
 pub(crate) mod value;

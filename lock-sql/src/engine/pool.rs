@@ -1,19 +1,20 @@
 //! The connections of one client to a server.
 
-use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use lock_core::{Clock, ClockInstant, Result, SystemClock, async_trait};
+use lock_core::{Clock, Result, SystemClock, async_trait};
 use sqlx::Connection;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 
-use super::driver::{Failure, Left, Links, Turn};
-use super::error::closed;
+use super::dialect::{Driver, Links, Turn};
+use super::failure::{Failure, Left, closed};
 use super::resting::{REST, Resting};
+use super::statement::Query;
+use super::store::Want;
 use super::unfinished::{Finished, Unfinished};
-use super::value::{Query, Reply};
+use super::value::Reply;
 
 /// The limit for the question whether a connection is still there.
 const PING: Duration = Duration::from_secs(1);
@@ -21,11 +22,9 @@ const PING: Duration = Duration::from_secs(1);
 /// How many statements of each kind are under way at the most.
 const TURNS: [(Turn, usize); 3] = [(Turn::Keep, 3), (Turn::Release, 3), (Turn::Try, 4)];
 
-/// A server, and how one statement is executed on a connection to it.
+/// A server that a pool leads to.
 #[async_trait]
-pub(crate) trait Server: Debug + Send + Sync + 'static {
-    type Connection: Connection + Debug + Send + 'static;
-
+pub(crate) trait Server: Driver {
     /// A connection that was not used for so long is asked whether it is still there.
     const FRESH: Duration;
     /// The same for a statement that may take a lock. It is not repeated in silence, so it should not be
@@ -34,10 +33,6 @@ pub(crate) trait Server: Debug + Send + Sync + 'static {
 
     /// A connection with the table there and checked.
     async fn open(&self) -> Result<Self::Connection, Failure>;
-    /// Executes one statement to its end: its commit is confirmed by what follows the last row.
-    async fn run(&self, connection: &mut Self::Connection, query: Query) -> sqlx::Result<Reply>;
-    /// What the failure of a statement means, and what is left of the connections.
-    fn classify(&self, error: sqlx::Error) -> (Failure, Left);
 }
 
 /// Connections that are opened when they are needed.
@@ -69,30 +64,6 @@ impl<S: Server> Pool<S> {
             clock,
             closed: AtomicBool::new(false),
         })
-    }
-
-    async fn answer(
-        self: Arc<Self>,
-        _turn: OwnedSemaphorePermit,
-        mut connection: S::Connection,
-        generation: u64,
-        query: Query,
-    ) -> Result<Reply, Failure> {
-        match self.server.run(&mut connection, query).await {
-            Ok(reply) => {
-                self.put_back(connection, generation);
-                Ok(reply)
-            }
-            Err(error) => {
-                let (failure, left) = self.server.classify(error);
-                match left {
-                    Left::Usable => self.put_back(connection, generation),
-                    Left::Broken => {}
-                    Left::AllBroken => self.drop_resting(),
-                }
-                Err(failure)
-            }
-        }
     }
 
     /// The connection that was used last, if it is still good: the least likely to have been cut.
@@ -131,12 +102,6 @@ impl<S: Server> Pool<S> {
         self.generation.fetch_add(1, Ordering::AcqRel);
         drop(self.resting.take());
     }
-
-    /// How many connections are open and not in use.
-    #[cfg(all(test, feature = "mysql"))]
-    pub(crate) fn resting(&self) -> usize {
-        self.resting.len()
-    }
 }
 
 #[async_trait]
@@ -146,12 +111,10 @@ impl<S: Server> Links for Arc<Pool<S>> {
     /// it.
     async fn execute(
         &self,
-        turn: Turn,
-        owner: Option<&str>,
-        end: ClockInstant,
+        want: Want<'_>,
         make: &(dyn Fn() -> Query + Send + Sync),
     ) -> Result<Reply, Failure> {
-        let kind = match turn {
+        let kind = match want.turn {
             Turn::Keep | Turn::Check => Turn::Keep,
             Turn::Try | Turn::Look => Turn::Try,
             Turn::Release => Turn::Release,
@@ -159,17 +122,28 @@ impl<S: Server> Links for Arc<Pool<S>> {
         let turns = TURNS.iter().position(|(other, _)| *other == kind).unwrap_or_default();
         let turn = Arc::clone(&self.turns[turns]).acquire_owned().await.map_err(|_| closed())?;
         if self.closed.load(Ordering::Acquire) {
-            return Err(closed().into());
+            return Err(closed());
         }
         let generation = self.generation.load(Ordering::Acquire);
-        let fresh = if owner.is_some() { S::FRESH_FOR_TRIES } else { S::FRESH };
-        let connection = match self.take(fresh).await {
+        let fresh = if want.owner.is_some() { S::FRESH_FOR_TRIES } else { S::FRESH };
+        let mut connection = match self.take(fresh).await {
             Some(connection) => connection,
             None => self.server.open().await?,
         };
-        let statement = Self::clone(self).answer(turn, connection, generation, make());
-        let owner = owner.map(|owner| (Arc::clone(&self.unfinished), owner.to_owned()));
-        Finished::new(statement, self.clock.clone(), end, owner).await
+        let (pool, query) = (Self::clone(self), make());
+        let statement = async move {
+            let answer = pool.server.run(&mut connection, query).await;
+            let answer = answer.map_err(|error| pool.server.failure(error, true));
+            match answer.as_ref().map_or_else(|failure| failure.left, |_| Left::Usable) {
+                Left::Usable => pool.put_back(connection, generation),
+                Left::Broken => {}
+                Left::AllBroken => pool.drop_resting(),
+            }
+            drop(turn);
+            answer
+        };
+        let owner = want.owner.map(|owner| (Arc::clone(&self.unfinished), owner.to_owned()));
+        Finished::new(statement, self.clock.clone(), want.end, owner).await
     }
 
     fn forget(&self) {

@@ -8,8 +8,10 @@ use std::time::Duration;
 use lock_core::kit::batch::{self, Batches};
 use lock_core::{Error, ErrorKind, FencingToken, Renewal, Result, async_trait};
 
-use crate::engine::entry::{Due, Entry, Outcome};
-use crate::engine::error::no_answer;
+use super::dialect::Dialect;
+use super::entry::{Due, Entry, Outcome};
+use super::failure::no_answer;
+use super::store::Store;
 
 /// The most rows of one statement: it is short then, and a deadlock undoes no more than these.
 pub(crate) const BATCH: usize = 500;
@@ -27,36 +29,47 @@ pub(crate) trait Renew: Debug + Send + Sync + 'static {
     async fn renew(&self, dues: &[Due<'_>], limit: Duration) -> Result<Vec<Outcome>>;
 }
 
+#[async_trait]
+impl<D: Dialect> Renew for Store<D> {
+    fn name(&self) -> &'static str {
+        D::NAME
+    }
+
+    async fn renew(&self, dues: &[Due<'_>], limit: Duration) -> Result<Vec<Outcome>> {
+        D::renew(self, dues, limit).await
+    }
+}
+
 /// The renewals of one store.
 #[derive(Debug)]
-pub(crate) struct Renewals {
-    store: Arc<dyn Renew>,
-    batches: Batches<Item, Result<Outcome>>,
-}
+pub(crate) struct Renewals(Batches<Item, Result<Outcome>>);
 
 /// One lease to renew, and its token where it is known.
 type Item = (Arc<Entry>, Option<FencingToken>);
 type Batch = Vec<batch::Entry<Item, Result<Outcome>>>;
 
-impl Renewals {
-    pub(crate) fn new(store: Arc<dyn Renew>) -> Arc<Self> {
-        Arc::new(Self { store, batches: Batches::of_at_most(BATCH) })
+impl Default for Renewals {
+    fn default() -> Self {
+        Self(Batches::of_at_most(BATCH))
     }
+}
 
+impl Renewals {
     /// Renews one lease, together with whatever else is due at this moment. The statement is always
     /// sent after this call, so what it promises counts from this call at least (clause C4).
     ///
     /// Dropped, it may be executed all the same.
     pub(crate) async fn renew(
         &self,
+        store: &Arc<impl Renew>,
         entry: &Arc<Entry>,
         fence: Option<FencingToken>,
     ) -> Result<Renewal> {
         let renewal = async {
             loop {
-                let store = Arc::clone(&self.store);
+                let store = Arc::clone(store);
                 let send = move |batch| send(Arc::clone(&store), batch);
-                match self.batches.ask((Arc::clone(entry), fence), send).await?? {
+                match self.0.ask((Arc::clone(entry), fence), send).await?? {
                     Outcome::Renewed => return Ok(Renewal::Alive { valid_for: Some(entry.ttl) }),
                     Outcome::Gone => return Ok(Renewal::Lost),
                     // It is asked for again as long as the caller waits, and stops nobody else.
@@ -67,11 +80,11 @@ impl Renewals {
         let limit = entry.call_timeout;
         tokio::time::timeout(limit, renewal)
             .await
-            .unwrap_or_else(|_| Err(no_answer(self.store.name(), limit)))
+            .unwrap_or_else(|_| Err(no_answer(store.name(), limit)))
     }
 }
 
-async fn send(store: Arc<dyn Renew>, mut batch: Batch) {
+async fn send(store: Arc<impl Renew>, mut batch: Batch) {
     // Locking the rows of all batches in one order avoids deadlocks between them.
     batch.sort_by(|a, b| a.request.0.name.cmp(&b.request.0.name));
     while !batch.is_empty() {
@@ -85,7 +98,7 @@ async fn send(store: Arc<dyn Renew>, mut batch: Batch) {
     }
 }
 
-async fn send_once(store: &dyn Renew, batch: Batch) {
+async fn send_once(store: &impl Renew, batch: Batch) {
     let limit = batch.iter().map(|one| one.request.0.call_timeout).max().unwrap_or_default();
     let dues: Vec<_> =
         batch.iter().map(|one| Due { entry: &one.request.0, fence: one.request.1 }).collect();

@@ -67,11 +67,6 @@ impl<C: Connection + Send + 'static> Resting<C> {
         let all = std::mem::take(&mut self.line().connections);
         all.into_iter().map(|(connection, _)| connection).collect()
     }
-
-    #[cfg(all(test, feature = "mysql"))]
-    pub(super) fn len(&self) -> usize {
-        self.line().connections.len()
-    }
 }
 
 /// A task that closes connections in time. It does not keep them alive.

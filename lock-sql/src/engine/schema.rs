@@ -1,47 +1,142 @@
-//! Whether a table has what the statements rely on.
+//! Making sure that the table is there, and is ours.
+//!
+//! Whether it has the columns, and whether we have the rights, the database says of our own statements.
+//! What they do not show is asked for: whether it is a table, its key, and how names are compared.
 
-use lock_core::Result;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use super::value::Row;
+use lock_core::{Error, ErrorKind};
 
-/// A column that the statements rely on.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Column {
-    pub(crate) name: &'static str,
-    pub(crate) kind: &'static str,
-    pub(crate) not_null: bool,
-    /// What else the dialect wants of it.
-    pub(crate) more: i64,
+use super::dialect::Driver;
+use super::failure::Failure;
+use super::statement::{Places, Query, Statement, Values};
+use super::table::TableName;
+
+/// How often the table is looked for while others make it.
+const TRIES: usize = 10;
+
+/// The table that is looked for.
+#[derive(Debug)]
+pub(crate) struct Schema {
+    /// As the database looks it up.
+    table: String,
+    create_table: bool,
+    /// table → what is wrong with it, or NULL. No row if it is not there.
+    look: Statement,
+    /// The codes that say that we may not create it, and that somebody else was doing so.
+    codes: [&'static [&'static str]; 2],
+    /// It was found, and is ours.
+    checked: AtomicBool,
 }
 
-/// Checks the columns of a table: rows of name, type, NOT NULL, whether it may be left out, and what else
-/// the dialect asks. Further columns are fine if they may be left out. `fits` says what is wrong with
-/// NOT NULL and with what else was asked; the outer error is one of the rows themselves.
-pub(crate) fn check_columns(
-    wanted: &[Column],
-    rows: &[Row],
-    fits: impl Fn(&Column, bool, i64) -> Result<(), String>,
-) -> Result<Result<(), String>> {
-    let mut missing = wanted.to_vec();
-    for row in rows {
-        let (name, kind) = (row.text(0)?, row.text(1)?);
-        let (not_null, optional, more) = (row.flag(2)?, row.flag(3)?, row.int(4)?);
-        let Some(at) = missing.iter().position(|column| column.name == name) else {
-            if optional {
-                continue;
-            }
-            return Ok(Err(format!("it has a column {name} that we cannot fill")));
+impl Schema {
+    pub(crate) fn new(
+        table: &TableName,
+        create_table: bool,
+        (style, look): (Places, &str),
+        codes: [&'static [&'static str]; 2],
+    ) -> Self {
+        let table = match style {
+            Places::Dollars => table.quoted(),
+            _ => table.as_str().to_owned(),
         };
-        let column = missing.swap_remove(at);
-        if kind != column.kind {
-            return Ok(Err(format!("its column {name} differs")));
+        let look = Statement::new(style, 0, look);
+        Self { table, create_table, look, codes, checked: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn table(&self) -> Values {
+        Values::default().with("table", &*self.table)
+    }
+
+    /// The next connection looks for the table again.
+    pub(crate) fn look_again(&self) {
+        self.checked.store(false, Ordering::Release);
+    }
+
+    /// Once for all connections, and again after [`look_again`](Self::look_again). Any number of processes
+    /// may do this at the same time: what one finds done by another is fine. True if it was this time.
+    pub(crate) async fn ensure_once<D: Driver>(
+        &self,
+        driver: &D,
+        connection: &mut D::Connection,
+    ) -> Result<bool, Failure> {
+        if self.checked.load(Ordering::Acquire) {
+            return Ok(false);
         }
-        if let Err(fault) = fits(&column, not_null, more) {
-            return Ok(Err(fault));
+        self.ensure(driver, connection).await?;
+        self.checked.store(true, Ordering::Release);
+        Ok(true)
+    }
+
+    pub(crate) async fn ensure<D: Driver>(
+        &self,
+        driver: &D,
+        connection: &mut D::Connection,
+    ) -> Result<(), Failure> {
+        driver.check_server(connection).await?;
+        let names = driver.names();
+        let mut tries = 0;
+        loop {
+            let rows = driver.ask(connection, self.look.bind(&self.table())).await?;
+            match rows.first() {
+                Some(row) => match row.optional_text(0)? {
+                    Some(fault) => return Err(names.other_shape(fault).into()),
+                    None => break,
+                },
+                None if !self.create_table => {
+                    return Err(names.no_table("lock_create_table=false").into());
+                }
+                // The right to create a table says nothing about the right to look into it.
+                None if tries == TRIES => return Err(self.no_rights(driver).into()),
+                None => self.create(driver, connection).await?,
+            }
+            tries += 1;
+        }
+        for statement in driver.statements() {
+            let proof = driver.prove(connection, statement).await;
+            proof.map_err(|error| Self::refused(driver, error))?;
+        }
+        Ok(())
+    }
+
+    async fn create<D: Driver>(
+        &self,
+        driver: &D,
+        connection: &mut D::Connection,
+    ) -> Result<(), Failure> {
+        let names = driver.names();
+        let create = Query { sql: names.create.as_str().into(), values: Vec::new() };
+        let Err(error) = driver.run(connection, create).await else { return Ok(()) };
+        let code = driver.code(&error).unwrap_or_default();
+        let [forbidden, races] = self.codes;
+        if forbidden.contains(&&*code) {
+            let refused = names.no_table("this user may not create it, or has nowhere to");
+            return Err(refused.with_source(error).into());
+        }
+        if !races.contains(&&*code) {
+            return Err(driver.failure(error, false));
+        }
+        // Somebody else was creating it: IF NOT EXISTS does not cover that.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        Ok(())
+    }
+
+    fn no_rights<D: Driver>(&self, driver: &D) -> Error {
+        let names = driver.names();
+        let text = format!("this user has no rights on {}: {}", names.table, names.grant);
+        Error::new(ErrorKind::Denied, text)
+    }
+
+    /// The database's own words say best what is missing.
+    fn refused<D: Driver>(driver: &D, error: sqlx::Error) -> Failure {
+        let words = error.as_database_error().map(|error| error.message().to_owned());
+        let failure = driver.failure(error, false);
+        match words {
+            Some(words) if failure.error.kind() == ErrorKind::Store => {
+                driver.names().other_shape(&words).with_source(failure.error).into()
+            }
+            _ => failure,
         }
     }
-    Ok(match missing.first() {
-        Some(column) => Err(format!("it has no column {}", column.name)),
-        None => Ok(()),
-    })
 }

@@ -4,16 +4,18 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use lock_core::{
-    Clock, ClockInstant, Effect, Error, FencingToken, HolderInfo, LockInfo, LockKey, Released,
-    Result, SystemClock,
+    Attempt, Clock, ClockInstant, Effect, Error, ErrorKind, FencingToken, HolderInfo, LockInfo,
+    LockKey, Released, Result, SystemClock,
 };
 
-use super::driver::{Dialect, Failure, Freeing, Lease, Links, State, Turn};
-use super::entry::Entry;
-use super::error::{no_answer, still_locked, unanswered};
-use super::limits::Limits;
-use super::sweeper::Sweeper;
-use super::value::{Query, Reply};
+use super::dialect::{Dialect, Links, Turn};
+use super::entry::{Entry, Lease, State};
+use super::failure::{Failure, Means, no_answer, still_locked};
+use super::renewals::Renewals;
+use super::statement::{Statement, Values};
+use super::sweep::Sweeper;
+use super::value::{Reply, Row, from_micros, nullable};
+use super::wake::{WHILE_CONTENDED, Waiter, busy};
 
 /// The limit for what has no call timeout of its own.
 pub(crate) const ADMIN_LIMIT: Duration = Duration::from_secs(5);
@@ -23,11 +25,12 @@ pub(crate) const ADMIN_LIMIT: Duration = Duration::from_secs(5);
 pub(crate) struct Store<D: Dialect> {
     pub(crate) dialect: D,
     pub(crate) links: D::Links,
+    pub(crate) renewals: Renewals,
     /// For limits only. The leases are counted by the database's clock.
     pub(super) clock: SystemClock,
     pub(crate) retention: Duration,
     pub(crate) sweeper: Sweeper,
-    /// For what goes on in the background.
+    /// For claims, and for what goes on in the background.
     pub(super) me: Weak<Self>,
 }
 
@@ -35,10 +38,29 @@ pub(crate) struct Store<D: Dialect> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Want<'a> {
     pub(crate) turn: Turn,
-    pub(crate) limits: Limits,
     /// Whose lock the statement may take. Cut off, it is not repeated: it may be executed after the
     /// repeat and after a release, so the core must know of it.
     pub(crate) owner: Option<&'a str>,
+    whole: Duration,
+    pub(crate) end: ClockInstant,
+    /// Until when it is repeated while somebody else writes.
+    patience: ClockInstant,
+}
+
+impl<'a> Want<'a> {
+    /// Repeats for three quarters of the time, so that some is left to say that it was in vain.
+    pub(crate) fn patient(turn: Turn, start: ClockInstant, whole: Duration) -> Self {
+        Self { turn, owner: None, whole, end: start + whole, patience: start + whole * 3 / 4 }
+    }
+
+    /// Does not repeat.
+    pub(crate) fn once(self) -> Self {
+        Self { patience: ClockInstant::from_nanos(0), ..self }
+    }
+
+    pub(crate) fn by(self, entry: &'a Entry) -> Self {
+        Self { owner: Some(&entry.owner.0), ..self }
+    }
 }
 
 impl<D: Dialect> Store<D> {
@@ -52,6 +74,7 @@ impl<D: Dialect> Store<D> {
         Arc::new_cyclic(|me| Self {
             dialect,
             links,
+            renewals: Renewals::default(),
             clock,
             retention,
             sweeper: Sweeper::default(),
@@ -63,9 +86,9 @@ impl<D: Dialect> Store<D> {
         self.clock.now()
     }
 
-    /// For a statement that is repeated while somebody else writes.
-    pub(crate) fn patient(&self, limit: Duration) -> Limits {
-        Limits::patient(self.now(), limit)
+    /// A statement that is repeated while somebody else writes.
+    pub(crate) fn want(&self, turn: Turn, limit: Duration) -> Want<'static> {
+        Want::patient(turn, self.now(), limit)
     }
 
     /// Executes a statement. `None` if others were writing until patience ran out: nothing was done
@@ -73,10 +96,60 @@ impl<D: Dialect> Store<D> {
     pub(crate) async fn execute(
         &self,
         want: Want<'_>,
-        make: impl Fn() -> Query + Send + Sync,
-    ) -> Result<Option<Reply>> {
-        let reply = self.run(want, &make).await;
-        reply.map_err(|failure| failure.into_error(&self.dialect.endpoint()))
+        statement: &Statement,
+        values: &Values,
+    ) -> Result<Option<Reply>, Failure> {
+        let make = || self.dialect.query(statement, values);
+        let (mut pause, mut looked_again) = (D::PAUSES.0, false);
+        // Whether it was tried again over another connection, and whether it may have been executed
+        // before. What keeps a lock or gives it up may be executed twice, and late: what the first one
+        // may have done is in the second one's answer, except for that of a release.
+        let (mut tried_again, mut repeated) = (false, false);
+        let repeating = async {
+            loop {
+                let mut failure = match self.links.execute(want, &make).await {
+                    Ok(reply) => return Ok(Some(Reply { repeated, ..reply })),
+                    Err(failure) => failure,
+                };
+                match failure.means {
+                    Means::Contended if self.now() >= want.patience => return Ok(None),
+                    Means::Contended => {
+                        self.clock.sleep(pause).await;
+                        pause = (pause * 2).min(D::PAUSES.1);
+                        continue;
+                    }
+                    // A new connection creates it, or says why not.
+                    Means::NoTable if !looked_again => {
+                        looked_again = true;
+                        self.dialect.look_again();
+                        self.links.forget();
+                        continue;
+                    }
+                    Means::Cut => self.links.forget(),
+                    _ => {}
+                }
+                // A server that was started again has ended the idle connections as well.
+                if failure.means == Means::Cut && !tried_again && want.owner.is_none() {
+                    tried_again = true;
+                    repeated = failure.error.effect() == Effect::Unknown;
+                    continue;
+                }
+                if repeated {
+                    failure.error = failure.error.with_unknown_effect();
+                }
+                return Err(failure);
+            }
+        };
+        // Neither the driver nor a disk that hangs has a limit for a statement.
+        tokio::select! {
+            biased;
+            reply = repeating => reply,
+            () = self.clock.sleep_until(want.end) => {
+                // The other connections are likely to lead into the same silence.
+                self.links.forget();
+                Err(no_answer(self.at(), want.whole).into())
+            }
+        }
     }
 
     /// For what must not fail because somebody else has the row for a moment.
@@ -84,89 +157,76 @@ impl<D: Dialect> Store<D> {
         &self,
         turn: Turn,
         limit: Duration,
-        make: impl Fn() -> Query + Send + Sync,
+        statement: &Statement,
+        values: &Values,
     ) -> Result<Reply> {
-        let want = Want { turn, limits: self.patient(limit), owner: None };
-        self.execute(want, make).await?.ok_or_else(|| self.still_locked(limit))
-    }
-
-    async fn run(
-        &self,
-        want: Want<'_>,
-        make: &(impl Fn() -> Query + Send + Sync),
-    ) -> Result<Option<Reply>, Failure> {
-        let limits = want.limits;
-        // Neither the driver nor a disk that hangs has a limit for a statement.
-        tokio::select! {
-            biased;
-            reply = self.repeat(want, make) => reply,
-            () = self.clock.sleep_until(limits.end) => {
-                // The other connections are likely to lead into the same silence.
-                self.links.forget();
-                Err(no_answer(&self.dialect.endpoint(), limits.whole).into())
-            }
-        }
-    }
-
-    async fn repeat(
-        &self,
-        Want { turn, limits, owner }: Want<'_>,
-        make: &(impl Fn() -> Query + Send + Sync),
-    ) -> Result<Option<Reply>, Failure> {
-        let (mut pause, mut looked_again) = (D::PAUSES.0, false);
-        // Whether it was tried again over another connection, and whether it may have been executed
-        // before. What keeps a lock or gives it up may be executed twice, and late: what the first one
-        // may have done is in the second one's answer, except for that of a release.
-        let (mut tried_again, mut repeated) = (false, false);
-        loop {
-            match self.links.execute(turn, owner, limits.end, make).await {
-                Ok(reply) => return Ok(Some(Reply { repeated, ..reply })),
-                // A new connection creates it, or says why not.
-                Err(Failure::NoTable(_)) if !looked_again => {
-                    looked_again = true;
-                    self.dialect.look_again();
-                    self.links.forget();
-                }
-                // A server that was started again has ended the idle connections as well.
-                Err(Failure::Cut(error)) if !tried_again && owner.is_none() => {
-                    tried_again = true;
-                    repeated = error.effect() == Effect::Unknown;
-                    self.links.forget();
-                }
-                Err(Failure::Contended) if self.now() >= limits.patience => return Ok(None),
-                Err(Failure::Contended) => {
-                    self.clock.sleep(pause).await;
-                    pause = (pause * 2).min(D::PAUSES.1);
-                }
-                Err(failure) => {
-                    if matches!(failure, Failure::Cut(_)) {
-                        self.links.forget();
-                    }
-                    return Err(if repeated { failure.with_unknown_effect() } else { failure });
-                }
-            }
-        }
+        let reply = self.execute(self.want(turn, limit), statement, values).await?;
+        reply.ok_or_else(|| self.still_locked(limit))
     }
 
     /// Whether this client may write, proven by a write that changes nothing.
     pub(crate) async fn probe(&self, limit: Duration) -> Result<()> {
-        self.patiently(Turn::Try, limit, || self.dialect.probe()).await.map(drop)
+        let probe = &self.dialect.statements().probe;
+        self.patiently(Turn::Try, limit, probe, &Values::default()).await.map(drop)
+    }
+
+    /// Looks once, and takes the lock if it is free. `polling`: the last answer to this claim was "busy",
+    /// so that it may be cheaper to look before writing. While somebody else writes it looks as well,
+    /// since that can be seen all the same.
+    pub(crate) async fn acquire(&self, entry: &Entry, polling: bool) -> Result<Attempt> {
+        let look = entry.waiter.as_ref().map(Waiter::look);
+        let statement = &self.dialect.statements().acquire;
+        let (start, values) = (self.now(), self.dialect.wanted(entry));
+        let want = Want::patient(Turn::Try, start, entry.call_timeout).by(entry);
+        let mut reply = None;
+        if D::LOOKS_FIRST {
+            if polling && let Some(left) = self.held_by_another(entry).await? {
+                return Ok(busy(Some(left)));
+            }
+            reply = self.execute(want.once(), statement, &values).await?;
+            if reply.is_none()
+                && let Some(left) = self.held_by_another(entry).await?
+            {
+                return Ok(busy(Some(left)));
+            }
+        }
+        if reply.is_none() {
+            reply = self.execute(want, statement, &values).await?;
+        }
+        let Some(reply) = reply else { return Ok(busy(Some(WHILE_CONTENDED))) };
+        let Some(row) = reply.rows.first() else { return D::missing(self, entry, start).await };
+        let attempt = self.attempt(entry, row)?;
+        if let Some(look) = look {
+            look.answered(matches!(attempt, Attempt::Granted { .. }));
+        }
+        Ok(attempt)
+    }
+
+    /// What the row of an acquire says.
+    pub(crate) fn attempt(&self, entry: &Entry, row: &Row) -> Result<Attempt> {
+        Ok(match self.dialect.told(row)? {
+            fence @ 1.. => {
+                let token = FencingToken::try_from(fence)?;
+                Attempt::Granted { token, valid_for: Some(entry.ttl) }
+            }
+            left => busy(Some(from_micros(left.saturating_neg()))),
+        })
     }
 
     /// How long somebody else's lease lasts; `None` if the lock can be taken, or if that cannot be seen
     /// now. An error if its clock cannot be read here.
     pub(crate) async fn held_by_another(&self, entry: &Entry) -> Result<Option<Duration>> {
-        let limits = Limits::once(self.now(), entry.call_timeout);
-        let want = Want { turn: Turn::Look, limits, owner: None };
-        let reply = self.execute(want, || self.dialect.look(&entry.name)).await?;
+        let want = self.want(Turn::Look, entry.call_timeout).once();
+        let look = &self.dialect.statements().look;
+        let reply = self.execute(want, look, &entry.values(None)).await?;
         let Some(row) = reply.as_ref().and_then(|reply| reply.rows.first()) else {
             return Ok(None);
         };
-        let lease = self.dialect.lease(row)?;
+        let lease = Lease::read(row)?;
         let other = lease.owner.as_deref().is_some_and(|owner| owner != entry.owner.0);
         match lease.state {
             State::Runs(left) if other => Ok(Some(left)),
-            State::Elsewhere(error) if other => Err(error),
+            State::Elsewhere(clock) if other => Err(self.dialect.elsewhere(&clock)),
             _ => Ok(None),
         }
     }
@@ -178,12 +238,13 @@ impl<D: Dialect> Store<D> {
         name: &str,
         limit: Duration,
     ) -> Result<Option<Lease>> {
-        let reply = self.patiently(turn, limit, || self.dialect.look(name)).await?;
-        reply.rows.first().map(|row| self.dialect.lease(row)).transpose()
+        let values = Values::default().with("name", name);
+        let reply = self.patiently(turn, limit, &self.dialect.statements().look, &values).await?;
+        reply.rows.first().map(Lease::read).transpose()
     }
 
     /// How long the lease of a hold lasts; `None` if there is no such hold.
-    pub(super) async fn left(
+    pub(crate) async fn left(
         &self,
         entry: &Entry,
         fence: Option<FencingToken>,
@@ -193,8 +254,8 @@ impl<D: Dialect> Store<D> {
         if let Some(left) = lease.and_then(|lease| lease.left_of(&entry.owner.0, fence)) {
             return Ok(Some(left));
         }
-        let Some(confirm) = self.dialect.confirm(entry, fence) else { return Ok(None) };
-        let reply = self.patiently(Turn::Keep, limit, || confirm.clone()).await?;
+        let Some(confirm) = &self.dialect.statements().confirm else { return Ok(None) };
+        let reply = self.patiently(Turn::Keep, limit, confirm, &entry.values(fence)).await?;
         let left = reply.rows.first().map(|row| self.dialect.told(row)).transpose()?;
         Ok(match State::of(left.unwrap_or(0)) {
             State::Runs(left) => Some(left),
@@ -202,39 +263,65 @@ impl<D: Dialect> Store<D> {
         })
     }
 
-    /// Gives a hold up.
-    pub(super) async fn free(&self, freeing: Freeing<'_>, limit: Duration) -> Result<Released> {
-        let start = self.now();
-        let settled = match freeing.owner {
-            // What does not end in time is left to the repeats of the release.
-            Some(owner) => tokio::select! {
-                biased;
-                () = self.links.settled(owner) => true,
-                () = self.clock.sleep_until(start + limit / 2) => false,
-            },
-            None => true,
+    /// Gives a hold of this owner up: by owner alone, since the fence is not known after a lost answer; a
+    /// claim that has taken over a hold gives up [that one](Entry::taken_over) and no other.
+    pub(crate) async fn release(&self, entry: &Entry) -> Result<Released> {
+        let (start, limit) = (self.now(), entry.call_timeout);
+        // What does not end in time is left to the repeats of the release.
+        let settled = tokio::select! {
+            biased;
+            () = self.links.settled(&entry.owner.0) => true,
+            () = self.clock.sleep_until(start + limit / 2) => false,
         };
         let limit = limit.saturating_sub(self.now().since(start));
-        let endpoint = self.dialect.endpoint();
-        let release = async |freeing: Freeing<'_>| {
-            let want = Want { turn: Turn::Release, limits: self.patient(limit), owner: None };
-            self.run(want, &|| self.dialect.release(&freeing)).await
-        };
-        let (reply, repeated) = match release(freeing).await {
-            Err(Failure::FullQueue(error)) => {
+        let statement = &self.dialect.statements().release;
+        let freed = self.free(statement, entry.values(entry.taken_over), limit).await;
+        D::released(self, entry).await;
+        match freed? {
+            // A try that is still under way may yet take it.
+            Released::AlreadyGone if !settled => Err(self.unanswered()),
+            released => Ok(released),
+        }
+    }
+
+    /// `owner`: `None` for any.
+    pub(super) async fn free_by_force(
+        &self,
+        name: &str,
+        owner: Option<String>,
+    ) -> Result<Released> {
+        let statements = self.dialect.statements();
+        let values = Values::default()
+            .with("name", name)
+            .with("owner", nullable(owner))
+            .with("fence", None::<FencingToken>);
+        let statement = statements.force.as_ref().unwrap_or(&statements.release);
+        self.free(statement, values, ADMIN_LIMIT).await
+    }
+
+    /// Gives a hold up, and tells a waiter, if that is possible.
+    async fn free(
+        &self,
+        statement: &Statement,
+        values: Values,
+        limit: Duration,
+    ) -> Result<Released> {
+        let want = self.want(Turn::Release, limit);
+        let mut repeated = false;
+        let loud = values.clone().with("tell", true);
+        let reply = match self.execute(want, statement, &loud).await {
+            Err(Failure { means: Means::FullQueue, error, .. }) => {
                 tracing::warn!(target: "distlock", %error, "waiters are not told and poll");
-                let quiet = Freeing { tell: false, ..freeing };
-                (release(quiet).await, error.effect() == Effect::Unknown)
+                repeated = error.effect() == Effect::Unknown;
+                self.execute(want, statement, &values.with("tell", false)).await
             }
-            reply => (reply, false),
+            reply => reply,
         };
-        let reply = reply.map_err(|failure| failure.into_error(&endpoint))?;
-        let reply = reply.ok_or_else(|| self.still_locked(limit))?;
+        let reply = reply?.ok_or_else(|| self.still_locked(limit))?;
         let Some(row) = reply.rows.first() else {
-            // Ours, or somebody who took the lock away: nobody can tell. A try that is still under way
-            // may yet take it.
-            if repeated || reply.repeated || !settled {
-                return Err(unanswered(&endpoint));
+            // Ours, or somebody who took the lock away: nobody can tell.
+            if repeated || reply.repeated {
+                return Err(self.unanswered());
             }
             return Ok(Released::AlreadyGone);
         };
@@ -260,7 +347,17 @@ impl<D: Dialect> Store<D> {
         Some(LockInfo::new(key, Some(holder), None))
     }
 
+    fn at(&self) -> &str {
+        &self.dialect.names().at
+    }
+
     pub(super) fn still_locked(&self, limit: Duration) -> Error {
-        still_locked(&self.dialect.endpoint(), limit * 3 / 4)
+        still_locked(self.at(), limit * 3 / 4)
+    }
+
+    /// The release may have been executed, and its answer was lost.
+    fn unanswered(&self) -> Error {
+        let what = format!("a connection to {} has ended without an answer", self.at());
+        Error::new(ErrorKind::Unavailable, what).with_unknown_effect()
     }
 }

@@ -1,23 +1,25 @@
 //! Removing the rows of locks that nobody uses any more.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lock_core::{Clock, OsRng, Result, jitter};
+use lock_core::{Clock, ClockInstant, OsRng, Result, jitter};
 use tokio::runtime::Handle;
 
-use super::driver::Turn;
-use super::steps::Steps;
-use super::store::{Store, Want};
-use super::sweeper::Page;
-use super::value::{Query, Reply, Value};
+use super::dialect::{Dialect, Turn};
+use super::statement::Values;
+use super::store::Store;
+use super::value::Value;
 
 /// The name of the row that has the greatest fence of all rows that were deleted. No lock can be called
 /// so: U+0001 is a control character, and not the one that parts prefix and name.
 pub(crate) const MARK: &str = "\u{1}fence";
 /// How many rows are looked at in one step.
 pub(crate) const PAGE: usize = 512;
+/// How many rows one statement deletes.
+pub(crate) const SWEPT: usize = 64;
 
 /// The longest time that one statement of the sweep may take.
 pub(crate) const LIMIT: Duration = Duration::from_secs(5);
@@ -27,12 +29,52 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// How many pages are looked at in a row.
 const PAGES: usize = 8;
 
-impl<D: Steps> Store<D> {
+/// When to sweep, and where the last sweep stopped.
+#[derive(Debug)]
+pub(crate) struct Sweeper {
+    due: Mutex<Option<ClockInstant>>,
+    after: Mutex<Value>,
+    running: AtomicBool,
+    swept: AtomicBool,
+}
+
+impl Default for Sweeper {
+    fn default() -> Self {
+        let after = Mutex::new(Value::from(""));
+        Self { due: Mutex::default(), after, running: false.into(), swept: false.into() }
+    }
+}
+
+impl Sweeper {
+    /// No sweep begins by itself any more.
+    #[cfg(test)]
+    pub(crate) fn stop(&self) {
+        self.swept.store(true, Ordering::Release);
+        self.running.store(true, Ordering::Release);
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a step of the sweep has seen.
+#[derive(Debug, Default)]
+pub(crate) struct Page {
+    /// The names of the rows that can go.
+    pub(crate) gone: Vec<Value>,
+    /// The greatest of their fences.
+    pub(crate) greatest: i64,
+    /// The last name, if there may be more.
+    next: Option<Value>,
+}
+
+impl<D: Dialect> Store<D> {
     /// Sweeps in the background if it is time to. Called after a grant, so that a program that takes one
     /// lock and ends does its share while it works, or [when it ends](Self::sweep_at_end).
     pub(super) fn sweep_if_due(&self) {
         {
-            let (mut due, now) = (self.sweeper.due(), self.now());
+            let (mut due, now) = (locked(&self.sweeper.due), self.now());
             let due = due.get_or_insert_with(|| match D::SWEEPS_AT_ONCE {
                 true => now,
                 // At different times for clients that begin together.
@@ -60,14 +102,14 @@ impl<D: Steps> Store<D> {
                 }
             };
             D::swept(store).await;
-            *store.sweeper.due() = Some(store.now() + pause);
+            *locked(&store.sweeper.due) = Some(store.now() + pause);
         });
     }
 
     /// The share of a client that has taken locks and never swept, at its end.
     pub(super) async fn sweep_at_end(&self) {
         if D::SWEEPS_AT_ONCE
-            || self.sweeper.due().is_none()
+            || locked(&self.sweeper.due).is_none()
             || self.sweeper.swept.swap(true, Ordering::Relaxed)
         {
             return;
@@ -88,15 +130,15 @@ impl<D: Steps> Store<D> {
     /// and the deletion judges each row anew.
     pub(crate) async fn sweep(&self, settle: Duration) -> Result<bool> {
         for _ in 0..PAGES {
-            let after = self.sweeper.after().clone();
+            let after = locked(&self.sweeper.after).clone();
             let page = self.sweep_page(after).await?;
-            if let Some(greatest) = page.greatest() {
-                self.sweep_fold(greatest).await?;
+            if !page.gone.is_empty() {
+                self.sweep_fold(page.greatest).await?;
                 self.clock.sleep(settle).await;
-                self.sweep_delete(&page, greatest).await?;
+                self.sweep_delete(&page).await?;
             }
             let at_end = page.next.is_none();
-            *self.sweeper.after() = page.next.unwrap_or_else(|| Value::from(""));
+            *locked(&self.sweeper.after) = page.next.unwrap_or_else(|| Value::from(""));
             if at_end {
                 return Ok(true);
             }
@@ -105,15 +147,17 @@ impl<D: Steps> Store<D> {
     }
 
     pub(crate) async fn sweep_page(&self, after: Value) -> Result<Page> {
-        let make = || self.dialect.sweep_page(&after, self.retention);
-        let reply = self.patiently(Turn::Look, LIMIT, make).await?;
+        let values = Values::default().with("after", after).with("retention", self.retention);
+        let statement = &self.dialect.statements().sweep_page;
+        let reply = self.patiently(Turn::Look, LIMIT, statement, &values).await?;
         let mut page = Page::default();
         for row in &reply.rows {
             let name = row.value(0);
             if row.flag(2)? && name.as_bytes() != MARK.as_bytes() {
-                page.gone.push((name.clone(), row.int(1)?));
+                page.gone.push(name.clone());
+                page.greatest = page.greatest.max(row.int(1)?);
             }
-            page.next = Some(name);
+            page.next = Some(name.clone());
         }
         if reply.rows.len() < PAGE {
             page.next = None;
@@ -122,32 +166,31 @@ impl<D: Steps> Store<D> {
     }
 
     pub(crate) async fn sweep_fold(&self, fence: i64) -> Result<()> {
-        self.sweep_write(|| self.dialect.sweep_fold(fence)).await.map(drop)
+        let values = Values::default().with("fence", fence);
+        // Waits behind those who want a lock. What cannot be written now is left for the next sweep.
+        let statement = &self.dialect.statements().sweep_fold;
+        self.patiently(Turn::Try, LIMIT, statement, &values).await.map(drop)
     }
 
-    /// `folded`: a fence that was folded before, not below any of these rows'.
-    pub(crate) async fn sweep_delete(&self, page: &Page, folded: i64) -> Result<()> {
-        for batch in page.gone.chunks(D::SWEPT) {
-            let names: Vec<_> = batch.iter().map(|(name, _)| name.clone()).collect();
-            let make = || self.dialect.sweep_delete(&names, folded, self.retention);
-            let reply = self.sweep_write(make).await?;
-            let rows = reply.affected;
-            tracing::trace!(target: "distlock", rows, "swept");
+    /// The fences of the page were folded before.
+    pub(crate) async fn sweep_delete(&self, page: &Page) -> Result<()> {
+        for names in page.gone.chunks(SWEPT) {
+            let values = Values::default()
+                .with("names", names.to_vec())
+                .with("folded", page.greatest)
+                .with("retention", self.retention);
+            let statement = &self.dialect.statements().sweep_delete;
+            let reply = self.patiently(Turn::Try, LIMIT, statement, &values).await?;
+            tracing::trace!(target: "distlock", rows = reply.affected, "swept");
         }
         Ok(())
-    }
-
-    /// Waits behind those who want a lock. What cannot be written now is left for the next sweep.
-    async fn sweep_write(&self, make: impl Fn() -> Query + Send + Sync) -> Result<Reply> {
-        let want = Want { turn: Turn::Try, limits: self.patient(LIMIT), owner: None };
-        self.execute(want, make).await?.ok_or_else(|| self.still_locked(LIMIT))
     }
 }
 
 /// A sweep under way. Its end is noted also if its runtime ends before it.
-struct Running<D: Steps>(Arc<Store<D>>);
+struct Running<D: Dialect>(Arc<Store<D>>);
 
-impl<D: Steps> Drop for Running<D> {
+impl<D: Dialect> Drop for Running<D> {
     fn drop(&mut self) {
         self.0.sweeper.running.store(false, Ordering::Release);
     }

@@ -33,7 +33,6 @@ impl TableName {
     }
 
     /// In the quotes of standard SQL, so that upper and lower case stay apart.
-    #[cfg(feature = "postgres")]
     pub(crate) fn quoted(&self) -> String {
         format!("\"{}\"", self.0)
     }

@@ -1,39 +1,9 @@
 //! What is bound to a statement, and what it answers: no type of the driver's.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{Error, ErrorKind, FencingToken, Result};
-
-/// The text of a statement, prepared once per connection.
-pub(crate) type Sql = Arc<str>;
-
-/// A statement with its values, ready to be sent.
-#[derive(Clone)]
-pub(crate) struct Query {
-    pub(crate) sql: Sql,
-    pub(crate) values: Vec<Value>,
-}
-
-impl Query {
-    pub(crate) fn new(sql: &Sql) -> Self {
-        Self { sql: Arc::clone(sql), values: Vec::new() }
-    }
-
-    pub(crate) fn bind(mut self, value: impl Into<Value>) -> Self {
-        self.values.push(value.into());
-        self
-    }
-
-    /// Binds as many values as the statement has places. NULL, for those that are left, is equal to
-    /// nothing.
-    pub(crate) fn bind_places(mut self, values: &[Value], places: usize) -> Self {
-        self.values.extend(values.iter().cloned());
-        self.values.extend((values.len()..places).map(|_| Value::Null));
-        self
-    }
-}
 
 /// A value in a statement or in a row.
 #[derive(Clone, PartialEq, Eq)]
@@ -43,8 +13,8 @@ pub(crate) enum Value {
     Bytes(Vec<u8>),
     Int(i64),
     Bool(bool),
-    Texts(Vec<String>),
-    Ints(Vec<i64>),
+    /// Of texts or of numbers.
+    List(Vec<Value>),
 }
 
 /// Without the value, which may be an owner id.
@@ -64,46 +34,33 @@ impl Value {
     }
 }
 
-impl From<&str> for Value {
-    fn from(text: &str) -> Self {
-        Self::Text(text.to_owned())
-    }
+/// `From` for each type: what a value of it becomes.
+macro_rules! from {
+    ($($type:ty, $from:ident => $value:expr;)*) => {$(
+        impl From<$type> for Value {
+            fn from($from: $type) -> Self {
+                $value
+            }
+        }
+    )*};
 }
 
-impl From<&[u8]> for Value {
-    fn from(bytes: &[u8]) -> Self {
-        Self::Bytes(bytes.to_vec())
-    }
+from! {
+    &str, text => Self::Text(text.to_owned());
+    String, text => Self::Text(text);
+    Vec<u8>, bytes => Self::Bytes(bytes);
+    i64, number => Self::Int(number);
+    bool, flag => Self::Bool(flag);
+    Vec<Self>, items => Self::List(items);
+    // In whole µs, rounded up: a lease must not be shorter than promised.
+    Duration, time => Self::Int(micros(time));
+    // 0 is no token, and stands for any.
+    Option<FencingToken>, fence => Self::Int(fence.map_or(0, FencingToken::as_i64));
 }
 
-impl From<String> for Value {
-    fn from(text: String) -> Self {
-        Self::Text(text)
-    }
-}
-
-impl From<Vec<u8>> for Value {
-    fn from(bytes: Vec<u8>) -> Self {
-        Self::Bytes(bytes)
-    }
-}
-
-impl From<i64> for Value {
-    fn from(number: i64) -> Self {
-        Self::Int(number)
-    }
-}
-
-impl From<bool> for Value {
-    fn from(flag: bool) -> Self {
-        Self::Bool(flag)
-    }
-}
-
-impl<T: Into<Self>> From<Option<T>> for Value {
-    fn from(value: Option<T>) -> Self {
-        value.map_or(Self::Null, Into::into)
-    }
+/// NULL, or a value.
+pub(crate) fn nullable(value: Option<impl Into<Value>>) -> Value {
+    value.map_or(Value::Null, Into::into)
 }
 
 /// One row of an answer.
@@ -111,15 +68,20 @@ impl<T: Into<Self>> From<Option<T>> for Value {
 pub(crate) struct Row(pub(crate) Vec<Value>);
 
 impl Row {
-    pub(crate) fn value(&self, column: usize) -> Value {
-        self.0.get(column).cloned().unwrap_or(Value::Null)
+    pub(crate) fn value(&self, column: usize) -> &Value {
+        self.0.get(column).unwrap_or(&Value::Null)
     }
 
     /// A number; 1 and 0 for a truth value.
     pub(crate) fn int(&self, column: usize) -> Result<i64> {
-        match self.0.get(column) {
-            Some(Value::Int(number)) => Ok(*number),
-            Some(Value::Bool(flag)) => Ok(i64::from(*flag)),
+        self.optional_int(column)?.ok_or_else(strange)
+    }
+
+    pub(crate) fn optional_int(&self, column: usize) -> Result<Option<i64>> {
+        match self.value(column) {
+            Value::Null => Ok(None),
+            Value::Int(number) => Ok(Some(*number)),
+            Value::Bool(flag) => Ok(Some(i64::from(*flag))),
             _ => Err(strange()),
         }
     }
@@ -134,18 +96,12 @@ impl Row {
     }
 
     pub(crate) fn optional_text(&self, column: usize) -> Result<Option<&str>> {
-        match self.0.get(column) {
-            Some(Value::Null) => Ok(None),
-            Some(Value::Text(text)) => Ok(Some(text)),
-            Some(Value::Bytes(bytes)) => {
-                std::str::from_utf8(bytes).map(Some).map_err(|_| strange())
-            }
+        match self.value(column) {
+            Value::Null => Ok(None),
+            Value::Text(text) => Ok(Some(text)),
+            Value::Bytes(bytes) => std::str::from_utf8(bytes).map(Some).map_err(|_| strange()),
             _ => Err(strange()),
         }
-    }
-
-    pub(crate) fn duration(&self, column: usize) -> Result<Duration> {
-        Ok(from_micros(self.int(column)?))
     }
 }
 
@@ -159,6 +115,15 @@ pub(crate) struct Reply {
     pub(crate) repeated: bool,
 }
 
+impl Reply {
+    /// Of a database that gives back the rows that it has changed.
+    pub(crate) fn of_rows(rows: impl Iterator<Item = sqlx::Result<Row>>) -> sqlx::Result<Self> {
+        let rows: Vec<_> = rows.collect::<sqlx::Result<_>>()?;
+        let affected = u64::try_from(rows.len()).unwrap_or(u64::MAX);
+        Ok(Self { rows, affected, repeated: false })
+    }
+}
+
 /// A stored value that nobody of ours can have written.
 fn strange() -> Error {
     Error::new(
@@ -167,16 +132,10 @@ fn strange() -> Error {
     )
 }
 
-/// In whole µs, rounded up: the lease must not be shorter than promised.
 pub(crate) fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_nanos().div_ceil(1000)).unwrap_or(i64::MAX)
 }
 
 pub(crate) fn from_micros(micros: i64) -> Duration {
     Duration::from_micros(u64::try_from(micros).unwrap_or(0))
-}
-
-/// 0 is no token, and stands for any.
-pub(crate) fn fence_or_zero(fence: Option<FencingToken>) -> i64 {
-    fence.map_or(0, FencingToken::as_i64)
 }

@@ -5,8 +5,7 @@
 
 use lock_core::ErrorKind::{Config, Denied, Store, Unavailable};
 
-use crate::engine::codes::{Means, Rule};
-use crate::engine::driver::Left;
+use crate::engine::failure::{Left, Means, Rule};
 
 const NOT_NOW: &str = "{at} takes no requests at the moment, or has too many connections";
 

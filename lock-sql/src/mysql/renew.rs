@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use lock_core::Result;
+use lock_core::{FencingToken, Result};
 
 use super::MySql;
 use super::statements::Sizes;
-use crate::engine::driver::Turn;
+use crate::engine::dialect::Turn;
 use crate::engine::entry::{Due, Outcome};
-use crate::engine::limits::{Limits, longest_excess};
+use crate::engine::statement::Values;
 use crate::engine::store::{Store, Want};
-use crate::engine::value::{Query, fence_or_zero, micros};
+use crate::engine::value::Value;
 
 /// What a read says of rows: the key of each hold, and whether its lease is running.
 type Holds = HashMap<Vec<u8>, (Vec<u8>, bool)>;
@@ -24,8 +24,7 @@ pub(super) async fn renew(
     dues: &[Due<'_>],
     limit: Duration,
 ) -> Result<Vec<Outcome>> {
-    let limits = Limits::once(store.now(), limit);
-    let this = Renewing { store, want: Want { turn: Turn::Keep, limits, owner: None } };
+    let this = Renewing { store, want: store.want(Turn::Keep, limit).once() };
     this.all(dues).await
 }
 
@@ -52,14 +51,8 @@ impl Renewing<'_> {
     }
 
     async fn renew_one(&self, due: &Due<'_>) -> Result<Outcome> {
-        let make = || {
-            let lease = (micros(due.entry.ttl), longest_excess(due.entry));
-            prolonging(Query::new(&self.store.dialect.statements().renew), lease)
-                .bind(due.entry.name.as_bytes())
-                .bind(due.entry.owner.0.as_bytes())
-                .bind(fence_or_zero(due.fence))
-        };
-        Ok(match self.store.execute(self.want, make).await? {
+        let values = due.entry.values(due.fence);
+        Ok(match self.store.execute(self.want, &self.store.dialect.own().renew, &values).await? {
             // A row that was found was renewed.
             Some(reply) if reply.rows.is_empty() => Outcome::Gone,
             Some(_) => Outcome::Renewed,
@@ -73,7 +66,7 @@ impl Renewing<'_> {
         many: &[usize],
         found: &mut [Outcome],
     ) -> Result<()> {
-        let statements = self.store.dialect.statements();
+        let statements = self.store.dialect.own();
         let Some(unlocked) = self.see(dues, many, &statements.unlocked).await? else {
             return Ok(());
         };
@@ -91,24 +84,23 @@ impl Renewing<'_> {
             in_doubt.extend(missing.into_iter().filter(absent));
         }
         // Leases of one length are renewed together, as most are.
-        let mut lengths: BTreeMap<(i64, i64), Vec<usize>> = BTreeMap::new();
+        let mut lengths: BTreeMap<(Duration, i64), Vec<usize>> = BTreeMap::new();
         for at in many.iter().copied().filter(|at| unlocked.contains_key(name(&dues[*at]))) {
             if runs(&unlocked, &dues[at]) {
                 let entry = dues[at].entry;
-                lengths.entry((micros(entry.ttl), longest_excess(entry))).or_default().push(at);
+                lengths.entry((entry.ttl, entry.longest_excess())).or_default().push(at);
             } else {
                 in_doubt.push(at);
             }
         }
-        for (lease, group) in lengths {
-            let keys: Vec<_> = group.iter().map(|at| key(&dues[*at])).collect();
-            let make = || {
-                let (sql, size) = statements.renew_all.fitting(group.len());
-                let query = prolonging(Query::new(sql), lease);
-                let query = filled(query, size, group.iter().map(|at| name(&dues[*at])));
-                filled(query, size, keys.iter().map(Vec::as_slice))
-            };
-            let Some(reply) = self.store.execute(self.want, make).await? else { continue };
+        for ((ttl, excess), group) in lengths {
+            let values = names(dues, &group)
+                .with("keys", group.iter().map(|at| key(&dues[*at]).into()).collect::<Vec<Value>>())
+                .with("ttl", ttl)
+                .with("excess", excess);
+            let statement = statements.renew_all.fitting(group.len());
+            let reply = self.store.execute(self.want, statement, &values).await?;
+            let Some(reply) = reply else { continue };
             // At most as many rows are counted as there are, whether the server counts those that it
             // has found or those that it has changed. So a full count leaves no doubt.
             if usize::try_from(reply.affected) == Ok(group.len()) {
@@ -127,11 +119,9 @@ impl Renewing<'_> {
 
     /// What is in the rows of these names; `None` if that cannot be seen now.
     async fn see(&self, dues: &[Due<'_>], which: &[usize], sizes: &Sizes) -> Result<Option<Holds>> {
-        let make = || {
-            let (sql, size) = sizes.fitting(which.len());
-            filled(Query::new(sql), size, which.iter().map(|at| name(&dues[*at])))
-        };
-        let Some(reply) = self.store.execute(self.want, make).await? else { return Ok(None) };
+        let statement = sizes.fitting(which.len());
+        let reply = self.store.execute(self.want, statement, &names(dues, which)).await?;
+        let Some(reply) = reply else { return Ok(None) };
         let mut holds = HashMap::with_capacity(reply.rows.len());
         for row in &reply.rows {
             // The key is NULL where nobody holds the lock.
@@ -142,19 +132,9 @@ impl Renewing<'_> {
     }
 }
 
-/// Binds what the end of a lease is made from: the ttl and the longest excess.
-fn prolonging(query: Query, (ttl, excess): (i64, i64)) -> Query {
-    query.bind(ttl).bind(excess).bind(ttl).bind(ttl)
-}
-
-/// Binds all of `values`, and the last one for the places that are left.
-fn filled<'v>(query: Query, size: usize, values: impl Iterator<Item = &'v [u8]>) -> Query {
-    let (mut query, mut bound, mut last) = (query, 0, &[][..]);
-    for value in values {
-        query = query.bind(value);
-        (bound, last) = (bound + 1, value);
-    }
-    (bound..size).fold(query, |query, _| query.bind(last))
+fn names(dues: &[Due<'_>], which: &[usize]) -> Values {
+    let names = which.iter().map(|at| Value::from(&*dues[*at].entry.name));
+    Values::default().with("names", names.collect::<Vec<_>>())
 }
 
 fn name<'d>(due: &Due<'d>) -> &'d [u8] {
@@ -162,10 +142,10 @@ fn name<'d>(due: &Due<'d>) -> &'d [u8] {
 }
 
 /// Owner and fence, as the statements put them together.
-fn key(due: &Due<'_>) -> Vec<u8> {
-    format!("{}.{}", due.entry.owner.0, fence_or_zero(due.fence)).into_bytes()
+fn key(due: &Due<'_>) -> String {
+    format!("{}.{}", due.entry.owner.0, due.fence.map_or(0, FencingToken::as_i64))
 }
 
 fn runs(holds: &Holds, due: &Due<'_>) -> bool {
-    holds.get(name(due)).is_some_and(|(hold, runs)| *runs && *hold == key(due))
+    holds.get(name(due)).is_some_and(|(hold, runs)| *runs && *hold == key(due).as_bytes())
 }

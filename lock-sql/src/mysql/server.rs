@@ -1,23 +1,25 @@
 //! Connecting, and making sure that the database has our table.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use lock_core::kit::versions::{MARIADB, MYSQL};
-use lock_core::{Error, ErrorKind, Result, async_trait};
+use lock_core::{FencingToken, Result, async_trait};
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlDatabaseError, MySqlRow};
-use sqlx::{AssertSqlSafe, ConnectOptions, MySql, MySqlPool, Row as _};
+use sqlx::{AssertSqlSafe, ConnectOptions, Executor, MySql, MySqlPool, Row as _};
 
 use super::codes::RULES;
-use super::statements::{self, Statements};
-use crate::engine::codes::Names;
-use crate::engine::driver::{Failure, Left};
-use crate::engine::error::unanswered;
+use super::statements::{self, OwnStatements};
+use crate::config::SqlConfig;
+use crate::engine::dialect::Driver;
+use crate::engine::failure::{Failure, Names};
 use crate::engine::pool::Server;
-use crate::engine::schema::check_columns;
-use crate::engine::table::TableName;
-use crate::engine::value::{Query, Reply, Row, Value};
+use crate::engine::schema::Schema;
+use crate::engine::statement::{Places, Query, Statement, Statements, Values};
+use crate::engine::value::{Reply, Row, Value, nullable};
+
+/// What the server says when we may not create the table. Nothing is said when others do.
+const CREATING: [&[&str]; 2] = [&["1044", "1142", "1227", "1370"], &[]];
 
 /// Where the options of a connection come from.
 #[derive(Clone)]
@@ -41,30 +43,29 @@ impl std::fmt::Debug for Source {
 #[derive(Debug)]
 pub(crate) struct MySqlServer {
     pub(super) names: Names,
-    pub(super) statements: Statements,
-    table: TableName,
+    pub(super) schema: Schema,
+    pub(super) statements: (Statements, OwnStatements),
     source: Source,
-    create_table: bool,
-    /// The table was found and checked.
-    checked: AtomicBool,
 }
 
 impl MySqlServer {
-    pub(super) fn new(at: String, table: TableName, source: Source, create_table: bool) -> Self {
+    pub(super) fn new(at: String, source: Source, config: &SqlConfig) -> Self {
+        let table = &config.table;
         let names = Names {
             table: format!("the table `{}` of {at}", table.as_str()),
             grant: format!("GRANT SELECT, INSERT, UPDATE, DELETE ON `{}` TO …", table.as_str()),
-            create: statements::create_table(&table),
+            create: statements::create_table(table),
             rules: RULES,
+            hints: [
+                "check ssl-mode, ssl-ca and the server's certificate",
+                // The driver needs TLS for the password of `caching_sha2_password`.
+                "a MySQL server that asks for the password needs TLS (the feature `tls`), or a user with mysql_native_password",
+            ],
             at,
         };
-        let (statements, checked) = (Statements::new(&table), AtomicBool::new(false));
-        Self { names, statements, table, source, create_table, checked }
-    }
-
-    /// The next connection looks for the table again.
-    pub(super) fn look_again(&self) {
-        self.checked.store(false, Ordering::Release);
+        let look = (Places::Marks, statements::TABLE);
+        let schema = Schema::new(table, config.create_table, look, CREATING);
+        Self { names, schema, statements: statements::statements(table), source }
     }
 
     async fn connect(&self) -> Result<MySqlConnection, sqlx::Error> {
@@ -83,159 +84,51 @@ impl MySqlServer {
         sqlx::raw_sql(statements::SESSION).execute(&mut connection).await?;
         Ok(connection)
     }
-
-    async fn ensure_table(&self, connection: &mut MySqlConnection) -> Result<(), Failure> {
-        if !self.table_is_there(connection).await? {
-            if !self.create_table {
-                return Err(self.names.no_table("lock_create_table=false").into());
-            }
-            let ddl = sqlx::raw_sql(AssertSqlSafe(self.names.create.clone()));
-            if let Err(error) = ddl.execute(&mut *connection).await {
-                return Err(match number(&error) {
-                    Some(1044 | 1142 | 1227 | 1370) => {
-                        let refused = self.names.no_table("this user may not create it");
-                        refused.with_source(error).into()
-                    }
-                    _ => self.classify(error).0,
-                });
-            }
-            // The right to create a table says nothing about the right to look into it.
-            if !self.table_is_there(connection).await? {
-                let Names { table, grant, .. } = &self.names;
-                let text = format!("this user has no rights on {table}: {grant}");
-                return Err(Error::new(ErrorKind::Denied, text).into());
-            }
-        }
-        self.check_table(connection).await?;
-        for sql in self.statements.probes.iter().chain([&self.statements.mark]) {
-            let done = self.run(connection, Query::new(sql)).await;
-            done.map_err(|error| self.classify(error).0)?;
-        }
-        Ok(())
-    }
-
-    async fn table_is_there(&self, connection: &mut MySqlConnection) -> Result<bool, Failure> {
-        let rows = self.describe(connection, statements::TABLE).await?;
-        let Some(row) = rows.first() else { return Ok(false) };
-        let (kind, engine) = (row.text(0)?, row.text(1)?);
-        if kind != "BASE TABLE" {
-            return Err(self.names.other_shape(&format!("it is a {}", kind.to_lowercase())).into());
-        }
-        if !engine.eq_ignore_ascii_case("InnoDB") {
-            let how = format!(
-                "its engine is {engine}, which locks whole tables or forgets what was committed"
-            );
-            return Err(self.names.other_shape(&how).into());
-        }
-        Ok(true)
-    }
-
-    async fn check_table(&self, connection: &mut MySqlConnection) -> Result<(), Failure> {
-        let rows = self.describe(connection, statements::TABLE_COLUMNS).await?;
-        let checked = check_columns(&statements::COLUMNS, &rows, |column, not_null, length| {
-            if not_null != column.not_null {
-                return Err(format!("its column {} differs", column.name));
-            }
-            if length < column.more {
-                return Err(format!(
-                    "its column {} takes {length} bytes, and {} are needed",
-                    column.name, column.more
-                ));
-            }
-            Ok(())
-        })?;
-        checked.map_err(|how| self.names.other_shape(&how))?;
-        let rows = self.describe(connection, statements::TABLE_KEYS).await?;
-        let whole_name = |row: &Row| {
-            Ok::<_, Error>(row.text(0)? == "PRIMARY" && row.text(1)? == "name" && row.int(2)? == 0)
-        };
-        match &rows[..] {
-            [row] if whole_name(row)? => Ok(()),
-            _ => Err(self
-                .names
-                .other_shape(
-                    "the whole of the column name must be its primary key and its only unique key",
-                )
-                .into()),
-        }
-    }
-
-    async fn describe(
-        &self,
-        connection: &mut MySqlConnection,
-        sql: &'static str,
-    ) -> Result<Vec<Row>, Failure> {
-        let query = Query::new(&sql.into()).bind(self.table.as_str());
-        let reply = self.run(connection, query).await;
-        Ok(reply.map_err(|error| self.classify(error).0)?.rows)
-    }
-
-    /// Why no connection could be made. No statement of ours was sent.
-    fn unreachable(&self, error: sqlx::Error) -> Error {
-        let at = &self.names.at;
-        if let Some(number) = number(&error) {
-            return self.names.describe(&number.to_string(), error, false);
-        }
-        // A certificate that is refused comes as invalid data.
-        let refused = |error: &std::io::Error| error.kind() == std::io::ErrorKind::InvalidData;
-        let tls = match &error {
-            sqlx::Error::Tls(_) => true,
-            sqlx::Error::Io(error) => refused(error),
-            _ => false,
-        };
-        match error {
-            _ if tls => Error::new(
-                ErrorKind::Unavailable,
-                format!("no TLS connection to {at}: check ssl-mode, ssl-ca and the server's certificate"),
-            ),
-            // The driver needs TLS for the password of `caching_sha2_password`.
-            sqlx::Error::Configuration(_) => Error::config(format!(
-                "{at} cannot be used with these settings: a MySQL server that asks for the password needs TLS (the feature `tls`), or a user with mysql_native_password"
-            )),
-            _ => Error::new(ErrorKind::Unavailable, format!("no connection to {at} can be made")),
-        }
-        .with_source(error)
-    }
 }
 
 #[async_trait]
-impl Server for MySqlServer {
+impl Driver for MySqlServer {
     type Connection = MySqlConnection;
 
-    const FRESH: Duration = Duration::from_millis(500);
-    // A small server has been seen to end and to be back within 80 ms.
-    const FRESH_FOR_TRIES: Duration = Duration::from_millis(25);
+    fn names(&self) -> &Names {
+        &self.names
+    }
 
-    /// Any number of processes may do this at the same time.
-    async fn open(&self) -> Result<MySqlConnection, Failure> {
-        let mut connection = self.connect().await.map_err(|error| self.unreachable(error))?;
-        if !self.checked.load(Ordering::Acquire) {
-            let version = self.describe_server(&mut connection).await?;
-            supported(&version)?;
-            self.ensure_table(&mut connection).await?;
-            self.checked.store(true, Ordering::Release);
-        }
-        Ok(connection)
+    fn statements(&self) -> Vec<&Statement> {
+        let (shared, own) = &self.statements;
+        let OwnStatements { make, renew, unlocked, present, renew_all } = own;
+        let smallest = [unlocked, present, renew_all].map(|sizes| &sizes.0[0]);
+        shared.all().chain([make, renew]).chain(smallest).collect()
+    }
+
+    async fn check_server(&self, connection: &mut MySqlConnection) -> Result<(), Failure> {
+        let ask = Statement::new(Places::Marks, 0, statements::VERSION).bare();
+        let rows = self.ask(connection, ask).await?;
+        Ok(match rows.first() {
+            Some(row) => supported(row.text(0)?)?,
+            None => supported("")?,
+        })
     }
 
     /// The number that a statement puts into `LAST_INSERT_ID` is its one row. It has none if no row was
     /// found, and NULL where the number is missing, which some proxies bring about.
+    ///
+    /// Texts are bound as the bytes that they are in the table.
     async fn run(&self, connection: &mut MySqlConnection, query: Query) -> sqlx::Result<Reply> {
         let reads = query.sql.starts_with("SELECT");
         let mut bound = sqlx::query::<MySql>(AssertSqlSafe(query.sql));
         for value in query.values {
             bound = match value {
-                Value::Text(text) => bound.bind(text),
+                Value::Text(text) => bound.bind(text.into_bytes()),
                 Value::Bytes(bytes) => bound.bind(bytes),
                 Value::Int(number) => bound.bind(number),
                 Value::Bool(flag) => bound.bind(i64::from(flag)),
-                Value::Null | Value::Texts(_) | Value::Ints(_) => bound.bind(None::<Vec<u8>>),
+                Value::Null | Value::List(_) => bound.bind(None::<Vec<u8>>),
             };
         }
         if reads {
             let rows = bound.fetch_all(connection).await?;
-            let rows = rows.iter().map(row).collect::<sqlx::Result<_>>()?;
-            return Ok(Reply { rows, ..Reply::default() });
+            return Reply::of_rows(rows.iter().map(row));
         }
         let done = bound.execute(connection).await?;
         let affected = done.rows_affected();
@@ -247,47 +140,46 @@ impl Server for MySqlServer {
         Ok(Reply { rows, affected, repeated: false })
     }
 
-    fn classify(&self, error: sqlx::Error) -> (Failure, Left) {
-        if let Some(number) = number(&error) {
-            return self.names.failure(&number.to_string(), error, true);
-        }
-        // No answer from the server: the connection has ended, perhaps with our statement done.
-        let at = &self.names.at;
-        let described = match &error {
-            sqlx::Error::Io(_) | sqlx::Error::WorkerCrashed => {
-                return (Failure::Cut(unanswered(at).with_source(error)), Left::Broken);
-            }
-            sqlx::Error::Protocol(_) => Error::new(
-                ErrorKind::Unavailable,
-                format!("{at} answered something that is not MySQL's protocol"),
-            ),
-            _ => Error::new(ErrorKind::Store, format!("{at} answered something unexpected")),
-        };
-        let failed = described.with_unknown_effect().with_source(error);
-        (Failure::Failed(failed), Left::Broken)
+    async fn prove(
+        &self,
+        connection: &mut MySqlConnection,
+        statement: &Statement,
+    ) -> sqlx::Result<()> {
+        let text = sqlx::SqlSafeStr::into_sql_str(AssertSqlSafe(statement.bare().sql));
+        connection.prepare(text).await.map(drop)
+    }
+
+    fn code(&self, error: &sqlx::Error) -> Option<String> {
+        let error = error.as_database_error()?.try_downcast_ref::<MySqlDatabaseError>()?;
+        Some(error.number().to_string())
     }
 }
 
-impl MySqlServer {
-    async fn describe_server(&self, connection: &mut MySqlConnection) -> Result<String, Failure> {
-        let reply = self.run(connection, Query::new(&statements::VERSION.into())).await;
-        let reply = reply.map_err(|error| self.classify(error).0)?;
-        let version = reply.rows.first().map(|row| row.text(0)).transpose()?;
-        Ok(version.unwrap_or_default().to_owned())
+#[async_trait]
+impl Server for MySqlServer {
+    const FRESH: Duration = Duration::from_millis(500);
+    // A small server has been seen to end and to be back within 80 ms.
+    const FRESH_FOR_TRIES: Duration = Duration::from_millis(25);
+
+    async fn open(&self) -> Result<MySqlConnection, Failure> {
+        let mut connection = self.connect().await.map_err(|error| self.failure(error, false))?;
+        if self.schema.ensure_once(self, &mut connection).await? {
+            // Without it those who make rows would lock the gap in its place.
+            let fence = Values::default().with("fence", None::<FencingToken>);
+            let mark = self.statements.0.sweep_fold.bind(&fence);
+            self.ask(&mut connection, mark).await?;
+        }
+        Ok(connection)
     }
 }
 
 /// As numbers and bytes, since the two servers give the columns of their descriptions different types.
 fn row(row: &MySqlRow) -> sqlx::Result<Row> {
     let value = |column: usize| match row.try_get::<Option<i64>, _>(column) {
-        Ok(number) => Ok(number.into()),
-        Err(_) => row.try_get::<Option<Vec<u8>>, _>(column).map(Value::from),
+        Ok(number) => Ok(nullable(number)),
+        Err(_) => row.try_get::<Option<Vec<u8>>, _>(column).map(nullable),
     };
     (0..row.len()).map(value).collect::<sqlx::Result<_>>().map(Row)
-}
-
-fn number(error: &sqlx::Error) -> Option<u16> {
-    Some(error.as_database_error()?.try_downcast_ref::<MySqlDatabaseError>()?.number())
 }
 
 /// Checks what `VERSION()` says. Some versions of MariaDB say first that they are MySQL 5.5.5, for old
@@ -314,7 +206,7 @@ mod tests {
             ("5.7.44-log", "MySQL 8.0"),
         ] {
             let error = supported(old).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+            assert_eq!(error.kind(), lock_core::ErrorKind::Unsupported, "{error}");
             assert!(error.to_string().contains(newer), "{error}");
         }
     }

@@ -37,11 +37,11 @@
 //! table. The sweep deletes a row only if its fence is not above that of the row [`MARK`], from
 //! which a new row starts.
 
+use crate::engine::preparation::Preparation;
 use crate::engine::renewals::BATCH;
-use crate::engine::schema::Column;
+use crate::engine::statement::{Places, Statement, Statements};
 use crate::engine::sweep::PAGE;
 use crate::engine::table::TableName;
-use crate::engine::value::Sql;
 
 /// The name of the row that has the greatest fence of all rows that were deleted: U+0001 and
 /// `fence`. No lock can be called so, since a name has no control character.
@@ -54,14 +54,8 @@ pub(crate) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMES
 pub(crate) const WAS_RUNNING: i64 = 2;
 
 /// How many names a statement on many rows has. Only these sizes, so that a connection prepares few
-/// statements; the last name is repeated until the places are full.
+/// statements.
 pub(crate) const SIZES: [usize; 4] = [8, 32, 128, BATCH];
-
-/// How many rows one statement deletes.
-pub(crate) const SWEEP: usize = 64;
-
-/// A label is cut to so many characters.
-pub(crate) const LABEL: usize = 255;
 
 /// What every connection starts with.
 ///
@@ -89,85 +83,51 @@ pub(crate) fn create_table(table: &TableName) -> String {
     )
 }
 
-/// Their lengths matter, too, in bytes.
-pub(crate) const COLUMNS: [Column; 6] = [
-    // A prefix and a name of 512 bytes each, and U+001F between them.
-    Column { name: "name", kind: "varbinary", not_null: true, more: 1025 },
-    Column { name: "owner", kind: "varbinary", not_null: false, more: 32 },
-    Column { name: "fence", kind: "bigint", not_null: true, more: 0 },
-    Column { name: "expires", kind: "bigint", not_null: true, more: 0 },
-    Column { name: "acquired", kind: "bigint", not_null: true, more: 0 },
-    Column { name: "label", kind: "varchar", not_null: false, more: 255 },
-];
-
 pub(crate) const VERSION: &str = "SELECT VERSION()";
-/// What the table is: its kind and its engine.
-pub(crate) const TABLE: &str = "SELECT table_type, COALESCE(engine, '') FROM information_schema.tables \
-     WHERE table_schema = DATABASE() AND table_name = ?";
-/// Name, type, NOT NULL, whether it may be left out, its length.
-pub(crate) const TABLE_COLUMNS: &str = "SELECT LOWER(column_name), LOWER(data_type), CAST(is_nullable <> 'YES' AS SIGNED), \
-     CAST(column_default IS NOT NULL OR is_nullable = 'YES' OR extra <> '' AS SIGNED), \
-     CAST(COALESCE(character_maximum_length, 0) AS SIGNED) \
-     FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = ?";
-/// The columns of the unique keys, and whether only their beginning counts.
-pub(crate) const TABLE_KEYS: &str = "SELECT index_name, LOWER(column_name), CAST(sub_part IS NOT NULL AS SIGNED) \
-     FROM information_schema.statistics \
-     WHERE table_schema = DATABASE() AND table_name = ? AND non_unique = 0";
+/// The table → what is wrong with it, or NULL. A prefix and a name have 512 bytes each, and U+001F between
+/// them.
+pub(crate) const TABLE: &str = "SELECT CASE \
+       WHEN t.table_type <> 'BASE TABLE' THEN CONCAT('it is a ', LOWER(t.table_type)) \
+       WHEN t.engine <> 'InnoDB' THEN CONCAT('its engine is ', t.engine, ', which locks whole tables or forgets what was committed') \
+       WHEN (SELECT COALESCE(GROUP_CONCAT(index_name, '.', LOWER(column_name), '.', COALESCE(sub_part, 'all')), '') FROM information_schema.statistics \
+         WHERE table_schema = DATABASE() AND table_name = t.table_name AND non_unique = 0) <> 'PRIMARY.name.all' \
+         THEN 'the whole of the column name must be its primary key and its only unique key' \
+       ELSE (SELECT CASE WHEN LOWER(column_name) <> 'name' THEN CONCAT('it has a column ', column_name, ' that we cannot fill') \
+           WHEN data_type <> 'varbinary' THEN 'its column name differs: it must be compared byte by byte' \
+           ELSE CONCAT('its column name takes ', character_maximum_length, ' bytes, and 1025 are needed') END \
+         FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = t.table_name \
+           AND (LOWER(column_name) = 'name' AND (data_type <> 'varbinary' OR character_maximum_length < 1025) \
+             OR LOWER(column_name) NOT IN ('name', 'owner', 'fence', 'expires', 'acquired', 'label') \
+               AND is_nullable <> 'YES' AND column_default IS NULL AND extra = '') \
+         LIMIT 1) END \
+     FROM information_schema.tables AS t WHERE t.table_schema = DATABASE() AND t.table_name = CONVERT(:table USING utf8mb4)";
 
 /// One statement for each of [`SIZES`].
 #[derive(Debug)]
-pub(crate) struct Sizes(pub(super) [Sql; SIZES.len()]);
+pub(crate) struct Sizes(pub(super) [Statement; SIZES.len()]);
 
 impl Sizes {
-    fn new(statement: impl Fn(usize) -> Sql) -> Self {
-        Self(SIZES.map(statement))
-    }
-
-    /// The statement for so many names, and how many places it has.
-    pub(super) fn fitting(&self, count: usize) -> (&Sql, usize) {
+    /// The statement for so many names.
+    pub(super) fn fitting(&self, count: usize) -> &Statement {
         let at = SIZES.iter().position(|size| *size >= count).unwrap_or(SIZES.len() - 1);
-        (&self.0[at], SIZES[at])
+        &self.0[at]
     }
 }
 
-/// All statements for one table. What stands before the arrow is bound, in this order; a plain
-/// number after it is the one in the reply.
+/// What only MySQL has.
 #[derive(Debug)]
-pub(crate) struct Statements {
-    /// owner three times, label, owner twice, ttl, name → the fence; if somebody else has it, the time
-    /// left as a negative number; 0 if there is no such row.
-    pub(crate) take: Sql,
-    /// name, owner, ttl, label → as `take`, and never 0.
-    pub(crate) make: Sql,
-    /// ttl, longest excess, ttl twice, name, owner, fence or 0 → the fence.
-    pub(crate) renew: Sql,
+pub(crate) struct OwnStatements {
+    /// As `acquire`, of a name that has no row, and so never without an answer.
+    pub(crate) make: Statement,
+    /// name, owner, fence, ttl, longest excess → the fence.
+    pub(crate) renew: Statement,
     /// names → rows of name, key of the hold, whether it is running; no rows that somebody else has
-    /// locked. One for each of [`SIZES`], as are the next two.
+    /// locked.
     pub(crate) unlocked: Sizes,
     /// names → rows as `unlocked`, of all that there are.
     pub(crate) present: Sizes,
-    /// ttl, longest excess, ttl twice, names, keys of the holds.
+    /// names, keys of the holds, ttl, longest excess.
     pub(crate) renew_all: Sizes,
-    /// name, owner, fence or 0 → the time left; 0 if there is no such hold. Changes nothing.
-    pub(crate) confirm: Sql,
-    /// name, owner, fence or 0 → [`WAS_RUNNING`], or 1 for a lease that had ended.
-    pub(crate) release: Sql,
-    /// name → as `release`, whoever the owner is.
-    pub(crate) force: Sql,
-    /// name → rows of name, owner, fence, time left, time since the start, label.
-    pub(crate) look: Sql,
-    /// start of the stored name, its length, whether the prefix is empty → rows as `look`.
-    pub(crate) list: Sql,
-    /// retention, after → rows of name, fence, whether it can go.
-    pub(crate) sweep_page: Sql,
-    /// fence.
-    pub(crate) sweep_fold: Sql,
-    /// the folded fence, retention, names.
-    pub(crate) sweep_delete: Sql,
-    /// Writes the row [`MARK`] if it is missing.
-    pub(crate) mark: Sql,
-    /// Write nothing, and fail where writing would.
-    pub(crate) probes: [Sql; 3],
 }
 
 /// What an acquire does to the row that is there: takes it if it is free, prolongs it if it is our
@@ -184,116 +144,103 @@ fn taken(me: &str, now: &str, until: &str, label: &str) -> String {
     )
 }
 
-impl Statements {
-    pub(crate) fn new(table: &TableName) -> Self {
-        let t = format!("`{}`", table.as_str());
-        let places = |count: usize| vec!["?"; count].join(",");
-        let swept = places(SWEEP);
-        // See `longest_excess`.
-        let prolonged = format!(
-            "expires = IF(expires > {NOW} + ? + ?, {NOW} + ?, GREATEST(expires, {NOW} + ?))"
-        );
-        let preparation = super::mutants::preparation(table);
-        let statement = |text: String| preparation.statement(text);
-        Self {
-            // The row of a name that was used before is there, and the mark is not read. The present is
-            // the same in the whole of a statement.
-            take: statement(format!(
-                "UPDATE {t} SET {} WHERE name = ?",
-                taken("?", NOW, &format!("{NOW} + ?"), "?")
-            )),
-            // The greatest value is asked for, and not the value, since a derived table that is merged
-            // into the statement may not read what the statement writes (error 1093).
-            //
-            // InnoDB reads the mark with a shared lock here, which is kept to the end of the statement:
-            // that makes "no such row" and "the greatest fence of removed rows" one answer. A statement
-            // that waits for a locked row would keep it all the while, and the next sweep, and behind
-            // that all who want any lock, would wait with it. Hence `take` goes first.
-            make: statement(format!(
-                "INSERT INTO {t} (name, owner, fence, expires, acquired, label) VALUES (?, ?, \
-                   LAST_INSERT_ID(GREATEST(COALESCE((SELECT m.fence FROM (SELECT MAX(fence) AS fence FROM {t} WHERE name = {MARK}) AS m), 0) + 1, {NOW})), \
-                   {NOW} + ?, {NOW}, ?) \
-                 ON DUPLICATE KEY UPDATE {}",
-                taken("VALUES(owner)", "VALUES(acquired)", "VALUES(expires)", "VALUES(label)")
-            )),
-            renew: statement(format!(
-                "UPDATE {t} SET fence = LAST_INSERT_ID(fence), {prolonged} \
-                 WHERE name = ? AND owner = ? AND expires > {NOW} AND ? IN (0, fence)"
-            )),
-            // For a list of names that is a large part of the table, the optimizer reads all of it, and
-            // would wait for rows that are not in the list: hence the index, here and below.
-            //
-            // A read that locks sees what is committed, and leaves out what others have locked; in
-            // autocommit its locks end with it.
-            unlocked: Sizes::new(|size| {
-                statement(format!(
-                    "SELECT name, CONCAT(owner, '.', fence), CAST(expires > {NOW} AS SIGNED) FROM {t} FORCE INDEX (PRIMARY) WHERE name IN ({}) FOR UPDATE SKIP LOCKED",
-                    places(size)
-                ))
-            }),
-            present: Sizes::new(|size| {
-                statement(format!(
-                    "SELECT name, CONCAT(owner, '.', fence), CAST(expires > {NOW} AS SIGNED) FROM {t} WHERE name IN ({})",
-                    places(size)
-                ))
-            }),
-            renew_all: Sizes::new(|size| {
-                statement(format!(
-                    "UPDATE {t} FORCE INDEX (PRIMARY) SET {prolonged} \
-                     WHERE expires > {NOW} AND name IN ({0}) AND CONCAT(owner, '.', fence) IN ({0})",
-                    places(size)
-                ))
-            }),
-            // An update, which every proxy sends to the server that is written to.
-            confirm: statement(format!(
-                "UPDATE {t} SET fence = fence + 0 * LAST_INSERT_ID(expires - {NOW}) \
-                 WHERE name = ? AND owner = ? AND expires > {NOW} AND ? IN (0, fence)"
-            )),
-            // The row stays, with its fence: the next holder's is greater by `take`.
-            release: statement(format!(
-                "UPDATE {t} SET fence = fence + 0 * LAST_INSERT_ID(IF(expires > {NOW}, {WAS_RUNNING}, 1)), \
-                   owner = NULL, label = NULL, acquired = {NOW}, expires = 0 \
-                 WHERE name = ? AND owner = ? AND ? IN (0, fence)"
-            )),
-            force: statement(format!(
-                "UPDATE {t} SET fence = fence + 0 * LAST_INSERT_ID(IF(expires > {NOW}, {WAS_RUNNING}, 1)), \
-                   owner = NULL, label = NULL, acquired = {NOW}, expires = 0 \
-                 WHERE name = ? AND owner IS NOT NULL"
-            )),
-            look: statement(format!(
-                "SELECT name, owner, fence, expires - {NOW}, {NOW} - acquired, label FROM {t} WHERE name = ?"
-            )),
-            // `LEFT` and not LIKE: no wildcards, and bytes are bytes.
-            list: statement(format!(
-                "SELECT name, owner, fence, expires - {NOW}, {NOW} - acquired, label FROM {t} \
-                 WHERE name >= ? AND LEFT(name, ?) = ? AND (? = 0 OR LOCATE(x'1F', name) = 0) \
-                   AND owner IS NOT NULL AND expires > {NOW} \
-                 ORDER BY name"
-            )),
-            sweep_page: statement(format!(
-                "SELECT name, fence, CAST(GREATEST(expires, acquired) <= {NOW} - ? AS SIGNED) FROM {t} \
-                 WHERE name > ? ORDER BY name LIMIT {PAGE}"
-            )),
-            sweep_fold: statement(format!(
-                "INSERT INTO {t} (name, owner, fence, expires, acquired, label) VALUES ({MARK}, NULL, ?, 0, 0, NULL) \
-                 ON DUPLICATE KEY UPDATE fence = GREATEST(fence, VALUES(fence))"
-            )),
-            // Judged anew: since the page was read, a row may have been taken, and even released. A
-            // fence that is not above the one that was folded is not above the mark, which rises.
-            sweep_delete: statement(format!(
-                "DELETE FROM {t} USING {t} FORCE INDEX (PRIMARY) WHERE name <> {MARK} AND fence <= ? AND GREATEST(expires, acquired) <= {NOW} - ? \
-                   AND name IN ({swept})"
-            )),
-            mark: statement(format!(
-                "INSERT IGNORE INTO {t} (name, owner, fence, expires, acquired, label) VALUES ({MARK}, NULL, 0, 0, 0, NULL)"
-            )),
-            probes: [
-                statement(format!(
-                    "INSERT INTO {t} (name, fence, expires, acquired) SELECT name, fence, expires, acquired FROM {t} WHERE 1 = 0"
-                )),
-                statement(format!("UPDATE {t} SET fence = fence WHERE 1 = 0")),
-                statement(format!("DELETE FROM {t} WHERE 1 = 0")),
-            ],
-        }
-    }
+pub(crate) fn statements(table: &TableName) -> (Statements, OwnStatements) {
+    let terms = [
+        ("{hold}", "name, CONCAT(owner, '.', fence), CAST(expires > {now} AS SIGNED)".to_owned()),
+        ("{lease}", "name, owner, fence, expires - {now}, {now} - acquired, label".to_owned()),
+        // See `Entry::longest_excess`.
+        (
+            "{prolonged}",
+            "expires = IF(expires > {now} + :ttl + :excess, {now} + :ttl, GREATEST(expires, {now} + :ttl))".to_owned(),
+        ),
+        (
+            "{freed}",
+            format!("fence = fence + 0 * LAST_INSERT_ID(IF(expires > {{now}}, {WAS_RUNNING}, 1)), owner = NULL, label = NULL, acquired = {{now}}, expires = 0"),
+        ),
+        // The label is for people: a long one is cut.
+        ("{label}", "LEFT(CONVERT(:label USING utf8mb4), 255)".to_owned()),
+        ("{mark}", MARK.to_owned()),
+        ("{now}", NOW.to_owned()),
+        ("{t}", format!("`{}`", table.as_str())),
+    ];
+    let prepared = Preparation::new(super::NAME, Places::Marks, terms.to_vec());
+    let statement = |text: &str| prepared.statement(text);
+    let sizes = |text: &str| Sizes(SIZES.map(|size| prepared.sized(size, text)));
+    let own = OwnStatements {
+        // The greatest value is asked for, and not the value, since a derived table that is merged
+        // into the statement may not read what the statement writes (error 1093).
+        //
+        // InnoDB reads the mark with a shared lock here, which is kept to the end of the statement:
+        // that makes "no such row" and "the greatest fence of removed rows" one answer. A statement
+        // that waits for a locked row would keep it all the while, and the next sweep, and behind
+        // that all who want any lock, would wait with it. Hence `acquire` goes first.
+        make: statement(&format!(
+            "INSERT INTO {{t}} (name, owner, fence, expires, acquired, label) VALUES (:name, :owner, \
+               LAST_INSERT_ID(GREATEST(COALESCE((SELECT m.fence FROM (SELECT MAX(fence) AS fence FROM {{t}} WHERE name = {{mark}}) AS m), 0) + 1, {{now}})), \
+               {{now}} + :ttl, {{now}}, {{label}}) \
+             ON DUPLICATE KEY UPDATE {}",
+            taken("VALUES(owner)", "VALUES(acquired)", "VALUES(expires)", "VALUES(label)")
+        )),
+        renew: statement(
+            "UPDATE {t} SET fence = LAST_INSERT_ID(fence), {prolonged} \
+             WHERE name = :name AND owner = :owner AND expires > {now} AND :fence IN (0, fence)",
+        ),
+        // For a list of names that is a large part of the table, the optimizer reads all of it, and
+        // would wait for rows that are not in the list: hence the index, here and below.
+        //
+        // A read that locks sees what is committed, and leaves out what others have locked; in
+        // autocommit its locks end with it.
+        unlocked: sizes(
+            "SELECT {hold} FROM {t} FORCE INDEX (PRIMARY) WHERE name IN (:[names]) FOR UPDATE SKIP LOCKED",
+        ),
+        present: sizes("SELECT {hold} FROM {t} WHERE name IN (:[names])"),
+        renew_all: sizes(
+            "UPDATE {t} FORCE INDEX (PRIMARY) SET {prolonged} \
+             WHERE expires > {now} AND name IN (:[names]) AND CONCAT(owner, '.', fence) IN (:[keys])",
+        ),
+    };
+    let shared = Statements {
+        // The row of a name that was used before is there, and the mark is not read. The present is
+        // the same in the whole of a statement.
+        acquire: statement(&format!(
+            "UPDATE {{t}} SET {} WHERE name = :name",
+            taken(":owner", "{now}", "{now} + :ttl", "{label}")
+        )),
+        // An update, which every proxy sends to the server that is written to.
+        confirm: Some(statement(
+            "UPDATE {t} SET fence = fence + 0 * LAST_INSERT_ID(expires - {now}) \
+             WHERE name = :name AND owner = :owner AND expires > {now} AND :fence IN (0, fence)",
+        )),
+        // The row stays, with its fence: the next holder's is greater by `acquire`.
+        release: statement(
+            "UPDATE {t} SET {freed} WHERE name = :name AND owner = :owner AND :fence IN (0, fence)",
+        ),
+        force: Some(statement(
+            "UPDATE {t} SET {freed} WHERE name = :name AND owner IS NOT NULL AND (:owner IS NULL OR owner = :owner)",
+        )),
+        look: statement("SELECT {lease} FROM {t} WHERE name = :name"),
+        // `LEFT` and not LIKE: no wildcards, and bytes are bytes.
+        list: statement(
+            "SELECT {lease} FROM {t} \
+             WHERE name >= :start AND LEFT(name, :length) = :start AND (:bare = 0 OR LOCATE(x'1F', name) = 0) \
+               AND owner IS NOT NULL AND expires > {now} \
+             ORDER BY name",
+        ),
+        sweep_page: statement(&format!(
+            "SELECT name, fence, CAST(GREATEST(expires, acquired) <= {{now}} - :retention AS SIGNED) FROM {{t}} \
+             WHERE name > :after ORDER BY name LIMIT {PAGE}"
+        )),
+        sweep_fold: statement(
+            "INSERT INTO {t} (name, owner, fence, expires, acquired, label) VALUES ({mark}, NULL, :fence, 0, 0, NULL) \
+             ON DUPLICATE KEY UPDATE fence = GREATEST(fence, VALUES(fence))",
+        ),
+        // Judged anew: since the page was read, a row may have been taken, and even released. A
+        // fence that is not above the one that was folded is not above the mark, which rises.
+        sweep_delete: statement(
+            "DELETE FROM {t} USING {t} FORCE INDEX (PRIMARY) WHERE name <> {mark} AND fence <= :folded \
+               AND GREATEST(expires, acquired) <= {now} - :retention AND name IN (:[names])",
+        ),
+        probe: statement("UPDATE {t} SET fence = fence WHERE 1 = 0"),
+    };
+    (shared, own)
 }

@@ -37,12 +37,21 @@ fn write(sql: &mut String, value: &Value) {
         Value::Null => sql.push_str("NULL"),
         Value::Text(text) => write_bytes(sql, text.as_bytes()),
         Value::Bytes(bytes) => write_bytes(sql, bytes),
-        Value::Int(number) => write_number(sql, *number),
-        Value::Bool(flag) => sql.push_str(if *flag { "true" } else { "false" }),
-        Value::Texts(texts) => {
-            write_array(sql, texts, |sql, text| write_bytes(sql, text.as_bytes()));
+        // In quotes, since the least number cannot be written without them.
+        Value::Int(number) => {
+            let _ = write!(sql, "'{number}'");
         }
-        Value::Ints(numbers) => write_array(sql, numbers, |sql, number| write_number(sql, *number)),
+        Value::Bool(flag) => sql.push_str(if *flag { "true" } else { "false" }),
+        Value::List(items) => {
+            sql.push_str("ARRAY[");
+            for (at, item) in items.iter().enumerate() {
+                if at > 0 {
+                    sql.push(',');
+                }
+                write(sql, item);
+            }
+            sql.push(']');
+        }
     }
 }
 
@@ -53,22 +62,6 @@ fn write_bytes(sql: &mut String, bytes: &[u8]) {
         let _ = write!(sql, "{byte:02x}");
     }
     sql.push_str("','hex'),'UTF8')");
-}
-
-fn write_number(sql: &mut String, number: i64) {
-    // In quotes, since the least number cannot be written without them.
-    let _ = write!(sql, "'{number}'");
-}
-
-fn write_array<T>(sql: &mut String, values: &[T], write: impl Fn(&mut String, &T)) {
-    sql.push_str("ARRAY[");
-    for (at, value) in values.iter().enumerate() {
-        if at > 0 {
-            sql.push(',');
-        }
-        write(sql, value);
-    }
-    sql.push(']');
 }
 
 #[cfg(test)]
@@ -82,8 +75,8 @@ mod tests {
             Value::Null,
             Value::from(i64::MIN),
             Value::from(true),
-            Value::Texts(vec!["x".into(), String::new()]),
-            Value::Ints(vec![1, -2]),
+            Value::List(vec!["x".into(), "".into()]),
+            Value::List(vec![1.into(), (-2).into()]),
         ];
         let sql = "SELECT $1::text, $2::text, $3::bigint, $4::bool, $5::text[], $6::bigint[], $10";
         assert_eq!(

@@ -11,9 +11,11 @@ use tokio::task::AbortHandle;
 
 use super::server::PostgresServer;
 use super::statements::{CHANNEL, KEEP_ALIVE};
-use crate::engine::driver::{Failure, Links, Turn};
+use crate::engine::dialect::{Driver as _, Links as _, Turn};
+use crate::engine::failure::Means;
 use crate::engine::pool::Pool;
-use crate::engine::value::Query;
+use crate::engine::statement::{Places, Statement, Values};
+use crate::engine::store::Want;
 use crate::engine::wake::Waiters;
 
 /// For how long our own notification is waited for when the store is opened.
@@ -43,21 +45,25 @@ impl Listener {
         limit: Duration,
         connection: Option<PgListener>,
     ) -> Result<Option<Self>> {
-        let channels = [format!("{CHANNEL}{client}"), server.table.as_str().to_owned()];
+        let channels = [format!("{CHANNEL}{client}"), server.channel.clone()];
         let mut listener = Self { server: Arc::clone(server), channels, limit, connection };
-        let fail = |error| server.not_sent(error).into_error(&server.names.at);
-        let mut connection = listener.listen().await.map_err(fail)?;
-        let notify = "SELECT pg_notify($1::text, '') IS NULL".into();
-        let make = || Query::new(&notify).bind(&*listener.channels[0]);
-        let end = clock.now() + limit;
-        match pool.execute(Turn::Try, None, end, &make).await {
+        let mut connection =
+            listener.listen().await.map_err(|error| server.failure(error, false))?;
+        let notify = "SELECT pg_notify(:channel::text, '') IS NULL";
+        let notify = Statement::new(Places::Dollars, 0, notify);
+        let values = Values::default().with("channel", &*listener.channels[0]);
+        let want = Want::patient(Turn::Try, clock.now(), limit);
+        match pool.execute(want, &|| notify.bind(&values)).await {
             Ok(_) => {}
-            Err(Failure::Contended) if server.is_pooled() => return Ok(None),
-            Err(Failure::FullQueue(error)) => {
+            Err(failure) if failure.means == Means::Contended && server.is_pooled() => {
+                return Ok(None);
+            }
+            Err(failure) if failure.means == Means::FullQueue => {
+                let error = failure.error;
                 tracing::warn!(target: "distlock", %error, "no notification can be sent");
                 return Ok(None);
             }
-            Err(failure) => return Err(failure.into_error(&server.names.at)),
+            Err(failure) => return Err(failure.into()),
         }
         let echo = tokio::time::timeout(ECHO.min(limit), connection.try_recv()).await;
         let arrived = matches!(echo, Ok(Ok(Some(_))));

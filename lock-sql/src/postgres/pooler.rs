@@ -10,8 +10,9 @@ use super::config::Pooler;
 use super::listener;
 use super::server::PostgresServer;
 use super::statements::BACKEND_PID;
-use crate::engine::driver::Failure;
-use crate::engine::pool::Server;
+use crate::engine::dialect::Driver as _;
+use crate::engine::failure::Failure;
+use crate::engine::pool::Server as _;
 
 /// How often three connections look for a pooler.
 const ROUNDS: usize = 5;
@@ -42,7 +43,7 @@ async fn look_for_pooler(
     server: &PostgresServer,
     limit: Duration,
 ) -> Result<([PgConnection; 2], PgListener), Failure> {
-    let failed = |error| server.not_sent(error);
+    let failed = |error| server.failure(error, false);
     let listening = async { listener::connect(server, limit).await.map_err(failed) };
     let (mut first, mut second, mut listening) =
         tokio::try_join!(server.connect(), server.connect(), listening)?;
@@ -81,10 +82,10 @@ async fn run(
     sql: &'static str,
 ) -> Result<(), Failure> {
     let done = connection.execute(sqlx::raw_sql(sql)).await;
-    done.map(drop).map_err(|error| server.not_sent(error))
+    done.map(drop).map_err(|error| server.failure(error, false))
 }
 
 async fn backend(server: &PostgresServer, connection: &mut PgConnection) -> Result<i32, Failure> {
     let row = connection.fetch_one(sqlx::raw_sql(BACKEND_PID)).await;
-    row.and_then(|row| row.try_get(0)).map_err(|error| server.not_sent(error))
+    row.and_then(|row| row.try_get(0)).map_err(|error| server.failure(error, false))
 }

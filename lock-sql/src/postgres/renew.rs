@@ -10,11 +10,11 @@ use tokio::sync::Semaphore;
 
 use super::Postgres;
 use super::statements::{GONE, RENEWED};
-use crate::engine::driver::Turn;
-use crate::engine::entry::{Due, Entry, Outcome};
-use crate::engine::limits::Limits;
-use crate::engine::store::{Store, Want};
-use crate::engine::value::{Query, Value, fence_or_zero, micros};
+use crate::engine::dialect::Turn;
+use crate::engine::entry::{Due, Outcome};
+use crate::engine::statement::Values;
+use crate::engine::store::Store;
+use crate::engine::value::Value;
 
 /// Renewals that wait for a row.
 #[derive(Debug)]
@@ -55,17 +55,14 @@ async fn renew_unlocked(
     dues: &[Due<'_>],
     limit: Duration,
 ) -> Result<Vec<Outcome>> {
-    let make = || {
-        let texts = |text: fn(&Entry) -> &str| {
-            Value::Texts(dues.iter().map(|due| text(due.entry).to_owned()).collect())
-        };
-        Query::new(&store.dialect.statements.renew)
-            .bind(texts(|entry| &entry.name))
-            .bind(texts(|entry| &entry.owner.0))
-            .bind(Value::Ints(dues.iter().map(|due| fence_or_zero(due.fence)).collect()))
-            .bind(Value::Ints(dues.iter().map(|due| micros(due.entry.ttl)).collect()))
-    };
-    let reply = store.patiently(Turn::Keep, limit, make).await?;
+    let list = |value: fn(&Due<'_>) -> Value| dues.iter().map(value).collect::<Vec<_>>();
+    let values = Values::default()
+        .with("names", list(|due| (&*due.entry.name).into()))
+        .with("owners", list(|due| (&*due.entry.owner.0).into()))
+        .with("fences", list(|due| due.fence.into()))
+        .with("ttls", list(|due| due.entry.ttl.into()));
+    let renew = &store.dialect.own().renew;
+    let reply = store.patiently(Turn::Keep, limit, renew, &values).await?;
     let mut outcomes = HashMap::with_capacity(reply.rows.len());
     for row in &reply.rows {
         let outcome = match row.int(1)? {
@@ -83,15 +80,9 @@ async fn renew_unlocked(
 /// Queues for the row, for a short time. Where others lock it one after the other, none of the looks
 /// that pass over locked rows might ever find it free.
 async fn renew_waiting(store: &Store<Postgres>, due: &Due<'_>, limit: Duration) -> Result<Outcome> {
-    let make = || {
-        Query::new(&store.dialect.statements.renew_waiting)
-            .bind(&*due.entry.name)
-            .bind(&*due.entry.owner.0)
-            .bind(fence_or_zero(due.fence))
-            .bind(micros(due.entry.ttl))
-    };
-    let limits = Limits::once(store.now(), limit);
-    let reply = store.execute(Want { turn: Turn::Keep, limits, owner: None }, make).await?;
+    let want = store.want(Turn::Keep, limit).once();
+    let values = due.entry.values(due.fence);
+    let reply = store.execute(want, &store.dialect.own().renew_waiting, &values).await?;
     Ok(match reply {
         Some(reply) if reply.rows.is_empty() => Outcome::Gone,
         Some(_) => Outcome::Renewed,

@@ -2,13 +2,13 @@
 
 use lock_core::ErrorKind::{Denied, Store, Unavailable};
 
-use crate::engine::codes::Rule;
+use crate::engine::failure::Rule;
 
 /// A STRICT table refused a value: the fence has become a floating-point number. The others are primary
 /// codes.
 pub(super) const CONSTRAINT_DATATYPE: i32 = 3091;
 /// The file cannot be opened; SQLite does not say why.
-pub(super) const CANTOPEN: i32 = 14;
+pub(super) const CANTOPEN: &str = "14";
 
 pub(super) const RULES: &[Rule] = &[
     // BUSY, LOCKED; PROTOCOL: too many others were starting to read the log; SCHEMA: the table was

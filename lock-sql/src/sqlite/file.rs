@@ -5,20 +5,21 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use lock_core::kit::versions::SQLITE;
-use lock_core::{Error, ErrorKind, Result};
+use lock_core::{Error, ErrorKind, Result, async_trait};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteRow, SqliteSynchronous};
 use sqlx::{
-    AssertSqlSafe, ConnectOptions, Connection, Row as _, Sqlite, SqliteConnection, TypeInfo,
-    ValueRef,
+    AssertSqlSafe, ConnectOptions, Connection as _, Executor, Row as _, Sqlite, SqliteConnection,
+    TypeInfo, ValueRef,
 };
 
 use super::codes::{CANTOPEN, CONSTRAINT_DATATYPE, RULES};
 use super::{statements, storage};
-use crate::engine::codes::Names;
-use crate::engine::driver::Failure;
-use crate::engine::schema::check_columns;
-use crate::engine::table::TableName;
-use crate::engine::value::{Query, Reply, Row, Value};
+use crate::config::SqlConfig;
+use crate::engine::dialect::Driver;
+use crate::engine::failure::{Failure, Names};
+use crate::engine::schema::Schema;
+use crate::engine::statement::{Places, Query, Statement, Statements};
+use crate::engine::value::{Reply, Row, Value};
 
 /// How long SQLite itself waits for the write lock before a statement gives up. Short, because the
 /// connection's thread is blocked for that long, because a try whose lock is held by somebody should
@@ -29,10 +30,11 @@ const BUSY_TIMEOUT: Duration = Duration::from_millis(5);
 /// A database file, and how connections to it are made.
 pub(super) struct SqliteFile {
     pub(super) names: Names,
+    schema: Schema,
+    /// Those of all dialects, and the one that renews.
+    pub(super) statements: (Statements, Statement),
     path: PathBuf,
     may_create: bool,
-    table: TableName,
-    create_table: bool,
     /// Switch to write-ahead logging. Not done to the database of an application's pool.
     use_wal: bool,
     options: SqliteConnectOptions,
@@ -51,7 +53,7 @@ impl fmt::Debug for SqliteFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SqliteFile")
             .field("path", &self.path)
-            .field("table", &self.table)
+            .field("schema", &self.schema)
             .finish_non_exhaustive()
     }
 }
@@ -70,10 +72,10 @@ pub(super) struct Open {
 impl SqliteFile {
     pub(super) fn new(
         location: Location,
-        table: TableName,
-        create_table: bool,
+        config: &SqlConfig,
         options: SqliteConnectOptions,
     ) -> Self {
+        let table = &config.table;
         let Location { path, may_create, use_wal } = location;
         let options = options
             .filename(&path)
@@ -87,11 +89,15 @@ impl SqliteFile {
         let names = Names {
             table: format!("the table {:?} in {at}", table.as_str()),
             grant: String::new(),
-            create: statements::create_table(&table),
+            create: statements::create_table(table),
             rules: RULES,
+            hints: ["", "correct the options of the pool"],
             at,
         };
-        Self { names, path, may_create, table, create_table, use_wal, options }
+        let look = (Places::Numbers, statements::TABLE);
+        let schema = Schema::new(table, config.create_table, look, [&[], &[]]);
+        let statements = statements::statements(table);
+        Self { names, schema, statements, path, may_create, use_wal, options }
     }
 
     /// A connection to the file, with the table there and checked. Any number of processes may do
@@ -104,21 +110,13 @@ impl SqliteFile {
         if self.may_create {
             storage::create_private(&self.path);
         }
-        let failed = |error| self.failure(error);
-        let mut connection = SqliteConnection::connect_with(&self.options).await.map_err(failed)?;
+        let connection = SqliteConnection::connect_with(&self.options).await;
+        let mut connection = connection.map_err(|error| self.failure(error, false))?;
         let file = file_id(&self.path);
-        self.check_version(&mut connection).await?;
         if writes {
             self.set_journal(&mut connection).await?;
         }
-        if !self.table_is_there(&mut connection).await? {
-            if !self.create_table {
-                return Err(self.names.no_table("lock_create_table=false").into());
-            }
-            let ddl = AssertSqlSafe(self.names.create.clone());
-            sqlx::query(ddl).fetch_all(&mut connection).await.map_err(failed)?;
-        }
-        self.check_table(&mut connection).await?;
+        self.schema.ensure(self, &mut connection).await?;
         Ok(Open { connection, file })
     }
 
@@ -128,15 +126,10 @@ impl SqliteFile {
         open.file.is_some() && open.file == file_id(&self.path)
     }
 
-    /// An application may have linked another SQLite than the one that comes with this crate.
-    async fn check_version(&self, connection: &mut SqliteConnection) -> Result<(), Failure> {
-        Ok(SQLITE.check(&self.text(connection, "SELECT sqlite_version()").await?)?)
-    }
-
     /// Write-ahead logging: readers, which is what waiters mostly are, never block the writer.
     /// Switching needs the file for itself for a moment; SQLite does not wait for that, we do.
     async fn set_journal(&self, connection: &mut SqliteConnection) -> Result<(), Failure> {
-        let mode = self.text(connection, "PRAGMA journal_mode").await?;
+        let mode = self.text(connection, statements::JOURNAL).await?;
         match mode.as_str() {
             "wal" => Ok(()),
             "memory" | "off" if !self.use_wal => Err(Error::config(format!(
@@ -145,7 +138,7 @@ impl SqliteFile {
             .into()),
             _ if !self.use_wal => Ok(()),
             _ => {
-                let mode = self.text(connection, "PRAGMA journal_mode = WAL").await?;
+                let mode = self.text(connection, statements::WAL).await?;
                 if mode != "wal" {
                     tracing::warn!(target: "distlock", path = %self.names.at, mode, "no write-ahead log on this file system: waiters slow the holders down");
                 }
@@ -155,94 +148,10 @@ impl SqliteFile {
     }
 
     /// The one value that `sql` gives.
-    async fn text(
-        &self,
-        connection: &mut SqliteConnection,
-        sql: &'static str,
-    ) -> Result<String, Failure> {
-        let rows = self.ask(connection, Query::new(&sql.into())).await?;
+    async fn text(&self, connection: &mut SqliteConnection, sql: &str) -> Result<String, Failure> {
+        let rows = self.ask(connection, Query { sql: sql.into(), values: Vec::new() }).await?;
         let text = rows.first().map(|row| row.text(0)).transpose()?;
         Ok(text.unwrap_or_default().to_owned())
-    }
-
-    async fn table_is_there(&self, connection: &mut SqliteConnection) -> Result<bool, Failure> {
-        let rows = self.describe(connection, statements::TABLE_TYPE).await?;
-        let Some(row) = rows.first() else { return Ok(false) };
-        match row.text(0)? {
-            "table" => Ok(true),
-            kind => Err(self.names.other_shape(&format!("it is a {kind}")).into()),
-        }
-    }
-
-    async fn check_table(&self, connection: &mut SqliteConnection) -> Result<(), Failure> {
-        let rows = self.describe(connection, statements::TABLE_COLUMNS).await?;
-        let checked = check_columns(&statements::COLUMNS, &rows, |column, not_null, key| {
-            match (not_null, key) == (column.not_null, column.more) {
-                true => Ok(()),
-                false => Err(format!("its column {} differs", column.name)),
-            }
-        })?;
-        checked.map_err(|how| self.names.other_shape(&how))?;
-        for row in self.describe(connection, statements::KEY_COLLATIONS).await? {
-            let collation = row.text(0)?;
-            if !collation.eq_ignore_ascii_case("BINARY") {
-                let how = format!(
-                    "its names are compared by {collation}, so that different locks would be one"
-                );
-                return Err(self.names.other_shape(&how).into());
-            }
-        }
-        Ok(())
-    }
-
-    async fn describe(
-        &self,
-        connection: &mut SqliteConnection,
-        sql: &'static str,
-    ) -> Result<Vec<Row>, Failure> {
-        self.ask(connection, Query::new(&sql.into()).bind(self.table.as_str())).await
-    }
-
-    async fn ask(
-        &self,
-        connection: &mut SqliteConnection,
-        query: Query,
-    ) -> Result<Vec<Row>, Failure> {
-        let reply = run(connection, query).await.map_err(|error| self.failure(error))?;
-        Ok(reply.rows)
-    }
-
-    /// What the failure of a statement means.
-    pub(super) fn failure(&self, error: sqlx::Error) -> Failure {
-        let code = error.as_database_error().and_then(|error| error.code()?.parse().ok());
-        match code {
-            None => Failure::Failed(self.without_code(error)),
-            Some(CONSTRAINT_DATATYPE) => {
-                self.names.failure(&CONSTRAINT_DATATYPE.to_string(), error, true).0
-            }
-            // The low byte is the primary code.
-            Some(code) if code & 0xff == CANTOPEN => {
-                Failure::Failed(self.cannot_open().with_source(error))
-            }
-            Some(code) => self.names.failure(&(code & 0xff).to_string(), error, true).0,
-        }
-    }
-
-    fn without_code(&self, error: sqlx::Error) -> Error {
-        let at = &self.names.at;
-        let unavailable = |text: String| Error::new(ErrorKind::Unavailable, text);
-        match error {
-            // The thread of the connection has ended, perhaps with our statement done.
-            sqlx::Error::WorkerCrashed => {
-                unavailable(format!("the connection to {at} has ended")).with_unknown_effect()
-            }
-            sqlx::Error::Io(_) => {
-                unavailable(format!("no connection to {at} can be made")).with_source(error)
-            }
-            _ => Error::new(ErrorKind::Store, format!("{at} answered something unexpected"))
-                .with_unknown_effect()
-                .with_source(error),
-        }
     }
 
     fn denied(&self) -> Error {
@@ -295,23 +204,62 @@ impl SqliteFile {
     }
 }
 
-/// Always to the end: SQLite commits after the last row of a RETURNING clause, so a reader that stops at
-/// the first row, as `fetch_optional` does, does not see a commit that fails.
-pub(super) async fn run(connection: &mut SqliteConnection, query: Query) -> sqlx::Result<Reply> {
-    let mut bound = sqlx::query::<Sqlite>(AssertSqlSafe(query.sql));
-    for value in query.values {
-        bound = match value {
-            Value::Text(text) => bound.bind(text),
-            Value::Bytes(bytes) => bound.bind(bytes),
-            Value::Int(number) => bound.bind(number),
-            Value::Bool(flag) => bound.bind(flag),
-            Value::Null | Value::Texts(_) | Value::Ints(_) => bound.bind(None::<String>),
-        };
+#[async_trait]
+impl Driver for SqliteFile {
+    type Connection = SqliteConnection;
+
+    fn names(&self) -> &Names {
+        &self.names
     }
-    let rows = bound.fetch_all(connection).await?;
-    let rows: Vec<_> = rows.iter().map(row).collect::<sqlx::Result<_>>()?;
-    let affected = u64::try_from(rows.len()).unwrap_or(u64::MAX);
-    Ok(Reply { rows, affected, repeated: false })
+
+    fn statements(&self) -> Vec<&Statement> {
+        let (shared, renew) = &self.statements;
+        shared.all().chain([renew]).collect()
+    }
+
+    /// An application may have linked another SQLite than the one that comes with this crate.
+    async fn check_server(&self, connection: &mut SqliteConnection) -> Result<(), Failure> {
+        Ok(SQLITE.check(&self.text(connection, statements::VERSION).await?)?)
+    }
+
+    /// Always to the end: SQLite commits after the last row of a RETURNING clause, so a reader that stops
+    /// at the first row, as `fetch_optional` does, does not see a commit that fails.
+    async fn run(&self, connection: &mut SqliteConnection, query: Query) -> sqlx::Result<Reply> {
+        let mut bound = sqlx::query::<Sqlite>(AssertSqlSafe(query.sql));
+        for value in query.values {
+            bound = match value {
+                Value::Text(text) => bound.bind(text),
+                Value::Bytes(bytes) => bound.bind(bytes),
+                Value::Int(number) => bound.bind(number),
+                Value::Bool(flag) => bound.bind(flag),
+                Value::Null | Value::List(_) => bound.bind(None::<String>),
+            };
+        }
+        let rows = bound.fetch_all(connection).await?;
+        Reply::of_rows(rows.iter().map(row))
+    }
+
+    async fn prove(
+        &self,
+        connection: &mut SqliteConnection,
+        statement: &Statement,
+    ) -> sqlx::Result<()> {
+        let text = sqlx::SqlSafeStr::into_sql_str(AssertSqlSafe(statement.bare().sql));
+        connection.prepare(text).await.map(drop)
+    }
+
+    /// The primary code, which is the low byte; whole where that says too little.
+    fn code(&self, error: &sqlx::Error) -> Option<String> {
+        let code: i32 = error.as_database_error()?.code()?.parse().ok()?;
+        Some(if code == CONSTRAINT_DATATYPE { code } else { code & 0xff }.to_string())
+    }
+
+    fn failure(&self, error: sqlx::Error, sent: bool) -> Failure {
+        match self.code(&error) {
+            Some(code) if code == CANTOPEN => self.cannot_open().with_source(error).into(),
+            code => self.names.failure(code.as_deref(), error, sent),
+        }
+    }
 }
 
 /// What a statement of ours can answer; anything else is as good as nothing.

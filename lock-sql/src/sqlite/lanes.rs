@@ -3,14 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use lock_core::{ClockInstant, Result, async_trait};
+use lock_core::{Result, async_trait};
 use sqlx::Connection;
 use tokio::sync::Mutex;
 
-use super::file::{Open, SqliteFile, run};
-use crate::engine::driver::{Failure, Links, Turn};
-use crate::engine::error::closed;
-use crate::engine::value::{Query, Reply};
+use super::file::{Open, SqliteFile};
+use crate::engine::dialect::{Driver as _, Links, Turn};
+use crate::engine::failure::{Failure, Means, closed};
+use crate::engine::statement::Query;
+use crate::engine::store::Want;
+use crate::engine::value::Reply;
 
 /// Both connections.
 #[derive(Debug)]
@@ -40,12 +42,10 @@ impl Lanes {
 impl Links for Lanes {
     async fn execute(
         &self,
-        turn: Turn,
-        _owner: Option<&str>,
-        _end: ClockInstant,
+        want: Want<'_>,
         make: &(dyn Fn() -> Query + Send + Sync),
     ) -> Result<Reply, Failure> {
-        match turn {
+        match want.turn {
             Turn::Check | Turn::Look => self.reader.reply(make).await,
             Turn::Keep | Turn::Release => self.writer.reply(make).await,
             Turn::Try => {
@@ -80,7 +80,7 @@ impl Lane {
     async fn reply(&self, make: &(dyn Fn() -> Query + Send + Sync)) -> Result<Reply, Failure> {
         let mut slot = self.open.lock().await;
         if self.closed.load(Ordering::Acquire) {
-            return Err(closed().into());
+            return Err(closed());
         }
         if slot.as_ref().is_some_and(|open| !self.file.is_current(open)) {
             tracing::warn!(target: "distlock", path = %self.file.names.at, "the database file was deleted or replaced while it was in use: opening the new one");
@@ -90,9 +90,9 @@ impl Lane {
             Some(open) => open,
             empty => empty.insert(self.file.open(self.writes).await?),
         };
-        run(&mut open.connection, make()).await.map_err(|error| {
-            let failure = self.file.failure(error);
-            if matches!(failure, Failure::Failed(_)) {
+        self.file.run(&mut open.connection, make()).await.map_err(|error| {
+            let failure = self.file.failure(error, true);
+            if failure.means != Means::Contended {
                 // Whatever it was, a new connection looks at the file and the table again.
                 *slot = None;
             }
@@ -111,6 +111,6 @@ impl Lane {
         self.closed.store(true, Ordering::Release);
         let Some(open) = self.open.lock().await.take() else { return Ok(()) };
         let done = open.connection.close().await;
-        done.map_err(|error| self.file.failure(error).into_error(&self.file.names.at))
+        done.map_err(|error| self.file.failure(error, true).into())
     }
 }

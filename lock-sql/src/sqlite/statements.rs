@@ -27,13 +27,12 @@
 //! over a loss of the file. The sweep deletes a row only if its fence is not above that of the row
 //! [`MARK`], from which a new row starts.
 
-use crate::engine::schema::Column;
+use crate::engine::entry::Due;
+use crate::engine::preparation::Preparation;
+use crate::engine::statement::{Places, Statement, Statements};
 use crate::engine::sweep::{MARK, PAGE};
 use crate::engine::table::TableName;
-use crate::engine::value::Sql;
-
-/// How many rows one statement deletes.
-pub(crate) const BATCH: usize = 64;
+use crate::engine::value::micros;
 
 /// The statement that creates the table, for people too.
 pub(crate) fn create_table(table: &TableName) -> String {
@@ -51,41 +50,36 @@ pub(crate) fn create_table(table: &TableName) -> String {
     )
 }
 
-/// The columns; `more`: the place in the primary key.
-pub(crate) const COLUMNS: [Column; 7] = [
-    Column { name: "name", kind: "TEXT", not_null: true, more: 1 },
-    Column { name: "owner", kind: "TEXT", not_null: false, more: 0 },
-    Column { name: "fence", kind: "INTEGER", not_null: true, more: 0 },
-    Column { name: "boot", kind: "TEXT", not_null: true, more: 0 },
-    Column { name: "expires", kind: "INTEGER", not_null: true, more: 0 },
-    Column { name: "acquired", kind: "INTEGER", not_null: true, more: 0 },
-    Column { name: "label", kind: "TEXT", not_null: false, more: 0 },
-];
+pub(crate) const VERSION: &str = "SELECT sqlite_version()";
+pub(crate) const JOURNAL: &str = "PRAGMA journal_mode";
+pub(crate) const WAL: &str = "PRAGMA journal_mode = WAL";
+/// The table → what is wrong with it, or NULL.
+pub(crate) const TABLE: &str = "SELECT CASE \
+       WHEN t.type <> 'table' THEN 'it is a ' || t.type \
+       WHEN (SELECT group_concat(name) FROM pragma_table_xinfo(t.name) WHERE pk > 0) IS NOT 'name' THEN 'its name is not its primary key' \
+       WHEN EXISTS (SELECT 1 FROM pragma_index_list(t.name) AS l, pragma_index_xinfo(l.name) AS x \
+         WHERE l.origin = 'pk' AND x.key = 1 AND x.coll <> 'BINARY' COLLATE NOCASE) \
+         THEN 'its names are not compared byte by byte, so that different locks would be one' \
+       ELSE (SELECT CASE WHEN name IN ('name', 'owner', 'fence', 'boot', 'expires', 'acquired', 'label') THEN 'its column ' || name || ' differs' \
+           ELSE 'it has a column ' || name || ' that we cannot fill' END \
+         FROM pragma_table_xinfo(t.name) WHERE CASE \
+           WHEN name IN ('fence', 'expires', 'acquired') THEN upper(type) <> 'INTEGER' \
+           WHEN name IN ('name', 'owner', 'boot', 'label') THEN upper(type) <> 'TEXT' \
+           ELSE \"notnull\" AND dflt_value IS NULL END LIMIT 1) END \
+     FROM pragma_table_list AS t WHERE t.schema = 'main' AND t.name = :table COLLATE NOCASE";
 
-/// Whether there is a table or view of this name: `type`.
-pub(crate) const TABLE_TYPE: &str =
-    "SELECT type FROM pragma_table_list WHERE schema = 'main' AND name = ?1 COLLATE NOCASE";
-/// Name, type, NOT NULL, whether it may be left out, place in the primary key.
-pub(crate) const TABLE_COLUMNS: &str = "SELECT name, upper(type), \"notnull\", \
-     pk = 0 AND (\"notnull\" = 0 OR dflt_value IS NOT NULL), pk FROM pragma_table_xinfo(?1)";
-/// The collations of the primary key's columns.
-pub(crate) const KEY_COLLATIONS: &str = "SELECT x.coll FROM pragma_index_list(?1) AS l, pragma_index_xinfo(l.name) AS x \
-     WHERE l.origin = 'pk' AND x.key = 1";
-
-/// The leases to renew, as one bound value: name, owner, new end, fence or null, and from which end on
-/// the lease is cut to the new one.
-pub(crate) fn leases<'a>(
-    dues: impl IntoIterator<Item = (&'a str, &'a str, i64, Option<i64>, i64)>,
-) -> String {
+/// The leases to renew, as one bound value: name, owner, ttl, fence or 0, and how much later a lease may
+/// end without being cut.
+pub(crate) fn leases(dues: &[Due<'_>]) -> String {
     use std::fmt::Write as _;
 
     let mut json = String::from("[");
-    for (name, owner, expires, fence, cut) in dues {
+    for Due { entry, fence } in dues {
         if json.len() > 1 {
             json.push(',');
         }
         json.push_str("[\"");
-        for character in name.chars() {
+        for character in entry.name.chars() {
             match character {
                 '"' | '\\' => json.extend(['\\', character]),
                 // Writing to a string does not fail.
@@ -95,115 +89,96 @@ pub(crate) fn leases<'a>(
                 c => json.push(c),
             }
         }
-        let fence = fence.map_or_else(|| "null".to_owned(), |fence| fence.to_string());
-        let _ = write!(json, "\",\"{owner}\",{expires},{fence},{cut}]");
+        let (ttl, excess) = (micros(entry.ttl), entry.longest_excess());
+        let fence = fence.map_or(0, |fence| fence.as_i64());
+        let _ = write!(json, "\",\"{}\",{ttl},{fence},{excess}]", entry.owner.0);
     }
     json.push(']');
     json
 }
 
-/// Whether the lease in a row is over at `now`: by the clock of this boot, or because the machine was
-/// restarted since the grant. `booted` is the wall clock at our boot.
-fn over(boot: &str, now: &str, booted: &str) -> String {
-    format!("CASE WHEN boot = {boot} THEN expires <= {now} ELSE fence < {booted} END")
-}
-
-/// Whether a row was not used since `cut`. A released one of another boot may go at once.
-fn unused(boot: &str, cut: &str, booted: &str) -> String {
-    format!("{} OR (owner IS NULL AND boot <> {boot})", over(boot, cut, booted))
-}
-
-/// All statements for one table.
-#[derive(Debug)]
-pub(crate) struct Statements {
-    /// name, owner, now, expires, boot, wall clock, label, wall clock at our boot → fence; no row when
-    /// it is held.
-    pub(crate) acquire: Sql,
-    /// leases as JSON (see [`leases`]), now, boot → name of each that was renewed.
-    pub(crate) renew: Sql,
-    /// name, owner or NULL for any, now, boot, fence or NULL for any, wall clock at our boot → whether
-    /// the lease was running; no row when there was no such hold.
-    pub(crate) release: Sql,
-    /// name → name, owner, fence, boot, expires, acquired, label.
-    pub(crate) look: Sql,
-    /// start of the stored name, whether the prefix is empty, boot, now, wall clock at our boot → as
-    /// `look`.
-    pub(crate) list: Sql,
-    /// after, boot, cut, wall clock at our boot → name, fence, whether it can go.
-    pub(crate) sweep_page: Sql,
-    /// fence.
-    pub(crate) sweep_fold: Sql,
-    /// boot, cut, wall clock at our boot, names → name.
-    pub(crate) sweep_delete: Sql,
-    /// Writes nothing, and fails where writing would.
-    pub(crate) probe: Sql,
-}
-
-impl Statements {
-    pub(crate) fn new(table: &TableName) -> Self {
-        let t = format!("\"{}\"", table.as_str());
-        let names = (4..4 + BATCH).map(|n| format!("?{n}")).collect::<Vec<_>>().join(",");
-        let statement = |text: String| -> Sql { text.into() };
-        Self {
-            // A repeat by the same owner finds its own row and keeps its fence (clause C2).
-            acquire: statement(format!(
-                "INSERT INTO {t} (name, owner, fence, boot, expires, acquired, label) \
-                 VALUES (?1, ?2, max(coalesce((SELECT fence FROM {t} WHERE name = '{MARK}'), 0) + 1, ?6), ?5, ?4, ?3, ?7) \
-                 ON CONFLICT (name) DO UPDATE SET \
-                   owner = excluded.owner, \
-                   fence = CASE WHEN owner = excluded.owner THEN fence ELSE max(fence + 1, ?6) END, \
-                   boot = excluded.boot, \
-                   expires = CASE WHEN owner = excluded.owner AND boot = excluded.boot \
-                     THEN max(expires, excluded.expires) ELSE excluded.expires END, \
-                   acquired = CASE WHEN owner = excluded.owner AND boot = excluded.boot \
-                     THEN acquired ELSE excluded.acquired END, \
-                   label = excluded.label \
-                 WHERE owner IS NULL OR owner = excluded.owner OR {} \
-                 RETURNING fence",
-                over("excluded.boot", "?3", "?8")
-            )),
-            renew: statement(format!(
-                "UPDATE {t} SET expires = CASE WHEN expires > due.value ->> 4 THEN due.value ->> 2 \
-                   ELSE max(expires, due.value ->> 2) END FROM json_each(?1) AS due \
-                 WHERE name = due.value ->> 0 AND owner = due.value ->> 1 AND boot = ?3 AND expires > ?2 \
-                   AND (due.value ->> 3 IS NULL OR fence = due.value ->> 3) \
-                 RETURNING name"
-            )),
-            // The row stays, with its fence. A lease that had ended already keeps its end, which
-            // tells the two cases apart. The next holder's fence is greater by `acquire`.
-            release: statement(format!(
-                "UPDATE {t} SET owner = NULL, label = NULL, expires = min(expires, ?3) \
-                 WHERE name = ?1 AND owner IS NOT NULL AND (?2 IS NULL OR owner = ?2) AND (?5 IS NULL OR fence = ?5) \
-                 RETURNING CASE WHEN boot = ?4 THEN expires = ?3 ELSE fence >= ?6 END"
-            )),
-            look: statement(format!(
-                "SELECT name, owner, fence, boot, expires, acquired, label FROM {t} WHERE name = ?1"
-            )),
-            // `substr` and not LIKE: no wildcards, and upper and lower case stay apart.
-            list: statement(format!(
-                "SELECT name, owner, fence, boot, expires, acquired, label FROM {t} \
-                 WHERE name >= ?1 AND substr(name, 1, length(?1)) = ?1 AND (?2 = 0 OR instr(name, char(31)) = 0) \
-                   AND owner IS NOT NULL AND NOT ({}) \
-                 ORDER BY name",
-                over("?3", "?4", "?5")
-            )),
-            sweep_page: statement(format!(
-                "SELECT name, fence, {} FROM {t} WHERE name > ?1 ORDER BY name LIMIT {PAGE}",
-                unused("?2", "?3", "?4")
-            )),
-            sweep_fold: statement(format!(
-                "INSERT INTO {t} (name, owner, fence, boot, expires, acquired, label) \
-                 VALUES ('{MARK}', NULL, ?1, '', 0, 0, NULL) \
-                 ON CONFLICT (name) DO UPDATE SET fence = excluded.fence WHERE fence < excluded.fence"
-            )),
-            // Judged anew: since the page was read, a row may have been taken, and even released.
-            sweep_delete: statement(format!(
-                "DELETE FROM {t} WHERE name IN ({names}) AND name <> '{MARK}' AND ({}) \
-                   AND fence <= (SELECT fence FROM {t} WHERE name = '{MARK}') \
-                 RETURNING name",
-                unused("?1", "?2", "?3")
-            )),
-            probe: statement(format!("DELETE FROM {t} WHERE 0")),
-        }
-    }
+/// What the dialect adds to the values of all: the id of the machine's boot, its clock (now), the wall
+/// clock, and the wall clock at that boot (booted).
+pub(crate) fn statements(table: &TableName) -> (Statements, Statement) {
+    let terms = [
+        // Whether the lease is over: by the clock of this boot, or because the machine was restarted
+        // since the grant.
+        ("{over}", "CASE WHEN boot = :boot THEN expires <= :now ELSE fence < :booted END".to_owned()),
+        // Whether the row was not used for the retention. A released one of another boot may go at once.
+        (
+            "{unused}",
+            "(CASE WHEN boot = :boot THEN expires <= :now - :retention ELSE fence < :booted END OR (owner IS NULL AND boot <> :boot))".to_owned(),
+        ),
+        (
+            "{lease}",
+            "name, owner, fence, CASE WHEN boot = :boot THEN expires - :now WHEN fence < :booted THEN 0 END, \
+             CASE WHEN boot = :boot THEN :now - acquired END, label, boot".to_owned(),
+        ),
+        // The clock is cut to whole µs when it is read: one more, or the lease would be shorter than
+        // promised by a part of one.
+        ("{end}", ":now + 1 +".to_owned()),
+        ("{mark}", MARK.to_owned()),
+        ("{t}", table.quoted()),
+    ];
+    let prepared = Preparation::new(super::NAME, Places::Numbers, terms.to_vec());
+    let statement = |text: &str| prepared.statement(text);
+    let renew = statement(
+        "UPDATE {t} SET expires = CASE WHEN expires > {end} (due.value ->> 2) + (due.value ->> 4) THEN {end} (due.value ->> 2) \
+           ELSE max(expires, {end} (due.value ->> 2)) END FROM json_each(:leases) AS due \
+         WHERE name = due.value ->> 0 AND owner = due.value ->> 1 AND boot = :boot AND expires > :now \
+           AND due.value ->> 3 IN (0, fence) \
+         RETURNING name",
+    );
+    let shared = Statements {
+        // A repeat by the same owner finds its own row and keeps its fence (clause C2). No row when it
+        // is held.
+        acquire: statement(
+            "INSERT INTO {t} (name, owner, fence, boot, expires, acquired, label) \
+             VALUES (:name, :owner, max(coalesce((SELECT fence FROM {t} WHERE name = '{mark}'), 0) + 1, :wall), :boot, {end} :ttl, :now, :label) \
+             ON CONFLICT (name) DO UPDATE SET \
+               owner = excluded.owner, \
+               fence = CASE WHEN owner = excluded.owner THEN fence ELSE max(fence + 1, :wall) END, \
+               boot = excluded.boot, \
+               expires = CASE WHEN owner = excluded.owner AND boot = excluded.boot \
+                 THEN max(expires, excluded.expires) ELSE excluded.expires END, \
+               acquired = CASE WHEN owner = excluded.owner AND boot = excluded.boot \
+                 THEN acquired ELSE excluded.acquired END, \
+               label = excluded.label \
+             WHERE owner IS NULL OR owner = excluded.owner OR {over} \
+             RETURNING fence",
+        ),
+        // The row stays, with its fence. A lease that had ended already keeps its end, which
+        // tells the two cases apart. The next holder's fence is greater by `acquire`.
+        release: statement(
+            "UPDATE {t} SET owner = NULL, label = NULL, expires = min(expires, :now) \
+             WHERE name = :name AND owner IS NOT NULL AND (:owner IS NULL OR owner = :owner) AND :fence IN (0, fence) \
+             RETURNING CASE WHEN boot = :boot THEN expires = :now ELSE fence >= :booted END",
+        ),
+        force: None,
+        look: statement("SELECT {lease} FROM {t} WHERE name = :name"),
+        // `substr` and not LIKE: no wildcards, and upper and lower case stay apart.
+        list: statement(
+            "SELECT {lease} FROM {t} \
+             WHERE name >= :start AND substr(name, 1, length(:start)) = :start AND (:bare = 0 OR instr(name, char(31)) = 0) \
+               AND owner IS NOT NULL AND NOT ({over}) \
+             ORDER BY name",
+        ),
+        confirm: None,
+        sweep_page: statement(&format!(
+            "SELECT name, fence, {{unused}} FROM {{t}} WHERE name > :after ORDER BY name LIMIT {PAGE}"
+        )),
+        sweep_fold: statement(
+            "INSERT INTO {t} (name, owner, fence, boot, expires, acquired, label) \
+             VALUES ('{mark}', NULL, :fence, '', 0, 0, NULL) \
+             ON CONFLICT (name) DO UPDATE SET fence = excluded.fence WHERE fence < excluded.fence",
+        ),
+        // Judged anew: since the page was read, a row may have been taken, and even released.
+        sweep_delete: statement(
+            "DELETE FROM {t} WHERE name IN (:[names]) AND name <> '{mark}' AND {unused} \
+               AND fence <= (SELECT fence FROM {t} WHERE name = '{mark}') \
+             RETURNING name",
+        ),
+        probe: statement("DELETE FROM {t} WHERE 0"),
+    };
+    (shared, renew)
 }

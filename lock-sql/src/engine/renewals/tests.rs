@@ -10,11 +10,8 @@ use crate::engine::entry::Secret;
 #[derive(Debug, Default)]
 struct Counting {
     statements: AtomicUsize,
-    rows: AtomicUsize,
     /// Names that start with `x` are locked.
     locked: AtomicBool,
-    /// Statements never end.
-    stuck: AtomicBool,
 }
 
 #[async_trait]
@@ -25,12 +22,8 @@ impl Renew for Counting {
 
     async fn renew(&self, dues: &[Due<'_>], _limit: Duration) -> Result<Vec<Outcome>> {
         self.statements.fetch_add(1, Relaxed);
-        self.rows.fetch_add(dues.len(), Relaxed);
         assert!(dues.is_sorted_by(|a, b| a.entry.name < b.entry.name), "sorted, and none twice");
         tokio::time::sleep(Duration::from_millis(1)).await;
-        if self.stuck.load(Relaxed) {
-            std::future::pending::<()>().await;
-        }
         let locked = self.locked.load(Relaxed);
         let found = |due: &Due<'_>| match due.entry.name.as_bytes()[0] {
             b'x' if locked => Outcome::Locked,
@@ -41,10 +34,12 @@ impl Renew for Counting {
     }
 }
 
-fn store() -> (Arc<Counting>, Arc<Renewals>) {
+/// What claims share: a store, and its renewals.
+type Shared = Arc<(Renewals, Arc<Counting>)>;
+
+fn store() -> (Arc<Counting>, Shared) {
     let dialect = Arc::new(Counting::default());
-    let renewals = Renewals::new(Arc::clone(&dialect) as Arc<dyn Renew>);
-    (dialect, renewals)
+    (Arc::clone(&dialect), Arc::new((Renewals::default(), dialect)))
 }
 
 fn entry(name: &str) -> Arc<Entry> {
@@ -59,43 +54,17 @@ fn entry(name: &str) -> Arc<Entry> {
     })
 }
 
-async fn renew(renewals: &Arc<Renewals>, name: &str) -> Result<Renewal> {
-    renewals.renew(&entry(name), None).await
+async fn renew(shared: &Shared, name: &str) -> Result<Renewal> {
+    shared.0.renew(&shared.1, &entry(name), None).await
 }
 
-fn start(
-    renewals: &Arc<Renewals>,
-    names: impl Iterator<Item = String>,
-) -> JoinSet<Result<Renewal>> {
+fn start(shared: &Shared, names: impl Iterator<Item = String>) -> JoinSet<Result<Renewal>> {
     let mut tasks = JoinSet::new();
     for name in names {
-        let renewals = Arc::clone(renewals);
-        tasks.spawn(async move { renew(&renewals, &name).await });
+        let shared = Arc::clone(shared);
+        tasks.spawn(async move { renew(&shared, &name).await });
     }
     tasks
-}
-
-#[tokio::test(start_paused = true)]
-async fn ten_thousand_renewals_are_few_statements() {
-    let (dialect, renewals) = store();
-    let tasks = start(&renewals, (0..10_000).map(|n| format!("a{n}")));
-    for renewal in tasks.join_all().await {
-        assert!(matches!(renewal.unwrap(), Renewal::Alive { valid_for: Some(_) }));
-    }
-    assert_eq!(dialect.rows.load(Relaxed), 10_000);
-    assert_eq!(dialect.statements.load(Relaxed), 20);
-}
-
-#[tokio::test(start_paused = true)]
-async fn one_renewal_does_not_wait_for_others() {
-    let (dialect, renewals) = store();
-    for _ in 0..3 {
-        let start = tokio::time::Instant::now();
-        renew(&renewals, "a").await.unwrap();
-        assert_eq!(start.elapsed(), Duration::from_millis(1), "the time of its statement");
-        tokio::time::sleep(Duration::from_secs(1)).await;
-    }
-    assert_eq!(dialect.statements.load(Relaxed), 3);
 }
 
 #[tokio::test(start_paused = true)]
@@ -148,39 +117,4 @@ async fn each_claim_has_its_own_answer() {
     for renewal in [alone, twice, again] {
         assert!(matches!(renewal.unwrap(), Renewal::Alive { .. }));
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn who_has_given_up_writes_nothing_and_stops_nobody() {
-    let (dialect, renewals) = store();
-    renew(&renewals, "a").await.unwrap();
-    // In the line, and given up before the batch is sent.
-    let dropped = tokio::time::timeout(Duration::from_micros(1), renew(&renewals, "b")).await;
-    assert!(dropped.is_err());
-    renew(&renewals, "c").await.unwrap();
-    assert_eq!(dialect.rows.load(Relaxed), 2, "a and c");
-
-    // Given up while the batch is under way: the others have their answers, or their limit.
-    dialect.stuck.store(true, Relaxed);
-    let mut stuck = start(&renewals, ["d", "e", "f"].map(str::to_owned).into_iter());
-    tokio::time::sleep(Duration::from_millis(10)).await;
-    stuck.abort_all();
-    while stuck.join_next().await.is_some() {}
-    dialect.stuck.store(false, Relaxed);
-    assert!(matches!(renew(&renewals, "d").await.unwrap(), Renewal::Alive { .. }));
-}
-
-#[test]
-fn renewals_do_not_need_the_runtime_that_collects_them() {
-    let (_, renewals) = store();
-    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    // It has the task that brings renewals together, and is not driven any more.
-    let first = runtime();
-    first.block_on(renew(&renewals, "a")).unwrap();
-    let second = runtime();
-    for _ in 0..3 {
-        let renewal = second.block_on(renew(&renewals, "b")).unwrap();
-        assert!(matches!(renewal, Renewal::Alive { .. }));
-    }
-    first.block_on(renew(&renewals, "a")).unwrap();
 }

@@ -2,7 +2,6 @@
 
 use super::*;
 
-const SOON: Duration = Duration::from_secs(5);
 const NEVER: Duration = Duration::from_millis(20);
 
 fn waiters() -> (Arc<Waiters>, mpsc::UnboundedReceiver<Arc<str>>) {
@@ -17,39 +16,6 @@ async fn is_woken(waiter: &Waiter) -> bool {
 
 fn look_in_vain(waiter: &Waiter) {
     waiter.look().answered(false);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_message_is_kept_until_somebody_listens_and_wakes_once() {
-    let (waiters, _unwanted) = waiters();
-    let waiter = waiters.register("a", true);
-    look_in_vain(&waiter);
-    waiters.wake_one("a");
-    assert!(is_woken(&waiter).await);
-    assert!(!is_woken(&waiter).await);
-    // One that comes during the look is newer than what the look has seen.
-    let look = waiter.look();
-    waiters.wake_one("a");
-    look.answered(false);
-    assert!(is_woken(&waiter).await);
-}
-
-#[tokio::test(start_paused = true)]
-async fn one_of_many_is_woken_and_it_is_one_that_listens() {
-    let (waiters, _unwanted) = waiters();
-    // Waits behind the second one, and does not listen.
-    let idle = waiters.register("a", true);
-    look_in_vain(&idle);
-    let listening = waiters.register("a", true);
-    look_in_vain(&listening);
-    let other = waiters.register("b", true);
-    look_in_vain(&other);
-    let (heard, ()) = tokio::join!(tokio::time::timeout(SOON, listening.changed()), async {
-        tokio::task::yield_now().await;
-        waiters.wake_one("a");
-    });
-    heard.expect("it is woken").expect("by a message");
-    assert!(!is_woken(&idle).await && !is_woken(&other).await);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,284 @@
+//! What each dialect must do by a clock that the test sets. What shows without one is in the conformance
+//! suite.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::{
+    Attempt, ErrorKind, FencingToken, LockKey, OsRng, OwnerId, Released, Result, async_trait,
+};
+
+use super::dialect::Dialect;
+use super::entry::{Due, Entry, Outcome, Secret};
+use super::store::Store;
+use super::value::Value;
+
+pub(crate) const TTL: Duration = Duration::from_secs(10);
+/// What a clock shows at first, in seconds since 1970, or since the machine was started.
+pub(crate) const START: i64 = 1_000_000;
+
+/// A database, and its clock.
+#[async_trait]
+pub(crate) trait Bench: Sized {
+    type Of: Dialect;
+    /// Whether a clock that goes back cuts no lease.
+    const KEEPS_ENDS: bool = true;
+
+    async fn start() -> Self;
+    /// A store for which the clock stands still at so many µs.
+    async fn at(&self, micros: i64, retention: Duration) -> Arc<Store<Self::Of>>;
+    async fn run(&self, sql: &str);
+    /// The names of all rows but the mark.
+    async fn names(&self) -> Vec<String>;
+}
+
+/// The tests of this module, for one database.
+macro_rules! shared {
+    ($bench:ty: $($test:ident),* $(,)?) => {$(
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $test() {
+            crate::engine::tests::$test(&<$bench>::start().await).await;
+        }
+    )*};
+}
+pub(crate) use shared;
+
+pub(crate) fn entry(name: &str) -> Entry {
+    Entry {
+        name: LockKey::new("", name).unwrap().encode(),
+        owner: Secret(OwnerId::generate(&OsRng).unwrap().to_hex()),
+        ttl: TTL,
+        call_timeout: Duration::from_secs(5),
+        label: Some("somebody".into()),
+        taken_over: None,
+        waiter: None,
+    }
+}
+
+pub(crate) fn granted(attempt: Result<Attempt>) -> FencingToken {
+    match attempt.unwrap() {
+        Attempt::Granted { token, valid_for: Some(_) } => token,
+        other => panic!("not granted: {other:?}"),
+    }
+}
+
+/// What is left of somebody else's lease, in whole ms.
+pub(crate) fn held(attempt: Result<Attempt>) -> u128 {
+    match attempt.unwrap() {
+        Attempt::Busy { retry_after: Some(left), .. } => left.as_millis(),
+        other => panic!("not busy: {other:?}"),
+    }
+}
+
+/// What is left of our own, in whole ms.
+pub(crate) async fn left<D: Dialect>(
+    store: &Store<D>,
+    entry: &Entry,
+    fence: Option<FencingToken>,
+) -> Option<u128> {
+    store.left(entry, fence).await.unwrap().map(|left| left.as_millis())
+}
+
+pub(crate) async fn renew<D: Dialect>(
+    store: &Store<D>,
+    entry: &Entry,
+    fence: Option<FencingToken>,
+) -> Outcome {
+    D::renew(store, &[Due { entry, fence }], TTL).await.unwrap()[0]
+}
+
+fn seconds(seconds: i64) -> i64 {
+    (START + seconds) * 1_000_000
+}
+
+pub(crate) async fn a_lease_ends_by_the_clock(bench: &impl Bench) {
+    let before = bench.at(seconds(0), TTL).await;
+    let (old, new) = (entry("x"), entry("x"));
+    let first = granted(before.acquire(&old, false).await);
+    assert_eq!(first.as_i64(), seconds(0), "the clock in µs");
+    for polling in [false, true] {
+        assert_eq!(held(before.acquire(&new, polling).await), TTL.as_millis());
+    }
+    let later = bench.at(seconds(9), TTL).await;
+    assert_eq!(held(later.acquire(&new, false).await), 1000);
+    assert_eq!(left(&later, &old, Some(first)).await, Some(1000));
+    let end = bench.at(seconds(10) + 1, TTL).await;
+    // Over by the clock: not prolonged any more, although nobody has taken it.
+    assert_eq!(renew(&end, &old, Some(first)).await, Outcome::Gone);
+    assert_eq!(left(&end, &old, Some(first)).await, None);
+    let second = granted(end.acquire(&new, true).await);
+    assert!(second > first);
+    assert_eq!(renew(&end, &old, None).await, Outcome::Gone);
+    assert_eq!(end.release(&old).await.unwrap(), Released::AlreadyGone);
+    assert_eq!(renew(&end, &new, Some(second)).await, Outcome::Renewed);
+    let over = bench.at(seconds(21), TTL).await;
+    assert_eq!(over.release(&new).await.unwrap(), Released::AlreadyGone, "it had ended");
+}
+
+/// No fence falls and no lease ends early.
+pub(crate) async fn a_clock_that_goes_back<B: Bench>(bench: &B) {
+    let before = bench.at(seconds(0), TTL).await;
+    let (mine, free) = (entry("held"), entry("free"));
+    let first = granted(before.acquire(&mine, false).await);
+    let second = granted(before.acquire(&free, false).await);
+    assert_eq!(before.release(&free).await.unwrap(), Released::Freed);
+    let after = bench.at(seconds(-1000), TTL).await;
+    held(after.acquire(&entry("held"), false).await);
+    let next = entry("free");
+    let third = granted(after.acquire(&next, false).await);
+    assert_eq!(third.as_i64(), second.as_i64() + 1, "free at once");
+    assert_eq!(after.release(&next).await.unwrap(), Released::Freed);
+    if B::KEEPS_ENDS {
+        assert_eq!(renew(&after, &mine, Some(first)).await, Outcome::Renewed);
+    }
+    assert_eq!(granted(after.acquire(&mine, false).await), first);
+    let later = bench.at(seconds(9), TTL).await;
+    assert_eq!(held(later.acquire(&entry("held"), false).await), 1000);
+}
+
+/// Clause C14: the ttl is that of the one who has taken the hold over. A statement that was late by two
+/// seconds cuts nothing.
+pub(crate) async fn a_shorter_ttl_cuts_and_a_late_statement_does_not(bench: &impl Bench) {
+    let store = bench.at(seconds(0), TTL).await;
+    let mine = entry("x");
+    let fence = granted(store.acquire(&mine, false).await);
+    let taking = |ttl| Entry {
+        owner: Secret(mine.owner.0.clone()),
+        taken_over: Some(fence),
+        ttl,
+        ..entry("x")
+    };
+    let (right, late) = (taking(TTL / 2), taking(TTL / 2 - Duration::from_secs(2)));
+    for taker in [&right, &late] {
+        assert_eq!(renew(&store, taker, Some(fence)).await, Outcome::Renewed);
+        assert_eq!(left(&store, &right, Some(fence)).await, Some(5000));
+    }
+}
+
+pub(crate) async fn used_up_fences_are_an_error_and_not_a_grant(bench: &impl Bench) {
+    let store = bench.at(seconds(0), TTL).await;
+    let mine = entry("x");
+    granted(store.acquire(&mine, false).await);
+    store.release(&mine).await.unwrap();
+    bench.run("UPDATE distlock SET fence = 9223372036854775807 WHERE name = 'x'").await;
+    let error = store.acquire(&entry("x"), false).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Store, "{error}");
+    assert!(error.to_string().contains("used up"), "{error}");
+}
+
+pub(crate) async fn each_lease_of_a_batch_has_its_own_answer(bench: &impl Bench) {
+    let store = bench.at(seconds(0), TTL).await;
+    let names = ["\"", "A", "[\"", "\\u0041", "a", "a\"b", "a\\", "x", "x ", "ü🔒"];
+    let mut leases = Vec::new();
+    for (at, name) in names.into_iter().enumerate() {
+        let entry = Entry { ttl: TTL * (1 + u32::try_from(at).unwrap() % 2), ..entry(name) };
+        let fence = granted(store.acquire(&entry, false).await);
+        leases.push((entry, Some(fence)));
+    }
+    // Released; taken away and taken by somebody else, and by the same owner anew; another fence, none.
+    store.release(&leases[0].0).await.unwrap();
+    for at in [1, 2] {
+        store.free_by_force(&leases[at].0.name, None).await.unwrap();
+    }
+    granted(store.acquire(&entry(names[1]), false).await);
+    granted(store.acquire(&leases[2].0, false).await);
+    leases[3].1 = FencingToken::new(leases[3].1.unwrap().get() + 1).ok();
+    leases[4].1 = None;
+    let later = bench.at(seconds(5), TTL).await;
+    let dues: Vec<_> = leases.iter().map(|(entry, fence)| Due { entry, fence: *fence }).collect();
+    let found = renew_all(&later, &dues).await;
+    let wanted = |at| if at < 4 { Outcome::Gone } else { Outcome::Renewed };
+    assert_eq!(found, (0..dues.len()).map(wanted).collect::<Vec<_>>());
+    for (entry, fence) in &leases[4..] {
+        assert_eq!(left(&later, entry, *fence).await, Some(entry.ttl.as_millis()));
+    }
+}
+
+async fn renew_all<D: Dialect>(store: &Store<D>, dues: &[Due<'_>]) -> Vec<Outcome> {
+    D::renew(store, dues, TTL).await.unwrap()
+}
+
+pub(crate) async fn the_sweep_removes_what_is_old_and_keeps_the_greatest_fence(bench: &impl Bench) {
+    let retention = Duration::from_secs(60);
+    let store = bench.at(seconds(0), retention).await;
+    // More than one page: released and abandoned ones.
+    for n in 0..550 {
+        let mine = entry(&format!("n{n:03}"));
+        granted(store.acquire(&mine, false).await);
+        if n % 2 == 0 {
+            assert_eq!(store.release(&mine).await.unwrap(), Released::Freed);
+        }
+    }
+    bench.run("UPDATE distlock SET fence = fence + 5000 WHERE name = 'n011'").await;
+    let later = bench.at(seconds(69), retention).await;
+    assert!(later.sweep(Duration::ZERO).await.unwrap());
+    assert_eq!(bench.names().await.len(), 275, "the abandoned ones are not past the retention");
+    let last = bench.at(seconds(70) + 1, retention).await;
+    let mine = entry("held");
+    let fence = granted(last.acquire(&mine, false).await);
+    assert!(last.sweep(Duration::ZERO).await.unwrap());
+    assert_eq!(bench.names().await, ["held"]);
+    // The clock has gone back: only the mark can carry the fence.
+    let back = bench.at(seconds(-1000), retention).await;
+    let again = granted(back.acquire(&entry("n000"), false).await);
+    assert_eq!(again.as_i64(), seconds(0) + 5001);
+    assert_eq!(granted(back.acquire(&mine, false).await), fence);
+}
+
+pub(crate) async fn the_sweep_judges_each_row_anew(bench: &impl Bench) {
+    let retention = Duration::from_secs(1);
+    let store = bench.at(seconds(0), retention).await;
+    for name in ["held", "used", "old"] {
+        let mine = entry(name);
+        granted(store.acquire(&mine, false).await);
+        store.release(&mine).await.unwrap();
+    }
+    let store = bench.at(seconds(2), retention).await;
+    let page = store.sweep_page(Value::from("")).await.unwrap();
+    assert_eq!(page.gone.len(), 3);
+    store.sweep_fold(page.greatest).await.unwrap();
+    // Before the deletion one of them is taken, and another taken and released.
+    let (mine, used) = (entry("held"), entry("used"));
+    granted(store.acquire(&mine, false).await);
+    let greater = granted(store.acquire(&used, false).await);
+    store.release(&used).await.unwrap();
+    store.sweep_delete(&page).await.unwrap();
+    assert_eq!(bench.names().await, ["held", "used"]);
+    assert_eq!(renew(&store, &mine, None).await, Outcome::Renewed);
+    // Past the retention, but with a fence that was not folded.
+    let hasty = bench.at(seconds(3), Duration::ZERO).await;
+    hasty.sweep_delete(&page).await.unwrap();
+    assert_eq!(bench.names().await, ["held", "used"]);
+    assert!(granted(hasty.acquire(&entry("used"), false).await) > greater);
+}
+
+/// With a clock that stands still, whatever is forgotten shows at once.
+pub(crate) async fn fences_rise_while_two_stores_sweep_all_the_time(bench: &impl Bench) {
+    let mut sweepers = Vec::new();
+    for _ in 0..2 {
+        let store = bench.at(seconds(0), Duration::ZERO).await;
+        sweepers.push(tokio::spawn(async move {
+            loop {
+                store.sweep(Duration::ZERO).await.unwrap();
+            }
+        }));
+    }
+    let store = bench.at(seconds(0), Duration::ZERO).await;
+    let mut last = 0;
+    for _ in 0..300 {
+        let mine = entry("x");
+        // A deadlock with a sweep is contention.
+        let fence = loop {
+            if let Attempt::Granted { token, .. } = store.acquire(&mine, false).await.unwrap() {
+                break token.get();
+            }
+        };
+        assert!(fence > last, "{fence} after {last}");
+        last = fence;
+        assert_eq!(store.release(&mine).await.unwrap(), Released::Freed);
+    }
+    for sweeper in sweepers {
+        assert!(!sweeper.is_finished(), "a sweep failed");
+        sweeper.abort();
+    }
+}

@@ -1,0 +1,305 @@
+//! The statements, on real files, with clocks that the test sets; other writers, failing commits, dropped
+//! calls, lost files.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::task::Poll;
+
+use lock_core::{LockAdmin as _, LockBackend as _, LockKey, Released};
+use sqlx::SqliteConnection;
+use tempfile::TempDir;
+
+use super::*;
+use crate::engine::entry::Secret;
+use crate::engine::renewals::BATCH;
+use crate::engine::tests::{Bench, START, TTL, entry, granted, held, left, renew, shared};
+use crate::engine::wake::WHILE_CONTENDED;
+
+/// One machine: its boot, and its two clocks.
+#[derive(Debug)]
+struct Machine {
+    boot_id: &'static str,
+    boot: AtomicI64,
+    wall: AtomicI64,
+}
+
+impl Machine {
+    fn new(boot_id: &'static str, boot: i64, wall: i64) -> Arc<Self> {
+        Arc::new(Self { boot_id, boot: boot.into(), wall: wall.into() })
+    }
+}
+
+impl Time for Machine {
+    fn boot_id(&self) -> &str {
+        self.boot_id
+    }
+
+    fn boot_us(&self) -> i64 {
+        self.boot.load(Ordering::Relaxed)
+    }
+
+    fn wall_us(&self) -> i64 {
+        self.wall.load(Ordering::Relaxed)
+    }
+}
+
+struct File(TempDir);
+
+#[async_trait]
+impl Bench for File {
+    type Of = Sqlite;
+
+    async fn start() -> Self {
+        Self(TempDir::new().unwrap())
+    }
+
+    async fn at(&self, micros: i64, retention: Duration) -> SqliteStore {
+        self.on(&Machine::new("a", micros, micros), retention).await
+    }
+
+    async fn run(&self, sql: &str) {
+        let mut connection = self.connection().await;
+        sqlx::raw_sql(sqlx::AssertSqlSafe(sql.to_owned())).execute(&mut connection).await.unwrap();
+    }
+
+    async fn names(&self) -> Vec<String> {
+        let names = "SELECT name FROM distlock WHERE name <> char(1) || 'fence' ORDER BY name";
+        sqlx::query_scalar(names).fetch_all(&mut self.connection().await).await.unwrap()
+    }
+}
+
+impl File {
+    async fn on(&self, machine: &Arc<Machine>, retention: Duration) -> SqliteStore {
+        let path = self.0.path().join("locks.db");
+        let location = Location { path, may_create: true, use_wal: true };
+        let config = SqlConfig::default().retention(retention);
+        let time = Arc::clone(machine) as Arc<dyn Time>;
+        let store = open(location, &config, SqliteConnectOptions::new(), time).await.unwrap();
+        // Sweeps happen only where a test asks for one.
+        store.sweeper.stop();
+        store
+    }
+
+    async fn store(&self) -> SqliteStore {
+        self.at(START * 1_000_000, TTL * 1000).await
+    }
+
+    async fn connection(&self) -> SqliteConnection {
+        let options = SqliteConnectOptions::new().filename(self.0.path().join("locks.db"));
+        sqlx::ConnectOptions::connect(&options).await.unwrap()
+    }
+}
+
+shared! {
+    File:
+    a_lease_ends_by_the_clock,
+    a_clock_that_goes_back,
+    a_shorter_ttl_cuts_and_a_late_statement_does_not,
+    used_up_fences_are_an_error_and_not_a_grant,
+    each_lease_of_a_batch_has_its_own_answer,
+    the_sweep_removes_what_is_old_and_keeps_the_greatest_fence,
+    the_sweep_judges_each_row_anew,
+    fences_rise_while_two_stores_sweep_all_the_time,
+}
+
+const WALL: i64 = 1_700_000_000_000_000;
+
+#[tokio::test]
+async fn a_restart_of_the_machine_ends_all_leases() {
+    let file = File::start().await;
+    let old = file.on(&Machine::new("a", 1_000_000_000, WALL), TTL).await;
+    // The clock starts again, so that the old end of the lease lies far in the future.
+    let after = Machine::new("b", 5_000_000, WALL + 10_000_000);
+    let new = file.on(&after, TTL).await;
+    let (survivor, taker) = (entry("x"), entry("x"));
+    let first = granted(old.acquire(&survivor, false).await);
+    assert_eq!(left(&new, &survivor, None).await, None);
+    assert_eq!(renew(&new, &survivor, None).await, Outcome::Gone);
+    assert!(new.inspect(&LockKey::new("", "x").unwrap()).await.unwrap().is_none());
+    assert!(granted(new.acquire(&taker, true).await) > first);
+}
+
+/// Two virtual machines, or a file that was copied while it was in use: what was granted since we were
+/// started is not of an earlier boot.
+#[tokio::test]
+async fn the_running_lease_of_another_machine_is_not_taken() {
+    let file = File::start().await;
+    let theirs = file.on(&Machine::new("a", 1_000_000_000, WALL), TTL).await;
+    // Its lease is long over by our own clock, which says nothing.
+    let ours = file.on(&Machine::new("b", 1_100_000_000, WALL), Duration::ZERO).await;
+    let (holder, other, key) = (entry("x"), entry("x"), LockKey::new("", "x").unwrap());
+    granted(theirs.acquire(&holder, false).await);
+    for polling in [false, true] {
+        let error = ours.acquire(&other, polling).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Store, "{error}");
+        assert!(error.to_string().contains("another machine") && !error.is_retryable(), "{error}");
+    }
+    // The sweep leaves it alone, too.
+    ours.sweep(Duration::ZERO).await.unwrap();
+    assert!(left(&theirs, &holder, None).await.is_some());
+    let seen = ours.inspect(&key).await.unwrap().unwrap().holder.unwrap();
+    assert_eq!((seen.label.as_deref(), seen.expires_in), (Some("somebody"), None));
+    assert_eq!(ours.list("", "").await.unwrap().len(), 1);
+    // The way out that the error names.
+    assert_eq!(ours.force_release(&key, None).await.unwrap(), Released::Freed);
+    granted(ours.acquire(&other, true).await);
+    let error = theirs.acquire(&holder, false).await.unwrap_err();
+    assert!(error.to_string().contains("another machine"), "{error}");
+    assert_eq!(ours.release(&other).await.unwrap(), Released::Freed);
+    granted(theirs.acquire(&holder, false).await);
+}
+
+#[tokio::test]
+async fn a_full_batch_is_one_statement_that_uses_the_key() {
+    let file = File::start().await;
+    let store = file.store().await;
+    let sql = format!("EXPLAIN QUERY PLAN {}", store.dialect.file.statements.1.bare().sql);
+    let plan: Vec<String> = sqlx::query(sqlx::AssertSqlSafe(sql))
+        .fetch_all(&mut file.connection().await)
+        .await
+        .unwrap()
+        .iter()
+        .map(|row| sqlx::Row::get(row, 3))
+        .collect();
+    assert!(plan.iter().any(|step| step.contains("PRIMARY KEY")), "{plan:?}");
+    let entries: Vec<_> = (0..BATCH).map(|n| entry(&format!("n{n:04}"))).collect();
+    let dues: Vec<_> = entries.iter().map(|entry| Due { entry, fence: None }).collect();
+    assert_eq!(Sqlite::renew(&store, &dues, TTL).await.unwrap(), vec![Outcome::Gone; dues.len()]);
+}
+
+#[tokio::test]
+async fn a_commit_that_fails_is_no_grant() {
+    let file = File::start().await;
+    let store = file.store().await;
+    // A deferred foreign key is judged at the commit, after the row of RETURNING was read.
+    file.run(
+        "CREATE TABLE parent (id INTEGER PRIMARY KEY); \
+         CREATE TABLE child (id INTEGER REFERENCES parent DEFERRABLE INITIALLY DEFERRED); \
+         CREATE TRIGGER spoil AFTER INSERT ON distlock BEGIN INSERT INTO child VALUES (1); END",
+    )
+    .await;
+    let error = store.acquire(&entry("x"), false).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Store, "{error}");
+    assert!(file.names().await.is_empty());
+    file.run("DROP TRIGGER spoil").await;
+    granted(store.acquire(&entry("x"), false).await);
+}
+
+#[tokio::test]
+async fn a_dropped_acquire_is_undone_by_the_release_wherever_it_was_dropped() {
+    let file = File::start().await;
+    let (store, mut other) = (file.store().await, file.connection().await);
+    let key = LockKey::new("", "x").unwrap();
+    // All connections are open from here on, or dropping the opening would be all that is tested.
+    let first = entry("x");
+    granted(store.acquire(&first, false).await);
+    assert_eq!(store.release(&first).await.unwrap(), Released::Freed);
+    for round in 0..40 {
+        // Sometimes the database is locked, for less time than SQLite itself waits: then the
+        // statement that nobody waits for any more is executed when the lock goes.
+        let (polls, locked) = (round % 5 + 1, round % 4 != 0);
+        if locked {
+            sqlx::query("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();
+        }
+        let mine = entry("x");
+        {
+            let mut acquire = std::pin::pin!(store.acquire(&mine, false));
+            for _ in 0..polls {
+                let done = std::future::poll_fn(|cx| Poll::Ready(acquire.as_mut().poll(cx)));
+                if done.await.is_ready() {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+        let unlock = async {
+            if locked {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+                sqlx::query("COMMIT").execute(&mut other).await.unwrap();
+            }
+        };
+        let release = async { store.release(&mine).await.unwrap() };
+        tokio::join!(release, unlock);
+        // The connection executes in order: nothing of ours can come after the release.
+        tokio::time::sleep(Duration::from_millis(30)).await;
+        let holder = store.inspect(&key).await.unwrap();
+        assert_eq!(holder, None, "round {round}: dropped after {polls} polls, locked: {locked}");
+    }
+}
+
+#[tokio::test]
+async fn contention_is_busy_for_a_try_and_never_a_loss() {
+    let file = File::start().await;
+    let (store, mut other) = (file.store().await, file.connection().await);
+    let mine = entry("held");
+    granted(store.acquire(&mine, false).await);
+    sqlx::query("BEGIN EXCLUSIVE").execute(&mut other).await.unwrap();
+    let short = Duration::from_millis(200);
+    let free = Entry { call_timeout: short, ..entry("free") };
+    assert_eq!(held(store.acquire(&free, false).await), WHILE_CONTENDED.as_millis());
+    let dues = [Due { entry: &mine, fence: None }];
+    let error = Sqlite::renew(&store, &dues, short).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.is_retryable());
+    // In WAL mode a look waits for nobody.
+    assert!(left(&store, &mine, None).await.is_some());
+    let unlock = async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        sqlx::query("COMMIT").execute(&mut other).await.unwrap();
+    };
+    let (renewal, ()) = tokio::join!(renew(&store, &mine, None), unlock);
+    assert_eq!(renewal, Outcome::Renewed);
+}
+
+#[tokio::test]
+async fn a_deleted_or_replaced_file_ends_the_holds_and_is_made_anew() {
+    let file = File::start().await;
+    let old = file.store().await;
+    let mine = entry("x");
+    let first = granted(old.acquire(&mine, false).await);
+    for name in ["locks.db", "locks.db-wal", "locks.db-shm"] {
+        let _ = std::fs::remove_file(file.0.path().join(name));
+    }
+    let new = file.at(START * 1_000_000 + 1, TTL).await;
+    let second = granted(new.acquire(&entry("x"), false).await);
+    assert!(second > first, "the wall clock carries the fence over a loss of the file");
+    assert_eq!(renew(&old, &mine, None).await, Outcome::Gone);
+    held(old.acquire(&Entry { owner: Secret(mine.owner.0), ..entry("x") }, false).await);
+    // The last connections tidy up: the log is in the file then.
+    old.close().await.unwrap();
+    new.close().await.unwrap();
+    assert_eq!(new.ping().await.unwrap_err().kind(), ErrorKind::Closed);
+    assert!(!file.0.path().join("locks.db-wal").exists());
+}
+
+#[tokio::test]
+async fn a_renewal_waits_for_one_try_at_most() {
+    let file = File::start().await;
+    let store = file.store().await;
+    let mine = entry("held");
+    granted(store.acquire(&mine, false).await);
+    let done = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let occupied = store.links.writer.occupy().await;
+    let mut tasks = tokio::task::JoinSet::new();
+    for n in 0..50 {
+        let (store, done) = (Arc::clone(&store), Arc::clone(&done));
+        tasks.spawn(async move {
+            granted(store.acquire(&entry(&n.to_string()), false).await);
+            done.lock().unwrap().push("try");
+        });
+    }
+    // All of them wait now; then comes the renewal.
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let (renewing, renewed) = (Arc::clone(&store), Arc::clone(&done));
+    tasks.spawn(async move {
+        assert_eq!(renew(&renewing, &mine, None).await, Outcome::Renewed);
+        renewed.lock().unwrap().push("renewal");
+    });
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    drop(occupied);
+    while let Some(task) = tasks.join_next().await {
+        task.unwrap();
+    }
+    let done = done.lock().unwrap();
+    let place = done.iter().position(|what| *what == "renewal").unwrap();
+    assert!(place <= 2, "{place} tries were ahead of the renewal");
+}
