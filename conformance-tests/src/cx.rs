@@ -97,6 +97,16 @@ impl Cx {
         if self.is_virtual() { Duration::from_millis(200) } else { Duration::from_millis(1500) }
     }
 
+    /// How much longer than its ttl a lease may seem to last: a step of the store's clock, and the slack.
+    pub(crate) fn lapse(&self) -> Duration {
+        self.0.capabilities.ttl_step + self.slack()
+    }
+
+    /// After how long a lease of [`ttl`](Self::ttl) that nobody renews is over.
+    pub(crate) fn over(&self) -> Duration {
+        self.ttl() + self.lapse()
+    }
+
     /// How much later than its deadline a call may end.
     pub(crate) fn late(&self) -> Duration {
         if self.is_virtual() { Duration::from_millis(100) } else { self.slack() }

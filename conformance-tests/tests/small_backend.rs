@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use conformance_tests::{Client, Harness, Store, Time, Unavailable};
 use lock_core::testing::TokioClock;
 use lock_core::{
-    Attempt, Binding, Bytes, Capabilities, Claim, ClaimRequest, Clock, ClockInstant, FencingToken,
-    LockBackend, LockKey, OwnerId, Released, Renewal, Result, Wake, async_trait,
+    Attempt, Binding, Busy, Bytes, Capabilities, Claim, ClaimRequest, Clock, ClockInstant,
+    FencingToken, LockBackend, LockKey, OwnerId, Released, Renewal, Result, Wake, async_trait,
 };
 
 /// The store: what a server would keep.
@@ -88,8 +88,8 @@ impl Claim for SmallClaim {
                 // C2: a repeated call finds its own row, with the same fence.
                 Some(row) if row.owner == *owner => row.fence,
                 Some(row) => {
-                    let retry_after = Some(row.expires.since(now));
-                    return Ok(Attempt::Busy { valid_for: None, retry_after });
+                    let busy = Busy::default().with_retry_after(row.expires.since(now));
+                    return Ok(Attempt::Busy(busy));
                 }
                 // C9: the fence goes on where the last holder's ended.
                 None => FencingToken::new(rows.get(key).map_or(0, |row| row.fence.get()) + 1)?,

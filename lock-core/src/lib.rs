@@ -31,7 +31,7 @@ mod metrics;
 
 pub use clock::{Clock, ClockInstant, Sleep, SystemClock};
 pub use contract::{
-    Attempt, Binding, Capabilities, Claim, ClaimRequest, DataLoss, Effect, Error, ErrorKind,
+    Attempt, Binding, Busy, Capabilities, Claim, ClaimRequest, DataLoss, Effect, Error, ErrorKind,
     Feature, FenceCheck, Fencing, FencingToken, HolderInfo, HolderMark, LockAdmin, LockBackend,
     LockInfo, LockKey, LockLayer, LostReason, Mode, Operation, OsRng, OwnerId, Released, Renewal,
     Result, Resume, Rng, Wake, jitter,

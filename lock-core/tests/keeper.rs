@@ -324,10 +324,8 @@ struct WitnessClaim {
 impl Claim for WitnessClaim {
     async fn try_acquire(&mut self) -> Result<Attempt> {
         let mut attempt = self.claim.try_acquire().await?;
-        if let (Attempt::Busy { retry_after, .. }, Some(proposed)) =
-            (&mut attempt, self.witness.retry_after)
-        {
-            *retry_after = Some(proposed);
+        if let Attempt::Busy(busy) = &mut attempt {
+            busy.retry_after = self.witness.retry_after.or(busy.retry_after);
         }
         Ok(attempt)
     }

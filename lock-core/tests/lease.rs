@@ -152,6 +152,61 @@ async fn a_detach_that_nobody_reads_does_not_outlive_the_closing() {
     other.named("order:42").unwrap().renew(&token).await.unwrap();
 }
 
+/// Closing at that very moment must not make the keeper believe that the token has arrived.
+#[tokio::test(start_paused = true)]
+async fn a_token_that_nobody_got_is_released_although_the_store_is_closed() {
+    let (store, locks, clock) = shop();
+    let guard = locks.lock("order:42").unwrap().acquire().await.unwrap();
+    let mut detaching = Box::pin(guard.detach());
+    std::future::poll_fn(|cx| Poll::Ready(detaching.as_mut().poll(cx).is_ready())).await;
+    clock.sleep(Duration::from_millis(10)).await;
+    drop(detaching);
+    let _ = locks.close(Duration::ZERO).await;
+    clock.sleep(SECOND).await;
+    let other = with_prefix(&store, clock, "shop");
+    assert_eq!(other.inspect("order:42").await.unwrap(), None);
+}
+
+/// Whose turn it is not is told who has it, as of that moment.
+#[tokio::test(start_paused = true)]
+async fn a_wait_in_vain_names_the_holder() {
+    let (store, locks, clock) = shop();
+    let other = with_prefix(&store, clock, "shop").lock("order:42").unwrap();
+    let lock = locks.lock("order:42").unwrap().ttl(60 * SECOND).no_renew().label("host-7");
+    let guard = lock.acquire().await.unwrap();
+    let sent = store.requests();
+    for limit in [Duration::ZERO, 3 * SECOND] {
+        let error = other.acquire_timeout(limit).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotAcquired);
+        let holder = error.holder().expect("the memory store shows it");
+        assert_eq!((holder.owner, holder.fence), (Some(guard.owner()), guard.token().ok()));
+        assert_eq!(holder.expires_in, Some(60 * SECOND - limit), "now, and not when it was seen");
+        let text = error.to_string();
+        assert!(text.contains("somebody else holds it") && text.contains("host-7"), "{text}");
+    }
+    assert_eq!(store.requests(), sent + 3, "two looks, and the release of a place");
+    assert!(other.try_acquire().await.unwrap().is_none());
+}
+
+/// Where one task of a process asks the store for all of them, all are told.
+#[tokio::test(start_paused = true)]
+async fn those_behind_the_gate_are_told_the_holder_too() {
+    let clock = TokioClock::default();
+    let store = MemoryBackend::poll_only().with_clock(clock);
+    let (locks, other) = (with_prefix(&store, clock, ""), with_prefix(&store, clock, ""));
+    let _guard = other.lock("a").unwrap().label("host-7").acquire().await.unwrap();
+    let wait = |limit| {
+        let lock = locks.lock("a").unwrap();
+        tokio::spawn(async move { lock.acquire_timeout(limit).await.unwrap_err() })
+    };
+    let poller = wait(3 * SECOND);
+    clock.sleep(SECOND).await;
+    for error in [wait(SECOND).await.unwrap(), poller.await.unwrap()] {
+        let label = error.holder().and_then(|holder| holder.label.as_deref());
+        assert_eq!(label, Some("host-7"), "{error}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_label_is_checked_like_a_name() {
     let (store, locks, _) = shop();

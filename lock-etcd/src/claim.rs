@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{
-    Attempt, Bytes, Claim, ClaimRequest, Error, ErrorKind, Released, Renewal, Result, async_trait,
+    Attempt, Busy, Bytes, Claim, ClaimRequest, Error, ErrorKind, Released, Renewal, Result, async_trait,
 };
 
 use crate::entry::Entry;
@@ -19,8 +19,6 @@ use crate::wake::{Look, Wake};
 const UNWATCHED: Duration = Duration::from_millis(20);
 /// How often a try begins again, since its lease or its entry had gone.
 const TRIES: u32 = 4;
-/// Somebody else has it; how long our entry lasts is added in the end.
-const BUSY: Attempt = Attempt::Busy { valid_for: None, retry_after: None };
 
 #[derive(Debug)]
 pub(crate) struct EtcdClaim {
@@ -112,7 +110,7 @@ impl EtcdClaim {
                     None => self.look_again(lease).await,
                 }
             }
-            Ok(Taken::Busy | Taken::BusyOrAmongOthers) => Ok(Some(BUSY)),
+            Ok(Taken::Busy | Taken::BusyOrAmongOthers) => Ok(Some(Attempt::Busy(Busy::default()))),
             Ok(Taken::OtherBase) => Ok(None),
             Ok(Taken::NotOurs) => {
                 self.lease = None;
@@ -163,7 +161,7 @@ impl EtcdClaim {
             }
             Standing::Behind(key) => {
                 self.wake.stands(look, revision, Some(key));
-                Ok(Some(BUSY))
+                Ok(Some(Attempt::Busy(Busy::default())))
             }
             Standing::Gone => {
                 self.forget();
@@ -285,10 +283,12 @@ impl Claim for EtcdClaim {
                     self.store.leases.refill(self.request.ttl);
                     return Ok(Attempt::Granted { token, valid_for: left });
                 }
-                Some(_) => {
-                    let valid_for = left.filter(|_| self.entry.is_some());
-                    return Ok(Attempt::Busy { valid_for, retry_after: None });
+                // How long our entry lasts is added here.
+                Some(Attempt::Busy(busy)) => {
+                    let place = left.filter(|_| self.entry.is_some());
+                    return Ok(Attempt::Busy(busy.with_place(place)));
                 }
+                Some(other) => return Ok(other),
             }
         }
         Err(Error::new(

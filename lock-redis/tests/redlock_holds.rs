@@ -177,7 +177,8 @@ async fn a_key_that_is_no_string_is_not_asked_for_in_a_loop() {
         }
         let mut contender = claim(&backend, name, TTL);
         match contender.try_acquire().await.unwrap() {
-            Attempt::Busy { retry_after, .. } => {
+            Attempt::Busy(busy) => {
+                let retry_after = busy.retry_after;
                 assert!(
                     retry_after.is_none_or(|pause| pause >= Duration::from_millis(100)),
                     "{name}: again after {retry_after:?}"

@@ -125,7 +125,7 @@ async fn l03_a_newcomer_does_not_pass_after_an_expiry(cx: Cx) -> Check {
     let (holder, _) = cx.held(&a, "lock").await?;
     drop(holder);
     let mut waiter = queues(&cx, &b, "lock").await?;
-    cx.sleep(cx.ttl() + cx.slack()).await;
+    cx.sleep(cx.over()).await;
     let mut newcomer = cx.claim(&c, "lock")?;
     busy(&mut *newcomer).await?;
     granted(&mut *waiter).await?;
@@ -206,7 +206,7 @@ async fn behind_the_dead(cx: &Cx, dead: usize, dead_for: Duration) -> Check<Dura
     cx.sleep(dead_for + cx.ttl() / 20).await;
     let start = cx.now();
     guard.release().await?;
-    let limit = cx.ttl() * 3 + cx.slack();
+    let limit = cx.ttl() * 3 + cx.lapse();
     let next = soon(cx, limit, "a waiter behind dead ones gets the lock", waiting).await???;
     let took = cx.now().since(start);
     next.release().await?;
@@ -215,7 +215,7 @@ async fn behind_the_dead(cx: &Cx, dead: usize, dead_for: Duration) -> Check<Dura
 
 async fn l05_a_dead_waiter_delays_by_one_ttl(cx: Cx) -> Check {
     let took = behind_the_dead(&cx, 1, Duration::ZERO).await?;
-    let limit = cx.ttl() + cx.slack();
+    let limit = cx.over();
     ensure!(
         took <= limit,
         "one dead waiter with a ttl of {:?} cost the next one {took:?}",
@@ -226,7 +226,7 @@ async fn l05_a_dead_waiter_delays_by_one_ttl(cx: Cx) -> Check {
 
 async fn l05_many_dead_waiters_delay_by_one_ttl(cx: Cx) -> Check {
     let took = behind_the_dead(&cx, 5, Duration::ZERO).await?;
-    let limit = cx.ttl() + cx.slack();
+    let limit = cx.over();
     ensure!(
         took <= limit,
         "five dead waiters with a ttl of {:?} cost the next one {took:?}",

@@ -89,7 +89,7 @@ async fn c01_an_attached_lock_is_renewed_only_if_asked(cx: Cx) -> Check {
     let kept = take(&cx, &first, "kept").await?.detach().await?;
     let kept = second.named("kept")?.attach(&kept).await?;
     kept.keep_alive();
-    cx.sleep(cx.ttl() + cx.slack()).await;
+    cx.sleep(cx.over()).await;
     ensure!(is_lost(&passive), "an attached lock that nobody renewed is {:?}", passive.state());
     ensure!(!is_lost(&kept), "an attached lock that is kept alive is {:?}", kept.state());
     free_soon(&cx, &other, "passive", "after the lease of an attached lock has ended").await?;
@@ -117,7 +117,7 @@ async fn s03_attaching_too_late_is_lost_and_harmless(cx: Cx) -> Check {
     let (first, second, third) = (cx.locks().await?, cx.locks().await?, cx.locks().await?);
     let guard = take(&cx, &first, "lock").await?;
     let (fence, token, lock) = (guard.token()?, guard.detach().await?, second.named("lock")?);
-    cx.sleep(cx.ttl() + cx.slack()).await;
+    cx.sleep(cx.over()).await;
     let kind = error_kind(lock.attach(&token).await, "attaching after the end")?;
     ensure!(matches!(kind, ErrorKind::Lost(_)), "attaching after the end of the lease is {kind:?}");
     let next = take(&cx, &third, "lock").await?;
@@ -278,7 +278,7 @@ async fn s04_a_dropped_attach_leaves_no_lock_for_ever(cx: Cx) -> Check {
         let token = take(&cx, &locks, "lock").await?.detach().await?;
         let lock = locks.named("lock")?;
         drop(drop_after_steps(&cx, steps, lock.attach(&token)).await);
-        let limit = cx.ttl() + cx.slack();
+        let limit = cx.over();
         if cx.freed_within(&other, "lock", limit).await?.is_none() {
             fail!(
                 "an attach was dropped {steps} turns after its start, and the lock is taken after {limit:?}"

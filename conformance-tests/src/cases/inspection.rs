@@ -198,7 +198,7 @@ async fn c01_inspection_of_a_free_lock_shows_nobody(cx: Cx) -> Check {
     if cx.capabilities().binding == Binding::Lease {
         let (claim, _) = cx.held(&backend, "lock").await?;
         drop(claim);
-        cx.sleep(cx.ttl() + cx.slack()).await;
+        cx.sleep(cx.over()).await;
         let shown = other.inspect("lock").await?;
         ensure!(shown.is_none(), "a lock whose lease has ended is shown: {shown:?}");
     }

@@ -160,7 +160,7 @@ async fn c04_failed_tries_prolong_nothing(cx: Cx) -> Check {
     let (a, b) = (cx.backend().await?, cx.backend().await?);
     let (claim, _) = cx.held(&a, "lock").await?;
     drop(claim);
-    let limit = cx.ttl() + cx.slack();
+    let limit = cx.over();
     match cx.freed_within(&b, "lock", limit).await? {
         Some(_) => Ok(()),
         None => fail!("while others tried to take it, an abandoned lock stayed held for {limit:?}"),
@@ -197,7 +197,7 @@ async fn c04_a_hand_over_has_its_full_ttl(cx: Cx) -> Check {
     let mut waiter = cx.waiting_claim(&b, "lock")?;
     let start = cx.now();
     let mut place = match waiter.try_acquire().await? {
-        Attempt::Busy { valid_for, .. } => valid_for,
+        Attempt::Busy(busy) => busy.valid_for,
         other => fail!("the lock is held, and a waiter was answered {other:?}"),
     };
     cx.sleep(cx.ttl() / 2).await;
@@ -342,7 +342,7 @@ async fn l01_a_waiter_gets_an_abandoned_lock(cx: Cx) -> Check {
     let start = cx.now();
     let valid_for = promised(&mut *claim).await?;
     drop(claim);
-    let limit = cx.ttl() + cx.slack();
+    let limit = cx.over();
     let waiter = locks.named("lock")?.ttl(cx.long_ttl());
     let guard = soon(&cx, limit, "a waiter gets an abandoned lock", waiter.acquire()).await??;
     let waited = cx.now().since(start);

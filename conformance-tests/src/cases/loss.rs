@@ -71,7 +71,7 @@ async fn s05_a_lost_guard_stays_lost(cx: Cx) -> Check {
     let link = cx.link().await?;
     let guard = take(&cx, &cx.locks_on(&link.backend), "lock").await?;
     link.inject(Fault::Partition).await?;
-    let limit = cx.ttl() + cx.slack();
+    let limit = cx.over();
     let reason =
         soon(&cx, limit, "a client that is cut off loses its lock", guard.lost().wait()).await?;
     ensure!(
@@ -297,7 +297,7 @@ async fn s05_a_silent_store_is_a_loss_for_run(cx: Cx) -> Check {
     ensure!(!stopped.load(Ordering::SeqCst), "the work was stopped although the lock was held");
     still_held(&cx, &other, "lock", "while the work ran").await?;
     link.inject(Fault::Partition).await?;
-    let limit = cx.ttl() + cx.slack();
+    let limit = cx.over();
     let answer = soon(&cx, limit, "run ends when its lock is lost", work).await??;
     lost_reason(answer, "run")?;
     ensure!(stopped.load(Ordering::SeqCst), "run has ended, and its work goes on");

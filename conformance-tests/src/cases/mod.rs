@@ -3,6 +3,7 @@
 
 use crate::case::Case;
 
+mod answers;
 mod cancel_claim;
 mod cancel_user;
 mod deadline;
@@ -42,5 +43,6 @@ pub(crate) const ALL: &[&[Case]] = &[
     handover::CASES,
     resume::CASES,
     inspection::CASES,
+    answers::CASES,
     processes::CASES,
 ];

@@ -120,7 +120,7 @@ async fn l01_the_lock_of_a_killed_process_is_free_after_its_ttl(cx: Cx) -> Check
     let theirs = process.hold(&acquire(ttl, cx.ttl())).await?;
     process.kill().await?;
     let killed = cx.now();
-    let limit = ttl + cx.slack();
+    let limit = ttl + cx.lapse();
     let waiter = locks.named(NAME)?;
     let guard =
         soon(&cx, limit, "a waiter gets the lock of a killed process", waiter.acquire()).await??;
@@ -146,7 +146,7 @@ async fn l01_a_process_killed_while_it_waits_leaves_nothing(cx: Cx) -> Check {
     cx.sleep(cx.ttl() / 2).await;
     process.kill().await?;
     guard.release().await?;
-    let limit = cx.ttl() + cx.slack();
+    let limit = cx.over();
     match cx.freed_within(&other, NAME, limit).await? {
         Some(_) => Ok(()),
         None => fail!("{limit:?} after a process that waited was killed the lock is taken"),
@@ -165,7 +165,7 @@ async fn l05_a_killed_waiter_does_not_block_the_others(cx: Cx) -> Check {
     cx.sleep(cx.ttl() / 2).await;
     dies.kill().await?;
     guard.release().await?;
-    let limit = cx.ttl() + cx.slack();
+    let limit = cx.over();
     let result = named(|name| Order::Result { name });
     soon(&cx, limit, "the waiting process that lives gets the lock", lives.hold(&result)).await??;
     lives.ask(&release()).await?;
@@ -180,7 +180,7 @@ async fn s05_a_stopped_process_finds_the_loss_first(cx: Cx) -> Check {
     // Stopped right after its answer: a process that is stopped inside of a request can keep the
     // whole store busy, which is another matter.
     process.pause()?;
-    let limit = cx.ttl() + cx.slack();
+    let limit = cx.over();
     let waiter = locks.named(NAME)?;
     let guard =
         soon(&cx, limit, "a waiter gets the lock of a stopped process", waiter.acquire()).await??;

@@ -165,7 +165,7 @@ async fn c07_a_release_after_calls_that_were_cut_off_works(cx: Cx) -> Check {
 async fn c07_a_release_after_the_end_is_no_error(cx: Cx) -> Check {
     let (a, b) = (cx.backend().await?, cx.backend().await?);
     let (mut claim, _) = cx.held(&a, "lock").await?;
-    cx.sleep(cx.ttl() + cx.slack()).await;
+    cx.sleep(cx.over()).await;
     claim.release().await?;
     ensure!(cx.is_free(&b, "lock").await?, "the lease has ended, and the lock is taken");
     Ok(())

@@ -42,7 +42,7 @@ cases! {
 async fn c06_a_renewal_after_the_end_is_lost(cx: Cx) -> Check {
     let (a, b) = (cx.backend().await?, cx.backend().await?);
     let (mut claim, _) = cx.held(&a, "lock").await?;
-    cx.sleep(cx.ttl() + cx.slack()).await;
+    cx.sleep(cx.over()).await;
     let answer = claim.renew().await?;
     ensure!(
         answer == Renewal::Lost,
@@ -175,14 +175,14 @@ async fn c06_a_guard_outlives_lost_answers(cx: Cx) -> Check {
 async fn s03_a_late_renewal_does_not_touch_the_next_holder(cx: Cx) -> Check {
     let (a, b, c) = (cx.backend().await?, cx.backend().await?, cx.backend().await?);
     let (mut late, first) = cx.held(&a, "lock").await?;
-    cx.sleep(cx.ttl() + cx.slack()).await;
+    cx.sleep(cx.over()).await;
     let start = cx.now();
     let (mut next, second) = cx.held(&b, "lock").await?;
     ensure!(second > first, "the next holder's token {second} is not above {first}");
     cx.sleep(cx.ttl() * 4 / 5).await;
     let answer = late.renew().await?;
     ensure!(answer == Renewal::Lost, "a late renewal under the next holder: {answer:?}");
-    cx.sleep_until(start + cx.ttl() + cx.slack()).await;
+    cx.sleep_until(start + cx.over()).await;
     ensure!(
         cx.is_free(&c, "lock").await?,
         "the late renewal of the old holder prolonged the next one's lease"
@@ -195,9 +195,9 @@ async fn s03_a_late_renewal_does_not_touch_the_next_holder(cx: Cx) -> Check {
 async fn s03_a_renewal_that_was_held_up_does_nothing(cx: Cx) -> Check {
     let (link, other) = (cx.link().await?, cx.backend().await?);
     let (mut late, _) = cx.held(&link.backend, "lock").await?;
-    link.inject(Fault::HoldNextRequest(cx.ttl() + cx.slack() + cx.ttl() / 2)).await?;
+    link.inject(Fault::HoldNextRequest(cx.over() + cx.ttl() / 2)).await?;
     let _ = within(&cx, cx.ttl() / 10, late.renew()).await;
-    cx.sleep(cx.ttl() + cx.slack()).await;
+    cx.sleep(cx.over()).await;
     let (mut next, token) = cx.held(&other, "lock").await?;
     cx.sleep(cx.ttl() * 7 / 10).await;
     ensure!(
@@ -215,7 +215,7 @@ async fn s03_a_renewal_that_was_held_up_does_nothing(cx: Cx) -> Check {
 async fn s03_a_late_release_does_not_free_the_next_holder(cx: Cx) -> Check {
     let (a, b) = (cx.backend().await?, cx.backend().await?);
     let (mut late, _) = cx.held(&a, "lock").await?;
-    cx.sleep(cx.ttl() + cx.slack()).await;
+    cx.sleep(cx.over()).await;
     let (mut next, _) = cx.held(&b, "lock").await?;
     let answer = late.release().await?;
     ensure!(
@@ -234,9 +234,9 @@ async fn s03_a_late_release_does_not_free_the_next_holder(cx: Cx) -> Check {
 async fn s03_a_release_that_was_held_up_does_nothing(cx: Cx) -> Check {
     let (link, other) = (cx.link().await?, cx.backend().await?);
     let (mut late, _) = cx.held(&link.backend, "lock").await?;
-    link.inject(Fault::HoldNextRequest(cx.ttl() + cx.slack() + cx.ttl() / 4)).await?;
+    link.inject(Fault::HoldNextRequest(cx.over() + cx.ttl() / 4)).await?;
     let _ = within(&cx, cx.ttl() / 10, late.release()).await;
-    cx.sleep(cx.ttl() + cx.slack()).await;
+    cx.sleep(cx.over()).await;
     let (mut next, _) = cx.held(&other, "lock").await?;
     cx.sleep(cx.ttl() / 2).await;
     let mut third = cx.claim(&other, "lock")?;
@@ -248,9 +248,9 @@ async fn s03_a_release_that_was_held_up_does_nothing(cx: Cx) -> Check {
 async fn s03_a_slow_release_does_not_free_the_next_holder(cx: Cx) -> Check {
     let (link, other) = (cx.link().await?, cx.backend().await?);
     let (mut late, _) = cx.held(&link.backend, "lock").await?;
-    link.inject(Fault::DelayNextReply(cx.ttl() + cx.slack() * 2)).await?;
+    link.inject(Fault::DelayNextReply(cx.over() + cx.slack())).await?;
     let release = tokio::spawn(async move { late.release().await });
-    cx.sleep(cx.ttl() + cx.slack()).await;
+    cx.sleep(cx.over()).await;
     let mut next = holds(&cx, &other, "lock").await?;
     // Its answer may be anything; what it does to the next holder is the point.
     let _ = release.await?;
@@ -285,7 +285,7 @@ async fn s03_a_late_guard_does_not_touch_the_next_holder(cx: Cx) -> Check {
     let (link, other) = (cx.link().await?, cx.locks().await?);
     let old = take(&cx, &cx.locks_on(&link.backend), "lock").await?;
     link.inject(Fault::Partition).await?;
-    cx.sleep(cx.ttl() + cx.slack()).await;
+    cx.sleep(cx.over()).await;
     let next = take(&cx, &other, "lock").await?;
     let fence = next.token()?;
     link.inject(Fault::Heal).await?;

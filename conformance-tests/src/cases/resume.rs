@@ -251,7 +251,7 @@ async fn c14_a_longer_ttl_is_the_requests(cx: Cx) -> Check {
         Ok(Renewal::Alive { valid_for: Some(valid_for) }) => {
             let enough = request.ttl / 2;
             ensure!(valid_for > enough, "{what}, {:?}, is promised {valid_for:?}", request.ttl);
-            cx.sleep(cx.ttl() + cx.slack()).await;
+            cx.sleep(cx.over()).await;
             still_held(&cx, &a, "lock", "while a claim with a longer ttl has it").await
         }
         answer => {

@@ -5,17 +5,30 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{
-    Attempt, Claim, ClockInstant, Error, ErrorKind, LockBackend, LockGuard, LockState, Locks,
-    LostReason,
+    Attempt, Claim, ClockInstant, DataLoss, Error, ErrorKind, LockBackend, LockGuard, LockState,
+    Locks, LostReason, Renewal,
 };
 use tokio::task::JoinHandle;
 
 use crate::cancel::Cut;
-use crate::check::{Check, ensure, fail};
+use crate::check::{Check, Explain, ensure, fail};
 use crate::cx::{Cx, busy, granted};
 
 /// The longest number of awaits that is tried out.
 pub(super) const MOST_POLLS: usize = 200;
+
+/// Restarts the store, and asks it whether the lock of this claim is still held. Where the store declares
+/// that a restart loses data it may be lost, and then the store must say so.
+pub(super) async fn survives_a_restart(cx: &Cx, claim: &mut dyn Claim) -> Check<bool> {
+    cx.store().restart().await?;
+    match claim.renew().await.explain("a renewal after a restart of the store")? {
+        Renewal::Alive { .. } => Ok(true),
+        Renewal::Lost if cx.capabilities().loses_data_on.contains(&DataLoss::Restart) => Ok(false),
+        other => {
+            fail!("no loss by a restart is declared, and the renewal after one says {other:?}")
+        }
+    }
+}
 
 /// Waits for `work`, `limit` at most.
 pub(super) async fn within<T>(
@@ -72,16 +85,27 @@ pub(super) async fn kept_until(
     }
 }
 
-/// The lock is free within the slack of the case.
+/// The lock is free by the time at which a lease that has ended, or was given up, must be over.
 pub(super) async fn free_soon(
     cx: &Cx,
     other: &Arc<dyn LockBackend>,
     name: &str,
     after: &str,
 ) -> Check {
-    match cx.freed_within(other, name, cx.slack()).await? {
+    free_within(cx, other, name, cx.lapse(), after).await
+}
+
+/// The lock is free within `limit`.
+pub(super) async fn free_within(
+    cx: &Cx,
+    other: &Arc<dyn LockBackend>,
+    name: &str,
+    limit: Duration,
+    after: &str,
+) -> Check {
+    match cx.freed_within(other, name, limit).await? {
         Some(_) => Ok(()),
-        None => fail!("{after}, the lock is still taken {:?} later", cx.slack()),
+        None => fail!("{after}, the lock is still taken {limit:?} later"),
     }
 }
 

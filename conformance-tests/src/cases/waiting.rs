@@ -20,6 +20,8 @@ cases! {
         "a release while try_acquire is under way makes a later call of changed return";
     c05_a_dropped_wait_misses_nothing [Push]
         "changed, dropped at any await, does not take a change away with it";
+    c05_a_check_is_no_look [Push]
+        "a check, or a renewal, between a change and the wait does not take the change away";
     c05_a_change_is_no_grant [Push]
         "after changed another look decides: a claim is granted the lock only if it is free";
     c05_changed_is_harmless_anywhere []
@@ -117,6 +119,26 @@ async fn c05_a_dropped_wait_misses_nothing(cx: Cx) -> Check {
                 .await??;
             granted(&mut *waiter).await?;
         }
+        waiter.release().await?;
+    }
+    Ok(())
+}
+
+async fn c05_a_check_is_no_look(cx: Cx) -> Check {
+    let (a, b) = (cx.backend().await?, cx.backend().await?);
+    for renews in [false, true] {
+        let mut holder = holds(&cx, &a, "lock").await?;
+        let mut waiter = queues(&cx, &b, "lock").await?;
+        holder.release().await?;
+        cx.sleep(cx.ttl() / 20).await;
+        if renews {
+            waiter.renew().await?
+        } else {
+            waiter.check().await?
+        };
+        let what = "changed, after a release and a call that is no look";
+        soon(&cx, cx.slack(), what, waiter.changed()).await??;
+        granted(&mut *waiter).await?;
         waiter.release().await?;
     }
     Ok(())
@@ -237,7 +259,7 @@ async fn c13_a_refused_try_leaves_no_place(cx: Cx) -> Check {
     let (mut holder, _) = cx.held(&a, "lock").await?;
     let mut refused = cx.claim(&b, "lock")?;
     match refused.try_acquire().await? {
-        Attempt::Busy { valid_for: None, .. } => {}
+        Attempt::Busy(busy) if busy.valid_for.is_none() => {}
         other => fail!("a try that does not wait has no place to keep, but was answered {other:?}"),
     }
     holder.release().await?;

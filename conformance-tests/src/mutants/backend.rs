@@ -89,8 +89,10 @@ impl LockBackend for WrongBackend {
 
     fn capabilities(&self) -> Capabilities {
         let mut can = self.right.capabilities();
-        if self.bug == Bug::FairnessClaimed {
-            can.fair = true;
+        match self.bug {
+            Bug::FairnessClaimed => can.fair = true,
+            Bug::LossNotDeclared => can.loses_data_on = &[],
+            _ => {}
         }
         can
     }

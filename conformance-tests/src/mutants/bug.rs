@@ -72,7 +72,10 @@ mutants! {
     [PollOnly ErrorIsBusy] error_is_busy "reports an error of the store as busy" => s06_an_error_is_not_busy;
     [PollOnly BusyIsError] busy_is_error "reports busy as an error" => s06_busy_is_not_an_error;
     [PollOnly ErrorIsLost] error_is_lost "takes a failed renewal for a loss" => c06_an_error_is_not_a_loss;
-    [PollOnly LostIsAlive] lost_is_alive "takes a lost lock for a renewed one" => c06_a_renewal_after_a_loss_is_lost;
+    [PollOnly LostIsAlive]
+        lost_is_alive "takes a lost lock for a renewed one" => c06_a_renewal_after_a_loss_is_lost;
+        loss_in_a_restart_is_alive "takes a lock that a restart has lost for a renewed one"
+        => s01_a_hold_survives_a_restart_of_the_store;
     [PollOnly UnknownIsLost] unknown_is_lost "takes a try without an answer for one that left nothing, and does not ask"
         => c06_a_check_after_an_unknown_try_asks;
     [PollOnly FenceRestarts] fence_restarts "deletes the fence with the lock" => c09_fences_rise_over_releases;
@@ -90,6 +93,7 @@ mutants! {
         => c13_a_refused_try_leaves_no_place;
     [Queued PushLost] push_lost "looks, then listens: what changes in between is missed"
         => c05_a_change_before_the_wait_is_not_missed;
+    [Queued CheckIsLook] check_is_look "forgets what was pushed when it is only asked" => c05_a_check_is_no_look;
     [Queued PushBelieved] push_believed "takes a push for the lock" => c05_a_change_is_no_grant;
     [PollOnly FairnessClaimed] fairness_claimed "claims to be fair, and is not" => l03_waiters_are_served_in_order;
     [PollOnly NamesFolded] names_folded "folds the case of names" => c11_distinct_names_never_block_each_other;
@@ -138,6 +142,12 @@ mutants! {
         resume_ignores_owner "resumes a hold by its data, for any owner" => c14_another_owner_is_not_believed;
     [PollOnly DamagedDataRelease] damaged_data_release "releases the true hold after it has refused damaged data"
         => c14_damaged_data_harm_nobody;
+    [PollOnly StaleHolder]
+        stale_holder "names the holder that it has seen first" => c15_a_busy_answer_names_the_true_holder;
+        stale_holder_in_errors "names the holder that it has seen first, in the error of a wait in vain"
+        => c15_a_wait_in_vain_names_the_true_holder;
+    [PollOnly LossNotDeclared] loss_not_declared "loses its locks in a restart, and does not declare it"
+        => s01_a_hold_survives_a_restart_of_the_store;
     [PollOnly TimersNeverFire] timers_never_fire "neither renews nor signals a loss: the ttl is shorter than the work"
         => s05_the_signal_comes_before_the_end;
     [PollOnly SlowClock] slow_clock "counts on a clock that runs at half the speed of the store's"

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::{
-    Attempt, Bytes, Claim, ClaimRequest, ClockInstant, Effect, Error, ErrorKind, FencingToken,
-    LockBackend, OwnerId, Released, Renewal, Result,
+    Attempt, Busy, Bytes, Claim, ClaimRequest, ClockInstant, Effect, Error, ErrorKind,
+    FencingToken, LockBackend, OwnerId, Released, Renewal, Result,
 };
 
 use super::bug::Bug;
@@ -54,6 +54,10 @@ impl WrongClaim {
         async move { store.admin().ok_or_else(no_admin)?.force_release(&key, None).await }
     }
 
+    async fn forget_pushes(&mut self) {
+        let _ = tokio::time::timeout(Duration::ZERO, self.right.changed()).await;
+    }
+
     fn since(&self, start: ClockInstant) -> Duration {
         self.side.clock.now().since(start)
     }
@@ -64,7 +68,7 @@ impl WrongClaim {
         match self.bug {
             Bug::CheckThenSet => {
                 if self.holder().await?.is_some_and(|holder| holder != self.request.owner) {
-                    return Ok(Attempt::Busy { valid_for: None, retry_after: None });
+                    return Ok(Attempt::Busy(Busy::default()));
                 }
                 self.take_from_anybody().await?;
             }
@@ -154,16 +158,19 @@ impl Claim for WrongClaim {
             Ok(Attempt::Busy { .. }) if self.bug == Bug::BusyIsError => {
                 Err(Error::new(ErrorKind::Store, "the key exists"))
             }
-            Ok(Attempt::Busy { valid_for, retry_after }) => {
-                let valid_for = valid_for.map(|_| self.request.ttl);
-                Ok(Attempt::Busy { valid_for, retry_after })
+            Ok(Attempt::Busy(mut busy)) => {
+                let place = busy.valid_for.map(|_| self.request.ttl);
+                if self.bug == Bug::StaleHolder {
+                    busy.holder = self.side.first_holder(busy.holder);
+                }
+                Ok(Attempt::Busy(busy.with_place(place)))
             }
             // No other answer exists yet; it would be passed on as it is.
             Ok(other) => Ok(other),
             Err(error) => {
                 self.failed |= error.effect() == Effect::Unknown;
                 if self.bug == Bug::ErrorIsBusy {
-                    return Ok(Attempt::Busy { valid_for: None, retry_after: None });
+                    return Ok(Attempt::Busy(Busy::default()));
                 }
                 Err(error)
             }
@@ -208,6 +215,10 @@ impl Claim for WrongClaim {
         let ttl = self.request.ttl;
         match self.bug {
             Bug::CheckWrites => self.right.renew().await,
+            Bug::CheckIsLook => {
+                self.forget_pushes().await;
+                self.right.check().await
+            }
             Bug::UnknownIsLost if self.granted.is_none() => Ok(Renewal::Lost),
             Bug::ErrorIsLost => Ok(self.right.check().await.unwrap_or(Renewal::Lost)),
             Bug::LostIsAlive => {
@@ -254,7 +265,7 @@ impl Claim for WrongClaim {
     async fn changed(&mut self) -> Result<()> {
         if self.bug == Bug::PushLost {
             // Listening begins only now: what was pushed since the look is not heard.
-            let _ = tokio::time::timeout(Duration::ZERO, self.right.changed()).await;
+            self.forget_pushes().await;
         }
         self.right.changed().await?;
         self.pushed = true;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use lock_core::{Bytes, Clock, FencingToken, LockKey, OsRng, OwnerId, Result};
+use lock_core::{Bytes, Clock, FencingToken, HolderInfo, LockKey, OsRng, OwnerId, Result};
 
 /// What the mistakes need to remember, for all clients of one store.
 #[derive(Debug)]
@@ -13,6 +13,7 @@ pub(super) struct Side {
     counters: Mutex<HashMap<LockKey, u64>>,
     client_counters: Mutex<HashMap<u64, u64>>,
     clients: AtomicU64,
+    first_holder: Mutex<Option<Box<HolderInfo>>>,
 }
 
 impl Side {
@@ -22,6 +23,7 @@ impl Side {
             counters: Mutex::default(),
             client_counters: Mutex::default(),
             clients: AtomicU64::new(0),
+            first_holder: Mutex::default(),
         }
     }
 
@@ -45,6 +47,13 @@ impl Side {
 
     pub(super) fn forget(&self, key: &LockKey) {
         self.counters.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+    }
+
+    /// The first holder that was ever shown.
+    pub(super) fn first_holder(&self, now: Option<Box<HolderInfo>>) -> Option<Box<HolderInfo>> {
+        let mut first = self.first_holder.lock().unwrap_or_else(PoisonError::into_inner);
+        *first = first.take().or(now);
+        first.clone()
     }
 
     pub(super) fn another_owner(&self) -> OwnerId {

@@ -209,6 +209,11 @@ impl Error {
         self
     }
 
+    /// The cause that [`with_source`](Self::with_source) was given.
+    pub(super) fn cause(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.source.as_deref().map(|source| source as _)
+    }
+
     /// What went wrong.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
@@ -288,7 +293,7 @@ impl fmt::Debug for Error {
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         // `Display` prints the cause already, so a reporter that walks the chain starts below it.
-        self.0.source.as_ref().and_then(|source| source.source())
+        self.cause()?.source()
     }
 }
 

@@ -38,9 +38,44 @@
 //!   can edit. Its `renew` and `check` answer `Lost`, or an error that is not retryable, unless the
 //!   store's own record shows this owner with exactly this fence; `renew` proves that in the same
 //!   atomic statement that renews. The ttl is the request's, beside what was promised before: a store
-//!   that cannot change the one of a hold refuses another one. The bytes in `data` are checked before they name anything in the
-//!   store, so that nothing of somebody else is renewed or revoked. A claim that was refused leaves
-//!   the true holder untouched, also when it is released afterwards.
+//!   that cannot change the one of a hold refuses another one. The bytes in `data` are checked before
+//!   they name anything in the store, so that nothing of somebody else is renewed or revoked. A claim
+//!   that was refused leaves the true holder untouched, also when it is released afterwards.
+//! - **C15** What an answer tells beside its verdict ([`Busy::holder`], [`Busy::retry_after`]) was shown by
+//!   this very answer of the store and costs no request of its own, so a store may leave it out. Nothing
+//!   is decided by it.
+//!
+//! # Tolerances
+//!
+//! What the clauses leave open, and how far a store may go. The cases of the suite derive their bounds from
+//! this and from the [`Capabilities`].
+//!
+//! - **How long may a lease outlive its ttl?** By one `ttl_step`, counted from when the store carried out the
+//!   last request that made or prolonged it. A store whose clock has whole seconds, or which ends leases by
+//!   a sweep, declares that as its step. What is bound to a session ends with the session.
+//! - **How much less than the ttl may `valid_for` be?** The answer to a try or a renewal promises more than a
+//!   half of the ttl, less what has passed since the request was sent; otherwise it could not be renewed in
+//!   time. A store with a coarse clock lets the lease last longer and does not promise less.
+//! - **What does `DataLoss::Restart` mean?** After a restart any hold, place or fence may be gone, and the rest
+//!   is there. The store says `Lost` of what is gone (C6). Tokens rise all the same if the fencing is
+//!   `Durable`. A store that does not declare it keeps what it has acknowledged. The same goes for the
+//!   other events.
+//! - **May a store repeat a request by itself?** Yes, inside of one call and of its `call_timeout`, where the
+//!   repeated request finds what the first one did (C2). If one of them had no answer, and the last one does
+//!   not settle what it did, the error has an unknown effect. `valid_for` counts from the start of the call
+//!   in any case.
+//! - **Is a hash injective?** A cryptographic one of 128 bits or more counts as injective (C11). A store that
+//!   declares `inspect` keeps the name beside it.
+//! - **Does `check` count as a look?** No, and `renew` does not either: only an answered `try_acquire` is a look
+//!   (C5). A change that was pushed before a check is still reported by the next `changed`.
+//! - **Whose wall clock carries a fence?** The server's where it has one, else that of the client that makes
+//!   the first entry; never a clock alone: a token is above the last one that the store knows, whatever
+//!   any clock says (C9). A clock only lifts the tokens over a loss of data, or over a move to another store.
+//! - **What limits `ping`, inspection and `close`?** They have no claim, so the core drops them at the
+//!   [`call_timeout`](crate::LocksBuilder::call_timeout) of the `Locks`, or after 5 s; `close` has
+//!   the time that its caller gives, if that is longer.
+//! - **Who fills in operation, lock and store of an error?** The core, where they are missing. A store names
+//!   an operation only where it was another one, such as connecting.
 //!
 //! # Legal call sequences
 //!
@@ -72,6 +107,7 @@ mod claim;
 mod error;
 mod feature;
 mod fence;
+mod holder;
 mod key;
 mod layer;
 mod loss;
@@ -80,18 +116,19 @@ mod owner;
 mod request;
 mod rng;
 
-pub use admin::{HolderInfo, HolderMark, LockAdmin, LockInfo};
+pub use admin::{LockAdmin, LockInfo};
 pub use backend::LockBackend;
 pub use capabilities::{Binding, Capabilities, DataLoss, Fencing, Wake};
 pub use claim::Claim;
 pub use error::{Effect, Error, ErrorKind, Operation, Result};
 pub use feature::Feature;
 pub use fence::{FenceCheck, FencingToken};
+pub use holder::{HolderInfo, HolderMark};
 pub use key::LockKey;
 pub(crate) use key::check_part;
 pub use layer::LockLayer;
 pub use loss::LostReason;
-pub use outcome::{Attempt, Released, Renewal};
+pub use outcome::{Attempt, Busy, Released, Renewal};
 pub use owner::OwnerId;
 pub use request::{ClaimRequest, Mode, Resume};
 pub use rng::{OsRng, Rng, jitter};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::FencingToken;
+use crate::{FencingToken, HolderInfo};
 
 /// The answer to [`Claim::try_acquire`](crate::Claim::try_acquire).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,14 +18,45 @@ pub enum Attempt {
         valid_for: Option<Duration>,
     },
     /// Somebody else has it.
-    Busy {
-        /// How long after the start of this very call the store keeps *our place in the queue* at
-        /// least; `None` if we have no place.
-        valid_for: Option<Duration>,
-        /// After how long it is worth looking again at the latest, for instance when the holder's
-        /// lease will have ended; `None` if the store has no idea.
-        retry_after: Option<Duration>,
-    },
+    Busy(Busy),
+}
+
+/// What is known of a lock that somebody else has. A store says what its answer has shown at no further
+/// request, and leaves out the rest (clause C15).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Busy {
+    /// How long after the start of this very call the store keeps *our place in the queue* at
+    /// least; `None` if we have no place.
+    pub valid_for: Option<Duration>,
+    /// After how long it is worth looking again at the latest, for instance when the holder's
+    /// lease will have ended; `None` if the store has no idea.
+    pub retry_after: Option<Duration>,
+    /// Who has it. Shown to the user if the wait is in vain.
+    pub holder: Option<Box<HolderInfo>>,
+}
+
+impl Busy {
+    /// With a [place in the queue](Self::valid_for) for this long.
+    #[must_use]
+    pub fn with_place(mut self, valid_for: impl Into<Option<Duration>>) -> Self {
+        self.valid_for = valid_for.into();
+        self
+    }
+
+    /// With the time of the [next look](Self::retry_after).
+    #[must_use]
+    pub fn with_retry_after(mut self, after: impl Into<Option<Duration>>) -> Self {
+        self.retry_after = after.into();
+        self
+    }
+
+    /// With the [holder](Self::holder).
+    #[must_use]
+    pub fn with_holder(mut self, holder: HolderInfo) -> Self {
+        self.holder = Some(Box::new(holder));
+        self
+    }
 }
 
 impl Attempt {
@@ -33,7 +64,7 @@ impl Attempt {
     pub(crate) fn has_entry(&self) -> bool {
         match self {
             Self::Granted { .. } => true,
-            Self::Busy { valid_for, .. } => valid_for.is_some(),
+            Self::Busy(busy) => busy.valid_for.is_some(),
         }
     }
 }

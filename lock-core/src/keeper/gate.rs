@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, Semaphore};
 
-use crate::{ClockInstant, Error, LockKey};
+use super::search::Last;
+use crate::{ClockInstant, LockKey};
 
 /// The gates of one `Locks`, one for each name that somebody waits for.
 #[derive(Debug, Default)]
@@ -30,19 +31,8 @@ pub(crate) struct Gate {
 struct Local {
     /// How often in a row the lock went from one task of this process to the next.
     streak: u32,
-    /// What the store said last to the one who polled, for those behind.
-    last: Option<Last>,
-    /// When the store last said anything to one of them.
-    answered_at: Option<ClockInstant>,
-}
-
-/// The store's last answer to one who polled.
-#[derive(Clone, Debug)]
-pub(crate) enum Last {
-    /// Busy, or the lock.
-    Answer,
-    /// An error, or no answer.
-    Failure(Error),
+    /// What the store said last to the one who polled, for those behind, and when it last said anything.
+    last: Option<(Last, ClockInstant)>,
 }
 
 /// After so many hand-overs inside of one process the next poller is not told at once, so that other
@@ -93,24 +83,21 @@ impl Gates {
 
 impl Gate {
     /// Notes what the store said to the poller.
-    pub(crate) fn note(&self, last: Last, answered_at: ClockInstant) {
+    pub(super) fn note(&self, last: Last, answered_at: ClockInstant) {
         let failed = matches!(last, Last::Failure(_));
         {
             let mut local = self.local();
-            local.last = Some(last);
-            local.answered_at = local.answered_at.max(Some(answered_at));
+            let before = local.last.take().map_or(answered_at, |(_, before)| before);
+            local.last = Some((last, answered_at.max(before)));
         }
         if failed {
             self.failed.notify_waiters();
         }
     }
 
-    pub(crate) fn last(&self) -> Option<Last> {
+    /// What was noted last, and when the store last answered one of the line.
+    pub(super) fn last(&self) -> Option<(Last, ClockInstant)> {
         self.local().last.clone()
-    }
-
-    pub(crate) fn answered_at(&self) -> Option<ClockInstant> {
-        self.local().answered_at
     }
 
     fn local(&self) -> MutexGuard<'_, Local> {

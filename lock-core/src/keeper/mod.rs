@@ -16,6 +16,7 @@ mod run;
 mod schedule;
 mod search;
 mod terms;
+mod waiting;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -93,8 +94,8 @@ pub(crate) struct Handover {
     pub(crate) call_timeout: Duration,
 }
 
-/// What a caller is told; `None` for busy.
-pub(crate) type Acquired = Result<Option<Handover>>;
+/// What a caller is told.
+pub(crate) type Acquired = Result<Handover>;
 
 pub(crate) struct Keeper {
     client: Arc<Client>,
@@ -145,8 +146,7 @@ enum Outcome {
         of_place: bool,
     },
     Refused {
-        /// `None` for busy.
-        error: Option<Error>,
+        error: Error,
         /// Whether an entry of ours may exist, now or later.
         clean_up: bool,
     },

@@ -16,7 +16,7 @@ impl Keeper {
         token: FencingToken,
         answer: &mut oneshot::Sender<T>,
     ) -> Outcome {
-        let refused = |error| Outcome::Refused { error: Some(error), clean_up: false };
+        let refused = |error| Outcome::Refused { error, clean_up: false };
         let sent = self.client.clock.now();
         let limit = sent + self.terms.call_timeout;
         self.doubt.lasts_until(self.terms.gone_at(sent));

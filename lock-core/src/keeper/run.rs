@@ -72,16 +72,13 @@ impl Keeper {
                 // so to `hold`.
                 let call_timeout = self.terms.call_timeout;
                 let handover = Handover { held: held.clone(), commands, call_timeout };
-                let _ = answer.send(Ok(Some(handover)));
+                let _ = answer.send(Ok(handover));
                 if !matches!(start, Start::Renew(_)) {
                     self.hold(held, inbox, of_place).await;
                 }
             }
             Outcome::Refused { error, clean_up } => {
-                let _ = answer.send(match error {
-                    None => Ok(None),
-                    Some(error) => Err(self.describe(error, start.operation())),
-                });
+                let _ = answer.send(Err(self.describe(error, start.operation())));
                 if clean_up {
                     Box::pin(self.clean_up()).await;
                 }

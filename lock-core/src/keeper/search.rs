@@ -1,15 +1,31 @@
 //! What a keeper knows while it looks and waits.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::client::Client;
-use super::gate::Last;
 use super::{Patience, schedule};
-use crate::ClockInstant;
 use crate::kit::backoff::Backoff;
+use crate::{ClockInstant, Error, HolderInfo};
 
 /// The shortest time between two looks that a push has caused.
 const PUSH_SPACING: Duration = Duration::from_micros(100);
+
+/// What the store said last to one who looked.
+#[derive(Clone, Debug)]
+pub(super) enum Last {
+    /// The lock, or that somebody else has it, and who, if it said that.
+    Answer(Option<Arc<Seen>>),
+    /// An error, or no answer.
+    Failure(Error),
+}
+
+/// A holder, and when the store showed it.
+#[derive(Debug)]
+pub(super) struct Seen {
+    pub(super) holder: HolderInfo,
+    pub(super) at: ClockInstant,
+}
 
 pub(super) struct Search {
     pub(super) patience: Patience,
@@ -56,6 +72,12 @@ impl Search {
         }
     }
 
+    /// The store has answered.
+    pub(super) fn heard(&mut self, now: ClockInstant) {
+        self.answered_at = now;
+        self.pace.backoff.reset();
+    }
+
     pub(super) fn deadline(&self) -> ClockInstant {
         match self.patience {
             Patience::Until(deadline) => deadline,
@@ -92,11 +114,6 @@ impl Place {
 }
 
 impl Pace {
-    /// The store has answered.
-    pub(super) fn answered(&mut self) {
-        self.backoff.reset();
-    }
-
     /// Somebody else has the lock; the store proposes to look after `hint`.
     pub(super) fn busy(&mut self, client: &Client, now: ClockInstant, hint: Option<Duration>) {
         self.busy += 1;

@@ -127,11 +127,7 @@ impl Lock {
         let answer =
             keeper::spawn(&self.client, request, terms, start(token.fence())).map_err(described)?;
         match self.answer(answer, limit).await.map_err(described)? {
-            Ok(Ok(Some(handover))) => Ok(handover),
-            Ok(Ok(None)) => {
-                Err(Error::new(ErrorKind::Internal, "BUG: a renewal was answered with busy"))
-            }
-            Ok(Err(error)) => Err(error),
+            Ok(answer) => answer,
             Err(_) => Err(described(self.client.keeper_gone())),
         }
     }

@@ -120,7 +120,7 @@ impl Lock {
     /// Cancel-safe: a dropped call loses its place, and what it had taken is released in the
     /// background.
     pub async fn acquire(&self) -> Result<LockGuard> {
-        self.wait(Patience::Forever).await
+        self.take(Patience::Forever).await
     }
 
     /// Takes the lock, waiting for `limit` at most. With a limit of zero it is tried once.
@@ -151,13 +151,12 @@ impl Lock {
     ///
     /// As [`acquire`](Self::acquire).
     pub async fn acquire_timeout(&self, limit: Duration) -> Result<LockGuard> {
-        if limit.is_zero() {
-            return self.try_acquire().await?.ok_or_else(|| {
-                let busy = Error::new(ErrorKind::NotAcquired, "somebody else holds it");
-                self.describe(busy, Operation::Acquire)
-            });
-        }
-        self.wait(Patience::Until(self.client.clock.now() + limit)).await
+        self.take(if limit.is_zero() {
+            Patience::Try
+        } else {
+            Patience::Until(self.client.clock.now() + limit)
+        })
+        .await
     }
 
     /// Takes the lock if it is free; `None` if somebody else holds it.
@@ -182,7 +181,10 @@ impl Lock {
     ///
     /// As [`acquire`](Self::acquire).
     pub async fn try_acquire(&self) -> Result<Option<LockGuard>> {
-        self.take(Patience::Try).await
+        match self.take(Patience::Try).await {
+            Err(busy) if busy.kind() == ErrorKind::NotAcquired => Ok(None),
+            taken => taken.map(Some),
+        }
     }
 
     /// Takes the lock, runs `body` under it, and releases it. When the lock is lost, the body is
@@ -290,13 +292,7 @@ impl Lock {
         blocking::wait(&self.client, self.try_acquire())
     }
 
-    async fn wait(&self, patience: Patience) -> Result<LockGuard> {
-        self.take(patience).await?.ok_or_else(|| {
-            Error::new(ErrorKind::Internal, "BUG: a waiting acquire was answered with busy")
-        })
-    }
-
-    async fn take(&self, patience: Patience) -> Result<Option<LockGuard>> {
+    async fn take(&self, patience: Patience) -> Result<LockGuard> {
         let described = |error| self.describe(error, Operation::Acquire);
         let owner = OwnerId::generate(&*self.client.rng).map_err(described)?;
         let (request, terms) = self.request(owner).map_err(described)?;
@@ -311,7 +307,7 @@ impl Lock {
         let answer = keeper::spawn(&self.client, request, terms, Start::Acquire(patience))
             .map_err(described)?;
         match self.answer(answer, limit).await.map_err(described)? {
-            Ok(Ok(handover)) => Ok(handover.map(|h| LockGuard::new(Arc::clone(&self.client), h))),
+            Ok(Ok(handover)) => Ok(LockGuard::new(Arc::clone(&self.client), handover)),
             Ok(Err(error)) => Err(error),
             Err(_) => Err(described(self.client.keeper_gone())),
         }

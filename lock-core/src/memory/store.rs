@@ -9,8 +9,8 @@ use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
 use crate::{
-    Attempt, Clock, ClockInstant, FencingToken, HolderInfo, HolderMark, LockInfo, LockKey, OwnerId,
-    Released, Renewal, Result,
+    Attempt, Busy, Clock, ClockInstant, FencingToken, HolderMark, HolderInfo, LockInfo, LockKey,
+    OwnerId, Released, Renewal, Result,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +57,17 @@ pub(super) struct Entry {
     pub(super) changed: Arc<Notify>,
     pub(super) since: ClockInstant,
     pub(super) until: ClockInstant,
+}
+
+impl Entry {
+    fn shown(&self, token: FencingToken, now: ClockInstant) -> HolderInfo {
+        let mut info = HolderInfo::new(Some(self.owner));
+        info.label.clone_from(&self.label);
+        info.fence = Some(token);
+        info.expires_in = Some(self.until.since(now));
+        info.held_for = Some(now.since(self.since));
+        info
+    }
 }
 
 /// Who asks, and which entries are theirs.
@@ -109,10 +120,12 @@ impl Store {
                 line.holder = Some((me, token));
                 Ok(Attempt::Granted { token, valid_for: Some(ttl) })
             }
-            Some((holder, _)) => {
-                let retry_after = Some(holder.until.since(now));
+            Some((holder, token)) => {
+                let busy = Busy::default()
+                    .with_retry_after(holder.until.since(now))
+                    .with_holder(holder.shown(*token, now));
                 if !wait || self.flavour == Flavour::PollOnly {
-                    return Ok(Attempt::Busy { valid_for: None, retry_after });
+                    return Ok(Attempt::Busy(busy));
                 }
                 match line.waiters.iter_mut().find(|waiter| waiter.owner == me.owner) {
                     Some(place) => place.until = me.until,
@@ -125,7 +138,7 @@ impl Store {
                         Self::reap(Arc::downgrade(self), key.clone(), Arc::clone(&line.turned));
                     line.reaper = Some(runtime.spawn(reaper).abort_handle());
                 }
-                Ok(Attempt::Busy { valid_for: Some(ttl), retry_after })
+                Ok(Attempt::Busy(busy.with_place(ttl)))
             }
         }
     }
@@ -200,14 +213,7 @@ impl Store {
             .filter_map(|(key, line)| {
                 let holder = line.holder.as_ref().filter(|(entry, _)| entry.until > now);
                 let waiters = line.waiters.iter().filter(|waiter| waiter.until > now).count();
-                let holder = holder.map(|(entry, token)| {
-                    let mut info = HolderInfo::new(Some(entry.owner));
-                    info.label.clone_from(&entry.label);
-                    info.fence = Some(*token);
-                    info.expires_in = Some(entry.until.since(now));
-                    info.held_for = Some(now.since(entry.since));
-                    info
-                });
+                let holder = holder.map(|(entry, token)| entry.shown(*token, now));
                 let known = self.flavour == Flavour::Queued;
                 (holder.is_some() || waiters > 0)
                     .then(|| LockInfo::new(key.clone(), holder, known.then_some(waiters)))

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{
-    Attempt, Bytes, Claim, ClaimRequest, Error, ErrorKind, FencingToken, Released, Renewal, Result,
-    async_trait,
+    Attempt, Busy, Bytes, Claim, ClaimRequest, Error, ErrorKind, FencingToken,
+    Released, Renewal, Result, async_trait,
 };
 
 use super::admission::Admission;
@@ -144,7 +144,7 @@ impl RedlockClaim {
             let split = self.split_delay(replies, tries);
             Some(free_in.map_or(split, |free_in| free_in.min(split)))
         };
-        Attempt::Busy { valid_for: None, retry_after }
+        Attempt::Busy(Busy::default().with_retry_after(retry_after))
     }
 
     /// Asks all nodes about the hold, and prolongs it if `prolongs`. Answers how long it is valid, if it

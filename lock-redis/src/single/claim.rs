@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{
-    Attempt, Bytes, Claim, ClaimRequest, Effect, Error, ErrorKind, FencingToken, Released, Renewal,
-    Result, async_trait,
+    Attempt, Busy, Bytes, Claim, ClaimRequest, Effect, Error, ErrorKind, FencingToken,
+    Released, Renewal, Result, async_trait,
 };
 use redis::Value;
 
@@ -161,14 +161,15 @@ impl RedisClaim {
                 self.store.look_after(&self.keys, reply.number(6)?);
                 let left = u64::try_from(left).ok().map(Duration::from_millis);
                 if !self.request.wait {
-                    return Ok(Attempt::Busy { valid_for: None, retry_after: left });
+                    return Ok(Attempt::Busy(Busy::default().with_retry_after(left)));
                 }
                 self.ticket = ticket;
                 let ahead = u64::try_from(reply.number(7)?).ok();
                 self.looks = ahead.is_some();
                 self.listen().set_ticket(ticket);
                 let retry_after = retry_after(rank, ahead, left, self.grace());
-                Ok(Attempt::Busy { valid_for: Some(self.request.ttl), retry_after })
+                let busy = Busy::default().with_place(self.request.ttl);
+                Ok(Attempt::Busy(busy.with_retry_after(retry_after)))
             }
             2 => Err(Error::new(
                 ErrorKind::Internal,

@@ -84,7 +84,7 @@ pub(crate) async fn is_granted(claim: &mut dyn Claim) -> bool {
 /// When to look again, of a try that must not succeed.
 pub(crate) async fn busy(claim: &mut dyn Claim) -> Option<Duration> {
     match claim.try_acquire().await.unwrap() {
-        Attempt::Busy { retry_after, .. } => retry_after,
+        Attempt::Busy(busy) => busy.retry_after,
         other => panic!("not busy: {other:?}"),
     }
 }

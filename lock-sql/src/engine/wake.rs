@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
 use std::time::Duration;
 
 use lock_core::kit::wake::{self, Slot, first_that_listens};
-use lock_core::{Attempt, Error, ErrorKind, Result};
+use lock_core::{Attempt, Busy, Error, ErrorKind, Result};
 use tokio::sync::{mpsc, watch};
 
 /// The pause before the next look when somebody else was writing, so that the question whether the
@@ -19,7 +19,7 @@ pub(crate) const WHILE_CONTENDED: Duration = Duration::from_millis(5);
 /// The answer to a waiter: somebody else has the lock, for `left` unless it is renewed. There is no
 /// place in the table that would have to be kept alive (clause C13).
 pub(crate) fn busy(left: Option<Duration>) -> Attempt {
-    Attempt::Busy { valid_for: None, retry_after: left }
+    Attempt::Busy(Busy::default().with_retry_after(left))
 }
 
 /// The waiters of one client, by the name that they listen for.

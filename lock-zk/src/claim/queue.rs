@@ -1,6 +1,6 @@
 //! How a try looks at the queue, and enters it.
 
-use lock_core::{Attempt, ClockInstant, Error, ErrorKind, Released};
+use lock_core::{Attempt, Busy, ClockInstant, Error, ErrorKind, Released};
 
 use super::{Entry, ZkClaim};
 use crate::connection::reply::{Failure, Reply};
@@ -13,9 +13,6 @@ const ROUNDS: usize = 16;
 /// A lock is granted with a fourth of the session timeout left at least: less may be over before a
 /// renewal can prolong it.
 const LEAST: u32 = 4;
-
-/// Busy, without a place.
-const BUSY: Attempt = Attempt::Busy { valid_for: None, retry_after: None };
 
 /// The children of the lock's node, as one listing has shown them.
 struct Listing {
@@ -40,7 +37,7 @@ impl ZkClaim {
                     None => continue,
                 },
             };
-            let Some(entry) = self.entry.clone() else { return Ok(BUSY) };
+            let Some(entry) = self.entry.clone() else { return Ok(Attempt::Busy(Busy::default())) };
             self.refuse_near_the_end(&session, &entry).await?;
             match names::position(&listing.children, &entry.name) {
                 Position::First => {
@@ -56,11 +53,11 @@ impl ZkClaim {
                 Position::After(ahead) => {
                     if !self.request.wait {
                         self.leave(&session).await?;
-                        return Ok(BUSY);
+                        return Ok(Attempt::Busy(Busy::default()));
                     }
                     self.watches.expect(Some(self.path(ahead)));
-                    let valid_for = Some(session.valid_for(start));
-                    return Ok(Attempt::Busy { valid_for, retry_after: None });
+                    let busy = Busy::default().with_place(session.valid_for(start));
+                    return Ok(Attempt::Busy(busy));
                 }
             }
         }

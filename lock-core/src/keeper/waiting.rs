@@ -1,0 +1,123 @@
+//! Waiting for another look to be worth while.
+
+use std::sync::Arc;
+
+use tokio::sync::SemaphorePermit;
+
+use super::acquire::{Acquisition, Step, stopped};
+use super::gate::Gate;
+use super::search::Last;
+use super::{Outcome, Patience, call};
+use crate::locks::hold::margin;
+use crate::{Renewal, Result};
+
+impl Acquisition<'_> {
+    /// Waits behind the other tasks of this process. The one that polls asks the store for all of them,
+    /// so all of them give up a store that does not answer.
+    pub(super) async fn wait_for_turn<'g>(
+        &mut self,
+        gate: &'g Gate,
+    ) -> Result<Option<SemaphorePermit<'g>>, Outcome> {
+        let clock = Arc::clone(&self.client.clock);
+        let deadline = self.search.deadline();
+        let mut turn = std::pin::pin!(gate.turn.acquire());
+        loop {
+            let mut failed = std::pin::pin!(gate.failed.notified());
+            failed.as_mut().enable();
+            if let Some((last, answered_at)) = gate.last() {
+                self.search.last = Some(last);
+                self.search.answered_at = self.search.answered_at.max(answered_at);
+            }
+            let mut wake_at = deadline;
+            if matches!(self.search.patience, Patience::Forever) {
+                let give_up_at = self.search.answered_at + self.keeper.terms.unavailable_after;
+                if clock.now() < give_up_at {
+                    wake_at = give_up_at;
+                } else if matches!(self.search.last, Some(Last::Failure(_))) {
+                    return Err(self.refused());
+                }
+            }
+            tokio::select! {
+                biased;
+                () = stopped(&self.client, self.caller) => return Err(self.abandoned()),
+                // The semaphore is never closed.
+                turn = &mut turn => return Ok(turn.ok()),
+                () = failed => {}
+                () = clock.sleep_until(wake_at) => {
+                    if clock.now() >= deadline {
+                        return Err(self.refused());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits until another look is worth while: a push, the store's own hint, the slow second look,
+    /// a lost place. Renews the place in the meantime.
+    pub(super) async fn wait(&mut self, gate: Option<&Gate>) -> Step {
+        let clock = Arc::clone(&self.client.clock);
+        loop {
+            let now = clock.now();
+            if now >= self.search.deadline() {
+                return Step::End(self.refused());
+            }
+            if now >= self.search.pace.look_at {
+                return Step::Look;
+            }
+            if now >= self.search.place.renew_at {
+                match self.renew_place().await {
+                    Ok(Renewal::Lost) => return Step::Look,
+                    Ok(_) => continue,
+                    Err(error) => return self.failed(error),
+                }
+            }
+            let push = now >= self.search.pace.push_from;
+            tokio::select! {
+                biased;
+                () = stopped(&self.client, self.caller) => return Step::End(self.abandoned()),
+                pushed = self.keeper.claim.changed(), if push => match pushed {
+                    Ok(()) => {
+                        self.search.pace.pushed(now);
+                        return Step::Look;
+                    }
+                    Err(error) => {
+                        tracing::debug!(target: "distlock", key = %self.keeper.key, %error, "no pushes: polling");
+                        self.search.pace.no_pushes(&self.client, now);
+                    }
+                },
+                () = local_release(gate) => return Step::Look,
+                () = clock.sleep_until(self.search.wake_at(now)) => {}
+            }
+        }
+    }
+
+    /// Renews the place in the queue. If it is lost, the next look takes a new one.
+    pub(super) async fn renew_place(&mut self) -> Result<Renewal> {
+        let Self { keeper, client, caller, search } = self;
+        let (sent, ttl) = (client.clock.now(), keeper.terms.ttl);
+        let limit = search.deadline().min(sent + keeper.terms.call_timeout);
+        keeper.doubt.lasts_until(keeper.terms.gone_at(sent));
+        search.place.is_unsettled = true;
+        let stop = stopped(client, caller);
+        // If the caller has gone, the next wait sees it.
+        let ended = call::bounded(&*client.clock, limit, stop, keeper.claim.renew()).await;
+        let renewal = ended.or_timeout(limit.since(sent))?;
+        search.answered_at = client.clock.now();
+        search.place.is_unsettled = false;
+        match renewal {
+            Renewal::Alive { valid_for } => {
+                let until = valid_for.map(|lasts| (sent + lasts).minus(margin(ttl)));
+                search.place.lasts(client, sent, until, ttl);
+            }
+            Renewal::Lost => search.place.until = None,
+        }
+        Ok(renewal)
+    }
+}
+
+async fn local_release(gate: Option<&Gate>) {
+    match gate {
+        Some(gate) => gate.released.notified().await,
+        None => std::future::pending().await,
+    }
+}
