@@ -5,6 +5,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use crate::check::{Check, Stop};
+
 /// How a future ended that was allowed a number of polls.
 #[derive(Debug)]
 pub(crate) enum Cut<T> {
@@ -12,6 +14,16 @@ pub(crate) enum Cut<T> {
     Done(T),
     /// It was dropped while it waited.
     Dropped,
+}
+
+impl<T, E: Into<Stop>> Cut<Result<T, E>> {
+    /// Whether the call was done before it was dropped; then it must have succeeded.
+    pub(crate) fn done(self) -> Check<bool> {
+        match self {
+            Self::Done(answer) => answer.map(|_| true).map_err(Into::into),
+            Self::Dropped => Ok(false),
+        }
+    }
 }
 
 /// Polls `future` `polls` times, each time when it asks for it, and drops it if it is not ready then.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use metrics::{Label, counter, gauge, histogram};
+use metrics::{Gauge, Label, counter, gauge, histogram};
 
 use crate::{
     Attempt, Capabilities, Claim, ClaimRequest, Clock, ClockInstant, Error, LockAdmin, LockBackend,
@@ -104,7 +104,7 @@ impl LockBackend for Metered {
         let stage = if attached {
             Stage::Unproven
         } else {
-            Stage::Trying { started: self.meter.clock.now() }
+            Stage::Trying { started: self.meter.clock.now(), waiting: None }
         };
         Ok(Box::new(MeteredClaim { inner, meter: self.meter.clone(), stage }))
     }
@@ -122,20 +122,35 @@ impl LockBackend for Metered {
     }
 }
 
+/// One of those that a gauge counts, until it is dropped.
+struct Counted(Gauge);
+
+impl Counted {
+    fn new(gauge: Gauge) -> Self {
+        gauge.increment(1.0);
+        Self(gauge)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.decrement(1.0);
+    }
+}
+
 /// Where a claim is in its life.
-#[derive(Clone, Copy)]
 enum Stage {
+    /// It waits after its first busy answer.
     Trying {
         started: ClockInstant,
-    },
-    Waiting {
-        started: ClockInstant,
+        waiting: Option<Counted>,
     },
     /// Made from a lease token, which may be a lie.
     Unproven,
     /// Without a time for a hold that began elsewhere.
     Held {
         since: Option<ClockInstant>,
+        _held: Counted,
     },
     Over,
 }
@@ -147,42 +162,33 @@ struct MeteredClaim {
 }
 
 impl MeteredClaim {
-    /// Leaves the present stage with the gauges right, and enters the next one.
-    fn enter(&mut self, next: Stage) {
-        let labels = self.meter.labels();
-        match self.stage {
-            Stage::Waiting { .. } => gauge!("lock_waiting", labels.clone()).decrement(1.0),
-            Stage::Held { .. } => gauge!("lock_held", labels.clone()).decrement(1.0),
-            Stage::Trying { .. } | Stage::Unproven | Stage::Over => {}
-        }
-        match next {
-            Stage::Waiting { .. } => gauge!("lock_waiting", labels).increment(1.0),
-            Stage::Held { .. } => gauge!("lock_held", labels).increment(1.0),
-            Stage::Trying { .. } | Stage::Unproven | Stage::Over => {}
-        }
-        self.stage = next;
+    fn hold(&mut self, since: Option<ClockInstant>) {
+        let _held = Counted::new(gauge!("lock_held", self.meter.labels()));
+        self.stage = Stage::Held { since, _held };
     }
 
     fn end(&mut self, of_hold: &'static str) {
         let meter = &self.meter;
-        match self.stage {
-            Stage::Trying { started } | Stage::Waiting { started } => {
+        match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Trying { started, .. } => {
                 histogram!("lock_acquire_duration_seconds", meter.outcome("given_up"))
                     .record(meter.since(started));
             }
-            Stage::Held { since: Some(since) } => {
+            Stage::Held { since: Some(since), .. } => {
                 histogram!("lock_hold_duration_seconds", meter.outcome(of_hold))
                     .record(meter.since(since));
             }
-            Stage::Held { since: None } | Stage::Unproven | Stage::Over => {}
+            Stage::Held { since: None, .. } | Stage::Unproven | Stage::Over => {}
         }
-        self.enter(Stage::Over);
     }
 
-    /// The store has confirmed what a lease token says.
-    fn proven(&mut self) {
-        if matches!(self.stage, Stage::Unproven) {
-            self.enter(Stage::Held { since: None });
+    /// What a renewal or a check says of the hold. The first one confirms what a lease token says.
+    fn heard(&mut self, operation: &'static str, renewal: &Result<Renewal>) {
+        match renewal {
+            Ok(Renewal::Lost) => self.count_loss(),
+            Ok(Renewal::Alive { .. }) if matches!(self.stage, Stage::Unproven) => self.hold(None),
+            Ok(Renewal::Alive { .. }) => {}
+            Err(error) => self.meter.failed(operation, error),
         }
     }
 
@@ -205,17 +211,15 @@ impl fmt::Debug for MeteredClaim {
 impl Claim for MeteredClaim {
     async fn try_acquire(&mut self) -> Result<Attempt> {
         let attempt = self.inner.try_acquire().await;
-        match (&attempt, self.stage) {
-            (
-                Ok(Attempt::Granted { .. }),
-                Stage::Trying { started } | Stage::Waiting { started },
-            ) => {
+        match (&attempt, &mut self.stage) {
+            (Ok(Attempt::Granted { .. }), Stage::Trying { started, .. }) => {
                 histogram!("lock_acquire_duration_seconds", self.meter.outcome("granted"))
-                    .record(self.meter.since(started));
-                self.enter(Stage::Held { since: Some(self.meter.clock.now()) });
+                    .record(self.meter.since(*started));
+                self.hold(Some(self.meter.clock.now()));
             }
-            (Ok(Attempt::Busy { .. }), Stage::Trying { started }) => {
-                self.enter(Stage::Waiting { started });
+            (Ok(Attempt::Busy(_)), Stage::Trying { waiting, .. }) => {
+                let gauge = || gauge!("lock_waiting", self.meter.labels());
+                waiting.get_or_insert_with(|| Counted::new(gauge()));
             }
             (Ok(_), _) => {}
             (Err(error), _) => self.meter.failed("acquire", error),
@@ -231,21 +235,13 @@ impl Claim for MeteredClaim {
             Err(_) => "error",
         };
         counter!("lock_renewals_total", self.meter.outcome(outcome)).increment(1);
-        match &renewal {
-            Ok(Renewal::Lost) => self.count_loss(),
-            Ok(Renewal::Alive { .. }) => self.proven(),
-            Err(error) => self.meter.failed("renew", error),
-        }
+        self.heard("renew", &renewal);
         renewal
     }
 
     async fn check(&mut self) -> Result<Renewal> {
         let renewal = self.inner.check().await;
-        match &renewal {
-            Ok(Renewal::Lost) => self.count_loss(),
-            Ok(Renewal::Alive { .. }) => self.proven(),
-            Err(error) => self.meter.failed("check", error),
-        }
+        self.heard("check", &renewal);
         renewal
     }
 

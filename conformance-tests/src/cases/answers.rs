@@ -36,7 +36,8 @@ impl Labelled {
     /// What is shown is this one, or nothing.
     fn is_shown(&self, cx: &Cx, shown: &HolderInfo, held_for: Duration) -> Check {
         let HolderInfo { owner, label, fence, expires_in, held_for: shown_for, .. } = shown;
-        let is_left = |left: Duration| !left.is_zero() && left <= cx.ttl() + cx.lapse();
+        let is_left =
+            |left: Duration| !left.is_zero() && left <= cx.ttl() + cx.capabilities().ttl_step;
         ensure!(owner.is_none_or(|owner| owner == self.owner), "another owner is shown: {shown:?}");
         ensure!(
             label.as_deref().is_none_or(|label| label == self.label),

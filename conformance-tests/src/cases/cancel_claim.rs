@@ -2,7 +2,7 @@
 
 use lock_core::{Claim, Renewal};
 
-use super::tools::{MOST_POLLS, free_soon, give_up, holds, kept_until, still_held};
+use super::tools::{at_each_await, free_soon, give_up, holds, kept_until, still_held};
 use crate::cancel::{Cut, drop_after};
 use crate::case::cases;
 use crate::check::{Check, ensure, fail};
@@ -29,28 +29,21 @@ cases! {
         "a claim that is dropped leaves its lock as it is until the lease ends";
 }
 
-fn too_long(call: &str) -> Check {
-    fail!("{call} was not done after {MOST_POLLS} polls")
-}
-
 async fn c08_a_dropped_try_can_be_undone(cx: Cx) -> Check {
     let (a, b) = (cx.backend().await?, cx.backend().await?);
-    for polls in 1..=MOST_POLLS {
+    at_each_await("try_acquire", async |polls| {
         let mut claim = cx.waiting_claim(&a, "lock")?;
         let cut = drop_after(polls, claim.try_acquire()).await;
         give_up(&cx, &mut *claim, &b, "lock", &format!("a try dropped at await {polls}")).await?;
-        if let Cut::Done(answer) = cut {
-            answer?;
-            return Ok(());
-        }
-    }
-    too_long("try_acquire")
+        cut.done()
+    })
+    .await
 }
 
 async fn c08_a_dropped_try_can_be_repeated(cx: Cx) -> Check {
     let (a, b) = (cx.backend().await?, cx.backend().await?);
     let mut last = None;
-    for polls in 1..=MOST_POLLS {
+    at_each_await("try_acquire", async |polls| {
         let mut claim = cx.claim(&a, "lock")?;
         let cut = drop_after(polls, claim.try_acquire()).await;
         let token = granted(&mut *claim).await?;
@@ -62,17 +55,14 @@ async fn c08_a_dropped_try_can_be_repeated(cx: Cx) -> Check {
         last = Some(token);
         still_held(&cx, &b, "lock", "after a dropped try that was repeated").await?;
         give_up(&cx, &mut *claim, &b, "lock", &format!("a try dropped at await {polls}")).await?;
-        if let Cut::Done(answer) = cut {
-            answer?;
-            return Ok(());
-        }
-    }
-    too_long("try_acquire")
+        cut.done()
+    })
+    .await
 }
 
 async fn c08_a_dropped_place_can_be_undone(cx: Cx) -> Check {
     let (a, b) = (cx.backend().await?, cx.backend().await?);
-    for polls in 1..=MOST_POLLS {
+    at_each_await("a waiting try_acquire", async |polls| {
         let mut holder = holds(&cx, &a, "lock").await?;
         let mut waiter = b.claim(cx.request_for("lock", cx.long_ttl())?.with_wait(true))?;
         let cut = drop_after(polls, waiter.try_acquire()).await;
@@ -80,12 +70,9 @@ async fn c08_a_dropped_place_can_be_undone(cx: Cx) -> Check {
         let after = format!("a waiting try dropped at await {polls} and released");
         still_held(&cx, &b, "lock", &after).await?;
         give_up(&cx, &mut *holder, &a, "lock", &after).await?;
-        if let Cut::Done(answer) = cut {
-            answer?;
-            return Ok(());
-        }
-    }
-    too_long("a waiting try_acquire")
+        cut.done()
+    })
+    .await
 }
 
 /// A claim that holds the lock, and how its next renewal ended when it was dropped at `polls`.
@@ -103,7 +90,7 @@ async fn dropped_renewal(cx: &Cx, claim: &mut dyn Claim, polls: usize) -> Check<
 async fn c08_a_dropped_renewal_can_be_repeated(cx: Cx) -> Check {
     let (a, b) = (cx.backend().await?, cx.backend().await?);
     let (mut claim, token) = cx.held(&a, "lock").await?;
-    for polls in 1..=MOST_POLLS {
+    at_each_await("renew", async |polls| {
         let done = dropped_renewal(&cx, &mut *claim, polls).await?;
         let start = cx.now();
         match claim.renew().await? {
@@ -113,77 +100,70 @@ async fn c08_a_dropped_renewal_can_be_repeated(cx: Cx) -> Check {
                 }
                 ensure!(granted(&mut *claim).await? == token, "renewals changed the token");
                 claim.release().await?;
-                return Ok(());
             }
             Renewal::Alive { .. } => {}
             other => fail!("after a renewal dropped at await {polls} the next one says {other:?}"),
         }
-    }
-    too_long("renew")
+        Ok(done)
+    })
+    .await
 }
 
 async fn c08_a_dropped_renewal_can_be_undone(cx: Cx) -> Check {
     let (a, b) = (cx.backend().await?, cx.backend().await?);
-    for polls in 1..=MOST_POLLS {
+    at_each_await("renew", async |polls| {
         let (mut claim, _) = cx.held(&a, "lock").await?;
         let done = dropped_renewal(&cx, &mut *claim, polls).await?;
         give_up(&cx, &mut *claim, &b, "lock", &format!("a renewal dropped at await {polls}"))
             .await?;
-        if done {
-            return Ok(());
-        }
-    }
-    too_long("renew")
+        Ok(done)
+    })
+    .await
 }
 
 async fn c08_a_dropped_check_changes_nothing(cx: Cx) -> Check {
     let (a, b) = (cx.backend().await?, cx.backend().await?);
-    let mut claim = a.claim(cx.request_for("lock", cx.long_ttl())?)?;
+    let mut claim = holds(&cx, &a, "lock").await?;
     let token = granted(&mut *claim).await?;
-    for polls in 1..=MOST_POLLS {
+    at_each_await("check", async |polls| {
         let cut = drop_after(polls, claim.check()).await;
         still_held(&cx, &b, "lock", "after a check that was dropped").await?;
         ensure!(granted(&mut *claim).await? == token, "a dropped check changed the token");
         match cut {
-            Cut::Done(Ok(Renewal::Alive { .. })) => {
-                claim.release().await?;
-                return Ok(());
-            }
+            Cut::Done(Ok(Renewal::Alive { .. })) => Ok(true),
             Cut::Done(other) => fail!("a check of a lock that is held was answered {other:?}"),
-            Cut::Dropped => {}
+            Cut::Dropped => Ok(false),
         }
-    }
-    too_long("check")
+    })
+    .await
 }
 
 async fn c08_a_dropped_release_can_be_repeated(cx: Cx) -> Check {
     let (a, b) = (cx.backend().await?, cx.backend().await?);
-    for polls in 1..=MOST_POLLS {
+    at_each_await("release", async |polls| {
         let (mut claim, _) = cx.held(&a, "lock").await?;
         let cut = drop_after(polls, claim.release()).await;
         give_up(&cx, &mut *claim, &b, "lock", &format!("a release dropped at await {polls}"))
             .await?;
-        if let Cut::Done(answer) = cut {
-            answer?;
-            return Ok(());
-        }
-    }
-    too_long("release")
+        cut.done()
+    })
+    .await
 }
 
 async fn c08_a_dropped_detach_can_be_undone(cx: Cx) -> Check {
     let (a, b) = (cx.backend().await?, cx.backend().await?);
-    for polls in 1..=MOST_POLLS {
+    at_each_await("detach", async |polls| {
         let (mut claim, _) = cx.held(&a, "lock").await?;
         let cut = drop_after(polls, claim.detach()).await;
-        if let Cut::Done(answer) = cut {
-            answer?;
-            return still_held(&cx, &b, "lock", "after it was detached").await;
+        if cut.done()? {
+            still_held(&cx, &b, "lock", "after it was detached").await?;
+            return Ok(true);
         }
         give_up(&cx, &mut *claim, &b, "lock", &format!("a detach dropped at await {polls}"))
             .await?;
-    }
-    too_long("detach")
+        Ok(false)
+    })
+    .await
 }
 
 async fn c08_a_dropped_claim_writes_nothing(cx: Cx) -> Check {

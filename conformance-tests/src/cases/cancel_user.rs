@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use lock_core::{Binding, ErrorKind, LockBackend, Locks};
 
-use super::tools::{STEPS, drop_after_steps, free_soon, still_held, take, take_for, within};
+use super::tools::{
+    STEPS, drop_after_steps, free_soon, free_within, still_held, take, take_for, within,
+};
 use crate::Fault;
 use crate::cancel::{Cut, drop_after};
 use crate::case::cases;
@@ -158,11 +160,8 @@ async fn s04_a_dropped_guard_releases_during_a_renewal(cx: Cx) -> Check {
         drop(drop_after_steps(&cx, steps, guard.renew()).await);
         drop(guard);
         let limit = cx.ttl() / 4 + cx.slack();
-        if cx.freed_within(&other, "lock", limit).await?.is_none() {
-            fail!(
-                "a guard was dropped {steps} turns into a renewal, and the lock is taken {limit:?} later"
-            );
-        }
+        let after = format!("after a guard was dropped {steps} turns into a renewal");
+        free_within(&cx, &other, "lock", limit, &after).await?;
         // A fault that was not used up would meet the next round.
         let _ = locks.health().await;
     }
@@ -226,9 +225,8 @@ async fn survives(cx: &Cx, fault: Fault) -> Check {
                 }
             }
             let limit = Duration::from_secs(2) + cx.slack();
-            if cx.freed_within(&other, "lock", limit).await?.is_none() {
-                fail!("{faults} × {fault:?} at {operation}: {limit:?} later the lock is taken");
-            }
+            let after = format!("after {faults} × {fault:?} at {operation}");
+            free_within(cx, &other, "lock", limit, &after).await?;
         }
     }
     Ok(())
@@ -259,9 +257,8 @@ async fn s04_a_try_that_lands_late_is_undone(cx: Cx) -> Check {
         drop(within(&cx, cx.ttl() / 20 * (3 * held_up - 2), lock.acquire()).await);
         cx.sleep(cx.ttl() + cx.ttl() / 4).await;
         let limit = Duration::from_secs(3) + cx.slack();
-        if cx.freed_within(&other, "lock", limit).await?.is_none() {
-            fail!("a try that reached the store late, after it was given up, keeps the lock");
-        }
+        let after = "after a try reached the store late, when it had been given up";
+        free_within(&cx, &other, "lock", limit, after).await?;
     }
     Ok(())
 }
@@ -281,10 +278,8 @@ async fn s04_a_try_that_lands_after_the_release_is_undone(cx: Cx) -> Check {
     }
     cx.sleep(cx.ttl() + cx.ttl() / 4).await;
     let limit = Duration::from_secs(3) + cx.slack();
-    if cx.freed_within(&other, "lock", limit).await?.is_none() {
-        fail!("a try that reached the store after the release keeps the lock");
-    }
-    Ok(())
+    free_within(&cx, &other, "lock", limit, "after a try reached the store behind the release")
+        .await
 }
 
 async fn s04_a_partition_while_waiting_leaves_nothing(cx: Cx) -> Check {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lock_core::{Effect, ErrorKind, Locks};
 
-use super::tools::{error_kind, free_soon, soon, take};
+use super::tools::{error_kind, free_soon, free_within, soon, take};
 use crate::Fault;
 use crate::case::cases;
 use crate::check::{Check, Explain, ensure, fail};
@@ -127,9 +127,7 @@ async fn l04_a_frozen_store_holds_nobody(cx: Cx) -> Check {
     let other = cx.backend().await?;
     let limit = cx.ttl() + Duration::from_secs(2) + cx.slack();
     for name in ["lock", "held"] {
-        if cx.freed_within(&other, name, limit).await?.is_none() {
-            fail!("{limit:?} after the store was thawed {name:?} is taken");
-        }
+        free_within(&cx, &other, name, limit, "after the store was thawed").await?;
     }
     Ok(())
 }
@@ -318,10 +316,7 @@ async fn s06_an_unknown_outcome_is_said(cx: Cx) -> Check {
         Ok(None) => fail!("the lock is free, and try_acquire says that somebody else holds it"),
     }
     let limit = Duration::from_secs(1) + cx.slack();
-    match cx.freed_within(&other, "lock", limit).await? {
-        Some(_) => Ok(()),
-        None => fail!("an acquisition of unknown outcome still has the lock after {limit:?}"),
-    }
+    free_within(&cx, &other, "lock", limit, "after an acquisition of unknown outcome").await
 }
 
 async fn s06_an_acquisition_repairs_one_lost_answer(cx: Cx) -> Check {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lock_core::{Attempt, ClockInstant, ErrorKind, LockBackend, Released};
 
-use super::tools::{is_lost, queues, still_held, survives_a_restart, take, turns};
+use super::tools::{holds, is_lost, queues, still_held, survives_a_restart, take, turns};
 use crate::Fault;
 use crate::case::cases;
 use crate::check::{Check, ensure, ensure_exactly};
@@ -124,9 +124,7 @@ async fn c03_a_slow_answer_is_no_second_grant(cx: Cx) -> Check {
 
 async fn c03_a_place_that_has_ended_is_not_granted(cx: Cx) -> Check {
     let (a, b, c) = (cx.backend().await?, cx.backend().await?, cx.backend().await?);
-    let long = cx.request_for("lock", cx.long_ttl())?;
-    let mut holder = a.claim(long)?;
-    granted(&mut *holder).await?;
+    let mut holder = holds(&cx, &a, "lock").await?;
     let mut late = cx.waiting_claim(&b, "lock")?;
     busy(&mut *late).await?;
     cx.sleep(cx.over()).await;
@@ -304,7 +302,7 @@ async fn s01_the_next_holder_comes_after_the_end_of_belief(cx: Cx) -> Check {
 
 async fn s01_a_hold_survives_a_restart_of_the_store(cx: Cx) -> Check {
     let (a, b) = (cx.backend().await?, cx.backend().await?);
-    let mut claim = a.claim(cx.request_for("lock", cx.long_ttl())?)?;
+    let mut claim = holds(&cx, &a, "lock").await?;
     let token = granted(&mut *claim).await?;
     if !survives_a_restart(&cx, &mut *claim).await? {
         let (mut next, _) = cx.held(&b, "lock").await?;

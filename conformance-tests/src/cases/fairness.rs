@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lock_core::{Attempt, Locks};
 
-use super::tools::{holds, queues, soon, take_for, waits, within};
+use super::tools::{holds, queues, renewed, soon, take_for, waits, within};
 use crate::case::cases;
 use crate::check::{Check, ensure, fail};
 use crate::cx::{Cx, busy, granted};
@@ -36,14 +36,10 @@ cases! {
 
 async fn l03_waiters_are_served_in_order(cx: Cx) -> Check {
     let clients = [cx.backend().await?, cx.backend().await?, cx.backend().await?];
-    let mut holder = clients[0].claim(cx.request_for("lock", cx.long_ttl())?)?;
-    granted(&mut *holder).await?;
+    let mut holder = holds(&cx, &clients[0], "lock").await?;
     let mut waiters = Vec::new();
     for i in 0..9 {
-        let request = cx.request_for("lock", cx.long_ttl())?.with_wait(true);
-        let mut waiter = clients[i % 3].claim(request)?;
-        busy(&mut *waiter).await?;
-        waiters.push(waiter);
+        waiters.push(queues(&cx, &clients[i % 3], "lock").await?);
     }
     for turn in 0..waiters.len() {
         holder.release().await?;
@@ -141,10 +137,7 @@ async fn l03_a_renewed_place_is_kept(cx: Cx) -> Check {
     let mut second = queues(&cx, &c, "lock").await?;
     for _ in 0..8 {
         cx.sleep(cx.ttl() * 2 / 5).await;
-        match first.renew().await? {
-            lock_core::Renewal::Alive { .. } => {}
-            other => fail!("the renewal of a place in time was answered {other:?}"),
-        }
+        renewed(&mut *first).await?;
     }
     holder.release().await?;
     busy(&mut *second).await?;

@@ -2,11 +2,11 @@
 
 use lock_core::{Fencing, FencingToken, Released};
 
-use super::tools::{holds, survives_a_restart, take, take_for};
+use super::tools::{holds, queues, survives_a_restart, take, take_for};
 use crate::Fault;
 use crate::case::cases;
 use crate::check::{Check, ensure, ensure_exactly, fail};
-use crate::cx::{Cx, busy, granted};
+use crate::cx::{Cx, granted};
 
 cases! {
     c09_fences_rise_over_releases []
@@ -77,12 +77,10 @@ async fn c09_fences_rise_over_forced_releases(cx: Cx) -> Check {
 async fn c09_fences_rise_from_waiter_to_waiter(cx: Cx) -> Check {
     let clients = [cx.backend().await?, cx.backend().await?];
     let mut last = None;
-    let mut holder = clients[0].claim(cx.request_for("lock", cx.long_ttl())?)?;
+    let mut holder = holds(&cx, &clients[0], "lock").await?;
     next(&mut last, granted(&mut *holder).await?, "at first")?;
     for i in 0..10 {
-        let request = cx.request_for("lock", cx.long_ttl())?.with_wait(true);
-        let mut waiter = clients[i % 2].claim(request)?;
-        busy(&mut *waiter).await?;
+        let mut waiter = queues(&cx, &clients[i % 2], "lock").await?;
         holder.release().await?;
         let token = granted(&mut *waiter).await?;
         next(&mut last, token, "from one waiter to the next")?;

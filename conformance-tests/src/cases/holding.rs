@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use lock_core::{ErrorKind, LockState, LostReason};
 
-use super::tools::{error_kind, free_soon, is_lost, lost_reason, soon, still_held, take};
+use super::tools::{error_kind, free_soon, got, is_lost, lost_reason, soon, still_held, take};
 use crate::case::cases;
-use crate::check::{Check, ensure, fail};
+use crate::check::{Check, ensure};
 use crate::cx::Cx;
 
 cases! {
@@ -49,9 +49,7 @@ async fn s05_a_renewed_guard_is_held_for_long(cx: Cx) -> Check {
 async fn s05_renewals_come_as_often_as_asked(cx: Cx) -> Check {
     let (locks, other) = (cx.locks().await?, cx.backend().await?);
     for every in [cx.ttl() / 10, cx.ttl() / 2] {
-        let Some(guard) = locks.named("lock")?.renew_every(every).try_acquire().await? else {
-            fail!("a free lock is busy");
-        };
+        let guard = got(&locks.named("lock")?.renew_every(every)).await?;
         let mut least = guard.remaining();
         let end = cx.now() + cx.ttl() * 3;
         while cx.now() < end {
@@ -91,9 +89,7 @@ async fn s05_the_longest_hold_ends_it(cx: Cx) -> Check {
     let (locks, other) = (cx.locks().await?, cx.backend().await?);
     let limit = cx.ttl() * 2;
     let start = cx.now();
-    let Some(guard) = locks.named("lock")?.max_hold(limit).try_acquire().await? else {
-        fail!("a free lock is busy");
-    };
+    let guard = got(&locks.named("lock")?.max_hold(limit)).await?;
     let granted = cx.now();
     cx.sleep(cx.ttl()).await;
     ensure!(!is_lost(&guard), "before max_hold the guard is {:?}", guard.state());

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use lock_core::{Attempt, Binding, Claim, Renewal};
 
-use super::tools::{free_soon, kept_until, soon, still_held, take_for};
+use super::tools::{
+    at_each_await, free_soon, free_within, got, kept_until, renewed, soon, still_held, take_for,
+};
 use crate::Fault;
-use crate::cancel::{Cut, drop_after};
+use crate::cancel::drop_after;
 use crate::case::cases;
 use crate::check::{Check, ensure, fail};
 use crate::cx::{Cx, busy, granted};
@@ -98,10 +100,7 @@ async fn c04_renewals_keep_the_lock(cx: Cx) -> Check {
     let (mut claim, _) = cx.held(&a, "lock").await?;
     for _ in 0..8 {
         cx.sleep(cx.ttl() * 2 / 5).await;
-        match claim.renew().await? {
-            Renewal::Alive { .. } => {}
-            other => fail!("a renewal at two fifths of the lease was answered {other:?}"),
-        }
+        renewed(&mut *claim).await?;
         still_held(&cx, &b, "lock", "while the lock was renewed in time").await?;
     }
     claim.release().await?;
@@ -161,10 +160,7 @@ async fn c04_failed_tries_prolong_nothing(cx: Cx) -> Check {
     let (claim, _) = cx.held(&a, "lock").await?;
     drop(claim);
     let limit = cx.over();
-    match cx.freed_within(&b, "lock", limit).await? {
-        Some(_) => Ok(()),
-        None => fail!("while others tried to take it, an abandoned lock stayed held for {limit:?}"),
-    }
+    free_within(&cx, &b, "lock", limit, "after its holder vanished, and while others try").await
 }
 
 async fn c04_a_slow_answer_promises_no_more(cx: Cx) -> Check {
@@ -237,10 +233,7 @@ async fn c04_validity_counts_from_the_send(cx: Cx) -> Check {
 async fn c04_a_renewal_counts_from_its_send(cx: Cx) -> Check {
     let link = cx.link().await?;
     let locks = cx.builder(&link.backend).call_timeout(cx.ttl()).build()?;
-    let guard = match locks.named("lock")?.no_renew().try_acquire().await? {
-        Some(guard) => guard,
-        None => fail!("a free lock is busy"),
-    };
+    let guard = got(&locks.named("lock")?.no_renew()).await?;
     cx.sleep(cx.ttl() / 4).await;
     link.inject(Fault::DelayNextReply(cx.ttl() / 2)).await?;
     let sent = cx.now();
@@ -320,7 +313,7 @@ async fn l01_an_abandoned_lock_is_free_after_its_ttl(cx: Cx) -> Check {
 
 async fn l01_a_try_that_died_half_way_blocks_for_one_ttl(cx: Cx) -> Check {
     let (a, b) = (cx.backend().await?, cx.backend().await?);
-    for polls in 1..=super::tools::MOST_POLLS {
+    at_each_await("try_acquire", async |polls| {
         let name = format!("lock{polls}");
         let mut claim = cx.waiting_claim(&a, &name)?;
         let cut = drop_after(polls, claim.try_acquire()).await;
@@ -328,12 +321,9 @@ async fn l01_a_try_that_died_half_way_blocks_for_one_ttl(cx: Cx) -> Check {
         cx.sleep(cx.ttl()).await;
         let after = format!("one ttl after a client died at await {polls} of its try");
         free_soon(&cx, &b, &name, &after).await?;
-        if let Cut::Done(answer) = cut {
-            answer?;
-            return Ok(());
-        }
-    }
-    fail!("try_acquire was not done after {} polls", super::tools::MOST_POLLS)
+        cut.done()
+    })
+    .await
 }
 
 async fn l01_a_waiter_gets_an_abandoned_lock(cx: Cx) -> Check {

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use lock_core::{ErrorKind, LockGuard, LockState, LostReason};
 
-use super::tools::{error_kind, free_soon, is_lost, lost_reason, soon, still_held, take, within};
+use super::tools::{
+    error_kind, free_soon, free_within, got, is_lost, lost_reason, soon, still_held, take, within,
+};
 use crate::Fault;
 use crate::case::cases;
 use crate::check::{Check, ensure, fail};
@@ -185,13 +187,9 @@ fn first_says_lost(guard: &LockGuard) -> Check {
 async fn s05_the_signal_comes_before_the_end(cx: Cx) -> Check {
     let locks = cx.locks().await?;
     for ttl in [cx.ttl(), cx.round(Duration::from_millis(200)), cx.round(cx.ttl() * 2)] {
-        match locks.named("lock")?.ttl(ttl).no_renew().try_acquire().await? {
-            Some(guard) => {
-                signalled_in_time(&cx, &guard).await?;
-                let _ = guard.release().await;
-            }
-            None => fail!("a free lock is busy"),
-        }
+        let guard = got(&locks.named("lock")?.ttl(ttl).no_renew()).await?;
+        signalled_in_time(&cx, &guard).await?;
+        let _ = guard.release().await;
         let other = cx.backend().await?;
         free_soon(&cx, &other, "lock", "after a lost guard was released").await?;
     }
@@ -222,10 +220,7 @@ async fn s05_the_signal_of_a_lost_lock_is_set(cx: Cx) -> Check {
 
 async fn s05_without_renewal_the_lock_ends(cx: Cx) -> Check {
     let (locks, other) = (cx.locks().await?, cx.backend().await?);
-    let guard = match locks.named("lock")?.no_renew().try_acquire().await? {
-        Some(guard) => guard,
-        None => fail!("a free lock is busy"),
-    };
+    let guard = got(&locks.named("lock")?.no_renew()).await?;
     ensure!(
         guard.remaining() <= cx.ttl(),
         "a guard without renewal is valid for {:?}",
@@ -247,11 +242,7 @@ async fn s05_a_slow_grant_without_renewal_is_not_renewed(cx: Cx) -> Check {
     let locks = cx.builder(&link.backend).call_timeout(cx.ttl()).build()?;
     link.inject(Fault::DelayNextReply(cx.ttl() / 2)).await?;
     let sent = cx.now();
-    let lock = locks.named("lock")?.ttl(cx.ttl()).no_renew();
-    let guard = match lock.try_acquire().await? {
-        Some(guard) => guard,
-        None => fail!("a free lock is busy"),
-    };
+    let guard = got(&locks.named("lock")?.ttl(cx.ttl()).no_renew()).await?;
     cx.sleep(guard.remaining() / 2).await;
     let valid_for = guard.valid_until().since(sent);
     ensure!(
@@ -273,10 +264,7 @@ async fn s05_a_frozen_store_is_a_loss_in_time(cx: Cx) -> Check {
     let other = cx.backend().await?;
     drop(guard);
     let limit = cx.ttl() + Duration::from_secs(2) + cx.slack();
-    match cx.freed_within(&other, "lock", limit).await? {
-        Some(_) => Ok(()),
-        None => fail!("{limit:?} after the store was thawed the lock is taken"),
-    }
+    free_within(&cx, &other, "lock", limit, "after the store was thawed").await
 }
 
 async fn s05_a_silent_store_is_a_loss_for_run(cx: Cx) -> Check {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use lock_core::{Attempt, ErrorKind, LockKey};
 
-use super::tools::error_kind;
+use super::tools::{error_kind, take_for};
 use crate::case::cases;
 use crate::check::{Check, ensure, fail};
 use crate::cx::{Cx, granted};
@@ -169,9 +169,7 @@ async fn c11_distinct_names_never_block_each_other(cx: Cx) -> Check {
 async fn c11_equal_names_always_block_each_other(cx: Cx) -> Check {
     let (a, b) = (cx.locks().await?, cx.locks().await?);
     for name in CORPUS.iter().step_by(3) {
-        let Some(guard) = a.named(*name)?.ttl(cx.long_ttl()).try_acquire().await? else {
-            fail!("{name:?} is free, but busy");
-        };
+        let guard = take_for(&cx, &a, name, cx.long_ttl()).await?;
         let second = b.named(String::from(*name))?.try_acquire().await?;
         ensure!(second.is_none(), "two clients hold the lock {name:?}");
         guard.release().await?;
@@ -278,10 +276,7 @@ async fn c11_a_lock_is_found_under_its_name(cx: Cx) -> Check {
     let names: BTreeSet<_> = CORPUS.iter().step_by(2).copied().collect();
     let mut guards = Vec::new();
     for name in &names {
-        match locks.named(*name)?.ttl(cx.long_ttl()).try_acquire().await? {
-            Some(guard) => guards.push(guard),
-            None => fail!("{name:?} is free, but busy"),
-        }
+        guards.push(take_for(&cx, &locks, name, cx.long_ttl()).await?);
     }
     let listed = other.list("").await?;
     let listed: Vec<_> = listed.iter().map(|info| info.key.name()).collect();

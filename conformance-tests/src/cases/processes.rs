@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::tools::{soon, still_held, take, take_for};
+use super::tools::{free_within, soon, still_held, take, take_for};
 use crate::case::cases;
 use crate::check::{Check, Explain, ensure, fail};
 use crate::child::{Order, Process, Reply};
@@ -147,10 +147,7 @@ async fn l01_a_process_killed_while_it_waits_leaves_nothing(cx: Cx) -> Check {
     process.kill().await?;
     guard.release().await?;
     let limit = cx.over();
-    match cx.freed_within(&other, NAME, limit).await? {
-        Some(_) => Ok(()),
-        None => fail!("{limit:?} after a process that waited was killed the lock is taken"),
-    }
+    free_within(&cx, &other, NAME, limit, "after a process that waited was killed").await
 }
 
 async fn l05_a_killed_waiter_does_not_block_the_others(cx: Cx) -> Check {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{
-    Attempt, Claim, ClockInstant, DataLoss, Error, ErrorKind, LockBackend, LockGuard, LockState,
-    Locks, LostReason, Renewal,
+    Attempt, Claim, ClockInstant, DataLoss, Error, ErrorKind, Lock, LockBackend, LockGuard,
+    LockState, Locks, LostReason, Renewal,
 };
 use tokio::task::JoinHandle;
 
@@ -15,7 +15,21 @@ use crate::check::{Check, Explain, ensure, fail};
 use crate::cx::{Cx, busy, granted};
 
 /// The longest number of awaits that is tried out.
-pub(super) const MOST_POLLS: usize = 200;
+const MOST_POLLS: usize = 200;
+
+/// Tries a call out that is dropped at its first await, at its second, and so on, until it was done
+/// before: then `round` says so.
+pub(super) async fn at_each_await(
+    call: &str,
+    mut round: impl AsyncFnMut(usize) -> Check<bool>,
+) -> Check {
+    for polls in 1..=MOST_POLLS {
+        if round(polls).await? {
+            return Ok(());
+        }
+    }
+    fail!("{call} was not done after {MOST_POLLS} polls")
+}
 
 /// Restarts the store, and asks it whether the lock of this claim is still held. Where the store declares
 /// that a restart loses data it may be lost, and then the store must say so.
@@ -164,9 +178,25 @@ pub(super) async fn take_for(
     name: &str,
     ttl: Duration,
 ) -> Check<LockGuard> {
-    match locks.named(name)?.ttl(cx.round(ttl)).try_acquire().await? {
+    got(&locks.named(name)?.ttl(cx.round(ttl))).await
+}
+
+/// A guard of this lock, which must be free.
+pub(super) async fn got(lock: &Lock) -> Check<LockGuard> {
+    match lock.try_acquire().await? {
         Some(guard) => Ok(guard),
-        None => fail!("{name:?} is free, but try_acquire says that somebody else holds it"),
+        None => fail!(
+            "{:?} should be free, but try_acquire says that somebody else holds it",
+            lock.key().name()
+        ),
+    }
+}
+
+/// A renewal in time, which must succeed.
+pub(super) async fn renewed(claim: &mut dyn Claim) -> Check {
+    match claim.renew().await? {
+        Renewal::Alive { .. } => Ok(()),
+        other => fail!("a renewal in time was answered {other:?}"),
     }
 }
 

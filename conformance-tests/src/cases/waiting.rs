@@ -165,7 +165,7 @@ async fn c05_a_change_is_no_grant(cx: Cx) -> Check {
 
 async fn c05_changed_is_harmless_anywhere(cx: Cx) -> Check {
     let (a, b) = (cx.backend().await?, cx.backend().await?);
-    let mut holder = a.claim(cx.request_for("lock", cx.long_ttl())?)?;
+    let mut holder = holds(&cx, &a, "lock").await?;
     let token = granted(&mut *holder).await?;
     let mut waiter = queues(&cx, &b, "lock").await?;
     for polls in 1..=4 {

@@ -103,6 +103,10 @@ mutants! {
     [PollOnly NamesShortened] names_shortened "cuts long names" => c11_long_names_are_not_cut;
     [PollOnly NeverExpires] never_expires "keeps the lock of a dead holder"
         => l01_an_abandoned_lock_is_free_after_its_ttl;
+    [PollOnly ExpiresLate] expires_late "keeps the lock of a dead holder for two ttls, and declares no step"
+        => l01_an_abandoned_lock_is_free_after_its_ttl;
+    [PollOnly PromisesLittle] promises_little "keeps a lease, and promises too little of it to renew it in time"
+        => c04_a_grant_says_how_long_it_lasts;
     [PollOnly ExpiresEarly] expires_early "ends a lease before its time" => c04_the_lock_is_kept_as_long_as_promised;
     [Queued HandOverWithoutTtl] hand_over_without_ttl "hands the lock over with what is left of the place's lease"
         => c04_a_hand_over_has_its_full_ttl;

@@ -97,8 +97,9 @@ impl WrongClaim {
                 let token = self.side.next_of(&self.request.key, 1_000_000)?;
                 return Ok(Attempt::Granted { token, valid_for: Some(ttl) });
             }
-            Bug::NeverExpires => {
-                self.right = self.other(|request| request.ttl = FOR_EVER)?;
+            Bug::NeverExpires | Bug::ExpiresLate => {
+                let lasts = if self.bug == Bug::ExpiresLate { ttl * 2 } else { FOR_EVER };
+                self.right = self.other(|request| request.ttl = lasts)?;
             }
             Bug::ExpiresEarly => {
                 self.right = self.other(|request| request.ttl = ttl / 2)?;
@@ -148,9 +149,11 @@ impl Claim for WrongClaim {
                 self.granted = Some(token);
                 let valid_for = match self.bug {
                     Bug::ValidityFromReply => valid_for.map(|d| d + self.since(start)),
-                    Bug::ExpiresEarly | Bug::HandOverWithoutTtl | Bug::NeverExpires => {
-                        Some(self.request.ttl)
-                    }
+                    Bug::ExpiresEarly
+                    | Bug::HandOverWithoutTtl
+                    | Bug::NeverExpires
+                    | Bug::ExpiresLate => Some(self.request.ttl),
+                    Bug::PromisesLittle => valid_for.map(|d| d / 4),
                     _ => valid_for,
                 };
                 Ok(Attempt::Granted { token, valid_for })

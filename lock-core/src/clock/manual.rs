@@ -1,6 +1,6 @@
 //! A clock that a test moves by hand.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::timers::{TimerSleep, TimerSource, Timers};
@@ -34,7 +34,7 @@ impl ManualClock {
             *now = *now + by;
             *now
         };
-        let due = self.0.timers().lock().unwrap_or_else(PoisonError::into_inner).take_due(now);
+        let due = self.0.timers().take_due(now);
         due.into_iter().for_each(std::task::Waker::wake);
     }
 }
@@ -64,8 +64,8 @@ impl TimerSource for Time {
         *self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn timers(&self) -> &Mutex<Timers> {
-        &self.timers
+    fn timers(&self) -> MutexGuard<'_, Timers> {
+        self.timers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn added(&self, _: &mut Timers) {}
@@ -95,8 +95,8 @@ mod tests {
             std::future::poll_fn(|cx| std::task::Poll::Ready(sleep.as_mut().poll(cx).is_pending()))
                 .await
         );
-        assert!(clock.0.timers.lock().unwrap().earliest().is_some());
+        assert!(clock.0.timers().earliest().is_some());
         drop(sleep);
-        assert!(clock.0.timers.lock().unwrap().earliest().is_none());
+        assert!(clock.0.timers().earliest().is_none());
     }
 }

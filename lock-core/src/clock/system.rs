@@ -6,7 +6,7 @@ compile_error!(
 );
 
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -25,8 +25,9 @@ use super::{Clock, ClockInstant, Sleep};
 /// seem to be valid after the machine has slept through its end.
 ///
 /// The first sleeper starts a thread that waits for the timer, so sleeping depends on no runtime and
-/// outlives each. All clocks of a process share it, and it ends with the last of them. If the machine has no thread or file descriptor left, tokio's
-/// timers are used in slices of a second, which needs a Tokio runtime.
+/// outlives each. All clocks of a process share it, and it ends with the last of them. If the machine has
+/// no thread or file descriptor left, tokio's timers are used in slices of a second, which needs a Tokio
+/// runtime.
 #[derive(Clone, Debug)]
 pub struct SystemClock(Arc<Alarm>);
 
@@ -77,21 +78,25 @@ impl TimerSource for Alarm {
         boot_time()
     }
 
-    fn timers(&self) -> &Mutex<Timers> {
-        &self.timers
+    fn timers(&self) -> MutexGuard<'_, Timers> {
+        self.timers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn added(&self, timers: &mut Timers) {
         if let Some(earliest) = timers.earliest() {
-            self.driver.lock().unwrap_or_else(PoisonError::into_inner).arm(earliest);
+            self.driver().arm(earliest);
         }
     }
 }
 
 impl Alarm {
+    fn driver(&self) -> MutexGuard<'_, Driver> {
+        self.driver.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Makes the timer and its thread when they are needed first.
     fn start_driver(self: &Arc<Self>) -> bool {
-        let mut driver = self.driver.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut driver = self.driver();
         if driver.fd.is_some() {
             return true;
         }
@@ -108,9 +113,9 @@ impl Alarm {
     }
 
     fn fire(&self) -> Vec<Waker> {
-        let mut timers = self.timers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut timers = self.timers();
         let due = timers.take_due(boot_time());
-        let mut driver = self.driver.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut driver = self.driver();
         driver.armed = None;
         if let Some(earliest) = timers.earliest() {
             driver.arm(earliest);
@@ -210,7 +215,7 @@ mod tests {
         assert!(clock.now().since(start) >= Duration::from_millis(20));
         late.await;
         assert!(clock.now().since(start) >= Duration::from_millis(60));
-        assert!(clock.0.timers.lock().unwrap().earliest().is_none());
+        assert!(clock.0.timers().earliest().is_none());
     }
 
     #[tokio::test]

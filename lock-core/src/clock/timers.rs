@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
 use super::ClockInstant;
@@ -37,7 +37,7 @@ impl Timers {
 /// What a clock with [`Timers`] gives to its sleepers.
 pub(super) trait TimerSource: Send + Sync + 'static {
     fn now(&self) -> ClockInstant;
-    fn timers(&self) -> &Mutex<Timers>;
+    fn timers(&self) -> MutexGuard<'_, Timers>;
     /// Called with the lock held, after a timer was added.
     fn added(&self, timers: &mut Timers);
 }
@@ -63,7 +63,7 @@ impl<S: TimerSource> Future for TimerSleep<S> {
         // The clock is read under the lock: a driver that fires in between would otherwise miss a
         // timer that is registered just too late. A waker is dropped only after the lock, since
         // dropping one may run anything.
-        let mut timers = this.source.timers().lock().unwrap_or_else(PoisonError::into_inner);
+        let mut timers = this.source.timers();
         if this.source.now() >= this.at {
             let old = this.id.take().and_then(|id| timers.pending.remove(&(this.at, id)));
             drop(timers);
@@ -85,7 +85,7 @@ impl<S: TimerSource> Future for TimerSleep<S> {
 impl<S: TimerSource> Drop for TimerSleep<S> {
     fn drop(&mut self) {
         if let Some(id) = self.id {
-            let mut timers = self.source.timers().lock().unwrap_or_else(PoisonError::into_inner);
+            let mut timers = self.source.timers();
             let old = timers.pending.remove(&(self.at, id));
             drop(timers);
             drop(old);

@@ -176,8 +176,8 @@ impl Holding {
     /// Does what the guard asks for; without a command it has gone.
     async fn obey(&mut self, command: Option<Command>) -> Next {
         match command {
-            None => return Next::Leave(Leave { reply: None }),
-            Some(Command::Release(reply)) => return Next::Leave(Leave { reply: Some(reply) }),
+            None => return Next::Leave(None),
+            Some(Command::Release(reply)) => return Next::Leave(Some(reply)),
             Some(Command::Renew(reply)) => {
                 let answer = self.renew().await;
                 let _ = reply.send(answer);
@@ -337,7 +337,7 @@ impl Holding {
     /// hold that was taken over is released by word only: it belongs to its lease token.
     async fn leave(mut self, leave: Leave) {
         self.held.lose(LostReason::Released);
-        if self.keeper.attached && leave.reply.is_none() {
+        if self.keeper.attached && leave.is_none() {
             return;
         }
         let (released, settled) = self.keeper.release_once().await;
@@ -355,7 +355,7 @@ impl Holding {
                 tracing::debug!(target: "distlock", key = %self.keeper.key, %error, "not released cleanly");
             }
         }
-        if let Some(reply) = leave.reply {
+        if let Some(reply) = leave {
             let _ = reply.send(answer);
         }
         if !settled {

@@ -15,10 +15,8 @@ pub(super) struct Inbox {
     pub(super) leave: Option<Leave>,
 }
 
-/// The guard is gone, or wants to go.
-pub(super) struct Leave {
-    pub(super) reply: Option<oneshot::Sender<Result<Released>>>,
-}
+/// The guard is gone, or wants to go and waits for an answer.
+pub(super) type Leave = Option<oneshot::Sender<Result<Released>>>;
 
 impl Inbox {
     pub(super) fn new(commands: mpsc::UnboundedReceiver<Command>) -> Self {
@@ -36,9 +34,9 @@ impl Inbox {
     pub(super) async fn leaving(&mut self) {
         while self.leave.is_none() {
             match self.commands.recv().await {
-                Some(Command::Release(reply)) => self.leave = Some(Leave { reply: Some(reply) }),
+                Some(Command::Release(reply)) => self.leave = Some(Some(reply)),
                 Some(command) => self.waiting.push_back(command),
-                None => self.leave = Some(Leave { reply: None }),
+                None => self.leave = Some(None),
             }
         }
     }

@@ -42,6 +42,7 @@ struct Registry<K, T> {
 }
 
 /// What wakes one waiter.
+#[derive(Debug)]
 pub struct Slot<T = ()> {
     data: T,
     /// A push that [`Waiter::woken`] has not reported yet.
@@ -225,6 +226,7 @@ impl<K: Clone + Eq + Hash, T> Drop for Waiter<K, T> {
 }
 
 /// A look under way.
+#[derive(Debug)]
 #[must_use = "a look that is dropped has not been made"]
 pub struct Look<'a, T = ()> {
     slot: &'a Slot<T>,
@@ -274,25 +276,9 @@ impl<K, T> fmt::Debug for Waiters<K, T> {
     }
 }
 
-impl<T: fmt::Debug> fmt::Debug for Slot<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Slot")
-            .field("data", &self.data)
-            .field("is_pending", &self.is_pending)
-            .field("is_owed", &self.is_owed)
-            .finish_non_exhaustive()
-    }
-}
-
 impl<K: Clone + Eq + Hash, T: fmt::Debug> fmt::Debug for Waiter<K, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Waiter").field(&self.slot).finish()
-    }
-}
-
-impl<T> fmt::Debug for Look<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Look").field("is_owed", &self.is_owed).finish_non_exhaustive()
     }
 }
 

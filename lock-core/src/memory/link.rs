@@ -12,8 +12,8 @@ use crate::{Clock, Error, ErrorKind, Result};
 /// The network between one client and a store in memory, for test doubles: it can be cut, and it can
 /// delay or lose a request or its answer.
 ///
-/// [`MemoryBackend`](super::MemoryBackend) has one for each client; a fake store can
-/// use it too.
+/// Each client of a [`MemoryBackend`](super::MemoryBackend) has one, whose methods are called on the
+/// backend; a fake store can use it too.
 #[derive(Debug)]
 pub struct FaultLink {
     cut: watch::Sender<bool>,
@@ -43,7 +43,8 @@ impl FaultLink {
         }
     }
 
-    /// Cuts the client off: requests wait until [`heal`](Self::heal), and reach the store only then.
+    /// Cuts the client off: requests wait until [`heal`](Self::heal), and reach the store only then. One
+    /// that is dropped in between never reaches it.
     pub fn partition(&self) {
         self.cut.send_replace(true);
     }

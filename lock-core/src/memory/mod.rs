@@ -28,8 +28,8 @@ mod link;
 mod store;
 
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Duration;
 
 use async_trait::async_trait;
 
@@ -45,8 +45,9 @@ use crate::{
 /// A client of a store in this process's memory.
 ///
 /// Clones are the same client; [`client`](Self::client) makes another one of the same store, as
-/// another process would be. Faults concern one client, except for [`lose_now`](Self::lose_now) and
-/// [`freeze`](Self::freeze).
+/// another process would be. The faults of a client's [link](FaultLink), such as
+/// [`partition`](FaultLink::partition), are those of that client alone; [`lose_now`](Self::lose_now) and
+/// [`freeze`](Self::freeze) concern all of them.
 ///
 /// Fencing tokens rise for as long as the store lives, which is why they are declared
 /// [`BestEffort`](Fencing::BestEffort).
@@ -116,17 +117,6 @@ impl MemoryBackend {
         self.store.lose(|key| key.name() == name);
     }
 
-    /// Cuts this client off: its calls wait until [`heal`](Self::heal), and reach the store only
-    /// then. A call that is dropped in between never reaches it.
-    pub fn partition(&self) {
-        self.link.partition();
-    }
-
-    /// Ends a [`partition`](Self::partition).
-    pub fn heal(&self) {
-        self.link.heal();
-    }
-
     /// Freezes the store, as a stopped server: the calls of all clients wait. Leases go on.
     pub fn freeze(&self) {
         self.store.frozen.send_replace(true);
@@ -136,31 +126,14 @@ impl MemoryBackend {
     pub fn thaw(&self) {
         self.store.frozen.send_replace(false);
     }
+}
 
-    /// The store acts on this client's next request at once, and the answer takes `delay`.
-    pub fn delay_next(&self, delay: Duration) {
-        self.link.delay_next(delay);
-    }
+/// The link of this client, with its faults.
+impl Deref for MemoryBackend {
+    type Target = FaultLink;
 
-    /// This client's next request reaches the store only after `delay`, even if the caller has given
-    /// it up by then: the late request that every real network can produce.
-    pub fn hold_next_request(&self, delay: Duration) {
-        self.link.hold_next_request(delay);
-    }
-
-    /// This client's next request fails and never reaches the store.
-    pub fn lose_next_request(&self) {
-        self.link.lose_next_request();
-    }
-
-    /// This client's next request fails although the store has acted on it.
-    pub fn lose_next_reply(&self) {
-        self.link.lose_next_reply();
-    }
-
-    /// How many requests this client has made.
-    pub fn requests(&self) -> u64 {
-        self.link.requests()
+    fn deref(&self) -> &FaultLink {
+        &self.link
     }
 }
 
