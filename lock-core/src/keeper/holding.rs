@@ -8,6 +8,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::call::{self, Ended};
 use super::inbox::{Inbox, Leave};
+use super::plan::Plan;
 use super::{Command, Detached, Keeper, schedule};
 use crate::locks::held::margin;
 use crate::{
@@ -22,18 +23,6 @@ impl Drop for EndOfKeeper {
     fn drop(&mut self) {
         self.0.lose(LostReason::Closed);
     }
-}
-
-/// The plan for renewals and looks.
-struct Plan {
-    renew_at: ClockInstant,
-    failures: u32,
-    /// When to ask the store, since a push said that something has changed.
-    check_at: ClockInstant,
-    /// Until then pushes are not asked for, since they failed.
-    no_push_until: ClockInstant,
-    /// A detach has failed: the store is asked what is there before it is renewed (clause C8).
-    is_unsettled: bool,
 }
 
 /// A lock that is held.
@@ -65,35 +54,6 @@ impl Keeper {
         Holding { keeper: self, held, inbox, plan }.run().await;
     }
 
-    fn first_plan(&self, held: &Held, of_place: bool) -> Plan {
-        let (now, ttl) = (self.client.clock.now(), self.terms.ttl);
-        // Where validity counts from: the sending of the try, or an earlier renewal of the place.
-        let counted_from = (held.lease_end() + margin(ttl)).minus(ttl).min(now);
-        let mut plan = Plan {
-            renew_at: ClockInstant::FAR_FUTURE,
-            failures: 0,
-            check_at: ClockInstant::FAR_FUTURE,
-            no_push_until: now,
-            is_unsettled: false,
-        };
-        self.plan_renewal(&mut plan, counted_from);
-        // A lock without renewals lasts for a ttl from its grant. Where place and lock are one lease,
-        // a part of that has passed in the queue. Any other grant says itself how long it lasts.
-        let fresh = held.lease_end().since(now) >= ttl * 9 / 10;
-        if self.terms.renew_every.is_none() && of_place && !fresh {
-            plan.renew_at = now;
-        }
-        plan
-    }
-
-    fn plan_renewal(&self, plan: &mut Plan, sent: ClockInstant) {
-        plan.failures = 0;
-        plan.renew_at = match self.terms.renew_every {
-            Some(every) => schedule::renew_at(&self.client, sent, every, self.terms.ttl),
-            None => ClockInstant::FAR_FUTURE,
-        };
-    }
-
     fn lost(&self, reason: LostReason, operation: Operation) -> Error {
         self.describe(Error::lost(reason), operation)
     }
@@ -111,7 +71,7 @@ impl Holding {
             }
             let is_alive = !matches!(self.held.state(), LockState::Lost(_));
             let now = clock.now();
-            if is_alive && self.is_due(now) {
+            if is_alive && now >= self.due_at() {
                 Box::pin(self.act(now)).await;
                 continue;
             }
@@ -153,12 +113,12 @@ impl Holding {
         }
     }
 
-    fn is_due(&self, now: ClockInstant) -> bool {
-        now >= self.plan.renew_at.min(self.plan.check_at).min(self.held.signal_at())
+    fn due_at(&self) -> ClockInstant {
+        self.plan.renew_at.min(self.plan.check_at).min(self.held.signal_at())
     }
 
     fn wake_at(&self, push: bool) -> ClockInstant {
-        let due = self.plan.renew_at.min(self.plan.check_at).min(self.held.signal_at());
+        let due = self.due_at();
         if push { due } else { due.min(self.plan.no_push_until) }
     }
 
@@ -186,9 +146,7 @@ impl Holding {
                 let answer = self.check().await;
                 let _ = reply.send(answer);
             }
-            Some(Command::Detach(reply)) => {
-                return self.detach(reply).await;
-            }
+            Some(Command::Detach(reply)) => return self.detach(reply).await,
             Some(Command::KeepAlive) => {
                 self.keeper.terms.renew_every = Some(self.keeper.terms.every);
                 self.plan.renew_at = self.keeper.client.clock.now();
@@ -323,7 +281,7 @@ impl Holding {
                         arrived = arrived => arrived.is_ok(),
                         () = closed => true,
                     };
-                if is_handed_over { Next::Done } else { Next::Leave(Leave { reply: None }) }
+                if is_handed_over { Next::Done } else { Next::Leave(None) }
             }
             (_, Err(error)) => {
                 self.plan.is_unsettled = true;
