@@ -47,7 +47,7 @@ impl LockAdmin for ZkBackend {
         Ok(locks)
     }
 
-    async fn force_release(&self, key: &LockKey, expected: Option<&HoldMark>) -> Result<Released> {
+    async fn force_release(&self, key: &LockKey, expected: Option<&HolderMark>) -> Result<Released> {
         self.sessions.bounded(LIMIT, self.remove_holder(key, expected)).await
     }
 }
@@ -71,7 +71,7 @@ impl ZkBackend {
             let Some(node) = session.get(&format!("{parent}/{first}")).await? else { continue };
             let mut holder = HolderInfo::new(None);
             // No two nodes of a parent ever have the same name.
-            holder.mark = Some(HoldMark::new((*first).to_owned()));
+            holder.mark = Some(HolderMark::new((*first).to_owned()));
             holder.fence = session.known_fence(node.czxid).await?;
             match names::label_in(&node.data) {
                 Some(label) => {
@@ -84,7 +84,7 @@ impl ZkBackend {
         }
     }
 
-    async fn remove_holder(&self, key: &LockKey, expected: Option<&HoldMark>) -> Reply<Released> {
+    async fn remove_holder(&self, key: &LockKey, expected: Option<&HolderMark>) -> Reply<Released> {
         let session = self.sessions.any_share(LIMIT).await?;
         let parent = self.sessions.ensemble.config.path_of(key);
         let children = none_if_missing(session.sync_and_list(&parent).await)?.unwrap_or_default();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lock_core::{
-    Capabilities, Claim, ClaimRequest, Clock, Error, ErrorKind, HoldMark, LockAdmin, LockBackend,
+    Capabilities, Claim, ClaimRequest, Clock, Error, ErrorKind, HolderMark, LockAdmin, LockBackend,
     LockInfo, LockKey, OwnerId, Released, Result, async_trait,
 };
 
@@ -76,8 +76,8 @@ impl<D: Dialect> LockAdmin for Store<D> {
         Ok(found)
     }
 
-    async fn force_release(&self, key: &LockKey, expected: Option<&HoldMark>) -> Result<Released> {
-        let owner = match expected.map(HoldMark::owner) {
+    async fn force_release(&self, key: &LockKey, expected: Option<&HolderMark>) -> Result<Released> {
+        let owner = match expected.map(HolderMark::owner) {
             // Every hold in the table has an owner.
             Some(None) => return Ok(Released::AlreadyGone),
             Some(owner) => owner,

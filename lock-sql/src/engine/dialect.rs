@@ -85,7 +85,7 @@ pub(crate) trait Dialect: Debug + Send + Sync + Sized + 'static {
     async fn swept(_: &Store<Self>) {}
 
     fn capabilities(&self) -> Capabilities {
-        let mut capabilities = Capabilities::new(Hold::Lease, self.wake());
+        let mut capabilities = Capabilities::new(Binding::Lease, self.wake());
         // The next fence is made from the stored one; the clock is needed only if the data are lost.
         capabilities.fencing = Fencing::Durable;
         capabilities.detachable = true;
