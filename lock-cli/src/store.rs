@@ -55,7 +55,7 @@ impl Store {
 
     /// A lock of this store, with its time to live if one was named.
     pub(crate) fn lock(&self, name: &str, ttl: Option<Duration>) -> Result<Lock, Failure> {
-        let lock = self.locks.lock(name)?;
+        let lock = self.locks.named(name)?;
         let Some(ttl) = ttl else { return Ok(lock) };
         let least = self.locks.capabilities().min_ttl;
         if ttl < least {

@@ -156,7 +156,7 @@ async fn a_detach_that_nobody_reads_does_not_outlive_the_closing() {
 #[tokio::test(start_paused = true)]
 async fn a_token_that_nobody_got_is_released_although_the_store_is_closed() {
     let (store, locks, clock) = shop();
-    let guard = locks.lock("order:42").unwrap().acquire().await.unwrap();
+    let guard = locks.named("order:42").unwrap().acquire().await.unwrap();
     let mut detaching = Box::pin(guard.detach());
     std::future::poll_fn(|cx| Poll::Ready(detaching.as_mut().poll(cx).is_ready())).await;
     clock.sleep(Duration::from_millis(10)).await;
@@ -171,8 +171,8 @@ async fn a_token_that_nobody_got_is_released_although_the_store_is_closed() {
 #[tokio::test(start_paused = true)]
 async fn a_wait_in_vain_names_the_holder() {
     let (store, locks, clock) = shop();
-    let other = with_prefix(&store, clock, "shop").lock("order:42").unwrap();
-    let lock = locks.lock("order:42").unwrap().ttl(60 * SECOND).no_renew().label("host-7");
+    let other = with_prefix(&store, clock, "shop").named("order:42").unwrap();
+    let lock = locks.named("order:42").unwrap().ttl(60 * SECOND).no_renew().label("host-7");
     let guard = lock.acquire().await.unwrap();
     let sent = store.requests();
     for limit in [Duration::ZERO, 3 * SECOND] {
@@ -194,9 +194,9 @@ async fn those_behind_the_gate_are_told_the_holder_too() {
     let clock = TokioClock::default();
     let store = MemoryBackend::poll_only().with_clock(clock);
     let (locks, other) = (with_prefix(&store, clock, ""), with_prefix(&store, clock, ""));
-    let _guard = other.lock("a").unwrap().label("host-7").acquire().await.unwrap();
+    let _guard = other.named("a").unwrap().label("host-7").acquire().await.unwrap();
     let wait = |limit| {
-        let lock = locks.lock("a").unwrap();
+        let lock = locks.named("a").unwrap();
         tokio::spawn(async move { lock.acquire_timeout(limit).await.unwrap_err() })
     };
     let poller = wait(3 * SECOND);

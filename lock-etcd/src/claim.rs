@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{
-    Attempt, Busy, Bytes, Claim, ClaimRequest, Error, ErrorKind, Released, Renewal, Result, async_trait,
+    Attempt, Busy, Bytes, Claim, ClaimRequest, Error, ErrorKind, Released, Renewal, Result,
+    async_trait,
 };
 
 use crate::entry::Entry;

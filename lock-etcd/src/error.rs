@@ -39,7 +39,7 @@ pub(crate) enum Why {
 impl Failed {
     pub(crate) fn timeout(endpoint: &str, limit: std::time::Duration) -> Self {
         let text = format!("the etcd member at {endpoint} did not answer within {limit:?}");
-        Self { why: Why::Broken, error: Error::new(ErrorKind::Timeout, text) }
+        Self { why: Why::Broken, error: Error::new(ErrorKind::NoAnswer, text) }
     }
 
     /// The client was closed, or its runtime has ended.

@@ -132,7 +132,7 @@ async fn hammer(server: &RedisServer, limit: Duration, disturb: impl Future<Outp
         let (stop, rounds) = (Arc::clone(&stop), Arc::clone(&rounds));
         let (inside, last) = (Arc::clone(&inside), Arc::clone(&last));
         tasks.spawn(async move {
-            let lock = locks.lock("hot").unwrap().ttl(Duration::from_secs(5));
+            let lock = locks.named("hot").unwrap().ttl(Duration::from_secs(5));
             while !stop.load(SeqCst) {
                 let Ok(guard) = lock.acquire_timeout(Duration::from_secs(15)).await else {
                     continue;
@@ -195,12 +195,17 @@ async fn killing_connections_in_a_loop_breaks_no_promise() {
 async fn a_flushed_server_is_noticed_and_fences_still_rise() {
     let server = server().await;
     let (locks, mut plain) = (locks(&server).await, plain(&server).await);
-    let lock = locks.lock("a").unwrap().ttl(Duration::from_secs(3));
+    let lock = locks.named("a").unwrap().ttl(Duration::from_secs(3));
     let guard = lock.acquire().await.unwrap();
     let before = guard.token().unwrap();
     run(&mut plain, &["FLUSHALL"]).await;
-    let next =
-        locks.lock("a").unwrap().try_acquire().await.unwrap().expect("nobody knows the old holder");
+    let next = locks
+        .named("a")
+        .unwrap()
+        .try_acquire()
+        .await
+        .unwrap()
+        .expect("nobody knows the old holder");
     assert!(next.token().unwrap() > before, "the clock carries the fence over the flush");
     // The old holder hears of it at its next renewal.
     assert_eq!(guard.lost().wait().await, LostReason::Taken);

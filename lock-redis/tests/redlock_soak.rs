@@ -56,7 +56,7 @@ fn child() {
 }
 
 async fn take_turns(locks: Locks, waiter: u64, end: ClockInstant) -> Vec<String> {
-    let (lock, clock) = (locks.lock("soak").unwrap(), SystemClock::default());
+    let (lock, clock) = (locks.named("soak").unwrap(), SystemClock::default());
     let mut turns = Vec::new();
     while clock.now() < end {
         let limit = end.since(clock.now()) + Duration::from_secs(2);

@@ -47,7 +47,11 @@ impl LockAdmin for ZkBackend {
         Ok(locks)
     }
 
-    async fn force_release(&self, key: &LockKey, expected: Option<&HolderMark>) -> Result<Released> {
+    async fn force_release(
+        &self,
+        key: &LockKey,
+        expected: Option<&HolderMark>,
+    ) -> Result<Released> {
         self.sessions.bounded(LIMIT, self.remove_holder(key, expected)).await
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lock_core::kit::runtime;
 use lock_core::{
-    Capabilities, Claim, ClaimRequest, Fencing, Hold, LockAdmin, LockBackend, Result, Wake,
+    Binding, Capabilities, Claim, ClaimRequest, Fencing, LockAdmin, LockBackend, Result, Wake,
     async_trait,
 };
 

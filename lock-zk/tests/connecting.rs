@@ -49,7 +49,7 @@ async fn the_limits_of_the_server_are_reported() {
     let raised = connect(hosts(&servers), "lock_session_timeout=200ms").await;
     assert_eq!(raised.capabilities().min_ttl, Duration::from_millis(500));
     let raised = locks(raised, Duration::from_millis(200));
-    let guard = raised.lock("short").unwrap().acquire().await.unwrap();
+    let guard = raised.named("short").unwrap().acquire().await.unwrap();
     assert_eq!(guard.ttl(), Duration::from_millis(500));
     // A busy machine may lose so short a lock before it is released.
     drop(guard);
@@ -59,7 +59,7 @@ async fn the_limits_of_the_server_are_reported() {
     assert_eq!((can.min_ttl, can.max_ttl), (Duration::from_millis(500), Some(SESSION * 30)));
     for (locks, ttl, limit) in [(raised, SESSION, "500ms"), (Locks::new(ours), SESSION * 31, "60s")]
     {
-        let error = locks.lock("lock").unwrap().ttl(ttl).acquire().await.unwrap_err();
+        let error = locks.named("lock").unwrap().ttl(ttl).acquire().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         assert!(error.to_string().contains(limit), "{error}");
     }
@@ -67,12 +67,12 @@ async fn the_limits_of_the_server_are_reported() {
     let longest = Duration::from_secs(20);
     let servers = ZooKeeper::with_sessions(Duration::from_secs(1), longest).await.unwrap();
     let ours = connect(hosts(&servers), "").await;
-    let guard = Locks::new(ours.clone()).lock("lock").unwrap().acquire().await.unwrap();
+    let guard = Locks::new(ours.clone()).named("lock").unwrap().acquire().await.unwrap();
     assert_eq!(guard.ttl(), longest);
     guard.release().await.unwrap();
     // What is asked for is not shortened in silence.
     let locks = locks(ours, Duration::from_secs(30));
-    let error = locks.lock("lock").unwrap().acquire().await.unwrap_err();
+    let error = locks.named("lock").unwrap().acquire().await.unwrap_err();
     assert!(error.to_string().contains("20s"), "{error}");
 }
 
@@ -159,7 +159,7 @@ async fn a_given_connector_keeps_its_chroot() {
     let cluster = format!("{}/shop", hosts(&servers));
     let ours = ZkBackend::from_connector(zk::Client::connector(), &cluster).await.unwrap();
     let locks = locks(ours, SESSION);
-    let guard = locks.lock("lock").unwrap().acquire().await.unwrap();
+    let guard = locks.named("lock").unwrap().acquire().await.unwrap();
     assert_eq!(plain.list_children("/shop/locks/lock").await.unwrap().len(), 1);
     assert!(guard.remaining() > SESSION / 2, "{:?}", guard.remaining());
     tokio::time::sleep(SESSION * 2).await;

@@ -182,16 +182,16 @@ async fn a_reconnect_keeps_a_session_that_watches_much() {
     // 150 holders, and 250 who wait for one lock: nodes with names of 225 kB in all.
     let mut holders = tokio::task::JoinSet::new();
     for n in 0..150 {
-        let lock = locks.lock(format!("{n:0500}")).unwrap();
+        let lock = locks.named(format!("{n:0500}")).unwrap();
         holders.spawn(async move { lock.acquire().await.unwrap() });
     }
     let guards = holders.join_all().await;
     let queue = "q".repeat(500);
-    let mut head = locks.lock(queue.as_str()).unwrap().acquire().await.unwrap();
+    let mut head = locks.named(queue.as_str()).unwrap().acquire().await.unwrap();
     let (served, mut serving) = tokio::sync::mpsc::unbounded_channel();
     let mut waiters = tokio::task::JoinSet::new();
     for _ in 0..250 {
-        let (lock, served) = (locks.lock(queue.as_str()).unwrap(), served.clone());
+        let (lock, served) = (locks.named(queue.as_str()).unwrap(), served.clone());
         waiters.spawn(async move { served.send(lock.acquire().await) });
     }
     let plain = plain(&servers).await;

@@ -129,7 +129,7 @@ async fn a_server_starts_again_after_ten_thousand_locks() {
     let locks = locks.call_timeout(SLACK * 4).build();
     let mut tasks = tokio::task::JoinSet::new();
     for n in 0..LOCKS {
-        let lock = locks.lock(format!("{n:0150}")).unwrap();
+        let lock = locks.named(format!("{n:0150}")).unwrap();
         tasks.spawn(async move { lock.acquire().await.unwrap() });
     }
     let guards = tasks.join_all().await;
@@ -237,7 +237,7 @@ async fn a_node_that_an_operator_deletes_is_missed_at_once() {
     let servers = server().await;
     let plain = plain(&servers).await;
     let ours = connect(hosts(&servers), "lock_session_timeout=30s").await;
-    let guard = Locks::new(ours.clone()).lock("lock").unwrap().acquire().await.unwrap();
+    let guard = Locks::new(ours.clone()).named("lock").unwrap().acquire().await.unwrap();
     let holder = children(&plain, "lock").await;
     tokio::time::sleep(Duration::from_millis(300)).await;
     let mut waiter = claim(&ours, "lock", true);

@@ -84,7 +84,7 @@ pub(crate) async fn close(
         _ = impatience => return,
         clean = store.locks.close(end_by.since(clock.now())) => clean,
         () = clock.sleep_until(end_by) => {
-            Err(Error::new(ErrorKind::Timeout, "the store does not answer"))
+            Err(Error::new(ErrorKind::NoAnswer, "the store does not answer"))
         }
     };
     if let Err(error) = clean {

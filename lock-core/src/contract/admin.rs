@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 
-use crate::{HolderMark, HolderInfo, LockKey, Released, Result};
+use crate::{HolderInfo, HolderMark, LockKey, Released, Result};
 
 /// Inspection and force: what an operator needs. Declared by
 /// [`Capabilities::inspect`](crate::Capabilities).

@@ -8,7 +8,7 @@ use super::acquire::{Acquisition, Step, stopped};
 use super::gate::Gate;
 use super::search::Last;
 use super::{Outcome, Patience, call};
-use crate::locks::hold::margin;
+use crate::locks::held::margin;
 use crate::{Renewal, Result};
 
 impl Acquisition<'_> {

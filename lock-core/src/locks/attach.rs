@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::lock::Lock;
 use crate::keeper::{self, GRACE, Handover, Start, Terms};
 use crate::{
-    ClaimRequest, Error, ErrorKind, FencingToken, LeaseToken, LockGuard, Operation, Released,
-    RenewedLease, Result, Resume,
+    ClaimRequest, Error, FencingToken, LeaseToken, LockGuard, Operation, Released, RenewedLease,
+    Result, Resume,
 };
 
 impl Lock {

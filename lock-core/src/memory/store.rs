@@ -9,7 +9,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
 use crate::{
-    Attempt, Busy, Clock, ClockInstant, FencingToken, HolderMark, HolderInfo, LockInfo, LockKey,
+    Attempt, Busy, Clock, ClockInstant, FencingToken, HolderInfo, HolderMark, LockInfo, LockKey,
     OwnerId, Released, Renewal, Result,
 };
 

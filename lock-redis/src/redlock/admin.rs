@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{
-    Error, FencingToken, HolderMark, HolderInfo, LockAdmin, LockInfo, LockKey, Released, Result,
+    Error, FencingToken, HolderInfo, HolderMark, LockAdmin, LockInfo, LockKey, Released, Result,
     async_trait,
 };
 use redis::Value;
@@ -58,7 +58,11 @@ impl LockAdmin for RedlockBackend {
         Ok(locks)
     }
 
-    async fn force_release(&self, key: &LockKey, expected: Option<&HolderMark>) -> Result<Released> {
+    async fn force_release(
+        &self,
+        key: &LockKey,
+        expected: Option<&HolderMark>,
+    ) -> Result<Released> {
         let keys = Arc::new(Keys::new(key));
         let expected: Arc<[u8]> = match expected {
             Some(mark) => [b"=", mark.as_bytes()].concat().into(),

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{
-    Capabilities, Claim, ClaimRequest, DataLoss, Error, Fencing, Hold, LockAdmin, LockBackend,
-    Mode, Result, Wake, async_trait,
+    Binding, Capabilities, Claim, ClaimRequest, DataLoss, Error, Fencing, LockAdmin, LockBackend,
+    Result, Wake, async_trait,
 };
 
 use super::admission::Admission;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{
-    Attempt, Busy, Bytes, Claim, ClaimRequest, Error, ErrorKind, FencingToken,
-    Released, Renewal, Result, async_trait,
+    Attempt, Busy, Bytes, Claim, ClaimRequest, Error, ErrorKind, FencingToken, Released, Renewal,
+    Result, async_trait,
 };
 
 use super::admission::Admission;
@@ -216,7 +216,7 @@ impl Claim for RedlockClaim {
             Outcome::Granted { fence, valid_for } => {
                 self.end_wait();
                 self.hear_of_the_end();
-                let token = FencingToken::new(fence)?;
+                let token = FencingToken::answered(fence)?;
                 Ok(Attempt::Granted { token, valid_for: Some(valid_for) })
             }
             Outcome::TooLate => {

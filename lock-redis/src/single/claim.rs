@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{
-    Attempt, Busy, Bytes, Claim, ClaimRequest, Effect, Error, ErrorKind, FencingToken,
-    Released, Renewal, Result, async_trait,
+    Attempt, Busy, Bytes, Claim, ClaimRequest, Effect, Error, ErrorKind, FencingToken, Released,
+    Renewal, Result, async_trait,
 };
 use redis::Value;
 

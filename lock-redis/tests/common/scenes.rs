@@ -36,7 +36,7 @@ pub(crate) async fn a_try_that_arrives_after_the_release_takes_nothing() -> Seen
         let error = claim.try_acquire().await.unwrap_err();
         assert_eq!(
             (error.kind(), error.effect()),
-            (ErrorKind::Timeout, Effect::Unknown),
+            (ErrorKind::NoAnswer, Effect::Unknown),
             "{error}"
         );
         assert_eq!(claim.release().await.unwrap(), Released::AlreadyGone);

@@ -29,7 +29,7 @@ impl<D: Dialect> LockBackend for Store<D> {
     fn claim(&self, request: ClaimRequest) -> Result<Box<dyn Claim>> {
         let store = self.me.upgrade();
         let store = store.ok_or_else(|| Error::new(ErrorKind::Closed, "the store was dropped"))?;
-        Ok(Box::new(SqlClaim::new(store, request)?))
+        Ok(Box::new(SqlClaim::new(store, request)))
     }
 
     async fn ping(&self) -> Result<()> {
@@ -76,7 +76,11 @@ impl<D: Dialect> LockAdmin for Store<D> {
         Ok(found)
     }
 
-    async fn force_release(&self, key: &LockKey, expected: Option<&HolderMark>) -> Result<Released> {
+    async fn force_release(
+        &self,
+        key: &LockKey,
+        expected: Option<&HolderMark>,
+    ) -> Result<Released> {
         let owner = match expected.map(HolderMark::owner) {
             // Every hold in the table has an owner.
             Some(None) => return Ok(Released::AlreadyGone),

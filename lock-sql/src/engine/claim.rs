@@ -25,16 +25,7 @@ pub(crate) struct SqlClaim<D: Dialect> {
 }
 
 impl<D: Dialect> SqlClaim<D> {
-    pub(crate) fn new(store: Arc<Store<D>>, request: ClaimRequest) -> Result<Self> {
-        match request.mode {
-            Mode::Exclusive => {}
-            other => {
-                return Err(Error::unsupported(format!(
-                    "{} has exclusive locks only, not {other:?}",
-                    D::NAME
-                )));
-            }
-        }
+    pub(crate) fn new(store: Arc<Store<D>>, request: ClaimRequest) -> Self {
         let name = request.key.encode();
         let entry = Arc::new(Entry {
             waiter: store.dialect.listen(&name, request.wait),
@@ -46,7 +37,7 @@ impl<D: Dialect> SqlClaim<D> {
             taken_over: request.resume.map(|resume| resume.fence),
         });
         let fence = entry.taken_over;
-        Ok(Self { store, entry, fence, polling: false })
+        Self { store, entry, fence, polling: false }
     }
 }
 

@@ -4,8 +4,8 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use lock_core::{
-    Attempt, Capabilities, ClockInstant, DataLoss, Error, ErrorKind, Fencing, Hold, Result, Wake,
-    async_trait,
+    Attempt, Binding, Capabilities, ClockInstant, DataLoss, Error, ErrorKind, Fencing, Result,
+    Wake, async_trait,
 };
 use sqlx::Connection;
 

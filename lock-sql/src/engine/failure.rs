@@ -176,7 +176,7 @@ impl Names {
             }
             // Of the connection that listens.
             sqlx::Error::PoolTimedOut => {
-                (ErrorKind::Timeout, format!("{at} did not answer in time"))
+                (ErrorKind::NoAnswer, format!("{at} did not answer in time"))
             }
             sqlx::Error::Io(_) if !sent => {
                 (ErrorKind::Unavailable, format!("no connection to {at} can be made"))
@@ -210,7 +210,7 @@ impl Names {
 
 /// No answer in time: the statement may be executed later.
 pub(crate) fn no_answer(at: &str, limit: Duration) -> Error {
-    Error::new(ErrorKind::Timeout, format!("{at} did not answer within {limit:.1?}"))
+    Error::new(ErrorKind::NoAnswer, format!("{at} did not answer within {limit:.1?}"))
 }
 
 /// Somebody else was writing all the time. Nothing was written.

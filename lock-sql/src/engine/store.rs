@@ -206,7 +206,7 @@ impl<D: Dialect> Store<D> {
     pub(crate) fn attempt(&self, entry: &Entry, row: &Row) -> Result<Attempt> {
         Ok(match self.dialect.told(row)? {
             fence @ 1.. => {
-                let token = FencingToken::try_from(fence)?;
+                let token = FencingToken::answered(fence)?;
                 Attempt::Granted { token, valid_for: Some(entry.ttl) }
             }
             left => busy(Some(from_micros(left.saturating_neg()))),

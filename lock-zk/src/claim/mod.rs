@@ -42,11 +42,6 @@ struct Entry {
 
 impl ZkClaim {
     pub(crate) fn new(sessions: Arc<Sessions>, request: ClaimRequest) -> Result<Self> {
-        match request.mode {
-            Mode::Exclusive => {}
-            #[allow(unreachable_patterns, reason = "modes may be added")]
-            _ => return Err(Error::unsupported("ZooKeeper has exclusive locks only")),
-        }
         if request.resume.is_some() {
             return Err(session_bound());
         }

@@ -87,5 +87,5 @@ fn clock() -> u64 {
 }
 
 fn token(base: u64, czxid: i64) -> Reply<FencingToken> {
-    Ok(FencingToken::new(base.saturating_add(u64::try_from(czxid).unwrap_or_default()))?)
+    Ok(FencingToken::answered(base.saturating_add(u64::try_from(czxid).unwrap_or_default()))?)
 }

@@ -244,7 +244,7 @@ async fn requests_per_hand_over(waiters: usize) -> f64 {
     // A long session, so that renewals and pings do not spoil the count.
     let ours = backend_at(&servers, 0, "lock_session_timeout=60s").await;
     let locks = super::locks(ours, Duration::from_secs(60));
-    let holder = locks.lock("lock").unwrap().acquire().await.unwrap();
+    let holder = locks.named("lock").unwrap().acquire().await.unwrap();
     let (served, mut serving) = tokio::sync::mpsc::unbounded_channel();
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..waiters {

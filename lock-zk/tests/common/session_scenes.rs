@@ -80,7 +80,7 @@ pub(crate) async fn a_session_that_was_shortened_is_not_believed() -> Seen {
     let servers = super::server().await;
     let (ours, proxy) = behind_proxy(&servers, "lock_session_timeout=10s").await;
     let locks = super::locks(ours, LONG);
-    let guard = locks.lock("lock").unwrap().acquire().await.unwrap();
+    let guard = locks.named("lock").unwrap().acquire().await.unwrap();
     servers.allow_sessions(Duration::from_millis(500), SESSION).unwrap();
     servers.restart().await.unwrap();
     super::until("it is renewed or lost", LONG, async || {
@@ -108,17 +108,17 @@ pub(crate) async fn a_lock_of_a_silent_holder_is_free_after_its_own_ttl() -> See
     let servers = super::server().await;
     let (ours, proxy) = behind_proxy(&servers, "").await;
     let (ours, others) = (Locks::new(ours), Locks::new(super::connect(hosts(&servers), "").await));
-    let long = ours.lock("long").unwrap().acquire().await.unwrap();
-    let short = ours.lock("short").unwrap().ttl(SESSION).acquire().await.unwrap();
+    let long = ours.named("long").unwrap().acquire().await.unwrap();
+    let short = ours.named("short").unwrap().ttl(SESSION).acquire().await.unwrap();
     if (long.ttl(), short.ttl()) != (Duration::from_secs(30), SESSION) {
         return Err(format!("a ttl of 30 s is {:?}, one of 2 s {:?}", long.ttl(), short.ttl()));
     }
     proxy.stall();
-    let next = others.lock("short").unwrap().acquire_timeout(SESSION + SLACK).await;
+    let next = others.named("short").unwrap().acquire_timeout(SESSION + SLACK).await;
     let next = next.map_err(|error| format!("after its ttl the lock is not free: {error}"))?;
     assert!(short.token().is_err(), "its guard knew before");
     assert!(long.token().is_ok());
-    assert!(others.lock("long").unwrap().try_acquire().await.unwrap().is_none());
+    assert!(others.named("long").unwrap().try_acquire().await.unwrap().is_none());
     next.release().await.unwrap();
     Ok(())
 }

@@ -44,7 +44,7 @@ impl Told {
     /// Why the command had to stop.
     #[track_caller]
     fn stopped(self, why: Option<Why>) {
-        assert_eq!(self.0.verdict(End::TooLate, LockState::Held).stopped, why);
+        assert_eq!(self.0.verdict(End::TooLate, LockState::Secure).stopped, why);
     }
 }
 
