@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use distlock::{ClockInstant, LockState, LostReason};
+use distlock::clock::ClockInstant;
+use distlock::{LockState, LostReason};
 
 use super::deadline::Policy;
 use super::protocol::{Ended, Order, Report};

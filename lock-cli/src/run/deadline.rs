@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use distlock::ClockInstant;
+use distlock::clock::ClockInstant;
 use serde::{Deserialize, Serialize};
 
 /// How much later than the supervisor `run` acts where no lease sets the time.
@@ -32,7 +32,7 @@ pub(crate) struct Deadlines {
 
 /// An instant as a number: both processes read the same clock.
 mod nanos {
-    use distlock::ClockInstant;
+    use distlock::clock::ClockInstant;
     use serde::{Deserialize, Deserializer, Serializer};
 
     pub(super) fn serialize<S: Serializer>(at: &ClockInstant, to: S) -> Result<S::Ok, S::Error> {

@@ -15,7 +15,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use distlock::{Clock, ClockInstant, Error, ErrorKind, LockGuard, LostReason};
+use distlock::clock::{Clock, ClockInstant};
+use distlock::{Error, ErrorKind, LockGuard, LostReason};
 use rustix::process::Signal;
 use serde_json::json;
 

@@ -4,7 +4,8 @@ use std::io::IsTerminal;
 use std::pin::pin;
 use std::time::Duration;
 
-use distlock::{Clock, ClockInstant, ErrorKind, HolderInfo, Lock, LockGuard, SystemClock};
+use distlock::clock::{Clock, ClockInstant, SystemClock};
+use distlock::{ErrorKind, HolderInfo, Lock, LockGuard};
 use rustix::process::Signal;
 use serde_json::json;
 

@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use distlock::{Clock, ClockInstant, Held, LockGuard, LockState};
+use distlock::clock::{Clock, ClockInstant};
+use distlock::{Held, LockGuard, LockState};
 use serde_json::json;
 
 use super::child::Supervised;
