@@ -77,6 +77,11 @@ impl SqlConfig {
                 "this store URL has no scheme: write it as in `sqlite:///var/lib/app/locks.db`",
             )
         })?;
+        if rest.contains('#') {
+            return Err(Error::config(
+                "a store URL has no `#` part: write %23 for a `#` in a user, a password or a name",
+            ));
+        }
         match scheme.to_ascii_lowercase().as_str() {
             #[cfg(feature = "postgres")]
             "postgres" | "postgresql" => crate::postgres::config_from_url(rest),
@@ -186,32 +191,4 @@ pub(crate) fn all_parameters(own: &[&'static str]) -> Vec<&'static str> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_declared_parameter_is_taken() {
-        let url = "demo://?lock_table=t&lock_retention=2s&lock_connect_timeout=3s&lock_create_table=false";
-        let (_, mut params) = Params::split(url).unwrap();
-        let mut config = SqlConfig::default();
-        config.take(&mut params).unwrap();
-        params.finish("demo", PARAMETERS).unwrap();
-        assert_eq!(PARAMETERS.len(), 4);
-        assert_eq!(config.table.as_str(), "t");
-        assert_eq!(config.retention, Duration::from_secs(2));
-        assert_eq!(config.connect_timeout, Duration::from_secs(3));
-        assert!(!config.create_table);
-        for bad in ["lock_create_table=yes", "lock_connect_timeout=0s", "lock_table=a.b"] {
-            let url = format!("demo://?{bad}");
-            let (_, mut params) = Params::split(&url).unwrap();
-            assert!(SqlConfig::default().take(&mut params).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn an_unknown_scheme_says_what_there_is() {
-        let error = SqlConfig::from_url("oracle://x").unwrap_err();
-        assert_eq!(error.kind(), lock_core::ErrorKind::Config);
-        assert!(SqlConfig::from_url("just-a-file").is_err());
-    }
-}
+mod tests;

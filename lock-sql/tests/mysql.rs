@@ -12,27 +12,6 @@ use lock_testkit::servers::MariaDbServer;
 use mysql_common::{Hammer, admin, locks, run, server, url_of};
 use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
 
-#[tokio::test]
-async fn a_lock_is_taken_shown_and_released() {
-    let server = server().await;
-    let (one, two) = (locks(&server).await, locks(&server).await);
-    let guard = one.named("order:42").unwrap().label("me").acquire().await.unwrap();
-    let fence = guard.token().unwrap();
-    assert!(two.named("order:42").unwrap().try_acquire().await.unwrap().is_none());
-    assert!(two.named("order:43").unwrap().try_acquire().await.unwrap().is_some());
-    let holder = two.inspect("order:42").await.unwrap().unwrap().holder.unwrap();
-    assert_eq!((holder.label.as_deref(), holder.fence), (Some("me"), Some(fence)));
-    assert_eq!(guard.release().await.unwrap(), Released::Freed);
-    assert!(two.inspect("order:42").await.unwrap().is_none());
-    let next = two.named("order:42").unwrap().try_acquire().await.unwrap().unwrap();
-    assert!(next.token().unwrap() > fence);
-    let token = next.detach().await.unwrap();
-    let next = one.named("order:42").unwrap().attach(&token).await.unwrap();
-    next.release().await.unwrap();
-    one.close(Duration::from_secs(5)).await.unwrap();
-    two.close(Duration::from_secs(5)).await.unwrap();
-}
-
 /// The server's settings must not matter: isolation, time zone, modes, autocommit, character set,
 /// time limits of connections.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -98,26 +77,6 @@ async fn no_setting_of_the_server_or_of_a_pool_matters() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_clients_open_a_new_database_at_once() {
-    let server = server().await;
-    for round in 0..3 {
-        let mut opening = tokio::task::JoinSet::new();
-        for _ in 0..16 {
-            let url = format!("{}?lock_table=t{round}", server.url());
-            opening.spawn(async move {
-                let locks = Locks::new(lock_sql::connect(&url).await?);
-                locks.named("first")?.try_acquire().await
-            });
-        }
-        let mut held = Vec::new();
-        while let Some(result) = opening.join_next().await {
-            held.extend(result.unwrap().unwrap_or_else(|error| panic!("round {round}: {error}")));
-        }
-        assert_eq!(held.len(), 1, "round {round}");
-    }
-}
-
 /// Deadlocks and serialisation failures are contention: nobody ever sees an error.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sixty_four_clients_at_serializable_see_no_error() {
@@ -176,16 +135,6 @@ async fn a_pool_lends_its_database_and_keeps_its_connections() {
     let pool = MySqlPoolOptions::new().connect(&server_only).await.unwrap();
     let error = SqlBackend::from_pool(pool, SqlConfig::default()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config, "{error}");
-}
-
-#[tokio::test]
-async fn every_table_is_a_world_of_its_own() {
-    let server = server().await;
-    let url = |table: &str| format!("{}?lock_table={table}", server.url());
-    let one = Locks::new(lock_sql::connect(&url("one")).await.unwrap());
-    let two = Locks::new(lock_sql::connect(&url("TwO")).await.unwrap());
-    let _held = one.named("x").unwrap().acquire().await.unwrap();
-    assert!(two.named("x").unwrap().try_acquire().await.unwrap().is_some());
 }
 
 #[tokio::test]

@@ -6,46 +6,15 @@
 
 mod mysql_common;
 
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
-use std::process::Command;
-
 use lock_core::{ErrorKind, Locks};
 use lock_testkit::servers::MariaDbServer;
-use mysql_common::{admin, assert_says, run};
-
-fn openssl(directory: &Path, arguments: &str) {
-    let output = Command::new("openssl")
-        .current_dir(directory)
-        .args(arguments.split_whitespace())
-        .output()
-        .expect("openssl is not installed: apt-get install openssl");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-}
+use mysql_common::{admin, assert_says, certificates, run};
 
 #[tokio::test]
 async fn a_trusted_server_is_used_and_no_other() {
     let directory = tempfile::tempdir().unwrap();
     let folder = directory.path();
-    for authority in ["ca", "other"] {
-        openssl(
-            folder,
-            &format!(
-                "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN={authority} -keyout {authority}.key -out {authority}.crt"
-            ),
-        );
-    }
-    openssl(folder, "req -newkey rsa:2048 -nodes -subj /CN=localhost -keyout s.key -out s.csr");
-    std::fs::write(folder.join("ext"), "subjectAltName=DNS:localhost").unwrap();
-    openssl(
-        folder,
-        "x509 -req -in s.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 2 -extfile ext -out s.crt",
-    );
-    // The server may run as another user.
-    for (name, mode) in [("", 0o755), ("s.key", 0o644), ("s.crt", 0o644), ("ca.crt", 0o644)] {
-        let mode = std::fs::Permissions::from_mode(mode);
-        std::fs::set_permissions(folder.join(name), mode).unwrap();
-    }
+    certificates(folder);
     let path = |name: &str| folder.join(name).display().to_string();
     let server = MariaDbServer::builder()
         .option("ssl-ca", &path("ca.crt"))

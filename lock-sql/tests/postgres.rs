@@ -249,19 +249,6 @@ async fn a_silent_connection_does_not_cost_a_try() {
 }
 
 #[tokio::test]
-async fn many_clients_create_the_table_at_the_same_time() {
-    let server = server().await;
-    let mut tasks = tokio::task::JoinSet::new();
-    for _ in 0..12 {
-        let url = server.url().to_owned();
-        tasks.spawn(async move { lock_sql::connect(&url).await });
-    }
-    while let Some(opened) = tasks.join_next().await {
-        opened.unwrap().unwrap();
-    }
-}
-
-#[tokio::test]
 async fn renewals_do_not_wait_for_the_application_to_return_its_connections() {
     let server = server().await;
     let pool = PgPoolOptions::new().max_connections(1).connect(server.url()).await.unwrap();

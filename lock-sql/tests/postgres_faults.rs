@@ -4,107 +4,14 @@
 
 mod postgres_common;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use conformance_tests::{Fault, Faults};
-use lock_core::{Attempt, Effect, ErrorKind, LockBackend, LockState, Locks, Released, Renewal};
-use lock_sql::SqlBackend;
+use lock_core::{Attempt, ErrorKind, LockBackend, LockState, Locks, Released, Renewal};
 use lock_testkit::servers::PostgresServer;
 use postgres_common::{
-    TTL, backend, claim, granted, locks, number, plain, proxied, pushes_come_back, run, server,
+    Hammer, TTL, backend, claim, granted, locks, number, plain, pushes_come_back, run, server,
 };
-use tokio::task::JoinSet;
 use tokio::time::Instant;
-
-/// Repeats a call until it is answered, as the core does, and says how often it failed.
-macro_rules! until_answered {
-    ($call:expr) => {{
-        let mut failures = 0;
-        loop {
-            match $call.await {
-                Ok(answer) => break (answer, failures),
-                Err(error) => {
-                    assert!(error.is_retryable(), "{error}");
-                    failures += 1;
-                    assert!(failures < 20, "{error}");
-                    tokio::time::sleep(Duration::from_millis(10)).await;
-                }
-            }
-        }
-    }};
-}
-
-/// Row 9 of the fault matrix: the connection breaks after each request, or before each reply, of a
-/// whole life of a claim. Every effect is found again, and nothing is left behind.
-#[tokio::test]
-async fn every_request_and_every_reply_can_be_lost() {
-    let server = server().await;
-    let observer = backend(&server).await;
-    let (mut last, mut broken) = (0, 0);
-    for (mode, lost_reply) in
-        [("none", false), ("none", true), ("transaction", false), ("transaction", true)]
-    {
-        for k in 1..=8 {
-            let (proxy, url) = proxied(&server).await;
-            let client = lock_sql::connect(&format!("{url}&lock_pooler={mode}")).await.unwrap();
-            if lost_reply {
-                proxy.cut_before_reply(k)
-            } else {
-                proxy.cut_after_request(k)
-            }
-            let name = format!("n{mode}{lost_reply}{k}");
-            let mut claim = claim(&client, &name, TTL, true);
-            let (first, failures) = until_answered!(claim.try_acquire());
-            broken += failures;
-            let Attempt::Granted { token, .. } = first else { panic!("{first:?}") };
-            let (again, failures) = until_answered!(claim.try_acquire());
-            broken += failures;
-            let Attempt::Granted { token: same, .. } = again else { panic!("{again:?}") };
-            assert_eq!(token, same, "a repeated call returns the same token");
-            assert!(token.get() > last);
-            last = token.get();
-            let (alive, _) = until_answered!(claim.renew());
-            assert!(matches!(alive, Renewal::Alive { .. }), "{alive:?}");
-            let (alive, _) = until_answered!(claim.check());
-            assert!(matches!(alive, Renewal::Alive { .. }), "{alive:?}");
-            until_answered!(claim.release());
-            let mut next = postgres_common::claim(&observer, &name, TTL, false);
-            assert!(granted(&mut *next).await.get() > last, "the lock is free, and fences rise");
-        }
-    }
-    // Renewals, looks and releases are repeated inside.
-    assert!(broken >= 4, "the proxy broke only {broken} tries");
-}
-
-/// A release whose first copy was executed and whose answer was lost is not reported as "taken by
-/// somebody else".
-#[tokio::test]
-async fn a_release_whose_answer_is_lost_is_unknown_and_not_a_loss() {
-    let server = server().await;
-    let (proxy, url) = proxied(&server).await;
-    for mode in ["none", "transaction"] {
-        let client = lock_sql::connect(&format!("{url}&lock_pooler={mode}")).await.unwrap();
-        let mut lost = None;
-        // Another statement of the client, such as one of its sweep, may lose its answer instead.
-        for n in 0..50 {
-            let mut held = claim(&client, &format!("{mode}{n}"), TTL, false);
-            granted(&mut *held).await;
-            proxy.inject(Fault::LoseNextReply).await.unwrap();
-            match held.release().await {
-                Ok(released) => assert_eq!(released, Released::Freed, "its own release"),
-                Err(error) => {
-                    lost = Some((held, error));
-                    break;
-                }
-            }
-        }
-        let (mut held, error) = lost.expect("an answer is lost");
-        assert_eq!((error.effect(), error.is_retryable()), (Effect::Unknown, true), "{error}");
-        assert_eq!(held.release().await.unwrap(), Released::AlreadyGone);
-    }
-}
 
 /// A statement that is given up takes its connection with it: the next one does not read its answer.
 #[tokio::test]
@@ -139,80 +46,23 @@ async fn a_statement_that_was_dropped_leaves_no_answer_to_the_next() {
     }
 }
 
-/// A counter under the lock, and what goes wrong when two hold it.
-struct Counter {
-    value: AtomicU64,
-    last_fence: AtomicU64,
-    done: AtomicU64,
-}
-
-/// Workers that each take the lock `rounds` times, whatever errors they meet.
-fn workers(
-    backends: &[SqlBackend],
-    per_backend: usize,
-    rounds: u64,
-    counter: &Arc<Counter>,
-) -> JoinSet<()> {
-    let mut tasks = JoinSet::new();
-    for backend in backends {
-        let locks =
-            Locks::builder(backend.clone()).default_ttl(Duration::from_secs(10)).build().unwrap();
-        for _ in 0..per_backend {
-            let (locks, counter) = (locks.clone(), Arc::clone(counter));
-            tasks.spawn(async move {
-                for _ in 0..rounds {
-                    let guard = loop {
-                        match locks.named("counter").unwrap().acquire().await {
-                            Ok(guard) => break guard,
-                            Err(error) => assert!(error.is_retryable(), "{error}"),
-                        }
-                    };
-                    let fence = guard.token().unwrap().get();
-                    assert!(counter.last_fence.swap(fence, SeqCst) < fence, "fences rise");
-                    let before = counter.value.load(SeqCst);
-                    tokio::task::yield_now().await;
-                    counter.value.store(before + 1, SeqCst);
-                    // An error is one whose effect is unknown; the clean-up goes on behind it.
-                    let _ = guard.release().await;
-                    counter.done.fetch_add(1, SeqCst);
-                }
-            });
-        }
-    }
-    tasks
-}
-
-fn counter() -> Arc<Counter> {
-    let (value, last_fence, done) = Default::default();
-    Arc::new(Counter { value, last_fence, done })
-}
-
-async fn finish(mut tasks: JoinSet<()>, counter: &Counter, expected: u64) {
-    let all = async {
-        while let Some(task) = tasks.join_next().await {
-            task.unwrap();
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(60), all).await.unwrap();
-    assert_eq!(counter.value.load(SeqCst), expected, "no increment was lost");
-}
-
 /// Row 16: an operator ends all connections, again and again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn terminated_connections_lose_no_update() {
     let server = server().await;
     let backends = [backend(&server).await, backend(&server).await];
-    let counter = counter();
-    let tasks = workers(&backends, 4, 25, &counter);
+    let clients = (0..8).map(|n| Locks::new(backends[n % 2].clone())).collect();
+    let hammer = Hammer::start(clients, Duration::from_secs(10));
     let mut connection = plain(&server).await;
     let end = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
                WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()";
     let mut ended = 0;
-    while counter.done.load(SeqCst) < 190 && ended < 400 {
+    while hammer.rounds() < 190 && ended < 400 {
         ended += number(&mut connection, end).await;
         tokio::time::sleep(Duration::from_millis(60)).await;
     }
-    finish(tasks, &counter, 200).await;
+    hammer.take(10).await;
+    hammer.stop().await;
     assert!(ended > 10, "only {ended} connections were ended");
     pushes_come_back(&backends[0], &backends[1]).await;
 }
@@ -233,9 +83,10 @@ async fn serialisation_failures_are_contention() {
             let url = format!("{}?lock_pooler={mode}", server.url());
             backends.push(lock_sql::connect(&url).await.unwrap());
         }
-        let counter = counter();
-        let tasks = workers(&backends, 1, 4, &counter);
-        finish(tasks, &counter, 256).await;
+        let clients = backends.iter().cloned().map(Locks::new).collect();
+        let hammer = Hammer::start(clients, Duration::from_secs(10));
+        hammer.take(256).await;
+        assert_eq!(hammer.stop().await, 0, "{mode}");
         for backend in &backends {
             backend.close().await.unwrap();
         }

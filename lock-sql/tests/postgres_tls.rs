@@ -4,53 +4,25 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
-use std::os::unix::fs::PermissionsExt;
+mod postgres_common;
+
 use std::path::Path;
 use std::process::Command;
 
 use lock_core::{ErrorKind, Locks};
 use lock_testkit::servers::PostgresServer;
+use postgres_common::certificates;
 
-fn program(directory: &Path, command: &str) {
-    let mut words = command.split_whitespace();
-    let program = words.next().unwrap();
-    let output = Command::new(program)
-        .current_dir(directory)
-        .args(words)
-        .output()
-        .unwrap_or_else(|error| panic!("{program}: {error}: apt-get install {program}"));
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-}
+/// The server insists that its key is its own.
+fn give_away(key: &Path) {
+    use std::os::unix::fs::PermissionsExt;
 
-/// The certificate of `localhost` by the authority `ca`, and another authority.
-fn certificates(folder: &Path) {
-    for authority in ["ca", "other"] {
-        program(
-            folder,
-            &format!(
-                "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN={authority} -keyout {authority}.key -out {authority}.crt"
-            ),
-        );
-    }
-    program(
-        folder,
-        "openssl req -newkey rsa:2048 -nodes -subj /CN=localhost -keyout s.key -out s.csr",
-    );
-    std::fs::write(folder.join("ext"), "subjectAltName=DNS:localhost").unwrap();
-    program(
-        folder,
-        "openssl x509 -req -in s.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 2 -extfile ext -out s.crt",
-    );
-    // The server may run as another user, and insists that its key is its own.
-    for (name, mode) in [("", 0o755), ("s.key", 0o600), ("s.crt", 0o644), ("ca.crt", 0o644)] {
-        let mode = std::fs::Permissions::from_mode(mode);
-        std::fs::set_permissions(folder.join(name), mode).unwrap();
-    }
+    std::fs::set_permissions(key, std::fs::Permissions::from_mode(0o600)).unwrap();
     let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
     let account = users.lines().any(|line| line.starts_with("postgres:"));
     let owner = if account { "postgres" } else { "nobody" };
     // Only root may, and only root must.
-    let _ = Command::new("chown").arg(owner).arg(folder.join("s.key")).output();
+    let _ = Command::new("chown").arg(owner).arg(key).output();
 }
 
 #[tokio::test]
@@ -58,6 +30,7 @@ async fn an_authority_that_is_given_is_used() {
     let directory = tempfile::tempdir().unwrap();
     let folder = directory.path();
     certificates(folder);
+    give_away(&folder.join("s.key"));
     let path = |name: &str| folder.join(name).display().to_string();
     let server = PostgresServer::builder()
         .option("ssl", "on")

@@ -125,18 +125,6 @@ async fn a_dead_process_on_the_list_costs_one_poll() {
     assert_eq!(number(&mut plain(&server).await, left).await, 0);
 }
 
-/// Holders hear of a forced release at once.
-#[tokio::test]
-async fn a_forced_release_is_heard_by_the_holder() {
-    let server = server().await;
-    let (a, b) = (locks(&server).await, locks(&server).await);
-    let guard = a.named("x").unwrap().acquire().await.unwrap();
-    tokio::time::sleep(Duration::from_millis(50)).await;
-    b.force_release("x", None).await.unwrap();
-    tokio::time::timeout(Duration::from_secs(2), guard.lost()).await.unwrap();
-    assert!(guard.token().is_err());
-}
-
 /// A session that listens and never ends its transaction fills the queue of notifications, and the
 /// server refuses more. Locks are released all the same, also by force. The queue holds gigabytes, so
 /// here a function of the same name refuses in its place.

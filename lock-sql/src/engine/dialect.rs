@@ -10,7 +10,7 @@ use lock_core::{
 use sqlx::Connection;
 
 use super::entry::{Due, Entry, Outcome};
-use super::failure::{Failure, Names};
+use super::error::{Failure, Names};
 use super::statement::{Query, Statement, Statements, Values};
 use super::store::{Store, Want};
 use super::value::{Reply, Row};

@@ -5,7 +5,7 @@ mod backend;
 mod claim;
 pub(crate) mod dialect;
 pub(crate) mod entry;
-pub(crate) mod failure;
+pub(crate) mod error;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(crate) mod pool;
 pub(crate) mod preparation;
@@ -17,7 +17,7 @@ pub(crate) mod statement;
 pub(crate) mod store;
 pub(crate) mod sweep;
 pub(crate) mod table;
-#[cfg(all(test, any(feature = "sqlite", feature = "postgres", feature = "mysql")))]
+#[cfg(test)]
 pub(crate) mod tests;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod unfinished;

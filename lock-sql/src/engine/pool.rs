@@ -9,7 +9,7 @@ use sqlx::Connection;
 use tokio::sync::Semaphore;
 
 use super::dialect::{Driver, Links, Turn};
-use super::failure::{Failure, Left, closed};
+use super::error::{Failure, Left, closed};
 use super::resting::{REST, Resting};
 use super::statement::Query;
 use super::store::Want;

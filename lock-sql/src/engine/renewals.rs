@@ -10,7 +10,7 @@ use lock_core::{Error, ErrorKind, FencingToken, Renewal, Result, async_trait};
 
 use super::dialect::Dialect;
 use super::entry::{Due, Entry, Outcome};
-use super::failure::no_answer;
+use super::error::no_answer;
 use super::store::Store;
 
 /// The most rows of one statement: it is short then, and a deadlock undoes no more than these.

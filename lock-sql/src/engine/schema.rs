@@ -9,7 +9,7 @@ use std::time::Duration;
 use lock_core::{Error, ErrorKind};
 
 use super::dialect::Driver;
-use super::failure::Failure;
+use super::error::Failure;
 use super::statement::{Places, Query, Statement, Values};
 use super::table::TableName;
 

@@ -10,7 +10,7 @@ use lock_core::{
 
 use super::dialect::{Dialect, Links, Turn};
 use super::entry::{Entry, Lease, State};
-use super::failure::{Failure, Means, no_answer, still_locked};
+use super::error::{Failure, Means, no_answer, still_locked};
 use super::renewals::Renewals;
 use super::statement::{Statement, Values};
 use super::sweep::Sweeper;

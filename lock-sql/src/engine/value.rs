@@ -14,7 +14,7 @@ pub(crate) enum Value {
     Int(i64),
     Bool(bool),
     /// Of texts or of numbers.
-    List(Vec<Value>),
+    List(Vec<Self>),
 }
 
 /// Without the value, which may be an owner id.

@@ -5,7 +5,7 @@
 
 use lock_core::ErrorKind::{Config, Denied, Store, Unavailable};
 
-use crate::engine::failure::{Left, Means, Rule};
+use crate::engine::error::{Left, Means, Rule};
 
 const NOT_NOW: &str = "{at} takes no requests at the moment, or has too many connections";
 

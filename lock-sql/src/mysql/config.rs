@@ -3,7 +3,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use lock_core::url::{Params, decode};
+use lock_core::kit::endpoint::Endpoint;
+use lock_core::kit::url::Params;
 use lock_core::{Error, Result};
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 
@@ -12,14 +13,14 @@ use crate::config::{SqlConfig, Target, all_parameters};
 /// The parameters that only MySQL and MariaDB have. They mean what they mean to `mysql`.
 pub const MYSQL_PARAMETERS: &[&str] = &["socket", "ssl-ca", "ssl-cert", "ssl-key", "ssl-mode"];
 
-const EXAMPLE: &str = "write it as in `mysql://user:password@host:3306/database`";
+const FORM: &str = "mysql://user[:password]@host[:3306]/database";
 
 /// A database of a server.
 #[derive(Clone)]
 pub(crate) struct MySqlTarget {
-    pub(super) options: MySqlConnectOptions,
+    pub(crate) options: MySqlConnectOptions,
     /// The server and the database as errors name them.
-    pub(super) endpoint: String,
+    pub(crate) endpoint: String,
 }
 
 /// Written by hand: the options have the password.
@@ -31,43 +32,35 @@ impl fmt::Debug for MySqlTarget {
 
 /// The configuration in what stands after `mysql:` or `mariadb:`.
 pub(crate) fn config_from_url(rest: &str) -> Result<SqlConfig> {
-    let Some(rest) = rest.strip_prefix("//") else {
-        return Err(Error::config(format!("this MySQL URL names no server: {EXAMPLE}")));
-    };
-    if rest.contains('#') {
-        return Err(Error::config(
-            "a MySQL URL has no `#` part: write %23 for a `#` in a user, a password or a name",
-        ));
-    }
     let (location, mut params) = Params::split(rest)?;
-    let (authority, path) = location.split_once('/').unwrap_or((location, ""));
-    // The last one: a password that was not encoded may have an `@`, and must not end up in a host.
-    let (user, server) = authority.rsplit_once('@').unwrap_or(("", authority));
-    let (user, password) = match user.split_once(':') {
-        Some((user, password)) => (user, Some(password)),
-        None => (user, None),
+    let endpoint = Endpoint::parse(&format!("mysql:{location}"), 3306, FORM)?;
+    let Some(user) = endpoint.user() else {
+        return Err(Error::config(format!("this MySQL URL names no user: its form is {FORM}")));
     };
-    let user = decode("the user", user)?;
-    if user.is_empty() {
-        return Err(Error::config(format!("this MySQL URL names no user: {EXAMPLE}")));
-    }
-    let database = decode("the database", path)?;
+    let database = endpoint.path();
     if database.is_empty() || database.contains('/') {
         return Err(Error::config(format!(
-            "this MySQL URL names no database in which the lock table is: {EXAMPLE}"
+            "this MySQL URL names no database in which the lock table is: its form is {FORM}"
         )));
     }
-    let (host, port) = host_and_port(server)?;
-    let mut options =
-        MySqlConnectOptions::new().host(&host).port(port).username(&user).database(&database);
-    if let Some(password) = password {
-        options = options.password(&decode("the password", password)?);
+    let [host] = endpoint.hosts() else {
+        return Err(Error::config(
+            "this MySQL URL names several hosts: name the one that is written to, or an address that follows it",
+        ));
+    };
+    let mut options = MySqlConnectOptions::new()
+        .host(&host.name)
+        .port(host.port)
+        .username(user)
+        .database(database);
+    if let Some(password) = endpoint.password() {
+        options = options.password(password);
     }
     let mut config = SqlConfig::default();
-    let mut endpoint = format!("{host}:{port}/{database}");
+    let mut shown = endpoint.to_string();
     config.take(&mut params)?;
     if let Some(path) = file(&mut params, "socket")? {
-        endpoint = format!("{}:{database}", path.display());
+        shown = format!("{}:{database}", path.display());
         options = options.socket(path);
     }
     let authority = file(&mut params, "ssl-ca")?;
@@ -85,44 +78,8 @@ pub(crate) fn config_from_url(rest: &str) -> Result<SqlConfig> {
         options = options.ssl_mode(mode);
     }
     params.finish("mysql", &all_parameters(MYSQL_PARAMETERS))?;
-    config.target = Target::MySql(Box::new(MySqlTarget { options, endpoint }));
+    config.target = Target::MySql(Box::new(MySqlTarget { options, endpoint: shown }));
     Ok(config)
-}
-
-fn host_and_port(server: &str) -> Result<(String, u16)> {
-    let (host, port) = match server.strip_prefix('[') {
-        Some(rest) => {
-            let (host, port) = rest.split_once(']').ok_or_else(|| {
-                Error::config("the IPv6 address of this MySQL URL has no `]`: write `[::1]:3306`")
-            })?;
-            (host, port.strip_prefix(':').or_else(|| port.is_empty().then_some("")))
-        }
-        None => match server.split_once(':') {
-            Some((host, port)) => (host, Some(port)),
-            None => (server, Some("")),
-        },
-    };
-    let port = match port {
-        Some("") => Some(3306),
-        Some(port) => port.parse().ok().filter(|port| *port != 0),
-        None => None,
-    };
-    // Not shown: it may be a part of a password with a `/` or an `@`.
-    let port = port.ok_or_else(|| {
-        Error::config(
-            "the port of this MySQL URL is no number from 1 to 65535: correct it, and percent-encode `/`, `@`, `:`, `?` and `#` in the password",
-        )
-    })?;
-    let host = decode("the host", host)?;
-    if host.is_empty() {
-        return Err(Error::config(format!("this MySQL URL names no host: {EXAMPLE}")));
-    }
-    if host.contains(',') {
-        return Err(Error::config(
-            "this MySQL URL names several hosts: name the one that is written to, or an address that follows it",
-        ));
-    }
-    Ok((host, port))
 }
 
 /// An authority that is named is asked: in the two modes without TLS, or perhaps without, it could not
@@ -167,126 +124,4 @@ fn file(params: &mut Params, name: &str) -> Result<Option<PathBuf>> {
     std::path::absolute(&value).map(Some).map_err(|error| {
         Error::config(format!("{name}={value} cannot be made an absolute path")).with_source(error)
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    fn target(url: &str) -> Result<MySqlTarget> {
-        match SqlConfig::from_url(url)?.target {
-            Target::MySql(target) => Ok(*target),
-            _ => panic!("{url} is MySQL"),
-        }
-    }
-
-    fn endpoint_of(url: &str) -> String {
-        target(url).unwrap().endpoint
-    }
-
-    #[test]
-    fn what_a_url_says() {
-        let target =
-            target("MariaDB://u%40x:p%2F%3a%40w@db.example:3307/my%20app?ssl-mode=disabled")
-                .unwrap();
-        assert_eq!(target.options.get_username(), "u@x");
-        assert_eq!(target.options.get_host(), "db.example");
-        assert_eq!(target.options.get_port(), 3307);
-        assert_eq!(target.options.get_database(), Some("my app"));
-        assert_eq!(target.endpoint, "db.example:3307/my app");
-        for (url, endpoint) in [
-            ("mysql://u@h/d", "h:3306/d"),
-            ("mysql://u:@h/d", "h:3306/d"),
-            ("mysql://u@[::1]:33/d", "::1:33/d"),
-            ("mysql://u@[::1]/d", "::1:3306/d"),
-            ("mysql://u@localhost/d?socket=/run/my.sock", "/run/my.sock:d"),
-        ] {
-            assert_eq!(endpoint_of(url), endpoint, "{url}");
-        }
-    }
-
-    #[test]
-    fn what_a_url_must_say() {
-        for bad in [
-            "mysql:u@h/d",
-            "mysql://h/d",
-            "mysql://:p@h/d",
-            "mysql://u@h",
-            "mysql://u@h/",
-            "mysql://u@h/a/b",
-            "mysql://u@/d",
-            "mysql://u@h:0/d",
-            "mysql://u@h:x/d",
-            "mysql://u@h:99999/d",
-            "mysql://u@h1,h2/d",
-            "mysql://u@[::1/d",
-            "mysql://u@[::1]x/d",
-            "mysql://u@h/d#x",
-            "mysql://u@h/%zz",
-            "mysql://u@h/%ff",
-            "mysql://u@h/%00",
-            "mysql://u@h/d?ssl-mode=maybe",
-            "mysql://u@h/d?ssl-mode=disabled&ssl-ca=/ca.pem",
-            "mysql://u@h/d?ssl-ca=/ca.pem&ssl-mode=PREFERRED",
-            "mysql://u@h/d?socket=",
-            "mysql://u@h/d?lock_table=a-b",
-            "mysql://u@h/d?lock_retention=5",
-            "mysql://u@h/d?lock_table=a&lock_table=b",
-            "mysql://u@h/d?lock_tabel=a",
-        ] {
-            let error = target(bad).unwrap_err();
-            assert_eq!(error.kind(), lock_core::ErrorKind::Config, "{bad}: {error}");
-        }
-        let error = target("mysql://u@h/d?charset=latin1").unwrap_err().to_string();
-        for name in crate::PARAMETERS.iter().chain(MYSQL_PARAMETERS) {
-            assert!(error.contains(name), "{error}");
-        }
-    }
-
-    #[cfg(not(feature = "tls"))]
-    #[test]
-    fn a_mode_that_needs_tls_says_which_feature_has_it() {
-        for parameter in [
-            "ssl-mode=required",
-            "ssl-mode=VERIFY_CA",
-            "ssl-mode=verify-identity",
-            "ssl-ca=/ca.pem",
-        ] {
-            let error = target(&format!("mysql://u@h/d?{parameter}")).unwrap_err().to_string();
-            assert!(error.contains("`tls`"), "{error}");
-        }
-    }
-
-    #[test]
-    fn own_parameters_are_taken() {
-        let config = SqlConfig::from_url(
-            "mysql://u@h/d?lock_table=t1&lock_retention=2m&lock_connect_timeout=500ms&lock_create_table=false",
-        )
-        .unwrap();
-        assert_eq!(config.table.as_str(), "t1");
-        assert_eq!(config.retention, Duration::from_secs(120));
-        assert_eq!(config.connect_timeout, Duration::from_millis(500));
-        assert!(!config.create_table);
-    }
-
-    #[test]
-    fn no_credential_is_shown() {
-        let secret = "hunter2";
-        let config = SqlConfig::from_url(&format!("mysql://me:{secret}@h/d")).unwrap();
-        assert!(!format!("{config:?}").contains(secret));
-        for url in [
-            format!("mysql://me:{secret}#x@h/d"),
-            format!("mysql://me:{secret}/x@h/d"),
-            format!("mysql://me:a@{secret}@h:x/d"),
-            format!("mysql://me:{secret}%zz@h/d"),
-            format!("mysql://me:a:{secret}@:h/d"),
-            format!("mysql://me:{secret}?x@h/d"),
-        ] {
-            if let Err(error) = SqlConfig::from_url(&url) {
-                assert!(!format!("{error} {error:?}").contains(secret), "{url}: {error}");
-            }
-        }
-    }
 }

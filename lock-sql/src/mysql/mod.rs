@@ -23,7 +23,7 @@ pub(crate) use config::{MySqlTarget, config_from_url};
 use crate::config::SqlConfig;
 use crate::engine::dialect::{Dialect, Turn};
 use crate::engine::entry::{Due, Entry, Outcome};
-use crate::engine::failure::Names;
+use crate::engine::error::Names;
 use crate::engine::pool::Pool;
 use crate::engine::statement::{Statements, Values};
 use crate::engine::store::{Store, Want};

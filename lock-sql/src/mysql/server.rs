@@ -12,7 +12,7 @@ use super::codes::RULES;
 use super::statements::{self, OwnStatements};
 use crate::config::SqlConfig;
 use crate::engine::dialect::Driver;
-use crate::engine::failure::{Failure, Names};
+use crate::engine::error::{Failure, Names};
 use crate::engine::pool::Server;
 use crate::engine::schema::Schema;
 use crate::engine::statement::{Places, Query, Statement, Statements, Values};
@@ -104,10 +104,8 @@ impl Driver for MySqlServer {
     async fn check_server(&self, connection: &mut MySqlConnection) -> Result<(), Failure> {
         let ask = Statement::new(Places::Marks, 0, statements::VERSION).bare();
         let rows = self.ask(connection, ask).await?;
-        Ok(match rows.first() {
-            Some(row) => supported(row.text(0)?)?,
-            None => supported("")?,
-        })
+        let version = rows.first().map(|row| row.text(0)).transpose()?;
+        Ok(supported(version.unwrap_or_default())?)
     }
 
     /// The number that a statement puts into `LAST_INSERT_ID` is its one row. It has none if no row was

@@ -2,7 +2,7 @@
 
 use lock_core::ErrorKind::{Config, Denied, Store, Unavailable};
 
-use crate::engine::failure::{Left, Means, Rule};
+use crate::engine::error::{Left, Means, Rule};
 
 /// The connection's prepared statements are not there any more: a pooler hands each message to another
 /// server connection.

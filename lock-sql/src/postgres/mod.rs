@@ -25,7 +25,7 @@ pub(crate) use config::{PostgresTarget, config_from_url};
 use crate::config::SqlConfig;
 use crate::engine::dialect::{Dialect, Links as _, Turn};
 use crate::engine::entry::{Due, Entry, Outcome};
-use crate::engine::failure::{Names, no_answer};
+use crate::engine::error::{Names, no_answer};
 use crate::engine::pool::Pool;
 use crate::engine::statement::{Statements, Values};
 use crate::engine::store::Store;
@@ -70,7 +70,7 @@ pub(crate) async fn connect(target: &PostgresTarget, config: &SqlConfig) -> Resu
     runtime::require("PostgreSQL")?;
     let limit = config.connect_timeout;
     let opening = tokio::time::timeout(limit, open(target, config));
-    let late = |_| Err(no_answer(&config::endpoint(&target.options), limit));
+    let late = |_| Err(no_answer(&target.endpoint(), limit));
     opening.await.unwrap_or_else(late)
 }
 

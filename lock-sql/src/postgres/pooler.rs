@@ -11,7 +11,7 @@ use super::listener;
 use super::server::PostgresServer;
 use super::statements::BACKEND_PID;
 use crate::engine::dialect::Driver as _;
-use crate::engine::failure::Failure;
+use crate::engine::error::Failure;
 use crate::engine::pool::Server as _;
 
 /// How often three connections look for a pooler.

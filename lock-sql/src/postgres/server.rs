@@ -14,12 +14,12 @@ use sqlx::{
 };
 
 use super::codes::{POOLED, RULES};
-use super::config::{Pooler, PostgresTarget, endpoint};
+use super::config::{Pooler, PostgresTarget};
 use super::inline::inline;
 use super::statements::{self, OwnStatements};
 use crate::config::SqlConfig;
 use crate::engine::dialect::Driver;
-use crate::engine::failure::{Failure, Names};
+use crate::engine::error::{Failure, Names};
 use crate::engine::pool::Server;
 use crate::engine::schema::Schema;
 use crate::engine::statement::{Places, Query, Statement, Statements};
@@ -54,7 +54,7 @@ impl fmt::Debug for PostgresServer {
 
 impl PostgresServer {
     pub(super) fn new(target: &PostgresTarget, config: &SqlConfig) -> Self {
-        let (at, table) = (endpoint(&target.options), config.table.clone());
+        let (at, table) = (target.endpoint(), config.table.clone());
         let (quoted, user) = (table.quoted(), target.options.get_username());
         Self {
             names: Names {

@@ -2,7 +2,7 @@
 
 use lock_core::ErrorKind::{Denied, Store, Unavailable};
 
-use crate::engine::failure::Rule;
+use crate::engine::error::Rule;
 
 /// A STRICT table refused a value: the fence has become a floating-point number. The others are primary
 /// codes.

@@ -16,7 +16,7 @@ use super::codes::{CANTOPEN, CONSTRAINT_DATATYPE, RULES};
 use super::{statements, storage};
 use crate::config::SqlConfig;
 use crate::engine::dialect::Driver;
-use crate::engine::failure::{Failure, Names};
+use crate::engine::error::{Failure, Names};
 use crate::engine::schema::Schema;
 use crate::engine::statement::{Places, Query, Statement, Statements};
 use crate::engine::value::{Reply, Row, Value};

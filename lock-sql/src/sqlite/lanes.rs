@@ -9,7 +9,7 @@ use tokio::sync::Mutex;
 
 use super::file::{Open, SqliteFile};
 use crate::engine::dialect::{Driver as _, Links, Turn};
-use crate::engine::failure::{Failure, Means, closed};
+use crate::engine::error::{Failure, Means, closed};
 use crate::engine::statement::Query;
 use crate::engine::store::Want;
 use crate::engine::value::Reply;

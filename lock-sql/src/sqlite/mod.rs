@@ -26,7 +26,7 @@ pub(crate) use config::{SqliteTarget, config_from_url};
 use crate::config::SqlConfig;
 use crate::engine::dialect::{Dialect, Turn};
 use crate::engine::entry::{Due, Entry, Outcome};
-use crate::engine::failure::Names;
+use crate::engine::error::Names;
 use crate::engine::statement::{Query, Statement, Statements, Values};
 use crate::engine::store::Store;
 use crate::engine::wake::busy;

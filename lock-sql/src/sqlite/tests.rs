@@ -12,7 +12,6 @@ use super::*;
 use crate::engine::entry::Secret;
 use crate::engine::renewals::BATCH;
 use crate::engine::tests::{Bench, START, TTL, entry, granted, held, left, renew, shared};
-use crate::engine::wake::WHILE_CONTENDED;
 
 /// One machine: its boot, and its two clocks.
 #[derive(Debug)]
@@ -224,30 +223,6 @@ async fn a_dropped_acquire_is_undone_by_the_release_wherever_it_was_dropped() {
         let holder = store.inspect(&key).await.unwrap();
         assert_eq!(holder, None, "round {round}: dropped after {polls} polls, locked: {locked}");
     }
-}
-
-#[tokio::test]
-async fn contention_is_busy_for_a_try_and_never_a_loss() {
-    let file = File::start().await;
-    let (store, mut other) = (file.store().await, file.connection().await);
-    let mine = entry("held");
-    granted(store.acquire(&mine, false).await);
-    sqlx::query("BEGIN EXCLUSIVE").execute(&mut other).await.unwrap();
-    let short = Duration::from_millis(200);
-    let free = Entry { call_timeout: short, ..entry("free") };
-    assert_eq!(held(store.acquire(&free, false).await), WHILE_CONTENDED.as_millis());
-    let dues = [Due { entry: &mine, fence: None }];
-    let error = Sqlite::renew(&store, &dues, short).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    assert!(error.is_retryable());
-    // In WAL mode a look waits for nobody.
-    assert!(left(&store, &mine, None).await.is_some());
-    let unlock = async {
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        sqlx::query("COMMIT").execute(&mut other).await.unwrap();
-    };
-    let (renewal, ()) = tokio::join!(renew(&store, &mine, None), unlock);
-    assert_eq!(renewal, Outcome::Renewed);
 }
 
 #[tokio::test]

@@ -1,21 +1,21 @@
 //! What the tests of PostgreSQL share.
 
-#![allow(dead_code, reason = "each test target uses a part of it")]
+#![allow(dead_code, unused_imports, reason = "each test target uses a part of it")]
 
 pub(crate) mod splitter;
 
+#[path = "../common/mod.rs"]
+mod common;
+
 use std::time::Duration;
 
-use lock_core::{
-    Attempt, Claim, ClaimRequest, FencingToken, LockBackend, LockKey, Locks, OsRng, OwnerId,
-};
+pub(crate) use common::{CALL, Hammer, TTL, assert_says, busy, certificates, granted};
+use lock_core::{Attempt, Claim, LockBackend, Locks};
 use lock_sql::SqlBackend;
 use lock_testkit::proxy::Proxy;
 use lock_testkit::servers::PostgresServer;
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row};
 use tokio::time::Instant;
-
-pub(crate) const TTL: Duration = Duration::from_secs(30);
 
 /// A server of the test's own. A machine without one fails the test: it says which package is
 /// missing, and a skip would look like a pass.
@@ -51,26 +51,7 @@ pub(crate) fn claim(
     ttl: Duration,
     wait: bool,
 ) -> Box<dyn Claim> {
-    let key = LockKey::new("", name).unwrap();
-    let owner = OwnerId::generate(&OsRng).unwrap();
-    let request = ClaimRequest::new(key, owner, ttl)
-        .with_wait(wait)
-        .with_call_timeout(Duration::from_secs(2));
-    backend.claim(request).unwrap()
-}
-
-pub(crate) async fn granted(claim: &mut dyn Claim) -> FencingToken {
-    match claim.try_acquire().await.unwrap() {
-        Attempt::Granted { token, .. } => token,
-        other => panic!("not granted: {other:?}"),
-    }
-}
-
-pub(crate) async fn busy(claim: &mut dyn Claim) {
-    match claim.try_acquire().await.unwrap() {
-        Attempt::Busy { .. } => {}
-        other => panic!("not busy: {other:?}"),
-    }
+    common::claim_within(backend, name, (ttl, CALL), wait)
 }
 
 /// A proxy before the server, and the URL of what is behind it.

@@ -1,0 +1,181 @@
+//! The URLs of all dialects, by tables.
+
+use lock_core::ErrorKind;
+
+use super::*;
+
+/// What a URL leads to, as errors show it.
+fn shown(url: &str) -> Result<String> {
+    let target = SqlConfig::from_url(url)?.target;
+    Ok(match target {
+        #[cfg(feature = "postgres")]
+        Target::Postgres(target) => target.endpoint(),
+        #[cfg(feature = "sqlite")]
+        Target::Sqlite(target) => target.path.display().to_string(),
+        #[cfg(feature = "mysql")]
+        Target::MySql(target) => target.endpoint,
+        Target::None => panic!("{url} names a database"),
+    })
+}
+
+fn lead_to(places: &[(&str, &str)]) {
+    for (url, wanted) in places {
+        assert_eq!(shown(url).unwrap(), *wanted, "{url}");
+    }
+}
+
+/// Each of these is refused before anything is opened. The error has all the words.
+fn refused(base: &str, parameters: &[&str], words: &[&str]) {
+    for parameter in parameters {
+        let url = format!("{base}{parameter}");
+        let error = SqlConfig::from_url(&url).expect_err(&url);
+        assert_eq!(error.kind(), ErrorKind::Config, "{url}: {error}");
+        for word in words {
+            assert!(error.to_string().contains(word), "{url}: {word} is missing in {error}");
+        }
+    }
+}
+
+/// What holds of the URLs of each dialect. `base`: one without parameters.
+fn common(base: &str, own: &[&'static str]) {
+    let url = format!(
+        "{base}?lock_table=t1&lock_retention=2m&lock_connect_timeout=500ms&lock_create_table=false"
+    );
+    let config = SqlConfig::from_url(&url).unwrap();
+    assert_eq!(config.table.as_str(), "t1");
+    assert_eq!(config.retention, Duration::from_secs(120));
+    assert_eq!(config.connect_timeout, Duration::from_millis(500));
+    assert!(!config.create_table);
+    refused(base, &["?lock_tabel=x"], &all_parameters(own));
+    let bad = [
+        "?lock_create_table=yes",
+        "?lock_connect_timeout=0s",
+        "?lock_table=a.b",
+        "?lock_table=a%22b",
+        "?lock_retention=5",
+        "?lock_table=a&lock_table=b",
+        "#x",
+    ];
+    refused(base, &bad, &[]);
+}
+
+/// Neither in an error nor in what is made of the URL.
+fn no_credential_is_shown(urls: &[&str]) {
+    for url in urls {
+        let shown = match SqlConfig::from_url(url) {
+            Ok(config) => format!("{config:?}"),
+            Err(error) => format!("{error} {error:?}"),
+        };
+        assert!(!shown.contains("hunter2"), "{url}: {shown}");
+    }
+}
+
+#[test]
+fn an_unknown_scheme_says_what_there_is() {
+    refused("", &["oracle://x", "just-a-file"], &[]);
+}
+
+#[cfg(feature = "sqlite")]
+#[test]
+fn sqlite() {
+    let here = |path: &str| std::env::current_dir().unwrap().join(path).display().to_string();
+    common("sqlite:///x", crate::SQLITE_PARAMETERS);
+    lead_to(&[
+        ("sqlite:///var/lib/l.db", "/var/lib/l.db"),
+        ("SQLITE:///a%20b/%C3%BC%23%3F.db", "/a b/ü#?.db"),
+        ("sqlite://l.db", &here("l.db")),
+        ("sqlite://d/l.db?mode=rw", &here("d/l.db")),
+        ("sqlite:l.db", &here("l.db")),
+    ]);
+    let bad = ["//", "", "///a/", "///a%2", "///%zz", "///%00", "///%ff", "//~/l.db"];
+    refused("sqlite:", &bad, &[]);
+    refused("sqlite:///x?", &["mode=ro", "mode=x", "mode", "mode=rw&mode=rwc"], &[]);
+    let in_memory = [":memory:", "//:memory:", "///x?mode=memory", "file:x?mode=memory"];
+    refused("sqlite:", &in_memory, &["memory://"]);
+    no_credential_is_shown(&["sqlite://user:hunter2@host/db"]);
+}
+
+#[cfg(feature = "postgres")]
+#[test]
+fn postgres() {
+    common("postgres://h/d", crate::POSTGRES_PARAMETERS);
+    lead_to(&[
+        ("postgres://me:pw@db.example:5433/app", "db.example:5433/app"),
+        ("postgresql://me@db.example/app", "db.example:5432/app"),
+        ("Postgres://me@db.example", "db.example:5432/me"),
+        ("postgres://me@%2Frun%2Fpg/app", "/run/pg/app"),
+        ("postgres://me@h/app?host=/run/pg&port=1", "/run/pg/app"),
+        ("postgres://me@[::1]:7/app", "[::1]:7/app"),
+        ("postgres://h/d?lock_pooler=transaction&application_name=a%20b", "h:5432/d"),
+    ]);
+    refused("postgres:", &["h/d", "//h:port/d"], &[]);
+    let bad = ["lock_pooler=session", "sslmode=maybe", "sslmode=disable&sslmode=require", "port=x"];
+    refused("postgres://h/d?", &bad, &[]);
+    no_credential_is_shown(&[
+        "postgres://me:hunter2@h/d?password=hunter2&sslmode=disable",
+        "postgres://me:hunter2@h:x/d",
+        "postgres://me:foo?hunter2@h/d",
+        "postgres://me:hunter2@h/d?nonsense=1",
+    ]);
+    if cfg!(feature = "tls") {
+        let modes =
+            ["disable", "allow", "prefer"].map(|mode| format!("sslmode={mode}&sslrootcert=/ca"));
+        refused("postgres://h/d?", &modes.each_ref().map(|mode| &**mode), &["sslmode=verify-full"]);
+    } else {
+        refused("postgres://h/d?", &["sslmode=require", "sslrootcert=/ca"], &["feature `tls`"]);
+    }
+}
+
+#[cfg(feature = "mysql")]
+#[test]
+fn mysql() {
+    common("mysql://u@h/d", crate::MYSQL_PARAMETERS);
+    let url = "MariaDB://u%40x:p%2F%3a%40w@db.example:3307/my%20app?ssl-mode=disabled";
+    lead_to(&[
+        (url, "db.example:3307/my app"),
+        ("mysql://u@h/d", "h:3306/d"),
+        ("mysql://u:@h/d", "h:3306/d"),
+        ("mysql://u@[::1]:33/d", "[::1]:33/d"),
+        ("mysql://u@[::1]/d", "[::1]:3306/d"),
+        ("mysql://u@localhost/d?socket=/run/my.sock", "/run/my.sock:d"),
+    ]);
+    let Target::MySql(target) = SqlConfig::from_url(url).unwrap().target else { panic!("{url}") };
+    assert_eq!((target.options.get_username(), target.options.get_host()), ("u@x", "db.example"));
+    assert_eq!((target.options.get_port(), target.options.get_database()), (3307, Some("my app")));
+    let bad = [
+        "u@h/d",
+        "//h/d",
+        "//:p@h/d",
+        "//u@h",
+        "//u@h/",
+        "//u@h/a/b",
+        "//u@/d",
+        "//u@h:0/d",
+        "//u@h:x/d",
+        "//u@h:99999/d",
+        "//u@h1,h2/d",
+        "//u@[::1/d",
+        "//u@[::1]x/d",
+        "//u@h/%zz",
+        "//u@h/%ff",
+        "//u@h/%00",
+    ];
+    refused("mysql:", &bad, &[]);
+    let modes =
+        ["maybe", "disabled&ssl-ca=/ca.pem", "PREFERRED&ssl-ca=/ca.pem", "PREFERRED&socket="];
+    refused("mysql://u@h/d?ssl-mode=", &modes, &[]);
+    if !cfg!(feature = "tls") {
+        let modes =
+            ["ssl-mode=required", "ssl-mode=VERIFY_CA", "ssl-mode=verify-identity", "ssl-ca=/ca"];
+        refused("mysql://u@h/d?", &modes, &["`tls`"]);
+    }
+    no_credential_is_shown(&[
+        "mysql://me:hunter2@h/d",
+        "mysql://me:hunter2#x@h/d",
+        "mysql://me:hunter2/x@h/d",
+        "mysql://me:a@hunter2@h:x/d",
+        "mysql://me:hunter2%zz@h/d",
+        "mysql://me:a:hunter2@:h/d",
+        "mysql://me:hunter2?x@h/d",
+    ]);
+}

@@ -1,0 +1,159 @@
+//! What the tests of all databases share.
+
+#![allow(dead_code, reason = "each test target uses a part of it")]
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+use lock_core::{Attempt, Claim, ClaimRequest, Error, ErrorKind, FencingToken, LockBackend};
+use lock_core::{LockKey, Locks, OsRng, OwnerId};
+
+pub(crate) const TTL: Duration = Duration::from_secs(30);
+/// The limit of a call.
+pub(crate) const CALL: Duration = Duration::from_secs(2);
+
+pub(crate) fn claim_within(
+    backend: &impl LockBackend,
+    name: &str,
+    (ttl, call_timeout): (Duration, Duration),
+    wait: bool,
+) -> Box<dyn Claim> {
+    let key = LockKey::new("", name).unwrap();
+    let owner = OwnerId::generate(&OsRng).unwrap();
+    let request =
+        ClaimRequest::new(key, owner, ttl).with_wait(wait).with_call_timeout(call_timeout);
+    backend.claim(request).unwrap()
+}
+
+pub(crate) async fn granted(claim: &mut dyn Claim) -> FencingToken {
+    match claim.try_acquire().await.unwrap() {
+        Attempt::Granted { token, .. } => token,
+        other => panic!("not granted: {other:?}"),
+    }
+}
+
+pub(crate) fn assert_says(error: &Error, kind: ErrorKind, words: &[&str]) {
+    assert_eq!(error.kind(), kind, "{error}");
+    for word in words {
+        assert!(error.to_string().contains(word), "{word:?} is missing in: {error}");
+    }
+}
+
+pub(crate) async fn busy(claim: &mut dyn Claim) {
+    match claim.try_acquire().await.unwrap() {
+        Attempt::Busy { .. } => {}
+        other => panic!("not busy: {other:?}"),
+    }
+}
+
+fn program(directory: &Path, command: &str) {
+    let mut words = command.split_whitespace();
+    let program = words.next().unwrap();
+    let output = Command::new(program)
+        .current_dir(directory)
+        .args(words)
+        .output()
+        .unwrap_or_else(|error| panic!("{program}: {error}: apt-get install {program}"));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// `s.crt`, the certificate of `localhost` by the authority `ca.crt`; its key; and `other.crt`, another
+/// authority.
+pub(crate) fn certificates(folder: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+
+    for authority in ["ca", "other"] {
+        program(
+            folder,
+            &format!(
+                "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN={authority} -keyout {authority}.key -out {authority}.crt"
+            ),
+        );
+    }
+    program(
+        folder,
+        "openssl req -newkey rsa:2048 -nodes -subj /CN=localhost -keyout s.key -out s.csr",
+    );
+    std::fs::write(folder.join("ext"), "subjectAltName=DNS:localhost").unwrap();
+    program(
+        folder,
+        "openssl x509 -req -in s.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 2 -extfile ext -out s.crt",
+    );
+    // The server may run as another user.
+    for (name, mode) in [("", 0o755), ("s.key", 0o644), ("s.crt", 0o644), ("ca.crt", 0o644)] {
+        let mode = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(folder.join(name), mode).unwrap();
+    }
+}
+
+/// Clients that take one lock in a loop until they are told to stop, and check that nobody else has
+/// it and that its fences rise.
+pub(crate) struct Hammer {
+    stop: Arc<AtomicBool>,
+    rounds: Arc<AtomicU64>,
+    tasks: tokio::task::JoinSet<u64>,
+}
+
+impl Hammer {
+    pub(crate) fn start(clients: Vec<Locks>, ttl: Duration) -> Self {
+        let (stop, rounds) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (inside, last) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let mut tasks = tokio::task::JoinSet::new();
+        for locks in clients {
+            let (stop, rounds) = (Arc::clone(&stop), Arc::clone(&rounds));
+            let (inside, last) = (Arc::clone(&inside), Arc::clone(&last));
+            tasks.spawn(async move {
+                let mut errors = 0;
+                let lock = locks.lock("hot").unwrap().ttl(ttl);
+                while !stop.load(SeqCst) {
+                    let guard = match lock.acquire_timeout(Duration::from_secs(20)).await {
+                        Ok(guard) => guard,
+                        Err(_) => {
+                            errors += 1;
+                            continue;
+                        }
+                    };
+                    assert!(!inside.swap(true, SeqCst), "two holders at once");
+                    let fence = guard.token().unwrap().get();
+                    assert!(last.swap(fence, SeqCst) < fence, "a fence went back");
+                    tokio::task::yield_now().await;
+                    assert!(inside.swap(false, SeqCst));
+                    rounds.fetch_add(1, SeqCst);
+                    // An unknown release is cleaned up by the keeper.
+                    errors += u64::from(guard.release().await.is_err());
+                }
+                errors
+            });
+        }
+        Self { stop, rounds, tasks }
+    }
+
+    pub(crate) fn rounds(&self) -> u64 {
+        self.rounds.load(SeqCst)
+    }
+
+    /// Waits until the lock was taken `more` times.
+    pub(crate) async fn take(&self, more: u64) {
+        let goal = self.rounds() + more;
+        for _ in 0..3_000 {
+            if self.rounds() >= goal {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("the lock was not taken {more} times in 30 s");
+    }
+
+    /// Ends it, and says how many calls failed.
+    pub(crate) async fn stop(mut self) -> u64 {
+        self.stop.store(true, SeqCst);
+        let mut errors = 0;
+        while let Some(task) = self.tasks.join_next().await {
+            errors += task.unwrap();
+        }
+        errors
+    }
+}
