@@ -10,7 +10,7 @@ use lock_core::{ErrorKind, LockBackend, LockKey, LockState, Locks, LostReason, R
 use lock_sql::SqlBackend;
 use lock_testkit::proxy::{Cut, Proxy};
 use lock_testkit::servers::MariaDbServer;
-use mysql_common::{CALL, Hammer, TTL, admin, backend, claim, granted, locks, run, server, url_of};
+use mysql_common::{CALL, Hammer, TTL, admin, claim, granted, locks, run, server, url_of};
 use tokio::time::timeout;
 
 async fn proxied(server: &MariaDbServer) -> (Proxy, SqlBackend) {
