@@ -87,14 +87,20 @@ pub(crate) enum Position<'a> {
     After(&'a str),
 }
 
-/// Where `own` stands among `children`.
+/// Where `own` stands among `children`, of which there may be thousands: nothing is sorted.
 pub(crate) fn position<'a>(children: &'a [String], own: &str) -> Position<'a> {
-    let queue = contenders(children);
-    match queue.iter().position(|name| *name == own) {
-        None => Position::Missing,
-        Some(0) => Position::First,
-        Some(at) => Position::After(queue[at - 1]),
+    let mine = sequence(own).filter(|_| children.iter().any(|child| child == own));
+    let Some(mine) = mine else { return Position::Missing };
+    let others = children.iter().filter(|child| *child != own);
+    let numbered = others.filter_map(|child| Some((sequence(child)?, child)));
+    match numbered.filter(|(number, _)| *number <= mine).max() {
+        Some((_, child)) => Position::After(child),
+        None => Position::First,
     }
+}
+
+pub(crate) fn has_contenders(children: &[String]) -> bool {
+    children.iter().any(|child| sequence(child).is_some())
 }
 
 /// The contenders among `children`, first come first.

@@ -10,9 +10,9 @@ use common::{connect, hosts, locks, scenes, server};
 
 /// `cargo test --release -p lock-zk --test queue -- --ignored --nocapture`
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "a soak: a thousand waiters"]
-async fn a_hand_over_wakes_one_of_a_thousand() {
-    scenes::a_hand_over_wakes_one_waiter(1000).await.unwrap();
+#[ignore = "a soak: two thousand waiters"]
+async fn a_hand_over_wakes_one_of_two_thousand() {
+    scenes::a_hand_over_wakes_one_waiter(2000).await.unwrap();
 }
 
 /// All locks of a session are renewed by one transaction.

@@ -118,11 +118,11 @@ impl ZkClaim {
         };
         // A server may be behind and show a contender that has left, so a mere try is told "busy" only by
         // one that has caught up.
-        if !is_in && listed.as_ref().is_ok_and(|children| !names::contenders(children).is_empty()) {
+        if !is_in && listed.as_ref().is_ok_and(|children| names::has_contenders(children)) {
             listed = session.sync_and_list(&self.parent).await;
         }
         match listed {
-            Ok(children) if is_in || !names::contenders(&children).is_empty() => {
+            Ok(children) if is_in || names::has_contenders(&children) => {
                 Ok(Some(Listing { children, fresh }))
             }
             Ok(_) => Ok(None),
