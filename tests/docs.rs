@@ -18,15 +18,27 @@ fn the_small_backend_of_the_guide_is_the_one_that_is_tested() {
 }
 
 #[test]
+fn the_tests_of_the_testing_page_are_the_ones_that_run() {
+    let code = read("tests/testing_your_code.rs");
+    assert!(code.len() > 1000);
+    assert!(
+        read("docs/testing.md").contains(&format!("```rust\n{code}```\n")),
+        "docs/testing.md quotes another text: copy tests/testing_your_code.rs into it"
+    );
+}
+
+#[test]
 fn local_links_of_the_documents_lead_somewhere() {
     let mut checked = 0;
     for page in [
         "README.md",
         "CONTRIBUTING.md",
         "conformance-tests/README.md",
+        "docs/api.md",
         "docs/design.md",
         "docs/guarantees.md",
         "docs/performance.md",
+        "docs/testing.md",
         "docs/writing-a-backend.md",
         "lock-cli/README.md",
         "lock-redis/README.md",

@@ -1,6 +1,8 @@
 //! The life of a lock, on both flavours of the memory store and in virtual time. The conformance
 //! suite goes into every corner; this is what must hold before it is of any use.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
 use std::time::Duration;
 
 use lock_core::memory::MemoryBackend;
