@@ -203,7 +203,7 @@ async fn a_detach_that_fails_gives_the_guard_back_and_the_lock_stays() {
     // As a plain error it drops the guard.
     let failed: Error = lock.acquire().await.unwrap().detach().await.unwrap_err().into();
     assert_eq!(failed.kind(), ErrorKind::NoAnswer);
-    lock.acquire_timeout(Duration::from_secs(1)).await.unwrap();
+    drop(lock.acquire_timeout(Duration::from_secs(1)).await.unwrap());
 }
 
 /// A store that declares no mode at all gets no claim.

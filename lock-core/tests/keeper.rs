@@ -369,6 +369,6 @@ async fn a_lock_whose_renewal_failed_is_renewed_before_it_is_detached() {
     let guard = locks.named("x").unwrap().acquire().await.unwrap();
     witness.store.lose_next_request();
     guard.renew().await.unwrap_err();
-    guard.detach().await.unwrap();
+    let _token = guard.detach().await.unwrap();
     assert_eq!(*witness.calls.lock().unwrap(), ["renewal failed", "renewed", "detached"]);
 }
