@@ -1,3 +1,21 @@
+// A path in the README leads somewhere in a clone only. Of two definitions of a label the first one counts.
+//! [docs/guarantees.md]: https://docs.rs/crate/distlock/latest/source/docs/guarantees.md
+//! [docs/design.md]: https://docs.rs/crate/distlock/latest/source/docs/design.md
+//! [docs/performance.md]: https://docs.rs/crate/distlock/latest/source/docs/performance.md
+//! [docs/writing-a-backend.md]: https://docs.rs/crate/distlock/latest/source/docs/writing-a-backend.md
+//! [lock-cli/README.md]: https://docs.rs/crate/lock-cli/latest/source/README.md
+//! [SQL]: https://docs.rs/lock-sql
+//! [Redis]: https://docs.rs/lock-redis
+//! [Redlock]: https://docs.rs/lock-redis/latest/lock_redis/redlock/index.html
+//! [etcd]: https://docs.rs/lock-etcd
+//! [ZooKeeper]: https://docs.rs/lock-zk
+//! [conformance-tests]: https://docs.rs/conformance-tests
+//! [CONTRIBUTING.md]: https://docs.rs/crate/distlock/latest/source/CONTRIBUTING.md
+//! [SECURITY.md]: https://docs.rs/crate/distlock/latest/source/SECURITY.md
+//! [CHANGELOG.md]: https://docs.rs/crate/distlock/latest/source/CHANGELOG.md
+//! [Apache-2.0]: https://docs.rs/crate/distlock/latest/source/LICENSE-APACHE
+//! [MIT]: https://docs.rs/crate/distlock/latest/source/LICENSE-MIT
+//!
 #![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -17,6 +17,74 @@ fn the_small_backend_of_the_guide_is_the_one_that_is_tested() {
     );
 }
 
+/// The pages that rustdoc shows, each with the file that includes it.
+const SHOWN_BY_RUSTDOC: &[(&str, &str)] = &[
+    ("README.md", "src/lib.rs"),
+    ("conformance-tests/README.md", "conformance-tests/src/lib.rs"),
+    ("lock-redis/README.md", "lock-redis/src/lib.rs"),
+    ("lock-redis/REDLOCK.md", "lock-redis/src/redlock/mod.rs"),
+    ("lock-etcd/README.md", "lock-etcd/src/lib.rs"),
+    ("lock-zk/README.md", "lock-zk/src/lib.rs"),
+    ("lock-sql/README.md", "lock-sql/src/lib.rs"),
+];
+
+/// The others.
+const PAGES: &[&str] = &[
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "docs/api.md",
+    "docs/design.md",
+    "docs/guarantees.md",
+    "docs/performance.md",
+    "docs/testing.md",
+    "docs/writing-a-backend.md",
+    "lock-cli/README.md",
+    "lock-core/README.md",
+];
+
+/// What a page says at its end: `[label]: link`.
+fn definitions(text: &str) -> impl Iterator<Item = (String, String)> {
+    let define = |line: &str| {
+        let (label, link) = line.strip_prefix('[')?.split_once("]: ")?;
+        Some((label.to_owned(), link.to_owned()))
+    };
+    text.lines().filter_map(define).collect::<Vec<_>>().into_iter()
+}
+
+/// rustdoc alone hides lines that begin with `# `. What compiles is what everybody reads.
+#[test]
+fn no_page_has_lines_that_only_rustdoc_hides() {
+    for (page, _) in SHOWN_BY_RUSTDOC {
+        let text = read(page);
+        let rust = text.split("```").skip(1).step_by(2);
+        for block in rust.filter(|block| block.starts_with("rust") || block.starts_with("no_run")) {
+            let hidden = block.lines().find(|line| line.trim_start().starts_with("# "));
+            assert_eq!(hidden, None, "in {page}");
+        }
+    }
+}
+
+/// A path leads somewhere in a clone, and nowhere on docs.rs: where a page is shown there too, the file
+/// that includes it defines the label before, since the first definition of a label counts.
+#[test]
+fn a_path_in_a_page_that_rustdoc_shows_leads_somewhere_there_too() {
+    for (page, source) in SHOWN_BY_RUSTDOC {
+        let (text, source) = (read(page), read(source));
+        let inline = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+        for link in inline {
+            assert!(link.starts_with('#') || link.contains("://"), "{page}: {link} has no label");
+        }
+        for (label, link) in definitions(&text).filter(|(_, link)| !link.contains("://")) {
+            let there = source.find(&format!("//! [{label}]: "));
+            let page = source.find("#![doc = include_str!(");
+            assert!(
+                there.is_some() && there < page,
+                "[{label}]: {link} is not defined for rustdoc"
+            );
+        }
+    }
+}
+
 #[test]
 fn the_tests_of_the_testing_page_are_the_ones_that_run() {
     let code = read("tests/testing_your_code.rs");
@@ -30,28 +98,13 @@ fn the_tests_of_the_testing_page_are_the_ones_that_run() {
 #[test]
 fn local_links_of_the_documents_lead_somewhere() {
     let mut checked = 0;
-    for page in [
-        "README.md",
-        "CONTRIBUTING.md",
-        "conformance-tests/README.md",
-        "docs/api.md",
-        "docs/design.md",
-        "docs/guarantees.md",
-        "docs/performance.md",
-        "docs/testing.md",
-        "docs/writing-a-backend.md",
-        "lock-cli/README.md",
-        "lock-redis/README.md",
-        "lock-redis/REDLOCK.md",
-        "lock-etcd/README.md",
-        "lock-zk/README.md",
-        "lock-sql/README.md",
-    ] {
+    for page in SHOWN_BY_RUSTDOC.iter().map(|(page, _)| page).chain(PAGES) {
         let folder = page.rsplit_once('/').map_or("", |(folder, _)| folder);
         for link in read(page)
             .split("](")
             .skip(1)
             .filter_map(|rest| rest.split([')', '#']).next().map(str::to_owned))
+            .chain(definitions(&read(page)).map(|(_, link)| link))
         {
             if link.is_empty() || link.contains("://") {
                 continue;

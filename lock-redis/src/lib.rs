@@ -1,3 +1,5 @@
+//! [REDLOCK.md]: mod@redlock
+//!
 #![doc = include_str!("../README.md")]
 
 mod error;
