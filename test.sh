@@ -71,28 +71,12 @@ echo "$(cargo --version), $(rustc --version)"
 step "format"
 cargo fmt --all --check
 
-clippy() {
-    step "clippy $*"
-    cargo clippy --locked "$@"
-}
-# The mutants of the stores stand behind a cfg: here they are part of the code.
-clippy --workspace --all-features --all-targets -- -D warnings --cfg distlock_mutants
+step "clippy --workspace --all-features --all-targets"
+# The mutants of the stores stand behind a cfg: here they are part of the code. Each feature by itself, and what
+# is shipped without mutants, comes beside the tests.
+cargo clippy --locked --workspace --all-features --all-targets -- -D warnings --cfg distlock_mutants
+
 if [ "$mode" = full ]; then
-    # As they are shipped: without mutants. A store's crate is checked with the feature that brings it.
-    clippy -p distlock -p lock-cli --all-features --lib --bins -- -D warnings
-    clippy -p distlock -p lock-core -p conformance-tests --no-default-features --all-targets -- -D warnings
-    for feature in $(sed -n '/^\[features\]/,/^\[/{s/^\([a-z][a-z-]*\) *=.*/\1/p}' Cargo.toml); do
-        case $feature in
-            default | full) ;;
-            tls | metrics) ;; # nothing without a store; `--all-features` has them with each
-            *) clippy -p distlock --features "$feature" --lib -- -D warnings ;;
-        esac
-    done
-    clippy -p lock-cli --no-default-features --bins -- -D warnings
-
-    step "docs"
-    RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --all-features --no-deps --quiet
-
     step "dependencies"
     if command -v cargo-deny >/dev/null 2>&1; then
         cargo deny --offline check bans licenses sources
@@ -103,62 +87,78 @@ fi
 
 # --- the tests ----------------------------------------------------------------------------------
 
-# Most tests wait: for a ttl, for a server. So as many test programs as there are processors run side by
-# side. Cargo is told to note them instead of running them, each with the environment that it gives it.
+# Cargo builds the test programs, all with the same features, and is told to note them instead of running
+# them, each with the environment that it gives it.
 jobs=$(mktemp -d "${TMPDIR:-/tmp}/distlock-jobs.XXXXXX")
-trap 'rm -rf "$log" "$jobs"' EXIT
 export DISTLOCK_JOBS=$jobs
-host=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
-failed=()
-
-# note ARGS…: builds the test programs of `cargo test ARGS…` and notes them.
-note() {
-    step "cargo test --no-run $*"
-    env "CARGO_TARGET_${host}_RUNNER=$PWD/.ci/note-test" cargo test --locked "$@" >"$log" 2>&1 ||
-        { cat "$log"; die "FAILED: cargo test --no-run $*"; }
+beside=
+clean_up() {
+    [ -z "$beside" ] || kill -- "-$beside" 2>/dev/null || true
+    rm -rf "$log" "$jobs"
 }
+trap clean_up EXIT
+host=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
 export RUSTC_WORKSPACE_WRAPPER=$PWD/.ci/rustc-with-mutants
-# Some tests start the examples.
-step "examples"
-cargo build --locked --workspace --all-features --examples --quiet
-note --workspace --all-features --tests
+targets=(--tests)
+if [ "$mode" = quick ]; then
+    targets=(--lib --bins)
+    for test in docs dependencies packages keeper lease metrics smoke standstill 'memory_*' mutants small_backend \
+        conformance sqlite_conformance; do
+        targets+=(--test "$test")
+    done
+fi
+step "cargo test --no-run --workspace --all-features ${targets[*]}"
+env "CARGO_TARGET_${host}_RUNNER=$PWD/.ci/note-test" \
+    cargo test --locked --workspace --all-features "${targets[@]}" >"$log" 2>&1 ||
+    { cat "$log"; die "FAILED: the tests do not build"; }
+
+list() { find "$jobs" -name '*.job' | grep -E "$@" | sort || true; }
 if [ "$mode" = quick ]; then
     # Everything that needs no server, and one store that does.
-    find "$jobs" -name '*.job' | grep -vE '/(lock-(core|testkit)|conformance-tests|lock-redis-conformance|lock-sql-sqlite|[a-z-]+-lib-)' |
+    list -v '/(lock-(core|testkit)|conformance-tests|distlock-(docs|dependencies|packages)|lock-redis-conformance|lock-sql-sqlite|[a-z-]+-lib-)' |
         xargs -r rm --
-else
-    # What a build without any store says to a URL whose feature is missing.
-    note -p distlock --no-default-features --test connect
 fi
 
-step "tests, $(nproc) programs at a time"
-# What computes, first and with the lowest priority; then the longest, so that none is left over at the end.
-list() { find "$jobs" -name '*.job' | grep -E "$@" | sort || true; }
-computes='/redlock-model-' long='conformance|mutants|faults|small_backend|scenes'
-{ list "$computes"; list "$long" | { grep -v "$computes" || true; }; list -v "$computes|$long"; } |
-    xargs -P "$(nproc)" -n 1 .ci/run-test
-
-# What failed beside others is run again alone: on two busy processors an answer may come too late for a
-# test whose subject is time. Both results are shown. Two holders and falling fences have no such excuse.
-if [ -e "$jobs/failed" ]; then
-    step "again, one at a time"
-    sort "$jobs/failed" | while read -r job; do DISTLOCK_ALONE=1 .ci/run-test "$job"; done
-fi
-[ ! -e "$jobs/failed-for-good" ] || mapfile -t -O "${#failed[@]}" failed <"$jobs/failed-for-good"
-cat "$jobs"/*.out >"$log"
-
+# Most tests wait: for a ttl, for a server. So there are more of them at a time than processors, both
+# programs and the tests of one program, and what computes has the lowest priority and the rest of the time.
+lanes=$(($(nproc) + ($(nproc) + 1) / 2))
+export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((4 * $(nproc)))}
 if [ "$mode" = full ]; then
-    step "examples in the docs"
-    cargo test --locked --workspace --all-features --doc 2>&1 | tee -a "$log" |
-        { grep -vE '^test .* \.\.\. ok$|^$|^running [0-9]+ tests?$|^ +(Compiling|Running) ' || true; } ||
-        failed+=("cargo test --doc")
+    mapfile -t computes < <(list '/redlock-model-')
+    set -m
+    # Not as those that cargo runs for the tests: they are to find what they have built.
+    env -u RUSTC_WORKSPACE_WRAPPER nice -n 19 .ci/beside-tests "$jobs/beside" "${computes[@]}" </dev/null &
+    beside=$!
+    set +m
 fi
+step "tests, $lanes programs at a time"
+# The longest first, so that none is left over at the end.
+long='conformance|mutants|faults|small_backend|scenes'
+{ list "$long"; list -v "$long"; } | { grep -v '/redlock-model-' || true; } | xargs -r -P "$lanes" -n 1 .ci/run-test
+
+if [ -n "$beside" ]; then
+    step "what was computed beside them"
+    wait "$beside" || echo "what is computed beside the tests broke off" >>"$jobs/failed"
+    beside=
+    cat "$jobs/beside"
+fi
+
+# On busy processors an answer may come too late for a test whose subject is time. Such a test is judged
+# again, alone and more strictly. Two holders and falling fences have no such excuse.
+if [ -e "$jobs/again" ]; then
+    step "again, one at a time"
+    sort -u "$jobs/again" | while read -r job; do RUST_TEST_THREADS=1 .ci/judge-again "$job"; done
+fi
+failed=()
+[ ! -e "$jobs/failed" ] || mapfile -t failed < <(sort -u "$jobs/failed")
+shopt -s nullglob
+cat "$jobs"/*.out "$jobs"/beside.?????? >"$log"
 
 step "summary"
 grep -E '^[a-z0-9-]+: [0-9]+ ran, |^mutants: |^repeated: ' "$log" || true
 echo "ignored, and why:"
 grep -E '^ +[0-9]+ ignored: ' "$log" | sed 's/^ *[0-9]* ignored: //' | sort | uniq -c || true
-awk '/^test result: /{p += $4; f += $6; i += $8} END {printf "tests: %d passed, %d failed, %d skipped\n", p, f, i}' "$log"
+awk '/^test result: /{p += $4; f += $6; i += $8} END {printf "tests: %d passed, %d failed beside others, %d skipped\n", p, f, i}' "$log"
 echo "took ${SECONDS}s"
 ((${#failed[@]} == 0)) || die "FAILED:" "${failed[@]}"
 grep -qE '^[a-z0-9-]+: [0-9]+ ran, ' "$log" || die "FAILED: no conformance case was run"

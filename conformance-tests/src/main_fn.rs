@@ -2,8 +2,10 @@
 
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use tokio::time::Instant;
 
 use crate::report::{CaseResult, Outcome, Report};
 use crate::{Harness, Time, child, registry, runner};
@@ -34,7 +36,9 @@ pub fn main(harness: impl Harness) -> ExitCode {
     }
     let filtered = usize::try_from(conclusion.num_filtered_out).unwrap_or(usize::MAX);
     let lost = registry::cases().count().saturating_sub(results.len()).saturating_sub(filtered);
-    println!("{}: {}\n", harness.name(), Report { results });
+    let slowest = slowest(&results);
+    let results = results.into_iter().map(|(result, _)| result).collect();
+    println!("{}: {}\n{slowest}\n", harness.name(), Report { results });
     if lost > 0 {
         eprintln!("{lost} cases were neither run nor filtered out");
         return ExitCode::FAILURE;
@@ -45,17 +49,27 @@ pub fn main(harness: impl Harness) -> ExitCode {
 fn trial(
     harness: &Arc<dyn Harness>,
     case: crate::case::Case,
-    results: &Arc<Mutex<Vec<CaseResult>>>,
+    results: &Arc<Mutex<Vec<(CaseResult, Duration)>>>,
 ) -> Trial {
     let (harness, results) = (Arc::clone(harness), Arc::clone(results));
     Trial::ignorable_test(case.id, move || {
+        let begun = Instant::now();
         let outcome = runner::run_case(&harness, case);
         let result = CaseResult { id: case.id, outcome: outcome.clone() };
-        results.lock().unwrap_or_else(PoisonError::into_inner).push(result);
+        results.lock().unwrap_or_else(PoisonError::into_inner).push((result, begun.elapsed()));
         match outcome {
             Outcome::Passed => Ok(Completion::Completed),
             Outcome::Ignored(reason) => Ok(Completion::ignored_with(reason)),
             Outcome::Failed(seen) => Err(Failed::from(seen)),
         }
     })
+}
+
+/// The cases that took longest: no run of all takes less time.
+fn slowest(results: &[(CaseResult, Duration)]) -> String {
+    let mut times: Vec<_> = results.iter().map(|(result, took)| (*took, result.id)).collect();
+    times.sort_unstable();
+    let slowest = times.iter().rev().take(3).map(|(took, id)| format!("{id} {took:.0?}"));
+    let all: Duration = times.iter().map(|(took, _)| *took).sum();
+    format!("slowest: {}; all cases: {all:.0?}", slowest.collect::<Vec<_>>().join(", "))
 }

@@ -5,6 +5,7 @@
 )]
 
 use std::fs;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, Once, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,24 +19,16 @@ const DISKS: Duration = Duration::from_millis(100);
 
 /// The standstills that the watching thread has seen: when each ended, and how long it was.
 static PAUSES: Mutex<Vec<(Instant, Duration)>> = Mutex::new(Vec::new());
+/// The nanoseconds by which it has run later than it wanted, all together.
+static LATE: AtomicU64 = AtomicU64::new(0);
 static WATCH: Once = Once::new();
 
 /// The pace of the machine from a moment on.
 #[derive(Debug)]
 pub(crate) struct Pace {
     since: Instant,
-    waited: Option<Waited>,
-}
-
-/// How long tasks have waited since the start of the machine, as Linux counts it.
-///
-/// Source: `Documentation/accounting/psi.rst` of Linux.
-#[derive(Clone, Copy, Debug)]
-struct Waited {
-    /// At least one task wanted a processor and had none.
-    processor: Duration,
-    /// All tasks waited for a disk.
-    disks: Duration,
+    late: Duration,
+    disks: Option<Duration>,
 }
 
 impl Pace {
@@ -45,7 +38,7 @@ impl Pace {
             // Without the thread nothing is excused, which is the safe side.
             let _ = thread::Builder::new().name("pace".to_owned()).spawn(tick);
         });
-        Self { since: Instant::now(), waited: Waited::now() }
+        Self { since: Instant::now(), late: late(), disks: waited_for_disks() }
     }
 
     /// What kept the machine from running the case in time, if something did.
@@ -57,15 +50,13 @@ impl Pace {
         if let Some(pause) = longest {
             return Some(format!("the machine stood still for {pause:.0?}"));
         }
-        let (before, now) = (self.waited?, Waited::now()?);
-        let disks = now.disks.saturating_sub(before.disks);
-        if disks >= DISKS {
-            return Some(format!("the machine waited for its disks for {disks:.0?}"));
+        // What has a lower priority does not count: it waits all the time and holds up nobody.
+        let (late, of) = (late().saturating_sub(self.late), self.since.elapsed());
+        if late > of / 2 {
+            return Some(format!("a thread waited for a processor for {late:.0?} of {of:.0?}"));
         }
-        let (of, processor) =
-            (self.since.elapsed(), now.processor.saturating_sub(before.processor));
-        (processor > of / 2)
-            .then(|| format!("tasks waited for a processor for {processor:.0?} of {of:.0?}"))
+        let disks = waited_for_disks()?.saturating_sub(self.disks?);
+        (disks >= DISKS).then(|| format!("the machine waited for its disks for {disks:.0?}"))
     }
 }
 
@@ -74,23 +65,26 @@ fn tick() {
         let before = Instant::now();
         thread::sleep(TICK);
         let pause = before.elapsed().saturating_sub(TICK);
+        LATE.fetch_add(u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX), Relaxed);
         if pause >= PAUSE {
             PAUSES.lock().unwrap_or_else(PoisonError::into_inner).push((Instant::now(), pause));
         }
     }
 }
 
-impl Waited {
-    /// `None` where the system does not count it.
-    fn now() -> Option<Self> {
-        let total = |what: &str, line: &str| {
-            let text = fs::read_to_string(format!("/proc/pressure/{what}")).ok()?;
-            let line = text.lines().find(|found| found.starts_with(line))?;
-            let (_, total) = line.rsplit_once("total=")?;
-            total.parse().ok().map(Duration::from_micros)
-        };
-        Some(Self { processor: total("cpu", "some")?, disks: total("io", "full")? })
-    }
+fn late() -> Duration {
+    Duration::from_nanos(LATE.load(Relaxed))
+}
+
+/// How long all tasks have waited for a disk since the start of the machine. `None` where the system
+/// does not count it.
+///
+/// Source: `Documentation/accounting/psi.rst` of Linux.
+fn waited_for_disks() -> Option<Duration> {
+    let text = fs::read_to_string("/proc/pressure/io").ok()?;
+    let line = text.lines().find(|line| line.starts_with("full"))?;
+    let (_, total) = line.rsplit_once("total=")?;
+    total.parse().ok().map(Duration::from_micros)
 }
 
 #[cfg(test)]
@@ -99,11 +93,11 @@ mod tests {
 
     #[test]
     fn a_standstill_counts_for_those_it_came_upon() {
-        let before = Pace { since: Instant::now(), waited: None };
+        let before = Pace { since: Instant::now(), late: late(), disks: None };
         let pause = (Instant::now(), Duration::from_secs(312));
         PAUSES.lock().unwrap_or_else(PoisonError::into_inner).push(pause);
         thread::sleep(Duration::from_millis(1));
-        let after = Pace { since: Instant::now(), waited: None };
+        let after = Pace { since: Instant::now(), late: late(), disks: None };
         assert_eq!(before.standstill().as_deref(), Some("the machine stood still for 312s"));
         let seen = after.standstill();
         assert!(!seen.as_deref().is_some_and(|seen| seen.contains("312s")), "{seen:?}");

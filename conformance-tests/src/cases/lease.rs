@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::{Attempt, Binding, Claim, Renewal};
+use lock_core::{Attempt, Binding, Claim, ErrorKind, Renewal};
 
 use super::tools::{
     at_each_await, free_soon, free_within, got, kept_until, renewed, soon, still_held, take_for,
@@ -278,12 +278,18 @@ async fn c04_the_ttl_is_rounded_up(cx: Cx) -> Check {
         if can.max_ttl.is_some_and(|longest| asked > longest) {
             continue;
         }
-        let guard = match locks.named("lock")?.ttl(asked).acquire().await {
-            Ok(guard) => guard,
-            // A lease of a few milliseconds may end before a slow store's answer is there.
-            Err(error) if !cx.is_virtual() && error.is_retryable() => continue,
-            Err(error) => return Err(error.into()),
-        };
+        let guard =
+            match locks.named("lock")?.ttl(asked).acquire_timeout(Duration::from_secs(5)).await {
+                Ok(guard) => guard,
+                // A lease of a few milliseconds may end before a slow store's answer is there, each time.
+                Err(error)
+                    if !cx.is_virtual()
+                        && (error.is_retryable() || error.kind() == ErrorKind::NotAcquired) =>
+                {
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
         let (got, step) = (guard.ttl(), can.ttl_step.as_nanos().max(1));
         ensure!(got >= asked && got >= can.min_ttl, "a ttl of {asked:?} was cut to {got:?}");
         ensure!(

@@ -53,12 +53,27 @@ impl Setup for Postgres {
         })
     }
 
-    fn url(&self, hosts: &str, _: &str) -> String {
-        format!("postgres://postgres@{hosts}/postgres?sslmode=disable")
+    fn url(&self, hosts: &str, case: &str) -> String {
+        self.foreign_url(&format!("postgres://postgres@{hosts}/postgres?sslmode=disable"), case)
+    }
+
+    fn foreign_url(&self, url: &str, case: &str) -> String {
+        let more = if url.contains('?') { '&' } else { '?' };
+        format!("{url}{more}lock_table=t{case}")
     }
 
     async fn connect(&self, url: &str) -> Result<Arc<dyn LockBackend>> {
         Ok(Arc::new(lock_sql::connect(url).await?))
+    }
+
+    /// The table keeps the cases apart.
+    fn prefix(&self, _: &str) -> String {
+        String::new()
+    }
+
+    /// Starting a server costs more time than most cases do.
+    fn reuses_servers(&self) -> bool {
+        true
     }
 }
 
