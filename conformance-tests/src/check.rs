@@ -17,26 +17,40 @@ pub(crate) enum Stop {
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     pub(crate) seen: String,
-    /// Two holders, a fence that falls: no slow machine is an excuse for it.
-    pub(crate) exact: bool,
+    pub(crate) verdict: Verdict,
+}
+
+/// What a failure says of what the case demands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It did not hold.
+    Broken,
+    /// It did not hold, and no slow machine is an excuse: two holders, a fence that falls.
+    Violated,
+    /// Nothing: a set-up, a connection or the harness failed first.
+    Hindered,
 }
 
 pub(crate) type Check<T = ()> = Result<T, Stop>;
 
 impl Stop {
     pub(crate) fn failed(seen: impl Display) -> Self {
-        Self::Failed(Failure { seen: seen.to_string(), exact: false })
+        Self::Failed(Failure { seen: seen.to_string(), verdict: Verdict::Broken })
     }
 
     pub(crate) fn violated(seen: impl Display) -> Self {
-        Self::Failed(Failure { seen: seen.to_string(), exact: true })
+        Self::Failed(Failure { seen: seen.to_string(), verdict: Verdict::Violated })
+    }
+
+    pub(crate) fn hindered(seen: impl Display) -> Self {
+        Self::Failed(Failure { seen: seen.to_string(), verdict: Verdict::Hindered })
     }
 }
 
 impl From<Unavailable> for Stop {
     fn from(unavailable: Unavailable) -> Self {
         if unavailable.is_broken() {
-            Self::failed(unavailable)
+            Self::hindered(unavailable)
         } else {
             Self::NotApplicable(unavailable.reason().to_owned())
         }
@@ -45,7 +59,7 @@ impl From<Unavailable> for Stop {
 
 impl From<Error> for Stop {
     fn from(error: Error) -> Self {
-        Self::failed(format_args!("unexpected error: {error}"))
+        Self::hindered(format_args!("an error in place of an answer: {error}"))
     }
 }
 
@@ -57,18 +71,25 @@ impl From<DetachError> for Stop {
 
 impl From<tokio::task::JoinError> for Stop {
     fn from(error: tokio::task::JoinError) -> Self {
-        Self::failed(format_args!("a task of the case ended early: {error}"))
+        Self::hindered(format_args!("a task of the case ended early: {error}"))
     }
 }
 
 /// Adds what was being done to an error that there should not be.
 pub(crate) trait Explain<T> {
     fn explain(self, doing: &str) -> Check<T>;
+
+    /// The same for what the case itself does, and not the store.
+    fn or_hindered(self, doing: &str) -> Check<T>;
 }
 
 impl<T, E: Display> Explain<T> for Result<T, E> {
     fn explain(self, doing: &str) -> Check<T> {
         self.map_err(|error| Stop::failed(format_args!("{doing}: {error}")))
+    }
+
+    fn or_hindered(self, doing: &str) -> Check<T> {
+        self.map_err(|error| Stop::hindered(format_args!("{doing}: {error}")))
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a case works with: one store, its clients, and time.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use lock_core::testing::TokioClock;
@@ -11,7 +11,7 @@ use lock_core::{
 };
 
 use crate::check::{Check, Stop, fail};
-use crate::{Client, Fault, Harness, Store, Time};
+use crate::{Client, Fault, Faults, Harness, Store, Time};
 
 /// The context of one case. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -23,6 +23,8 @@ struct Inner {
     clock: SuiteClock,
     capabilities: Capabilities,
     prefix: String,
+    /// A fault may live in the value that arranges it, such as a proxy, and a case keeps the backend only.
+    faults: Mutex<Vec<Arc<dyn Faults>>>,
 }
 
 impl fmt::Debug for Inner {
@@ -43,7 +45,8 @@ impl Cx {
         let capabilities = store.client().await?.backend.capabilities();
         let prefix = store.prefix();
         LockKey::new(prefix.as_str(), "any")?;
-        Ok(Self(Arc::new(Inner { time, store, clock, capabilities, prefix })))
+        let faults = Mutex::default();
+        Ok(Self(Arc::new(Inner { time, store, clock, capabilities, prefix, faults })))
     }
 
     pub(crate) fn store(&self) -> &dyn Store {
@@ -126,7 +129,11 @@ impl Cx {
     // --- clients and locks ---
 
     pub(crate) async fn client(&self) -> Check<Client> {
-        Ok(self.0.store.client().await?)
+        let client = self.0.store.client().await?;
+        let mut faults = self.0.faults.lock().unwrap_or_else(PoisonError::into_inner);
+        faults.extend(client.faults.clone());
+        drop(faults);
+        Ok(client)
     }
 
     pub(crate) async fn backend(&self) -> Check<Arc<dyn LockBackend>> {
@@ -236,10 +243,12 @@ impl Cx {
     ) -> Check<Option<Duration>> {
         let start = self.now();
         loop {
+            // A look counts from when it began: the answer of a slow one may be of before the limit.
+            let looked = self.now().since(start);
             if self.is_free(backend, name).await? {
                 return Ok(Some(self.now().since(start)));
             }
-            if self.now().since(start) >= limit {
+            if looked >= limit {
                 return Ok(None);
             }
             self.sleep(Duration::from_millis(10)).await;
@@ -251,7 +260,7 @@ impl Cx {
 #[derive(Clone, Debug)]
 pub(crate) struct Link {
     pub(crate) backend: Arc<dyn LockBackend>,
-    faults: Arc<dyn crate::Faults>,
+    faults: Arc<dyn Faults>,
 }
 
 impl Link {
@@ -264,7 +273,7 @@ impl Link {
 pub(crate) async fn granted(claim: &mut dyn Claim) -> Check<FencingToken> {
     match claim.try_acquire().await? {
         Attempt::Granted { token, .. } => Ok(token),
-        other => fail!("the lock is free, but try_acquire was answered {other:?}"),
+        other => fail!("try_acquire of a lock that nobody should hold was answered {other:?}"),
     }
 }
 
@@ -272,7 +281,7 @@ pub(crate) async fn granted(claim: &mut dyn Claim) -> Check<FencingToken> {
 pub(crate) async fn busy(claim: &mut dyn Claim) -> Check {
     match claim.try_acquire().await? {
         Attempt::Busy { .. } => Ok(()),
-        other => fail!("somebody else holds the lock, but try_acquire was answered {other:?}"),
+        other => fail!("try_acquire of a lock that another one should hold was answered {other:?}"),
     }
 }
 
@@ -294,5 +303,58 @@ impl Clock for SuiteClock {
 
     fn sleep_until(&self, at: ClockInstant) -> Sleep {
         self.0.sleep_until(at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use async_trait::async_trait;
+    use lock_core::memory::MemoryBackend;
+
+    use super::*;
+    use crate::Unavailable;
+
+    /// Its link works for as long as somebody has a value of it, as behind a proxy.
+    #[derive(Clone, Debug, Default)]
+    struct Proxied(Arc<()>);
+
+    #[async_trait]
+    impl Faults for Proxied {
+        async fn inject(&self, _: Fault) -> Result<(), Unavailable> {
+            Ok(())
+        }
+    }
+
+    #[async_trait]
+    impl Store for Proxied {
+        async fn client(&self) -> lock_core::Result<Client> {
+            Ok(Client::new(MemoryBackend::queued()).with_faults(self.clone()))
+        }
+    }
+
+    #[async_trait]
+    impl Harness for Proxied {
+        fn name(&self) -> &str {
+            "proxied"
+        }
+
+        fn time(&self) -> Time {
+            Time::Real
+        }
+
+        async fn start(&self) -> Result<Box<dyn Store>, Unavailable> {
+            Ok(Box::new(self.clone()))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_proxy_lives_as_long_as_the_case_that_keeps_the_backend_only() {
+        let harness = Proxied::default();
+        let cx = Cx::start(&harness).await.unwrap();
+        let before = Arc::strong_count(&harness.0);
+        let backend = cx.backend().await.unwrap();
+        assert_eq!(Arc::strong_count(&harness.0), before + 1, "the proxy ended with the client");
+        drop((backend, cx));
+        assert_eq!(Arc::strong_count(&harness.0), 1, "the proxy outlives the case");
     }
 }

@@ -161,7 +161,8 @@ impl Client {
         Self { backend, faults: None }
     }
 
-    /// With a way to disturb its link.
+    /// With a way to disturb its link. `faults` lives as long as the case that has this client, so a
+    /// proxy may live in it.
     #[must_use]
     pub fn with_faults(mut self, faults: impl Faults + 'static) -> Self {
         self.faults = Some(Arc::new(faults));

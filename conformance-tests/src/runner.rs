@@ -8,11 +8,12 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::case::{Case, Need};
-use crate::check::{Check, Failure, Stop};
+use crate::check::{Check, Failure, Stop, Verdict};
 use crate::cx::Cx;
 use crate::pace::Pace;
 use crate::report::{CaseResult, Outcome, Report};
 use crate::require::is_required;
+use crate::seed;
 use crate::{Harness, Time, registry};
 use lock_core::{Binding, Wake};
 
@@ -66,8 +67,8 @@ enum Ended {
 }
 
 impl Ended {
-    fn failed(seen: String) -> Self {
-        Self::Failed(Failure { seen, exact: false })
+    fn hindered(seen: String) -> Self {
+        Self::Failed(Failure { seen, verdict: Verdict::Hindered })
     }
 
     fn outcome(self) -> Outcome {
@@ -82,7 +83,7 @@ impl Ended {
 fn judged(id: &str, mut run: impl FnMut() -> (Ended, Option<String>)) -> Outcome {
     for _ in 1..TRIES {
         match run() {
-            (Ended::Failed(failure), Some(standstill)) if !failure.exact => {
+            (Ended::Failed(failure), Some(standstill)) if failure.verdict != Verdict::Violated => {
                 println!("repeated: {id}: {standstill}: {}", failure.seen.replace('\n', " "));
             }
             (ended, _) => return ended.outcome(),
@@ -111,42 +112,48 @@ fn run_once(harness: &Arc<dyn Harness>, case: Case) -> Ended {
     let harness = Arc::clone(harness);
     let spawned = std::thread::Builder::new().name(case.id.to_owned()).spawn(move || {
         let outcome = catch_unwind(AssertUnwindSafe(|| block_on_case(&harness, case)))
-            .unwrap_or_else(|panic| Ended::failed(format!("a panic: {}", panic_text(&*panic))));
+            .unwrap_or_else(|panic| Ended::hindered(format!("a panic: {}", panic_text(&*panic))));
         let _ = send.send(outcome);
     });
     if let Err(error) = spawned {
-        return Ended::failed(format!("the case's thread could not be started: {error}"));
+        return Ended::hindered(format!("the case's thread could not be started: {error}"));
     }
     let watchdog = if time == Time::Virtual { VIRTUAL_WATCHDOG } else { REAL_WATCHDOG };
-    match receive.recv_timeout(watchdog) {
-        Ok(Ended::Failed(Failure { seen, exact })) => {
-            let excuse = if exact { "\nviolated: no slow machine excuses this" } else { "" };
-            Ended::Failed(Failure {
-                seen: format!("{}\nseen: {seen}{excuse}", about(&case)),
-                exact,
-            })
+    let failure = match receive.recv_timeout(watchdog) {
+        Ok(Ended::Failed(failure)) => failure,
+        Ok(ended) => return ended,
+        Err(error) => {
+            let seen = match (error, time) {
+                (RecvTimeoutError::Disconnected, _) => "its thread vanished".to_owned(),
+                (_, Time::Virtual) => format!(
+                    "after {watchdog:?} it hangs: a task blocks its thread, or waits for what does not follow tokio's paused clock"
+                ),
+                (_, Time::Real) => format!("after {watchdog:?} it hangs: a task blocks its thread"),
+            };
+            Failure { seen, verdict: Verdict::Hindered }
         }
-        Ok(ended) => ended,
-        Err(RecvTimeoutError::Timeout) => Ended::failed(format!(
-            "{}\nseen: it hangs; no task of it yielded within {watchdog:?}",
-            about(&case)
-        )),
-        Err(RecvTimeoutError::Disconnected) => {
-            Ended::failed(format!("{}\nseen: its thread vanished", about(&case)))
-        }
-    }
+    };
+    Ended::Failed(Failure { seen: told(&case, &failure), ..failure })
 }
 
-fn about(case: &Case) -> String {
-    let clause = case.id.split('_').next().unwrap_or_default().to_uppercase();
-    let number = clause.get(1..).unwrap_or_default().trim_start_matches('0');
-    format!("{}{number} broken: {}", clause.get(..1).unwrap_or_default(), case.about)
+/// Which rule is meant, what it demands, what was seen instead, and how to see it again.
+fn told(case: &Case, Failure { seen, verdict }: &Failure) -> String {
+    let rule = case.id.split('_').next().unwrap_or_default().to_uppercase();
+    let (letter, number) = rule.split_at_checked(1).unwrap_or_default();
+    let (what, excuse) = match verdict {
+        Verdict::Broken => ("broken", ""),
+        Verdict::Violated => ("broken", "\nviolated: no slow machine excuses this"),
+        Verdict::Hindered => ("not judged", ""),
+    };
+    let seed = seed::replays(case.id).map(|seed| format!("\nseed: {seed}")).unwrap_or_default();
+    let number = number.trim_start_matches('0');
+    format!("{letter}{number} {what}: {}\nseen: {seen}{seed}{excuse}", case.about)
 }
 
 fn block_on_case(harness: &Arc<dyn Harness>, case: Case) -> Ended {
     let runtime = match runtime(harness.time()) {
         Ok(runtime) => runtime,
-        Err(error) => return Ended::failed(format!("no runtime: {error}")),
+        Err(error) => return Ended::hindered(format!("no runtime: {error}")),
     };
     let limit = if harness.time() == Time::Virtual { VIRTUAL_LIMIT } else { REAL_LIMIT };
     let harness = Arc::clone(harness);
@@ -176,7 +183,7 @@ async fn checked(harness: Arc<dyn Harness>, case: Case) -> Check {
     let cx = match Cx::start(&*harness).await {
         Ok(cx) => cx,
         Err(missing) if !missing.is_broken() && is_required(harness.name()) => {
-            return Err(Stop::failed(format_args!(
+            return Err(Stop::hindered(format_args!(
                 "LOCK_TEST_REQUIRE asks for this store, and {missing}"
             )));
         }
@@ -281,9 +288,11 @@ mod tests {
             Outcome::Passed => panic!("a case passed without a store"),
         }
         for (harness, seen) in [
-            (Nothing::Broken, "wrong password"),
-            (Nothing::Hangs, "did not end"),
-            (Nothing::Panics, "a defect of the harness"),
+            (Nothing::Broken, "S6 not judged: "),
+            (Nothing::Broken, "\nseen: wrong password"),
+            (Nothing::Hangs, "\nseen: it did not end within 3600s"),
+            (Nothing::Panics, "S6 not judged: "),
+            (Nothing::Panics, "\nseen: a panic: a defect of the harness"),
         ] {
             match one(harness) {
                 Outcome::Failed(text) => assert!(text.contains(seen), "{harness:?}: {text}"),
@@ -316,27 +325,27 @@ mod tests {
     #[test]
     fn a_failure_on_a_machine_that_stood_still_is_looked_at_again() {
         let runs = std::cell::Cell::new(0);
-        let run = |seen: [(&str, bool, bool); 3]| {
+        let run = |seen: [(&str, Verdict, bool); 3]| {
             runs.set(0);
             judged("case", || {
-                let (text, exact, still) = seen[runs.get()];
+                let (text, verdict, still) = seen[runs.get()];
                 runs.set(runs.get() + 1);
                 let ended = match text {
                     "" => Ended::As(Outcome::Passed),
-                    text => Ended::Failed(Failure { seen: text.to_owned(), exact }),
+                    text => Ended::Failed(Failure { seen: text.to_owned(), verdict }),
                 };
                 (ended, still.then(|| "the machine stood still".to_owned()))
             })
         };
-        let (pass, late) = (("", false, true), ("late", false, true));
+        let (pass, late) = (("", Verdict::Broken, true), ("late", Verdict::Broken, true));
         assert_eq!((run([late, late, pass]), runs.get()), (Outcome::Passed, 3));
         assert_eq!((run([late, late, late]), runs.get()), (Outcome::Failed("late".to_owned()), 3));
-        let on_time = ("late", false, false);
+        let on_time = ("late", Verdict::Broken, false);
         assert_eq!(
             (run([on_time, pass, pass]), runs.get()),
             (Outcome::Failed("late".to_owned()), 1)
         );
-        let violation = ("two holders", true, true);
+        let violation = ("two holders", Verdict::Violated, true);
         assert_eq!(
             (run([violation, pass, pass]), runs.get()),
             (Outcome::Failed("two holders".to_owned()), 1)

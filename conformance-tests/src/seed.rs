@@ -1,7 +1,19 @@
 //! Chance that can be replayed.
 
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
 /// The variable that replays a run.
 const SEED: &str = "LOCK_TEST_SEED";
+
+/// The last seed of each test.
+static ANNOUNCED: Mutex<BTreeMap<&str, u64>> = Mutex::new(BTreeMap::new());
+
+/// What replays the last run of a test, if it draws lots.
+pub(crate) fn replays(what: &str) -> Option<String> {
+    let announced = ANNOUNCED.lock().unwrap_or_else(PoisonError::into_inner);
+    announced.get(what).map(|seed| format!("{SEED}={seed}"))
+}
 
 /// A small generator (SplitMix64, Steele, Lea and Flood, 2014). Good enough to mix up a test.
 #[derive(Clone, Debug)]
@@ -12,7 +24,7 @@ pub(crate) struct Seeded {
 
 impl Seeded {
     /// From `LOCK_TEST_SEED`, else a new one. Prints the seed, so that a failure can be replayed.
-    pub(crate) fn announced(what: &str) -> Self {
+    pub(crate) fn announced(what: &'static str) -> Self {
         let given = std::env::var(SEED).ok().and_then(|seed| seed.parse().ok());
         let seed = given.unwrap_or_else(|| {
             let mut bytes = [0; 8];
@@ -20,6 +32,7 @@ impl Seeded {
                 .map_or(1, |()| u64::from_le_bytes(bytes))
         });
         println!("{what}: {SEED}={seed}");
+        ANNOUNCED.lock().unwrap_or_else(PoisonError::into_inner).insert(what, seed);
         Self { seed, state: seed }
     }
 

@@ -138,7 +138,6 @@ impl Harness for Proxied {
             pool: Arc::clone(&self.pool),
             case: OwnerId::generate(&OsRng)?.to_hex(),
             clients: AtomicUsize::new(0),
-            links: Mutex::default(),
             disturbed: AtomicBool::new(false),
             _place: place,
         }))
@@ -157,16 +156,14 @@ struct ProxiedStore {
     pool: Arc<Pool>,
     case: String,
     clients: AtomicUsize,
-    /// They live as long as the case, also where it keeps only the backend.
-    links: Mutex<Vec<Links>>,
     /// Frozen now, or not started again: of no use to another case.
     disturbed: AtomicBool,
     _place: OwnedSemaphorePermit,
 }
 
 /// The proxies of one client.
-#[derive(Clone, Debug, Default)]
-struct Links(Vec<Arc<Proxy>>);
+#[derive(Debug, Default)]
+struct Links(Vec<Proxy>);
 
 #[async_trait]
 impl Faults for Links {
@@ -198,7 +195,7 @@ impl ProxiedStore {
             };
             let proxy = proxy.map_err(|error| internal(format!("no proxy: {error}")))?;
             hosts.push(proxy.address().to_string());
-            links.0.push(Arc::new(proxy));
+            links.0.push(proxy);
         }
         Ok((links, self.setup.url(&hosts.join(","), &self.case)))
     }
@@ -219,7 +216,6 @@ impl Store for ProxiedStore {
         let (links, url) = self.link(servers).await?;
         let backend = self.setup.connect(&url).await?;
         self.setup.warm_up(&*backend).await?;
-        self.links.lock().unwrap_or_else(PoisonError::into_inner).push(links.clone());
         Ok(Client::from_arc(backend).with_faults(links))
     }
 

@@ -74,9 +74,9 @@ async fn s01_processes_exclude_each_other(cx: Cx) -> Check {
 async fn s01_a_counter_of_many_processes_loses_no_increment(cx: Cx) -> Check {
     const PROCESSES: u32 = 4;
     const TIMES: u32 = 20;
-    let folder = tempfile::tempdir().explain("making a folder")?;
+    let folder = tempfile::tempdir().or_hindered("making a folder")?;
     let file = folder.path().join("counter");
-    std::fs::write(&file, "0").explain("writing the counter")?;
+    std::fs::write(&file, "0").or_hindered("writing the counter")?;
     let ttl = cx.round(cx.ttl() * 5);
     let mut processes = Vec::new();
     for _ in 0..PROCESSES {
@@ -105,7 +105,7 @@ async fn s01_a_counter_of_many_processes_loses_no_increment(cx: Cx) -> Check {
             other => fail!("a process that counts ended with {other:?}"),
         }
     }
-    let counted = std::fs::read_to_string(&file).explain("reading the counter")?;
+    let counted = std::fs::read_to_string(&file).or_hindered("reading the counter")?;
     let expected = (PROCESSES * TIMES).to_string();
     ensure!(counted == expected, "{expected} increments of many processes made {counted}");
     ensure!(history.len().to_string() == expected, "{} holds were recorded", history.len());

@@ -28,7 +28,7 @@ impl Process {
                 "the harness gives no uri for a second process".into(),
             ));
         };
-        let executable = std::env::current_exe().explain("finding this executable")?;
+        let executable = std::env::current_exe().or_hindered("finding this executable")?;
         let mut child = Command::new(executable)
             .env(super::URI, uri)
             .env(super::PREFIX, cx.prefix())
@@ -36,7 +36,7 @@ impl Process {
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
-            .explain("starting a child process")?;
+            .or_hindered("starting a child process")?;
         match (child.stdin.take(), child.stdout.take()) {
             (Some(stdin), Some(stdout)) => {
                 Ok(Self { child, stdin, replies: BufReader::new(stdout).lines() })
@@ -53,19 +53,24 @@ impl Process {
 
     /// Sends an order whose answer is fetched later.
     pub(crate) async fn tell(&mut self, order: &Order) -> Check {
-        let mut line = serde_json::to_string(order).explain("writing an order")?;
+        let mut line = serde_json::to_string(order).or_hindered("writing an order")?;
         line.push('\n');
-        self.stdin.write_all(line.as_bytes()).await.explain("telling the child process")
+        self.stdin.write_all(line.as_bytes()).await.or_hindered("telling the child process")
     }
 
     pub(crate) async fn answer(&mut self) -> Check<Reply> {
         let line = match tokio::time::timeout(Self::PATIENCE, self.replies.next_line()).await {
-            Err(_) => fail!("the child process did not answer within {:?}", Self::PATIENCE),
-            Ok(line) => line.explain("reading from the child process")?,
+            Err(_) => {
+                return Err(Stop::hindered(format_args!(
+                    "the child process did not answer within {:?}",
+                    Self::PATIENCE
+                )));
+            }
+            Ok(line) => line.or_hindered("reading from the child process")?,
         };
         match line {
-            Some(line) => serde_json::from_str(&line).explain("reading an answer"),
-            None => fail!("the child process ended instead of answering"),
+            Some(line) => serde_json::from_str(&line).or_hindered("reading an answer"),
+            None => Err(Stop::hindered("the child process ended instead of answering")),
         }
     }
 
@@ -79,7 +84,7 @@ impl Process {
 
     /// Kills it as `kill -9` does, and waits until it is gone.
     pub(crate) async fn kill(&mut self) -> Check {
-        self.child.kill().await.explain("killing the child process")
+        self.child.kill().await.or_hindered("killing the child process")
     }
 
     /// Stops it as `kill -STOP` does.
@@ -101,7 +106,8 @@ impl Process {
             Signal::Stop => rustix::process::Signal::STOP,
             Signal::Cont => rustix::process::Signal::CONT,
         };
-        rustix::process::kill_process(pid, signal).explain("sending a signal to the child process")
+        rustix::process::kill_process(pid, signal)
+            .or_hindered("sending a signal to the child process")
     }
 
     #[cfg(not(unix))]
