@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use conformance_tests::MemoryHarness;
+use lock_core::testing::TokioClock;
 use lock_core::{
     Attempt, Bytes, Capabilities, Claim, ClaimRequest, Clock, LockAdmin, LockBackend, Released,
-    Renewal, Result, TokioClock, async_trait,
+    Renewal, Result, async_trait,
 };
 
 const STEP: Duration = Duration::from_secs(1);

@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use distlock::{LeaseToken, Released};
+use distlock::{Error, LeaseToken, Released};
 use serde_json::json;
 
 use crate::args::{LeaseArgs, RenewArgs, WantArgs};
@@ -55,7 +55,7 @@ async fn detached(
         "ttl_ms": millis(guard.ttl()),
         "valid_until": rfc3339(guard.valid_until_wall_clock()),
     });
-    let token = store.describe(guard.detach().await)?;
+    let token = store.describe(guard.detach().await.map_err(Error::from))?;
     let text = token.to_text();
     object["lease"] = json!(text);
     let line = format!("{}\n", output::rendered(want.store.json, object, &text));

@@ -48,7 +48,7 @@ async fn many_clients_open_a_new_database_at_once() {
                 let url = url.clone();
                 opening.spawn(async move {
                     let locks = Locks::new(lock_sql::connect(&url).await?);
-                    locks.lock("first")?.try_acquire().await
+                    locks.named("first")?.try_acquire().await
                 });
             }
             let mut held = Vec::new();

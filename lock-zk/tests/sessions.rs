@@ -126,7 +126,7 @@ async fn a_server_starts_again_after_ten_thousand_locks() {
     let before = sessions(&servers);
     let ours = connect(hosts(&servers), "lock_session_timeout=40s").await;
     let locks = Locks::builder(ours.clone()).default_ttl(Duration::from_secs(40));
-    let locks = locks.call_timeout(SLACK * 4).build();
+    let locks = locks.call_timeout(SLACK * 4).build().unwrap();
     let mut tasks = tokio::task::JoinSet::new();
     for n in 0..LOCKS {
         let lock = locks.named(format!("{n:0150}")).unwrap();

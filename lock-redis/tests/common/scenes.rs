@@ -72,7 +72,7 @@ pub(crate) async fn a_process_that_died_with_lock_and_waiters_costs_one_grace() 
     for _ in 0..16 {
         busy(&mut *claim(&dead, NAME, Duration::from_secs(60), true)).await;
     }
-    let lock = living.lock(NAME).unwrap();
+    let lock = living.named(NAME).unwrap();
     let guard = lock.acquire_timeout(Duration::from_secs(20)).await.unwrap();
     let took = begin.elapsed();
     assert!(took >= ttl, "before the lease was over: {took:?}");
@@ -99,7 +99,7 @@ pub(crate) async fn many_stopped_processes_cost_one_grace_each() -> Seen {
         busy(&mut *claim(&backend, NAME, ttl, true)).await;
         stopped.push(backend);
     }
-    let lock = living.lock(NAME).unwrap().ttl(ttl);
+    let lock = living.named(NAME).unwrap().ttl(ttl);
     let waiter = tokio::spawn(async move { lock.acquire().await.unwrap() });
     while queued(&mut plain, NAME).await.len() <= stopped.len() {
         tokio::time::sleep(Duration::from_millis(20)).await;

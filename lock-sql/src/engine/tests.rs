@@ -65,7 +65,7 @@ pub(crate) fn granted(attempt: Result<Attempt>) -> FencingToken {
 /// What is left of somebody else's lease, in whole ms.
 pub(crate) fn held(attempt: Result<Attempt>) -> u128 {
     match attempt.unwrap() {
-        Attempt::Busy { retry_after: Some(left), .. } => left.as_millis(),
+        Attempt::Busy(busy) => busy.retry_after.unwrap().as_millis(),
         other => panic!("not busy: {other:?}"),
     }
 }

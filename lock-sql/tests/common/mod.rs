@@ -107,7 +107,7 @@ impl Hammer {
             let (inside, last) = (Arc::clone(&inside), Arc::clone(&last));
             tasks.spawn(async move {
                 let mut errors = 0;
-                let lock = locks.lock("hot").unwrap().ttl(ttl);
+                let lock = locks.named("hot").unwrap().ttl(ttl);
                 while !stop.load(SeqCst) {
                     let guard = match lock.acquire_timeout(Duration::from_secs(20)).await {
                         Ok(guard) => guard,

@@ -80,7 +80,7 @@ pub(crate) async fn behind_proxy(servers: &ZooKeeper, parameters: &str) -> (ZkBa
 
 /// Locks with this ttl.
 pub(crate) fn locks(backend: ZkBackend, ttl: Duration) -> Locks {
-    Locks::builder(backend).default_ttl(ttl).build()
+    Locks::builder(backend).default_ttl(ttl).build().unwrap()
 }
 
 /// A plain client of ZooKeeper, as a program in another language has one.
