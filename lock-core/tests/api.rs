@@ -23,11 +23,11 @@ fn shop() -> (MemoryBackend, Locks, TokioClock) {
 #[tokio::test]
 async fn any_string_is_a_name() {
     let locks = Locks::new(MemoryBackend::queued());
-    let shared: Arc<str> = "a".into();
+    let (shared, owned): (Arc<str>, String) = ("a".into(), "a".to_owned());
     for key in [
         locks.named("a").unwrap().key().clone(),
-        locks.named(String::from("a")).unwrap().key().clone(),
-        locks.named(&String::from("a")).unwrap().key().clone(),
+        locks.named(&owned).unwrap().key().clone(),
+        locks.named(owned).unwrap().key().clone(),
         locks.named(&shared).unwrap().key().clone(),
         locks.named(shared).unwrap().key().clone(),
     ] {

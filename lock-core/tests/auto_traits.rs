@@ -33,7 +33,6 @@ promise!(cloned: Locks, Lock, Held, LostSignal, LeaseToken, Error, LockKey, Capa
 promise!(copied: LockState, LostReason, ErrorKind, Effect, FencingToken, OwnerId, RenewedLease);
 
 /// The futures of the API can be spawned.
-#[allow(dead_code, reason = "it is enough that it builds")]
 fn futures(locks: &Locks, lock: &Lock, token: &LeaseToken, guards: [LockGuard; 3]) {
     sent(&lock.acquire());
     sent(&lock.try_acquire());
@@ -57,5 +56,5 @@ fn futures(locks: &Locks, lock: &Lock, token: &LeaseToken, guards: [LockGuard; 3
 
 #[test]
 fn the_promises_were_built() {
-    futures as fn(&Locks, &Lock, &LeaseToken, [LockGuard; 3]);
+    let _: fn(&Locks, &Lock, &LeaseToken, [LockGuard; 3]) = futures;
 }
