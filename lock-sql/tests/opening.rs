@@ -66,8 +66,8 @@ async fn every_table_is_a_world_of_its_own() {
     for (one, two) in databases.urls("one").iter().zip(databases.urls("TwO")) {
         let one = Locks::new(lock_sql::connect(one).await.unwrap());
         let two = Locks::new(lock_sql::connect(&two).await.unwrap());
-        let _held = one.lock("x").unwrap().acquire().await.unwrap();
-        assert!(two.lock("x").unwrap().try_acquire().await.unwrap().is_some());
+        let _held = one.named("x").unwrap().acquire().await.unwrap();
+        assert!(two.named("x").unwrap().try_acquire().await.unwrap().is_some());
     }
 }
 
