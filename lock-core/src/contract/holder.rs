@@ -9,7 +9,7 @@ use crate::{Error, FencingToken, OwnerId};
 
 /// What tells one hold from every other in its store, holds of foreign clients included.
 ///
-/// An inspection gives it, and [`force_release`](LockAdmin::force_release) compares it inside the store.
+/// An inspection gives it, and [`force_release`](crate::LockAdmin::force_release) compares it inside the store.
 /// What it consists of is the store's own affair. It may be the secret of a holder, so it is not
 /// shown.
 #[derive(Clone, PartialEq, Eq)]

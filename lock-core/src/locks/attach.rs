@@ -37,8 +37,8 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// [`InvalidInput`](ErrorKind::InvalidInput) if the token is of another lock or another kind of
-    /// store, or was edited; [`Lost`](ErrorKind::Lost) if the lease has ended or never was as the token
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if the token is of another lock or another kind of
+    /// store, or was edited; [`Lost`](crate::ErrorKind::Lost) if the lease has ended or never was as the token
     /// says; and whatever a renewal meets. The lock stays as it is then.
     ///
     /// # Cancel safety
@@ -97,7 +97,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// [`InvalidInput`](ErrorKind::InvalidInput) as [`attach`](Self::attach). Any other error leaves open
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) as [`attach`](Self::attach). Any other error leaves open
     /// whether the store has released it; it is repeated in the background until the store has
     /// confirmed it or the lease must have ended.
     ///
