@@ -1,5 +1,7 @@
 // A path in the README leads somewhere in a clone only. Of two definitions of a label the first one counts.
 //! [docs/guarantees.md]: https://docs.rs/crate/distlock/latest/source/docs/guarantees.md
+//! [docs/testing.md]: https://docs.rs/crate/distlock/latest/source/docs/testing.md
+//! [docs/api.md]: https://docs.rs/crate/distlock/latest/source/docs/api.md
 //! [docs/design.md]: https://docs.rs/crate/distlock/latest/source/docs/design.md
 //! [docs/performance.md]: https://docs.rs/crate/distlock/latest/source/docs/performance.md
 //! [docs/writing-a-backend.md]: https://docs.rs/crate/distlock/latest/source/docs/writing-a-backend.md
