@@ -8,7 +8,8 @@ use tokio::sync::oneshot;
 use super::call::{self, Ended};
 use super::client::Client;
 use super::gate::Gate;
-use super::search::{Last, Search, Seen};
+use super::last::{Last, SeenHolder};
+use super::search::Search;
 use super::{Acquired, Keeper, Outcome, Patience};
 use crate::locks::held::{lead, margin};
 use crate::{Attempt, Busy, ClockInstant, Effect, Error, ErrorKind, FencingToken, Result};
@@ -168,7 +169,7 @@ impl Acquisition<'_> {
         let (now, ttl) = (self.client.clock.now(), self.keeper.terms.ttl);
         let search = &mut self.search;
         search.heard(now);
-        let seen = busy.holder.map(|holder| Arc::new(Seen { holder: *holder, at: now }));
+        let seen = busy.holder.map(|holder| Arc::new(SeenHolder { holder: *holder, at: now }));
         search.last = Some(Last::Answer(seen));
         if matches!(search.patience, Patience::Try) {
             // Clause C13: nothing is left behind, unless an earlier call may still land.
@@ -235,14 +236,14 @@ impl Acquisition<'_> {
         Outcome::Refused { error, clean_up: self.search.tries > 0 }
     }
 
-    fn not_acquired(&self, seen: Option<&Seen>) -> Error {
+    fn not_acquired(&self, seen: Option<&SeenHolder>) -> Error {
         let mut text = "somebody else holds it".to_owned();
         if !matches!(self.search.patience, Patience::Try) {
             text += &format!(", after {:.1?} of waiting", self.waited());
         }
         let error = Error::new(ErrorKind::NotAcquired, text);
         match seen {
-            Some(Seen { holder, at }) => {
+            Some(SeenHolder { holder, at }) => {
                 error.held_by(holder.clone().after(self.client.clock.now().since(*at)))
             }
             None => error,

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, Semaphore};
 
-use super::search::Last;
+use super::last::Last;
 use crate::{ClockInstant, LockKey};
 
 /// The gates of one `Locks`, one for each name that somebody waits for.

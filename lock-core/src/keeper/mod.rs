@@ -11,6 +11,7 @@ mod client;
 mod gate;
 mod holding;
 mod inbox;
+mod last;
 mod plan;
 mod resume;
 mod run;

@@ -1,31 +1,15 @@
 //! What a keeper knows while it looks and waits.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::client::Client;
+use super::last::Last;
 use super::{Patience, schedule};
+use crate::ClockInstant;
 use crate::kit::backoff::Backoff;
-use crate::{ClockInstant, Error, HolderInfo};
 
 /// The shortest time between two looks that a push has caused.
 const PUSH_SPACING: Duration = Duration::from_micros(100);
-
-/// What the store said last to one who looked.
-#[derive(Clone, Debug)]
-pub(super) enum Last {
-    /// The lock, or that somebody else has it, and who, if it said that.
-    Answer(Option<Arc<Seen>>),
-    /// An error, or no answer.
-    Failure(Error),
-}
-
-/// A holder, and when the store showed it.
-#[derive(Debug)]
-pub(super) struct Seen {
-    pub(super) holder: HolderInfo,
-    pub(super) at: ClockInstant,
-}
 
 pub(super) struct Search {
     pub(super) patience: Patience,

@@ -6,7 +6,7 @@ use tokio::sync::SemaphorePermit;
 
 use super::acquire::{Acquisition, Step, stopped};
 use super::gate::Gate;
-use super::search::Last;
+use super::last::Last;
 use super::{Outcome, Patience, call};
 use crate::locks::held::margin;
 use crate::{Renewal, Result};
