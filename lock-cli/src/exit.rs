@@ -1,11 +1,6 @@
 //! Exit codes, and errors that end the program.
 
-use std::fmt::Write as _;
-
 use distlock::{Error, ErrorKind};
-use serde_json::json;
-
-use crate::output;
 
 /// The codes of sysexits.h where one fits, those of env(1) and timeout(1) for the command, and 79,
 /// which neither uses, for a lost lock.
@@ -36,10 +31,11 @@ pub(crate) mod code {
 #[derive(Debug)]
 pub(crate) struct Failure {
     code: u8,
-    kind: &'static str,
-    message: String,
-    hint: Option<String>,
-    said: bool,
+    pub(crate) kind: &'static str,
+    pub(crate) message: String,
+    pub(crate) hint: Option<String>,
+    /// It has been said already, or the user does not want to hear it.
+    pub(crate) said: bool,
 }
 
 impl Failure {
@@ -89,27 +85,6 @@ impl Failure {
 
     pub(crate) fn code(&self) -> u8 {
         self.code
-    }
-
-    /// Says on standard error what went wrong, in one line or two.
-    pub(crate) fn print(&self, as_json: bool) {
-        if self.said {
-            return;
-        }
-        if as_json {
-            let fields = json!({
-                "kind": self.kind,
-                "exit_code": self.code,
-                "message": self.message,
-                "hint": self.hint,
-            });
-            return output::event("error", fields);
-        }
-        let mut text = format!("distlock: {}", output::escape(&self.message));
-        if let Some(hint) = &self.hint {
-            let _ = write!(text, "\ndistlock: {}", output::escape(hint));
-        }
-        output::stderr_line(&text);
     }
 }
 

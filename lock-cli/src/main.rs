@@ -47,7 +47,7 @@ fn main() -> ExitCode {
         Command::Supervise(args) => run::supervisor::supervise(args),
     };
     let code = outcome.unwrap_or_else(|failure| {
-        failure.print(json);
+        output::failure(&failure, json);
         failure.code()
     });
     stderr::flush();

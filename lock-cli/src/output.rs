@@ -1,7 +1,8 @@
 //! What people and programs read.
 
 use std::borrow::Cow;
-use std::io::{ErrorKind, IsTerminal, Write};
+use std::fmt::Write as _;
+use std::io::{ErrorKind, IsTerminal, Write as _};
 use std::os::fd::AsFd;
 use std::time::{Duration, SystemTime};
 
@@ -108,6 +109,27 @@ pub(crate) fn result(as_json: bool, object: Value, text: &str) -> Result<(), Fai
 /// A line on standard error; see [`stderr`].
 pub(crate) fn stderr_line(text: &str) {
     stderr::write(format!("{text}\n"));
+}
+
+/// Says on standard error what went wrong, in one line or two.
+pub(crate) fn failure(failure: &Failure, as_json: bool) {
+    if failure.said {
+        return;
+    }
+    if as_json {
+        let fields = json!({
+            "kind": failure.kind,
+            "exit_code": failure.code(),
+            "message": failure.message,
+            "hint": failure.hint,
+        });
+        return event("error", fields);
+    }
+    let mut text = format!("distlock: {}", escape(&failure.message));
+    if let Some(hint) = &failure.hint {
+        let _ = write!(text, "\ndistlock: {}", escape(hint));
+    }
+    stderr_line(&text);
 }
 
 /// A line on standard output. A reader that has gone, as in `distlock list | head -1`, is fine.
