@@ -10,7 +10,7 @@ use crate::run::signals;
 const AFTER_HELP: &str = "\
 Exit codes: of `run` the command's own; 128+N if signal N killed it; 64 wrong usage; 69 the store \
 cannot be reached or refused us; 70 internal error; 75 not acquired; 78 wrong configuration; 79 the \
-lock was lost while the command ran, --max-hold was reached, or a lease has ended; 126 the command cannot be executed; \
+lock was lost while the command ran, --max-hold was reached, or a lease has expired; 126 the command cannot be executed; \
 127 the command was not found; 130 or 143 interrupted while waiting.";
 
 /// Run a command under a distributed lock, and see who holds what.
@@ -29,13 +29,13 @@ pub(crate) enum Command {
     Status(StatusArgs),
     /// List the locks that are held or waited for
     List(ListArgs),
-    /// Take the lock, print its lease, and end: for scripts that cannot be run under `run`
+    /// Take the lock, print its lease, and exit: for scripts that cannot be run under `run`
     Acquire(WantArgs),
-    /// Renew a lock that `acquire` has taken
+    /// Renew a lock taken by `acquire`
     Renew(RenewArgs),
-    /// Release a lock that `acquire` has taken, or take one away from its holder
+    /// Release a lock taken by `acquire`, or take a lock away from its holder
     Release(ReleaseArgs),
-    /// Show the stores of this build, and how their URLs look
+    /// Show the stores of this build, and the form of their URLs
     Stores(StoresArgs),
     /// Print the completions for a shell
     Completions {
@@ -47,7 +47,7 @@ pub(crate) enum Command {
         /// The page of this subcommand
         subcommand: Option<String>,
     },
-    /// The resident half of `run`; not for people
+    /// The resident half of `run`; not for direct use
     #[command(hide = true)]
     Supervise(SuperviseArgs),
 }
@@ -70,9 +70,9 @@ impl Command {
 
 #[derive(Debug, Args)]
 pub(crate) struct StoreArgs {
-    /// The store of the locks, such as sqlite:///var/lib/app/locks.db. Default: $DISTLOCK_STORE, else
-    /// an SQLite file in your state directory. A URL with a password belongs in the variable: other
-    /// users can see a command line
+    /// The store of the locks, such as sqlite:///var/lib/app/locks.db. Default: $DISTLOCK_STORE,
+    /// else an SQLite file in your state directory. Put a URL with a password in the variable:
+    /// other users can see command lines
     #[arg(long, value_name = "URL")]
     pub(crate) store: Option<String>,
     /// Print JSON: results on standard output; the events of `run`, and errors, on standard error
@@ -87,26 +87,26 @@ pub(crate) struct WantArgs {
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) store: StoreArgs,
-    /// How long the store keeps the lock when nobody renews it. If this machine dies, the others wait
-    /// for that long. Default: 30s
+    /// How long the store keeps the lock without a renewal. If this machine dies, others wait this
+    /// long. Default: 30s
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) ttl: Option<Duration>,
-    /// Give up after waiting for so long. Default: wait for ever
+    /// Give up after waiting this long. Default: wait forever
     #[arg(short, long, value_name = "DURATION", value_parser = duration, conflicts_with = "nonblock")]
     pub(crate) wait: Option<Duration>,
-    /// Give up at once if somebody else holds the lock
+    /// Give up at once if another client holds the lock
     #[arg(short, long)]
     pub(crate) nonblock: bool,
     /// Exit with this code, instead of 75, if the lock was not acquired
     #[arg(short = 'E', long, value_name = "CODE")]
     pub(crate) conflict_exit_code: Option<u8>,
-    /// Who holds the lock, for people who look. Default: host name and process id
+    /// Who holds the lock, as shown by `status` and `list`. Default: host name and process id
     #[arg(long, value_name = "TEXT")]
     pub(crate) label: Option<String>,
-    /// Say nothing about waiting and about not getting the lock
+    /// Print nothing about waiting or about not getting the lock
     #[arg(short, long, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
-    /// Say when the lock is taken, with its fencing token, and released
+    /// Report when the lock is acquired, with its fencing token, and when it is released
     #[arg(short, long)]
     pub(crate) verbose: bool,
 }
@@ -115,24 +115,24 @@ pub(crate) struct WantArgs {
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) want: WantArgs,
-    /// Stop the command when it has held the lock for so long
+    /// Stop the command when it has held the lock this long
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) max_hold: Option<Duration>,
-    /// Keep the lock for so long, also when the command ends sooner: for a job that must not be run
-    /// again by a machine whose clock is behind
+    /// Keep the lock at least this long, even if the command ends sooner: for a job that must not
+    /// be run again by a machine whose clock is behind
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) min_hold: Option<Duration>,
-    /// How long the command has between the first signal and SIGKILL when it must stop. While its
-    /// lease ends that is a third of the ttl at most
+    /// How long the command has between the first signal and SIGKILL when it must stop. When its
+    /// lease is ending, that is a third of the ttl at most
     #[arg(short, long, value_name = "DURATION", value_parser = duration, default_value = "5s")]
     pub(crate) kill_after: Duration,
     /// The signal that asks the command to stop: TERM, INT, HUP, QUIT, USR1, USR2 or KILL
     #[arg(short, long, value_name = "SIGNAL", value_parser = signals::parse, default_value = "TERM")]
     pub(crate) signal: i32,
-    /// Run this line with /bin/sh, in the place of a command
+    /// Run this line with /bin/sh instead of a command
     #[arg(short = 'c', long = "shell", value_name = "LINE", conflicts_with = "command")]
     pub(crate) shell: Option<OsString>,
-    /// The command and its arguments, after `--`. No shell reads them
+    /// The command and its arguments, after `--`, executed without a shell
     #[arg(last = true, required_unless_present = "shell", value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
 }
@@ -147,13 +147,13 @@ impl RunArgs {
     }
 }
 
-/// A lock that is held by whoever knows its lease.
+/// A lock that is held by anyone who knows its lease.
 #[derive(Debug, Args)]
 pub(crate) struct LeaseArgs {
     /// The name of the lock
     pub(crate) name: String,
-    /// What `acquire` has printed, or - to read it from standard input. Default: $DISTLOCK_LEASE. It
-    /// is a secret, and other users can see a command line
+    /// The lease printed by `acquire`, or - to read it from standard input. Default:
+    /// $DISTLOCK_LEASE. It is a secret, and other users can see command lines
     pub(crate) lease: Option<String>,
     #[command(flatten)]
     pub(crate) store: StoreArgs,
@@ -163,7 +163,8 @@ pub(crate) struct LeaseArgs {
 pub(crate) struct RenewArgs {
     #[command(flatten)]
     pub(crate) lease: LeaseArgs,
-    /// How long the store keeps the lock from now on. Default: 30s, whatever `acquire` was told
+    /// How long the store keeps the lock from now on. Default: 30s, whatever ttl `acquire` was
+    /// given
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) ttl: Option<Duration>,
 }
@@ -199,18 +200,18 @@ pub(crate) struct StoresArgs {
 pub(crate) struct ReleaseArgs {
     #[command(flatten)]
     pub(crate) lease: LeaseArgs,
-    /// Whoever holds it: the holder is not asked, and its work goes on until it notices
+    /// Release it no matter who holds it: the holder is not asked, and keeps working until it notices
     #[arg(long, conflicts_with = "lease")]
     pub(crate) force: bool,
-    /// Only if this owner holds it: the id that `status` shows, or its beginning
+    /// Release it only if this owner holds it: the id that `status` shows, or its beginning
     #[arg(long, value_name = "ID", value_parser = owner, requires = "force")]
     pub(crate) owner: Option<String>,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long, short, requires = "force")]
     pub(crate) yes: bool,
 }
 
-/// What `run` tells its supervisor once; the rest goes over the socket.
+/// What `run` passes to its supervisor at the start; the rest goes over the socket.
 #[derive(Debug, Args)]
 pub(crate) struct SuperviseArgs {
     /// The process that watches the lease.

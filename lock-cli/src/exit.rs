@@ -5,29 +5,29 @@ use distlock::{Error, ErrorKind};
 /// The codes of sysexits.h where one fits, those of env(1) and timeout(1) for the command, and 79,
 /// which neither uses, for a lost lock.
 pub(crate) mod code {
-    /// `status --quiet`: nobody holds the lock.
+    /// `status --quiet`: the lock is free.
     pub(crate) const FREE: u8 = 1;
     /// The command line is wrong.
     pub(crate) const USAGE: u8 = 64;
     /// The store cannot be reached, or refused us.
     pub(crate) const UNAVAILABLE: u8 = 69;
-    /// A defect.
+    /// A bug in this program.
     pub(crate) const INTERNAL: u8 = 70;
-    /// Somebody else holds the lock.
+    /// Another client holds the lock.
     pub(crate) const NOT_ACQUIRED: u8 = 75;
-    /// The store's URL or the build does not fit.
+    /// The store's URL is wrong, or the build lacks something.
     pub(crate) const CONFIG: u8 = 78;
-    /// The lock was lost while the command ran, or it held it for too long.
+    /// The lock was lost while the command ran, or was held for too long.
     pub(crate) const LOST: u8 = 79;
     /// The command exists but cannot be executed.
     pub(crate) const NOT_EXECUTABLE: u8 = 126;
     /// The command does not exist.
     pub(crate) const NOT_FOUND: u8 = 127;
-    /// Added to the number of the signal that ended the command, or us while we waited.
+    /// Added to the number of the signal that ended the command, or that ended us while waiting.
     pub(crate) const SIGNAL: u8 = 128;
 }
 
-/// An error that ends the program: its exit code, what went wrong, and what helps.
+/// An error that ends the program: its exit code, what went wrong, and what to do about it.
 #[derive(Debug)]
 pub(crate) struct Failure {
     code: u8,
@@ -65,19 +65,19 @@ impl Failure {
         )
     }
 
-    /// A second line: what helps.
+    /// A second line: what to do about it.
     pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
-    /// The same failure with the exit code that the user wants for it.
+    /// The same failure with the exit code the user asked for.
     pub(crate) fn with_code(mut self, code: Option<u8>) -> Self {
         self.code = code.unwrap_or(self.code);
         self
     }
 
-    /// It has been said already, or the user does not want to hear it.
+    /// Marks it as already reported, or as not wanted by the user.
     pub(crate) fn said(mut self) -> Self {
         self.said = true;
         self
@@ -88,8 +88,7 @@ impl Failure {
     }
 }
 
-/// Every kind of the library's errors has one code. What is new there counts as a defect here until
-/// somebody decides.
+/// Each kind of library error maps to one code. Kinds not listed here count as internal errors.
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let (code, kind) = match error.kind() {

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use crate::output::{escape, millis, rfc3339, short};
 
-/// The owner's first digits: enough to tell two holders apart and to name one in
-/// `release --owner`, too little to act as the holder.
+/// The owner's first digits: enough to tell two holders apart and to name one in `release --owner`,
+/// too few to act as the holder.
 pub(crate) fn owner(holder: &HolderInfo) -> Option<String> {
     holder.owner.map(|owner| owner.short())
 }
@@ -45,11 +45,11 @@ pub(crate) fn name(holder: &HolderInfo) -> String {
     match (&holder.label, owner(holder)) {
         (Some(label), _) => escape(label).into_owned(),
         (None, Some(owner)) => format!("owner {owner}"),
-        (None, None) => "a client that gives no name".to_owned(),
+        (None, None) => "an unnamed client".to_owned(),
     }
 }
 
-/// What is known of a lock; nobody holds it if there is nothing to know.
+/// What is known about a lock; without any information it is free.
 pub(crate) fn lock_json(name: &str, backend: &str, info: Option<&LockInfo>) -> Value {
     let holder = info.and_then(|info| info.holder.as_ref());
     json!({

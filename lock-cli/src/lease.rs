@@ -1,4 +1,5 @@
-//! `distlock acquire`, `renew` and `release`: a lock that no process holds, but whoever knows its lease.
+//! `distlock acquire`, `renew` and `release`: a lock held not by a process but by anyone who knows
+//! its lease.
 
 use std::io::Read;
 
@@ -14,7 +15,7 @@ use crate::run::waiting::{self, Patience};
 use crate::run::{self, ENDING};
 use crate::store::Store;
 
-/// The variable that has the lease where the command line does not.
+/// The variable with the lease if the command line has none.
 const VARIABLE: &str = "DISTLOCK_LEASE";
 /// How a lease begins.
 const BEGIN: &str = "distlock1.";
@@ -60,7 +61,7 @@ async fn detached(
     object["lease"] = json!(text);
     let line = format!("{}\n", output::rendered(want.store.json, object, &text));
     if let Err(error) = output::stdout(line.as_bytes()) {
-        // Nobody has the lease, so nobody could release the lock.
+        // The lease reached no one, so no one could release the lock.
         let _ = lock.release(token).await;
         let message = format!("cannot write the lease to standard output: {error}");
         return Err(Failure::internal(message).with_hint("the lock was released"));
@@ -95,7 +96,7 @@ pub(crate) async fn renew(args: RenewArgs) -> Result<u8, Failure> {
 }
 
 pub(crate) async fn release(args: LeaseArgs) -> Result<u8, Failure> {
-    let hint = ". To take the lock away from a holder that will not end, add --force: the holder is not asked, so stop its command first if you can";
+    let hint = ". To take the lock away from a holder that does not end, add --force: the holder is not asked, so stop its command first if you can";
     let token = read(&args, hint)?;
     let store = Store::open(&args.store, None).await?;
     let released = match store.lock(&args.name, None) {
@@ -109,7 +110,7 @@ pub(crate) async fn release(args: LeaseArgs) -> Result<u8, Failure> {
             code::LOST,
             "lost",
             format!(
-                "{name} was not held with this lease any more: it was released before, or the lease has ended"
+                "{name} is not held with this lease: it was already released, or the lease has expired"
             ),
         ));
     }
@@ -118,8 +119,8 @@ pub(crate) async fn release(args: LeaseArgs) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// The lease of the command line, of standard input or of the environment. It is a secret, so no message
-/// shows it.
+/// The lease from the command line, standard input or the environment. It is a secret, so no
+/// message shows it.
 fn read(args: &LeaseArgs, hint: &str) -> Result<LeaseToken, Failure> {
     check_name(&args.name)?;
     let variable = || std::env::var(VARIABLE).ok().filter(|text| !text.is_empty());
@@ -133,19 +134,19 @@ fn read(args: &LeaseArgs, hint: &str) -> Result<LeaseToken, Failure> {
         Some(text) => text.to_owned(),
         None => variable().ok_or_else(|| {
             Failure::usage(format!("the lease of {} is missing", quoted(&args.name))).with_hint(
-                format!("pass what `distlock acquire` has printed: in ${VARIABLE}, on standard input with -, or as an argument{hint}"),
+                format!("pass the lease that `distlock acquire` printed: in ${VARIABLE}, on standard input with -, or as an argument{hint}"),
             )
         })?,
     };
     text.parse().map_err(|_| {
-        Failure::usage("this is not a lease: pass what `distlock acquire` has printed, whole")
+        Failure::usage("this is not a lease: pass all of what `distlock acquire` printed")
     })
 }
 
-/// A lease in the place of the name would be shown in messages, and to all who list the locks.
+/// A lease given as the name would appear in messages, and to anyone who lists the locks.
 fn check_name(name: &str) -> Result<(), Failure> {
     match name.starts_with(BEGIN) {
-        true => Err(Failure::usage("the name of the lock comes first, and then its lease")),
+        true => Err(Failure::usage("the name of the lock comes first, then its lease")),
         false => Ok(()),
     }
 }

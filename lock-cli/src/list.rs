@@ -26,7 +26,7 @@ pub(crate) async fn list(args: ListArgs) -> Result<u8, Failure> {
         return Ok(0);
     }
     if locks.is_empty() {
-        // Not on standard output: a script that counts lines counts locks.
+        // Not on standard output: a script may count lines to count locks.
         output::stderr_line("distlock: no lock is held");
         return Ok(0);
     }

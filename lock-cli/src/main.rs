@@ -1,7 +1,7 @@
-//! The `distlock` program: run a command under a distributed lock, and look after the locks.
+//! The `distlock` program: run a command under a distributed lock, and manage locks.
 //!
-//! What it does, and how, is said in the crate's README. It works on Linux only, since it stands on
-//! the parent-death signal, the child subreaper and `/proc`.
+//! The crate's README says what it does, and how. It works on Linux only, since it relies on the
+//! parent-death signal, the child subreaper and `/proc`.
 
 mod args;
 mod exit;
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version are asked for, all else is wrong. A closed pipe is nobody's fault.
+            // Help and version are not errors; everything else is. A closed pipe is ignored.
             let _ = error.print();
             return ExitCode::from(if error.use_stderr() { code::USAGE } else { 0 });
         }
@@ -54,7 +54,7 @@ fn main() -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Runs `work` on this thread, with helpers for what must go on beside it.
+/// Runs `work` on this thread, with worker threads for what must continue beside it.
 ///
 /// The main thread itself starts the supervisor: the kernel ties the parent-death signal to the
 /// *thread* that started a process, and this one lives as long as the process.

@@ -1,4 +1,4 @@
-//! What people and programs read.
+//! Output for people and for programs.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use crate::exit::Failure;
 use crate::stderr;
 
-/// Characters that move the cursor, reorder the text or do not show: a name or a label of somebody
-/// else must not be able to forge a line on a terminal.
+/// Characters that move the cursor, reorder the text or are invisible: another client's name or
+/// label must not be able to forge a line on a terminal.
 fn is_unsafe(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -56,7 +56,7 @@ pub(crate) fn short(duration: Duration) -> String {
     }
 }
 
-/// Minutes and seconds, for a clock that runs while one looks.
+/// Minutes and seconds, for a running clock on the terminal.
 pub(crate) fn stopwatch(duration: Duration) -> String {
     let seconds = duration.as_secs();
     format!("{:02}:{:02}", seconds / 60, seconds % 60)
@@ -72,8 +72,8 @@ pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// One line of JSON that is safe on a terminal too: all unsafe characters stand inside of strings, where
-/// an escape means the same.
+/// One line of JSON that is also safe on a terminal: all unsafe characters are inside strings,
+/// where an escape means the same.
 fn json_line(value: &Value) -> String {
     let text = value.to_string();
     let escape = |c: char, safe: &mut String| {
@@ -111,7 +111,7 @@ pub(crate) fn stderr_line(text: &str) {
     stderr::write(format!("{text}\n"));
 }
 
-/// Says on standard error what went wrong, in one line or two.
+/// Prints on standard error what went wrong, in one or two lines.
 pub(crate) fn failure(failure: &Failure, as_json: bool) {
     if failure.said {
         return;
@@ -132,7 +132,7 @@ pub(crate) fn failure(failure: &Failure, as_json: bool) {
     stderr_line(&text);
 }
 
-/// A line on standard output. A reader that has gone, as in `distlock list | head -1`, is fine.
+/// A line on standard output. A closed pipe, as in `distlock list | head -1`, is not an error.
 pub(crate) fn stdout_line(text: &str) -> Result<(), Failure> {
     page(format!("{text}\n").as_bytes())
 }
@@ -151,8 +151,8 @@ pub(crate) fn stdout(bytes: &[u8]) -> std::io::Result<()> {
     stdout.write_all(bytes).and_then(|()| stdout.flush())
 }
 
-/// A table. On a terminal it is as wide as that and its cells are wrapped; elsewhere every row is one
-/// line.
+/// A table. On a terminal it is as wide as the terminal and its cells are wrapped; elsewhere every
+/// row is one line.
 pub(crate) fn table<const N: usize>(
     head: [&str; N],
     rows: impl IntoIterator<Item = [String; N]>,

@@ -1,4 +1,4 @@
-//! `distlock completions` and `distlock man`: what the command line says of itself.
+//! `distlock completions` and `distlock man`: pages generated from the command line.
 
 use clap::CommandFactory;
 use clap_complete::Shell;
@@ -28,12 +28,12 @@ pub(crate) fn man(subcommand: Option<&str>) -> Result<u8, Failure> {
     let title = page.get_display_name().unwrap_or("distlock").to_owned();
     let mut text = Vec::new();
     let written = Man::new(page.clone()).title(title).render(&mut text);
-    written.map_err(|error| Failure::internal(format!("cannot make the page: {error}")))?;
+    written.map_err(|error| Failure::internal(format!("cannot render the page: {error}")))?;
     output::page(&text)?;
     Ok(0)
 }
 
-/// The command line without what is not for people.
+/// The command line without its hidden subcommands.
 fn command() -> clap::Command {
     let whole = Cli::command();
     let shown = whole.get_subcommands().filter(|command| !command.is_hide_set()).cloned();

@@ -39,23 +39,23 @@ async fn force(args: &ReleaseArgs, store: &Store) -> Result<u8, Failure> {
     if !args.yes {
         confirm(&name, &who)?;
     }
-    // Exactly the hold that was shown, a foreign one too: whoever came after it keeps the lock.
+    // Exactly the hold that was shown, even a foreign one: a later holder keeps the lock.
     let answer = store.locks.force_release(args.lease.name.as_str(), holder.mark.clone()).await;
     match store.describe(answer)? {
         Released::Freed => {
             report(args, true, Some(&holder), &format!("released {name}; it was held by {who}"))?;
             Ok(0)
         }
-        _ => Err(kept(format!("{who} gave {name} up in the meantime: nothing was released"))),
+        _ => Err(kept(format!("{who} has already given up {name}: nothing was released"))),
     }
 }
 
-/// Asks whoever sits there; refuses if nobody does.
+/// Asks the person at the terminal; refuses if there is none.
 fn confirm(name: &str, who: &str) -> Result<(), Failure> {
     let (stdin, mut stderr) = (std::io::stdin(), std::io::stderr());
     if !stdin.is_terminal() || !stderr.is_terminal() {
         return Err(Failure::usage(format!(
-            "{name} is held by {who}: add --yes to release it without a question"
+            "{name} is held by {who}: add --yes to release it without confirmation"
         )));
     }
     let _ = write!(

@@ -1,7 +1,7 @@
-//! Standard error, written by a thread of its own.
+//! Standard error, written by a dedicated thread.
 //!
-//! A terminal that was stopped with Ctrl-S, or a pipe that nobody reads, holds up whoever writes to it.
-//! That must not be the task that waits for a lock or watches one.
+//! A terminal that was stopped with Ctrl-S, or a pipe that is not read, blocks its writer. That must
+//! not be the task that waits for a lock or watches one.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,11 +14,11 @@ enum Order {
 }
 
 static THREAD: OnceLock<Option<mpsc::Sender<Order>>> = OnceLock::new();
-/// How many writes have not ended yet.
+/// How many writes are pending.
 static PENDING: AtomicUsize = AtomicUsize::new(0);
 
-/// Writes `text` soon, in one write, so that lines of several processes do not mix. Where nobody can
-/// read it there is nobody to tell.
+/// Writes `text` soon, in one write, so that lines of several processes do not mix. Errors are
+/// ignored: there is no one to report them to.
 pub(crate) fn write(text: String) {
     match thread() {
         Some(orders) => {
@@ -29,7 +29,7 @@ pub(crate) fn write(text: String) {
     }
 }
 
-/// Whether something is still being written: not the moment for what can be left out.
+/// Whether something is still being written, so that optional output should be skipped.
 pub(crate) fn is_busy() -> bool {
     PENDING.load(Ordering::Relaxed) > 0
 }

@@ -1,4 +1,4 @@
-//! Which store, and opening it.
+//! Choosing the store, and opening it.
 
 use std::ffi::OsString;
 use std::fs::DirBuilder;
@@ -14,13 +14,13 @@ use crate::args::StoreArgs;
 use crate::exit::Failure;
 use crate::output::{self, short};
 
-/// The variable that names the store where `--store` does not.
+/// The variable with the store's URL if `--store` is not given.
 const VARIABLE: &str = "DISTLOCK_STORE";
 
-/// How long a command that only looks waits for the connection to close.
+/// How long a read-only command waits for the connection to close.
 const CLOSE: Duration = Duration::from_secs(1);
 
-/// An open store, and where its URL came from. The URL itself may have a password in it and is not
+/// An open store, and where its URL came from. The URL itself may contain a password and is not
 /// kept.
 pub(crate) struct Store {
     pub(crate) locks: Locks,
@@ -43,7 +43,7 @@ impl Store {
         let locks = connected.map_err(|error| explain(error, &origin))?;
         if locks.backend_name() == "memory" {
             let warning =
-                "a memory:// store ends with this process, so its locks exclude nobody else";
+                "a memory:// store ends with this process, so its locks exclude no other process";
             if args.json {
                 output::event("warning", json!({ "message": warning }));
             } else {
@@ -53,7 +53,7 @@ impl Store {
         Ok(Self { locks, origin })
     }
 
-    /// A lock of this store, with its time to live if one was named.
+    /// A lock of this store, with its time to live if one was given.
     pub(crate) fn lock(&self, name: &str, ttl: Option<Duration>) -> Result<Lock, Failure> {
         let lock = self.locks.named(name)?;
         let Some(ttl) = ttl else { return Ok(lock) };
@@ -65,7 +65,7 @@ impl Store {
                 self.locks.backend_name(),
                 humantime::format_duration(least)
             ))
-            .with_hint("a longer --ttl makes the others wait longer when this machine dies, and nothing else"));
+            .with_hint("a longer --ttl only makes others wait longer if this machine dies"));
         }
         Ok(lock.ttl(ttl))
     }
@@ -89,7 +89,7 @@ fn explain(error: Error, origin: &str) -> Failure {
         }
         ErrorKind::Denied | ErrorKind::Store => {
             format!(
-                "the store comes from {origin}: check its rights and that nobody else uses it for something different"
+                "the store comes from {origin}: check your access rights, and that nothing else uses it for another purpose"
             )
         }
         ErrorKind::Config => format!("the store comes from {origin}"),
@@ -109,12 +109,12 @@ fn choose(
     if let Some(url) = variable(VARIABLE).filter(|url| !url.is_empty()) {
         return match url.into_string() {
             Ok(url) => Ok((url, format!("${VARIABLE}"))),
-            Err(_) => Err(Failure::config(format!("${VARIABLE} is not UTF-8: a store URL is"))),
+            Err(_) => Err(Failure::config(format!("${VARIABLE} is not UTF-8, as it must be"))),
         };
     }
     if !cfg!(feature = "sqlite") {
         return Err(Failure::config(format!(
-            "no store is named, and this build has no SQLite for a default one: pass --store or set ${VARIABLE}"
+            "no store is given, and this build has no SQLite for the default store: pass --store or set ${VARIABLE}"
         )));
     }
     let folder = state_folder(variable)?;
@@ -131,7 +131,7 @@ fn state_folder(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, 
         path("XDG_STATE_HOME").or_else(|| path("HOME").map(|home| home.join(".local/state")));
     state.map(|state| state.join("distlock")).ok_or_else(|| {
         Failure::config(format!(
-            "no store is named, and neither $XDG_STATE_HOME nor $HOME says where your state directory is: pass --store or set ${VARIABLE}"
+            "no store is given, and neither $XDG_STATE_HOME nor $HOME says where your state directory is: pass --store or set ${VARIABLE}"
         ))
     })
 }
@@ -141,13 +141,13 @@ fn make_folder(folder: &Path) -> Result<(), Failure> {
         Failure::new(
             crate::exit::code::UNAVAILABLE,
             "unavailable",
-            format!("cannot make {} for the default store: {error}", folder.display()),
+            format!("cannot create {} for the default store: {error}", folder.display()),
         )
-        .with_hint(format!("make it by hand, pass --store, or set ${VARIABLE}"))
+        .with_hint(format!("create it yourself, pass --store, or set ${VARIABLE}"))
     })
 }
 
-/// A URL in which nothing of the path can be taken for a parameter.
+/// A URL in which no part of the path can be mistaken for a parameter.
 fn sqlite_url(file: &Path) -> Result<String, Failure> {
     let path = file.to_str().ok_or_else(|| {
         Failure::config(format!(

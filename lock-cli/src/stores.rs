@@ -1,4 +1,4 @@
-//! `distlock stores`: the stores of this build, and how their URLs look.
+//! `distlock stores`: the stores of this build, and the form of their URLs.
 
 use serde_json::json;
 
@@ -9,14 +9,14 @@ use crate::output;
 /// One kind of store.
 struct Kind {
     name: &'static str,
-    /// How its URL looks; what is in brackets can be left out.
+    /// The form of its URL; parts in brackets are optional.
     url: &'static str,
     /// All its URL schemes.
     schemes: &'static [&'static str],
 }
 
-/// What this version knows. A build has those whose cargo feature, which has the name of the store, was
-/// on.
+/// The stores this version knows. A build has those whose cargo feature, named after the store, is
+/// enabled.
 const KINDS: [Kind; 8] = [
     Kind { name: "memory", url: "memory://", schemes: &["memory"] },
     Kind { name: "sqlite", url: "sqlite:///path/to/locks.db", schemes: &["sqlite"] },

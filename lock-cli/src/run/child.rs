@@ -25,15 +25,15 @@ use crate::exit::Failure;
 /// How long the supervisor may take to start, and to end after its last report.
 const STARTING: Duration = Duration::from_secs(10);
 const ENDING: Duration = Duration::from_secs(2);
-/// How long killing goes on; see the supervisor.
+/// How long we keep killing; see the supervisor.
 const KILLING: Duration = Duration::from_millis(500);
 
-/// What is to be run.
+/// What to run.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) command: Vec<OsString>,
     pub(crate) environment: Vec<(&'static str, String)>,
-    /// One of these variables, `NAME=value`, that no other job has.
+    /// One of these variables, as `NAME=value`, that no other job has.
     pub(crate) mark: String,
     pub(crate) signal: i32,
     pub(crate) kill_after: Duration,
@@ -45,17 +45,17 @@ pub(crate) struct Supervised {
     process: Child,
     pid: i32,
     shared_group: bool,
-    /// What the environment of the command, and of all that it has started, contains.
+    /// Contained in the environment of the command and of everything it has started.
     mark: String,
     orders: mpsc::UnboundedSender<Order>,
     reports: Incoming<Report>,
 }
 
 impl Supervised {
-    /// Starts the supervisor. The command starts with the first lease that it is sent.
+    /// Starts the supervisor. The command starts when the supervisor is sent the first lease.
     ///
     /// Call it on the main thread: when the thread that started the supervisor ends, the kernel
-    /// takes that for the death of the process.
+    /// treats that as the death of the process.
     pub(crate) async fn start(job: &Job, clock: &dyn Clock) -> Result<Self, Failure> {
         let failed = |error: std::io::Error| {
             Failure::internal(format!("cannot start the supervisor: {error}"))
@@ -85,7 +85,7 @@ impl Supervised {
         Ok(Self { process, pid, shared_group, mark: job.mark.clone(), orders, reports })
     }
 
-    /// Sends an order; one to a supervisor that has gone is dropped.
+    /// Sends an order; if the supervisor is gone, the order is dropped.
     pub(crate) fn tell(&self, order: Order) {
         let _ = self.orders.send(order);
     }
@@ -95,10 +95,10 @@ impl Supervised {
         self.reports.next().await
     }
 
-    /// Kills everything without the supervisor's help: it has died, or it has been stopped.
+    /// Kills everything without the supervisor, which has died or been stopped.
     pub(crate) async fn kill(&mut self, clock: &dyn Clock) {
-        // First all those below a supervisor that is stopped: once it is dead they are orphans, and
-        // those that have left the group cannot be told from others by their parents.
+        // First everything below a stopped supervisor: once it is dead they are orphans, and those
+        // that have left the group can no longer be identified by their parents.
         if let Some(supervisor) = Process::find(self.pid) {
             family::kill_descendants(clock, supervisor, KILLING).await;
         }
@@ -124,13 +124,13 @@ impl Supervised {
 
 fn listen(socket: &str) -> std::io::Result<UnixListener> {
     // An abstract name leaves no file behind. std opens every socket close-on-exec, so the command
-    // has none of this.
+    // does not inherit it.
     let listener = StdUnixListener::bind_addr(&SocketAddr::from_abstract_name(socket)?)?;
     listener.set_nonblocking(true)?;
     UnixListener::from_std(listener)
 }
 
-/// Anybody on this machine can connect to an abstract socket: only the supervisor is let in.
+/// Anyone on this machine can connect to an abstract socket: only the supervisor is accepted.
 async fn accept(listener: &UnixListener, pid: i32) -> std::io::Result<UnixStream> {
     loop {
         let (stream, _) = listener.accept().await?;
@@ -141,7 +141,7 @@ async fn accept(listener: &UnixListener, pid: i32) -> std::io::Result<UnixStream
 }
 
 fn spawn(job: &Job, socket: &str, shared_group: bool) -> std::io::Result<Child> {
-    // The running program itself, also after the file was replaced by a newer one.
+    // The running program itself, even if the file has been replaced by a newer one.
     let mut command = Command::new("/proc/self/exe");
     command.arg0(supervisor::NAME).arg("supervise");
     command.arg("--parent").arg(std::process::id().to_string()).arg("--socket").arg(socket);
@@ -166,8 +166,8 @@ async fn write_orders(mut socket: OwnedWriteHalf, mut queue: mpsc::UnboundedRece
     }
 }
 
-/// Whether somebody at a terminal works with us: then the command must stay in our process group,
-/// or the terminal would stop it as soon as it reads.
+/// Whether we are used interactively at a terminal: the command must then stay in our process
+/// group, or the terminal would stop it as soon as it reads.
 fn in_foreground() -> bool {
     let ours =
         || File::open("/dev/tty").ok().and_then(|tty| tcgetpgrp(tty).ok()) == Some(getpgrp());

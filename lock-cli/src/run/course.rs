@@ -1,5 +1,5 @@
-//! The course of one hold, from the first lease to the end of the command: what happened goes in, what
-//! is to be done comes out, and time is a value. The driver is in `watch`.
+//! The course of one hold, from the first lease to the end of the command: events go in, actions
+//! come out, and time is a value. The driver is in `watch`.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use distlock::{LockState, LostReason};
 use super::deadline::Policy;
 use super::protocol::{Ended, Order, Report};
 
-/// How long a report that is there already can take to be read.
+/// How long it can take to read a report that has already arrived.
 const CATCH_UP: Duration = Duration::from_millis(50);
 
 /// How it came to an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Command(Ended),
-    /// It could not be started, with this error number of the system.
+    /// It could not be started, with this errno.
     NotStarted(i32),
     /// The lease was about to end before it could be started.
     TooLate,
@@ -28,7 +28,7 @@ pub(crate) enum End {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Why {
     MaxHold,
-    /// No renewal succeeded, or nobody could make one, until shortly before the end of the lease.
+    /// No renewal succeeded, or none could be made, until shortly before the end of the lease.
     LeaseEnding,
     Lost(LostReason),
 }
@@ -45,11 +45,11 @@ impl Why {
 
     pub(crate) fn sentence(self) -> &'static str {
         match self {
-            Self::MaxHold | Self::Lost(LostReason::MaxHold) => "--max-hold is over",
+            Self::MaxHold | Self::Lost(LostReason::MaxHold) => "--max-hold was reached",
             Self::LeaseEnding | Self::Lost(LostReason::Expired) => {
                 "its lease could not be renewed in time"
             }
-            Self::Lost(LostReason::Taken) => "the store says that it is not ours any more",
+            Self::Lost(LostReason::Taken) => "the store says that we no longer hold it",
             Self::Lost(_) => "the connection to the store was closed",
         }
     }
@@ -65,29 +65,29 @@ pub(crate) struct Verdict {
 /// What can happen.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
-    /// The supervisor has said something.
+    /// The supervisor has sent a report.
     Report(Report),
-    /// The supervisor says nothing any more.
+    /// The supervisor will send no more reports.
     Silence,
-    /// We have got a signal.
+    /// We have received a signal.
     Signal(i32),
     /// The lock was lost.
     Lost(LostReason),
-    /// The time that [`Course::wake_at`] has named is over.
+    /// The time given by [`Course::wake_at`] has come.
     Time,
 }
 
-/// What is to be done about it, in this order.
+/// What to do about it, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
-    /// Say that the command runs.
+    /// Report that the command runs.
     SayStarted(i32),
-    /// Say why the command has to stop.
+    /// Report why the command has to stop.
     SayStopping(Why),
     Tell(Order),
     /// Kill everything without the supervisor's help.
     Kill,
-    /// It is over.
+    /// The hold is over.
     End(End),
 }
 
@@ -95,10 +95,10 @@ pub(super) enum Action {
 #[derive(Clone, Debug)]
 pub(super) struct Course {
     policy: Policy,
-    /// How often one looks whether the lease was renewed, and when next.
+    /// How often to check whether the lease was renewed, and when next.
     look_every: Duration,
     look_at: ClockInstant,
-    /// The end of the lease, as it was known last while the lock was held.
+    /// The last known end of the lease while the lock was held.
     valid_until: ClockInstant,
     phase: Phase,
     /// Why the command had to stop, if it had to.
@@ -108,14 +108,14 @@ pub(super) struct Course {
 #[derive(Clone, Copy, Debug)]
 enum Phase {
     Running,
-    /// A deadline was found to be over, perhaps because this process did not run. What the supervisor
-    /// has reported meanwhile is read first: a command that ended in time was covered although we
-    /// slept. The supervisor keeps the deadline without us, so nothing runs on in the meantime.
+    /// A deadline was found to have passed, perhaps because this process did not run. The
+    /// supervisor's reports are read first: a command that ended in time was covered even though we
+    /// slept. The supervisor enforces the deadline without us, so nothing keeps running.
     CatchingUp {
         until: ClockInstant,
     },
-    /// The command was asked to stop, and has until `limit`, if its lease lasts so long. The supervisor
-    /// kills it in time; a supervisor that is stopped cannot, and then it is done here.
+    /// The command was asked to stop, and has until `limit` if its lease lasts that long. The
+    /// supervisor kills it in time; if the supervisor is stopped, we do it here.
     Stopping {
         limit: ClockInstant,
     },
@@ -130,7 +130,8 @@ impl Course {
         valid_until: ClockInstant,
         now: ClockInstant,
     ) -> (Self, Order) {
-        // Renewals come every third of the ttl, and an old deadline is as far away as the next one.
+        // The lease is renewed every third of the ttl, and an old deadline is as far away as the
+        // next one.
         let look_every = (ttl / 30).clamp(Duration::from_millis(2), Duration::from_millis(500));
         let (phase, look_at) = (Phase::Running, now + look_every);
         let course = Self { policy, look_every, look_at, valid_until, phase, stopped: None };
@@ -147,9 +148,8 @@ impl Course {
         matches!(self.phase, Phase::Running)
     }
 
-    /// What is to be done about `event`. `lease` is the end of the lease as it stands now; `None` for a
-    /// lock that is lost, whose validity is over at once: the command must have its time to stop all
-    /// the same.
+    /// What to do about `event`. `lease` is the current end of the lease; `None` for a lost lock,
+    /// whose validity ends at once: the command must still have its time to stop.
     pub(super) fn on(
         &mut self,
         event: Event,
@@ -172,8 +172,8 @@ impl Course {
         actions
     }
 
-    /// What to make of it after the end, when the lock stands like this. A command that ended by itself
-    /// in time was covered to its end, even if we could not see that in time. One whose lock was taken
+    /// The verdict after the end, given the state of the lock. A command that ended on its own in
+    /// time was covered to its end, even if we could not see that in time. One whose lock was taken
     /// away was not.
     pub(super) fn verdict(&self, ended: End, lock: LockState) -> Verdict {
         let taken = match lock {
@@ -183,12 +183,12 @@ impl Course {
         Verdict { ended, stopped: self.stopped.or(taken) }
     }
 
-    /// When something has to be done if nothing happens.
+    /// When to act if nothing happens.
     fn deadline(&self) -> ClockInstant {
         match self.phase {
             Phase::Running => self.policy.last_resort(self.valid_until),
             Phase::CatchingUp { until } => until,
-            // The end of a lease that is not ours any more says nothing.
+            // The end of a lease that is no longer ours means nothing.
             Phase::Stopping { limit } if matches!(self.stopped, Some(Why::Lost(_))) => limit,
             Phase::Stopping { limit } => limit.min(self.policy.last_resort(self.valid_until)),
             Phase::Killed => ClockInstant::FAR_FUTURE,
@@ -245,7 +245,7 @@ impl Course {
         }
     }
 
-    /// The command stops, for this reason unless there was one before.
+    /// Stops the command, for this reason unless there was an earlier one.
     fn stop(&mut self, why: Why, now: ClockInstant, actions: &mut Vec<Action>) {
         if self.stopped.is_some() {
             return;

@@ -1,11 +1,11 @@
-//! When a command must stop so that it is gone before its lease can end.
+//! When a command must stop so that it has ended before its lease can end.
 
 use std::time::Duration;
 
 use distlock::clock::ClockInstant;
 use serde::{Deserialize, Serialize};
 
-/// How much later than the supervisor `run` acts where no lease sets the time.
+/// How much later than the supervisor `run` acts when no lease sets the time.
 const LATE: Duration = Duration::from_secs(1);
 
 /// The rules for one hold. Pure arithmetic on the clock that the lease is counted on.
@@ -17,7 +17,7 @@ pub(crate) struct Policy {
     renew_every: Duration,
     /// How long before the end of validity it is killed.
     margin: Duration,
-    /// When `--max-hold` is over.
+    /// When `--max-hold` is reached.
     max_hold_at: Option<ClockInstant>,
 }
 
@@ -58,9 +58,9 @@ impl Policy {
     ///
     /// The command gets `kill_after` between the signal and SIGKILL, but at most half of what the
     /// lease has left when the next renewal is due: the other half is for repeating that renewal.
-    /// With a fresh lease of a whole ttl that is a third of the ttl. A store that counts a lease from
-    /// an earlier request, as ZooKeeper does, leaves less, and its healthy locks must not be
-    /// taken for lost.
+    /// With a fresh lease of a whole ttl that is a third of the ttl. A store that counts a lease
+    /// from an earlier request, as ZooKeeper does, leaves less, and its healthy locks must not be
+    /// considered lost.
     pub(crate) fn deadlines(&self, valid_until: ClockInstant, now: ClockInstant) -> Deadlines {
         let kill_at = valid_until.minus(self.margin);
         let left = valid_until.since(now).saturating_sub(self.renew_every);
@@ -76,22 +76,22 @@ impl Policy {
         valid_until.minus(self.margin / 2)
     }
 
-    /// When `run` kills a command itself that was asked to stop at `asked`, whatever its lease says,
-    /// if the supervisor has not.
+    /// When `run` itself kills a command that was asked to stop at `asked`, whatever its lease
+    /// says, if the supervisor has not.
     pub(crate) fn last_resort_after(&self, asked: ClockInstant) -> ClockInstant {
         asked + self.kill_after + LATE
     }
 
-    /// Whether `--max-hold` is over.
+    /// Whether `--max-hold` has been reached.
     pub(crate) fn is_max_hold_over(&self, now: ClockInstant) -> bool {
         self.max_hold_at.is_some_and(|limit| now >= limit)
     }
 }
 
-/// What SIGKILL needs to take effect: a wake-up of the supervisor, a look through `/proc`, and the
-/// exit of the processes. That takes a few milliseconds, but each of them waits for a processor: on
-/// two cores with six busy processes 60 ms were too little. The library has taken 1 % + 2 ms off
-/// the lease for the clocks already.
+/// The time SIGKILL needs to take effect: waking the supervisor, scanning `/proc`, and the exit of
+/// the processes. That takes a few milliseconds, but each step waits for a processor: on two cores
+/// with six busy processes, 60 ms were too few. The library has already taken 1 % + 2 ms off the
+/// lease for the clocks.
 fn margin(ttl: Duration) -> Duration {
     (ttl / 20).clamp(Duration::from_millis(50), Duration::from_millis(500)).min(ttl / 4)
 }
@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(deadlines(30 * SECOND, 5 * SECOND), (5 * SECOND, ms(500)));
         assert_eq!(deadlines(3 * SECOND, 5 * SECOND), (SECOND, ms(150)));
         assert_eq!(deadlines(ms(300), 5 * SECOND), (ms(100), ms(50)));
-        // Without time to stop there is nothing to ask.
+        // With no time to stop, it is not asked.
         assert_eq!(deadlines(30 * SECOND, Duration::ZERO), (ms(500), ms(500)));
     }
 

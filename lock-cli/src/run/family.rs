@@ -7,12 +7,12 @@ use distlock::clock::Clock;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
-/// A process, told apart from a later one with the same number by the time of its start.
+/// A process, distinguished by its start time from a later one with the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Process {
     pid: Pid,
-    /// In clock ticks since the boot. The kernel gives a number out again only after all others, so
-    /// two processes with the same number and the same tick do not happen.
+    /// In clock ticks since boot. The kernel reuses a number only after all others, so no two
+    /// processes have the same number and the same tick.
     started: u64,
 }
 
@@ -20,7 +20,7 @@ pub(crate) struct Process {
 struct Entry {
     process: Process,
     parent: i32,
-    /// A zombie runs nothing any more; it only waits for its parent to look.
+    /// A zombie no longer runs; it only waits for its parent to reap it.
     alive: bool,
 }
 
@@ -30,7 +30,7 @@ impl Process {
         read(pid).map(|entry| entry.process)
     }
 
-    /// Sends `signal`, and never to another process that has got the number in the meantime.
+    /// Sends `signal`, but never to another process that has since been given the number.
     pub(crate) fn signal(self, signal: Signal) -> rustix::io::Result<()> {
         match pidfd_open(self.pid, PidfdFlags::empty()) {
             Ok(fd) if Self::find(self.pid.as_raw_nonzero().get()) == Some(self) => {
@@ -43,22 +43,22 @@ impl Process {
         }
     }
 
-    /// The living processes below this one. It must be a child subreaper, else those whose parent
-    /// has ended are missing.
+    /// The living processes below this one. It must be a child subreaper, or those whose parent has
+    /// ended are missing.
     pub(crate) fn descendants(self) -> Vec<Self> {
         below(self.pid.as_raw_nonzero().get(), &snapshot())
     }
 }
 
-/// Kills everything below `root` until nothing is left there, or `limit` is over: processes of other
-/// users cannot be killed, and one in an uninterruptible call dies later. A process that forks while
-/// it is killed leaves its child to the subreaper, where the next round finds it.
+/// Kills everything below `root` until nothing is left or `limit` has passed: processes of other
+/// users cannot be killed, and one in an uninterruptible call dies later. A process that forks
+/// while being killed leaves its child to the subreaper, where the next round finds it.
 pub(crate) async fn kill_descendants(clock: &dyn Clock, root: Process, limit: Duration) {
     kill_all(clock, || root.descendants(), limit).await;
 }
 
-/// Kills every process that was started with `mark` in its environment. For orphans: nothing else
-/// tells where they belong. One that was started with another environment, or belongs to another
+/// Kills every process that was started with `mark` in its environment. For orphans, which nothing
+/// else identifies. A process that was started with another environment, or belongs to another
 /// user, is not found.
 pub(crate) async fn kill_marked(clock: &dyn Clock, mark: &str, limit: Duration) {
     kill_all(clock, || marked(mark), limit).await;
@@ -66,7 +66,7 @@ pub(crate) async fn kill_marked(clock: &dyn Clock, mark: &str, limit: Duration) 
 
 async fn kill_all(clock: &dyn Clock, mut find: impl FnMut() -> Vec<Process>, limit: Duration) {
     const ROUND: Duration = Duration::from_millis(1);
-    // The looks through `/proc` count too: with many processes on the machine they are what takes long.
+    // Scanning `/proc` counts too: with many processes on the machine it is the slow part.
     let end = clock.now() + limit;
     loop {
         let living = find();
@@ -74,7 +74,7 @@ async fn kill_all(clock: &dyn Clock, mut find: impl FnMut() -> Vec<Process>, lim
             return;
         }
         for process in living {
-            // Those that have gone meanwhile need nothing, those that we may not kill stay.
+            // Those that have already ended need nothing; those that we may not kill remain.
             let _ = process.signal(Signal::KILL);
         }
         clock.sleep(ROUND).await;
@@ -127,8 +127,8 @@ fn read(pid: i32) -> Option<Entry> {
     parse(pid, &std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// `/proc/PID/stat` of proc(5): the command stands in parentheses and may contain anything, so the
-/// fields count from the last one.
+/// `/proc/PID/stat` of proc(5): the command is in parentheses and may contain anything, so the
+/// fields are counted from the last parenthesis.
 fn parse(pid: i32, stat: &str) -> Option<Entry> {
     let (_, rest) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();

@@ -32,18 +32,19 @@ use crate::exit::{Failure, code};
 use crate::output::{millis, quoted, rfc3339, short};
 use crate::store::Store;
 
-/// How long the program goes on when there is nothing left but to tell the store: after the command,
-/// or after a wait that was given up. What the store has not confirmed by then ends with the lease.
+/// How long the program may still take when all that is left is to tell the store: after the
+/// command, or after an abandoned wait. What the store has not confirmed by then expires with the
+/// lease.
 pub(crate) const ENDING: Duration = Duration::from_millis(2500);
-/// What of it is kept for closing the store.
+/// The part of it reserved for closing the store.
 const CLOSING: Duration = Duration::from_millis(500);
 
 pub(crate) async fn run(args: RunArgs) -> Result<u8, Failure> {
     check(&args)?;
     let notes = Notes::new(&args.want);
     let mut signals = Signals::watch(&FORWARDED)?;
-    // If whoever started us ignores SIGCHLD, the kernel frees the number of a dead supervisor at
-    // once, unless we listen, and by then it could be that of another process group.
+    // If our parent set SIGCHLD to be ignored, the kernel frees a dead supervisor's pid at once
+    // unless we listen, and the number could then belong to another process group.
     let _children = Signals::watch_even_ignored(Signal::CHILD)?;
     let (store, patience) = waiting::open(&args.want, &mut signals).await?;
     let mut end_by = None;
@@ -53,7 +54,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<u8, Failure> {
     outcome
 }
 
-/// What can be seen to be wrong without the store.
+/// Errors that can be found without the store.
 fn check(args: &RunArgs) -> Result<(), Failure> {
     let Some(limit) = args.max_hold else { return Ok(()) };
     if limit.is_zero() {
@@ -67,8 +68,8 @@ fn check(args: &RunArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Takes back what a wait that was given up has left in the store, and closes the store. A second
-/// signal ends that, but not the one that came together with the first.
+/// Removes what an abandoned wait has left in the store, and closes the store. A second signal ends
+/// that, unless it came together with the first.
 pub(crate) async fn close(
     store: &Store,
     end_by: ClockInstant,
@@ -90,13 +91,13 @@ pub(crate) async fn close(
     };
     if let Err(error) = clean {
         notes.warn("not_cleaned_up", json!({ "message": error.to_string() }), || {
-            format!("{}: could not tell the store that we are gone: {error}", notes.name())
+            format!("{}: could not tell the store that we are leaving: {error}", notes.name())
         });
     }
 }
 
-/// Takes the lock and runs the command under it. Says in `end_by` when the program has to end, once
-/// the command has.
+/// Takes the lock and runs the command under it. Sets `end_by` to the time by which the program has
+/// to end, once the command has ended.
 async fn hold(
     args: &RunArgs,
     store: &Store,
@@ -107,8 +108,8 @@ async fn hold(
 ) -> Result<u8, Failure> {
     let mut lock = waiting::lock(&args.want, store)?;
     if let Some(limit) = args.max_hold {
-        // We ask the command to stop at the limit, and it keeps the lock until it has. The cap is
-        // there for the case that we cannot.
+        // We ask the command to stop at the limit, and the lock is held until it has. The cap
+        // applies if we cannot.
         lock = lock
             .max_hold(limit.saturating_add(args.kill_after).saturating_add(Duration::from_secs(1)));
     }
@@ -136,8 +137,8 @@ async fn hold(
     }
 }
 
-/// Keeps the lock until `at`, unless it is lost before or a signal says that this is enough. Returns
-/// whether the store has confirmed that the command was covered: a later loss does no harm then.
+/// Keeps the lock until `at`, unless it is lost first or a signal arrives. Returns whether the
+/// store has confirmed that the command was covered: a later loss is then harmless.
 async fn keep(
     guard: &LockGuard,
     at: ClockInstant,
@@ -206,8 +207,8 @@ fn environment(
     ])
 }
 
-/// Releases the lock, and waits for the answer until `limit`. Returns a reason if the lock turns out to
-/// have been taken away before.
+/// Releases the lock, and waits for the answer until `limit`. Returns a reason if it turns out that
+/// the lock had already been taken away.
 async fn release(
     guard: LockGuard,
     notes: &Notes,
@@ -228,11 +229,11 @@ async fn release(
         }
         Err(error) => match error.kind() {
             ErrorKind::Lost(reason @ LostReason::Taken) => Some(Why::Lost(reason)),
-            // Said already, or of no consequence: the command ended in time.
+            // Already reported, or of no consequence: the command ended in time.
             ErrorKind::Lost(_) => None,
             _ => {
                 notes.warn("release_unconfirmed", json!({ "message": error.to_string() }), || {
-                    format!("{}: the release could not be confirmed ({error}); the lease ends by itself", notes.name())
+                    format!("{}: the release could not be confirmed ({error}); the lease will expire on its own", notes.name())
                 });
                 None
             }
@@ -261,12 +262,12 @@ fn unsupervised() -> Failure {
     Failure::new(
         code::SIGNAL + 9,
         "unsupervised",
-        "the supervisor of the command was killed, so the command was killed too",
+        "the command's supervisor was killed, so the command was killed too",
     )
-    .with_hint("the process named lock-supervisor ends by itself with its command: stop the command, or `distlock run`")
+    .with_hint("do not kill lock-supervisor, which ends with its command: stop the command or `distlock run` instead")
 }
 
-/// The command could not be started: 127 if there is none, 126 for all else, as env(1) and
+/// The command could not be started: 127 if it was not found, 126 otherwise, as with env(1) and
 /// timeout(1).
 fn not_started(args: &RunArgs, errno: i32) -> Failure {
     let program = args.argv().first().map(|program| quoted(&program.to_string_lossy()));
@@ -276,6 +277,12 @@ fn not_started(args: &RunArgs, errno: i32) -> Failure {
         return Failure::new(code::NOT_FOUND, "not-found", format!("the command {program} was not found"))
             .with_hint("check the spelling and $PATH; if it is a script, the program in its first line may be missing");
     }
-    Failure::new(code::NOT_EXECUTABLE, "not-executable", format!("the command {program} cannot be executed: {error}"))
-        .with_hint("it must be a program, or a script that begins with #!, and have the right to be executed (chmod +x)")
+    Failure::new(
+        code::NOT_EXECUTABLE,
+        "not-executable",
+        format!("the command {program} cannot be executed: {error}"),
+    )
+    .with_hint(
+        "it must be a program, or a script that begins with #!, and must be executable (chmod +x)",
+    )
 }

@@ -1,4 +1,5 @@
-//! What `run` and `acquire` say on standard error. Standard output belongs to the command, or to the lease.
+//! What `run` and `acquire` write to standard error. Standard output is for the command, or the
+//! lease.
 
 use distlock::HolderInfo;
 use serde_json::{Value, json};
@@ -9,7 +10,7 @@ use crate::args::WantArgs;
 use crate::holder;
 use crate::output::{self, quoted};
 
-/// How much `run` and `acquire` say, and in which form.
+/// How much `run` and `acquire` report, and in which form.
 #[derive(Clone, Debug)]
 pub(crate) struct Notes {
     name: String,
@@ -41,7 +42,7 @@ impl Notes {
         quoted(&self.name)
     }
 
-    /// What is worth knowing only to those who ask.
+    /// Reported only if asked for.
     pub(crate) fn detail(&self, event: &str, fields: Value, text: impl FnOnce() -> String) {
         if self.json && !self.quiet {
             self.event(event, fields);
@@ -50,14 +51,14 @@ impl Notes {
         }
     }
 
-    /// What is worth knowing unless one has asked for quiet.
+    /// Reported unless `--quiet` is given.
     pub(crate) fn note(&self, event: &str, fields: Value, text: impl FnOnce() -> String) {
         if !self.quiet {
             self.warn(event, fields, text);
         }
     }
 
-    /// What has to be said.
+    /// Always reported.
     pub(crate) fn warn(&self, event: &str, fields: Value, text: impl FnOnce() -> String) {
         if self.json {
             self.event(event, fields);

@@ -1,4 +1,4 @@
-//! What `run` and its supervisor say to each other: one line of JSON each.
+//! The messages between `run` and its supervisor: one line of JSON each.
 
 use std::io;
 use std::marker::PhantomData;
@@ -14,12 +14,12 @@ use super::deadline::Deadlines;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Order {
-    /// The lease has moved. The first one starts the command.
+    /// The lease has changed. The first one starts the command.
     Lease(Deadlines),
     /// Pass this signal on.
     Signal(i32),
-    /// The lock is not ours any more: ask the command to stop now, and give it the time that
-    /// `--kill-after` names, whatever the lease was.
+    /// The lock is no longer ours: ask the command to stop now, and give it the time set by
+    /// `--kill-after`, whatever the lease was.
     Stop,
 }
 
@@ -29,13 +29,13 @@ pub(crate) enum Order {
 pub(crate) enum Report {
     /// The command runs, with this process id.
     Started(i32),
-    /// It could not be started, with this error number of the system (0 if there is none).
+    /// It could not be started, with this errno (0 if there is none).
     NotStarted(i32),
-    /// The first lease was about to end, or over, when it arrived: the command was not started.
+    /// The first lease had expired or was about to when it arrived: the command was not started.
     TooLate,
-    /// A deadline has come, and the command was asked to stop or killed.
+    /// A deadline was reached, and the command was asked to stop or killed.
     Stopping,
-    /// The end, last of all.
+    /// The command has ended. Always the last report.
     Ended(Ended),
 }
 
@@ -47,7 +47,7 @@ pub(crate) enum Ended {
     Signaled(i32),
 }
 
-/// Where messages of the other side arrive.
+/// Messages from the other side.
 #[derive(Debug)]
 pub(crate) struct Incoming<T> {
     lines: Lines<BufReader<OwnedReadHalf>>,
@@ -59,8 +59,8 @@ impl<T: DeserializeOwned> Incoming<T> {
         Self { lines: BufReader::new(socket).lines(), message: PhantomData }
     }
 
-    /// The next message; `None` when there will be no more. That includes one that nobody understands,
-    /// which cannot be: both sides are the same file. Cancel-safe.
+    /// The next message; `None` when there will be no more. `None` also for a message that cannot
+    /// be parsed, which cannot happen: both sides are the same executable. Cancel-safe.
     pub(crate) async fn next(&mut self) -> Option<T> {
         let line = self.lines.next_line().await.ok()??;
         serde_json::from_str(&line).ok()

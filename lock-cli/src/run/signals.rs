@@ -1,4 +1,4 @@
-//! Signals: their names, and those that we receive.
+//! Signal names, and receiving signals.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -8,7 +8,7 @@ use tokio::signal::unix::{self, SignalKind};
 
 use crate::exit::Failure;
 
-/// Those that are passed on to the command, and that end the wait before it.
+/// Signals that are passed on to the command, and that end the wait before it.
 pub(crate) const FORWARDED: [Signal; 6] =
     [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::USR1, Signal::USR2];
 
@@ -30,8 +30,8 @@ const NAMES: [(&str, Signal); 15] = [
     ("XCPU", Signal::XCPU),
 ];
 
-/// Reads a signal of `--signal`: a name with or without SIG, or a number. Only signals that the
-/// supervisor, which is in the same process group, can outlive.
+/// Parses the value of `--signal`: a name with or without SIG, or a number. Accepts only signals
+/// that the supervisor, which is in the same process group, can survive.
 pub(crate) fn parse(text: &str) -> Result<i32, String> {
     let upper = text.to_ascii_uppercase();
     let name = upper.strip_prefix("SIG").unwrap_or(&upper);
@@ -49,12 +49,12 @@ pub(crate) fn name(number: i32) -> String {
     known.map_or_else(|| format!("signal {number}"), |(name, _)| format!("SIG{name}"))
 }
 
-/// The signals that arrive.
+/// A stream of received signals.
 pub(crate) struct Signals(Vec<(Signal, unix::Signal)>);
 
 impl Signals {
-    /// From now on these signals do nothing but arrive here. Those that whoever started us has set
-    /// to be ignored, as nohup(1) does, stay ignored, for the command too.
+    /// From now on these signals only arrive here. Signals that our parent set to be ignored, as
+    /// nohup(1) does, stay ignored, for the command too.
     pub(crate) fn watch(wanted: &[Signal]) -> Result<Self, Failure> {
         let ignored = ignored();
         let streams = wanted
@@ -66,19 +66,19 @@ impl Signals {
         Ok(Self(streams))
     }
 
-    /// As [`watch`](Self::watch), also if the signal was ignored.
+    /// As [`watch`](Self::watch), even if the signal was ignored.
     pub(crate) fn watch_even_ignored(signal: Signal) -> Result<Self, Failure> {
         let stream = unix::signal(SignalKind::from_raw(signal.as_raw()))
             .map_err(|error| Failure::internal(format!("cannot receive signals: {error}")))?;
         Ok(Self(vec![(signal, stream)]))
     }
 
-    /// Watches those of `others` too.
+    /// Also receives those of `others`.
     pub(crate) fn merge(&mut self, others: Self) {
         self.0.extend(others.0);
     }
 
-    /// The next signal that has arrived already. Cancel-safe.
+    /// The next signal that has already arrived. Cancel-safe.
     pub(crate) async fn try_next(&mut self) -> Option<Signal> {
         tokio::select! {
             biased;

@@ -1,7 +1,7 @@
-//! The resident half of `run`: it starts the command, and ends it when nobody watches the lease any
-//! more, or when the lease is about to end.
+//! The resident half of `run`: it starts the command, and ends it when the lease is no longer
+//! watched or is about to end.
 //!
-//! It is a process of its own, since a process that is killed with SIGKILL or stopped with SIGSTOP
+//! It is a separate process, since a process that is killed with SIGKILL or stopped with SIGSTOP
 //! cannot look after its children. It needs no store, only the local clock.
 
 use std::collections::HashMap;
@@ -26,28 +26,28 @@ use super::signals::{FORWARDED, Signals};
 use crate::args::SuperviseArgs;
 use crate::exit::Failure;
 
-/// What process lists show. Whoever kills everything that is called distlock, with SIGKILL, spares
-/// this process, so that it can end the command. The kernel keeps 15 bytes.
+/// The name in process lists. Killing everything called distlock with SIGKILL spares this process,
+/// so that it can end the command. The kernel keeps 15 bytes.
 pub(crate) const NAME: &str = "lock-supervisor";
 
-/// Tells us that `run` has died. Any signal that we catch would do; this one nobody else sends.
+/// Tells us that `run` has died. Any signal that we catch would do; nothing else sends this one.
 const PARENT_DIED: Signal = Signal::IO;
 
-/// What would stop us together with the command: we must go on, to end it in time.
+/// Signals that would stop us together with the command: we must keep running to end it in time.
 const JOB_CONTROL: [Signal; 3] = [Signal::TSTP, Signal::TTIN, Signal::TTOU];
 
-/// How long killing goes on: longer only for processes that cannot be killed.
+/// How long we keep killing: only processes that cannot be killed take longer.
 const KILLING: Duration = Duration::from_millis(500);
 
-/// How often we look whether the last descendant of a command that had to stop has ended.
+/// How often we check whether the last descendant of a command that had to stop has ended.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// A signal that the terminal or a shell sends to the whole group reaches `run`, us and the command
-/// at the same time, within this span; `run` cannot tell, we can.
+/// at the same time, within this span; `run` cannot tell, but we can.
 const SAME_SIGNAL: Duration = Duration::from_millis(200);
 
 pub(crate) fn supervise(args: SuperviseArgs) -> Result<u8, Failure> {
-    // For people only: without it the name is that of the link we were started through, "exe".
+    // For people only: otherwise the name would be that of the link we were started through, "exe".
     let _ = std::fs::write("/proc/self/comm", NAME);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -82,13 +82,13 @@ struct Supervisor {
     ended: Option<Ended>,
     /// Since when the command is being stopped.
     stopping: Option<ClockInstant>,
-    /// When we received a signal last.
+    /// When each signal was last received.
     seen: HashMap<i32, ClockInstant>,
 }
 
 impl Supervisor {
-    /// Ties this process to `run`, and starts the command when the first lease has come. `None` if
-    /// `run` has gone, or the command could not be started.
+    /// Ties this process to `run`, and starts the command when the first lease arrives. `None` if
+    /// `run` is gone, or the command could not be started.
     async fn connect(args: &SuperviseArgs) -> io::Result<Option<Self>> {
         set_parent_process_death_signal(Some(PARENT_DIED))?;
         set_child_subreaper(Some(getpid()))?;
@@ -100,7 +100,7 @@ impl Supervisor {
         let stream = StdUnixStream::connect_addr(&address)?;
         stream.set_nonblocking(true)?;
         let stream = UnixStream::from_std(stream)?;
-        // Anybody on this machine can listen on an abstract socket: only our parent gives orders.
+        // Anyone on this machine can listen on an abstract socket: only our parent gives orders.
         if stream.peer_cred()?.pid() != Some(args.parent) {
             return Err(io::Error::other("the socket belongs to another process"));
         }
@@ -108,7 +108,7 @@ impl Supervisor {
         let mut orders = Incoming::new(orders);
         let Some(Order::Lease(lease)) = orders.next().await else { return Ok(None) };
         let own = i32::try_from(std::process::id()).ok().and_then(Process::find);
-        let missing = || io::Error::other("/proc does not show this process: mount it");
+        let missing = || io::Error::other("/proc does not show this process: mount /proc");
         let own = own.ok_or_else(missing)?;
         let mut supervisor = Self {
             orders,
@@ -128,8 +128,8 @@ impl Supervisor {
         Ok(supervisor.start(args).await.then_some(supervisor))
     }
 
-    /// Starts the command. False if that cannot be done, or if `run` was held up on its way here for
-    /// so long that the command would have to stop at once.
+    /// Starts the command. False if it cannot be started, or if `run` was delayed for so long that
+    /// the command would have to stop at once.
     async fn start(&mut self, args: &SuperviseArgs) -> bool {
         if self.clock.now() >= self.lease.ask_at {
             self.report(Report::TooLate).await;
@@ -156,7 +156,7 @@ impl Supervisor {
             if let Some(ended) = self.ended
                 && (self.stopping.is_none() || self.own.descendants().is_empty())
             {
-                // What the command left running in the background is not ours: it ended on time.
+                // The command ended on time; what it left in the background is not our concern.
                 return self.report(Report::Ended(ended)).await;
             }
             let wake_at = self.wake_at();
@@ -175,12 +175,12 @@ impl Supervisor {
                     Some(Order::Lease(lease)) => self.lease = lease,
                     Some(Order::Signal(number)) => self.forward(number, &mut signals).await,
                     Some(Order::Stop) => {
-                        // The lease is not ours any more: nothing is gained by haste, and its end
-                        // says nothing.
+                        // The lease is no longer ours: haste gains nothing, and its end means
+                        // nothing.
                         self.lease.kill_at = ClockInstant::FAR_FUTURE;
                         self.stop().await;
                     }
-                    // `run` has gone.
+                    // `run` is gone.
                     None => return self.kill().await,
                 },
                 () = clock.sleep_until(wake_at) => {
@@ -214,7 +214,7 @@ impl Supervisor {
         }
     }
 
-    /// Asks the command to stop; its descendants too.
+    /// Asks the command and its descendants to stop.
     async fn stop(&mut self) {
         if self.stopping.is_some() {
             return;
@@ -222,18 +222,18 @@ impl Supervisor {
         self.stopping = Some(self.clock.now());
         if self.signal != Signal::KILL {
             self.signal_command(self.signal);
-            // A stopped process acts on a signal when it goes on, as timeout(1) knows.
+            // A stopped process acts on a signal only when it continues, as in timeout(1).
             self.signal_command(Signal::CONT);
         } else {
             self.kill_after = Duration::ZERO;
         }
     }
 
-    /// Passes on a signal that `run` has received, unless the command got it by itself.
+    /// Passes on a signal that `run` has received, unless the command has received it directly.
     async fn forward(&mut self, number: i32, signals: &mut Signals) {
         let Some(signal) = Signal::from_named_raw(number) else { return };
         if self.shared_group {
-            // Our own copy may be a moment late.
+            // Our own copy may arrive a moment later.
             tokio::time::sleep(Duration::from_millis(10)).await;
             while let Some(arrived) = signals.try_next().await {
                 if arrived == Signal::CHILD {
@@ -251,12 +251,12 @@ impl Supervisor {
 
     fn signal_command(&self, signal: Signal) {
         if self.shared_group {
-            // The group holds others too, such as the rest of a pipeline.
+            // The group contains other processes too, such as the rest of a pipeline.
             for process in self.own.descendants() {
                 let _ = process.signal(signal);
             }
         } else {
-            // Reaches us as well: we catch it.
+            // It reaches us as well, but we catch it.
             let _ = kill_current_process_group(signal);
         }
     }
@@ -268,12 +268,12 @@ impl Supervisor {
         self.report(Report::Ended(self.ended.unwrap_or(Ended::Signaled(Signal::KILL.as_raw()))))
             .await;
         if !self.shared_group {
-            // In one step for the whole group, for whoever has slipped through.
+            // The whole group in one step, for any process that slipped through.
             let _ = kill_current_process_group(Signal::KILL);
         }
     }
 
-    /// Collects those that have ended: the command, and orphans below it that became our children.
+    /// Reaps processes that have ended: the command, and orphans below it that became our children.
     fn reap(&mut self) {
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
             if Some(pid) == self.child {
@@ -283,7 +283,7 @@ impl Supervisor {
     }
 
     async fn report(&mut self, report: Report) {
-        // If `run` has gone, the next look at the socket says so.
+        // If `run` is gone, the next read from the socket says so.
         let _ = protocol::send(&mut self.reports, &report).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Waiting for the lock, and saying so.
+//! Waiting for the lock, and reporting it.
 
 use std::io::IsTerminal;
 use std::pin::pin;
@@ -18,7 +18,7 @@ use crate::output::{columns, millis, rfc3339, short, stopwatch};
 use crate::stderr;
 use crate::store::Store;
 
-/// How long one waits.
+/// How long to wait.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Patience {
     Try,
@@ -26,16 +26,15 @@ pub(crate) enum Patience {
     Forever,
 }
 
-/// A lock that comes within this time was not worth a word.
+/// A wait shorter than this is not reported.
 const GRACE: Duration = Duration::from_millis(300);
-/// How often the line on a terminal is drawn, and how often a line is written elsewhere.
+/// How often the line is redrawn on a terminal, and how often a line is written elsewhere.
 const REDRAW: Duration = Duration::from_secs(1);
 const REPEAT: Duration = Duration::from_secs(30);
-/// How long we ask who holds the lock, which is a courtesy, before we go on without.
+/// How long we wait to learn who holds the lock, which is only a courtesy.
 const ASKING: Duration = Duration::from_secs(1);
 
-/// Opens the store, and says how long one may wait for the lock: the time that the connection took
-/// counts.
+/// Opens the store, and returns how long to wait for the lock, less the time that connecting took.
 pub(crate) async fn open(
     want: &WantArgs,
     signals: &mut Signals,
@@ -64,8 +63,8 @@ pub(crate) fn lock(want: &WantArgs, store: &Store) -> Result<Lock, Failure> {
     })
 }
 
-/// Waits for the lock, or for a signal. After an error, or a signal, the caller closes the store,
-/// and with it whatever was left there.
+/// Waits for the lock, or for a signal. After an error or a signal, the caller closes the store,
+/// which cleans up whatever was left there.
 pub(crate) async fn acquire(
     want: &WantArgs,
     store: &Store,
@@ -122,7 +121,7 @@ async fn wait(
             }
             answer = &mut acquiring => break answer,
             () = clock.sleep_until(display.next_at), if !notes.quiet() => {
-                // The wait itself goes on while we ask.
+                // The wait continues while we ask.
                 let asked = tokio::select! {
                     biased;
                     answer = &mut acquiring => break answer,
@@ -148,7 +147,7 @@ fn interrupted(signal: Signal) -> Failure {
     Failure::interrupted(signal.as_raw(), &signals::name(signal.as_raw()))
 }
 
-/// Somebody else holds it: say who.
+/// Another client holds it: say who.
 async fn not_acquired(
     store: &Store,
     lock: &Lock,
@@ -167,13 +166,13 @@ async fn not_acquired(
         Some(holder) => {
             format!("{name} not acquired{after}: held by {}", holder::sentence(&holder))
         }
-        None => format!("{name} not acquired{after}: somebody else held it until just now"),
+        None => format!("{name} not acquired{after}: another client held it until just now"),
     };
     notes.note("not_acquired", fields, || message.clone());
     Failure::new(code::NOT_ACQUIRED, "not-acquired", message).said()
 }
 
-/// Who holds the lock, if the store can tell soon.
+/// Who holds the lock, if the store answers soon.
 async fn ask(store: &Store, lock: &Lock) -> Option<HolderInfo> {
     tokio::select! {
         answer = store.locks.inspect(lock.key().name()) => answer.ok().flatten()?.holder,
@@ -181,7 +180,7 @@ async fn ask(store: &Store, lock: &Lock) -> Option<HolderInfo> {
     }
 }
 
-/// One line that is drawn again and again on a terminal, else a line now and then.
+/// One line that is redrawn on a terminal, or else a line now and then.
 struct Display {
     started: ClockInstant,
     next_at: ClockInstant,
@@ -203,7 +202,7 @@ impl Display {
             return notes.waiting(holder, millis(waited));
         }
         self.next_at = now + REDRAW;
-        // A terminal that was stopped shows the next one.
+        // A stopped terminal will show the next one.
         if stderr::is_busy() {
             return;
         }
@@ -221,8 +220,7 @@ impl Display {
     }
 }
 
-/// Shortens `text` so that it stays on one line with its `end`: a longer one would be drawn below
-/// itself again and again.
+/// Shortens `text` to fit on one line with its `end`: a longer line would wrap and fill the screen.
 fn fit(text: &str, end: &str, columns: usize) -> String {
     let room = columns.saturating_sub(end.chars().count() + 1);
     if text.chars().count() <= room {

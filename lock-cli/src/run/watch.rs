@@ -1,5 +1,5 @@
-//! Watching the lease and the command at the same time: what happens goes to [`Course`], and what it says
-//! is done.
+//! Watches the lease and the command at the same time: events go to [`Course`], and its actions are
+//! carried out.
 
 use std::sync::Arc;
 
@@ -13,7 +13,8 @@ use super::deadline::Policy;
 use super::notes::Notes;
 use super::signals::Signals;
 
-/// Stays until the command has ended. Whatever happens, it does not run on without the lock.
+/// Returns when the command has ended. Whatever happens, the command does not keep running without
+/// the lock.
 pub(crate) async fn watch(
     guard: &LockGuard,
     mut supervised: Supervised,
@@ -51,7 +52,7 @@ pub(crate) async fn watch(
     course.verdict(ended, guard.state())
 }
 
-/// The end of the lease; `None` if the lock is lost. Asked for in this order, since a loss ends the
+/// The end of the lease; `None` if the lock is lost. Read in this order, since a loss ends the
 /// validity at once.
 fn lease(held: &Held) -> Option<ClockInstant> {
     let until = held.valid_until();

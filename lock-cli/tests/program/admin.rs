@@ -102,7 +102,8 @@ fn stores_tells_what_this_build_has() {
     for store in stores {
         let [name, url] = ["name", "url"].map(|field| store[field].as_str().unwrap());
         assert!(text.lines().any(|l| l.starts_with(name) && l.contains(url)), "{name}: {text}");
-        // A store of this build says that nobody answers, or that the file cannot be made.
+        // A store of this build reports that there is no answer, or that the file cannot be
+        // created.
         let address = url.replace("host[:", "host.invalid[:").replace(['[', ']'], "");
         let failed = bench.done(["status", "a", "--store", &address]);
         let missing = failed.stderr.contains("Enable the cargo feature");

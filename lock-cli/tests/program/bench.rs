@@ -1,5 +1,5 @@
-//! What all tests of the program share: a store in a folder of its own, real processes, and time on
-//! the clock on which leases are counted.
+//! Shared by all tests of the program: a store in its own folder, real processes, and time on the
+//! clock on which leases are counted.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -17,7 +17,7 @@ use sqlx::{Connection, SqliteConnection};
 use tempfile::TempDir;
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_distlock");
-/// For what should take moments, on a machine that does something else too.
+/// For things that should take moments, on a machine that is also busy with something else.
 pub(crate) const SOON: Duration = Duration::from_secs(10);
 
 /// A folder with a store in it.
@@ -25,7 +25,7 @@ pub(crate) struct Bench {
     folder: TempDir,
 }
 
-/// What a finished program has left.
+/// The result of a finished program.
 #[derive(Debug)]
 pub(crate) struct Done {
     pub(crate) code: Option<i32>,
@@ -48,7 +48,7 @@ impl Done {
         self
     }
 
-    /// All these stand in what it has written to standard error.
+    /// All these appear in what it has written to standard error.
     #[track_caller]
     pub(crate) fn saying<'a>(self, words: impl IntoIterator<Item = &'a str>) -> Self {
         for word in words {
@@ -71,15 +71,15 @@ impl Bench {
         format!("sqlite://{}", self.path("locks.db").display())
     }
 
-    /// The program on this store. Its process group is its own, so that it never believes that it
-    /// is in the foreground of the terminal in which the tests are run.
+    /// The program on this store. It has its own process group, so it never believes that it is in
+    /// the foreground of the terminal in which the tests are run.
     pub(crate) fn distlock<I: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = I>) -> Command {
         let mut command = Command::new(PROGRAM);
         self.prepare(command.args(args).process_group(0));
         command
     }
 
-    /// The surroundings of a command that uses the program on this store.
+    /// Sets up the environment of a command that uses the program on this store.
     pub(crate) fn prepare(&self, command: &mut Command) {
         let program = Path::new(PROGRAM).parent().expect("a folder").display();
         let path = format!("{program}:{}", std::env::var("PATH").unwrap_or_default());
@@ -87,7 +87,7 @@ impl Bench {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     }
 
-    /// Runs the program to its end.
+    /// Runs the program until it ends.
     pub(crate) fn done<I: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = I>) -> Done {
         finish(self.distlock(args).spawn().expect("the program starts"), SOON)
     }
@@ -98,7 +98,8 @@ impl Bench {
         self.distlock(args).spawn().expect("the program starts").into()
     }
 
-    /// As [`hold`](Self::hold), with a command that does nothing for long, from when it runs.
+    /// As [`hold`](Self::hold), with a command that does nothing for a long time. Returns when it
+    /// runs.
     pub(crate) fn holding(&self, name: &str, options: &[&str]) -> Running {
         let holder = self.hold(name, options, "echo >ready; sleep 30");
         self.line("ready");
@@ -138,7 +139,7 @@ impl Bench {
         locks.iter().map(|lock| lock["name"].as_str().expect("a name").to_owned()).collect()
     }
 
-    /// The content of a file that a command writes, as soon as there is a whole line.
+    /// The content of a file that a command writes, as soon as it has a whole line.
     pub(crate) fn line(&self, file: &str) -> String {
         let path = self.path(file);
         let mut text = String::new();
@@ -163,7 +164,7 @@ pub(crate) struct Frozen {
 }
 
 impl Frozen {
-    /// When the lease of the lock ends: no renewal can be committed any more.
+    /// When the lease of the lock ends: no renewal can be committed from now on.
     pub(crate) fn lease_end(&mut self, name: &str) -> ClockInstant {
         let query = sqlx::query_scalar("SELECT expires FROM distlock WHERE name = ?").bind(name);
         let end: i64 = self.runtime.block_on(query.fetch_one(&mut self.connection)).expect("a row");
@@ -171,7 +172,7 @@ impl Frozen {
     }
 }
 
-/// A program that runs; killed if the test fails before its end.
+/// A running program; killed if the test fails before it ends.
 pub(crate) struct Running(Child);
 
 impl Running {
@@ -210,8 +211,8 @@ impl Drop for Running {
     }
 }
 
-/// A shell function that notes the boot-time clock, in seconds, again and again: what it has noted
-/// last is when it ran last, whenever somebody else notices that it does not any more.
+/// A shell function that repeatedly writes down the boot-time clock, in seconds: the last line is
+/// when it last ran, no matter when its end is noticed.
 pub(crate) const BEAT: &str =
     "beat() { while :; do read now rest </proc/uptime; echo $now >>beats; sleep 0.01; done; }";
 
@@ -237,7 +238,7 @@ pub(crate) fn pause(duration: Duration) {
     std::thread::sleep(duration);
 }
 
-/// Waits until `what` is so. Returns when that was seen first.
+/// Waits until `what` is true. Returns when that was first seen.
 pub(crate) fn until(what: &str, limit: Duration, mut is_so: impl FnMut() -> bool) -> ClockInstant {
     let start = now();
     loop {
@@ -252,7 +253,7 @@ pub(crate) fn until(what: &str, limit: Duration, mut is_so: impl FnMut() -> bool
 /// Waits for the end of a program, at most for `limit`, and collects what it has written.
 pub(crate) fn finish(child: impl Into<Running>, limit: Duration) -> Done {
     let mut child = child.into();
-    // Read beside the waiting, so that a full pipe holds nobody up.
+    // Read while waiting, so that a full pipe blocks nothing.
     let (out, err) = (reader(child.stdout.take()), reader(child.stderr.take()));
     let mut status = None;
     let start = now();
@@ -284,7 +285,7 @@ fn reader(pipe: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<S
     })
 }
 
-/// The state of a process and its parent, if it is there.
+/// The state of a process and its parent, if it exists.
 pub(crate) fn stat(pid: i32) -> Option<(char, i32)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (state, rest) = stat.rsplit_once(") ")?.1.split_once(' ')?;
@@ -304,7 +305,7 @@ pub(crate) fn id(child: &Child) -> i32 {
     i32::try_from(child.id()).expect("a process id")
 }
 
-/// The only child of a process: of `run`, that is its supervisor.
+/// The only child of a process: for `run`, that is its supervisor.
 pub(crate) fn child_of(pid: i32) -> i32 {
     let mut found = 0;
     until("a child process", SOON, || {

@@ -88,11 +88,11 @@ fn an_interrupted_wait_leaves_nothing_behind() {
         let start = now();
         send(id(&waiter), signal);
         finish(waiter, SOON).is(code).printing("").saying(["nothing was started"]);
-        // It takes longer if the signal comes while a question to the store is unanswered.
+        // It takes longer if the signal comes while a request to the store is unanswered.
         assert!(now().since(start) < Duration::from_secs(8), "{:?}", now().since(start));
     }
     holder.stop();
-    // A place in the line, or the lock itself, would be in the way of this one.
+    // A leftover place in the queue, or the lock itself, would block this one.
     let start = now();
     bench.done(["run", "a", "-n", "--", "true"]).is(0);
     assert!(now().since(start) < Duration::from_secs(2));
@@ -155,20 +155,20 @@ fn a_lock_can_be_kept_for_longer_than_the_command() {
     assert!(now().since(start) >= Duration::from_millis(1500));
     assert!(bench.held().is_empty());
 
-    // Whoever does not want to wait for that says so.
+    // A signal ends that wait.
     let run = bench.hold("a", &["--min-hold", "30s", "--json"], "echo >done; exit 4");
     bench.line("done");
     pause(Duration::from_millis(500));
     send(id(&run), Signal::TERM);
     let done = finish(run, SOON).is(4).saying(["\"holding\"", "\"released\""]);
     assert!(bench.held().is_empty(), "{done:?}");
-    // Taken away after the command was done: that does no harm to it.
+    // Taken away after the command has ended: harmless.
     let run = bench.hold("a", &["--min-hold", "30s", "--ttl", "900ms"], "echo >over; exit 4");
     bench.line("over");
     pause(Duration::from_millis(500));
     bench.done(["release", "a", "--force", "--yes"]).is(0);
     finish(run, SOON).is(4);
-    // A command that did not start keeps nothing.
+    // A command that did not start does not keep the lock.
     bench.done(["run", "a", "--min-hold", "30s", "--", "no-such-command-here"]).is(127);
     let both = ["run", "a", "--min-hold", "2s", "--max-hold", "1s", "--", "echo", "ran"];
     bench.done(both).is(64).printing("").saying(["--min-hold"]);

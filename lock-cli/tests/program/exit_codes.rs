@@ -1,4 +1,4 @@
-//! Every exit code, and that bad input is named and does no harm.
+//! Every exit code, and that bad input is reported and does no harm.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::bench::{Bench, Done, SOON, finish};
 
-/// Refused: one line or two, each with the program's name in front, no panic, and nothing that ran.
+/// Refused: one or two lines, each starting with the program's name, no panic, and nothing ran.
 #[track_caller]
 fn refused(done: Done, code: i32, word: &str) {
     let done = done.is(code).printing("").saying([word]);
@@ -123,16 +123,16 @@ fn a_wrong_store_is_78() {
         ("nonsense".to_owned(), "scheme"),
         ("foo://host/x".to_owned(), "foo"),
         ("sqlite:///x.db?colour=blue".to_owned(), "colour"),
-        // What exists is named, that of every store too.
+        // The known parameters are listed, including those common to all stores.
         ("sqlite:///x.db?colour=blue".to_owned(), "lock_ttl"),
         ("memory://?lock_ttl=soon".to_owned(), "lock_ttl"),
-        // What can be seen to be wrong with a path, whoever runs the test.
+        // Errors in a path that show up whichever user runs the test.
         (format!("sqlite://{}/missing/locks.db", folder.display()), "does not exist"),
         (format!("sqlite://{}/locks.db", file.display()), "not a folder"),
         (format!("sqlite://{}", folder.display()), "directory"),
     ] {
         let done = bench.done(["run", "a", "--store", &url, "--", "echo", "ran"]);
-        // It says where the store comes from.
+        // It says where the store's URL comes from.
         refused(done.saying(["--store"]), 78, word);
     }
     let mut command = bench.distlock(["status", "a"]);
@@ -156,7 +156,8 @@ fn a_store_that_refuses_is_69() {
         "not an SQLite database",
     );
     refused(bench.done(["list", "--store", &url]), 69, "not an SQLite database");
-    // For root every ordinary file is writable; in these file systems even root makes no file.
+    // For root every ordinary file is writable; in these file systems even root cannot create
+    // files.
     let unwritable = ["/sys/kernel/locks.db", "/proc/self/task/locks.db"];
     for path in unwritable {
         let url = format!("sqlite://{path}");
@@ -186,9 +187,9 @@ fn a_supervisor_without_its_parent_does_nothing() {
         let options = ["--signal", "15", "--kill-after-ns", "0", "--", "echo", "ran"];
         bench.done([&args[..], &options].concat())
     };
-    // Started by its parent, which does not listen: a defect.
+    // Started by its parent, which does not listen: an internal error.
     refused(supervise(std::process::id()), 70, "supervisor");
-    // Started by somebody else: the parent has died meanwhile.
+    // Started by another process: its parent has died.
     supervise(1).is(0).printing("");
 }
 
@@ -196,7 +197,7 @@ fn a_supervisor_without_its_parent_does_nothing() {
 fn no_credential_is_printed() {
     let bench = Bench::new();
     for (url, code) in [
-        // Nobody listens on that port.
+        // Nothing listens on that port.
         ("redis://user:s3cret@127.0.0.1:1/0", if cfg!(feature = "redis") { 69 } else { 78 }),
         ("s3cret-without-a-scheme", 78),
         ("postgres://user:s3cret@host/db?x=s3cret", 78),
@@ -221,7 +222,7 @@ fn a_memory_store_is_allowed_but_said_to_exclude_nobody() {
         .done(["run", "a", "--store", "memory://", "--", "echo", "ran"])
         .is(0)
         .printing("ran\n");
-    assert!(done.stderr.contains("exclude nobody"), "{done:?}");
+    assert!(done.stderr.contains("exclude no other process"), "{done:?}");
 }
 
 #[test]
@@ -240,7 +241,7 @@ fn the_command_line_describes_itself() {
         let text = bench.done(["completions", shell]).is(0).stdout;
         assert!(text.contains("kill-after") && !text.contains("supervise"), "{shell}: {text}");
     }
-    // Bash understands them, and offers what there is.
+    // Bash understands them, and offers the right words.
     let script = "distlock completions bash >all && . ./all && \
                   COMP_WORDS=(distlock rel) COMP_CWORD=1 && _distlock distlock rel distlock && \
                   echo ${COMPREPLY[@]}";

@@ -1,4 +1,4 @@
-//! The command never runs on without the lock.
+//! The command never keeps running without the lock.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A command with a child, and an orphan in a session of its own; all ignore polite signals.
+/// A command with a child, and an orphan in its own session; all ignore polite signals.
 const STUBBORN_FAMILY: &str = "trap '' TERM INT HUP; \
      sh -c 'echo $$ >child; exec sleep 60' & \
      (setsid sh -c 'echo $$ >daemon; exec sleep 60' &); \
@@ -25,9 +25,9 @@ fn all_dead(pids: &[i32]) -> bool {
     !pids.iter().any(|pid| is_alive(*pid))
 }
 
-/// When the store ends the lease as it stands now.
+/// When the store ends the current lease.
 fn lease_end(bench: &Bench, name: &str) -> ClockInstant {
-    // Taken before the question: the true end is not earlier than this.
+    // Taken before asking: the true end is not earlier than this.
     let before = now();
     let left = bench.status(name)["holder"]["expires_in_ms"].as_u64().expect("a holder");
     before + Duration::from_millis(left)
@@ -82,7 +82,7 @@ fn a_frozen_store_stops_the_command_before_the_lease_ends() {
     let end = frozen.lease_end("a");
     until("the command is dead", SOON, || !is_alive(command));
     let last = last_beat(&bench);
-    assert!(last < end, "it worked on for {:?} after the lease", last.since(end));
+    assert!(last < end, "it kept working for {:?} after the lease", last.since(end));
     assert!(bench.path("asked").exists(), "it was asked to stop before it was killed");
     let left = end.since(last);
     assert!(left < SECOND, "it was killed {left:?} before the end: too early");
@@ -107,14 +107,14 @@ fn a_stopped_holder_loses_its_command_before_the_lease_ends() {
     let script = format!("{BEAT}; beat & {STUBBORN_FAMILY}");
     let holder = bench.hold("a", &["--ttl", "2s"], &script);
     let pids = family(&bench);
-    // Stopped right after some renewals, as well as it can be.
+    // Stopped right after a few renewals, as nearly as possible.
     pause(SECOND);
     send(id(&holder), Signal::STOP);
     let end = lease_end(&bench, "a");
     until("the family is dead", SOON, || all_dead(&pids));
     let last = last_beat(&bench);
-    assert!(last < end, "it worked on for {:?} after the lease", last.since(end));
-    // Another one gets the lock while the first one still sleeps.
+    assert!(last < end, "it kept working for {:?} after the lease", last.since(end));
+    // Another client gets the lock while the first one still sleeps.
     bench.done(["run", "a", "--wait", "10s", "--", "true"]).is(0);
     send(id(&holder), Signal::CONT);
     finish(holder, SOON).is(79).saying(["was lost while the command ran"]);
@@ -148,7 +148,7 @@ fn a_command_that_ends_in_time_was_covered_although_its_holder_slept() {
 #[test]
 fn a_stopped_supervisor_does_not_keep_its_command_alive() {
     let bench = Bench::new();
-    // The whole group is stopped; the cap of --max-hold is what ends it.
+    // The whole group is stopped; the cap of --max-hold ends it.
     let holder =
         bench.hold("a", &["--ttl", "1s", "--max-hold", "1s", "-k", "500ms"], STUBBORN_FAMILY);
     let pids = family(&bench);
@@ -179,7 +179,7 @@ fn max_hold_asks_and_then_kills() {
         .collect();
     assert_eq!(reasons, ["max-hold"]);
 
-    // A command that obeys and says 0 was stopped all the same.
+    // A command that obeys and exits with 0 was stopped nevertheless.
     let polite = "trap 'exit 0' TERM; while :; do sleep 0.05; done";
     bench.done(["run", "a", "--max-hold", "500ms", "--", "sh", "-c", polite]).is(79);
     bench.done(["run", "a", "--max-hold", "30s", "--", "true"]).is(0);
@@ -214,9 +214,9 @@ fn a_lock_that_is_taken_away_stops_the_command() {
     bench.done(["release", "a", "--force", "--yes"]).is(0);
     let taken = now();
     let done = finish(holder, SOON).is(79).printing("asked\n");
-    // The next renewal tells, after a third of the ttl; the deadline would come 5 s later.
+    // The next renewal finds out, after a third of the ttl; the deadline would come 5 s later.
     assert!(now().since(taken) < 5 * SECOND, "{:?}", now().since(taken));
-    assert!(done.stderr.contains("not ours any more"), "{done:?}");
+    assert!(done.stderr.contains("no longer hold it"), "{done:?}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Locks that belong to whoever knows their lease: for scripts that cannot be run under `run`.
+//! Locks that belong to anyone who knows their lease: for scripts that cannot be run under `run`.
 
 use std::io::Write;
 use std::process::{Command, Stdio};

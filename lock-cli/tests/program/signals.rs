@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::bench::{Bench, Running, SOON, child_of, finish, id, is_alive, now, read, send, until};
 use rustix::process::Signal;
 
-/// Another program, which starts ours.
+/// Another program that starts ours.
 fn started(bench: &Bench, program: &str, args: &[&str]) -> Running {
     let mut command = Command::new(program);
     bench.prepare(command.args(args).process_group(0));

@@ -1,4 +1,4 @@
-//! The program on every store of this build, by changing the URL only.
+//! The program on every store of this build, changing only the URL.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 const SECOND: Duration = Duration::from_secs(1);
 /// Above the least ttl of every store.
 const TTL: Duration = Duration::from_secs(5);
-/// A store that cannot tell the holder of a forced release is asked every third of the ttl.
+/// A store that cannot notify the holder of a forced release is polled every third of the ttl.
 const NOTICED: Duration = Duration::from_secs(30);
 
 /// `run`, `status`, `list` and `release` on the store at `url`.
@@ -38,13 +38,13 @@ fn the_program_works(url: &str, backend: &str) {
     let done = run("echo $DISTLOCK_FENCE").is(0);
     assert!(number(done.stdout.trim_end()) > number(&second), "{done:?} after {second}");
 
-    // A waiter gets the lock from the one that is stopped.
+    // A waiter gets the lock from a holder that is stopped.
     let holder = bench.holding("b", &options);
     let waiter = bench.hold("b", &options, "echo mine");
     holder.stop();
     finish(waiter, NOTICED).is(0).printing("mine\n");
 
-    // What a killed holder has left ends with its ttl.
+    // A killed holder's lock ends with its ttl.
     drop(bench.holding("c", &options));
     let killed = now();
     bench.done(["run", "c", "--store", url, "--wait", "30s", "--", "true"]).is(0);
@@ -97,8 +97,8 @@ async fn on_mariadb() {
     leases_work(server.url());
 }
 
-/// A store that stops answering: the program ends soon after its command, and waits for a lock for no
-/// longer than it was told, whether it was connected before or not.
+/// A store that stops answering: the program ends soon after its command, and waits for a lock no
+/// longer than it was told, whether or not it was connected before.
 fn a_frozen_server_holds_up_nothing(url: &str, freeze: impl FnOnce()) {
     let bench = Bench::new();
     let script = "echo >ready; while ! test -e go; do sleep 0.02; done; echo done";
@@ -111,7 +111,7 @@ fn a_frozen_server_holds_up_nothing(url: &str, freeze: impl FnOnce()) {
     let begun = now();
     finish(wait(), SOON).is(69).printing("").saying(["did not answer within"]);
     assert!(now().since(begun) < 4 * SECOND, "{:?}", now().since(begun));
-    // It asks for a second who holds the lock, and has 2.5 s for giving up its place.
+    // It spends up to a second asking who holds the lock, and 2.5 s giving up its place.
     let done = finish(connected, SOON).printing("");
     assert!(now().since(begun) < 7 * SECOND, "{:?}: {done:?}", now().since(begun));
     assert!(matches!(done.code, Some(69 | 75)), "{done:?}");

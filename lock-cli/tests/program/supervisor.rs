@@ -1,4 +1,4 @@
-//! The supervisor by itself, with the test in the place of `run`.
+//! The supervisor alone, with the test in place of `run`.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::linux::net::SocketAddrExt;
@@ -15,7 +15,7 @@ struct Supervisor {
     reports: BufReader<UnixStream>,
 }
 
-/// Only the thread that starts it may end last: the parent-death signal looks at threads.
+/// The thread that starts it must end last: the parent-death signal is tied to threads.
 fn start(bench: &Bench, script: &str) -> Supervisor {
     let socket = format!("lock-supervisor-test-{}", now().as_nanos());
     let address =
@@ -34,7 +34,7 @@ fn start(bench: &Bench, script: &str) -> Supervisor {
 }
 
 impl Supervisor {
-    /// Tells it that it must ask after `ask`, and kill after `kill`.
+    /// Orders it to ask after `ask`, and to kill after `kill`.
     fn lease(&mut self, ask: Duration, kill: Duration) {
         let now = now();
         let (ask, kill) = ((now + ask).as_nanos(), (now + kill).as_nanos());

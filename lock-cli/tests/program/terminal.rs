@@ -29,7 +29,7 @@ impl Terminal {
         stdin.write_all(keys.as_bytes()).and_then(|()| stdin.flush()).expect("the terminal reads");
     }
 
-    /// What is shown until `text` is.
+    /// Everything shown up to and including `text`.
     fn shows(&mut self, text: &str) -> String {
         let stdout = self.0.stdout.as_mut().expect("a pipe");
         let mut shown = Vec::new();
@@ -70,7 +70,7 @@ fn an_interrupt_key_reaches_the_command_once() {
     for nth in 1..=2 {
         terminal.types("\u{3}");
         until("the interrupt", SOON, || !read(&bench.path("log")).is_empty());
-        // Time for a second copy, which must not come.
+        // Time for a second copy, which must not arrive.
         pause(Duration::from_millis(400));
         assert_eq!(read(&bench.path("log")).lines().count(), nth);
     }
@@ -150,7 +150,7 @@ fn a_terminal_that_was_stopped_does_not_hold_up_the_wait() {
     let mut terminal = Terminal::new(&bench, "exec distlock run a --wait 60s -- sh job");
     pause(Duration::from_millis(500));
     terminal.types("\u{13}");
-    // Time for some lines that the terminal does not take.
+    // Time for some lines that the terminal does not accept.
     pause(Duration::from_millis(2500));
     std::fs::write(bench.path("go"), "").unwrap();
     finish(holder, SOON);
@@ -173,7 +173,7 @@ fn force_asks_on_a_terminal() {
     finish(holder, SOON).is(79);
 }
 
-/// A person confirms one hold: whoever took the lock while the question stood keeps it.
+/// A person confirms one hold: a client that took the lock while the question was open keeps it.
 #[test]
 fn a_lock_that_has_changed_hands_is_not_released() {
     let bench = Bench::new();
@@ -185,12 +185,12 @@ fn a_lock_that_has_changed_hands_is_not_released() {
     let second = bench.holding("a", &["--label", "second"]);
     terminal.types("y\n");
     let done = terminal.done().is(75);
-    assert!(done.stdout.contains("gave \"a\" up in the meantime"), "{done:?}");
+    assert!(done.stdout.contains("has already given up \"a\""), "{done:?}");
     assert_eq!(bench.status("a")["holder"]["label"], "second");
     second.stop();
 }
 
-/// The same with clients that know nothing of us, and of whose marks only their values are known.
+/// The same with foreign clients, whose only marks are their values.
 #[cfg(feature = "redis")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_that_a_foreign_client_has_taken_is_not_released() {
@@ -232,6 +232,6 @@ fn a_table_fits_the_terminal_and_loses_nothing() {
     for (sign, count) in [('漢', 15), ('字', 15), ('x', 40)] {
         assert_eq!(done.stdout.matches(sign).count(), count, "{done:?}");
     }
-    // For programs a row is a line.
+    // For programs, each row is one line.
     assert_eq!(bench.done(["list"]).stdout.lines().count(), 2);
 }

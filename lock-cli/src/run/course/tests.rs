@@ -1,4 +1,4 @@
-//! Courses one by one, and all courses of three events.
+//! Single courses, and all courses of three events.
 
 use super::{Action as A, Event as E, *};
 use Report as R;
@@ -11,7 +11,7 @@ const TAKEN: LostReason = LostReason::Taken;
 const ENDED: Ended = Ended::Exited(5);
 const END: A = A::End(End::Command(ENDED));
 const ENDING: Why = Why::LeaseEnding;
-/// The lease was not renewed yet.
+/// The lease has not been renewed yet.
 const KEPT: Option<Duration> = Some(TTL);
 
 fn policy() -> Policy {
@@ -22,7 +22,7 @@ fn last_resort() -> Duration {
     policy().last_resort(START + TTL).since(START)
 }
 
-/// A course that is told step by step.
+/// A course described step by step.
 struct Told(Course);
 
 impl Told {
@@ -32,8 +32,8 @@ impl Told {
         Self(course)
     }
 
-    /// What happened how long after the start, for how long the lease lasted then (`None`: it was
-    /// lost), and what had to be done.
+    /// What happened and how long after the start, how long the lease still lasted (`None`: it was
+    /// lost), and the expected actions.
     #[track_caller]
     fn on(mut self, event: E, after: Duration, lease: Option<Duration>, wanted: &[A]) -> Self {
         let actions = self.0.on(event, lease.map(|until| START + until), START + after);
@@ -148,7 +148,7 @@ fn a_lock_that_was_taken_unseen_counts_at_the_end() {
     assert_eq!(course.verdict(end, LockState::Lost(LostReason::Expired)).stopped, None);
 }
 
-/// Where one of all courses stands.
+/// The state of one of all courses.
 #[derive(Clone)]
 struct Walk {
     course: Course,
@@ -199,7 +199,7 @@ impl Walk {
         self.course.policy.last_resort(self.course.valid_until)
     }
 
-    /// From here on nothing comes but the time, always at once: the command is killed when it must be.
+    /// From here on only time events come, always at once: the command is killed when it must be.
     fn must_be_killed_in_time(mut self) {
         let limit = match self.asked {
             Some((why, asked)) if is_lost(why) => asked + KILL_AFTER + SECOND,
@@ -210,7 +210,7 @@ impl Walk {
         while !self.killed {
             let pause = self.course.wake_at().since(self.now);
             self.step(E::Time, pause, false);
-            assert!(self.now <= limit, "it runs on without its lock");
+            assert!(self.now <= limit, "it keeps running without its lock");
         }
     }
 }
