@@ -4,8 +4,8 @@
 #   ./test.sh          all checks and tests
 #   ./test.sh quick    format, lints, unit tests, and the suite on memory, SQLite and Redis
 #
-# It installs the packages that are missing through apt when it runs as root, else it prints the exact
-# command and stops. A store whose server is missing fails the run: LOCK_TEST_REQUIRE is "all" here.
+# As root it installs missing packages through apt; otherwise it prints the exact command and stops. A store
+# whose server is missing fails the run: LOCK_TEST_REQUIRE is "all" here.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -22,7 +22,7 @@ die() { printf '%s\n' "$@" >&2; exit 1; }
 
 # --- what must be there -------------------------------------------------------------------------
 
-# probe:package. A probe is a command, or the pattern of a path; one that finds nothing asks for its package.
+# probe:package. A probe is a command or a path pattern; if it finds nothing, its package is needed.
 needed=(
     cc:gcc kill:procps script:bsdutils
     redis-server:redis-server
@@ -72,8 +72,8 @@ step "format"
 cargo fmt --all --check
 
 step "clippy --workspace --all-features --all-targets"
-# The mutants of the stores stand behind a cfg: here they are part of the code. Each feature by itself, and what
-# is shipped without mutants, comes beside the tests.
+# The mutants of the stores are behind a cfg, which is on here. Each feature alone, and the shipped code
+# without mutants, are checked in parallel with the tests.
 cargo clippy --locked --workspace --all-features --all-targets -- -D warnings --cfg distlock_mutants
 
 if [ "$mode" = full ]; then
@@ -87,8 +87,8 @@ fi
 
 # --- the tests ----------------------------------------------------------------------------------
 
-# Cargo builds the test programs, all with the same features, and is told to note them instead of running
-# them, each with the environment that it gives it.
+# Cargo builds the test programs, all with the same features. Its runner records each of them, with the
+# environment that cargo sets, instead of running it.
 jobs=$(mktemp -d "${TMPDIR:-/tmp}/distlock-jobs.XXXXXX")
 export DISTLOCK_JOBS=$jobs
 beside=
@@ -114,37 +114,37 @@ env "CARGO_TARGET_${host}_RUNNER=$PWD/.ci/note-test" \
 
 list() { find "$jobs" -name '*.job' | grep -E "$@" | sort || true; }
 if [ "$mode" = quick ]; then
-    # Everything that needs no server, and one store that does.
+    # Everything that needs no server, and one store that needs one.
     list -v '/(lock-(core|testkit)|conformance-tests|distlock-(docs|dependencies|packages)|lock-redis-conformance|lock-sql-sqlite|[a-z-]+-lib-)' |
         xargs -r rm --
 fi
 
-# Most tests wait: for a ttl, for a server. So there are more of them at a time than processors, both
-# programs and the tests of one program, and what computes has the lowest priority and the rest of the time.
+# Most tests wait for a ttl or a server. So more programs, and more tests within a program, run at a time than
+# there are processors, and CPU-bound work runs beside them at the lowest priority.
 lanes=$(($(nproc) + ($(nproc) + 1) / 2))
 export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((4 * $(nproc)))}
 if [ "$mode" = full ]; then
     mapfile -t computes < <(list '/redlock-model-')
     set -m
-    # Not as those that cargo runs for the tests: they are to find what they have built.
+    # Without the wrapper that the tests are built with: these checks reuse their own earlier builds.
     env -u RUSTC_WORKSPACE_WRAPPER nice -n 19 .ci/beside-tests "$jobs/beside" "${computes[@]}" </dev/null &
     beside=$!
     set +m
 fi
 step "tests, $lanes programs at a time"
-# The longest first, so that none is left over at the end.
+# The longest first, so that none runs alone at the end.
 long='conformance|mutants|faults|small_backend|scenes'
 { list "$long"; list -v "$long"; } | { grep -v '/redlock-model-' || true; } | xargs -r -P "$lanes" -n 1 .ci/run-test
 
 if [ -n "$beside" ]; then
-    step "what was computed beside them"
-    wait "$beside" || echo "what is computed beside the tests broke off" >>"$jobs/failed"
+    step "checks run beside the tests"
+    wait "$beside" || echo "the checks beside the tests were aborted" >>"$jobs/failed"
     beside=
     cat "$jobs/beside"
 fi
 
-# On busy processors an answer may come too late for a test whose subject is time. Such a test is judged
-# again, alone and more strictly. Two holders and falling fences have no such excuse.
+# On busy processors an answer may come too late for a timing test. Such a test is judged again, alone and
+# more strictly. Two holders and falling fences are never excused.
 if [ -e "$jobs/again" ]; then
     step "again, one at a time"
     sort -u "$jobs/again" | while read -r job; do RUST_TEST_THREADS=1 .ci/judge-again "$job"; done

@@ -200,7 +200,8 @@ pub(crate) struct StoresArgs {
 pub(crate) struct ReleaseArgs {
     #[command(flatten)]
     pub(crate) lease: LeaseArgs,
-    /// Release it no matter who holds it: the holder is not asked, and keeps working until it notices
+    /// Release it no matter who holds it: the holder is not asked, and keeps working until it
+    /// notices
     #[arg(long, conflicts_with = "lease")]
     pub(crate) force: bool,
     /// Release it only if this owner holds it: the id that `status` shows, or its beginning

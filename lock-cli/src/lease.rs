@@ -139,7 +139,7 @@ fn read(args: &LeaseArgs, hint: &str) -> Result<LeaseToken, Failure> {
         })?,
     };
     text.parse().map_err(|_| {
-        Failure::usage("this is not a lease: pass all of what `distlock acquire` printed")
+        Failure::usage("this is not a lease: pass the whole lease that `distlock acquire` printed")
     })
 }
 

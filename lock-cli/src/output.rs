@@ -137,7 +137,7 @@ pub(crate) fn stdout_line(text: &str) -> Result<(), Failure> {
     page(format!("{text}\n").as_bytes())
 }
 
-/// Some text on standard output, likewise.
+/// Some text on standard output, with the same rule.
 pub(crate) fn page(text: &[u8]) -> Result<(), Failure> {
     stdout(text).or_else(|error| match error.kind() {
         ErrorKind::BrokenPipe => Ok(()),

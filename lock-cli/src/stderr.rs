@@ -1,7 +1,7 @@
 //! Standard error, written by a dedicated thread.
 //!
-//! A terminal that was stopped with Ctrl-S, or a pipe that is not read, blocks its writer. That must
-//! not be the task that waits for a lock or watches one.
+//! A terminal that was stopped with Ctrl-S, or a pipe that is not read, blocks its writer. That
+//! must not be the task that waits for a lock or watches one.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,7 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![allow(
     clippy::missing_errors_doc,
-    reason = "an error says what is missing or broken, and a test fails by it"
+    reason = "an error says what is missing or broken, and makes the test fail"
 )]
 
 pub mod measure;

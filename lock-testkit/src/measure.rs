@@ -1,7 +1,8 @@
-//! What the benchmarks of the backends share: the same steps, timed in the same way.
+//! Shared by the benchmarks of the backends: the same steps, timed in the same way.
 //!
-//! A figure is worth something beside a floor that was measured in the same run, step by step in turn:
-//! raw round trips of the same driver to the same server. None of this passes or fails.
+//! A figure means something only next to a floor measured in the same run, with the steps
+//! interleaved: raw round trips of the same driver to the same server. None of this passes or
+//! fails.
 
 use std::error::Error;
 use std::time::Duration;
@@ -12,14 +13,14 @@ use lock_core::{
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// What a benchmark's steps return.
+/// The result of a benchmark's steps.
 pub type Done<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// The ttl of all locks that are measured.
+/// The ttl of all measured locks.
 pub const TTL: Duration = Duration::from_secs(30);
 
-/// Runs a benchmark on a runtime of its own, on its worker threads. Does nothing under
-/// `cargo test --benches`, which asks for no figures.
+/// Runs a benchmark on the worker threads of its own runtime. Does nothing under
+/// `cargo test --benches`, which needs no figures.
 pub fn run(benchmark: impl Future<Output = Done> + Send + 'static) -> Done {
     if std::env::args().any(|argument| argument == "--test" || argument == "--list") {
         return Ok(());
@@ -44,7 +45,7 @@ pub fn ratio(a: Duration, b: Duration) -> f64 {
     a.as_secs_f64() / b.as_secs_f64()
 }
 
-/// A contender, without the core above it.
+/// A contender, without the core on top.
 pub fn claim(backend: &impl LockBackend, name: &str, wait: bool) -> Done<Box<dyn Claim>> {
     let request = ClaimRequest::new(LockKey::new("", name)?, OwnerId::generate(&OsRng)?, TTL);
     Ok(backend.claim(request.with_wait(wait))?)
@@ -75,7 +76,7 @@ pub async fn cycle(mut claim: Box<dyn Claim>) -> Done<Duration> {
     .await
 }
 
-/// The same through the core: a keeper, a guard.
+/// The same through the core, with a keeper and a guard.
 pub async fn guarded_cycle(locks: &Locks, name: &str) -> Done<Duration> {
     let lock = locks.named(name)?;
     timed(async {
@@ -85,7 +86,8 @@ pub async fn guarded_cycle(locks: &Locks, name: &str) -> Done<Duration> {
     .await
 }
 
-/// From the call of `holder`'s release to the grant to `waiter`, which has waited for `settled`.
+/// The time from the call of `holder`'s release to the grant to `waiter`, which has waited for
+/// `settled`.
 pub async fn hand_over(
     mut holder: Box<dyn Claim>,
     mut waiter: Box<dyn Claim>,
@@ -142,7 +144,7 @@ pub struct Usage {
     pub server_cpu: f64,
 }
 
-/// Locks that are held while nothing happens but their renewals.
+/// Measures held locks while nothing happens but their renewals.
 #[derive(Debug)]
 pub struct Watch {
     first: Usage,
@@ -151,13 +153,13 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Waits until the locks are renewed at their usual pace: the first renewals come together, since
+    /// Waits until the locks are renewed at their usual pace: the first renewals coincide, since
     /// the locks were taken together.
     pub async fn settle() {
         tokio::time::sleep(Duration::from_secs(12)).await;
     }
 
-    /// Begins with what the server has counted so far.
+    /// Starts from the server's current counters.
     pub fn begin(first: Usage) -> Done<Self> {
         Ok(Self { first, client_cpu: cpu("self")?, start: Instant::now() })
     }
@@ -167,7 +169,7 @@ impl Watch {
         tokio::time::sleep(Duration::from_secs(30)).await;
     }
 
-    /// Prints what has been used each second, and how many of the locks were lost.
+    /// Prints the usage per second, and how many of the locks were lost.
     pub fn end(self, last: Usage, guards: &[LockGuard]) -> Done {
         let took = self.start.elapsed().as_secs_f64();
         let percent = |seconds: f64| seconds / took * 100.0;
@@ -186,8 +188,8 @@ impl Watch {
 /// The processor time of a process so far, in seconds: by its id, or `self`. Linux only.
 pub fn cpu(process: &str) -> Done<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
-    // The name of the program may have blanks; fields 14 and 15 count ticks, of which Linux has 100
-    // a second (proc(5)).
+    // The name of the program may contain blanks; fields 14 and 15 count ticks, of which Linux has
+    // 100 a second (proc(5)).
     let fields: Vec<_> =
         stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
     let ticks = |at: usize| fields.get(at).ok_or("no times")?.parse::<f64>().map_err(Box::from);

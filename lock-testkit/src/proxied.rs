@@ -1,5 +1,5 @@
 //! The harness of a store with real servers, each client behind a fault proxy: written once for all
-//! stores, each of which says in a [`Setup`] what is its own.
+//! stores, each of which describes its specifics in a [`Setup`].
 
 use std::fmt;
 use std::process::ExitCode;
@@ -13,7 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::proxy::Proxy;
 use crate::servers::Servers;
 
-/// What the harness has to know of a store.
+/// What the harness has to know about a store.
 ///
 /// `case` is a name that no other case has.
 #[async_trait]
@@ -21,13 +21,14 @@ pub trait Setup: fmt::Debug + Send + Sync + 'static {
     /// See [`Harness::name`].
     fn name(&self) -> &str;
 
-    /// Starts servers, or takes those that a variable names.
+    /// Starts servers, or uses those named by a variable.
     async fn launch(&self) -> Result<Box<dyn Servers>, Unavailable>;
 
-    /// The URL of the store whose servers are reached at `hosts`: `address:port`, with commas between.
+    /// The URL of the store whose servers are reached at `hosts`: `address:port`, separated by
+    /// commas.
     fn url(&self, hosts: &str, case: &str) -> String;
 
-    /// The same for servers that are not the test's own, from the URL in the variable.
+    /// The same for servers not started by the test, from the URL in the variable.
     fn foreign_url(&self, url: &str, case: &str) -> String {
         let _ = case;
         url.to_owned()
@@ -41,12 +42,12 @@ pub trait Setup: fmt::Debug + Send + Sync + 'static {
         case.to_owned()
     }
 
-    /// Whether servers serve one case after the other: for those that start slowly.
+    /// Whether servers are reused from case to case: for those that start slowly.
     fn reuses_servers(&self) -> bool {
         false
     }
 
-    /// How many cases have servers at a time.
+    /// How many cases may have servers at the same time.
     fn at_once(&self) -> usize {
         Semaphore::MAX_PERMITS
     }
@@ -56,20 +57,21 @@ pub trait Setup: fmt::Debug + Send + Sync + 'static {
         false
     }
 
-    /// Whether a request of a client goes to all servers, as to a quorum. Else each client is bound to
-    /// one server, in turn: what happens to its next request must not be planned on several links.
+    /// Whether a client's request goes to all servers, as for a quorum. Otherwise each client is
+    /// bound to one server, in turn: a fault for its next request must not be planned on several
+    /// links.
     fn asks_all(&self) -> bool {
         false
     }
 
-    /// Done to servers of the test's own before each case.
+    /// Prepares the test's own servers before each case.
     async fn prepare(&self, servers: &dyn Servers) -> Result<(), Unavailable> {
         let _ = servers;
         Ok(())
     }
 
-    /// Done with each client before the case has it, as by one that works for a while: the fault that a
-    /// case arranges for the next request is meant for a request of the lock.
+    /// Warms up each client before the case gets it, as if it had worked for a while: the fault
+    /// that a case arranges for the next request is meant for a request of the lock.
     async fn warm_up(&self, backend: &dyn LockBackend) -> Result<()> {
         let _ = backend;
         Ok(())
@@ -81,7 +83,7 @@ pub fn main(setup: impl Setup) -> ExitCode {
     let places = Arc::new(Semaphore::new(setup.at_once()));
     let pool = Arc::new(Pool { idle: Mutex::default(), places });
     let code = conformance_tests::main(Proxied { setup: Arc::new(setup), pool: Arc::clone(&pool) });
-    // Threads that libtest has left behind may still have the harness.
+    // Threads that libtest has left behind may still hold the harness.
     pool.idle().clear();
     code
 }
@@ -92,7 +94,7 @@ struct Proxied {
     pool: Arc<Pool>,
 }
 
-/// Servers that no case uses at the moment, and how many cases may have some.
+/// Servers not in use by any case, and how many cases may have some.
 #[derive(Debug)]
 struct Pool {
     idle: Mutex<Vec<Box<dyn Servers>>>,
@@ -122,7 +124,7 @@ impl Harness for Proxied {
         })?;
         let idle = self.pool.idle().pop();
         let servers = match idle {
-            // What an earlier case has done to them must be over.
+            // They must have recovered from what an earlier case did to them.
             Some(servers) => {
                 servers.serve().await?;
                 servers
@@ -156,7 +158,7 @@ struct ProxiedStore {
     pool: Arc<Pool>,
     case: String,
     clients: AtomicUsize,
-    /// Frozen now, or not started again: of no use to another case.
+    /// Frozen, or not restarted: of no use to another case.
     disturbed: AtomicBool,
     _place: OwnedSemaphorePermit,
 }
@@ -241,7 +243,7 @@ impl Store for ProxiedStore {
     }
 
     async fn restart(&self) -> Result<(), Unavailable> {
-        // It stays so if that fails, or if the case is dropped meanwhile.
+        // It stays set if the restart fails, or if the case is dropped first.
         self.disturbed.store(true, Relaxed);
         self.servers()?.restart().await?;
         self.disturbed.store(false, Relaxed);

@@ -1,10 +1,10 @@
-//! A TCP proxy for one link, which disturbs it.
+//! A TCP proxy that injects faults into one link.
 //!
-//! It knows nothing of the protocol. What one `read` of the proxy returns counts as one request or
-//! one reply: over loopback that is what the other side wrote at once. A client that pipelines
-//! several requests in one write has made one request in this sense, and a pushed message counts as
-//! a reply. Over HTTP/2 ([`Proxy::start_http2`]) what carries no message, such as a ping and its
-//! answer, passes without being counted.
+//! It knows nothing about the protocol. Whatever one `read` of the proxy returns counts as one
+//! request or one reply: over loopback that is what the other side wrote at once. A client that
+//! pipelines several requests in one write has made one request in this sense, and a pushed message
+//! counts as a reply. Over HTTP/2 ([`Proxy::start_http2`]), data that carries no message, such as a
+//! ping and its answer, passes without being counted.
 
 mod carry;
 mod http2;
@@ -24,7 +24,7 @@ use self::rules::{Next, Rules};
 use conformance_tests::{Fault, Faults, Unavailable};
 use lock_core::async_trait;
 
-/// A proxy on a free loopback port. It ends when it is dropped, and takes its connections with it.
+/// A proxy on a free loopback port. Dropping it ends it, and its connections.
 pub struct Proxy {
     address: SocketAddr,
     rules: Arc<watch::Sender<Rules>>,
@@ -34,9 +34,9 @@ pub struct Proxy {
 /// How a connection is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// In order, with a FIN in both directions.
+    /// Orderly, with a FIN in both directions.
     Fin,
-    /// With a reset: what was under way is lost.
+    /// With a reset: data in flight is lost.
     Reset,
 }
 
@@ -54,13 +54,14 @@ impl Drop for Proxy {
 }
 
 impl Proxy {
-    /// Starts a proxy to `upstream` on the current Tokio runtime. The server need not be there yet.
+    /// Starts a proxy to `upstream` on the current Tokio runtime. The server need not be running
+    /// yet.
     pub async fn start(upstream: SocketAddr) -> io::Result<Self> {
         Self::open(upstream, false).await
     }
 
-    /// As [`start`](Self::start), for HTTP/2 without TLS: only what carries (a part of) a message
-    /// counts as a request or as a reply.
+    /// As [`start`](Self::start), for HTTP/2 without TLS: only data that carries (a part of) a
+    /// message counts as a request or a reply.
     pub async fn start_http2(upstream: SocketAddr) -> io::Result<Self> {
         Self::open(upstream, true).await
     }
@@ -78,7 +79,7 @@ impl Proxy {
         self.address
     }
 
-    /// Lets everything pass again, and forgets all plans. What was stalled is delivered.
+    /// Lets everything pass again, and forgets all plans. Stalled data is delivered.
     pub fn pass(&self) {
         self.rules.send_modify(|rules| {
             *rules = Rules {
@@ -92,7 +93,7 @@ impl Proxy {
         });
     }
 
-    /// Cuts all connections. New ones are welcome.
+    /// Cuts all connections. New ones are accepted.
     pub fn cut(&self, how: Cut) {
         self.rules.send_modify(|rules| {
             rules.cuts += 1;
@@ -110,7 +111,7 @@ impl Proxy {
         self.rules.send_modify(|rules| (rules.stall_requests, rules.stall_replies) = (true, true));
     }
 
-    /// As [`stall`](Self::stall), for the connections that there are now: new ones work, as after a
+    /// As [`stall`](Self::stall), for the present connections only: new ones work, as after a
     /// firewall has forgotten the old ones.
     pub fn stall_present(&self) {
         self.rules.send_modify(|rules| rules.stall_up_to = rules.connections);
@@ -121,7 +122,8 @@ impl Proxy {
         self.rules.send_modify(|rules| (rules.stall_requests, rules.stall_replies) = (false, true));
     }
 
-    /// Every request and every reply takes `delay`, more or less by up to `jitter`. Their order stays.
+    /// Every request and every reply takes `delay`, more or less by up to `jitter`. Their order is
+    /// kept.
     pub fn delay(&self, delay: Duration, jitter: Duration) {
         self.rules.send_modify(|rules| (rules.delay, rules.jitter) = (delay, jitter));
     }
@@ -132,7 +134,7 @@ impl Proxy {
         self.rules.send_modify(|rules| rules.cut_after_request = Some(rules.requests + k));
     }
 
-    /// Cuts the connection on which the `k`-th reply from now arrives, in place of delivering it.
+    /// Cuts the connection on which the `k`-th reply from now arrives, instead of delivering it.
     pub fn cut_before_reply(&self, k: u64) {
         self.rules.send_modify(|rules| rules.cut_before_reply = Some(rules.replies + k));
     }
@@ -286,7 +288,7 @@ mod tests {
         });
     }
 
-    /// A held request arrives although its sender has given up meanwhile.
+    /// A held request arrives even though its sender has given up.
     #[tokio::test]
     async fn a_held_request_arrives_after_its_sender_has_gone() {
         let proxy = Proxy::start(echo().await).await.unwrap();
@@ -299,6 +301,6 @@ mod tests {
         tokio::time::sleep(Duration::from_millis(100)).await;
         assert_eq!(proxy.replies(), before);
         tokio::time::sleep(Duration::from_millis(300)).await;
-        assert_eq!(proxy.replies(), before + 1, "it was answered, to nobody");
+        assert_eq!(proxy.replies(), before + 1, "it was answered, with no one to receive it");
     }
 }

@@ -1,13 +1,13 @@
-//! Scenes that several stores play.
+//! Scenarios that several stores run.
 
 use std::time::Duration;
 
 use lock_core::{Attempt, Claim, Renewal};
 
-/// Renewals that travel together survive that the runtime on which one was asked for ends, or that nobody
-/// drives it any more.
+/// Batched renewals survive when the runtime on which one was requested ends or is no longer
+/// driven.
 ///
-/// `claim` makes a contender of one client for the lock of a name, with a long ttl.
+/// `claim` makes a contender of one client for the lock with the given name, with a long ttl.
 ///
 /// # Panics
 ///

@@ -1,4 +1,4 @@
-//! What the library warns of.
+//! The library's warnings.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,16 +6,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber, span};
 
-/// Keeps the warnings of the library, each as the text of its fields.
+/// Collects the warnings of the library, each as the text of its fields.
 #[derive(Clone, Debug, Default)]
 pub struct Warnings(Arc<Mutex<Vec<String>>>);
 
 impl Warnings {
-    /// Keeps those of this process, from now on.
+    /// Collects the warnings of this process, from now on.
     ///
     /// # Panics
     ///
-    /// If the process has a subscriber already.
+    /// If the process already has a subscriber.
     pub fn keep() -> Self {
         let warnings = Self::default();
         tracing::subscriber::set_global_default(warnings.clone())

@@ -50,15 +50,15 @@ async fn serve(client: TcpStream, upstream: SocketAddr, rules: Arc<watch::Sender
     );
 }
 
-/// A piece on its way, and when it arrives.
+/// A piece in flight, and when it arrives.
 struct Piece {
     bytes: Vec<u8>,
     due: Instant,
     cut: bool,
 }
 
-/// Carries one direction. What has been read is delivered even if the sender has closed meanwhile,
-/// as a network does; a cut ends it at once.
+/// Carries one direction. Data that has been read is delivered even if the sender has closed since,
+/// as on a real network; a cut ends it at once.
 async fn carry(line: &Line, direction: Direction, from: OwnedReadHalf, to: OwnedWriteHalf) {
     let (sender, receiver) = mpsc::unbounded_channel();
     let both = async {

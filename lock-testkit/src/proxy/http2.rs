@@ -1,6 +1,6 @@
 //! Which pieces of an HTTP/2 connection carry messages.
 
-/// What opens a connection of a client.
+/// The bytes that open a client's connection.
 const PREFACE: usize = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".len();
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
@@ -8,9 +8,9 @@ const HEADERS: u8 = 1;
 /// Reads one direction of a connection, piece by piece.
 #[derive(Debug)]
 pub(super) struct Frames {
-    /// Bytes to pass over: of the preface, or of a frame that has been judged.
+    /// Bytes to skip: of the preface, or of a frame already classified.
     skip: usize,
-    /// The head of the next frame, as far as it has come.
+    /// The head of the next frame, as far as it has arrived.
     head: Vec<u8>,
     server: bool,
 }
@@ -25,7 +25,7 @@ impl Frames {
     }
 
     /// Whether a message, or the end of a reply, begins in this piece. A client's message is its
-    /// data: the head of a request alone makes no server act.
+    /// data: no server acts on the head of a request alone.
     pub(super) fn carry_a_message(&mut self, mut piece: &[u8]) -> bool {
         let mut carries = false;
         loop {

@@ -1,4 +1,4 @@
-//! What a proxy does to requests and replies, and to which.
+//! What a proxy does to which requests and replies.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub(super) struct Rules {
     pub(super) refuse: bool,
     pub(super) delay: Duration,
     pub(super) jitter: Duration,
-    /// Rises with every cut; a connection ends when it was made under a smaller number.
+    /// Incremented by every cut; a connection made under a smaller number ends.
     pub(super) cuts: u64,
     pub(super) reset: bool,
     pub(super) requests: u64,
@@ -27,7 +27,7 @@ pub(super) struct Rules {
     pub(super) next: Option<Next>,
 }
 
-/// What is to happen to the next request.
+/// What happens to the next request.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Next {
     LoseRequest,
@@ -36,12 +36,12 @@ pub(super) enum Next {
     HoldRequest(Duration),
 }
 
-/// What is to happen to the replies of one connection.
+/// What happens to the replies of one connection.
 #[derive(Clone, Copy, Debug, Default)]
 enum ReplyFate {
     #[default]
     Pass,
-    /// The next one is thrown away, and the connection with it.
+    /// The next one is discarded, and the connection with it.
     Lose,
     DelayOnce(Duration),
 }
@@ -53,7 +53,7 @@ pub(super) struct Line {
     born: u64,
     number: u64,
     fate: Mutex<ReplyFate>,
-    /// Set when a plan ends this connection alone.
+    /// Set when a plan ends only this connection.
     pub(super) ended: watch::Sender<bool>,
 }
 
@@ -145,7 +145,7 @@ impl Line {
                     }
                 }
             }
-            // Nobody waits for the counters.
+            // Nothing waits for the counters.
             false
         });
         verdict

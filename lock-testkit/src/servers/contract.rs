@@ -9,12 +9,12 @@ use lock_core::async_trait;
 /// The servers of one store, as [`proxied`](crate::proxied) uses them.
 #[async_trait]
 pub trait Servers: fmt::Debug + Send + Sync + 'static {
-    /// The URL that a variable names, if they are not the test's own.
+    /// The URL from a variable, if they are not the test's own.
     fn foreign(&self) -> Option<&str> {
         None
     }
 
-    /// Where clients reach each server of the test's own.
+    /// Where clients reach each of the test's own servers.
     fn addresses(&self) -> Vec<SocketAddr>;
 
     /// Freezes all (SIGSTOP): connections stay open, nothing is answered.
@@ -23,11 +23,11 @@ pub trait Servers: fmt::Debug + Send + Sync + 'static {
     /// Ends [`freeze`](Self::freeze).
     fn thaw(&self) -> Result<(), Unavailable>;
 
-    /// Kills all without warning, starts them again with the data that they have acknowledged, and waits
-    /// until they serve.
+    /// Kills all without warning, starts them again with the data they have acknowledged, and waits
+    /// until they are ready.
     async fn restart(&self) -> Result<(), Unavailable>;
 
-    /// Waits until all serve, after whatever has happened to them.
+    /// Waits until all are ready, whatever has happened to them.
     async fn serve(&self) -> Result<(), Unavailable> {
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! One server program of the test's own: its log, and its process while it runs.
+//! One of the test's own server programs: its log, and its process while it runs.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -12,8 +12,8 @@ use tokio::time::Instant;
 
 use super::process::{Process, failed};
 
-/// The first and the longest pause before a server that starts is asked again whether it serves: Redis takes
-/// some milliseconds, and ZooKeeper is slowed down by many questions.
+/// The first and the longest pause before a starting server is asked again whether it is ready:
+/// Redis takes some milliseconds, and ZooKeeper is slowed down by frequent probes.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(40));
 
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(super) struct Daemon {
 }
 
 impl Daemon {
-    /// A program of a package of Debian, which does not run yet and will write to `log`.
+    /// A program from a Debian package, which is not running yet and will write to `log`.
     pub(super) fn new(program: &'static str, package: &'static str, log: PathBuf) -> Self {
         Self { program, package, log, process: Mutex::default() }
     }
@@ -36,7 +36,7 @@ impl Daemon {
             let log = File::options().create(true).append(true).open(&self.log)?;
             Ok((log.try_clone()?, log))
         };
-        // Wrong options are told on standard error.
+        // Wrong options are reported on standard error.
         let (output, errors) =
             open().map_err(|error: std::io::Error| failed("no log file", error))?;
         let process = Process::start(command.stdout(output).stderr(errors), self.package)?;
@@ -44,8 +44,8 @@ impl Daemon {
         Ok(())
     }
 
-    /// Waits until it serves, by its process id: somebody else's server may have got its port since that
-    /// was found free, and would answer in its place.
+    /// Waits until it is ready, checking its process id: another server may have taken its port
+    /// since that was found free, and would answer in its place.
     pub(super) async fn ready(
         &self,
         limit: Duration,
@@ -93,7 +93,7 @@ impl Daemon {
         }
     }
 
-    /// Lets it end in order if it runs, by a signal that makes it.
+    /// Shuts it down in an orderly way if it runs, by the given signal.
     pub(super) fn end_by(&self, signal: Signal) -> Result<(), Unavailable> {
         match self.process().take() {
             Some(mut process) => process.end_by(signal),
@@ -101,7 +101,7 @@ impl Daemon {
         }
     }
 
-    /// What it has logged.
+    /// Its log.
     pub(super) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
@@ -120,8 +120,8 @@ impl Daemon {
         }
     }
 
-    /// With the beginning and the end of what it has logged: a wrong option is named in the first line,
-    /// and often followed by a page of usage.
+    /// With the beginning and the end of its log: a wrong option is named in the first line, and
+    /// often followed by a page of usage.
     fn broken(&self, what: &str) -> Unavailable {
         let log = self.log();
         let lines: Vec<_> = log.lines().collect();
@@ -132,8 +132,8 @@ impl Daemon {
     }
 }
 
-/// Starts servers until they have their ports: between finding a free one and opening it, somebody else
-/// may take it.
+/// Starts servers until they have their ports: another process may take a free port before it is
+/// opened.
 pub(super) async fn until_started<T, F>(mut start: impl FnMut() -> F) -> Result<T, Unavailable>
 where
     F: Future<Output = Result<T, Unavailable>>,

@@ -1,4 +1,4 @@
-//! The folders of servers, and the data that they begin with.
+//! The folders of servers, and their initial data.
 
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};
@@ -14,13 +14,13 @@ use super::process::{failed, not_installed};
 /// A folder in memory, where the machine has one: the tests are about locks and not about the disk.
 const IN_MEMORY: &str = "/dev/shm";
 
-/// A folder that goes with its value.
+/// A folder that is removed with its value.
 pub(super) fn folder(prefix: &str) -> Result<TempDir, Unavailable> {
     let folder = tempfile::Builder::new().prefix(prefix).tempdir();
     folder.map_err(|error| failed("no temporary folder", error))
 }
 
-/// The user as whom a server runs if we are root, as whom it refuses to run.
+/// The user a server runs as if we are root, since it refuses to run as root.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Servant {
     user: u32,
@@ -79,8 +79,9 @@ impl Servant {
     }
 }
 
-/// The data folder of a new server, which is made once for each `name` and user of this machine, and kept:
-/// making it takes longer than all else. `name` has the version in it; `make` is told where.
+/// The data folder of a new server, which is made once for each `name` and user of this machine,
+/// and kept: making it takes longer than everything else. `name` contains the version; `make` is
+/// given the path.
 pub(super) fn template(
     name: &str,
     servant: Option<Servant>,
@@ -92,7 +93,7 @@ pub(super) fn template(
     let me = geteuid().as_raw();
     let ready = std::env::temp_dir().join(format!("distlock-{name}-{me}"));
     if let Ok(found) = std::fs::symlink_metadata(&ready) {
-        // Somebody else could have put it there.
+        // Another user could have put it there.
         let owners = [me, servant.map_or(me, |servant| servant.user)];
         if !found.is_dir() || !owners.contains(&found.uid()) {
             return Err(Unavailable::broken(format!("{} is not ours: remove it", ready.display())));
@@ -116,7 +117,7 @@ pub(super) fn copy(from: &Path, to: &Path) -> Result<(), Unavailable> {
     output(Command::new("cp").arg("-a").arg(from).arg(to), "coreutils").map(drop)
 }
 
-/// What a command has printed, when it has ended well.
+/// The output of a command, if it succeeded.
 pub(super) fn output(command: &mut Command, package: &str) -> Result<String, Unavailable> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command.stdin(Stdio::null()).output().map_err(|error| match error.kind() {

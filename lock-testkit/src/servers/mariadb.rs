@@ -16,7 +16,7 @@ use super::single::{Kind, Server};
 
 /// The variable that names the binary; `mariadbd` by default.
 const BINARY: &str = "LOCK_TEST_MARIADBD";
-/// As whom the server runs under root.
+/// The user the server runs as under root.
 const USER: &str = "mysql";
 /// The database that every server has.
 const DATABASE: &str = "locks";
@@ -84,8 +84,8 @@ impl Kind for MariaDb {
         Ok(command)
     }
 
-    /// Whether the server has the port, after which it writes a file, and greets a client: its first
-    /// packet begins with the protocol's version.
+    /// Whether the server has the port, which it shows by writing a file, and greets a client: its
+    /// first packet begins with the protocol version.
     fn answers(&self, address: SocketAddr, id: u32) -> bool {
         let greeting = || -> std::io::Result<u8> {
             let mut stream = TcpStream::connect_timeout(&address, Duration::from_millis(200))?;
@@ -107,7 +107,7 @@ impl MariaDb {
 }
 
 impl Server<MariaDb> {
-    /// The URL of the same database of the test's own server by another way: for a proxy.
+    /// The URL of the same database of the test's own server at another address: for a proxy.
     pub fn url_by(&self, address: SocketAddr) -> Result<String, Unavailable> {
         self.kind().map(|_| MariaDb::url(address))
     }

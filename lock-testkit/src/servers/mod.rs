@@ -1,11 +1,11 @@
 //! Real servers for tests, each in a temporary folder and on a free loopback port.
 //!
-//! A URL in the environment wins over a local binary. A missing binary is an error that names the
-//! package. A server is killed when its value is dropped, also after a panic, and by a small
-//! guardian process when the test process itself is killed.
+//! A URL in the environment takes precedence over a local binary. A missing binary is an error that
+//! names the package. A server is killed when its value is dropped, even after a panic, and by a
+//! small guardian process when the test process itself is killed.
 //!
-//! An error is `Unavailable::missing` where a program is not installed or a server is not the test's own,
-//! so that it must not be disturbed; else `Unavailable::broken`, with what the server has logged.
+//! An error is `Unavailable::missing` if a program is not installed, or if a server is not the
+//! test's own and so must not be disturbed; otherwise `Unavailable::broken`, with the server's log.
 
 mod contract;
 mod daemon;

@@ -15,7 +15,7 @@ use super::process::{failed, free_port, not_installed};
 const BINARY: &str = "LOCK_TEST_PGBOUNCER";
 const START_LIMIT: Duration = Duration::from_secs(10);
 
-/// A PgBouncer that gives each transaction to any of a few connections of a server.
+/// A PgBouncer that runs each transaction on any of a few server connections.
 #[derive(Debug)]
 pub struct PgBouncer {
     address: SocketAddr,
@@ -24,7 +24,7 @@ pub struct PgBouncer {
 }
 
 impl PgBouncer {
-    /// Starts one before the server at `upstream`, in the given pool mode, with at most
+    /// Starts one in front of the server at `upstream`, in the given pool mode, with at most
     /// `connections` connections to it.
     pub async fn start(
         upstream: SocketAddr,
@@ -49,7 +49,7 @@ impl PgBouncer {
         let port = free_port()?;
         let settings = directory.path().join("ini");
         let (host, upstream) = (upstream.ip(), upstream.port());
-        // Everybody is the superuser of the test's own server.
+        // Every client is the superuser of the test's own server.
         let text = format!(
             "[databases]\n* = user=postgres host={host} port={upstream}\n\
              [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\

@@ -14,8 +14,8 @@ use super::data::{self, Servant};
 use super::process::not_installed;
 use super::single::{Kind, Server};
 
-/// The variable that names the folder of the binaries; by default that of the newest version which
-/// Debian's packages have put on this machine.
+/// The variable that names the folder of the binaries; by default that of the newest version
+/// installed by Debian packages.
 const BINARIES: &str = "LOCK_TEST_POSTGRES_BIN";
 const DEBIAN: &str = "/usr/lib/postgresql";
 
@@ -36,8 +36,8 @@ impl Kind for Postgres {
     const START_LIMIT: Duration = Duration::from_secs(20);
     /// "Fast".
     const STOP: Signal = Signal::INT;
-    /// "Immediate": as a crash, and it cleans up after itself. A killed server leaves a small piece of
-    /// shared memory behind, of which a machine has a few thousand.
+    /// "Immediate": as a crash, and it cleans up after itself. A killed server leaves a small
+    /// shared-memory segment behind, of which a machine has only a few thousand.
     const END: Option<Signal> = Some(Signal::QUIT);
 
     fn prepare() -> Result<Self, Unavailable> {
@@ -137,7 +137,7 @@ fn lets_in(address: SocketAddr) -> bool {
         // `R` asks for a password or says that none is needed; `E` is an error.
         let mut answer = [0; 1];
         stream.read_exact(&mut answer)?;
-        // A polite end, or the log has an error for each question.
+        // A polite goodbye, or the log has an error for each probe.
         stream.write_all(b"X\0\0\0\x04")?;
         Ok(answer == *b"R")
     };
@@ -162,7 +162,7 @@ fn version_of(binaries: &Path) -> u32 {
     folder.and_then(|name| name.to_str()?.parse().ok()).unwrap_or(0)
 }
 
-/// As whom PostgreSQL and its poolers run under root.
+/// The user that PostgreSQL and its poolers run as under root.
 pub(super) fn servant() -> Result<Option<Servant>, Unavailable> {
     Servant::find(&["postgres", "nobody"], Postgres::PACKAGE)
 }

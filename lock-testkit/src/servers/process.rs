@@ -9,7 +9,7 @@ use std::time::Duration;
 use conformance_tests::Unavailable;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// A server may have children of its own, which do not end by themselves while they are frozen.
+/// A server may have children of its own, which do not end on their own while they are frozen.
 const GUARD: &str =
     "cat >/dev/null; kill -9 \"$0\" $(cat /proc/\"$0\"/task/*/children) 2>/dev/null";
 
@@ -26,7 +26,7 @@ impl fmt::Debug for Process {
 }
 
 impl Process {
-    /// Starts `command`, whose program is in `package` of Debian.
+    /// Starts `command`, whose program is in the Debian package `package`.
     pub fn start(command: &mut Command, package: &str) -> Result<Self, Unavailable> {
         let program = command.get_program().to_string_lossy().into_owned();
         let child = command.stdin(Stdio::null()).spawn().map_err(|error| {
@@ -38,7 +38,7 @@ impl Process {
         })?;
         // The guardian reads from a pipe that only this process holds open. When this process dies,
         // in whatever way, the pipe closes, and the server is killed. A parent-death signal would
-        // follow the thread that has spawned the server, and need unsafe code.
+        // be tied to the thread that spawned the server, and need unsafe code.
         let guardian = Command::new("sh")
             .args(["-c", GUARD])
             .arg(child.id().to_string())
@@ -71,19 +71,19 @@ impl Process {
 
     /// Freezes it (SIGSTOP): its connections stay open and nothing is answered.
     pub fn freeze(&self) -> Result<(), Unavailable> {
-        // First the server, so that it makes no more children.
+        // First the server, so that it starts no more children.
         self.signal(Signal::STOP)?;
         self.signal_children(Signal::STOP);
         Ok(())
     }
 
-    /// Lets it go on after [`freeze`](Self::freeze).
+    /// Resumes it after [`freeze`](Self::freeze).
     pub fn thaw(&self) -> Result<(), Unavailable> {
         self.signal_children(Signal::CONT);
         self.signal(Signal::CONT)
     }
 
-    /// Sends `signal`, which makes it end in order, and waits for it.
+    /// Sends `signal`, which makes it shut down in an orderly way, and waits for it.
     pub(super) fn end_by(&mut self, signal: Signal) -> Result<(), Unavailable> {
         self.thaw()?;
         self.signal(signal)?;
@@ -118,7 +118,7 @@ impl Process {
         Duration::from_millis(ticks * 10)
     }
 
-    /// The processes that the server has made.
+    /// The processes that the server has started.
     fn children(&self) -> Vec<Pid> {
         let pid = self.child.id();
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
@@ -134,7 +134,7 @@ impl Process {
 
     fn signal_children(&self, signal: Signal) {
         for child in self.children() {
-            // One that has ended meanwhile needs no signal.
+            // One that has already ended needs no signal.
             let _ = kill_process(child, signal);
         }
     }
@@ -149,20 +149,20 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // The guardian first: afterwards the process id may belong to somebody else.
+        // The guardian first: afterwards the process id may belong to another process.
         let _ = self.guardian.kill();
         let _ = self.guardian.wait();
         self.kill();
     }
 }
 
-/// Whether there is no such process, or one that nobody has waited for.
+/// Whether there is no such process, or only a zombie.
 fn has_ended(pid: Pid) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
     stat.map_or(true, |stat| stat.contains(") Z "))
 }
 
-#[expect(clippy::disallowed_methods, reason = "also in `drop`, where nobody can await")]
+#[expect(clippy::disallowed_methods, reason = "also in `drop`, which cannot await")]
 fn pause() {
     std::thread::sleep(Duration::from_millis(1));
 }
@@ -170,7 +170,7 @@ fn pause() {
 /// User and system time, with that of the children that have ended.
 fn ticks(pid: &str) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name may have blanks and brackets in it.
+    // The name may contain blanks and brackets.
     let fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11).take(4);
     fields.map(|field| field.parse::<u64>().ok()).sum()
 }
@@ -188,12 +188,12 @@ pub(super) fn url_from(variable: impl AsRef<OsStr>) -> Option<String> {
     std::env::var(variable).ok().filter(|url| !url.is_empty())
 }
 
-/// Something that should work and does not.
+/// Something that should work but does not.
 pub(super) fn failed(what: &str, error: impl fmt::Display) -> Unavailable {
     Unavailable::broken(format!("{what}: {error}"))
 }
 
-/// A program that is not there, with its package.
+/// A program that is not installed, with its package.
 pub(super) fn not_installed(program: &str, package: &str) -> Unavailable {
     Unavailable::missing(format!(
         "{program} is not installed: apt-get install --no-install-recommends {package}"

@@ -28,7 +28,7 @@ pub struct Redis(TempDir);
 /// What a restarted server still knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Data {
-    /// Everything that it had acknowledged.
+    /// Everything it had acknowledged.
     Keep,
     /// Nothing.
     Lose,
@@ -70,9 +70,9 @@ impl Kind for Redis {
         Ok(command)
     }
 
-    /// Whether the server has loaded its data and answers. A password counts as an answer. Asked over
-    /// the socket in its own folder, which it opens after its port: on the port another test's server
-    /// might answer, if that was faster to take it.
+    /// Whether the server has loaded its data and answers. A password counts as an answer. Asked
+    /// over the socket in its own folder, which it opens after its port: on the port another test's
+    /// server might answer, if that took it first.
     fn answers(&self, _: SocketAddr, _: u32) -> bool {
         let ping = || -> std::io::Result<String> {
             let mut stream = UnixStream::connect(self.socket())?;
@@ -133,7 +133,7 @@ mod tests {
     const CHILD: &str = "LOCK_TEST_SERVER_CHILD";
 
     fn is_there(pid: &str) -> bool {
-        // A process that has ended and is not yet waited for does not count.
+        // A zombie does not count.
         std::fs::read_to_string(format!("/proc/{pid}/stat"))
             .is_ok_and(|stat| !stat.contains(") Z "))
     }
@@ -152,7 +152,7 @@ mod tests {
         server.pid().unwrap().to_string()
     }
 
-    /// The process that is killed by the next test.
+    /// The process killed by the next test.
     #[tokio::test]
     #[ignore = "the child process of another test"]
     async fn child() {

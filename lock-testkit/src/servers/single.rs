@@ -15,31 +15,31 @@ use super::contract::Servers;
 use super::daemon::{Daemon, until_started};
 use super::process::{free_port, url_from};
 
-/// What is different from one kind of server to the other. A value is the folder of one server.
+/// What differs between kinds of servers. A value is the folder of one server.
 pub trait Kind: fmt::Debug + Sized + Send + Sync + 'static {
     /// The program.
     const PROGRAM: &'static str;
-    /// The package of Debian that has it.
+    /// The Debian package that contains it.
     const PACKAGE: &'static str;
-    /// The variable that names a server to use in place of a local program.
+    /// The variable that names a server to use instead of a local program.
     const URL: &'static str;
     /// How long it may take to start.
     const START_LIMIT: Duration;
-    /// What makes it end in order, without waiting for its clients.
+    /// The signal for an orderly shutdown, without waiting for its clients.
     const STOP: Signal;
-    /// What ends it with its value, if it must not be killed.
+    /// The signal that ends it when its value is dropped, if it must not be killed.
     const END: Option<Signal> = None;
 
-    /// A folder with all that a server needs.
+    /// A folder with everything a server needs.
     fn prepare() -> Result<Self, Unavailable>;
 
     /// The folder, in which the server's log is.
     fn folder(&self) -> &Path;
 
-    /// The URL of a server of the test's own.
+    /// The URL of the test's own server.
     fn url(address: SocketAddr) -> String;
 
-    /// One more setting, as the command line has it.
+    /// One more setting, as on the command line.
     fn option(name: &str, value: &str) -> Vec<String>;
 
     /// Starts it.
@@ -48,14 +48,14 @@ pub trait Kind: fmt::Debug + Sized + Send + Sync + 'static {
     /// Whether the server with this process id answers.
     fn answers(&self, address: SocketAddr, id: u32) -> bool;
 
-    /// Removes what a killed server has left outside of its folder.
+    /// Removes what a killed server has left outside its folder.
     fn clean_up(&self) {}
 }
 
-/// A server of the test's own, or the one that [`Kind::URL`] names.
+/// The test's own server, or the one that [`Kind::URL`] names.
 ///
-/// Its own server hands what it acknowledges to the operating system before: a kill and a restart lose
-/// nothing of that.
+/// The test's own server hands data to the operating system before acknowledging it: a kill and a
+/// restart lose nothing acknowledged.
 pub struct Server<K: Kind> {
     own: Option<Own<K>>,
     url: String,
@@ -64,12 +64,12 @@ pub struct Server<K: Kind> {
 struct Own<K: Kind> {
     port: u16,
     options: Vec<String>,
-    /// Ends before its folder goes, or it would write into it again.
+    /// Dropped before its folder is removed, or it would write into it again.
     daemon: Daemon,
     kind: K,
 }
 
-/// Settings of a server of one's own.
+/// Settings for the test's own server.
 #[derive(Debug)]
 #[must_use = "a builder does nothing until `start` is called"]
 pub struct Builder<K> {
@@ -84,8 +84,8 @@ impl<K: Kind> Builder<K> {
         self
     }
 
-    /// Starts the server and waits until it answers. Never the one of [`Kind::URL`], whose settings are
-    /// not ours.
+    /// Starts the server and waits until it answers. Never uses the one of [`Kind::URL`], whose
+    /// settings are not ours.
     pub async fn start(self) -> Result<Server<K>, Unavailable> {
         until_started(|| Self::start_once(&self.options)).await
     }
@@ -100,7 +100,7 @@ impl<K: Kind> Builder<K> {
 }
 
 impl<K: Kind> Server<K> {
-    /// The server that [`Kind::URL`] names, else one of the test's own.
+    /// The server that [`Kind::URL`] names, or else the test's own.
     pub async fn start() -> Result<Self, Unavailable> {
         match url_from(K::URL) {
             Some(url) => Ok(Self { own: None, url }),
@@ -108,12 +108,12 @@ impl<K: Kind> Server<K> {
         }
     }
 
-    /// A server of the test's own with settings.
+    /// The test's own server, with settings.
     pub fn builder() -> Builder<K> {
         Builder { options: Vec::new(), kind: PhantomData }
     }
 
-    /// The URL of the server of the test's own, or what the variable says.
+    /// The URL of the test's own server, or the value of the variable.
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -123,7 +123,7 @@ impl<K: Kind> Server<K> {
         self.own.is_some()
     }
 
-    /// Where the server of the test's own listens.
+    /// Where the test's own server listens.
     pub fn address(&self) -> Result<SocketAddr, Unavailable> {
         Ok(self.own()?.address())
     }
@@ -154,7 +154,7 @@ impl<K: Kind> Server<K> {
         Ok(())
     }
 
-    /// Stops the server in order, without waiting for its clients.
+    /// Shuts the server down in an orderly way, without waiting for its clients.
     pub fn stop(&self) -> Result<(), Unavailable> {
         self.own()?.daemon.end_by(K::STOP)
     }
@@ -178,7 +178,7 @@ impl<K: Kind> Server<K> {
 }
 
 impl<K: Kind> fmt::Debug for Server<K> {
-    /// The URL may have a password, so only a server of the test's own is named.
+    /// The URL may contain a password, so only the test's own server is named.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct(K::PROGRAM).field("port", &self.own.as_ref().map(|own| own.port)).finish()
     }
@@ -223,7 +223,7 @@ impl<K: Kind> Own<K> {
 impl<K: Kind> Drop for Own<K> {
     fn drop(&mut self) {
         if let Some(signal) = K::END {
-            // One that cannot be asked is killed below.
+            // A server that cannot be asked is killed below.
             let _ = self.daemon.end_by(signal);
         }
         self.daemon.kill();

@@ -1,4 +1,4 @@
-//! The settings of a cluster of the test's own.
+//! The settings of the test's own cluster.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,11 +13,11 @@ use crate::servers::daemon::until_started;
 use crate::servers::data;
 use crate::servers::process::url_from;
 
-/// Settings of a cluster of one's own.
+/// Settings for the test's own cluster.
 #[derive(Clone, Debug, Default)]
 #[must_use = "a builder does nothing until `start` is called"]
 pub struct EtcdClusterBuilder {
-    /// Beside the first one.
+    /// Besides the first one.
     more_members: usize,
     learner: bool,
     options: Vec<String>,
@@ -45,14 +45,15 @@ impl EtcdClusterBuilder {
         self
     }
 
-    /// After how long without a leader the others elect one. By default 100 ms for one member, which
-    /// is up sooner so, and 1 s for several, since a busy machine would depose their leader.
+    /// How long without a leader before the others elect one. By default 100 ms for one member,
+    /// which is then up sooner, and 1 s for several, since a busy machine would depose their
+    /// leader.
     pub fn election_timeout(mut self, timeout: Duration) -> Self {
         self.election = Some(timeout);
         self
     }
 
-    /// Lets each member listen for TLS too, on a port of its own. The options for its certificates,
+    /// Makes each member listen for TLS too, on a separate port. The options for its certificates,
     /// such as `cert-file`, are up to the test.
     pub fn tls(mut self) -> Self {
         self.tls = true;
@@ -65,7 +66,8 @@ impl EtcdClusterBuilder {
         self
     }
 
-    /// Starts the cluster and waits until every member answers. Never the one of `LOCK_TEST_ETCD_URL`.
+    /// Starts the cluster and waits until every member answers. Never uses the one of
+    /// `LOCK_TEST_ETCD_URL`.
     pub async fn start(self) -> Result<EtcdCluster, Unavailable> {
         until_started(|| self.start_once()).await
     }
@@ -102,7 +104,7 @@ impl EtcdClusterBuilder {
 }
 
 impl EtcdCluster {
-    /// The cluster that `LOCK_TEST_ETCD_URL` names, else one member of the test's own.
+    /// The cluster that `LOCK_TEST_ETCD_URL` names, or else one member of the test's own.
     pub async fn start() -> Result<Self, Unavailable> {
         match url_from(URL) {
             Some(url) => Ok(Self::new(None, url)),
@@ -110,7 +112,7 @@ impl EtcdCluster {
         }
     }
 
-    /// A cluster of the test's own with options.
+    /// The test's own cluster, with options.
     pub fn builder() -> EtcdClusterBuilder {
         EtcdClusterBuilder::default()
     }

@@ -12,10 +12,10 @@ use super::own::{Own, START_LIMIT};
 use super::peers::Peers;
 use crate::servers::contract::Servers;
 
-/// The variable that names a cluster to use in place of a local binary.
+/// The variable that names a cluster to use instead of a local binary.
 pub(super) const URL: &str = "LOCK_TEST_ETCD_URL";
 
-/// An etcd cluster of the test's own, or the one that `LOCK_TEST_ETCD_URL` names.
+/// The test's own etcd cluster, or the one that `LOCK_TEST_ETCD_URL` names.
 pub struct EtcdCluster {
     own: Option<Own>,
     url: String,
@@ -26,7 +26,7 @@ impl EtcdCluster {
         Self { own, url }
     }
 
-    /// `etcd://` and the addresses of all members, or what the variable says.
+    /// `etcd://` and the addresses of all members, or the value of the variable.
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -120,7 +120,7 @@ impl EtcdCluster {
                 statuses.iter().position(|s| s.as_ref().is_some_and(|(id, _)| id == leader))
             });
             match at {
-                // It says so itself, so it is none that was deposed.
+                // It says so itself, so it has not been deposed.
                 Some(at) if statuses[at].as_ref().is_some_and(|(id, leader)| id == leader) => {
                     return Ok(at);
                 }
@@ -132,7 +132,7 @@ impl EtcdCluster {
         }
     }
 
-    /// Hands the leadership over to another member.
+    /// Transfers the leadership to another member.
     pub async fn move_leader(&self, to: usize) -> Result<(), Unavailable> {
         let leader = self.leader().await?;
         let (id, _) = self
@@ -190,7 +190,7 @@ impl Servers for EtcdCluster {
 }
 
 impl fmt::Debug for EtcdCluster {
-    /// The URL may have a password, so only members of the test's own are named.
+    /// The URL may contain a password, so only the test's own members are named.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let addresses = self
             .own
@@ -226,7 +226,7 @@ mod tests {
         cluster.restart(first).await.unwrap();
     }
 
-    /// A connection that somebody else makes while a member is down may be given its port.
+    /// While a member is down, another process's connection may be given its port.
     #[tokio::test]
     async fn a_member_that_is_restarted_waits_for_its_port() {
         let cluster = EtcdCluster::builder().start().await.unwrap();

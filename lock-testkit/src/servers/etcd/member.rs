@@ -90,7 +90,7 @@ impl Member {
         Some((status["header"]["member_id"].as_str()?.to_owned(), leader))
     }
 
-    /// A request through the JSON gateway; `None` unless it is answered well.
+    /// A request through the JSON gateway; `None` unless it succeeds.
     pub(super) fn post(&self, path: &str, body: &str) -> Option<Value> {
         let answer = self.ask(&format!(
             "POST {path} HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",

@@ -1,4 +1,4 @@
-//! A cluster of the test's own: how its members are started.
+//! The test's own cluster: how its members are started.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -18,13 +18,13 @@ use crate::servers::process::failed;
 /// The variable that names the binary; `etcd` by default.
 const BINARY: &str = "LOCK_TEST_ETCD";
 pub(super) const START_LIMIT: Duration = Duration::from_secs(20);
-/// Whether `etcd` can leave out `fsync`, as newer versions can. What it has written survives a kill
-/// all the same: only a crash of the machine would lose it.
+/// Whether `etcd` can leave out `fsync`, as newer versions can. What it has written still survives
+/// a kill: only a crash of the machine would lose it.
 static UNSYNCED: AtomicBool = AtomicBool::new(true);
 
 #[derive(Debug)]
 pub(super) struct Own {
-    /// They end before their folder goes, or they would write into it again.
+    /// Dropped before their folder is removed, or they would write into it again.
     members: Vec<Member>,
     directory: TempDir,
     options: Vec<String>,
@@ -105,7 +105,7 @@ impl Own {
         let (client, peer) = member.listens();
         let members = self.members.iter().enumerate();
         let cluster: Vec<_> = members
-            // Those who begin the cluster do not know of who joins it later.
+            // The initial members do not know of those that join later.
             .filter(|(_, other)| member.is_learner() || !other.is_learner())
             .map(|(at, member)| format!("m{at}=http://{}", member.announced()))
             .collect();
@@ -123,7 +123,7 @@ impl Own {
             .arg(format!("--initial-cluster-state={state}"))
             .args(["--logger=zap", "--log-level=error"])
             .args(&self.options)
-            // Settings of a system service have no place here.
+            // Settings of a system service must not apply here.
             .env_clear()
             .envs(
                 std::env::vars_os()

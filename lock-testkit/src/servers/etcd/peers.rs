@@ -1,7 +1,8 @@
 //! Links between the members of a cluster, which can be cut off one by one.
 //!
-//! Every member announces a forwarder as its address. Who connects is found by the process that owns
-//! the other end of the connection, since both directions of a cut-off member have to be cut.
+//! Every member announces a forwarder as its address. The connecting member is identified by the
+//! process that owns the other end of the connection, since both directions of a cut-off member
+//! have to be cut.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -13,8 +14,8 @@ use tokio::sync::watch;
 
 use conformance_tests::Unavailable;
 
-/// The forwarders in front of the members. They have a runtime of their own: one that a test blocks
-/// would stop its cluster.
+/// The forwarders in front of the members. They have their own runtime: a test that blocks a shared
+/// one would stop its cluster.
 #[derive(Debug, Default)]
 pub(super) struct PeerLinks(Option<Runtime>);
 
@@ -68,7 +69,7 @@ fn owns(pid: u32, socket: &str) -> bool {
 }
 
 impl PeerLinks {
-    /// Starts one more forwarder, and tells where it listens.
+    /// Starts one more forwarder, and returns where it listens.
     pub(super) fn add(
         &mut self,
         peers: &Arc<Peers>,
@@ -113,15 +114,15 @@ async fn accept(listener: TcpListener, peers: Arc<Peers>, member: usize, upstrea
         let Ok((client, from)) = listener.accept().await else { continue };
         let peers = Arc::clone(&peers);
         tokio::spawn(async move {
-            // Looking through /proc must not hold up what the other members say to each other.
+            // Scanning /proc must not delay traffic between the other members.
             let known = Arc::clone(&peers);
             let find = move || known.member_of(from.port(), address.port());
-            // Whoever is not found has gone already.
+            // A process that is not found has already ended.
             let Ok(Some(source)) = tokio::task::spawn_blocking(find).await else { return };
             let mut cut_off = peers.cut_off.subscribe();
             let is_cut = |cut: &HashSet<usize>| cut.contains(&source) || cut.contains(&member);
             if is_cut(&cut_off.borrow_and_update()) {
-                // Silence, as of a cable that was pulled: a refusal would be tried again at once.
+                // Silence, as with a pulled cable: a refused connection would be retried at once.
                 let _ = cut_off.wait_for(|cut| !is_cut(cut)).await;
                 return;
             }

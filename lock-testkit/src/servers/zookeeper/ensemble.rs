@@ -12,15 +12,15 @@ use crate::servers::contract::Servers;
 use crate::servers::daemon::until_started;
 use crate::servers::process::{failed, url_from};
 
-/// The variable that names an ensemble to use in place of local servers.
+/// The variable that names an ensemble to use instead of local servers.
 const URL: &str = "LOCK_TEST_ZOOKEEPER_URL";
-/// The shortest and the longest session that a server allows if nothing else is said.
+/// The shortest and the longest session that a server allows by default.
 const SESSIONS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(60));
 
-/// ZooKeeper servers of the test's own, or those that `LOCK_TEST_ZOOKEEPER_URL` names.
+/// The test's own ZooKeeper servers, or those that `LOCK_TEST_ZOOKEEPER_URL` names.
 ///
-/// What a server has acknowledged survives its kill, since it is written to the file before, though not
-/// to the disk. Containers are looked through every half second, so that a node of a lock vanishes
+/// What a server has acknowledged survives killing it, since it is first written to the file,
+/// though not to the disk. Containers are scanned every half second, so that a lock's node vanishes
 /// while it is in use.
 pub struct ZooKeeper {
     members: Vec<Member>,
@@ -28,7 +28,7 @@ pub struct ZooKeeper {
 }
 
 impl ZooKeeper {
-    /// What `LOCK_TEST_ZOOKEEPER_URL` names, else one server of the test's own.
+    /// What `LOCK_TEST_ZOOKEEPER_URL` names, or else one server of the test's own.
     pub async fn start() -> Result<Self, Unavailable> {
         match url_from(URL) {
             Some(url) => Ok(Self { members: Vec::new(), url }),
@@ -65,7 +65,7 @@ impl ZooKeeper {
         .await
     }
 
-    /// `zookeeper://127.0.0.1:port,…`, or what the variable says.
+    /// `zookeeper://127.0.0.1:port,…`, or the value of the variable.
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -75,7 +75,7 @@ impl ZooKeeper {
         !self.members.is_empty()
     }
 
-    /// How many servers of the test's own there are.
+    /// How many of the test's own servers there are.
     pub fn len(&self) -> usize {
         self.members.len()
     }
@@ -85,7 +85,7 @@ impl ZooKeeper {
         self.members.is_empty()
     }
 
-    /// Where a server of the test's own listens.
+    /// The address of one of the test's own servers.
     pub fn address(&self, member: usize) -> Result<SocketAddr, Unavailable> {
         Ok(self.member(member)?.address())
     }
@@ -100,7 +100,7 @@ impl ZooKeeper {
         leader.map(Member::number).ok_or_else(|| Unavailable::broken("no ZooKeeper server leads"))
     }
 
-    /// The answer of a server to a command of four letters.
+    /// The answer of a server to a four-letter command.
     pub fn ask(&self, member: usize, command: &str) -> Result<String, Unavailable> {
         self.member(member)?.ask(command).map_err(|error| failed(command, error))
     }
@@ -144,7 +144,8 @@ impl ZooKeeper {
         Ok(())
     }
 
-    /// Kills all servers that run, starts all with the data that they have, and waits until they serve.
+    /// Kills all running servers, starts all with the data they have, and waits until they are
+    /// ready.
     pub async fn restart(&self) -> Result<(), Unavailable> {
         self.kill()?;
         for member in &self.members {
@@ -162,7 +163,8 @@ impl ZooKeeper {
         self.restart().await
     }
 
-    /// Waits until all servers serve: an ensemble that was frozen may have to find a leader first.
+    /// Waits until all servers are ready: an ensemble that was frozen may have to elect a leader
+    /// first.
     pub async fn serve(&self) -> Result<(), Unavailable> {
         for member in &self.members {
             member.wait().await?;
@@ -170,7 +172,7 @@ impl ZooKeeper {
         Ok(())
     }
 
-    /// From its next start on every server allows sessions of `shortest` to `longest`.
+    /// From its next start, every server allows sessions of `shortest` to `longest`.
     pub fn allow_sessions(&self, shortest: Duration, longest: Duration) -> Result<(), Unavailable> {
         self.own()?;
         for member in &self.members {
@@ -179,7 +181,7 @@ impl ZooKeeper {
         Ok(())
     }
 
-    /// Starts one server that was killed, and waits until it serves.
+    /// Starts one server that was killed, and waits until it is ready.
     pub async fn start_one(&self, member: usize) -> Result<(), Unavailable> {
         let member = self.member(member)?;
         member.spawn()?;
@@ -231,7 +233,7 @@ impl Servers for ZooKeeper {
 }
 
 impl fmt::Debug for ZooKeeper {
-    /// The URL may have a password, so only servers of the test's own are named.
+    /// The URL may contain a password, so only the test's own servers are named.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let addresses: Vec<_> = self.members.iter().map(Member::address).collect();
         f.debug_struct("ZooKeeper").field("addresses", &addresses).finish()

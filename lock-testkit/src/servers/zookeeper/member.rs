@@ -16,11 +16,11 @@ use crate::servers::process::{failed, free_port, not_installed};
 /// The variable that names the class path; Debian's jar by default.
 const CLASS_PATH: &str = "LOCK_TEST_ZOOKEEPER_JAR";
 const JAR: &str = "/usr/share/java/zookeeper.jar";
-/// What is needed on Debian: neither a service nor a graphical Java.
+/// The packages needed on Debian: neither a service nor a graphical Java.
 const PACKAGES: &str = "libzookeeper-java default-jre-headless";
 const START_LIMIT: Duration = Duration::from_secs(30);
-/// How long a server is waited for that accepts a question and does not answer, one after the other:
-/// it accepts connections before it answers, and a busy machine lets it wait.
+/// How long to wait for a server that accepts a request and does not answer, one value after the
+/// other: it accepts connections before it answers, and a busy machine keeps it waiting.
 const PATIENCE: [Duration; 4] = [
     Duration::from_millis(100),
     Duration::from_millis(500),
@@ -28,14 +28,15 @@ const PATIENCE: [Duration; 4] = [
     Duration::from_secs(5),
 ];
 
-/// The server's unit of time. A session lasts for two of them at least, and ends on such a boundary.
+/// The server's unit of time. A session lasts for at least two of them, and ends on such a
+/// boundary.
 pub const TICK: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 pub(super) struct Member {
     number: usize,
     port: u16,
-    /// Ends before its folder goes, or it would write into it again.
+    /// Dropped before its folder is removed, or it would write into it again.
     daemon: Daemon,
     directory: TempDir,
 }
@@ -111,7 +112,7 @@ impl Member {
     ) -> Result<(), Unavailable> {
         let write = || {
             let mut settings = std::fs::read_to_string(self.settings())?;
-            // The last line of a name wins.
+            // The last line with a name wins.
             let (shortest, longest) = (shortest.as_millis(), longest.as_millis());
             settings += &format!("minSessionTimeout={shortest}\nmaxSessionTimeout={longest}\n");
             std::fs::write(self.settings(), settings)
@@ -131,7 +132,7 @@ impl Member {
         }
         let mut command = Command::new("java");
         command
-            // A small and quick virtual machine; no file of it outside of the folder.
+            // A small, quick virtual machine that writes no file outside the folder.
             .args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx128m"])
             .args(["-XX:-UsePerfData", "-XX:CICompilerCount=1"])
             .args(["-Dzookeeper.forceSync=no", "-Dzookeeper.preAllocSize=1024"])
@@ -147,14 +148,15 @@ impl Member {
         self.daemon.spawn(command)
     }
 
-    /// Waits until it serves.
+    /// Waits until it is ready.
     pub(super) async fn wait(&self) -> Result<(), Unavailable> {
         let serves =
             |_| self.ask_within("srvr", PATIENCE[0]).is_ok_and(|answer| answer.contains("Mode:"));
         self.daemon.ready(START_LIMIT, serves).await
     }
 
-    /// Asks again with more patience while the server is silent; one that is not there is not.
+    /// Asks again with more patience while the server is silent; a server that is down is not asked
+    /// again.
     pub(super) fn ask(&self, command: &str) -> std::io::Result<String> {
         let mut answer = Err(ErrorKind::TimedOut.into());
         for limit in PATIENCE {
