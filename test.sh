@@ -122,7 +122,7 @@ fi
 # Most tests wait for a ttl or a server. So more programs, and more tests within a program, run at a time than
 # there are processors, and CPU-bound work runs beside them at the lowest priority.
 lanes=$(($(nproc) + ($(nproc) + 1) / 2))
-export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((4 * $(nproc)))}
+export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((2 * $(nproc)))}
 if [ "$mode" = full ]; then
     mapfile -t computes < <(list '/redlock-model-')
     set -m
