@@ -2,11 +2,11 @@
 //!
 //! Several people share an account and open the same order. The page asks for the lock every two
 //! seconds and sends back the text that it was given; each request may reach another process. The
-//! bearer of the text keeps the lock; everybody else is told who edits. When the page is closed, the
-//! renewals stop and the lock lapses.
+//! bearer of the text keeps the lock; everybody else is told who is editing. When the page is
+//! closed, the renewals stop and the lock lapses.
 //!
-//! The text comes back from a browser, so nothing of it is believed: it is used with the lock of the
-//! order that the request is about, and the store compares the rest.
+//! The text comes back from a browser, so none of it is trusted: it is used with the lock of the
+//! order in the request, and the store compares the rest.
 //!
 //! ```sh
 //! cargo run -p distlock --example edit_lock
@@ -18,12 +18,12 @@ use distlock::{ErrorKind, LeaseToken, Lock, Locks, Result};
 
 const TTL: Duration = Duration::from_secs(5);
 
-/// What the page gets to see.
+/// What the page is told.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    /// You edit; send this text back within five seconds.
+    /// You are editing; send this text back within five seconds.
     Yours(String),
-    /// Somebody else edits.
+    /// Someone else is editing.
     Taken(String),
 }
 
@@ -32,14 +32,14 @@ fn lock_of(locks: &Locks, order: u32, user: &str) -> Result<Lock> {
     Ok(locks.named(format!("edit:order:{order}"))?.ttl(TTL).no_renew().label(user))
 }
 
-/// One request of the page, in whichever process it arrives. It may be dropped at any point, when the
-/// browser hangs up: a lock whose text the page has is never released by that.
+/// One request of the page, in whichever process it arrives. It may be dropped at any point, when
+/// the browser disconnects: that never releases a lock whose text the page has.
 async fn edit_order(locks: &Locks, order: u32, user: &str, text: Option<&str>) -> Result<Answer> {
     let lock = lock_of(locks, order, user)?;
     if let Some(text) = text {
         match lock.renew(&text.parse::<LeaseToken>()?).await {
             Ok(_) => return Ok(Answer::Yours(text.to_owned())),
-            // The page was away for too long; perhaps the lock is free.
+            // The page was away too long; perhaps the lock is free.
             Err(error) if matches!(error.kind(), ErrorKind::Lost(_)) => {}
             Err(error) => return Err(error),
         }
@@ -50,22 +50,22 @@ async fn edit_order(locks: &Locks, order: u32, user: &str, text: Option<&str>) -
         None => {
             let holder = locks.inspect(lock.key().name()).await?.and_then(|info| info.holder);
             let who = holder.and_then(|holder| holder.label);
-            Ok(Answer::Taken(who.unwrap_or_else(|| "somebody".to_owned())))
+            Ok(Answer::Taken(who.unwrap_or_else(|| "someone".to_owned())))
         }
     }
 }
 
-/// The page is closed: it gives the lock up, rather than let everybody wait for five seconds.
+/// The page is closed: it gives up the lock, rather than make others wait for five seconds.
 async fn close_page(locks: &Locks, order: u32, user: &str, text: &str) -> Result<()> {
     lock_of(locks, order, user)?.release(text.parse()?).await.map(drop)
 }
 
-/// Two people and two processes; returns what the second person was told, before and after the first
-/// one has closed the page.
+/// Two people and two processes; returns what the second person was told, before and after the
+/// first one closed the page.
 ///
 /// # Errors
 ///
-/// What the store says.
+/// Any error of the store.
 pub(crate) async fn run(url: &str) -> Result<(Answer, Answer)> {
     let (one, two) = (distlock::connect(url).await?, distlock::connect(url).await?);
     let mut ann = edit_order(&one, 42, "ann", None).await?;
@@ -76,7 +76,7 @@ pub(crate) async fn run(url: &str) -> Result<(Answer, Answer)> {
         }
     }
     if let Answer::Yours(text) = ann {
-        // The text of one order says nothing about another one.
+        // The text of one order is useless for another.
         let error = edit_order(&one, 43, "ann", Some(&text)).await.expect_err("not of this order");
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
         close_page(&two, 42, "ann", &text).await?;
@@ -94,7 +94,7 @@ async fn main() -> Result<()> {
     let url = std::env::args().nth(1).unwrap_or_else(|| "memory://edit".to_owned());
     let (before, after) = run(&url).await?;
     if let Answer::Taken(who) = before {
-        println!("bob is told that {who} edits");
+        println!("bob is told that {who} is editing");
     }
     println!(
         "bob, after ann has left: {}",

@@ -1,8 +1,8 @@
 //! Every task is done by exactly one worker.
 //!
-//! Several workers see the same list of tasks. Each takes the lock that is named by a task before it
-//! works on it, and skips the task if somebody else has it. The lock alone gives "one at a time";
-//! "once" needs the done mark, which is written under the fence.
+//! Several workers see the same list of tasks. Each takes the lock named after a task before
+//! working on it, and skips the task if another worker has it. The lock alone gives "one at a
+//! time"; "once" needs the done mark, which is written under the fence.
 //!
 //! ```sh
 //! cargo run -p distlock --example tasks                                      # in memory
@@ -32,7 +32,7 @@ impl Database {
         act(rows.entry(task.to_owned()).or_default())
     }
 
-    /// How often each task was run, in all.
+    /// How often each task was run, in total.
     pub(crate) fn runs(&self) -> Vec<u32> {
         let rows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         rows.values().map(|row| row.runs).collect()
@@ -49,9 +49,9 @@ async fn worker(
     let mut done = 0;
     for task in tasks.iter() {
         let Some(guard) = locks.named(format!("task:{task}"))?.try_acquire().await? else {
-            continue; // somebody else works on it
+            continue; // another worker has it
         };
-        // The token goes along with the first access, which is a read.
+        // The token accompanies the first access, which is a read.
         let token = guard.token()?;
         let is_done =
             database.with(task, |row| row.fence.admit(token).map(|()| row.done_by.is_some()))?;
@@ -67,7 +67,7 @@ async fn worker(
         }
         guard.release().await?;
     }
-    // A guard that an early return has dropped is released in the background: wait for that.
+    // A guard dropped by an early return is released in the background: wait for that.
     locks.close(Duration::from_secs(5)).await?;
     Ok(done)
 }
@@ -76,13 +76,13 @@ async fn worker(
 ///
 /// # Errors
 ///
-/// What the store says.
+/// Any error of the store.
 pub(crate) async fn run(url: &str) -> Result<Vec<u32>> {
     let tasks: Arc<Vec<_>> = Arc::new((1..=20).map(|n| format!("resize-{n}")).collect());
     let database = Arc::new(Database::default());
     let mut workers = Vec::new();
     for me in 1..=4 {
-        // Each worker has a connection of its own, as if it were a process of its own.
+        // Each worker has its own connection, as if it were a separate process.
         let locks = distlock::connect(url).await?;
         let task = worker(me, locks, Arc::clone(&tasks), Arc::clone(&database));
         workers.push((me, tokio::spawn(task)));

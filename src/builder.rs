@@ -1,4 +1,4 @@
-//! A URL, and settings beside it.
+//! A URL, and settings besides it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::lazy::LazyLocks;
 use crate::target::Target;
 
-/// A store that is named by a URL, with settings that a URL cannot have, or should not decide.
+/// A store named by a URL, with settings that a URL cannot express or should not decide.
 ///
 /// ```
 /// use std::time::Duration;
@@ -34,17 +34,18 @@ pub fn builder(url: impl Into<String>) -> ConnectBuilder {
     ConnectBuilder::new(url)
 }
 
-/// Settings for [`connect`](crate::connect()), made by [`builder`]. All are optional, and each has the
-/// default and the limits of its namesake in [`LocksBuilder`]. What is set here wins over the URL.
+/// Settings for [`connect`](crate::connect()), made by [`builder`]. All are optional, and each has
+/// the default and the limits of its namesake in [`LocksBuilder`]. Settings made here override the
+/// URL.
 #[derive(Clone)]
-#[must_use = "a builder does nothing until it is told to connect"]
+#[must_use = "a builder does nothing until it connects"]
 pub struct ConnectBuilder {
     url: String,
     runtime: Option<Handle>,
     settings: Vec<Setting>,
 }
 
-/// A setting waits for the backend: the builder of the core begins with one.
+/// A setting waits for the backend, since the core's builder starts with one.
 type Setting = Arc<dyn Fn(LocksBuilder) -> LocksBuilder + Send + Sync>;
 
 impl ConnectBuilder {
@@ -63,8 +64,8 @@ impl ConnectBuilder {
         self.with(move |locks| locks.clock(Arc::clone(&clock)))
     }
 
-    /// The runtime on which the store is connected and locks are kept: see [`LocksBuilder::runtime`]. By
-    /// default the one of the caller.
+    /// The runtime on which the store is connected and locks are kept: see
+    /// [`LocksBuilder::runtime`]. By default the caller's.
     pub fn runtime(mut self, runtime: Handle) -> Self {
         self.runtime = Some(runtime);
         self
@@ -92,7 +93,7 @@ impl ConnectBuilder {
         self.with(move |locks| locks.unavailable_after(limit))
     }
 
-    /// Who holds the locks, for people: see [`LocksBuilder::label`].
+    /// The holder's name as shown to people: see [`LocksBuilder::label`].
     pub fn label(self, label: impl Into<String>) -> Self {
         let label = label.into();
         self.with(move |locks| locks.label(&label))
@@ -118,13 +119,13 @@ impl ConnectBuilder {
         self.open(target).await
     }
 
-    /// Locks of a store that may not be there yet. The URL is read now, so that a mistake in it is found
-    /// when the program starts; the store is connected by the first call that needs it.
+    /// Locks of a store that may not be running yet. The URL is read now, so a mistake in it is
+    /// found when the program starts; the first call that needs the store connects to it.
     ///
     /// # Errors
     ///
-    /// [`Config`](lock_core::ErrorKind::Config) as [`connect`](crate::connect()), for what is wrong with
-    /// the URL.
+    /// [`Config`](lock_core::ErrorKind::Config) as for [`connect`](crate::connect()), for anything
+    /// wrong with the URL.
     pub fn connect_lazy(self) -> Result<LazyLocks> {
         let target = self.target()?;
         Ok(LazyLocks::new(self, target))
@@ -134,10 +135,10 @@ impl ConnectBuilder {
         Target::parse(&self.url).map_err(|error| error.in_operation(Operation::Connect))
     }
 
-    /// Connects to `target`, which is what the URL says.
+    /// Connects to `target`, the parsed URL.
     pub(crate) async fn open(self, target: Target) -> Result<Locks> {
         let opened = match &self.runtime {
-            // A driver keeps to the runtime in which it connects.
+            // A driver stays on the runtime in which it connects.
             Some(runtime) => {
                 let opening = AbortOnDropHandle::new(runtime.spawn(target.open()));
                 opening.await.map_err(ended)?
@@ -159,7 +160,7 @@ fn ended(error: JoinError) -> Error {
         .in_operation(Operation::Connect)
 }
 
-/// Without the URL, which may have a password.
+/// Omits the URL, which may contain a password.
 impl fmt::Debug for ConnectBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = self.url.split_once("://").map(|(scheme, _)| scheme);

@@ -1,14 +1,14 @@
-//! Connecting by URL with the settings that the URL has.
+//! Connecting by URL, with the settings in the URL.
 
 use lock_core::{Locks, Result, blocking};
 
 use crate::builder::ConnectBuilder;
 
-/// Connects to the store that `url` names.
+/// Connects to the store named by `url`.
 ///
 /// | URL | store |
 /// |---|---|
-/// | `memory://` | a store of its own in this process; `memory://name` is shared by all who name it |
+/// | `memory://` | a new store in this process; `memory://name` is shared by all users of it |
 /// | `sqlite:///var/lib/app/locks.db` | an SQLite file, for the processes of one machine |
 /// | `postgres://user:password@host[:5432]/database`, `postgresql://` | a table of PostgreSQL |
 /// | `mysql://user:password@host[:3306]/database`, `mariadb://` | a table of MySQL or MariaDB |
@@ -21,13 +21,14 @@ use crate::builder::ConnectBuilder;
 ///
 /// | parameter | meaning | default |
 /// |---|---|---|
-/// | `lock_prefix` | kept in front of all names, so that applications can share a store | none |
+/// | `lock_prefix` | put before all names, so applications can share a store | none |
 /// | `lock_ttl` | how long the store keeps a lock without a renewal | `30s` |
 /// | `lock_call_timeout` | the limit for one call to the store | a third of the ttl, at most `5s` |
 /// | `lock_unavailable_after` | when a wait without a limit gives up on a store that does not answer | `30s`; Redlock: `30s` more than its longest ttl |
-/// | `lock_label` | who holds the locks, for people who look | host and process id |
+/// | `lock_label` | the holder's name as shown to people | host and process id |
 ///
-/// The store's own parameters are on its page. Durations are written as `500ms`, `30s` or `1m 30s`.
+/// Each store's own parameters are on its page. Durations are written as `500ms`, `30s` or
+/// `1m 30s`.
 ///
 /// With the feature `metrics`, the use of the store is reported: see `MetricsLayer`.
 ///
@@ -42,8 +43,8 @@ use crate::builder::ConnectBuilder;
 /// # Errors
 ///
 /// [`Config`](lock_core::ErrorKind::Config) for an unknown scheme, a scheme whose cargo feature is
-/// not compiled in, and an unknown or unreadable parameter: the message names what would be right.
-/// Whatever the store meets on the first contact. No error shows a password.
+/// not enabled, and an unknown or invalid parameter: the message says what would be valid. Also any
+/// error of the store on first contact. No error shows a password.
 ///
 /// # Cancel safety
 ///
@@ -52,8 +53,8 @@ pub async fn connect(url: &str) -> Result<Locks> {
     ConnectBuilder::new(url).connect().await
 }
 
-/// [`connect`] for a program without async code. What the store needs of a runtime is done on that of
-/// this thread, or else on a thread of this library: see
+/// [`connect`] for a program without async code. The store's tasks run on the runtime of this
+/// thread, or otherwise on a thread of this library: see
 /// [`Lock::acquire_blocking`](crate::Lock::acquire_blocking).
 ///
 /// ```
@@ -67,8 +68,8 @@ pub async fn connect(url: &str) -> Result<Locks> {
 ///
 /// # Errors
 ///
-/// Those of [`connect`], and [`NoAnswer`](lock_core::ErrorKind::NoAnswer) if nobody drives the runtime of
-/// this thread while it waits.
+/// Those of [`connect`], and [`NoAnswer`](lock_core::ErrorKind::NoAnswer) if the runtime of this
+/// thread is not driven while it waits.
 pub fn connect_blocking(url: &str) -> Result<Locks> {
     let builder = ConnectBuilder::new(url);
     blocking::run(async move { builder.connect().await })

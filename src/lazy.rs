@@ -1,4 +1,4 @@
-//! Locks of a store that may not be there yet.
+//! Locks of a store that may not be running yet.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use lock_core::{Locks, Result};
 use crate::builder::ConnectBuilder;
 use crate::target::Target;
 
-/// Locks of a store that is connected by the first call that needs it, made by
+/// Locks of a store that the first call to need it connects, made by
 /// [`ConnectBuilder::connect_lazy`]: for a service that may start before its store.
 ///
-/// What a store promises is known only when it has been asked, so this is not a
-/// [`Locks`] itself: [`get`](Self::get) returns one. Clones share the connection.
+/// A store's capabilities are known only once it is connected, so this is not itself a [`Locks`]:
+/// [`get`](Self::get) returns one. Clones share the connection.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> distlock::Result<()> {
@@ -35,9 +35,10 @@ pub struct LazyLocks {
 }
 
 impl LazyLocks {
-    /// The longest time of one attempt. The store's own connect timeout is shorter, unless it was set so.
+    /// The time limit of one attempt. The store's own connect timeout is shorter unless it was set
+    /// longer.
     const LIMIT: Duration = Duration::from_secs(60);
-    /// The shortest and the longest pause after an attempt that has failed.
+    /// The shortest and the longest pause after a failed attempt.
     const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
     pub(crate) fn new(builder: ConnectBuilder, target: Target) -> Self {
@@ -46,8 +47,8 @@ impl LazyLocks {
         Self { builder, target, link }
     }
 
-    /// The locks, which are connected first if they are not: by one attempt, that all who wait share.
-    /// After one that has failed, the next call makes another one, up to two seconds later.
+    /// The locks, connecting first if necessary, by one attempt that all waiting callers share.
+    /// After a failed attempt, the next call makes another one, up to two seconds later.
     ///
     /// # Errors
     ///
@@ -55,13 +56,14 @@ impl LazyLocks {
     ///
     /// # Cancel safety
     ///
-    /// Cancel-safe: the attempt goes on, for the next call.
+    /// Cancel-safe: the attempt continues, for the next call.
     pub async fn get(&self) -> Result<Locks> {
         let connect = || self.builder.clone().open(self.target.clone());
         self.link.get(Self::LIMIT + Self::PAUSES.1, connect).await
     }
 
-    /// The locks, if they are connected. Never waits: to end a program without connecting first.
+    /// The locks, if they are connected. Never waits, so a program can shut down without connecting
+    /// first.
     pub fn current(&self) -> Option<Locks> {
         self.link.current()
     }

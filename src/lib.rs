@@ -1,4 +1,5 @@
-// A path in the README leads somewhere in a clone only. Of two definitions of a label the first one counts.
+// Relative links in the README work only in a clone. Of two definitions of a label the first one
+// counts.
 //! [docs/guarantees.md]: https://docs.rs/crate/distlock/latest/source/docs/guarantees.md
 //! [docs/testing.md]: https://docs.rs/crate/distlock/latest/source/docs/testing.md
 //! [docs/api.md]: https://docs.rs/crate/distlock/latest/source/docs/api.md
@@ -41,7 +42,7 @@ pub use lock_core::{
 pub use lock_core::{blocking, clock, testing};
 pub use scheme::schemes;
 
-/// For authors of a store or a layer: the contract, and what its implementation needs.
+/// For authors of a store or a layer: the contract, and what is needed to implement it.
 pub mod backend {
     #[cfg(feature = "metrics")]
     pub use lock_core::MetricsLayer;
@@ -51,18 +52,22 @@ pub mod backend {
     pub use lock_core::{Bytes, async_trait};
 }
 
-/// Locks in an SQL table: the typed constructors, for a pool that is there already, or settings without a URL.
+/// Locks in an SQL table: typed constructors, for callers that already have a pool, or for settings
+/// without a URL.
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 pub use lock_sql as sql;
 
-/// Locks on Redis: the typed constructors, for a client that is there already, or settings without a URL.
+/// Locks on Redis: typed constructors, for callers that already have a client, or for settings
+/// without a URL.
 #[cfg(any(feature = "redis", feature = "redlock"))]
 pub use lock_redis as redis;
 
-/// Locks in etcd: the typed constructors, for a client that is there already, or settings without a URL.
+/// Locks in etcd: typed constructors, for callers that already have a client, or for settings
+/// without a URL.
 #[cfg(feature = "etcd")]
 pub use lock_etcd as etcd;
 
-/// Locks in ZooKeeper: the typed constructors, for a client that is there already, or settings without a URL.
+/// Locks in ZooKeeper: typed constructors, for callers that already have a client, or for settings
+/// without a URL.
 #[cfg(feature = "zookeeper")]
 pub use lock_zk as zookeeper;

@@ -1,12 +1,12 @@
-//! The table of URL schemes: which backend serves them, and which cargo feature brings it.
+//! The table of URL schemes: which backend serves each, and which cargo feature enables it.
 
 /// One kind of store.
 pub(crate) struct Scheme {
     /// The scheme and its aliases.
     pub(crate) names: &'static [&'static str],
-    /// The cargo feature that brings it; `None` for what is always there.
+    /// The cargo feature that enables it; `None` if it is always available.
     pub(crate) feature: Option<&'static str>,
-    /// `None` if it was left out of this build.
+    /// `None` if it is not part of this build.
     pub(crate) kind: Option<Kind>,
 }
 
@@ -24,7 +24,7 @@ pub(crate) enum Kind {
     ZooKeeper,
 }
 
-/// A row of the table whose store is there if its feature is.
+/// A row of the table whose store is available if its feature is enabled.
 macro_rules! scheme {
     ($names:expr, $feature:literal, $kind:ident) => {
         Scheme {
@@ -65,8 +65,7 @@ mod tests {
 
     use super::*;
 
-    /// Each backend says what it serves, so that an alias is not forgotten here, nor one too many
-    /// promised.
+    /// Each backend says what it serves, so no alias is forgotten here, nor one too many promised.
     #[test]
     fn the_table_knows_the_schemes_of_every_backend() {
         let backends: &[&[&str]] = &[

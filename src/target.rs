@@ -8,7 +8,7 @@ use lock_core::{Error, LockBackend, LocksBuilder, Result};
 
 use crate::scheme::{Kind, SCHEMES, schemes};
 
-/// A store that is named by a URL, and not connected yet.
+/// A store named by a URL, not connected yet.
 #[derive(Clone)]
 pub(crate) struct Target {
     store: Store,
@@ -78,8 +78,8 @@ impl Target {
             #[cfg(feature = "redlock")]
             Store::Redlock(config) => {
                 let backend = lock_redis::RedlockBackend::connect(*config).await?;
-                // A new quorum, or one whose nodes were restarted, says why it does not vote yet, for
-                // as long as the longest lease. That is worth waiting for.
+                // A new quorum, or one whose nodes were restarted, does not vote for as long as the
+                // longest lease, and says why. That is worth waiting for.
                 let longest = backend.capabilities().max_ttl;
                 let patience = Duration::from_secs(30) + longest.unwrap_or_default();
                 let unavailable_after = common.unavailable_after.or(Some(patience));
@@ -102,7 +102,7 @@ fn memory(url: &str) -> Result<MemoryBackend> {
     })
 }
 
-/// What the parameters say that every store has: [`COMMON`](lock_core::url::COMMON).
+/// The values of the parameters that every store has: [`COMMON`](lock_core::url::COMMON).
 #[derive(Clone)]
 struct Common {
     prefix: Option<String>,
@@ -113,7 +113,7 @@ struct Common {
 }
 
 impl Common {
-    /// Splits a URL into what is ours and what the backend sees.
+    /// Splits a URL into our part and the backend's.
     fn take_out_of(rest: &str) -> Result<(Self, String)> {
         let (base, mut params) = Params::split(rest)?;
         let common = Self {
@@ -159,7 +159,7 @@ fn unknown_scheme(scheme: &str, rest: &str) -> Error {
             Some(format!("{} (feature {:?})", known.names.join("/"), known.feature?))
         })
         .collect();
-    // The scheme is what stands before the first colon: where a real one was forgotten that may be a
+    // The scheme is the part before the first colon. If the real one was forgotten, that may be a
     // password, so it is shown only if the rest looks like a URL.
     let shown = if rest.starts_with("//") && scheme.len() <= 20 {
         format!("{scheme:?}")
@@ -169,7 +169,7 @@ fn unknown_scheme(scheme: &str, rest: &str) -> Error {
     let mut message =
         format!("unknown store scheme {shown}: this build has {}", in_words(&schemes()));
     if !left_out.is_empty() {
-        message.push_str("; it can have ");
+        message.push_str("; it can be built with ");
         message.push_str(&left_out.join(", "));
     }
     Error::config(message)

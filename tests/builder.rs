@@ -1,4 +1,4 @@
-//! A URL with settings beside it, a store that is not there yet, and programs without a runtime.
+//! A URL with further settings, a store that is not running yet, and programs without a runtime.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -35,7 +35,7 @@ async fn what_the_program_sets_wins_over_the_url() {
         .unwrap();
     let guard = locks.named("x").unwrap().acquire().await.unwrap();
     assert_eq!(guard.key().prefix(), "program");
-    assert_eq!(guard.ttl(), Duration::from_secs(7), "what only the URL says stays");
+    assert_eq!(guard.ttl(), Duration::from_secs(7), "a setting only in the URL stays");
     assert_eq!(layers.load(Relaxed), 1);
     let before = guard.remaining();
     clock.advance(Duration::from_secs(1));
@@ -68,7 +68,7 @@ fn locks_are_kept_on_the_runtime_that_was_given() {
     let lock = locks.named("x").unwrap().ttl(Duration::from_millis(300));
     let guard = lock.acquire_blocking().unwrap();
     std::thread::park_timeout(Duration::from_millis(900));
-    assert!(guard.token().is_ok(), "renewed on the runtime that lives: {:?}", guard.state());
+    assert!(guard.token().is_ok(), "renewed on the runtime that is alive: {:?}", guard.state());
 }
 
 #[tokio::test]
@@ -101,7 +101,7 @@ async fn a_lazy_store_may_come_later() {
     let mounted = folder.path().join("mounted");
     let url = format!("sqlite://{}/locks.db", mounted.display());
     let lazy = builder(url).connect_lazy().unwrap();
-    assert!(lazy.get().await.is_err(), "it is not there yet");
+    assert!(lazy.get().await.is_err(), "it is not running yet");
     std::fs::create_dir(&mounted).unwrap();
     let locks = lazy.get().await.unwrap();
     locks.named("x").unwrap().acquire().await.unwrap().release().await.unwrap();

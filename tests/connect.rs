@@ -1,4 +1,4 @@
-//! What `connect` says to good and to bad URLs, before anything is sent.
+//! How `connect` answers good and bad URLs, before anything is sent.
 
 use distlock::{Error, ErrorKind, connect, schemes};
 
@@ -56,7 +56,7 @@ async fn an_unknown_or_unreadable_parameter_is_an_error() {
     let error = refused("memory://?lock_tttl=3s").await;
     assert_eq!(error.kind(), ErrorKind::Config);
     assert!(error.to_string().contains("lock_tttl") && error.to_string().contains("lock_ttl"));
-    assert!(connect("Memory://?lock_ttl=3s").await.is_ok(), "a scheme has no case");
+    assert!(connect("Memory://?lock_ttl=3s").await.is_ok(), "schemes are case-insensitive");
     for bad in [
         "lock_ttl=3s&lock_ttl=4s",
         "lock_ttl=30",

@@ -1,11 +1,11 @@
-//! The arrows between the crates: which may depend on which, and what a feature must not pull in.
+//! Dependencies between the crates: which may depend on which, and what a feature must not pull in.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
 use serde_json::Value;
 
-/// Every member, and the members that it may depend on. A new crate must be entered here.
+/// Every member, and the members that it may depend on. A new crate must be added here.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("lock-core", &[]),
     ("lock-sql", &["lock-core"]),
@@ -19,7 +19,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("redlock-model", &[]),
 ];
 
-/// What a crate may use beside that in its own tests.
+/// What a crate may also use in its own tests.
 const ALLOWED_IN_TESTS: &[(&str, &[&str])] = &[
     ("lock-sql", &["conformance-tests", "lock-testkit"]),
     ("lock-redis", &["conformance-tests", "lock-testkit"]),
@@ -83,14 +83,14 @@ fn tree(arguments: &[&str]) -> BTreeSet<String> {
 fn the_core_knows_no_driver() {
     for package in ["lock-core", "conformance-tests", "lock-testkit"] {
         let tree = tree(&["-p", package]);
-        assert!(tree.contains("tokio"), "the tree of {package} is read at all: {tree:?}");
+        assert!(tree.contains("tokio"), "the tree of {package} could be read: {tree:?}");
         for driver in ["sqlx", "redis", "etcd-client", "zookeeper-client"] {
             assert!(!tree.contains(driver), "{package} pulls in {driver}");
         }
     }
 }
 
-/// Each feature of the facade for a store, and what it must bring of the drivers below.
+/// Each of the facade's store features, and which of the drivers below it must pull in.
 const STORES: &[(&str, &[&str])] = &[
     ("sqlite", &["sqlx", "libsqlite3-sys"]),
     ("postgres", &["sqlx", "sqlx-postgres"]),
@@ -101,7 +101,7 @@ const STORES: &[(&str, &[&str])] = &[
     ("zookeeper", &["zookeeper-client"]),
 ];
 
-/// Also those that no store should bring.
+/// Including those that no store should pull in.
 const DRIVERS: &[&str] = &[
     "sqlx",
     "libsqlite3-sys",
@@ -117,7 +117,7 @@ const DRIVERS: &[&str] = &[
 #[test]
 fn a_store_brings_its_own_driver_only() {
     let bare = tree(&["-p", "distlock"]);
-    assert!(bare.contains("lock-core"), "the tree is read at all: {bare:?}");
+    assert!(bare.contains("lock-core"), "the tree could be read: {bare:?}");
     assert_eq!(drivers_in(&bare), BTreeSet::new());
     for (feature, own) in STORES {
         let tree = tree(&["-p", "distlock", "--features", feature]);

@@ -1,4 +1,4 @@
-//! What the documents quote is what is tested.
+//! The documents quote exactly what is tested.
 
 use std::fs;
 
@@ -13,7 +13,7 @@ fn the_small_backend_of_the_guide_is_the_one_that_is_tested() {
     assert!(code.len() > 1000);
     assert!(
         read("docs/writing-a-backend.md").contains(&format!("```rust\n{code}```\n")),
-        "docs/writing-a-backend.md quotes another text: copy conformance-tests/tests/small_backend.rs into it"
+        "docs/writing-a-backend.md quotes a different text: copy conformance-tests/tests/small_backend.rs into it"
     );
 }
 
@@ -28,7 +28,7 @@ const SHOWN_BY_RUSTDOC: &[(&str, &str)] = &[
     ("lock-sql/README.md", "lock-sql/src/lib.rs"),
 ];
 
-/// The others.
+/// The other pages.
 const PAGES: &[&str] = &[
     "CONTRIBUTING.md",
     "SECURITY.md",
@@ -42,7 +42,7 @@ const PAGES: &[&str] = &[
     "lock-core/README.md",
 ];
 
-/// What a page says at its end: `[label]: link`.
+/// The definitions at the end of a page: `[label]: link`.
 fn definitions(text: &str) -> impl Iterator<Item = (String, String)> {
     let define = |line: &str| {
         let (label, link) = line.strip_prefix('[')?.split_once("]: ")?;
@@ -51,7 +51,7 @@ fn definitions(text: &str) -> impl Iterator<Item = (String, String)> {
     text.lines().filter_map(define).collect::<Vec<_>>().into_iter()
 }
 
-/// rustdoc alone hides lines that begin with `# `. What compiles is what everybody reads.
+/// Only rustdoc hides lines that begin with `# `. Every reader should see what is compiled.
 #[test]
 fn no_page_has_lines_that_only_rustdoc_hides() {
     for (page, _) in SHOWN_BY_RUSTDOC {
@@ -64,8 +64,8 @@ fn no_page_has_lines_that_only_rustdoc_hides() {
     }
 }
 
-/// A path leads somewhere in a clone, and nowhere on docs.rs: where a page is shown there too, the file
-/// that includes it defines the label before, since the first definition of a label counts.
+/// A relative path works in a clone, but not on docs.rs. For a page shown there too, the including
+/// file defines the label first, since the first definition of a label counts.
 #[test]
 fn a_path_in_a_page_that_rustdoc_shows_leads_somewhere_there_too() {
     for (page, source) in SHOWN_BY_RUSTDOC {
@@ -91,7 +91,7 @@ fn the_tests_of_the_testing_page_are_the_ones_that_run() {
     assert!(code.len() > 1000);
     assert!(
         read("docs/testing.md").contains(&format!("```rust\n{code}```\n")),
-        "docs/testing.md quotes another text: copy tests/testing_your_code.rs into it"
+        "docs/testing.md quotes a different text: copy tests/testing_your_code.rs into it"
     );
 }
 
@@ -112,7 +112,7 @@ fn local_links_of_the_documents_lead_somewhere() {
             let path = format!("{}/{folder}/{link}", env!("CARGO_MANIFEST_DIR"));
             assert!(
                 fs::exists(&path).unwrap_or(false),
-                "{page} links to {link}, which is not there"
+                "{page} links to {link}, which does not exist"
             );
             checked += 1;
         }

@@ -1,4 +1,4 @@
-//! The examples do what they say, on every store of this build, by changing the URL only.
+//! The examples do what they say, on every store of this build, by changing only the URL.
 
 #[path = "../examples/edit_lock.rs"]
 mod edit_lock;

@@ -1,5 +1,5 @@
-//! An application moves from store to store, by changing the URL only, and its guarded data stay usable:
-//! the fences of the next store are above those of the one before.
+//! An application moves from store to store by changing only the URL, and its protected data stays
+//! usable: the fences of each store are above those of the one before.
 
 #![cfg(all(
     feature = "sqlite",
@@ -16,7 +16,7 @@ use std::time::Duration;
 use distlock::{FenceCheck, FencingToken, Result};
 use lock_testkit::servers::{EtcdCluster, MariaDbServer, PostgresServer, RedisServer, ZooKeeper};
 
-/// Two saves under the lock, each by a holder of its own: the fence of the second one.
+/// Two saves under the lock, each by a different holder; returns the fence of the second.
 async fn save_twice(url: &str, row: &mut FenceCheck) -> Result<FencingToken> {
     let locks = distlock::connect(url).await?;
     for _ in 0..2 {
@@ -60,7 +60,7 @@ async fn a_guarded_row_moves_through_all_stores_and_back() {
         mariadb.url().to_owned(),
     ];
     let mut back: Vec<_> = there.iter().rev().skip(1).cloned().collect();
-    // Its base is made once, so the page says that coming back takes a new root.
+    // Its base is set once, so the page says that moving back takes a new root.
     let again = back.iter_mut().find(|url| url.starts_with("zookeeper://")).unwrap();
     again.push_str("/again");
 
@@ -70,7 +70,7 @@ async fn a_guarded_row_moves_through_all_stores_and_back() {
             Ok(fence) => {
                 println!("{fence} on {url}");
                 if let Some(before) = before {
-                    row.admit(before).expect_err("a late save by a holder on the store before");
+                    row.admit(before).expect_err("a late save by a holder on the previous store");
                 }
                 before = Some(fence);
             }

@@ -1,4 +1,5 @@
-//! What is published: each crate as a package of its own, with all that a reader or a lawyer looks for.
+//! What is published: each crate as its own package, with everything a reader or a lawyer looks
+//! for.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -23,7 +24,7 @@ struct Package {
     about: Value,
     name: String,
     folder: String,
-    /// What is in its package.
+    /// The contents of its package.
     files: BTreeSet<String>,
 }
 
@@ -86,7 +87,7 @@ fn each_package_has_its_licences_and_its_page() {
     }
 }
 
-/// Tests that need servers need `lock-testkit`, which nobody can download.
+/// Tests that need servers need `lock-testkit`, which is not published.
 #[test]
 fn no_package_has_what_cannot_be_built_from_it() {
     for Package { about, name, files, .. } in published() {
@@ -107,7 +108,7 @@ fn what_docs_rs_links_to_is_packaged() {
         let source = format!("https://docs.rs/crate/{name}/latest/source/");
         for link in lib.split(source.as_str()).skip(1) {
             let file = link.lines().next().unwrap_or_default();
-            assert!(files.contains(file), "{source}{file} is not there");
+            assert!(files.contains(file), "{source}{file} does not exist");
             checked += 1;
         }
     }

@@ -1,6 +1,6 @@
-//! The public API, as rustdoc shows it: `docs/public-api/` is the listing that is reviewed. Run by
-//! `.ci/public-api`, which says how to write it again; not by a plain `cargo test`, since it builds the
-//! documentation of every crate that is published.
+//! The public API, as rustdoc shows it: `docs/public-api/` is the reviewed listing. Run by
+//! `.ci/public-api`, which says how to regenerate it; not by a plain `cargo test`, since it builds
+//! the documentation of every published crate.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,7 +25,7 @@ fn the_listing_is_what_rustdoc_shows() {
     let mut changed = Vec::new();
     for name in CRATES {
         let listing = list(&target.join("doc").join(name.replace('-', "_")));
-        assert!(listing.lines().count() > 20, "{name}: the pages of rustdoc were not understood");
+        assert!(listing.lines().count() > 20, "{name}: the pages of rustdoc could not be parsed");
         let file = root.join(format!("docs/public-api/{name}.txt"));
         if write {
             fs::create_dir_all(file.parent().expect("a folder")).expect("docs/public-api");
@@ -51,7 +51,7 @@ fn build_documentation(root: &Path) -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
 }
 
-/// The lines that are in one of the two only.
+/// The lines that are in only one of the two.
 fn difference(file: &Path, now: &str) -> Vec<String> {
     let before = fs::read_to_string(file).unwrap_or_default();
     if before == now {
@@ -68,7 +68,7 @@ fn difference(file: &Path, now: &str) -> Vec<String> {
     lines
 }
 
-/// All items that can be reached from the first page of a crate, and what they are declared as.
+/// All items reachable from the first page of a crate, with their declarations.
 fn list(folder: &Path) -> String {
     let mut items = BTreeMap::new();
     module(folder, &folder.file_name().expect("a name").to_string_lossy(), &mut items);
@@ -107,8 +107,8 @@ fn links(page: &str) -> Vec<(String, String)> {
     links
 }
 
-/// What an item is declared as, its methods, and the traits that it implements itself: not those that
-/// hold for every type.
+/// An item's declaration, its methods, and the traits that it implements itself, without blanket
+/// implementations.
 fn item(page: &str) -> Vec<String> {
     let page = page.split("id=\"blanket-implementations\"").next().unwrap_or_default();
     let own = page.split("id=\"trait-implementations\"").next().unwrap_or_default();
@@ -130,7 +130,7 @@ fn item(page: &str) -> Vec<String> {
     lines
 }
 
-/// Traits that nobody can name in stable code.
+/// Traits that stable code cannot name.
 const OF_THE_COMPILER: &[&str] = &["Freeze", "StructuralPartialEq", "UnsafeUnpin"];
 
 fn read(page: &Path) -> String {

@@ -9,19 +9,19 @@ use distlock::{ErrorKind, FenceCheck, LockState, Locks, LostReason, Result};
 async fn report(locks: &Locks) -> Result<&'static str> {
     let lock = locks.named("nightly-report")?.ttl(Duration::from_secs(30));
     let written = lock.try_run(async |_| tokio::time::sleep(Duration::from_secs(3600)).await);
-    Ok(if written.await?.is_some() { "written" } else { "somebody else writes it" })
+    Ok(if written.await?.is_some() { "written" } else { "another machine writes it" })
 }
 
-/// Somebody else has the lock.
+/// Another machine has the lock.
 #[tokio::test]
 async fn a_busy_lock_is_left_alone() -> Result<()> {
     let (_store, locks) = testing::locks_on(ManualClock::default());
     let _theirs = locks.named("nightly-report")?.acquire().await?;
-    assert_eq!(report(&locks).await?, "somebody else writes it");
+    assert_eq!(report(&locks).await?, "another machine writes it");
     Ok(())
 }
 
-/// An hour of work and its renewals, in a millisecond: paused time moves on when every task waits.
+/// An hour of work and its renewals, in a millisecond: paused time advances when every task waits.
 #[tokio::test(start_paused = true)]
 async fn long_work_keeps_its_lock() -> Result<()> {
     let (store, locks) = testing::locks_on(TokioClock::default());
@@ -67,7 +67,7 @@ async fn a_holder_that_is_cut_off_stops_and_its_late_write_is_refused() -> Resul
 async fn a_lost_answer_leaves_no_lock_behind() -> Result<()> {
     let (store, locks) = testing::locks_on(TokioClock::default());
     store.lose_next_reply();
-    let guard = locks.named("order:42")?.try_acquire().await?.expect("nobody else has it");
+    let guard = locks.named("order:42")?.try_acquire().await?.expect("it is free");
     guard.release().await?;
     assert!(locks.inspect("order:42").await?.is_none());
     Ok(())

@@ -1,11 +1,11 @@
 //! Calls from threads that run no async code.
 //!
-//! [`Lock::acquire_blocking`](crate::Lock::acquire_blocking) and its like need no Tokio runtime. For any
-//! other call there is [`run`].
+//! [`Lock::acquire_blocking`](crate::Lock::acquire_blocking) and the other blocking calls need no
+//! Tokio runtime. For any other call there is [`run`].
 //!
-//! A future that waits on a thread has to be woken by another one. So while a thread waits here, it
-//! looks from time to time whether the runtime on which the locks are kept still runs: a thread that
-//! blocks the only one that could wake it gets an error, and does not hang.
+//! A thread that waits for a future must be woken by another thread. So a thread that waits here
+//! checks from time to time whether the runtime that keeps the locks still runs: if it blocks the
+//! only thread that could wake it, it gets an error instead of hanging.
 
 use std::future::Future;
 use std::pin::pin;
@@ -23,9 +23,9 @@ use crate::{Clock, Error, ErrorKind, Result, SystemClock};
 /// How long a runtime may take to run a task that is ready.
 const PULSE: Duration = Duration::from_secs(3);
 
-/// Runs `future` and waits for it: for what has no blocking form of its own.
+/// Runs `future` and waits for it, for calls that have no blocking form.
 ///
-/// It runs on the Tokio runtime of this thread, or else on a thread of this library. As
+/// It runs on the Tokio runtime of this thread, or else on a thread of this library. Like
 /// [`Lock::acquire_blocking`](crate::Lock::acquire_blocking), it is not for async code.
 ///
 /// ```
@@ -41,13 +41,13 @@ const PULSE: Duration = Duration::from_secs(3);
 ///
 /// # Errors
 ///
-/// Those of the future; [`NoAnswer`](ErrorKind::NoAnswer) if nobody drives the runtime of this thread;
-/// [`Internal`](ErrorKind::Internal) if the future panics.
+/// Those of the future; [`NoAnswer`](ErrorKind::NoAnswer) if the runtime of this thread is not
+/// driven; [`Internal`](ErrorKind::Internal) if the future panics.
 pub fn run<T: Send + 'static>(
     future: impl Future<Output = Result<T>> + Send + 'static,
 ) -> Result<T> {
     wait_on(&current_or_own()?, async {
-        // What nobody waits for any more is not gone on with.
+        // If the caller stops waiting, the task is aborted.
         let task = AbortOnDropHandle::new(tokio::spawn(future));
         task.await.map_err(|error| {
             Error::new(ErrorKind::Internal, "the task of a blocking call has ended")
@@ -79,8 +79,9 @@ fn wait_on<T>(runtime: &Handle, future: impl Future<Output = Result<T>>) -> Resu
             return value;
         }
         if is_inside {
-            // The task that a worker has woken last waits in a slot from which no other worker takes it,
-            // and this may be a worker that goes to sleep: another task takes the place in the slot.
+            // The task that a worker woke last waits in a slot from which no other worker takes it,
+            // and this thread may be a worker about to sleep: another task takes its place in the
+            // slot.
             drop(runtime.spawn(async {}));
         }
         let now = clock.now();
@@ -112,8 +113,8 @@ fn current_or_own() -> Result<Handle> {
     Handle::try_current().or_else(|_| own_runtime())
 }
 
-/// The runtime of a program that has none: one thread, which begins with the first call that needs it
-/// and lives as long as the process.
+/// The runtime of a program that has none: one thread, started by the first call that needs it,
+/// which lives as long as the process.
 fn own_runtime() -> Result<Handle> {
     static OWN: Mutex<Option<Handle>> = Mutex::new(None);
     let mut own = OWN.lock().unwrap_or_else(PoisonError::into_inner);

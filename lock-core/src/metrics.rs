@@ -1,4 +1,4 @@
-//! Metrics of a store's use, as a layer.
+//! Metrics on the use of a store, as a layer.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,14 +23,14 @@ use crate::{
 /// | `lock_held`, `lock_waiting` | gauge | `backend` |
 /// | `lock_backend_errors_total` | counter | `backend`, `operation`, `kind` |
 ///
-/// No metric has the name of a lock: there may be millions.
+/// No metric carries lock names: there may be millions.
 #[derive(Clone, Debug)]
 pub struct MetricsLayer {
     clock: Arc<dyn Clock>,
 }
 
 impl MetricsLayer {
-    /// A layer that takes the time from `clock`.
+    /// A layer that reads the time from `clock`.
     pub fn new(clock: impl Clock) -> Self {
         Self { clock: Arc::new(clock) }
     }
@@ -74,7 +74,7 @@ impl Meter {
     fn failed(&self, operation: &'static str, error: &Error) {
         let mut labels = self.labels();
         labels.push(Label::from_static_parts("operation", operation));
-        // Without the reason of a loss, which would be another label for every reason.
+        // Without the reason of a loss, which would add a label for every reason.
         let kind = format!("{:?}", error.kind());
         labels.push(Label::new("kind", kind.split('(').next().unwrap_or_default().to_owned()));
         counter!("lock_backend_errors_total", labels).increment(1);
@@ -122,7 +122,7 @@ impl LockBackend for Metered {
     }
 }
 
-/// One of those that a gauge counts, until it is dropped.
+/// Counted by a gauge until it is dropped.
 struct Counted(Gauge);
 
 impl Counted {
@@ -138,16 +138,16 @@ impl Drop for Counted {
     }
 }
 
-/// Where a claim is in its life.
+/// The stage of a claim's life.
 enum Stage {
-    /// It waits after its first busy answer.
+    /// It has not been granted yet; it waits after its first busy answer.
     Trying {
         started: ClockInstant,
         waiting: Option<Counted>,
     },
-    /// Made from a lease token, which may be a lie.
+    /// Made from a lease token, which may be forged.
     Unproven,
-    /// Without a time for a hold that began elsewhere.
+    /// No start time for a hold that began elsewhere.
     Held {
         since: Option<ClockInstant>,
         _held: Counted,
@@ -182,7 +182,8 @@ impl MeteredClaim {
         }
     }
 
-    /// What a renewal or a check says of the hold. The first one confirms what a lease token says.
+    /// What a renewal or a check says about the hold. The first one confirms what a lease token
+    /// says.
     fn heard(&mut self, operation: &'static str, renewal: &Result<Renewal>) {
         match renewal {
             Ok(Renewal::Lost) => self.count_loss(),

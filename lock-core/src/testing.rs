@@ -1,4 +1,5 @@
-//! For tests of your own code: a store in memory that can be made to fail, and clocks that a test moves.
+//! For tests of your own code: a memory store that can be made to fail, and clocks that a test
+//! moves.
 //!
 //! # Which clock
 //!
@@ -8,24 +9,25 @@
 //! | [`TokioClock`] in a test with `start_paused` | to the next timer, when every task waits | code that waits, with limits and pauses |
 //! | [`SystemClock`](crate::SystemClock), the default | as it does | real servers, with short ttls |
 //!
-//! [`locks_on`] gives the store and the `Locks` the same clock. On two clocks a lease ends for one of them
-//! and not for the other.
+//! [`locks_on`] gives the store and the `Locks` the same clock. With two clocks, a lease would end
+//! for one of them and not for the other.
 //!
 //! # What hangs, or fails, by surprise
 //!
-//! - **Every limit is counted on the clock of the `Locks`.** On a [`ManualClock`] that nobody moves,
-//!   `acquire_timeout` of a held lock, a call to a store that is cut off, and `close` wait for ever. Move
-//!   the clock from another task, or use a [`TokioClock`] with paused time.
-//! - **`advance` runs nothing.** It wakes the tasks whose time has come; they run at the next await of the
-//!   test. [`Held::state`](crate::Held::state) and [`Held::token`](crate::Held::token) need no task: they
-//!   are right at once.
-//! - **Paused time and a real server do not go together.** Tokio moves paused time on when every task
-//!   waits, also when it is a server's answer that they wait for. So timers of a connection pool, of a
-//!   driver and of a call fire before the answer is there. Use `start_paused` with the memory store only.
-//! - **A [`TokioClock`] begins when it is made**, so make it inside of the test, not in a `static`. Tokio
-//!   cannot pause the time of a runtime with several threads.
-//! - **A test that ends does not wait for the release of a guard that it has dropped.** Where that matters
-//!   to the next test, use another name or another store, or end with `close`.
+//! - **Every limit is counted on the clock of the `Locks`.** On a [`ManualClock`] that is not
+//!   moved, `acquire_timeout` of a held lock, a call to a store that is cut off, and `close` wait
+//!   forever. Move the clock from another task, or use a [`TokioClock`] with paused time.
+//! - **`advance` runs nothing.** It wakes the tasks that are due; they run at the next await of the
+//!   test. [`Held::state`](crate::Held::state) and [`Held::token`](crate::Held::token) need no
+//!   task: they are up to date at once.
+//! - **Paused time and a real server do not go together.** Tokio advances paused time when every
+//!   task waits, even if they wait for a server's answer. So the timers of a connection pool, a
+//!   driver or a call fire before the answer arrives. Use `start_paused` only with the memory
+//!   store.
+//! - **A [`TokioClock`] begins when it is made**, so make it inside the test, not in a `static`.
+//!   Tokio cannot pause the time of a runtime with several threads.
+//! - **At its end a test does not wait for the release of a guard that it has dropped.** If that
+//!   matters to the next test, use another name or another store, or end with `close`.
 //!
 //! ```
 //! use std::time::Duration;
@@ -49,7 +51,7 @@ pub use crate::memory::MemoryBackend;
 
 /// A new memory store that serves its waiters in order, and locks of it, on the same clock.
 ///
-/// The store makes the faults: see [`MemoryBackend`]. Another process is
+/// Faults are made on the store: see [`MemoryBackend`]. To simulate another process, use
 /// `Locks::builder(store.client()).clock(clock)`.
 pub fn locks_on(clock: impl Clock + Clone) -> (MemoryBackend, Locks) {
     let store = MemoryBackend::queued().with_clock(clock.clone());

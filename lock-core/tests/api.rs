@@ -1,4 +1,4 @@
-//! The promises of the user API that no store is needed for.
+//! The promises of the user API that need no store.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
@@ -36,7 +36,8 @@ async fn any_string_is_a_name() {
     assert!(locks.inspect(String::from("a")).await.unwrap().is_none());
 }
 
-/// Every setting of the builder that breaks a rule is an error of `build`, with the value or the rule.
+/// Every setting of the builder that breaks a rule is an error of `build` that names the value or
+/// the rule.
 #[tokio::test]
 async fn bad_settings_are_found_when_the_locks_are_built() {
     type Set = fn(LocksBuilder) -> LocksBuilder;
@@ -81,9 +82,9 @@ async fn every_token_of_a_loss_is_cancelled_and_alone() {
     store.lose_now("a");
     early.cancelled().await;
     assert_eq!(guard.state(), LockState::Lost(LostReason::Taken));
-    assert!(guard.lost().cancellation_token().is_cancelled(), "one that is asked for later");
+    assert!(guard.lost().cancellation_token().is_cancelled(), "also one made later");
 
-    // Also by the clock alone, when the store is silent.
+    // Also by the clock alone, if the store is silent.
     let guard = locks.named("a").unwrap().ttl(Duration::from_secs(3)).acquire().await.unwrap();
     let token = guard.lost().cancellation_token();
     store.partition();
@@ -122,7 +123,7 @@ async fn health_is_one_request_and_counts_what_is_in_use() {
     assert_eq!(locks.health().await.unwrap_err().kind(), ErrorKind::NoAnswer);
 }
 
-/// A store whose every hold fails to be detached, and that counts what it is asked.
+/// A store that fails every detach, and counts its calls.
 #[derive(Debug)]
 struct Stubborn;
 
@@ -194,7 +195,7 @@ async fn a_detach_that_fails_gives_the_guard_back_and_the_lock_stays() {
     assert_eq!(failed.error().kind(), ErrorKind::NoAnswer);
     assert!(failed.to_string().contains("detach"), "{failed}");
     let guard = failed.into_guard();
-    // Renewed for several ttls, and legally so.
+    // Renewed for several ttls, in a legal sequence.
     clock.sleep(Duration::from_secs(10)).await;
     assert_eq!(guard.state(), LockState::Secure);
     guard.renew().await.unwrap();

@@ -1,4 +1,4 @@
-//! What the types of the API promise to the compiler. A promise that is broken does not build.
+//! What the API's types promise to the compiler. A broken promise does not build.
 
 use std::future::Future;
 use std::panic::{RefUnwindSafe, UnwindSafe};

@@ -1,4 +1,4 @@
-//! The calls for threads that run no async code: with a runtime, without one, and inside of one.
+//! The calls for threads that run no async code: with a runtime, without one, and inside one.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
@@ -12,7 +12,7 @@ use tokio::runtime::{Builder, Handle};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// Everything that there is, on this thread.
+/// Every blocking call, on this thread.
 fn whole_course(locks: &Locks) {
     let lock = locks.named("a").unwrap();
     let guard = lock.acquire_blocking().unwrap();
@@ -40,10 +40,10 @@ fn without_any_runtime() {
         let error = locks.named("a").unwrap().acquire_blocking().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
     }
-    assert!(Handle::try_current().is_err(), "the runtime of the library is not left behind here");
+    assert!(Handle::try_current().is_err(), "the library's runtime is not left behind here");
 }
 
-/// A lock that nobody awaits is renewed all the same, on the thread of the library.
+/// A lock is renewed on the library's thread even if nothing is awaited.
 #[test]
 fn without_any_runtime_a_lock_is_renewed_and_its_loss_is_seen() {
     let store = MemoryBackend::queued();
@@ -95,7 +95,7 @@ async fn in_async_code_with_other_workers() {
     tokio::spawn(async move { whole_course(&locks) }).await.unwrap();
 }
 
-/// Wrong, and nobody is left who could answer: an error that says what to do, and no hang.
+/// Wrong, and no worker is left that could answer: an error that says what to do, and no hang.
 #[test]
 fn in_async_code_that_blocks_its_only_thread() {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
@@ -104,14 +104,14 @@ fn in_async_code_that_blocks_its_only_thread() {
         let error = locks.named("a").unwrap().acquire_blocking().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NoAnswer, "{error}");
         assert!(error.to_string().contains("spawn_blocking"), "{error}");
-        // The try was given up with its call: the lock is free.
+        // The attempt was given up with its call: the lock is free.
         assert!(locks.named("a").unwrap().try_acquire().await.unwrap().is_some());
         let error = blocking::run(async { Ok(()) }).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NoAnswer, "{error}");
     });
 }
 
-/// A runtime that has ended answers nothing more.
+/// A runtime that has ended answers nothing.
 #[test]
 fn on_a_runtime_that_has_gone() {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();

@@ -1,4 +1,5 @@
-//! Corners of the keeper and the guard that were wrong once. Each test is named by what must hold.
+//! Corner cases of the keeper and the guard that were once wrong. Each test is named after what
+//! must hold.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
@@ -77,8 +78,8 @@ async fn a_failing_renewal_is_never_a_tight_loop() {
     drop(guard);
 }
 
-/// What the store promised for a slow try is what there is. Where place and lock are one lease, a part
-/// of which has passed in the queue, the lock is renewed once.
+/// After a slow attempt, the store's promise is all there is. Where place and lock are one lease,
+/// part of which has passed in the queue, the lock is renewed once.
 #[tokio::test(start_paused = true)]
 async fn a_lock_without_renewals_is_not_renewed_after_a_slow_grant() {
     let (store, locks, clock) = virtual_locks(MemoryBackend::queued());
@@ -87,7 +88,7 @@ async fn a_lock_without_renewals_is_not_renewed_after_a_slow_grant() {
     let sent = clock.now();
     let guard = lock.acquire().await.unwrap();
     clock.sleep(500 * MS).await;
-    assert_eq!(store.requests(), 1, "the try and nothing else");
+    assert_eq!(store.requests(), 1, "the attempt and nothing else");
     assert!(guard.valid_until() < sent + 1000 * MS);
     assert_eq!(guard.lost().await, LostReason::Expired);
 }
@@ -116,7 +117,7 @@ async fn a_waiter_behind_the_gate_that_gives_up_sends_nothing() {
     drop(guard);
 }
 
-/// A store that proposes to look again at the end of time is asked at the usual pace.
+/// A store that proposes to retry at the end of time is asked at the usual pace.
 #[tokio::test(start_paused = true)]
 async fn a_look_that_is_proposed_for_the_end_of_time_comes_in_time() {
     let mut witness = Witness::new();
@@ -173,7 +174,7 @@ async fn a_lease_token_that_nobody_gets_blocks_nobody() {
     let (_, locks, clock) = virtual_locks(MemoryBackend::queued());
     let guard = locks.named("x").unwrap().acquire().await.unwrap();
     let mut detaching = Box::pin(guard.detach());
-    // Polled once, and dropped when the answer is there but has not been read.
+    // Polled once, and dropped when the answer has arrived but has not been read.
     std::future::poll_fn(|cx| std::task::Poll::Ready(detaching.as_mut().poll(cx).is_ready())).await;
     clock.sleep(10 * MS).await;
     drop(detaching);
@@ -261,13 +262,14 @@ async fn a_push_to_a_client_that_is_cut_off_is_kept() {
     }
 }
 
-/// Notes the calls that reach the store, and what a guard says while the store is being closed.
+/// Records the calls that reach the store, and the state of a guard while the store is being
+/// closed.
 #[derive(Clone, Debug)]
 struct Witness {
     store: MemoryBackend,
     calls: Arc<Mutex<Vec<&'static str>>>,
     held: Arc<Mutex<Option<Held>>>,
-    /// What it proposes to those who find the lock busy.
+    /// The retry time that it proposes to clients that find the lock busy.
     retry_after: Option<Duration>,
 }
 

@@ -1,4 +1,4 @@
-//! Lease tokens through the user's interface: what the core itself must compare, bring and leave alone.
+//! Lease tokens through the user API: what the core itself must compare, supply and leave alone.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
@@ -92,7 +92,7 @@ async fn keep_alive_renews_as_often_as_the_lock_says() {
     let guard = lock.attach(&token).await.unwrap();
     let sent = store.requests();
     clock.sleep(10 * SECOND).await;
-    assert_eq!(store.requests(), sent, "an attached lock is not renewed until that is asked for");
+    assert_eq!(store.requests(), sent, "an attached lock is not renewed until that is requested");
     guard.keep_alive();
     clock.sleep(10 * SECOND).await;
     let renewals = store.requests() - sent;
@@ -136,7 +136,7 @@ async fn a_ttl_in_the_text_is_not_read() {
     assert!(serde_json::from_value::<LeaseToken>(fields).is_err());
 }
 
-/// The future of a detach whose answer nobody reads holds its keeper; a store that is closed lets it go.
+/// The future of a detach whose answer is not read holds its keeper; closing the store lets it go.
 #[tokio::test(start_paused = true)]
 async fn a_detach_that_nobody_reads_does_not_outlive_the_closing() {
     let (store, locks, clock) = shop();
@@ -146,7 +146,7 @@ async fn a_detach_that_nobody_reads_does_not_outlive_the_closing() {
     clock.sleep(Duration::from_millis(10)).await;
     locks.close(SECOND).await.unwrap_err();
     locks.close(SECOND).await.unwrap();
-    // It may be read after all, and is as good as any.
+    // It may still be read, and is as good as any.
     let token = detaching.await.unwrap();
     let other = with_prefix(&store, clock, "shop");
     other.named("order:42").unwrap().renew(&token).await.unwrap();
@@ -167,7 +167,7 @@ async fn a_token_that_nobody_got_is_released_although_the_store_is_closed() {
     assert_eq!(other.inspect("order:42").await.unwrap(), None);
 }
 
-/// Whose turn it is not is told who has it, as of that moment.
+/// A caller that does not get the lock is told who has it, as of that moment.
 #[tokio::test(start_paused = true)]
 async fn a_wait_in_vain_names_the_holder() {
     let (store, locks, clock) = shop();
@@ -180,15 +180,15 @@ async fn a_wait_in_vain_names_the_holder() {
         assert_eq!(error.kind(), ErrorKind::NotAcquired);
         let holder = error.holder().expect("the memory store shows it");
         assert_eq!((holder.owner, holder.fence), (Some(guard.owner()), guard.token().ok()));
-        assert_eq!(holder.expires_in, Some(60 * SECOND - limit), "now, and not when it was seen");
+        assert_eq!(holder.expires_in, Some(60 * SECOND - limit), "as of now, not when seen");
         let text = error.to_string();
-        assert!(text.contains("somebody else holds it") && text.contains("host-7"), "{text}");
+        assert!(text.contains("another client holds it") && text.contains("host-7"), "{text}");
     }
-    assert_eq!(store.requests(), sent + 3, "two looks, and the release of a place");
+    assert_eq!(store.requests(), sent + 3, "two attempts, and the release of a place");
     assert!(other.try_acquire().await.unwrap().is_none());
 }
 
-/// Where one task of a process asks the store for all of them, all are told.
+/// Where one task of a process asks the store for all of them, all are told the holder.
 #[tokio::test(start_paused = true)]
 async fn those_behind_the_gate_are_told_the_holder_too() {
     let clock = TokioClock::default();

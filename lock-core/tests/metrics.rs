@@ -79,7 +79,7 @@ fn a_life_of_a_lock_is_counted() {
         of(&early) + of(&seen)
     };
     let lost = "lock_lost_total backend=memory";
-    assert_eq!(early.get(lost), Some(&DebugValue::Counter(2)), "while the guard is still there");
+    assert_eq!(early.get(lost), Some(&DebugValue::Counter(2)), "while the guard is still alive");
     // Two by the holder, two by the place of the waiter, one by the last holder.
     assert_eq!(count("lock_renewals_total backend=memory,outcome=alive"), 5);
     assert_eq!(count("lock_lost_total backend=memory"), 3);

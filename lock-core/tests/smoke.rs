@@ -1,5 +1,5 @@
 //! The life of a lock, on both flavours of the memory store and in virtual time. The conformance
-//! suite goes into every corner; this is what must hold before it is of any use.
+//! suite covers every corner; this must hold before the suite is of any use.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 

@@ -1,5 +1,5 @@
-//! The runtime of the `Locks` stands still: nobody drives it any more. Everything that has a limit of
-//! time keeps to it, since the clock needs no runtime.
+//! The runtime of the `Locks` stalls: it is no longer driven. Everything with a time limit keeps to
+//! it, since the clock needs no runtime.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
@@ -12,10 +12,10 @@ use lock_core::{Error, ErrorKind, LockState, Locks, LostReason, Result};
 use tokio::runtime::{Builder, Runtime};
 
 const MS: Duration = Duration::from_millis(1);
-/// What a busy machine may need; far less than for ever.
+/// What a busy machine may need; far less than forever.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A runtime of one thread that is driven until it is told to stand still.
+/// A single-threaded runtime that is driven until it is told to stop.
 struct Keepers {
     stop: tokio::sync::oneshot::Sender<()>,
     driver: JoinHandle<Runtime>,
@@ -35,7 +35,7 @@ impl Keepers {
         (Self { stop, driver }, builder.call_timeout(100 * MS).build().unwrap())
     }
 
-    /// Gives the runtime back, which nobody drives any more.
+    /// Returns the runtime, which is no longer driven.
     fn stand_still(self) -> Runtime {
         self.stop.send(()).unwrap();
         self.driver.join().unwrap()
@@ -48,13 +48,13 @@ fn block_on<T>(work: impl Future<Output = T>) -> T {
 }
 
 fn is_timeout<T>(result: Result<T>) {
-    let error: Error = result.err().expect("nobody could have answered");
+    let error: Error = result.err().expect("there is nothing that could have answered");
     assert_eq!(error.kind(), ErrorKind::NoAnswer, "{error}");
     assert!(error.to_string().contains("runtime"), "{error}");
 }
 
 #[test]
-#[allow(clippy::disallowed_methods, reason = "the test has a clock of its own")]
+#[allow(clippy::disallowed_methods, reason = "the test has its own clock")]
 fn a_loss_is_signalled_before_the_lease_ends() {
     let (keepers, locks) = Keepers::start();
     let began = Instant::now();
@@ -62,7 +62,7 @@ fn a_loss_is_signalled_before_the_lease_ends() {
     let _standing = keepers.stand_still();
     assert_eq!(block_on(guard.lost().wait()), LostReason::Expired);
     assert!(guard.remaining().is_zero() && guard.token().is_err());
-    // It was renewed once or twice at most before its keeper stood still.
+    // It was renewed at most once or twice before its keeper stalled.
     assert!(began.elapsed() >= 500 * MS, "{:?}", began.elapsed());
 }
 
@@ -110,7 +110,7 @@ fn what_a_guard_asks_of_its_keeper_has_a_limit() {
     assert_eq!(guard.state(), LockState::Secure, "that says nothing about the lock");
     is_timeout(block_on(other.detach()).map_err(Error::from));
     is_timeout(block_on(guard.release()));
-    // It goes on where it stood, and so gives back what was given up.
+    // It resumes where it stopped, and so releases what was given up.
     standing.block_on(locks.clock().sleep(300 * MS));
     assert_eq!(standing.block_on(locks.inspect("a")).unwrap(), None);
     assert_eq!(standing.block_on(locks.inspect("b")).unwrap(), None);

@@ -27,7 +27,7 @@ struct Time {
 }
 
 impl ManualClock {
-    /// Moves the time on and wakes all whose time has come.
+    /// Advances the time and wakes all sleepers that are due.
     pub fn advance(&self, by: Duration) {
         let now = {
             let mut now = self.0.now.lock().unwrap_or_else(PoisonError::into_inner);
@@ -39,7 +39,7 @@ impl ManualClock {
     }
 }
 
-/// Starts one hour after the origin, so that a test can look back.
+/// Starts one hour after the origin, so a test can look back.
 impl Default for ManualClock {
     fn default() -> Self {
         Self(Arc::new(Time {

@@ -1,11 +1,11 @@
-//! The one source of time.
+//! The library's only source of time.
 //!
 //! Validity is counted on a clock that goes on while the machine sleeps, and never on a wall clock.
-//! Linux has one, with a timer, and is the only system that is supported: the clocks of the standard
-//! library and of Tokio stand still while a Linux machine or a Mac sleeps, and a lease would seem to
-//! be valid after its end.
-//! [`SystemClock`] is that clock, [`TokioClock`](crate::testing::TokioClock) follows tokio's (paused) test time, and
-//! [`ManualClock`](crate::testing::ManualClock) moves only when a test says so.
+//! Linux has one, with a timer, and is the only supported system: the clocks of the standard
+//! library and of Tokio stop while a Linux machine or a Mac sleeps, so a lease would seem valid
+//! after its end. [`SystemClock`] is that clock, [`TokioClock`](crate::testing::TokioClock) follows
+//! tokio's (paused) test time, and [`ManualClock`](crate::testing::ManualClock) moves only when a
+//! test says so.
 
 pub(crate) mod manual;
 mod system;
@@ -23,7 +23,7 @@ pub use system::SystemClock;
 
 /// A clock and its timers. Everything in the library that reads the time or waits does it here.
 pub trait Clock: Debug + Send + Sync + 'static {
-    /// The present. Never goes back.
+    /// The current time. Never goes back.
     fn now(&self) -> ClockInstant;
 
     /// Waits until `at`. Dropping the future is free and forgets the timer.
@@ -80,8 +80,8 @@ impl ClockInstant {
         Self(self.0.saturating_sub(nanos(duration)))
     }
 
-    /// The wall-clock time that this instant has or will have, as both clocks run now. For people:
-    /// a wall clock can be set, so nothing is decided by it.
+    /// This instant as a wall-clock time, as both clocks run now. For people: a wall clock can be
+    /// set, so no decision is based on it.
     pub fn to_system_time(self, clock: &dyn Clock) -> SystemTime {
         let (now, wall) = (clock.now(), SystemTime::now());
         let moved = if self >= now {
@@ -93,7 +93,7 @@ impl ClockInstant {
     }
 }
 
-/// Later by `duration`; the far future is the limit.
+/// Later by `duration`, up to the far future.
 impl Add<Duration> for ClockInstant {
     type Output = Self;
 

@@ -2,7 +2,7 @@
 
 #[cfg(not(target_os = "linux"))]
 compile_error!(
-    "distlock runs on Linux only: it counts leases on CLOCK_BOOTTIME, which goes on while the machine sleeps, and no such clock was tested on another system"
+    "distlock runs on Linux only: it counts leases on CLOCK_BOOTTIME, which runs on while the machine sleeps, and no such clock has been tested on another system"
 );
 
 use std::os::fd::OwnedFd;
@@ -21,17 +21,17 @@ use super::{Clock, ClockInstant, Sleep};
 /// `CLOCK_BOOTTIME`, with one boot-time timer for all sleepers.
 ///
 /// `std::time::Instant` and tokio's timers stand still while a Linux machine is suspended
-/// (rust-lang/rust#87906); the store's clock does not, so a lease that was counted on them would
-/// seem to be valid after the machine has slept through its end.
+/// (rust-lang/rust#87906); the store's clock does not, so a lease counted on them would seem valid
+/// after the machine has slept through its end.
 ///
-/// The first sleeper starts a thread that waits for the timer, so sleeping depends on no runtime and
-/// outlives each. All clocks of a process share it, and it ends with the last of them. If the machine has
-/// no thread or file descriptor left, tokio's timers are used in slices of a second, which needs a Tokio
-/// runtime.
+/// The first sleeper starts a thread that waits for the timer, so sleeping depends on no runtime
+/// and outlives each. All clocks of a process share this thread, and it ends with the last of them.
+/// If no thread or file descriptor is left, tokio's timers are used in slices of a second, which
+/// needs a Tokio runtime.
 #[derive(Clone, Debug)]
 pub struct SystemClock(Arc<Alarm>);
 
-/// The one of this process, by the process id: a process that was forked has no thread of its parent's.
+/// This process's alarm, by process id: a forked process has no thread of its parent's.
 static SHARED: Mutex<(u32, Weak<Alarm>)> = Mutex::new((0, Weak::new()));
 
 /// The timers of all sleepers, and what wakes them.
@@ -44,8 +44,8 @@ struct Alarm {
 #[derive(Debug, Default)]
 struct Driver {
     fd: Option<Arc<OwnedFd>>,
-    /// When the kernel's timer fires next. It is armed earlier at once and later never: firing once
-    /// in vain is cheaper than a system call for every cancelled sleep.
+    /// When the kernel's timer fires next. It is moved earlier at once, but never later: firing
+    /// once in vain is cheaper than a system call for every cancelled sleep.
     armed: Option<ClockInstant>,
 }
 
@@ -94,7 +94,7 @@ impl Alarm {
         self.driver.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the timer and its thread when they are needed first.
+    /// Starts the timer and its thread when they are first needed.
     fn start_driver(self: &Arc<Self>) -> bool {
         let mut driver = self.driver();
         if driver.fd.is_some() {
@@ -136,7 +136,7 @@ impl Driver {
     }
 }
 
-/// Ends the thread: the timer fires, and the thread finds that nobody is left.
+/// Ends the thread: the timer fires, and the thread finds no clock left.
 impl Drop for Alarm {
     fn drop(&mut self) {
         let driver = self.driver.get_mut().unwrap_or_else(PoisonError::into_inner);
@@ -159,7 +159,7 @@ fn start_thread(clock: Weak<Alarm>) -> std::io::Result<Arc<OwnedFd>> {
 fn drive(clock: &Weak<Alarm>, timer: &OwnedFd) {
     loop {
         let mut count = [0; 8];
-        // It fails only when a signal interrupts it: looking once in vain does no harm.
+        // It fails only when a signal interrupts it: one check in vain does no harm.
         let _ = rustix::io::read(timer, &mut count);
         let Some(clock) = clock.upgrade() else { return };
         let due = clock.fire();
@@ -168,7 +168,7 @@ fn drive(clock: &Weak<Alarm>, timer: &OwnedFd) {
     }
 }
 
-/// Tokio's timer in short slices, each followed by a look at the boot-time clock.
+/// Tokio's timer in short slices, each followed by a reading of the boot-time clock.
 async fn sliced_sleep(at: ClockInstant) {
     const SLICE: Duration = Duration::from_secs(1);
     loop {
@@ -181,7 +181,7 @@ async fn sliced_sleep(at: ClockInstant) {
 }
 
 fn set_timer(fd: &OwnedFd, at: ClockInstant) {
-    // Zero would disarm the timer; nobody sleeps until the origin of the clock.
+    // Zero would disarm the timer; no one sleeps until the origin of the clock.
     let nanos = at.as_nanos().max(1);
     let value = Timespec {
         tv_sec: i64::try_from(nanos / 1_000_000_000).unwrap_or(i64::MAX),
@@ -206,7 +206,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn sleepers_wake_in_order_and_in_time() {
-        // Of its own: other tests sleep, too.
+        // Its own alarm: other tests sleep, too.
         let clock = SystemClock(Arc::default());
         let start = clock.now();
         let (late, early) =

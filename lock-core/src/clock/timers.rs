@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 
 use super::ClockInstant;
 
-/// Timers by the time at which they are due. The number keeps timers of one instant apart.
+/// Timers by due time. The number distinguishes timers of the same instant.
 #[derive(Debug, Default)]
 pub(super) struct Timers {
     pending: BTreeMap<(ClockInstant, u64), Waker>,
@@ -34,7 +34,7 @@ impl Timers {
     }
 }
 
-/// What a clock with [`Timers`] gives to its sleepers.
+/// What a clock with [`Timers`] offers its sleepers.
 pub(super) trait TimerSource: Send + Sync + 'static {
     fn now(&self) -> ClockInstant;
     fn timers(&self) -> MutexGuard<'_, Timers>;

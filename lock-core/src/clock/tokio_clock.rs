@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Clock, ClockInstant, Sleep};
 
-/// Tokio's own clock: it follows `tokio::time::pause` and `advance`, so a test of a minute takes a
+/// Tokio's own clock. It follows `tokio::time::pause` and `advance`, so a test of a minute takes a
 /// millisecond. In production it would stop while the machine sleeps: use
 /// [`SystemClock`](super::SystemClock) there.
 #[derive(Clone, Copy, Debug)]
@@ -13,7 +13,7 @@ pub struct TokioClock {
 }
 
 impl TokioClock {
-    /// How far before its creation the clock's origin lies, so that a test can look back.
+    /// How far before its creation the clock's origin lies, so a test can look back.
     const HEAD_START: Duration = Duration::from_secs(3600);
 }
 

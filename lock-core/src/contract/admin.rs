@@ -1,34 +1,35 @@
-//! Looking at locks, and taking them away.
+//! Inspecting locks, and taking them away.
 
 use async_trait::async_trait;
 
 use crate::{HolderInfo, HolderMark, LockKey, Released, Result};
 
-/// Inspection and force: what an operator needs. Declared by
+/// Inspection and forced release, for operators. Declared by
 /// [`Capabilities::inspect`](crate::Capabilities).
 ///
-/// None of these calls is needed to hold a lock, and the answer of each is out of date when it
-/// arrives: use it to show, never to decide.
+/// None of these calls is needed to hold a lock. Each answer is out of date by the time it arrives:
+/// show it, but base no decision on it.
 #[async_trait]
 pub trait LockAdmin: Send + Sync {
-    /// What the store knows of `key`; `None` if nobody holds it and nobody waits for it.
+    /// What the store knows about `key`; `None` if the lock has no holder and no waiters.
     ///
     /// # Errors
     ///
     /// As any call to the store.
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>>;
 
-    /// All locks that are held or waited for, whose prefix is `prefix` and whose name starts with
-    /// `name_start`, in the order of their names.
+    /// All locks with a holder or waiters whose prefix is `prefix` and whose name starts with
+    /// `name_start`, ordered by name.
     ///
     /// # Errors
     ///
     /// As any call to the store.
     async fn list(&self, prefix: &str, name_start: &str) -> Result<Vec<LockInfo>>;
 
-    /// Takes the lock away from its holder. If `expected` is given, only that very hold is ended: the
-    /// store compares, so that a later holder keeps the lock, whatever client it uses. The next holder
-    /// gets a greater fencing token. The old one learns it at its next renewal, after the fact.
+    /// Takes the lock away from its holder. If `expected` is given, only that hold is ended: the
+    /// store compares, so a later holder keeps the lock, whatever client it uses. The next holder
+    /// gets a greater fencing token. The old holder learns of it at its next renewal, after the
+    /// fact.
     ///
     /// # Errors
     ///
@@ -37,20 +38,21 @@ pub trait LockAdmin: Send + Sync {
     -> Result<Released>;
 }
 
-/// What a store knows of one lock.
+/// What a store knows about one lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockInfo {
     /// The lock.
     pub key: LockKey,
-    /// Who holds it, if anybody does.
+    /// The holder, if there is one.
     pub holder: Option<HolderInfo>,
-    /// How many wait in the store's queue; `None` where the store does not know its waiters.
+    /// The number of waiters in the store's queue; `None` where the store does not know its
+    /// waiters.
     pub waiters: Option<usize>,
 }
 
 impl LockInfo {
-    /// What is known of `key`.
+    /// What is known about `key`.
     pub fn new(key: LockKey, holder: Option<HolderInfo>, waiters: Option<usize>) -> Self {
         Self { key, holder, waiters }
     }

@@ -1,4 +1,4 @@
-//! A store, as a client of it.
+//! A store, as seen by one client.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -7,11 +7,12 @@ use async_trait::async_trait;
 
 use crate::{Capabilities, Claim, ClaimRequest, LockAdmin, Result};
 
-/// One store, as a client of it: used as `Arc<dyn LockBackend>`.
+/// One store, as seen by one client: used as `Arc<dyn LockBackend>`.
 ///
 /// Implemented by store authors, called by the core and by [`LockLayer`](crate::LockLayer)s. Users
-/// work with [`Locks`](crate::Locks). A wrapper must forward every method, the provided ones too.
-/// The clauses and the legal call sequences are in the [module documentation](crate::contract).
+/// work with [`Locks`](crate::Locks). A wrapper must forward every method, including the provided
+/// ones. The clauses and the legal call sequences are in the [module
+/// documentation](crate::contract).
 #[async_trait]
 pub trait LockBackend: Debug + Send + Sync + 'static {
     /// A short name for errors and metrics, such as `redis`.
@@ -28,11 +29,11 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     /// [`Unsupported`](crate::ErrorKind::Unsupported) if this store cannot serve the request.
     fn claim(&self, request: ClaimRequest) -> Result<Box<dyn Claim>>;
 
-    /// Asks whether the store answers and lets us work.
+    /// Asks whether the store answers and grants us access.
     ///
     /// # Errors
     ///
-    /// What any call to the store would meet.
+    /// Whatever any call to the store can fail with.
     async fn ping(&self) -> Result<()>;
 
     /// Ends what the client holds as a whole: sessions, leases granted ahead, pools. Claims that
@@ -40,12 +41,13 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// If the store did not confirm it. Calling it again is harmless.
+    /// If the store did not confirm. Calling this again is harmless.
     async fn close(&self) -> Result<()> {
         Ok(())
     }
 
-    /// Inspection and force, where [`Capabilities::inspect`](crate::Capabilities) is declared.
+    /// Inspection and forced release, where [`Capabilities::inspect`](crate::Capabilities) is
+    /// declared.
     fn admin(&self) -> Option<&dyn LockAdmin> {
         None
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::error::{Error, Result};
 use super::request::Mode;
 
-/// What a backend promises. A declared capability is tested by the conformance suite; asking for an
+/// What a backend promises. The conformance suite tests every declared capability. A request for an
 /// undeclared one is refused with a typed error, never quietly weakened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -16,30 +16,29 @@ pub struct Capabilities {
     /// How a lock can be shared. The core refuses a mode that is not listed; what a mode carries, such
     /// as a number of permits, is for the store to judge.
     pub modes: &'static [Mode],
-    /// How a waiter learns that it is worth looking again.
+    /// How a waiter learns that it should try again.
     pub wake: Wake,
     /// Whether waiters are served in the order of their arrival. Where they are not, the core lets
-    /// one task of a process wait at the store, and the others behind it.
+    /// one task per process wait at the store, and the others wait behind it.
     pub fair: bool,
     /// How far the rising of the fencing tokens can be trusted.
     pub fencing: Fencing,
     /// Whether another process can take over a hold.
     pub detachable: bool,
-    /// Whether [`LockBackend::admin`](crate::LockBackend::admin) is there.
+    /// Whether [`LockBackend::admin`](crate::LockBackend::admin) is available.
     pub inspect: bool,
     /// The shortest lease the store can keep; a shorter request is rounded up.
     pub min_ttl: Duration,
-    /// The granularity of leases; a request in between is rounded up.
+    /// The granularity of leases; a ttl between two steps is rounded up.
     pub ttl_step: Duration,
     /// The longest lease the store allows; a longer request is an error.
     pub max_ttl: Option<Duration>,
-    /// The events after which two holders are possible, since the store forgets what it answered.
+    /// The events after which there may be two holders, because the store forgets what it answered.
     pub loses_data_on: &'static [DataLoss],
 }
 
 impl Capabilities {
-    /// The weakest promises for this kind of hold and wake; set the fields that the store does
-    /// better.
+    /// The weakest promises for this binding and wake; set the fields where the store does better.
     pub const fn new(binding: Binding, wake: Wake) -> Self {
         Self {
             binding,
@@ -70,13 +69,13 @@ impl Capabilities {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Binding {
-    /// A lease of its own, which the store ends unless it is renewed.
+    /// Its own lease, which the store ends unless it is renewed.
     Lease,
     /// The session between this client and the store; all holds of the client live and die with it.
     Session,
 }
 
-/// How a waiter learns that it is worth looking again.
+/// How a waiter learns that it should try again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Wake {
@@ -84,8 +83,8 @@ pub enum Wake {
     Poll,
     /// The store pushes, and a push can get lost. The core also polls, slowly.
     Hint,
-    /// The store pushes, and replays what was missed after a reconnect. The core still looks
-    /// again, very slowly.
+    /// The store pushes, and after a reconnect replays what was missed. The core still polls, very
+    /// slowly.
     Reliable,
 }
 
@@ -93,10 +92,11 @@ pub enum Wake {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Fencing {
-    /// What the store has acknowledged survives a crash, and the rise of the tokens with it.
+    /// What the store has acknowledged survives a crash, so tokens keep rising.
     Durable,
-    /// The store can lose what it has acknowledged in ordinary operation, by a restart or a fail-over.
-    /// Then tokens rise only where something else carries them, such as the server's clock.
+    /// The store can lose what it has acknowledged in ordinary operation, by a restart or a
+    /// fail-over. Tokens then rise only where something else carries them, such as the server's
+    /// clock.
     BestEffort,
 }
 

@@ -7,14 +7,14 @@ use bytes::Bytes;
 
 use crate::{Attempt, Error, LostReason, Released, Renewal, Result};
 
-/// One contender, from its first try to its release.
+/// One contender, from its first attempt to its release.
 ///
 /// A waiter in a queue and a holder are the same thing: an entry with an owner that must be kept
 /// alive, can change, and must be given up. Dropping a claim writes nothing to the store.
 #[async_trait]
 pub trait Claim: Debug + Send + 'static {
-    /// Looks once, takes the lock if it is free, and takes a place in the queue if the request says
-    /// `wait` and the store has a queue. Never waits.
+    /// Tries once: takes the lock if it is free, or a place in the queue if the request says `wait`
+    /// and the store has a queue. Never waits.
     ///
     /// # Errors
     ///
@@ -22,21 +22,21 @@ pub trait Claim: Debug + Send + 'static {
     ///
     /// # Cancel safety
     ///
-    /// A dropped call may have taken the lock: repeat it, or `release`.
+    /// A dropped call may have taken the lock: repeat it, or call `release`.
     async fn try_acquire(&mut self) -> Result<Attempt>;
 
     /// Keeps the place or the lock alive for another ttl, if the entry is still this owner's.
     ///
     /// # Errors
     ///
-    /// An error is unknown: not lost, and not prolonged (clause C6).
+    /// After an error the state is unknown: not lost, and not prolonged (clause C6).
     ///
     /// # Cancel safety
     ///
     /// As an error.
     async fn renew(&mut self) -> Result<Renewal>;
 
-    /// Asks the store whether the entry is still this owner's, and writes nothing.
+    /// Asks the store whether the entry is still this owner's. Writes nothing.
     ///
     /// # Errors
     ///
@@ -52,38 +52,40 @@ pub trait Claim: Debug + Send + 'static {
     ///
     /// # Errors
     ///
-    /// The entry may be there still: call it again.
+    /// The entry may still be there: call this again.
     ///
     /// # Cancel safety
     ///
     /// As an error.
     async fn release(&mut self) -> Result<Released>;
 
-    /// Returns when another look is worth while: the lock may be free, the place may have moved up,
-    /// the entry may be gone. The default never returns, for stores that cannot push.
+    /// Returns when another attempt is worthwhile: the lock may be free, the place may have moved
+    /// up, or the entry may be gone. The default, for stores that cannot push, never returns.
     ///
     /// # Errors
     ///
-    /// That pushes cannot be had now. No loss; the core polls instead, and calls this again later.
+    /// If pushes are unavailable for now. This is not a loss: the core polls instead, and calls
+    /// this again later.
     ///
     /// # Cancel safety
     ///
-    /// Cancel-safe: no change since the last look is missed by a later call (clause C5).
+    /// Cancel-safe: a later call misses no change since the last look (clause C5).
     async fn changed(&mut self) -> Result<()> {
         std::future::pending().await
     }
 
-    /// The core says that this hold has ended by the holder's own clock: its lease ran out, or
-    /// [`max_hold`](crate::Lock::max_hold) was reached. No call of the store is made for that, so this is
-    /// for layers that watch; a store has nothing to do. `release` follows when the guard has gone.
+    /// Tells the claim that this hold has ended by the holder's own clock: its lease ran out, or
+    /// [`max_hold`](crate::Lock::max_hold) was reached. The store is not called for that, so this
+    /// is for layers that observe; a store has nothing to do. `release` follows once the guard is
+    /// dropped.
     fn lost(&mut self, reason: LostReason) {
         let _ = reason;
     }
 
-    /// What another process needs, beside owner and fence, to take over this hold: the bytes come
-    /// back to it in [`Resume`](crate::Resume), possibly edited (clause C14). The core drops the claim
-    /// afterwards. The bytes with which a claim was itself resumed go on to work, since nobody may get
-    /// the new ones.
+    /// What another process needs, besides owner and fence, to take over this hold: it gets the
+    /// bytes back in [`Resume`](crate::Resume), possibly edited (clause C14). The core drops the
+    /// claim afterwards. If the claim was itself resumed, the bytes it was resumed with keep
+    /// working, since the new ones may never be delivered.
     ///
     /// # Errors
     ///

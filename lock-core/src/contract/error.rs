@@ -1,4 +1,4 @@
-//! The one error type of the library.
+//! The library's single error type.
 
 use std::borrow::Cow;
 use std::error::Error as StdError;
@@ -10,9 +10,9 @@ use super::loss::LostReason;
 /// The result of every fallible operation of the library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong, where, and whether the store may have acted all the same.
+/// What went wrong, where, and whether the store may have acted anyway.
 ///
-/// Three questions are kept apart, because callers answer them differently: *what* happened
+/// It answers three separate questions, because callers handle them differently: *what* happened
 /// ([`kind`](Self::kind)), *may I try again* ([`is_retryable`](Self::is_retryable)), and *did the
 /// store do it anyway* ([`effect`](Self::effect)).
 ///
@@ -46,24 +46,24 @@ struct Details {
 pub enum ErrorKind {
     /// A name, a duration or a token that the caller passed breaks a rule. Nothing was sent.
     InvalidInput,
-    /// A URL, a parameter or a missing cargo feature. Nothing was sent.
+    /// A bad URL or parameter, or a missing cargo feature. Nothing was sent.
     Config,
     /// The store lacks a capability that was asked for. Nothing was sent.
     Unsupported,
-    /// The time to wait ran out while somebody else held the lock.
+    /// The wait timed out while another client held the lock.
     NotAcquired,
-    /// The lock was held and is not held any more.
+    /// The lock was held and no longer is.
     Lost(LostReason),
-    /// The store could not be reached, or cannot serve now.
+    /// The store could not be reached, or cannot serve requests now.
     Unavailable,
-    /// The store did not answer in time, or nobody drives the runtime on which the lock is kept.
+    /// The store did not answer in time, or the runtime that keeps the lock is not driven.
     NoAnswer,
-    /// The time that the caller allowed ran out while something was still open: see
+    /// The caller's time limit passed while something was still open: see
     /// [`Locks::close`](crate::Locks::close).
     Timeout,
-    /// The store refused us: credentials, rights, a file that may not be written.
+    /// The store denied access: credentials, permissions, a file that is not writable.
     Denied,
-    /// The store answered something that it should not: another schema, a value out of range.
+    /// The store gave an invalid answer: a different schema, a value out of range.
     Store,
     /// The `Locks` was closed.
     Closed,
@@ -76,7 +76,7 @@ pub enum ErrorKind {
 pub enum Effect {
     /// The store did not act.
     None,
-    /// The store may have acted, now or later: the request was sent and no answer was seen.
+    /// The store may have acted or may still act: the request was sent and no answer was seen.
     Unknown,
 }
 
@@ -98,7 +98,7 @@ pub enum Operation {
     Detach,
     /// Taking over a lock that another process detached.
     Attach,
-    /// Looking at one lock.
+    /// Inspecting one lock.
     Inspect,
     /// Listing locks.
     List,
@@ -130,7 +130,7 @@ impl fmt::Display for Operation {
 }
 
 impl Error {
-    /// A new error. `message` names the value, the rule and the remedy, and no credential.
+    /// A new error. `message` names the value, the rule and the remedy, but never a credential.
     ///
     /// [`ErrorKind::Unavailable`], [`ErrorKind::NoAnswer`] and [`ErrorKind::Timeout`] start as
     /// retryable, all others do not. The last two start with [`Effect::Unknown`], all others with
@@ -169,14 +169,14 @@ impl Error {
         Self::new(ErrorKind::Lost(reason), format!("the lock is lost: {reason}"))
     }
 
-    /// Says that the store may have acted although no answer was seen.
+    /// Records that the store may have acted although no answer was seen.
     #[must_use]
     pub fn with_unknown_effect(mut self) -> Self {
         self.0.effect = Effect::Unknown;
         self
     }
 
-    /// Says whether the same call may succeed when it is made again.
+    /// Records whether the same call may succeed when it is made again.
     #[must_use]
     pub fn with_retryable(mut self, retryable: bool) -> Self {
         self.0.retryable = retryable;
@@ -197,7 +197,7 @@ impl Error {
         self
     }
 
-    /// See [`for_key`](Self::for_key), which stands with the key.
+    /// See [`for_key`](Self::for_key), which is next to the key.
     pub(super) fn name_lock(&mut self, name: impl fmt::Display) {
         self.0.key.get_or_insert_with(|| name.to_string());
     }
@@ -242,7 +242,7 @@ impl Error {
         self.0.operation
     }
 
-    /// The lock that was meant, where there is one.
+    /// The lock concerned, where there is one.
     pub fn key(&self) -> Option<&str> {
         self.0.key.as_deref()
     }
@@ -292,7 +292,7 @@ impl fmt::Debug for Error {
 
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        // `Display` prints the cause already, so a reporter that walks the chain starts below it.
+        // `Display` already prints the cause, so a reporter that walks the chain starts below it.
         self.cause()?.source()
     }
 }

@@ -11,13 +11,13 @@ use super::capabilities::{Capabilities, DataLoss, Fencing, Wake};
 pub enum Feature {
     /// A lock can be handed to another process: [`LockGuard::detach`](crate::LockGuard::detach).
     Detach,
-    /// Locks can be shown and taken away: [`Locks::inspect`](crate::Locks::inspect).
+    /// Locks can be inspected and taken away: [`Locks::inspect`](crate::Locks::inspect).
     Inspect,
     /// Waiters are served in the order of their arrival.
     Fair,
     /// Waiters are woken by the store, and do not poll.
     Push,
-    /// Fencing tokens rise through a crash of the store.
+    /// Fencing tokens keep rising across a crash of the store.
     DurableFences,
     /// Locks can have this ttl.
     Ttl(Duration),

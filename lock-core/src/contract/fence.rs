@@ -1,4 +1,4 @@
-//! Fencing tokens, and the check that a guarded resource makes.
+//! Fencing tokens, and the check that a protected resource makes.
 
 use std::fmt;
 
@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, ErrorKind, Result};
 
-/// A number that strictly rises from one holder of a name to the next, for ever (clause C9).
+/// A number that strictly rises from one holder of a name to the next, forever (clause C9).
 ///
 /// No lease can stop a paused process from acting too late. The resource can: it remembers the
-/// greatest token that it has seen and refuses a smaller one (see [`FenceCheck`]; the rule is from
-/// M. Kleppmann, *How to do distributed locking*, 2016, and Chubby's sequencer, OSDI 2006).
-/// A token is no secret and gives no right.
+/// greatest token it has seen and refuses a smaller one (see [`FenceCheck`]; the rule is from M.
+/// Kleppmann, *How to do distributed locking*, 2016, and Chubby's sequencer, OSDI 2006). A token is
+/// not a secret and grants no rights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "u64", into = "u64")]
 pub struct FencingToken(u64);
@@ -20,7 +20,7 @@ impl FencingToken {
     /// The greatest token, 2⁶³ − 1: it fits a signed 64-bit column.
     pub const MAX: Self = Self(i64::MAX as u64);
 
-    /// The token with this value, 1 to 2⁶³ − 1: one that was passed on as a number.
+    /// The token with this value, 1 to 2⁶³ − 1, for a token that was passed on as a number.
     ///
     /// # Errors
     ///
@@ -28,21 +28,23 @@ impl FencingToken {
     pub fn new(value: u64) -> Result<Self> {
         Self::in_range(value).ok_or_else(|| {
             Error::invalid(format!(
-                "{value} is no fencing token: it must be between 1 and 2^63-1, as `FencingToken::get` returned it"
+                "{value} is not a fencing token: it must be between 1 and 2^63-1, as `FencingToken::get` returned it"
             ))
         })
     }
 
-    /// The token that a store has answered, for the author of the store.
+    /// The token in a store's answer, for store authors.
     ///
     /// # Errors
     ///
-    /// [`Store`](ErrorKind::Store) for a value that is no token: the store's data are broken.
+    /// [`Store`](ErrorKind::Store) for a value that is not a token: the store's data is corrupt.
     pub fn answered(value: impl TryInto<u64> + fmt::Display + Copy) -> Result<Self> {
         value.try_into().ok().and_then(Self::in_range).ok_or_else(|| {
             Error::new(
                 ErrorKind::Store,
-                format!("the store answered the fencing token {value}, outside of 1..=2^63-1"),
+                format!(
+                    "the store returned the fencing token {value}, which is outside 1..=2^63-1"
+                ),
             )
         })
     }
@@ -56,7 +58,7 @@ impl FencingToken {
         self.0
     }
 
-    /// The number as a signed one, for an SQL column.
+    /// The number as a signed integer, for an SQL column.
     pub const fn as_i64(self) -> i64 {
         self.0.cast_signed()
     }
@@ -84,9 +86,9 @@ impl TryFrom<u64> for FencingToken {
 
 /// The greatest fencing token that a guarded resource has seen, and the check against it.
 ///
-/// Present the token on the *first* access, the read included. A resource that checks writes only
+/// Present the token on the *first* access, reads included. A resource that checks only writes
 /// still loses an update: the old holder reads, the new one reads, the old one writes (its token is
-/// still the greatest that was presented), the new one writes over it.
+/// still the greatest presented), and the new one overwrites it.
 ///
 /// ```
 /// use lock_core::{FenceCheck, FencingToken};
@@ -112,7 +114,9 @@ impl FenceCheck {
         match self.highest {
             Some(highest) if token < highest => Err(Error::new(
                 ErrorKind::Lost(crate::LostReason::Taken),
-                format!("fencing token {token} is stale: a holder with {highest} was here already"),
+                format!(
+                    "fencing token {token} is stale: a holder with {highest} has already been here"
+                ),
             )),
             _ => {
                 self.highest = Some(token);

@@ -7,21 +7,21 @@ use bytes::Bytes;
 
 use crate::{Error, FencingToken, OwnerId};
 
-/// What tells one hold from every other in its store, holds of foreign clients included.
+/// Distinguishes one hold from every other in its store, including holds of foreign clients.
 ///
-/// An inspection gives it, and [`force_release`](crate::LockAdmin::force_release) compares it inside the store.
-/// What it consists of is the store's own affair. It may be the secret of a holder, so it is not
+/// An inspection returns it, and [`force_release`](crate::LockAdmin::force_release) compares it
+/// inside the store. Its contents are up to the store. It may be a holder's secret, so it is not
 /// shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct HolderMark(Bytes);
 
 impl HolderMark {
-    /// A mark of a store's own making, for the author of the store.
+    /// A mark in the store's own format, for store authors.
     pub fn new(bytes: impl Into<Bytes>) -> Self {
         Self(bytes.into())
     }
 
-    /// What [`new`](Self::new) was given.
+    /// The bytes that were passed to [`new`](Self::new).
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -45,26 +45,27 @@ impl fmt::Debug for HolderMark {
     }
 }
 
-/// What a store knows of a holder.
+/// What a store knows about a holder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HolderInfo {
-    /// The owner id; `None` for a foreign client whose mark is no owner id of ours.
+    /// The owner id; `None` for a foreign client, whose mark is not one of our owner ids.
     pub owner: Option<OwnerId>,
-    /// What tells this hold from every other: made from the owner id unless the store sets another.
+    /// Distinguishes this hold from every other: made from the owner id unless the store sets
+    /// another.
     pub mark: Option<HolderMark>,
-    /// The label that the holder gave.
+    /// The holder's label.
     pub label: Option<String>,
     /// The fencing token, where the store keeps it.
     pub fence: Option<FencingToken>,
-    /// How long the lease lasts without a renewal; `None` where the store has no such time.
+    /// How long the lease lasts without a renewal; `None` where the store has no such limit.
     pub expires_in: Option<Duration>,
-    /// How long the lock has been held, where the store keeps it.
+    /// How long the lock has been held, where the store records it.
     pub held_for: Option<Duration>,
 }
 
 impl HolderInfo {
-    /// A holder with this owner id, of whom nothing else is known yet: set the fields that are.
+    /// A holder with this owner id, with nothing else known yet: set the fields that are known.
     pub fn new(owner: Option<OwnerId>) -> Self {
         let mark = owner.map(HolderMark::from);
         Self { owner, mark, label: None, fence: None, expires_in: None, held_for: None }
@@ -85,7 +86,7 @@ impl fmt::Display for HolderInfo {
         match (&self.label, &self.owner) {
             (Some(label), _) => write!(f, "the holder is {label:?}")?,
             (None, Some(owner)) => write!(f, "the holder is {}…", owner.short())?,
-            (None, None) => f.write_str("the holder gives no name")?,
+            (None, None) => f.write_str("the holder has no name")?,
         }
         match self.expires_in {
             Some(left) => write!(f, ", for another {left:.1?} unless it renews the lock"),
@@ -94,21 +95,22 @@ impl fmt::Display for HolderInfo {
     }
 }
 
-/// The cause of an error: somebody holds the lock.
+/// The cause of an error: another client holds the lock.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct HeldBy(HolderInfo);
 
 impl Error {
-    /// Names the holder who is in the way.
+    /// Names the holder that is in the way.
     #[must_use]
     pub(crate) fn held_by(self, holder: HolderInfo) -> Self {
         self.with_source(HeldBy(holder))
     }
 
-    /// Who has the lock, if this error says that somebody else [has it](crate::ErrorKind::NotAcquired) and
-    /// the store has shown who. Its times count from the making of this error. It comes with the
-    /// store's last busy answer and may be out of date: show it, and decide nothing by it.
+    /// The holder of the lock, if this error says that another client [has
+    /// it](crate::ErrorKind::NotAcquired) and the store has shown who. Its times count from when
+    /// this error was made. It comes from the store's last busy answer and may be out of date: show
+    /// it, but base no decision on it.
     ///
     /// ```
     /// use std::time::Duration;

@@ -32,7 +32,7 @@ impl LockKey {
     /// # Errors
     ///
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if the name is empty, or if either is too
-    /// long or has a control character.
+    /// long or contains a control character.
     pub fn new(prefix: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Result<Self> {
         let (prefix, name) = (prefix.into(), name.into());
         if name.is_empty() {
@@ -57,7 +57,7 @@ impl LockKey {
         &self.prefix
     }
 
-    /// The name that the caller gave.
+    /// The name as the caller gave it.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -69,8 +69,8 @@ impl LockKey {
         Self::encoded_start(&self.prefix, &self.name)
     }
 
-    /// What [`encode`](Self::encode) makes of all keys with this prefix whose names begin with
-    /// `name_start`: each begins with this. Without a prefix, other keys may begin with it too.
+    /// The start of what [`encode`](Self::encode) returns for every key with this prefix whose name
+    /// begins with `name_start`. Without a prefix, other keys may begin with it too.
     pub fn encoded_start(prefix: &str, name_start: &str) -> String {
         if prefix.is_empty() {
             name_start.to_owned()
@@ -83,7 +83,7 @@ impl LockKey {
     ///
     /// # Errors
     ///
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if no key is encoded so.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if no key has this encoding.
     pub fn decode(encoded: &str) -> Result<Self> {
         match encoded.split_once('\u{1f}') {
             Some((prefix, name)) => Self::new(prefix, name),
@@ -117,7 +117,7 @@ impl Error {
     }
 }
 
-/// Says whether `part` may be (a part of) a lock name; an empty part passes.
+/// Checks that `part` may be (a part of) a lock name; an empty part passes.
 pub(crate) fn check_part(what: &str, part: &str) -> Result<()> {
     if part.len() > LockKey::MAX_LEN {
         return Err(Error::invalid(format!(
@@ -129,7 +129,7 @@ pub(crate) fn check_part(what: &str, part: &str) -> Result<()> {
     }
     if let Some((at, bad)) = part.char_indices().find(|(_, c)| c.is_control()) {
         return Err(Error::invalid(format!(
-            "{what} {part:?} has the control character {bad:?} at byte {at}: remove or escape it"
+            "{what} {part:?} contains the control character {bad:?} at byte {at}: remove or escape it"
         )));
     }
     Ok(())

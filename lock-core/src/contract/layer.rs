@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use crate::LockBackend;
 
-/// Something that wraps a backend in another one: tracing, metrics, fault injection.
+/// Wraps a backend in another one: tracing, metrics, fault injection.
 ///
-/// The wrapper must forward every method of [`LockBackend`] and of [`Claim`](crate::Claim), the
-/// provided ones too: `#[deny(clippy::missing_trait_methods)]` on the impl finds the forgotten one.
-/// A layer must keep the clauses of the contract: it may not retry, cache, or wait on its own.
+/// The wrapper must forward every method of [`LockBackend`] and of [`Claim`](crate::Claim),
+/// including the provided ones: `#[deny(clippy::missing_trait_methods)]` on the impl finds a
+/// forgotten one. A layer must keep the clauses of the contract: it must not retry, cache or wait.
 /// Layers are applied in the order in which they are added, the last one outermost.
 ///
 /// ```

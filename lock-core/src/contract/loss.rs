@@ -1,13 +1,13 @@
 //! Why a lock is lost.
 
-/// Why a lock is not held any more.
+/// Why a lock is no longer held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum LostReason {
     /// The lease ran out before a renewal succeeded.
     #[error("its lease ran out before a renewal succeeded")]
     Expired,
-    /// The store said that the lock is not ours any more: it was taken away, or the store lost it.
+    /// The store said that the lock is no longer ours: it was taken away, or the store lost it.
     #[error("the store says that it is not ours any more")]
     Taken,
     /// [`Lock::max_hold`](crate::Lock::max_hold) was reached.

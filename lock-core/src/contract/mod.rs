@@ -4,20 +4,21 @@
 //!
 //! The conformance suite has cases under each of these names.
 //!
-//! - **C1** All that is written carries the owner id: 128 random bits, new for every claim. Only
-//!   attaching uses one again.
+//! - **C1** Everything written carries the owner id: 128 random bits, new for every claim. Only
+//!   attaching reuses one.
 //! - **C2** `try_acquire` after an unknown outcome finds its own entry, never makes a second one,
 //!   and returns the *same* token.
 //! - **C3** A grant is proven by one atomic read or script that shows "mine exists" and "none is
 //!   ahead". Two reads, each right when it was made, prove nothing together.
 //! - **C4** `valid_for: Some(d)` promises that the store will not end this entry before *the start
-//!   of this very call* + d. A backend that rides on an earlier request (a batch, a shared lease or
-//!   session, a lease granted ahead) subtracts what has passed since that request was sent.
+//!   of this very call* + d. A backend that relies on an earlier request (a batch, a shared lease
+//!   or session, a lease granted ahead) subtracts the time since that request was sent.
 //!   `Granted { valid_for: None }` only where place and lock are one and the same lease; a grant by
 //!   hand-over has its full ttl set first.
 //! - **C5** `changed` is cancel-safe, may be spurious, and must not miss a change since the last
-//!   look: arm, then check, then wait. Its error is no loss; the core polls with back-off instead.
-//! - **C6** `Lost` only if the server said so. An error is unknown.
+//!   look: arm, then check, then wait. Its error is not a loss; the core polls with back-off
+//!   instead.
+//! - **C6** `Lost` only if the server said so. After an error the state is unknown.
 //! - **C7** `release` works after any failed or dropped call, twice, and never touches another
 //!   owner's entry.
 //! - **C8** The core may drop any call at any await; the legal sequences are below. A dropped claim
@@ -33,54 +34,58 @@
 //!   `call_timeout` and the end of validity. The backend also hands `call_timeout` to its driver.
 //! - **C13** With `wait: false` a busy answer leaves no place behind. A waiter that gives up
 //!   declines at once, also where the store has just handed it the lock: the next one gets it
-//!   without waiting for a grace to pass.
-//! - **C14** A claim with `resume` believes nothing of it, since it comes from a text that its bearer
+//!   without waiting for a grace period to pass.
+//! - **C14** A claim with `resume` trusts none of it, since it comes from a text that its bearer
 //!   can edit. Its `renew` and `check` answer `Lost`, or an error that is not retryable, unless the
 //!   store's own record shows this owner with exactly this fence; `renew` proves that in the same
-//!   atomic statement that renews. The ttl is the request's, beside what was promised before: a store
-//!   that cannot change the one of a hold refuses another one. The bytes in `data` are checked before
-//!   they name anything in the store, so that nothing of somebody else is renewed or revoked. A claim
-//!   that was refused leaves the true holder untouched, also when it is released afterwards.
-//! - **C15** What an answer tells beside its verdict ([`Busy::holder`], [`Busy::retry_after`]) was shown by
-//!   this very answer of the store and costs no request of its own, so a store may leave it out. Nothing
-//!   is decided by it.
+//!   atomic statement that renews. The ttl is the request's, in addition to what was promised
+//!   before: a store that cannot change the ttl of a hold refuses a different one. The bytes in
+//!   `data` are checked before they name anything in the store, so nothing of another client is
+//!   renewed or revoked. A claim that was refused leaves the true holder untouched, even when it is
+//!   released afterwards.
+//! - **C15** What an answer says besides its verdict ([`Busy::holder`], [`Busy::retry_after`])
+//!   comes from this very answer of the store and costs no extra request, so a store may omit it.
+//!   No decision is based on it.
 //!
 //! # Tolerances
 //!
-//! What the clauses leave open, and how far a store may go. The cases of the suite derive their bounds from
-//! this and from the [`Capabilities`].
+//! What the clauses leave open, and how far a store may go. The suite's cases derive their bounds
+//! from this and from the [`Capabilities`].
 //!
-//! - **How long may a lease outlive its ttl?** By one `ttl_step`, counted from when the store carried out the
-//!   last request that made or prolonged it. A store whose clock has whole seconds, or which ends leases by
-//!   a sweep, declares that as its step. What is bound to a session ends with the session.
-//! - **How much less than the ttl may `valid_for` be?** The answer to a try or a renewal promises more than a
-//!   half of the ttl, less what has passed since the request was sent; otherwise it could not be renewed in
-//!   time. A store with a coarse clock lets the lease last longer and does not promise less.
-//! - **What does `DataLoss::Restart` mean?** After a restart any hold, place or fence may be gone, and the rest
-//!   is there. The store says `Lost` of what is gone (C6). Tokens rise all the same if the fencing is
-//!   `Durable`. A store that does not declare it keeps what it has acknowledged. The same goes for the
-//!   other events.
-//! - **May a store repeat a request by itself?** Yes, inside of one call and of its `call_timeout`, where the
-//!   repeated request finds what the first one did (C2). If one of them had no answer, and the last one does
-//!   not settle what it did, the error has an unknown effect. `valid_for` counts from the start of the call
-//!   in any case.
-//! - **Is a hash injective?** A cryptographic one of 128 bits or more counts as injective (C11). A store that
-//!   declares `inspect` keeps the name beside it.
-//! - **Does `check` count as a look?** No, and `renew` does not either: only an answered `try_acquire` is a look
-//!   (C5). A change that was pushed before a check is still reported by the next `changed`.
-//! - **Whose wall clock carries a fence?** The server's where it has one, else that of the client that makes
-//!   the first entry; never a clock alone: a token is above the last one that the store knows, whatever
-//!   any clock says (C9). A clock only lifts the tokens over a loss of data, or over a move to another store.
-//! - **What limits `ping`, inspection and `close`?** They have no claim, so the core drops them at the
-//!   [`call_timeout`](crate::LocksBuilder::call_timeout) of the `Locks`, or after 5 s; `close` has
-//!   the time that its caller gives, if that is longer.
-//! - **Who fills in operation, lock and store of an error?** The core, where they are missing. A store names
-//!   an operation only where it was another one, such as connecting.
+//! - **How long may a lease outlive its ttl?** By one `ttl_step`, counted from when the store
+//!   carried out the last request that made or prolonged it. A store whose clock counts whole
+//!   seconds, or which ends leases in a periodic sweep, declares that as its step. A hold bound to
+//!   a session ends with the session.
+//! - **How much less than the ttl may `valid_for` be?** The answer to an attempt or a renewal
+//!   promises more than half of the ttl, less the time since the request was sent; otherwise it
+//!   could not be renewed in time. A store with a coarse clock lets the lease last longer rather
+//!   than promise less.
+//! - **What does `DataLoss::Restart` mean?** After a restart any hold, place or fence may be gone,
+//!   and the rest is still there. The store answers `Lost` for what is gone (C6). Tokens still rise
+//!   if the fencing is `Durable`. A store that does not declare it keeps what it has acknowledged.
+//!   The same goes for the other events.
+//! - **May a store repeat a request on its own?** Yes, within one call and its `call_timeout`,
+//!   where the repeated request finds what the first one did (C2). If one of them had no answer,
+//!   and the last one does not settle what it did, the error has an unknown effect. `valid_for`
+//!   counts from the start of the call in any case.
+//! - **Is a hash injective?** A cryptographic one of 128 bits or more counts as injective (C11). A
+//!   store that declares `inspect` keeps the name next to it.
+//! - **Does `check` count as a look?** No, nor does `renew`: only an answered `try_acquire` is a
+//!   look (C5). A change that was pushed before a check is still reported by the next `changed`.
+//! - **Whose wall clock carries a fence?** The server's where it has one, otherwise that of the
+//!   client that makes the first entry; but never a clock alone: a token is above the last one that
+//!   the store knows, whatever any clock says (C9). A clock only keeps the tokens rising across a
+//!   loss of data or a move to another store.
+//! - **What limits `ping`, inspection and `close`?** They have no claim, so the core drops them
+//!   after the [`call_timeout`](crate::LocksBuilder::call_timeout) of the `Locks`, or after 5 s;
+//!   `close` has the time its caller allows, if that is longer.
+//! - **Who fills in the operation, lock and store of an error?** The core, where they are missing.
+//!   A store names an operation only where it was a different one, such as connecting.
 //!
 //! # Legal call sequences
 //!
 //! The core makes one call of a claim at a time. "Dropped" means that the future was dropped before
-//! it was ready, so that its effect is unknown.
+//! it was ready, so its effect is unknown.
 //!
 //! | state of the claim | calls that may follow | leads to |
 //! |---|---|---|
@@ -94,7 +99,7 @@
 //! | unknown: `try_acquire`, `renew`, `release` or `detach` failed or was dropped | the same call again, `changed`, `check`, `release` | as that call |
 //! | `changed` or `check`, which write nothing, failed or was dropped | as if it had not been called | as before |
 //! | done: `release` has answered | `release` | done |
-//! | detached | `release`, if nobody got what `detach` returned; else the claim is dropped | done |
+//! | detached | `release`, if `detach` had no receiver; else the claim is dropped | done |
 //!
 //! # Example
 //!

@@ -1,4 +1,4 @@
-//! The answers of a store.
+//! A store's answers.
 
 use std::time::Duration;
 
@@ -12,46 +12,46 @@ pub enum Attempt {
     Granted {
         /// The fencing token of this hold. A repeated call returns the same one (clause C2).
         token: FencingToken,
-        /// How long after the start of this very call the store keeps the lock at least (clause
+        /// How long after the start of this very call the store keeps the lock, at least (clause
         /// C4). `None` only where place and lock are one and the same lease, whose end the core
         /// knows from earlier answers.
         valid_for: Option<Duration>,
     },
-    /// Somebody else has it.
+    /// Another client has it.
     Busy(Busy),
 }
 
-/// What is known of a lock that somebody else has. A store says what its answer has shown at no further
-/// request, and leaves out the rest (clause C15).
+/// What is known about a lock that another client has. A store fills in what its answer shows
+/// without a further request, and leaves out the rest (clause C15).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Busy {
-    /// How long after the start of this very call the store keeps *our place in the queue* at
+    /// How long after the start of this very call the store keeps *our place in the queue*, at
     /// least; `None` if we have no place.
     pub valid_for: Option<Duration>,
-    /// After how long it is worth looking again at the latest, for instance when the holder's
-    /// lease will have ended; `None` if the store has no idea.
+    /// The longest sensible pause before the next attempt, for instance until the holder's lease
+    /// will have ended; `None` if the store cannot tell.
     pub retry_after: Option<Duration>,
-    /// Who has it. Shown to the user if the wait is in vain.
+    /// The holder. Shown to the user if the wait fails.
     pub holder: Option<Box<HolderInfo>>,
 }
 
 impl Busy {
-    /// With a [place in the queue](Self::valid_for) for this long.
+    /// Adds a [place in the queue](Self::valid_for) for this long.
     #[must_use]
     pub fn with_place(mut self, valid_for: impl Into<Option<Duration>>) -> Self {
         self.valid_for = valid_for.into();
         self
     }
 
-    /// With the time of the [next look](Self::retry_after).
+    /// Adds the time of the [next attempt](Self::retry_after).
     #[must_use]
     pub fn with_retry_after(mut self, after: impl Into<Option<Duration>>) -> Self {
         self.retry_after = after.into();
         self
     }
 
-    /// With the [holder](Self::holder).
+    /// Adds the [holder](Self::holder).
     #[must_use]
     pub fn with_holder(mut self, holder: HolderInfo) -> Self {
         self.holder = Some(Box::new(holder));
@@ -60,7 +60,7 @@ impl Busy {
 }
 
 impl Attempt {
-    /// Whether the store has an entry of ours by this answer: a place or the lock.
+    /// Whether, by this answer, the store has an entry of ours: a place or the lock.
     pub(crate) fn has_entry(&self) -> bool {
         match self {
             Self::Granted { .. } => true,
@@ -76,11 +76,11 @@ impl Attempt {
 pub enum Renewal {
     /// The place or the lock is still ours.
     Alive {
-        /// How long after the start of this very call the store keeps it at least; `None` if this
+        /// How long after the start of this very call the store keeps it, at least; `None` if this
         /// call says nothing new about that.
         valid_for: Option<Duration>,
     },
-    /// The store says that it is not ours any more.
+    /// The store says that it is no longer ours.
     Lost,
 }
 
@@ -88,8 +88,8 @@ pub enum Renewal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Released {
-    /// There was a place or a lock of ours, and it is gone now.
+    /// We had a place or the lock, and it is gone now.
     Freed,
-    /// There was none. After a release whose answer was lost this is success.
+    /// We had none. After a release whose answer was lost, this means success.
     AlreadyGone,
 }

@@ -7,9 +7,9 @@ use crate::{Error, Result, Rng};
 
 /// 128 random bits that mark everything one claim writes (clause C1).
 ///
-/// It is minted before the first byte is sent, so that an acquire whose answer never came can be
-/// looked up and undone. Whoever knows it can renew and release the lock, so it is a secret of the
-/// holder: `Debug` shows the first four bytes only, and there is no `Display`.
+/// It is created before the first byte is sent, so an acquire whose answer never came can be looked
+/// up and undone. Anyone who knows it can renew and release the lock, so it is the holder's secret:
+/// `Debug` shows only the first four bytes, and there is no `Display`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct OwnerId([u8; 16]);
 
@@ -18,7 +18,7 @@ impl OwnerId {
     ///
     /// # Errors
     ///
-    /// If the source of randomness fails.
+    /// If the random source fails.
     pub fn generate(rng: &dyn Rng) -> Result<Self> {
         let mut bytes = [0; 16];
         rng.fill(&mut bytes)?;
@@ -35,7 +35,7 @@ impl OwnerId {
         &self.0
     }
 
-    /// 32 lower-case hexadecimal digits: the form that stores keep.
+    /// 32 lower-case hexadecimal digits: the form in which stores keep it.
     pub fn to_hex(&self) -> String {
         use fmt::Write;
         self.0.iter().fold(String::with_capacity(32), |mut hex, byte| {

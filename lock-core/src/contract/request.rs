@@ -14,20 +14,20 @@ pub struct ClaimRequest {
     pub key: LockKey,
     /// The identity of this claim, new for every claim (clause C1).
     pub owner: OwnerId,
-    /// How long the store keeps the lock without a renewal. Rounded up already to what
-    /// [`Capabilities`](crate::Capabilities) say that the store can keep.
+    /// How long the store keeps the lock without a renewal. Already rounded up to what the store
+    /// can keep by its [`Capabilities`](crate::Capabilities).
     pub ttl: Duration,
-    /// The limit for one call to the store: the core drops the call then, and the backend hands the
-    /// limit to its driver too (clause C12).
+    /// The limit for one call to the store: the core then drops the call, and the backend also
+    /// passes the limit to its driver (clause C12).
     pub call_timeout: Duration,
     /// Whether a busy answer may leave a place in the store's queue (clause C13).
     pub wait: bool,
     /// How the lock is shared.
     pub mode: Mode,
-    /// Who holds it, for people: shown by inspection, never compared.
+    /// A human-readable name of the holder: shown by inspection, never compared.
     pub label: Option<String>,
-    /// Set when the claim takes over a lock that is held already. To be compared, not believed (clause
-    /// C14).
+    /// Set when the claim takes over a lock that is already held. To be compared, not trusted
+    /// (clause C14).
     pub resume: Option<Resume>,
 }
 
@@ -60,14 +60,14 @@ impl ClaimRequest {
         self
     }
 
-    /// Who holds the lock, for people.
+    /// A human-readable name of the holder.
     #[must_use]
     pub fn with_label(mut self, label: Option<String>) -> Self {
         self.label = label;
         self
     }
 
-    /// Takes over a lock that is held already.
+    /// Takes over a lock that is already held.
     #[must_use]
     pub fn with_resume(mut self, resume: Resume) -> Self {
         self.resume = Some(resume);
@@ -78,8 +78,8 @@ impl ClaimRequest {
 /// How a lock is shared between holders.
 ///
 /// Shared locks and counting locks may come later. The core refuses a mode that a store has not
-/// declared in [`Capabilities::modes`](crate::Capabilities), so a store with exclusive locks only need
-/// not look at this.
+/// declared in [`Capabilities::modes`](crate::Capabilities), so a store with exclusive locks only
+/// can ignore this.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Mode {
@@ -88,8 +88,9 @@ pub enum Mode {
     Exclusive,
 }
 
-/// What another process handed over together with the owner id: see [`Claim::detach`](crate::Claim::detach).
-/// It comes from a text that its bearer can edit (clause C14).
+/// What another process handed over along with the owner id: see
+/// [`Claim::detach`](crate::Claim::detach). It comes from a text that its bearer can edit (clause
+/// C14).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Resume {
@@ -100,7 +101,7 @@ pub struct Resume {
 }
 
 impl Resume {
-    /// What is taken over.
+    /// The hold to take over.
     pub fn new(fence: FencingToken, data: Bytes) -> Self {
         Self { fence, data }
     }

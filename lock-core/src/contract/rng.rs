@@ -1,18 +1,18 @@
-//! The one source of chance.
+//! The random source.
 
 use std::fmt::Debug;
 use std::time::Duration;
 
 use crate::{Error, ErrorKind, Result};
 
-/// A source of random bytes: owner ids and jitter come from here and from nowhere else, so that a
-/// test can replay a run.
+/// A source of random bytes: all owner ids and jitter come from here, so a test can replay a run.
 pub trait Rng: Debug + Send + Sync + 'static {
     /// Fills `bytes`.
     ///
     /// # Errors
     ///
-    /// If the source fails. No lock is claimed then, since its owner id would not be unique.
+    /// If the source fails. No lock is claimed in that case, since its owner id would not be
+    /// unique.
     fn fill(&self, bytes: &mut [u8]) -> Result<()>;
 }
 
@@ -24,14 +24,14 @@ pub struct OsRng;
 impl Rng for OsRng {
     fn fill(&self, bytes: &mut [u8]) -> Result<()> {
         getrandom::fill(bytes).map_err(|error| {
-            Error::new(ErrorKind::Internal, "the operating system gave no random bytes")
+            Error::new(ErrorKind::Internal, "the operating system returned no random bytes")
                 .with_source(error)
         })
     }
 }
 
-/// A duration drawn evenly from `0..limit`. A failing source gives half of the limit: jitter only
-/// spreads load, nothing is wrong without it.
+/// A duration drawn uniformly from `0..limit`. If the source fails, half of the limit: jitter only
+/// spreads load, and nothing breaks without it.
 pub fn jitter(rng: &dyn Rng, limit: Duration) -> Duration {
     let mut bytes = [0; 4];
     match rng.fill(&mut bytes) {

@@ -1,4 +1,4 @@
-//! Getting the lock: look, wait, look again.
+//! Acquiring the lock: try, wait, try again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::{Acquired, Keeper, Outcome, Patience};
 use crate::locks::held::{lead, margin};
 use crate::{Attempt, Busy, ClockInstant, Effect, Error, ErrorKind, FencingToken, Result};
 
-/// What one look, or one wait, led to.
+/// What one attempt, or one wait, led to.
 pub(super) enum Step {
     Look,
     Wait,
@@ -36,7 +36,7 @@ impl Keeper {
 pub(super) struct Acquisition<'a> {
     pub(super) keeper: &'a mut Keeper,
     pub(super) client: Arc<Client>,
-    /// Closed when nobody waits for the lock any more.
+    /// Closed when the caller no longer waits for the lock.
     pub(super) caller: &'a mut oneshot::Sender<Acquired>,
     pub(super) search: Search,
 }
@@ -45,8 +45,8 @@ impl Acquisition<'_> {
     async fn run(mut self) -> Outcome {
         let client = Arc::clone(&self.client);
         let mut step = Step::Look;
-        // Where the store is not fair, those who come later than another task of this process wait
-        // behind it. A try never does: the gate says nothing about the lock.
+        // Where the store is not fair, later tasks of this process wait behind the first. A `try`
+        // never does: the gate says nothing about the lock.
         if client.capabilities.fair || matches!(self.search.patience, Patience::Try) {
             return self.look_and_wait(None, step).await;
         }
@@ -64,7 +64,7 @@ impl Acquisition<'_> {
         self.look_and_wait(Some(&ticket.gate), step).await
     }
 
-    /// Looks and waits in turn, beginning with `step`.
+    /// Tries and waits in turn, starting with `step`.
     async fn look_and_wait(mut self, gate: Option<&Gate>, mut step: Step) -> Outcome {
         loop {
             if let (Some(gate), Step::Wait | Step::End(_)) = (gate, &step)
@@ -80,7 +80,7 @@ impl Acquisition<'_> {
         }
     }
 
-    /// Asks the store once, and says what follows.
+    /// Asks the store once, and returns the next step.
     async fn look(&mut self) -> Step {
         if self.search.place.is_unsettled
             && let Err(error) = self.renew_place().await
@@ -88,7 +88,8 @@ impl Acquisition<'_> {
             return self.failed(error);
         }
         loop {
-            // What nobody waits for any more is not even sent: it might take a lock late, for a moment.
+            // If the caller no longer waits, nothing is sent: it might take a lock late, for a
+            // moment.
             if self.caller.is_closed() || self.client.closing.is_cancelled() {
                 return Step::End(self.abandoned());
             }
@@ -102,14 +103,14 @@ impl Acquisition<'_> {
             };
             match answer.map_err(|error| self.failed(error)) {
                 Ok(outcome) => return Step::End(outcome),
-                // The repair of a try: the same claim finds what its first call has left.
+                // The second call of a `try`: the same claim finds what the first one left.
                 Err(Step::Look) => {}
                 Err(step) => return step,
             }
         }
     }
 
-    /// One try, and when it was sent; `None` if nobody waits for it any more.
+    /// One attempt, and when it was sent; `None` if the caller no longer waits.
     async fn ask(&mut self) -> Option<(ClockInstant, Result<Attempt>)> {
         let Self { keeper, client, caller, search } = self;
         let (clock, call_timeout) = (&*client.clock, keeper.terms.call_timeout);
@@ -121,7 +122,7 @@ impl Acquisition<'_> {
         let mut ended = call::bounded(clock, limit, stopped(client, caller), &mut call).await;
         let is_abandoned = matches!(ended, Ended::Stopped);
         if is_abandoned {
-            // Nobody waits any more, so there is time to hear the answer: after it, one release
+            // The caller has left, so there is time to wait for the answer: after it, one release
             // proves that nothing is left. After a dropped call it would not.
             let killed = client.killed.cancelled();
             ended = call::bounded(clock, sent + call_timeout, killed, &mut call).await;
@@ -132,13 +133,13 @@ impl Acquisition<'_> {
             Ended::Answer(Err(error)) if error.effect() == Effect::None => {
                 keeper.doubt.answered(request, false);
             }
-            // It stays in doubt.
+            // The request stays in doubt.
             Ended::Answer(Err(_)) | Ended::OutOfTime | Ended::Stopped => {}
         }
         (!is_abandoned).then(|| (sent, ended.or_timeout(limit.since(sent))))
     }
 
-    /// The store has granted the lock: if there is time left to use it, the search has ended.
+    /// The store has granted the lock: if there is time left to use it, the search is over.
     fn granted(
         &mut self,
         sent: ClockInstant,
@@ -158,7 +159,7 @@ impl Acquisition<'_> {
             Some(_) => Err(Error::new(
                 ErrorKind::NoAnswer,
                 format!(
-                    "the store granted the lock, but its answer came when the lease of {ttl:?} was over"
+                    "the store granted the lock, but its answer came after the lease of {ttl:?} had ended"
                 ),
             )),
             None => Err(call::no_end("a lock without a place in its queue")),
@@ -172,7 +173,7 @@ impl Acquisition<'_> {
         let seen = busy.holder.map(|holder| Arc::new(SeenHolder { holder: *holder, at: now }));
         search.last = Some(Last::Answer(seen));
         if matches!(search.patience, Patience::Try) {
-            // Clause C13: nothing is left behind, unless an earlier call may still land.
+            // Clause C13: nothing is left behind, unless an earlier call may still take effect.
             let clean_up = !self.keeper.doubt.open(now).is_clear();
             return Step::End(Outcome::Refused { error: self.refusal(), clean_up });
         }
@@ -189,7 +190,7 @@ impl Acquisition<'_> {
 
     pub(super) fn failed(&mut self, error: Error) -> Step {
         let now = self.client.clock.now();
-        tracing::debug!(target: "distlock", key = %self.keeper.key, %error, "a try to acquire failed");
+        tracing::debug!(target: "distlock", key = %self.keeper.key, %error, "an attempt to acquire failed");
         let search = &mut self.search;
         search.place.renew_at = ClockInstant::FAR_FUTURE;
         search.pace.failed(&self.client, now);
@@ -223,7 +224,7 @@ impl Acquisition<'_> {
         self.ended(self.refusal())
     }
 
-    /// The caller has gone, or the `Locks` was closed.
+    /// The caller has left, or the `Locks` was closed.
     pub(super) fn abandoned(&self) -> Outcome {
         self.ended(Error::new(
             ErrorKind::Closed,
@@ -231,13 +232,13 @@ impl Acquisition<'_> {
         ))
     }
 
-    /// There is nothing to clean up where nothing was sent.
+    /// There is nothing to clean up if nothing was sent.
     fn ended(&self, error: Error) -> Outcome {
         Outcome::Refused { error, clean_up: self.search.tries > 0 }
     }
 
     fn not_acquired(&self, seen: Option<&SeenHolder>) -> Error {
-        let mut text = "somebody else holds it".to_owned();
+        let mut text = "another client holds it".to_owned();
         if !matches!(self.search.patience, Patience::Try) {
             text += &format!(", after {:.1?} of waiting", self.waited());
         }
@@ -255,7 +256,7 @@ impl Acquisition<'_> {
     }
 }
 
-/// Ready when nobody waits for the answer any more.
+/// Ready when the answer is no longer awaited.
 pub(super) async fn stopped(client: &Client, caller: &mut oneshot::Sender<Acquired>) {
     tokio::select! {
         () = caller.closed() => {}

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::{Clock, ClockInstant, Error, ErrorKind, Result};
 
-/// How a call ended. After anything but an answer its effect is unknown (clause C8).
+/// How a call ended. Without an answer its effect is unknown (clause C8).
 pub(super) enum Ended<T> {
     Answer(Result<T>),
     OutOfTime,
@@ -13,7 +13,7 @@ pub(super) enum Ended<T> {
 }
 
 impl<T> Ended<T> {
-    /// The answer; a call that was dropped had none within `limit`.
+    /// The answer; a call that was dropped got none within `limit`.
     pub(super) fn or_timeout(self, limit: Duration) -> Result<T> {
         match self {
             Self::Answer(answer) => answer,
@@ -42,8 +42,8 @@ pub(super) fn no_answer(limit: Duration) -> Error {
     Error::new(ErrorKind::NoAnswer, format!("the store did not answer within {limit:?}"))
 }
 
-/// The store broke clause C4: nobody knows how long this lock lasts.
+/// The store broke clause C4: it is unknown how long this lock lasts.
 pub(super) fn no_end(what: &str) -> Error {
-    Error::new(ErrorKind::Store, format!("the store did not say for how long {what} is valid"))
+    Error::new(ErrorKind::Store, format!("the store did not say how long {what} is valid"))
         .with_unknown_effect()
 }

@@ -9,9 +9,9 @@ use crate::{Binding, Released, Result};
 impl Keeper {
     /// Repeats the release until the store has confirmed it, or must have ended the entry on its own.
     ///
-    /// A release that finds nothing proves nothing while a try to acquire is
-    /// [in doubt](crate::kit::in_doubt), so it is repeated until one ttl after the last such try was
-    /// sent.
+    /// A release that finds nothing proves nothing while an acquire request is
+    /// [in doubt](crate::kit::in_doubt), so it is repeated until one ttl after the last such
+    /// request was sent.
     pub(super) async fn clean_up(mut self) {
         let client = Arc::clone(&self.client);
         let mut backoff = schedule::backoff();
@@ -27,12 +27,12 @@ impl Keeper {
             let until = match released {
                 Ok(_) => self.doubt.until(),
                 Err(error) => {
-                    tracing::debug!(target: "distlock", key = %self.key, %error, "clean-up failed; it is repeated");
+                    tracing::debug!(target: "distlock", key = %self.key, %error, "clean-up failed; it will be repeated");
                     self.doubt.gone_at()
                 }
             };
             let next = client.clock.now() + backoff.failed(&*client.rng);
-            // What is bound to a session lives as long as that does.
+            // An entry bound to a session lives as long as the session.
             let is_lease = client.capabilities.binding == Binding::Lease;
             if is_lease && until.is_none_or(|until| next >= until) {
                 return;

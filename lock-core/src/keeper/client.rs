@@ -1,4 +1,4 @@
-//! What all locks and keepers of one `Locks` share.
+//! The state shared by all locks and keepers of one `Locks`.
 
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
@@ -17,26 +17,26 @@ pub(crate) struct Client {
     pub(crate) capabilities: Capabilities,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) rng: Arc<dyn Rng>,
-    /// Where the keepers run; `None` if this was not built inside of a runtime.
+    /// Where the keepers run; `None` if this was not built inside a runtime.
     pub(crate) runtime: Option<Handle>,
     pub(crate) prefix: Arc<str>,
     pub(crate) defaults: Defaults,
     pub(crate) gates: Gates,
     pub(crate) keepers: TaskTracker,
-    /// No new claims; those that wait give up.
+    /// No new claims; waiting ones give up.
     pub(crate) closing: CancellationToken,
     /// Clean-up ends at once: the backend is being closed.
     pub(crate) killed: CancellationToken,
-    /// Where the grid of renewals begins, so that processes do not renew in step.
+    /// Where the grid of renewals begins, so processes do not renew in step.
     pub(crate) grid_phase: u64,
 }
 
-/// A panic leaves nothing half-done: what is shared is changed in single steps, and a lock that a panic
-/// has poisoned is used on.
+/// A panic leaves nothing half-done: shared state changes in single steps, and a mutex poisoned by
+/// a panic stays in use.
 impl UnwindSafe for Client {}
 impl RefUnwindSafe for Client {}
 
-/// What a lock starts with unless it is told otherwise.
+/// A lock's settings unless it overrides them.
 #[derive(Clone, Debug)]
 pub(crate) struct Defaults {
     /// `None`: 30 s, or what the store allows.
@@ -54,7 +54,7 @@ impl Client {
         }
     }
 
-    /// Says of what and where `error` is.
+    /// Adds the operation, the lock and the backend to `error`.
     pub(crate) fn describe(&self, error: Error, operation: Operation, key: &LockKey) -> Error {
         error.in_operation(operation).for_key(key).on_backend(self.backend.name())
     }
@@ -63,29 +63,29 @@ impl Client {
     pub(crate) fn keeper_gone(&self) -> Error {
         Error::new(
             ErrorKind::Closed,
-            "the task that keeps this lock has ended: the Tokio runtime on which the `Locks` was built has gone (build it on the one that lives longest), or the backend has panicked",
+            "the task that keeps this lock has ended: the Tokio runtime on which the `Locks` was built has shut down (build it on the one that lives longest), or the backend has panicked",
         )
         .with_unknown_effect()
         .on_backend(self.backend.name())
     }
 
-    /// The error for a keeper that did not answer by its own limit, `waited` ago: nobody drives its
-    /// runtime. What was asked is given up when it goes on.
+    /// The error for a keeper that did not answer by its own limit, `waited` ago: its runtime is
+    /// not driven. When it resumes, the request is given up.
     pub(crate) fn standstill(&self, waited: Duration) -> Error {
         Error::new(
             ErrorKind::NoAnswer,
-            format!("the task that keeps this lock did not answer within {waited:.1?}: nobody drives the Tokio runtime on which the `Locks` was built, or the machine is overloaded (build it on a runtime that is driven all the time)"),
+            format!("the task that keeps this lock did not answer within {waited:.1?}: the Tokio runtime on which the `Locks` was built is not driven, or the machine is overloaded (build it on a runtime that is driven all the time)"),
         )
         .on_backend(self.backend.name())
     }
 }
 
-/// How much later than a limit of the keeper its caller gives it up. An answer that comes in time says
-/// more, so a busy machine gets a moment.
+/// How long after the keeper's limit its caller gives up on it. The keeper's own answer says more,
+/// so a busy machine gets a moment.
 pub(crate) const GRACE: Duration = Duration::from_millis(250);
 
 fn no_runtime() -> Error {
     Error::config(
-        "there is no Tokio runtime here: build the `Locks` inside of one, or pass its handle to `LocksBuilder::runtime`",
+        "there is no Tokio runtime here: build the `Locks` inside one, or pass its handle to `LocksBuilder::runtime`",
     )
 }

@@ -1,7 +1,7 @@
 //! One task of a process waits at the store, the others wait behind it.
 //!
 //! Only for stores that do not serve their waiters in order: there every waiter polls, and a
-//! hundred pollers of one process cost a hundred times as much as one and help nobody.
+//! hundred pollers in one process cost a hundred times as much as one, to no benefit.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,18 +11,18 @@ use tokio::sync::{Notify, Semaphore};
 use super::last::Last;
 use crate::{ClockInstant, LockKey};
 
-/// The gates of one `Locks`, one for each name that somebody waits for.
+/// The gates of one `Locks`, one for each name with waiters.
 #[derive(Debug, Default)]
 pub(crate) struct Gates(Mutex<HashMap<LockKey, Arc<Gate>>>);
 
 /// The waiting line in front of one name.
 #[derive(Debug)]
 pub(crate) struct Gate {
-    /// Held by the one who polls. Fair: first come, first served.
+    /// Held by the task that polls. Fair: first come, first served.
     pub(crate) turn: Semaphore,
-    /// A lock of this process with this name was released: worth a look at once.
+    /// This process has released a lock with this name: try again at once.
     pub(crate) released: Notify,
-    /// The poller has met an error: those in line look whether it is time to give up.
+    /// The poller has met an error: those in line check whether it is time to give up.
     pub(crate) failed: Notify,
     local: Mutex<Local>,
 }
@@ -31,15 +31,16 @@ pub(crate) struct Gate {
 struct Local {
     /// How often in a row the lock went from one task of this process to the next.
     streak: u32,
-    /// What the store said last to the one who polled, for those behind, and when it last said anything.
+    /// The store's last answer to the poller, for those behind it, and when the store last
+    /// answered.
     last: Option<(Last, ClockInstant)>,
 }
 
-/// After so many hand-overs inside of one process the next poller is not told at once, so that other
+/// After this many hand-overs within one process the next poller is not told at once, so other
 /// processes, which poll, get their turn.
 const LONGEST_STREAK: u32 = 16;
 
-/// A place in the line; the gate goes when the last one leaves.
+/// A place in the line; the gate is removed when the last one leaves.
 #[derive(Debug)]
 pub(crate) struct Ticket<'a> {
     gates: &'a Gates,
@@ -48,7 +49,7 @@ pub(crate) struct Ticket<'a> {
 }
 
 impl Gates {
-    /// Whether somebody waits for `key`.
+    /// Whether there are waiters for `key`.
     pub(crate) fn is_contended(&self, key: &LockKey) -> bool {
         self.lock().contains_key(key)
     }
@@ -61,7 +62,7 @@ impl Gates {
         Ticket { gates: self, key: key.clone(), gate }
     }
 
-    /// Tells the poller of this process, if there is one, that `key` was just released here.
+    /// Tells this process's poller, if there is one, that `key` was just released here.
     pub(crate) fn released(&self, key: &LockKey) {
         let gates = self.lock();
         if let Some(gate) = gates.get(key) {
@@ -70,7 +71,8 @@ impl Gates {
             if local.streak > LONGEST_STREAK {
                 local.streak = 0;
             } else {
-                // Keeps the permit if the poller is looking right now: no release is missed.
+                // Keeps the permit if the poller is asking the store right now: no release is
+                // missed.
                 gate.released.notify_one();
             }
         }
@@ -82,7 +84,7 @@ impl Gates {
 }
 
 impl Gate {
-    /// Notes what the store said to the poller.
+    /// Records what the store said to the poller.
     pub(super) fn note(&self, last: Last, answered_at: ClockInstant) {
         let failed = matches!(last, Last::Failure(_));
         {
@@ -95,7 +97,7 @@ impl Gate {
         }
     }
 
-    /// What was noted last, and when the store last answered one of the line.
+    /// What was recorded last, and when the store last answered a task in the line.
     pub(super) fn last(&self) -> Option<(Last, ClockInstant)> {
         self.local().last.clone()
     }

@@ -1,4 +1,4 @@
-//! Holding the lock: renew it, watch its end, serve the guard.
+//! Holding the lock: renewing it, watching its end, serving the guard.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,7 +16,8 @@ use crate::{
     Renewal, Result,
 };
 
-/// Ends the hold when its keeper ends in whatever way: nobody would renew it or signal its loss.
+/// Ends the hold when its keeper ends for any reason: it would no longer be renewed, nor its loss
+/// signalled.
 struct EndOfKeeper(Held);
 
 impl Drop for EndOfKeeper {
@@ -33,11 +34,11 @@ struct Holding {
     plan: Plan,
 }
 
-/// What a command has led to.
+/// What a command led to.
 enum Next {
     Hold,
     Leave(Leave),
-    /// The hold belongs to somebody else now.
+    /// The hold now belongs to another owner.
     Done,
 }
 
@@ -60,7 +61,7 @@ impl Keeper {
 }
 
 impl Holding {
-    /// The calls are boxed: a held lock mostly sleeps, and its task should be small then.
+    /// The calls are boxed: a held lock mostly sleeps, and its task should then be small.
     async fn run(mut self) {
         let clock = Arc::clone(&self.keeper.client.clock);
         let mut is_told = false;
@@ -92,7 +93,7 @@ impl Holding {
                         self.plan.no_push_until = now + schedule::without_pushes(&self.keeper.client);
                     }
                 },
-                // The state says so already; this wakes those who wait for the signal.
+                // The state already says so; this wakes the tasks that wait for the signal.
                 () = self.keeper.client.killed.cancelled(), if is_alive => {
                     self.held.lose(LostReason::Closed);
                 }
@@ -103,7 +104,8 @@ impl Holding {
         Box::pin(self.leave(leave)).await;
     }
 
-    /// Tells the claim, once, that its hold has ended by the clock: no answer of the store says so.
+    /// Tells the claim, once, that its hold has ended by the clock, since no answer of the store
+    /// does.
     fn tell_loss(&mut self, is_told: &mut bool) {
         if let LockState::Lost(reason @ (LostReason::Expired | LostReason::MaxHold)) =
             self.held.state()
@@ -122,7 +124,8 @@ impl Holding {
         if push { due } else { due.min(self.plan.no_push_until) }
     }
 
-    /// Does the first of what is due. A failure is in the plan, and in the guard's state.
+    /// Does the first thing that is due. A failure is recorded in the plan and in the guard's
+    /// state.
     async fn act(&mut self, now: ClockInstant) {
         if now >= self.held.signal_at() {
             self.held.expire();
@@ -133,7 +136,7 @@ impl Holding {
         }
     }
 
-    /// Does what the guard asks for; without a command it has gone.
+    /// Does what the guard asks for; no command means that the guard was dropped.
     async fn obey(&mut self, command: Option<Command>) -> Next {
         match command {
             None => return Next::Leave(None),
@@ -155,8 +158,8 @@ impl Holding {
         Next::Hold
     }
 
-    /// One call for a lock that is held, bounded by the end of validity: an answer after that is of
-    /// no use. Returns when it was sent, too.
+    /// One call for a held lock, bounded by the end of validity: a later answer is of no use. Also
+    /// returns when it was sent.
     async fn ask<T: Send>(
         &mut self,
         operation: Operation,
@@ -227,12 +230,12 @@ impl Holding {
         }
     }
 
-    /// After a detach that has failed: asks what is there.
+    /// After a failed detach: asks what is in the store.
     async fn settle(&mut self) -> Result<()> {
         if self.plan.is_unsettled { self.check().await.map(drop) } else { Ok(()) }
     }
 
-    /// Asks the store, and writes nothing.
+    /// Asks the store. Writes nothing.
     async fn check(&mut self) -> Result<LockState> {
         self.plan.check_at = ClockInstant::FAR_FUTURE;
         match self.ask(Operation::Check, |claim| claim.check()).await {
@@ -243,7 +246,7 @@ impl Holding {
             }
             (_, Ok(Renewal::Lost)) => Err(self.taken(Operation::Check)),
             (_, Err(error)) => {
-                // What a push has announced is still to be seen, but not in a tight loop.
+                // The pushed change still has to be read, but not in a tight loop.
                 let pause = schedule::after_a_check(&self.keeper.client);
                 self.plan.check_at = self.keeper.client.clock.now() + pause;
                 self.plan.no_push_until = self.plan.check_at;
@@ -272,8 +275,9 @@ impl Holding {
                 );
                 self.held.lose(LostReason::Detached);
                 let (received, arrived) = oneshot::channel();
-                // A token that nobody gets could never be used: then the lock is released. When the
-                // backend is closed, the token may still be read, and the lease ends it if not.
+                // A token that is never delivered could not be used, so the lock is released. When
+                // the backend is closed, the token may still be read; if not, the lease ends the
+                // hold.
                 let closed = self.keeper.client.killed.cancelled();
                 let is_handed_over = reply.send(Ok(Detached { token, received })).is_ok()
                     && tokio::select! {
@@ -291,8 +295,9 @@ impl Holding {
         }
     }
 
-    /// The guard has gone or wants to go: tell the store, answer, and clean up what is in doubt. A
-    /// hold that was taken over is released by word only: it belongs to its lease token.
+    /// The guard was dropped or wants to leave: tell the store, answer, and clean up what is in
+    /// doubt. A hold that was taken over is released only on request: it belongs to its lease
+    /// token.
     async fn leave(mut self, leave: Leave) {
         self.held.lose(LostReason::Released);
         if self.keeper.attached && leave.is_none() {

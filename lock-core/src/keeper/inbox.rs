@@ -7,15 +7,15 @@ use tokio::sync::{mpsc, oneshot};
 use super::Command;
 use crate::{Released, Result};
 
-/// What the guard asks for. While a call to the store is under way they wait here, except for the wish to
-/// leave, which ends the call.
+/// What the guard asks for. While a call to the store is in progress, requests wait here, except
+/// the request to leave, which ends the call.
 pub(super) struct Inbox {
     commands: mpsc::UnboundedReceiver<Command>,
     waiting: VecDeque<Command>,
     pub(super) leave: Option<Leave>,
 }
 
-/// The guard is gone, or wants to go and waits for an answer.
+/// The guard was dropped, or wants to leave and waits for an answer.
 pub(super) type Leave = Option<oneshot::Sender<Result<Released>>>;
 
 impl Inbox {

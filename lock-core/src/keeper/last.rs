@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use crate::{ClockInstant, Error, HolderInfo};
 
-/// What the store said last to a task that asked for the lock.
+/// What the store said last.
 #[derive(Clone, Debug)]
 pub(super) enum Last {
-    /// The lock, or that somebody else has it, and who, if it said that.
+    /// The lock, or that another client has it, and who, if the store said so.
     Answer(Option<Arc<SeenHolder>>),
     /// An error, or no answer.
     Failure(Error),

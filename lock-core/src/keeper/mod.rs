@@ -1,8 +1,8 @@
 //! The task that owns one claim, from the first byte to the release.
 //!
-//! The caller's future only waits on a channel. Dropping it, or the guard, tells the keeper, so that
-//! `Drop` never spawns and never blocks, and there is one place for clean-up. A keeper outlives its
-//! caller until the store has confirmed the clean-up, or must have ended the entry on its own.
+//! The caller's future only waits on a channel. Dropping it, or the guard, tells the keeper. So
+//! `Drop` never spawns or blocks, and clean-up has one place. A keeper outlives its caller until
+//! the store has confirmed the clean-up, or must have ended the entry on its own.
 
 mod acquire;
 mod call;
@@ -40,21 +40,21 @@ pub(crate) use terms::Terms;
 /// How long the caller wants to wait.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Patience {
-    /// One try, and one more if the first one has an unknown outcome.
+    /// One attempt, and one more if the outcome of the first is unknown.
     Try,
-    /// Until then.
+    /// Until this time.
     Until(ClockInstant),
     /// For as long as the store answers.
     Forever,
 }
 
-/// How the keeper comes by its lock.
+/// How the keeper gets its lock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Start {
     Acquire(Patience),
     /// Takes over a hold with this fence.
     Attach(FencingToken),
-    /// Renews a hold with this fence, and leaves it to its lease token.
+    /// Renews a hold with this fence, then leaves it to its lease token.
     Renew(FencingToken),
 }
 
@@ -68,7 +68,7 @@ impl Start {
     }
 }
 
-/// What the guard asks of its keeper. A closed channel means: the guard is gone.
+/// What the guard asks of its keeper. A closed channel means that the guard was dropped.
 #[derive(Debug)]
 pub(crate) enum Command {
     Release(oneshot::Sender<Result<Released>>),
@@ -78,16 +78,16 @@ pub(crate) enum Command {
     KeepAlive,
 }
 
-/// A lease token on its way to the caller, who says that it has arrived: one that nobody gets would
-/// block the name for a ttl.
+/// A lease token on its way to the caller, who confirms its arrival: one that is never delivered
+/// would block the name for a ttl.
 #[derive(Debug)]
 pub(crate) struct Detached {
     pub(crate) token: LeaseToken,
     pub(crate) received: oneshot::Sender<()>,
 }
 
-/// What a caller gets: the view of the hold, and the way to its keeper. Dropped unread, it tells the
-/// keeper that the guard has gone.
+/// What a caller gets: the view of the hold, and the channel to its keeper. Dropping it unread
+/// tells the keeper that there is no guard.
 #[derive(Debug)]
 pub(crate) struct Handover {
     pub(crate) held: Held,
@@ -105,10 +105,10 @@ pub(crate) struct Keeper {
     owner: OwnerId,
     claim: Box<dyn Claim>,
     terms: Terms,
-    /// What of ours the store may have, now or later.
+    /// Our entries that may be in the store, now or later.
     doubt: InDoubt,
-    /// Whether this hold belongs to a lease token: it ends by word or with its lease, never because
-    /// a guard was dropped.
+    /// Whether this hold belongs to a lease token: it ends on request or with its lease, never
+    /// because a guard was dropped.
     attached: bool,
 }
 
@@ -144,7 +144,7 @@ enum Outcome {
     Granted {
         token: FencingToken,
         until: ClockInstant,
-        /// The lock is the lease of its place in the queue, a part of which has passed there.
+        /// The lock is the lease of its place in the queue, part of which has already passed.
         of_place: bool,
     },
     Refused {

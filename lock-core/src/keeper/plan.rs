@@ -1,25 +1,25 @@
-//! When a lock that is held is renewed, looked at, and listened for.
+//! When a held lock is renewed, checked, and listened for.
 
 use super::{Keeper, schedule};
 use crate::locks::held::margin;
 use crate::{ClockInstant, Held};
 
-/// The plan for renewals and looks.
+/// The plan for renewals and checks.
 pub(super) struct Plan {
     pub(super) renew_at: ClockInstant,
     pub(super) failures: u32,
     /// When to ask the store, since a push said that something has changed.
     pub(super) check_at: ClockInstant,
-    /// Until then pushes are not asked for, since they failed.
+    /// Pushes are not asked for until then, since they failed.
     pub(super) no_push_until: ClockInstant,
-    /// A detach has failed: the store is asked what is there before it is renewed (clause C8).
+    /// A detach has failed: the store is checked before the next renewal (clause C8).
     pub(super) is_unsettled: bool,
 }
 
 impl Keeper {
     pub(super) fn first_plan(&self, held: &Held, of_place: bool) -> Plan {
         let (now, ttl) = (self.client.clock.now(), self.terms.ttl);
-        // Where validity counts from: the sending of the try, or an earlier renewal of the place.
+        // Validity counts from here: when the attempt was sent, or an earlier renewal of the place.
         let counted_from = (held.lease_end() + margin(ttl)).minus(ttl).min(now);
         let mut plan = Plan {
             renew_at: ClockInstant::FAR_FUTURE,
@@ -29,8 +29,9 @@ impl Keeper {
             is_unsettled: false,
         };
         self.plan_renewal(&mut plan, counted_from);
-        // A lock without renewals lasts for a ttl from its grant. Where place and lock are one lease,
-        // a part of that has passed in the queue. Any other grant says itself how long it lasts.
+        // A lock without renewals lasts for a ttl from its grant. Where place and lock are one
+        // lease, part of that has passed in the queue. Any other grant itself says how long it
+        // lasts.
         let fresh = held.lease_end().since(now) >= ttl * 9 / 10;
         if self.terms.renew_every.is_none() && of_place && !fresh {
             plan.renew_at = now;

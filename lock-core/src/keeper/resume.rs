@@ -1,5 +1,5 @@
-//! What is done with a lease token: a hold that another process has detached is taken over, renewed
-//! once, or released.
+//! The uses of a lease token: a hold that another process has detached is taken over, renewed once,
+//! or released.
 
 use tokio::sync::oneshot;
 
@@ -9,8 +9,8 @@ use crate::locks::held::margin;
 use crate::{Error, ErrorKind, FencingToken, LostReason, Operation, Released, Renewal, Result};
 
 impl Keeper {
-    /// One renewal proves that the hold is still there, with this fence. Nothing is released if it
-    /// fails: the hold belongs to the token, and the token may be a lie.
+    /// One renewal proves that the hold is still there, with this fence. If it fails, nothing is
+    /// released: the hold belongs to the token, and the token may be forged.
     pub(super) async fn resume<T>(
         &mut self,
         token: FencingToken,
@@ -31,17 +31,17 @@ impl Keeper {
                 }
                 refused(Error::new(
                     ErrorKind::NoAnswer,
-                    "the store's answer to the renewal came when the lease was over",
+                    "the store's answer to the renewal came after the lease had ended",
                 ))
             }
             Ended::Answer(Ok(Renewal::Lost)) => refused(Error::lost(LostReason::Taken)),
             Ended::Answer(Err(error)) => refused(error),
             Ended::OutOfTime => refused(call::no_answer(self.terms.call_timeout)),
-            Ended::Stopped => refused(Error::new(ErrorKind::Closed, "the caller has gone")),
+            Ended::Stopped => refused(Error::new(ErrorKind::Closed, "the caller no longer waits")),
         }
     }
 
-    /// Releases the hold, and goes on with it in the background if the store did not answer.
+    /// Releases the hold, and keeps trying in the background if the store did not answer.
     pub(super) async fn release(mut self, answer: oneshot::Sender<Result<Released>>) {
         // Its last renewal was before now, so the store ends it within a ttl.
         self.doubt.lasts_until(self.terms.gone_at(self.client.clock.now()));

@@ -1,4 +1,4 @@
-//! The course of a keeper.
+//! The life of a keeper.
 
 use std::sync::Arc;
 
@@ -68,8 +68,8 @@ impl Keeper {
                 );
                 let by = start.operation();
                 tracing::debug!(target: "distlock", key = %self.key, fence = token.get(), %by, "held");
-                // If the caller has gone, the handover is dropped here, and the closed channel says
-                // so to `hold`.
+                // If the caller has left, the handover is dropped here, and the closed channel
+                // tells `hold`.
                 let call_timeout = self.terms.call_timeout;
                 let handover = Handover { held: held.clone(), commands, call_timeout };
                 let _ = answer.send(Ok(handover));

@@ -1,4 +1,4 @@
-//! When to look, to renew and to try again.
+//! When to poll, renew and retry.
 
 use std::time::Duration;
 
@@ -6,18 +6,18 @@ use super::client::Client;
 use crate::kit::backoff::{Backoff, growing};
 use crate::{ClockInstant, Wake, jitter};
 
-/// The first and the longest pause between two looks at a store that cannot push.
+/// The first and the longest pause between two polls of a store that cannot push.
 const POLL: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(100));
 /// The first and the longest pause after an error. At most 20 requests a second go to a store that
 /// answers with errors, and one a second in the long run.
 const BACK_OFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
-/// The slow second look where the store pushes: a push that can get lost, and one that cannot.
+/// The slow polling where the store pushes: a push that can get lost, and one that cannot.
 const HINT_POLL: Duration = Duration::from_secs(1);
 const RELIABLE_POLL: Duration = Duration::from_secs(10);
-/// The pause before a look that the store itself proposed is never shorter.
+/// A pause proposed by the store is never shorter than this.
 const SHORTEST: Duration = Duration::from_millis(1);
 
-/// The pause before the next look, after the `looks`-th busy answer in a row.
+/// The pause before the next attempt, after the `looks`-th busy answer in a row.
 pub(super) fn after_busy(
     client: &Client,
     wake: Wake,
@@ -30,7 +30,7 @@ pub(super) fn after_busy(
         Wake::Reliable => RELIABLE_POLL,
     };
     let spread = pause * 3 / 4 + jitter(&*client.rng, pause / 2);
-    // The store speaks in whole milliseconds; one more, or the look comes just too early.
+    // The store counts whole milliseconds; without one more, the attempt would come just too early.
     hint.map_or(spread, |hint| spread.min(hint.saturating_add(SHORTEST)))
 }
 
@@ -45,14 +45,14 @@ pub(super) fn without_pushes(client: &Client) -> Duration {
     pause + jitter(&*client.rng, pause / 2)
 }
 
-/// The pause after a check that has failed.
+/// The pause after a failed check.
 pub(super) fn after_a_check(client: &Client) -> Duration {
     BACK_OFF.0 + jitter(&*client.rng, BACK_OFF.0 / 2)
 }
 
-/// When to renew what was last renewed by a request sent at `sent`: about `every` later, on the grid
-/// of this `Locks`, so that locks taken one after the other are renewed together and a backend can
-/// batch them. Never later than `every`.
+/// When to renew after a request sent at `sent`: about `every` later, on the grid of this `Locks`,
+/// so locks taken one after the other are renewed together and a backend can batch them. Never
+/// later than `every`.
 pub(super) fn renew_at(
     client: &Client,
     sent: ClockInstant,

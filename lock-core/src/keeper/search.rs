@@ -1,4 +1,4 @@
-//! What a keeper knows while it looks and waits.
+//! What a keeper knows while it tries and waits.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::{Patience, schedule};
 use crate::ClockInstant;
 use crate::kit::backoff::Backoff;
 
-/// The shortest time between two looks that a push has caused.
+/// The shortest time between two attempts caused by pushes.
 const PUSH_SPACING: Duration = Duration::from_micros(100);
 
 pub(super) struct Search {
@@ -16,7 +16,7 @@ pub(super) struct Search {
     pub(super) started: ClockInstant,
     /// When the store last answered anything.
     pub(super) answered_at: ClockInstant,
-    /// What the store said last. A call that the deadline has cut short says nothing.
+    /// What the store said last. A call cut short by the deadline says nothing.
     pub(super) last: Option<Last>,
     pub(super) tries: u32,
     pub(super) place: Place,
@@ -28,18 +28,18 @@ pub(super) struct Place {
     /// Until when the store keeps it; `None` if there is none.
     pub(super) until: Option<ClockInstant>,
     pub(super) renew_at: ClockInstant,
-    /// A renewal had no answer: it is repeated before the next look (clause C8).
+    /// A renewal had no answer: it is repeated before the next attempt (clause C8).
     pub(super) is_unsettled: bool,
 }
 
-/// When to look again, and when to ask for pushes.
+/// When to try again, and when to ask for pushes.
 pub(super) struct Pace {
     /// Busy answers in a row.
     busy: u32,
     backoff: Backoff,
-    /// When to look again, whatever happens.
+    /// When to try again, whatever happens.
     pub(super) look_at: ClockInstant,
-    /// Until then pushes are not asked for, since they failed, or came in a row.
+    /// Pushes are not asked for until then, since they failed or came too fast.
     pub(super) push_from: ClockInstant,
 }
 
@@ -69,7 +69,7 @@ impl Search {
         }
     }
 
-    /// Whether it is time for something while nothing is heard.
+    /// When something is due while nothing is heard.
     pub(super) fn wake_at(&self, now: ClockInstant) -> ClockInstant {
         let wake_at = self.pace.look_at.min(self.place.renew_at).min(self.deadline());
         if self.pace.push_from > now { wake_at.min(self.pace.push_from) } else { wake_at }
@@ -77,8 +77,8 @@ impl Search {
 }
 
 impl Place {
-    /// Where the store has said that there is a place: notes its end, if it has said that, too, and
-    /// plans its renewal. `sent` is when the store was asked.
+    /// The store has said that there is a place: records its end, if the store gave one, and plans
+    /// its renewal. `sent` is when the store was asked.
     pub(super) fn lasts(
         &mut self,
         client: &Client,
@@ -90,7 +90,7 @@ impl Place {
         self.renew_at = schedule::renew_at(client, sent, ttl / 3, ttl);
     }
 
-    /// There is none.
+    /// There is no place.
     pub(super) fn is_gone(&mut self) {
         self.until = None;
         self.renew_at = ClockInstant::FAR_FUTURE;
@@ -98,26 +98,26 @@ impl Place {
 }
 
 impl Pace {
-    /// Somebody else has the lock; the store proposes to look after `hint`.
+    /// Another client has the lock; the store proposes to retry after `hint`.
     pub(super) fn busy(&mut self, client: &Client, now: ClockInstant, hint: Option<Duration>) {
         self.busy += 1;
         let wake = client.capabilities.wake;
         self.look_at = now + schedule::after_busy(client, wake, self.busy, hint);
     }
 
-    /// A look has failed.
+    /// An attempt has failed.
     pub(super) fn failed(&mut self, client: &Client, now: ClockInstant) {
         self.busy = 0;
         self.look_at = now + self.backoff.failed(&*client.rng);
     }
 
-    /// A push has come. A change is kept until it is asked for, so to ask a little later misses nothing;
-    /// it keeps a store that pushes without end from being asked without end.
+    /// A push has come. A change is kept until it is asked for, so asking a little later misses
+    /// nothing, and a store that pushes endlessly is not asked endlessly.
     pub(super) fn pushed(&mut self, now: ClockInstant) {
         self.push_from = now + PUSH_SPACING;
     }
 
-    /// No pushes can be had now.
+    /// Pushes are unavailable for now.
     pub(super) fn no_pushes(&mut self, client: &Client, now: ClockInstant) {
         self.push_from = now + self.backoff.failed(&*client.rng);
         self.look_at = self.look_at.min(self.push_from);

@@ -11,7 +11,7 @@ pub(crate) struct Terms {
     pub(crate) ttl: Duration,
     /// How often the lock is renewed; `None` for never.
     pub(crate) renew_every: Option<Duration>,
-    /// How often it is renewed once that is asked for.
+    /// How often it is renewed once renewal is requested.
     pub(crate) every: Duration,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) call_timeout: Duration,
@@ -19,7 +19,7 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
-    /// By when the store must have ended what a request makes or prolongs that is sent at `sent`.
+    /// By when the store must have ended whatever a request sent at `sent` makes or prolongs.
     pub(super) fn gone_at(&self, sent: ClockInstant) -> ClockInstant {
         sent + self.ttl + margin(self.ttl)
     }

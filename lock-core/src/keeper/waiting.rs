@@ -1,4 +1,4 @@
-//! Waiting for another look to be worth while.
+//! Waiting until another attempt is worthwhile.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use crate::locks::held::margin;
 use crate::{Renewal, Result};
 
 impl Acquisition<'_> {
-    /// Waits behind the other tasks of this process. The one that polls asks the store for all of them,
-    /// so all of them give up a store that does not answer.
+    /// Waits behind the other tasks of this process. The poller asks the store for all of them, so
+    /// all of them give up on a store that does not answer.
     pub(super) async fn wait_for_turn<'g>(
         &mut self,
         gate: &'g Gate,
@@ -52,8 +52,8 @@ impl Acquisition<'_> {
         }
     }
 
-    /// Waits until another look is worth while: a push, the store's own hint, the slow second look,
-    /// a lost place. Renews the place in the meantime.
+    /// Waits until another attempt is worthwhile: a push, the store's own hint, the slow poll, a
+    /// lost place. Renews the place while waiting.
     pub(super) async fn wait(&mut self, gate: Option<&Gate>) -> Step {
         let clock = Arc::clone(&self.client.clock);
         loop {
@@ -91,7 +91,7 @@ impl Acquisition<'_> {
         }
     }
 
-    /// Renews the place in the queue. If it is lost, the next look takes a new one.
+    /// Renews the place in the queue. If it is lost, the next attempt takes a new one.
     pub(super) async fn renew_place(&mut self) -> Result<Renewal> {
         let Self { keeper, client, caller, search } = self;
         let (sent, ttl) = (client.clock.now(), keeper.terms.ttl);
@@ -99,7 +99,7 @@ impl Acquisition<'_> {
         keeper.doubt.lasts_until(keeper.terms.gone_at(sent));
         search.place.is_unsettled = true;
         let stop = stopped(client, caller);
-        // If the caller has gone, the next wait sees it.
+        // If the caller has left, the next wait sees it.
         let ended = call::bounded(&*client.clock, limit, stop, keeper.claim.renew()).await;
         let renewal = ended.or_timeout(limit.since(sent))?;
         search.answered_at = client.clock.now();

@@ -1,4 +1,4 @@
-//! Pauses between attempts that fail.
+//! Pauses between failing attempts.
 //!
 //! ```
 //! use std::time::Duration;
@@ -16,9 +16,9 @@ use std::time::Duration;
 
 use crate::{Rng, jitter};
 
-/// How often in a row something has failed, and how long to pause after that. Each pause is twice the
-/// one before, up to the longest, and up to a half longer by chance, so that clients which have failed
-/// together do not try again together.
+/// Counts failures in a row and says how long to pause after each. Each pause is twice the one
+/// before, up to the longest, plus up to half of that at random, so clients that failed together do
+/// not retry together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     first: Duration,
@@ -32,25 +32,25 @@ impl Backoff {
         Self { first, longest, failures: 0 }
     }
 
-    /// Notes another failure, and says how long to pause.
+    /// Records another failure, and returns how long to pause.
     pub fn failed(&mut self, rng: &dyn Rng) -> Duration {
         self.failures = self.failures.saturating_add(1);
         let pause = growing(self.first, self.longest, self.failures);
         pause + jitter(rng, pause / 2)
     }
 
-    /// Notes a success.
+    /// Records a success.
     pub fn reset(&mut self) {
         self.failures = 0;
     }
 
-    /// How often it has failed since it last succeeded.
+    /// The number of failures since the last success.
     pub fn failures(&self) -> u32 {
         self.failures
     }
 }
 
-/// The `nth` of pauses that double from `first` to `longest`, without chance. The first one has the
+/// The `nth` of pauses that double from `first` to `longest`, without randomness. The first has
 /// number 1.
 pub fn growing(first: Duration, longest: Duration, nth: u32) -> Duration {
     first.saturating_mul(1 << nth.saturating_sub(1).min(30)).min(longest)

@@ -1,8 +1,8 @@
-//! Requests that fall together travel as one.
+//! Requests made at about the same time travel as one.
 //!
-//! A store that can answer many requests at once is asked once for all that fall together: the core
-//! brings the renewals of one `Locks` together on a grid, so ten thousand held locks are a few
-//! statements every few seconds.
+//! A store that can answer many requests at once is asked once for all that coincide: the core
+//! aligns the renewals of one `Locks` to a grid, so ten thousand held locks cost a few statements
+//! every few seconds.
 //!
 //! ```
 //! use lock_core::Result;
@@ -24,7 +24,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Each runtime has a [line](crate::kit::lines) of its own.
+//! Each runtime has its own [line](crate::kit::lines).
 
 use std::fmt;
 use std::sync::Arc;
@@ -35,11 +35,10 @@ use tokio::sync::oneshot;
 use crate::kit::lines::{Line, Lines};
 use crate::{Error, ErrorKind, Result};
 
-/// For how long requests wait for others. The first one after a quiet time does not wait.
+/// How long requests wait for others. The first one after a quiet period does not wait.
 const WINDOW: Duration = Duration::from_millis(2);
 
-/// Brings requests `T` together, each of which is answered with an `A` of its own. Clones share their
-/// lines.
+/// Batches requests `T`, each of which gets its own answer `A`. Clones share their lines.
 pub struct Batches<T, A> {
     limits: Arc<Limits<T>>,
     lines: Lines<Entry<T, A>>,
@@ -54,17 +53,17 @@ struct Limits<T> {
     weight: Option<Weight<T>>,
 }
 
-/// One request of a batch. Dropped without an answer, it fails.
+/// One request of a batch. If dropped without an answer, it fails.
 pub struct Entry<T, A> {
-    /// What is asked.
+    /// The request.
     pub request: T,
     reply: oneshot::Sender<A>,
 }
 
 impl<T, A> Entry<T, A> {
-    /// Answers this request. The others of its batch may be answered before or later.
+    /// Answers this request. The others in its batch may be answered earlier or later.
     pub fn answer(self, answer: A) {
-        // A caller that has gone needs no answer.
+        // A caller that has left needs no answer.
         let _ = self.reply.send(answer);
     }
 }
@@ -84,23 +83,23 @@ impl<T: Send + 'static, A: Send + 'static> Batches<T, A> {
         Self { limits: Arc::new(limits), lines: Lines::default() }
     }
 
-    /// Makes `request` together with what else is asked on this runtime within 2 ms, or at once if
-    /// nothing was. It is sent after this call, so what the store promises counts from this call at
-    /// least (clause C4). Batches are under way beside each other.
+    /// Makes `request` together with the others made on this runtime within 2 ms, or at once if
+    /// there were none. It is sent after this call, so the store's promise counts from this call at
+    /// the earliest (clause C4). Batches run concurrently.
     ///
     /// `send` gets a batch and answers each of its entries. It should be the same for all requests,
-    /// since the one of the first request serves those that come after it; and it should keep to a
-    /// limit of time, since a batch has none. A panic in it fails its own batch only.
+    /// since the first request's `send` also serves later ones; and it should have its own time
+    /// limit, since a batch has none. If it panics, only its own batch fails.
     ///
     /// # Errors
     ///
-    /// [`Unavailable`](ErrorKind::Unavailable) with an unknown effect if the entry was dropped without an
-    /// answer, as by a runtime that ends.
+    /// [`Unavailable`](ErrorKind::Unavailable) with an unknown effect if the entry was dropped
+    /// without an answer, for instance because the runtime ended.
     ///
     /// # Cancel safety
     ///
-    /// Dropped before the batch is sent, the request is not made. Dropped later, it is made all the
-    /// same.
+    /// If dropped before the batch is sent, the request is not made. If dropped later, it is made
+    /// anyway.
     ///
     /// # Panics
     ///
@@ -139,7 +138,7 @@ impl<T: Send + 'static> Limits<T> {
         let mut batches = Vec::new();
         let (mut batch, mut weight) = (Vec::new(), 0_usize);
         for entry in entries {
-            // Nothing is sent for a caller that has gone.
+            // Nothing is sent for a caller that has left.
             if entry.reply.is_closed() {
                 continue;
             }
@@ -167,7 +166,7 @@ impl<T, A> Clone for Batches<T, A> {
     }
 }
 
-/// Without the requests, which may name owners.
+/// Omits the requests, which may name owners.
 impl<T, A> fmt::Debug for Batches<T, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Batches").field("most", &self.limits.most).finish_non_exhaustive()

@@ -1,4 +1,4 @@
-//! One connection, made once for all who need it.
+//! One connection, made once and shared by all its users.
 //!
 //! ```
 //! use std::time::Duration;
@@ -28,8 +28,8 @@ use crate::kit::backoff::Backoff;
 use crate::kit::runtime;
 use crate::{Error, ErrorKind, OsRng, Result};
 
-/// The connection to one server, if there is one, and the attempt to make one, which all who need it
-/// share. `C` is cheap to clone. Clones share both.
+/// The connection to one server, if there is one, and the attempt to make one, shared by all
+/// callers. `C` is cheap to clone. Clones share both.
 pub struct ConnectOnce<C>(Arc<Link<C>>);
 
 struct Link<C> {
@@ -41,23 +41,23 @@ struct Link<C> {
 struct State<C> {
     connection: Option<C>,
     attempt: Option<Attempt<C>>,
-    /// Rises with every attempt.
+    /// Incremented with every attempt.
     attempts: u64,
     backoff: Backoff,
-    /// The next attempt does not begin earlier.
+    /// The next attempt does not start before this.
     pause_until: Option<Instant>,
     is_closed: bool,
 }
 
 struct Attempt<C> {
     outcome: watch::Receiver<Option<Result<C>>>,
-    /// When it must have ended, if its runtime is driven.
+    /// When the attempt must have ended, if its runtime is driven.
     end: Instant,
 }
 
 impl<C: Clone + Send + Sync + 'static> ConnectOnce<C> {
     /// Nothing is sent. `server` names the server and its endpoint in errors, without a credential;
-    /// `limit` bounds one attempt; `backoff` spaces the attempts after one that has failed.
+    /// `limit` bounds one attempt; `backoff` spaces the attempts after a failed one.
     pub fn new(server: impl Into<String>, limit: Duration, backoff: Backoff) -> Self {
         let state = State {
             connection: None,
@@ -75,12 +75,12 @@ impl<C: Clone + Send + Sync + 'static> ConnectOnce<C> {
         self.0.state().connection.clone()
     }
 
-    /// The connection, which is made by `connect` if there is none and nobody makes one. The attempt is
-    /// a task of its own, so that a caller who gives up early does not end it for the others.
+    /// The connection, made by `connect` if there is none and no attempt is running. The attempt is
+    /// a separate task, so a caller that gives up early does not end it for the others.
     ///
     /// # Errors
     ///
-    /// The error of the attempt, which all who wait for it get; [`Unavailable`](ErrorKind::Unavailable)
+    /// The error of the attempt, which all its waiters get; [`Unavailable`](ErrorKind::Unavailable)
     /// if there is no connection within `limit`; [`Closed`](ErrorKind::Closed) after
     /// [`close`](Self::close).
     ///
@@ -98,14 +98,14 @@ impl<C: Clone + Send + Sync + 'static> ConnectOnce<C> {
         match tokio::time::timeout(limit, outcome.wait_for(Option::is_some)).await {
             Ok(Ok(outcome)) => match &*outcome {
                 Some(outcome) => outcome.clone(),
-                None => Err(self.0.unreachable("the attempt to connect was given up")),
+                None => Err(self.0.unreachable("the attempt to connect was abandoned")),
             },
             Ok(Err(_)) => Err(self.0.given_up()),
             Err(_) => Err(self.0.unreachable(&format!("no connection within {limit:?}"))),
         }
     }
 
-    /// The attempt under way, or a new one.
+    /// The running attempt, or a new one.
     fn attempt<F>(&self, connect: impl FnOnce() -> F) -> Result<watch::Receiver<Option<Result<C>>>>
     where
         F: Future<Output = Result<C>> + Send + 'static,
@@ -116,7 +116,7 @@ impl<C: Clone + Send + Sync + 'static> ConnectOnce<C> {
             return Err(self.0.closed());
         }
         let now = Instant::now();
-        // One whose runtime has ended, or that nobody drives, is not waited for.
+        // An attempt whose runtime has ended or is not driven is not waited for.
         if let Some(attempt) = &state.attempt
             && attempt.outcome.has_changed().is_ok()
             && now < attempt.end
@@ -145,18 +145,19 @@ impl<C: Clone + Send + Sync + 'static> ConnectOnce<C> {
         Ok(outcome)
     }
 
-    /// Uses the connection no more, if `is_it`: it is broken, or what leads to it has changed.
+    /// Stops using the connection if `is_it` returns true: it is broken, or the way to it has
+    /// changed.
     pub fn forget(&self, is_it: impl FnOnce(&C) -> bool) {
         let mut state = self.0.state();
         if state.connection.as_ref().is_some_and(is_it) {
-            // Without the lock: the end of a connection may do something.
+            // Outside the lock: dropping a connection may run code.
             let connection = state.connection.take();
             drop(state);
             drop(connection);
         }
     }
 
-    /// Forgets the connection and makes no other one. Returns the last one.
+    /// Forgets the connection and makes no more. Returns the last one.
     pub fn close(&self) -> Option<C> {
         let mut state = self.0.state();
         state.is_closed = true;
@@ -165,7 +166,7 @@ impl<C: Clone + Send + Sync + 'static> ConnectOnce<C> {
     }
 }
 
-/// By how much an attempt may exceed its limit on a machine that is busy.
+/// How much an attempt may exceed its limit on a busy machine.
 const STANDSTILL: Duration = Duration::from_millis(250);
 
 impl<C: Clone> Link<C> {
@@ -173,8 +174,8 @@ impl<C: Clone> Link<C> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes the outcome of an attempt. Where another one has begun since, or the link was closed, its
-    /// connection is not used.
+    /// Records the outcome of an attempt. If another one has begun since, or the link was closed,
+    /// its connection is not used.
     fn note(&self, number: u64, outcome: Result<C>) -> Result<C> {
         let mut state = self.state();
         if state.is_closed {
@@ -204,7 +205,7 @@ impl<C: Clone> Link<C> {
     }
 
     fn given_up(&self) -> Error {
-        self.unreachable("the runtime in which it was being connected has ended, or stood still")
+        self.unreachable("the runtime on which it was being connected has ended or stalled")
     }
 
     fn closed(&self) -> Error {

@@ -13,7 +13,7 @@
 //! # Ok::<(), lock_core::Error>(())
 //! ```
 //!
-//! No error quotes the URL, since a password that was not percent-encoded may end up anywhere in it.
+//! No error quotes the URL, since a password that is not percent-encoded may end up anywhere in it.
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -21,8 +21,7 @@ use std::net::Ipv6Addr;
 use super::url::decode;
 use crate::{Error, Result};
 
-/// What a URL says about where a server is and who asks. `Debug` and `Display` show neither user nor
-/// password.
+/// The servers and the user that a URL names. `Debug` and `Display` show neither user nor password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Endpoint {
     user: Option<String>,
@@ -31,7 +30,7 @@ pub struct Endpoint {
     path: String,
 }
 
-/// A host and its port. `Display` puts an IPv6 address into brackets.
+/// A host and its port. `Display` puts an IPv6 address in brackets.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Host {
     /// A name or an address, without brackets.
@@ -42,13 +41,13 @@ pub struct Host {
 
 impl Endpoint {
     /// Reads `scheme://[user[:password]@]host[:port][,host…][/path]`, without parameters: see
-    /// [`Params::split`](super::url::Params::split). `port` is for the hosts that name none; `form` is
-    /// what errors show as the right way to write it.
+    /// [`Params::split`](super::url::Params::split). `port` is for hosts without one; `form` is the
+    /// correct form, to be shown in errors.
     ///
     /// # Errors
     ///
-    /// [`Config`](crate::ErrorKind::Config) if it cannot be read or percent-decoded. The message names
-    /// the part that is wrong and does not quote it.
+    /// [`Config`](crate::ErrorKind::Config) if it cannot be parsed or percent-decoded. The message
+    /// names the part that is wrong and does not quote it.
     pub fn parse(url: &str, port: u16, form: &str) -> Result<Self> {
         let wrong = |what: &str| {
             Error::config(format!(
@@ -60,7 +59,8 @@ impl Endpoint {
             return Err(wrong("a `#`"));
         }
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        // The last one: a password that was not encoded may have an `@`, and must not become a host.
+        // The last one: a password that is not encoded may contain an `@`, and must not become a
+        // host.
         let (who, hosts) = match authority.rsplit_once('@') {
             Some((who, hosts)) => (Some(who), hosts),
             None => (None, authority),
@@ -84,11 +84,11 @@ impl Endpoint {
         })
     }
 
-    /// Refuses a host that is named twice, for stores in which each one counts.
+    /// Refuses a host that is named twice, for stores where each one counts.
     ///
     /// # Errors
     ///
-    /// [`Config`](crate::ErrorKind::Config), with the host.
+    /// [`Config`](crate::ErrorKind::Config), naming the host.
     pub fn with_distinct_hosts(self) -> Result<Self> {
         for (at, host) in self.hosts.iter().enumerate() {
             if self.hosts[..at].contains(host) {
@@ -98,36 +98,36 @@ impl Endpoint {
         Ok(self)
     }
 
-    /// Who asks; `None` if the URL names nobody.
+    /// The user; `None` if the URL names none.
     pub fn user(&self) -> Option<&str> {
         self.user.as_deref()
     }
 
-    /// The password; `None` if there is none, or an empty one.
+    /// The password; `None` if it is missing or empty.
     pub fn password(&self) -> Option<&str> {
         self.password.as_deref()
     }
 
-    /// One host at least, in the order of the URL.
+    /// At least one host, in the order of the URL.
     pub fn hosts(&self) -> &[Host] {
         &self.hosts
     }
 
-    /// What stands behind the slash after the hosts, percent-decoded; empty if nothing does.
+    /// The part after the slash behind the hosts, percent-decoded; empty if there is none.
     pub fn path(&self) -> &str {
         &self.path
     }
 }
 
 impl Host {
-    /// Reads `host[:port]`; the error is what the text has.
+    /// Reads `host[:port]`; the error says what is wrong with the text.
     fn parse(text: &str, default_port: u16) -> Result<Self, &'static str> {
         let (name, port) = match text.strip_prefix('[') {
             Some(rest) => {
                 let (name, port) = rest.split_once(']').ok_or("a `[` without its `]`")?;
-                name.parse::<Ipv6Addr>().map_err(|_| "no IPv6 address between brackets")?;
+                name.parse::<Ipv6Addr>().map_err(|_| "brackets without an IPv6 address")?;
                 let port = if port.is_empty() { Some("") } else { port.strip_prefix(':') };
-                (name, port.ok_or("something behind a `]` that is no port")?)
+                (name, port.ok_or("something after a `]` that is not a port")?)
             }
             None => text.split_once(':').unwrap_or((text, "")),
         };
@@ -136,7 +136,7 @@ impl Host {
         }
         let is_address = text.starts_with('[');
         if !is_address && !name.chars().all(|c| c.is_alphanumeric() || "._-".contains(c)) {
-            return Err("a host with a character that hosts do not have");
+            return Err("a host with an invalid character");
         }
         let port = match port {
             "" => default_port,

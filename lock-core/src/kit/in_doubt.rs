@@ -1,8 +1,8 @@
-//! What may still land in the store, and until when.
+//! Requests that may still take effect in the store, and until when.
 //!
-//! A request that makes an entry and has no answer, or was dropped, may be carried out at any time, also
-//! behind the release that was to undo it. What the answer to a release proves therefore depends
-//! on what was in doubt when it was sent.
+//! A request that makes an entry and got no answer, or was dropped, may be carried out at any time,
+//! even after the release that was meant to undo it. What the answer to a release proves therefore
+//! depends on what was in doubt when it was sent.
 //!
 //! ```
 //! use std::time::Duration;
@@ -18,15 +18,15 @@
 //! let before = doubt.open(clock.now());
 //! // A release is sent. It may overtake the request …
 //! assert!(!before.is_settled_by(Released::AlreadyGone));
-//! // … but if it has found an entry, that was of this one request.
+//! // … but if it found an entry, that was this one request's.
 //! assert!(before.is_settled_by(Released::Freed));
 //! clock.advance(Duration::from_secs(30));
-//! assert!(doubt.open(clock.now()).is_nothing(), "what it has made is over");
+//! assert!(doubt.open(clock.now()).is_nothing(), "the entry that it made has ended");
 //! ```
 //!
-//! The time after which a request counts as over is that at which the store ends what the request has
-//! made if it arrived at once. One that spends longer in a network is beyond this; what it makes ends
-//! with its lease, and its fence is never used.
+//! A request counts as over once the store must have ended what the request made, had it arrived at
+//! once. A request that spends longer in the network is outside this model; what it makes ends with
+//! its lease, and its fence is never used.
 
 use crate::{ClockInstant, Released};
 
@@ -45,12 +45,12 @@ struct Sent {
     until: ClockInstant,
 }
 
-/// A request that was noted by [`InDoubt::sent`].
+/// A request recorded by [`InDoubt::sent`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Request(u64);
 
-/// What was in doubt when a release was sent. Only that tells what its answer proves: a request that is
-/// answered while the release is under way may have been carried out behind it.
+/// What was in doubt when a release was sent. Only this determines what its answer proves: a
+/// request that is answered during the release may have been carried out after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Open {
     requests: usize,
@@ -58,12 +58,13 @@ pub struct Open {
 }
 
 impl InDoubt {
-    /// Of an owner that has an entry by now, as after taking over a hold.
+    /// For an owner that already has an entry, as after taking over a hold.
     pub fn with_entry() -> Self {
         Self { has_entry: true, ..Self::default() }
     }
 
-    /// Notes, before it is sent, a request that may make an entry, which the store ends by `until`.
+    /// Records, before it is sent, a request that may make an entry, which the store ends by
+    /// `until`.
     pub fn sent(&mut self, now: ClockInstant, until: ClockInstant) -> Request {
         self.open.retain(|sent| sent.until > now);
         self.last += 1;
@@ -73,32 +74,33 @@ impl InDoubt {
         request
     }
 
-    /// Notes that the request was answered, or has failed without an effect; and whether an entry is in
-    /// the store by the answer. A request that was dropped, or has failed with an unknown effect, stays
-    /// in doubt.
+    /// Records that the request was answered, or failed without an effect, and whether by the
+    /// answer there is an entry in the store. A request that was dropped, or failed with an unknown
+    /// effect, stays in doubt.
     pub fn answered(&mut self, request: Request, has_entry: bool) {
         self.open.retain(|sent| sent.request != request);
         self.has_entry |= has_entry;
     }
 
-    /// Notes that what is in the store may last until then, by a request that prolongs it.
+    /// Records that the entry in the store may last until then, because of a request that prolongs
+    /// it.
     pub fn lasts_until(&mut self, until: ClockInstant) {
         self.gone_at = self.gone_at.max(Some(until));
     }
 
-    /// Notes that nothing is in the store and nothing can arrive: the store has said so, or the lease or
-    /// session without which the requests have no effect has ended.
+    /// Records that nothing is in the store and nothing can arrive: the store has said so, or the
+    /// lease or session that the requests depend on has ended.
     pub fn settled(&mut self) {
         *self = Self { last: self.last, ..Self::default() };
     }
 
-    /// What is in doubt now: ask before a release is sent.
+    /// What is in doubt now: call this before a release is sent.
     pub fn open(&self, now: ClockInstant) -> Open {
         let requests = self.open.iter().filter(|sent| sent.until > now).count();
         Open { requests, has_entry: self.has_entry }
     }
 
-    /// The same for one request alone, where a release undoes that and no other.
+    /// The same for a single request, where a release undoes only that one.
     pub fn open_of(&self, request: Request, now: ClockInstant) -> Open {
         let open = |sent: &&Sent| sent.request == request && sent.until > now;
         Open { requests: self.open.iter().filter(open).count(), has_entry: false }
@@ -109,25 +111,26 @@ impl InDoubt {
         self.open.iter().map(|sent| sent.until).max()
     }
 
-    /// When the store has ended all that this owner ever made or prolonged; `None` if nothing was sent.
+    /// When the store will have ended everything this owner ever made or prolonged; `None` if
+    /// nothing was sent.
     pub fn gone_at(&self) -> Option<ClockInstant> {
         self.gone_at
     }
 }
 
 impl Open {
-    /// Whether no request is in doubt. There may be an entry.
+    /// Whether no request is in doubt. There may still be an entry.
     pub fn is_clear(self) -> bool {
         self.requests == 0
     }
 
-    /// Whether there is no entry, now or later: nothing has to be released.
+    /// Whether there is no entry, now or later, so nothing has to be released.
     pub fn is_nothing(self) -> bool {
         self.is_clear() && !self.has_entry
     }
 
-    /// Whether the answer to the release proves that nothing is in the store, now or later. Either no
-    /// request was in doubt, or what was freed is the entry of the only one.
+    /// Whether the answer to the release proves that nothing is in the store, now or later. Either
+    /// no request was in doubt, or the freed entry is that of the only one.
     pub fn is_settled_by(self, released: Released) -> bool {
         match released {
             Released::Freed => self.is_clear() || (self.requests == 1 && !self.has_entry),
@@ -149,8 +152,8 @@ mod tests {
         let mut doubt = InDoubt::default();
         let request = doubt.sent(NOW, END);
         for open in [doubt.open(NOW), doubt.open_of(request, NOW)] {
-            assert!(!open.is_settled_by(AlreadyGone), "the request may come behind the release");
-            assert!(open.is_settled_by(Freed), "it is the only one, and was taken back");
+            assert!(!open.is_settled_by(AlreadyGone), "the request may arrive after the release");
+            assert!(open.is_settled_by(Freed), "it is the only one, and was undone");
         }
         let before = doubt.open(NOW);
         doubt.answered(request, true);
@@ -182,7 +185,7 @@ mod tests {
         let granted = doubt.sent(NOW, END);
         doubt.answered(granted, true);
         assert!(!doubt.open(NOW).is_nothing() && doubt.open(NOW).is_clear());
-        assert!(!InDoubt::with_entry().open(NOW).is_nothing(), "somebody else has made it");
+        assert!(!InDoubt::with_entry().open(NOW).is_nothing(), "another process has made it");
         doubt.settled();
         assert!(doubt.open(NOW).is_nothing());
         assert_eq!((doubt.until(), doubt.gone_at()), (None, None));
@@ -197,6 +200,6 @@ mod tests {
         assert_eq!((doubt.until(), doubt.gone_at()), (Some(END), Some(later)));
         assert!(doubt.open(END).is_clear());
         doubt.sent(END, later);
-        assert_eq!(doubt.open.len(), 1, "what is over is forgotten");
+        assert_eq!(doubt.open.len(), 1, "requests that are over are forgotten");
     }
 }

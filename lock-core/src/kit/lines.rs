@@ -1,16 +1,17 @@
-//! What is asked on one runtime is served by one task there, which exists as long as something is asked.
+//! All requests made on one runtime are served by one task there, which exists as long as there are
+//! requests.
 //!
 //! A store may be used from several runtimes at a time: each worker of a web server has one, and
-//! `block_on` makes one for a moment. Each runtime has a line of its own, and the task that serves it
-//! runs on that runtime. So a runtime that has ended, or that nobody drives at the moment, stops the
-//! requests that were made on it and no others.
+//! `block_on` makes one for a moment. Each runtime has its own line, and the task that serves it
+//! runs on that runtime. So a runtime that has ended, or is not being driven, holds up only the
+//! requests made on it.
 //!
 //! ```
 //! use std::time::Duration;
 //! use lock_core::kit::lines::{Line, Lines};
 //! use tokio::sync::oneshot;
 //!
-//! /// Answers each question by twice its number; in a real store over a stream that is opened here.
+//! /// Answers each question by twice its number; a real store would use a stream opened here.
 //! async fn serve(mut line: Line<(u32, oneshot::Sender<u32>)>) {
 //!     while let Some(questions) = line.next(Duration::from_secs(60)).await {
 //!         for (number, answer) in questions {
@@ -36,7 +37,7 @@ use std::time::Duration;
 use tokio::runtime::{Handle, Id};
 use tokio::sync::Notify;
 
-/// The lines of one kind of requests `T`. Clones share them.
+/// The lines for one kind of request `T`. Clones share them.
 pub struct Lines<T>(Arc<Mutex<HashMap<Id, Waiting<T>>>>);
 
 struct Waiting<T> {
@@ -44,8 +45,8 @@ struct Waiting<T> {
     more: Arc<Notify>,
 }
 
-/// The line of one runtime, for the task that serves it. Dropped, also by a runtime that ends, it drops
-/// the requests that wait; the next request begins another one.
+/// The line of one runtime, for the task that serves it. Dropping it, as a runtime that ends does,
+/// drops the waiting requests; the next request starts a new line.
 pub struct Line<T> {
     lines: Lines<T>,
     runtime: Id,
@@ -54,8 +55,8 @@ pub struct Line<T> {
 }
 
 impl<T: Send + 'static> Lines<T> {
-    /// Puts a request into the line of this runtime. If no task serves it, one is begun by `serve`,
-    /// which should be the same for all requests.
+    /// Puts a request into the line of this runtime. If no task serves it, `serve` starts one;
+    /// `serve` should be the same for all requests.
     ///
     /// # Panics
     ///
@@ -76,8 +77,8 @@ impl<T: Send + 'static> Lines<T> {
                 line.insert(Waiting { requests: vec![request], more: Arc::clone(&more) });
             }
         }
-        // Made before its task, which a runtime that ends drops before it has begun; and spawned
-        // without the lock, since that happens right here.
+        // Created before its task, because a runtime that ends drops the task before it starts; and
+        // spawned outside the lock, since that drop happens right here.
         let line = Line { lines: self.clone(), runtime, more, is_open: true };
         tokio::spawn(serve(line));
     }
@@ -95,8 +96,8 @@ impl<T> Lines<T> {
 }
 
 impl<T> Line<T> {
-    /// What waits now. If nothing does, the line is closed, and the next request begins another one:
-    /// the task should end.
+    /// The waiting requests. If there are none, the line is closed and the task should end; the
+    /// next request starts a new line.
     pub fn take(&mut self) -> Option<Vec<T>> {
         if !self.is_open {
             return None;
@@ -114,7 +115,7 @@ impl<T> Line<T> {
         }
     }
 
-    /// The same, after waiting for requests for `idle` at most.
+    /// The same, after waiting for requests for at most `idle`.
     ///
     /// # Cancel safety
     ///
@@ -122,7 +123,7 @@ impl<T> Line<T> {
     pub async fn next(&mut self, idle: Duration) -> Option<Vec<T>> {
         if self.is_open {
             let more = async {
-                // A permit may be left of what was taken before.
+                // A permit may be left over from requests taken before.
                 while self.is_idle() {
                     self.more.notified().await;
                 }
@@ -138,12 +139,12 @@ impl<T> Line<T> {
     }
 }
 
-/// Those who wait learn it by the drop of their requests.
+/// Waiters notice when their requests are dropped.
 impl<T> Drop for Line<T> {
     fn drop(&mut self) {
         if self.is_open {
             let waiting = self.lines.by_runtime().remove(&self.runtime);
-            // Without the lock: a request may do something when it goes.
+            // Outside the lock: dropping a request may run code.
             drop(waiting);
         }
     }
@@ -161,7 +162,7 @@ impl<T> Default for Lines<T> {
     }
 }
 
-/// Without the requests, which may name owners.
+/// Omits the requests, which may name owners.
 impl<T> fmt::Debug for Lines<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lines").field("open", &self.by_runtime().len()).finish_non_exhaustive()
@@ -182,7 +183,7 @@ mod tests {
 
     const IDLE: Duration = Duration::from_secs(60);
 
-    /// Serves by passing on, and says `None` at its end.
+    /// Serves by forwarding, and sends `None` at its end.
     async fn pass(mut line: Line<u32>, to: mpsc::UnboundedSender<Option<u32>>) {
         while let Some(requests) = line.next(IDLE).await {
             requests.into_iter().for_each(|request| to.send(Some(request)).unwrap());

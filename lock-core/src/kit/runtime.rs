@@ -1,5 +1,5 @@
-//! What the client of a server needs from the Tokio runtime, asked for when it connects: a driver panics
-//! where something is missing.
+//! What a server's client needs from the Tokio runtime, checked when it connects: drivers panic if
+//! something is missing.
 //!
 //! ```
 //! use lock_core::kit::runtime;
@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 
 use crate::{Error, Result};
 
-/// The runtime of the caller. `server` names the server in the error.
+/// The caller's runtime. `server` names the server in the error.
 ///
 /// # Errors
 ///
@@ -23,13 +23,13 @@ use crate::{Error, Result};
 pub fn current(server: &str) -> Result<Handle> {
     Handle::try_current().map_err(|_| {
         Error::config(format!(
-            "{server} is connected outside of a Tokio runtime: call from within one"
+            "cannot connect to {server} outside of a Tokio runtime: call from within one"
         ))
     })
 }
 
-/// The same, if that runtime has timers and sockets. It says by a panic what it lacks, which is caught
-/// here.
+/// The same, if that runtime has timers and sockets. It reports what it lacks by a panic, which is
+/// caught here.
 ///
 /// # Errors
 ///
@@ -43,7 +43,7 @@ pub fn require(server: &str) -> Result<Handle> {
     for (what, look) in has {
         std::panic::catch_unwind(look).map_err(|_| {
             Error::config(format!(
-                "{server} is connected in a Tokio runtime without {what}: build it with `enable_all`"
+                "cannot connect to {server} on a Tokio runtime without {what}: build it with `enable_all`"
             ))
         })?;
     }
@@ -58,7 +58,7 @@ mod tests {
     #[test]
     fn what_is_missing_is_named() {
         let error = require("X").unwrap_err().to_string();
-        assert!(error.contains("X is connected outside"), "{error}");
+        assert!(error.contains("cannot connect to X outside"), "{error}");
         let bare = Builder::new_current_thread().build().unwrap();
         let error = bare.block_on(async { require("X").unwrap_err() }).to_string();
         assert!(error.contains("without timers"), "{error}");

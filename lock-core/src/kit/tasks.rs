@@ -23,11 +23,11 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// The background tasks of a store, or of one claim. Each runs on the runtime of the caller that has
-/// begun it.
+/// The background tasks of a store, or of one claim. Each runs on the runtime of the caller that
+/// started it.
 ///
-/// Dropped without [`close`](Self::close), it leaves the tasks to themselves and ends
-/// [`closing`](Self::closing): a task without an end of its own should wait for that.
+/// If dropped without [`close`](Self::close), it leaves the tasks running and completes
+/// [`closing`](Self::closing): a task that does not end otherwise should wait for that.
 pub struct Tasks {
     tracker: TaskTracker,
     closing: CancellationToken,
@@ -35,8 +35,8 @@ pub struct Tasks {
 }
 
 impl Tasks {
-    /// Runs `work` in the background. Returns false, and drops it, outside of a runtime and after the
-    /// beginning of [`close`](Self::close).
+    /// Runs `work` in the background. Drops it and returns false outside of a runtime, and once
+    /// [`close`](Self::close) has begun.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) -> bool {
         let Ok(runtime) = Handle::try_current() else { return false };
         if self.closing.is_cancelled() {
@@ -57,8 +57,8 @@ impl Tasks {
         self.closing.clone().cancelled_owned()
     }
 
-    /// Waits until nothing runs, for `limit` at most; false if something still runs then. More may be
-    /// begun meanwhile and afterwards.
+    /// Waits until nothing runs, for at most `limit`; false if something still runs then. More
+    /// tasks may be started during and after this.
     ///
     /// # Cancel safety
     ///
@@ -67,12 +67,12 @@ impl Tasks {
         tokio::time::timeout(limit, self.tracker.wait()).await.is_ok()
     }
 
-    /// Lets the tasks end within `limit`, and drops what is left of them then; false if something was.
-    /// Nothing can be begun any more.
+    /// Lets the tasks end within `limit`, then drops the rest; false if there were any. No more
+    /// tasks can be started.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it has begun to close; call it again to go on.
+    /// If dropped, closing has begun; call this again to continue.
     pub async fn close(&self, limit: Duration) -> bool {
         self.closing.cancel();
         let in_time = self.idle(limit).await;
@@ -84,7 +84,7 @@ impl Tasks {
 impl Default for Tasks {
     fn default() -> Self {
         let tracker = TaskTracker::new();
-        // Only a tracker that is closed says when it is empty, and it takes tasks all the same.
+        // Only a closed tracker reports that it is empty, and it still accepts tasks.
         tracker.close();
         Self { tracker, closing: CancellationToken::new(), killed: CancellationToken::new() }
     }
@@ -116,7 +116,7 @@ mod tests {
         assert!(tasks.spawn(closing));
         assert!(!tasks.idle(SECOND / 2).await, "both run");
         assert!(tasks.close(2 * SECOND).await);
-        assert!(!tasks.spawn(async {}), "nothing is begun any more");
+        assert!(!tasks.spawn(async {}), "nothing more is started");
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,4 +1,4 @@
-//! The parameters of a store URL, for the backends: all read them by the same rules and refuse them in
+//! The parameters of a store URL, for backends: all read them by the same rules and refuse them in
 //! the same words.
 //!
 //! ```
@@ -12,8 +12,9 @@
 //! # Ok::<(), lock_core::Error>(())
 //! ```
 //!
-//! No error shows a value that may be a secret. A password with a `?` that was not percent-encoded
-//! makes its rest look like parameters, so a name is shown only where it cannot be such a rest.
+//! No error shows a value that may be a secret. If a password contains a `?` that is not
+//! percent-encoded, the rest of it looks like parameters, so a name is shown only where it cannot
+//! be part of a password.
 
 use std::fmt;
 use std::time::Duration;
@@ -22,25 +23,25 @@ use percent_encoding::percent_decode_str;
 
 use crate::{Error, Result};
 
-/// The parameters that `distlock::connect` understands for every store, and takes out before the store
-/// sees its URL.
+/// The parameters that `distlock::connect` understands for every store, and removes before the
+/// store sees its URL.
 pub const COMMON: &[&str] =
     &["lock_prefix", "lock_ttl", "lock_call_timeout", "lock_unavailable_after", "lock_label"];
 
-/// The parameters behind the `?` of a URL, taken out one by one.
+/// The parameters after the `?` of a URL, taken out one by one.
 pub struct Params {
     left: Vec<(String, String)>,
-    /// There is an `@` behind the `?`: what stands here may be a password.
+    /// There is an `@` after the `?`: this may be a password.
     may_be_secret: bool,
 }
 
 impl Params {
-    /// Splits a URL into what stands before the `?` and its parameters.
+    /// Splits a URL into the part before the `?` and its parameters.
     ///
     /// # Errors
     ///
-    /// [`Config`](crate::ErrorKind::Config) if the part behind the `?` is no list of parameters, names
-    /// one twice, or cannot be percent-decoded.
+    /// [`Config`](crate::ErrorKind::Config) if the part after the `?` is not a list of parameters,
+    /// names one twice, or cannot be percent-decoded.
     pub fn split(url: &str) -> Result<(&str, Self)> {
         let (base, query) = url.split_once('?').unwrap_or((url, ""));
         let may_be_secret = query.contains('@');
@@ -62,7 +63,7 @@ impl Params {
         Ok((base, Self { left, may_be_secret }))
     }
 
-    /// The value as it stands in the URL, for a driver that decodes it itself.
+    /// The value as written in the URL, for a driver that decodes it itself.
     pub fn raw(&mut self, name: &str) -> Option<String> {
         let at = self.left.iter().position(|(known, _)| known == name)?;
         Some(self.left.remove(at).1)
@@ -103,15 +104,15 @@ impl Params {
         }
     }
 
-    /// What is left, put behind `base` again, for somebody else to read.
+    /// Appends the remaining parameters to `base`, for another reader.
     pub fn rejoin(self, base: &str) -> String {
         let left: Vec<_> =
             self.left.iter().map(|(name, value)| format!("{name}={value}")).collect();
         if left.is_empty() { base.to_owned() } else { format!("{base}?{}", left.join("&")) }
     }
 
-    /// Refuses what nobody has taken out; `known` are the store's own names, which the error lists beside
-    /// [`COMMON`].
+    /// Refuses any parameter that was not taken out; `known` are the store's own names, which the
+    /// error lists along with [`COMMON`].
     ///
     /// # Errors
     ///
@@ -129,7 +130,7 @@ impl Params {
     }
 }
 
-/// How many there are, since a value may be a secret, and a name the rest of one.
+/// Shows only how many there are, since a value may be a secret, and a name may be part of one.
 impl fmt::Debug for Params {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Params").field("left", &self.left.len()).finish_non_exhaustive()
@@ -145,7 +146,7 @@ fn own(known: &[&str]) -> String {
 ///
 /// # Errors
 ///
-/// [`Config`](crate::ErrorKind::Config) for anything else, also for a number without a unit.
+/// [`Config`](crate::ErrorKind::Config) for anything else, including a number without a unit.
 pub fn duration(name: &str, value: &str) -> Result<Duration> {
     match humantime::parse_duration(value) {
         Ok(duration) if !duration.is_zero() => Ok(duration),
@@ -159,22 +160,24 @@ pub fn duration(name: &str, value: &str) -> Result<Duration> {
 ///
 /// # Errors
 ///
-/// [`Config`](crate::ErrorKind::Config) if a `%` is not followed by two hexadecimal digits, or if the
-/// result is not UTF-8 or has a zero byte.
+/// [`Config`](crate::ErrorKind::Config) if a `%` is not followed by two hexadecimal digits, or if
+/// the result is not UTF-8 or contains a zero byte.
 pub fn decode(what: &str, raw: &str) -> Result<String> {
     let bytes = raw.as_bytes();
     for (at, _) in bytes.iter().enumerate().filter(|(_, byte)| **byte == b'%') {
         if !bytes.get(at + 1..at + 3).is_some_and(|hex| hex.iter().all(u8::is_ascii_hexdigit)) {
             return Err(Error::config(format!(
-                "{what} of the store URL has a `%` that two hexadecimal digits do not follow: write %25 for a `%`"
+                "{what} of the store URL has a `%` that is not followed by two hexadecimal digits: write %25 for a `%`"
             )));
         }
     }
     let text = percent_decode_str(raw).decode_utf8().map_err(|_| {
-        Error::config(format!("{what} of the store URL is not UTF-8 once it is percent-decoded"))
+        Error::config(format!("{what} of the store URL is not UTF-8 when percent-decoded"))
     })?;
     if text.contains('\0') {
-        return Err(Error::config(format!("{what} of the store URL has a zero byte: remove it")));
+        return Err(Error::config(format!(
+            "{what} of the store URL contains a zero byte: remove it"
+        )));
     }
     Ok(text.into_owned())
 }
@@ -185,7 +188,7 @@ fn is_name(name: &str) -> bool {
 
 fn unreadable() -> Error {
     Error::config(
-        "what stands behind the `?` of the store URL cannot be read as parameters: write them as name=value&name=value, and percent-encode special characters of a user, a password or a value: %3F for `?`, %40 for `@`, %3A for `:`, %2F for `/`, %26 for `&`",
+        "the part after the `?` of the store URL cannot be read as parameters: write them as name=value&name=value, and percent-encode special characters of a user, a password or a value: %3F for `?`, %40 for `@`, %3A for `:`, %2F for `/`, %26 for `&`",
     )
 }
 

@@ -1,5 +1,5 @@
-//! The oldest server of each kind that the library supports. This is the one list; every store asks
-//! it when it connects.
+//! The oldest version of each server that the library supports. This is the only list; every store
+//! checks it on connecting.
 //!
 //! ```
 //! use lock_core::kit::versions::MARIADB;
@@ -18,7 +18,7 @@ pub const REDIS: Oldest = Oldest::new("Redis", [6, 0, 0], "scripts were not test
 /// Watches of one stream are numbered since 3.4.
 pub const ETCD: Oldest =
     Oldest::new("etcd", [3, 4, 0], "older ones cannot number the watches of one stream");
-/// Container nodes came with 3.5.3, and the first stable release of that line was 3.5.5.
+/// Container nodes came with 3.5.3; the first stable release of that line was 3.5.5.
 pub const ZOOKEEPER: Oldest =
     Oldest::new("ZooKeeper", [3, 5, 5], "older ones have no stable container nodes");
 /// The oldest that was tested. The statements themselves need 9.5 (`ON CONFLICT`, `SKIP LOCKED`).
@@ -42,22 +42,22 @@ pub struct Oldest {
 }
 
 impl Oldest {
-    /// For a store outside of this project.
+    /// For a store outside this project.
     pub const fn new(server: &'static str, version: [u32; 3], why: &'static str) -> Self {
         Self { server, version, why }
     }
 
-    /// Checks the version as the server prints it: up to three numbers with dots between them, and
-    /// anything behind them. A missing number counts as 0.
+    /// Checks the version as the server prints it: up to three numbers separated by dots, followed
+    /// by anything. A missing number counts as 0.
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](ErrorKind::Unsupported) with both versions if the server is older, and
+    /// [`Unsupported`](ErrorKind::Unsupported) naming both versions if the server is older, and
     /// [`Store`](ErrorKind::Store) if the text does not begin with a number.
     pub fn check(&self, printed: &str) -> Result<()> {
         let found = parse(printed).ok_or_else(|| {
             let server = self.server;
-            Error::new(ErrorKind::Store, format!("{server} gave {printed:?} as its version"))
+            Error::new(ErrorKind::Store, format!("{server} reported {printed:?} as its version"))
         })?;
         if found < self.version {
             let server = self.server;

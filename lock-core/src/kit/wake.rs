@@ -1,9 +1,9 @@
-//! Waking the waiters of this client when the store pushes.
+//! Waking this client's waiters when the store pushes.
 //!
-//! A store's push code finds the waiters of a name and permits one or all of them to look. A permit is
-//! kept until its waiter asks for it, so nothing that comes between a look and the next wait is missed
-//! (clause C5); and a permit that was given to one waiter goes to the next if that one leaves before it
-//! has looked. Which waiter that is, is the store's rule.
+//! A store's push code finds the waiters of a name and permits one or all of them to look. A permit
+//! is kept until its waiter asks for it, so nothing between a look and the next wait is missed
+//! (clause C5). If a waiter leaves before it has looked, its permit goes to the next one. The
+//! store's rule says which that is.
 //!
 //! ```
 //! use lock_core::kit::wake::{Waiters, first_that_listens};
@@ -11,7 +11,7 @@
 //! # #[tokio::main(flavor = "current_thread")] async fn main() {
 //! let waiters = Waiters::<String>::new(|_, slots| first_that_listens(slots));
 //! let (ours, theirs) = (waiters.register("a".to_owned(), ()), waiters.register("a".to_owned(), ()));
-//! // A push says that "a" is free, while neither listens: both look.
+//! // A push says that "a" is free while neither is listening: both look.
 //! waiters.permit("a");
 //! ours.woken().await;
 //! let look = ours.look(); // and ask the store …
@@ -29,11 +29,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// The waiters of one client by the name `K` that their pushes carry, in the order in which they came.
-/// `T` is what the store's rules need to know of each. Clones share them.
+/// The waiters of one client by the name `K` that their pushes carry, in the order of their
+/// arrival. `T` is what the store's rules need to know about each. Clones share them.
 pub struct Waiters<K, T = ()>(Arc<Registry<K, T>>);
 
-/// Which waiters of a name get a permit that is meant for one.
+/// Decides which waiters of a name get a permit that is meant for one.
 type Rule<K, T> = dyn Fn(&K, &[Arc<Slot<T>>]) + Send + Sync;
 
 struct Registry<K, T> {
@@ -47,31 +47,31 @@ pub struct Slot<T = ()> {
     data: T,
     /// A push that [`Waiter::woken`] has not reported yet.
     is_pending: AtomicBool,
-    /// A permit that no look has followed yet.
+    /// A permit that has not been followed by a look yet.
     is_owed: AtomicBool,
-    /// How many are in [`Waiter::woken`] at this moment.
+    /// How many calls of [`Waiter::woken`] are waiting now.
     listening: AtomicUsize,
     notify: Notify,
 }
 
 impl<T> Slot<T> {
-    /// What the store knows of this waiter.
+    /// What the store knows about this waiter.
     pub fn data(&self) -> &T {
         &self.data
     }
 
-    /// Whether the waiter waits at this moment, and is not between two looks.
+    /// Whether the waiter is waiting now, rather than between two looks.
     pub fn is_listening(&self) -> bool {
         self.listening.load(SeqCst) > 0
     }
 
-    /// Wakes the waiter, now or when it listens next.
+    /// Wakes the waiter, now or when it next listens.
     pub fn wake(&self) {
         self.is_pending.store(true, SeqCst);
         self.notify.notify_one();
     }
 
-    /// Wakes the waiter to look in place of the others of its name. For use in the rule of
+    /// Wakes the waiter to look on behalf of the others with its name. For use in the rule of
     /// [`Waiters::new`], where no waiter can leave.
     pub fn permit(&self) {
         self.is_owed.store(true, SeqCst);
@@ -79,8 +79,8 @@ impl<T> Slot<T> {
     }
 }
 
-/// A rule: the first waiter that listens looks. If none does, all are between two looks, and all look
-/// again. False if there is no waiter.
+/// A rule: the first listening waiter looks. If none is listening, all are between two looks, and
+/// all look again. False if there is no waiter.
 pub fn first_that_listens<'a, T: 'a>(
     slots: impl IntoIterator<Item = &'a Arc<Slot<T>>, IntoIter: Clone>,
 ) -> bool {
@@ -96,7 +96,7 @@ pub fn first_that_listens<'a, T: 'a>(
 
 impl<K: Clone + Eq + Hash, T> Waiters<K, T> {
     /// `rule` gives a permit for this name to one of its waiters, or to none. It must not use these
-    /// waiters in another way.
+    /// waiters in any other way.
     pub fn new<R>(rule: impl Fn(&K, &[Arc<Slot<T>>]) -> R + Send + Sync + 'static) -> Self {
         let rule = Box::new(move |name: &K, slots: &[Arc<Slot<T>>]| drop(rule(name, slots)));
         Self(Arc::new(Registry { by_name: Mutex::default(), rule }))
@@ -137,7 +137,8 @@ impl<K: Clone + Eq + Hash, T> Waiters<K, T> {
         self.0.by_name().get(name).into_iter().flatten().for_each(act);
     }
 
-    /// Does something for each waiter of every name: what was pushed while nobody listened is lost.
+    /// Does something for each waiter of every name, for when pushes have been lost because nothing
+    /// was listening.
     pub fn all(&self, mut act: impl FnMut(&K, &Arc<Slot<T>>)) {
         for (name, slots) in self.0.by_name().iter() {
             slots.iter().for_each(|slot| act(name, slot));
@@ -151,7 +152,7 @@ impl<K, T> Registry<K, T> {
     }
 }
 
-/// One waiter. Dropped, it leaves, and hands on a permit that no look has followed.
+/// One waiter. On drop it leaves, and an unused permit passes to the next waiter.
 pub struct Waiter<K: Clone + Eq + Hash, T = ()> {
     waiters: Waiters<K, T>,
     name: K,
@@ -164,12 +165,12 @@ impl<K: Clone + Eq + Hash, T> Waiter<K, T> {
         &self.slot
     }
 
-    /// What the store knows of this waiter.
+    /// What the store knows about this waiter.
     pub fn data(&self) -> &T {
         &self.slot.data
     }
 
-    /// Ready when there was a push since this was last ready, or since the last look began.
+    /// Ready when there has been a push since this was last ready, or since the last look began.
     ///
     /// # Cancel safety
     ///
@@ -182,28 +183,28 @@ impl<K: Clone + Eq + Hash, T> Waiter<K, T> {
         }
     }
 
-    /// The store is about to be asked, and shows all that was pushed before. Dropped without
-    /// [`done`](Look::done), the look has not been made.
+    /// Begins a look: the store is about to be asked, and its answer covers all earlier pushes. If
+    /// dropped without [`done`](Look::done), the look does not count.
     pub fn look(&self) -> Look<'_, T> {
         self.slot.is_pending.store(false, SeqCst);
         Look { slot: &self.slot, is_owed: self.slot.is_owed.swap(false, SeqCst) }
     }
 
-    /// Forgets what was pushed, a permit included: it was about the lock before it became ours.
+    /// Forgets what was pushed, permits included: it was about the lock before it became ours.
     pub fn forget(&self) {
         self.slot.is_owed.store(false, SeqCst);
         self.slot.is_pending.store(false, SeqCst);
     }
 
-    /// Whether the store's rule holds of another waiter for the same name.
+    /// Whether `wanted` holds for another waiter of the same name.
     pub fn any_other(&self, mut wanted: impl FnMut(&T) -> bool) -> bool {
         let by_name = self.waiters.0.by_name();
         let mut slots = by_name.get(&self.name).into_iter().flatten();
         slots.any(|slot| !Arc::ptr_eq(slot, &self.slot) && wanted(&slot.data))
     }
 
-    /// Hands a permit that no look has followed to the next waiter, by the rule, since this one does not
-    /// wait any more. The rule may have to leave this one out.
+    /// Passes an unused permit to the next waiter, by the rule, since this one no longer waits. The
+    /// rule may have to skip this one.
     pub fn hand_on(&self) {
         if self.slot.is_owed.swap(false, SeqCst) {
             self.waiters.permit(&self.name);
@@ -225,9 +226,9 @@ impl<K: Clone + Eq + Hash, T> Drop for Waiter<K, T> {
     }
 }
 
-/// A look under way.
+/// A look in progress.
 #[derive(Debug)]
-#[must_use = "a look that is dropped has not been made"]
+#[must_use = "a look that is dropped does not count"]
 pub struct Look<'a, T = ()> {
     slot: &'a Slot<T>,
     is_owed: bool,
@@ -269,7 +270,7 @@ impl<K, T> Clone for Waiters<K, T> {
     }
 }
 
-/// Without the names, which may be owners.
+/// Omits the names, which may be owners.
 impl<K, T> fmt::Debug for Waiters<K, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Waiters").field("names", &self.0.by_name().len()).finish_non_exhaustive()

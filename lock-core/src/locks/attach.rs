@@ -10,14 +10,14 @@ use crate::{
 };
 
 impl Lock {
-    /// Takes over a lock that was [detached](LockGuard::detach), here or in another process. Begins
-    /// with one renewal, by which the store confirms owner and fence.
+    /// Takes over a lock that was [detached](LockGuard::detach), here or in another process. It
+    /// starts with one renewal, by which the store confirms owner and fence.
     ///
-    /// All settings are those of this `Lock`, not of the one that was detached, so use the same ones;
-    /// [`max_hold`](Self::max_hold) counts from now. The guard is not renewed in the background; see
-    /// [`LockGuard::keep_alive`]. **It does not release the lock when it is dropped** either, since the
-    /// lock belongs to the bearer of the token: an error or a request that is cancelled between
-    /// here and the answer must not take it away. It lapses one ttl after its last renewal, or is
+    /// All settings come from this `Lock`, not from the one that was detached, so use the same
+    /// ones; [`max_hold`](Self::max_hold) counts from now. The guard is not renewed in the
+    /// background; see [`LockGuard::keep_alive`]. **Nor does dropping it release the lock**, since
+    /// the lock belongs to the bearer of the token: an error, or a request cancelled between here
+    /// and the answer, must not take it away. It lapses one ttl after its last renewal, or is
     /// released by [`LockGuard::release`] or [`release`](Self::release).
     ///
     /// For a heartbeat, which only renews, use [`renew`](Self::renew).
@@ -37,9 +37,9 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if the token is of another lock or another kind of
-    /// store, or was edited; [`Lost`](crate::ErrorKind::Lost) if the lease has ended or never was as the token
-    /// says; and whatever a renewal meets. The lock stays as it is then.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if the token belongs to another lock or
+    /// another kind of store, or was edited; [`Lost`](crate::ErrorKind::Lost) if the lease has
+    /// ended or never matched the token; and any error of a renewal. The lock then stays as it is.
     ///
     /// # Cancel safety
     ///
@@ -49,8 +49,8 @@ impl Lock {
         Ok(LockGuard::new(Arc::clone(&self.client), handover))
     }
 
-    /// Renews a lock that was [detached](LockGuard::detach), once: what a heartbeat does. The ttl is
-    /// that of this `Lock`, and the token stays as it is.
+    /// Renews a lock that was [detached](LockGuard::detach), once, as a heartbeat does. The ttl is
+    /// that of this `Lock`, and the token stays the same.
     ///
     /// ```
     /// # use lock_core::{LeaseToken, Locks, Result, memory::MemoryBackend};
@@ -81,8 +81,8 @@ impl Lock {
 
     /// Releases a lock that was [detached](LockGuard::detach).
     ///
-    /// [`AlreadyGone`](Released::AlreadyGone) says that the store has no such hold any more: it was
-    /// released before, its lease has ended, or the token was edited.
+    /// [`AlreadyGone`](Released::AlreadyGone) means that the store no longer has such a hold: it
+    /// was already released, its lease has ended, or the token was edited.
     ///
     /// ```
     /// # use lock_core::{Locks, Released, testing::MemoryBackend};
@@ -97,13 +97,13 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) as [`attach`](Self::attach). Any other error leaves open
-    /// whether the store has released it; it is repeated in the background until the store has
-    /// confirmed it or the lease must have ended.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) as for [`attach`](Self::attach). After any
+    /// other error the lock may or may not have been released; the release is repeated in the
+    /// background until the store has confirmed it or the lease must have ended.
     ///
     /// # Cancel safety
     ///
-    /// Cancel-safe: once polled, the lock is released in the background.
+    /// Cancel-safe: once this has been polled, the lock is released in the background.
     pub async fn release(&self, token: LeaseToken) -> Result<Released> {
         let described = |error| self.describe(error, Operation::Release);
         let (request, terms) = self.resumed(&token).map_err(described)?;
@@ -132,8 +132,8 @@ impl Lock {
         }
     }
 
-    /// A request that goes on with the hold of `token`. Owner, fence and data are the token's, for the
-    /// store to compare; all else is this lock's.
+    /// A request that continues the hold of `token`. Owner, fence and data are the token's, for the
+    /// store to compare; everything else is this lock's.
     fn resumed(&self, token: &LeaseToken) -> Result<(ClaimRequest, Terms)> {
         let backend = self.client.backend.name();
         token.check_is_of(&self.key, backend)?;

@@ -1,4 +1,4 @@
-//! The settings with which the locks of one store are made.
+//! The settings for the locks of one store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use crate::keeper::{Client, Defaults, Gates};
 use crate::{Clock, LockBackend, LockLayer, OsRng, Result, Rng, SystemClock};
 
 impl Locks {
-    /// Locks of `backend` with the defaults of [`LocksBuilder`].
+    /// Creates the locks of `backend` with the defaults of [`LocksBuilder`].
     ///
-    /// The tasks that keep locks alive run on the Tokio runtime of the caller. Outside of one, they
-    /// run on that of the caller that acquires.
+    /// The tasks that keep locks alive run on the Tokio runtime of the caller. If this is called
+    /// outside of one, they run on that of the caller that acquires.
     ///
     /// ```
     /// use lock_core::{Locks, testing::MemoryBackend};
@@ -35,8 +35,8 @@ impl Locks {
         LocksBuilder::new(Arc::new(backend)).clock(clock).finish()
     }
 
-    /// Locks of `backend` with other settings. A backend that is shared already is passed as an
-    /// `Arc`.
+    /// A builder for the locks of `backend` with custom settings. Pass a backend that is already
+    /// shared as an `Arc`.
     pub fn builder(backend: impl LockBackend) -> LocksBuilder {
         LocksBuilder::new(Arc::new(backend))
     }
@@ -92,31 +92,31 @@ impl LocksBuilder {
         self
     }
 
-    /// The source of random bytes; the operating system by default. Owner ids come from it, so it must
-    /// never repeat itself outside of a test.
+    /// The random source; the operating system's by default. Owner ids come from it, so outside of
+    /// tests it must never repeat itself.
     pub fn rng(mut self, rng: impl Rng) -> Self {
         self.rng = Arc::new(rng);
         self
     }
 
-    /// The runtime for the tasks that keep locks alive; the one in which [`build`](Self::build) is
-    /// called by default. It must be driven for as long as any guard lives: a lock whose runtime stands
-    /// still is not renewed.
+    /// The runtime for the tasks that keep locks alive; by default the one in which
+    /// [`build`](Self::build) is called. It must be driven for as long as any guard lives: a lock
+    /// whose runtime is stalled is not renewed.
     pub fn runtime(mut self, runtime: Handle) -> Self {
         self.runtime = Some(runtime);
         self
     }
 
-    /// A prefix for all names, so that applications can share a store; none by default. At most 512
-    /// bytes without control characters. It is kept apart from the name: ("a", "bc") and ("ab", "c")
-    /// are different locks.
+    /// A prefix for all names, so applications can share a store; none by default. At most
+    /// 512 bytes without control characters. It is kept apart from the name: ("a", "bc") and ("ab",
+    /// "c") are different locks.
     pub fn prefix(mut self, prefix: impl AsRef<str>) -> Self {
         self.prefix = prefix.as_ref().into();
         self
     }
 
-    /// The ttl of locks that do not set their own, 10 ms to 366 days. By default 30 s, or the longest
-    /// that the store allows if that is shorter; one that is set here is never shortened.
+    /// The ttl of locks that do not set their own, 10 ms to 366 days. By default 30 s, or the
+    /// longest that the store allows if that is shorter. A ttl set here is never shortened.
     pub fn default_ttl(mut self, ttl: Duration) -> Self {
         self.defaults.ttl = Some(ttl);
         self
@@ -129,33 +129,34 @@ impl LocksBuilder {
         self
     }
 
-    /// How long [`Lock::acquire`](crate::Lock::acquire) goes on when the store does not answer at all;
-    /// 30 s by default. Zero gives up after the first try.
+    /// How long [`Lock::acquire`](crate::Lock::acquire) keeps trying when the store does not answer
+    /// at all; 30 s by default. With zero it gives up after the first attempt.
     pub fn unavailable_after(mut self, limit: Duration) -> Self {
         self.defaults.unavailable_after = limit;
         self
     }
 
-    /// Who holds the locks, for people who inspect them; by default the host's name and the process
-    /// id. At most 512 bytes without control characters; an empty label shows nothing.
+    /// The holder's name as shown to people who inspect the locks; by default the host name and the
+    /// process id. At most 512 bytes without control characters; with an empty label no name is
+    /// shown.
     pub fn label(mut self, label: impl AsRef<str>) -> Self {
         let label = label.as_ref();
         self.defaults.label = (!label.is_empty()).then(|| label.into());
         self
     }
 
-    /// Wraps the backend; none by default. The layer that is added last is the outermost.
+    /// Wraps the backend in a layer; none by default. The layer added last is the outermost.
     #[allow(clippy::needless_pass_by_value, reason = "a layer is used up by its use")]
     pub fn layer(mut self, layer: impl LockLayer) -> Self {
         self.backend = layer.layer(self.backend);
         self
     }
 
-    /// The finished `Locks`. Nothing is sent.
+    /// Builds the `Locks`. Nothing is sent.
     ///
     /// # Errors
     ///
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a prefix, a label, a ttl or a limit that
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a prefix, label, ttl or limit that
     /// breaks its rule, or a ttl that is longer than this store allows.
     pub fn build(self) -> Result<Locks> {
         check_part("lock prefix", &self.prefix)?;
@@ -166,7 +167,7 @@ impl LocksBuilder {
 
     fn finish(self) -> Locks {
         let mut phase = [0; 8];
-        // Without random bytes all processes renew in step, which is a load, not an error.
+        // Without random bytes all processes renew in step, which costs load but is not an error.
         let _ = self.rng.fill(&mut phase);
         Locks(Arc::new(Client {
             capabilities: self.backend.capabilities(),

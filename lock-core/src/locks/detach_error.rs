@@ -1,4 +1,4 @@
-//! A lock that could not be handed on.
+//! A lock that could not be handed over.
 
 use std::fmt;
 
@@ -38,7 +38,7 @@ impl DetachError {
         &self.error
     }
 
-    /// The guard, to go on with.
+    /// The guard, to keep using.
     pub fn into_guard(self) -> LockGuard {
         self.guard
     }

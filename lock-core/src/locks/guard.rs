@@ -11,15 +11,15 @@ use crate::blocking;
 use crate::keeper::{Client, Command, GRACE, Handover};
 use crate::{Error, Held, LeaseToken, LockState, LostReason, Operation, Released, Result};
 
-/// A lock that is held, and renewed in the background, until this is dropped or released.
+/// A held lock, renewed in the background until the guard is dropped or released.
 ///
-/// Everything that [`Held`] tells can be asked of the guard too. Dropping it asks a background task
-/// to release the lock; it never blocks, and the release is not immediate: a program that ends at
-/// once leaves the lock to its ttl. Use [`release`](Self::release) to know that it has happened, or
-/// [`Locks::close`](crate::Locks::close) at the end of the program to wait for all of them.
+/// A guard dereferences to [`Held`]. Dropping it asks a background task to release the lock; it
+/// never blocks, and the release is not immediate: if the program exits right away, the lock stays
+/// until its ttl runs out. Use [`release`](Self::release) to know that it has happened, or
+/// [`Locks::close`](crate::Locks::close) at the end of the program to wait for all releases.
 ///
-/// Locks are not re-entrant. Several tasks share one by an `Arc<LockGuard>`: it is released when the last
-/// clone is dropped.
+/// Locks are not re-entrant. Tasks can share one through an `Arc<LockGuard>`: it is released when
+/// the last clone is dropped.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -36,26 +36,26 @@ use crate::{Error, Held, LeaseToken, LockState, LostReason, Operation, Released,
 /// # Ok(()) }
 /// ```
 ///
-/// A guard that [`Lock::attach`](crate::Lock::attach) made does neither: it is not renewed, and
-/// dropping it leaves the lock to the bearer of the lease token.
+/// A guard from [`Lock::attach`](crate::Lock::attach) does neither: it is not renewed, and dropping
+/// it leaves the lock to the bearer of the lease token.
 #[derive(Debug)]
 #[must_use = "dropping the guard releases the lock"]
 pub struct LockGuard {
     held: Held,
     commands: mpsc::UnboundedSender<Command>,
-    /// By when the keeper has answered, if its runtime is driven.
+    /// How long the keeper takes to answer at most, if its runtime is driven.
     patience: Duration,
     client: Arc<Client>,
 }
 
 impl LockGuard {
     pub(crate) fn new(client: Arc<Client>, handover: Handover) -> Self {
-        // A call that is under way, a renewal that has to be repeated, and the call itself.
+        // A call in progress, a renewal that has to be repeated, and the call itself.
         let patience = handover.call_timeout * 3 + GRACE;
         Self { held: handover.held, commands: handover.commands, patience, client }
     }
 
-    /// A view of this hold that can be given away; it does not keep the lock.
+    /// A view of this hold to pass around; it does not keep the lock.
     pub fn held(&self) -> &Held {
         &self.held
     }
@@ -75,24 +75,24 @@ impl LockGuard {
     /// # Errors
     ///
     /// [`Lost`](crate::ErrorKind::Lost) if the lock was lost before, whatever the store says now.
-    /// Any other error leaves open whether the store has released it; it is repeated in the
-    /// background until the store has confirmed it or the lease has ended.
+    /// After any other error the lock may or may not have been released; the release is repeated in
+    /// the background until the store has confirmed it or the lease has ended.
     ///
     /// # Cancel safety
     ///
-    /// Cancel-safe: the lock is released in the background; one that was attached, once this has been
+    /// Cancel-safe: the lock is released in the background; an attached one only once this has been
     /// polled.
     pub async fn release(self) -> Result<Released> {
         let before = self.held.lose(LostReason::Released);
         let answer = self.ask(Command::Release, Operation::Release);
         if let Some(reason) = before {
-            // The keeper still tells the store; nobody waits for that.
+            // The keeper still tells the store, but the caller does not wait for that.
             return Err(self.lost_at(reason, Operation::Release));
         }
         answer.await
     }
 
-    /// Renews the lock now, beside the renewals in the background.
+    /// Renews the lock now, in addition to the background renewals.
     ///
     /// ```
     /// # use lock_core::{Locks, testing::MemoryBackend};
@@ -111,7 +111,7 @@ impl LockGuard {
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it may or may not have happened.
+    /// If dropped, the renewal may or may not have happened.
     pub async fn renew(&self) -> Result<LockState> {
         self.ask(Command::Renew, Operation::Renew).await
     }
@@ -133,8 +133,7 @@ impl LockGuard {
     ///
     /// # Errors
     ///
-    /// [`Lost`](crate::ErrorKind::Lost) if it is not held any more; any other error says nothing
-    /// about it.
+    /// [`Lost`](crate::ErrorKind::Lost) if it is no longer held; any other error leaves that open.
     ///
     /// # Cancel safety
     ///
@@ -143,16 +142,17 @@ impl LockGuard {
         self.ask(Command::Check, Operation::Check).await
     }
 
-    /// From now on the lock is renewed in the background, as its [`Lock`](crate::Lock) says (every third of its
-    /// ttl by default), if it was not before: for an [attached](crate::Lock::attach) lock that this
-    /// process shall keep. Dropping the guard ends the renewals.
+    /// Starts renewing the lock in the background, if that is not already happening, as its
+    /// [`Lock`](crate::Lock) is set (every third of the ttl by default): for an
+    /// [attached](crate::Lock::attach) lock that this process should keep. Dropping the guard ends
+    /// the renewals.
     pub fn keep_alive(&self) {
-        // A keeper that has gone has said so in the state already.
+        // A keeper that has ended has already recorded that in the state.
         let _ = self.commands.send(Command::KeepAlive);
     }
 
-    /// Runs `body` under the lock, and releases it. When the lock is lost, the body is dropped at its
-    /// next await.
+    /// Runs `body` under the lock, then releases it. If the lock is lost, the body is dropped at
+    /// its next await.
     ///
     /// ```
     /// use lock_core::{Locks, testing::MemoryBackend};
@@ -168,8 +168,9 @@ impl LockGuard {
     ///
     /// # Errors
     ///
-    /// [`Lost`](crate::ErrorKind::Lost) if the lock was lost before the body ended. If it ended in time,
-    /// its value is returned, also when the release then fails: that is reported as an event.
+    /// [`Lost`](crate::ErrorKind::Lost) if the lock was lost before the body ended. If it ended in
+    /// time, its value is returned even if the release then fails; the failure is reported as a
+    /// `tracing` event.
     ///
     /// # Cancel safety
     ///
@@ -184,7 +185,7 @@ impl LockGuard {
             reason = lost.wait() => return Err(self.lost_while_running(reason)),
             value = body(self.held.clone()) => value,
         };
-        // A body that never yields can end after the lock did.
+        // A body that never yields can outlast the lock.
         if let LockState::Lost(reason) = self.state() {
             return Err(self.lost_while_running(reason));
         }
@@ -195,9 +196,9 @@ impl LockGuard {
         Ok(value)
     }
 
-    /// Hands the lock to another process, or to a later request: it stays held, is not renewed by
-    /// this process any more, and lapses one ttl after its last renewal unless somebody
-    /// [renews](crate::Lock::renew) it or [attaches](crate::Lock::attach) to it.
+    /// Hands the lock to another process, or to a later request. It stays held but is no longer
+    /// renewed by this process, and lapses one ttl after its last renewal unless it is
+    /// [renewed](crate::Lock::renew) or [attached](crate::Lock::attach).
     ///
     /// ```
     /// # use lock_core::{Locks, testing::MemoryBackend};
@@ -212,13 +213,13 @@ impl LockGuard {
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) where a lock is bound to this process's session
-    /// with the store; [`Lost`](crate::ErrorKind::Lost) if it is lost. The error has the guard, so a lock
-    /// that could not be detached is still held.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) where locks are bound to this process's
+    /// session with the store; [`Lost`](crate::ErrorKind::Lost) if it is lost. The error carries
+    /// the guard, so a lock that could not be detached is still held.
     ///
     /// # Cancel safety
     ///
-    /// Cancel-safe: dropped before the token is there, it has dropped the guard.
+    /// Cancel-safe: dropping the future before it returns the token drops the guard.
     pub async fn detach(self) -> Result<LeaseToken, DetachError> {
         if !self.client.capabilities.detachable {
             let error = Error::unsupported(format!(
@@ -232,8 +233,8 @@ impl LockGuard {
             Ok(detached) => detached,
             Err(error) => return Err(DetachError::new(error, self)),
         };
-        // In the same step that returns the token. If the keeper has gone, the lock lasts for its ttl,
-        // as it should.
+        // In the same step that returns the token. If the keeper has ended, the lock lasts for its
+        // ttl, as it should.
         let _ = detached.received.send(());
         Ok(detached.token)
     }
@@ -293,7 +294,7 @@ impl Deref for LockGuard {
     }
 }
 
-/// Says at once, to every view of the hold, that it is over. The keeper sees the closed channel.
+/// Marks the hold as over at once, for every view of it. The keeper sees the closed channel.
 impl Drop for LockGuard {
     fn drop(&mut self) {
         self.held.lose(LostReason::Released);

@@ -8,7 +8,7 @@ use std::time::Duration;
 pub struct Health {
     /// How long the store took to answer.
     pub answered_in: Duration,
-    /// How many locks this `Locks` and its clones hold, wait for, or still have to clean up. One that
-    /// rises without end is a leak of guards, or a store that cannot be reached to release them.
+    /// How many locks this `Locks` and its clones hold, wait for, or still have to clean up. If it
+    /// keeps rising, guards are leaking, or the store cannot be reached to release them.
     pub in_use: usize,
 }

@@ -1,4 +1,4 @@
-//! Whether a lock is held: the one place where that is decided.
+//! Whether a lock is held: the only place where that is decided.
 
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
@@ -19,19 +19,18 @@ pub enum LockState {
     /// The lock is held, but the last renewal failed: unless one succeeds, it will be lost at
     /// [`Held::valid_until`].
     AtRisk,
-    /// The lock is not held any more, and never will be again by this guard.
+    /// The lock is no longer held, and this guard will never hold it again.
     Lost(LostReason),
 }
 
-/// What margin the holder keeps to the end of the lease: 1 % of the ttl for clocks that run at
-/// different rates, and 2 ms for those that are coarse (the drift allowance of the Redlock
+/// The margin that the holder keeps before the end of the lease: 1 % of the ttl for clocks that run
+/// at different rates, and 2 ms for those that are coarse (the drift allowance of the Redlock
 /// algorithm's implementations).
 pub(crate) fn margin(ttl: Duration) -> Duration {
     ttl / 100 + Duration::from_millis(2)
 }
 
-/// How much earlier than the end of validity the lost signal fires, so that the work has a moment to
-/// stop.
+/// How long before the end of validity the lost signal fires, so the work has a moment to stop.
 pub(crate) fn lead(ttl: Duration) -> Duration {
     (ttl / 10).min(Duration::from_millis(50))
 }
@@ -57,7 +56,7 @@ pub(crate) fn lead(ttl: Duration) -> Duration {
 /// # Ok(()) }
 /// ```
 ///
-/// It tells the truth for as long as it lives, but does not keep the lock: that is the guard's part.
+/// It stays accurate for as long as it lives, but does not keep the lock: only the guard does.
 /// Everything here is answered from the local clock and never waits.
 #[derive(Clone)]
 pub struct Held(Arc<Inner>);
@@ -68,7 +67,7 @@ struct Inner {
     token: FencingToken,
     ttl: Duration,
     clock: Arc<dyn Clock>,
-    /// How much earlier than the end the lost signal fires.
+    /// How long before the end the lost signal fires.
     lead: Duration,
     /// The backend is being closed.
     killed: CancellationToken,
@@ -89,7 +88,7 @@ struct Validity {
     at_risk: bool,
     /// Once set it stays.
     lost: Option<LostReason>,
-    /// Cancelled with the loss; made when somebody asks for it.
+    /// Cancelled on loss; created on demand.
     token: Option<CancellationToken>,
 }
 
@@ -131,12 +130,12 @@ impl Held {
         self.0.owner
     }
 
-    /// The fencing token, to be presented to the guarded resource with every access.
+    /// The fencing token, to be presented to the protected resource with every access.
     ///
     /// # Errors
     ///
-    /// [`Lost`](crate::ErrorKind::Lost) if the lock is not held any more: there is nothing to
-    /// present then.
+    /// [`Lost`](crate::ErrorKind::Lost) if the lock is no longer held: there is then nothing to
+    /// present.
     pub fn token(&self) -> Result<FencingToken> {
         match self.state() {
             LockState::Lost(reason) => Err(Error::lost(reason).for_key(&self.0.key)),
@@ -144,15 +143,15 @@ impl Held {
         }
     }
 
-    /// How long the store keeps the lock after a renewal: what was asked for, rounded up to what the
+    /// How long the store keeps the lock after a renewal: the requested ttl, rounded up to what the
     /// store can keep.
     pub fn ttl(&self) -> Duration {
         self.0.ttl
     }
 
-    /// Until when the lock may be believed in, unless it is renewed before. Counted from the moment
-    /// *before* the last successful request was sent, less a margin of 1 % of the ttl + 2 ms. Once the
-    /// lock is lost, the moment of its loss.
+    /// The time until which the lock counts as held, unless it is renewed before. Counted from the
+    /// moment *before* the last successful request was sent, less a margin of 1 % of the ttl +
+    /// 2 ms. Once the lock is lost, this is the moment of its loss.
     pub fn valid_until(&self) -> ClockInstant {
         self.0.validity().until
     }
@@ -162,7 +161,7 @@ impl Held {
         self.valid_until().to_system_time(&*self.0.clock)
     }
 
-    /// How long the lock may still be believed in; zero when it is lost.
+    /// How much longer the lock counts as held; zero once it is lost.
     pub fn remaining(&self) -> Duration {
         let validity = self.0.validity();
         match validity.lost {
@@ -208,7 +207,7 @@ impl Held {
         self.valid_until().minus(self.0.lead)
     }
 
-    /// Until when the store keeps the lock by its promises, whatever has become of the guard.
+    /// Until when the store has promised to keep the lock, whatever has become of the guard.
     pub(crate) fn lease_end(&self) -> ClockInstant {
         self.0.validity().lease_end
     }
@@ -242,8 +241,8 @@ impl Held {
         before
     }
 
-    /// Ends the hold because its time is over, by whichever limit that was. Whoever sees it first says
-    /// so: its keeper, or one who waits for the loss.
+    /// Ends the hold because its time is over, by whichever limit that was. The first to notice
+    /// marks it: its keeper, or a task that waits for the loss.
     pub(crate) fn expire(&self) -> LostReason {
         let reason = {
             let validity = self.0.validity();
@@ -260,7 +259,7 @@ impl Held {
 }
 
 impl Inner {
-    /// The validity as of now: an end that has passed is marked before anybody can look.
+    /// The validity as of now: an end that has passed is marked before it can be read.
     fn validity(&self) -> MutexGuard<'_, Validity> {
         let mut validity = self.validity.lock().unwrap_or_else(PoisonError::into_inner);
         if validity.lost.is_none() {
@@ -331,7 +330,7 @@ mod tests {
         clock.advance(10 * SECOND - Duration::from_nanos(1));
         assert_eq!(held.state(), LockState::Secure);
         clock.advance(Duration::from_nanos(1));
-        // An answer that comes in this very moment is too late.
+        // An answer that comes at this very moment is too late.
         held.extend(clock.now() + 10 * SECOND);
         assert_eq!(held.state(), LockState::Lost(LostReason::Expired));
         assert_eq!(held.remaining(), Duration::ZERO);

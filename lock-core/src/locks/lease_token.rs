@@ -15,17 +15,17 @@ use crate::{ClockInstant, Error, FencingToken, Held, LockKey, OwnerId, Result};
 /// used by [`Lock::attach`](crate::Lock::attach), [`Lock::renew`](crate::Lock::renew) and
 /// [`Lock::release`](crate::Lock::release).
 ///
-/// It is serialisable, and has a printable form for a cookie, a header or a form field:
-/// [`to_text`](Self::to_text) and [`FromStr`]. **The bearer of it can renew and release the lock**:
-/// treat it as a password. `Debug` does not show the owner id.
+/// It can be serialised, and has a printable form for a cookie, a header or a form field:
+/// [`to_text`](Self::to_text) and [`FromStr`]. **Its bearer can renew and release the lock**: treat
+/// it like a password. `Debug` does not show the owner id.
 ///
-/// The bearer can also edit the text, so nothing of it is believed. The [`Lock`](crate::Lock) that
-/// uses it compares the name and brings the ttl, and the store compares owner and fence with its own
+/// The bearer can also edit the text, so none of it is trusted. The [`Lock`](crate::Lock) that uses
+/// it compares the name and supplies the ttl, and the store compares owner and fence with its own
 /// record. This is why the fence cannot be read here: take it from
 /// [`LockGuard::token`](crate::Held::token) or from [`RenewedLease::fence`].
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Wire", into = "Wire")]
-#[must_use = "without its token the lock is held for nobody until its ttl has passed"]
+#[must_use = "without its token the lock stays held to no use until its ttl has passed"]
 pub struct LeaseToken {
     backend: String,
     key: LockKey,
@@ -47,13 +47,13 @@ impl LeaseToken {
         Self { backend: backend.to_owned(), key, owner, fence, data }
     }
 
-    /// The kind of store that holds the lock, such as `redis`, by the text.
+    /// The kind of store that holds the lock, such as `redis`, according to the text.
     pub fn backend(&self) -> &str {
         &self.backend
     }
 
-    /// The lock, by the text: to find the [`Lock`](crate::Lock) for it, if the request does not name
-    /// one. Check then that the bearer may use that lock.
+    /// The lock, according to the text: to find the [`Lock`](crate::Lock) for it if the request
+    /// does not name one. Then check that the bearer may use that lock.
     pub fn key(&self) -> &LockKey {
         &self.key
     }
@@ -71,7 +71,7 @@ impl LeaseToken {
         &self.data
     }
 
-    /// Whether this is a token of the lock `key` on a store of this kind.
+    /// Checks that this is a token of the lock `key` on a store of this kind.
     pub(crate) fn check_is_of(&self, key: &LockKey, backend: &str) -> Result<()> {
         if self.backend != backend {
             return Err(Error::invalid(format!(
@@ -103,9 +103,7 @@ impl FromStr for LeaseToken {
     fn from_str(text: &str) -> Result<Self> {
         // The text is a secret, so no error quotes it.
         let wrong = || {
-            Error::invalid(
-                "this is not a lease token: pass the text that `to_text` returned, whole",
-            )
+            Error::invalid("this is not a lease token: pass the whole text that `to_text` returned")
         };
         let body = text.trim().strip_prefix(Self::SCHEME).ok_or_else(wrong)?;
         let json = URL_SAFE_NO_PAD.decode(body).map_err(|_| wrong())?;
@@ -125,7 +123,7 @@ impl fmt::Debug for LeaseToken {
     }
 }
 
-/// For people, and unlike `Display` of a key different for different keys.
+/// For people. Unlike a key's `Display`, it differs for different keys.
 fn named(key: &LockKey) -> String {
     match key.prefix() {
         "" => format!("{:?}", key.name()),
@@ -133,21 +131,22 @@ fn named(key: &LockKey) -> String {
     }
 }
 
-/// What [`Lock::renew`](crate::Lock::renew) has seen: the hold is there, and how long it lasts.
+/// The answer of [`Lock::renew`](crate::Lock::renew): the hold exists, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RenewedLease {
-    /// The fencing token, as the store has confirmed it: the one to present to a guarded resource.
+    /// The fencing token, as the store has confirmed it: the one to present to a protected
+    /// resource.
     pub fence: FencingToken,
-    /// How long the lock may be believed in, counted from the return of the renewal.
+    /// How long the lock counts as held, from the return of the renewal.
     pub remaining: Duration,
-    /// The end of that on the clock of the [`Locks`](crate::Locks); see
+    /// The end of that time on the clock of the [`Locks`](crate::Locks); see
     /// [`Held::valid_until`](crate::Held::valid_until).
     pub valid_until: ClockInstant,
 }
 
 impl RenewedLease {
-    /// Of a hold that was renewed just now.
+    /// For a hold that was renewed just now.
     ///
     /// # Errors
     ///

@@ -15,8 +15,8 @@ use crate::{
     Result,
 };
 
-/// One named lock with its settings, from [`Locks::named`](crate::Locks::named). Cheap to clone; making
-/// one sends nothing, and one value can be used for any number of acquisitions. It is not re-entrant: a
+/// One named lock with its settings, from [`Locks::named`](crate::Locks::named). Cheap to clone.
+/// Creating one sends nothing, and it can be acquired any number of times. It is not re-entrant: a
 /// task that holds the lock and acquires it again waits for itself.
 ///
 /// ```
@@ -49,44 +49,45 @@ impl Lock {
     }
 
     /// How long the store keeps the lock without a renewal: 10 ms to 366 days, rounded up to what
-    /// the store can keep; the [default](crate::LocksBuilder::default_ttl) of the `Locks` if it is not
-    /// set. A crashed holder blocks the others for this long. A bad one is an error of the acquisition.
+    /// the store can keep; if it is not set, the [default](crate::LocksBuilder::default_ttl) of the
+    /// `Locks`. A crashed holder blocks the others for this long. An invalid ttl is reported by the
+    /// acquisition.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.options.ttl = Some(ttl);
         self
     }
 
-    /// How often the lock is renewed while it is held: more than zero, and at most two thirds of the
-    /// ttl; a third by default. A bad one is an error of the acquisition.
+    /// How often the lock is renewed while it is held: more than zero, and at most two thirds of
+    /// the ttl; a third by default. An invalid interval is reported by the acquisition.
     pub fn renew_every(mut self, every: Duration) -> Self {
         self.options.renewal = RenewalWish::Every(every);
         self
     }
 
-    /// The lock is not renewed while it is held, so it ends one ttl after the grant; by default it is.
-    /// A place in a queue is renewed all the same.
+    /// Turns off renewal while the lock is held, so it ends one ttl after the grant. A place in a
+    /// queue is still renewed.
     pub fn no_renew(mut self) -> Self {
         self.options.renewal = RenewalWish::Never;
         self
     }
 
-    /// The longest time for which a guard may hold the lock, renewals included: a cap on a holder that
-    /// hangs. More than zero; none by default. The guard is lost then; the store is told when the guard
-    /// has gone, or ends the lease.
+    /// The longest time for which a guard may hold the lock, renewals included: a cap on a holder
+    /// that hangs. More than zero; none by default. When it is reached, the lock is lost; the store
+    /// frees it when the guard is dropped or the lease ends.
     ///
-    /// It counts from the grant, and for an [attached](Self::attach) lock from the attach. It does not
-    /// survive a [detach](LockGuard::detach): nothing in a lease token is believed, so a start that
-    /// travelled in it could be edited. To cap a lock that is handed on, note the time of the first grant
-    /// on the server, under the [fence](crate::RenewedLease::fence) that a renewal has confirmed, and
-    /// release the lock when its time is up.
+    /// It counts from the grant, or for an [attached](Self::attach) lock from the attach. It does
+    /// not survive a [detach](LockGuard::detach): nothing in a lease token is trusted, and a start
+    /// time in it could be edited. To cap a lock that is handed over, record the time of the first
+    /// grant on the server, under the [fence](crate::RenewedLease::fence) that a renewal has
+    /// confirmed, and release the lock when its time is up.
     pub fn max_hold(mut self, limit: Duration) -> Self {
         self.options.max_hold = Some(limit);
         self
     }
 
-    /// Who holds the lock, for people who inspect it; that of the `Locks` by default. An empty label
-    /// shows nothing. At most 512 bytes without control characters; a bad one is an error of the
-    /// acquisition.
+    /// The holder's name as shown to people who inspect the lock; that of the `Locks` by default.
+    /// With an empty label no name is shown. At most 512 bytes without control characters; an
+    /// invalid label is reported by the acquisition.
     pub fn label(mut self, label: impl AsRef<str>) -> Self {
         let label = label.as_ref();
         self.label = (!label.is_empty()).then(|| label.into());
@@ -111,19 +112,19 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// Bad settings, and what the store says that will not change. A store that does not
-    /// answer at all is given up after [`unavailable_after`](crate::LocksBuilder::unavailable_after).
-    /// Whatever an error leaves in doubt is cleaned up in the background.
+    /// Invalid settings, and any permanent error of the store. If the store does not answer at all,
+    /// this gives up after [`unavailable_after`](crate::LocksBuilder::unavailable_after). Whatever
+    /// an error leaves in doubt is cleaned up in the background.
     ///
     /// # Cancel safety
     ///
-    /// Cancel-safe: a dropped call loses its place, and what it had taken is released in the
+    /// Cancel-safe: a dropped call loses its place, and anything it had taken is released in the
     /// background.
     pub async fn acquire(&self) -> Result<LockGuard> {
         self.take(Patience::Forever).await
     }
 
-    /// Takes the lock, waiting for `limit` at most. With a limit of zero it is tried once.
+    /// Takes the lock, waiting for at most `limit`. With a limit of zero it tries once.
     ///
     /// ```
     /// use std::time::Duration;
@@ -136,7 +137,7 @@ impl Lock {
     /// match locks.named("order:42")?.acquire_timeout(Duration::from_millis(50)).await {
     ///     Ok(guard) => drop(guard),
     ///     Err(error) if error.kind() == ErrorKind::NotAcquired => println!("busy: {error}"),
-    ///     Err(error) => return Err(error), // the store cannot be used
+    ///     Err(error) => return Err(error), // the store is unusable
     /// }
     /// # Ok(()) }
     /// ```
@@ -144,8 +145,9 @@ impl Lock {
     /// # Errors
     ///
     /// [`NotAcquired`](ErrorKind::NotAcquired) if the time ran out and the store's last answer was
-    /// that somebody else holds the lock; otherwise the last error. [`NoAnswer`](ErrorKind::NoAnswer), a
-    /// quarter of a second later, if nobody drives the runtime of the `Locks`.
+    /// that another client holds the lock; otherwise the last error.
+    /// [`NoAnswer`](ErrorKind::NoAnswer), a quarter of a second later, if the runtime of the
+    /// `Locks` is not driven.
     ///
     /// # Cancel safety
     ///
@@ -159,14 +161,14 @@ impl Lock {
         .await
     }
 
-    /// Takes the lock if it is free; `None` if somebody else holds it.
+    /// Takes the lock if it is free; `None` if another client holds it.
     ///
     /// ```
     /// # use lock_core::{Locks, testing::MemoryBackend};
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
     /// # let locks = Locks::new(MemoryBackend::queued());
     /// let Some(guard) = locks.named("order:42")?.try_acquire().await? else {
-    ///     return Ok(()); // somebody else works on it
+    ///     return Ok(()); // another worker has it
     /// };
     /// guard.release().await?;
     /// # Ok(()) }
@@ -174,8 +176,8 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// Bad settings, or no usable answer from the store, after one try and, if the outcome of that
-    /// was unknown or the store was out of reach, one more.
+    /// Invalid settings, or no usable answer from the store after one attempt, and one more if the
+    /// outcome of the first was unknown or the store was unreachable.
     ///
     /// # Cancel safety
     ///
@@ -187,7 +189,7 @@ impl Lock {
         }
     }
 
-    /// Takes the lock, runs `body` under it, and releases it. When the lock is lost, the body is
+    /// Takes the lock, runs `body` under it, then releases it. If the lock is lost, the body is
     /// dropped at its next await.
     ///
     /// ```
@@ -201,8 +203,9 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// Those of [`acquire`](Self::acquire), and [`Lost`](ErrorKind::Lost) if the lock was lost before
-    /// the body ended. If it ended in time, its value is returned, also when the release then fails.
+    /// Those of [`acquire`](Self::acquire), and [`Lost`](ErrorKind::Lost) if the lock was lost
+    /// before the body ended. If it ended in time, its value is returned even if the release then
+    /// fails.
     ///
     /// # Cancel safety
     ///
@@ -214,7 +217,7 @@ impl Lock {
         self.acquire().await?.run(body).await
     }
 
-    /// As [`run`](Self::run), if the lock is free; `None` if somebody else holds it.
+    /// Like [`run`](Self::run), but only if the lock is free; `None` if another client holds it.
     ///
     /// ```
     /// # use lock_core::{Locks, testing::MemoryBackend};
@@ -245,12 +248,12 @@ impl Lock {
     }
 
     /// [`acquire`](Self::acquire) for a thread that runs no async code: it sleeps until the lock is
-    /// there. It needs no Tokio runtime: where the `Locks` has none, its work is done on a thread of
-    /// this library.
+    /// acquired. It needs no Tokio runtime: if the `Locks` has none, its work is done on a thread
+    /// of this library.
     ///
-    /// In async code use `acquire`, or call this by `tokio::task::spawn_blocking`. Elsewhere in async code
-    /// it blocks a thread of the runtime; if that leaves nobody to drive the runtime, it ends with an error
-    /// after three seconds. It never panics.
+    /// In async code use `acquire`, or call this through `tokio::task::spawn_blocking`. Anywhere
+    /// else in async code it blocks a thread of the runtime; if that leaves the runtime undriven,
+    /// it returns an error after three seconds. It never panics.
     ///
     /// ```
     /// use lock_core::{Locks, testing::MemoryBackend};
@@ -266,8 +269,8 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// Those of [`acquire`](Self::acquire), and [`NoAnswer`](ErrorKind::NoAnswer) if nobody drives the
-    /// runtime of the `Locks`.
+    /// Those of [`acquire`](Self::acquire), and [`NoAnswer`](ErrorKind::NoAnswer) if the runtime of
+    /// the `Locks` is not driven.
     pub fn acquire_blocking(&self) -> Result<LockGuard> {
         blocking::wait(&self.client, self.acquire())
     }
@@ -299,7 +302,7 @@ impl Lock {
         let request = request.with_wait(!matches!(patience, Patience::Try));
         let now = self.client.clock.now();
         let limit = match patience {
-            // The try, and one more.
+            // The first attempt, and one more.
             Patience::Try => now + terms.call_timeout * 2 + GRACE,
             Patience::Until(deadline) => deadline + GRACE,
             Patience::Forever => ClockInstant::FAR_FUTURE,
@@ -313,8 +316,8 @@ impl Lock {
         }
     }
 
-    /// What the keeper answers until `limit`. The clock needs no runtime, so this ends also where nobody
-    /// drives the keeper's.
+    /// What the keeper answers until `limit`. The clock needs no runtime, so this ends even if the
+    /// keeper's is not driven.
     pub(super) async fn answer<T>(
         &self,
         answer: oneshot::Receiver<T>,

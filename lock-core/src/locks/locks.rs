@@ -13,14 +13,15 @@ use crate::{
     LockKey, Operation, Released, Result,
 };
 
-/// All locks of one store: where everything begins. Cheap to clone; clones share the connection.
+/// All locks of one store: the starting point. Cheap to clone; clones share the connection.
 ///
 /// # Taking a lock
 ///
-/// [`named`](Self::named) gives a [`Lock`], on which settings are made and which sends nothing.
+/// [`named`](Self::named) returns a [`Lock`], which carries the settings and sends nothing.
 /// [`acquire`](Lock::acquire) waits for it, [`try_acquire`](Lock::try_acquire) does not, and
-/// [`acquire_timeout`](Lock::acquire_timeout) waits with a limit. Each gives a
-/// [`LockGuard`](crate::LockGuard), which is renewed in the background until it is released or dropped.
+/// [`acquire_timeout`](Lock::acquire_timeout) waits with a limit. Each returns a
+/// [`LockGuard`](crate::LockGuard), which is renewed in the background until it is released or
+/// dropped.
 ///
 /// ```
 /// use std::time::Duration;
@@ -37,12 +38,12 @@ use crate::{
 ///
 /// # When the lock is lost
 ///
-/// A store can take a lock away: its lease ends while the process is paused or cut off, or a person
-/// releases it. [`LockGuard::run`](crate::LockGuard::run) and [`Lock::run`] drop the work at its next
-/// await then; [`Held::lost`](crate::Held::lost) is a signal to select on, and
-/// [`Held::token`](crate::Held::token) is an error. What no program can do is to stop a process that is
-/// paused between a check and a write. Pass the fencing token along with every access, and let the store
-/// of your data refuse an older one: [`FenceCheck`](crate::FenceCheck) is the rule.
+/// A store can take a lock away: its lease ends while the process is paused or cut off, or an
+/// operator releases it. [`LockGuard::run`](crate::LockGuard::run) and [`Lock::run`] then drop the
+/// work at its next await; [`Held::lost`](crate::Held::lost) is a signal to select on, and
+/// [`Held::token`](crate::Held::token) is an error. No program can stop a process that is paused
+/// between a check and a write. Pass the fencing token along with every access, and let your data
+/// store refuse an older one: [`FenceCheck`](crate::FenceCheck) is the rule.
 ///
 /// ```
 /// # use lock_core::{Locks, testing::MemoryBackend};
@@ -61,13 +62,13 @@ use crate::{
 ///
 /// # Without async code
 ///
-/// [`Lock::acquire_blocking`] and its like need no Tokio runtime.
+/// [`Lock::acquire_blocking`] and the other blocking calls need no Tokio runtime.
 #[derive(Clone, Debug)]
 pub struct Locks(pub(super) Arc<Client>);
 
 impl Locks {
-    /// The lock with this name, with the settings of this `Locks`. Nothing is sent, and nothing is held
-    /// before it is acquired.
+    /// The lock with this name, with the settings of this `Locks`. Nothing is sent, and nothing is
+    /// held until it is acquired.
     ///
     /// ```
     /// # use lock_core::{Locks, testing::MemoryBackend};
@@ -87,8 +88,8 @@ impl Locks {
         Ok(Lock::new(Arc::clone(&self.0), self.key(name)?))
     }
 
-    /// What the store promises: facts to show or to choose by. To refuse a store that lacks something,
-    /// there is [`require`](Self::require).
+    /// What the store promises: facts to show or to choose by. To refuse a store that lacks
+    /// something, use [`require`](Self::require).
     pub fn capabilities(&self) -> &Capabilities {
         &self.0.capabilities
     }
@@ -98,13 +99,13 @@ impl Locks {
         self.0.backend.name()
     }
 
-    /// The clock on which all validity is counted.
+    /// The clock by which all validity is counted.
     pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.0.clock
     }
 
-    /// Refuses to go on with a store that lacks one of these features: for a program that says when it
-    /// starts what it will need, rather than meet the error with its first customer.
+    /// Refuses a store that lacks one of these features. A program that states its needs at
+    /// start-up does not first meet the error in production.
     ///
     /// ```
     /// use lock_core::{Feature, Locks, testing::MemoryBackend};
@@ -119,7 +120,8 @@ impl Locks {
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](ErrorKind::Unsupported), with the store and all the features that it lacks.
+    /// [`Unsupported`](ErrorKind::Unsupported), naming the store and all the features that it
+    /// lacks.
     pub fn require(&self, features: impl IntoIterator<Item = Feature>) -> Result<()> {
         let store = self.backend_name();
         let lacks: Vec<_> = features
@@ -131,14 +133,14 @@ impl Locks {
             return Ok(());
         }
         Err(Error::unsupported(format!(
-            "{store} lacks {}, which this program requires: choose another store, or do without",
+            "{store} lacks {}, which this program requires: use another store, or do without",
             lacks.join(" and ")
         ))
         .on_backend(store))
     }
 
-    /// Asks the store, by one request that takes no lock, whether it answers and lets us work. Says
-    /// nothing about any lock.
+    /// Asks the store, with one request that takes no lock, whether it answers and grants us
+    /// access. Says nothing about any lock.
     ///
     /// ```
     /// # use lock_core::{Locks, testing::MemoryBackend};
@@ -163,8 +165,9 @@ impl Locks {
         Ok(Health { answered_in, in_use: self.0.keepers.len() })
     }
 
-    /// What the store knows of the lock with this name; `None` if nobody holds it or waits for it.
-    /// The answer is out of date when it arrives: use it to show, never to decide.
+    /// What the store knows about the lock with this name; `None` if it has no holder and no
+    /// waiters. The answer is out of date by the time it arrives: show it, but base no decision on
+    /// it.
     ///
     /// ```
     /// # use lock_core::{Locks, testing::MemoryBackend};
@@ -178,7 +181,8 @@ impl Locks {
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](ErrorKind::Unsupported) where the store cannot tell, and as any call.
+    /// [`Unsupported`](ErrorKind::Unsupported) where the store cannot tell, and the errors of any
+    /// call.
     ///
     /// # Cancel safety
     ///
@@ -188,7 +192,7 @@ impl Locks {
         self.bounded(Operation::Inspect, self.admin()?.inspect(&key)).await
     }
 
-    /// The locks whose names start with `name_start` and that are held or waited for, by name.
+    /// The locks with a holder or waiters whose names start with `name_start`, ordered by name.
     ///
     /// ```
     /// # use lock_core::{Locks, testing::MemoryBackend};
@@ -212,10 +216,10 @@ impl Locks {
         self.bounded(Operation::List, self.admin()?.list(&self.0.prefix, name_start)).await
     }
 
-    /// Takes the lock away from its holder, or ends only the hold that [`inspect`](Self::inspect) has
-    /// shown ([`HolderInfo::mark`](crate::HolderInfo)): the store compares, so that nobody else loses the
-    /// lock. The next holder gets a greater fencing token; the old one learns it at its next renewal
-    /// at the latest.
+    /// Takes the lock away from its holder, or ends only the hold that [`inspect`](Self::inspect)
+    /// showed ([`HolderInfo::mark`](crate::HolderInfo)): the store compares, so no later holder
+    /// loses the lock. The next holder gets a greater fencing token; the old holder learns of it at
+    /// its next renewal at the latest.
     ///
     /// ```
     /// # use lock_core::{Locks, Released, testing::MemoryBackend};
@@ -237,7 +241,7 @@ impl Locks {
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it may or may not have happened.
+    /// If dropped, the release may or may not have happened.
     pub async fn force_release(
         &self,
         name: impl AsRef<str>,
@@ -248,12 +252,12 @@ impl Locks {
         self.bounded(Operation::ForceRelease, call).await
     }
 
-    /// Ends the use of the store: nothing can be acquired any more, those who wait give up, and locks
-    /// that are held or being released are waited for, up to `timeout`. Guards that are alive still
-    /// are lost then ([`LostReason::Closed`](crate::LostReason::Closed)), and the backend is closed.
+    /// Ends the use of the store: nothing more can be acquired, waiters give up, and locks that are
+    /// held or being released are waited for, up to `timeout`. Guards that are then still alive are
+    /// lost ([`LostReason::Closed`](crate::LostReason::Closed)), and the backend is closed.
     ///
-    /// A program that ends without it may leave a lock that it has just dropped for the rest of its
-    /// ttl.
+    /// A program that exits without this may leave a lock whose guard it has just dropped held for
+    /// the rest of its ttl.
     ///
     /// ```
     /// use std::time::Duration;
@@ -268,12 +272,12 @@ impl Locks {
     ///
     /// # Errors
     ///
-    /// [`Timeout`](ErrorKind::Timeout) if locks were held or being cleaned up at the end of the time;
-    /// whatever the backend meets while it closes.
+    /// [`Timeout`](ErrorKind::Timeout) if locks were still held or being cleaned up when the time
+    /// ran out; any error of the backend while it closes.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it has begun to close; call it again to go on.
+    /// If dropped, closing has begun; call this again to continue.
     pub async fn close(&self, timeout: Duration) -> Result<()> {
         let end = self.0.clock.now() + timeout;
         self.0.closing.cancel();
@@ -285,7 +289,8 @@ impl Locks {
         };
         let left = self.0.keepers.len();
         self.0.killed.cancel();
-        // Closing may be more than one call, and no lease runs out meanwhile: it has the time that is left.
+        // Closing may take more than one call, and no lease runs out meanwhile: it gets the time
+        // that is left.
         let limit = self.call_limit().max(end.since(self.0.clock.now()));
         self.within(limit, Operation::Close, self.0.backend.close()).await?;
         if in_time {

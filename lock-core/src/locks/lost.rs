@@ -8,8 +8,8 @@ use tokio_util::sync::CancellationToken;
 use super::held::{Held, LockState};
 use crate::LostReason;
 
-/// Fires when the lock is lost; awaiting it gives the reason. Cheap to clone, and may be awaited by
-/// any number of tasks.
+/// Fires when the lock is lost; awaiting it returns the reason. Cheap to clone, and any number of
+/// tasks may await it.
 ///
 /// ```
 /// # use lock_core::{Locks, LostReason, memory::MemoryBackend};
@@ -30,7 +30,7 @@ pub struct LostSignal(Held);
 
 impl Held {
     /// A signal that fires when the lock is lost: at the latest min(50 ms, ttl / 10) before the end
-    /// of validity, as soon as the runtime runs. It depends on no I/O.
+    /// of validity, as soon as the runtime runs. It needs no I/O.
     pub fn lost(&self) -> LostSignal {
         LostSignal(self.clone())
     }
@@ -45,11 +45,11 @@ impl LostSignal {
         }
     }
 
-    /// A token that is cancelled when the lock is lost, for code that takes one. To cancel it does
-    /// nothing to the lock or to other tokens.
+    /// A token that is cancelled when the lock is lost, for code that takes one. Cancelling it
+    /// affects neither the lock nor other tokens.
     ///
-    /// It is cancelled by the task that keeps the lock, so the runtime of the `Locks` has to be driven;
-    /// [`wait`](Self::wait) depends on the clock alone.
+    /// It is cancelled by the task that keeps the lock, so the runtime of the `Locks` must be
+    /// driven; [`wait`](Self::wait) depends on the clock alone.
     ///
     /// ```
     /// # use lock_core::{Locks, testing::MemoryBackend};
@@ -68,8 +68,8 @@ impl LostSignal {
         self.0.loss_token().child_token()
     }
 
-    /// Waits until the lock is lost. Fires a moment before the end of validity by the clock alone, which
-    /// needs neither the store nor the runtime of the `Locks`.
+    /// Waits until the lock is lost. Fires a moment before the end of validity by the clock alone,
+    /// so it needs neither the store nor the runtime of the `Locks`.
     ///
     /// # Cancel safety
     ///
@@ -82,7 +82,7 @@ impl LostSignal {
             if let Some(reason) = self.reason() {
                 return reason;
             }
-            // A renewal moves it: then this waits once more.
+            // A renewal moves it; this then waits again.
             let end = self.0.signal_at();
             if self.0.clock().now() >= end {
                 return self.0.expire();

@@ -1,5 +1,5 @@
-//! What a user holds: the locks of a store, one lock, the guard of one that is held, and the token of one
-//! that is handed to another process.
+//! The user's types: the locks of a store, one lock, the guard of a held lock, and the token of a
+//! lock that is handed to another process.
 
 mod attach;
 mod builder;

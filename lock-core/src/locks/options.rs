@@ -1,4 +1,4 @@
-//! What may be asked for, and what it is rounded to.
+//! Which settings are allowed, and how they are rounded.
 
 use std::time::Duration;
 
@@ -23,9 +23,9 @@ pub(crate) enum RenewalWish {
 }
 
 impl Options {
-    /// What nobody has asked otherwise for.
+    /// The defaults.
     pub(crate) const DEFAULT_TTL: Duration = Duration::from_secs(30);
-    /// Below this the margins would eat the validity up.
+    /// Below this the margins would use up the validity.
     const SHORTEST_TTL: Duration = Duration::from_millis(10);
     const LONGEST_TTL: Duration = Duration::from_secs(366 * 24 * 3600);
     const SHORTEST_CALL: Duration = Duration::from_millis(10);
@@ -64,7 +64,7 @@ impl Defaults {
     }
 }
 
-/// The ttl where nobody has asked for one: a store that keeps locks for less must work, too.
+/// The ttl if none was set: a store that keeps locks for less must work, too.
 fn default_ttl(store: &Capabilities) -> Duration {
     Options::DEFAULT_TTL.min(store.max_ttl.unwrap_or(Duration::MAX))
 }
@@ -131,7 +131,7 @@ mod tests {
         assert!(round_ttl(default_ttl(&store), &store).is_ok());
         assert!(
             round_ttl(Options::DEFAULT_TTL, &store).is_err(),
-            "what is asked for is not shortened"
+            "a requested ttl is not shortened"
         );
     }
 

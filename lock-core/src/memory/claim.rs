@@ -26,7 +26,7 @@ impl MemoryClaim {
     ) -> Result<Self> {
         if request.resume.as_ref().is_some_and(|resume| !resume.data.is_empty()) {
             return Err(Error::invalid(
-                "this lease token was edited: one of the memory store carries no data",
+                "this lease token was edited: lease tokens of the memory store carry no data",
             ));
         }
         Ok(Self { store, link, request, changed: Arc::default() })
@@ -77,7 +77,7 @@ impl Claim for MemoryClaim {
                 if !self.link.is_cut() {
                     return Ok(());
                 }
-                // It is heard when the link is there again, also if this call is dropped now.
+                // The change is seen when the link is back, even if this call is dropped now.
                 self.changed.notify_one();
             },
         }

@@ -1,4 +1,4 @@
-//! The way from a client to a store in memory, with its faults.
+//! The link from a client to a memory store, with its faults.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::{Clock, Error, ErrorKind, Result};
 
-/// The network between one client and a store in memory, for test doubles: it can be cut, and it can
+/// The network between one client and a memory store, for test doubles: it can be cut, and it can
 /// delay or lose a request or its answer.
 ///
 /// Each client of a [`MemoryBackend`](super::MemoryBackend) has one, whose methods are called on the
@@ -43,8 +43,8 @@ impl FaultLink {
         }
     }
 
-    /// Cuts the client off: requests wait until [`heal`](Self::heal), and reach the store only then. One
-    /// that is dropped in between never reaches it.
+    /// Cuts the client off: requests wait until [`heal`](Self::heal), and reach the store only
+    /// then. One that is dropped before then never reaches it.
     pub fn partition(&self) {
         self.cut.send_replace(true);
     }
@@ -54,13 +54,13 @@ impl FaultLink {
         self.cut.send_replace(false);
     }
 
-    /// The store acts on the next request at once, and the answer takes `delay`.
+    /// The store acts on the next request at once, but the answer takes `delay`.
     pub fn delay_next(&self, delay: Duration) {
         self.plan(Fault::DelayReply(delay));
     }
 
-    /// The next request reaches the store only after `delay`, even if the caller has given it up by
-    /// then: the late request that every real network can produce.
+    /// The next request reaches the store only after `delay`, even if the caller has given up by
+    /// then: the late request that any real network can produce.
     pub fn hold_next_request(&self, delay: Duration) {
         self.plan(Fault::HoldRequest(delay));
     }
@@ -70,7 +70,7 @@ impl FaultLink {
         self.plan(Fault::LoseRequest);
     }
 
-    /// The next request fails although the store has acted on it.
+    /// The next request fails although the store acts on it.
     pub fn lose_next_reply(&self) {
         self.plan(Fault::LoseReply);
     }
@@ -80,7 +80,7 @@ impl FaultLink {
         self.requests.load(Ordering::Relaxed)
     }
 
-    /// Whether the client is cut off now.
+    /// Whether the client is currently cut off.
     pub fn is_cut(&self) -> bool {
         *self.cut.borrow()
     }
@@ -94,15 +94,15 @@ impl FaultLink {
         wait_until_off(&self.cut).await;
     }
 
-    /// Sends one request: `act` is what the store does, in one step, in the middle of this call.
+    /// Sends one request: `act` is what the store does, in one step, during this call.
     ///
     /// # Errors
     ///
-    /// [`Unavailable`](ErrorKind::Unavailable) with an unknown effect, where a fault says so.
+    /// [`Unavailable`](ErrorKind::Unavailable) with an unknown effect, where a fault demands it.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, the store may or may not have acted.
+    /// If dropped, the store may or may not have acted.
     pub async fn request<T: Send + 'static>(
         &self,
         clock: &Arc<dyn Clock>,
@@ -119,7 +119,7 @@ impl FaultLink {
                 let late = clock.sleep(delay);
                 tokio::spawn(async move {
                     late.await;
-                    // The one who asked may have given up; the store acts all the same.
+                    // The caller may have given up; the store acts anyway.
                     let _ = reply.send(act());
                 });
                 answer.await.map_err(|_| cut_off())?

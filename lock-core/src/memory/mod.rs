@@ -1,10 +1,10 @@
 //! The memory store: the reference implementation of the contract, and a test double for users.
 //!
 //! It lives in one process, so it locks between tasks, not between machines. It comes in two
-//! flavours, the two kinds of store there are: [`queued`](MemoryBackend::queued) serves its waiters
-//! in order and pushes, [`poll_only`](MemoryBackend::poll_only) does neither. It runs on any
-//! [`Clock`], and it can be made to fail: a lock can be lost, a client cut off, an answer delayed or
-//! lost.
+//! flavours, for the two kinds of store: [`queued`](MemoryBackend::queued) serves its waiters in
+//! order and pushes, [`poll_only`](MemoryBackend::poll_only) does neither. It runs on any
+//! [`Clock`], and it can be made to fail: a lock can be lost, a client cut off, an answer delayed
+//! or lost.
 //!
 //! ```
 //! use std::time::Duration;
@@ -42,14 +42,14 @@ use crate::{
     LockBackend, LockInfo, LockKey, Released, Result, SystemClock, Wake,
 };
 
-/// A client of a store in this process's memory.
+/// A client of a store in the memory of this process.
 ///
-/// Clones are the same client; [`client`](Self::client) makes another one of the same store, as
-/// another process would be. The faults of a client's [link](FaultLink), such as
-/// [`partition`](FaultLink::partition), are those of that client alone; [`lose_now`](Self::lose_now) and
-/// [`freeze`](Self::freeze) concern all of them.
+/// Clones are the same client; [`client`](Self::client) makes another client of the same store,
+/// like another process. The faults of a client's [link](FaultLink), such as
+/// [`partition`](FaultLink::partition), affect that client alone; [`lose_now`](Self::lose_now) and
+/// [`freeze`](Self::freeze) affect all of them.
 ///
-/// Fencing tokens rise for as long as the store lives, which is why they are declared
+/// Fencing tokens rise only for as long as the store lives, so they are declared
 /// [`BestEffort`](Fencing::BestEffort).
 #[derive(Clone, Debug)]
 pub struct MemoryBackend {
@@ -58,18 +58,18 @@ pub struct MemoryBackend {
 }
 
 impl MemoryBackend {
-    /// A new store that serves its waiters in the order of their arrival, and wakes them.
+    /// A new store that wakes its waiters and serves them in the order of their arrival.
     pub fn queued() -> Self {
         Self::new(Flavour::Queued, Arc::new(SystemClock::default()), false)
     }
 
-    /// A new store without a queue and without pushes, as an SQL table is one.
+    /// A new store without a queue and without pushes, like an SQL table.
     pub fn poll_only() -> Self {
         Self::new(Flavour::PollOnly, Arc::new(SystemClock::default()), false)
     }
 
-    /// A client of the store with this name, which all clients of the process share: of a new one if
-    /// nobody uses it.
+    /// A client of the store with this name, shared within the process; a new store if the name is
+    /// not in use.
     pub fn named(name: &str) -> Self {
         static STORES: Mutex<Option<HashMap<String, Weak<Store>>>> = Mutex::new(None);
         let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -111,13 +111,14 @@ impl MemoryBackend {
         Self::client_of(Arc::clone(&self.store))
     }
 
-    /// The store forgets who holds the locks with this name, whatever their prefix. The old holder
-    /// is told, and the next waiter gets the lock.
+    /// The store forgets the holders of the locks with this name, whatever their prefix. The old
+    /// holder is told, and the next waiter gets the lock.
     pub fn lose_now(&self, name: &str) {
         self.store.lose(|key| key.name() == name);
     }
 
-    /// Freezes the store, as a stopped server: the calls of all clients wait. Leases go on.
+    /// Freezes the store, like a stopped server: the calls of all clients wait. Leases keep
+    /// running.
     pub fn freeze(&self) {
         self.store.frozen.send_replace(true);
     }

@@ -30,7 +30,7 @@ pub(super) struct Store {
 
 #[derive(Debug, Default)]
 struct Data {
-    /// The greatest fence ever given, of all names: so nothing has to be kept of a free lock.
+    /// The greatest fence ever given, of all names: so nothing has to be kept for a free lock.
     last_fence: u64,
     locks: BTreeMap<LockKey, Line>,
 }
@@ -40,9 +40,9 @@ struct Data {
 struct Line {
     holder: Option<(Entry, FencingToken)>,
     waiters: VecDeque<Entry>,
-    /// Tells the reaper that another holder, or none, is there now.
+    /// Tells the reaper that there is now another holder, or none.
     turned: Arc<Notify>,
-    /// The task that ends leases while somebody waits.
+    /// The task that ends leases while there are waiters.
     reaper: Option<AbortHandle>,
 }
 
@@ -52,8 +52,8 @@ pub(super) struct Entry {
     pub(super) owner: OwnerId,
     pub(super) ttl: Duration,
     pub(super) label: Option<String>,
-    /// Tells the claim that its entry has changed. Keeps one permit, so that nothing is missed
-    /// between two waits.
+    /// Tells the claim that its entry has changed. Keeps one permit, so nothing is missed between
+    /// two waits.
     pub(super) changed: Arc<Notify>,
     pub(super) since: ClockInstant,
     pub(super) until: ClockInstant,
@@ -70,12 +70,12 @@ impl Entry {
     }
 }
 
-/// Who asks, and which entries are theirs.
+/// Who is asking, and which entries are theirs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Me {
     pub(super) owner: OwnerId,
     pub(super) ttl: Duration,
-    /// The fence that a lease token claims to have. Then only the hold with this very fence is theirs
+    /// The fence that a lease token claims. If set, only the hold with this very fence is theirs
     /// (clause C14), and no place in a queue.
     pub(super) resumed: Option<FencingToken>,
 }
@@ -113,7 +113,8 @@ impl Store {
                 holder.until = me.until;
                 Ok(Attempt::Granted { token: *token, valid_for: Some(ttl) })
             }
-            // `settle` has handed a free lock to the head of the queue, so nobody waits here.
+            // `settle` has handed a free lock to the head of the queue, so there are no waiters
+            // here.
             None => {
                 let token = next_fence(last_fence)?;
                 me.since = now;
@@ -172,8 +173,8 @@ impl Store {
         Ok(if left < entries { Released::Freed } else { Released::AlreadyGone })
     }
 
-    /// Ends leases in time while somebody waits, as a server does: the next waiter is told when it
-    /// gets the lock, and nobody has to look. Ends with the last waiter.
+    /// Ends leases in time while there are waiters, as a server does: the next waiter is told when
+    /// it gets the lock, without polling. Ends with the last waiter.
     async fn reap(store: Weak<Self>, key: LockKey, turned: Arc<Notify>) {
         loop {
             let Some(store) = store.upgrade() else { return };
@@ -187,8 +188,8 @@ impl Store {
         }
     }
 
-    /// Ends what is over, and says when the lease of the present holder ends; `None` if the line
-    /// with this mark has gone, or nobody waits in it.
+    /// Ends what is over, and returns when the current holder's lease ends; `None` if the line with
+    /// this mark is gone or has no waiters.
     fn lease_end(&self, key: &LockKey, turned: &Arc<Notify>) -> Option<ClockInstant> {
         let mut data = self.lock();
         // A store that has run out of fences says so to the next one that acquires.
@@ -280,7 +281,7 @@ impl Store {
 }
 
 impl Data {
-    /// Brings one lock up to date: what has expired goes, and a lock that is free is handed to the
+    /// Brings one lock up to date: expired entries are removed, and a free lock is handed to the
     /// head of its queue, with its full ttl.
     fn settle(&mut self, key: &LockKey, now: ClockInstant) -> Result<()> {
         let Some(line) = self.locks.get_mut(key) else { return Ok(()) };

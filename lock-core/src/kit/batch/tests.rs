@@ -8,7 +8,7 @@ use super::*;
 
 type Numbers = Batches<u32, u32>;
 
-/// Notes the size of each batch and answers with the number itself.
+/// Records the size of each batch and answers with the number itself.
 fn echo(
     sizes: &Arc<Mutex<Vec<usize>>>,
 ) -> impl Fn(Vec<Entry<u32, u32>>) -> std::future::Ready<()> + Send + 'static {
@@ -23,7 +23,7 @@ fn echo(
     }
 }
 
-/// Asks for all of `numbers` at the same time, and gives the sizes of the batches.
+/// Asks for all of `numbers` at the same time, and returns the sizes of the batches.
 async fn sizes(batches: &Numbers, numbers: impl Iterator<Item = u32>) -> Vec<usize> {
     let sizes = Arc::<Mutex<Vec<usize>>>::default();
     let mut tasks = tokio::task::JoinSet::new();
@@ -47,7 +47,7 @@ async fn what_falls_together_travels_as_one_up_to_the_limits() {
     assert_eq!(sizes(&heavy, 0..23).await, [10, 10, 3]);
     let few = Numbers::weighing(4, 75, |_| 7);
     assert_eq!(sizes(&few, 0..9).await, [4, 4, 1]);
-    // What is too heavy for any batch travels alone.
+    // A request too heavy for any batch travels alone.
     let giants = Numbers::weighing(500, 75, |&number| if number == 1 { 1000 } else { 7 });
     assert_eq!(sizes(&giants, 0..4).await, [1, 1, 2]);
 }
@@ -61,7 +61,7 @@ async fn the_first_does_not_wait_and_the_next_do_for_a_moment() {
     assert_eq!(start.elapsed(), Duration::ZERO);
     let both = tokio::join!(batches.ask(2, echo(&sizes)), batches.ask(3, echo(&sizes)));
     assert_eq!((both.0.unwrap(), both.1.unwrap(), start.elapsed()), (2, 3, WINDOW));
-    // After a quiet time there is nobody to wait for.
+    // After a quiet period there is nothing to wait for.
     tokio::time::sleep(WINDOW * 2).await;
     assert!(batches.lines.is_empty(), "the task has ended");
     let start = Instant::now();
@@ -112,8 +112,8 @@ async fn each_batch_and_each_entry_has_a_fate_of_its_own() {
     assert_eq!((answers.3.unwrap(), answers.4.unwrap()), (3, 4));
 }
 
-/// Asks on `runtime`, and leaves it in the window that the answer has opened, with a request in it.
-#[allow(clippy::async_yields_async, reason = "what is left is not waited for")]
+/// Asks on `runtime`, and leaves it in the window opened by the answer, with a request in it.
+#[allow(clippy::async_yields_async, reason = "the remaining future is not awaited")]
 fn leave_in_the_window(
     runtime: &Runtime,
     batches: &Numbers,
@@ -146,7 +146,7 @@ fn the_end_of_a_runtime_in_a_window_stops_nobody_else() {
     let left = leave_in_the_window(&ending, &batches);
     drop(ending);
     assert!(left.is_finished());
-    assert!(batches.lines.is_empty(), "nothing is kept of a runtime that has ended");
+    assert!(batches.lines.is_empty(), "nothing is kept for a runtime that has ended");
     answered_elsewhere(&batches);
 }
 
@@ -157,7 +157,7 @@ fn a_caller_that_outlives_its_runtime_is_told() {
     ending.block_on(batches.ask(1, echo(&sizes))).unwrap();
     let mut moved = Box::pin(batches.ask(2, echo(&sizes)));
     ending.block_on(async {
-        assert!(futures_poll(moved.as_mut()).await.is_none(), "sooner than it is sent");
+        assert!(futures_poll(moved.as_mut()).await.is_none(), "before it is sent");
     });
     drop(ending);
     let error = runtime().block_on(moved).unwrap_err();
@@ -181,7 +181,7 @@ fn the_standstill_of_a_runtime_stops_nobody_else() {
     let standing = runtime();
     let left = leave_in_the_window(&standing, &batches);
     answered_elsewhere(&batches);
-    // It goes on where it stood.
+    // It resumes where it stopped.
     assert_eq!(standing.block_on(left).unwrap().unwrap(), 2);
 }
 
@@ -211,6 +211,6 @@ fn a_runtime_that_is_ending_takes_no_more() {
     ending.block_on(tokio::task::yield_now());
     drop(ending);
     assert_eq!(ASKED.load(Relaxed), 1);
-    assert!(batches.lines.is_empty(), "a line that nobody serves");
+    assert!(batches.lines.is_empty(), "a line that is not served");
     answered_elsewhere(&batches);
 }

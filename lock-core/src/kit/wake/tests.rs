@@ -23,7 +23,7 @@ fn a_push_is_kept_until_somebody_listens_and_wakes_once() {
     assert!(is_woken(&waiter) && !is_woken(&waiter));
     waiters.all(|_, slot| slot.wake());
     waiter.look().done();
-    assert!(!is_woken(&waiter), "the look has shown it");
+    assert!(!is_woken(&waiter), "the look has covered it");
 }
 
 #[tokio::test]
@@ -90,6 +90,6 @@ fn the_rule_decides_and_hears_of_a_name_without_waiters() {
     drop(early);
     assert!(is_woken(&late));
     drop(late);
-    assert_eq!(told.try_iter().collect::<Vec<_>>(), ["a"], "nobody is left for the permit");
+    assert_eq!(told.try_iter().collect::<Vec<_>>(), ["a"], "no waiter is left for the permit");
     assert!(waiters.0.by_name().is_empty());
 }
