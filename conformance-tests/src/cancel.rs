@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use crate::check::{Check, Stop};
 
-/// How a future ended that was allowed a number of polls.
+/// How a future ended that was allowed a limited number of polls.
 #[derive(Debug)]
 pub(crate) enum Cut<T> {
-    /// It was ready before.
+    /// It was ready before the limit.
     Done(T),
     /// It was dropped while it waited.
     Dropped,
 }
 
 impl<T, E: Into<Stop>> Cut<Result<T, E>> {
-    /// Whether the call was done before it was dropped; then it must have succeeded.
+    /// Whether the call was done before it was dropped; if so, it must have succeeded.
     pub(crate) fn done(self) -> Check<bool> {
         match self {
             Self::Done(answer) => answer.map(|_| true).map_err(Into::into),
@@ -26,14 +26,14 @@ impl<T, E: Into<Stop>> Cut<Result<T, E>> {
     }
 }
 
-/// Polls `future` `polls` times, each time when it asks for it, and drops it if it is not ready then.
+/// Polls `future` up to `polls` times, each time it is woken, then drops it if it is not ready.
 pub(crate) async fn drop_after<F: Future>(polls: usize, future: F) -> Cut<F::Output> {
     Limited { future: Box::pin(future), left: polls }.await
 }
 
-/// Moves paused time on before any other task can run, as if the runtime had been blocked.
+/// Advances paused time before any other task can run, as if the runtime had been blocked.
 pub(crate) async fn blocked_runtime(duration: Duration) {
-    // Polled once, `advance` moves the clock; it would yield only then.
+    // The first poll of `advance` moves the clock; it would yield only after that.
     let _ = drop_after(1, tokio::time::advance(duration)).await;
 }
 
@@ -52,7 +52,7 @@ impl<F: Future> Future for Limited<F> {
         self.left -= 1;
         match self.future.as_mut().poll(cx) {
             Poll::Ready(value) => Poll::Ready(Cut::Done(value)),
-            // Nobody wakes a future that will not be polled again.
+            // A future that will not be polled again needs no wake-up.
             Poll::Pending if self.left == 0 => Poll::Ready(Cut::Dropped),
             Poll::Pending => Poll::Pending,
         }

@@ -1,4 +1,4 @@
-//! A case of the suite, and what it needs.
+//! A case of the suite, and its requirements.
 
 use std::fmt;
 use std::future::Future;
@@ -23,7 +23,8 @@ impl fmt::Debug for Case {
     }
 }
 
-/// What a case asks of the store or of its harness. Unmet, the case is ignored with the reason.
+/// What a case requires of the store or its harness. If it is not met, the case is ignored with the
+/// reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
     /// Waiters are served in the order of their arrival.
@@ -36,9 +37,9 @@ pub(crate) enum Need {
     NoDetach,
     /// Inspection is declared.
     Inspect,
-    /// It is not, and is refused.
+    /// It is not declared, and is refused.
     NoInspect,
-    /// A hold is a lease of its own.
+    /// Each hold has its own lease.
     Lease,
     /// The link of a client can be disturbed.
     Faults,

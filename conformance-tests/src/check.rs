@@ -1,4 +1,4 @@
-//! What a case checks, and how it ends if that does not hold.
+//! The checks of a case, and how it ends if one fails.
 
 use std::fmt::Display;
 
@@ -13,21 +13,21 @@ pub(crate) enum Stop {
     NotApplicable(String),
 }
 
-/// What was seen, in words that name what is broken.
+/// What was seen, naming what is broken.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     pub(crate) seen: String,
     pub(crate) verdict: Verdict,
 }
 
-/// What a failure says of what the case demands.
+/// What a failure means for the case's demand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// It did not hold.
     Broken,
-    /// It did not hold, and no slow machine is an excuse: two holders, a fence that falls.
+    /// It did not hold, and a slow machine is no excuse: two holders, a falling fence.
     Violated,
-    /// Nothing: a set-up, a connection or the harness failed first.
+    /// Nothing: the set-up, a connection or the harness failed first.
     Hindered,
 }
 
@@ -59,7 +59,7 @@ impl From<Unavailable> for Stop {
 
 impl From<Error> for Stop {
     fn from(error: Error) -> Self {
-        Self::hindered(format_args!("an error in place of an answer: {error}"))
+        Self::hindered(format_args!("an error instead of an answer: {error}"))
     }
 }
 
@@ -75,11 +75,11 @@ impl From<tokio::task::JoinError> for Stop {
     }
 }
 
-/// Adds what was being done to an error that there should not be.
+/// Adds what was being done to an unexpected error.
 pub(crate) trait Explain<T> {
     fn explain(self, doing: &str) -> Check<T>;
 
-    /// The same for what the case itself does, and not the store.
+    /// The same for actions of the case itself, rather than the store.
     fn or_hindered(self, doing: &str) -> Check<T>;
 }
 
@@ -109,7 +109,8 @@ macro_rules! ensure {
     };
 }
 
-/// Ends the case unless the condition holds, whatever the machine did in the meantime. For exclusion and fences.
+/// Ends the case unless the condition holds, with no excuse for a slow machine. For exclusion and
+/// fences.
 macro_rules! ensure_exactly {
     ($holds:expr, $($seen:tt)+) => {
         if !$holds {

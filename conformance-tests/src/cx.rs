@@ -23,7 +23,8 @@ struct Inner {
     clock: SuiteClock,
     capabilities: Capabilities,
     prefix: String,
-    /// A fault may live in the value that arranges it, such as a proxy, and a case keeps the backend only.
+    /// A fault may live in the value that arranges it, such as a proxy, while a case keeps only the
+    /// backend.
     faults: Mutex<Vec<Arc<dyn Faults>>>,
 }
 
@@ -85,7 +86,7 @@ impl Cx {
         self.round(Duration::from_secs(60))
     }
 
-    /// `ttl` rounded up to what the store can keep, as the core does it.
+    /// `ttl` rounded up to what the store can keep, as the core does.
     pub(crate) fn round(&self, ttl: Duration) -> Duration {
         let step = self.0.capabilities.ttl_step.as_nanos().max(1);
         let wanted = ttl.max(self.0.capabilities.min_ttl).as_nanos();
@@ -100,12 +101,13 @@ impl Cx {
         if self.is_virtual() { Duration::from_millis(200) } else { Duration::from_millis(1500) }
     }
 
-    /// How much longer than its ttl a lease may seem to last: a step of the store's clock, and the slack.
+    /// How much longer than its ttl a lease may seem to last: one step of the store's clock, plus
+    /// the slack.
     pub(crate) fn lapse(&self) -> Duration {
         self.0.capabilities.ttl_step + self.slack()
     }
 
-    /// After how long a lease of [`ttl`](Self::ttl) that nobody renews is over.
+    /// When a lease of [`ttl`](Self::ttl) is over if it is not renewed.
     pub(crate) fn over(&self) -> Duration {
         self.ttl() + self.lapse()
     }
@@ -115,8 +117,8 @@ impl Cx {
         if self.is_virtual() { Duration::from_millis(100) } else { self.slack() }
     }
 
-    /// How much later than its time a timer may fire: tokio's has a granularity of 1 ms, and a busy
-    /// machine may not run us at all for a while.
+    /// How late a timer may fire: tokio's has a granularity of 1 ms, and a busy machine may not run
+    /// us at all for a while.
     pub(crate) fn tick(&self) -> Duration {
         if self.is_virtual() { Duration::from_millis(2) } else { Duration::from_millis(500) }
     }
@@ -140,7 +142,7 @@ impl Cx {
         Ok(self.client().await?.backend)
     }
 
-    /// A client with faults, or the reason why there is none.
+    /// A client with faults, or the reason there is none.
     pub(crate) async fn link(&self) -> Check<Link> {
         let client = self.client().await?;
         match client.faults {
@@ -174,7 +176,7 @@ impl Cx {
         Ok(LockKey::new(self.0.prefix.as_str(), name)?)
     }
 
-    /// A request for a lock with a new owner, the case's ttl, and no wish to wait.
+    /// A request for a lock with a new owner and the case's ttl, without waiting.
     pub(crate) fn request(&self, name: &str) -> Check<ClaimRequest> {
         self.request_for(name, self.ttl())
     }
@@ -212,12 +214,12 @@ impl Cx {
         Ok((claim, token))
     }
 
-    /// Whether a new claim, which gives the lock up again at once, gets it.
+    /// Whether a new claim gets the lock, which it releases again at once.
     pub(crate) async fn is_free(&self, backend: &Arc<dyn LockBackend>, name: &str) -> Check<bool> {
         Ok(self.fence_if_free(backend, name).await?.is_some())
     }
 
-    /// As [`is_free`](Self::is_free), with the token that it got.
+    /// Like [`is_free`](Self::is_free), but returns the token that it got.
     pub(crate) async fn fence_if_free(
         &self,
         backend: &Arc<dyn LockBackend>,
@@ -234,7 +236,8 @@ impl Cx {
         }
     }
 
-    /// Waits until a new claim of another client gets the lock, `limit` at most; how long it took.
+    /// Waits for at most `limit` until a new claim of another client gets the lock; returns how
+    /// long it took.
     pub(crate) async fn freed_within(
         &self,
         backend: &Arc<dyn LockBackend>,
@@ -243,7 +246,7 @@ impl Cx {
     ) -> Check<Option<Duration>> {
         let start = self.now();
         loop {
-            // A look counts from when it began: the answer of a slow one may be of before the limit.
+            // An attempt counts from its start: a slow answer may date from before the limit.
             let looked = self.now().since(start);
             if self.is_free(backend, name).await? {
                 return Ok(Some(self.now().since(start)));
@@ -269,19 +272,21 @@ impl Link {
     }
 }
 
-/// The token of a try that must be granted.
+/// The token of an attempt that must be granted.
 pub(crate) async fn granted(claim: &mut dyn Claim) -> Check<FencingToken> {
     match claim.try_acquire().await? {
         Attempt::Granted { token, .. } => Ok(token),
-        other => fail!("try_acquire of a lock that nobody should hold was answered {other:?}"),
+        other => fail!("try_acquire of a lock that should be free was answered {other:?}"),
     }
 }
 
-/// A try that must be refused.
+/// An attempt that must be refused.
 pub(crate) async fn busy(claim: &mut dyn Claim) -> Check {
     match claim.try_acquire().await? {
         Attempt::Busy { .. } => Ok(()),
-        other => fail!("try_acquire of a lock that another one should hold was answered {other:?}"),
+        other => {
+            fail!("try_acquire of a lock that another client should hold was answered {other:?}")
+        }
     }
 }
 
@@ -290,7 +295,7 @@ pub(crate) async fn busy(claim: &mut dyn Claim) -> Check {
 pub(crate) struct SuiteClock(Arc<dyn Clock>);
 
 impl SuiteClock {
-    /// The system's clock, with timers of its own.
+    /// The system's clock, with its own timers.
     pub(crate) fn real() -> Self {
         Self(Arc::new(SystemClock::default()))
     }
@@ -314,7 +319,7 @@ mod tests {
     use super::*;
     use crate::Unavailable;
 
-    /// Its link works for as long as somebody has a value of it, as behind a proxy.
+    /// Its link works as long as a value of it exists, as with a proxy.
     #[derive(Clone, Debug, Default)]
     struct Proxied(Arc<()>);
 

@@ -1,4 +1,4 @@
-//! What a store's author writes: how to get a fresh store, clients of it, and faults.
+//! What a store's author writes: how to get a fresh store, its clients, and faults.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,15 +11,14 @@ use lock_core::{Error, LockBackend, LockKey, LocksBuilder, Result};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Time {
     /// The store lives in this process and follows tokio's paused clock
-    /// ([`TokioClock`](lock_core::testing::TokioClock)): each case runs on a runtime of its own, in a few
-    /// milliseconds.
+    /// ([`TokioClock`](lock_core::testing::TokioClock)): each case runs on its own runtime, in a
+    /// few milliseconds.
     Virtual,
-    /// The store has a clock of its own: cases really wait.
+    /// The store has its own clock: cases really wait.
     Real,
 }
 
-/// Gives stores to the suite. About 40 lines for a store of one's own; see the
-/// [crate's page](crate).
+/// Gives stores to the suite. About 40 lines for your own store; see the [crate's page](crate).
 #[async_trait]
 pub trait Harness: fmt::Debug + Send + Sync + 'static {
     /// A short name, for reports and for `LOCK_TEST_REQUIRE`.
@@ -28,17 +27,18 @@ pub trait Harness: fmt::Debug + Send + Sync + 'static {
     /// How time passes.
     fn time(&self) -> Time;
 
-    /// A fresh store for one case, or one in which [`Store::prefix`] keeps this case apart from
-    /// all others. Called inside of the case's runtime.
+    /// A fresh store for one case, or one in which [`Store::prefix`] keeps this case apart from all
+    /// others. Called inside the case's runtime.
     ///
     /// # Errors
     ///
-    /// [`Unavailable::missing`] if the store cannot be had here: its cases are shown as ignored with
-    /// that reason. [`Unavailable::broken`] if it should be there and is not: its cases fail.
+    /// [`Unavailable::missing`] if the store is not available here: its cases are shown as ignored
+    /// with that reason. [`Unavailable::broken`] if it should be available and is not: its cases
+    /// fail.
     async fn start(&self) -> Result<Box<dyn Store>, Unavailable>;
 
-    /// Opens a store that runs already, from another process: `uri` is what [`Store::uri`] gave to
-    /// the process that started it. Only called if that is ever `Some`.
+    /// Opens a running store from another process: `uri` is what [`Store::uri`] returned in the
+    /// process that started it. Called only if that was `Some`.
     ///
     /// # Errors
     ///
@@ -68,11 +68,11 @@ impl<H: Harness + ?Sized> Harness for Arc<H> {
     }
 }
 
-/// The store of one case. Dropped when the case has ended: clean up in `Drop`.
+/// The store of one case. It is dropped when the case has ended: clean up in `Drop`.
 #[async_trait]
 pub trait Store: fmt::Debug + Send + Sync {
-    /// A client of the store that shares nothing with the other ones, as if it were another
-    /// process: its own connections, its own session.
+    /// A client of the store that shares nothing with the others, as if it were another process:
+    /// its own connections, its own session.
     ///
     /// # Errors
     ///
@@ -85,13 +85,13 @@ pub trait Store: fmt::Debug + Send + Sync {
         String::new()
     }
 
-    /// The last word on the settings of every [`Locks`](lock_core::Locks) of a case, for instance on
-    /// its clock, its rng or its layers. The clock is set already.
+    /// Adjusts the settings of every [`Locks`](lock_core::Locks) of a case last, for instance its
+    /// clock, rng or layers. The clock is already set.
     fn configure(&self, builder: LocksBuilder) -> LocksBuilder {
         builder
     }
 
-    /// Takes the lock away from whoever holds it, as an operator or a fault of the store would. By
+    /// Takes the lock away from its holder, as an operator or a fault of the store would. By
     /// default [`LockAdmin::force_release`](lock_core::LockAdmin::force_release).
     ///
     /// # Errors
@@ -125,7 +125,7 @@ pub trait Store: fmt::Debug + Send + Sync {
     }
 
     /// Kills the store without warning and starts it again with the data that it has acknowledged.
-    /// Clients made before are expected to reconnect by themselves.
+    /// Existing clients are expected to reconnect.
     ///
     /// # Errors
     ///
@@ -141,12 +141,12 @@ pub trait Store: fmt::Debug + Send + Sync {
     }
 }
 
-/// One client of a store, and the ways to disturb its link.
+/// One client of a store, and the means to disturb its link.
 #[derive(Clone, Debug)]
 pub struct Client {
     /// The client.
     pub backend: Arc<dyn LockBackend>,
-    /// The ways to disturb the link between this client and the store, if there are any.
+    /// The means to disturb the link between this client and the store, if any.
     pub faults: Option<Arc<dyn Faults>>,
 }
 
@@ -156,20 +156,20 @@ impl Client {
         Self { backend: Arc::new(backend), faults: None }
     }
 
-    /// As [`new`](Self::new), for a backend that is shared already.
+    /// Like [`new`](Self::new), for a backend that is already shared.
     pub fn from_arc(backend: Arc<dyn LockBackend>) -> Self {
         Self { backend, faults: None }
     }
 
-    /// With a way to disturb its link. `faults` lives as long as the case that has this client, so a
-    /// proxy may live in it.
+    /// Adds a way to disturb its link. `faults` lives as long as the case with this client, so it
+    /// may own a proxy.
     #[must_use]
     pub fn with_faults(mut self, faults: impl Faults + 'static) -> Self {
         self.faults = Some(Arc::new(faults));
         self
     }
 
-    /// With another backend on the same link: a wrapper around the first one.
+    /// Replaces the backend by another on the same link: a wrapper around the first one.
     #[must_use]
     pub fn map(mut self, wrap: impl FnOnce(Arc<dyn LockBackend>) -> Arc<dyn LockBackend>) -> Self {
         self.backend = wrap(self.backend);
@@ -189,7 +189,7 @@ pub enum Fault {
     /// The store acts on the next request at once, and its answer arrives this much later.
     DelayNextReply(Duration),
     /// The next request reaches the store only after this time, even if the client gives it up or
-    /// makes other requests in the meantime.
+    /// makes other requests before then.
     HoldNextRequest(Duration),
     /// From now on nothing passes in either direction.
     Partition,
@@ -200,7 +200,7 @@ pub enum Fault {
 /// Disturbs the link between one client and the store.
 #[async_trait]
 pub trait Faults: fmt::Debug + Send + Sync {
-    /// Arranges for `fault`. Those that speak of the next request count from this call.
+    /// Arranges `fault`. "The next request" counts from this call.
     ///
     /// # Errors
     ///
@@ -209,7 +209,7 @@ pub trait Faults: fmt::Debug + Send + Sync {
     async fn inject(&self, fault: Fault) -> Result<(), Unavailable>;
 }
 
-/// Why something that a case needs cannot be had.
+/// Why something that a case needs is unavailable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unavailable {
     reason: String,
@@ -217,12 +217,12 @@ pub struct Unavailable {
 }
 
 impl Unavailable {
-    /// It is not there, which is no error: shown as ignored, with this reason.
+    /// It is missing, which is not an error: shown as ignored, with this reason.
     pub fn missing(reason: impl Into<String>) -> Self {
         Self { reason: reason.into(), broken: false }
     }
 
-    /// It should be there and does not work: a failure.
+    /// It should be available and does not work: a failure.
     pub fn broken(reason: impl Into<String>) -> Self {
         Self { reason: reason.into(), broken: true }
     }
@@ -232,7 +232,7 @@ impl Unavailable {
         &self.reason
     }
 
-    /// Whether it should be there.
+    /// Whether it should be available.
     pub fn is_broken(&self) -> bool {
         self.broken
     }
@@ -246,7 +246,7 @@ impl fmt::Display for Unavailable {
 
 impl std::error::Error for Unavailable {}
 
-/// An error of the store where there should be none is a failure.
+/// An unexpected error of the store is a failure.
 impl From<Error> for Unavailable {
     fn from(error: Error) -> Self {
         Self::broken(error.to_string())

@@ -10,8 +10,8 @@ use tokio::time::Instant;
 use crate::report::{CaseResult, Outcome, Report};
 use crate::{Harness, Time, child, registry, runner};
 
-/// Runs the suite as a test executable: understands the arguments of `cargo test`, prints a summary,
-/// and is the child of itself for the cases that need a second process.
+/// Runs the suite as a test executable: understands the arguments of `cargo test`, prints a
+/// summary, and acts as its own child for the cases that need a second process.
 pub fn main(harness: impl Harness) -> ExitCode {
     let harness: Arc<dyn Harness> = Arc::new(harness);
     if let Some(uri) = child::uri_for_child() {
@@ -65,7 +65,7 @@ fn trial(
     })
 }
 
-/// The cases that took longest: no run of all takes less time.
+/// The slowest cases: no full run takes less time.
 fn slowest(results: &[(CaseResult, Duration)]) -> String {
     let mut times: Vec<_> = results.iter().map(|(result, took)| (*took, result.id)).collect();
     times.sort_unstable();

@@ -1,4 +1,4 @@
-//! The harness of the memory store: virtual time, every fault. Also what mutants are built on.
+//! The harness of the memory store: virtual time, every fault. Mutants are built on it, too.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::{Client, Fault, Faults, Harness, Store, Time, Unavailable};
 type Wrap = dyn Fn(Arc<dyn LockBackend>) -> Arc<dyn LockBackend> + Send + Sync;
 type Configure = dyn Fn(LocksBuilder) -> LocksBuilder + Send + Sync;
 
-/// Gives memory stores of one flavour, each client wrapped if so wished.
+/// Gives memory stores of one flavour, optionally with each client wrapped.
 #[derive(Clone)]
 pub struct MemoryHarness {
     name: String,
@@ -121,7 +121,8 @@ impl Store for MemoryStore {
     }
 
     async fn restart(&self) -> Result<(), Unavailable> {
-        // It loses its data, as it declares. The count of its fences goes on: it is this process's.
+        // It loses its data, as it declares. Its count of fences continues, since it belongs to
+        // this process.
         for info in self.backend.list("", "").await? {
             self.backend.lose_now(info.key.name());
         }

@@ -1,7 +1,7 @@
-//! The test of a backend's tests: wrong variants of the backend, and what must notice each.
+//! Tests of a backend's tests: wrong variants of the backend, and what must catch each.
 //!
-//! A backend that can be told by an environment variable to make a known mistake has a test target
-//! without a harness that calls [`main`](Mutation::main):
+//! A backend that an environment variable can tell to make a known mistake has a test target with
+//! `harness = false` that calls [`main`](Mutation::main):
 //!
 //! ```no_run
 //! use conformance_tests::mutation::{Killer, Mutation};
@@ -17,8 +17,8 @@
 //! }
 //! ```
 //!
-//! Where the mistakes are compiled in by a `--cfg` only, `main` has a second body for the build without:
-//! [`not_built`].
+//! If the mistakes are compiled in only under a `--cfg`, `main` has a second body for the build
+//! without: [`not_built`].
 
 use std::collections::HashMap;
 use std::process::{Command, ExitCode, Stdio};
@@ -30,10 +30,10 @@ use crate::runner::REPEAT;
 const CHILD: &str = "DISTLOCK_MUTATION_CHILD";
 const SUITE: &str = "suite";
 const SCENE: &str = "scene:";
-/// So many child processes run at a time. They mostly sleep, and each has a server of its own.
+/// The number of child processes at a time. They mostly sleep, and each has its own server.
 const AT_ONCE: usize = 4;
 
-/// What must fail for a mutant, and must pass for the backend as it is.
+/// What must fail for a mutant, and pass for the correct backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Killer {
     /// A case of the suite, by its full name.
@@ -49,16 +49,16 @@ pub struct Mutation<'a> {
     pub variable: &'a str,
     /// The names of all mistakes.
     pub mutants: Vec<&'a str>,
-    /// What must notice each of them.
+    /// What must catch each of them.
     pub killers: &'a [(&'a str, Killer)],
 }
 
 impl Mutation<'_> {
-    /// Runs every killer with its mutant and without, each in a process of its own, and says which
-    /// mutants live. With an argument, only the mutants that contain it.
+    /// Runs every killer with and without its mutant, each in its own process, and says which
+    /// mutants live. With an argument, runs only the mutants whose names contain it.
     ///
-    /// `suite` and `scene` are what the child processes run. A scene ends with an error if it saw the
-    /// mistake; one that panics did not get to its end, and has shown nothing.
+    /// `suite` and `scene` are what the child processes run. A scene ends with an error if it saw
+    /// the mistake; one that panics did not finish, and has shown nothing.
     pub fn main(
         &self,
         suite: impl FnOnce() -> ExitCode,
@@ -104,11 +104,11 @@ impl Mutation<'_> {
         if killed == mutants.len() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 
-    /// What a killer saw, if it saw a mistake. An error if it did not get to its end.
+    /// What a killer saw, if it saw a mistake. An error if it did not finish.
     fn seen(&self, killer: Killer, mutant: &str) -> Result<Option<String>, String> {
         let executable = std::env::current_exe().map_err(|error| error.to_string())?;
         let mut command = Command::new(executable);
-        // One run each: a mutant that fails is not given another chance.
+        // One run each: a failing mutant gets no second chance.
         command.env(self.variable, mutant).env(REPEAT, "1").stderr(Stdio::piped());
         let end = match killer {
             Killer::Case(case) => {
@@ -152,7 +152,7 @@ pub fn not_built(without: &str) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Printed by a scene that got to its end.
+/// Printed by a scene that finished.
 const ENDED: &str = "the scene has ended";
 
 fn play(name: &str, scene: impl FnOnce(&str) -> Result<(), String>) -> ExitCode {
@@ -167,7 +167,7 @@ fn play(name: &str, scene: impl FnOnce(&str) -> Result<(), String>) -> ExitCode 
     }
 }
 
-/// Does `work` for each of `items`, a few at a time; the results are in their order.
+/// Does `work` for each of `items`, a few at a time; the results are in the same order.
 fn side_by_side<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let queue = Mutex::new(items.iter().enumerate());
     let done = Mutex::new(Vec::new());

@@ -1,7 +1,7 @@
-//! Whether the machine kept pace: a case that failed while it did not has shown nothing.
+//! Whether the machine kept pace: if it did not, a failed case has shown nothing.
 #![allow(
     clippy::disallowed_methods,
-    reason = "the machine itself is measured, on a thread of its own"
+    reason = "the machine itself is measured, on a separate thread"
 )]
 
 use std::fs;
@@ -12,18 +12,18 @@ use std::time::{Duration, Instant};
 
 /// How often the watching thread wants to run.
 const TICK: Duration = Duration::from_millis(5);
-/// A thread that runs so much later than it wanted has seen a standstill.
+/// A thread that runs this much later than it wanted has seen a standstill.
 const PAUSE: Duration = Duration::from_millis(20);
-/// So long may all tasks of the machine wait for its disks together.
+/// How long all tasks of the machine together may wait for its disks.
 const DISKS: Duration = Duration::from_millis(100);
 
 /// The standstills that the watching thread has seen: when each ended, and how long it was.
 static PAUSES: Mutex<Vec<(Instant, Duration)>> = Mutex::new(Vec::new());
-/// The nanoseconds by which it has run later than it wanted, all together.
+/// The total nanoseconds by which it ran later than it wanted.
 static LATE: AtomicU64 = AtomicU64::new(0);
 static WATCH: Once = Once::new();
 
-/// The pace of the machine from a moment on.
+/// The pace of the machine since some moment.
 #[derive(Debug)]
 pub(crate) struct Pace {
     since: Instant,
@@ -32,16 +32,16 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Begins to watch.
+    /// Starts watching.
     pub(crate) fn watch() -> Self {
         WATCH.call_once(|| {
-            // Without the thread nothing is excused, which is the safe side.
+            // Without the thread nothing is excused, to be on the safe side.
             let _ = thread::Builder::new().name("pace".to_owned()).spawn(tick);
         });
         Self { since: Instant::now(), late: late(), disks: waited_for_disks() }
     }
 
-    /// What kept the machine from running the case in time, if something did.
+    /// What kept the machine from running the case in time, if anything.
     pub(crate) fn standstill(&self) -> Option<String> {
         let pauses = PAUSES.lock().unwrap_or_else(PoisonError::into_inner);
         let ours = pauses.iter().filter(|(at, _)| *at >= self.since);
@@ -50,7 +50,7 @@ impl Pace {
         if let Some(pause) = longest {
             return Some(format!("the machine stood still for {pause:.0?}"));
         }
-        // What has a lower priority does not count: it waits all the time and holds up nobody.
+        // Lower-priority threads do not count: they wait all the time and hold up nothing.
         let (late, of) = (late().saturating_sub(self.late), self.since.elapsed());
         if late > of / 2 {
             return Some(format!("a thread waited for a processor for {late:.0?} of {of:.0?}"));
@@ -76,8 +76,8 @@ fn late() -> Duration {
     Duration::from_nanos(LATE.load(Relaxed))
 }
 
-/// How long all tasks have waited for a disk since the start of the machine. `None` where the system
-/// does not count it.
+/// How long all tasks have waited for a disk since the machine started. `None` where the system
+/// does not record it.
 ///
 /// Source: `Documentation/accounting/psi.rst` of Linux.
 fn waited_for_disks() -> Option<Duration> {

@@ -1,4 +1,4 @@
-//! All cases, and the checks that none was forgotten.
+//! All cases, and the checks that none is missing.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ pub(crate) fn cases() -> impl Iterator<Item = &'static Case> {
     cases::ALL.iter().copied().flatten()
 }
 
-/// Whether names are unique and name what they check, and nothing that must be checked is left out.
+/// Checks that names are unique and name what they check, and that nothing is left unchecked.
 pub(crate) fn verify() -> Result<(), String> {
     let mut ids = BTreeSet::new();
     let mut covered = BTreeSet::new();

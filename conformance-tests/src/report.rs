@@ -1,4 +1,4 @@
-//! What came out.
+//! The results.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 /// How a case ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Everything that it checks held.
+    /// Everything it checks held.
     Passed,
     /// It does not apply, for this reason.
     Ignored(String),

@@ -1,4 +1,4 @@
-//! Which stores must be there.
+//! Which stores must be available.
 
 /// The variable that makes missing stores a failure: `all`, or the names of harnesses.
 const REQUIRE: &str = "LOCK_TEST_REQUIRE";

@@ -1,4 +1,4 @@
-//! Runs cases: each on a thread and a runtime of its own, with limits on both clocks.
+//! Runs cases: each on its own thread and runtime, with limits on both clocks.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::seed;
 use crate::{Harness, Time, registry};
 use lock_core::{Binding, Wake};
 
-/// The longest a case may take on its own clock, and on the real one.
+/// The longest a case may take on its own clock and on the real one.
 const VIRTUAL_LIMIT: Duration = Duration::from_secs(3600);
 const VIRTUAL_WATCHDOG: Duration = Duration::from_secs(15);
 const REAL_LIMIT: Duration = Duration::from_secs(120);
@@ -25,8 +25,8 @@ const REAL_WATCHDOG: Duration = Duration::from_secs(150);
 
 /// Runs all cases whose names `filter` accepts, one after the other, on stores of `harness`.
 ///
-/// A store that [is missing](crate::Unavailable::missing) shows as ignored cases: compare the report
-/// with what you expect to have run.
+/// A [missing](crate::Unavailable::missing) store shows as ignored cases: compare the report with
+/// what you expect to have run.
 pub fn run(harness: impl Harness, filter: impl Fn(&str) -> bool) -> Report {
     let harness: Arc<dyn Harness> = Arc::new(harness);
     let results = registry::cases()
@@ -39,14 +39,14 @@ pub fn run(harness: impl Harness, filter: impl Fn(&str) -> bool) -> Report {
 /// The variable that says how often each case is run, each time on a fresh store.
 pub(crate) const REPEAT: &str = "LOCK_TEST_REPEAT";
 
-/// How often a case is run that fails while the machine stands still.
+/// How often a case is run that fails while the machine is stalled.
 const TRIES: u32 = 3;
 
 /// Runs one case as often as `LOCK_TEST_REPEAT` says, or once. Never panics and always ends: a case
 /// that hangs is left behind on its thread.
 ///
-/// Without that variable, a case in real time that failed while the machine stood still is run again,
-/// and says so, unless what it saw can have no such excuse.
+/// Without that variable, a real-time case that failed while the machine was stalled is run again,
+/// and says so, unless no stall can excuse what it saw.
 pub(crate) fn run_case(harness: &Arc<dyn Harness>, case: Case) -> Outcome {
     match std::env::var(REPEAT).ok().map(|times| times.parse()) {
         None if harness.time() == Time::Virtual => run_once(harness, case).outcome(),
@@ -79,7 +79,7 @@ impl Ended {
     }
 }
 
-/// The outcome of the first run that the machine let run in time, or of the last one.
+/// The outcome of the first run without a stall, or of the last one.
 fn judged(id: &str, mut run: impl FnMut() -> (Ended, Option<String>)) -> Outcome {
     for _ in 1..TRIES {
         match run() {
@@ -92,7 +92,7 @@ fn judged(id: &str, mut run: impl FnMut() -> (Ended, Option<String>)) -> Outcome
     run().0.outcome()
 }
 
-/// The first outcome that is no pass, or a pass.
+/// The first outcome that is not a pass, or else a pass.
 fn repeated(times: u32, run: impl Fn() -> Outcome) -> Outcome {
     for nth in 1..=times {
         match run() {
@@ -136,7 +136,7 @@ fn run_once(harness: &Arc<dyn Harness>, case: Case) -> Ended {
     Ended::Failed(Failure { seen: told(&case, &failure), ..failure })
 }
 
-/// Which rule is meant, what it demands, what was seen instead, and how to see it again.
+/// The rule, what it demands, what was seen instead, and how to reproduce it.
 fn told(case: &Case, Failure { seen, verdict }: &Failure) -> String {
     let rule = case.id.split('_').next().unwrap_or_default().to_uppercase();
     let (letter, number) = rule.split_at_checked(1).unwrap_or_default();
@@ -163,7 +163,7 @@ fn block_on_case(harness: &Arc<dyn Harness>, case: Case) -> Ended {
             Err(_) => Err(Stop::failed(format_args!("it did not end within {limit:?}"))),
         }
     });
-    // Keepers that are left hold their claims; a blocking call of a store may still run.
+    // Remaining keepers hold their claims; a blocking call of a store may still run.
     runtime.shutdown_timeout(Duration::from_secs(1));
     match checked {
         Ok(()) => Ended::As(Outcome::Passed),
@@ -217,12 +217,12 @@ fn unmet(cx: &Cx, need: Need) -> Option<&'static str> {
         }
         Need::Lease => (
             capabilities.binding == Binding::Lease,
-            "a hold of this store is not a lease of its own",
+            "a hold of this store does not have its own lease",
         ),
         Need::Faults => (true, ""),
         Need::Processes => (
             cx.store().uri().is_some() && !cx.is_virtual() && crate::child::can_have_children(),
-            "the store lives in one process: its harness gives no uri for a second one",
+            "the store lives in one process: its harness provides no uri for a second one",
         ),
     };
     (!met).then_some(reason)
@@ -243,7 +243,7 @@ mod tests {
     use super::*;
     use crate::{MemoryHarness, Store, Unavailable};
 
-    /// A store that cannot be had, in one of several ways.
+    /// A store that is unavailable, in one of several ways.
     #[derive(Clone, Copy, Debug)]
     enum Nothing {
         Missing,
@@ -281,7 +281,7 @@ mod tests {
         };
         match one(Nothing::Missing) {
             Outcome::Ignored(reason) => assert_eq!(reason, "no server"),
-            // As in CI, where every store must be there.
+            // As in CI, where every store must be available.
             Outcome::Failed(text) => {
                 assert!(is_required("nothing") && text.contains("no server"), "{text}");
             }

@@ -1,4 +1,4 @@
-//! Chance that can be replayed.
+//! Randomness that can be replayed.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -9,7 +9,7 @@ const SEED: &str = "LOCK_TEST_SEED";
 /// The last seed of each test.
 static ANNOUNCED: Mutex<BTreeMap<&str, u64>> = Mutex::new(BTreeMap::new());
 
-/// What replays the last run of a test, if it draws lots.
+/// How to replay the last run of a test, if it is randomised.
 pub(crate) fn replays(what: &str) -> Option<String> {
     let announced = ANNOUNCED.lock().unwrap_or_else(PoisonError::into_inner);
     announced.get(what).map(|seed| format!("{SEED}={seed}"))
@@ -23,7 +23,7 @@ pub(crate) struct Seeded {
 }
 
 impl Seeded {
-    /// From `LOCK_TEST_SEED`, else a new one. Prints the seed, so that a failure can be replayed.
+    /// From `LOCK_TEST_SEED`, or else a new one. Prints the seed, so a failure can be replayed.
     pub(crate) fn announced(what: &'static str) -> Self {
         let given = std::env::var(SEED).ok().and_then(|seed| seed.parse().ok());
         let seed = given.unwrap_or_else(|| {
@@ -36,7 +36,7 @@ impl Seeded {
         Self { seed, state: seed }
     }
 
-    /// What replays this run.
+    /// How to replay this run.
     pub(crate) fn seed(&self) -> u64 {
         self.seed
     }
@@ -49,13 +49,13 @@ impl Seeded {
         mixed ^ (mixed >> 31)
     }
 
-    /// Evenly from `0..limit`.
+    /// Uniform in `0..limit`.
     pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit.max(1)
     }
 }
 
-/// The generator of a part of a test, from the seed of the whole.
+/// The generator for a part of a test, derived from the seed of the whole.
 impl From<u64> for Seeded {
     fn from(seed: u64) -> Self {
         Self { seed, state: seed }

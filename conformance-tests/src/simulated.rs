@@ -17,8 +17,8 @@ impl Client {
     /// A client whose calls can be lost, delayed, held up and cut off, by a layer around `backend`.
     ///
     /// It sits above the driver, so it shows what the core and the store's statements do with an
-    /// unknown outcome, and not how the driver copes with a broken connection: a harness that can
-    /// disturb the real link should rather do that.
+    /// unknown outcome, but not how the driver copes with a broken connection: a harness that can
+    /// disturb the real link should do that instead.
     pub fn with_simulated_faults(backend: impl LockBackend) -> Self {
         let link = Arc::new(Link::default());
         let faults = Simulated(Arc::clone(&link));
@@ -71,7 +71,7 @@ impl Link {
         let _ = self.cut.subscribe().wait_for(|cut| !cut).await;
     }
 
-    /// A request that is not made by a claim.
+    /// A request not made by a claim.
     async fn pass<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
         match self.next().await? {
             Some(Fault::HoldNextRequest(delay)) => {
@@ -83,7 +83,7 @@ impl Link {
     }
 }
 
-/// What the caller gets of an answer.
+/// The answer as the caller gets it.
 async fn after<T>(fault: Option<Fault>, answer: Result<T>) -> Result<T> {
     match fault {
         Some(Fault::LoseNextReply) => return Err(cut_off()),
@@ -168,8 +168,8 @@ struct LayerClaim {
 }
 
 impl LayerClaim {
-    /// A request that arrives late, whoever has given it up in the meantime: made by a task, and by
-    /// another claim of the same owner, since this one may go on.
+    /// A request that arrives late, even if its caller has given up: made by a task, and by another
+    /// claim of the same owner, since this one may continue.
     async fn late<T, F>(
         &mut self,
         delay: Duration,
@@ -183,7 +183,7 @@ impl LayerClaim {
         let (send, answer) = oneshot::channel();
         tokio::spawn(async move {
             tokio::time::sleep(delay).await;
-            // The one who asked may have gone.
+            // The caller may have left.
             let _ = send.send(call.await);
         });
         answer.await.unwrap_or_else(|_| Err(cut_off()))

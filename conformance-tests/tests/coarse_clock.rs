@@ -1,5 +1,6 @@
-//! The suite on a store whose clock has whole seconds: a lease ends on the first full second after its ttl.
-//! The contract allows that to a store which declares its step, so every case must pass.
+//! The suite on a store whose clock counts whole seconds: a lease ends on the first full second
+//! after its ttl. The contract allows this for a store that declares its step, so every case must
+//! pass.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -41,7 +42,7 @@ impl LockBackend for Coarse {
     }
 
     fn claim(&self, request: ClaimRequest) -> Result<Box<dyn Claim>> {
-        // What the store refuses is refused here, and not by the first call.
+        // Whatever the store refuses is refused here, not by the first call.
         self.exact.claim(request.clone())?;
         Ok(Box::new(CoarseClaim { store: self.clone(), request }))
     }
@@ -71,7 +72,7 @@ impl CoarseClaim {
         self.store.exact.claim(request)
     }
 
-    /// The promise is the ttl that was asked for.
+    /// The promise is the requested ttl.
     fn promised(&self, valid_for: Option<Duration>) -> Option<Duration> {
         valid_for.map(|valid_for| valid_for.min(self.request.ttl))
     }

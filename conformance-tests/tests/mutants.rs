@@ -1,4 +1,4 @@
-//! The suite must fail every mutant, in the case that is named for it.
+//! The suite must fail every mutant, in the case named for it.
 
 use std::process::ExitCode;
 

@@ -19,12 +19,12 @@ struct Table {
     rows: Mutex<HashMap<LockKey, Row>>,
 }
 
-/// A row stays when its lock is released, because of its fence.
+/// A row stays when its lock is released, to keep its fence.
 #[derive(Clone, Copy, Debug)]
 struct Row {
     owner: OwnerId,
     fence: FencingToken,
-    /// In the past for a lock that is free.
+    /// In the past for a free lock.
     expires: ClockInstant,
 }
 
@@ -61,7 +61,7 @@ impl LockBackend for SmallBackend {
     }
 }
 
-/// One contender. All that it knows of itself is in the request.
+/// One contender. All that it knows about itself is in the request.
 #[derive(Debug)]
 struct SmallClaim {
     table: Arc<Table>,
@@ -69,7 +69,7 @@ struct SmallClaim {
 }
 
 impl SmallClaim {
-    /// Whether a row is this contender's hold. The fence of a lease token is compared, not believed
+    /// Whether a row is this contender's hold. The fence of a lease token is compared, not trusted
     /// (C14): the bearer of the token can edit it.
     fn holds(request: &ClaimRequest, row: &Row, now: ClockInstant) -> bool {
         row.owner == request.owner
@@ -91,7 +91,7 @@ impl Claim for SmallClaim {
                     let busy = Busy::default().with_retry_after(row.expires.since(now));
                     return Ok(Attempt::Busy(busy));
                 }
-                // C9: the fence goes on where the last holder's ended.
+                // C9: the fence continues where the last holder's ended.
                 None => FencingToken::new(rows.get(key).map_or(0, |row| row.fence.get()) + 1)?,
             };
             rows.insert(key.clone(), Row { owner: *owner, fence, expires: now + *ttl });
@@ -133,7 +133,7 @@ impl Claim for SmallClaim {
     }
 
     async fn detach(&mut self) -> Result<Bytes> {
-        // Owner and fence travel in any case; this store needs nothing else.
+        // Owner and fence travel anyway; this store needs nothing else.
         Ok(Bytes::new())
     }
 }

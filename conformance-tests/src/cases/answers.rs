@@ -1,4 +1,4 @@
-//! C15: what an answer tells beside its verdict is true, or left out.
+//! C15: what an answer says besides its verdict is true, or left out.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use crate::cx::{Cx, granted};
 
 cases! {
     c15_a_busy_answer_names_the_true_holder []
-        "what a busy answer tells of the holder is true of the one who holds the lock now";
+        "what a busy answer says about the holder is true of the current holder";
     c15_a_wait_in_vain_names_the_true_holder []
-        "what the error of a wait in vain tells of the holder is true of the one who holds the lock";
+        "what the error of a failed wait says about the holder is true of the current holder";
 }
 
-/// One who holds the lock under a label.
+/// A holder with a label.
 struct Labelled {
     claim: Box<dyn Claim>,
     owner: OwnerId,
@@ -33,7 +33,7 @@ impl Labelled {
         Ok(Self { claim, owner, fence, label })
     }
 
-    /// What is shown is this one, or nothing.
+    /// Only this holder is shown, or nothing.
     fn is_shown(&self, cx: &Cx, shown: &HolderInfo, held_for: Duration) -> Check {
         let HolderInfo { owner, label, fence, expires_in, held_for: shown_for, .. } = shown;
         let is_left =
@@ -66,7 +66,7 @@ async fn c15_a_busy_answer_names_the_true_holder(cx: Cx) -> Check {
     let (a, b) = (cx.backend().await?, cx.backend().await?);
     for wait in [false, true] {
         let mut waiter = b.claim(cx.request("lock")?.with_wait(wait))?;
-        // The same claim looks while one holds the lock, and while the next one does.
+        // The same claim tries while one holds the lock, and while the next one does.
         for label in ["host-7/42 ünï", "host-8"] {
             let before = cx.now();
             let mut holder = Labelled::take(&cx, &*a, label).await?;
@@ -77,7 +77,7 @@ async fn c15_a_busy_answer_names_the_true_holder(cx: Cx) -> Check {
                         holder.is_shown(&cx, &shown, cx.now().since(before))?;
                     }
                 }
-                other => fail!("somebody else holds the lock, and a try is answered {other:?}"),
+                other => fail!("another client holds the lock, but a try is answered {other:?}"),
             }
             if wait {
                 waiter.release().await?;

@@ -20,7 +20,7 @@ cases! {
     c08_a_dropped_renewal_can_be_undone []
         "after a renewal that was dropped at any await, one release frees the lock";
     c08_a_dropped_check_changes_nothing []
-        "a check that was dropped at any await is as if it had not been made";
+        "a check that was dropped at any await changes nothing";
     c08_a_dropped_release_can_be_repeated []
         "after a release that was dropped at any await, the same call frees the lock";
     c08_a_dropped_detach_can_be_undone [Detach]

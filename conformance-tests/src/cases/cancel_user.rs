@@ -1,4 +1,4 @@
-//! S4: whatever a user drops, or whatever fails, leaves nothing behind.
+//! S4: nothing that a user drops, and nothing that fails, leaves anything behind.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,13 +22,13 @@ cases! {
     s04_a_dropped_wait_leaves_nothing []
         "a waiting acquire that was dropped at any time leaves no place behind";
     s04_a_dropped_grant_is_given_back []
-        "a lock that is granted at the moment at which its caller goes away is released";
+        "a lock that is granted at the moment its caller leaves is released";
     s04_a_dropped_release_releases []
-        "a release of a guard that was dropped at any await releases all the same";
+        "a release of a guard that was dropped at any await still releases";
     s04_a_dropped_guard_releases []
         "a guard that is dropped releases the lock in the background";
     s04_a_dropped_guard_releases_during_a_renewal [Faults]
-        "a guard that is dropped while its renewal is under way releases the lock";
+        "a guard that is dropped during its renewal releases the lock";
     s04_a_timed_out_acquire_leaves_nothing []
         "an acquire that ran out of time leaves no place behind";
     s04_a_lost_answer_leaves_nothing [Faults]
@@ -36,13 +36,13 @@ cases! {
     s04_a_lost_request_leaves_nothing [Faults]
         "whichever request is lost, the lock is free in the end";
     s04_a_try_that_lands_late_is_undone [Faults]
-        "a try that reaches the store after its clean-up was answered is undone all the same";
+        "a try that reaches the store after its clean-up was answered is still undone";
     s04_a_try_that_lands_after_the_release_is_undone [Faults]
-        "a first try that reaches the store after the lock was released is undone all the same";
+        "a first try that reaches the store after the lock was released is still undone";
     s04_a_partition_while_waiting_leaves_nothing [Faults]
         "a waiter that was cut off and gave up leaves no place behind once it is back";
     s04_closing_gives_up_what_waits []
-        "closing ends those who wait, and nothing of theirs is left";
+        "closing ends the waiters, and nothing of theirs is left";
 }
 
 async fn s04_a_dropped_acquire_leaves_nothing(cx: Cx) -> Check {
@@ -106,14 +106,14 @@ async fn s04_a_dropped_grant_is_given_back(cx: Cx) -> Check {
         let (released, cut) = tokio::join!(guard.release(), drop_after_steps(&cx, steps, waiting));
         released?;
         drop(cut);
-        let after = format!("after a waiter went away {steps} turns after the release");
+        let after = format!("after a waiter left {steps} turns after the release");
         free_soon(&cx, &other, &name, &after).await?;
     }
     all_rounds_free(&cx, &other).await
 }
 
-/// Each round has a lock of its own: a try that was under way when its caller went may take the lock
-/// late, for the moment until it is undone, and the next round would find it taken.
+/// Each round has its own lock: a try in progress when its caller left may take the lock late, for
+/// the moment until it is undone, and the next round would find it taken.
 fn of_round(round: u32) -> String {
     format!("lock-{round}")
 }
@@ -133,7 +133,7 @@ async fn s04_a_dropped_release_releases(cx: Cx) -> Check {
         let after = format!("after a release that was dropped {steps} turns after its start");
         free_soon(&cx, &other, "lock", &after).await?;
     }
-    // A release that was never polled has been asked for all the same.
+    // A release that was never polled has been requested all the same.
     let guard = take_for(&cx, &locks, "lock", cx.long_ttl()).await?;
     drop(guard.release());
     free_soon(&cx, &other, "lock", "after a release that was never polled").await
@@ -162,7 +162,7 @@ async fn s04_a_dropped_guard_releases_during_a_renewal(cx: Cx) -> Check {
         let limit = cx.ttl() / 4 + cx.slack();
         let after = format!("after a guard was dropped {steps} turns into a renewal");
         free_within(&cx, &other, "lock", limit, &after).await?;
-        // A fault that was not used up would meet the next round.
+        // A fault that was not used up would hit the next round.
         let _ = locks.health().await;
     }
     Ok(())
@@ -253,7 +253,7 @@ async fn s04_a_try_that_lands_late_is_undone(cx: Cx) -> Check {
             link.inject(Fault::HoldNextRequest(cx.ttl())).await?;
         }
         let lock = locks.named("lock")?.ttl(cx.long_ttl());
-        // Dropped while its first request is under way, or after the second.
+        // Dropped during its first request, or after the second.
         drop(within(&cx, cx.ttl() / 20 * (3 * held_up - 2), lock.acquire()).await);
         cx.sleep(cx.ttl() + cx.ttl() / 4).await;
         let limit = Duration::from_secs(3) + cx.slack();
@@ -272,7 +272,7 @@ async fn s04_a_try_that_lands_after_the_release_is_undone(cx: Cx) -> Check {
     match taken {
         Ok(guard) => drop(guard.release().await?),
         // The requests of a session travel in order, so the second one may be held up as well. What
-        // they leave behind has to be undone all the same.
+        // they leave behind still has to be undone.
         Err(_) if cx.capabilities().binding == Binding::Session => {}
         Err(stop) => return Err(stop),
     }
@@ -313,5 +313,5 @@ async fn s04_closing_gives_up_what_waits(cx: Cx) -> Check {
         other => fail!("closing ended a waiter with {other:?} instead of Closed"),
     }
     guard.release().await?;
-    free_soon(&cx, &other, "lock", "after the one who waited was closed").await
+    free_soon(&cx, &other, "lock", "after the waiter was closed").await
 }

@@ -1,4 +1,4 @@
-//! C12, L4 and S6: every call ends in time, and says what is known.
+//! C12, L4 and S6: every call ends in time, and reports what is known.
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ cases! {
     l04_a_deadline_is_kept []
         "acquire_timeout on a lock that is held ends at its deadline, not before and not much later";
     l04_a_deadline_is_kept_when_the_store_is_silent [Faults]
-        "acquire_timeout ends at its deadline also when nothing comes back from the store";
+        "acquire_timeout ends at its deadline even when nothing comes back from the store";
     l04_a_deadline_is_kept_behind_others []
         "each of many waiters of one process keeps its own deadline";
     l04_a_frozen_store_holds_nobody []
         "when the whole store is frozen every call still ends";
     l04_closing_ends_in_time []
-        "close ends within its timeout, and says what it left";
+        "close ends within its timeout, and reports what it left";
     c12_a_try_is_bounded [Faults]
         "try_acquire ends when its call limit is over, twice at most";
     c12_calls_of_a_guard_are_bounded [Faults]
@@ -28,19 +28,19 @@ cases! {
     c12_other_calls_are_bounded [Faults]
         "ping, inspect, list and force_release end within their call limit";
     c12_acquire_gives_a_silent_store_up [Faults]
-        "acquire without a deadline gives a store up that does not answer at all";
+        "acquire without a deadline gives up on a store that does not answer at all";
     s06_busy_is_not_an_error []
         "a lock that is held is None for try_acquire and NotAcquired for acquire_timeout";
     s06_an_error_is_not_busy [Faults]
-        "a store that cannot be reached is an error, and not somebody else who holds the lock";
+        "a store that cannot be reached is an error, and not reported as a held lock";
     s06_an_unknown_outcome_is_said [Faults]
         "an acquisition whose answers were lost is an error of unknown effect, and is cleaned up";
     s06_an_acquisition_repairs_one_lost_answer [Faults]
         "one lost answer or request does not fail a try_acquire";
 }
 
-/// Whether a wait for a held lock ended as it should. In real time a busy machine may not get one
-/// answer from the store within a short deadline, and must say so.
+/// Whether a wait for a held lock ended as it should. In real time a busy machine may not get a
+/// single answer from the store within a short deadline, and must say so.
 fn is_busy(cx: &Cx, kind: ErrorKind) -> bool {
     kind == ErrorKind::NotAcquired || (!cx.is_virtual() && kind == ErrorKind::NoAnswer)
 }
@@ -53,7 +53,7 @@ async fn l04_a_deadline_is_kept(cx: Cx) -> Check {
         let answer = locks.named("lock")?.acquire_timeout(limit).await;
         let waited = cx.now().since(start);
         let kind = error_kind(answer, "acquire_timeout on a lock that is held")?;
-        ensure!(is_busy(&cx, kind), "somebody else held the lock, but the error is {kind:?}");
+        ensure!(is_busy(&cx, kind), "another client held the lock, but the error is {kind:?}");
         ensure!(waited >= limit, "acquire_timeout({limit:?}) gave up after {waited:?}");
         let latest = limit + cx.late();
         ensure!(waited <= latest, "acquire_timeout({limit:?}) took {waited:?}");
@@ -73,7 +73,7 @@ async fn l04_a_deadline_is_kept_when_the_store_is_silent(cx: Cx) -> Check {
         let kind = error_kind(answer, "acquire_timeout without a store")?;
         ensure!(
             kind != ErrorKind::NotAcquired,
-            "nothing came back from the store, but the error says that somebody else holds the lock"
+            "nothing came back from the store, but the error says that another client holds the lock"
         );
         ensure!(waited <= limit + cx.late(), "acquire_timeout({limit:?}) took {waited:?}");
     }
@@ -87,7 +87,7 @@ async fn l04_a_deadline_is_kept_behind_others(cx: Cx) -> Check {
     for i in 1..=10_u32 {
         let (lock, cx) = (locks.named("lock")?, cx.clone());
         waiters.push(tokio::spawn(async move {
-            // The later ones are behind others that wait longer.
+            // The later waiters are behind others that wait longer.
             let limit = cx.ttl() / 10 * (11 - i);
             let start = cx.now();
             let kind = error_kind(lock.acquire_timeout(limit).await, "a wait for a held lock")?;
@@ -189,7 +189,7 @@ async fn c12_calls_of_a_guard_are_bounded(cx: Cx) -> Check {
     ensure!(calls.0?.is_err(), "a renewal without a store succeeded");
     ensure!(calls.1?.is_err(), "a check without a store succeeded");
     ensure!(calls.2?.is_err(), "a release without a store was answered");
-    // Where nothing has to be asked of the store, a detach may succeed.
+    // Where the store does not have to be asked, a detach may succeed.
     let _ = calls.3?;
     Ok(())
 }
@@ -232,7 +232,7 @@ async fn c12_acquire_gives_a_silent_store_up(cx: Cx) -> Check {
     let waited = cx.now().since(start);
     ensure!(
         waited >= patience,
-        "acquire gave a silent store up after {waited:?}, not {patience:?}"
+        "acquire gave up on a silent store after {waited:?}, not {patience:?}"
     );
     Ok(())
 }
@@ -266,7 +266,7 @@ async fn s06_an_error_is_not_busy(cx: Cx) -> Check {
             link.inject(fault).await?;
         }
         if let Ok(None) = locks.named("lock")?.try_acquire().await {
-            fail!("{fault:?}: the lock is free, and try_acquire says that somebody else holds it");
+            fail!("{fault:?}: the lock is free, but try_acquire says that another client holds it");
         }
         cx.sleep(cx.ttl() * 2).await;
         locks.health().await.explain("a ping after two faults")?;
@@ -311,9 +311,9 @@ async fn s06_an_unknown_outcome_is_said(cx: Cx) -> Check {
             error.effect() == Effect::Unknown,
             "both answers were lost, but the error says that the store did not act: {error}"
         ),
-        // A backend may have repaired one of them by itself.
+        // A backend may have repaired one of them itself.
         Ok(Some(guard)) => drop(guard),
-        Ok(None) => fail!("the lock is free, and try_acquire says that somebody else holds it"),
+        Ok(None) => fail!("the lock is free, but try_acquire says that another client holds it"),
     }
     let limit = Duration::from_secs(1) + cx.slack();
     free_within(&cx, &other, "lock", limit, "after an acquisition of unknown outcome").await
@@ -327,7 +327,7 @@ async fn s06_an_acquisition_repairs_one_lost_answer(cx: Cx) -> Check {
         let guard = locks.named("lock")?.try_acquire().await;
         match guard.explain("a try_acquire that meets one fault")? {
             Some(guard) => drop(guard.release().await),
-            None => fail!("{fault:?}: the lock is free, and it is reported as busy"),
+            None => fail!("{fault:?}: the lock is free, but it is reported as busy"),
         }
         cx.sleep(cx.ttl() * 2).await;
     }

@@ -18,11 +18,11 @@ cases! {
     c03_of_many_tries_at_once_one_is_granted []
         "of many clients that try at the same moment one gets the lock, and no other before its end";
     c03_a_slow_answer_is_no_second_grant [Faults]
-        "a client whose request takes long does not get what another one got in the meantime";
+        "a client with a slow request does not get what another one got first";
     c03_a_place_that_has_ended_is_not_granted [Lease]
-        "a waiter whose place ran out is not granted the lock behind the one who has it";
+        "a waiter whose place ran out is not granted the lock while another client holds it";
     c03_two_releases_make_one_grant []
-        "the one lock that a release frees goes to one of those who look at once";
+        "the one lock that a release frees goes to only one of the clients that try at once";
     s01_a_plain_counter_loses_no_increment []
         "increments of a plain counter under the lock are never lost";
     s01_holds_of_many_tasks_never_overlap []
@@ -32,7 +32,7 @@ cases! {
     s01_the_next_holder_comes_after_the_end_of_belief [Faults]
         "a holder that is cut off has lost the lock by its own clock before another one gets it";
     s01_a_hold_survives_a_restart_of_the_store []
-        "what the store has acknowledged is held after it was killed and started again, or is lost and said to be so where that is declared";
+        "what the store has acknowledged is still held after the store was killed and restarted, or, where that is declared, is lost and reported as lost";
 }
 
 async fn c03_of_many_tries_at_once_one_is_granted(cx: Cx) -> Check {
@@ -51,8 +51,8 @@ async fn c03_of_many_tries_at_once_one_is_granted(cx: Cx) -> Check {
         for task in tasks {
             grants.extend(task.await??);
         }
-        ensure!(!grants.is_empty(), "in round {round} nobody got a lock that nobody had");
-        // On a machine that stood still, a lease may have ended before the last one tried.
+        ensure!(!grants.is_empty(), "in round {round} no claim got a free lock");
+        // On a machine that stalled, a lease may have ended before the last one tried.
         grants.sort_by_key(|grant| grant.from);
         for pair in grants.windows(2) {
             ensure_exactly!(
@@ -70,7 +70,8 @@ async fn c03_of_many_tries_at_once_one_is_granted(cx: Cx) -> Check {
     Ok(())
 }
 
-/// A claim that was granted the lock: surely from when it heard so, and until the store's promise ends.
+/// A claim that was granted the lock: certainly from when it got the answer until the store's
+/// promise ends.
 struct Grant {
     claim: Box<dyn lock_core::Claim>,
     from: ClockInstant,
@@ -107,7 +108,7 @@ async fn try_later(
 
 async fn c03_a_slow_answer_is_no_second_grant(cx: Cx) -> Check {
     let (link, other) = (cx.link().await?, cx.backend().await?);
-    // Less than what a client takes for a silent server.
+    // Less than the time after which a client takes its server for silent.
     link.inject(Fault::DelayNextReply(cx.ttl() / 8)).await?;
     let slow = tokio::spawn(try_later(cx.clone(), Arc::clone(&link.backend), 0));
     cx.sleep(cx.ttl() / 16).await;
@@ -115,9 +116,9 @@ async fn c03_a_slow_answer_is_no_second_grant(cx: Cx) -> Check {
     let slow = slow.await??;
     ensure!(
         fast.is_none() || slow.is_none(),
-        "two clients hold the lock: one looked, the other took it, and the first one took it too"
+        "two clients hold the lock: one looked, the other took it, then the first one took it too"
     );
-    ensure!(fast.is_some() || slow.is_some(), "the lock was free, and neither client got it");
+    ensure!(fast.is_some() || slow.is_some(), "the lock was free, but neither client got it");
     Ok(())
 }
 
@@ -162,7 +163,7 @@ async fn c03_two_releases_make_one_grant(cx: Cx) -> Check {
 
 async fn s01_a_plain_counter_loses_no_increment(cx: Cx) -> Check {
     let (tasks, times) = if cx.is_virtual() { (8, 25) } else { (6, 10) };
-    // Read and written apart: not an atomic increment.
+    // Read and written separately: not an atomic increment.
     let counter = Arc::new(AtomicU64::new(0));
     let clients = [cx.locks().await?, cx.locks().await?, cx.locks().await?];
     let mut workers = Vec::new();
@@ -204,7 +205,7 @@ async fn s01_holds_of_many_tasks_never_overlap(cx: Cx) -> Check {
             while loops < times {
                 let invoked = cx.now().as_nanos();
                 let lock = locks.named("lock")?;
-                // Some give up, some never release: both must leave no trace in the order.
+                // Some give up, some never release: neither may leave a trace in the order.
                 let guard = match chance.below(8) {
                     0 => match lock.acquire_timeout(cx.ttl() / 50).await {
                         Ok(guard) => guard,

@@ -1,4 +1,4 @@
-//! L3 and L5: in which order waiters are served, and what dead ones cost the others.
+//! L3 and L5: the order in which waiters are served, and what dead ones cost the others.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use crate::cx::{Cx, busy, granted};
 
 cases! {
     l03_waiters_are_served_in_order [Fair]
-        "claims that wait are granted the lock in the order in which they came";
+        "waiting claims are granted the lock in the order of their arrival";
     l03_users_are_served_in_order [Fair]
-        "tasks that wait get the lock in the order in which they came";
+        "waiting tasks get the lock in the order of their arrival";
     l03_a_newcomer_does_not_pass [Fair]
-        "a claim that comes when the lock was just released does not pass those who wait";
+        "a claim that comes when the lock was just released does not overtake the waiters";
     l03_a_newcomer_does_not_pass_after_an_expiry [Fair, Lease]
-        "a claim that comes when the holder's lease has ended does not pass those who wait";
+        "a claim that comes when the holder's lease has ended does not overtake the waiters";
     l03_a_renewed_place_is_kept [Fair, Lease]
         "a waiter that renews its place keeps it for many ttls";
     l03_a_waiting_user_keeps_its_place [Fair]
@@ -25,7 +25,7 @@ cases! {
     l03_every_waiter_is_served []
         "of many tasks that want the lock again and again each gets it, in bounded time";
     l05_a_dead_waiter_delays_by_one_ttl [Lease]
-        "a waiter that died delays the next one by its own ttl at most";
+        "a waiter that died delays the next one by at most its own ttl";
     l05_many_dead_waiters_delay_by_one_ttl [Lease]
         "many waiters that died together delay the next one by one ttl, not by one each";
     l05_a_waiter_that_died_long_ago_delays_nobody [Lease]
@@ -43,7 +43,7 @@ async fn l03_waiters_are_served_in_order(cx: Cx) -> Check {
     }
     for turn in 0..waiters.len() {
         holder.release().await?;
-        // The last one looks first, and must not be let in for it.
+        // The last one tries first, but must not be served first.
         for later in (turn + 1..waiters.len()).rev() {
             busy(&mut *waiters[later]).await?;
         }
@@ -54,8 +54,9 @@ async fn l03_waiters_are_served_in_order(cx: Cx) -> Check {
     Ok(())
 }
 
-/// Waits until the store shows this many waiters: a place is taken when the store has heard of it, and on
-/// a busy machine that takes its time. Where the store shows none, for as long as it should take.
+/// Waits until the store shows this many waiters: a place is taken only when the request has
+/// reached the store, which may take a while on a busy machine. If the store shows none, waits for
+/// as long as that should take.
 async fn arrived(cx: &Cx, locks: &Locks, waiters: usize) -> Check {
     let shown = async || -> Check<Option<usize>> {
         if !cx.capabilities().inspect {
@@ -69,7 +70,7 @@ async fn arrived(cx: &Cx, locks: &Locks, waiters: usize) -> Check {
             return Ok(());
         }
         let waited = cx.now().since(start);
-        ensure!(waited < cx.slack(), "{seen} wait after {waited:?}, and {waiters} have asked");
+        ensure!(waited < cx.slack(), "{seen} wait after {waited:?}, but {waiters} have asked");
         cx.sleep(Duration::from_millis(2)).await;
     }
     cx.sleep(Duration::from_millis(if cx.is_virtual() { 5 } else { 100 })).await;
@@ -254,7 +255,7 @@ async fn l05_a_cancelled_waiter_delays_nobody(cx: Cx) -> Check {
     let mut probe = cx.claim(&cx.backend().await?, "lock")?;
     match probe.try_acquire().await? {
         Attempt::Granted { .. } => {}
-        other => fail!("all have gone, and a try is answered {other:?}"),
+        other => fail!("all have left, but a try is answered {other:?}"),
     }
     probe.release().await?;
     Ok(())

@@ -1,4 +1,4 @@
-//! C9 and S2: fencing tokens rise, for ever.
+//! C9 and S2: fencing tokens rise forever.
 
 use lock_core::{Fencing, FencingToken, Released};
 
@@ -12,26 +12,26 @@ cases! {
     c09_fences_rise_over_releases []
         "the token rises from one holder to the next, over many cycles of many clients";
     c09_fences_rise_over_expiries [Lease]
-        "the token rises when the lock passes on because a lease ended";
+        "the token rises when the lock changes hands because a lease ended";
     c09_fences_rise_over_forced_releases []
         "the token rises when the lock was taken away from its holder";
     c09_fences_rise_from_waiter_to_waiter []
         "the token rises from one waiter to the next";
     c09_fences_rise_over_a_long_rest []
-        "the token rises also when nobody has used the lock for many ttls";
+        "the token rises even when the lock was unused for many ttls";
     c09_fences_rise_over_unknown_outcomes [Faults]
-        "the token rises over tries whose outcome nobody knows";
+        "the token rises over tries with an unknown outcome";
     c09_fences_rise_over_a_restart_of_the_store []
         "the token of a released lock rises over a restart of the store that keeps its data";
     c09_each_name_has_rising_fences []
-        "the tokens of many names rise, each name's for itself";
+        "the tokens of many names rise, independently for each name";
     s02_a_guard_has_one_token []
         "the token of a guard is the same from the grant to the end";
     s02_later_guards_have_greater_tokens []
-        "what is acquired after another acquisition was answered has a greater token";
+        "an acquisition that starts after another was answered has a greater token";
 }
 
-/// Notes the next token of one name, which must be above the last.
+/// Records the next token of one name, which must be above the last.
 fn next(last: &mut Option<FencingToken>, token: FencingToken, after: &str) -> Check {
     ensure_exactly!(Some(token) > *last, "{after} the token {token} does not rise over {last:?}");
     *last = Some(token);
@@ -98,7 +98,7 @@ async fn c09_fences_rise_over_a_long_rest(cx: Cx) -> Check {
         let (mut claim, token) = cx.held(client, "lock").await?;
         next(&mut last, token, "after a long rest")?;
         claim.release().await?;
-        // What a store sweeps away must not take the count with it.
+        // A store's sweep must not remove the count, too.
         cx.sleep(cx.ttl() * if cx.is_virtual() { 500 } else { 3 }).await;
     }
     Ok(())
@@ -119,7 +119,7 @@ async fn c09_fences_rise_over_unknown_outcomes(cx: Cx) -> Check {
         undone.release().await?;
         match cx.fence_if_free(&other, "lock").await? {
             Some(token) => next(&mut last, token, &format!("after {fault:?} that was undone"))?,
-            None => fail!("after {fault:?} and a release the lock is taken"),
+            None => fail!("after {fault:?} and a release the lock is still taken"),
         }
     }
     Ok(())
@@ -134,7 +134,8 @@ async fn c09_fences_rise_over_a_restart_of_the_store(cx: Cx) -> Check {
         next(&mut last, token, "after a restart of the store")?;
         let answer = claim.release().await?;
         ensure!(answer == Released::Freed, "the release of a lock that is held: {answer:?}");
-        // What has lost its data may count anew, unless it has declared that it does not.
+        // A store that has lost its data may count from the start again, unless it has declared
+        // that it does not.
         let is_whole = survives_a_restart(&cx, &mut *witness).await?;
         if !is_whole && cx.capabilities().fencing == Fencing::BestEffort {
             return Ok(());
@@ -180,7 +181,7 @@ async fn s02_later_guards_have_greater_tokens(cx: Cx) -> Check {
     for i in 0..10 {
         let guard = take_for(&cx, &clients[i % 2], "lock", cx.ttl()).await?;
         next(&mut last, guard.token()?, "of a later guard")?;
-        // Given up in each of the ways there are.
+        // Given up in each possible way.
         match i % 3 {
             0 => drop(guard.release().await?),
             1 => {

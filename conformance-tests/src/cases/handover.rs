@@ -13,15 +13,15 @@ use crate::cx::Cx;
 
 cases! {
     c01_attaching_uses_the_owner_again [Detach]
-        "who attaches to a detached lock has its owner and its token, and can renew and release it";
+        "attaching to a detached lock gives its owner and its token, and the lock can be renewed and released";
     c01_a_lease_token_survives_its_printed_form [Detach]
         "a lease token that was printed and parsed attaches to the same lock";
     c01_an_attached_lock_is_renewed_only_if_asked [Detach]
-        "an attached lock ends with its lease, or is kept alive if that is asked for";
+        "an attached lock ends with its lease, or is kept alive on request";
     c04_a_detached_lock_is_kept_for_its_ttl [Detach]
         "a detached lock is held for one ttl after its last renewal";
     l01_a_detached_lock_ends_by_itself [Detach]
-        "a detached lock to which nobody attaches is free one ttl later";
+        "a detached lock that is never attached is free one ttl later";
     s03_attaching_too_late_is_lost_and_harmless [Detach]
         "attaching after the end of the lease is Lost, and leaves the next holder alone";
     s03_attaching_twice_is_one_hold [Detach]
@@ -31,15 +31,15 @@ cases! {
     c04_a_renewal_by_token_keeps_the_lock [Detach]
         "a detached lock that is renewed by its token stays held, with its fence, as long as promised";
     c07_a_release_by_token_frees_the_lock [Detach]
-        "a release by token frees the lock, and a second one finds nothing and harms nobody";
+        "a release by token frees the lock, and a second one finds nothing and does no harm";
     s04_a_dropped_call_with_a_token_leaves_the_lock [Detach]
         "an attach or a renewal by token that was dropped at any await leaves the lock with its token";
     s04_a_dropped_attached_guard_leaves_the_lock [Detach]
         "a guard that has attached and is dropped, or whose call is, leaves the lock with its token";
     s04_a_dropped_release_by_token_releases [Detach]
-        "a release by token, or of a guard that attached, releases also if it was dropped at any await";
+        "a release by token, or of a guard that attached, releases even if it was dropped at any await";
     s04_a_dropped_attach_leaves_no_lock_for_ever [Detach]
-        "an attach that was dropped at any await leaves the lock for one ttl at most";
+        "an attach that was dropped at any await leaves the lock held for at most one ttl";
     s06_a_detach_of_a_session_is_refused [NoDetach]
         "where a hold is bound to a session, detach and attach are refused by a typed error";
 }
@@ -90,7 +90,7 @@ async fn c01_an_attached_lock_is_renewed_only_if_asked(cx: Cx) -> Check {
     let kept = second.named("kept")?.attach(&kept).await?;
     kept.keep_alive();
     cx.sleep(cx.over()).await;
-    ensure!(is_lost(&passive), "an attached lock that nobody renewed is {:?}", passive.state());
+    ensure!(is_lost(&passive), "an attached lock that was not renewed is {:?}", passive.state());
     ensure!(!is_lost(&kept), "an attached lock that is kept alive is {:?}", kept.state());
     free_soon(&cx, &other, "passive", "after the lease of an attached lock has ended").await?;
     still_held(&cx, &other, "kept", "while it was kept alive").await?;
@@ -129,7 +129,7 @@ async fn s03_attaching_too_late_is_lost_and_harmless(cx: Cx) -> Check {
     let released = lock.release(token).await?;
     ensure!(released == Released::AlreadyGone, "releasing under the next holder is {released:?}");
     cx.sleep(cx.ttl()).await;
-    next.check().await.explain("the next holder, after somebody attached too late")?;
+    next.check().await.explain("the next holder, after an attach that came too late")?;
     next.release().await?;
     Ok(())
 }
@@ -211,7 +211,7 @@ async fn s04_a_dropped_call_with_a_token_leaves_the_lock(cx: Cx) -> Check {
     for steps in 0..STEPS {
         drop(drop_after_steps(&cx, steps, lock.attach(&token)).await);
         drop(drop_after_steps(&cx, steps, lock.renew(&token)).await);
-        // What was begun in the background has its time.
+        // Gives background work time to finish.
         turns(&cx, STEPS).await;
         let after = format!("after an attach and a renewal that were dropped {steps} turns later");
         still_held(&cx, &other, "lock", &after).await?;
@@ -233,7 +233,7 @@ async fn s04_a_dropped_attached_guard_leaves_the_lock(cx: Cx) -> Check {
                 "dropped in a renewal" => drop(drop_after_steps(&cx, steps, guard.renew()).await),
                 _ => {}
             }
-            // A request that is cancelled while it hands the lock on.
+            // A request that is cancelled while it hands the lock over.
             let cut = match way {
                 "detached" => drop_after_steps(&cx, steps, guard.detach()).await,
                 _ => {
@@ -259,7 +259,7 @@ async fn s04_a_dropped_release_by_token_releases(cx: Cx) -> Check {
     for steps in 0..STEPS {
         let token = take_for(&cx, &locks, "lock", cx.long_ttl()).await?.detach().await?;
         let lock = locks.named("lock")?.ttl(cx.long_ttl());
-        // By word, also where a guard says it that would not release when it is dropped.
+        // On request, even for a guard that would not release on drop.
         if steps % 2 == 0 {
             drop(drop_after_steps(&cx, steps, lock.release(token)).await);
         } else {

@@ -13,7 +13,7 @@ use crate::cx::Cx;
 
 cases! {
     s05_a_renewed_guard_is_held_for_long []
-        "a guard is renewed by itself for many ttls, and nobody else gets the lock";
+        "a guard is renewed automatically for many ttls, and no other client gets the lock";
     s05_renewals_come_as_often_as_asked []
         "a lock with its own renewal interval is held for many ttls";
     s05_settings_that_cannot_work_are_refused []
@@ -27,9 +27,9 @@ cases! {
     s05_run_that_ends_too_late_is_lost []
         "work that never yielded and ended after its lock did is Lost, not a success";
     s01_run_excludes []
-        "of two run on one lock the second begins after the first has ended";
+        "of two calls of run on one lock the second begins after the first has ended";
     s01_a_lock_is_not_reentrant []
-        "a second acquisition by the same holder waits like everybody's";
+        "a second acquisition by the same holder waits like any other";
 }
 
 async fn s05_a_renewed_guard_is_held_for_long(cx: Cx) -> Check {
@@ -37,7 +37,7 @@ async fn s05_a_renewed_guard_is_held_for_long(cx: Cx) -> Check {
     let guard = take(&cx, &locks, "lock").await?;
     let end = cx.now() + cx.ttl() * if cx.is_virtual() { 20 } else { 4 };
     while cx.now() < end {
-        still_held(&cx, &other, "lock", "while a guard was renewed by itself").await?;
+        still_held(&cx, &other, "lock", "while a guard was renewed automatically").await?;
         ensure!(!is_lost(&guard), "a guard was lost without a fault: {:?}", guard.state());
         ensure!(guard.remaining() <= cx.ttl(), "the guard is valid for {:?}", guard.remaining());
         cx.sleep(cx.ttl() / 8).await;
@@ -120,10 +120,7 @@ async fn s05_run_gives_back_what_its_work_gives(cx: Cx) -> Check {
             (held.token(), held.state())
         })
         .await?;
-    ensure!(
-        fence.0.is_ok() && fence.1 == LockState::Secure,
-        "inside of run the lock was {fence:?}"
-    );
+    ensure!(fence.0.is_ok() && fence.1 == LockState::Secure, "inside run the lock was {fence:?}");
     free_soon(&cx, &other, "lock", "after run").await
 }
 
@@ -144,7 +141,7 @@ async fn s05_run_stops_its_work_on_loss(cx: Cx) -> Check {
     let answer = soon(&cx, limit, "run ends when its lock was taken away", work).await??;
     let reason = lost_reason(answer, "run")?;
     ensure!(reason == LostReason::Taken, "run was stopped because {reason}");
-    ensure!(dropped.load(Ordering::SeqCst), "run has ended, and its work goes on");
+    ensure!(dropped.load(Ordering::SeqCst), "run has ended, but its work goes on");
     Ok(())
 }
 

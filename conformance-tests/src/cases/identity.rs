@@ -12,7 +12,7 @@ use crate::cx::{Cx, busy, granted};
 
 cases! {
     c01_another_claim_is_another_owner []
-        "what one claim has taken is busy for every other claim, also of the same client";
+        "what one claim has taken is busy for every other claim, including those of the same client";
     c01_making_a_claim_sends_nothing []
         "a claim takes nothing before its first call";
     c01_every_claim_of_a_user_has_a_new_owner []
@@ -41,7 +41,7 @@ async fn c01_another_claim_is_another_owner(cx: Cx) -> Check {
     }
     ensure!(
         granted(&mut *holder).await? == token,
-        "after others had tried, the holder's token was another one"
+        "after others had tried, the holder's token was a different one"
     );
     holder.release().await?;
     ensure!(cx.is_free(&b, "lock").await?, "the lock was released and is not free");
@@ -52,10 +52,7 @@ async fn c01_making_a_claim_sends_nothing(cx: Cx) -> Check {
     let (a, b) = (cx.backend().await?, cx.backend().await?);
     let early = cx.waiting_claim(&a, "lock")?;
     cx.sleep(cx.ttl() / 10).await;
-    ensure!(
-        cx.is_free(&b, "lock").await?,
-        "a claim that was never asked for anything has the lock"
-    );
+    ensure!(cx.is_free(&b, "lock").await?, "a claim that was never called has the lock");
     drop(early);
     cx.sleep(cx.ttl() / 10).await;
     ensure!(cx.is_free(&b, "lock").await?, "a claim that was dropped unused has taken the lock");
@@ -79,7 +76,7 @@ async fn c01_the_store_keeps_the_owner_id(cx: Cx) -> Check {
     let (key, owner) = (request.key.clone(), request.owner);
     let mut claim = a.claim(request)?;
     granted(&mut *claim).await?;
-    let Some(admin) = b.admin() else { fail!("`inspect` is declared and there is no admin") };
+    let Some(admin) = b.admin() else { fail!("`inspect` is declared, but there is no admin") };
     let holder = admin.inspect(&key).await?.and_then(|info| info.holder);
     ensure!(
         holder.as_ref().and_then(|holder| holder.owner) == Some(owner),
@@ -134,7 +131,7 @@ async fn c02_a_lost_reply_is_found_again(cx: Cx) -> Check {
             error.effect() == Effect::Unknown,
             "the reply was lost, but the error says that the store did not act: {error}"
         ),
-        // A backend may repair it by itself.
+        // A backend may repair it itself.
         Ok(Attempt::Granted { .. }) => {}
         Ok(answer) => fail!("the reply of a grant was lost, and the answer is {answer:?}"),
     }

@@ -1,4 +1,5 @@
-//! Inspection and force, where the store declares them; and C10, that nothing else shines through.
+//! Inspection and forced release, where the store declares them; and C10, that nothing else shows
+//! through.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,24 +17,24 @@ use crate::cx::{Cx, busy};
 
 cases! {
     c10_the_store_works_behind_a_layer []
-        "a store behind a layer that forwards every call works as it does without";
+        "a store behind a layer that forwards every call works as without it";
     c10_errors_name_lock_and_store []
         "an error of a user's call names the operation, the lock and the store";
     c01_inspection_shows_the_holder [Inspect]
         "inspection shows the holder's owner, label and fence, and how long its lease lasts";
     c01_inspection_of_a_free_lock_shows_nobody [Inspect]
-        "inspection of a lock that nobody holds or waits for is None, also after an expiry";
+        "inspection of a lock without holder and waiters is None, even after an expiry";
     c13_inspection_counts_the_waiters [Inspect, Fair]
-        "inspection counts those who wait, and no longer those who have given up";
+        "inspection counts the waiters, but no longer those that have given up";
     c09_a_forced_release_raises_the_fence [Inspect]
         "a forced release frees the lock, and the next holder's token is greater";
     s03_a_forced_release_of_another_hold_does_nothing [Inspect]
-        "a forced release of a hold that was shown takes the lock from no later one";
+        "a forced release of a hold that was shown takes the lock from no later holder";
     s06_inspection_that_is_not_there_is_refused [NoInspect]
         "inspection that the store does not declare is refused by a typed error";
 }
 
-/// A layer that changes nothing. A backend that knows its own claims by their type would not
+/// A layer that changes nothing. A backend that recognises its own claims by their type would not
 /// survive it.
 #[derive(Debug)]
 struct Forward {
@@ -195,7 +196,7 @@ async fn c01_inspection_of_a_free_lock_shows_nobody(cx: Cx) -> Check {
     ensure!(other.inspect("lock").await?.is_none(), "a lock that was never held is shown");
     take(&cx, &locks, "lock").await?.release().await?;
     ensure!(other.inspect("lock").await?.is_none(), "a lock that was released is shown");
-    // What is bound to a session does not end with its claim.
+    // A hold bound to a session does not end with its claim.
     if cx.capabilities().binding == Binding::Lease {
         let (claim, _) = cx.held(&backend, "lock").await?;
         drop(claim);
@@ -204,7 +205,7 @@ async fn c01_inspection_of_a_free_lock_shows_nobody(cx: Cx) -> Check {
         ensure!(shown.is_none(), "a lock whose lease has ended is shown: {shown:?}");
     }
     let listed = other.list("").await?;
-    ensure!(listed.is_empty(), "nobody holds anything, and the list shows {listed:?}");
+    ensure!(listed.is_empty(), "no lock is held, but the list shows {listed:?}");
     Ok(())
 }
 
@@ -254,7 +255,7 @@ async fn c09_a_forced_release_raises_the_fence(cx: Cx) -> Check {
     Ok(())
 }
 
-/// What the store shows of the one who holds the lock now.
+/// What the store shows about the current holder.
 async fn mark(admin: &Locks) -> Check<Option<HolderMark>> {
     let mark = admin.inspect("lock").await?.and_then(|info| info.holder?.mark);
     ensure!(mark.is_some(), "an inspection shows no mark of a holder of this library");
@@ -270,13 +271,13 @@ async fn s03_a_forced_release_of_another_hold_does_nothing(cx: Cx) -> Check {
     let answer = admin.force_release("lock", old_mark).await?;
     ensure!(
         answer == Released::AlreadyGone,
-        "the hold that was shown has ended, and the answer is {answer:?}"
+        "the hold that was shown has ended, but the answer is {answer:?}"
     );
     still_held(&cx, &other, "lock", "after a forced release of another hold").await?;
     let answer = admin.force_release("lock", mark(&admin).await?).await?;
     ensure!(
         answer == Released::Freed,
-        "the hold that was shown is alive, and the answer is {answer:?}"
+        "the hold that was shown is alive, but the answer is {answer:?}"
     );
     free_soon(&cx, &other, "lock", "after a forced release of its owner").await
 }

@@ -1,4 +1,4 @@
-//! C4 and L1: how long a lease lasts: not shorter than promised, and not much longer.
+//! C4 and L1: how long a lease lasts: not less than promised, and not much more.
 
 use std::time::Duration;
 
@@ -15,19 +15,19 @@ use crate::cx::{Cx, busy, granted};
 
 cases! {
     c04_a_grant_says_how_long_it_lasts []
-        "the first answer of a claim that was never queued names the length of the lease";
+        "the first answer of a claim that was never queued gives the length of the lease";
     c04_the_lock_is_kept_as_long_as_promised [Lease]
-        "nobody else gets the lock before the start of the call + valid_for";
+        "no other client gets the lock before the start of the call + valid_for";
     c04_a_repeat_is_kept_as_long_as_promised [Lease]
         "what a repeated try promises is kept, counted from that very call";
     c04_renewals_keep_the_lock [Lease]
         "a lock that is renewed in time stays held for many ttls";
     c04_a_renewal_is_kept_as_long_as_promised [Lease]
-        "nobody else gets the lock before the start of the last renewal + valid_for";
+        "no other client gets the lock before the start of the last renewal + valid_for";
     c04_a_check_promises_what_is_left [Lease]
-        "a check promises no more than what is left of the lease";
+        "a check promises no more than the rest of the lease";
     c04_a_check_prolongs_nothing [Lease]
-        "a lock that is checked, and not renewed, ends with its lease";
+        "a lock that is checked but not renewed ends with its lease";
     c04_failed_tries_prolong_nothing [Lease]
         "tries of others do not prolong a holder's lease";
     c04_a_slow_answer_promises_no_more [Lease, Faults]
@@ -43,11 +43,11 @@ cases! {
     c04_an_answer_after_the_lease_is_no_grant [Lease, Faults]
         "an acquisition whose answer came after the end of the lease gives no guard on that lease";
     c04_the_ttl_is_rounded_up []
-        "a guard has at least the ttl that was asked for, in steps that the store can keep";
+        "a guard has at least the requested ttl, in steps that the store can keep";
     l01_an_abandoned_lock_is_free_after_its_ttl [Lease]
         "a lock whose holder has vanished can be taken one ttl later";
     l01_a_try_that_died_half_way_blocks_for_one_ttl [Lease]
-        "a client that died at any point of its try blocks the lock for one ttl at most";
+        "a client that died at any point of its try blocks the lock for at most one ttl";
     l01_a_waiter_gets_an_abandoned_lock [Lease]
         "a waiter gets the lock of a holder that vanished, after its ttl and not before";
 }
@@ -238,8 +238,8 @@ async fn c04_a_renewal_counts_from_its_send(cx: Cx) -> Check {
     link.inject(Fault::DelayNextReply(cx.ttl() / 2)).await?;
     let sent = cx.now();
     let renewed = guard.renew().await;
-    // A client that keeps a session gives a connection up which is silent for so long: then nothing
-    // was prolonged, and the bound below holds all the more.
+    // A client that keeps a session gives up a connection that is silent for this long: then
+    // nothing was prolonged, and the bound below holds all the more.
     if cx.capabilities().binding == Binding::Lease {
         renewed?;
     }
@@ -258,12 +258,12 @@ async fn c04_an_answer_after_the_lease_is_no_grant(cx: Cx) -> Check {
     let locks = cx.builder(&link.backend).call_timeout(cx.ttl() * 4).build()?;
     link.inject(Fault::DelayNextReply(cx.ttl() * 2)).await?;
     let guard = match locks.named("lock")?.try_acquire().await {
-        // The repair took it again: then it must really be held.
+        // The repair took it again: it must then really be held.
         Ok(Some(guard)) => guard,
-        Ok(None) => fail!("the lock is free, and the answer is that somebody else holds it"),
+        Ok(None) => fail!("the lock is free, but the answer is that another client holds it"),
         Err(_) => return free_soon(&cx, &other, "lock", "after an acquisition that failed").await,
     };
-    ensure!(!guard.remaining().is_zero(), "a guard was given whose validity had ended already");
+    ensure!(!guard.remaining().is_zero(), "a guard was returned whose validity had already ended");
     still_held(&cx, &other, "lock", "while a guard believes that it is held").await?;
     guard.release().await?;
     Ok(())
@@ -281,7 +281,8 @@ async fn c04_the_ttl_is_rounded_up(cx: Cx) -> Check {
         let guard =
             match locks.named("lock")?.ttl(asked).acquire_timeout(Duration::from_secs(5)).await {
                 Ok(guard) => guard,
-                // A lease of a few milliseconds may end before a slow store's answer is there, each time.
+                // A lease of a few milliseconds may end before a slow store's answer arrives, every
+                // time.
                 Err(error)
                     if !cx.is_virtual()
                         && (error.is_retryable() || error.kind() == ErrorKind::NotAcquired) =>

@@ -1,4 +1,4 @@
-//! S5: a holder learns of a loss before anybody else can hold the lock.
+//! S5: a holder learns of a loss before any other client can hold the lock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ cases! {
     s05_a_lock_that_was_taken_is_seen_by_check []
         "when the lock was taken away, check says so, and so do the state, the token and the signal";
     s05_a_lock_that_was_taken_is_seen_by_itself []
-        "when the lock was taken away, the guard learns it without being asked, by its next renewal";
+        "when the lock was taken away, the guard learns of it unasked, by its next renewal";
     s05_a_lost_guard_stays_lost [Faults]
         "a guard never returns from lost, whatever the store says later";
     s05_a_partition_is_a_loss_before_the_end [Faults]
@@ -26,7 +26,7 @@ cases! {
     s05_a_failed_renewal_is_a_risk [Faults]
         "after the first renewal that failed the guard is at risk, and held again when one succeeds";
     s05_a_blocked_runtime_finds_the_loss_first []
-        "after the runtime stood still past the end, the first question is answered with Lost";
+        "after the runtime stalled past the end, the first query is answered with Lost";
     s05_the_signal_comes_before_the_end []
         "the lost signal fires min(50 ms, ttl/10) before the end of validity";
     s05_the_signal_of_a_lost_lock_is_set []
@@ -34,7 +34,7 @@ cases! {
     s05_without_renewal_the_lock_ends []
         "a lock that is not renewed is lost one ttl after its grant, by the guard's own clock";
     s05_a_slow_grant_without_renewal_is_not_renewed [Lease, Faults]
-        "a lock that is not renewed ends with the lease of its grant, also if its answer was slow";
+        "a lock that is not renewed ends with the lease of its grant, even if its answer was slow";
     s05_a_frozen_store_is_a_loss_in_time []
         "when the store is frozen, the guard is lost before the lease ends";
     s05_a_silent_store_is_a_loss_for_run [Faults]
@@ -97,7 +97,7 @@ async fn s05_a_lost_guard_stays_lost(cx: Cx) -> Check {
     free_soon(&cx, &other, "lock", "after a lost guard was released").await
 }
 
-/// Waits for the loss, and checks that it was signalled in time. When it was.
+/// Waits for the loss, and checks that it was signalled in time. Returns when it was.
 async fn signalled_in_time(cx: &Cx, guard: &LockGuard) -> Check {
     let ends = cx.now() + guard.remaining();
     let lead = (guard.ttl() / 10).min(Duration::from_millis(50));
@@ -117,7 +117,7 @@ async fn s05_a_partition_is_a_loss_before_the_end(cx: Cx) -> Check {
     let guard = take(&cx, &cx.locks_on(&link.backend), "lock").await?;
     cx.sleep(cx.ttl()).await;
     link.inject(Fault::Partition).await?;
-    // A renewal that was under way may still have been answered.
+    // A renewal in progress may still have been answered.
     cx.sleep(Duration::from_millis(5)).await;
     signalled_in_time(&cx, &guard).await
 }
@@ -178,7 +178,7 @@ fn block_this_thread(duration: Duration) {
 }
 
 fn first_says_lost(guard: &LockGuard) -> Check {
-    let kind = error_kind(guard.token(), "asking for the token after the runtime stood still")?;
+    let kind = error_kind(guard.token(), "asking for the token after the runtime stalled")?;
     ensure!(kind == ErrorKind::Lost(LostReason::Expired), "the first answer is {kind:?}");
     ensure!(is_lost(guard), "the second answer is {:?}", guard.state());
     Ok(())
@@ -247,7 +247,7 @@ async fn s05_a_slow_grant_without_renewal_is_not_renewed(cx: Cx) -> Check {
     let valid_for = guard.valid_until().since(sent);
     ensure!(
         valid_for <= cx.ttl() + cx.skew(),
-        "nobody asked for a renewal, and the guard believes in the lock for {valid_for:?}"
+        "no renewal was requested, but the guard believes that it holds the lock for {valid_for:?}"
     );
     drop(guard);
     free_soon(&cx, &other, "lock", "after its guard was dropped").await
@@ -288,11 +288,11 @@ async fn s05_a_silent_store_is_a_loss_for_run(cx: Cx) -> Check {
     let limit = cx.over();
     let answer = soon(&cx, limit, "run ends when its lock is lost", work).await??;
     lost_reason(answer, "run")?;
-    ensure!(stopped.load(Ordering::SeqCst), "run has ended, and its work goes on");
+    ensure!(stopped.load(Ordering::SeqCst), "run has ended, but its work goes on");
     Ok(())
 }
 
-/// Notes that it was dropped.
+/// Records that it was dropped.
 struct OnDrop(Arc<AtomicBool>);
 
 impl Drop for OnDrop {

@@ -1,5 +1,5 @@
-//! The cases, by what they are about. A module that is not in the list does not compile, since its
-//! list of cases would be dead code.
+//! The cases, by topic. A module that is not in the list does not compile, since its list of cases
+//! would be dead code.
 
 use crate::case::Case;
 

@@ -11,13 +11,13 @@ use crate::cx::{Cx, granted};
 
 cases! {
     c11_distinct_names_never_block_each_other []
-        "names that differ in anything, be it case or a trailing blank, are different locks";
+        "names that differ in anything, even case or a trailing blank, are different locks";
     c11_equal_names_always_block_each_other []
         "the same name is the same lock for every client, whatever characters it has";
     c11_prefix_and_name_are_kept_apart []
         "keys whose prefix and name read the same when put together are different locks";
     c11_long_names_are_not_cut []
-        "names of 512 bytes that differ at their very end only are different locks";
+        "names of 512 bytes that differ only at their very end are different locks";
     c11_names_that_look_like_ours_are_names []
         "a name that reads like an auxiliary key of a store disturbs no other lock";
     c11_bad_names_are_refused []
@@ -26,7 +26,7 @@ cases! {
         "inspection and listing show each lock under the name that was given";
 }
 
-/// Names that some store or other confuses, each different from all others.
+/// Names that some stores confuse, each different from all others.
 const CORPUS: &[&str] = &[
     "a",
     "A",
@@ -160,7 +160,7 @@ async fn all_at_once(cx: &Cx, keys: &[LockKey]) -> Check {
 async fn c11_distinct_names_never_block_each_other(cx: Cx) -> Check {
     ensure!(
         CORPUS.iter().collect::<BTreeSet<_>>().len() == CORPUS.len(),
-        "the corpus has a name twice"
+        "the corpus contains a name twice"
     );
     let keys: Result<Vec<_>, _> = CORPUS.iter().map(|name| cx.key(name)).collect();
     all_at_once(&cx, &keys?).await
@@ -235,7 +235,7 @@ async fn c11_names_that_look_like_ours_are_names(cx: Cx) -> Check {
         for name in [format!("{base}{suffix}"), format!("{{{base}}}{suffix}")] {
             let mut claim = match backend.claim(cx.request_for(&name, cx.long_ttl())?) {
                 Ok(claim) => claim,
-                // A store may refuse a name that it cannot tell from a key of its own.
+                // A store may refuse a name that it cannot tell from its own keys.
                 Err(error) if error.kind() == ErrorKind::InvalidInput => continue,
                 Err(error) => return Err(error.into()),
             };

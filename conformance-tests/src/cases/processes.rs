@@ -1,4 +1,4 @@
-//! What needs a second process: one that is killed, stopped, or simply another one.
+//! Cases that need a second process: one that is killed, stopped, or simply separate.
 
 use std::time::Duration;
 
@@ -11,17 +11,17 @@ use crate::history::{History, HoldRecord};
 
 cases! {
     s01_processes_exclude_each_other [Processes]
-        "a lock that another process holds is busy here, and the other way round";
+        "a lock that another process holds is busy here, and vice versa";
     s01_a_counter_of_many_processes_loses_no_increment [Processes]
         "increments of a number in a file by many processes under the lock are never lost, and their fences rise";
     l01_the_lock_of_a_killed_process_is_free_after_its_ttl [Processes]
         "after kill -9 of the holder a waiter gets the lock within the ttl, and not before it";
     l01_a_process_killed_while_it_waits_leaves_nothing [Processes]
-        "a process that is killed while it waits does not get the lock in the end";
+        "a process that is killed while it waits never gets the lock";
     l05_a_killed_waiter_does_not_block_the_others [Processes]
-        "a waiting process that is killed delays the other waiters by one ttl at most";
+        "a waiting process that is killed delays the other waiters by at most one ttl";
     s05_a_stopped_process_finds_the_loss_first [Processes]
-        "a process that was stopped for longer than the lease says Lost as the first thing";
+        "a process that was stopped for longer than the lease first reports Lost";
     s05_a_process_stopped_for_a_moment_keeps_its_lock [Processes]
         "a process that was stopped for less than its lease still holds the lock";
     c01_a_lease_token_goes_to_another_process [Processes, Detach]
@@ -127,7 +127,7 @@ async fn l01_the_lock_of_a_killed_process_is_free_after_its_ttl(cx: Cx) -> Check
     let (since_grant, since_kill) = (cx.now().since(before), cx.now().since(killed));
     ensure!(
         since_grant >= ttl,
-        "{since_grant:?} after a grant for {ttl:?} somebody else got the lock"
+        "{since_grant:?} after a grant for {ttl:?} another client got the lock"
     );
     ensure!(since_kill <= limit, "{since_kill:?} after the kill the lock was free");
     ensure!(
@@ -174,8 +174,8 @@ async fn s05_a_stopped_process_finds_the_loss_first(cx: Cx) -> Check {
     let locks = cx.locks().await?;
     let mut process = Process::start(&cx)?;
     let theirs = process.hold(&acquire(cx.ttl(), cx.ttl())).await?;
-    // Stopped right after its answer: a process that is stopped inside of a request can keep the
-    // whole store busy, which is another matter.
+    // Stopped right after its answer: a process that is stopped inside a request can keep the whole
+    // store busy, which is another matter.
     process.pause()?;
     let limit = cx.over();
     let waiter = locks.named(NAME)?;
@@ -195,7 +195,7 @@ async fn s05_a_stopped_process_finds_the_loss_first(cx: Cx) -> Check {
                 "after it was stopped the process says that it lost by {reason}"
             );
         }
-        other => fail!("the first thing that a process says after it was stopped is {other:?}"),
+        other => fail!("the first thing that a process reports after it was stopped is {other:?}"),
     }
     match process.ask(&release()).await? {
         Reply::Lost { .. } => {}

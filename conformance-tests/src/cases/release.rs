@@ -1,4 +1,4 @@
-//! C7: a release works whatever happened before, and gives up nothing but one's own.
+//! C7: a release works whatever happened before, and releases nothing but its own hold.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use lock_core::{ErrorKind, LostReason};
 
 cases! {
     c07_a_released_lock_is_free_at_once []
-        "when a release was answered, another client gets the lock in its first try";
+        "once a release was answered, another client gets the lock at its first try";
     c07_a_release_can_be_repeated []
         "the second release answers AlreadyGone and is no error";
     c07_a_release_by_a_claim_that_never_tried_does_nothing []
@@ -35,7 +35,7 @@ cases! {
     c07_a_guard_says_what_its_release_did []
         "the release of a guard answers Freed, and Lost if the lock was taken away before";
     c07_a_shared_guard_is_released_by_its_last_clone []
-        "a guard that is shared is released when the last clone is given up, not before";
+        "a shared guard is released when its last clone is dropped, not before";
 }
 
 async fn c07_a_released_lock_is_free_at_once(cx: Cx) -> Check {
@@ -129,7 +129,7 @@ async fn c07_a_release_after_a_failed_try_frees_the_lock(cx: Cx) -> Check {
         claim.release().await?;
         ensure!(
             cx.is_free(&other, "lock").await?,
-            "{fault:?}: a try failed and was undone, and the lock is taken"
+            "{fault:?}: a try failed and was undone, but the lock is taken"
         );
     }
     Ok(())
@@ -144,7 +144,7 @@ async fn c07_a_release_after_a_failed_renewal_frees_the_lock(cx: Cx) -> Check {
         claim.release().await?;
         ensure!(
             cx.is_free(&other, "lock").await?,
-            "{fault:?}: a renewal failed, the lock was released, and it is taken"
+            "{fault:?}: a renewal failed and the lock was released, but it is taken"
         );
     }
     Ok(())
@@ -167,7 +167,7 @@ async fn c07_a_release_after_the_end_is_no_error(cx: Cx) -> Check {
     let (mut claim, _) = cx.held(&a, "lock").await?;
     cx.sleep(cx.over()).await;
     claim.release().await?;
-    ensure!(cx.is_free(&b, "lock").await?, "the lease has ended, and the lock is taken");
+    ensure!(cx.is_free(&b, "lock").await?, "the lease has ended, but the lock is taken");
     Ok(())
 }
 

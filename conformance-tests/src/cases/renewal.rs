@@ -10,7 +10,7 @@ use crate::cx::{Cx, busy, granted};
 
 cases! {
     c06_a_renewal_after_the_end_is_lost [Lease]
-        "a lease that has ended is not renewed, also if nobody else has taken the lock";
+        "a lease that has ended is not renewed, even if no other client has taken the lock";
     c06_a_renewal_after_a_loss_is_lost []
         "when the lock was taken away, the next renewal says Lost";
     c06_a_check_after_a_loss_is_lost []
@@ -20,7 +20,7 @@ cases! {
     c06_a_failed_renewal_can_be_repeated [Faults]
         "after a renewal without an answer the same call finds the lock alive";
     c06_a_check_after_an_unknown_try_asks [Faults]
-        "a check after a try without an answer does not say Lost of a lock that is held";
+        "a check after a try without an answer does not report a held lock as Lost";
     c06_a_guard_outlives_lost_answers [Faults]
         "a guard whose renewals now and then get no answer is not lost";
     s03_a_late_renewal_does_not_touch_the_next_holder [Lease]
@@ -34,7 +34,7 @@ cases! {
     s03_a_slow_release_does_not_free_the_next_holder [Lease, Faults]
         "a release that takes longer than the lease does not free the next holder";
     s03_a_release_that_races_with_a_loss_frees_nobody_else []
-        "a release at the moment at which the lock changes hands frees nobody else";
+        "a release at the moment the lock changes hands does not free the next holder";
     s03_a_late_guard_does_not_touch_the_next_holder [Faults]
         "a guard that was lost and is released later leaves the next holder alone";
 }
@@ -252,7 +252,7 @@ async fn s03_a_slow_release_does_not_free_the_next_holder(cx: Cx) -> Check {
     let release = tokio::spawn(async move { late.release().await });
     cx.sleep(cx.over()).await;
     let mut next = holds(&cx, &other, "lock").await?;
-    // Its answer may be anything; what it does to the next holder is the point.
+    // Its answer may be anything; what matters is its effect on the next holder.
     let _ = release.await?;
     cx.sleep(cx.ttl() / 10).await;
     still_held(&cx, &other, "lock", "after a slow release of the old holder").await?;

@@ -1,4 +1,4 @@
-//! C14: a lease token is its bearer's to edit, so nothing of it is believed.
+//! C14: the bearer of a lease token can edit it, so none of it is trusted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +39,7 @@ cases! {
         "a lease token whose text was edited attaches to nothing, and the true one still does";
 }
 
-/// A hold that was detached: what its lease token carries.
+/// A detached hold: what its lease token carries.
 struct Detached {
     request: ClaimRequest,
     fence: FencingToken,
@@ -60,7 +60,7 @@ impl Detached {
         Ok(Self { request, fence, data })
     }
 
-    /// A request as a token of this hold makes it.
+    /// A request as made from a token of this hold.
     fn resumed(&self) -> ClaimRequest {
         self.resumed_with(self.fence, &self.data)
     }
@@ -79,13 +79,13 @@ impl Detached {
     }
 }
 
-/// An answer to an edited token that is an error says that trying again is of no use.
+/// If the answer to an edited token is an error, it must not be retryable.
 fn is_final(error: &Error, what: &str) -> Check {
     ensure!(!error.is_retryable(), "{what} is answered with an error to be tried again: {error}");
     Ok(())
 }
 
-/// A claim on `request`, or `None` if the backend has refused to make it.
+/// A claim on `request`, or `None` if the backend refused to make it.
 fn made(
     backend: &Arc<dyn LockBackend>,
     request: &ClaimRequest,
@@ -97,7 +97,7 @@ fn made(
     }
 }
 
-/// Whether an answer says that the hold is there.
+/// Whether an answer says that the hold exists.
 fn is_alive(answer: Result<Renewal>, what: &str) -> Check<bool> {
     match answer {
         Ok(Renewal::Alive { .. }) => Ok(true),
@@ -106,7 +106,7 @@ fn is_alive(answer: Result<Renewal>, what: &str) -> Check<bool> {
     }
 }
 
-/// A claim that was refused releases nothing, and has no doubt about it.
+/// A refused claim releases nothing, and its answer says so.
 async fn frees_nothing(claim: &mut dyn Claim, what: &str) -> Check {
     let released = claim.release().await.explain("releasing a claim that was refused")?;
     ensure!(
@@ -116,7 +116,7 @@ async fn frees_nothing(claim: &mut dyn Claim, what: &str) -> Check {
     Ok(())
 }
 
-/// Each way to begin with this request is refused.
+/// Every way to start with this request is refused.
 async fn is_refused(backend: &Arc<dyn LockBackend>, request: &ClaimRequest, what: &str) -> Check {
     if let Some(mut claim) = made(backend, request, what)? {
         ensure!(!is_alive(claim.renew().await, what)?, "{what} renews the hold");
@@ -126,7 +126,7 @@ async fn is_refused(backend: &Arc<dyn LockBackend>, request: &ClaimRequest, what
         ensure!(!is_alive(claim.check().await, what)?, "{what} is told that it has the hold");
         frees_nothing(&mut *claim, what).await?;
     }
-    // Dropped, it does nothing either.
+    // Dropping it does nothing, either.
     if let Some(mut claim) = made(backend, request, what)? {
         is_alive(claim.renew().await, what)?;
     }
@@ -173,7 +173,7 @@ async fn c14_another_owner_is_not_believed(cx: Cx) -> Check {
     hold.is_unharmed(&b, what).await
 }
 
-/// The token of one lock gets nothing under the keys of a free lock and of one that is held.
+/// The token of one lock gets nothing under the key of a free lock or of a held one.
 async fn only_its_own_key(cx: &Cx, what: &str, free: LockKey, held: LockKey) -> Check {
     let (a, b) = (cx.backend().await?, cx.backend().await?);
     let hold = Detached::take(cx, &a, "lock", cx.long_ttl()).await?;
@@ -189,7 +189,7 @@ async fn only_its_own_key(cx: &Cx, what: &str, free: LockKey, held: LockKey) -> 
             frees_nothing(&mut *claim, what).await?;
         }
     }
-    ensure!(is_alive(holder.renew().await, what)?, "{what} has ended the hold of somebody else");
+    ensure!(is_alive(holder.renew().await, what)?, "{what} has ended another owner's hold");
     let mut request = cx.request("any")?;
     request.key = free;
     let mut probe = a.claim(request)?;
@@ -211,7 +211,7 @@ async fn c14_a_shorter_ttl_is_the_requests(cx: Cx) -> Check {
     let (a, b) = (cx.backend().await?, cx.backend().await?);
     let before = cx.round(cx.ttl() * 2);
     let hold = Detached::take(&cx, &a, "lock", before).await?;
-    // What was promised before stands (clause C4), so this looks at what the renewal adds.
+    // The earlier promise stands (clause C4), so this checks what the renewal adds.
     let promised = cx.now() + before;
     cx.sleep(before * 3 / 4).await;
     let mut request = hold.resumed();
@@ -262,7 +262,7 @@ async fn c14_a_longer_ttl_is_the_requests(cx: Cx) -> Check {
     }
 }
 
-/// Other bytes than `data`, from slightly to utterly wrong.
+/// Bytes that differ from `data`, from slightly to completely.
 fn damaged(data: &Bytes) -> Vec<Bytes> {
     let mut wrong = vec![Vec::new(), vec![0], vec![0; 8], vec![0xff; 8], vec![b'x'; 64]];
     let whole = data.to_vec();
@@ -308,7 +308,7 @@ async fn c14_the_data_of_another_hold_end_nothing(cx: Cx) -> Check {
         mine.is_unharmed(&b, what).await?;
     }
     theirs.is_unharmed(&b, what).await?;
-    // Without a look before: it may be mine that this frees, never theirs.
+    // Without a previous check: this may free mine, but never theirs.
     if let Some(mut claim) = made(&b, &request, what)? {
         claim.release().await.map(drop).or_else(|error| is_final(&error, what))?;
     }
@@ -356,7 +356,7 @@ async fn c14_an_edited_text_gives_no_guard(cx: Cx) -> Check {
         let what = format!("a lease token with {field} = {value}");
         for answer in [lock.attach(&edited).await.map(drop), lock.renew(&edited).await.map(drop)] {
             match answer {
-                Ok(()) => fail!("{what} is believed"),
+                Ok(()) => fail!("{what} is trusted"),
                 Err(error) => is_final(&error, &what)?,
             }
         }

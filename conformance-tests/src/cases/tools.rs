@@ -1,4 +1,4 @@
-//! What several modules of cases share.
+//! Tools shared by several modules of cases.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use crate::cancel::Cut;
 use crate::check::{Check, Explain, ensure, fail};
 use crate::cx::{Cx, busy, granted};
 
-/// The longest number of awaits that is tried out.
+/// The largest number of awaits that is tried.
 const MOST_POLLS: usize = 200;
 
-/// Tries a call out that is dropped at its first await, at its second, and so on, until it was done
-/// before: then `round` says so.
+/// Runs a call that is dropped at its first await, then at its second, and so on, until `round`
+/// says that it completed first.
 pub(super) async fn at_each_await(
     call: &str,
     mut round: impl AsyncFnMut(usize) -> Check<bool>,
@@ -31,8 +31,8 @@ pub(super) async fn at_each_await(
     fail!("{call} was not done after {MOST_POLLS} polls")
 }
 
-/// Restarts the store, and asks it whether the lock of this claim is still held. Where the store declares
-/// that a restart loses data it may be lost, and then the store must say so.
+/// Restarts the store, and asks it whether this claim still holds its lock. If the store declares
+/// that a restart loses data, the lock may be lost, but the store must then say so.
 pub(super) async fn survives_a_restart(cx: &Cx, claim: &mut dyn Claim) -> Check<bool> {
     cx.store().restart().await?;
     match claim.renew().await.explain("a renewal after a restart of the store")? {
@@ -44,7 +44,7 @@ pub(super) async fn survives_a_restart(cx: &Cx, claim: &mut dyn Claim) -> Check<
     }
 }
 
-/// Waits for `work`, `limit` at most.
+/// Waits for `work` for at most `limit`.
 pub(super) async fn within<T>(
     cx: &Cx,
     limit: Duration,
@@ -57,7 +57,7 @@ pub(super) async fn within<T>(
     }
 }
 
-/// As [`within`], and it is a failure if `work` is not done by then.
+/// Like [`within`], but fails if `work` is not done by then.
 pub(super) async fn soon<T>(
     cx: &Cx,
     limit: Duration,
@@ -70,7 +70,8 @@ pub(super) async fn soon<T>(
     }
 }
 
-/// Nobody else gets the lock before `until`. Exact: a probe counts only if it was granted before.
+/// No other client gets the lock before `until`. Exact: a probe counts only if it was granted
+/// before then.
 pub(super) async fn kept_until(
     cx: &Cx,
     other: &Arc<dyn LockBackend>,
@@ -123,7 +124,7 @@ pub(super) async fn free_within(
     }
 }
 
-/// The lock is held by somebody.
+/// The lock is held.
 pub(super) async fn still_held(
     cx: &Cx,
     other: &Arc<dyn LockBackend>,
@@ -145,8 +146,7 @@ pub(super) async fn holds(
     Ok(claim)
 }
 
-/// A claim that waits for the lock, which somebody has, and keeps its place for longer than the case
-/// takes.
+/// A claim that waits for the held lock, and keeps its place for longer than the case takes.
 pub(super) async fn queues(
     cx: &Cx,
     backend: &Arc<dyn LockBackend>,
@@ -157,7 +157,7 @@ pub(super) async fn queues(
     Ok(claim)
 }
 
-/// A user who waits for the lock in a task of its own.
+/// A user that waits for the lock in a separate task.
 pub(super) fn waits(
     cx: &Cx,
     locks: &Locks,
@@ -167,7 +167,7 @@ pub(super) fn waits(
     Ok(tokio::spawn(async move { lock.acquire().await }))
 }
 
-/// Takes the lock through the user's interface; it must be free.
+/// Takes the lock through the user API; it must be free.
 pub(super) async fn take(cx: &Cx, locks: &Locks, name: &str) -> Check<LockGuard> {
     take_for(cx, locks, name, cx.ttl()).await
 }
@@ -186,7 +186,7 @@ pub(super) async fn got(lock: &Lock) -> Check<LockGuard> {
     match lock.try_acquire().await? {
         Some(guard) => Ok(guard),
         None => fail!(
-            "{:?} should be free, but try_acquire says that somebody else holds it",
+            "{:?} should be free, but try_acquire says that another client holds it",
             lock.key().name()
         ),
     }
@@ -200,7 +200,7 @@ pub(super) async fn renewed(claim: &mut dyn Claim) -> Check {
     }
 }
 
-/// The guard says by itself, without asking the store, that it is lost.
+/// The guard says that it is lost, without asking the store.
 pub(super) fn is_lost(guard: &LockGuard) -> bool {
     matches!(guard.state(), LockState::Lost(_))
 }
@@ -224,7 +224,7 @@ pub(super) fn error_kind<T>(result: Result<T, impl Into<Error>>, what: &str) -> 
     }
 }
 
-/// Runs `work` until it is done, or drops it after `steps` turns of the scheduler: so that the tasks
+/// Runs `work` until it is done, or drops it after `steps` turns of the scheduler, so the tasks
 /// behind it are caught at each of their awaits.
 pub(super) async fn drop_after_steps<T>(
     cx: &Cx,
@@ -249,10 +249,10 @@ pub(super) async fn turns(cx: &Cx, steps: u32) {
     }
 }
 
-/// How many turns are tried out.
+/// How many turns are tried.
 pub(super) const STEPS: u32 = 16;
 
-/// Gives up what a claim may have; after that the lock must be free at once.
+/// Releases what a claim may have; after that the lock must be free at once.
 pub(super) async fn give_up(
     cx: &Cx,
     claim: &mut dyn Claim,

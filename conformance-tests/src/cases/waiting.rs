@@ -17,13 +17,13 @@ cases! {
     c05_a_change_before_the_wait_is_not_missed [Push]
         "a release between the look and the call of changed makes that call return";
     c05_a_change_during_the_look_is_not_missed [Push]
-        "a release while try_acquire is under way makes a later call of changed return";
+        "a release during try_acquire makes a later call of changed return";
     c05_a_dropped_wait_misses_nothing [Push]
-        "changed, dropped at any await, does not take a change away with it";
+        "changed, dropped at any await, does not swallow a change";
     c05_a_check_is_no_look [Push]
-        "a check, or a renewal, between a change and the wait does not take the change away";
+        "a check or a renewal between a change and the wait does not swallow the change";
     c05_a_change_is_no_grant [Push]
-        "after changed another look decides: a claim is granted the lock only if it is free";
+        "after changed, another look decides: a claim is granted the lock only if it is free";
     c05_changed_is_harmless_anywhere []
         "changed may be called and dropped in every state of a claim, and changes nothing";
     l02_a_release_wakes_a_waiter []
@@ -31,7 +31,7 @@ cases! {
     l02_every_release_wakes_somebody []
         "of many waiters one after the other gets the lock, with no lost wake-up";
     l02_a_lost_push_is_made_good [Faults]
-        "a waiter that was cut off during the release gets the lock by its own second look";
+        "a waiter that was cut off during the release gets the lock by polling";
     l02_a_forced_release_wakes_a_waiter []
         "a waiter gets a lock that was taken away from its holder";
     c13_a_refused_try_leaves_no_place []
@@ -150,7 +150,7 @@ async fn c05_a_change_is_no_grant(cx: Cx) -> Check {
     let mut waiter = queues(&cx, &b, "lock").await?;
     holder.release().await?;
     soon(&cx, cx.slack(), "a waiter is told of a release", waiter.changed()).await??;
-    // Between the push and the look somebody takes away what the waiter may have been given.
+    // Between the push and the look, the lock that the waiter may have been given is taken away.
     cx.store().break_hold(&cx.key("lock")?).await?;
     let mut other = c.claim(cx.request_for("lock", cx.long_ttl())?)?;
     if let Attempt::Granted { .. } = other.try_acquire().await? {
@@ -229,7 +229,7 @@ async fn l02_a_lost_push_is_made_good(cx: Cx) -> Check {
     guard.release().await?;
     cx.sleep(cx.ttl() / 2).await;
     link.inject(Fault::Heal).await?;
-    // The slowest second look of the core is every 12.5 s.
+    // The core's slowest polling interval is 12.5 s.
     let limit = Duration::from_secs(13) + cx.slack();
     soon(&cx, limit, "a waiter whose push was lost gets the lock", waiting)
         .await???
@@ -265,7 +265,7 @@ async fn c13_a_refused_try_leaves_no_place(cx: Cx) -> Check {
     holder.release().await?;
     ensure!(
         cx.is_free(&c, "lock").await?,
-        "the lock was released, and a claim that did not want to wait is in the way"
+        "the lock was released, but a claim that did not want to wait is in the way"
     );
     refused.release().await?;
     Ok(())
@@ -290,7 +290,7 @@ async fn c13_a_waiter_that_declines_passes_it_on(cx: Cx) -> Check {
     let mut chosen = queues(&cx, &b, "lock").await?;
     let mut next = queues(&cx, &c, "lock").await?;
     holder.release().await?;
-    // By now a store that hands over has given it to `chosen`, who does not want it any more.
+    // By now a store that hands over has given it to `chosen`, who no longer wants it.
     chosen.release().await?;
     granted(&mut *next).await?;
     next.release().await?;

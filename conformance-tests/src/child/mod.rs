@@ -1,4 +1,4 @@
-//! A second process: this very executable, which a case starts again, talks to line by line, stops,
+//! A second process: this same executable, which a case starts again, talks to line by line, stops,
 //! continues and kills.
 
 mod process;
@@ -19,7 +19,7 @@ const PREFIX: &str = "LOCK_TEST_CHILD_PREFIX";
 /// Whether this executable knows how to be a child: only if [`main`](crate::main) runs it.
 static CAN_BE_CHILD: AtomicBool = AtomicBool::new(false);
 
-/// The uri if this process is a child. From now on this process may start children.
+/// The uri if this process is a child. After this call the process may start children.
 pub(crate) fn uri_for_child() -> Option<String> {
     CAN_BE_CHILD.store(true, Ordering::Relaxed);
     std::env::var(URI).ok()

@@ -19,13 +19,13 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// No order takes longer, apart from those that wait for a lock.
+    /// The time limit of an order, except for those that wait for a lock.
     const PATIENCE: Duration = Duration::from_secs(60);
 
     pub(crate) fn start(cx: &Cx) -> Check<Self> {
         let Some(uri) = cx.store().uri() else {
             return Err(Stop::NotApplicable(
-                "the harness gives no uri for a second process".into(),
+                "the harness provides no uri for a second process".into(),
             ));
         };
         let executable = std::env::current_exe().or_hindered("finding this executable")?;
@@ -74,7 +74,7 @@ impl Process {
         }
     }
 
-    /// As [`ask`](Self::ask), for an order that must end with the lock held. The fence.
+    /// Like [`ask`](Self::ask), for an order that must end with the lock held. Returns the fence.
     pub(crate) async fn hold(&mut self, order: &Order) -> Check<u64> {
         match self.ask(order).await? {
             Reply::Held { fence, .. } => Ok(fence),
@@ -82,17 +82,17 @@ impl Process {
         }
     }
 
-    /// Kills it as `kill -9` does, and waits until it is gone.
+    /// Kills it like `kill -9`, and waits until it is gone.
     pub(crate) async fn kill(&mut self) -> Check {
         self.child.kill().await.or_hindered("killing the child process")
     }
 
-    /// Stops it as `kill -STOP` does.
+    /// Stops it like `kill -STOP`.
     pub(crate) fn pause(&self) -> Check {
         self.signal(Signal::Stop)
     }
 
-    /// Lets it go on.
+    /// Continues it.
     pub(crate) fn resume(&self) -> Check {
         self.signal(Signal::Cont)
     }

@@ -1,4 +1,4 @@
-//! What is said between a case and its child process: one JSON value per line.
+//! The messages between a case and its child process: one JSON value per line.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) enum Order {
     /// Take the lock and keep it, waiting up to `limit`.
     Acquire { name: String, ttl: Duration, limit: Duration },
-    /// As `Acquire`, but answered at once with `Done`; `Result` asks how it ended.
+    /// Like `Acquire`, but answered at once with `Done`; `Result` asks how it ended.
     Wait { name: String, ttl: Duration },
     /// The outcome of `Wait`, as soon as there is one.
     Result { name: String },
@@ -18,9 +18,9 @@ pub(crate) enum Order {
     Try { name: String, ttl: Duration },
     /// The fencing token of the lock that is held.
     Token { name: String },
-    /// Give the lock up.
+    /// Release the lock.
     Release { name: String },
-    /// Give the lock up to whoever gets its lease token.
+    /// Hand the lock to the bearer of its lease token.
     Detach { name: String },
     /// Take over a detached lock.
     Attach { name: String, ttl: Duration, token: String },
@@ -40,7 +40,7 @@ pub(crate) enum Reply {
         valid_until: u64,
     },
     Busy,
-    /// The lock was held and is not any more.
+    /// The lock was held and no longer is.
     Lost {
         reason: String,
     },

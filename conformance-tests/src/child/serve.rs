@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use super::protocol::{Counted, Order, Reply};
 use crate::Harness;
 
-/// Serves orders until `Exit` or the end of the input, which comes also when the parent dies.
+/// Serves orders until `Exit` or the end of the input, which also comes when the parent dies.
 pub(crate) fn serve(harness: &dyn Harness, uri: &str) -> ExitCode {
     let runtime = match crate::runner::runtime(crate::Time::Real) {
         Ok(runtime) => runtime,
@@ -61,7 +61,7 @@ async fn serve_orders(harness: &dyn Harness, uri: &str) -> Result<()> {
 fn say(reply: &Reply) {
     let line = serde_json::to_string(reply).unwrap_or_else(|error| format!("\"{error}\""));
     let mut out = std::io::stdout().lock();
-    // A parent that does not listen any more has no use for the answer.
+    // A parent that no longer listens has no use for the answer.
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 

@@ -1,10 +1,10 @@
-//! The checker against a search that tries out every order and every point in time.
+//! The checker against a search that tries every order and every point in time.
 
 use super::{HoldRecord, check};
 use crate::seed::Seeded;
 
 const HISTORIES: u32 = 100_000;
-/// No history goes on for longer: five holds of at most four units, seen a few units later.
+/// No history lasts longer: five holds of at most four units, seen a few units later.
 const LAST: u64 = 32;
 
 #[test]
@@ -34,7 +34,7 @@ fn the_checker_agrees_with_a_search_of_all_placements() {
     );
 }
 
-/// One to five holds, placed one after the other and then blurred into what is seen of them.
+/// One to five holds, placed one after the other and then blurred into what an observer sees.
 fn legal_history(chance: &mut Seeded) -> Vec<HoldRecord> {
     let (mut now, mut fence) = (0, 0);
     let mut holds = Vec::new();

@@ -42,7 +42,7 @@ pub(crate) fn check(holds: &[HoldRecord]) -> Result<(), Violation> {
     Ok(())
 }
 
-/// S1 alone, in the order of time: the pass above would find the same, with a poorer message.
+/// S1 alone, in order of time: the pass above would find the same, with a poorer message.
 fn overlaps(holds: &[HoldRecord]) -> Result<(), Violation> {
     let mut by_time: Vec<_> = holds.iter().filter(|hold| hold.end() > hold.granted).collect();
     by_time.sort_by_key(|hold| hold.granted);

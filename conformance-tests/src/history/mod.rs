@@ -1,8 +1,8 @@
 //! The history checker: were there ever two holders, and did the fences rise?
 //!
-//! A granted lock carries its place in the order of holders: the fence. So nothing has to be
-//! searched. Sorted by fence, each hold is put at the earliest points in time that what was seen of
-//! it allows; if that fails for one, no placement exists.
+//! A granted lock carries its place in the order of holders: the fence. So no search is needed. In
+//! order of fences, each hold is put at the earliest points in time that its observations allow; if
+//! that fails for one, no placement exists.
 
 #[cfg(test)]
 mod brute_force;
@@ -15,17 +15,17 @@ pub(crate) use check::{Violation, check};
 /// One hold, as its holder saw it. Times are nanoseconds of one clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HoldRecord {
-    /// Who, for messages.
+    /// The client, for messages.
     pub(crate) client: u32,
-    /// When the acquisition was asked for, and when it was granted.
+    /// When the acquisition was requested, and when it was granted.
     pub(crate) invoked: u64,
     pub(crate) granted: u64,
     pub(crate) fence: u64,
     /// The latest end of validity that the holder believed in.
     pub(crate) valid_until: u64,
-    /// When the release was asked for; `None` if never.
+    /// When the release was requested; `None` if never.
     pub(crate) release_invoked: Option<u64>,
-    /// When the release was confirmed; `None` if it was not, or nobody asked.
+    /// When the release was confirmed; `None` if it was not, or was never requested.
     pub(crate) released: Option<u64>,
     /// When the holder was told that it had lost the lock.
     pub(crate) lost: Option<u64>,

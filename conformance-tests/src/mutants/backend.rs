@@ -1,4 +1,4 @@
-//! A backend that makes one mistake, around a right one.
+//! A backend that makes one mistake, around a correct one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,7 +43,7 @@ impl WrongBackend {
         }
     }
 
-    /// Believes in a lease token what it should not. Says whether its data are known as damaged.
+    /// Trusts what it should not in a lease token. Returns whether its data is known to be damaged.
     fn resume(&self, request: &mut ClaimRequest) -> Result<bool> {
         let Some(resume) = &mut request.resume else { return Ok(false) };
         let mut damaged = false;

@@ -7,7 +7,7 @@ pub(super) enum Flavour {
     PollOnly,
 }
 
-/// A mistake, what it is in words, and the case that must find it.
+/// A mistake, its description, and the case that must catch it.
 #[derive(Clone, Copy, Debug)]
 pub struct Mutant {
     pub(super) bug: Bug,
@@ -50,22 +50,22 @@ mutants! {
         => c03_of_many_tries_at_once_one_is_granted;
     [PollOnly SetThenExpire] set_then_expire "takes the lock and sets its expiry in two commands"
         => l01_a_try_that_died_half_way_blocks_for_one_ttl;
-    [PollOnly LosersProlong] losers_prolong "lets whoever fails to get the lock prolong it"
+    [PollOnly LosersProlong] losers_prolong "lets a client that fails to get the lock prolong it"
         => c04_failed_tries_prolong_nothing;
     [PollOnly SharedOwner] shared_owner "gives one owner id to all claims of a host"
         => c01_another_claim_is_another_owner;
-    [PollOnly ReleaseWithoutCompare] release_without_compare "releases whoever holds it"
+    [PollOnly ReleaseWithoutCompare] release_without_compare "releases the lock of any holder"
         => s03_a_late_release_does_not_free_the_next_holder;
     [PollOnly ReadThenDelete] read_then_delete "reads the owner, then deletes, in two commands"
         => s03_a_slow_release_does_not_free_the_next_holder;
     [PollOnly ReleaseWithoutHaving] release_without_having "releases in `finally`, although the lock was never taken"
         => c07_a_release_after_busy_does_nothing;
-    [PollOnly ReleaseByMemory] release_by_memory "releases only what it remembers to have acquired"
+    [PollOnly ReleaseByMemory] release_by_memory "releases only what it remembers acquiring"
         => c07_a_release_after_a_failed_try_frees_the_lock;
-    [PollOnly RenewalThatLies] renewal_that_lies "does not renew, and says that it did" => c04_renewals_keep_the_lock;
-    [PollOnly RenewWithoutCompare] renew_without_compare "renews whoever holds it"
+    [PollOnly RenewalThatLies] renewal_that_lies "does not renew, but says that it did" => c04_renewals_keep_the_lock;
+    [PollOnly RenewWithoutCompare] renew_without_compare "renews the lock of any holder"
         => s03_a_late_renewal_does_not_touch_the_next_holder;
-    [PollOnly RenewRecreates] renew_recreates "makes the lock anew by a late renewal"
+    [PollOnly RenewRecreates] renew_recreates "recreates the lock by a late renewal"
         => c06_a_renewal_after_the_end_is_lost;
     [PollOnly ValidityFromReply] validity_from_reply "counts validity from the reply"
         => c04_a_slow_answer_promises_no_more;
@@ -76,7 +76,7 @@ mutants! {
         lost_is_alive "takes a lost lock for a renewed one" => c06_a_renewal_after_a_loss_is_lost;
         loss_in_a_restart_is_alive "takes a lock that a restart has lost for a renewed one"
         => s01_a_hold_survives_a_restart_of_the_store;
-    [PollOnly UnknownIsLost] unknown_is_lost "takes a try without an answer for one that left nothing, and does not ask"
+    [PollOnly UnknownIsLost] unknown_is_lost "takes an attempt without an answer for one that left nothing, and does not ask"
         => c06_a_check_after_an_unknown_try_asks;
     [PollOnly FenceRestarts] fence_restarts "deletes the fence with the lock" => c09_fences_rise_over_releases;
     [PollOnly FenceRisesOnRepeat] fence_rises_on_repeat "gives a new fence to a repeated call"
@@ -87,13 +87,13 @@ mutants! {
         => s02_later_guards_have_greater_tokens;
     [Queued SecondEntry] second_entry "makes a second entry when it asks again after an error"
         => c02_a_lost_reply_is_found_again;
-    [PollOnly RepeatIsBusy] repeat_is_busy "is blocked by itself when it asks again"
+    [PollOnly RepeatIsBusy] repeat_is_busy "blocks itself when it asks again"
         => c02_a_repeated_try_returns_the_same_token;
-    [Queued PlaceLeftBehind] place_left_behind "takes a place in the queue although nobody waits"
+    [Queued PlaceLeftBehind] place_left_behind "takes a place in the queue for a claim that does not wait"
         => c13_a_refused_try_leaves_no_place;
-    [Queued PushLost] push_lost "looks, then listens: what changes in between is missed"
+    [Queued PushLost] push_lost "looks, then listens: changes in between are missed"
         => c05_a_change_before_the_wait_is_not_missed;
-    [Queued CheckIsLook] check_is_look "forgets what was pushed when it is only asked" => c05_a_check_is_no_look;
+    [Queued CheckIsLook] check_is_look "forgets what was pushed when it is only checked" => c05_a_check_is_no_look;
     [Queued PushBelieved] push_believed "takes a push for the lock" => c05_a_change_is_no_grant;
     [PollOnly FairnessClaimed] fairness_claimed "claims to be fair, and is not" => l03_waiters_are_served_in_order;
     [PollOnly NamesFolded] names_folded "folds the case of names" => c11_distinct_names_never_block_each_other;
@@ -105,31 +105,31 @@ mutants! {
         => l01_an_abandoned_lock_is_free_after_its_ttl;
     [PollOnly ExpiresLate] expires_late "keeps the lock of a dead holder for two ttls, and declares no step"
         => l01_an_abandoned_lock_is_free_after_its_ttl;
-    [PollOnly PromisesLittle] promises_little "keeps a lease, and promises too little of it to renew it in time"
+    [PollOnly PromisesLittle] promises_little "keeps a lease, but promises too little of it to renew it in time"
         => c04_a_grant_says_how_long_it_lasts;
     [PollOnly ExpiresEarly] expires_early "ends a lease before its time" => c04_the_lock_is_kept_as_long_as_promised;
-    [Queued HandOverWithoutTtl] hand_over_without_ttl "hands the lock over with what is left of the place's lease"
+    [Queued HandOverWithoutTtl] hand_over_without_ttl "hands over the lock with the rest of the place's lease"
         => c04_a_hand_over_has_its_full_ttl;
     [Queued DeadWaitersStay] dead_waiters_stay "keeps the places of dead waiters"
         => l05_a_waiter_that_died_long_ago_delays_nobody;
     [PollOnly SecondReleaseFails] second_release_fails "fails a second release" => c07_a_release_can_be_repeated;
     [PollOnly DropReleases] drop_releases "releases in the background when a claim is dropped"
         => c08_a_dropped_claim_writes_nothing;
-    [PollOnly CheckWrites] check_writes "prolongs the lock when it is only asked" => c04_a_check_prolongs_nothing;
+    [PollOnly CheckWrites] check_writes "prolongs the lock when it is only checked" => c04_a_check_prolongs_nothing;
     [PollOnly DetachReleases] detach_releases "releases the lock when it is handed over"
         => c08_a_dropped_detach_can_be_undone;
-    [PollOnly ForceIgnoresOwner] force_ignores_owner "takes the lock from whoever holds it, although one owner was named"
+    [PollOnly ForceIgnoresOwner] force_ignores_owner "takes the lock from any holder, although one owner was named"
         => s03_a_forced_release_of_another_hold_does_nothing;
-    [PollOnly HiddenCall] hidden_call "makes a claim that is in the store before it is asked for"
+    [PollOnly HiddenCall] hidden_call "puts a claim into the store before its first call"
         => c01_making_a_claim_sends_nothing;
     [PollOnly ResumeIgnoresFence]
-        resume_ignores_fence "renews a hold for any bearer of its owner id, whatever fence they claim"
+        resume_ignores_fence "renews a hold for any bearer of its owner id, whatever fence it claims"
         => c14_a_greater_fence_is_not_believed;
-        resume_ignores_smaller_fence "renews a hold for any bearer of its owner id, also with an earlier fence"
+        resume_ignores_smaller_fence "renews a hold for any bearer of its owner id, even with an earlier fence"
         => c14_a_smaller_fence_is_not_believed;
         text_is_believed "gives a guard the fence that the text of a lease token claims"
         => c14_an_edited_text_gives_no_guard;
-    [PollOnly ResumeReleasesByOwner] resume_releases_by_owner "releases the true hold when a claim is released that was refused"
+    [PollOnly ResumeReleasesByOwner] resume_releases_by_owner "releases the true hold when a refused claim is released"
         => c14_a_greater_fence_is_not_believed;
     [PollOnly ResumeBelievesTtl]
         resume_keeps_long_ttl "keeps a resumed hold for the ttl that its token names, however long"
@@ -144,19 +144,19 @@ mutants! {
         resume_ignores_name "resumes a hold by its data, under any name" => c14_another_name_is_not_believed;
         resume_ignores_prefix "resumes a hold by its data, under any prefix" => c14_another_prefix_is_not_believed;
         resume_ignores_owner "resumes a hold by its data, for any owner" => c14_another_owner_is_not_believed;
-    [PollOnly DamagedDataRelease] damaged_data_release "releases the true hold after it has refused damaged data"
+    [PollOnly DamagedDataRelease] damaged_data_release "releases the true hold after refusing damaged data"
         => c14_damaged_data_harm_nobody;
     [PollOnly StaleHolder]
-        stale_holder "names the holder that it has seen first" => c15_a_busy_answer_names_the_true_holder;
-        stale_holder_in_errors "names the holder that it has seen first, in the error of a wait in vain"
+        stale_holder "names the holder that it saw first" => c15_a_busy_answer_names_the_true_holder;
+        stale_holder_in_errors "names the holder that it saw first, in the error of a failed wait"
         => c15_a_wait_in_vain_names_the_true_holder;
-    [PollOnly LossNotDeclared] loss_not_declared "loses its locks in a restart, and does not declare it"
+    [PollOnly LossNotDeclared] loss_not_declared "loses its locks in a restart, but does not declare it"
         => s01_a_hold_survives_a_restart_of_the_store;
     [PollOnly TimersNeverFire] timers_never_fire "neither renews nor signals a loss: the ttl is shorter than the work"
         => s05_the_signal_comes_before_the_end;
     [PollOnly SlowClock] slow_clock "counts on a clock that runs at half the speed of the store's"
         => c04_validity_counts_from_the_send;
-    [PollOnly ClockStopsInSuspend] clock_stops "counts on a clock that stands still while the machine sleeps"
+    [PollOnly ClockStopsInSuspend] clock_stops "counts on a clock that stops while the machine sleeps"
         => s01_the_next_holder_comes_after_the_end_of_belief;
     [PollOnly ConstantRng] constant_rng "draws owner ids from a generator that repeats"
         => c01_every_claim_of_a_user_has_a_new_owner;

@@ -28,7 +28,7 @@ pub(super) struct WrongClaim {
     pub(super) failed: bool,
     pub(super) pushed: bool,
     pub(super) released: bool,
-    /// Whether it was resumed with data that cannot be right.
+    /// Whether it was resumed with data that cannot be correct.
     pub(super) damaged: bool,
 }
 
@@ -62,7 +62,7 @@ impl WrongClaim {
         self.side.clock.now().since(start)
     }
 
-    /// The true answer, with the wrong way to ask for it.
+    /// The true answer, obtained in a wrong way.
     async fn ask(&mut self) -> Result<Attempt> {
         let ttl = self.request.ttl;
         match self.bug {
@@ -108,7 +108,7 @@ impl WrongClaim {
                 let attempt = self.right.try_acquire().await?;
                 if self.request.wait && matches!(attempt, Attempt::Busy { .. }) {
                     let stays = if self.bug == Bug::DeadWaitersStay { FOR_EVER } else { ttl / 4 };
-                    // The place is made anew: the entry of the true store keeps its first ttl.
+                    // The place is recreated: the entry in the true store keeps its first ttl.
                     self.right.release().await?;
                     self.right = self.other(|request| request.ttl = stays)?;
                     return self.right.try_acquire().await;
@@ -168,7 +168,7 @@ impl Claim for WrongClaim {
                 }
                 Ok(Attempt::Busy(busy.with_place(place)))
             }
-            // No other answer exists yet; it would be passed on as it is.
+            // No other answer exists yet; it would be passed on unchanged.
             Ok(other) => Ok(other),
             Err(error) => {
                 self.failed |= error.effect() == Effect::Unknown;
@@ -267,7 +267,7 @@ impl Claim for WrongClaim {
 
     async fn changed(&mut self) -> Result<()> {
         if self.bug == Bug::PushLost {
-            // Listening begins only now: what was pushed since the look is not heard.
+            // Listening begins only now: pushes since the look are missed.
             self.forget_pushes().await;
         }
         self.right.changed().await?;

@@ -1,11 +1,11 @@
-//! Guards that go wrong: the core on a clock, or on a source of chance, that is broken.
+//! Guards that go wrong: the core on a broken clock or random source.
 
 use std::time::Duration;
 
 use lock_core::testing::TokioClock;
 use lock_core::{Clock, ClockInstant, Result, Rng, Sleep};
 
-/// The present is right, but no timer ever fires: nothing is renewed and no loss is signalled.
+/// The time is right, but no timer ever fires: nothing is renewed and no loss is signalled.
 #[derive(Debug)]
 pub(super) struct TimersNeverFire(pub(super) TokioClock);
 
@@ -36,7 +36,7 @@ impl Clock for SlowClock {
     }
 }
 
-/// Stands still from one second after its start on, as `CLOCK_MONOTONIC` does during suspend.
+/// Stops one second after its start, as `CLOCK_MONOTONIC` does during suspend.
 #[derive(Debug)]
 pub(super) struct StoppedClock {
     pub(super) right: TokioClock,

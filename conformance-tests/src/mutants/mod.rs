@@ -1,9 +1,9 @@
-//! The test of the tests: stores and guards that are wrong on purpose.
+//! Tests of the tests: stores and guards that are wrong on purpose.
 //!
-//! Each mutant makes one mistake that somebody has made before, around a memory store that is right.
-//! The suite must fail each one, in the case that [`Mutant::killed_by`] names; a suite that lets one
-//! live proves nothing about the rule that it breaks. Authors of a store can run them to see what a
-//! failure looks like.
+//! Each mutant makes one mistake that has been made before, around a correct memory store. The
+//! suite must fail each one, in the case named by [`Mutant::killed_by`]; a suite that lets one live
+//! proves nothing about the rule that it breaks. Store authors can run them to see what a failure
+//! looks like.
 
 mod backend;
 mod bug;
@@ -39,7 +39,7 @@ impl Mutant {
     }
 }
 
-/// The mistakes that are not the store's.
+/// The mistakes made outside the store.
 fn wrong_guard(bug: Bug, builder: LocksBuilder) -> LocksBuilder {
     let right = TokioClock::default();
     match bug {

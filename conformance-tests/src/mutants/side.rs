@@ -1,4 +1,4 @@
-//! What the mistakes need beside the store that is right.
+//! What the mistakes need besides the correct store.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
