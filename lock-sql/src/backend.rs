@@ -14,7 +14,7 @@ use crate::config::{SqlConfig, Target};
 #[derive(Clone, Debug)]
 pub struct SqlBackend(Arc<dyn LockBackend>);
 
-/// A pool of the application, of any dialect that is compiled in.
+/// An application's pool, of any dialect that is compiled in.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum SqlPool {
@@ -51,24 +51,24 @@ impl From<sqlx::MySqlPool> for SqlPool {
 }
 
 impl SqlBackend {
-    /// Opens the database that `config` names. The table is looked for, created if that is allowed,
-    /// and checked; a write that changes nothing proves that this process may write.
+    /// Opens the database that `config` names. The table is looked up, created if allowed, and
+    /// checked; a write that changes nothing proves that this process may write.
     ///
     /// # Errors
     ///
-    /// [`Config`](lock_core::ErrorKind::Config) for a path that cannot be, a table that is missing and
-    /// may not be created (the error has the statement that creates it), or, with a server, a call
-    /// outside of a Tokio runtime or in one without timers or sockets;
+    /// [`Config`](lock_core::ErrorKind::Config) for an impossible path, a table that is missing and
+    /// may not be created (the error contains the statement that creates it), or, with a server, a
+    /// call outside a Tokio runtime or in one without timers or sockets;
     /// [`Unsupported`](lock_core::ErrorKind::Unsupported) for a server that is too old;
     /// [`Denied`](lock_core::ErrorKind::Denied) for missing rights;
-    /// [`Store`](lock_core::ErrorKind::Store) for a file that is no database or a table of another
-    /// shape; [`Unavailable`](lock_core::ErrorKind::Unavailable) for a full disk or a database that
-    /// stays locked;
+    /// [`Store`](lock_core::ErrorKind::Store) for a file that is not a database or a table of a
+    /// different shape; [`Unavailable`](lock_core::ErrorKind::Unavailable) for a full disk or a
+    /// database that stays locked;
     /// [`NoAnswer`](lock_core::ErrorKind::NoAnswer) after the connect timeout.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it may have created the file and the table.
+    /// A dropped call may already have created the file and the table.
     pub async fn connect(config: SqlConfig) -> Result<Self> {
         match config.target {
             #[cfg(feature = "postgres")]
@@ -84,7 +84,7 @@ impl SqlBackend {
                 opened("mysql", crate::mysql::connect(target, &config).await)
             }
             Target::None => Err(Error::config(
-                "this configuration names no database: make it with `SqlConfig::from_url`",
+                "this configuration names no database: create it with `SqlConfig::from_url`",
             )
             .in_operation(Operation::Connect)),
         }
@@ -92,23 +92,24 @@ impl SqlBackend {
 
     /// Uses the database of an application's pool; the URL of `config`, if it has one, is ignored.
     ///
-    /// SQLite: connections of our own are opened with the pool's options, so that renewals never
-    /// wait for a connection that the application has in use. The journal mode stays as it is;
-    /// every commit is synced. An in-memory database is refused, since each connection has its own.
+    /// SQLite: the backend opens its own connections with the pool's options, so renewals never
+    /// wait for a connection that the application is using. The journal mode stays as it is; every
+    /// commit is synced. An in-memory database is refused, since each connection would have its
+    /// own.
     ///
-    /// PostgreSQL: likewise, up to ten connections and one that listens, opened when they are needed
-    /// with the options that the pool has now. Its `after_connect` is not called.
+    /// PostgreSQL: likewise, up to ten connections and a listening one, opened as needed with the
+    /// options that the pool has now. Its `after_connect` is not called.
     ///
-    /// MySQL and MariaDB: likewise, up to ten connections of our own, opened when they are needed
-    /// with the options that the pool has then. Its `after_connect` is not called.
+    /// MySQL and MariaDB: likewise, up to ten connections, opened as needed with the options that
+    /// the pool has at that time. Its `after_connect` is not called.
     ///
     /// # Errors
     ///
-    /// As [`connect`](Self::connect).
+    /// See [`connect`](Self::connect).
     ///
     /// # Cancel safety
     ///
-    /// As [`connect`](Self::connect).
+    /// See [`connect`](Self::connect).
     pub async fn from_pool(pool: impl Into<SqlPool>, config: SqlConfig) -> Result<Self> {
         let _ = &config;
         match pool.into() {

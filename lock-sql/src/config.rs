@@ -1,4 +1,4 @@
-//! Which database, which table, and how.
+//! Which database and table to use, and how.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use lock_core::{Error, Result};
 
 use crate::engine::table::TableName;
 
-/// The URL parameters of this backend, of every dialect. A dialect may have more of its own.
+/// The URL parameters that all dialects of this backend share. A dialect may have more.
 pub const PARAMETERS: &[&str] =
     &["lock_connect_timeout", "lock_create_table", "lock_retention", "lock_table"];
 
@@ -34,7 +34,7 @@ pub struct SqlConfig {
     pub(crate) create_table: bool,
 }
 
-/// The database, as one dialect names it.
+/// The database, in the terms of its dialect.
 #[derive(Clone, Debug)]
 pub(crate) enum Target {
     #[cfg(feature = "postgres")]
@@ -52,25 +52,26 @@ impl SqlConfig {
     /// | parameter | meaning | default |
     /// |---|---|---|
     /// | `lock_table` | the table: letters, digits and `_` | `distlock` |
-    /// | `lock_create_table` | `true` or `false`: create the table when it is missing | `true` |
+    /// | `lock_create_table` | `true` or `false`: create the table if it is missing | `true` |
     /// | `lock_retention` | how long the row of a free lock is kept | `1h` |
-    /// | `lock_connect_timeout` | the limit for opening the database | `10s` |
+    /// | `lock_connect_timeout` | the time limit for opening the database | `10s` |
     ///
     /// Durations have units (`30s`, `500ms`, `1m30s`). SQLite: `sqlite:///abs/path/locks.db`,
     /// `sqlite://relative.db`, percent-encoded where needed; `mode=rwc` (the default) creates the
     /// file, `mode=rw` does not.
     ///
-    /// PostgreSQL: `postgres://user:password@host:5432/database`, or `postgresql://…`, percent-encoded
-    /// where needed, with the parameters of libpq that the driver knows, and `lock_pooler` (`auto`,
-    /// `transaction` or `none`).
+    /// PostgreSQL: `postgres://user:password@host:5432/database`, or `postgresql://…`,
+    /// percent-encoded where needed, with the parameters of libpq that the driver knows, and
+    /// `lock_pooler` (`auto`, `transaction` or `none`).
     ///
-    /// MySQL and MariaDB: `mysql://user:password@host:3306/database`, or `mariadb://…`, percent-encoded
-    /// where needed; `socket`, `ssl-mode`, `ssl-ca`, `ssl-cert` and `ssl-key` are as those of `mysql`.
+    /// MySQL and MariaDB: `mysql://user:password@host:3306/database`, or `mariadb://…`,
+    /// percent-encoded where needed; `socket`, `ssl-mode`, `ssl-ca`, `ssl-cert` and `ssl-key` work
+    /// as in `mysql`.
     ///
     /// # Errors
     ///
     /// [`Config`](lock_core::ErrorKind::Config) for a scheme that is not compiled in, an unknown or
-    /// repeated parameter, or a value that breaks its rule.
+    /// repeated parameter, or an invalid value.
     pub fn from_url(url: &str) -> Result<Self> {
         let (scheme, rest) = url.split_once(':').ok_or_else(|| {
             Error::config(
@@ -96,7 +97,8 @@ impl SqlConfig {
         }
     }
 
-    /// Another table. The name is put into statements, so it is held to letters, digits and `_`.
+    /// Sets the table. Its name becomes part of the statements, so only letters, digits and `_` are
+    /// allowed.
     ///
     /// # Errors
     ///
@@ -106,26 +108,26 @@ impl SqlConfig {
         Ok(self)
     }
 
-    /// How long the row of a free lock is kept; one hour by default. Removing a row does not reset
-    /// its fencing token.
+    /// Sets how long the row of a free lock is kept; one hour by default. Removing a row does not
+    /// reset its fencing token.
     pub fn retention(mut self, retention: Duration) -> Self {
         self.retention = retention;
         self
     }
 
-    /// The limit for opening the database; 10 s by default.
+    /// Sets the time limit for opening the database; 10 s by default.
     pub fn connect_timeout(mut self, limit: Duration) -> Self {
         self.connect_timeout = limit;
         self
     }
 
-    /// Whether a missing table is created; true by default.
+    /// Sets whether a missing table is created; true by default.
     pub fn create_table(mut self, allowed: bool) -> Self {
         self.create_table = allowed;
         self
     }
 
-    /// Takes [`PARAMETERS`] out of those of a URL.
+    /// Takes [`PARAMETERS`] out of the parameters of a URL.
     pub(crate) fn take(&mut self, params: &mut Params) -> Result<()> {
         if let Some(name) = params.text("lock_table")? {
             self.table = TableName::new(&name)?;
@@ -157,7 +159,7 @@ impl Default for SqlConfig {
     }
 }
 
-/// Written by hand, so that a credential of a later dialect is not shown by accident.
+/// Written by hand, so that the credentials of a future dialect are not shown by accident.
 impl fmt::Debug for SqlConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SqlConfig")
@@ -178,12 +180,12 @@ fn no_such_scheme(scheme: &str) -> Error {
         );
     }
     Error::config(format!(
-        "the scheme {scheme:?} is none of this backend's: it knows {}",
+        "this backend does not support the scheme {scheme:?}: it supports {}",
         known.join(", ")
     ))
 }
 
-/// The parameters of a dialect, its own ones among them, for the error that lists them.
+/// All parameters of a dialect, shared and specific, for the error that lists them.
 pub(crate) fn all_parameters(own: &[&'static str]) -> Vec<&'static str> {
     let mut all = [PARAMETERS, own].concat();
     all.sort_unstable();

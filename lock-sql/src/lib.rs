@@ -1,7 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![cfg_attr(
     not(all(feature = "sqlite", feature = "postgres", feature = "mysql")),
-    allow(dead_code, reason = "a part of what the dialects share is used by one or two of them")
+    allow(dead_code, reason = "parts of the shared code are used by only one or two dialects")
 )]
 
 mod backend;
@@ -40,16 +40,16 @@ pub const SCHEMES: &[&str] = &[
     "mariadb",
 ];
 
-/// Opens the store that `url` names, with its table. `url` must not have parameters that the core
-/// is responsible for: the caller has taken them out.
+/// Opens the store that `url` names, with its table. `url` must not contain parameters that belong
+/// to the core: the caller removes them first.
 ///
 /// # Errors
 ///
-/// As [`SqlConfig::from_url`] and [`SqlBackend::connect`].
+/// See [`SqlConfig::from_url`] and [`SqlBackend::connect`].
 ///
 /// # Cancel safety
 ///
-/// Dropped, it may have created the file and the table.
+/// A dropped call may already have created the file and the table.
 pub async fn connect(url: &str) -> lock_core::Result<SqlBackend> {
     SqlBackend::connect(SqlConfig::from_url(url)?).await
 }

@@ -13,7 +13,7 @@ use super::entry::Lease;
 use super::statement::Values;
 use super::store::{ADMIN_LIMIT, Store};
 
-/// The limit for the last sweep and the end of the connections. What is not done by then is no loss.
+/// The limit for the last sweep and for closing the connections. Nothing is lost if it is exceeded.
 const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 
 #[async_trait]
@@ -42,7 +42,7 @@ impl<D: Dialect> LockBackend for Store<D> {
             self.sweep_at_end().await;
             self.links.close().await
         };
-        // A server that does not answer does not keep us: the connections end all the same.
+        // An unresponsive server does not hold us up: the connections end anyway.
         tokio::select! {
             closed = closing => closed,
             () = self.clock.sleep_until(self.now() + CLOSE_LIMIT) => Ok(()),

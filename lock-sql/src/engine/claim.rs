@@ -10,7 +10,7 @@ use super::dialect::Dialect;
 use super::entry::{Entry, Secret};
 use super::store::Store;
 
-/// A claim on one row. It has no state in the database beside that row, and a waiter has none at
+/// A claim on one row. It has no other state in the database, and a waiter has none at
 /// all, so dropping it writes nothing.
 #[derive(Debug)]
 pub(crate) struct SqlClaim<D: Dialect> {

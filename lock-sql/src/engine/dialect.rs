@@ -16,26 +16,29 @@ use super::store::{Store, Want};
 use super::value::{Reply, Row};
 use super::wake::{WHILE_CONTENDED, Waiter, busy};
 
-/// One database: the text of its statements, and the steps that are like no other's.
+/// One database: the text of its statements, and the steps specific to it.
 ///
-/// What is done to a row is one statement in autocommit, so that dropping it leaves no transaction open.
+/// What is done to a row is one statement in autocommit, so that dropping it leaves no transaction
+/// open.
 #[async_trait]
 pub(crate) trait Dialect: Debug + Send + Sync + Sized + 'static {
     type Links: Links;
 
     const NAME: &'static str;
-    /// The first and the longest pause between two tries while somebody else writes, beside the time
-    /// for which the database itself waits. The connection is free for others in the meantime.
+    /// The first and the longest pause between two tries while another client writes, in addition
+    /// to the time for which the database itself waits. The connection is free for others
+    /// meanwhile.
     const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(16));
-    /// Whether it is cheaper to look before writing where somebody else has the lock. Else the statement
-    /// does that itself.
+    /// Whether it is cheaper to read before writing if another client has the lock. Otherwise the
+    /// statement does both.
     const LOOKS_FIRST: bool = true;
-    /// Whether a sweep may begin after the first grant. It would take the connection that the program
-    /// needs next where making one is expensive; then clients that live for a moment sweep at their end.
+    /// Whether a sweep may begin after the first grant. It would take the connection that the
+    /// program needs next where making one is expensive; short-lived clients then sweep at their
+    /// end.
     const SWEEPS_AT_ONCE: bool = true;
     /// The pause between raising the mark and deleting.
     const SETTLE: Duration = Duration::ZERO;
-    /// What the release of a lease answers that was running.
+    /// What the release of a running lease answers.
     const WAS_RUNNING: i64 = 1;
     /// What makes the database forget commits.
     const LOSES_DATA_ON: &'static [DataLoss] = &[DataLoss::Failover];
@@ -43,8 +46,8 @@ pub(crate) trait Dialect: Debug + Send + Sync + Sized + 'static {
     fn names(&self) -> &Names;
     fn statements(&self) -> &Statements;
 
-    /// The statement with its values, made when its connection is free: where the database has no clock
-    /// the present is among them.
+    /// The statement with its values, made when its connection is free: for a database without a
+    /// clock, they include the current time.
     fn query(&self, statement: &Statement, values: &Values) -> Query {
         statement.bind(values)
     }
@@ -52,13 +55,13 @@ pub(crate) trait Dialect: Debug + Send + Sync + Sized + 'static {
     fn wanted(&self, entry: &Entry) -> Values {
         entry.values(None)
     }
-    /// The number that a statement has told of the row that it has found.
+    /// The number that a statement returned for the row that it found.
     fn told(&self, row: &Row) -> Result<i64> {
         row.int(0)
     }
-    /// A lease counts on another clock than ours.
+    /// A lease runs on a different clock from ours.
     fn elsewhere(&self, clock: &str) -> Error {
-        Error::new(ErrorKind::Store, format!("a lease counts on another clock: {clock}"))
+        Error::new(ErrorKind::Store, format!("a lease runs on another clock: {clock}"))
     }
     /// How waiters learn of a release.
     fn wake(&self) -> Wake {
@@ -68,25 +71,26 @@ pub(crate) trait Dialect: Debug + Send + Sync + Sized + 'static {
     fn listen(&self, _name: &str, _wait: bool) -> Option<Waiter> {
         None
     }
-    /// The table is not there any more: the next connection looks for it again.
+    /// The table no longer exists: the next connection looks for it again.
     fn look_again(&self) {}
     /// The store is closed.
     fn closing(&self) {}
 
-    /// An acquire that began at `start` has found no row to speak of.
+    /// An acquire that began at `start` returned no row.
     async fn missing(_: &Store<Self>, _: &Entry, _start: ClockInstant) -> Result<Attempt> {
         Ok(busy(Some(WHILE_CONTENDED)))
     }
     /// See [`Renew::renew`](super::renewals::Renew::renew).
     async fn renew(store: &Store<Self>, dues: &[Due<'_>], limit: Duration) -> Result<Vec<Outcome>>;
-    /// After a release: the claim waits no more.
+    /// After a release: the claim no longer waits.
     async fn released(_: &Store<Self>, _: &Entry) {}
     /// After a sweep.
     async fn swept(_: &Store<Self>) {}
 
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::new(Binding::Lease, self.wake());
-        // The next fence is made from the stored one; the clock is needed only if the data are lost.
+        // The next fence is made from the stored one; the clock is needed only if the data are
+        // lost.
         capabilities.fencing = Fencing::Durable;
         capabilities.detachable = true;
         capabilities.inspect = true;
@@ -95,35 +99,35 @@ pub(crate) trait Dialect: Debug + Send + Sync + Sized + 'static {
     }
 }
 
-/// A driver of `sqlx`, with the database that it is to be used with.
+/// An `sqlx` driver, with the database that it is used for.
 #[async_trait]
 pub(crate) trait Driver: Debug + Send + Sync + 'static {
     type Connection: Connection + Debug + Send + 'static;
 
     fn names(&self) -> &Names;
-    /// All that is ever sent, which the database must accept.
+    /// All statements that are ever sent, which the database must accept.
     fn statements(&self) -> Vec<&Statement>;
-    /// Refuses a server that cannot serve.
+    /// Refuses an unsuitable server.
     async fn check_server(&self, connection: &mut Self::Connection) -> Result<(), Failure>;
     /// Executes one statement to its end: its commit is confirmed by what follows the last row.
     async fn run(&self, connection: &mut Self::Connection, query: Query) -> sqlx::Result<Reply>;
-    /// Shows a statement to the database without executing it: it says what the table lacks, and which
-    /// right.
+    /// Shows a statement to the database without executing it, which reveals missing columns and
+    /// rights.
     async fn prove(
         &self,
         connection: &mut Self::Connection,
         statement: &Statement,
     ) -> sqlx::Result<()>;
-    /// The code of an error that the database itself has given.
+    /// The code of an error from the database itself.
     fn code(&self, error: &sqlx::Error) -> Option<String>;
 
-    /// What the failure of a statement means. `sent`: it is one of ours, and not one of those that make a
-    /// connection, where nothing was sent that could have been executed.
+    /// What the failure of a statement means. `sent`: it is one of ours, and not one of those that
+    /// make a connection, where nothing was sent that could have been executed.
     fn failure(&self, error: sqlx::Error, sent: bool) -> Failure {
         let code = self.code(&error);
         self.names().failure(code.as_deref(), error, sent)
     }
-    /// The rows of a statement that belongs to the making of a connection.
+    /// The rows of a statement that is part of making a connection.
     async fn ask(
         &self,
         connection: &mut Self::Connection,
@@ -137,34 +141,34 @@ pub(crate) trait Driver: Debug + Send + Sync + 'static {
 /// The connections of one client.
 #[async_trait]
 pub(crate) trait Links: Debug + Send + Sync + 'static {
-    /// Executes one statement to its end. `make` is called when a connection is free, so that what it
-    /// binds is fresh. A try is waited for by [`settled`](Self::settled) if it is dropped, and goes on
-    /// until its end then.
+    /// Executes one statement to its end. `make` is called when a connection is free, so that the
+    /// bound values are fresh. A dropped try goes on to its end, and [`settled`](Self::settled)
+    /// waits for it.
     async fn execute(
         &self,
         want: Want<'_>,
         make: &(dyn Fn() -> Query + Send + Sync),
     ) -> Result<Reply, Failure>;
-    /// Uses none of the present connections any more.
+    /// Stops using the present connections.
     fn forget(&self) {}
     /// Waits until no dropped try of this owner is under way.
     async fn settled(&self, _owner: &str) {}
     async fn close(&self) -> Result<()>;
 }
 
-/// Who a statement waits for. The numbers of statements of one kind that are under way at the same time
-/// are limited, each by itself: however many want a lock, or wait to give up one whose row somebody else
-/// has locked, keeping does not wait for them.
+/// The queue of a statement. Each kind has its own limit on concurrent statements: however many
+/// tasks want a lock, or wait to release one whose row another client has locked, renewals do not
+/// wait for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// Keeping locks.
+    /// Renewing locks.
     Keep,
-    /// Reading whether one is kept.
+    /// Reading whether one is still held.
     Check,
-    /// Giving them up, and telling the next one.
+    /// Releasing locks, and notifying the next waiter.
     Release,
-    /// Getting them, and cleaning up.
+    /// Acquiring locks, and cleaning up.
     Try,
-    /// Reading for those who do not hold them.
+    /// Reading on behalf of non-holders.
     Look,
 }

@@ -1,4 +1,4 @@
-//! A row of ours in the table, as a claim knows it.
+//! Our row in the table, as a claim knows it.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::statement::Values;
 use super::value::{Row, from_micros, micros, nullable};
 use super::wake::Waiter;
 
-/// What a claim writes into its row, in the form that is bound to the statements.
+/// What a claim writes into its row, in the form bound to statements.
 #[derive(Debug)]
 pub(crate) struct Entry {
     /// [`LockKey::encode`](lock_core::LockKey::encode), which is injective (clause C11).
@@ -18,8 +18,8 @@ pub(crate) struct Entry {
     pub(crate) ttl: Duration,
     pub(crate) call_timeout: Duration,
     pub(crate) label: Option<String>,
-    /// The hold that this claim says it takes over. It is believed only as far as the row shows it: a
-    /// statement that renews, checks or releases compares it there (clause C14).
+    /// The hold that this claim says it takes over. The row has the last word: statements that
+    /// renew, check or release compare it there (clause C14).
     pub(crate) taken_over: Option<FencingToken>,
     /// Gets the pushes for this claim; see `Dialect::listen`.
     pub(crate) waiter: Option<Waiter>,
@@ -36,10 +36,10 @@ impl Entry {
             .with("fence", fence)
     }
 
-    /// How much later than a renewal asks for a lease may end already, in µs, without being cut. A hold
-    /// that was taken over ends by the ttl of its new holder (clause C14), which may be shorter. But a
-    /// statement that has waited must not cut what a later one has promised: none waits for as long as
-    /// this. Nobody else's renewal cuts anything.
+    /// How far, in µs, a lease may extend beyond what a renewal asks for without being cut. A hold
+    /// that was taken over ends by the ttl of its new holder (clause C14), which may be shorter.
+    /// But a statement that has waited must not cut what a later one has promised; none waits this
+    /// long. Renewals of other holds never cut a lease.
     pub(crate) fn longest_excess(&self) -> i64 {
         match self.taken_over {
             Some(_) => micros(Duration::from_secs(3)),
@@ -49,7 +49,7 @@ impl Entry {
     }
 }
 
-/// The owner id in hexadecimal. Whoever knows it can release the lock, so it is never printed.
+/// The owner id in hexadecimal. Anyone who knows it can release the lock, so it is never printed.
 pub(crate) struct Secret(pub(crate) String);
 
 impl Debug for Secret {
@@ -66,14 +66,14 @@ pub(crate) struct Due<'a> {
     pub(crate) fence: Option<FencingToken>,
 }
 
-/// What has become of a renewal.
+/// The outcome of a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// Our hold, which lasts for a whole ttl again.
     Renewed,
     /// No such hold.
     Gone,
-    /// A row that somebody else has locked at this moment. It is asked for again.
+    /// A row that another client has locked at the moment. It is retried.
     Locked,
 }
 
@@ -85,17 +85,17 @@ pub(crate) struct Lease {
     pub(crate) owner: Option<String>,
     pub(crate) fence: i64,
     pub(crate) state: State,
-    /// Since the start of the hold, where that can be told.
+    /// Time since the start of the hold, where known.
     pub(crate) held: Option<Duration>,
     pub(crate) label: Option<String>,
 }
 
-/// What has become of a lease.
+/// The state of a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Runs(Duration),
     Over,
-    /// It counts on another clock, which cannot be read here.
+    /// It runs on another clock, which cannot be read here.
     Elsewhere(String),
 }
 

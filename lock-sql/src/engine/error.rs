@@ -1,11 +1,11 @@
-//! Why a statement was not executed, and what the error codes of a database mean to a lock: one table
-//! for each dialect.
+//! Why a statement failed, and what the database's error codes mean for a lock, with one table per
+//! dialect.
 
 use std::time::Duration;
 
 use lock_core::{Error, ErrorKind};
 
-/// Why a statement was not executed.
+/// Why a statement failed.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) means: Means,
@@ -16,27 +16,27 @@ pub(crate) struct Failure {
 /// What may be done about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Means {
-    /// Somebody else was writing. Nothing was done, and the same statement may succeed at once.
+    /// Another client was writing. Nothing was done, and the same statement may succeed at once.
     Contended,
-    /// The table is not there any more. Nothing was done.
+    /// The table no longer exists. Nothing was done.
     NoTable,
-    /// The server takes no more notifications. Nothing was done, and the same statement without one may
-    /// succeed.
+    /// The server accepts no more notifications. Nothing was done, and the same statement without
+    /// one may succeed.
     FullQueue,
-    /// The connection was lost, perhaps long ago, and perhaps with the statement done.
+    /// The connection was lost, perhaps long ago, and perhaps after the statement was executed.
     Cut,
     /// Anything else.
     Failed,
 }
 
-/// What is left of the connections when a statement has failed.
+/// Which connections are still usable after a statement has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Left {
-    /// This one is as good as new.
+    /// This one is still good.
     Usable,
     /// This one has ended, or is about to.
     Broken,
-    /// The server does not write, or is going away: the next one may be another server.
+    /// The server is read-only or shutting down: a new connection may reach another server.
     AllBroken,
 }
 
@@ -55,7 +55,7 @@ impl From<Failure> for Error {
 /// What some codes mean.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rule {
-    /// With a `*` at the end: all that begin so.
+    /// A `*` at the end matches any suffix.
     codes: &'static [&'static str],
     means: Means,
     left: Left,
@@ -66,19 +66,19 @@ pub(crate) struct Rule {
 }
 
 impl Rule {
-    /// The statement was undone, and may succeed at once.
+    /// The statement was rolled back, and may succeed at once.
     pub(crate) const fn contended(codes: &'static [&'static str]) -> Self {
-        let text = "{at}: others were writing to the same row all the time";
+        let text = "{at}: other clients kept writing to the same row";
         Self::fails(codes, ErrorKind::Unavailable, text).means(Means::Contended)
     }
 
-    /// The connection has ended, perhaps with the statement done.
+    /// The connection has ended, perhaps after the statement was executed.
     pub(crate) const fn cut(codes: &'static [&'static str], text: &'static str) -> Self {
         let rule = Self::fails(codes, ErrorKind::Unavailable, text);
         rule.means(Means::Cut).leaves(Left::Broken).unknown()
     }
 
-    /// `text` may have `{at}`, `{table}`, `{grant}`, `{create}` and `{code}`.
+    /// `text` may contain `{at}`, `{table}`, `{grant}`, `{create}` and `{code}`.
     pub(crate) const fn fails(
         codes: &'static [&'static str],
         kind: ErrorKind,
@@ -98,7 +98,7 @@ impl Rule {
         self
     }
 
-    /// It may have been done all the same.
+    /// It may still have taken effect.
     pub(crate) const fn unknown(mut self) -> Self {
         self.unknown = true;
         self
@@ -117,23 +117,23 @@ impl Rule {
     }
 }
 
-/// The database and its table as errors name them, without a credential, and what its codes mean.
+/// The database and its table as errors name them, without credentials, and what its codes mean.
 #[derive(Clone, Debug)]
 pub(crate) struct Names {
     pub(crate) at: String,
     pub(crate) table: String,
-    /// The statements that give the rights and make the table.
+    /// The statements that grant the rights and create the table.
     pub(crate) grant: String,
     pub(crate) create: String,
-    /// The first one that covers a code counts; the last one covers all.
+    /// The first rule that covers a code applies; the last one covers all.
     pub(crate) rules: &'static [Rule],
-    /// What to look at when no TLS connection can be made, and when the driver refuses its settings.
+    /// What to check when no TLS connection can be made, and when the driver refuses its settings.
     pub(crate) hints: [&'static str; 2],
 }
 
 impl Names {
-    /// What the failure of a statement means. `code`: the database's own, if it has answered; `sent`:
-    /// the statement is one of ours, and not one of those that make a connection.
+    /// What the failure of a statement means. `code`: the database's own, if it has answered;
+    /// `sent`: the statement is one of ours, not part of making a connection.
     pub(crate) fn failure(&self, code: Option<&str>, error: sqlx::Error, sent: bool) -> Failure {
         let Some(code) = code else { return self.without_answer(error, sent) };
         let rule = self.rules.iter().find(|rule| rule.covers(code));
@@ -157,7 +157,7 @@ impl Names {
 
     fn without_answer(&self, error: sqlx::Error, sent: bool) -> Failure {
         let Self { at, hints: [tls, settings], .. } = self;
-        // A certificate that is refused comes as an error of reading.
+        // A refused certificate is reported as a read error.
         let is_tls = match &error {
             sqlx::Error::Tls(_) => true,
             sqlx::Error::Io(error) => error.kind() == std::io::ErrorKind::InvalidData,
@@ -172,20 +172,20 @@ impl Names {
                 .into();
             }
             _ if is_tls => {
-                (ErrorKind::Unavailable, format!("no TLS connection to {at} can be made: {tls}"))
+                (ErrorKind::Unavailable, format!("cannot make a TLS connection to {at}: {tls}"))
             }
-            // Of the connection that listens.
+            // From the listening connection.
             sqlx::Error::PoolTimedOut => {
                 (ErrorKind::NoAnswer, format!("{at} did not answer in time"))
             }
             sqlx::Error::Io(_) if !sent => {
-                (ErrorKind::Unavailable, format!("no connection to {at} can be made"))
+                (ErrorKind::Unavailable, format!("cannot connect to {at}"))
             }
             sqlx::Error::Io(_) | sqlx::Error::WorkerCrashed => {
                 (ErrorKind::Unavailable, format!("the connection to {at} was lost"))
             }
-            // A reply that ends in its middle reads as nonsense.
-            _ => (ErrorKind::Unavailable, format!("{at} answered something unexpected")),
+            // A truncated reply cannot be parsed.
+            _ => (ErrorKind::Unavailable, format!("{at} sent an unexpected reply")),
         };
         let described = Error::new(kind, text).with_source(error);
         let error = if sent { described.with_unknown_effect() } else { described };
@@ -195,7 +195,7 @@ impl Names {
     pub(crate) fn no_table(&self, why: &str) -> Error {
         let Self { table, create, grant, .. } = self;
         Error::config(format!(
-            "{table} is not there, and {why}: let an administrator execute\n{create};\n{grant}"
+            "{table} does not exist, and {why}: ask an administrator to execute\n{create};\n{grant}"
         ))
     }
 
@@ -213,7 +213,7 @@ pub(crate) fn no_answer(at: &str, limit: Duration) -> Error {
     Error::new(ErrorKind::NoAnswer, format!("{at} did not answer within {limit:.1?}"))
 }
 
-/// Somebody else was writing all the time. Nothing was written.
+/// Another client was writing the whole time. Nothing was written.
 pub(crate) fn still_locked(at: &str, limit: Duration) -> Error {
     Error::new(
         ErrorKind::Unavailable,

@@ -1,5 +1,5 @@
-//! What the databases share: everything but the text of the statements, what an error code means, and
-//! the few steps that only one of them needs.
+//! What the databases share: everything except the text of the statements, the meaning of error
+//! codes, and the few steps that only one of them needs.
 
 mod backend;
 mod claim;

@@ -16,31 +16,31 @@ use super::store::Want;
 use super::unfinished::{Finished, Unfinished};
 use super::value::Reply;
 
-/// The limit for the question whether a connection is still there.
+/// The limit for testing a connection.
 const PING: Duration = Duration::from_secs(1);
 
-/// How many statements of each kind are under way at the most.
+/// The most statements of each kind that are under way at a time.
 const TURNS: [(Turn, usize); 3] = [(Turn::Keep, 3), (Turn::Release, 3), (Turn::Try, 4)];
 
 /// A server that a pool leads to.
 #[async_trait]
 pub(crate) trait Server: Driver {
-    /// A connection that was not used for so long is asked whether it is still there.
+    /// A connection that has been idle for this long is tested before use.
     const FRESH: Duration;
-    /// The same for a statement that may take a lock. It is not repeated in silence, so it should not be
-    /// the one to find out.
+    /// The same for a statement that may take a lock. It is not retried silently, so it should not
+    /// be the one to find a dead connection.
     const FRESH_FOR_TRIES: Duration;
 
-    /// A connection with the table there and checked.
+    /// A connection with the table in place and checked.
     async fn open(&self) -> Result<Self::Connection, Failure>;
 }
 
-/// Connections that are opened when they are needed.
+/// Connections that are opened as needed.
 ///
-/// Not the driver's pool, for three reasons: keeping and giving up locks must not wait behind those who
-/// want one; a pool asks before *every* statement whether the connection is alive; and it keeps a
-/// connection whose statement was dropped half-way, where the next one then reads what is left of the
-/// conversation. Here a connection is put back after a whole answer only, and closed otherwise.
+/// Not the driver's pool, for three reasons: renewals and releases must not wait behind attempts to
+/// acquire; a pool tests the connection before *every* statement; and it keeps a connection whose
+/// statement was dropped half-way, so the next statement reads the rest of the old reply. Here a
+/// connection is put back only after a complete reply, and closed otherwise.
 #[derive(Debug)]
 pub(crate) struct Pool<S: Server> {
     server: Arc<S>,
@@ -84,7 +84,7 @@ impl<S: Server> Pool<S> {
         None
     }
 
-    /// For a connection that was made before the pool.
+    /// Adds a connection that was made before the pool.
     pub(crate) fn keep(&self, connection: S::Connection) {
         self.put_back(connection, self.generation.load(Ordering::Acquire));
     }
@@ -96,8 +96,8 @@ impl<S: Server> Pool<S> {
         }
     }
 
-    /// Uses none of the present connections any more: what they lead to does not answer, or has become
-    /// another server.
+    /// Stops using the present connections: their server does not answer, or is now a different
+    /// one.
     fn drop_resting(&self) {
         self.generation.fetch_add(1, Ordering::AcqRel);
         drop(self.resting.take());
@@ -106,9 +106,9 @@ impl<S: Server> Pool<S> {
 
 #[async_trait]
 impl<S: Server> Links for Arc<Pool<S>> {
-    /// Dropped before it is sent, the statement is not sent. Dropped later, it goes on in the
-    /// background until `end`, so that the connection has its whole answer, and a release can wait for
-    /// it.
+    /// A call dropped before the statement is sent does not send it. If dropped later, it goes on
+    /// in the background until `end`: the connection gets its complete reply, and a release can
+    /// wait for it.
     async fn execute(
         &self,
         want: Want<'_>,
@@ -154,7 +154,7 @@ impl<S: Server> Links for Arc<Pool<S>> {
         self.unfinished.none(owner).await;
     }
 
-    /// Waits for the statements under way and ends the connections in order.
+    /// Waits for the statements under way and closes the connections properly.
     async fn close(&self) -> Result<()> {
         self.closed.store(true, Ordering::Release);
         for (turns, (_, number)) in self.turns.iter().zip(TURNS) {

@@ -1,6 +1,6 @@
-//! The one place where the text of a statement is prepared: with `--cfg distlock_mutants`, a deliberately
-//! wrong one stands for a mistake which locks in a table are known to be made with. The tests of the
-//! tests show that the suite fails each of them.
+//! The one place where the text of a statement is prepared. With `--cfg distlock_mutants`, a
+//! deliberately wrong text stands for a known mistake in table-based locks. The tests of the tests
+//! show that the suite catches each of them.
 
 #[cfg(distlock_mutants)]
 use super::super::mutants;
@@ -11,8 +11,8 @@ use super::sweep::SWEPT;
 #[derive(Debug)]
 pub(crate) struct Preparation {
     style: Places,
-    /// What stands for what in their texts, such as `{t}` for the table. The later ones may stand in the
-    /// earlier ones.
+    /// The placeholders in their texts, such as `{t}` for the table. The text of an earlier one may
+    /// contain later ones.
     terms: Vec<(&'static str, String)>,
     /// The mutant that the environment names, if it is one of this dialect.
     #[cfg(distlock_mutants)]

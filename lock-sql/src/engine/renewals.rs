@@ -1,4 +1,4 @@
-//! Renewals that fall together travel as one statement. The same for every dialect.
+//! Renewals that are due together go out as one statement. The same for every dialect.
 
 use std::collections::HashSet;
 use std::fmt::Debug;
@@ -13,9 +13,9 @@ use super::entry::{Due, Entry, Outcome};
 use super::error::no_answer;
 use super::store::Store;
 
-/// The most rows of one statement: it is short then, and a deadlock undoes no more than these.
+/// The most rows in one statement: this keeps it short, and a deadlock undoes no more than these.
 pub(crate) const BATCH: usize = 500;
-/// When a row that somebody else had locked is asked for again.
+/// The pause before a row that another client had locked is retried.
 const AGAIN: Duration = Duration::from_millis(20);
 
 /// What a batch of renewals is sent to.
@@ -23,9 +23,9 @@ const AGAIN: Duration = Duration::from_millis(20);
 pub(crate) trait Renew: Debug + Send + Sync + 'static {
     fn name(&self) -> &'static str;
 
-    /// Renews all of `dues` in one statement, or as few as the database needs: one answer for each, in
-    /// their order. There are 1 to [`BATCH`] of them, sorted by name, and no
-    /// name comes twice. A row that somebody else has locked must not delay the others.
+    /// Renews all of `dues` in one statement, or as few as the database needs: one answer for each,
+    /// in their order. There are 1 to [`BATCH`] of them, sorted by name, and no
+    /// name comes twice. A row that another client has locked must not delay the others.
     async fn renew(&self, dues: &[Due<'_>], limit: Duration) -> Result<Vec<Outcome>>;
 }
 
@@ -55,10 +55,10 @@ impl Default for Renewals {
 }
 
 impl Renewals {
-    /// Renews one lease, together with whatever else is due at this moment. The statement is always
-    /// sent after this call, so what it promises counts from this call at least (clause C4).
+    /// Renews one lease, together with all others due at this moment. The statement is always sent
+    /// after this call, so the lease runs from this call at the earliest (clause C4).
     ///
-    /// Dropped, it may be executed all the same.
+    /// A dropped call may still be executed.
     pub(crate) async fn renew(
         &self,
         store: &Arc<impl Renew>,
@@ -72,7 +72,7 @@ impl Renewals {
                 match self.0.ask((Arc::clone(entry), fence), send).await?? {
                     Outcome::Renewed => return Ok(Renewal::Alive { valid_for: Some(entry.ttl) }),
                     Outcome::Gone => return Ok(Renewal::Lost),
-                    // It is asked for again as long as the caller waits, and stops nobody else.
+                    // Retried as long as the caller waits, without holding up other renewals.
                     Outcome::Locked => tokio::time::sleep(AGAIN).await,
                 }
             }

@@ -1,4 +1,4 @@
-//! Connections that nobody uses at the moment.
+//! Idle connections.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -7,13 +7,13 @@ use lock_core::{Clock, ClockInstant, SystemClock};
 use sqlx::Connection;
 use tokio::runtime::Handle;
 
-/// For how long a connection rests before it is closed. What is between us and the server forgets
-/// connections that rest for some minutes, and the server has better uses for its own.
+/// How long a connection stays idle before it is closed. Network devices drop connections that are
+/// idle for some minutes, and the server has better uses for them.
 pub(super) const REST: Duration = Duration::from_secs(60);
-/// The limit for saying goodbye.
+/// The limit for closing a connection.
 const CLOSE: Duration = Duration::from_secs(1);
 
-/// The connections, those that have rested longest first.
+/// The connections, longest idle first.
 #[derive(Debug)]
 pub(super) struct Resting<C> {
     line: Mutex<Line<C>>,
@@ -24,7 +24,7 @@ pub(super) struct Resting<C> {
 #[derive(Debug)]
 struct Line<C> {
     connections: Vec<(C, ClockInstant)>,
-    /// A task looks after them.
+    /// A task closes them in time.
     tended: bool,
 }
 
@@ -38,7 +38,7 @@ impl<C: Connection + Send + 'static> Resting<C> {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Outside of a runtime nobody closes it in time; the next one that comes to rest starts that.
+    /// Outside a runtime it is not closed in time; the next push within a runtime starts that task.
     pub(super) fn push(self: &Arc<Self>, connection: C) {
         let mut line = self.line();
         line.connections.push((connection, self.clock.now()));
@@ -58,7 +58,7 @@ impl<C: Connection + Send + 'static> Resting<C> {
         });
     }
 
-    /// The one that was used last, and since when it rests.
+    /// The one that was used last, and since when it has been idle.
     pub(super) fn pop(&self) -> Option<(C, ClockInstant)> {
         self.line().connections.pop()
     }
@@ -76,7 +76,7 @@ struct Tending<C: Connection + Send + 'static> {
 }
 
 impl<C: Connection + Send + 'static> Tending<C> {
-    /// Says when to look again; `None` if none is left.
+    /// Returns when to check again; `None` if none is left.
     async fn close_rested(&mut self) -> Option<ClockInstant> {
         let rested: Vec<_> = {
             let resting = self.resting.upgrade()?;
@@ -87,7 +87,7 @@ impl<C: Connection + Send + 'static> Tending<C> {
             line.connections.drain(..young).collect()
         };
         for (connection, _) in rested {
-            // That it is no more is all that matters.
+            // Only that it ends matters.
             let _ = tokio::time::timeout(CLOSE, connection.close()).await;
         }
         let resting = self.resting.upgrade()?;
@@ -144,7 +144,7 @@ mod tests {
             assert!(resting.clock.now().since(start) >= rest);
             resting.push(connect().await.unwrap());
         });
-        // The task that would close it ends here.
+        // The task that would have closed it ends here.
         drop(first);
         second.block_on(async {
             resting.push(connect().await.unwrap());

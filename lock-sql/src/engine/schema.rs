@@ -1,7 +1,7 @@
-//! Making sure that the table is there, and is ours.
+//! Making sure that the table exists, and is ours.
 //!
-//! Whether it has the columns, and whether we have the rights, the database says of our own statements.
-//! What they do not show is asked for: whether it is a table, its key, and how names are compared.
+//! Preparing our statements shows whether the columns exist and whether we have the rights. The
+//! rest is queried: whether it is a table, its key, and how names are compared.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -13,18 +13,18 @@ use super::error::Failure;
 use super::statement::{Places, Query, Statement, Values};
 use super::table::TableName;
 
-/// How often the table is looked for while others make it.
+/// How often the table is looked up while other clients create it.
 const TRIES: usize = 10;
 
-/// The table that is looked for.
+/// The table to look for.
 #[derive(Debug)]
 pub(crate) struct Schema {
     /// As the database looks it up.
     table: String,
     create_table: bool,
-    /// table → what is wrong with it, or NULL. No row if it is not there.
+    /// table → what is wrong with it, or NULL. No row if it does not exist.
     look: Statement,
-    /// The codes that say that we may not create it, and that somebody else was doing so.
+    /// The codes that mean that we may not create it, and that another client is creating it.
     codes: [&'static [&'static str]; 2],
     /// It was found, and is ours.
     checked: AtomicBool,
@@ -54,8 +54,8 @@ impl Schema {
         self.checked.store(false, Ordering::Release);
     }
 
-    /// Once for all connections, and again after [`look_again`](Self::look_again). Any number of processes
-    /// may do this at the same time: what one finds done by another is fine. True if it was this time.
+    /// Runs once for all connections, and again after [`look_again`](Self::look_again). Any number
+    /// of processes may do this at the same time. True if this call ran it.
     pub(crate) async fn ensure_once<D: Driver>(
         &self,
         driver: &D,
@@ -87,7 +87,7 @@ impl Schema {
                 None if !self.create_table => {
                     return Err(names.no_table("lock_create_table=false").into());
                 }
-                // The right to create a table says nothing about the right to look into it.
+                // The right to create a table does not include the right to read it.
                 None if tries == TRIES => return Err(self.no_rights(driver).into()),
                 None => self.create(driver, connection).await?,
             }
@@ -111,13 +111,13 @@ impl Schema {
         let code = driver.code(&error).unwrap_or_default();
         let [forbidden, races] = self.codes;
         if forbidden.contains(&&*code) {
-            let refused = names.no_table("this user may not create it, or has nowhere to");
+            let refused = names.no_table("this user may not create it, or has no schema for it");
             return Err(refused.with_source(error).into());
         }
         if !races.contains(&&*code) {
             return Err(driver.failure(error, false));
         }
-        // Somebody else was creating it: IF NOT EXISTS does not cover that.
+        // Another client was creating it: IF NOT EXISTS does not cover that.
         tokio::time::sleep(Duration::from_millis(20)).await;
         Ok(())
     }
@@ -128,7 +128,7 @@ impl Schema {
         Error::new(ErrorKind::Denied, text)
     }
 
-    /// The database's own words say best what is missing.
+    /// The database's own message says best what is missing.
     fn refused<D: Driver>(driver: &D, error: sqlx::Error) -> Failure {
         let words = error.as_database_error().map(|error| error.message().to_owned());
         let failure = driver.failure(error, false);

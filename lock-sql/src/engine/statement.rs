@@ -1,18 +1,18 @@
-//! The text of a statement with names for what is bound, and the values by these names.
+//! Statements with named parameters, and the values bound to them.
 
 use std::fmt;
 use std::sync::Arc;
 
 use super::value::Value;
 
-/// How a database writes the places of a statement.
+/// How a database writes the parameters of a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Places {
     /// `$1`. A list is one array.
     Dollars,
     /// `?1`. A list has a place for each of its items.
     Numbers,
-    /// `?`, also for a name that comes again. A list as above.
+    /// `?`, even for a repeated name. Lists as above.
     Marks,
 }
 
@@ -95,7 +95,7 @@ impl Statement {
         Query { sql: Arc::clone(&self.sql), values: self.places.iter().map(value).collect() }
     }
 
-    /// The statement with nothing in its places.
+    /// The statement with NULL in all its places.
     pub(crate) fn bare(&self) -> Query {
         Query { sql: Arc::clone(&self.sql), values: vec![Value::Null; self.places.len()] }
     }
@@ -115,8 +115,8 @@ pub(crate) struct Query {
     pub(crate) values: Vec<Value>,
 }
 
-/// What is bound, by name. The items of a list that has fewer than the statement has places are
-/// followed by its last one again.
+/// The bound values, by name. If a list has fewer items than the statement has places, its last
+/// item is repeated.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Values(Vec<(&'static str, Value)>);
 
@@ -131,26 +131,27 @@ impl Values {
     }
 }
 
-/// The statements that all dialects have, in the words of one.
+/// The statements that all dialects have, as written for one.
 #[derive(Clone, Debug)]
 pub(crate) struct Statements {
-    /// name, owner, ttl, label → one number: the fence, or how long somebody else's lease lasts as a
-    /// negative one. No row: see [`Dialect::missing`](super::dialect::Dialect::missing).
+    /// name, owner, ttl, label → one number: the fence, or how long another client's lease lasts,
+    /// as a negative one. No row: see [`Dialect::missing`](super::dialect::Dialect::missing).
     pub(crate) acquire: Statement,
-    /// name, owner or NULL for any, fence or 0 for any → a number: whether the lease was running. No row
-    /// if there is no such hold.
+    /// name, owner or NULL for any, fence or 0 for any → a number: whether the lease was running.
+    /// No row if there is no such hold.
     pub(crate) release: Statement,
-    /// The same by an administrator, where that is another statement: the holder learns of it.
+    /// A forced release, if that is a different statement, which tells the holder.
     pub(crate) force: Option<Statement>,
-    /// name → name, owner, fence, time left, time since the start, label. Where the lease counts on a
-    /// clock that cannot be read here, the time left is NULL, and what it counts on comes last.
+    /// name → name, owner, fence, time left, time since the start, label. If the lease runs on a
+    /// clock that cannot be read here, the time left is NULL, and the clock comes last.
     pub(crate) look: Statement,
-    /// start of the stored name, its length in bytes, whether only the empty prefix is meant → as `look`.
+    /// start of the stored name, its length in bytes, whether only the empty prefix is meant → as
+    /// `look`.
     pub(crate) list: Statement,
-    /// name, owner, fence or 0 → the time left. A statement that writes or locks: what a read does not
-    /// show may have been read from a standby that is behind.
+    /// name, owner, fence or 0 → the time left. A statement that writes or locks: a read may have
+    /// gone to a standby that lags behind.
     pub(crate) confirm: Option<Statement>,
-    /// after, retention → name, fence, whether it can go.
+    /// after, retention → name, fence, whether it can be removed.
     pub(crate) sweep_page: Statement,
     /// fence: raises the mark to it.
     pub(crate) sweep_fold: Statement,

@@ -1,4 +1,4 @@
-//! Executing the statements: for how long, how often, and what their answers mean.
+//! Executing the statements: time limits, retries, and what the replies mean.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -17,7 +17,7 @@ use super::sweep::Sweeper;
 use super::value::{Reply, Row, from_micros, nullable};
 use super::wake::{WHILE_CONTENDED, Waiter, busy};
 
-/// The limit for what has no call timeout of its own.
+/// The limit for operations without a call timeout.
 pub(crate) const ADMIN_LIMIT: Duration = Duration::from_secs(5);
 
 /// What all claims of one client share.
@@ -26,11 +26,11 @@ pub(crate) struct Store<D: Dialect> {
     pub(crate) dialect: D,
     pub(crate) links: D::Links,
     pub(crate) renewals: Renewals,
-    /// For limits only. The leases are counted by the database's clock.
+    /// For limits only. Leases run on the database's clock.
     pub(super) clock: SystemClock,
     pub(crate) retention: Duration,
     pub(crate) sweeper: Sweeper,
-    /// For claims, and for what goes on in the background.
+    /// For claims and background work.
     pub(super) me: Weak<Self>,
 }
 
@@ -38,22 +38,22 @@ pub(crate) struct Store<D: Dialect> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Want<'a> {
     pub(crate) turn: Turn,
-    /// Whose lock the statement may take. Cut off, it is not repeated: it may be executed after the
-    /// repeat and after a release, so the core must know of it.
+    /// Whose lock the statement may take. If its connection is lost, it is not retried: the first
+    /// copy may run after the retry and after a release, so the core must know of it.
     pub(crate) owner: Option<&'a str>,
     whole: Duration,
     pub(crate) end: ClockInstant,
-    /// Until when it is repeated while somebody else writes.
+    /// Until when it is retried while another client writes.
     patience: ClockInstant,
 }
 
 impl<'a> Want<'a> {
-    /// Repeats for three quarters of the time, so that some is left to say that it was in vain.
+    /// Retries for three quarters of the time, which leaves some time to report a failure.
     pub(crate) fn patient(turn: Turn, start: ClockInstant, whole: Duration) -> Self {
         Self { turn, owner: None, whole, end: start + whole, patience: start + whole * 3 / 4 }
     }
 
-    /// Does not repeat.
+    /// Does not retry.
     pub(crate) fn once(self) -> Self {
         Self { patience: ClockInstant::from_nanos(0), ..self }
     }
@@ -86,13 +86,13 @@ impl<D: Dialect> Store<D> {
         self.clock.now()
     }
 
-    /// A statement that is repeated while somebody else writes.
+    /// A statement that is retried while another client writes.
     pub(crate) fn want(&self, turn: Turn, limit: Duration) -> Want<'static> {
         Want::patient(turn, self.now(), limit)
     }
 
-    /// Executes a statement. `None` if others were writing until patience ran out: nothing was done
-    /// then.
+    /// Executes a statement. `None` if other clients were writing until patience ran out; nothing
+    /// was done then.
     pub(crate) async fn execute(
         &self,
         want: Want<'_>,
@@ -101,9 +101,9 @@ impl<D: Dialect> Store<D> {
     ) -> Result<Option<Reply>, Failure> {
         let make = || self.dialect.query(statement, values);
         let (mut pause, mut looked_again) = (D::PAUSES.0, false);
-        // Whether it was tried again over another connection, and whether it may have been executed
-        // before. What keeps a lock or gives it up may be executed twice, and late: what the first one
-        // may have done is in the second one's answer, except for that of a release.
+        // Whether it was retried over another connection, and whether it may already have been
+        // executed. Renewals and releases may run twice, and late: the second reply shows what the
+        // first one did, except for a release.
         let (mut tried_again, mut repeated) = (false, false);
         let repeating = async {
             loop {
@@ -128,7 +128,7 @@ impl<D: Dialect> Store<D> {
                     Means::Cut => self.links.forget(),
                     _ => {}
                 }
-                // A server that was started again has ended the idle connections as well.
+                // A restarted server has ended the idle connections as well.
                 if failure.means == Means::Cut && !tried_again && want.owner.is_none() {
                     tried_again = true;
                     repeated = failure.error.effect() == Effect::Unknown;
@@ -140,19 +140,19 @@ impl<D: Dialect> Store<D> {
                 return Err(failure);
             }
         };
-        // Neither the driver nor a disk that hangs has a limit for a statement.
+        // Neither the driver nor a hung disk limits how long a statement takes.
         tokio::select! {
             biased;
             reply = repeating => reply,
             () = self.clock.sleep_until(want.end) => {
-                // The other connections are likely to lead into the same silence.
+                // The other connections are probably just as silent.
                 self.links.forget();
                 Err(no_answer(self.at(), want.whole).into())
             }
         }
     }
 
-    /// For what must not fail because somebody else has the row for a moment.
+    /// For operations that must not fail because another client briefly has the row locked.
     pub(crate) async fn patiently(
         &self,
         turn: Turn,
@@ -170,9 +170,9 @@ impl<D: Dialect> Store<D> {
         self.patiently(Turn::Try, limit, probe, &Values::default()).await.map(drop)
     }
 
-    /// Looks once, and takes the lock if it is free. `polling`: the last answer to this claim was "busy",
-    /// so that it may be cheaper to look before writing. While somebody else writes it looks as well,
-    /// since that can be seen all the same.
+    /// Tries once to take the lock. `polling`: the last answer to this claim was "busy", so it may
+    /// be cheaper to read before writing. It also reads while another client writes, since reading
+    /// still works then.
     pub(crate) async fn acquire(&self, entry: &Entry, polling: bool) -> Result<Attempt> {
         let look = entry.waiter.as_ref().map(Waiter::look);
         let statement = &self.dialect.statements().acquire;
@@ -213,8 +213,8 @@ impl<D: Dialect> Store<D> {
         })
     }
 
-    /// How long somebody else's lease lasts; `None` if the lock can be taken, or if that cannot be seen
-    /// now. An error if its clock cannot be read here.
+    /// How long another client's lease lasts; `None` if the lock can be taken, or if this cannot be
+    /// read now. An error if its clock cannot be read here.
     pub(crate) async fn held_by_another(&self, entry: &Entry) -> Result<Option<Duration>> {
         let want = self.want(Turn::Look, entry.call_timeout).once();
         let look = &self.dialect.statements().look;
@@ -231,7 +231,7 @@ impl<D: Dialect> Store<D> {
         }
     }
 
-    /// What the row of a name says, read without waiting for anybody.
+    /// What the row of a name says, read without waiting for a lock.
     pub(crate) async fn look(
         &self,
         turn: Turn,
@@ -263,11 +263,12 @@ impl<D: Dialect> Store<D> {
         })
     }
 
-    /// Gives a hold of this owner up: by owner alone, since the fence is not known after a lost answer; a
-    /// claim that has taken over a hold gives up [that one](Entry::taken_over) and no other.
+    /// Releases a hold of this owner: by owner alone, since the fence is not known after a lost
+    /// reply. A claim that has taken over a hold releases [that one](Entry::taken_over) and no
+    /// other.
     pub(crate) async fn release(&self, entry: &Entry) -> Result<Released> {
         let (start, limit) = (self.now(), entry.call_timeout);
-        // What does not end in time is left to the repeats of the release.
+        // A try that does not end in time is left to retries of the release.
         let settled = tokio::select! {
             biased;
             () = self.links.settled(&entry.owner.0) => true,
@@ -278,7 +279,7 @@ impl<D: Dialect> Store<D> {
         let freed = self.free(statement, entry.values(entry.taken_over), limit).await;
         D::released(self, entry).await;
         match freed? {
-            // A try that is still under way may yet take it.
+            // A try that is still under way may still take it.
             Released::AlreadyGone if !settled => Err(self.unanswered()),
             released => Ok(released),
         }
@@ -299,7 +300,7 @@ impl<D: Dialect> Store<D> {
         self.free(statement, values, ADMIN_LIMIT).await
     }
 
-    /// Gives a hold up, and tells a waiter, if that is possible.
+    /// Releases a hold, and notifies a waiter if possible.
     async fn free(
         &self,
         statement: &Statement,
@@ -311,7 +312,7 @@ impl<D: Dialect> Store<D> {
         let loud = values.clone().with("tell", true);
         let reply = match self.execute(want, statement, &loud).await {
             Err(Failure { means: Means::FullQueue, error, .. }) => {
-                tracing::warn!(target: "distlock", %error, "waiters are not told and poll");
+                tracing::warn!(target: "distlock", %error, "waiters cannot be notified, and poll");
                 repeated = error.effect() == Effect::Unknown;
                 self.execute(want, statement, &values.with("tell", false)).await
             }
@@ -319,7 +320,7 @@ impl<D: Dialect> Store<D> {
         };
         let reply = reply?.ok_or_else(|| self.still_locked(limit))?;
         let Some(row) = reply.rows.first() else {
-            // Ours, or somebody who took the lock away: nobody can tell.
+            // Our first release, or another client's forced release: there is no way to tell.
             if repeated || reply.repeated {
                 return Err(self.unanswered());
             }
@@ -331,9 +332,9 @@ impl<D: Dialect> Store<D> {
         })
     }
 
-    /// `None` where nobody holds the lock.
+    /// `None` if the lock is free.
     pub(super) fn info(&self, lease: Lease) -> Option<LockInfo> {
-        // A name that no lock can have was written by somebody else and blocks nobody.
+        // A name that no lock can have was written by another program and blocks no client.
         let key = LockKey::decode(&lease.name?).ok()?;
         let mut holder = HolderInfo::new(lease.owner?.parse().ok());
         match lease.state {
@@ -355,9 +356,9 @@ impl<D: Dialect> Store<D> {
         still_locked(self.at(), limit * 3 / 4)
     }
 
-    /// The release may have been executed, and its answer was lost.
+    /// The release may have been executed, but its reply was lost.
     fn unanswered(&self) -> Error {
-        let what = format!("a connection to {} has ended without an answer", self.at());
+        let what = format!("a connection to {} ended without a reply", self.at());
         Error::new(ErrorKind::Unavailable, what).with_unknown_effect()
     }
 }

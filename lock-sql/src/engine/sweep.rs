@@ -1,4 +1,4 @@
-//! Removing the rows of locks that nobody uses any more.
+//! Removing the rows of locks that are no longer used.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,10 +13,10 @@ use super::statement::Values;
 use super::store::Store;
 use super::value::Value;
 
-/// The name of the row that has the greatest fence of all rows that were deleted. No lock can be called
-/// so: U+0001 is a control character, and not the one that parts prefix and name.
+/// The name of the row that holds the greatest fence of all deleted rows. No lock can have this
+/// name: U+0001 is a control character, and not the one that separates prefix and name.
 pub(crate) const MARK: &str = "\u{1}fence";
-/// How many rows are looked at in one step.
+/// How many rows are read in one step.
 pub(crate) const PAGE: usize = 512;
 /// How many rows one statement deletes.
 pub(crate) const SWEPT: usize = 64;
@@ -26,7 +26,7 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(5);
 /// The time between two sweeps.
 const SHORTEST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(60);
-/// How many pages are looked at in a row.
+/// How many pages are read in one sweep.
 const PAGES: usize = 8;
 
 /// When to sweep, and where the last sweep stopped.
@@ -46,7 +46,7 @@ impl Default for Sweeper {
 }
 
 impl Sweeper {
-    /// No sweep begins by itself any more.
+    /// No sweep starts automatically any more.
     #[cfg(test)]
     pub(crate) fn stop(&self) {
         self.swept.store(true, Ordering::Release);
@@ -58,10 +58,10 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a step of the sweep has seen.
+/// What one step of the sweep has found.
 #[derive(Debug, Default)]
 pub(crate) struct Page {
-    /// The names of the rows that can go.
+    /// The names of the rows that can be removed.
     pub(crate) gone: Vec<Value>,
     /// The greatest of their fences.
     pub(crate) greatest: i64,
@@ -70,14 +70,15 @@ pub(crate) struct Page {
 }
 
 impl<D: Dialect> Store<D> {
-    /// Sweeps in the background if it is time to. Called after a grant, so that a program that takes one
-    /// lock and ends does its share while it works, or [when it ends](Self::sweep_at_end).
+    /// Sweeps in the background if it is time to. Called after a grant, so that a program that
+    /// takes one lock and ends does its share while it works, or [when it
+    /// ends](Self::sweep_at_end).
     pub(super) fn sweep_if_due(&self) {
         {
             let (mut due, now) = (locked(&self.sweeper.due), self.now());
             let due = due.get_or_insert_with(|| match D::SWEEPS_AT_ONCE {
                 true => now,
-                // At different times for clients that begin together.
+                // At different times for clients that start together.
                 false => now + jitter(&OsRng, self.pause()),
             });
             if now < *due {
@@ -97,7 +98,7 @@ impl<D: Dialect> Store<D> {
                 Ok(true) => store.pause(),
                 Ok(false) => SHORTEST,
                 Err(error) => {
-                    tracing::debug!(target: "distlock", %error, "a sweep failed; it is repeated");
+                    tracing::debug!(target: "distlock", %error, "a sweep failed; it will be retried");
                     LONGEST
                 }
             };
@@ -106,7 +107,7 @@ impl<D: Dialect> Store<D> {
         });
     }
 
-    /// The share of a client that has taken locks and never swept, at its end.
+    /// The final sweep of a client that has taken locks but never swept.
     pub(super) async fn sweep_at_end(&self) {
         if D::SWEEPS_AT_ONCE
             || locked(&self.sweeper.due).is_none()
@@ -123,11 +124,11 @@ impl<D: Dialect> Store<D> {
         (self.retention / 4).clamp(SHORTEST, LONGEST)
     }
 
-    /// Looks at some pages and removes what can go. True if the end of the table was reached.
+    /// Reads some pages and removes rows that can go. True if the end of the table was reached.
     ///
-    /// Every step is a statement of its own, in an order that is safe wherever it stops, and with
-    /// any number of others who sweep: the greatest fence is in the mark *before* a row is deleted,
-    /// and the deletion judges each row anew.
+    /// Each step is a separate statement, in an order that is safe wherever it stops, and with any
+    /// number of concurrent sweeps: the greatest fence is in the mark *before* a row is deleted,
+    /// and the deletion checks each row again.
     pub(crate) async fn sweep(&self, settle: Duration) -> Result<bool> {
         for _ in 0..PAGES {
             let after = locked(&self.sweeper.after).clone();
@@ -167,7 +168,7 @@ impl<D: Dialect> Store<D> {
 
     pub(crate) async fn sweep_fold(&self, fence: i64) -> Result<()> {
         let values = Values::default().with("fence", fence);
-        // Waits behind those who want a lock. What cannot be written now is left for the next sweep.
+        // Waits behind attempts to acquire. What cannot be written now is left to the next sweep.
         let statement = &self.dialect.statements().sweep_fold;
         self.patiently(Turn::Try, LIMIT, statement, &values).await.map(drop)
     }
@@ -187,7 +188,7 @@ impl<D: Dialect> Store<D> {
     }
 }
 
-/// A sweep under way. Its end is noted also if its runtime ends before it.
+/// A sweep under way. Its end is recorded even if its runtime ends first.
 struct Running<D: Dialect>(Arc<Store<D>>);
 
 impl<D: Dialect> Drop for Running<D> {

@@ -32,7 +32,7 @@ impl TableName {
         &self.0
     }
 
-    /// In the quotes of standard SQL, so that upper and lower case stay apart.
+    /// In standard SQL quotes, which preserve upper and lower case.
     pub(crate) fn quoted(&self) -> String {
         format!("\"{}\"", self.0)
     }

@@ -1,8 +1,8 @@
-//! Statements whose callers have gone.
+//! Statements whose callers were dropped.
 //!
-//! A try to get a lock that was dropped may be executed at any time, also after a release that has gone
-//! ahead of it on another connection, and would take the lock for a whole ttl. So it is finished in the
-//! background, and a release by the same owner waits for that.
+//! A dropped attempt to acquire may still be executed at any time, even after a release that
+//! overtook it on another connection, and would take the lock for a whole ttl. So it is finished in
+//! the background, and a release by the same owner waits for that.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,7 +14,7 @@ use lock_core::{Clock, ClockInstant, SystemClock};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-/// Dropped tries that the server is at, by owner.
+/// Dropped tries that are still under way, by owner.
 #[derive(Debug, Default)]
 pub(crate) struct Unfinished {
     tries: Mutex<HashMap<String, usize>>,
@@ -45,7 +45,7 @@ impl Unfinished {
     }
 }
 
-/// A dropped try. It is over also if its runtime ends before the statement.
+/// A dropped try. It counts as finished even if its runtime ends before the statement does.
 struct Dropped(Arc<Unfinished>, String);
 
 impl Drop for Dropped {
@@ -62,12 +62,12 @@ impl Drop for Dropped {
     }
 }
 
-/// A future that is finished also if it is dropped: in the background then, until `end`.
+/// A future that is driven on after a drop, in the background and until `end`.
 pub(crate) struct Finished<T: Send + 'static> {
     work: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
     clock: SystemClock,
     end: ClockInstant,
-    /// Who is to wait for it.
+    /// The owner whose release waits for it.
     owner: Option<(Arc<Unfinished>, String)>,
 }
 

@@ -1,4 +1,4 @@
-//! What is bound to a statement, and what it answers: no type of the driver's.
+//! Values bound to a statement and returned by it, without driver types.
 
 use std::fmt;
 use std::time::Duration;
@@ -63,7 +63,7 @@ pub(crate) fn nullable(value: Option<impl Into<Value>>) -> Value {
     value.map_or(Value::Null, Into::into)
 }
 
-/// One row of an answer.
+/// One row of a reply.
 #[derive(Debug)]
 pub(crate) struct Row(pub(crate) Vec<Value>);
 
@@ -105,18 +105,18 @@ impl Row {
     }
 }
 
-/// What a statement has answered, up to its end.
+/// The complete reply to a statement.
 #[derive(Debug, Default)]
 pub(crate) struct Reply {
     pub(crate) rows: Vec<Row>,
     /// How many rows the statement has found, or changed.
     pub(crate) affected: u64,
-    /// The statement was sent before, over a connection that has ended without an answer.
+    /// The statement was sent before, over a connection that ended without a reply.
     pub(crate) repeated: bool,
 }
 
 impl Reply {
-    /// Of a database that gives back the rows that it has changed.
+    /// From a database that returns the rows that it has changed.
     pub(crate) fn of_rows(rows: impl Iterator<Item = sqlx::Result<Row>>) -> sqlx::Result<Self> {
         let rows: Vec<_> = rows.collect::<sqlx::Result<_>>()?;
         let affected = u64::try_from(rows.len()).unwrap_or(u64::MAX);
@@ -124,7 +124,7 @@ impl Reply {
     }
 }
 
-/// A stored value that nobody of ours can have written.
+/// A stored value that none of our clients can have written.
 fn strange() -> Error {
     Error::new(
         ErrorKind::Store,

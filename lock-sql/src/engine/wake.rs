@@ -1,7 +1,7 @@
 //! How a waiter is woken.
 //!
 //! SQLite and MySQL cannot push to another process, so their waiters poll: the core does that, with
-//! jitter, and what is here tells it when the next look is worth while. A dialect that can push gives
+//! jitter, and this module tells it when the next poll is worthwhile. A dialect that can push gives
 //! each claim a [`Waiter`], and wakes one of them for each message.
 
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use lock_core::kit::wake::{self, Slot, first_that_listens};
 use lock_core::{Attempt, Busy, Error, ErrorKind, Result};
 use tokio::sync::{mpsc, watch};
 
-/// The pause before the next look when somebody else was writing, so that the question whether the
-/// lock is free could not even be asked. A write takes as long as the disk needs to sync.
+/// The pause before the next poll when another client was writing, so it could not be seen whether
+/// the lock is free. A write takes as long as the disk needs to sync.
 pub(crate) const WHILE_CONTENDED: Duration = Duration::from_millis(5);
 
-/// The answer to a waiter: somebody else has the lock, for `left` unless it is renewed. There is no
-/// place in the table that would have to be kept alive (clause C13).
+/// The answer to a waiter: another client has the lock, for `left` unless it is renewed. No place
+/// in the table has to be kept alive (clause C13).
 pub(crate) fn busy(left: Option<Duration>) -> Attempt {
     Attempt::Busy(Busy::default().with_retry_after(left))
 }
@@ -26,11 +26,11 @@ pub(crate) fn busy(left: Option<Duration>) -> Attempt {
 #[derive(Debug)]
 pub(crate) struct Waiters {
     slots: wake::Waiters<Arc<str>, Role>,
-    /// Whether messages arrive at present.
+    /// Whether messages currently arrive.
     up: watch::Sender<bool>,
 }
 
-/// What a claim wants at present.
+/// What a claim currently wants.
 #[derive(Debug)]
 struct Role(AtomicU8);
 
@@ -48,7 +48,7 @@ impl Role {
 }
 
 impl Waiters {
-    /// The second value says for which names a message was in vain: no claim wants the lock any more.
+    /// The second value yields names whose message was unwanted: no claim wants the lock any more.
     pub(crate) fn new() -> (Arc<Self>, mpsc::UnboundedReceiver<Arc<str>>) {
         let (unwanted, receiver) = mpsc::unbounded_channel();
         let slots = wake::Waiters::new(move |name: &Arc<str>, slots: &[Arc<Slot<Role>>]| {
@@ -61,24 +61,24 @@ impl Waiters {
         (Arc::new(Self { slots, up: watch::Sender::new(false) }), receiver)
     }
 
-    /// `wanted`: the claim wants to hear when the lock is free, and not only when it was taken away.
+    /// `wanted`: the claim wants to know when the lock is free, not only when it was taken away.
     pub(crate) fn register(self: &Arc<Self>, name: &str, wanted: bool) -> Waiter {
         let slot = self.slots.register(name.into(), Role(AtomicU8::new(ASIDE)));
         Waiter { slot, waiters: Arc::clone(self), name: name.into(), wanted }
     }
 
-    /// The lock may be free: one waiter of this client looks.
+    /// The lock may be free: one waiter of this client checks.
     pub(crate) fn wake_one(&self, name: &str) {
         self.slots.permit(&Arc::<str>::from(name));
     }
 
-    /// Something has happened to the lock: all look.
+    /// Something has happened to the lock: all waiters check.
     pub(crate) fn wake_all(&self, name: &str) {
         self.slots.each(name, |slot| slot.wake());
     }
 
-    /// Messages arrive again, and those of the meantime are lost: all waiters look. A holder learns
-    /// of its loss at its next renewal.
+    /// Messages arrive again, but some were lost: all waiters check. A holder learns of a loss at
+    /// its next renewal.
     pub(crate) fn set_up(&self, up: bool) {
         self.up.send_replace(up);
         if up {
@@ -91,7 +91,7 @@ impl Waiters {
     }
 }
 
-/// A claim that is told of changes. Dropped, it hands on a message that it has not followed.
+/// A claim that is told of changes. On drop, an unhandled message passes to the next waiter.
 #[derive(Debug)]
 pub(crate) struct Waiter {
     slot: wake::Waiter<Arc<str>, Role>,
@@ -101,7 +101,7 @@ pub(crate) struct Waiter {
 }
 
 impl Waiter {
-    /// Whether to be on the list of those who wait: messages arrive, and the claim wants them.
+    /// Whether to be on the list of waiters: messages arrive, and the claim wants them.
     pub(crate) fn waits(&self) -> bool {
         self.wanted && *self.waiters.up.borrow()
     }
@@ -111,8 +111,8 @@ impl Waiter {
         self.slot.any_other(Role::waits)
     }
 
-    /// A look is about to be made, which sees everything that was told before. Dropped without an
-    /// answer, the look has not been made.
+    /// Starts a look, which covers every message received before it. A look dropped without an
+    /// answer does not count.
     pub(crate) fn look(&self) -> Look<'_> {
         if self.wanted {
             self.slot.data().0.store(WAITS, SeqCst);
@@ -120,7 +120,7 @@ impl Waiter {
         Look(self, self.slot.look())
     }
 
-    /// Clause C5: what was told since the last look began is not missed.
+    /// Clause C5: a message that arrived since the last look began is not missed.
     pub(crate) async fn changed(&self) -> Result<()> {
         let mut up = self.waiters.up.subscribe();
         tokio::select! {
@@ -133,8 +133,8 @@ impl Waiter {
         }
     }
 
-    /// The claim waits no more. What it was told and has not followed is handed on. True if it was
-    /// waiting, and no other claim of this client waits for the lock.
+    /// The claim no longer waits. An unhandled message is passed on. True if it was waiting, and no
+    /// other claim of this client waits for the lock.
     pub(crate) fn leave(&self) -> bool {
         let waited = self.slot.data().0.swap(ASIDE, SeqCst) == WAITS;
         if waited {
@@ -143,7 +143,7 @@ impl Waiter {
         waited && !self.has_company()
     }
 
-    /// Whoever else of this client waits for the lock looks again.
+    /// Makes another claim of this client that waits for the lock check again.
     pub(crate) fn alert_company(&self) {
         if self.has_company() {
             self.waiters.wake_one(&self.name);
@@ -162,7 +162,7 @@ impl Look<'_> {
         look.done();
         if granted {
             waiter.slot.data().0.store(HOLDS, SeqCst);
-            // What has come during the look was about the lock before it was ours.
+            // Messages during the look concern the lock before it was ours.
             waiter.slot.forget();
         }
     }

@@ -1,4 +1,4 @@
-//! What the server's error codes mean to a lock.
+//! What the server's error codes mean for a lock.
 //!
 //! <https://dev.mysql.com/doc/mysql-errors/8.4/en/server-error-reference.html> and
 //! <https://mariadb.com/docs/server/reference/error-codes>; the two share the numbers below 1900.
@@ -7,15 +7,15 @@ use lock_core::ErrorKind::{Config, Denied, Store, Unavailable};
 
 use crate::engine::error::{Left, Means, Rule};
 
-const NOT_NOW: &str = "{at} takes no requests at the moment, or has too many connections";
+const NOT_NOW: &str = "{at} is not accepting requests at the moment, or has too many connections";
 
 pub(super) const RULES: &[Rule] = &[
-    // A statement that must be prepared anew. One that the connection has forgotten is forgotten by its
-    // cache, too.
+    // A statement that must be prepared again. Closing the connection also clears the driver's
+    // cache.
     Rule::contended(&["1243", "1615"]).leaves(Left::Broken),
-    // Lock wait, deadlock, a deadlock in a distributed transaction, a row that has changed since it was
-    // read, a statement that an administrator or a time limit has ended, a conflict at commit (Galera), a
-    // row that two have inserted at once.
+    // Lock wait, deadlock, a deadlock in a distributed transaction, a row that has changed since it
+    // was read, a statement ended by an administrator or a time limit, a conflict at commit
+    // (Galera), a row that two have inserted at once.
     Rule::contended(&[
         "1205", "1213", "1614", "1020", "1317", "1969", "3024", "1412", "1180", "1062", "3101",
     ]),
@@ -23,19 +23,19 @@ pub(super) const RULES: &[Rule] = &[
     Rule::fails(
         &["1290", "1792", "1836", "3100"],
         Unavailable,
-        "{at} is read-only at the moment: a replica, or a primary under maintenance; use the server that is written to",
+        "{at} is read-only at the moment: a replica, or a primary under maintenance; connect to the server that accepts writes",
     )
     .leaves(Left::AllBroken),
     // Shutting down.
     Rule::cut(&["1053"], NOT_NOW).leaves(Left::AllBroken),
-    // Not part of the cluster.
+    // The node is not part of the cluster.
     Rule::fails(&["1047"], Unavailable, NOT_NOW).leaves(Left::AllBroken),
-    // Too many connections of all and of this user.
+    // Too many connections, in total or for this user.
     Rule::fails(&["1040", "1203", "1226"], Unavailable, NOT_NOW),
-    // Killed, for a reason that was not to do with the statement.
+    // Killed for a reason unrelated to the statement.
     Rule::cut(
         &["1927", "3169", "4031", "1152", "1159", "1161"],
-        "the server has ended a connection to {at}",
+        "the server ended a connection to {at}",
     ),
     // Wrong credentials, locked accounts, hosts that may not connect.
     Rule::fails(
@@ -44,21 +44,21 @@ pub(super) const RULES: &[Rule] = &[
             "3159", "4151",
         ],
         Denied,
-        "{at} does not let this user in: check the user, the password, the host that it may come from, and its rights on the database",
+        "{at} does not let this user in: check the user, the password, the allowed client host, and the user's rights on the database",
     ),
-    // No right to a table, a column, a statement. A connection learns of new rights on its database when
-    // it is made.
+    // No right to a table, a column or a statement. New rights on a database take effect on new
+    // connections.
     Rule::fails(
         &["1142", "1143", "1227", "1370"],
         Denied,
-        "this user may not use {table} as a lock must: {grant}",
+        "this user lacks rights on {table}: {grant}",
     )
     .leaves(Left::AllBroken),
     // A full disk or table, no memory, an error of the storage engine.
     Rule::fails(
         &["1021", "1114", "1030", "1037", "1038", "1041", "1135", "1197"],
         Unavailable,
-        "{at} cannot write: its disk or table is full, its memory is used up, or its storage fails",
+        "{at} cannot write: its disk or table is full, its memory is used up, or its storage has failed",
     )
     .unknown(),
     Rule::fails(
@@ -69,9 +69,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule::fails(
         &["1046"],
         Config,
-        "the connections to {at} have no database: name the one in which the lock table is",
+        "the connections to {at} have no database: name the one with the lock table",
     ),
-    Rule::fails(&["1146"], Store, "{table} is not there, or was dropped while it was in use")
+    Rule::fails(&["1146"], Store, "{table} does not exist, or was dropped while it was in use")
         .means(Means::NoTable)
         .retryable(),
     Rule::fails(
@@ -85,7 +85,7 @@ pub(super) const RULES: &[Rule] = &[
             "1644", "1442",
         ],
         Store,
-        "{table} refused the statement: it was changed while it was in use, or has a constraint or trigger of its own; create it with\n{create};",
+        "{table} refused the statement: it was changed while it was in use, or has an extra constraint or trigger; create it with\n{create};",
     ),
     Rule::fails(&["*"], Store, "{at} refused the statement (error {code})").unknown(),
 ];

@@ -10,7 +10,7 @@ use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 
 use crate::config::{SqlConfig, Target, all_parameters};
 
-/// The parameters that only MySQL and MariaDB have. They mean what they mean to `mysql`.
+/// The parameters that only MySQL and MariaDB have. They mean the same as for the `mysql` client.
 pub const MYSQL_PARAMETERS: &[&str] = &["socket", "ssl-ca", "ssl-cert", "ssl-key", "ssl-mode"];
 
 const FORM: &str = "mysql://user[:password]@host[:3306]/database";
@@ -23,14 +23,14 @@ pub(crate) struct MySqlTarget {
     pub(crate) endpoint: String,
 }
 
-/// Written by hand: the options have the password.
+/// Written by hand: the options contain the password.
 impl fmt::Debug for MySqlTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("MySqlTarget").field(&self.endpoint).finish()
     }
 }
 
-/// The configuration in what stands after `mysql:` or `mariadb:`.
+/// Parses the part of the URL after `mysql:` or `mariadb:`.
 pub(crate) fn config_from_url(rest: &str) -> Result<SqlConfig> {
     let (location, mut params) = Params::split(rest)?;
     let endpoint = Endpoint::parse(&format!("mysql:{location}"), 3306, FORM)?;
@@ -40,12 +40,12 @@ pub(crate) fn config_from_url(rest: &str) -> Result<SqlConfig> {
     let database = endpoint.path();
     if database.is_empty() || database.contains('/') {
         return Err(Error::config(format!(
-            "this MySQL URL names no database in which the lock table is: its form is {FORM}"
+            "this MySQL URL does not name the database of the lock table: its form is {FORM}"
         )));
     }
     let [host] = endpoint.hosts() else {
         return Err(Error::config(
-            "this MySQL URL names several hosts: name the one that is written to, or an address that follows it",
+            "this MySQL URL names several hosts: name the one that accepts writes, or an address that always leads to it",
         ));
     };
     let mut options = MySqlConnectOptions::new()
@@ -82,8 +82,8 @@ pub(crate) fn config_from_url(rest: &str) -> Result<SqlConfig> {
     Ok(config)
 }
 
-/// An authority that is named is asked: in the two modes without TLS, or perhaps without, it could not
-/// be, and the driver would not ask it in `REQUIRED` or without a mode.
+/// If an authority is named, it is used. The two modes that may not use TLS cannot use it, and the
+/// driver would not use it with `REQUIRED` or without a mode.
 fn ssl_mode(value: Option<&str>, authority: bool) -> Result<Option<MySqlSslMode>> {
     let value = match value {
         Some(value) => value,
@@ -93,7 +93,7 @@ fn ssl_mode(value: Option<&str>, authority: bool) -> Result<Option<MySqlSslMode>
     let mode = match value.to_ascii_uppercase().replace('-', "_").as_str() {
         "DISABLED" | "PREFERRED" if authority => {
             return Err(Error::config(format!(
-                "ssl-mode={value} does not ask the authority of ssl-ca: use VERIFY_CA or VERIFY_IDENTITY, or leave ssl-ca out"
+                "ssl-mode={value} does not use the authority in ssl-ca: use VERIFY_CA or VERIFY_IDENTITY, or omit ssl-ca"
             )));
         }
         "DISABLED" => MySqlSslMode::Disabled,
@@ -119,7 +119,7 @@ fn ssl_mode(value: Option<&str>, authority: bool) -> Result<Option<MySqlSslMode>
 fn file(params: &mut Params, name: &str) -> Result<Option<PathBuf>> {
     let Some(value) = params.text(name)? else { return Ok(None) };
     if value.is_empty() {
-        return Err(Error::config(format!("{name} is empty: name a file, or leave it out")));
+        return Err(Error::config(format!("{name} is empty: name a file, or omit it")));
     }
     std::path::absolute(&value).map(Some).map_err(|error| {
         Error::config(format!("{name}={value} cannot be made an absolute path")).with_source(error)

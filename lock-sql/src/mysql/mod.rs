@@ -54,7 +54,7 @@ pub(crate) async fn from_pool(pool: &MySqlPool, config: &SqlConfig) -> Result<My
     };
     let Some(database) = options.get_database() else {
         return Err(Error::config(format!(
-            "the pool's connections to {server_name} have no database: name the one in which the lock table is"
+            "the pool's connections to {server_name} have no database: name the one with the lock table"
         )));
     };
     let endpoint = format!("{server_name}/{database}");
@@ -64,7 +64,7 @@ pub(crate) async fn from_pool(pool: &MySqlPool, config: &SqlConfig) -> Result<My
 async fn open(server: MySqlServer, config: &SqlConfig) -> Result<MySqlStore> {
     runtime::require("MySQL")?;
     let store = on(server, config);
-    // The connection looks for the table and tries every right that is needed.
+    // The connection looks up the table and checks every right that is needed.
     store.probe(config.connect_timeout).await?;
     Ok(store)
 }
@@ -97,11 +97,11 @@ impl Dialect for MySql {
         &self.0.statements.0
     }
 
-    /// The row was written; if the number is missing, nobody knows how.
+    /// The row was written; if the number is missing, the outcome is unknown.
     fn told(&self, row: &Row) -> Result<i64> {
         row.int(0).map_err(|_| {
             let text = format!(
-                "the reply of {} to an UPDATE has not the number that the statement gave to LAST_INSERT_ID: use a proxy that hands it on, or none",
+                "the reply of {} to an UPDATE lacks the number that the statement passed to LAST_INSERT_ID: use a proxy that passes it on, or none",
                 self.0.names.at
             );
             Error::new(ErrorKind::Store, text).with_unknown_effect()
@@ -119,8 +119,9 @@ impl Dialect for MySql {
         let want = marking.by(entry);
         let mut made = store.execute(want.once(), make, &values).await?;
         if made.is_none() {
-            // Without the mark, as after a TRUNCATE, those who make rows lock the gap in its
-            // place, and stop each other. Not if somebody has just that row: then it is not missing.
+            // Without the mark, as after a TRUNCATE, clients that insert rows lock the gap in its
+            // place, and block each other. Not if another client has that row locked: then it
+            // exists.
             let values = Values::default().with("fence", None::<FencingToken>);
             store.execute(marking.once(), &store.dialect.statements().sweep_fold, &values).await?;
             made = store.execute(want, make, &entry.values(None)).await?;

@@ -1,4 +1,4 @@
-//! Renewing many leases by few statements that no locked row can stop.
+//! Renewing many leases by few statements that skip locked rows.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::engine::value::Value;
 /// What a read says of rows: the key of each hold, and whether its lease is running.
 type Holds = HashMap<Vec<u8>, (Vec<u8>, bool)>;
 
-/// One lease is one statement. Many are two: a read that locks, which leaves out what others
+/// One lease is one statement. Many are two: a locking read, which skips rows that others
 /// have locked, and an update of the rest. An update alone would wait for the first locked row
 /// for a second, the shortest lock wait there is, and then undo all the others.
 pub(super) async fn renew(
@@ -72,11 +72,11 @@ impl Renewing<'_> {
         };
         let missing: Vec<_> =
             many.iter().copied().filter(|at| !unlocked.contains_key(name(&dues[*at]))).collect();
-        // What seems to be lost. A read may have been answered by a replica that is behind, so it is
-        // renewed all the same: that waits for nobody here, and what it does not find is lost.
+        // Leases that seem lost. A replica that lags behind may have answered the read, so they are
+        // renewed anyway: that waits for no lock here, and a lease that it does not find is lost.
         let mut in_doubt = Vec::new();
         if !missing.is_empty() {
-            // Locked, or not there at all.
+            // Locked, or missing.
             let Some(present) = self.see(dues, &missing, &statements.present).await? else {
                 return Ok(());
             };
@@ -101,8 +101,8 @@ impl Renewing<'_> {
             let statement = statements.renew_all.fitting(group.len());
             let reply = self.store.execute(self.want, statement, &values).await?;
             let Some(reply) = reply else { continue };
-            // At most as many rows are counted as there are, whether the server counts those that it
-            // has found or those that it has changed. So a full count leaves no doubt.
+            // The count never exceeds the number of rows, whether the server counts rows found or
+            // rows changed. So a full count leaves no doubt.
             if usize::try_from(reply.affected) == Ok(group.len()) {
                 for at in group {
                     found[at] = Outcome::Renewed;
@@ -124,7 +124,7 @@ impl Renewing<'_> {
         let Some(reply) = reply else { return Ok(None) };
         let mut holds = HashMap::with_capacity(reply.rows.len());
         for row in &reply.rows {
-            // The key is NULL where nobody holds the lock.
+            // The key is NULL if the lock is free.
             let (name, key) = (row.value(0), row.value(1));
             holds.insert(name.as_bytes().to_vec(), (key.as_bytes().to_vec(), row.flag(2)?));
         }

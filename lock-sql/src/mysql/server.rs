@@ -1,4 +1,4 @@
-//! Connecting, and making sure that the database has our table.
+//! Connecting, and making sure that the database contains our table.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::engine::schema::Schema;
 use crate::engine::statement::{Places, Query, Statement, Statements, Values};
 use crate::engine::value::{Reply, Row, Value, nullable};
 
-/// What the server says when we may not create the table. Nothing is said when others do.
+/// The codes for when we may not create the table. There are none for concurrent creation.
 const CREATING: [&[&str]; 2] = [&["1044", "1142", "1227", "1370"], &[]];
 
 /// Where the options of a connection come from.
@@ -29,7 +29,7 @@ pub(super) enum Source {
     Pool(MySqlPool),
 }
 
-/// Written by hand: the options have the password.
+/// Written by hand: the options contain the password.
 impl std::fmt::Debug for Source {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
@@ -59,7 +59,7 @@ impl MySqlServer {
             hints: [
                 "check ssl-mode, ssl-ca and the server's certificate",
                 // The driver needs TLS for the password of `caching_sha2_password`.
-                "a MySQL server that asks for the password needs TLS (the feature `tls`), or a user with mysql_native_password",
+                "password authentication on a MySQL server needs TLS (the feature `tls`), or a user with mysql_native_password",
             ],
             at,
         };
@@ -108,10 +108,10 @@ impl Driver for MySqlServer {
         Ok(supported(version.unwrap_or_default())?)
     }
 
-    /// The number that a statement puts into `LAST_INSERT_ID` is its one row. It has none if no row was
-    /// found, and NULL where the number is missing, which some proxies bring about.
+    /// The number that a statement puts into `LAST_INSERT_ID` is its one row. It has none if no row
+    /// was found, and NULL where the number is missing, as behind some proxies.
     ///
-    /// Texts are bound as the bytes that they are in the table.
+    /// Texts are bound as bytes, as they are in the table.
     async fn run(&self, connection: &mut MySqlConnection, query: Query) -> sqlx::Result<Reply> {
         let reads = query.sql.starts_with("SELECT");
         let mut bound = sqlx::query::<MySql>(AssertSqlSafe(query.sql));
@@ -156,13 +156,13 @@ impl Driver for MySqlServer {
 #[async_trait]
 impl Server for MySqlServer {
     const FRESH: Duration = Duration::from_millis(500);
-    // A small server has been seen to end and to be back within 80 ms.
+    // A small server has been seen to stop and be back within 80 ms.
     const FRESH_FOR_TRIES: Duration = Duration::from_millis(25);
 
     async fn open(&self) -> Result<MySqlConnection, Failure> {
         let mut connection = self.connect().await.map_err(|error| self.failure(error, false))?;
         if self.schema.ensure_once(self, &mut connection).await? {
-            // Without it those who make rows would lock the gap in its place.
+            // Without it, clients that insert rows would lock the gap in its place.
             let fence = Values::default().with("fence", None::<FencingToken>);
             let mark = self.statements.0.sweep_fold.bind(&fence);
             self.ask(&mut connection, mark).await?;
@@ -171,7 +171,8 @@ impl Server for MySqlServer {
     }
 }
 
-/// As numbers and bytes, since the two servers give the columns of their descriptions different types.
+/// As numbers and bytes, since the two servers give the columns of their descriptions different
+/// types.
 fn row(row: &MySqlRow) -> sqlx::Result<Row> {
     let value = |column: usize| match row.try_get::<Option<i64>, _>(column) {
         Ok(number) => Ok(nullable(number)),
@@ -180,8 +181,8 @@ fn row(row: &MySqlRow) -> sqlx::Result<Row> {
     (0..row.len()).map(value).collect::<sqlx::Result<_>>().map(Row)
 }
 
-/// Checks what `VERSION()` says. Some versions of MariaDB say first that they are MySQL 5.5.5, for old
-/// replicas.
+/// Checks what `VERSION()` says. Some versions of MariaDB say first that they are MySQL 5.5.5, for
+/// old replicas.
 fn supported(version: &str) -> Result<()> {
     match version.contains("MariaDB") {
         true => MARIADB.check(version.strip_prefix("5.5.5-").unwrap_or(version)),

@@ -1,11 +1,11 @@
-//! What PostgreSQL's error codes mean to a lock.
+//! What PostgreSQL's error codes mean for a lock.
 
 use lock_core::ErrorKind::{Config, Denied, Store, Unavailable};
 
 use crate::engine::error::{Left, Means, Rule};
 
-/// The connection's prepared statements are not there any more: a pooler hands each message to another
-/// server connection.
+/// The connection's prepared statements are gone: a pooler passes each message to another server
+/// connection.
 pub(super) const POOLED: &[&str] = &["26000", "42P05"];
 
 pub(super) const RULES: &[Rule] = &[
@@ -18,7 +18,7 @@ pub(super) const RULES: &[Rule] = &[
         .means(Means::NoTable)
         .leaves(Left::AllBroken)
         .retryable(),
-    // Or the role was made read-only when the connection was made: another one may write.
+    // Or the role was read-only when the connection was made: a new one may write.
     Rule::fails(
         &["25006"],
         Unavailable,
@@ -29,7 +29,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule::fails(
         &["54000"],
         Unavailable,
-        "the queue of notifications of {at} is full: look for a session that listens and never ends its transaction",
+        "the notification queue of {at} is full: look for a session that listens and never ends its transaction",
     )
     .means(Means::FullQueue),
     // The server is starting or stopping or has crashed, or an operator has ended the connection.
@@ -53,24 +53,24 @@ pub(super) const RULES: &[Rule] = &[
     Rule::fails(
         &["42703", "42804", "42P10", "42883"],
         Store,
-        "{table} has another shape than ours: choose another with lock_table=…, or create it with\n{create};",
+        "{table} does not have the expected shape: choose another with lock_table=…, or create it with\n{create};",
     ),
     Rule::fails(
         &["53300"],
         Unavailable,
-        "{at} has too many connections: raise max_connections, or put a pooler before it",
+        "{at} has too many connections: raise max_connections, or put a pooler in front of it",
     ),
     Rule::fails(
         &["57014"],
         Unavailable,
-        "{at} has cancelled the statement: look at statement_timeout",
+        "{at} cancelled the statement: check statement_timeout",
     ),
     Rule::fails(
         &["22003"],
         Store,
         "{at}: the fencing tokens of this lock are used up (2^63-1 was stored): something else writes to the lock table",
     ),
-    Rule::fails(&["53*"], Unavailable, "{at} lacks disk, memory or another resource"),
+    Rule::fails(&["53*"], Unavailable, "{at} is out of disk space, memory or another resource"),
     Rule::fails(
         &["23*"],
         Store,

@@ -28,17 +28,17 @@ pub const POSTGRES_PARAMETERS: &[&str] = &[
     "user",
 ];
 
-/// What is between us and the server.
+/// The kind of pooler in front of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Pooler {
-    /// Found out when the store is opened.
+    /// Detected when the store is opened.
     #[default]
     Auto,
     /// A pooler that gives each transaction to another server connection, as PgBouncer does with
     /// `pool_mode = transaction`. No prepared statements, and waiters poll.
     Transaction,
-    /// Nothing, or a pooler that keeps a server connection for each client.
+    /// No pooler, or one that keeps a server connection for each client.
     None,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct PostgresTarget {
     pub(super) pooler: Pooler,
 }
 
-/// Not derived, since the options have the password.
+/// Not derived, since the options contain the password.
 impl fmt::Debug for PostgresTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PostgresTarget")
@@ -81,13 +81,13 @@ impl PostgresTarget {
                 "sslmode asks for TLS, and this program was built without it: enable the feature `tls`",
             ));
         }
-        // A pooler refuses a parameter of the start that it does not know.
+        // A pooler refuses unknown startup parameters.
         let options = options.extra_float_digits(None).disable_statement_logging();
         Ok(Self { options, pooler })
     }
 }
 
-/// The configuration in what stands after `postgres:`.
+/// Parses the part of the URL after `postgres:`.
 pub(crate) fn config_from_url(rest: &str) -> Result<SqlConfig> {
     let (location, mut params) = Params::split(rest)?;
     if !location.starts_with("//") {
@@ -100,7 +100,7 @@ pub(crate) fn config_from_url(rest: &str) -> Result<SqlConfig> {
     let choices =
         [("auto", Pooler::Auto), ("transaction", Pooler::Transaction), ("none", Pooler::None)];
     let pooler = params.choice("lock_pooler", &choices)?.unwrap_or_default();
-    // The rest is the driver's, which decodes it itself.
+    // The rest goes to the driver, which decodes it itself.
     let mut theirs = Vec::new();
     for name in POSTGRES_PARAMETERS {
         if let Some(value) = params.raw(name) {
@@ -111,7 +111,7 @@ pub(crate) fn config_from_url(rest: &str) -> Result<SqlConfig> {
     let (mode_given, authority_given) = (given("sslmode"), given("sslrootcert"));
     let theirs: Vec<_> = theirs.iter().map(|(name, value)| format!("{name}={value}")).collect();
     params.finish("postgres", &all_parameters(POSTGRES_PARAMETERS))?;
-    // The driver's own error is not shown: it may quote what stood in the URL.
+    // The driver's own error is not shown: it may quote the URL.
     let url = format!("postgres:{location}?{}", theirs.join("&"));
     let options = PgConnectOptions::from_str(&url).map_err(|_| {
         Error::config(
@@ -124,8 +124,8 @@ pub(crate) fn config_from_url(rest: &str) -> Result<SqlConfig> {
     Ok(config)
 }
 
-/// A certificate authority that is given is used, as libpq does with `require`, which the driver takes for
-/// "any certificate". What is said of each: whether the URL has it.
+/// If a certificate authority is given, it is used, as libpq does with `require`; the driver would
+/// accept any certificate. The flags say whether the URL contains each parameter.
 fn verifying(mode: PgSslMode, mode_given: bool, authority_given: bool) -> Result<PgSslMode> {
     let in_environment = || std::env::var_os("PGSSLROOTCERT").is_some_and(|path| !path.is_empty());
     match mode {
@@ -133,7 +133,7 @@ fn verifying(mode: PgSslMode, mode_given: bool, authority_given: bool) -> Result
         PgSslMode::Disable | PgSslMode::Allow | PgSslMode::Prefer if authority_given => {
             if mode_given {
                 return Err(Error::config(
-                    "sslrootcert names a certificate authority, and this sslmode asks for no certificate: write sslmode=verify-full, or sslmode=verify-ca where the certificate has another host name, or leave sslrootcert out",
+                    "sslrootcert names a certificate authority, and this sslmode checks no certificate: use sslmode=verify-full, or sslmode=verify-ca if the certificate has a different host name, or omit sslrootcert",
                 ));
             }
             Ok(PgSslMode::VerifyCa)

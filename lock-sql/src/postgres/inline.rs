@@ -1,14 +1,14 @@
-//! Statements that are complete in themselves, for poolers.
+//! Self-contained statements, for poolers.
 
 use std::fmt::Write as _;
 
 use crate::engine::value::Value;
 
-/// The statement with its values in place of `$1` and so on, for the simple protocol. A pooler may give
-/// each message to another server connection, so that a prepared statement is not there any more when
-/// it is executed; a statement that is complete in itself always works.
+/// The statement with its values in place of `$1` and so on, for the simple protocol. A pooler may
+/// give each message to another server connection, so a prepared statement may be missing when it
+/// is executed; a self-contained statement always works.
 ///
-/// A text is written in hexadecimal, so there is nothing in it that could be read as SQL, whatever
+/// Text is written in hexadecimal, so nothing in it can be read as SQL, whatever
 /// `standard_conforming_strings` is.
 pub(super) fn inline(sql: &str, values: &[Value]) -> String {
     let mut text = String::with_capacity(sql.len() * 2);
@@ -31,7 +31,8 @@ pub(super) fn inline(sql: &str, values: &[Value]) -> String {
     text
 }
 
-/// Writes a value so that nothing in it could be read as SQL. Statements cast each place to its type.
+/// Writes a value so that nothing in it could be read as SQL. Statements cast each place to its
+/// type.
 fn write(sql: &mut String, value: &Value) {
     match value {
         Value::Null => sql.push_str("NULL"),

@@ -18,14 +18,14 @@ use crate::engine::statement::{Places, Statement, Values};
 use crate::engine::store::Want;
 use crate::engine::wake::Waiters;
 
-/// For how long our own notification is waited for when the store is opened.
+/// How long to wait for our own notification when the store is opened.
 const ECHO: Duration = Duration::from_secs(1);
-/// How often a silent connection is asked whether it still works, and how long it has to answer.
+/// How often an idle connection is tested, and how long it has to answer.
 const PING: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(2));
-/// The first and the longest pause between two tries to get a connection.
+/// The first and the longest pause between two attempts to connect.
 const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
-/// A connection that listens.
+/// A listening connection.
 pub(super) struct Listener {
     server: Arc<PostgresServer>,
     channels: [String; 2],
@@ -35,7 +35,7 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    /// Listens, and proves that notifications arrive. `None` if they do not: a pooler swallows them.
+    /// Listens, and proves that notifications arrive. `None` if they do not: a pooler drops them.
     /// `clock`: that of `pool`.
     pub(super) async fn prove(
         server: &Arc<PostgresServer>,
@@ -76,7 +76,7 @@ impl Listener {
         tokio::spawn(Delivery { listener: self, receiver }.run()).abort_handle()
     }
 
-    /// On the connection that is there, else on a new one.
+    /// Listens on the existing connection, or else on a new one.
     async fn listen(&mut self) -> Result<PgListener, sqlx::Error> {
         let there = self.connection.take();
         let listening = async {
@@ -92,8 +92,9 @@ impl Listener {
         listening.unwrap_or(Err(sqlx::Error::PoolTimedOut))
     }
 
-    /// Closes a connection that does not answer. Dropped as it is, it would ask the server to send no
-    /// more, and wait for the answer for as long as TCP does: so it gets a working one in exchange.
+    /// Closes a connection that does not answer. If simply dropped, it would ask the server to stop
+    /// sending, and wait for the reply as long as TCP does, so it is first swapped for a working
+    /// one.
     fn close(&self, mut silent: PgListener) {
         let (server, limit) = (Arc::clone(&self.server), self.limit);
         tokio::spawn(async move {
@@ -105,8 +106,8 @@ impl Listener {
     }
 }
 
-/// A connection that can listen, and does not yet. By a pool of its own: the driver keeps the place of a
-/// connection that does not answer until TCP gives it up, which takes a quarter of an hour.
+/// A connection that can listen, but does not yet. It has its own pool: the driver keeps the slot
+/// of an unresponsive connection until TCP gives it up, which takes a quarter of an hour.
 pub(super) async fn connect(
     server: &PostgresServer,
     limit: Duration,
@@ -118,19 +119,19 @@ pub(super) async fn connect(
         .max_lifetime(None)
         .connect_lazy_with(server.options.clone());
     let mut connection = PgListener::connect_with(&pool).await?;
-    // A gap must be seen: what was sent in the meantime is lost.
+    // A gap must be noticed: notifications sent during it are lost.
     connection.eager_reconnect(false);
     Ok(connection)
 }
 
-/// What becomes of what arrives.
+/// What to do with notifications.
 pub(super) struct Receiver {
     pub(super) waiters: Arc<Waiters>,
-    /// Names for which a notification was in vain.
+    /// Names whose notification found no waiter.
     pub(super) unwanted: mpsc::UnboundedReceiver<Arc<str>>,
     /// The connection was lost.
     pub(super) lost: Box<dyn Fn() + Send + Sync>,
-    /// The client that was told of a free lock does not want it any more.
+    /// This client was notified of a free lock but no longer wants it.
     pub(super) pass_on: Box<dyn Fn(Arc<str>) + Send + Sync>,
 }
 
@@ -167,7 +168,7 @@ impl Delivery {
                     (self.receiver.lost)();
                 }
                 Err(error) => {
-                    tracing::debug!(target: "distlock", %error, "no connection for notifications");
+                    tracing::debug!(target: "distlock", %error, "cannot connect for notifications");
                 }
             }
             tokio::time::sleep(pause).await;
@@ -175,7 +176,7 @@ impl Delivery {
         }
     }
 
-    /// Returns when the connection is lost; with it, if it does not answer.
+    /// Returns when the connection is lost; returns the connection if it merely does not answer.
     async fn deliver(&mut self, mut connection: PgListener) -> Option<PgListener> {
         loop {
             tokio::select! {

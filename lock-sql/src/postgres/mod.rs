@@ -38,7 +38,7 @@ use server::PostgresServer;
 use statements::OwnStatements;
 
 const NAME: &str = "postgres";
-/// So many versions of rows that nobody needs are worth a warning.
+/// The number of dead row versions that is worth a warning.
 const MANY_DEAD_ROWS: i64 = 10_000;
 /// The limit for passing a notification on.
 const PASS: Duration = Duration::from_secs(2);
@@ -47,14 +47,14 @@ const PASS: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(crate) struct Postgres {
     server: Arc<PostgresServer>,
-    /// Marks us among those who wait, and names our channel.
+    /// Identifies us in the list of waiters, and names our channel.
     client: String,
-    /// Where pushes arrive, if they can be had.
+    /// Where pushes arrive, if the server can send them.
     waiters: Option<Arc<Waiters>>,
     /// Delivers notifications.
     delivery: OnceLock<AbortHandle>,
     waits: Waits,
-    /// For how many row versions that nobody needs there was a warning.
+    /// The number of dead row versions in the last warning.
     warned: AtomicI64,
 }
 
@@ -113,7 +113,7 @@ async fn open(target: &PostgresTarget, config: &SqlConfig) -> Result<PostgresSto
         let receiver = Receiver {
             waiters,
             unwanted,
-            // The others were probably cut, too.
+            // The other connections were probably lost, too.
             lost: Box::new(move || {
                 if let Some(store) = lost.upgrade() {
                     store.links.forget();
@@ -125,13 +125,13 @@ async fn open(target: &PostgresTarget, config: &SqlConfig) -> Result<PostgresSto
                 }
             }),
         };
-        // Nobody else sets it.
+        // It is set nowhere else.
         let _ = store.dialect.delivery.set(listener.start(receiver));
     }
     Ok(store)
 }
 
-/// The client that was told of a free lock does not want it any more: the next one is told.
+/// This client was notified of a free lock but no longer wants it: the next one is notified.
 async fn pass_on(store: &Store<Postgres>, name: &str) {
     let this = &store.dialect;
     let values = Values::default().with("name", name).with("client", &*this.client);
@@ -155,8 +155,8 @@ impl Dialect for Postgres {
     const NAME: &'static str = NAME;
     const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(32));
     const LOOKS_FIRST: bool = false;
-    // A statement that inserts a row reads the mark as it was when the statement began, so one that
-    // began before the mark was raised must have ended.
+    // An insert reads the mark as of the start of its statement, so inserts that began before the
+    // mark was raised must have ended.
     const SETTLE: Duration = Duration::from_secs(2);
 
     fn names(&self) -> &Names {
@@ -168,7 +168,7 @@ impl Dialect for Postgres {
     }
 
     fn wanted(&self, entry: &Entry) -> Values {
-        // On the list of those who wait, or not.
+        // On the list of waiters, or not.
         let listed = entry.waiter.as_ref().filter(|waiter| waiter.waits());
         entry
             .values(None)
@@ -207,27 +207,27 @@ impl Dialect for Postgres {
         let want = store.want(Turn::Release, entry.call_timeout);
         if let Err(failure) = store.execute(want, &this.own().leave, &values).await {
             let error = failure.error;
-            // Only a notification will come that nobody wants, and that is passed on.
-            tracing::debug!(target: "distlock", %error, "not taken off the list of those who wait");
+            // At worst an unwanted notification arrives, and is passed on.
+            tracing::debug!(target: "distlock", %error, "could not be removed from the list of waiters");
         }
-        // One that has begun to wait meanwhile may have been taken off the list with us.
+        // A claim that began to wait just now may have been removed from the list with us.
         waiter.alert_company();
     }
 
-    /// Each statement on a lock looks at all versions of its row that the server has not removed yet.
+    /// Each statement on a lock reads all versions of its row that the server has not removed yet.
     async fn swept(store: &Store<Self>) {
         let this = &store.dialect;
         let (table, dead_rows) = (this.server.schema.table(), &this.own().dead_rows);
         let reply = store.patiently(Turn::Look, sweep::LIMIT, dead_rows, &table).await;
         let Ok(reply) = reply else { return };
         let number = reply.rows.first().and_then(|row| row.int(0).ok()).unwrap_or(0);
-        // Not again before it is twice as bad, or was well in between.
+        // Warn again only when it is twice as bad, or after it was fine.
         let warned = this.warned.load(Ordering::Relaxed);
         if number < MANY_DEAD_ROWS {
             this.warned.store(0, Ordering::Relaxed);
         } else if number / 2 >= warned {
             this.warned.store(number, Ordering::Relaxed);
-            tracing::warn!(target: "distlock", at = %this.server.names.at, number, "the lock table has many dead row versions, and locks that change hands often become slow: look for an old snapshot (a long transaction, a prepared one, a replication slot), and whether autovacuum is on");
+            tracing::warn!(target: "distlock", at = %this.server.names.at, number, "the lock table has many dead row versions, and locks that change hands often become slow: look for an old snapshot (a long or prepared transaction, a replication slot), and check that autovacuum is on");
         }
     }
 }

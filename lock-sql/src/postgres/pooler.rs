@@ -14,7 +14,7 @@ use crate::engine::dialect::Driver as _;
 use crate::engine::error::Failure;
 use crate::engine::pool::Server as _;
 
-/// How often three connections look for a pooler.
+/// How often the three connections are checked for a pooler.
 const ROUNDS: usize = 5;
 
 /// The first connections, whether there is a pooler, and a connection that can listen if one was
@@ -34,11 +34,11 @@ pub(super) async fn open_first(
     }
 }
 
-/// Finds out whether there is a pooler: connections of ours that share a connection of the server,
-/// or one that is now this and now that one.
+/// Finds out whether there is a pooler: our connections share a server connection, or one of them
+/// changes its server connection.
 ///
-/// It must not be overlooked. Prepared statements are called by their names, and on a shared
-/// connection a name may stand for the statement of somebody else.
+/// A pooler must not be missed. Prepared statements are called by name, and on a shared connection
+/// a name may stand for another client's statement.
 async fn look_for_pooler(
     server: &PostgresServer,
     limit: Duration,
@@ -51,9 +51,9 @@ async fn look_for_pooler(
     let mut connections = [(&mut first, 0), (&mut second, 0), (third, 0)];
     let mut pooled = false;
     for round in 0..ROUNDS {
-        // One of them is inside of a transaction, which keeps its server connection from the
-        // others, and gives it back as the last one that was used. Not at first: a pooler may have
-        // but one or two.
+        // One of them is inside a transaction, which keeps its server connection from the others,
+        // and returns it as the most recently used. Not in the first round: a pooler may have only
+        // one or two.
         let holder = round.checked_sub(1).map(|round| round % connections.len());
         if let Some(holder) = holder {
             run(server, connections[holder].0, "BEGIN").await?;

@@ -1,5 +1,5 @@
-//! Renewing many leases by one statement that no locked row can stop, and one whose row is locked all the
-//! time.
+//! Renewing many leases by one statement that skips locked rows, and single leases whose row is
+//! always locked.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,7 +19,7 @@ use crate::engine::value::Value;
 /// Renewals that wait for a row.
 #[derive(Debug)]
 pub(super) struct Waits {
-    /// One at a time, since each has a connection meanwhile.
+    /// One at a time, since each occupies a connection.
     turn: Semaphore,
     /// How many there were.
     number: AtomicUsize,
@@ -38,18 +38,18 @@ pub(super) async fn renew(
 ) -> Result<Vec<Outcome>> {
     let mut outcomes = renew_unlocked(store, dues, limit).await?;
     let waits = &store.dialect.waits;
-    // Nobody waits for another answer, and one statement at a time waits for a row.
+    // No caller waits for another outcome, and one statement at a time waits for a row.
     if outcomes.iter().all(|outcome| *outcome == Outcome::Locked)
         && let Ok(_turn) = waits.turn.try_acquire()
     {
-        // Each of them in its turn.
+        // Each of them in turn.
         let at = waits.number.fetch_add(1, Ordering::Relaxed) % dues.len();
         outcomes[at] = renew_waiting(store, &dues[at], limit).await?;
     }
     Ok(outcomes)
 }
 
-/// Passes over the rows that somebody else has locked.
+/// Skips rows that another client has locked.
 async fn renew_unlocked(
     store: &Store<Postgres>,
     dues: &[Due<'_>],
@@ -72,13 +72,13 @@ async fn renew_unlocked(
         };
         outcomes.insert(row.text(0)?, outcome);
     }
-    // One that is not answered for would be asked for again.
+    // A lease missing from the reply is retried.
     let of = |due: &Due<'_>| outcomes.get(&*due.entry.name).copied().unwrap_or(Outcome::Locked);
     Ok(dues.iter().map(of).collect())
 }
 
-/// Queues for the row, for a short time. Where others lock it one after the other, none of the looks
-/// that pass over locked rows might ever find it free.
+/// Queues for the row, for a short time. If other clients lock it one after the other, statements
+/// that skip locked rows might never find it free.
 async fn renew_waiting(store: &Store<Postgres>, due: &Due<'_>, limit: Duration) -> Result<Outcome> {
     let want = store.want(Turn::Keep, limit).once();
     let values = due.entry.values(due.fence);

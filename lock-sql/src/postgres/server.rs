@@ -1,4 +1,4 @@
-//! Opening a connection, and making sure that it has our table.
+//! Opening a connection, and making sure that the database contains our table.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,15 +25,15 @@ use crate::engine::schema::Schema;
 use crate::engine::statement::{Places, Query, Statement, Statements};
 use crate::engine::value::{Reply, Row, Value, nullable};
 
-/// What the server says when we may not create the table, or have no schema for it, and when somebody else
-/// is creating it.
+/// The codes for when we may not create the table, or have no schema for it, and for when another
+/// client is creating it.
 const CREATING: [&[&str]; 2] = [&["42501", "3F000"], &["42P07", "23505", "42710", "XX000"]];
 
 /// A database, and how connections to it are made.
 pub(crate) struct PostgresServer {
     pub(super) names: Names,
     pub(super) schema: Schema,
-    /// On which holders hear of their loss.
+    /// The channel on which holders learn of a loss.
     pub(super) channel: String,
     pub(super) options: PgConnectOptions,
     pub(super) statements: (Statements, OwnStatements),
@@ -41,7 +41,7 @@ pub(crate) struct PostgresServer {
     pooled: AtomicBool,
 }
 
-/// Not derived, since the options have the password.
+/// Not derived, since the options contain the password.
 impl fmt::Debug for PostgresServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PostgresServer")
@@ -63,7 +63,7 @@ impl PostgresServer {
                 create: statements::create_table(&table),
                 rules: RULES,
                 hints: [
-                    "look at sslmode and the certificates, and whether this program was built with TLS (feature `tls`)",
+                    "check sslmode and the certificates, and whether this program was built with TLS (feature `tls`)",
                     "correct the URL, or the options of the pool",
                 ],
                 at,
@@ -87,7 +87,7 @@ impl PostgresServer {
 
     pub(super) fn set_pooled(&self) {
         if !self.pooled.swap(true, Ordering::AcqRel) {
-            tracing::info!(target: "distlock", at = %self.names.at, "there is a pooler that gives each transaction to another server connection: statements are sent in one piece");
+            tracing::info!(target: "distlock", at = %self.names.at, "a pooler gives each transaction to another server connection: statements are sent unprepared, in one piece");
         }
     }
 
@@ -95,7 +95,7 @@ impl PostgresServer {
         self.options.connect().await.map_err(|error| self.failure(error, false))
     }
 
-    /// With our settings, and the table there and checked.
+    /// Applies our settings, and checks the table, creating it if needed.
     pub(super) async fn make_ours(
         &self,
         mut connection: PgConnection,
@@ -138,10 +138,10 @@ impl Driver for PostgresServer {
             .into());
         }
         if commit == "off" {
-            tracing::warn!(target: "distlock", %at, "synchronous_commit is off: a crash of the server may forget the last locks. Switch it on for this role");
+            tracing::warn!(target: "distlock", %at, "synchronous_commit is off: a server crash may lose the last locks. Switch it on for this role");
         }
         if row.optional_text(3)? == Some("u") {
-            tracing::warn!(target: "distlock", %at, "the lock table is UNLOGGED: a crash of the server forgets all locks");
+            tracing::warn!(target: "distlock", %at, "the lock table is UNLOGGED: a server crash loses all locks");
         }
         Ok(())
     }
@@ -174,7 +174,8 @@ impl Driver for PostgresServer {
         Reply::of_rows(rows.iter().map(row))
     }
 
-    /// The planner looks at columns, types and rights. In one piece, since values have no place there.
+    /// The planner checks columns, types and rights. Sent in one piece, since EXPLAIN takes no
+    /// values.
     async fn prove(
         &self,
         connection: &mut PgConnection,
@@ -201,7 +202,7 @@ fn all<T>(items: Vec<Value>, value: impl Fn(Value) -> T) -> Vec<T> {
 
 #[async_trait]
 impl Server for PostgresServer {
-    // A server that has gone is noticed sooner by the connection that listens.
+    // The listening connection notices a dead server sooner.
     const FRESH: Duration = Duration::MAX;
     const FRESH_FOR_TRIES: Duration = Duration::from_secs(1);
 
@@ -211,7 +212,7 @@ impl Server for PostgresServer {
     }
 }
 
-/// What a statement of ours can answer; anything else is as good as nothing.
+/// The types that our statements can return; any other counts as NULL.
 pub(super) fn row(row: &PgRow) -> sqlx::Result<Row> {
     let value = |column: usize| {
         Ok(match row.column(column).type_info().name() {

@@ -1,24 +1,24 @@
-//! What SQLite's result codes mean to a lock (<https://www.sqlite.org/rescode.html>).
+//! What SQLite's result codes mean for a lock (<https://www.sqlite.org/rescode.html>).
 
 use lock_core::ErrorKind::{Denied, Store, Unavailable};
 
 use crate::engine::error::Rule;
 
-/// A STRICT table refused a value: the fence has become a floating-point number. The others are primary
-/// codes.
+/// A STRICT table refused a value: the fence has become a floating-point number. The others are
+/// primary codes.
 pub(super) const CONSTRAINT_DATATYPE: i32 = 3091;
 /// The file cannot be opened; SQLite does not say why.
 pub(super) const CANTOPEN: &str = "14";
 
 pub(super) const RULES: &[Rule] = &[
-    // BUSY, LOCKED; PROTOCOL: too many others were starting to read the log; SCHEMA: the table was
+    // BUSY, LOCKED; PROTOCOL: too many clients were starting to read the log; SCHEMA: the table was
     // changed while the statement was prepared.
     Rule::contended(&["5", "6", "15", "17"]),
     // PERM, READONLY, AUTH.
     Rule::fails(
         &["3", "8", "23"],
         Denied,
-        "{at} is read-only for this process: taking a lock writes to the file, and to two files beside it: give the right to write the file and its folder",
+        "{at} is read-only for this process: taking a lock writes to the file and to two files next to it: grant the right to write to the file and its folder",
     ),
     // FULL.
     Rule::fails(
@@ -27,7 +27,7 @@ pub(super) const RULES: &[Rule] = &[
         "the disk of {at} is full: free some space; no lock can be taken or renewed until then",
     ),
     // NOMEM.
-    Rule::fails(&["7"], Unavailable, "no memory is left to use {at}"),
+    Rule::fails(&["7"], Unavailable, "not enough memory to use {at}"),
     // IOERR.
     Rule::fails(&["10"], Unavailable, "reading or writing {at} failed").unknown(),
     // NOTADB.

@@ -13,13 +13,13 @@ pub const SQLITE_PARAMETERS: &[&str] = &["mode"];
 /// A database file.
 #[derive(Clone, Debug)]
 pub(crate) struct SqliteTarget {
-    /// Absolute, so that a later `chdir` changes nothing.
+    /// Absolute, so a later `chdir` has no effect.
     pub(crate) path: PathBuf,
-    /// Whether the file is created when it is missing.
+    /// Whether a missing file is created.
     pub(super) create_file: bool,
 }
 
-/// The configuration in what stands after `sqlite:`.
+/// Parses the part of the URL after `sqlite:`.
 pub(crate) fn config_from_url(rest: &str) -> Result<SqlConfig> {
     let (location, mut params) = Params::split(rest)?;
     let mut config = SqlConfig::default();
@@ -38,7 +38,7 @@ fn creates_file(mode: &str) -> Result<bool> {
         "memory" => Err(in_memory()),
         "ro" => Err(Error::config("mode=ro cannot be used: taking a lock writes to the database")),
         _ => Err(Error::config(format!(
-            "mode={mode} is unknown: use `rwc` (create the file when it is missing) or `rw`"
+            "mode={mode} is unknown: use `rwc` (create the file if it is missing) or `rw`"
         ))),
     }
 }
@@ -46,9 +46,9 @@ fn creates_file(mode: &str) -> Result<bool> {
 fn file_name(location: &str) -> Result<String> {
     let raw = location.strip_prefix("//").unwrap_or(location);
     if raw.split('/').next().unwrap_or_default().contains('@') {
-        // Not shown: this looks like the user and the password of another kind of store.
+        // Not shown: this looks like the user and password of another kind of store.
         return Err(Error::config(
-            "an sqlite URL has no user and host: write `sqlite:///abs/path`, and %40 for an `@` in a file's name",
+            "an sqlite URL has no user and host: write `sqlite:///abs/path`, and %40 for an `@` in a file name",
         ));
     }
     let name = decode("the path", raw)?;
@@ -73,7 +73,7 @@ fn file_name(location: &str) -> Result<String> {
 
 fn in_memory() -> Error {
     Error::config(
-        "an in-memory SQLite database belongs to one connection, so nobody else could see its locks: use `memory://` for locks inside of one process, or name a file",
+        "an in-memory SQLite database belongs to one connection, so no other connection could see its locks: use `memory://` for locks within one process, or name a file",
     )
 }
 

@@ -1,4 +1,4 @@
-//! The file, and making sure that it has our table.
+//! The file, and making sure that it contains our table.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -21,21 +21,20 @@ use crate::engine::schema::Schema;
 use crate::engine::statement::{Places, Query, Statement, Statements};
 use crate::engine::value::{Reply, Row, Value};
 
-/// How long SQLite itself waits for the write lock before a statement gives up. Short, because the
-/// connection's thread is blocked for that long, because a try whose lock is held by somebody should
-/// say so soon, and because each new try reads the clock anew. How long an operation goes on is up
-/// to its caller.
+/// How long SQLite itself waits for the write lock before a statement gives up. Short, because it
+/// blocks the connection's thread, because a try for a held lock should report that soon, and
+/// because each new try reads the clock again. The caller decides how long an operation lasts.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(5);
 
 /// A database file, and how connections to it are made.
 pub(super) struct SqliteFile {
     pub(super) names: Names,
     schema: Schema,
-    /// Those of all dialects, and the one that renews.
+    /// The shared statements, and the one that renews.
     pub(super) statements: (Statements, Statement),
     path: PathBuf,
     may_create: bool,
-    /// Switch to write-ahead logging. Not done to the database of an application's pool.
+    /// Switch to write-ahead logging. Not done for the database of an application's pool.
     use_wal: bool,
     options: SqliteConnectOptions,
 }
@@ -48,7 +47,7 @@ pub(super) struct Location {
     pub(super) use_wal: bool,
 }
 
-/// Written by hand: the options of a pool may have the key of an encrypted database.
+/// Written by hand: a pool's options may contain the key of an encrypted database.
 impl fmt::Debug for SqliteFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SqliteFile")
@@ -81,7 +80,7 @@ impl SqliteFile {
             .filename(&path)
             .create_if_missing(may_create)
             .busy_timeout(BUSY_TIMEOUT)
-            // NORMAL may lose the last grants at a power failure, and with them their fences.
+            // NORMAL may lose the last grants in a power failure, and with them their fences.
             .synchronous(SqliteSynchronous::Full)
             .thread_name(|n| format!("distlock-sql-{n}"))
             .disable_statement_logging();
@@ -100,8 +99,8 @@ impl SqliteFile {
         Self { names, schema, statements, path, may_create, use_wal, options }
     }
 
-    /// A connection to the file, with the table there and checked. Any number of processes may do
-    /// this at the same time: what one finds done by another is fine.
+    /// A connection to the file, with the table in place and checked. Any number of processes may
+    /// do this at the same time.
     ///
     /// A connection that writes also sets the mode of the file. One that reads must not wait for
     /// the write lock.
@@ -120,14 +119,14 @@ impl SqliteFile {
         Ok(Open { connection, file })
     }
 
-    /// Whether the path still leads to the file that `open` has open. A file that was deleted or
-    /// replaced would be locked by nobody else any more.
+    /// Whether the path still leads to the file that `open` has open. No other client would lock a
+    /// file that was deleted or replaced.
     pub(super) fn is_current(&self, open: &Open) -> bool {
         open.file.is_some() && open.file == file_id(&self.path)
     }
 
-    /// Write-ahead logging: readers, which is what waiters mostly are, never block the writer.
-    /// Switching needs the file for itself for a moment; SQLite does not wait for that, we do.
+    /// Write-ahead logging: readers, as most waiters are, never block the writer. Switching
+    /// briefly needs exclusive use of the file; SQLite does not wait for that, so we do.
     async fn set_journal(&self, connection: &mut SqliteConnection) -> Result<(), Failure> {
         let mode = self.text(connection, statements::JOURNAL).await?;
         match mode.as_str() {
@@ -140,14 +139,14 @@ impl SqliteFile {
             _ => {
                 let mode = self.text(connection, statements::WAL).await?;
                 if mode != "wal" {
-                    tracing::warn!(target: "distlock", path = %self.names.at, mode, "no write-ahead log on this file system: waiters slow the holders down");
+                    tracing::warn!(target: "distlock", path = %self.names.at, mode, "write-ahead logging does not work on this file system: waiters slow holders down");
                 }
                 Ok(())
             }
         }
     }
 
-    /// The one value that `sql` gives.
+    /// The single value that `sql` returns.
     async fn text(&self, connection: &mut SqliteConnection, sql: &str) -> Result<String, Failure> {
         let rows = self.ask(connection, Query { sql: sql.into(), values: Vec::new() }).await?;
         let text = rows.first().map(|row| row.text(0)).transpose()?;
@@ -158,13 +157,13 @@ impl SqliteFile {
         Error::new(
             ErrorKind::Denied,
             format!(
-                "{} is read-only for this process: taking a lock writes to the file, and to two files beside it: give the right to write the file and its folder",
+                "{} is read-only for this process: taking a lock writes to the file and to two files next to it: grant the right to write to the file and its folder",
                 self.names.at
             ),
         )
     }
 
-    /// SQLite says only that it cannot open the file: look why.
+    /// SQLite says only that it cannot open the file: find out why.
     fn cannot_open(&self) -> Error {
         let at = &self.names.at;
         let folder = self.path.parent().unwrap_or(Path::new("/"));
@@ -174,7 +173,7 @@ impl SqliteFile {
             }
             (Err(file), _) if file.kind() == std::io::ErrorKind::PermissionDenied => Error::new(
                 ErrorKind::Denied,
-                format!("{at} lies in a folder that this process may not enter: give it the right"),
+                format!("{at} is in a folder that this process may not enter: grant it the right"),
             ),
             (_, Err(missing)) if missing.kind() == std::io::ErrorKind::NotFound => {
                 Error::config(format!(
@@ -186,7 +185,7 @@ impl SqliteFile {
                 Error::config(format!("{} is not a folder: correct the path", folder.display()))
             }
             (Err(file), _) if file.kind() == std::io::ErrorKind::NotADirectory => Error::config(
-                format!("{at} goes through something that is not a folder: correct the path"),
+                format!("the path {at} passes through something that is not a folder: correct it"),
             ),
             (Err(file), Ok(_))
                 if file.kind() == std::io::ErrorKind::NotFound && !self.may_create =>
@@ -217,13 +216,13 @@ impl Driver for SqliteFile {
         shared.all().chain([renew]).collect()
     }
 
-    /// An application may have linked another SQLite than the one that comes with this crate.
+    /// An application may have linked a different SQLite from the one bundled with this crate.
     async fn check_server(&self, connection: &mut SqliteConnection) -> Result<(), Failure> {
         Ok(SQLITE.check(&self.text(connection, statements::VERSION).await?)?)
     }
 
-    /// Always to the end: SQLite commits after the last row of a RETURNING clause, so a reader that stops
-    /// at the first row, as `fetch_optional` does, does not see a commit that fails.
+    /// Always to the end: SQLite commits after the last row of a RETURNING clause, so a reader that
+    /// stops at the first row, as `fetch_optional` does, does not see a commit that fails.
     async fn run(&self, connection: &mut SqliteConnection, query: Query) -> sqlx::Result<Reply> {
         let mut bound = sqlx::query::<Sqlite>(AssertSqlSafe(query.sql));
         for value in query.values {
@@ -248,7 +247,7 @@ impl Driver for SqliteFile {
         connection.prepare(text).await.map(drop)
     }
 
-    /// The primary code, which is the low byte; whole where that says too little.
+    /// The primary code, which is the low byte; the full code where that says too little.
     fn code(&self, error: &sqlx::Error) -> Option<String> {
         let code: i32 = error.as_database_error()?.code()?.parse().ok()?;
         Some(if code == CONSTRAINT_DATATYPE { code } else { code & 0xff }.to_string())
@@ -262,7 +261,7 @@ impl Driver for SqliteFile {
     }
 }
 
-/// What a statement of ours can answer; anything else is as good as nothing.
+/// The types that our statements can return; any other counts as NULL.
 fn row(row: &SqliteRow) -> sqlx::Result<Row> {
     let value = |column: usize| {
         let raw = row.try_get_raw(column)?;

@@ -17,12 +17,12 @@ use crate::engine::value::Reply;
 /// Both connections.
 #[derive(Debug)]
 pub(crate) struct Lanes {
-    /// For all that writes.
+    /// For all writes.
     pub(super) writer: Lane,
-    /// Passed before `writer` by all that can wait: at most one of them is ahead of a renewal or a
-    /// release, however many want a lock.
+    /// Taken before `writer` by everything that can wait: at most one such statement is ahead of a
+    /// renewal or a release, however many tasks want a lock.
     tries: Mutex<()>,
-    /// For looks, which in WAL mode wait for no writer.
+    /// For reads, which in WAL mode wait for no writer.
     reader: Lane,
 }
 
@@ -61,7 +61,7 @@ impl Links for Lanes {
     }
 }
 
-/// A connection that its users share in the order of their arrival.
+/// A connection that its users share in order of arrival.
 ///
 /// Not a pool, for two reasons. SQLite has one writer at a time anyway, and a second connection of
 /// the same process would only poll for the write lock. And a statement whose future was dropped
@@ -93,14 +93,14 @@ impl Lane {
         self.file.run(&mut open.connection, make()).await.map_err(|error| {
             let failure = self.file.failure(error, true);
             if failure.means != Means::Contended {
-                // Whatever it was, a new connection looks at the file and the table again.
+                // In any case, a new connection checks the file and the table again.
                 *slot = None;
             }
             failure
         })
     }
 
-    /// Keeps everybody else waiting.
+    /// Keeps all other users waiting.
     #[cfg(test)]
     pub(super) async fn occupy(&self) -> tokio::sync::MutexGuard<'_, Option<Open>> {
         self.open.lock().await

@@ -40,7 +40,7 @@ const NAME: &str = "sqlite";
 #[derive(Debug)]
 pub(crate) struct Sqlite {
     file: Arc<SqliteFile>,
-    /// On which the leases are counted.
+    /// The clock on which leases run.
     time: Arc<dyn Time>,
 }
 
@@ -59,7 +59,7 @@ pub(crate) async fn from_pool(pool: &sqlx::SqlitePool, config: &SqlConfig) -> Re
     let name = options.get_filename();
     if name.as_os_str().is_empty() || name.to_string_lossy().contains(":memory:") {
         return Err(Error::config(
-            "this pool has an in-memory database, which belongs to one connection: use a file, or `memory://`",
+            "this pool uses an in-memory database, which belongs to one connection: use a file, or `memory://`",
         ));
     }
     let path = std::path::absolute(name).map_err(|error| {
@@ -113,13 +113,13 @@ impl Dialect for Sqlite {
         Error::new(
             ErrorKind::Store,
             format!(
-                "this lock in {} was taken since this machine was started, but under another boot id ({boot}): by another machine or virtual machine, or in a container with a boot id of its own. SQLite's locks hold on one machine only: use a store with a server. If only the clock was set back since, release the lock by force",
+                "this lock in {} was taken since this machine was started, but under another boot id ({boot}): by another machine or virtual machine, or in a container with its own boot id. SQLite's locks hold on one machine only: use a store with a server. If the clock was merely set back since, release the lock by force",
                 self.file.names.at
             ),
         )
     }
 
-    /// It was held when the statement looked, or is another machine's.
+    /// The lock was held when the statement ran, or is another machine's.
     async fn missing(store: &Store<Self>, entry: &Entry, _start: ClockInstant) -> Result<Attempt> {
         Ok(busy(store.held_by_another(entry).await?))
     }

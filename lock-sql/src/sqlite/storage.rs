@@ -1,4 +1,4 @@
-//! Whether a file is in a place where SQLite's locks hold, and that nobody else may read it.
+//! Checks that SQLite's locks work where a file is, and keeps the file private.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use rustix::fs::{CWD, FileType, Mode, mknodat, statfs};
 
 use super::mounts::Mounts;
 
-/// File systems that several machines share, by their number of statfs(2). SQLite's file locks and its
+/// File systems that several machines share, by their statfs(2) number. SQLite's file locks and its
 /// shared memory do not work across machines, and neither does a boot-time clock.
 const SHARED: &[(i64, &str)] = &[
     (0x6969, "NFS"),
@@ -33,7 +33,7 @@ const SHARED: &[(i64, &str)] = &[
     (0x7c7c_6673, "prl_fs"),
 ];
 const FUSE: i64 = 0x6573_5546;
-/// Programs behind FUSE that lead to other machines, as a mount's type names them.
+/// Programs behind FUSE that lead to other machines, by mount type.
 const SHARED_BY_FUSE: &[&str] = &[
     "virtiofs",
     "fuse.ceph",
@@ -53,13 +53,13 @@ const SHARED_BY_FUSE: &[&str] = &[
     "fuse.weed",
 ];
 
-/// How far a file system is known.
+/// What is known about a file system.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
     Local,
     /// Several machines may have it.
     Shared(String),
-    /// Only the program behind it knows.
+    /// Only the program behind it can tell.
     Unclear(String),
 }
 
@@ -77,8 +77,8 @@ fn judge(number: i64, kind: Option<&str>) -> Verdict {
     }
 }
 
-/// Refuses a file whose users would not see each other's locks, wherever symbolic links and mounts lead.
-/// `warn`: say what cannot be known.
+/// Refuses a file whose users would not see each other's locks, wherever symbolic links and mounts
+/// lead. `warn`: log a warning if it cannot be told.
 pub(super) fn check(path: &Path, warn: bool) -> Result<()> {
     let Some(real) = resolved(path) else {
         // SQLite says what is wrong with this path.
@@ -87,12 +87,12 @@ pub(super) fn check(path: &Path, warn: bool) -> Result<()> {
     let shown = path.display();
     let mounts = Mounts::read().map_err(|error| {
         Error::unsupported(format!(
-            "what {shown} is on cannot be told: /proc/self/mountinfo is not readable; mount /proc"
+            "cannot tell which file system {shown} is on: /proc/self/mountinfo is not readable; mount /proc"
         ))
         .with_source(error)
     })?;
     let mount = mounts.of(&real);
-    // A file that is not there yet will be where its folder is.
+    // A file that does not exist yet will be where its folder is.
     let found = if real.exists() { Some(&*real) } else { real.parent() };
     match judge(found.map_or(0, number), mount.map(|mount| &*mount.kind)) {
         Verdict::Local => {}
@@ -102,19 +102,19 @@ pub(super) fn check(path: &Path, warn: bool) -> Result<()> {
             )));
         }
         Verdict::Unclear(name) if warn => {
-            tracing::warn!(target: "distlock", path = %shown, kind = name, "this file system is a program's (FUSE): the locks hold only if no other machine uses it");
+            tracing::warn!(target: "distlock", path = %shown, kind = name, "this file system is provided by a program (FUSE): the locks hold only if no other machine uses it");
         }
         Verdict::Unclear(_) => {}
     }
     if mount.is_some_and(|mount| mount.point == real) {
         return Err(Error::config(format!(
-            "{shown} is mounted without its folder, so its log (-wal) is somewhere else for every container, and none sees what the others write: mount the folder"
+            "{shown} is mounted without its folder, so each container has its own log (-wal), and none sees what the others write: mount the folder"
         )));
     }
     let names = std::fs::metadata(&real).map_or(1, |file| file.nlink());
     if real.is_file() && names > 1 {
         return Err(Error::config(format!(
-            "{shown} has {names} names (hard links), and SQLite keeps a log (-wal) for each, so that the users of one do not see what those of another write: remove all names but one"
+            "{shown} has {names} names (hard links), and SQLite keeps a separate log (-wal) for each, so users of one name do not see what users of another write: remove all names but one"
         )));
     }
     Ok(())
@@ -125,22 +125,22 @@ fn number(path: &Path) -> i64 {
     let Ok(stat) = statfs(path) else { return 0 };
     #[allow(clippy::useless_conversion, reason = "the type differs between architectures")]
     let number = i64::try_from(stat.f_type).unwrap_or(0);
-    // 32 bits count; where the type has no more, they may have become negative.
+    // Only 32 bits matter; where the type is that narrow, the value may be negative.
     number & 0xffff_ffff
 }
 
-/// Makes an empty file that only its owner may use, if there is none. SQLite gives its log the same
-/// rights, and takes an empty file for a new database. What cannot be made is SQLite's to explain.
+/// Creates an empty file that only its owner may use, if there is none. SQLite gives its log the
+/// same mode, and takes an empty file for a new database. If creation fails, SQLite reports why.
 ///
-/// By mknod(2), which makes a file without opening it: closing it would drop the locks that another
-/// connection of this process has on it by now (fcntl(2)).
+/// Uses mknod(2), which creates a file without opening it: closing it would drop the locks that
+/// another connection of this process may hold on it by then (fcntl(2)).
 pub(super) fn create_private(path: &Path) {
     if let Some(real) = resolved(path) {
         let _ = mknodat(CWD, &real, FileType::RegularFile, Mode::RUSR | Mode::WUSR, 0);
     }
 }
 
-/// The path without symbolic links, also of a file that is not there yet.
+/// The path without symbolic links, even for a file that does not exist yet.
 fn resolved(path: &Path) -> Option<PathBuf> {
     let mut path = path.to_owned();
     // As many links in a row as the kernel follows.

@@ -17,11 +17,12 @@ pub(crate) trait Time: Debug + Send + Sync + 'static {
     fn boot_id(&self) -> &str;
     /// `CLOCK_BOOTTIME` in µs.
     fn boot_us(&self) -> i64;
-    /// The wall clock in µs since 1970. Used for fencing tokens, which rise without it too, and to tell
-    /// whether a lease was granted before this boot.
+    /// The wall clock in µs since 1970. Used for fencing tokens, which rise without it too, and to
+    /// tell whether a lease was granted before this boot.
     fn wall_us(&self) -> i64;
-    /// What the wall clock, as it is set now, showed when the machine was started, or a moment later:
-    /// the clock from which it was set then counts whole seconds, so that it may be behind by one.
+    /// What the wall clock, as set now, showed when the machine was started, or a moment later: the
+    /// clock it was set from at boot counts whole seconds, so it may have been up to one second
+    /// behind.
     fn booted_us(&self) -> i64 {
         self.wall_us().saturating_sub(self.boot_us()).saturating_add(1_000_000)
     }
@@ -35,7 +36,7 @@ pub(crate) struct MachineTime {
 }
 
 impl MachineTime {
-    /// Reads what does not change while this process runs.
+    /// Reads the values that do not change while this process runs.
     pub(crate) fn new() -> Result<Self> {
         let boot_id = std::fs::read_to_string(BOOT_ID).map_err(unknown_boot)?;
         let boot_id = boot_id.trim().to_owned();
@@ -44,7 +45,7 @@ impl MachineTime {
         }
         if !is_the_kernels(&Mounts::read().map_err(unknown_boot)?) {
             return Err(Error::unsupported(format!(
-                "something is mounted over {BOOT_ID}, as LXC and systemd-nspawn do, so that each container takes itself for a machine of its own, and the others' running locks for those of an earlier boot: unmount it in every container that uses this file, or use a store with a server"
+                "something is mounted over {BOOT_ID}, as LXC and systemd-nspawn do, so each container would take itself for a separate machine, and the others' live locks for leftovers of an earlier boot: unmount it in every container that uses this file, or use a store with a server"
             )));
         }
         Ok(Self { boot_id, namespace_us: namespace_offset()? })
@@ -77,7 +78,7 @@ fn namespace_offset() -> Result<i64> {
     let link = |name| std::fs::read_link(format!("/proc/self/ns/{name}")).ok();
     let (own, children) = (link("time"), link("time_for_children"));
     if own != children {
-        // The file below speaks of the children.
+        // The file below describes the children's namespace.
         return Err(Error::unsupported(
             "this process has made a time namespace for its children, so its own clock cannot be compared with other processes' clocks: open the store before `unshare`, or in the child",
         ));
@@ -103,8 +104,8 @@ fn boottime_offset(text: &str) -> Option<i64> {
     seconds.checked_mul(1_000_000)?.checked_add(nanos / 1000)
 }
 
-/// Whether what is read there comes from the kernel: a part of a `proc` file system, at its own place
-/// in it. Docker mounts `/proc/sys` on itself, which changes nothing.
+/// Whether the boot id comes from the kernel: part of a `proc` file system, in its proper place.
+/// Docker mounts `/proc/sys` on itself, which changes nothing.
 fn is_the_kernels(mounts: &Mounts) -> bool {
     let path = Path::new(BOOT_ID);
     let Some(mount) = mounts.of(path) else { return false };
@@ -114,7 +115,7 @@ fn is_the_kernels(mounts: &Mounts) -> bool {
 
 fn unknown_boot(error: std::io::Error) -> Error {
     Error::unsupported(format!(
-        "{BOOT_ID} or /proc/self/mountinfo cannot be read, so a restart of the machine could not be told: mount /proc"
+        "{BOOT_ID} or /proc/self/mountinfo cannot be read, so a restart of the machine could not be detected: mount /proc"
     ))
     .with_source(error)
 }
