@@ -1,6 +1,6 @@
 //! What a lock in MariaDB costs, in raw statements of the same run.
 //!
-//! `cargo bench -p lock-sql --features mysql --bench mysql` starts a server of its own and prints
+//! `cargo bench -p lock-sql --features mysql --bench mysql` starts its own server and prints
 //! figures.
 
 use std::time::Duration;

@@ -1,7 +1,8 @@
 //! What a lock in a PostgreSQL table costs, in raw statements of the same run.
 //!
-//! `cargo bench -p lock-sql --features postgres --bench postgres` starts a server of its own and prints
-//! figures. With a word as its argument, only that part: `uncontended`, `hand-over`, `herd`, `held`.
+//! `cargo bench -p lock-sql --features postgres --bench postgres` starts its own server and prints
+//! figures. With a word as its argument, only that part: `uncontended`, `hand-over`, `herd`,
+//! `held`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,8 +71,9 @@ async fn pooled_upsert(pool: &PgPool) -> Done {
     Ok(())
 }
 
-/// Acquire and release of a free lock, against two upserts of one row: on the application's pool as it
-/// is by default, on one that does not ask each connection whether it works, and on a connection alone.
+/// Acquire and release of a free lock, against two upserts of one row: on the application's pool as
+/// it is by default, on one that does not ask each connection whether it works, and on a connection
+/// alone.
 async fn uncontended(server: &PostgresServer) -> Done {
     let pool = PgPool::connect(server.url()).await?;
     let options = PgPoolOptions::new().test_before_acquire(false);
@@ -195,7 +197,7 @@ async fn herd(server: &PostgresServer) -> Done {
             for _ in 0..HAND_OVERS {
                 let start = Instant::now();
                 guard.release().await?;
-                guard = granted.recv().await.ok_or("nobody was granted the lock")?;
+                guard = granted.recv().await.ok_or("no waiter was granted the lock")?;
                 latency.push(start.elapsed());
             }
             // The last one to wait has written itself down by then.

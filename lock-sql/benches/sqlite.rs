@@ -1,6 +1,6 @@
 //! What a lock in an SQLite file costs, in raw statements of the same run.
 //!
-//! `cargo bench -p lock-sql --features sqlite --bench sqlite` makes a file of its own and prints
+//! `cargo bench -p lock-sql --features sqlite --bench sqlite` creates its own file and prints
 //! figures.
 
 use std::path::Path;
@@ -69,8 +69,8 @@ async fn uncontended(pool: &SqlitePool) -> Done {
 }
 
 /// The write transactions so far: `iChange` in the header of the WAL index counts them
-/// (<https://www.sqlite.org/walformat.html>, section 2.1). There is no server: what the database costs
-/// is a part of this process.
+/// (<https://www.sqlite.org/walformat.html>, section 2.1). There is no server: what the database
+/// costs is a part of this process.
 fn usage(path: &Path) -> Done<Usage> {
     let index = std::fs::read(path.with_extension("db-shm"))?;
     let counter = index.get(8..12).ok_or("no header")?.try_into()?;

@@ -1,13 +1,13 @@
-//! Deliberately wrong statements, for the tests of the tests: mistakes which locks in a table are known to
-//! be made with, and the case of the suite, or the scene of a test, that must fail each.
+//! Deliberately wrong statements, for the tests of the tests: mistakes which locks in a table are
+//! known to be made with, and the case of the suite, or the scene of a test, that must fail each.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Names the mutant, in the environment.
 pub const VARIABLE: &str = "LOCK_SQL_MUTANT";
 
-/// What is replaced by what in all statements of a dialect. `{t}` is the table, `{now}` MySQL's clock, and
-/// `{skew}` another number of microseconds for each client.
+/// What is replaced by what in all statements of a dialect. `{t}` is the table, `{now}` MySQL's
+/// clock, and `{skew}` another number of microseconds for each client.
 type Replacements = &'static [(&'static str, &'static str)];
 
 /// A mistake, in the dialects that can make it.
@@ -53,7 +53,7 @@ pub(crate) fn wanted(dialect: &str, filled: impl Fn(&str) -> String) -> Vec<(Str
 const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "client_clock",
-        what_is_wrong: "the lease is judged by the clock of whoever asks",
+        what_is_wrong: "the lease is judged by the clock of the asking client",
         killed_by: "c03_two_releases_make_one_grant",
         sqlite: &[(":now", "(:now + {skew})")],
         postgres: &[(
@@ -326,7 +326,7 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "a_release_tells_nobody",
-        what_is_wrong: "a release notifies nobody",
+        what_is_wrong: "a release notifies no waiter",
         killed_by: "c05_a_release_is_pushed",
         sqlite: &[],
         postgres: &[("l.woken IS NOT NULL AND :tell::bool", "l.woken IS NULL AND :tell::bool")],

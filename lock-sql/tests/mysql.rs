@@ -77,7 +77,7 @@ async fn no_setting_of_the_server_or_of_a_pool_matters() {
     }
 }
 
-/// Deadlocks and serialisation failures are contention: nobody ever sees an error.
+/// Deadlocks and serialisation failures are contention: no caller ever sees an error.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sixty_four_clients_at_serializable_see_no_error() {
     let server = MariaDbServer::builder()

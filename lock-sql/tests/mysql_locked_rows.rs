@@ -1,4 +1,4 @@
-//! Rows and tables that somebody else keeps locked.
+//! Rows and tables that another client keeps locked.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout};
 
 const TTL: Duration = Duration::from_secs(30);
 
-/// A transaction of somebody else has one row locked: nobody but its lock notices.
+/// Another client's transaction has one row locked: only the lock of that row is affected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_locked_row_stops_no_other_renewal() {
     let server = server().await;
@@ -35,7 +35,7 @@ async fn a_locked_row_stops_no_other_renewal() {
         let start = Instant::now();
         tokio::time::sleep(ttl * 3 / 2).await;
         let lost = guards.iter().filter(|guard| guard.token().is_err()).count();
-        assert_eq!(lost, 2, "n007 and n200, and nobody else, after {:?}", start.elapsed());
+        assert_eq!(lost, 2, "n007 and n200, and no others, after {:?}", start.elapsed());
         other.rollback().await.unwrap();
     };
     let (renewed, ()) = tokio::join!(renewal, work);
@@ -44,8 +44,8 @@ async fn a_locked_row_stops_no_other_renewal() {
     assert_eq!(slow.state(), LockState::Secure);
 }
 
-/// Whoever waits for a locked row has no lock on the row that all new names read: the sweep, and behind
-/// it everybody who wants a new name, would wait too.
+/// Whoever waits for a locked row has no lock on the row that all new names read: the sweep, and
+/// behind it everybody who wants a new name, would wait too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_try_that_waits_for_a_row_keeps_nothing_else_locked() {
     let server = server().await;
@@ -125,7 +125,7 @@ async fn a_table_that_is_locked_for_a_while() {
     let waiter = tokio::spawn(async move { waiter.acquire().await });
     assert!(
         locks.named("x").unwrap().try_acquire().await.unwrap().is_none(),
-        "a look waits for nobody"
+        "a read waits for no lock"
     );
     let renewal = guard.renew();
     let unlock = async {

@@ -44,7 +44,7 @@ async fn a_trusted_server_is_used_and_no_other() {
         locks.named("a").unwrap().acquire().await.unwrap().release().await.unwrap();
     }
     for bad in [
-        // Another name than the certificate's, another authority, one that nobody knows.
+        // Another name than the certificate's, another authority, an unknown one.
         url("127.0.0.1", &format!("ssl-mode=VERIFY_IDENTITY&ssl-ca={ca}")),
         url("localhost", &format!("ssl-mode=VERIFY_CA&ssl-ca={other}")),
         url("localhost", "ssl-mode=VERIFY_IDENTITY"),

@@ -1,4 +1,4 @@
-//! Rows that somebody else keeps locked.
+//! Rows that another client keeps locked.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
@@ -58,7 +58,8 @@ async fn a_locked_row_stops_no_other_renewal() {
     run(&mut connection, "ROLLBACK").await;
 }
 
-/// Renewals and releases have connections of their own, and do not queue behind those who want a lock.
+/// Renewals and releases have connections of their own, and do not queue behind those who want a
+/// lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn renewals_do_not_wait_behind_tries() {
     let server = server().await;
@@ -132,8 +133,9 @@ async fn renewals_do_not_wait_behind_releases() {
     assert_eq!(held.release().await.unwrap(), Released::Freed);
 }
 
-/// Statements that were being executed when their caller gave up end by themselves, so that repeats do
-/// not pile up on the server. Through a pooler, too, where the connections have no settings of ours.
+/// Statements that were being executed when their caller gave up end on their own, so that repeats
+/// do not pile up on the server. Through a pooler, too, where the connections have no settings of
+/// ours.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn given_up_statements_do_not_pile_up() {
     let server = server().await;

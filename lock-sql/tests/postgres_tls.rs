@@ -1,6 +1,7 @@
 //! TLS to PostgreSQL: certificates are checked as the URL says.
 //!
-//! `cargo test -p lock-sql --features postgres,tls --test postgres_tls`; needs the program `openssl`.
+//! `cargo test -p lock-sql --features postgres,tls --test postgres_tls`; needs the program
+//! `openssl`.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
@@ -58,7 +59,7 @@ async fn an_authority_that_is_given_is_used() {
         url("localhost", &format!("sslmode=require&sslrootcert={other}")),
         url("localhost", &format!("sslrootcert={other}")),
         url("localhost", &format!("sslmode=verify-ca&sslrootcert={other}")),
-        // Another name than the certificate's, and an authority that nobody knows.
+        // Another name than the certificate's, and an unknown authority.
         url("127.0.0.1", &format!("sslmode=verify-full&sslrootcert={ca}")),
         url("localhost", "sslmode=verify-full"),
     ] {

@@ -36,7 +36,7 @@ async fn without_notifications_waiters_poll() {
     let guard = tokio::time::timeout(Duration::from_secs(8), waiter).await.unwrap().unwrap();
     assert!(start.elapsed() < Duration::from_secs(6), "{:?}", start.elapsed());
     guard.release().await.unwrap();
-    // The silent connections are still there; the one for notifications is made anew beside them.
+    // The silent connections are still there; the one for notifications is replaced.
     pushes_come_back(&a, &b).await;
     proxy.cut(Cut::Reset);
 }
@@ -126,8 +126,8 @@ async fn a_dead_process_on_the_list_costs_one_poll() {
 }
 
 /// A session that listens and never ends its transaction fills the queue of notifications, and the
-/// server refuses more. Locks are released all the same, also by force. The queue holds gigabytes, so
-/// here a function of the same name refuses in its place.
+/// server refuses more. Locks are released all the same, also by force. The queue holds gigabytes,
+/// so here a function of the same name refuses in its place.
 #[tokio::test]
 async fn a_full_queue_of_notifications_stops_no_release() {
     let server = server().await;

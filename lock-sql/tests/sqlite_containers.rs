@@ -1,4 +1,5 @@
-//! Containers on one file: this program starts itself in mount namespaces, as a container runtime would.
+//! Containers on one file: this program starts itself in mount namespaces, as a container runtime
+//! would.
 //!
 //! Needs the right to make one: root, or user namespaces for everybody.
 
@@ -116,7 +117,7 @@ fn containers_with_the_kernels_boot_id_share_a_file() {
     assert_eq!(two.answer(), "BUSY");
 }
 
-/// The file alone is given to the containers, and not its folder: each has a log of its own beside it,
+/// The containers get the file alone, without its folder: each has its own log next to it,
 /// and sees nothing of what the other one commits.
 #[test]
 fn a_file_that_is_mounted_without_its_folder_is_refused() {
@@ -144,7 +145,7 @@ async fn a_file_with_two_names_is_refused() {
     fs::hard_link(&names[0], &names[1]).unwrap();
     for name in &names {
         let error = lock_sql::connect(&format!("sqlite://{}", name.display())).await;
-        let error = error.expect_err("each name has a log of its own").to_string();
+        let error = error.expect_err("each name has its own log").to_string();
         assert!(error.contains("2 names"), "{error}");
     }
     fs::remove_file(&names[1]).unwrap();

@@ -1,4 +1,4 @@
-//! Files and tables that cannot be used, and databases that somebody else keeps locked.
+//! Files and tables that cannot be used, and databases that another client keeps locked.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
@@ -141,7 +141,7 @@ async fn a_locked_database_delays_and_loses_nothing() {
     let mut other = pool.acquire().await.unwrap();
     sqlx::query("BEGIN EXCLUSIVE").execute(&mut *other).await.unwrap();
     let start = locks.clock().now();
-    // What is held is seen at once, although nobody can write.
+    // Held locks are seen at once, although no client can write.
     assert!(locks.named("held").unwrap().try_acquire().await.unwrap().is_none());
     assert!(locks.clock().now().since(start) < Duration::from_secs(1));
     // "Busy" too, since the question cannot even be asked; within the call timeout.
@@ -155,7 +155,7 @@ async fn a_locked_database_delays_and_loses_nothing() {
     assert!(!waiter.is_finished());
     sqlx::query("COMMIT").execute(&mut *other).await.unwrap();
     waiter.await.unwrap().unwrap().release().await.unwrap();
-    // A renewal that failed in the meantime is repeated, and nothing was lost.
+    // A renewal that failed is retried, and nothing was lost.
     let renewed_from = locks.clock().now();
     while held.valid_until() < renewed_from + Duration::from_secs(18) {
         assert!(locks.clock().now().since(renewed_from) < Duration::from_secs(15));
@@ -173,7 +173,7 @@ async fn contention_is_busy_without_a_write_ahead_log_too() {
     let locks = Locks::builder(backend).call_timeout(Duration::from_millis(400)).build().unwrap();
     let held = locks.named("held").unwrap().acquire().await.unwrap();
     let mut other = pool.acquire().await.unwrap();
-    // In this mode nobody can even read.
+    // In this mode no client can even read.
     sqlx::query("BEGIN EXCLUSIVE").execute(&mut *other).await.unwrap();
     assert!(locks.named("free").unwrap().try_acquire().await.unwrap().is_none());
     assert_says(&held.check().await.unwrap_err(), ErrorKind::Unavailable, &["locked"]);
@@ -227,7 +227,8 @@ fn case_folder() -> PathBuf {
 async fn files_without_rights() {
     let folder = TempDir::new().unwrap();
     let file = |name: &str| folder.path().join(name);
-    // A database that may be read only, one in a folder that may not be written, and no right at all.
+    // A database that may be read only, one in a folder that may not be written, and no right at
+    // all.
     for name in ["readonly/locks.db", "secret/locks.db"] {
         fs::create_dir(file(name).parent().unwrap()).unwrap();
         drop(lock_sql::connect(&format!("sqlite://{}", file(name).display())).await.unwrap());
@@ -274,7 +275,7 @@ async fn case_a_write_that_fails() {
     let error = loop {
         let name = format!("{}{}", "x".repeat(500), guards.len());
         match locks.named(name).unwrap().ttl(Duration::from_secs(60)).try_acquire().await {
-            Ok(guard) => guards.push(guard.expect("nobody else is here")),
+            Ok(guard) => guards.push(guard.expect("there is no other client")),
             Err(error) => break error,
         }
         assert!(guards.len() < 10_000, "the limit does not work");

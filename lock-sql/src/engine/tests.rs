@@ -1,5 +1,5 @@
-//! What each dialect must do by a clock that the test sets. What shows without one is in the conformance
-//! suite.
+//! What each dialect must do by a clock that the test sets. What shows without one is in the
+//! conformance suite.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,7 +62,7 @@ pub(crate) fn granted(attempt: Result<Attempt>) -> FencingToken {
     }
 }
 
-/// What is left of somebody else's lease, in whole ms.
+/// The rest of another client's lease, in whole ms.
 pub(crate) fn held(attempt: Result<Attempt>) -> u128 {
     match attempt.unwrap() {
         Attempt::Busy(busy) => busy.retry_after.unwrap().as_millis(),
@@ -103,7 +103,7 @@ pub(crate) async fn a_lease_ends_by_the_clock(bench: &impl Bench) {
     assert_eq!(held(later.acquire(&new, false).await), 1000);
     assert_eq!(left(&later, &old, Some(first)).await, Some(1000));
     let end = bench.at(seconds(10) + 1, TTL).await;
-    // Over by the clock: not prolonged any more, although nobody has taken it.
+    // Over by the clock: not prolonged any more, although no other client has taken it.
     assert_eq!(renew(&end, &old, Some(first)).await, Outcome::Gone);
     assert_eq!(left(&end, &old, Some(first)).await, None);
     let second = granted(end.acquire(&new, true).await);
@@ -136,8 +136,8 @@ pub(crate) async fn a_clock_that_goes_back<B: Bench>(bench: &B) {
     assert_eq!(held(later.acquire(&entry("held"), false).await), 1000);
 }
 
-/// Clause C14: the ttl is that of the one who has taken the hold over. A statement that was late by two
-/// seconds cuts nothing.
+/// Clause C14: the ttl is that of the one who has taken the hold over. A statement that was late by
+/// two seconds cuts nothing.
 pub(crate) async fn a_shorter_ttl_cuts_and_a_late_statement_does_not(bench: &impl Bench) {
     let store = bench.at(seconds(0), TTL).await;
     let mine = entry("x");
@@ -175,7 +175,8 @@ pub(crate) async fn each_lease_of_a_batch_has_its_own_answer(bench: &impl Bench)
         let fence = granted(store.acquire(&entry, false).await);
         leases.push((entry, Some(fence)));
     }
-    // Released; taken away and taken by somebody else, and by the same owner anew; another fence, none.
+    // Released; taken away and taken by another client, and by the same owner again; another fence,
+    // none.
     store.release(&leases[0].0).await.unwrap();
     for at in [1, 2] {
         store.free_by_force(&leases[at].0.name, None).await.unwrap();

@@ -1,41 +1,41 @@
-//! The statements of the MySQL dialect, in words that MySQL 8 and MariaDB both understand.
+//! The statements of the MySQL dialect, in syntax that both MySQL 8 and MariaDB understand.
 //!
 //! # Time
 //!
-//! `expires` and `acquired` are µs since 1970 by the server's own clock, as `UTC_TIMESTAMP(6)` tells
-//! it: that depends on no time zone and is the same for the whole statement, from its start. Not
-//! `SYSDATE()`, which runs on within the statement and is another time on a replica. A present that
-//! is stale by the wait for a row lock does no harm:
+//! `expires` and `acquired` are µs since 1970 by the server's own clock, from
+//! `UTC_TIMESTAMP(6)`, which depends on no time zone and is the same for the whole statement, from
+//! its start. Not `SYSDATE()`, which advances within the statement and differs on a replica. A
+//! reading made stale by the wait for a row lock does no harm:
 //!
 //! - *takeover*: `expires <= now` with a stale `now` is stricter than with a fresh one;
 //! - *grant*: the lease ends one ttl after `now`, which is after the start of the call, so the
 //!   promise "not before the start of the call + ttl" (clause C4) holds;
 //! - *renewal*: `expires > now` may prolong a lease that ended during the wait. The row still has
-//!   its owner, so nobody has taken it in the meantime, and nobody can while the statement runs;
+//!   its owner, so no other client has taken it, and none can while the statement runs;
 //! - *order*: a statement whose caller has given up may run after a later one of the same owner.
 //!   `GREATEST` keeps it from moving the end of the lease back.
 //!
 //! # The outcome
 //!
-//! There is no `UPDATE … RETURNING`. The number of affected rows says nothing that can be relied
+//! There is no `UPDATE … RETURNING`. The number of affected rows cannot be relied
 //! on: 0, 1 and 2 depend on whether a value has changed and on a flag of the connection. So each
-//! statement calls `LAST_INSERT_ID(…)` on exactly one of its ways, and the server puts that number
-//! into its reply. It is 0 if no row was found, since none of the ways gives 0.
+//! statement calls `LAST_INSERT_ID(…)` on exactly one of its paths, and the server puts that number
+//! into its reply. It is 0 if no row was found, since none of the paths gives 0.
 //!
 //! Assignments are made from left to right, and each sees the values of those before it. Hence
-//! their order: `owner` and `expires`, by which all others are decided, come last.
+//! their order: `owner` and `expires`, which decide all others, come last.
 //!
 //! # Who is asked
 //!
-//! A plain `SELECT` may be answered by a replica that is behind, where a proxy such as ProxySQL or
-//! MaxScale sends reads there. So it is good for hints: what it does not show is not lost until a
-//! statement that writes has not found it either (clause C6).
+//! A replica that lags behind may answer a plain `SELECT`, if a proxy such as ProxySQL or MaxScale
+//! sends reads there. So its result is only a hint: a hold that it does not show is not lost until
+//! a writing statement has not found it either (clause C6).
 //!
 //! # The fence
 //!
-//! `GREATEST(fence + 1, now)` rises whatever the clock does. The clock carries it over a loss of the
-//! table. The sweep deletes a row only if its fence is not above that of the row [`MARK`], from
-//! which a new row starts.
+//! `GREATEST(fence + 1, now)` rises whatever the clock does. After a loss of the table, the clock
+//! keeps it rising. The sweep deletes a row only if its fence is not above that of the row
+//! [`MARK`], from which a new row starts.
 
 use crate::engine::preparation::Preparation;
 use crate::engine::renewals::BATCH;
@@ -43,27 +43,27 @@ use crate::engine::statement::{Places, Statement, Statements};
 use crate::engine::sweep::PAGE;
 use crate::engine::table::TableName;
 
-/// The name of the row that has the greatest fence of all rows that were deleted: U+0001 and
-/// `fence`. No lock can be called so, since a name has no control character.
+/// The name of the row that holds the greatest fence of all deleted rows: U+0001 and `fence`. No
+/// lock can have this name, since a name has no control character.
 const MARK: &str = "x'0166656E6365'";
 
 /// The server's clock, in µs since 1970.
 pub(crate) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
 
-/// The answers of `release`, beside 0 for "no such row".
+/// The answers of `release`, besides 0 for "no such row".
 pub(crate) const WAS_RUNNING: i64 = 2;
 
 /// How many names a statement on many rows has. Only these sizes, so that a connection prepares few
 /// statements.
 pub(crate) const SIZES: [usize; 4] = [8, 32, 128, BATCH];
 
-/// What every connection starts with.
+/// The session settings of every connection.
 ///
-/// - `autocommit`, since the server's default may be another;
+/// - `autocommit`, since the server's default may differ;
 /// - `sql_mode`, since some modes change what a statement means (`ANSI_QUOTES`, and MariaDB's
-///   `SIMULTANEOUS_ASSIGNMENT`), and without a strict one a long name would be cut;
-/// - the shortest lock waits: who waits for a row, or for the end of an `ALTER TABLE`, should say so
-///   soon, and should not do what it was asked for long after its caller has given up.
+///   `SIMULTANEOUS_ASSIGNMENT`), and without strict mode a long name would be cut;
+/// - the shortest lock waits: a statement that waits for a row, or for the end of an `ALTER TABLE`,
+///   should report that soon, and should not run long after its caller has given up.
 pub(crate) const SESSION: &str = "SET SESSION autocommit = 1, sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', \
      innodb_lock_wait_timeout = 1, lock_wait_timeout = 1, sql_safe_updates = 0, NAMES utf8mb4";
 
@@ -84,8 +84,8 @@ pub(crate) fn create_table(table: &TableName) -> String {
 }
 
 pub(crate) const VERSION: &str = "SELECT VERSION()";
-/// The table → what is wrong with it, or NULL. A prefix and a name have 512 bytes each, and U+001F between
-/// them.
+/// The table → what is wrong with it, or NULL. A prefix and a name have 512 bytes each, and U+001F
+/// between them.
 pub(crate) const TABLE: &str = "SELECT CASE \
        WHEN t.table_type <> 'BASE TABLE' THEN CONCAT('it is a ', LOWER(t.table_type)) \
        WHEN t.engine <> 'InnoDB' THEN CONCAT('its engine is ', t.engine, ', which locks whole tables or forgets what was committed') \
@@ -107,7 +107,7 @@ pub(crate) const TABLE: &str = "SELECT CASE \
 pub(crate) struct Sizes(pub(super) [Statement; SIZES.len()]);
 
 impl Sizes {
-    /// The statement for so many names.
+    /// The statement for this many names.
     pub(super) fn fitting(&self, count: usize) -> &Statement {
         let at = SIZES.iter().position(|size| *size >= count).unwrap_or(SIZES.len() - 1);
         &self.0[at]
@@ -121,10 +121,10 @@ pub(crate) struct OwnStatements {
     pub(crate) make: Statement,
     /// name, owner, fence, ttl, longest excess → the fence.
     pub(crate) renew: Statement,
-    /// names → rows of name, key of the hold, whether it is running; no rows that somebody else has
-    /// locked.
+    /// names → rows of name, key of the hold, whether it is running; without rows that another
+    /// client has locked.
     pub(crate) unlocked: Sizes,
-    /// names → rows as `unlocked`, of all that there are.
+    /// names → rows as for `unlocked`, including locked ones.
     pub(crate) present: Sizes,
     /// names, keys of the holds, ttl, longest excess.
     pub(crate) renew_all: Sizes,
@@ -157,7 +157,7 @@ pub(crate) fn statements(table: &TableName) -> (Statements, OwnStatements) {
             "{freed}",
             format!("fence = fence + 0 * LAST_INSERT_ID(IF(expires > {{now}}, {WAS_RUNNING}, 1)), owner = NULL, label = NULL, acquired = {{now}}, expires = 0"),
         ),
-        // The label is for people: a long one is cut.
+        // The label is for people: a long one is truncated.
         ("{label}", "LEFT(CONVERT(:label USING utf8mb4), 255)".to_owned()),
         ("{mark}", MARK.to_owned()),
         ("{now}", NOW.to_owned()),
@@ -188,8 +188,8 @@ pub(crate) fn statements(table: &TableName) -> (Statements, OwnStatements) {
         // For a list of names that is a large part of the table, the optimizer reads all of it, and
         // would wait for rows that are not in the list: hence the index, here and below.
         //
-        // A read that locks sees what is committed, and leaves out what others have locked; in
-        // autocommit its locks end with it.
+        // A locking read sees committed data, and skips rows that others have locked; in autocommit
+        // its locks end with it.
         unlocked: sizes(
             "SELECT {hold} FROM {t} FORCE INDEX (PRIMARY) WHERE name IN (:[names]) FOR UPDATE SKIP LOCKED",
         ),
@@ -206,7 +206,7 @@ pub(crate) fn statements(table: &TableName) -> (Statements, OwnStatements) {
             "UPDATE {{t}} SET {} WHERE name = :name",
             taken(":owner", "{now}", "{now} + :ttl", "{label}")
         )),
-        // An update, which every proxy sends to the server that is written to.
+        // An update, which every proxy sends to the primary.
         confirm: Some(statement(
             "UPDATE {t} SET fence = fence + 0 * LAST_INSERT_ID(expires - {now}) \
              WHERE name = :name AND owner = :owner AND expires > {now} AND :fence IN (0, fence)",
@@ -234,7 +234,7 @@ pub(crate) fn statements(table: &TableName) -> (Statements, OwnStatements) {
             "INSERT INTO {t} (name, owner, fence, expires, acquired, label) VALUES ({mark}, NULL, :fence, 0, 0, NULL) \
              ON DUPLICATE KEY UPDATE fence = GREATEST(fence, VALUES(fence))",
         ),
-        // Judged anew: since the page was read, a row may have been taken, and even released. A
+        // Checked again: since the page was read, a row may have been taken, and even released. A
         // fence that is not above the one that was folded is not above the mark, which rises.
         sweep_delete: statement(
             "DELETE FROM {t} USING {t} FORCE INDEX (PRIMARY) WHERE name <> {mark} AND fence <= :folded \

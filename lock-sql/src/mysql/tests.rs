@@ -186,7 +186,8 @@ async fn a_read_that_shows_no_hold_is_no_loss() {
     }
 }
 
-/// A proxy that writes replies of its own. A number that is missing is no answer, and above all no loss.
+/// A proxy that writes its own replies. A missing number is not an answer, and certainly not a
+/// loss.
 #[tokio::test]
 async fn a_reply_without_its_number_is_no_loss_and_no_grant() {
     let server = Database::start().await;
@@ -217,8 +218,8 @@ async fn a_reply_without_its_number_is_no_loss_and_no_grant() {
     assert_eq!(renew(&muted, &mine, fence).await, Outcome::Gone);
 }
 
-/// Without the mark those who make rows lock the gap in its place, and stop each other: so one that was
-/// stopped writes the mark again.
+/// Without the mark those who make rows lock the gap in its place, and stop each other: so one that
+/// was stopped writes the mark again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_mark_that_was_lost_is_written_again() {
     let server = Database::start().await;

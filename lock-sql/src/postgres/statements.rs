@@ -2,45 +2,44 @@
 //!
 //! # Time
 //!
-//! The server's clock, read inside of the statement. `clock_timestamp()` and not `now()`, which is the
+//! The server's clock, read inside the statement: `clock_timestamp()`, not `now()`, which is the
 //! start of the transaction. A statement that decides more than one thing reads it once, before it
-//! waits for a row: a present that is stale by that wait takes a lock over later than it might, and
-//! starts its lease earlier than it might, but not before the call (clause C4). A renewal reads it when it
-//! has the row, so a later one ends later, unless it asks for less: who has taken a hold over may
-//! (clause C14).
+//! waits for a row: with a reading made stale by that wait, it takes a lock over later than it
+//! might, and starts its lease earlier than it might, but not before the call (clause C4). A
+//! renewal reads it when it has the row, so a later one ends later, unless it asks for less, as
+//! after a takeover (clause C14).
 //!
 //! # The fence
 //!
-//! `greatest(fence + 1, clock in µs)` rises whatever the clock does. The clock carries it over a loss of
-//! the data. The sweep deletes a row only if its fence is not above that of the row [`MARK`], from
-//! which a new row starts.
+//! `greatest(fence + 1, clock in µs)` rises whatever the clock does. After a loss of the data, the
+//! clock keeps it rising. The sweep deletes a row only if its fence is not above that of the row
+//! [`MARK`], from which a new row starts.
 //!
 //! # The waiters
 //!
-//! `waiters` lists the clients (processes) that wait for the lock, each once, in the order of their
-//! arrival. A release takes the first one off the list and notifies that client alone, on its own
-//! channel, in the same statement. Nobody is notified where nobody waits: a commit with a notification
-//! takes a lock that all such commits share. The list is a hint; who wants the lock also looks at a
-//! slow poll.
+//! `waiters` lists the clients (processes) that wait for the lock, each once, in order of arrival.
+//! A release takes the first one off the list and notifies only that client, on its own channel, in
+//! the same statement. If no client waits, none is notified: a commit with a notification takes a
+//! lock that all such commits share. The list is a hint; waiters also poll slowly.
 //!
 //! # Who locks the row
 //!
-//! The lock on a row lasts until its transaction is on the disk, and a renewal passes over a row that is
-//! locked. So `acquire` reads first, and goes to the row only to take the lock or to put itself on the
-//! list: those who wait do not keep the row from its holder. Where others come and go all the time,
-//! `renew_waiting` queues for the row.
+//! The lock on a row lasts until its transaction is on the disk, and a renewal skips a locked row.
+//! So `acquire` reads first, and locks the row only to take the lock or to join the list: waiters
+//! do not keep the row from its holder. Where waiters constantly come and go, `renew_waiting`
+//! queues for the row.
 //!
 //! # Reads
 //!
-//! A proxy may send a plain `SELECT` to a standby that is behind. What it says is good enough for "busy",
-//! and for people. That a hold is gone is only believed to a statement that writes or locks.
+//! A proxy may send a plain `SELECT` to a standby that lags behind. Its result is good enough for
+//! "busy", and for people. A hold counts as gone only if a statement that writes or locks says so.
 
 use crate::engine::preparation::Preparation;
 use crate::engine::statement::{Places, Statement, Statements};
 use crate::engine::sweep::{MARK, PAGE};
 use crate::engine::table::TableName;
 
-/// For how long a renewal waits for a row that others keep locking.
+/// How long a renewal waits for a row that other clients keep locking.
 pub(crate) const WAIT_FOR_ROW: &str = "200ms";
 
 /// The channel of a client is this and the client's id.
@@ -70,8 +69,9 @@ pub(crate) const SERVER: &str = "SELECT current_setting('server_version'), \
      current_setting('synchronous_commit'), \
      (SELECT relpersistence::text FROM pg_class WHERE oid = to_regclass(:table::text))";
 
-/// Makes the server send something over a connection that rests: what is between us does not forget it,
-/// and the server notices that we have gone without a word. The driver has no setting for our side.
+/// Makes the server send something over a connection that rests: what is between us does not forget
+/// it, and the server notices that we have gone without a word. The driver has no setting for our
+/// side.
 pub(crate) const KEEP_ALIVE: &str =
     "SET tcp_keepalives_idle = 30; SET tcp_keepalives_interval = 10; SET tcp_keepalives_count = 3";
 
@@ -213,8 +213,8 @@ pub(crate) fn statements(table: &TableName) -> (Statements, OwnStatements) {
     };
     let shared = Statements {
         // A repeat by the same owner finds its own row and keeps its fence (clause C2). Also wants:
-        // client or NULL, whether the client has more waiters. No row: it has been made by somebody else
-        // at this moment.
+        // client or NULL, whether the client has more waiters. No row: it has been made by somebody
+        // else at this moment.
         acquire: statement(
             "WITH answer AS ( \
                    INSERT INTO {t} AS l (name, owner, fence, expires, acquired, label, waiters) \

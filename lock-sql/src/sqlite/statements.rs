@@ -3,29 +3,29 @@
 //! # Time
 //!
 //! `boot` and `expires` are the time base: the id of the machine's current boot, and
-//! `CLOCK_BOOTTIME` in µs. All clients of a file share one kernel, so all read the same clock, and a
-//! step of the wall clock moves no lease. A row of another boot is over: the machine was restarted,
-//! so its holder is gone. But not if its fence, which is about the time of the grant, is younger than
-//! our boot: then another machine or container shares the file against the rules, and a lease that
-//! may be running is left alone. The acquire says so; see [`over`].
+//! `CLOCK_BOOTTIME` in µs. All clients of a file share one kernel, so all read the same clock, and
+//! a step of the wall clock moves no lease. A row of another boot is over: the machine was
+//! restarted, so its holder is gone. But not if its fence, which is about the time of the grant, is
+//! younger than our boot: then another machine or container shares the file against the rules, and
+//! a lease that may be running is left alone. The acquire says so; see [`over`].
 //!
-//! SQLite has no such clock, so the client binds the present, as late as it can: after it has got
-//! its connection, before SQLite has got the write lock. A present that is stale by the wait for
-//! that lock does no harm:
+//! SQLite has no such clock, so the client binds the current time, as late as it can: after it has
+//! its connection, before SQLite has the write lock. A reading made stale by the wait for that lock
+//! does no harm:
 //!
 //! - *takeover*: `expires <= now` with a stale `now` is stricter than with a fresh one;
 //! - *grant*: the lease ends one ttl after `now`, and `now` was read after the call had started, so
 //!   the promise "not before the start of the call + ttl" (clause C4) holds;
 //! - *renewal*: `expires > now` may prolong a lease that ended during the wait. The row still has
-//!   its owner, so nobody has taken it in the meantime, and nobody can while the statement runs;
+//!   its owner, so no other client has taken it, and none can while the statement runs;
 //! - *order*: a statement whose caller has given up may run after a later one of the same owner.
 //!   `max` keeps it from moving the end of the lease back.
 //!
 //! # The fence
 //!
-//! `max(fence + 1, wall clock in µs)` rises whatever the wall clock does. The wall clock carries it
-//! over a loss of the file. The sweep deletes a row only if its fence is not above that of the row
-//! [`MARK`], from which a new row starts.
+//! `max(fence + 1, wall clock in µs)` rises whatever the wall clock does. After a loss of the file,
+//! the wall clock keeps it rising. The sweep deletes a row only if its fence is not above that of
+//! the row [`MARK`], from which a new row starts.
 
 use crate::engine::entry::Due;
 use crate::engine::preparation::Preparation;
@@ -68,8 +68,8 @@ pub(crate) const TABLE: &str = "SELECT CASE \
            ELSE \"notnull\" AND dflt_value IS NULL END LIMIT 1) END \
      FROM pragma_table_list AS t WHERE t.schema = 'main' AND t.name = :table COLLATE NOCASE";
 
-/// The leases to renew, as one bound value: name, owner, ttl, fence or 0, and how much later a lease may
-/// end without being cut.
+/// The leases to renew, as one bound value: name, owner, ttl, fence or 0, and how much later a
+/// lease may end without being cut.
 pub(crate) fn leases(dues: &[Due<'_>]) -> String {
     use std::fmt::Write as _;
 
@@ -97,14 +97,15 @@ pub(crate) fn leases(dues: &[Due<'_>]) -> String {
     json
 }
 
-/// What the dialect adds to the values of all: the id of the machine's boot, its clock (now), the wall
+/// The values that this dialect adds: the id of the machine's boot, its clock (now), the wall
 /// clock, and the wall clock at that boot (booted).
 pub(crate) fn statements(table: &TableName) -> (Statements, Statement) {
     let terms = [
-        // Whether the lease is over: by the clock of this boot, or because the machine was restarted
-        // since the grant.
+        // Whether the lease is over: by the clock of this boot, or because the machine was
+        // restarted since the grant.
         ("{over}", "CASE WHEN boot = :boot THEN expires <= :now ELSE fence < :booted END".to_owned()),
-        // Whether the row was not used for the retention. A released one of another boot may go at once.
+        // Whether the row was not used for the retention. A released one of another boot may go at
+        // once.
         (
             "{unused}",
             "(CASE WHEN boot = :boot THEN expires <= :now - :retention ELSE fence < :booted END OR (owner IS NULL AND boot <> :boot))".to_owned(),
@@ -114,8 +115,8 @@ pub(crate) fn statements(table: &TableName) -> (Statements, Statement) {
             "name, owner, fence, CASE WHEN boot = :boot THEN expires - :now WHEN fence < :booted THEN 0 END, \
              CASE WHEN boot = :boot THEN :now - acquired END, label, boot".to_owned(),
         ),
-        // The clock is cut to whole µs when it is read: one more, or the lease would be shorter than
-        // promised by a part of one.
+        // The clock is cut to whole µs when it is read: one more, or the lease would be shorter
+        // than promised by a part of one.
         ("{end}", ":now + 1 +".to_owned()),
         ("{mark}", MARK.to_owned()),
         ("{t}", table.quoted()),
@@ -130,8 +131,8 @@ pub(crate) fn statements(table: &TableName) -> (Statements, Statement) {
          RETURNING name",
     );
     let shared = Statements {
-        // A repeat by the same owner finds its own row and keeps its fence (clause C2). No row when it
-        // is held.
+        // A repeat by the same owner finds its own row and keeps its fence (clause C2). No row when
+        // it is held.
         acquire: statement(
             "INSERT INTO {t} (name, owner, fence, boot, expires, acquired, label) \
              VALUES (:name, :owner, max(coalesce((SELECT fence FROM {t} WHERE name = '{mark}'), 0) + 1, :wall), :boot, {end} :ttl, :now, :label) \
@@ -156,7 +157,7 @@ pub(crate) fn statements(table: &TableName) -> (Statements, Statement) {
         ),
         force: None,
         look: statement("SELECT {lease} FROM {t} WHERE name = :name"),
-        // `substr` and not LIKE: no wildcards, and upper and lower case stay apart.
+        // `substr` and not LIKE: no wildcards, and case matters.
         list: statement(
             "SELECT {lease} FROM {t} \
              WHERE name >= :start AND substr(name, 1, length(:start)) = :start AND (:bare = 0 OR instr(name, char(31)) = 0) \
@@ -172,7 +173,7 @@ pub(crate) fn statements(table: &TableName) -> (Statements, Statement) {
              VALUES ('{mark}', NULL, :fence, '', 0, 0, NULL) \
              ON CONFLICT (name) DO UPDATE SET fence = excluded.fence WHERE fence < excluded.fence",
         ),
-        // Judged anew: since the page was read, a row may have been taken, and even released.
+        // Checked again: since the page was read, a row may have been taken, and even released.
         sweep_delete: statement(
             "DELETE FROM {t} WHERE name IN (:[names]) AND name <> '{mark}' AND {unused} \
                AND fence <= (SELECT fence FROM {t} WHERE name = '{mark}') \

@@ -1,5 +1,5 @@
-//! The statements, on real files, with clocks that the test sets; other writers, failing commits, dropped
-//! calls, lost files.
+//! The statements, on real files, with clocks that the test sets; other writers, failing commits,
+//! dropped calls, lost files.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::task::Poll;
@@ -117,8 +117,8 @@ async fn a_restart_of_the_machine_ends_all_leases() {
     assert!(granted(new.acquire(&taker, true).await) > first);
 }
 
-/// Two virtual machines, or a file that was copied while it was in use: what was granted since we were
-/// started is not of an earlier boot.
+/// Two virtual machines, or a file that was copied while it was in use: what was granted since we
+/// were started is not of an earlier boot.
 #[tokio::test]
 async fn the_running_lease_of_another_machine_is_not_taken() {
     let file = File::start().await;
@@ -194,7 +194,7 @@ async fn a_dropped_acquire_is_undone_by_the_release_wherever_it_was_dropped() {
     assert_eq!(store.release(&first).await.unwrap(), Released::Freed);
     for round in 0..40 {
         // Sometimes the database is locked, for less time than SQLite itself waits: then the
-        // statement that nobody waits for any more is executed when the lock goes.
+        // statement that no caller waits for any more is executed when the lock goes.
         let (polls, locked) = (round % 5 + 1, round % 4 != 0);
         if locked {
             sqlx::query("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();

@@ -60,8 +60,8 @@ fn program(directory: &Path, command: &str) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// `s.crt`, the certificate of `localhost` by the authority `ca.crt`; its key; and `other.crt`, another
-/// authority.
+/// `s.crt`, the certificate of `localhost` by the authority `ca.crt`; its key; and `other.crt`,
+/// another authority.
 pub(crate) fn certificates(folder: &Path) {
     use std::os::unix::fs::PermissionsExt;
 
@@ -89,8 +89,8 @@ pub(crate) fn certificates(folder: &Path) {
     }
 }
 
-/// Clients that take one lock in a loop until they are told to stop, and check that nobody else has
-/// it and that its fences rise.
+/// Clients that take one lock in a loop until they are told to stop, and check that no other client
+/// has it and that its fences rise.
 pub(crate) struct Hammer {
     stop: Arc<AtomicBool>,
     rounds: Arc<AtomicU64>,

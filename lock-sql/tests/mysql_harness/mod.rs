@@ -1,4 +1,4 @@
-//! The harness of MariaDB: real servers, and a table of its own for each case.
+//! The harness of MariaDB: real servers, and a separate table for each case.
 
 use std::process::ExitCode;
 use std::sync::Arc;

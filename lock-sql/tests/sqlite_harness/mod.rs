@@ -1,4 +1,4 @@
-//! The harness of SQLite: a file of its own for each case, and several processes on it.
+//! The harness of SQLite: a separate file for each case, and several processes on it.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -8,8 +8,9 @@ use conformance_tests::{Client, Harness, Store, Time, Unavailable};
 use lock_core::{LockBackend, Result, async_trait};
 use tempfile::TempDir;
 
-/// A folder in memory, where the machine has one. The cases are about locks and not about the disk: one
-/// that stalls for 200 ms, under all the other tests, would look like a store that does not answer.
+/// A folder in memory, where the machine has one. The cases are about locks and not about the disk:
+/// one that stalls for 200 ms, under all the other tests, would look like a store that does not
+/// answer.
 const IN_MEMORY: &str = "/dev/shm";
 
 #[derive(Debug)]

@@ -97,7 +97,7 @@ async fn a_row_that_stays_locked_ends_with_the_call() {
         .collect();
     kinds.sort_by_key(|kind| kind.is_some());
     assert_eq!(kinds, [None, Some(ErrorKind::NoAnswer), Some(ErrorKind::NoAnswer)]);
-    // Nobody waits any more, so nobody asks any more.
+    // No caller waits any more, so no more requests are sent.
     tokio::time::sleep(AGAIN * 2).await;
     let statements = dialect.statements.load(Relaxed);
     tokio::time::sleep(AGAIN * 10).await;

@@ -30,7 +30,7 @@ async fn what_its_receiver_does_not_follow_is_handed_on() {
     look_in_vain(&second);
     drop(first);
     assert!(is_woken(&second).await);
-    assert!(second.leave(), "nobody else waits here");
+    assert!(second.leave(), "no other claim waits here");
     assert_eq!(&*unwanted.try_recv().expect("handed on to another client"), "a");
     assert!(!second.leave(), "once");
     assert!(unwanted.try_recv().is_err());
@@ -45,7 +45,7 @@ async fn a_holder_hears_of_its_loss_and_not_of_releases() {
     look.answered(true);
     assert!(!is_woken(&holder).await, "that was before it had the lock");
     waiters.wake_one("a");
-    assert_eq!(&*unwanted.try_recv().expect("nobody waits"), "a");
+    assert_eq!(&*unwanted.try_recv().expect("no claim waits"), "a");
     assert!(!is_woken(&holder).await);
     waiters.wake_all("a");
     assert!(is_woken(&holder).await);
