@@ -1,4 +1,4 @@
-//! From the driver's errors to ours.
+//! Maps the driver's errors to ours.
 
 use lock_core::kit::versions::REDIS;
 use lock_core::{Error, ErrorKind};
@@ -26,7 +26,7 @@ pub(crate) fn from_redis(error: RedisError, stage: Stage, endpoint: &str) -> Err
         }
         redis::ErrorKind::Server(ServerErrorKind::CrossSlot | ServerErrorKind::Moved) => {
             return Error::config(format!(
-                "the Redis server at {endpoint} is a node of a Redis Cluster, where no script may use the lock and the mark for all names together: use a server that is none"
+                "the Redis server at {endpoint} is a node of a Redis Cluster, where no script may use the lock and the mark for all names together: use a standalone server"
             ));
         }
         redis::ErrorKind::InvalidClientConfig => ErrorKind::Config,
@@ -65,8 +65,8 @@ pub(crate) fn lacks_hello(error: &RedisError) -> bool {
         || error.detail().is_some_and(|detail| detail.starts_with("unknown command 'HELLO'"))
 }
 
-/// The word by which the server says what is wrong; empty if the server said nothing. Before Redis 7
-/// an error that ends a script is an `ERR`, and the word stands behind the place in the script.
+/// The server's error code; empty if the server sent none. Before Redis 7 an error that ends a
+/// script is an `ERR`, and the code follows the position in the script.
 fn code_of(error: &RedisError) -> &str {
     match error.code() {
         Some("ERR") => error.detail().and_then(script_code).unwrap_or("ERR"),
@@ -81,8 +81,8 @@ fn script_code(text: &str) -> Option<&str> {
     line.bytes().all(|byte| byte.is_ascii_digit()).then_some(said.split(' ').next()?)
 }
 
-/// A right that a script lacks has no code of its own, but words that differ with the version; and
-/// the driver wraps what it is told when it selects the database.
+/// A right that a script lacks has no error code, only a text that differs between versions; and
+/// the driver wraps the server's error when it selects the database.
 fn tells_of_a_right(detail: &str) -> bool {
     ["The user executing the script can't", "ACL failure in script", "has no permissions to"]
         .iter()
@@ -97,8 +97,8 @@ fn without_effect(error: Error) -> Error {
     Error::new(ErrorKind::Unavailable, error.to_string())
 }
 
-/// What a probe was refused: each a command, a colon and the server's reason. A server that is a replica,
-/// that loads, or that is full may serve it later; a right that is missing has to be given.
+/// The error for a refused probe: each entry is a command, a colon and the server's reason. A server
+/// that is a replica, is loading or is full may recover; a missing right has to be granted.
 pub(crate) fn refusal(endpoint: &str, refused: &[String], page: &str) -> Error {
     let passes = |text: &String| {
         let said = text.split_once(": ").map_or("", |(_command, said)| said);
@@ -114,7 +114,7 @@ pub(crate) fn refusal(endpoint: &str, refused: &[String], page: &str) -> Error {
     Error::new(ErrorKind::Denied, text)
 }
 
-/// Refusals that pass, by the word that begins them.
+/// The codes of transient refusals.
 const TRANSIENT: &[&str] = &[
     "READONLY",
     "MISCONF",
@@ -127,13 +127,13 @@ const TRANSIENT: &[&str] = &[
     "TRYAGAIN",
 ];
 
-/// Whether the server cannot write, since it is a replica (by now): the name may lead to its master
-/// on a new connection.
+/// Whether the server cannot write because it is a replica (by now): on a new connection the name
+/// may lead to its master.
 pub(crate) fn is_read_only(error: &RedisError) -> bool {
     code_of(error) == "READONLY"
 }
 
-/// An answer that no server of ours gives.
+/// The error for an answer that is not in the expected form.
 pub(crate) fn unexpected(what: &str, value: &redis::Value) -> Error {
     let mut shown = format!("{value:?}");
     if let Some((cut, _)) = shown.char_indices().nth(200) {
@@ -174,7 +174,7 @@ mod tests {
         }
     }
 
-    /// The texts of Redis 6.0.16, where the reason stands in the middle; 7 puts it first.
+    /// The texts of Redis 6.0.16, where the reason is in the middle; 7 puts it first.
     #[test]
     fn what_ends_a_script_may_be_tried_again_in_every_version() {
         const PLACE: &str = "Error running script (call to f_db8d8f6383e1a67ce23db65efd679a334c123806): @user_script:1: @user_script: 1: ";
@@ -189,7 +189,7 @@ mod tests {
             assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Unavailable, true));
             assert_eq!(error.effect(), Effect::None, "refused before its first write: {said}");
         }
-        // What is no refusal of the server stays final.
+        // Anything other than a refusal by the server stays final.
         for said in [
             "user_script:1: DISTLOCK the fence mark is not a number: -READONLY",
             "Wrong number of args calling Redis command From Lua script",

@@ -42,7 +42,7 @@ impl Keys {
         ["hold", "queue", "waiters", "pauses"].map(|part| self.part(part))
     }
 
-    /// The mark that an owner leaves when it has gone, although a try of its own may still be on its
+    /// The mark that an owner leaves when it gives up while one of its tries may still be on its
     /// way.
     pub(crate) fn gone(&self, owner: &OwnerId) -> String {
         format!("{}gone:{}", self.stem, owner.to_hex())
@@ -59,7 +59,7 @@ impl Keys {
     }
 }
 
-/// What Redis Cluster hashes in place of the whole key, if there is such a part.
+/// The part that Redis Cluster hashes in place of the whole key, if there is one.
 fn hash_tag(key: &str) -> Option<&str> {
     let (_, rest) = key.split_once('{')?;
     let (tag, _) = rest.split_once('}')?;

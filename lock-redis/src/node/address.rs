@@ -12,7 +12,7 @@ use crate::error::{Stage, from_redis};
 /// The port of a server whose URL names none.
 const PORT: u16 = 6379;
 
-/// Who asks, and for which database.
+/// The credentials and the database.
 struct Login {
     user: Option<String>,
     password: Option<String>,
@@ -24,7 +24,8 @@ struct Login {
 ///
 /// # Errors
 ///
-/// If it cannot be read. The base is not shown: a password may stand anywhere in it. `form` is.
+/// If it cannot be read. The message shows `form`, not the base, which may contain a password
+/// anywhere.
 pub(crate) fn tcp_clients(base: &str, secure: bool, form: &str) -> Result<Vec<redis::Client>> {
     if secure {
         super::tls::prepare()?;
@@ -34,7 +35,7 @@ pub(crate) fn tcp_clients(base: &str, secure: bool, form: &str) -> Result<Vec<re
         "" => 0,
         // It is not shown: a password that was not encoded may end up there.
         db => db.parse().map_err(|_| {
-            Error::config(format!("the database of the URL is no number: its form is {form}"))
+            Error::config(format!("the database in the URL is not a number: the form is {form}"))
         })?,
     };
     let clients = endpoint.hosts().iter().map(|host| {
@@ -62,14 +63,14 @@ pub(crate) fn unix_client(base: &str, params: &mut Params) -> Result<redis::Clie
     let path = decode("the path", path)?;
     if !Path::new(&path).is_absolute() {
         return Err(Error::config(
-            "the URL of a Redis socket has no absolute path: it is redis+unix:///path/to/socket",
+            "the URL of a Redis socket needs an absolute path: redis+unix:///path/to/socket",
         ));
     }
     let db = match params.text("db")? {
         None => 0,
         Some(db) => db
             .parse()
-            .map_err(|_| Error::config(format!("db={db:?} is no number of a database")))?,
+            .map_err(|_| Error::config(format!("db={db:?} is not a database number")))?,
     };
     let login = Login { user: params.text("user")?, password: params.text("pass")?, db };
     client(ConnectionAddr::Unix(path.into()), login)

@@ -1,4 +1,4 @@
-//! One connection to a server: calls that are bounded, and the doubt whether anything comes back.
+//! One connection to a server: calls with a limit, and the check whether it still answers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -11,7 +11,7 @@ use redis::{Cmd, RedisError, Value};
 use super::pulse::{NodeEvent, Pulse};
 use crate::error::is_read_only;
 
-/// For so long a connection leads where the server's name does.
+/// How long a new connection is assumed to lead where the server's name does.
 const FRESH: Duration = Duration::from_secs(1);
 
 /// One connection, which all calls share.
@@ -19,14 +19,14 @@ pub(super) struct Connection {
     driver: MultiplexedConnection,
     made: ClockInstant,
     life: Arc<Life>,
-    /// It is being asked whether anything comes back on it.
+    /// A check whether it still answers is under way.
     doubted: AtomicBool,
 }
 
 /// Whether a connection may still be used. The driver's own task, which reports its end, shares this.
 pub(super) struct Life {
     pub(super) pulse: Arc<Pulse>,
-    /// Nothing new is sent over it: it is closed, or an answer stayed away.
+    /// Nothing new is sent over it: it is closed, or a reply never came.
     over: AtomicBool,
 }
 
@@ -38,7 +38,7 @@ impl Life {
     /// Nothing new goes over this connection. What is under way may still be answered.
     pub(super) fn give_up(&self) {
         if !self.over.swap(true, Relaxed) {
-            tracing::debug!(target: "distlock", endpoint = %self.pulse.endpoint, "a Redis connection is given up");
+            tracing::debug!(target: "distlock", endpoint = %self.pulse.endpoint, "giving up a Redis connection");
             self.pulse.emit(NodeEvent::Down);
             self.pulse.attention.notify_one();
         }
@@ -85,7 +85,7 @@ impl Connection {
                 self.life.give_up();
             }
             // A replica by now: the name may lead to its master. A new connection has just followed
-            // the name, and each one wakes all who wait, so they must not follow upon one another.
+            // the name, and each one wakes all waiters, so reconnects must not chase one another.
             Err(error) if is_read_only(error) && sent.since(self.made) >= FRESH => {
                 self.life.give_up();
             }
@@ -94,8 +94,8 @@ impl Connection {
         Ok(answer)
     }
 
-    /// Asks whether the connection is late or dead: answers come in the order of the requests. One
-    /// question at a time.
+    /// Finds out whether the connection is slow or dead: answers come in the order of the requests.
+    /// One check at a time.
     fn doubt(self: &Arc<Self>, patience: Duration) {
         if self.is_over() || self.doubted.swap(true, Relaxed) {
             return;
@@ -108,7 +108,7 @@ impl Connection {
     }
 }
 
-/// A question about a connection is under way, until this is dropped, with its runtime if need be.
+/// A check of a connection is under way until this is dropped, at the latest with its runtime.
 struct Doubt(Arc<Connection>);
 
 impl Drop for Doubt {
@@ -121,13 +121,13 @@ impl Drop for Doubt {
 struct InFlight<'a> {
     connection: &'a Arc<Connection>,
     sent: ClockInstant,
-    /// A connection that is silent for so long is given up.
+    /// A connection that is silent for this long is given up.
     patience: Duration,
     answered: bool,
 }
 
-/// The caller has gone, or its time was over. That says nothing about a connection which all share,
-/// unless it was silent for as long as any request is waited for.
+/// The caller has given up, or its time is over. That says nothing about the shared connection,
+/// unless it was silent for as long as any request waits.
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         if self.answered {

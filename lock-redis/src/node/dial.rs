@@ -1,4 +1,4 @@
-//! How a connection is made.
+//! Opens connections.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use super::pulse::{NodeEvent, Pulse};
 use super::reply::info_field;
 use crate::error::{Stage, from_redis, lacks_hello};
 
-/// Data that the server's machine has not confirmed for so long are given up by the kernel.
+/// The kernel gives up data that the server's machine has not confirmed for this long.
 const USER_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Makes connections to one server.
+/// Opens connections to one server.
 pub(super) struct Dial {
     client: redis::Client,
     pub(super) pulse: Arc<Pulse>,
@@ -34,8 +34,8 @@ impl Dial {
             .tcp_settings()
             .clone()
             .set_nodelay(true)
-            // Bytes that nobody has confirmed are given up then, so that a request cannot arrive
-            // long after everybody has forgotten it.
+            // Unconfirmed bytes are given up then: a request cannot arrive long after its caller
+            // has forgotten it.
             .set_user_timeout(USER_TIMEOUT);
         let info = info.set_redis_settings(settings).set_tcp_settings(tcp);
         let client = redis::Client::open(info)
@@ -43,7 +43,7 @@ impl Dial {
         Ok(Self { client, pulse })
     }
 
-    /// Makes a connection, and tells the listener.
+    /// Opens a connection and notifies the listener.
     pub(super) async fn connect(&self) -> Result<Connection> {
         match self.handshake().await {
             Ok(connection) => {
@@ -75,7 +75,7 @@ impl Dial {
         Ok(Connection::new(driver, life))
     }
 
-    /// Describes `error` of a server without RESP3, with the version that it gives over RESP2.
+    /// Describes `error` of a server without RESP3, with the version that it reports over RESP2.
     async fn too_old(&self, error: RedisError) -> Error {
         let info = self.client.get_connection_info();
         let settings = info.redis_settings().clone().set_protocol(redis::ProtocolVersion::RESP2);
@@ -94,7 +94,7 @@ impl Dial {
     }
 }
 
-/// Our own limits hold, not those of the driver.
+/// Our own limits apply, not those of the driver.
 fn unlimited() -> redis::AsyncConnectionConfig {
     redis::AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None)
 }

@@ -10,8 +10,8 @@ pub enum Eviction {
     /// Refuse it: an evicted lock has two holders.
     #[default]
     Refuse,
-    /// Use it all the same, and log a warning at every connect. Only for servers whose memory cannot
-    /// get full.
+    /// Use it anyway, and log a warning at every connect. Only for servers whose memory cannot
+    /// fill up.
     Warn,
 }
 
@@ -23,7 +23,7 @@ impl Eviction {
         params.choice(Self::PARAMETER, &[("refuse", Self::Refuse), ("warn", Self::Warn)])
     }
 
-    /// Says what is to be said of a server with this `maxmemory-policy`.
+    /// Refuses or warns about a server with this `maxmemory-policy`.
     pub(crate) fn check(self, endpoint: &str, policy: &str) -> Result<()> {
         if policy == "noeviction" {
             return Ok(());
@@ -33,7 +33,7 @@ impl Eviction {
             return Ok(());
         }
         Err(Error::config(format!(
-            "the Redis server at {endpoint} has maxmemory-policy {policy}: it may evict a lock while it is held, and a second holder gets it. Set it to noeviction, or use another server; lock_eviction=warn accepts the risk"
+            "the Redis server at {endpoint} has maxmemory-policy {policy}: it may evict a held lock, which a second holder then gets. Set it to noeviction, or use another server; lock_eviction=warn accepts the risk"
         )))
     }
 }

@@ -1,5 +1,5 @@
-//! The way to a server: a connection that is made again when it is gone, once for all who need it, and
-//! that is kept up and watched while somebody waits for pushes.
+//! The link to a server: one shared connection that is reopened when it is lost, and that is kept up
+//! and watched while a waiter needs pushes.
 //!
 //! The driver's own connection manager is not used. It blocks for nine seconds while the server is
 //! down, and never replaces a connection on which nothing comes back (both were measured).
@@ -18,16 +18,16 @@ use super::pulse::Pulse;
 
 /// The pauses between attempts to connect.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(1));
-/// A waiting client that has heard nothing for so long asks whether the server is there.
+/// A waiting client that has heard nothing for this long pings the server.
 const PING_EVERY: Duration = Duration::from_secs(2);
-/// How long it waits for the answer to that.
+/// How long it waits for the reply.
 const PING_LIMIT: Duration = Duration::from_secs(1);
-/// The pause after that, and for how long the task waits for a connection before it looks whether it is
+/// The pause after that, and how long the task waits for a connection before it checks whether it is
 /// still wanted.
 const PAUSE: Duration = Duration::from_millis(100);
 const CONNECTING: Duration = Duration::from_secs(3);
 
-/// The way to one server.
+/// The link to one server.
 pub(super) struct Link {
     dial: Arc<Dial>,
     connection: ConnectOnce<Arc<Connection>>,
@@ -42,11 +42,11 @@ struct Watch {
     runs: bool,
 }
 
-/// Somebody waits for pushes.
+/// A waiter needs pushes.
 pub(crate) struct Interest(Arc<Link>);
 
 impl Link {
-    /// `limit` is for making a connection, the handshake included.
+    /// `limit` is for opening a connection, including the handshake.
     pub(super) fn new(dial: Dial, limit: Duration) -> Self {
         let server = format!("the Redis server at {}", dial.pulse.endpoint);
         let connection = ConnectOnce::new(server, limit, BACKOFF);
@@ -63,7 +63,7 @@ impl Link {
         self.connection.current()
     }
 
-    /// The connection, which is made if there is none.
+    /// The connection, opened if there is none.
     pub(super) async fn connection(&self, end: ClockInstant) -> Result<Arc<Connection>> {
         if let Some(connection) = self.current() {
             return Ok(connection);
@@ -73,13 +73,13 @@ impl Link {
         self.connection.get(end.since(self.pulse().clock.now()), connect).await
     }
 
-    /// Drops the connection. No other one is made.
+    /// Drops the connection. No new one is opened.
     pub(super) fn close(&self) {
         drop(self.connection.close());
         self.pulse().attention.notify_one();
     }
 
-    /// Says that somebody waits for pushes, until the value is dropped.
+    /// Registers a waiter for pushes until the value is dropped.
     pub(super) fn interest(self: &Arc<Self>) -> Interest {
         let begins = {
             let mut watch = self.watch();
@@ -125,7 +125,7 @@ impl Link {
         }
     }
 
-    /// Whether somebody waits. If nobody does, the task ends, and the next interest begins another one.
+    /// Whether there are waiters. If not, the task ends, and the next interest starts another one.
     fn is_wanted(&self) -> bool {
         let mut watch = self.watch();
         watch.runs = watch.waiting > 0;
@@ -137,7 +137,7 @@ impl Link {
     }
 }
 
-/// The task runs, until this is dropped, with its runtime if need be.
+/// The task runs until this is dropped, at the latest with its runtime.
 struct Watching(Arc<Link>);
 
 impl Drop for Watching {

@@ -1,4 +1,4 @@
-//! What comes back from a server, over whichever connection.
+//! What comes back from a server, over any of its connections.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,21 +12,21 @@ use tokio::sync::Notify;
 /// What a node tells its listener. Called on the connection's task: it must not block.
 #[derive(Debug)]
 pub(crate) enum NodeEvent<'a> {
-    /// A connection stands and all channels are subscribed. What was published before is lost.
+    /// A connection is open and all channels are subscribed. Earlier messages are lost.
     Up,
-    /// The connection is gone.
+    /// The connection was lost.
     Down,
-    /// Somebody has published this on one of our channels.
+    /// A message was published on one of our channels.
     Message { payload: &'a [u8] },
 }
 
-/// The channels that each new connection subscribes to, and who is told.
+/// The channels that each new connection subscribes to, and the callback.
 pub(crate) struct Listener {
     pub(crate) channels: Vec<String>,
     pub(crate) on_event: Box<dyn Fn(NodeEvent<'_>) + Send + Sync>,
 }
 
-/// When a server was last heard, how fast it answers, and who hears what it pushes.
+/// When a server was last heard, how fast it answers, and who receives its pushes.
 pub(super) struct Pulse {
     /// Host and port, or the path of the socket: never a credential.
     pub(super) endpoint: String,
@@ -36,9 +36,9 @@ pub(super) struct Pulse {
     last: AtomicU64,
     /// Smoothed, in microseconds.
     round_trip: AtomicU64,
-    /// Notified when a connection is given up, and when somebody needs one.
+    /// Notified when a connection is given up, and when one is needed.
     pub(super) attention: Notify,
-    /// What goes on beside the calls.
+    /// Background work beside the calls.
     pub(super) tasks: Tasks,
 }
 
@@ -71,7 +71,7 @@ impl Pulse {
         self.emit(NodeEvent::Message { payload });
     }
 
-    /// An answer has come to what was sent then.
+    /// Notes the answer to a request that was sent at `sent`.
     pub(super) fn note_answer(&self, sent: ClockInstant) {
         let now = self.clock.now();
         self.last.store(now.as_nanos(), Relaxed);
@@ -81,12 +81,12 @@ impl Pulse {
         self.round_trip.store(smoothed, Relaxed);
     }
 
-    /// How long an answer has taken lately.
+    /// How long answers have taken lately.
     pub(super) fn round_trip(&self) -> Duration {
         Duration::from_micros(self.round_trip.load(Relaxed))
     }
 
-    /// For how long nothing has come.
+    /// How long the server has been silent.
     pub(super) fn silent_for(&self) -> Duration {
         self.clock.now().since(ClockInstant::from_nanos(self.last.load(Relaxed)))
     }

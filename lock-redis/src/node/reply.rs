@@ -1,4 +1,4 @@
-//! Reading what scripts answer. A server's answer is input like any other: nothing is assumed.
+//! Reads the replies of scripts. A server's reply is input like any other: nothing is assumed.
 
 use std::time::Duration;
 
@@ -61,12 +61,12 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// What stands there for people to read.
+    /// The text at this position, for people to read.
     pub(crate) fn text(&self, at: usize) -> Result<String> {
         self.bytes(at).map(|bytes| String::from_utf8_lossy(bytes).into_owned())
     }
 
-    /// Milliseconds. Redis says less than 0 for a key without an end.
+    /// Milliseconds. Redis returns a negative number for a key without an expiry.
     pub(crate) fn millis(&self, at: usize) -> Result<Option<Duration>> {
         self.number(at).map(|ms| u64::try_from(ms).ok().map(Duration::from_millis))
     }

@@ -7,12 +7,12 @@ use redis::Cmd;
 /// A script of this crate. Its digest is computed once.
 #[derive(Debug)]
 pub(crate) struct Script {
-    /// Never a part of user input: names and values travel as `KEYS` and `ARGV`.
+    /// Never contains user input: names and values are passed as `KEYS` and `ARGV`.
     text: String,
     sha: String,
 }
 
-/// Makes a static [`Script`] of each name from the files that it is made of, one behind the other.
+/// Makes a static [`Script`] of each name by concatenating its files.
 macro_rules! scripts {
     ($($(#[$doc:meta])* $name:ident = $($file:literal)+;)+) => {$(
         $(#[$doc])*
@@ -26,7 +26,7 @@ macro_rules! scripts {
 pub(crate) use scripts;
 
 impl Script {
-    /// The name is what the tests know it by.
+    /// Tests refer to the script by this name.
     pub(crate) fn new(name: &str, text: &str) -> Self {
         let text = crate::mutants::apply(name, text);
         let sha = redis::Script::new(&text).get_hash().to_owned();
@@ -84,7 +84,7 @@ impl<'a> Call<'a> {
         self.arg(if flag { "1" } else { "0" })
     }
 
-    /// By digest: short, and what the server has in its cache.
+    /// By digest: short, for a script in the server's cache.
     pub(crate) fn by_digest(&self) -> Cmd {
         self.command("EVALSHA", &self.script.sha)
     }

@@ -23,7 +23,7 @@ pub(crate) struct Node {
 /// How a [`Node`] treats its server.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeOptions {
-    /// The limit for making a connection, the handshake included.
+    /// The limit for opening a connection, including the handshake.
     pub(crate) connect_timeout: Duration,
     /// The limit for one answer. A call may have a shorter one.
     pub(crate) response_timeout: Duration,
@@ -48,7 +48,7 @@ impl Node {
         &self.link.pulse().endpoint
     }
 
-    /// How long an answer has taken lately.
+    /// How long answers have taken lately.
     pub(crate) fn round_trip(&self) -> Duration {
         self.link.pulse().round_trip()
     }
@@ -57,7 +57,7 @@ impl Node {
         &self.link.pulse().clock
     }
 
-    /// Runs a script by its digest, or by its text where the server does not know it.
+    /// Runs a script by its digest, or by its text if the server does not know it.
     pub(crate) async fn run(&self, call: Call<'_>, limit: Duration) -> Result<Value> {
         let end = self.clock().now() + limit;
         let connection = self.link.connection(end).await?;
@@ -87,14 +87,14 @@ impl Node {
         self.command(&redis::cmd("PING"), limit).await.map(drop)
     }
 
-    /// Says that somebody waits for pushes, until the value is dropped: the connection is made again
-    /// when it is gone, and a silent one is found out.
+    /// Registers a waiter for pushes until the value is dropped: a lost connection is reopened, and a
+    /// silent one is detected.
     pub(crate) fn interest(&self) -> Interest {
         self.link.interest()
     }
 
-    /// Runs `work` beside the calls, until the end of [`shut_down`](Self::shut_down). Without a runtime
-    /// it is dropped.
+    /// Runs `work` in the background, until the end of [`shut_down`](Self::shut_down). Without a
+    /// runtime it is dropped.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.link.pulse().tasks.spawn(work);
     }
@@ -104,7 +104,7 @@ impl Node {
         self.link.close();
     }
 
-    /// The same, and ends what goes on beside the calls.
+    /// Like [`close`](Self::close), and ends the background work.
     pub(crate) async fn shut_down(&self) {
         self.close();
         self.link.pulse().tasks.close(Duration::ZERO).await;

@@ -59,8 +59,7 @@ impl Tls {
         Ok(Self { certificates: Some(redis::TlsCertificates { client_tls, root_cert }) })
     }
 
-    /// The client with these certificates. Authorities that are named take the place of those that
-    /// the system trusts.
+    /// The client with these certificates. Named authorities replace those that the system trusts.
     #[cfg(feature = "tls")]
     pub(crate) fn apply(&self, client: redis::Client) -> Result<redis::Client> {
         let Some(certificates) = &self.certificates else { return Ok(client) };
@@ -72,7 +71,7 @@ impl Tls {
     }
 }
 
-/// What a build without TLS says of a URL that asks for it.
+/// The error of a build without TLS for a URL that asks for it.
 #[cfg(not(feature = "tls"))]
 fn without_feature() -> Error {
     Error::config(
@@ -80,7 +79,7 @@ fn without_feature() -> Error {
     )
 }
 
-/// TLS needs a provider of its algorithms for the whole process: ours, if the program has chosen none.
+/// TLS needs a process-wide crypto provider: ours, if the program has not chosen one.
 #[cfg(feature = "tls")]
 pub(super) fn prepare() -> Result<()> {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
@@ -121,7 +120,7 @@ mod files {
         let client_key = read("lock_key", key)?;
         let private = PrivateKeyDer::from_pem_slice(&client_key).map_err(|error| {
             Error::config(format!(
-                "lock_key={key:?} has no private key that can be read: give the path of a PEM file with a key that is not encrypted"
+                "lock_key={key:?} has no private key that can be read: give the path of a PEM file with an unencrypted key"
             ))
             .with_source(error)
         })?;
@@ -135,7 +134,7 @@ mod files {
         };
         rustls::sign::CertifiedKey::from_der(chain, private, provider).map_err(|error| {
             Error::config(format!(
-                "lock_key={key:?} cannot be used with lock_cert={cert:?}: give the key of this very certificate"
+                "lock_key={key:?} cannot be used with lock_cert={cert:?}: give the key of this certificate"
             ))
             .with_source(error)
         })?;

@@ -1,4 +1,4 @@
-//! Looking at the locks of a quorum, and taking them away.
+//! Inspects the locks of a quorum and releases them by force.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::error::unexpected;
 use crate::names::Keys;
 use crate::node::{Node, Reply};
 
-/// What one node knows of a lock.
+/// What one node knows about a lock.
 #[derive(Clone, Debug)]
 struct Seen {
     value: String,
@@ -43,7 +43,7 @@ impl LockAdmin for RedlockBackend {
         Ok(holder.map(|holder| LockInfo::new(key.clone(), Some(holder), None)))
     }
 
-    /// Walks over the keys of every node with `SCAN`, which does not block it.
+    /// Walks through the keys of every node with `SCAN`, which does not block the node.
     async fn list(&self, prefix: &str, name_start: &str) -> Result<Vec<LockInfo>> {
         let wanted: Arc<(String, String)> = Arc::new((prefix.to_owned(), name_start.to_owned()));
         let answers = self.ask_all(|node| {
@@ -124,7 +124,7 @@ impl RedlockBackend {
 }
 
 fn seen(value: &Value) -> Result<Option<Seen>> {
-    let reply = Reply::new("a look at a lock", value)?;
+    let reply = Reply::new("an inspection", value)?;
     if reply.len() == 1 {
         return Ok(None);
     }

@@ -16,20 +16,20 @@ use crate::node::Eviction;
 
 /// Locks on a quorum of independent Redis nodes (Redlock), with a fencing token.
 ///
-/// The guarantees and the limits are in the crate's README. Clones are not needed: share it in an
-/// `Arc`, or in one [`Locks`](lock_core::Locks).
+/// For guarantees and limits see the [`redlock`](crate::redlock) module. To share it, use an `Arc` or
+/// one [`Locks`](lock_core::Locks).
 #[derive(Debug)]
 pub struct RedlockBackend {
     pub(super) quorum: Arc<Quorum>,
     admission: Arc<Admission>,
 }
 
-/// The limit for a ping or a look of one node, where no lock waits for it.
+/// The limit for a ping or a read at one node, when no lock waits for it.
 pub(super) const LIMIT: Duration = Duration::from_secs(1);
 
 impl RedlockBackend {
-    /// A client of the nodes that `config` names. Nothing is sent before the first call, and the
-    /// nodes are not checked before it either; see [`connect`](Self::connect).
+    /// A client of the nodes that `config` names. Until the first call nothing is sent and the
+    /// nodes are not checked; see [`connect`](Self::connect).
     ///
     /// # Errors
     ///
@@ -40,16 +40,16 @@ impl RedlockBackend {
         Ok(Self { quorum, admission })
     }
 
-    /// As [`new`](Self::new), and asks the nodes: whether a quorum answers and grants the rights that
-    /// locks need, whether they are configured as this client is, and whether they evict. A new quorum begins to vote here, if it
-    /// need not wait; if it must, this returns all the same, and acquiring fails with an error that
-    /// says for how long.
+    /// Like [`new`](Self::new), but also checks the nodes: that a quorum answers and grants the rights
+    /// that locks need, that they have the same configuration as this client, and that they do not
+    /// evict. A new quorum begins to vote here if it need not wait; if it must wait, this still
+    /// succeeds, and acquiring fails with an error that says for how long.
     ///
     /// # Errors
     ///
     /// [`Config`](lock_core::ErrorKind::Config) if a node belongs to another quorum or may evict locks,
     /// [`Denied`](lock_core::ErrorKind::Denied) if so many refuse the credentials or a command (the message
-    /// lists what) that no quorum is left, [`Unavailable`](lock_core::ErrorKind::Unavailable) if fewer than a
+    /// lists them) that no quorum is left, [`Unavailable`](lock_core::ErrorKind::Unavailable) if fewer than a
     /// quorum answer and can write.
     ///
     /// # Cancel safety
@@ -66,19 +66,19 @@ impl RedlockBackend {
     }
 
     /// Why nodes do not vote yet, as far as this client knows. `None` if every node has said that it
-    /// votes, or this client has not had to ask; a node that does not answer is reported.
+    /// votes, or if this client has not had to ask; a node that does not answer is reported too.
     pub fn not_voting(&self) -> Option<String> {
         self.admission.why()
     }
 
     /// Lets the nodes vote again after so many were restarted or lost their data that too few are left to
-    /// seed them, where that does not happen without an operator: with
-    /// [`Recover::Manual`](crate::Recover::Manual), or where a node does not come back. An operator calls
-    /// this when it is certain that the nodes that answer are the ones that are wanted.
+    /// seed them, in the cases that need an operator: with
+    /// [`Recover::Manual`](crate::Recover::Manual), or if a node does not come back. Call it only when
+    /// it is certain that the nodes that answer are the right ones.
     ///
     /// Every lock that may still be held must have ended first, so the first call only begins, and
-    /// fails with the time after which to repeat it. The fences begin above every mark that is left
-    /// and above every clock with its slack: they rise unless the data *and* the clocks were lost.
+    /// fails with the time after which to repeat it. The fences begin above every remaining mark
+    /// and above every clock plus its slack: they increase unless the data *and* the clocks were lost.
     ///
     /// # Errors
     ///
@@ -87,7 +87,7 @@ impl RedlockBackend {
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it may have begun: call it again.
+    /// If the future is dropped, recovery may have begun: call it again.
     pub async fn recover(&self) -> Result<()> {
         self.admission.recover().await
     }
@@ -99,7 +99,7 @@ impl RedlockBackend {
         let needed = self.quorum.needed();
         let mut round = self.quorum.probe(LIMIT)?;
         round.collect(needed, needed).await?;
-        // A minority is not waited for, but what it lacks is told.
+        // A minority is not waited for, but its problems are logged.
         let quorum = Arc::clone(&self.quorum);
         self.quorum.tasks.spawn(async move {
             while let Some((node, probed)) = round.next().await {

@@ -1,4 +1,4 @@
-//! Which nodes make a quorum, and how they are treated.
+//! The nodes of a quorum and their settings.
 
 use std::fmt;
 use std::time::Duration;
@@ -30,8 +30,8 @@ pub const REDLOCK_PARAMETERS: &[&str] = &[
 /// The settings of a [`RedlockBackend`](crate::RedlockBackend).
 ///
 /// Every client of a quorum must name the same nodes and the same longest ttl: a node remembers both
-/// and refuses a client that is configured otherwise, since two clients with different lists have
-/// quorums that need not meet.
+/// and refuses a client with a different configuration, since the quorums of two clients with
+/// different lists may not overlap.
 ///
 /// Neither `Debug` nor any error shows a password.
 ///
@@ -62,16 +62,17 @@ pub struct RedlockConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Bootstrap {
-    /// At once if every node has been up for the longest ttl and was never flushed, else when the
-    /// longest ttl has passed: until then a node may have forgotten a lock.
+    /// At once if every node has been up for the longest ttl and was never flushed, otherwise once
+    /// the longest ttl has passed: until then a node may have forgotten a lock.
     #[default]
     Wait,
-    /// At once: the word of the user that nobody holds a lock on these nodes. For the first start.
+    /// At once: by setting it you assert that no client holds a lock on these nodes. For the first
+    /// start.
     ///
-    /// Without effect while a node is admitted, where a node was flushed, and for a client that has
+    /// It has no effect while a node is admitted, if a node was flushed, or for a client that has
     /// seen the quorum vote. But when all nodes were restarted without their data, a client that
-    /// starts afterwards cannot tell them from a new quorum, and begins while an older lock may still
-    /// be believed. So do not leave it in place where the nodes keep nothing on disk.
+    /// starts afterwards cannot tell them from a new quorum, and begins while the holder of an older
+    /// lock may still believe in it. So do not leave it set if the nodes keep nothing on disk.
     Now,
 }
 
@@ -79,27 +80,29 @@ pub enum Bootstrap {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Recover {
-    /// When all nodes answer and the longest ttl has passed, they vote again, with fences above every
-    /// mark that any node knows and above every node's clock in µs. So they rise unless what was counted
-    /// last is lost *and* the clocks have gone back: what a single Redis promises after a loss.
+    /// Once all nodes answer and the longest ttl has passed, they vote again, with fences above every
+    /// mark that any node knows and above every node's clock in µs. So fences increase unless the
+    /// latest counts were lost *and* the clocks have gone back: the same guarantee that a single
+    /// Redis gives after a loss.
     #[default]
     Auto,
     /// Nothing, until an operator calls [`RedlockBackend::recover`](crate::RedlockBackend::recover): for
-    /// those who trust no clock.
+    /// users who trust no clock.
     Manual,
 }
 
 impl RedlockConfig {
     /// The settings in a URL: `redlock://[user:password@]a[:6379],b[:6379],c[:6379][/db]`, or
-    /// `redlocks://` for TLS (feature `tls`). All nodes get the same user, password and database; for
-    /// others see [`from_clients`](Self::from_clients).
+    /// `redlocks://` for TLS (feature `tls`). All nodes get the same user, password and database; if
+    /// they differ, see [`from_clients`](Self::from_clients).
     ///
-    /// The parameters are on the [page of Redlock](crate::redlock#url-and-parameters).
+    /// The parameters are listed in the [`redlock`](crate::redlock#url-and-parameters) module.
     ///
     /// # Errors
     ///
     /// [`Config`](lock_core::ErrorKind::Config) if the URL cannot be read, has an unknown parameter, or
-    /// names a file that cannot be read or used. The message never shows what stood in the URL before the `?`.
+    /// names a file that cannot be read or used. The message never shows the part of the URL before
+    /// the `?`.
     pub fn from_url(url: &str) -> Result<Self> {
         let (base, mut params) = Params::split(url)?;
         let scheme = base.split(':').next().unwrap_or_default();
@@ -154,10 +157,10 @@ impl RedlockConfig {
         }
     }
 
-    /// The ttl of redsync's defaults; give it to the lock, or as `lock_ttl=8s`.
+    /// redsync's default ttl; set it on the lock, or as `lock_ttl=8s`.
     pub const REDSYNC_TTL: Duration = Duration::from_secs(8);
 
-    /// For how long redsync's 32 tries with 50 to 250 ms between them last on the average; give it to
+    /// How long redsync's 32 tries, 50 to 250 ms apart, take on average; pass it to
     /// [`acquire_timeout`](lock_core::Lock::acquire_timeout).
     pub const REDSYNC_PATIENCE: Duration = Duration::from_millis(32 * 150);
 
@@ -172,16 +175,16 @@ impl RedlockConfig {
         self
     }
 
-    /// What the nodes know this quorum by; the sorted addresses by default. Set it where clients
-    /// reach the nodes under different addresses. It must change whenever the set of nodes does.
+    /// The name by which the nodes know this quorum; the sorted addresses by default. Set it if
+    /// clients reach the nodes under different addresses. It must change with the set of nodes.
     #[must_use]
     pub fn quorum_name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// The longest ttl of any lock on this quorum; 30 s by default. A node that lost its data stays
-    /// out for so long.
+    /// The longest ttl of any lock on this quorum; 30 s by default. A node that lost its data does
+    /// not vote for that long.
     #[must_use]
     pub fn max_ttl(mut self, limit: Duration) -> Self {
         self.max_ttl = limit;
@@ -203,15 +206,15 @@ impl RedlockConfig {
     }
 
     /// After how long without an answer a node counts as slow; by default 5 % of the ttl, at least
-    /// 100 ms. Where others contend, a try goes on without it, so that votes are not kept from them.
-    /// Where nobody does, the call's own limit counts.
+    /// 100 ms. Under contention a try continues without a slow node, to avoid withholding votes from
+    /// other clients. Without contention, the call's own limit applies.
     #[must_use]
     pub fn node_timeout(mut self, limit: Duration) -> Self {
         self.node_timeout = Some(limit);
         self
     }
 
-    /// The limit for making a connection; 1 s by default.
+    /// The limit for opening a connection; 1 s by default.
     #[must_use]
     pub fn connect_timeout(mut self, limit: Duration) -> Self {
         self.connect_timeout = limit;
@@ -219,14 +222,15 @@ impl RedlockConfig {
     }
 
     /// The part of the ttl by which the clocks of nodes and clients may disagree; 0.01 by default.
-    /// The core subtracts 1 % and 2 ms in any case; what is above is subtracted here.
+    /// The core always subtracts 1 % and 2 ms; anything above that is subtracted here.
     #[must_use]
     pub fn drift(mut self, factor: f64) -> Self {
         self.drift = factor;
         self
     }
 
-    /// How long to wait, at random, after a try in which nobody got a quorum; 1 to 8 ms by default.
+    /// The range of the random wait after a try in which no client got a quorum; 1 to 8 ms by
+    /// default.
     #[must_use]
     pub fn retry_delay(mut self, shortest: Duration, longest: Duration) -> Self {
         self.retry_delay = (shortest, longest);
@@ -240,7 +244,7 @@ impl RedlockConfig {
         self
     }
 
-    /// Makes one of the known mistakes, so that tests can show that they notice it. Never for use.
+    /// Makes one of the known mistakes, to prove that the tests notice it. Never for real use.
     #[cfg(distlock_mutants)]
     #[doc(hidden)]
     #[must_use]
@@ -268,21 +272,21 @@ impl RedlockConfig {
         let count = self.nodes.len();
         if !(3..=15).contains(&count) {
             return Err(Error::config(format!(
-                "a Redlock quorum of {count} nodes: it needs 3 to 15, and an odd number tolerates most"
+                "a Redlock quorum of {count} nodes: it needs 3 to 15, and an odd number tolerates the most failures"
             )));
         }
         let mut endpoints: Vec<_> = self.endpoints().collect();
         endpoints.sort();
         if let Some(pair) = endpoints.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(Error::config(format!(
-                "the Redlock node {} is named twice: each vote must come from a server of its own",
+                "the Redlock node {} is named twice: each vote must come from a separate server",
                 pair[0]
             )));
         }
         let range = Duration::from_millis(100)..=Duration::from_secs(24 * 3600);
         if !range.contains(&self.max_ttl) {
             return Err(Error::config(format!(
-                "lock_max_ttl is {:?}: it must be between 100ms and one day, and a node that lost its data waits for so long",
+                "lock_max_ttl is {:?}: it must be between 100ms and one day, and a node that lost its data waits for that long",
                 self.max_ttl
             )));
         }

@@ -38,7 +38,7 @@ impl Why {
     }
 }
 
-/// All that is known of it, and since when.
+/// The known reasons, and when they were noted.
 #[derive(Debug, Default)]
 pub(crate) struct Whys {
     list: Vec<Why>,
@@ -48,8 +48,8 @@ pub(crate) struct Whys {
 }
 
 impl Whys {
-    /// Notes what nodes wait for, and says whether the log is to be told: not of what is being done just
-    /// now, and once only.
+    /// Notes what nodes wait for, and says whether to log it: not while the work is under way, and
+    /// only once.
     pub(crate) fn note(&mut self, list: &[Why], is_under_way: bool, now: ClockInstant) -> bool {
         self.list = list.to_vec();
         self.noted = Some(now);
@@ -58,7 +58,7 @@ impl Whys {
         warn
     }
 
-    /// In words, with the times as they are now; `None` if there is nothing to tell.
+    /// In words, with the times as they are now; `None` if there is nothing to report.
     pub(crate) fn text<'a>(
         &self,
         endpoint: impl Fn(usize) -> &'a str,

@@ -1,4 +1,4 @@
-//! Looking at locks, and taking them away.
+//! Inspects locks and releases them by force.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,9 +13,9 @@ use super::scripts::{FORCE, INSPECT, MARK};
 use crate::names::Keys;
 use crate::node::Reply;
 
-/// The limit for one of the requests that an inspection is made of.
+/// The limit for one request of an inspection.
 const LIMIT: Duration = Duration::from_secs(5);
-/// How many locks one request looks at.
+/// How many locks one request reads.
 const BATCH: usize = 100;
 
 #[async_trait]
@@ -25,9 +25,9 @@ impl LockAdmin for RedisBackend {
         Ok(found.pop())
     }
 
-    /// Walks over the keys of the database with `SCAN`, which does not block the server, and finds
-    /// what this library holds or waits for. A lock that only a plain `SET NX` client holds looks
-    /// like any other string: ask for it by name.
+    /// Walks through the keys of the database with `SCAN`, which does not block the server, and finds
+    /// the locks that this library holds or waits for. A lock that only a plain `SET NX` client holds
+    /// looks like any other string: inspect it by name.
     async fn list(&self, prefix: &str, name_start: &str) -> Result<Vec<LockInfo>> {
         let found = self.store.node.find((prefix, name_start), &["hold", "queue"], LIMIT).await?;
         let keys: BTreeSet<_> = found.into_iter().collect();

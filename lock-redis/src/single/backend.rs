@@ -1,4 +1,4 @@
-//! One Redis node as a store of locks.
+//! One Redis node as a lock store.
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ use crate::node::{Eviction, info_field};
 
 /// The locks of one Redis server, as one client of it.
 ///
-/// Clones share the connection: all commands and all pushes of a backend travel over one. What is
-/// promised, and what breaks it, is on the [crate's page](crate).
+/// Clones share one connection for all commands and pushes. For the guarantees, and what breaks
+/// them, see the [crate's page](crate).
 #[derive(Clone, Debug)]
 pub struct RedisBackend {
     pub(super) store: Arc<Store>,
@@ -33,9 +33,9 @@ impl RedisBackend {
     ///
     /// [`Unavailable`](ErrorKind::Unavailable) if the server cannot be reached or cannot write now (a
     /// replica, a full disk), [`Denied`](ErrorKind::Denied) if it refuses the credentials or a
-    /// command that locks need (the message lists what), [`Unsupported`](ErrorKind::Unsupported) if it
+    /// command that locks need (the message lists them), [`Unsupported`](ErrorKind::Unsupported) if it
     /// is older than Redis 6.0, [`Config`](ErrorKind::Config) if it evicts keys when its memory is full.
-    /// Where `INFO` is denied, a warning says that version and eviction are not known.
+    /// If `INFO` is denied, a warning says that version and eviction are not known.
     ///
     /// # Cancel safety
     ///
@@ -52,8 +52,8 @@ impl RedisBackend {
         Ok(backend)
     }
 
-    /// As [`connect`](Self::connect), with the default settings for the server of `client`: for
-    /// a client that was built by other means, with certificates of its own for example.
+    /// Like [`connect`](Self::connect), with the default settings for the server of `client`: for
+    /// a client that was built by other means, for example with custom certificates.
     ///
     /// # Errors
     ///
@@ -81,7 +81,7 @@ impl RedisBackend {
         let info = match node.command(&redis::cmd("INFO"), self.store.limit).await {
             Ok(info) => info,
             Err(error) if error.kind() == ErrorKind::Denied => {
-                tracing::warn!(target: "distlock", endpoint = node.endpoint(), "INFO is denied, so it is not known whether this server is {REDIS} or newer, and whether it evicts locks: maxmemory-policy must be noeviction");
+                tracing::warn!(target: "distlock", endpoint = node.endpoint(), "INFO is denied, so it is not known whether this server is {REDIS} or newer, or whether it evicts locks: maxmemory-policy must be noeviction");
                 return Ok(());
             }
             Err(error) => return Err(error),

@@ -1,4 +1,4 @@
-//! How to reach one Redis server, and how to treat it.
+//! The settings for one Redis server.
 
 use std::fmt;
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub const PARAMETERS: &[&str] = &[
     Tls::PARAMETERS[2],
 ];
 
-/// What a socket's URL has besides, in place of user, password and database before the `?`.
+/// The extra parameters of a socket's URL, which has no user, password or database before the `?`.
 const SOCKET_PARAMETERS: &[&str] = &["db", "user", "pass"];
 
 /// The settings of a [`RedisBackend`](crate::RedisBackend).
@@ -49,16 +49,16 @@ pub struct RedisConfig {
     pub(crate) pause: Pause,
 }
 
-/// When a contended lock is left free for a moment, so that clients which poll with a plain `SET NX`
-/// get a turn.
+/// When to leave a contended lock free for a moment, to give clients that poll with a plain `SET NX`
+/// a turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Pause {
-    /// For 300 ms every second while such a client was seen in the last minute, and every 10 s of
-    /// uninterrupted hand-overs otherwise, since one that never gets a turn cannot be seen.
+    /// For 300 ms every second if such a client was seen in the last minute, and otherwise after
+    /// every 10 s of uninterrupted hand-overs, since a client that never gets a turn cannot be seen.
     #[default]
     Auto,
-    /// Never: nobody else uses these locks.
+    /// Never: no other kind of client uses these locks.
     Never,
 }
 
@@ -66,12 +66,13 @@ impl RedisConfig {
     /// The settings in a URL: `redis://[user:password@]host[:6379][/db]`, `rediss://` for TLS
     /// (feature `tls`), or `redis+unix:///path/to/socket?db=0&user=…&pass=…`.
     ///
-    /// The parameters are on the [crate's page](crate#url-and-parameters).
+    /// The parameters are listed on the [crate's page](crate#url-and-parameters).
     ///
     /// # Errors
     ///
     /// [`Config`](lock_core::ErrorKind::Config) if the URL cannot be read, has an unknown parameter,
-    /// or names a file that cannot be read or used. The message never shows what stood in the URL before the `?`.
+    /// or names a file that cannot be read or used. The message never shows the part of the URL
+    /// before the `?`.
     pub fn from_url(url: &str) -> Result<Self> {
         let (base, mut params) = Params::split(url)?;
         let scheme = base.split(':').next().unwrap_or_default();
@@ -88,7 +89,7 @@ impl RedisConfig {
             let mut clients = tcp_clients(base, scheme == "rediss", &form)?;
             if clients.len() > 1 {
                 return Err(Error::config(format!(
-                    "the URL names several Redis servers: {scheme}:// is for one, and redlock:// for a quorum"
+                    "the URL names several Redis servers: use {scheme}:// for one server, or redlock:// for a quorum"
                 )));
             }
             clients.remove(0)
@@ -123,21 +124,21 @@ impl RedisConfig {
         }
     }
 
-    /// The limit for making a connection, the handshake included; 1 s by default.
+    /// The limit for opening a connection, including the handshake; 1 s by default.
     #[must_use]
     pub fn connect_timeout(mut self, limit: Duration) -> Self {
         self.connect_timeout = limit;
         self
     }
 
-    /// The limit for one answer; 2 s by default. After a missing answer the connection is replaced.
+    /// The limit for one reply; 2 s by default. If a reply never comes, the connection is replaced.
     #[must_use]
     pub fn response_timeout(mut self, limit: Duration) -> Self {
         self.response_timeout = limit;
         self
     }
 
-    /// How long a waiter has to take up a lock that was handed to it; 500 ms by default. Never less
+    /// How long a waiter has to confirm a lock that was handed to it; 500 ms by default. Never less
     /// than four round trips.
     #[must_use]
     pub fn grace(mut self, grace: Duration) -> Self {
@@ -152,7 +153,7 @@ impl RedisConfig {
         self
     }
 
-    /// When a contended lock is left free for a moment.
+    /// When to leave a contended lock free for a moment.
     #[must_use]
     pub fn pause(mut self, pause: Pause) -> Self {
         self.pause = pause;

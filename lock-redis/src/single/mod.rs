@@ -1,8 +1,8 @@
 //! One Redis server as a store, with a fair queue inside it.
 //!
-//! A try goes from `claim`, which builds the call of a script, to the node, which runs it over the
-//! connection. Renewals of many claims take the way over `renewals` and travel as one call. Pushes come
-//! back to `wake`, and `hand_over` looks after what this client has handed over.
+//! A try goes from `claim`, which builds the script call, to the node, which runs it over the
+//! connection. Renewals of many claims go through `renewals` and travel as one call. Pushes arrive
+//! in `wake`, and `hand_over` checks on locks that this client has handed over.
 
 mod admin;
 mod backend;

@@ -1,4 +1,4 @@
-//! What all claims of one client share.
+//! State shared by all claims of one client.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(super) struct Store {
     hand_overs: Arc<HandOvers>,
     pub(super) grace: Duration,
     pub(super) may_pause: bool,
-    /// The limit for a call that is made for no lock.
+    /// The limit for a call that does not belong to a lock.
     pub(super) limit: Duration,
 }
 
@@ -60,12 +60,12 @@ impl Store {
         })
     }
 
-    /// On which this client hears pushes.
+    /// The channel on which this client receives pushes.
     pub(super) fn channel(&self) -> String {
         format!("{CHANNEL}{}", self.client)
     }
 
-    /// Looks again after `ms`, if there are any, whether a lock that was handed over was taken up.
+    /// Checks after `ms`, unless negative, whether a lock that was handed over was confirmed.
     pub(super) fn look_after(&self, keys: &Keys, ms: i64) {
         if let Ok(ms) = u64::try_from(ms) {
             let pause = Duration::from_millis(ms);
