@@ -1,6 +1,6 @@
 //! What a lock on one Redis node costs, in raw round trips of the same run.
 //!
-//! `cargo bench -p lock-redis --bench single_node` starts a server of its own and prints figures.
+//! `cargo bench -p lock-redis --bench single_node` starts its own server and prints figures.
 
 use std::time::Duration;
 

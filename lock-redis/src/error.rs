@@ -97,8 +97,8 @@ fn without_effect(error: Error) -> Error {
     Error::new(ErrorKind::Unavailable, error.to_string())
 }
 
-/// The error for a refused probe: each entry is a command, a colon and the server's reason. A server
-/// that is a replica, is loading or is full may recover; a missing right has to be granted.
+/// The error for a refused probe: each entry is a command, a colon and the server's reason. A
+/// server that is a replica, is loading or is full may recover; a missing right has to be granted.
 pub(crate) fn refusal(endpoint: &str, refused: &[String], page: &str) -> Error {
     let passes = |text: &String| {
         let said = text.split_once(": ").map_or("", |(_command, said)| said);

@@ -4,7 +4,7 @@
 //! `SET name value NX PX ttl` excludes us and is excluded.
 //!
 //! Our auxiliary keys share the lock key's slot in a Redis Cluster: `key` + U+001E + `+part` if the
-//! key has a hash tag already, else `{key}` + U+001E + `part`. No name and no prefix can contain
+//! key already has a hash tag, else `{key}` + U+001E + `part`. No name and no prefix can contain
 //! U+001E, which is a control character, so no name can read as an auxiliary key of another one.
 //! The plus sign keeps the auxiliary keys of the name `a` apart from those of the name `{a}`.
 

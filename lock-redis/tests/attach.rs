@@ -1,4 +1,4 @@
-//! Taking a lock over: only the very hold, and never a lock of somebody else.
+//! Taking a lock over: only the very hold, and never another client's lock.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
@@ -40,7 +40,7 @@ fn attach(
     backend.claim(request).unwrap()
 }
 
-/// A record of the holder that is missing, or that somebody has overwritten, proves nothing.
+/// A holder's record that is missing or was overwritten proves nothing.
 #[tokio::test]
 async fn a_hold_without_its_record_is_not_taken_over() {
     let server = server().await;
@@ -56,8 +56,8 @@ async fn a_hold_without_its_record_is_not_taken_over() {
     }
 }
 
-/// The holder hears at once that its lock was taken away, also after somebody in its process has
-/// tried to take the lock over.
+/// The holder hears at once that its lock was taken away, even after another claim in its process
+/// has tried to take the lock over.
 #[tokio::test]
 async fn a_refused_claim_does_not_deafen_the_holder() {
     let server = server().await;

@@ -103,8 +103,8 @@ async fn each_missing_right_is_found_when_connecting() {
     }
 }
 
-/// A right that is taken away while a lock is held is an error, and neither the loss of the lock nor
-/// somebody else's lock.
+/// A right that is taken away while a lock is held is an error. It is not a loss, and the lock does
+/// not seem to be another client's.
 #[tokio::test]
 async fn a_right_that_is_taken_away_is_no_loss() {
     let server = server().await;
@@ -134,8 +134,8 @@ async fn a_right_that_is_taken_away_is_no_loss() {
     assert_eq!(holder.release().await.unwrap(), Released::Freed);
 }
 
-/// A replica, or a server that cannot write to its disk, may be right in a moment, or stand behind a
-/// name that leads elsewhere by then.
+/// A replica, or a server that cannot write to its disk, may recover in a moment, or its name may
+/// lead elsewhere by then.
 #[tokio::test]
 async fn a_server_that_cannot_write_now_is_tried_again() {
     let (master, server) = (server().await, server().await);
@@ -187,8 +187,8 @@ async fn a_waiter_outlives_a_server_that_cannot_write_for_a_while() {
     waiter.await.unwrap().unwrap();
 }
 
-/// Redis 5 and 4 do not know HELLO, each in words of its own. They are asked over the old protocol
-/// which version they are.
+/// Redis 5 and 4 do not know HELLO, and each says so differently. They are asked for their version
+/// over the old protocol.
 #[tokio::test]
 async fn a_server_that_is_too_old_is_named_with_what_is_needed() {
     for (version, no_hello) in [
@@ -338,7 +338,7 @@ async fn no_server_is_a_fast_and_clear_error() {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
 }
 
-/// Answers that no Redis gives: nothing panics, nothing is believed.
+/// Replies that no Redis sends: nothing panics, and nothing is believed.
 #[tokio::test]
 async fn a_server_that_talks_nonsense_is_an_error() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -55,7 +55,7 @@ async fn a_black_hole_is_replaced() {
     guard.release().await.unwrap();
 }
 
-/// A waiter in a black hole is not forgotten: its client notices the silence by itself.
+/// A waiter in a black hole is not forgotten: its client notices the silence.
 #[tokio::test]
 async fn a_waiter_in_a_black_hole_is_found_again() {
     let server = server().await;
@@ -73,8 +73,8 @@ async fn a_waiter_in_a_black_hole_is_found_again() {
     assert!(start.elapsed() < Duration::from_secs(5));
 }
 
-/// A runtime that ends while renewals are being collected, or that nobody drives any more, takes none
-/// of them with it but its own.
+/// A runtime that ends while renewals are being collected, or that is no longer driven, takes only
+/// its own renewals with it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn renewals_survive_the_end_and_the_standstill_of_another_runtime() {
     let server = server().await;
@@ -85,7 +85,7 @@ async fn renewals_survive_the_end_and_the_standstill_of_another_runtime() {
     .await;
 }
 
-/// A key that the server refuses to work on concerns nobody else whose renewal travels with it.
+/// A key that the server refuses to work on does not affect the other renewals of its request.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_broken_entry_spoils_no_other_renewal() {
     const OTHERS: usize = 20;

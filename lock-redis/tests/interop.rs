@@ -92,7 +92,7 @@ async fn a_foreign_lock_of_another_type_is_busy() {
 }
 
 /// A claim whose hold ran out, and that queues behind a plain client, has a place: renewing it renews
-/// the place, and not a lock that it has no more.
+/// the place, and not a lock that it no longer has.
 #[tokio::test]
 async fn a_place_after_a_hold_that_ended_is_renewed_as_a_place() {
     let server = server().await;
@@ -169,7 +169,7 @@ async fn a_polling_client_is_not_starved() {
     assert!(turns >= 3, "a polling client got {turns} turns in 8 s");
 }
 
-/// One that never had a turn cannot be seen, and gets one all the same.
+/// A client that never had a turn cannot be seen, and still gets one.
 #[tokio::test]
 #[ignore = "takes 15 seconds; run with --ignored"]
 async fn a_polling_client_that_was_never_seen_is_not_starved() {

@@ -88,7 +88,7 @@ async fn until_queued(connection: &mut MultiplexedConnection, count: usize) -> V
     }
 }
 
-/// All waiters are served once, in the order of their arrival. Returns requests and commands per
+/// All waiters are served once, in order of arrival. Returns requests and commands per
 /// hand-over: the first without, the second with those inside of scripts.
 async fn in_order(processes: usize, waiters: usize) -> (f64, f64) {
     let server = server().await;
@@ -113,10 +113,10 @@ async fn in_order(processes: usize, waiters: usize) -> (f64, f64) {
     let took = start.elapsed();
     let (requests, all) =
         (scripts(&stats(&mut plain).await) - requests, commands(&mut plain).await - all);
-    assert_eq!(turns.len(), waiters, "somebody was not served");
+    assert_eq!(turns.len(), waiters, "a waiter was not served");
     turns.sort_by_key(|(_, fence)| *fence);
     let served: Vec<_> = turns.iter().map(|(owner, _)| *owner).collect();
-    assert!(served == arrived, "not served in the order of arrival");
+    assert!(served == arrived, "not served in order of arrival");
     #[allow(clippy::cast_precision_loss, reason = "small numbers")]
     let per = |count: u64| count as f64 / waiters as f64;
     println!(
@@ -168,12 +168,12 @@ async fn half_gone(waiters: usize, signal: &str) -> Duration {
     println!(
         "{signal} to two of four processes: {waiters} waiters, the other half was served after {took:?}"
     );
-    assert_eq!(turns.len(), waiters / 2, "somebody alive was not served");
+    assert_eq!(turns.len(), waiters / 2, "a live waiter was not served");
     turns.sort_by_key(|(_, fence)| *fence);
     let mut alive: Vec<_> = arrived.clone();
     let served: Vec<_> = turns.iter().map(|(owner, _)| *owner).collect();
     alive.retain(|owner| served.contains(owner));
-    assert!(served == alive, "the living are not served in the order of their arrival");
+    assert!(served == alive, "the live waiters are not served in order of arrival");
     // One grace for each of forty waiters would be 20 s.
     assert!(took < GRACE * 2 + Duration::from_secs(8), "{took:?}");
     if signal == "-STOP" {

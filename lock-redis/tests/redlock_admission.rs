@@ -1,4 +1,4 @@
-//! New quorums, clients that are configured otherwise, and the loss of more than a minority.
+//! New quorums, clients with a different configuration, and the loss of more than a minority.
 
 mod redlock_common;
 
@@ -204,7 +204,7 @@ async fn a_clock_that_is_set_forward_ends_no_wait() {
     nothing_is_granted_before(&backend, restarted + Duration::from_secs(5)).await;
 }
 
-/// Where one node does not come back, its marks are not known: nobody votes before it is there.
+/// Where one node does not come back, its marks are not known: no node votes before it is back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_recovery_needs_every_node() {
     let masters = Masters::start().await.unwrap();
@@ -229,8 +229,8 @@ async fn a_recovery_needs_every_node() {
     nothing_is_granted_before(&backend, back).await;
 }
 
-/// `lock_bootstrap=now` is the word of the user that nobody holds a lock. It does not hide that the
-/// nodes were flushed, and the holder must not get a rival before its lease has ended.
+/// `lock_bootstrap=now` asserts that no client holds a lock. It does not hide that the nodes were
+/// flushed, and the holder must not get a rival before its lease has ended.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flush_of_all_nodes_grants_nothing_too_early_and_the_fences_rise() {
     let masters = Masters::start().await.unwrap();
@@ -274,7 +274,7 @@ async fn nothing_is_granted_before(backend: &lock_redis::RedlockBackend, end: In
     }
 }
 
-/// A node that refuses to be brought back is not asked without end, and its reason is told.
+/// A node that refuses to be brought back is not asked forever, and its reason is reported.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_refuses_its_marker_is_asked_now_and_then() {
     let masters = Masters::start().await.unwrap();

@@ -1,4 +1,5 @@
-//! Who holds a lock on a quorum, when nodes answer late, locks end early and tokens are not to be believed.
+//! Who holds a lock on a quorum when nodes answer late, locks end early and tokens cannot be
+//! trusted.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
@@ -82,7 +83,7 @@ async fn a_claim_whose_hold_has_ended_is_woken() {
     granted(&mut *ended).await;
 }
 
-/// A try that was dropped may have taken the lock: a look asks, and writes nothing.
+/// A dropped try may have taken the lock: a check asks, and writes nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_check_after_a_dropped_try_asks_the_nodes() {
     let masters = Masters::start().await.unwrap();
@@ -111,7 +112,7 @@ async fn a_check_after_a_dropped_try_asks_the_nodes() {
     assert_eq!(dropped.release().await.unwrap(), Released::Freed);
 }
 
-/// The margin for clocks that disagree counts for a look as for a renewal.
+/// The margin for clocks that disagree applies to a check as it does to a renewal.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_check_knows_the_drift() {
     let masters = Masters::start().await.unwrap();
@@ -164,7 +165,8 @@ async fn a_vote_is_given_back_when_its_raise_could_not_be_sent() {
     }
 }
 
-/// A key that is no string, or an empty one, is somebody's lock: it is not asked for without a pause.
+/// A key that is not a string, or is empty, is another client's lock: it is not polled without a
+/// pause.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_that_is_no_string_is_not_asked_for_in_a_loop() {
     let masters = Masters::start().await.unwrap();
@@ -189,7 +191,8 @@ async fn a_key_that_is_no_string_is_not_asked_for_in_a_loop() {
     }
 }
 
-/// A forced release is heard at once, by who has acquired the lock and by who has taken it over.
+/// A forced release is heard at once, by a claim that acquired the lock and by one that took it
+/// over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_forced_release_reaches_the_holder_at_once() {
     let masters = Masters::start().await.unwrap();
@@ -272,7 +275,7 @@ async fn a_tampered_token_is_lost_and_harms_nobody() {
     assert_eq!(right.release().await.unwrap(), Released::Freed);
 }
 
-/// Closing takes the time that the caller gives it, also where a call to a node may take less.
+/// Closing may take the time that the caller gives it, even if a call to a node may take less.
 #[tokio::test]
 async fn closing_is_not_cut_short_by_the_limit_of_a_call() {
     let masters = Masters::start().await.unwrap();

@@ -72,8 +72,8 @@ async fn the_documented_rights_are_enough() {
     assert!(!error.to_string().contains("wr0ng"), "{error}");
 }
 
-/// A right that is taken away while a lock is held is an error, and neither the loss of the lock nor
-/// somebody else's lock.
+/// A right that is taken away while a lock is held is an error. It is not a loss, and the lock does
+/// not seem to be another client's.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_right_that_is_taken_away_is_no_loss() {
     let masters = Masters::start().await.unwrap();

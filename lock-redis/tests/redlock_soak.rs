@@ -2,8 +2,8 @@
 //!
 //! The full size is `cargo test --release -p lock-redis --test redlock_soak -- --ignored --nocapture`.
 //!
-//! Checked are that fences rise, that no two periods of holding overlap (all processes read one
-//! clock), and that nobody was left without a turn.
+//! It checks that fences rise, that no two periods of holding overlap (all processes read one
+//! clock), and that every waiter got a turn.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
@@ -30,7 +30,7 @@ struct Turn {
     fence: u64,
 }
 
-/// Ordered by a URL, the moment at which everybody begins, and a number of seconds, it takes turns until
+/// Given a URL, the moment at which all begin, and a number of seconds, it takes turns until
 /// the time is over, and prints them.
 #[test]
 #[ignore = "the child process of the other tests"]
@@ -116,7 +116,7 @@ fn judge(mut turns: Vec<Turn>, start: u64, seconds: u64, goal: u64) {
         served.len(),
         Duration::from_nanos(longest),
     );
-    assert_eq!(served.len() as u64, WAITERS, "somebody was never served");
+    assert_eq!(served.len() as u64, WAITERS, "a waiter was never served");
     assert!(rate >= goal, "{rate} acquisitions/s, the goal is {goal}");
 }
 

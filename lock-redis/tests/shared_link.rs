@@ -1,4 +1,4 @@
-//! The connection that all calls share, and callers who go before their answer comes.
+//! The connection that all calls share, and callers that give up before their answer comes.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
@@ -20,8 +20,8 @@ async fn connections(plain: &mut MultiplexedConnection) -> u64 {
     line.unwrap().trim().parse().unwrap()
 }
 
-/// A caller who does not wait for a slow answer takes the connection from nobody: a waiter whose
-/// channel is not heard for a moment loses its turn.
+/// A caller that does not wait for a slow answer does not break the connection for the others: a
+/// waiter whose channel is not heard for a moment loses its turn.
 #[tokio::test]
 async fn a_dropped_call_leaves_the_link_to_the_others() {
     let server = server().await;
@@ -54,7 +54,7 @@ async fn a_dropped_call_leaves_the_link_to_the_others() {
     assert_eq!(connections(&mut plain).await, before, "the shared connection was given up");
 }
 
-/// Nothing comes back on the connection, and nobody waits long enough to find out.
+/// Nothing comes back on the connection, and no caller waits long enough to find out.
 #[tokio::test]
 async fn a_black_hole_is_found_by_callers_who_do_not_wait() {
     let server = server().await;

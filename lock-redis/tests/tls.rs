@@ -83,7 +83,7 @@ async fn lock_once(url: &str) -> lock_core::Result<()> {
     guard.release().await.map(drop)
 }
 
-/// Connecting fails with an error that tells of the certificate, and shows no key.
+/// Connecting fails with an error that mentions the certificate and shows no key.
 async fn is_refused(what: &str, url: &str, why: &str) {
     let connected = tokio::time::timeout(Duration::from_secs(10), lock_redis::connect(url)).await;
     let error = connected.unwrap().expect_err(what);

@@ -1,5 +1,5 @@
-//! Whose turn it is: waiters that miss theirs, that have gone, that look for their client, or whose
-//! places lapse.
+//! Turns: waiters that miss theirs, that are dead, that poll for their client, or whose places
+//! lapse.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
@@ -45,7 +45,7 @@ async fn a_lost_turn_does_not_cost_the_place() {
     assert!(is_granted(&mut *first).await);
 }
 
-/// A client that nobody hears any more (0 receivers) is passed over within the same script.
+/// A client whose pushes reach no receiver is passed over within the same script.
 #[tokio::test]
 async fn nobody_waits_for_a_client_that_is_gone() {
     let server = server().await;
@@ -99,7 +99,7 @@ async fn a_process_that_died_with_lock_and_waiters_costs_one_grace() {
     scenes::a_process_that_died_with_lock_and_waiters_costs_one_grace().await.unwrap();
 }
 
-/// When the waiter that looks for its client gives up, the next one of the client looks instead.
+/// When the waiter that polls for its client gives up, the client's next waiter polls instead.
 #[tokio::test]
 async fn the_next_waiter_of_a_client_goes_on_looking() {
     let server = server().await;

@@ -79,9 +79,9 @@ pub(crate) enum Step {
     Expire(usize),
     /// A node loses its data.
     Lose(usize),
-    /// Somebody reads the mark of the second node, to admit the first one again.
+    /// A client reads the mark of the second node, to admit the first one again.
     ReadMark(usize, usize),
-    /// Somebody who has read enough marks sends an admission.
+    /// A client that has read enough marks sends an admission.
     SendAdmission(usize),
     /// The admission arrives.
     Admit(usize),

@@ -10,10 +10,10 @@
 //! node keeps it for longer. "Wait for the longest ttl" is modelled by what it achieves: the attempts that
 //! had begun before the loss have ended. A client's clock ticks only where its contender waits for it.
 //!
-//! Checked are
+//! It checks that
 //! - **F1**, fences are distinct, and **F2**, a fence is greater than every fence that was returned before
 //!   its acquisition began;
-//! - **E**, two clients never believe at once;
+//! - **E**, two clients never believe at once that they hold the lock;
 //! - **R**, what was released or given back leaves nothing behind at a node, and nothing on its way.
 //!
 //! [`RedlockModel::default`] has the rules of the product; each other variant breaks one of them, and the

@@ -230,7 +230,7 @@ impl RedlockModel {
         });
     }
 
-    /// Nobody hears from this request any more, although it may still arrive.
+    /// This request will not be answered any more, although it may still arrive.
     fn silence(&self, state: &mut State, message: Message) {
         state.silences_left -= 1;
         state.flight.retain(|other| *other != message);
@@ -264,7 +264,7 @@ impl RedlockModel {
             }
             Step::Renew(c) => {
                 state.calls_left -= 1;
-                // A hold that is renewed was not interrupted by anybody who had reason to believe.
+                // A renewed hold was not interrupted by a client that had reason to believe.
                 let floor = state.greatest(c, |client| client.believed);
                 let client = &mut state.clients[c];
                 (client.stage, client.now, client.floor) = (Stage::Renewing, 0, floor);

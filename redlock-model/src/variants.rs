@@ -3,7 +3,7 @@
 use crate::contender::Rules;
 use crate::contender::rule::{self, Verdict};
 
-/// By which rules the clients go.
+/// The rules that the clients follow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Variant {
     /// The product's.

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use redlock_model::{NodeRules, RedlockModel, Rejoin, Variant};
 use stateright::{Checker, HasDiscoveries, Model};
 
-/// A check that takes longer fails, rather than pass for what it has not looked at.
+/// A check that takes longer fails, rather than pass without having explored everything.
 const LIMIT: Duration = Duration::from_secs(600);
 
 /// Explores every reachable state.

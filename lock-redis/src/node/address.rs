@@ -68,9 +68,9 @@ pub(crate) fn unix_client(base: &str, params: &mut Params) -> Result<redis::Clie
     }
     let db = match params.text("db")? {
         None => 0,
-        Some(db) => db
-            .parse()
-            .map_err(|_| Error::config(format!("db={db:?} is not a database number")))?,
+        Some(db) => {
+            db.parse().map_err(|_| Error::config(format!("db={db:?} is not a database number")))?
+        }
     };
     let login = Login { user: params.text("user")?, password: params.text("pass")?, db };
     client(ConnectionAddr::Unix(path.into()), login)

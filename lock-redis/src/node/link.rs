@@ -1,5 +1,5 @@
-//! The link to a server: one shared connection that is reopened when it is lost, and that is kept up
-//! and watched while a waiter needs pushes.
+//! The link to a server: one shared connection that is reopened when it is lost, and that is kept
+//! up and watched while a waiter needs pushes.
 //!
 //! The driver's own connection manager is not used. It blocks for nine seconds while the server is
 //! down, and never replaces a connection on which nothing comes back (both were measured).
@@ -22,8 +22,8 @@ const BACKOFF: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_
 const PING_EVERY: Duration = Duration::from_secs(2);
 /// How long it waits for the reply.
 const PING_LIMIT: Duration = Duration::from_secs(1);
-/// The pause after that, and how long the task waits for a connection before it checks whether it is
-/// still wanted.
+/// The pause after that, and how long the task waits for a connection before it checks whether it
+/// is still wanted.
 const PAUSE: Duration = Duration::from_millis(100);
 const CONNECTING: Duration = Duration::from_secs(3);
 

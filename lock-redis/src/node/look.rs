@@ -14,9 +14,9 @@ use crate::names::{Keys, escape_glob};
 const STEP: usize = 1000;
 
 impl Node {
-    /// Runs a script that tries every command that locks need, only on this client's keys, and reports
-    /// what was refused. A missing right would otherwise show up half-way through another script,
-    /// and scripts are not rolled back. `page` is where the rights are listed.
+    /// Runs a script that tries every command that locks need, only on this client's keys, and
+    /// reports what was refused. A missing right would otherwise show up half-way through another
+    /// script, and scripts are not rolled back. `page` is where the rights are listed.
     pub(crate) async fn probe(&self, call: Call<'_>, page: &str, limit: Duration) -> Result<()> {
         let answer = self.run(call, limit).await?;
         let refused = Reply::new("a check of the rights", &answer)?;
@@ -27,8 +27,8 @@ impl Node {
         Err(refusal(self.endpoint(), &list?, &format!("{page} lists the rights")))
     }
 
-    /// The locks that have an auxiliary key with one of the `parts`, found by a walk through all keys
-    /// with `SCAN`, which does not block the server. Some are listed more than once.
+    /// The locks that have an auxiliary key with one of the `parts`, found by a walk through all
+    /// keys with `SCAN`, which does not block the server. Some are listed more than once.
     pub(crate) async fn find(
         &self,
         (prefix, name_start): (&str, &str),

@@ -1,8 +1,8 @@
 //! One Redis server, as both stores use it.
 //!
-//! `server` runs scripts over the connection that `dial` opens and that `link` owns and keeps up for
-//! waiters. All of them share the `pulse` of the server: when it was last heard, how fast it answers,
-//! and who receives its pushes.
+//! `server` runs scripts over the connection that `dial` opens and that `link` owns and keeps up
+//! for waiters. All of them share the `pulse` of the server: when it was last heard, how fast it
+//! answers, and who receives its pushes.
 
 mod address;
 mod connection;

@@ -87,8 +87,8 @@ impl Node {
         self.command(&redis::cmd("PING"), limit).await.map(drop)
     }
 
-    /// Registers a waiter for pushes until the value is dropped: a lost connection is reopened, and a
-    /// silent one is detected.
+    /// Registers a waiter for pushes until the value is dropped: a lost connection is reopened, and
+    /// a silent one is detected.
     pub(crate) fn interest(&self) -> Interest {
         self.link.interest()
     }

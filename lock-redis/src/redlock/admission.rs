@@ -21,18 +21,18 @@ use crate::node::{Node, Reply};
 #[derive(Debug)]
 pub(crate) struct Admission {
     quorum: Arc<Quorum>,
-    /// One round at a time: the others wait for it and see what it has led to. In the order of the nodes.
+    /// One round at a time: the others wait for it and see its result. In the order of the nodes.
     turn: tokio::sync::Mutex<Vec<Option<Sighting>>>,
     running: AtomicBool,
     /// Why nodes do not vote yet.
     whys: Mutex<Whys>,
 }
 
-/// The longest pause between two looks of the background task.
+/// The longest pause between two rounds of the background task.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// The pause after a step that a node has refused, or that has led nowhere.
+/// The pause after a step that a node has refused, or that had no effect.
 const AFTER_FAILURE: Duration = Duration::from_secs(2);
-/// The limit for one answer: this is no part of any lock's time.
+/// The limit for one reply: it does not count towards any lock's time.
 const LIMIT: Duration = Duration::from_secs(1);
 
 impl Admission {
@@ -57,11 +57,11 @@ impl Admission {
         }
     }
 
-    /// Does what can be done now. Repeated while that leads anywhere.
+    /// Does what can be done now, and repeats as long as there is progress.
     ///
     /// # Errors
     ///
-    /// `Config` if a node belongs to a quorum that is configured otherwise, or evicts locks.
+    /// `Config` if a node belongs to a quorum with a different configuration, or evicts locks.
     pub(crate) async fn advance(&self) -> Result<Plan> {
         self.advance_with(match self.quorum.config.recover {
             Recover::Auto => self.quorum.len(),
@@ -80,7 +80,7 @@ impl Admission {
         Err(Error::new(
             ErrorKind::Unavailable,
             format!(
-                "the recovery has begun: repeat it in {:.1?}. {why}",
+                "recovery has begun: repeat it in {:.1?}. {why}",
                 plan.wait.unwrap_or_default()
             ),
         ))
@@ -114,7 +114,7 @@ impl Admission {
             }
             let failed = self.carry_out(&plan.steps, &reports).await;
             if failed.is_some() || rounds > 8 {
-                // Asked again at once, the node would answer the same.
+                // If asked again at once, the node would answer the same.
                 plan.steps.clear();
                 plan.wait = Some(plan.wait.unwrap_or_default().max(AFTER_FAILURE));
                 if let Some(failed) = failed {
@@ -126,7 +126,7 @@ impl Admission {
         }
     }
 
-    /// Sees to it in the background that the nodes which do not vote will.
+    /// Brings the nodes that do not vote back in the background.
     pub(crate) fn tend(self: &Arc<Self>) {
         if self.running.swap(true, Relaxed) {
             return;
@@ -142,7 +142,7 @@ impl Admission {
                     Ok(Plan { wait: None, .. }) => return,
                     Ok(Plan { wait: Some(wait), .. }) => wait.max(Duration::from_millis(100)),
                     Err(error) => {
-                        tracing::warn!(target: "distlock", %error, "the nodes of the quorum cannot be admitted");
+                        tracing::warn!(target: "distlock", %error, "cannot admit the nodes of the quorum");
                         LONGEST_PAUSE
                     }
                 };
@@ -179,7 +179,7 @@ impl Admission {
             let endpoint = self.quorum.node(number).endpoint();
             match answer {
                 Ok(mut report) => {
-                    // Not every server says.
+                    // Not every server reports it.
                     if !report.policy.is_empty() {
                         self.quorum.config.eviction.check(endpoint, &report.policy)?;
                     }

@@ -16,8 +16,8 @@ use crate::node::Eviction;
 
 /// Locks on a quorum of independent Redis nodes (Redlock), with a fencing token.
 ///
-/// For guarantees and limits see the [`redlock`](crate::redlock) module. To share it, use an `Arc` or
-/// one [`Locks`](lock_core::Locks).
+/// For guarantees and limits see the [`redlock`](crate::redlock) module. To share it, use an `Arc`
+/// or one [`Locks`](lock_core::Locks).
 #[derive(Debug)]
 pub struct RedlockBackend {
     pub(super) quorum: Arc<Quorum>,
@@ -40,17 +40,17 @@ impl RedlockBackend {
         Ok(Self { quorum, admission })
     }
 
-    /// Like [`new`](Self::new), but also checks the nodes: that a quorum answers and grants the rights
-    /// that locks need, that they have the same configuration as this client, and that they do not
-    /// evict. A new quorum begins to vote here if it need not wait; if it must wait, this still
-    /// succeeds, and acquiring fails with an error that says for how long.
+    /// Like [`new`](Self::new), but also checks the nodes: that a quorum answers and grants the
+    /// rights that locks need, that they have the same configuration as this client, and that they
+    /// do not evict. A new quorum begins to vote here if it need not wait; if it must wait, this
+    /// still succeeds, and acquiring fails with an error that says for how long.
     ///
     /// # Errors
     ///
     /// [`Config`](lock_core::ErrorKind::Config) if a node belongs to another quorum or may evict locks,
     /// [`Denied`](lock_core::ErrorKind::Denied) if so many refuse the credentials or a command (the message
-    /// lists them) that no quorum is left, [`Unavailable`](lock_core::ErrorKind::Unavailable) if fewer than a
-    /// quorum answer and can write.
+    /// lists them) that no quorum is left, [`Unavailable`](lock_core::ErrorKind::Unavailable) if
+    /// fewer than a quorum answer and can write.
     ///
     /// # Cancel safety
     ///
@@ -73,12 +73,13 @@ impl RedlockBackend {
 
     /// Lets the nodes vote again after so many were restarted or lost their data that too few are left to
     /// seed them, in the cases that need an operator: with
-    /// [`Recover::Manual`](crate::Recover::Manual), or if a node does not come back. Call it only when
-    /// it is certain that the nodes that answer are the right ones.
+    /// [`Recover::Manual`](crate::Recover::Manual), or if a node does not come back. Call it only
+    /// when it is certain that the nodes that answer are the right ones.
     ///
     /// Every lock that may still be held must have ended first, so the first call only begins, and
     /// fails with the time after which to repeat it. The fences begin above every remaining mark
-    /// and above every clock plus its slack: they increase unless the data *and* the clocks were lost.
+    /// and above every clock plus its slack: they increase unless the data *and* the clocks were
+    /// lost.
     ///
     /// # Errors
     ///

@@ -18,7 +18,7 @@ use super::wake::Registration;
 use crate::names::Keys;
 use crate::node::Interest;
 
-/// How often a try is made again in which the votes were split, so that nobody got a quorum.
+/// How often to repeat a try in which the votes were split and no client got a quorum.
 const TRIES: u32 = 8;
 
 /// A contender: asks all nodes at once, and holds what a quorum grants.
@@ -28,14 +28,14 @@ pub(crate) struct RedlockClaim {
     admission: Arc<Admission>,
     wait: bool,
     waiting: Option<Waiting>,
-    /// Hears of a forced release.
+    /// Is notified of a forced release.
     holding: Option<Registration>,
 }
 
 #[derive(Debug)]
 struct Waiting {
     registration: Registration,
-    /// Keeps the connections up, over which the pushes come.
+    /// Keeps up the connections over which pushes arrive.
     interest: Vec<Interest>,
 }
 
@@ -47,7 +47,7 @@ impl RedlockClaim {
     ) -> Result<Self> {
         if let Some(resume) = request.resume.as_ref().filter(|resume| !resume.data.is_empty()) {
             return Err(Error::invalid(format!(
-                "the lease token has {} bytes of a store's own, and one of a lock on this quorum has none: attach it to the store that it was made by",
+                "the lease token has {} bytes of store data, and a token of a lock on this quorum has none: attach it to the store that issued it",
                 resume.data.len()
             )));
         }
@@ -83,13 +83,13 @@ impl RedlockClaim {
         &self.driver.quorum
     }
 
-    /// From now on, this claim hears that its lock was taken away.
+    /// From now on, this claim is notified when its lock is released by force.
     fn hear_of_the_end(&mut self) {
         let driver = &self.driver;
         self.holding.get_or_insert_with(|| driver.quorum.hub.holder(&driver.target.owner));
     }
 
-    /// From now on, this claim hears what is published.
+    /// From now on, this claim receives pushes.
     fn listen(&mut self) {
         match &self.waiting {
             Some(waiting) => waiting.registration.arm(),
@@ -121,13 +121,13 @@ impl RedlockClaim {
         shortest + longest / 4 + chance * tries.min(8)
     }
 
-    /// Somebody else has the lock, or it is over.
+    /// Another client has the lock, or the hold is over.
     fn end_hold(&mut self) {
         self.driver.tell(Contender::end_hold);
         self.holding = None;
     }
 
-    /// Tells those who wait, once, what to look for.
+    /// The busy answer. The first one also registers for pushes, which keeps the connections up.
     fn busy(&mut self, replies: &Replies, tries: u32) -> Attempt {
         let quorum = self.quorum();
         let interest = || (0..quorum.len()).map(|node| quorum.node(node).interest()).collect();
@@ -147,8 +147,8 @@ impl RedlockClaim {
         Attempt::Busy(Busy::default().with_retry_after(retry_after))
     }
 
-    /// Asks all nodes about the hold, and prolongs it if `prolongs`. Answers how long it is valid, if it
-    /// still is.
+    /// Asks all nodes about the hold, and extends it if `prolongs`. Returns how long it is valid,
+    /// if it still is.
     async fn survey(&self, prolongs: bool) -> Result<Renewal> {
         let (outcome, replies) = self
             .driver
@@ -177,7 +177,7 @@ impl RedlockClaim {
     }
 }
 
-/// Nothing is acquired for it any more.
+/// Nothing more is acquired for it.
 impl Drop for RedlockClaim {
     fn drop(&mut self) {
         self.driver.tell(Contender::close);
@@ -197,7 +197,7 @@ impl Claim for RedlockClaim {
                 .call(|contender, terms, now| contender.begin_try(terms, (called, now), proposal))
                 .await;
             if replies.lacks_admission() && outcome == Outcome::Failed && !has_advanced {
-                // A quorum that nobody has used yet begins to vote now, if it may.
+                // A quorum that was never used begins to vote now, if it may.
                 self.admission.advance().await?;
                 has_advanced = true;
                 continue;
@@ -273,7 +273,7 @@ impl Claim for RedlockClaim {
             waiting.registration.rung(needed, clock, Quorum::chance()).await;
         } else if let Some(holding) = &self.holding {
             holding.rung(needed, clock, 0.0).await;
-            // The look that follows hears what was published before it.
+            // The try that follows sees what was published before it.
             holding.arm();
         } else {
             std::future::pending::<()>().await;

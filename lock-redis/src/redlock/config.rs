@@ -71,8 +71,9 @@ pub enum Bootstrap {
     ///
     /// It has no effect while a node is admitted, if a node was flushed, or for a client that has
     /// seen the quorum vote. But when all nodes were restarted without their data, a client that
-    /// starts afterwards cannot tell them from a new quorum, and begins while the holder of an older
-    /// lock may still believe in it. So do not leave it set if the nodes keep nothing on disk.
+    /// starts afterwards cannot tell them from a new quorum, and begins while the holder of an
+    /// older lock may still believe in it. So do not leave it set if the nodes keep nothing on
+    /// disk.
     Now,
 }
 
@@ -80,10 +81,10 @@ pub enum Bootstrap {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Recover {
-    /// Once all nodes answer and the longest ttl has passed, they vote again, with fences above every
-    /// mark that any node knows and above every node's clock in µs. So fences increase unless the
-    /// latest counts were lost *and* the clocks have gone back: the same guarantee that a single
-    /// Redis gives after a loss.
+    /// Once all nodes answer and the longest ttl has passed, they vote again, with fences above
+    /// every mark that any node knows and above every node's clock in µs. So fences increase unless
+    /// the latest counts were lost *and* the clocks have gone back: the same guarantee that a
+    /// single Redis gives after a loss.
     #[default]
     Auto,
     /// Nothing, until an operator calls [`RedlockBackend::recover`](crate::RedlockBackend::recover): for
@@ -93,8 +94,8 @@ pub enum Recover {
 
 impl RedlockConfig {
     /// The settings in a URL: `redlock://[user:password@]a[:6379],b[:6379],c[:6379][/db]`, or
-    /// `redlocks://` for TLS (feature `tls`). All nodes get the same user, password and database; if
-    /// they differ, see [`from_clients`](Self::from_clients).
+    /// `redlocks://` for TLS (feature `tls`). All nodes get the same user, password and database;
+    /// if they differ, see [`from_clients`](Self::from_clients).
     ///
     /// The parameters are listed in the [`redlock`](crate::redlock#url-and-parameters) module.
     ///
@@ -206,8 +207,8 @@ impl RedlockConfig {
     }
 
     /// After how long without an answer a node counts as slow; by default 5 % of the ttl, at least
-    /// 100 ms. Under contention a try continues without a slow node, to avoid withholding votes from
-    /// other clients. Without contention, the call's own limit applies.
+    /// 100 ms. Under contention a try continues without a slow node, to avoid withholding votes
+    /// from other clients. Without contention, the call's own limit applies.
     #[must_use]
     pub fn node_timeout(mut self, limit: Duration) -> Self {
         self.node_timeout = Some(limit);

@@ -1,4 +1,4 @@
-//! What one claim has under way: its contender, and the requests that it asks for.
+//! Runs one claim: its contender, and the requests that the contender asks for.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,7 +23,7 @@ pub(super) struct Driver {
     pub(super) limit: Duration,
     pub(super) terms: Terms,
     state: Mutex<State>,
-    /// For the call under way: something has been answered.
+    /// Tells the call under way that a reply has come.
     answered: Notify,
     /// For the task that minds the time between calls: there may be less of it.
     retimed: Notify,
@@ -32,7 +32,7 @@ pub(super) struct Driver {
 #[derive(Debug)]
 struct State {
     contender: Contender,
-    /// What the nodes have said to the call under way.
+    /// The nodes' replies to the call under way.
     replies: Replies,
     /// Since when the claim waits, if it is to be woken.
     waits_since: Option<ClockInstant>,
@@ -80,7 +80,7 @@ impl Driver {
         Self::time(self.quorum.clock().now())
     }
 
-    /// Whether the claim has been granted, or goes on with a hold.
+    /// Whether the claim has been granted, or continues a hold.
     pub(super) fn has_fence(&self) -> bool {
         self.state().contender.fence.is_some()
     }
@@ -159,7 +159,7 @@ impl Driver {
         self.mind();
     }
 
-    /// Sees to it that somebody minds the time, if there is anything to mind.
+    /// Makes sure that a task minds the time, if there is anything to mind.
     fn mind(self: &Arc<Self>) {
         let mut state = self.state();
         let at = state.contender.wake_at(&self.terms, self.now());
@@ -177,7 +177,7 @@ impl Driver {
     }
 }
 
-/// A call is under way, until this is dropped.
+/// A call is under way until this is dropped.
 struct Call<'a>(&'a Arc<Driver>);
 
 impl Drop for Call<'_> {

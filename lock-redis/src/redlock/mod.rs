@@ -2,8 +2,9 @@
 //!
 //! # In the source
 //!
-//! All nodes are asked at once, and a quorum of *all* of them decides. The contender, in `contender`,
-//! is a state machine without any I/O, which the model check in the `redlock-model` crate runs.
+//! All nodes are asked at once, and a quorum of *all* of them decides. The contender, in
+//! `contender`, is a state machine without any I/O, which the model check in the `redlock-model`
+//! crate runs.
 
 mod admin;
 mod admission;

@@ -1,4 +1,4 @@
-//! Which nodes may begin to vote, and when. Pure: no I/O, no time but the nodes' own.
+//! Which nodes may begin to vote, and when. Pure: no I/O, and no time other than the nodes' own.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use lock_core::{Error, Result};
 use super::contender::rule;
 use super::why::Why;
 
-/// What a node says of itself.
+/// What a node reports about itself.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Report {
     pub(crate) run_id: String,
@@ -21,7 +21,7 @@ pub(crate) struct Report {
     pub(crate) quorum: String,
     pub(crate) nonce: String,
     /// How long ago the quarantine or the bootstrap began: by the node's own clock, or by this
-    /// client's where that says less.
+    /// client's if that is less.
     pub(crate) age: Duration,
     pub(crate) boot: String,
     pub(crate) mark: u64,
@@ -57,13 +57,13 @@ impl Report {
     }
 }
 
-/// What the client goes by.
+/// The client's terms.
 #[derive(Clone, Debug)]
 pub(crate) struct Terms {
     pub(crate) fingerprint: String,
-    /// How long older locks may last, with what clocks may disagree by.
+    /// How long older locks may last, including the clock drift.
     pub(crate) wait: Duration,
-    /// Whether a new quorum begins without waiting, by the word of the user.
+    /// Whether a new quorum begins without waiting, as the user has asserted.
     pub(crate) boot_now: bool,
     /// How many nodes must answer for them to vote again where too few are admitted to seed the others.
     pub(crate) recovers_with: usize,
@@ -84,7 +84,7 @@ pub(crate) enum Step {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
     pub(crate) steps: Vec<Step>,
-    /// When it is worth while to look again.
+    /// When it is worth checking again.
     pub(crate) wait: Option<Duration>,
     /// Why nodes do not vote yet, for people; empty only if every node has said that it votes.
     pub(crate) why: Vec<Why>,
@@ -96,7 +96,7 @@ pub(crate) struct Plan {
 ///
 /// # Errors
 ///
-/// `Config` if a node belongs to a quorum that is configured otherwise.
+/// `Config` if a node belongs to a quorum with a different configuration.
 pub(crate) fn plan(reports: &[Option<Report>], terms: &Terms) -> Result<Plan> {
     for report in reports.iter().flatten() {
         if report.marker() != Marker::None && report.quorum != terms.fingerprint {
@@ -147,8 +147,8 @@ fn bootstrap(known: &[&Report], terms: &Terms) -> Plan {
     if !steps.is_empty() {
         return Plan { steps, wait: Some(Duration::ZERO), why: begins(), all_vote: false };
     }
-    // The user has said that nobody can hold a lock on these nodes. That cannot be so where they
-    // have voted or were flushed.
+    // The user has asserted that no client can hold a lock on these nodes. That cannot be true if
+    // they have voted or were flushed.
     let flushed = known.iter().any(|report| report.flushes != "0");
     let at_once = terms.boot_now && !terms.used && !flushed;
     let left = known.iter().map(|report| {
@@ -161,9 +161,9 @@ fn bootstrap(known: &[&Report], terms: &Terms) -> Plan {
     let left = left.max().unwrap_or_default();
     if !left.is_zero() {
         let why = if terms.used || flushed {
-            "all nodes of the quorum have lost their data, or one was flushed, so that a lock that was forgotten may still be held, and lock_bootstrap=now does not shorten the wait: it begins to vote"
+            "all nodes of the quorum have lost their data, or one was flushed, so a forgotten lock may still be held, and lock_bootstrap=now does not shorten the wait: it begins to vote"
         } else {
-            "the quorum is new, and a node was started less than lock_max_ttl ago, so that it may have forgotten a lock (if nobody has used these nodes before, lock_bootstrap=now begins at once): it begins to vote"
+            "the quorum is new, and a node was started less than lock_max_ttl ago, so it may have forgotten a lock (if these nodes were never used before, lock_bootstrap=now begins at once): it begins to vote"
         };
         return Plan { wait: Some(left), why: vec![Why::all(why).left(left)], ..Plan::default() };
     }
@@ -195,7 +195,7 @@ fn readmit(
         let begins = "was restarted or lost its data, and is just being brought back";
         match report.marker() {
             Marker::Admitted => {}
-            // It has never voted, so there is nothing that it could have forgotten.
+            // It has never voted, so it cannot have forgotten anything.
             Marker::Boot if report.boot == boot => {
                 let boot = boot.to_owned();
                 plan.steps.push(Step::Admit { node, seed: 0, min_age: Duration::ZERO, boot });

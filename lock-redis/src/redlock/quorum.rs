@@ -26,19 +26,19 @@ const CLOSING: Duration = Duration::from_millis(300);
 pub(crate) struct Quorum {
     nodes: Vec<Node>,
     pub(crate) config: RedlockConfig,
-    /// What the nodes remember of the configuration.
+    /// The part of the configuration that the nodes remember.
     pub(crate) fingerprint: String,
-    /// What a release publishes to, to wake this client.
+    /// The channel to which a release publishes to wake this client.
     channel: String,
     pub(crate) hub: Arc<Hub>,
     /// The greatest mark that any node has shown. The next proposal is above it, or one client whose
     /// clock is ahead would cost all others a second round.
     highest_mark: AtomicU64,
-    /// Whether some node has voted, for whomever, while this client looked.
+    /// Whether this client has seen a node vote, for any client.
     voted: AtomicBool,
-    /// What ends with the client: admitting nodes, and requests for what is held.
+    /// Tasks that end with the client: admitting nodes, and requests for held locks.
     pub(crate) tasks: Tasks,
-    /// What gives votes back. Closing waits a moment for it.
+    /// Tasks that give votes back. Closing waits a moment for them.
     pub(crate) undoing: Tasks,
     clock: Arc<dyn Clock>,
 }
@@ -86,12 +86,12 @@ impl Quorum {
         self.nodes.len()
     }
 
-    /// How many decide.
+    /// How many nodes make a quorum.
     pub(crate) fn needed(&self) -> usize {
         rule::quorum_of(self.nodes.len())
     }
 
-    /// Asks all nodes something.
+    /// Sends a request to all nodes.
     pub(crate) fn all<T, F>(&self, ask: impl Fn(Node) -> F) -> Round<T>
     where
         T: Send + 'static,
@@ -117,7 +117,7 @@ impl Quorum {
         micros(wall_clock).max(self.highest_mark.load(Relaxed) + 1)
     }
 
-    /// Evenly from `0.0..1.0`. Only spreads load, so a source that fails does no harm.
+    /// Uniform in `0.0..1.0`. It only spreads load, so a failing random source does no harm.
     pub(crate) fn chance() -> f64 {
         let mut bytes = [0; 4];
         match OsRng.fill(&mut bytes) {
@@ -126,8 +126,8 @@ impl Quorum {
         }
     }
 
-    /// Ends all tasks and connections. What is still being given back gets a moment: a vote that is
-    /// kept stands in the way of others for a ttl.
+    /// Ends all tasks and connections. Votes that are being given back get a moment to finish: a
+    /// vote that is kept blocks other clients for a ttl.
     pub(crate) async fn close(&self) {
         self.tasks.close(Duration::ZERO).await;
         self.undoing.close(CLOSING).await;
@@ -142,7 +142,7 @@ impl Quorum {
         self.voted.store(true, Relaxed);
     }
 
-    /// Whether the quorum has voted while this client looked, so that it is not new.
+    /// Whether this client has seen the quorum vote: then it is not new.
     pub(crate) fn has_voted(&self) -> bool {
         self.voted.load(Relaxed)
     }
@@ -173,14 +173,14 @@ impl Quorum {
             }
             Request::Release { attempt, fence, leaves, .. } => {
                 let call = about(&RELEASE_VOTE, &[&to.lock, &to.vote, &to.waiters]);
-                // A vote that is given back wakes nobody: the winner holds the other nodes.
+                // A vote that is given back wakes no waiter: the winner holds the other nodes.
                 let call = call.maybe(attempt.map(u64::from)).flag(attempt.is_none()).arg(&to.lock);
                 call.arg(if leaves { self.channel.as_str() } else { "" }).maybe(fence)
             }
         }
     }
 
-    /// Notes what a reply shows of the node, beside its answer.
+    /// Notes what a reply shows about the node, beside its answer.
     pub(crate) fn note(&self, reply: &NodeReply, mark: u64) {
         if reply.brief().is_vote() {
             self.note_vote();
@@ -188,7 +188,7 @@ impl Quorum {
         self.note_mark(mark);
     }
 
-    /// Tries at all nodes whether the commands are allowed that locks need.
+    /// Checks on all nodes that the commands that locks need are allowed.
     pub(crate) fn probe(&self, limit: Duration) -> Result<Round<Result<()>>> {
         let id = OwnerId::generate(&OsRng)?.to_hex();
         let channel = self.channel.clone();

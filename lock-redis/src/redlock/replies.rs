@@ -1,4 +1,4 @@
-//! What the replies to one call say beside the votes: to those who wait, and to people.
+//! What the replies to one call say beside the votes: for waiters, and for people.
 
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ impl Replies {
             .any(|who| holders.iter().filter(|other| other == &who).count() >= self.needed)
     }
 
-    /// How long until so many nodes are free that a quorum could be had, if nobody renews.
+    /// How long until enough nodes are free for a quorum, if no lock is renewed.
     pub(crate) fn free_in(&self) -> Option<Duration> {
         let mut times: Vec<_> = self.replies.iter().flatten().filter_map(free_at).collect();
         times.sort();
@@ -61,7 +61,7 @@ impl Replies {
         self.replies.iter().flatten().any(|reply| matches!(reply, NodeReply::NotAdmitted(_)))
     }
 
-    /// The error of a try that no quorum has answered. It names each node's answer.
+    /// The error of a try that no quorum has answered. It lists each node's answer.
     pub(crate) fn error<'a>(
         &self,
         endpoint: impl Fn(usize) -> &'a str,
@@ -120,7 +120,7 @@ fn is_slow(reply: &NodeReply) -> bool {
     matches!(reply, NodeReply::Failed(error) if error.kind() == ErrorKind::NoAnswer)
 }
 
-/// The kind of an answer that will not change by trying again.
+/// The kind of an answer that will not change on a retry.
 fn final_kind(reply: &NodeReply) -> Option<ErrorKind> {
     match reply {
         NodeReply::Failed(error) if !error.is_retryable() => Some(error.kind()),

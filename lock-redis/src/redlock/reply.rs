@@ -13,20 +13,20 @@ use crate::node;
 /// The reply of one node to a request of a claim.
 #[derive(Clone, Debug)]
 pub(crate) enum NodeReply {
-    /// The lock is ours there: its counter, and how long it lasts where that was asked for.
+    /// The lock is ours there: its counter, and how long it lasts if that was asked for.
     Mine { counter: u64, left: Option<Duration> },
-    /// It is not ours: who has it (the first characters of the value, empty if nobody), and for how
-    /// much longer.
+    /// It is not ours: who has it (the first characters of the value, empty if it is free), and for
+    /// how much longer.
     NotMine { left: Option<Duration>, who: String },
     /// It is this owner's there, but not with the fence of the claim: it joined later.
     Unproven { counter: u64 },
     /// The node gives no vote, for this reason.
     NotAdmitted(String),
-    /// The node belongs to a quorum that is configured otherwise.
+    /// The node belongs to a quorum with a different configuration.
     Otherwise(String),
     /// The release is carried out, and there was something to release.
     Freed(bool),
-    /// No reply that could be used.
+    /// No usable reply.
     Failed(Error),
 }
 
@@ -83,12 +83,12 @@ impl NodeReply {
 
 fn exhausted(counter: u64) -> Error {
     let text = format!(
-        "its fence counter stands at {counter} and cannot rise any more: somebody has written to it; delete the lock's auxiliary keys and the node's mark"
+        "its fence counter stands at {counter} and cannot rise any further: something else has written to it; delete the lock's auxiliary keys and the node's mark"
     );
     Error::new(ErrorKind::Store, text).with_retryable(false)
 }
 
-/// In the words of an error that lists all nodes.
+/// As worded in an error that lists all nodes.
 impl fmt::Display for NodeReply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -96,10 +96,10 @@ impl fmt::Display for NodeReply {
             Self::Unproven { .. } => f.write_str("holds it for us with another fence"),
             Self::NotMine { who, .. } if who.is_empty() => f.write_str("does not hold it for us"),
             Self::NotMine { left: Some(left), .. } => {
-                write!(f, "taken by somebody else for another {left:.1?}")
+                write!(f, "taken by another client for another {left:.1?}")
             }
             Self::NotMine { left: None, .. } => {
-                f.write_str("taken by somebody else, without an end")
+                f.write_str("taken by another client, without an expiry")
             }
             Self::NotAdmitted(why) => {
                 write!(f, "not admitted: {}", explain(why))

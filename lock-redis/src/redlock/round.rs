@@ -3,7 +3,7 @@
 use lock_core::{Error, ErrorKind, Result};
 use tokio::task::JoinSet;
 
-/// Questions to so many of `nodes`, each with the number of its node. Dropping it ends them.
+/// Requests to several nodes, each with the number of its node. Dropping this ends them.
 #[derive(Debug)]
 pub(crate) struct Round<T> {
     nodes: usize,
@@ -33,8 +33,8 @@ impl<T: Send + 'static> Round<T> {
 }
 
 impl<T: Send + 'static> Round<Result<T>> {
-    /// Waits until so many as are `wanted`, or all that can, have answered well. Fewer than are `needed`
-    /// are an error, which lists what went wrong.
+    /// Waits until as many nodes as are `wanted`, or all that can, have succeeded. Fewer than are
+    /// `needed` are an error, which lists what went wrong.
     pub(crate) async fn collect(&mut self, needed: usize, wanted: usize) -> Result<Vec<T>> {
         let (mut answers, mut failures) = (Vec::new(), Vec::new());
         while answers.len() < wanted {

@@ -5,7 +5,7 @@ use lock_core::Result;
 use super::contender;
 use super::plan::{self, Plan, Report, Terms};
 
-/// What the clients of a quorum go by.
+/// The rules that the clients of a quorum follow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
     pub(crate) contender: contender::Rules,

@@ -1,9 +1,9 @@
 //! How a waiter is woken: by what a release publishes on every node.
 //!
 //! There is no hand-over on a quorum, since the nodes would choose different waiters. A release
-//! publishes to the first two clients that wait, in the order of their tickets. The first one looks
-//! when a quorum of nodes have told it to, since the lock is free by then; the second one, and
-//! whoever has heard of fewer nodes, a little later, and at random, so that the votes do not split.
+//! publishes to the first two waiting clients, in the order of their tickets. The first one tries
+//! when a quorum of nodes has notified it, since the lock is free by then; the second one, and any
+//! client that has heard from fewer nodes, tries a little later, at random, to avoid split votes.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -59,8 +59,8 @@ impl Hub {
     pub(crate) fn on_event(&self, node: usize, event: &NodeEvent<'_>) {
         match event {
             NodeEvent::Message { payload } => self.published(node, payload),
-            // What was published before is lost, so all who wait look again. Holders need not: their
-            // renewals do.
+            // Earlier messages are lost, so all waiters try again. Holders need not: their renewals
+            // do.
             NodeEvent::Up => self.0.all(|lock, slot| {
                 if !lock.starts_with(HOLDER) {
                     ring(slot, node, true);
@@ -98,7 +98,7 @@ impl Bell {
 pub(crate) struct Registration(Waiter<String, Bell>);
 
 impl Registration {
-    /// Forgets what was published so far. Called before a look, so that what follows is heard.
+    /// Forgets what was published so far. Called before a try: later messages are noticed.
     pub(crate) fn arm(&self) {
         *self.0.data().rung() = Rung::default();
     }
@@ -108,7 +108,7 @@ impl Registration {
         !self.0.any_other(|_| true)
     }
 
-    /// Returns when another look is worth while. What was published since the last
+    /// Returns when another try is worthwhile. What was published since the last
     /// [`arm`](Self::arm) counts, however often this is dropped in between.
     pub(crate) async fn rung(&self, quorum: usize, clock: &dyn Clock, chance: f64) {
         loop {

@@ -25,9 +25,9 @@ impl LockAdmin for RedisBackend {
         Ok(found.pop())
     }
 
-    /// Walks through the keys of the database with `SCAN`, which does not block the server, and finds
-    /// the locks that this library holds or waits for. A lock that only a plain `SET NX` client holds
-    /// looks like any other string: inspect it by name.
+    /// Walks through the keys of the database with `SCAN`, which does not block the server, and
+    /// finds the locks that this library holds or waits for. A lock that only a plain `SET NX`
+    /// client holds looks like any other string: inspect it by name.
     async fn list(&self, prefix: &str, name_start: &str) -> Result<Vec<LockInfo>> {
         let found = self.store.node.find((prefix, name_start), &["hold", "queue"], LIMIT).await?;
         let keys: BTreeSet<_> = found.into_iter().collect();

@@ -33,9 +33,9 @@ impl RedisBackend {
     ///
     /// [`Unavailable`](ErrorKind::Unavailable) if the server cannot be reached or cannot write now (a
     /// replica, a full disk), [`Denied`](ErrorKind::Denied) if it refuses the credentials or a
-    /// command that locks need (the message lists them), [`Unsupported`](ErrorKind::Unsupported) if it
-    /// is older than Redis 6.0, [`Config`](ErrorKind::Config) if it evicts keys when its memory is full.
-    /// If `INFO` is denied, a warning says that version and eviction are not known.
+    /// command that locks need (the message lists them), [`Unsupported`](ErrorKind::Unsupported) if
+    /// it is older than Redis 6.0, [`Config`](ErrorKind::Config) if it evicts keys when its memory
+    /// is full. If `INFO` is denied, a warning says that version and eviction are not known.
     ///
     /// # Cancel safety
     ///

@@ -19,16 +19,16 @@ use crate::node::Interest;
 use crate::node::Reply;
 use crate::node::{Call, Script};
 
-/// The first waiters of the first clients look again after this, even if nothing was pushed: a
-/// client that uses a plain `SET NX` tells nobody of its release.
+/// The first waiters of the first clients check again after this, even if nothing was pushed: a
+/// client that uses a plain `SET NX` does not announce its release.
 const SLOW_POLL: Duration = Duration::from_millis(900);
-/// How much later the next client looks at the end of a lease, so that they do not all look at once.
+/// How much later the next client checks at the end of a lease: they must not all check at once.
 const STAGGER: Duration = Duration::from_millis(100);
-/// For how long the mark of an owner that has gone is kept, at least: longer than the kernel tries
-/// to deliver what a given-up connection has sent. The core repeats a release while a try may still
-/// land, but a process may end before that; the mark works without it.
+/// How long the mark of an owner that gave up is kept (shortest, longest): longer than the kernel
+/// tries to deliver what an abandoned connection has sent. The core repeats a release while a try
+/// may still land, but the process may end before that; the mark does not need it.
 const GONE: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(3600));
-/// The grace is doubled after each turn that was missed, this many times at most.
+/// The grace is doubled after each missed turn, at most this many times.
 const DOUBLINGS: u32 = 4;
 
 pub(crate) struct RedisClaim {
@@ -38,8 +38,8 @@ pub(crate) struct RedisClaim {
     /// The lock's other keys, in the order of the scripts.
     parts: [String; 4],
     owner: String,
-    /// The owner as the scripts are told it; a lock that was taken over has the fence before it,
-    /// which they compare.
+    /// The owner as passed to the scripts; for a lock that was taken over it is preceded by the
+    /// fence, which they compare.
     who: String,
     /// The place in the order of arrival, as the server gave it: a lost place is taken again.
     ticket: u64,
@@ -47,14 +47,14 @@ pub(crate) struct RedisClaim {
     held: bool,
     /// A try is under way, or was dropped.
     trying: bool,
-    /// A try had no answer: it may land at any time, also after the release.
+    /// A try had no answer: it may land at any time, even after the release.
     unsure: bool,
-    /// This claim looks for all of its client that wait for the lock.
+    /// This claim polls on behalf of all of its client's waiters for the lock.
     looks: bool,
     pushes: Option<Pushes>,
 }
 
-/// This claim hears pushes, and the connection on which they come is kept up for it.
+/// This claim receives pushes, and their connection is kept up for it.
 #[derive(Debug)]
 struct Pushes {
     listening: Listening,
@@ -107,7 +107,7 @@ impl RedisClaim {
         &pushes.listening
     }
 
-    /// Hears no pushes any more. If this claim has looked for all of its client, the next one does now.
+    /// Stops receiving pushes. If this claim polled for its whole client, the next one takes over.
     fn leave(&mut self) {
         if self.pushes.take().is_some() && self.looks && !self.held {
             self.store.waiters.wake_next(&self.keys.lock);
@@ -149,12 +149,12 @@ impl RedisClaim {
                 let token = FencingToken::answered(reply.count(1)?)?;
                 self.note_missed(reply.number(2)?);
                 self.held = true;
-                // The store has said that it is ours, and with which fence.
+                // The store has confirmed that it is ours, and with which fence.
                 self.who.clone_from(&self.owner);
                 Ok(Attempt::Granted { token, valid_for: Some(self.request.ttl) })
             }
             0 => {
-                // A hold of before has ended: what there is now is a place, or nothing.
+                // An earlier hold has ended: now there is a place, or nothing.
                 self.held = false;
                 let (ticket, rank, left) = (reply.count(1)?, reply.count(2)?, reply.number(3)?);
                 self.note_missed(reply.number(5)?);
@@ -212,7 +212,7 @@ impl RedisClaim {
             Outcome::Gone => Renewal::Lost,
             Outcome::Lock(left) | Outcome::Place(left) => Renewal::Alive { valid_for: Some(left) },
             Outcome::Handed(_) => {
-                // The push was lost, or is on its way: look.
+                // The push was lost, or is on its way: try now.
                 if let Some(pushes) = &self.pushes {
                     pushes.listening.wake();
                 }
@@ -222,13 +222,13 @@ impl RedisClaim {
     }
 }
 
-/// When the waiter with `rank` waiters before it looks again.
+/// When the waiter with `rank` waiters ahead of it tries again.
 ///
-/// The first waiter of each of the first four clients looks when the holder's lease ends, and polls
-/// slowly as well: `ahead` is the number of clients before it. One look that finds the lock free
-/// makes the store pass over the dead, so that a process with many waiters costs as much as one
-/// waiter does. All others look one grace later for each waiter before them, should all those
-/// clients have gone; if they polled, the cost of a hand-over would grow with the queue.
+/// The first waiter of each of the first four clients tries when the holder's lease ends, and polls
+/// slowly as well: `ahead` is the number of clients ahead of it. One try that finds the lock free
+/// makes the store skip the dead, so a process with many waiters costs no more than one waiter. All
+/// others try one grace later for each waiter ahead of them, in case all those clients are dead; if
+/// they polled, the cost of a hand-over would grow with the queue.
 fn retry_after(
     rank: u64,
     ahead: Option<u64>,

@@ -49,13 +49,14 @@ pub struct RedisConfig {
     pub(crate) pause: Pause,
 }
 
-/// When to leave a contended lock free for a moment, to give clients that poll with a plain `SET NX`
-/// a turn.
+/// When to leave a contended lock free for a moment, to give a turn to clients that poll with a
+/// plain `SET NX`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Pause {
     /// For 300 ms every second if such a client was seen in the last minute, and otherwise after
-    /// every 10 s of uninterrupted hand-overs, since a client that never gets a turn cannot be seen.
+    /// every 10 s of uninterrupted hand-overs, since a client that never gets a turn cannot be
+    /// seen.
     #[default]
     Auto,
     /// Never: no other kind of client uses these locks.

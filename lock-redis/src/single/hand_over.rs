@@ -1,8 +1,8 @@
-//! Looking after locks that this client has handed over.
+//! Checks on locks that this client has handed over.
 //!
-//! The waiter that was chosen may be in a process that is stopped, which still counts as a receiver of
-//! the push. The client that has handed the lock over looks once more when the grace is over, and passes
-//! it on then. The next waiters do the same, should this process have ended; but they may be stopped too.
+//! The chosen waiter may be in a stopped process, which still counts as a receiver of the push. The
+//! client that handed the lock over checks again when the grace is over, and then passes it on. The
+//! next waiters do the same, in case this process has ended; but they may be stopped too.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,16 +14,16 @@ use super::scripts::{MARK, RELEASE};
 use crate::names::Keys;
 use crate::node::{Node, Reply};
 
-/// The limit for one look.
+/// The limit for one check.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// The locks that are looked after, each with the time of the next look.
+/// The locks being checked on, each with the time of the next check.
 #[derive(Debug, Default)]
 pub(super) struct HandOvers(Mutex<HashMap<String, ClockInstant>>);
 
 impl HandOvers {
-    /// Looks at the lock after `pause`, and again for as long as nobody takes it up. One task per lock,
-    /// however often it is handed over: what is handed over again was taken up before.
+    /// Checks the lock after `pause`, and again as long as it is not confirmed. One task per lock,
+    /// however often it is handed over: a lock that is handed over again was confirmed before.
     pub(super) fn look_after(
         self: &Arc<Self>,
         node: &Node,
@@ -46,7 +46,7 @@ impl HandOvers {
     }
 }
 
-/// One lock is looked after, until this is dropped, with its runtime if need be.
+/// One lock is being checked on until this is dropped, at the latest with its runtime.
 struct Looking {
     hand_overs: Arc<HandOvers>,
     lock: String,
@@ -70,8 +70,8 @@ impl Looking {
         self.hand_overs.locks().get(&self.lock).copied().unwrap_or(ClockInstant::FAR_FUTURE)
     }
 
-    /// The look that was due then was made; the next one is at `next`, unless the lock was handed over
-    /// meanwhile, which has set a time of its own.
+    /// The check due at `due` was made; the next one is at `next`, unless the lock was handed over
+    /// since, which has set another time.
     fn looked(&mut self, due: ClockInstant, next: Option<ClockInstant>) {
         let mut locks = self.hand_overs.locks();
         if locks.get(&self.lock) != Some(&due) {
@@ -95,7 +95,7 @@ impl Drop for Looking {
     }
 }
 
-/// Passes the lock on if it is free. Answers after what time to look again, if at all.
+/// Passes the lock on if it is free. Returns when to check again, if at all.
 async fn pass_on(node: &Node, keys: &Keys, may_pause: bool) -> Result<Option<Duration>> {
     let parts = keys.parts();
     let call =

@@ -1,4 +1,4 @@
-//! Renewals that fall together travel as one request.
+//! Renewals that are due together travel as one request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::node::Reply;
 /// The most entries of one request: about half a millisecond of the server's time.
 const BATCH: usize = 256;
 
-/// One entry to renew, or to look at.
+/// One entry to renew, or to check.
 #[derive(Debug)]
 pub(crate) struct Item {
     pub(crate) kind: Kind,

@@ -1,4 +1,4 @@
-//! How a waiter is woken: pushes to this client, by the owner that they are for.
+//! Wakes waiters: pushes to this client, by the owner that they are for.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,7 +23,7 @@ struct Turn {
     look: Mutex<Look>,
 }
 
-/// When the claim is to look.
+/// When the claim is to try again.
 #[derive(Clone, Copy, Debug)]
 enum Look {
     /// When it is woken.
@@ -80,13 +80,13 @@ impl Waiters {
 
     pub(super) fn on_event(&self, event: &NodeEvent<'_>, clock: &dyn Clock) {
         match event {
-            // What was published while nobody listened is lost: all look again.
+            // Messages published while the connection was down are lost: all try again.
             NodeEvent::Up => self.0.all(|_, slot| look_now(slot)),
             NodeEvent::Down => {}
             NodeEvent::Message { payload } => {
                 if self.on_message(payload, clock).is_none() {
                     let text = String::from_utf8_lossy(&payload[..payload.len().min(64)]);
-                    tracing::debug!(target: "distlock", %text, "a message on our channel is none of ours");
+                    tracing::debug!(target: "distlock", %text, "ignoring an unknown message on our channel");
                 }
             }
         }
@@ -102,7 +102,7 @@ impl Waiters {
         let (kind, rest) = text.split_at_checked(1)?;
         let (owner, pause) = rest.split_once(':').map_or((rest, None), |(o, p)| (o, Some(p)));
         let owner: OwnerId = owner.parse().ok()?;
-        // A claim that has gone in the meantime is nobody's concern.
+        // A push for a claim that no longer exists is ignored.
         match (kind, pause) {
             ("g" | "l", None) => self.0.each(&owner, look_now),
             ("w", Some(pause)) => {

@@ -1,4 +1,4 @@
-//! Other processes of a test: this very executable, whose test `child` does what it is ordered to.
+//! Child processes of a test: the same executable, whose test `child` does what it is told.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};

@@ -81,7 +81,7 @@ pub(crate) async fn is_granted(claim: &mut dyn Claim) -> bool {
     matches!(claim.try_acquire().await.unwrap(), Attempt::Granted { .. })
 }
 
-/// When to look again, of a try that must not succeed.
+/// When to try again, after a try that must not succeed.
 pub(crate) async fn busy(claim: &mut dyn Claim) -> Option<Duration> {
     match claim.try_acquire().await.unwrap() {
         Attempt::Busy(busy) => busy.retry_after,
@@ -97,7 +97,7 @@ pub(crate) async fn queued(connection: &mut MultiplexedConnection, name: &str) -
     owners.iter().map(|owner| owner.parse().unwrap()).collect()
 }
 
-/// A way to the server that can be broken, and settings that find it out soon.
+/// A link to the server that can be broken, and settings that detect it soon.
 pub(crate) async fn proxied(server: &RedisServer) -> (Proxy, RedisConfig) {
     let proxy = Proxy::start(server.address().unwrap()).await.unwrap();
     let config = RedisConfig::from_url(&format!("redis://{}", proxy.address())).unwrap();

@@ -59,7 +59,7 @@ pub(crate) async fn a_try_that_arrives_after_the_release_takes_nothing() -> Seen
     Ok(())
 }
 
-/// Nobody releases: the holder's process has died, and it had many waiters at the head of the
+/// No release comes: the holder's process has died, and it had many waiters at the head of the
 /// queue. The next client is served at the end of the lease and one grace, not one for each waiter.
 pub(crate) async fn a_process_that_died_with_lock_and_waiters_costs_one_grace() -> Seen {
     let server = server().await;

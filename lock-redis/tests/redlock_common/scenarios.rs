@@ -234,8 +234,8 @@ async fn loses_its_data(tweak: Tweak, how: &str) -> Seen {
     Ok(())
 }
 
-/// A's hold rests on nodes 0 and 1. It ends on node 1, and somebody else holds the lock on nodes 1 and
-/// 2 with a greater fence. Then A's request for node 2 arrives there at last.
+/// A's hold rests on nodes 0 and 1. It ends on node 1, and another client holds the lock on nodes 1
+/// and 2 with a greater fence. Then A's request for node 2 arrives there at last.
 async fn interrupted(links: &Links, masters: &Masters, tweak: Tweak) -> (Box<dyn Claim>, u64, u64) {
     let a_client = client(links, tweak).await;
     // The nodes know the scripts from then on, so one request is the whole try.
@@ -268,8 +268,8 @@ async fn interrupted(links: &Links, masters: &Masters, tweak: Tweak) -> (Box<dyn
     (a, fence, between)
 }
 
-/// A second try of a claim returns the token of the first one only if nobody else can have held the
-/// lock in between.
+/// A second try of a claim returns the token of the first one only if no other client can have held
+/// the lock in between.
 pub(crate) async fn an_old_fence_does_not_come_back(tweak: Tweak) -> Seen {
     let (masters, links) = start().await;
     let (mut a, fence, between) = interrupted(&links, &masters, tweak).await;
@@ -278,7 +278,7 @@ pub(crate) async fn an_old_fence_does_not_come_back(tweak: Tweak) -> Seen {
     Ok(())
 }
 
-/// A hold that somebody else's has interrupted is lost.
+/// A hold that another client's hold has interrupted is lost.
 pub(crate) async fn a_hold_that_was_interrupted_is_not_renewed(tweak: Tweak) -> Seen {
     let (masters, links) = start().await;
     let (mut a, fence, between) = interrupted(&links, &masters, tweak).await;

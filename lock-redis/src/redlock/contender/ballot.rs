@@ -15,7 +15,7 @@ pub(crate) struct Paper {
     pub(crate) reply: Option<Reply>,
     /// A raise is under way, so the value that the node has shown does not count.
     pub(crate) raising: bool,
-    /// The node has given its vote, whatever it said later.
+    /// The node has voted, whatever it said later.
     pub(crate) voted: bool,
 }
 
@@ -25,7 +25,7 @@ pub(crate) enum Count {
     Granted(u64),
     /// A quorum has granted, with different values.
     Differ(u64),
-    /// A quorum cannot be had.
+    /// A quorum is out of reach.
     Decided(Outcome),
     Open,
 }
@@ -94,7 +94,7 @@ impl Ballot {
         }
     }
 
-    /// Whether this claim has a vote, and somebody else has one.
+    /// Whether this claim has a vote, and another client has one.
     pub(crate) fn is_contended(&self) -> bool {
         self.replies().any(|reply| reply.counter().is_some())
             && self.replies().any(|reply| reply == Reply::NotMine)

@@ -1,4 +1,4 @@
-//! Acquire requests without an answer: what may still take the lock, and until when.
+//! Acquire requests without an answer: which may still take the lock, and until when.
 
 use super::message::Time;
 
@@ -15,7 +15,7 @@ pub(crate) struct Debts {
 pub(crate) struct Debt {
     pub(crate) node: usize,
     pub(crate) attempt: u32,
-    /// When what it may take has ended without a release.
+    /// When the lock that it may take will have ended without a release.
     pub(crate) until: Time,
 }
 
@@ -29,8 +29,8 @@ pub(crate) struct Line {
     pub(crate) granted: bool,
 }
 
-/// What was open at a node when a release was sent there. Only that tells what its answer proves: a
-/// request whose answer comes in the meantime may have been carried out after the release.
+/// What was open at a node when a release was sent there. Only this shows what its answer proves: a
+/// request that is answered before it may have been carried out after the release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Open {
     owed: usize,
@@ -40,8 +40,8 @@ pub(crate) struct Open {
 }
 
 impl Open {
-    /// Whether the claim has never got anything at the node, and cannot any more: there is nothing to
-    /// release, so that a node that is down need not be asked again for each lock.
+    /// Whether the claim has never got anything at the node, and no longer can: there is nothing to
+    /// release, and a node that is down need not be asked again for each lock.
     pub(crate) fn is_nothing(self) -> bool {
         self.owed == 0 && !self.granted
     }
@@ -54,7 +54,7 @@ impl Open {
 }
 
 impl Debts {
-    /// `resumed` is whether the claim goes on with what another one has got.
+    /// `resumed` is whether the claim continues what another one has got.
     pub(crate) fn new(nodes: usize, resumed: bool) -> Self {
         Self {
             owed: Vec::new(),
@@ -111,7 +111,7 @@ mod tests {
         debts.owe(0, 2, NOW, END);
         debts.settle(0, 2, true);
         assert!(!debts.open(0, None).is_nothing());
-        assert!(!Debts::new(1, true).open(0, None).is_nothing(), "it was got by somebody else");
+        assert!(!Debts::new(1, true).open(0, None).is_nothing(), "another client got it");
     }
 
     #[test]

@@ -30,9 +30,9 @@ pub(crate) struct Contender {
     pub(crate) granted: Option<u32>,
     /// The fence, from the grant on.
     pub(crate) fence: Option<u64>,
-    /// The hold is another process', by a token that no node has confirmed yet.
+    /// The hold is another process's, by a token that no node has confirmed yet.
     pub(crate) unproven: bool,
-    /// The claim is released: nothing is acquired for it any more, since no release would follow.
+    /// The claim is released: nothing more is acquired for it, since no release would follow.
     pub(crate) closed: bool,
 }
 
@@ -61,7 +61,7 @@ pub(crate) enum Phase {
 }
 
 impl Contender {
-    /// For so many `nodes`. With `resumed`, it goes on with the hold of another process with this fence.
+    /// For this many `nodes`. With `resumed`, it continues another process's hold with this fence.
     pub(crate) fn new(nodes: usize, resumed: Option<u64>) -> Self {
         Self {
             ballot: Ballot::new(nodes),
@@ -117,7 +117,7 @@ impl Contender {
         (0..self.nodes()).map(|node| (node, request)).collect()
     }
 
-    /// Begins to give up whatever the claim has. With `leaves`, this client waits no more.
+    /// Begins to give up whatever the claim has. With `leaves`, this client stops waiting.
     pub(crate) fn begin_release(&mut self, terms: &Terms, now: Time, leaves: bool) -> Vec<Sent> {
         self.close();
         // It takes back what any try has made.
@@ -132,18 +132,18 @@ impl Contender {
         (0..self.ballot.0.len()).map(&mut release).collect()
     }
 
-    /// The caller waits no more for the call under way. What it has begun to give back is still given
-    /// back.
+    /// The caller no longer waits for the call under way. Votes that it has begun to give back are
+    /// still given back.
     pub(crate) fn abandon(&mut self) {
         self.phase = Phase::Idle;
     }
 
-    /// Somebody else has the lock.
+    /// Another client has the lock.
     pub(crate) fn end_hold(&mut self) {
         self.fence = None;
     }
 
-    /// Nothing is acquired for this claim any more.
+    /// Nothing more is acquired for this claim.
     pub(crate) fn close(&mut self) {
         self.closed = true;
         self.forget_joining();
@@ -213,7 +213,7 @@ impl Contender {
         self.go_on(terms, now)
     }
 
-    /// It is `now`: what waits for the time goes on.
+    /// It is `now`: whatever waits for the time continues.
     pub(crate) fn time(&mut self, terms: &Terms, now: Time) -> Vec<Sent> {
         let mut sent = self.go_on(terms, now);
         let fence = self.fence_to_release();
@@ -351,11 +351,11 @@ impl Contender {
         if standing == Standing::Held {
             self.unproven = false;
         }
-        // When the renewal is over before it is answered, somebody else may have had the lock meanwhile.
+        // If the renewal is over before it is answered, another client may have had the lock since.
         let is_over = now - started + terms.margin >= terms.valid;
         if standing == Standing::Held && prolongs && !is_over {
             // The nodes that are not in the hold are asked to join it, and those that have joined are
-            // adopted: the renewal has shown that nobody else can have had the lock in between.
+            // adopted: the renewal has shown that no other client can have had the lock in between.
             let (call, fence) = (self.call, self.fence);
             for node in 0..self.nodes() {
                 match self.ballot.0[node].reply {

@@ -1,4 +1,4 @@
-//! What a contender asks of the nodes, and what it is told.
+//! The requests of a contender to the nodes, and their answers.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub(crate) enum Request {
     /// that stands at this counter takes part in the hold from now on.
     Renew { call: u32, fence: Option<u64>, adopt: Option<u64>, prolongs: bool },
     /// To give up what the try `attempt` has taken, or with `None` what any has; with `fence`, only a hold
-    /// with that fence. With `leaves`, this client waits for the lock no more.
+    /// with that fence. With `leaves`, this client stops waiting for the lock.
     Release { call: u32, attempt: Option<u32>, fence: Option<u64>, leaves: bool },
 }
 
@@ -47,7 +47,7 @@ impl Reply {
         }
     }
 
-    /// Whether the node takes part: it has voted, for this claim or for somebody else.
+    /// Whether the node takes part: it has voted, for this claim or for another client.
     pub(crate) fn is_vote(self) -> bool {
         matches!(self, Self::Mine { .. } | Self::Unproven { .. } | Self::NotMine)
     }
@@ -56,13 +56,13 @@ impl Reply {
 /// How a call has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Outcome {
-    /// A quorum has granted: the fence, and for how long it can be believed in, from the call on.
+    /// A quorum has granted: the fence, and for how long, from the call on, it can be believed.
     Granted { fence: u64, valid_for: Duration },
     /// A quorum has granted, but so late that the lock is over before it can be used.
     TooLate,
-    /// Somebody else has so many that a quorum cannot be had.
+    /// Another client has so many that a quorum is out of reach.
     Busy,
-    /// So many nodes give no vote that nobody can have a quorum.
+    /// So many nodes give no vote that no client can have a quorum.
     Failed,
     /// A quorum shows the hold.
     Held,

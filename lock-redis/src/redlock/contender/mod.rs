@@ -2,7 +2,7 @@
 //! what to ask of which node. It does no I/O and reads no clock.
 //!
 //! The crate `redlock-model` compiles these files too, and runs this machine for all interleavings of a
-//! small quorum. So they use the standard library alone.
+//! small quorum. So they use only the standard library.
 
 mod ballot;
 mod debts;

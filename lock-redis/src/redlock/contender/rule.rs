@@ -2,7 +2,7 @@
 
 /// What one node last answered while it held this claim's owner id: the value of its counter.
 ///
-/// `None` if it has given no vote: it has not answered, somebody else has the lock there, or it is
+/// `None` if it has given no vote: it has not answered, another client has the lock there, or it is
 /// not admitted.
 pub(crate) type Vote = Option<u64>;
 
@@ -14,8 +14,8 @@ pub(crate) enum Verdict {
     /// A quorum has voted, with different values: raise the nodes that have answered less to this
     /// one, and look again.
     Raise(u64),
-    /// The fence of an earlier grant to the same claim can still be had: the answers that are to come
-    /// are waited for before any node is raised.
+    /// The fence of an earlier grant to the same claim is still possible: the missing answers are
+    /// waited for before any node is raised.
     Wait,
     /// Fewer than a quorum have voted.
     Short,
@@ -66,12 +66,12 @@ pub(crate) const fn seeds_needed(nodes: usize, quorum: usize) -> usize {
 ///
 /// A node is held if it shows just the fence, or if it was adopted: a renewal that was answered
 /// [`Held`](Self::Held) without it has found it to be this owner's, and it has not let go since. Nothing
-/// else may adopt a node that joined late, since somebody else may have held the lock in between.
+/// else may adopt a node that joined late, since another client may have held the lock in between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// A quorum holds with the claim's fence.
     Held,
-    /// So many have said no that a quorum can not be left.
+    /// So many have said no that no quorum can be left.
     Lost,
     /// Not enough answers to tell.
     Unknown,

@@ -1,4 +1,4 @@
-//! What a contender goes by: times, and the rules of the algorithm.
+//! The settings of a contender: times, and the rules of the algorithm.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use super::rule::{self, Verdict, Vote};
 #[derive(Clone, Debug)]
 pub(crate) struct Terms {
     pub(crate) rules: Rules,
-    /// For how long a grant is believed in, from the call on.
+    /// For how long, from the call on, a grant is believed.
     pub(crate) valid: Duration,
     /// A grant that is valid for less is of no use.
     pub(crate) margin: Duration,
-    /// For how long what a request takes that is sent now may stand.
+    /// How long a lock may last that is taken by a request sent now.
     pub(crate) lasts: Duration,
-    /// After so long a node that has not answered counts as slow.
+    /// A node that has not answered for this long counts as slow.
     pub(crate) slow_after: Duration,
     /// How long a differing or missing answer is waited for, at least, when a quorum has answered.
     pub(crate) short_wait: Duration,

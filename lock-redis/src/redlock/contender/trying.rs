@@ -42,7 +42,7 @@ impl Trying {
         let took = now - self.started;
         let is_complete = ballot.pending() == 0;
         match ballot.count(&terms.rules, kept) {
-            // Where others contend, votes are not kept from them while a node makes up its mind.
+            // Under contention, votes are not withheld from others to wait for a slow node.
             Count::Open if took >= terms.slow_after && ballot.is_contended() => {
                 Step::End(ballot.without_the_slow(&terms.rules))
             }

@@ -30,7 +30,7 @@ elseif held then
     redis.call('ZADD', KEYS[4], digits(now - tonumber(waited)), channel)
     redis.call('PEXPIRE', KEYS[4], 10000)
   end
-  -- Never empty, which would mean that nobody has it.
+  -- Never empty, which would mean that the lock is free.
   local who = type(held) == 'string' and held ~= '' and string.sub(held, 1, 8) or '?'
   return {0, redis.call('PTTL', KEYS[2]), who, mark}
 end

@@ -1,4 +1,4 @@
--- What a node knows of a lock, for people. KEYS: the lock, the vote.
+-- What a node knows about a lock, for people. KEYS: the lock, the vote.
 -- Answers {value or false, ms left, fence, since, label, now} | {false}
 local held = value_of(KEYS[1])
 if not held then return {false} end

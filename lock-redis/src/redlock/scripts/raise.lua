@@ -1,4 +1,4 @@
--- Raises the counter of a lock, only for who holds it.
+-- Raises the counter of a lock, only for its holder.
 -- KEYS: the node, the lock, the vote. ARGV: quorum, owner, value.
 -- Answers {1, counter, mark, -1} | {0, -1, '', mark} | {-1, why} | {-2, quorum}
 local value = tonumber(ARGV[3])

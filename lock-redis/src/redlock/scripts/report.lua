@@ -1,4 +1,4 @@
--- What a node says of itself. KEYS: the node.
+-- What a node reports about itself. KEYS: the node.
 -- Answers {run id, uptime in s, flushes, now in µs, marker's run id, state, quorum, nonce, since, boot, mark, policy}
 local server = redis.call('INFO', 'server')
 local stats = redis.call('INFO', 'commandstats')

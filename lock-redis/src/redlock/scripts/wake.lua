@@ -7,8 +7,8 @@ local function wake(waiters, payload)
     if heard == 0 then
       redis.call('ZREM', waiters, channel)
     else
-      -- To the end of the line: whoever is alive and does not get it registers again with its old
-      -- ticket, and a stopped process is not woken first for ever.
+      -- To the end of the queue: a live waiter that does not get it registers again with its old
+      -- ticket, and a stopped process is not always woken first.
       redis.call('ZADD', waiters, 'XX', now[1] * 1000000 + now[2], channel)
       woken = woken + 1
       if woken == 2 or type(heard) == 'table' then break end

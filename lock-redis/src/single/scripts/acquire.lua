@@ -1,6 +1,6 @@
 -- Goes on where acquire_free.lua has found a queue, a holder or the mark of an owner that has gone.
 
--- Whoever speaks is not suspect. 1: this client was, 2: this claim has missed its turn.
+-- A client that speaks is not suspect. 1: this client was, 2: this claim has missed its turn.
 local missed = redis.call('HDEL', waiters, 's:' .. client)
 
 -- The key can be of another type, which GET refuses: a foreign lock then.

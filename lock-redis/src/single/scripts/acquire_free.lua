@@ -8,7 +8,7 @@ local me, ttl, client, wait, ticket, grace, may_pause, label =
 
 local now = clock()
 
--- Nobody waits: the lock goes to whoever comes.
+-- There are no waiters: the lock goes to the first to come.
 if redis.call('EXISTS', queue, gone) == 0 then
   local fence = next_fence(now)
   if redis.call('SET', lock, me, 'NX', 'PX', ttl) then

@@ -21,7 +21,7 @@ local function drop_waiter(owner)
 end
 
 -- Tells two of the next in the queue, of two other clients than the chosen one if there are so many,
--- when to look whether the chosen one has taken the lock up. They are who polls from then on.
+-- when to check whether the chosen one has confirmed the lock. These two poll from then on.
 local function watch(client, pause)
   local chosen, spare, clients = {}, nil, {[client] = true}
   for _, owner in ipairs(redis.call('ZRANGE', queue, 1, 8)) do
@@ -53,9 +53,9 @@ local function pause_due(now, due, seen)
   return true
 end
 
--- Hands the free lock to the first in the queue that lives. `me` is the caller if it may be chosen:
--- then it has the lock at once. Returns what happened, and after how many ms somebody should look
--- again (-1: nobody needs to).
+-- Hands the free lock to the first live waiter in the queue. `me` is the caller if it may be chosen:
+-- then it has the lock at once. Returns what happened, and after how many ms to check again (-1: no
+-- check is needed).
 --   'mine', fence | 'given', ms | 'pause', ms | 'more', 0 | 'free', -1 | 'deaf', -1
 local function pass_on(now, me, may_pause)
   local p = redis.call('HMGET', pauses, 'till', 'next', 'seen')
@@ -78,7 +78,7 @@ local function pass_on(now, me, may_pause)
       drop_waiter(owner)
       return 'mine', fence
     elseif w.given then
-      -- The lock was handed to it, and it did not take it up: its whole client is suspect, or one
+      -- The lock was handed to it, and it did not confirm: its whole client is suspect. Otherwise one
       -- stopped process would cost one grace per waiter.
       redis.call('HSET', waiters, 's:' .. w.client, '1')
       drop_waiter(owner)
