@@ -1,6 +1,6 @@
 //! What a lock in etcd costs, in raw transactions of the same run.
 //!
-//! `cargo bench -p lock-etcd --bench single_node` starts servers of its own and prints figures.
+//! `cargo bench -p lock-etcd --bench single_node` starts its own servers and prints figures.
 
 use std::error::Error;
 use std::time::Duration;
@@ -28,7 +28,7 @@ fn main() -> Done {
     })
 }
 
-/// All clients talk to one and the same member, which is the leader where there are several.
+/// All clients talk to the same member, which is the leader if there are several.
 async fn endpoint(cluster: &EtcdCluster) -> Done<String> {
     let leader = cluster.leader().await?;
     Ok(cluster.address(leader)?.to_string())
@@ -108,8 +108,8 @@ async fn watch(client: &mut Client, from: i64) -> Done<(WatchRequestSender, Watc
     Ok((sender, stream))
 }
 
-/// From the call of `release` to the grant of the one that waits, against a transaction, the event
-/// that it causes, and a transaction.
+/// From the call to `release` until the waiter is granted, against a transaction, its watch event,
+/// and a transaction.
 async fn handed_over(cluster: &EtcdCluster) -> Done {
     let endpoint = endpoint(cluster).await?;
     let url = format!("etcd://{endpoint}");

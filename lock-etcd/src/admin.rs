@@ -1,4 +1,4 @@
-//! Looking at locks, and taking them away.
+//! Inspecting locks, and releasing them by force.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use crate::names::{QueueKeys, listing, lock_of};
 use crate::statements;
 use crate::wire::Request;
 
-/// How many keys one step of a listing reads.
+/// How many keys one page of a listing reads.
 const STEP: usize = 1000;
 
-/// An entry of a queue, of any client, as its key shows it.
+/// A queue entry of any client, as shown by its key.
 struct Stranger {
     key: Vec<u8>,
     rev: i64,
@@ -33,23 +33,23 @@ impl Stranger {
         info.fence = value.fence(found.create_revision()).ok();
         info.label = match info.owner {
             Some(_) => (!value.label.is_empty()).then(|| value.label.to_owned()),
-            // A client that is not this library. Its value may be a secret, so it is not shown.
+            // A client other than distlock. Its value may be a secret, so it is not shown.
             None => Some("a client that is not distlock".to_owned()),
         };
         let (key, rev) = (found.key().to_vec(), found.create_revision());
-        // No two keys of a cluster are made at one revision and under one name.
+        // No two keys of a cluster have the same name and create revision.
         info.mark = Some(HolderMark::new(rev.to_string()));
         Self { key, rev, lease: found.lease(), info }
     }
 }
 
 impl EtcdBackend {
-    /// Who holds `key` and who waits for it, in their order. How long their leases last is not looked
-    /// up.
+    /// Returns the holder of `key` and its waiters, in queue order. The remaining time of their
+    /// leases is not looked up.
     ///
     /// # Errors
     ///
-    /// As any call to the store.
+    /// Those of any call to the store.
     ///
     /// # Cancel safety
     ///
@@ -68,7 +68,7 @@ impl EtcdBackend {
         Ok(entries.map(Stranger::read).collect())
     }
 
-    /// How long `lease` lasts without a renewal. A lock that is held without a lease is held for ever.
+    /// How long `lease` lasts without a renewal. A lock held without a lease never expires.
     async fn left(&self, lease: i64) -> Result<Option<Duration>, Failed> {
         if lease == 0 {
             return Ok(None);
@@ -90,7 +90,7 @@ impl EtcdBackend {
         Ok(Some(LockInfo::new(key, Some(holder.info), Some(entries.len()))))
     }
 
-    /// All keys that begin with `start`, at one revision, in steps.
+    /// All keys that begin with `start`, at one revision, page by page.
     async fn keys(&self, start: &str) -> Result<Vec<KeyValue>, Failed> {
         let store = &self.store;
         let end = after(start.as_bytes());
@@ -115,7 +115,7 @@ impl EtcdBackend {
     }
 }
 
-/// The first key behind all that begin with `start`.
+/// The first key after all that begin with `start`.
 fn after(start: &[u8]) -> Vec<u8> {
     let mut end = start.to_vec();
     while let Some(last) = end.pop() {
@@ -134,8 +134,8 @@ impl LockAdmin for EtcdBackend {
         self.describe(key.clone(), entries).await.map_err(|failed| failed.error)
     }
 
-    /// Reads all keys that a lock of this name could have, also those of Go clients and `etcdctl`. A
-    /// key counts as a entry only if it ends with the lease that it is bound to.
+    /// Reads all keys that matching locks could have, including those of Go clients and `etcdctl`.
+    /// A key counts as an entry only if it ends with the lease that it is bound to.
     async fn list(&self, prefix: &str, name_start: &str) -> Result<Vec<LockInfo>> {
         let folder = &self.store.folder;
         let keys = self.keys(&listing(folder, prefix, name_start)).await;
@@ -164,7 +164,7 @@ impl LockAdmin for EtcdBackend {
     ) -> Result<Released> {
         let entries = self.entries(key).await.map_err(|failed| failed.error)?;
         let Some(holder) = entries.first() else { return Ok(Released::AlreadyGone) };
-        // The mark is compared by the store, in the transaction that takes the lock away.
+        // The store compares the mark, in the transaction that removes the holder.
         let since = match expected {
             None => Some(holder.rev),
             Some(mark) => {

@@ -21,26 +21,25 @@ use crate::wire::Request;
 /// The longest lease that etcd grants.
 const LONGEST: Duration = Duration::from_secs(9_000_000_000);
 
-/// The locks of one etcd cluster, as one client of it.
+/// The locks of one etcd cluster, as seen by one client.
 ///
-/// Clones share the connection: all requests, watches and keep-alives of a backend travel over one,
-/// to one member at a time. What is promised, and what breaks it, is on the [crate's page](crate).
+/// Clones share one connection, to one member at a time, for all requests, watches and keep-alives.
+/// The guarantees, and what breaks them, are in the [crate documentation](crate).
 #[derive(Clone, Debug)]
 pub struct EtcdBackend {
     pub(crate) store: Arc<Store>,
 }
 
 impl EtcdBackend {
-    /// Connects to one member, chosen by chance, or to the next one that answers, signs in, and asks for its
-    /// version and the shortest lease that it grants. A version with known defects of its leases is used, with a warning; the
-    /// versions of the other members are asked for afterwards, in the background.
+    /// Connects to a random member, or to the next one that answers, signs in, and asks for its
+    /// version and the shortest lease that it grants. A version with known lease defects is used,
+    /// with a warning; the versions of the other members are checked afterwards, in the background.
     ///
     /// # Errors
     ///
-    /// [`Config`](ErrorKind::Config) if the settings are wrong, or outside of a Tokio runtime with timers and
-    /// sockets,
-    /// [`Unsupported`](ErrorKind::Unsupported) if the server is older than 3.4,
-    /// [`Unavailable`](ErrorKind::Unavailable) if no member can be reached,
+    /// [`Config`](ErrorKind::Config) if the settings are invalid, or if called outside a Tokio
+    /// runtime with timers and I/O enabled, [`Unsupported`](ErrorKind::Unsupported) if the server
+    /// is older than 3.4, [`Unavailable`](ErrorKind::Unavailable) if no member can be reached,
     /// [`Denied`](ErrorKind::Denied) if the credentials are refused.
     ///
     /// # Cancel safety
@@ -61,12 +60,13 @@ impl EtcdBackend {
         Ok(backend)
     }
 
-    /// As [`connect`](Self::connect), over a client that was made elsewhere, with certificates of its
-    /// own for example. It has one link: whether another member is asked when one fails is up to the
-    /// client. Give it a limit for connecting, and `with_require_leader`: by its defaults a member
-    /// that is cut off is never noticed. A client with a user needs no `with_auto_token_refresh`: what
-    /// fails since its token has run out, or since the users of the cluster have changed, is repeated
-    /// with a new token. The names of all locks are keys of their own, without a prefix.
+    /// As [`connect`](Self::connect), but uses an existing client, for example one with custom
+    /// certificates. The backend sees it as one connection: whether another member is tried when
+    /// one fails is up to the client. Configure it with a connect timeout and
+    /// `with_require_leader`: with the defaults, a member that is cut off is never noticed. A
+    /// client with a user does not need `with_auto_token_refresh`: a request that fails because its
+    /// auth token has expired, or because the users of the cluster have changed, is repeated with a
+    /// new token. Lock names are used as keys without a prefix.
     ///
     /// # Errors
     ///
@@ -82,12 +82,13 @@ impl EtcdBackend {
         Self::start(Store::new(cluster, String::new(), false, limit), limit * 2).await
     }
 
-    /// `first` is the limit for the first request, which may have to try all members.
+    /// `first` is the timeout of the first request, which may have to try all members.
     async fn start(store: Store, first: Duration) -> Result<Self> {
         check_version(&store, first).await?;
         store.leases.ask_for_the_shortest(store.limit).await.map_err(|failed| failed.error)?;
         let backend = Self { store: Arc::new(store) };
-        // All of that is answered to anybody. A read is not, where the cluster asks for a user.
+        // All of that is answered without authentication; a read is not, if the cluster requires
+        // it.
         backend.ping().await?;
         Ok(backend)
     }
@@ -100,7 +101,7 @@ async fn check_version(store: &Store, limit: Duration) -> Result<()> {
     match status {
         Ok(status) => version::report(&status.version, endpoint),
         Err(failed) if failed.error.kind() == ErrorKind::Denied && !failed.is_unknown() => {
-            tracing::warn!(target: "distlock", endpoint, "the version of etcd is not shown to this user, so it is not known whether its leases have defects: use 3.4.38, 3.5.23, 3.6.5 or newer");
+            tracing::warn!(target: "distlock", endpoint, "this user may not read the version of etcd, so it is not known whether its leases have defects: use 3.4.38, 3.5.23, 3.6.5 or newer");
             Ok(())
         }
         Err(failed) => Err(failed.error),
@@ -134,7 +135,7 @@ impl LockBackend for EtcdBackend {
         let probe = statements::read(&format!("{}\u{1e}ping", store.folder));
         match store.cluster.ask(store.limit, probe).await {
             Ok(_) => Ok(()),
-            // The rights to a lock are those to its own key, which a probe cannot know.
+            // A user needs rights only to the keys of its locks, which a probe cannot know.
             Err(failed) if failed.is_about_a_right() => Ok(()),
             Err(failed) => Err(failed.error),
         }

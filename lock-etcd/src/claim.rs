@@ -15,10 +15,10 @@ use crate::queue::{Queue, Standing, Taken};
 use crate::store::Store;
 use crate::wake::{Look, Wake};
 
-/// A lock that is held for less than this is not watched: the watch misses nothing that has happened
-/// before it, so it can begin late.
+/// A lock held for less than this is not watched: a watch also reports changes from before it was
+/// set, so it can begin late.
 const UNWATCHED: Duration = Duration::from_millis(20);
-/// How often a try begins again, since its lease or its entry had gone.
+/// How often an attempt starts over because its lease or its entry was gone.
 const TRIES: u32 = 4;
 
 #[derive(Debug)]
@@ -26,8 +26,8 @@ pub(crate) struct EtcdClaim {
     store: Arc<Store>,
     request: ClaimRequest,
     queue: Queue,
-    /// The lease that a token names. Nothing is believed of it, and nothing done with it, until the store
-    /// has shown all of the token to be so.
+    /// The lease that a token names. It is neither trusted nor used until the store has confirmed
+    /// the whole token.
     claimed: Option<i64>,
     lease: Option<Lease>,
     entry: Option<Entry>,
@@ -56,10 +56,10 @@ impl EtcdClaim {
         })
     }
 
-    /// Takes over what another process has detached, if the store's own record is what the token says:
-    /// this owner's key is the first, bound to this lease, with this fence. Else nothing is ours, and
-    /// nothing is touched (clause C14). A lease keeps the ttl with which it was granted, so one that is
-    /// `to_renew` must have that of the request.
+    /// Takes over what another process has detached, if the store's own record is what the token
+    /// says: this owner's key is the first, bound to this lease, with this fence. Otherwise nothing
+    /// is ours, and nothing is touched (clause C14). A lease keeps the ttl with which it was
+    /// granted, so with `to_renew` that must match the request.
     async fn prove(&mut self, to_renew: bool) -> Result<(), Failed> {
         let (Some(lease), Some(resume)) = (self.claimed, &self.request.resume) else {
             return Ok(());
@@ -84,7 +84,7 @@ impl EtcdClaim {
         Ok(())
     }
 
-    /// One try, from whatever was known before; `None` if it has to begin again.
+    /// One attempt, from whatever is already known; `None` if it has to start over.
     async fn try_once(&mut self) -> Result<Option<Attempt>, Failed> {
         self.prove(true).await?;
         let lease = match self.lease {
@@ -121,10 +121,10 @@ impl EtcdClaim {
                 self.forget();
                 Ok(None)
             }
-            // Nothing that was sent with this lease can arrive any more.
+            // No request that was sent with this lease can take effect any more.
             Err(failed) if failed.why == Why::LeaseGone => {
                 self.lease = None;
-                // After a restore no lease of the pool is known any more.
+                // After a restore the store knows no lease of the pool.
                 self.store.leases.forget_idle();
                 self.queue.is_settled_by_the_lease();
                 Ok(None)
@@ -133,7 +133,7 @@ impl EtcdClaim {
         }
     }
 
-    /// Looks again at an entry that was made before.
+    /// Reads an existing entry again.
     async fn look_again(&mut self, lease: Lease) -> Result<Option<Attempt>, Failed> {
         let Some(entry) = self.entry.as_ref().filter(|_| !self.wake.is_own_deleted()) else {
             self.forget();
@@ -144,7 +144,7 @@ impl EtcdClaim {
         self.stands(lease, standing, look, revision)
     }
 
-    /// Notes where the own entry stands.
+    /// Notes the position of our entry.
     fn stands(
         &mut self,
         lease: Lease,
@@ -171,7 +171,8 @@ impl EtcdClaim {
         }
     }
 
-    /// The entry has gone. Its lease may live, if the key alone was deleted: it is not used again.
+    /// The entry is gone. If only the key was deleted its lease may still be alive; it is not used
+    /// again.
     fn forget(&mut self) {
         (self.entry, self.is_held) = (None, false);
         self.wake.clear();
@@ -181,7 +182,7 @@ impl EtcdClaim {
         self.queue.is_settled_by_the_lease();
     }
 
-    /// Whether our key is there, as we have made it. A try whose answer was not heard may have made it.
+    /// Whether our key exists as we created it, possibly by an attempt whose reply was lost.
     async fn is_there(&mut self) -> Result<bool, Failed> {
         let Some(lease) = self.lease else { return Ok(false) };
         let look = self.wake.look();
@@ -202,7 +203,7 @@ impl EtcdClaim {
         Ok(revision.is_some())
     }
 
-    /// Gives up the entry by its key, where nothing is in doubt.
+    /// Deletes the entry by its key, if nothing is in doubt.
     async fn release_entry(&mut self) -> Result<Released, Failed> {
         let Some(entry) = &self.entry else { return Ok(Released::AlreadyGone) };
         self.wake.clear();
@@ -212,7 +213,7 @@ impl EtcdClaim {
         }
         self.entry = None;
         match self.lease.take() {
-            // How long a lease from elsewhere was meant to last is not known.
+            // The ttl that a lease from another process was granted with is not known.
             Some(lease) if self.request.resume.is_some() => self.store.leases.discard(lease),
             Some(lease) => self.store.leases.give_back(lease),
             None => {}
@@ -220,7 +221,7 @@ impl EtcdClaim {
         Ok(Released::Freed)
     }
 
-    /// Gives up all that this claim may have left, now or later, by the end of its lease.
+    /// Revokes the lease, and with it everything this claim may have left behind, now or later.
     async fn revoke(&mut self, lease: Lease) -> Result<Released, Failed> {
         let known = self.store.leases.revoke(lease.id, self.queue.limit()).await?;
         (self.lease, self.entry) = (None, None);
@@ -245,8 +246,8 @@ impl EtcdClaim {
             return Ok(Renewal::Lost);
         }
         self.lease = Some(lease);
-        // The lease may live without the key: if it was deleted by hand, or if an old snapshot was
-        // restored. A look that fails leaves that open, so the renewal fails.
+        // The lease may be alive without the key, if the key was deleted by hand or an old snapshot
+        // was restored. A failed read leaves that open, so the renewal fails.
         if !self.wake.is_sure() && !self.is_there().await? {
             self.forget();
             return Ok(Renewal::Lost);
@@ -255,19 +256,19 @@ impl EtcdClaim {
     }
 }
 
-/// The lease that the bytes of a token name.
+/// The lease named in the bytes of a token.
 fn lease_in(data: &Bytes) -> Result<i64> {
     let id = <[u8; 8]>::try_from(data.as_ref()).map(i64::from_be_bytes);
     id.ok().filter(|id| *id > 0).ok_or_else(|| {
         Error::invalid(
-            "the lease token is none of etcd's: it has no lease; use what `detach` returned",
+            "this is not a lease token of etcd: it names no lease; use the one that `detach` returned",
         )
     })
 }
 
 fn another_ttl(granted: Duration, asked: Duration) -> Error {
     Error::unsupported(format!(
-        "this lock has a lease of {granted:?}, and etcd cannot change it to {asked:?}: attach with the ttl with which it was acquired"
+        "this lock has a lease of {granted:?}, and etcd cannot change it to {asked:?}: attach with the ttl that it was acquired with"
     ))
 }
 
@@ -284,7 +285,7 @@ impl Claim for EtcdClaim {
                     self.store.leases.refill(self.request.ttl);
                     return Ok(Attempt::Granted { token, valid_for: left });
                 }
-                // How long our entry lasts is added here.
+                // The lifetime of our entry is added here.
                 Some(Attempt::Busy(busy)) => {
                     let place = left.filter(|_| self.entry.is_some());
                     return Ok(Attempt::Busy(busy.with_place(place)));
@@ -295,7 +296,7 @@ impl Claim for EtcdClaim {
         Err(Error::new(
             ErrorKind::Unavailable,
             format!(
-                "{TRIES} tries in a row to take a place in etcd were overtaken: their leases went, or the base of the fences was lifted"
+                "{TRIES} attempts in a row to enter the queue in etcd failed: their leases ended, or the base of the fences was raised"
             ),
         ))
     }
@@ -310,7 +311,7 @@ impl Claim for EtcdClaim {
         if !is_deleted && self.is_there().await.map_err(|failed| failed.error)? {
             return Ok(Renewal::Alive { valid_for: None });
         }
-        // What is still on its way is settled by the release.
+        // Requests still in flight are settled by the release.
         if self.entry.is_some() {
             self.forget();
         }
@@ -348,7 +349,7 @@ impl Claim for EtcdClaim {
 }
 
 impl Drop for EtcdClaim {
-    /// Writes nothing to the store. A lease to which nothing is bound serves another claim.
+    /// Writes nothing to the store. A lease with no key bound to it is reused by another claim.
     fn drop(&mut self) {
         let is_unused = self.entry.is_none() && !self.queue.is_in_doubt();
         if let Some(lease) = self.lease.filter(|_| is_unused) {

@@ -1,9 +1,9 @@
-//! The cluster: one connection at a time, and another one when it fails.
+//! The cluster: one connection at a time, replaced when it fails.
 //!
 //! The driver can spread its calls over several members, but it does so blindly: with one of two
-//! members dead 40 % of the calls failed (measured). So each of its clients here knows one member, and
-//! what shows that the member is of no use moves everything to the next one: requests, the stream of
-//! watches and those of keep-alives.
+//! members dead 40 % of the calls failed (measured). So each driver client here knows one member,
+//! and a failure of that member moves everything to the next one: requests, watch streams and
+//! keep-alive streams.
 
 use std::fmt;
 use std::sync::Arc;
@@ -41,8 +41,9 @@ impl Cluster {
         Self { config, clock, connection, replacing: Mutex::default() }
     }
 
-    /// A cluster that is reached by connections of our own making. Nothing is sent. The first one is to
-    /// any member: where all clients begin with the same one, it alone has their load.
+    /// A cluster reached by connections that we make. Nothing is sent yet. The first connection
+    /// goes to a random member: if all clients started with the same one, it would carry the whole
+    /// load.
     pub(crate) async fn open(config: EtcdConfig, clock: Arc<dyn Clock>) -> Result<Self> {
         let mut bytes = [0; 8];
         OsRng.fill(&mut bytes)?;
@@ -51,7 +52,7 @@ impl Cluster {
         Ok(Self::new(Some(config), first, clock))
     }
 
-    /// A cluster that is reached by a client that was made elsewhere.
+    /// A cluster reached through a client of the caller.
     pub(crate) fn foreign(client: Client, clock: Arc<dyn Clock>) -> Self {
         Self::new(None, Connection::foreign(client, 0), clock)
     }
@@ -60,7 +61,7 @@ impl Cluster {
         &self.clock
     }
 
-    /// The present connection; `None` after the client was closed.
+    /// The current connection; `None` after the client was closed.
     pub(crate) fn connection(&self) -> Option<Arc<Connection>> {
         self.connection.borrow().clone()
     }
@@ -75,7 +76,7 @@ impl Cluster {
         self.connection.send_replace(None);
     }
 
-    /// Ready when the client was closed.
+    /// Resolves when the client is closed.
     pub(crate) async fn closed(&self) {
         let _ = self.connection.subscribe().wait_for(Option::is_none).await;
     }
@@ -84,7 +85,7 @@ impl Cluster {
         self.config.as_ref().map_or(1, |config| config.members.len())
     }
 
-    /// Moves on to the next member, unless another task has done so since `left` was the present
+    /// Moves on to the next member, unless another task has done so since `left` was the current
     /// connection. With one member this makes a new connection: the old one may be a black hole.
     pub(crate) async fn leave(&self, left: &Connection) {
         let _turn = self.replacing.lock().await;
@@ -114,15 +115,15 @@ impl Cluster {
         });
     }
 
-    /// Notes that a request that was sent at `sent` is given up, and leaves a member that is silent.
+    /// Notes that a request sent at `sent` has timed out, and leaves a silent member.
     pub(crate) async fn gave_up(&self, connection: &Connection, sent: ClockInstant) {
         if connection.gave_up(sent, self.clock.now()) {
             self.leave(connection).await;
         }
     }
 
-    /// Makes one request within `limit`. It is repeated, at another member or with a new token, only
-    /// where nothing was done.
+    /// Makes one request within `limit`. It is repeated, at another member or with a new auth
+    /// token, only if nothing was done.
     pub(crate) async fn ask(
         &self,
         limit: Duration,
@@ -152,7 +153,7 @@ impl Cluster {
                 };
                 match failed.why {
                     _ if failed.is_for_another() && moves + 1 < self.members() => moves += 1,
-                    // A client that was made elsewhere has its own user.
+                    // A caller's client has its own user.
                     Why::StaleToken if !has_new_token => {
                         has_new_token = true;
                         connection.renew_token(token).await?;
@@ -179,7 +180,7 @@ mod tests {
     use crate::statements;
     use lock_core::SystemClock;
 
-    /// A member that takes connections, and answers nothing.
+    /// A member that accepts connections but never answers.
     async fn silent() -> (tokio::net::TcpListener, Cluster) {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let config = EtcdConfig::new([listener.local_addr().unwrap().to_string()]).unwrap();
@@ -204,7 +205,7 @@ mod tests {
             "left after one short call"
         );
         tokio::time::sleep(PATIENCE).await;
-        // Answers in between, show that the member is only slow.
+        // Replies in between show that the member is only slow.
         let answers = async {
             loop {
                 first.answered(cluster.clock().now());

@@ -1,4 +1,4 @@
-//! How to reach an etcd cluster.
+//! The settings for connecting to an etcd cluster.
 
 mod tls;
 
@@ -15,7 +15,7 @@ use self::tls::Tls;
 /// The URL schemes of etcd.
 pub const SCHEMES: &[&str] = &["etcd", "etcds"];
 
-/// The parameters of a store URL that belong to this store.
+/// The URL parameters of this store.
 pub const PARAMETERS: &[&str] = &[
     "lock_connect_timeout",
     "lock_response_timeout",
@@ -26,13 +26,13 @@ pub const PARAMETERS: &[&str] = &[
     "lock_fence",
 ];
 
-/// The port of a member, where the URL names none.
+/// The port of a member if the URL names none.
 const PORT: u16 = 2379;
 
-/// The form of the URL, for messages.
+/// The form of the URL, for error messages.
 const FORM: &str = "etcd://[user:password@]host[:2379][,host…][/prefix]";
 
-/// No limit of a connection makes sense above this.
+/// No connection timeout above this makes sense.
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// The settings of an [`EtcdBackend`](crate::EtcdBackend).
@@ -61,23 +61,24 @@ pub struct EtcdConfig {
 }
 
 impl EtcdConfig {
-    /// The settings in a URL: `etcd://[user:password@]host[:2379][,host…][/prefix]`, or `etcds://`
-    /// for TLS (feature `tls`). The prefix and a slash come before the names of all locks.
+    /// Reads the settings from a URL: `etcd://[user:password@]host[:2379][,host…][/prefix]`, or
+    /// `etcds://` for TLS (feature `tls`). The names of all locks are prefixed with the prefix and
+    /// a slash.
     ///
     /// | parameter | meaning | default |
     /// |---|---|---|
-    /// | `lock_connect_timeout` | the limit for making a connection to one member | `1s` |
-    /// | `lock_response_timeout` | the limit for one answer; a call may have a shorter one | `2s` |
-    /// | `lock_ca` | a PEM file with the authorities to trust (`etcds` only) | those of the system |
-    /// | `lock_cert`, `lock_key` | PEM files with the certificate of this client and its key (`etcds` only) | none |
-    /// | `lock_server_name` | the name that the servers' certificates must have (`etcds` only) | the host |
+    /// | `lock_connect_timeout` | the timeout for connecting to one member | `1s` |
+    /// | `lock_response_timeout` | the timeout for one response; a call may set a shorter one | `2s` |
+    /// | `lock_ca` | a PEM file with the certificate authorities to trust (`etcds` only) | those of the system |
+    /// | `lock_cert`, `lock_key` | PEM files with the client certificate and its key (`etcds` only) | none |
+    /// | `lock_server_name` | the name expected in the servers' certificates (`etcds` only) | the host |
     /// | `lock_fence` | `clock`, or `revision`: see [`revision_fences`](Self::revision_fences) | `clock` |
     ///
     /// # Errors
     ///
-    /// [`Config`](lock_core::ErrorKind::Config) if the URL cannot be read, has an unknown parameter,
-    /// or names a file that cannot be read. The message never shows what stood in the URL before the
-    /// `?`.
+    /// [`Config`](lock_core::ErrorKind::Config) if the URL cannot be read, has an unknown
+    /// parameter, or names a file that cannot be read. The message never shows the part of the URL
+    /// before the `?`.
     pub fn from_url(url: &str) -> Result<Self> {
         let (base, mut params) = Params::split(url)?;
         let known =
@@ -101,7 +102,7 @@ impl EtcdConfig {
             (Some(user), Some(password)) => Some((user.to_owned(), password.to_owned())),
             _ => {
                 return Err(Error::config(format!(
-                    "the URL of an etcd cluster has a '@' without a user and a password before it; the form is {FORM}"
+                    "the URL of an etcd cluster has an '@' without a user and a password before it; the form is {FORM}"
                 )));
             }
         };
@@ -120,15 +121,15 @@ impl EtcdConfig {
         Ok(config)
     }
 
-    /// The default settings for the members at these addresses, each `host:port`.
+    /// Default settings for the members at these addresses, each `host:port`.
     ///
     /// # Errors
     ///
-    /// [`Config`](lock_core::ErrorKind::Config) if there is none.
+    /// [`Config`](lock_core::ErrorKind::Config) if there are no addresses.
     pub fn new<E: Into<String>>(endpoints: impl IntoIterator<Item = E>) -> Result<Self> {
         let members: Vec<String> = endpoints.into_iter().map(Into::into).collect();
         if members.is_empty() {
-            return Err(Error::config("an etcd cluster needs the address of one member at least"));
+            return Err(Error::config("an etcd cluster needs the address of at least one member"));
         }
         Ok(Self {
             members,
@@ -141,40 +142,41 @@ impl EtcdConfig {
         })
     }
 
-    /// The user, where the cluster asks for one.
+    /// Sets the user name and password, for clusters with authentication.
     #[must_use]
     pub fn user(mut self, name: impl Into<String>, password: impl Into<String>) -> Self {
         self.user = Some((name.into(), password.into()));
         self
     }
 
-    /// What comes, with a slash, before the names of all locks; nothing by default.
+    /// Sets the prefix that, with a slash, precedes the names of all locks; none by default.
     ///
     /// # Errors
     ///
-    /// [`Config`](lock_core::ErrorKind::Config) if it has a control character or more than 512 bytes.
+    /// [`Config`](lock_core::ErrorKind::Config) if it contains a control character or is longer
+    /// than 512 bytes.
     pub fn prefix(mut self, prefix: &str) -> Result<Self> {
         self.folder = folder(prefix)?;
         Ok(self)
     }
 
-    /// The limit for making a connection to one member; 1 s by default.
+    /// Sets the timeout for connecting to one member; 1 s by default.
     #[must_use]
     pub fn connect_timeout(mut self, limit: Duration) -> Self {
         self.connect_timeout = limit;
         self
     }
 
-    /// The limit for one answer; 2 s by default. After a missing answer another member is asked.
+    /// Sets the timeout for one response; 2 s by default. After a timeout another member is asked.
     #[must_use]
     pub fn response_timeout(mut self, limit: Duration) -> Self {
         self.response_timeout = limit;
         self
     }
 
-    /// Makes each fencing token the bare create revision of the holder's key, as Go clients count, in
-    /// place of one that is above those of every store that was used before. For resources that are shared
-    /// with such clients: all clients of a lock have to agree on it, and it is not to be changed later.
+    /// Makes each fencing token the bare create revision of the holder's key, as in Go clients,
+    /// instead of one above those of every store used before. For resources shared with such
+    /// clients: all clients of a lock must agree on it, and it must not be changed later.
     #[must_use]
     pub fn revision_fences(mut self) -> Self {
         self.revision_fences = true;
@@ -201,12 +203,12 @@ impl EtcdConfig {
         Ok(())
     }
 
-    /// The driver's options. By its own default nothing ever times out.
+    /// The driver's options. By the driver's defaults nothing ever times out.
     pub(crate) fn options(&self) -> ConnectOptions {
         let options = ConnectOptions::new()
             .with_connect_timeout(self.connect_timeout)
             .with_timeout(self.connect_timeout + self.response_timeout)
-            // A member closes the connections of those who ping more often than every 5 s.
+            // A member closes connections that ping more often than every 5 s.
             .with_keep_alive(Duration::from_secs(6), Duration::from_secs(3))
             .with_keep_alive_while_idle(false)
             // A member that is cut off ends its streams and refuses requests at once.
@@ -227,7 +229,7 @@ impl EtcdConfig {
     }
 }
 
-/// A prefix as the start of a key: with one slash at its end.
+/// A prefix as the start of a key, ending in one slash.
 fn folder(prefix: &str) -> Result<String> {
     if prefix.is_empty() {
         return Ok(String::new());

@@ -13,13 +13,12 @@ use crate::config::EtcdConfig;
 use crate::error::{Failed, from_etcd, unexpected};
 use crate::wire::{Reply, Request};
 
-/// A member that leaves requests unanswered is left after this, if nobody has had an answer meanwhile.
-/// One call with a shorter limit than a busy member needs must not end the streams, and the requests
-/// under way, of everybody else; and callers with short limits must get away from a dead connection in
-/// time.
+/// The client leaves a member that has answered nothing for this long. One call with a timeout too
+/// short for a busy member must not end the streams and the requests of all others; yet callers
+/// with short timeouts must get away from a dead connection in time.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(150);
 
-/// The connection to one member, which all requests and streams of a client share.
+/// The connection to one member, shared by all requests and streams of a client.
 pub(crate) struct Connection {
     /// Rises with every new connection.
     number: u64,
@@ -28,19 +27,19 @@ pub(crate) struct Connection {
     client: Client,
     user: Option<(String, String)>,
     signed_in: OnceCell<()>,
-    /// How many tokens there were before the present one.
+    /// How many auth tokens there were before the current one.
     tokens: AtomicU64,
-    /// Held while a new token is asked for.
+    /// Held while a new token is requested.
     renewing: Mutex<()>,
     silence: SyncMutex<Silence>,
 }
 
-/// What tells whether a member is silent, or only slow.
+/// Tells whether a member is silent, or only slow.
 #[derive(Debug, Default)]
 struct Silence {
-    /// When the last answer came.
+    /// When the last reply came.
     answered: Option<ClockInstant>,
-    /// Since when it has left the first of those requests unanswered that were given up since then.
+    /// Since when the first request that timed out after that reply has been unanswered.
     since: Option<ClockInstant>,
 }
 
@@ -68,7 +67,7 @@ impl Connection {
         }
     }
 
-    /// The connection number `number`, to this member of the cluster. It is made by its first request.
+    /// Connection number `number`, to this member. It is established by its first request.
     pub(crate) async fn to_member(config: &EtcdConfig, member: usize, number: u64) -> Result<Self> {
         let endpoint = config.members[member].clone();
         let client = Client::connect([config.url_of(&endpoint)], Some(config.options()))
@@ -80,12 +79,12 @@ impl Connection {
         Ok(Self { member, user: config.user.clone(), ..Self::new(client, endpoint, number) })
     }
 
-    /// A connection by a client that was made elsewhere, and has its own user.
+    /// A connection through a caller's client, which has its own user.
     pub(crate) fn foreign(client: Client, number: u64) -> Self {
         Self::new(client, "the given client".to_owned(), number)
     }
 
-    /// The next connection by the same client.
+    /// The next connection through the same client.
     pub(crate) fn again(&self) -> Self {
         Self::foreign(self.client.clone(), self.number + 1)
     }
@@ -102,7 +101,7 @@ impl Connection {
         &self.endpoint
     }
 
-    /// Makes one request. It has no limit of time, and is not repeated.
+    /// Makes one request, without a timeout or a retry.
     pub(crate) async fn send(&self, request: &Request) -> Result<Reply, Failed> {
         let mut client = self.client().await?;
         let reply = match request {
@@ -143,9 +142,9 @@ impl Connection {
         self.tokens.load(Relaxed)
     }
 
-    /// Signs in again, unless somebody has done so since `token` was in use: to check a password is the
-    /// most expensive thing that the server does. The driver signs in by itself only after one of the
-    /// server's complaints.
+    /// Signs in again, unless another task has done so since `token` was in use: checking a
+    /// password is the most expensive thing the server does. The driver itself signs in again only
+    /// for one of the errors that the server may report.
     pub(crate) async fn renew_token(&self, token: u64) -> Result<(), Failed> {
         let _turn = self.renewing.lock().await;
         if self.token() != token {
@@ -161,14 +160,14 @@ impl Connection {
         self.silence.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The member has answered a request at `now`. What a watch tells does not count: a member that is
-    /// cut off from the others tells it, too.
+    /// The member has answered a request at `now`. Watch messages do not count: a member that is
+    /// cut off from the others sends them, too.
     pub(crate) fn answered(&self, now: ClockInstant) {
         *self.silence() = Silence { answered: Some(now), since: None };
     }
 
-    /// A request that was sent at `sent` is given up at `now`. Whether the member has been silent for too
-    /// long.
+    /// A request sent at `sent` timed out at `now`. Returns whether the member has been silent for
+    /// too long.
     pub(crate) fn gave_up(&self, sent: ClockInstant, now: ClockInstant) -> bool {
         let mut silence = self.silence();
         let last = silence.answered.map_or(sent, |answered| answered.max(sent));

@@ -1,27 +1,27 @@
 //! An entry of a queue, and the text that its key holds: `owner[+base][ label]`.
 //!
-//! The record of an entry is complete in this way: its readers know its owner and its fence, which is
-//! base + create revision, whatever the base of the cluster has become since.
+//! So the record of an entry is complete: readers know its owner and its fence, base + create
+//! revision, even if the base of the cluster has changed since.
 
 use lock_core::{FencingToken, OwnerId};
 
 use crate::error::{Failed, Why};
 
-/// Our key in a queue, as the store has shown it.
+/// Our key in a queue, as the store returned it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) key: String,
     /// The revision at which it was created.
     pub(crate) rev: i64,
-    /// Another process may have written it, with a label of its own.
+    /// Another process may have written it, with its own label.
     pub(crate) value: Vec<u8>,
     pub(crate) fence: FencingToken,
 }
 
-/// The value of a key, read.
+/// The parsed value of a key.
 #[derive(Debug)]
 pub(crate) struct Value<'a> {
-    /// `None` for a client that is not this library.
+    /// `None` for a client other than distlock.
     pub(crate) owner: Option<OwnerId>,
     base: i64,
     pub(crate) label: &'a str,
@@ -51,7 +51,7 @@ impl<'a> Value<'a> {
         Self { owner, base: base.unwrap_or(0), label }
     }
 
-    /// The fence of a key that holds this since `rev`.
+    /// The fence of a key created at `rev` with this value.
     pub(crate) fn fence(&self, rev: i64) -> Result<FencingToken, Failed> {
         FencingToken::answered(self.base.saturating_add(rev))
             .map_err(|error| Failed { why: Why::Refused, error })

@@ -1,4 +1,4 @@
-//! From the driver's errors to ours.
+//! Conversion of the driver's errors into ours.
 
 use std::error::Error as StdError;
 
@@ -6,7 +6,7 @@ use etcd_client::Error as EtcdError;
 use lock_core::{Error, ErrorKind};
 use tonic::{Code, Status};
 
-/// One request that failed, and what that means for its sender.
+/// A failed request, and what the failure means for its sender.
 #[derive(Clone, Debug)]
 pub(crate) struct Failed {
     pub(crate) why: Why,
@@ -15,24 +15,24 @@ pub(crate) struct Failed {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Why {
-    /// There was no connection: nothing was sent. Another member may do better.
+    /// There was no connection: nothing was sent. Another member may succeed.
     NotSent,
-    /// The member answered that it has no leader: it did nothing, and another member may do better.
+    /// The member answered that it has no leader: it did nothing, and another member may succeed.
     NoLeader,
-    /// The member answered that it is a learner: it did nothing, and another member may do better.
+    /// The member answered that it is a learner: it did nothing, and another member may succeed.
     Learner,
-    /// The member is about to end, or its cluster is in no state to work: it may have acted, and another
-    /// member may do better.
+    /// The member is stopping, or its cluster is unhealthy: it may have acted, and another member
+    /// may succeed.
     Ending,
-    /// The token of the user is too old: nothing was done, and a new one helps.
+    /// The user's auth token is too old: nothing was done, and a new one helps.
     StaleToken,
-    /// The server does not know the lease: nothing was done, and nothing bound to it is there.
+    /// The server does not know the lease: nothing was done, and no key is bound to it.
     LeaseGone,
-    /// The connection failed, or no answer came: the server may have acted, or may act later.
+    /// The connection failed, or no reply came: the server may have acted, or may act later.
     Broken,
-    /// The server answered that it will not, and did nothing.
+    /// The server refused, and did nothing.
     Refused,
-    /// The server could not say whether it has acted.
+    /// The server could not say whether it had acted.
     Unsettled,
 }
 
@@ -47,9 +47,9 @@ impl Failed {
         Self::unsettled(ErrorKind::Closed, "the connection to etcd was closed".to_owned())
     }
 
-    /// The connection was replaced while the request was under way.
+    /// The connection was replaced while the request was in flight.
     pub(crate) fn moved() -> Self {
-        let text = "the connection to a member of etcd was given up".to_owned();
+        let text = "the connection to an etcd member was abandoned".to_owned();
         Self::unsettled(ErrorKind::Unavailable, text)
     }
 
@@ -57,7 +57,7 @@ impl Failed {
         Self { why: Why::Unsettled, error: Error::new(kind, text).with_unknown_effect() }
     }
 
-    /// The same, where what failed changes nothing in the store.
+    /// The same failure, for a request that changes nothing in the store.
     pub(crate) fn without_effect(self) -> Self {
         if !self.is_unknown() {
             return self;
@@ -66,29 +66,29 @@ impl Failed {
         Self { why: Why::NotSent, error }
     }
 
-    /// Whether the request may have been carried out, or may be later.
+    /// Whether the request may have been executed, or may be later.
     pub(crate) fn is_unknown(&self) -> bool {
         matches!(self.why, Why::Broken | Why::Ending | Why::Unsettled)
     }
 
-    /// Whether the user is signed in, and may not do this to this key.
+    /// Whether the user is signed in, but not permitted to do this to this key.
     pub(crate) fn is_about_a_right(&self) -> bool {
         self.why == Why::Refused && self.error.to_string().contains("permission denied")
     }
 
-    /// Whether the connection to this member is of no more use.
+    /// Whether the connection to this member is no longer of use.
     pub(crate) fn is_about_the_member(&self) -> bool {
         self.is_for_another() || matches!(self.why, Why::Broken | Why::Ending)
     }
 
-    /// Whether nothing was done, and the same is worth asking of another member.
+    /// Whether nothing was done, and another member is worth trying.
     pub(crate) fn is_for_another(&self) -> bool {
         matches!(self.why, Why::NotSent | Why::NoLeader | Why::Learner)
     }
 }
 
-/// Describes `error` of the member at `endpoint`. Neither the driver's text nor the server's names
-/// the password.
+/// Describes `error` from the member at `endpoint`. Neither the driver's text nor the server's
+/// contains the password.
 pub(crate) fn from_etcd(error: EtcdError, endpoint: &str) -> Failed {
     let (why, kind) = match &error {
         EtcdError::GRpcStatus(status) => judge(status),
@@ -105,17 +105,17 @@ pub(crate) fn from_etcd(error: EtcdError, endpoint: &str) -> Failed {
         Why::NotSent => "cannot be reached",
         Why::NoLeader => "has no leader: it is cut off, or an election is under way",
         Why::Learner => "is a learner, which serves no locks",
-        Why::Ending => "is about to end, or its cluster is unhealthy",
-        Why::StaleToken => "does not accept the token of the user any more",
+        Why::Ending => "is stopping, or its cluster is unhealthy",
+        Why::StaleToken => "no longer accepts the user's auth token",
         Why::LeaseGone => "does not know the lease",
-        Why::Broken => "was not heard to the end",
-        Why::Refused if kind == ErrorKind::Denied => "denied a right that locks need",
+        Why::Broken => "did not complete its reply",
+        Why::Refused if kind == ErrorKind::Denied => "denied a permission that locks need",
         Why::Refused => "refused the request",
         Why::Unsettled => "could not carry out the request",
     };
     let described = Error::new(kind, format!("the etcd member at {endpoint} {what}"));
     let described = match error {
-        // The driver's text repeats all headers of the answer.
+        // The driver's text repeats all headers of the reply.
         EtcdError::GRpcStatus(status) => described.with_source(Told(told(&status))),
         other => described.with_source(other),
     };
@@ -126,7 +126,7 @@ pub(crate) fn from_etcd(error: EtcdError, endpoint: &str) -> Failed {
     Failed { why, error }
 }
 
-/// What etcd says, and what that means.
+/// The messages of etcd, and what each means.
 const SAID: [(&str, Why, ErrorKind); 10] = [
     ("requested lease not found", Why::LeaseGone, ErrorKind::Store),
     ("invalid auth token", Why::StaleToken, ErrorKind::Denied),
@@ -145,7 +145,7 @@ fn judge(status: &Status) -> (Why, ErrorKind) {
     if let Some((_, why, kind)) = SAID.iter().find(|(said, ..)| text.contains(said)) {
         return (*why, *kind);
     }
-    // What etcd itself says begins so; all else comes from the transport.
+    // etcd's own messages begin so; all others come from the transport.
     let said = text.contains("etcdserver:") || text.contains("auth:");
     match status.code() {
         Code::PermissionDenied | Code::Unauthenticated => (Why::Refused, ErrorKind::Denied),
@@ -162,7 +162,7 @@ fn judge(status: &Status) -> (Why, ErrorKind) {
     }
 }
 
-/// Whether the connection was never made. The transport has no other sign of it than its text.
+/// Whether the connection was never made. The transport shows it only in its text.
 fn is_about_connecting(error: &(dyn StdError + 'static)) -> bool {
     let mut next = Some(error);
     while let Some(error) = next {
@@ -207,7 +207,7 @@ impl std::fmt::Display for Told {
 
 impl StdError for Told {}
 
-/// An answer that no server of ours gives.
+/// A reply that a correct server does not give.
 pub(crate) fn unexpected(what: &str) -> Failed {
     Failed::unsettled(ErrorKind::Store, format!("the etcd server answered {what}"))
 }

@@ -1,13 +1,13 @@
 //! The number from which the fences of a cluster count.
 //!
-//! A fence is base + create revision. The base is a key beside the locks, made by the first client from its
-//! clock in µs since 1970, so that fences are above those of every store that was used before. To make an
-//! entry is to compare the base in the same transaction, so that no fence counts from a base that is gone.
-//! Nothing but the revision makes fences rise while a cluster keeps its data, and the base only ever rises.
+//! A fence is base + create revision. The base is a key beside the locks, set by the first client
+//! from its clock in µs since 1970: fences are above those of every store used before. Creating an
+//! entry compares the base in the same transaction, so no fence counts from a base that is gone.
+//! While a cluster keeps its data, fences rise by the revision alone, and the base only ever rises.
 //!
-//! A client that does not know the base yet reads it, and lifts it together with the entry that it makes if
-//! its fences lag behind the clock: the cluster was restored from a snapshot, or another store has served
-//! meanwhile.
+//! A client that does not know the base yet reads it. If its fences would lag behind the clock, it
+//! raises the base together with its entry: the cluster was restored from a snapshot, or another
+//! store was used meanwhile.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -32,7 +32,8 @@ pub(crate) struct Base {
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
     known: Known,
-    /// The highest fence that this client has been given. A store that gives none above it was restored.
+    /// The highest fence that this client has been given. A store that issues none above it was
+    /// restored.
     highest: i64,
 }
 
@@ -40,14 +41,14 @@ struct State {
 enum Known {
     #[default]
     Nothing,
-    /// The store has shown it at this revision; 0 is none.
+    /// The store returned it at this revision; 0 means none.
     Shown { base: i64, revision: i64 },
-    /// An entry was made with it.
+    /// An entry was created with it.
     Used(i64),
 }
 
 impl Base {
-    /// The base of the locks in `folder`. Its key has no slash, so it stands in no queue of any client.
+    /// The base of the locks in `folder`. Its key has no slash, so it is in no client's queue.
     pub(crate) fn new(folder: &str, rules: Rules) -> Self {
         Self { key: names::base(folder), rules, state: Mutex::default() }
     }
@@ -60,7 +61,7 @@ impl Base {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the next entry counts from; reads the base if it is not known.
+    /// The base for the next entry; read from the store if it is not known.
     pub(crate) async fn step(&self, cluster: &Cluster, limit: Duration) -> Result<Step, Failed> {
         if let Some(step) = self.known_step() {
             return Ok(step);
@@ -83,7 +84,7 @@ impl Base {
         }
     }
 
-    /// The store has shown its base at `revision`.
+    /// The store returned its base at `revision`.
     pub(crate) fn shown(&self, found: Option<&KeyValue>, revision: i64) -> Result<(), Failed> {
         let base = match found {
             None => 0,
@@ -98,14 +99,14 @@ impl Base {
         Ok(())
     }
 
-    /// Whether `found` is what `step` counts on.
+    /// Whether `found` is the base that `step` expects.
     pub(crate) fn is_as_in(step: &Step, found: Option<&KeyValue>) -> bool {
         let text = found.map_or(&b""[..], KeyValue::value);
         if step.found == 0 { found.is_none() } else { text == step.found.to_string().as_bytes() }
     }
 
-    /// An entry was made at `revision` by `step`; false if its fence is not above all that were seen before:
-    /// the store has gone back, and the base is to be lifted.
+    /// An entry was created at `revision` by `step`; false if its fence is not above all earlier
+    /// ones: the store has gone back, and the base must be raised.
     pub(crate) fn took(&self, step: &Step, revision: i64) -> bool {
         let fence = step.base.saturating_add(revision);
         let mut state = self.state();
@@ -118,7 +119,7 @@ impl Base {
         true
     }
 
-    /// Says what to do where the user has no right to the base.
+    /// Says what to do if the user has no rights to the base.
     pub(crate) fn denied(&self, failed: Failed) -> Failed {
         if !failed.is_about_a_right() {
             return failed;
@@ -126,7 +127,7 @@ impl Base {
         let error = Error::new(
             ErrorKind::Denied,
             format!(
-                "the user of etcd needs the right readwrite to its locks and to the key {:?}, from which fences count: grant it, or set lock_fence=revision for fences that count from 0",
+                "the etcd user needs readwrite permission on its locks and on the key {:?}, the base of the fences: grant it, or set lock_fence=revision for fences that count from 0",
                 self.key
             ),
         );
@@ -137,7 +138,7 @@ impl Base {
         let error = Error::new(
             ErrorKind::Store,
             format!(
-                "the key {:?} of etcd, from which fences count, has no number in it: delete it, and the next client makes it again",
+                "the etcd key {:?}, the base of the fences, does not hold a number: delete it, and the next client recreates it",
                 self.key
             ),
         );

@@ -1,8 +1,8 @@
-//! Leases granted ahead, so that to acquire a lock costs one round trip.
+//! Leases granted in advance, so that acquiring a lock takes one round trip.
 //!
-//! A claim has a lease of its own, or a clean-up could not tell its entry from others: revoking it
-//! removes the entry, and what arrives later finds no lease. A lease comes back to the pool only if it
-//! is certain that nothing is bound to it, now or later.
+//! Each claim has its own lease, or a clean-up could not tell its entry from others: revoking the
+//! lease removes the entry, and a request that arrives later finds no lease. A lease returns to the
+//! pool only if it is certain that no key is bound to it, now or later.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -19,31 +19,31 @@ use crate::error::{Failed, Why, unexpected};
 use crate::renewals::Renewals;
 use crate::wire::{Renewed, Request};
 
-/// How many leases of one ttl are kept for later, at most.
+/// The most spare leases of one ttl.
 const SPARE: usize = 64;
-/// A ttl that nobody has used for so long needs no spare leases.
+/// A ttl unused for this long needs no spare leases.
 const IDLE: Duration = Duration::from_secs(120);
 
 /// A lease as this client knows it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lease {
     pub(crate) id: i64,
-    /// What was asked for, in seconds.
+    /// The requested ttl, in seconds.
     asked: i64,
-    /// What the server keeps.
+    /// The ttl that the server granted.
     ttl: Duration,
     /// When the grant or the last keep-alive was sent.
     counted_from: ClockInstant,
 }
 
 impl Lease {
-    /// A lease that another process was granted. How long it lasts shows at its first keep-alive.
+    /// A lease granted to another process. Its remaining time is known after its first keep-alive.
     pub(crate) fn taken_over(id: i64, ttl: Duration, now: ClockInstant) -> Self {
         Self { id, asked: seconds(ttl), ttl: Duration::ZERO, counted_from: now }
     }
 
-    /// How long after `now` the server keeps it, at least. A request that was sent after `now` promises
-    /// more, which nobody counts on.
+    /// How long after `now` the server keeps it, at least. If a request was sent after `now`, the
+    /// time beyond the ttl is not counted on.
     pub(crate) fn left(&self, now: ClockInstant) -> Duration {
         (self.counted_from + self.ttl).since(now).min(self.ttl)
     }
@@ -70,15 +70,15 @@ pub(crate) struct Leases {
     state: Mutex<State>,
     /// The shortest that the server grants.
     shortest: OnceLock<Duration>,
-    /// The requests for which nobody waits. Each has a limit of its own.
+    /// Background requests. Each has its own timeout.
     background: Tasks,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// By what was asked for.
+    /// By requested ttl.
     pools: HashMap<i64, Pool>,
-    /// Nothing is kept for later any more.
+    /// No more spare leases are kept.
     closed: bool,
 }
 
@@ -87,7 +87,7 @@ struct State {
 struct Pool {
     idle: Vec<Lease>,
     used: Option<ClockInstant>,
-    /// Tells the task that tends the pool, as long as there is one.
+    /// Notifies the task that tends the pool, while there is one.
     wanted: Weak<Notify>,
 }
 
@@ -101,20 +101,20 @@ impl Leases {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A lease for one claim: one that was granted ahead, or a new one.
+    /// A lease for one claim: a spare one, or a new one.
     pub(crate) async fn take(&self, ttl: Duration, limit: Duration) -> Result<Lease, Failed> {
         let asked = seconds(ttl);
         if let Some(spare) = self.spare(asked) {
             return Ok(spare);
         }
-        // A grant of which nothing was heard binds nothing: at worst a lease ends unused.
+        // A grant whose reply was lost is harmless: at worst a lease expires unused.
         match self.grant(asked, limit / 2).await {
             Err(failed) if failed.is_unknown() => self.grant(asked, limit / 2).await,
             answer => answer,
         }
     }
 
-    /// A spare lease with two thirds of its time left, at least.
+    /// A spare lease with at least two thirds of its time left.
     fn spare(&self, asked: i64) -> Option<Lease> {
         let now = self.cluster.clock().now();
         let mut state = self.state();
@@ -132,13 +132,12 @@ impl Leases {
         }
     }
 
-    /// One lease of the pool is gone, so none is trusted. Those that are there all the same end by
-    /// themselves.
+    /// One lease of the pool is gone, so none is trusted. Those that still exist expire.
     pub(crate) fn forget_idle(&self) {
         self.state().pools.values_mut().for_each(|pool| pool.idle.clear());
     }
 
-    /// Learns what the shortest lease is that the server grants.
+    /// Finds out the shortest lease that the server grants.
     pub(crate) async fn ask_for_the_shortest(
         self: &Arc<Self>,
         limit: Duration,
@@ -149,19 +148,19 @@ impl Leases {
         Ok(())
     }
 
-    /// What the server grants where `ttl` is asked for.
+    /// The ttl that the server grants when asked for `ttl`.
     pub(crate) fn granted_for(&self, ttl: Duration) -> Duration {
         let asked = Duration::from_secs(seconds(ttl).unsigned_abs());
         self.shortest.get().map_or(asked, |shortest| asked.max(*shortest))
     }
 
-    /// For how long a lease was granted; zero if it is not known. It is not renewed by this.
+    /// The ttl of a lease as granted; zero if it is not known. Does not renew it.
     pub(crate) async fn ttl_of(&self, id: i64, limit: Duration) -> Result<Duration, Failed> {
         let reply = self.cluster.ask(limit, Request::TimeToLive { lease: id }).await?;
         Ok(reply.granted)
     }
 
-    /// Takes back a lease to which nothing is bound. Outside of a runtime, too.
+    /// Takes back a lease with no key bound to it. Also works outside a runtime.
     pub(crate) fn give_back(self: &Arc<Self>, lease: Lease) {
         let is_kept = {
             let mut state = self.state();
@@ -185,7 +184,7 @@ impl Leases {
         self.tend(seconds(ttl));
     }
 
-    /// Has a task tend the pool for as long as it is used.
+    /// Makes sure that a task tends the pool while it is used.
     fn tend(self: &Arc<Self>, asked: i64) {
         let wanted = {
             let mut state = self.state();
@@ -205,13 +204,14 @@ impl Leases {
         self.background.spawn(Arc::clone(self).tending(asked, wanted));
     }
 
-    /// Keeps a spare lease in the pool, and those that are there alive, until nobody has used it for long.
+    /// Keeps at least one spare lease in the pool, and all of them alive, until the pool has been
+    /// idle for long.
     async fn tending(self: Arc<Self>, asked: i64, wanted: Arc<Notify>) {
         let pause = (Duration::from_secs(asked.unsigned_abs()) / 4).min(IDLE / 4);
         let mut ages = interval_at(Instant::now() + pause, pause);
         ages.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while let Some(is_empty) = self.is_empty(asked) {
-            // If none is to be had now, the next claim asks by itself.
+            // If none can be granted now, the next claim asks for its own.
             if is_empty && let Ok(lease) = self.grant(asked, self.limit).await {
                 self.give_back(lease);
             }
@@ -232,7 +232,8 @@ impl Leases {
         (!state.closed).then(|| state.pools.get(&asked).is_none_or(|pool| pool.idle.is_empty()))
     }
 
-    /// Renews what is in a pool. False if nobody has used it for long: then all of it is given up.
+    /// Renews the leases of a pool. False if it has been idle for long: then all of them are given
+    /// up.
     async fn renew_spares(self: &Arc<Self>, asked: i64) -> bool {
         let now = self.cluster.clock().now();
         let (idle, is_used) = {
@@ -251,17 +252,17 @@ impl Leases {
         }
         let renewals = idle.into_iter().map(|lease| Arc::clone(self).renew_spare(lease));
         let mut renewals: JoinSet<_> = renewals.collect();
-        // Those that a runtime which ends has dropped are no matter.
+        // Tasks dropped because a runtime ended do not matter.
         while renewals.join_next().await.is_some() {}
         true
     }
 
-    /// What fails is tried again later, and serves nobody when it is too old.
+    /// A renewal that fails is retried later; a lease that gets too old is not used.
     async fn renew_spare(self: Arc<Self>, lease: Lease) {
         let Ok(renewed) = self.renewals.renew(lease.id, self.limit).await else { return };
         let mut state = self.state();
         let Some(pool) = state.pools.get_mut(&lease.asked) else { return };
-        // It may serve a claim by now.
+        // A claim may have taken it by now.
         let at = pool.idle.iter().position(|idle| idle.id == lease.id);
         if let Some(at) = at
             && !pool.idle[at].renewed(renewed)
@@ -270,8 +271,8 @@ impl Leases {
         }
     }
 
-    /// Gives up a lease, with what may be bound to it. If the server does not hear it, the lease ends
-    /// by itself.
+    /// Gives up a lease, with any keys bound to it. If the request does not reach the server, the
+    /// lease expires.
     pub(crate) fn discard(self: &Arc<Self>, lease: Lease) {
         let leases = Arc::clone(self);
         self.background.spawn(async move {
@@ -279,7 +280,7 @@ impl Leases {
         });
     }
 
-    /// Revokes a lease, and what is bound to it; false if the server did not know it (any more).
+    /// Revokes a lease and the keys bound to it; false if the server did not know it.
     pub(crate) async fn revoke(&self, id: i64, limit: Duration) -> Result<bool, Failed> {
         match self.cluster.ask(limit, Request::Revoke { lease: id }).await {
             Ok(_) => Ok(true),
@@ -288,7 +289,7 @@ impl Leases {
         }
     }
 
-    /// Gives up all leases that nobody uses, also those that are still coming.
+    /// Gives up all unused leases, including those still being granted.
     pub(crate) async fn close(&self) -> Result<(), Failed> {
         let pools: Vec<_> = {
             let mut state = self.state();
@@ -302,11 +303,11 @@ impl Leases {
         for lease in pools.into_iter().flat_map(|pool| pool.idle) {
             if let Err(failed) = self.revoke(lease.id, self.limit).await {
                 outcome = Err(failed);
-                // The others end by themselves, too.
+                // The others expire anyway.
                 break;
             }
         }
-        // What comes now is given up at once, by another request.
+        // A lease granted from now on is given up at once, by another request.
         self.background.idle(self.limit * 3).await;
         self.background.close(Duration::ZERO).await;
         outcome

@@ -30,8 +30,7 @@ mod wire;
 pub use backend::EtcdBackend;
 pub use config::{EtcdConfig, PARAMETERS, SCHEMES};
 
-/// Connects to the cluster that `url` names: see [`EtcdConfig::from_url`] for its form and its
-/// parameters.
+/// Connects to the cluster at `url`: see [`EtcdConfig::from_url`] for its form and parameters.
 ///
 /// # Errors
 ///

@@ -1,7 +1,7 @@
-//! The seam at which the tests of the tests make this store wrong on purpose.
+//! The seam where the mutation tests make this store wrong on purpose.
 //!
-//! Requests pass it before they are sent; replies, the answers to keep-alives and what watches tell pass
-//! it before they are believed; and the store takes its rules from it. Without `--cfg distlock_mutants`
+//! Requests pass through it before they are sent; replies, keep-alive replies and watch events
+//! before they are trusted; and the store takes its rules from it. Without `--cfg distlock_mutants`
 //! it changes nothing.
 
 #[cfg(not(distlock_mutants))]

@@ -1,9 +1,9 @@
-//! The names of the keys in etcd.
+//! The key names in etcd.
 //!
 //! The entry of a claim is `<folder><name>/<lease id in hex>`, the layout of the `Mutex` of etcd's
-//! own `concurrency` package and of `etcdctl lock`, so that all queue in one line. The name is
-//! [`LockKey::encode`] with `%` and `/` written as `%25` and `%2F`: no name contains a slash then, and
-//! the queue `a/` of one name never holds the entries of another name `a/b`.
+//! own `concurrency` package and of `etcdctl lock`, so that all share one queue. The name is
+//! [`LockKey::encode`] with `%` and `/` written as `%25` and `%2F`: so no name contains a slash,
+//! and the queue `a/` of one name never holds the entries of another name `a/b`.
 
 use lock_core::LockKey;
 
@@ -19,12 +19,12 @@ impl QueueKeys {
         Self { start: format!("{folder}{}/", escape(&key.encode())) }
     }
 
-    /// What the keys of all entries begin with.
+    /// The common start of all entry keys.
     pub(crate) fn start(&self) -> &str {
         &self.start
     }
 
-    /// The key of the entry that is bound to `lease`.
+    /// The key of the entry bound to `lease`.
     pub(crate) fn entry(&self, lease: i64) -> String {
         format!("{}{lease:x}", self.start)
     }
@@ -36,7 +36,7 @@ impl QueueKeys {
     }
 }
 
-/// The lock whose entry `key` is, bound to `lease`; `None` if it is no such key.
+/// The lock that `key` is an entry of, bound to `lease`; `None` if it is not an entry.
 pub(crate) fn lock_of(folder: &str, key: &[u8], lease: i64) -> Option<LockKey> {
     let rest = std::str::from_utf8(key).ok()?.strip_prefix(folder)?;
     let (name, entry) = rest.rsplit_once('/')?;
@@ -46,13 +46,13 @@ pub(crate) fn lock_of(folder: &str, key: &[u8], lease: i64) -> Option<LockKey> {
     unescape(name)
 }
 
-/// The key of the number from which the fences of the locks in `folder` count. The keys of all clients'
-/// queues, Go's too, have a slash, and this one has none: it stands in no queue, and no lock has its name.
+/// The key of the base of the fences in `folder`. The queue keys of all clients, including Go's,
+/// have a slash, and this one has none: it is in no queue, and is no lock's name.
 pub(crate) fn base(folder: &str) -> String {
     format!("distlock-fence:{}", escape(folder.trim_end_matches('/')))
 }
 
-/// How the keys of all locks begin whose prefix is `prefix` and whose name starts with `start`.
+/// The start of the keys of all locks with this `prefix` whose name begins with `start`.
 pub(crate) fn listing(folder: &str, prefix: &str, start: &str) -> String {
     if prefix.is_empty() {
         format!("{folder}{}", escape(start))
@@ -65,7 +65,7 @@ fn escape(name: &str) -> String {
     name.replace('%', "%25").replace('/', "%2F")
 }
 
-/// A name that nothing of ours has escaped in this way is none of ours to list.
+/// A name that is not escaped as we escape it is not ours to list.
 fn unescape(name: &str) -> Option<LockKey> {
     let plain = name.replace("%2F", "/").replace("%25", "%");
     if escape(&plain) != name {
@@ -117,6 +117,6 @@ mod tests {
                 assert!(entry.starts_with(&listing(folder, prefix, &name[..1])));
             }
         }
-        assert_eq!(lock_of("", b"a/b/4d", 77), None, "an unescaped name is none of ours");
+        assert_eq!(lock_of("", b"a/b/4d", 77), None, "an unescaped name is not ours");
     }
 }

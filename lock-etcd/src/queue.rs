@@ -1,4 +1,4 @@
-//! The requests of one claim to its queue, and which of them may still arrive.
+//! The requests of one claim to its queue, and which of them may still take effect.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::statements::{self, Step, Wanted};
 use crate::store::Store;
 use crate::wire::Reply;
 
-/// Only the end of the lease settles what became of a request without an answer.
+/// Only the end of the lease settles the outcome of a request without a reply.
 const NEVER: ClockInstant = ClockInstant::from_nanos(u64::MAX);
 
 /// The queue of a lock, as one claim uses it.
@@ -25,9 +25,9 @@ pub(crate) struct Queue {
     keys: QueueKeys,
     owner: OwnerId,
     label: String,
-    /// The limit of one call of the claim.
+    /// The timeout of one call of the claim.
     call_timeout: Duration,
-    /// The requests that make or give up the entry.
+    /// The requests that create or delete the entry.
     doubt: InDoubt,
 }
 
@@ -37,26 +37,26 @@ pub(crate) enum Standing {
     First,
     /// Behind this key.
     Behind(Vec<u8>),
-    /// The key is not there, or is not as we have made it.
+    /// The key does not exist, or is not as we created it.
     Gone,
 }
 
-/// What a try to make an entry has come to.
+/// The outcome of an attempt to create an entry.
 #[derive(Debug)]
 pub(crate) enum Taken {
-    /// It is there. `None` if what stands before it is still to be looked at.
+    /// The entry exists. `None` if its position is still to be read.
     Entered(Entry, Option<Standing>),
-    /// Somebody holds the lock, and we did not want to wait.
+    /// Another client holds the lock, and we did not want to wait.
     Busy,
-    /// The same, unless that is the queue of another lock that lies below this one: the own entries have
-    /// to be told apart.
+    /// The same, unless that entry is in the queue of another lock below this one: the entries must
+    /// be told apart.
     BusyOrAmongOthers,
-    /// The key of our lease is somebody else's: the lease is not ours alone.
+    /// The key of our lease belongs to another client: the lease is not ours alone.
     NotOurs,
-    /// The base of the fences is another than we knew: nothing was done, and the next try knows it.
+    /// The base of the fences has changed: nothing was done, and the next attempt uses the new one.
     OtherBase,
-    /// It was made with a fence that is not above those before it, since the store has gone back: it is
-    /// to be given up, and the next try lifts the base.
+    /// The entry has a fence that is not above earlier ones, because the store has gone back: it
+    /// must be given up, and the next attempt raises the base.
     WentBack,
 }
 
@@ -72,23 +72,24 @@ impl Queue {
         }
     }
 
-    /// The core drops a call at its limit; ours ends a little earlier, to see that a member is silent.
+    /// The core drops a call at its timeout; ours ends a little earlier, to notice that a member is
+    /// silent.
     pub(crate) fn limit(&self) -> Duration {
         self.store.limit.min(self.call_timeout - self.call_timeout / 8)
     }
 
-    /// Whether something of ours may still reach the store.
+    /// Whether a request of ours may still reach the store.
     pub(crate) fn is_in_doubt(&self) -> bool {
         !self.doubt.open(self.store.clock().now()).is_clear()
     }
 
-    /// The lease has ended: nothing that was sent with it is of any effect.
+    /// The lease has ended: no request that was sent with it can take effect.
     pub(crate) fn is_settled_by_the_lease(&mut self) {
         self.doubt.settled();
     }
 
-    /// Notes that a request that makes or gives up the entry is being sent. It is in doubt until it has
-    /// failed for good, or what it has come to was noted.
+    /// Notes that a request that creates or deletes the entry is being sent. It is in doubt until
+    /// it has definitely failed, or its outcome was noted.
     fn sending(&mut self) -> Request {
         self.doubt.sent(self.store.clock().now(), NEVER)
     }
@@ -104,7 +105,7 @@ impl Queue {
         self.doubt.answered(request, false);
     }
 
-    /// A key of ours as the store has it; `None` if it is somebody else's.
+    /// Our key as the store has it; `None` if it belongs to another client.
     fn entry(&self, found: &KeyValue) -> Result<Option<Entry>, Failed> {
         let value = Value::read(found.value());
         if !(self.store.rules.is_ours)(value.owner, self.owner) {
@@ -116,7 +117,7 @@ impl Queue {
         Ok(Some(Entry { key, rev, value: found.value().to_vec(), fence }))
     }
 
-    /// Makes an entry with `lease`, if there is none yet: behind others if `wait`.
+    /// Creates an entry with `lease`, if there is none yet: behind others if `wait`.
     pub(crate) async fn take(&mut self, lease: i64, wait: bool) -> Result<Taken, Failed> {
         let store = Arc::clone(&self.store);
         let base = match &store.base {
@@ -149,7 +150,7 @@ impl Queue {
         Ok(taken)
     }
 
-    /// The entry was made.
+    /// The entry was created.
     fn entered(
         &self,
         reply: &Reply,
@@ -172,7 +173,7 @@ impl Queue {
         Ok(Taken::Entered(Entry { key, rev, value: value.into_bytes(), fence }, standing))
     }
 
-    /// Why no entry was made.
+    /// Why no entry was created.
     fn refused(
         &self,
         reply: &Reply,
@@ -180,7 +181,7 @@ impl Queue {
         base: Option<(&Base, Step)>,
     ) -> Result<Taken, Failed> {
         if let Some(found) = reply.first(0)? {
-            // A try before this one had an answer that we have not seen.
+            // An earlier attempt succeeded, but its reply was lost.
             let entry = self.entry(found)?;
             return Ok(entry.map_or(Taken::NotOurs, |entry| Taken::Entered(entry, None)));
         }
@@ -193,7 +194,7 @@ impl Queue {
             }
         }
         Ok(match reply.first(1)? {
-            // Behind others, too, an entry could have been made.
+            // A waiter could have entered behind others.
             _ if wait && is_other => Taken::OtherBase,
             None => Taken::OtherBase,
             Some(first) if self.keys.has(first.key()) => Taken::Busy,
@@ -201,9 +202,9 @@ impl Queue {
         })
     }
 
-    /// The rare way: a client that does not escape names uses `name/…` as the name of another lock. An
-    /// entry is made, and given up again if it is not the first. Only the end of the lease settles what is
-    /// done here.
+    /// The rare case: a client that does not escape names uses `name/…` as the name of another
+    /// lock. An entry is created, and deleted again if it is not the first. Only the end of the
+    /// lease settles the outcome.
     pub(crate) async fn take_among_others(&mut self, lease: i64) -> Result<Taken, Failed> {
         self.sending();
         let taken = self.take(lease, true).await?;
@@ -219,7 +220,7 @@ impl Queue {
         Ok(Taken::Busy)
     }
 
-    /// Looks at the own entry and the one before it, at one revision, and says which.
+    /// Reads our entry and the one before it, at one revision, which is also returned.
     pub(crate) async fn look(&self, entry: &Entry) -> Result<(Standing, i64), Failed> {
         let (cluster, queue, limit) = (&self.store.cluster, self.keys.start(), self.limit());
         let reply = cluster.ask(limit, statements::look(queue, entry)).await?;
@@ -236,7 +237,7 @@ impl Queue {
             Some(ahead) if self.keys.has(ahead.key()) => {
                 return Ok((Standing::Behind(ahead.key().to_vec()), reply.revision));
             }
-            // The queue of another lock lies below this one.
+            // The queue of another lock is below this one.
             Some(_) => {}
         }
         let reply = cluster.ask(limit, statements::read_places(queue, entry.rev)).await?;
@@ -251,21 +252,20 @@ impl Queue {
         Ok((standing.unwrap_or(Standing::First), reply.revision))
     }
 
-    /// The revision at which the own entry stood as we have made it, bound to `lease`; `None` if it does
-    /// not.
+    /// The revision at which our entry was as we created it, bound to `lease`; `None` if it is not.
     pub(crate) async fn confirm(&self, entry: &Entry, lease: i64) -> Result<Option<i64>, Failed> {
         let reply = self.store.cluster.ask(self.limit(), statements::confirm(entry, lease)).await?;
         Ok(reply.succeeded.then_some(reply.revision))
     }
 
-    /// Our entry for `lease`, if it is there and bound to it, and the revision of the read.
+    /// Our entry for `lease`, if it exists and is bound to it, and the revision of the read.
     pub(crate) async fn find(&self, lease: i64) -> Result<(Option<Entry>, i64), Failed> {
         let find = statements::find(&self.keys.entry(lease));
         let reply = self.store.cluster.ask(self.limit(), find).await?;
         Ok((self.bound(&reply, lease)?, reply.revision))
     }
 
-    /// The same, if nothing stands before it at this revision.
+    /// The same, if no entry is before it at this revision.
     pub(crate) async fn prove(&self, lease: i64) -> Result<(Option<Entry>, i64), Failed> {
         let key = self.keys.entry(lease);
         let prove = statements::prove(self.keys.start(), &key);
@@ -279,13 +279,13 @@ impl Queue {
         Ok((is_first.then_some(entry), reply.revision))
     }
 
-    /// What the first read has found, if it is ours and bound to `lease`.
+    /// The result of the first read, if it is ours and bound to `lease`.
     fn bound(&self, reply: &Reply, lease: i64) -> Result<Option<Entry>, Failed> {
         let found = reply.first(0)?.filter(|found| found.lease() == lease);
         Ok(found.map(|found| self.entry(found)).transpose()?.flatten())
     }
 
-    /// Gives up the entry; false if it was not there.
+    /// Deletes the entry; false if it did not exist.
     pub(crate) async fn release(&mut self, entry: &Entry) -> Result<bool, Failed> {
         let request = self.sending();
         let reply = self.store.cluster.ask(self.limit(), statements::release(entry)).await;

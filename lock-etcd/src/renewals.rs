@@ -1,8 +1,9 @@
-//! Renewals by keep-alives: one stream carries those of many leases, with one in flight for each lease.
+//! Renewals by keep-alives: one stream carries those of many leases, with one in flight for each
+//! lease.
 //!
-//! An answer names its lease and not its request. With two requests in flight the answer to the first
-//! would be credited to the second, which was sent later, and the lease would be believed in for
-//! longer than the server keeps it.
+//! A reply names its lease, not its request. With two requests in flight the reply to the first
+//! would be credited to the second, which was sent later, and the lease would be trusted for longer
+//! than the server keeps it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -20,8 +21,8 @@ use crate::mutants;
 use crate::streams::{self, IDLE, Streamed};
 use crate::wire::Renewed;
 
-/// A member works off the keep-alives of one stream one after the other, and a follower asks the
-/// leader for each: several streams, on one connection, keep up with many thousand leases.
+/// A member processes the keep-alives of one stream one after another, and a follower asks the
+/// leader for each: several streams, on one connection, keep up with many thousands of leases.
 const LANES: usize = 4;
 
 /// The keep-alives of a client.
@@ -31,7 +32,7 @@ pub(crate) struct Renewals {
     lanes: [Lines<Ask>; LANES],
 }
 
-/// A keep-alive that is asked for.
+/// A requested keep-alive.
 struct Ask {
     lease: i64,
     reply: oneshot::Sender<Result<Renewed, Failed>>,
@@ -41,12 +42,12 @@ struct Ask {
 struct Lane {
     cluster: Arc<Cluster>,
     line: Line<Ask>,
-    /// What is still to be sent.
+    /// Leases whose keep-alive is still to be sent.
     queue: VecDeque<i64>,
     flights: HashMap<i64, Flight>,
 }
 
-/// The one keep-alive of a lease that is queued or in flight, and who waits for it.
+/// The one keep-alive of a lease that is queued or in flight, and its waiters.
 #[derive(Default)]
 struct Flight {
     sent: Option<ClockInstant>,
@@ -58,8 +59,8 @@ impl Renewals {
         Self { cluster, lanes: Default::default() }
     }
 
-    /// Keeps `lease` alive. Joins a request that is under way already, and so may answer for one that
-    /// was sent before this call. After `limit` without an answer the connection is given up.
+    /// Keeps `lease` alive. Joins a request already in flight, so the reply may belong to one sent
+    /// before this call. After `limit` without a reply, this counts against the connection.
     pub(crate) async fn renew(&self, lease: i64, limit: Duration) -> Result<Renewed, Failed> {
         let lane = &self.lanes[usize::try_from(lease.unsigned_abs()).unwrap_or(0) % LANES];
         let asked = self.cluster.clock().now();
@@ -111,7 +112,7 @@ impl Streamed for Lane {
                     connection.answered(self.cluster.clock().now());
                     self.answered(answer.id(), answer.ttl());
                 }
-                // Dropped before its end, it has sent nothing.
+                // If dropped before it completes, it has sent nothing.
                 sent = keeper.keep_alive(), if next.is_some() => {
                     if sent.is_err() {
                         return Err(last_words(&mut answers, connection).await);
@@ -126,9 +127,9 @@ impl Streamed for Lane {
         }
     }
 
-    /// What is in flight is unknown; what is queued is sent on the next stream. If no member is of any
-    /// use now, all who wait are told: thousands of leases must not open a stream each, one after the
-    /// other.
+    /// Requests in flight have an unknown outcome; queued ones are sent on the next stream. If no
+    /// member is usable now, all waiters get the error: thousands of leases must not each open a
+    /// stream, one after another.
     fn failed(&mut self, failed: &Failed, is_down: bool) {
         let all = is_down || failed.why == Why::Refused;
         for (_, flight) in self.flights.extract_if(|_, flight| all || flight.sent.is_some()) {
@@ -151,7 +152,7 @@ impl Lane {
         }
     }
 
-    /// The next lease whose keep-alive is to be sent. Those that nobody waits for are forgotten.
+    /// The next lease whose keep-alive is to be sent. Those without waiters are dropped.
     fn next(&mut self) -> Option<i64> {
         while let Some(lease) = self.queue.front().copied() {
             let flight = self.flights.get(&lease);
@@ -182,8 +183,8 @@ impl Lane {
         }
     }
 
-    /// Opens a stream by the keep-alive of the next lease. The driver does not tell its answer, so the
-    /// same is sent again.
+    /// Opens a stream with the keep-alive of the next lease. The driver does not return the reply,
+    /// so the same keep-alive is sent again.
     async fn open(
         &mut self,
         connection: &Connection,
@@ -204,7 +205,7 @@ impl Lane {
     }
 }
 
-/// Why a stream takes no more.
+/// Why a stream accepts no more requests.
 async fn last_words(stream: &mut LeaseKeepAliveStream, connection: &Connection) -> Failed {
     match tokio::time::timeout(Duration::from_millis(100), stream.message()).await {
         Ok(Err(error)) => connection.describe(error),

@@ -1,29 +1,30 @@
-//! The decisions that no request and no reply shows, one line for each.
+//! The decisions that no request or reply shows, one line each.
 
 use std::time::Duration;
 
 use lock_core::{FencingToken, OwnerId};
 
-/// What a store decides by.
+/// The rules by which a store decides.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
     /// Whether a key that was `written` by this owner is an entry of `ours`.
     pub(crate) is_ours: fn(written: Option<OwnerId>, ours: OwnerId) -> bool,
-    /// Whether a lease token that was `told` this fence is about the entry with the fence that was `found`.
+    /// Whether a lease token that names the fence `told` matches the entry with the fence `found`.
     pub(crate) is_told: fn(told: FencingToken, found: FencingToken) -> bool,
-    /// Whether a lease that was `granted` for so long is one for which the caller has `asked`.
+    /// Whether a lease that was `granted` for this long is what the caller `asked` for.
     pub(crate) is_asked: fn(granted: Duration, asked: Duration) -> bool,
-    /// The fence of an entry, which is bound to this lease.
+    /// The fence of an entry that is bound to this lease.
     pub(crate) fence: fn(fence: FencingToken, lease: i64) -> FencingToken,
-    /// The base to use where the store has `base` at `revision`: the same, unless the next fence would be
-    /// behind the clock or not above `highest`.
+    /// The base to use if the store has `base` at `revision`: the same, unless the next fence would
+    /// be behind the clock or not above `highest`.
     pub(crate) base: fn(base: i64, revision: i64, highest: i64, now: i64) -> i64,
     /// Whether a fence is above the highest one before it.
     pub(crate) rises: fn(fence: i64, highest: i64) -> bool,
 }
 
-/// A base whose fences are behind the clock by less than this is not lifted. Others have to look again when
-/// it is, so this bounds how often a cluster with many short-lived clients does that.
+/// A base whose fences are behind the clock by less than this is not raised. Other clients must
+/// read a raised base again, so this bounds how often a cluster with many short-lived clients does
+/// that.
 const LAG: i64 = 100_000;
 
 pub(crate) const RULES: Rules = Rules {

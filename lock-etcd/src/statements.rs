@@ -1,12 +1,12 @@
-//! The transactions by which claims and their administration work.
+//! The transactions used by claims and by inspection.
 //!
-//! Each look is one transaction, so what it shows was true at one revision (clause C3).
+//! Each read is one transaction, so its results were all true at one revision (clause C3).
 
 use etcd_client::{Compare, CompareOp, GetOptions, PutOptions, SortOrder, SortTarget, Txn, TxnOp};
 
 use crate::entry::Entry;
 
-/// What a transaction is for.
+/// The purpose of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Enter,
@@ -25,7 +25,7 @@ pub(crate) enum Kind {
 pub(crate) struct Statement {
     #[cfg_attr(not(distlock_mutants), expect(dead_code, reason = "for the tests of the tests"))]
     pub(crate) kind: Kind,
-    /// The key that it is about.
+    /// The key it concerns.
     #[cfg_attr(not(distlock_mutants), expect(dead_code, reason = "for the tests of the tests"))]
     pub(crate) key: Vec<u8>,
     pub(crate) when: Vec<Compare>,
@@ -57,38 +57,38 @@ impl Statement {
     }
 }
 
-/// What the next entry counts its fence from.
+/// The base for the fence of the next entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Step {
-    /// What the store must still have; 0 is none.
+    /// The base the store must still have; 0 means none.
     pub(crate) found: i64,
-    /// What it has afterwards.
+    /// The base it has afterwards.
     pub(crate) base: i64,
-    /// What its fence must be above.
+    /// The fence must be above this.
     pub(crate) highest: i64,
 }
 
-/// An entry that is to be made.
+/// An entry to be created.
 #[derive(Debug)]
 pub(crate) struct Wanted<'a> {
     pub(crate) queue: &'a str,
     pub(crate) key: String,
     pub(crate) value: String,
     pub(crate) lease: i64,
-    /// The key of the base from which its fence counts, and what stands there.
+    /// The key of the base of its fence, and the expected value.
     pub(crate) base: Option<(&'a str, Step)>,
 }
 
 impl Wanted<'_> {
-    /// Makes the entry if there is none yet, and shows it with the one before it. Else shows what is
-    /// there: the own entry, the first one, and the base.
+    /// Creates the entry if there is none yet, and returns it with the one before it. Otherwise
+    /// returns what exists: our entry, the first one, and the base.
     pub(crate) fn enter(&self) -> Statement {
         self.statement(Kind::Enter, absent(&self.key), latest(self.queue, None))
     }
 
-    /// Makes the entry only if the queue is empty. Else shows the same.
+    /// Creates the entry only if the queue is empty. Otherwise returns the same.
     pub(crate) fn enter_if_empty(&self) -> Statement {
-        // On a range this holds only if there is no key in it at all.
+        // On a range, this holds only if it contains no key at all.
         let empty = absent(self.queue).with_prefix();
         self.statement(Kind::EnterIfEmpty, empty, first(self.queue))
     }
@@ -113,58 +113,59 @@ impl Wanted<'_> {
     }
 }
 
-/// Shows the own entry, if it still stands, and the one before it.
+/// Returns our entry, if it still exists, and the one before it.
 pub(crate) fn look(queue: &str, entry: &Entry) -> Statement {
     Statement::new(Kind::Look, &*entry.key).when(mine(entry)).then([latest(queue, Some(entry.rev))])
 }
 
-/// Whether the own entry still stands, bound to `lease`.
+/// Whether our entry still exists, bound to `lease`.
 pub(crate) fn confirm(entry: &Entry, lease: i64) -> Statement {
     let mut conditions = mine(entry);
     conditions.push(Compare::lease(&*entry.key, CompareOp::Equal, lease));
     Statement::new(Kind::Confirm, &*entry.key).when(conditions)
 }
 
-/// Shows what stands at `key`, where an entry of ours may be.
+/// Returns the value at `key`, where an entry of ours may be.
 pub(crate) fn find(key: &str) -> Statement {
     Statement::new(Kind::Find, key).then([TxnOp::get(key, None)])
 }
 
-/// Shows what stands at `key`, and the first entry of its queue.
+/// Returns the value at `key`, and the first entry of its queue.
 pub(crate) fn prove(queue: &str, key: &str) -> Statement {
     Statement::new(Kind::Prove, key).then([TxnOp::get(key, None), first(queue)])
 }
 
-/// Gives up the own entry, and touches no other.
+/// Deletes our entry, and touches no other.
 pub(crate) fn release(entry: &Entry) -> Statement {
     let delete = TxnOp::delete(&*entry.key, None);
     Statement::new(Kind::Release, &*entry.key).when(mine(entry)).then([delete])
 }
 
-/// Takes away whatever stands at `key` since `rev`.
+/// Deletes the key `key` that was created at `rev`.
 pub(crate) fn force(key: &[u8], rev: i64) -> Statement {
     Statement::new(Kind::Force, key)
         .when([Compare::create_revision(key, CompareOp::Equal, rev)])
         .then([TxnOp::delete(key, None)])
 }
 
-/// Shows what stands at `key`, no lock's.
+/// Returns the value at `key`, which is not a lock's.
 pub(crate) fn read(key: &str) -> Statement {
     Statement::new(Kind::Read, key).then([TxnOp::get(key, None)])
 }
 
-/// Shows all that begins with `queue`, the oldest first.
+/// Returns all keys that begin with `queue`, oldest first.
 pub(crate) fn read_queue(queue: &str) -> Statement {
     let options = GetOptions::new().with_prefix().with_sort(SortTarget::Create, SortOrder::Ascend);
     Statement::new(Kind::Read, queue).then([TxnOp::get(queue, Some(options))])
 }
 
-/// Shows the keys up to `newest` alone, the newest first.
+/// Returns only the keys up to `newest`, newest first.
 pub(crate) fn read_places(queue: &str, newest: i64) -> Statement {
     Statement::new(Kind::Read, queue).then([TxnOp::get(queue, Some(newest_first(Some(newest))))])
 }
 
-/// Shows `limit` keys from `start` on and before `end`, as they were at `revision`; now, if that is 0.
+/// Returns up to `limit` keys from `start` up to but excluding `end`, as of `revision`, or of now
+/// if that is 0.
 pub(crate) fn read_range(start: &[u8], end: &[u8], revision: i64, limit: usize) -> Statement {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let options = GetOptions::new().with_range(end).with_revision(revision).with_limit(limit);
@@ -175,7 +176,7 @@ fn absent(key: &str) -> Compare {
     Compare::create_revision(key, CompareOp::Equal, 0)
 }
 
-/// The last two keys of a queue up to `newest`, the newest first.
+/// The last two keys of a queue up to `newest`, newest first.
 fn latest(queue: &str, newest: Option<i64>) -> TxnOp {
     TxnOp::get(queue, Some(newest_first(newest).with_limit(2)))
 }
@@ -200,8 +201,8 @@ fn first(queue: &str) -> TxnOp {
     TxnOp::get(queue, Some(options))
 }
 
-/// No two keys are created at one revision, so the value matters only where somebody has written over
-/// it.
+/// No two keys are created at one revision, so the value matters only if another client has
+/// overwritten it.
 fn mine(entry: &Entry) -> Vec<Compare> {
     vec![
         Compare::create_revision(&*entry.key, CompareOp::Equal, entry.rev),

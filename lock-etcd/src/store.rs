@@ -1,4 +1,4 @@
-//! What all claims of a backend share.
+//! The state shared by all claims of a backend.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,12 +20,12 @@ pub(crate) struct Store {
     pub(crate) renewals: Arc<Renewals>,
     pub(crate) leases: Arc<Leases>,
     pub(crate) watches: Arc<Watches>,
-    /// What comes before the names of all locks.
+    /// The prefix of all lock names.
     pub(crate) folder: String,
-    /// What fences count from; `None` if from 0.
+    /// The base of the fences; `None` if they count from 0.
     pub(crate) base: Option<Base>,
     pub(crate) rules: Rules,
-    /// The limit for one request.
+    /// The timeout of one request.
     pub(crate) limit: Duration,
 }
 
@@ -36,7 +36,8 @@ impl fmt::Debug for Store {
 }
 
 impl Store {
-    /// The locks in `folder`. Fences are bare revisions, or count from a base.
+    /// The locks in `folder`. Fences are bare revisions with `revision_fences`, or count from a
+    /// base.
     pub(crate) fn new(
         cluster: Cluster,
         folder: String,

@@ -1,4 +1,4 @@
-//! The tasks that keep a stream to a member open for as long as something needs it.
+//! The tasks that keep a stream to a member open while it is needed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,30 +10,30 @@ use crate::cluster::Cluster;
 use crate::connection::Connection;
 use crate::error::{Failed, Why};
 
-/// A stream that was not used for so long is closed.
+/// A stream unused for this long is closed.
 pub(crate) const IDLE: Duration = Duration::from_secs(60);
-/// A stream that has worked for so long has failed by chance.
+/// A stream that worked for this long before it failed was healthy.
 const WORKED: Duration = Duration::from_secs(1);
 
-/// What is served by one stream at a time.
+/// A service that uses one stream at a time.
 pub(crate) trait Streamed: Send {
-    /// Waits until there is something to send; false if nothing came for a long time, or the client was
-    /// closed.
+    /// Waits until there is something to send; false if nothing came for a long time, or the client
+    /// was closed.
     fn is_needed(&mut self) -> impl Future<Output = bool> + Send;
 
-    /// Serves by one stream of `connection`, until that fails or is not used any more. The first answer
-    /// sets `heard`.
+    /// Serves over one stream of `connection`, until that fails or is no longer used. The first
+    /// reply sets `heard`.
     fn stream(
         &mut self,
         connection: &Connection,
         heard: &mut bool,
     ) -> impl Future<Output = Result<(), Failed>> + Send;
 
-    /// The stream has failed. `is_down` if no member opens one at the moment.
+    /// The stream has failed. `is_down`: no member opens one at the moment.
     fn failed(&mut self, failed: &Failed, is_down: bool);
 }
 
-/// Serves for as long as something needs it.
+/// Serves while it is needed.
 pub(crate) async fn serve(cluster: Arc<Cluster>, mut streamed: impl Streamed) {
     let mut pauses = Pauses::default();
     let mut connections = cluster.connections();
@@ -51,7 +51,7 @@ pub(crate) async fn serve(cluster: Arc<Cluster>, mut streamed: impl Streamed) {
         let Err(failed) = ended else { continue };
         tracing::debug!(target: "distlock", error = %failed.error, "a stream has ended");
         match failed.why {
-            // Should that fail too, the next stream says so.
+            // If that fails too, the next stream reports it.
             Why::StaleToken => drop(connection.renew_token(token).await),
             _ if failed.is_about_the_member() => cluster.leave(&connection).await,
             _ => {}
@@ -68,10 +68,10 @@ pub(crate) async fn serve(cluster: Arc<Cluster>, mut streamed: impl Streamed) {
     }
 }
 
-/// The pauses between tries to open a stream.
+/// The pauses between attempts to open a stream.
 #[derive(Debug)]
 struct Pauses {
-    /// How many streams in a row were of no use.
+    /// How many streams in a row were useless.
     useless: usize,
     backoff: Backoff,
 }
@@ -84,10 +84,10 @@ impl Default for Pauses {
 }
 
 impl Pauses {
-    /// A stream has failed after it had worked for `lasted`. The pause before the next one; `None` if
+    /// A stream failed after working for `lasted`. Returns the pause before the next one; `None` if
     /// not all of `members` have been tried since one worked.
     ///
-    /// The first answer of a stream says little: a member may answer, and then refuse.
+    /// The first reply on a stream proves little: a member may answer once and then refuse.
     fn failed(&mut self, lasted: Duration, members: usize) -> Option<Duration> {
         if lasted >= WORKED {
             self.useless = 0;
@@ -112,7 +112,7 @@ mod tests {
             assert!((least..least * 3 / 2).contains(pause), "{pause:?} after {least:?}");
         }
         assert_eq!(failed[3..].iter().flatten().count(), least.len());
-        // A stream that breaks as soon as it has answered has not worked.
+        // A stream that breaks right after its first reply does not count as working.
         assert!(pauses.failed(WORKED / 2, 3) >= Some(Duration::from_secs(1)));
         assert_eq!(pauses.failed(WORKED, 3), None);
     }

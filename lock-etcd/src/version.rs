@@ -1,4 +1,4 @@
-//! What is known of the versions of the server.
+//! Known defects of server versions.
 
 use lock_core::kit::versions::{ETCD, Oldest};
 use lock_core::{Error, ErrorKind, Result};
@@ -8,48 +8,48 @@ use crate::connection::Connection;
 use crate::error::{Failed, Why};
 use crate::wire::Request;
 
-/// What is wrong with old servers, and the first patch of each line in which it no longer is.
+/// Defects of old servers, and the first patch of each line without them.
 const DEFECTS: [(&str, &[[u32; 3]]); 2] = [
     (
-        "an old leader that was stuck in a disk write revokes and renews leases when it goes on (etcd-io/etcd#15247, narrowed in 3.4.31 and 3.5.13)",
+        "an old leader that was stuck in a disk write keeps revoking and renewing leases (etcd-io/etcd#15247, narrowed in 3.4.31 and 3.5.13)",
         &[[3, 4, 31], [3, 5, 13]],
     ),
     (
-        "a lease that was revoked is reported as renewed (fixed in 3.4.38, 3.5.23 and 3.6.5)",
+        "a revoked lease is reported as renewed (fixed in 3.4.38, 3.5.23 and 3.6.5)",
         &[[3, 4, 38], [3, 5, 23], [3, 6, 5]],
     ),
 ];
 
-/// What is wrong with a server of version `text`, if anything is.
+/// The known defects of a server of version `text`.
 ///
 /// # Errors
 ///
-/// If locks cannot be kept on it at all.
+/// If it cannot be used for locks at all.
 fn judge(text: &str, endpoint: &str) -> Result<Vec<&'static str>> {
     ETCD.check(text).map_err(|error| {
         Error::new(error.kind(), format!("the etcd member at {endpoint} cannot be used: {error}"))
     })?;
     let is_older = |version| Oldest::new("etcd", version, "").check(text).is_err();
-    // Of the line of this patch, and before it.
+    // Whether it is in the line of this patch, and older.
     let lacks = |patch: &[u32; 3]| !is_older([patch[0], patch[1], 0]) && is_older(*patch);
     let known = DEFECTS.iter().filter(|(_, fixed)| fixed.iter().any(lacks));
     Ok(known.map(|(what, _)| *what).collect())
 }
 
-/// Warns of what is wrong with a server of version `text`.
+/// Warns of the known defects of a server of version `text`.
 ///
 /// # Errors
 ///
 /// As [`judge`].
 pub(crate) fn report(text: &str, endpoint: &str) -> Result<()> {
     for bug in judge(text, endpoint)? {
-        tracing::warn!(target: "distlock", endpoint, version = text, bug, "this version of etcd has a known defect: update it");
+        tracing::warn!(target: "distlock", endpoint, version = text, bug, "this version of etcd has a known defect: upgrade it");
     }
     Ok(())
 }
 
-/// Warns of the versions of the members other than `known`. It is the leader that decides on leases, and
-/// any of them may become it. Nobody waits for this.
+/// Warns of the versions of the members other than `known`. The leader decides on leases, and any
+/// member may become leader. Runs in the background.
 pub(crate) async fn report_others(config: EtcdConfig, known: usize) {
     for member in (0..config.members.len()).filter(|member| *member != known) {
         let endpoint = &config.members[member];
@@ -69,7 +69,7 @@ pub(crate) async fn report_others(config: EtcdConfig, known: usize) {
     }
 }
 
-/// The version of one member, asked over a connection of its own.
+/// The version of one member, requested over a separate connection.
 async fn version_of(config: &EtcdConfig, member: usize) -> Result<String, Failed> {
     let connection = Connection::to_member(config, member, 0).await;
     let connection = connection.map_err(|error| Failed { why: Why::Refused, error })?;

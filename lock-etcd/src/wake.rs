@@ -1,4 +1,4 @@
-//! What wakes a claim: the watches of its own entry and of the one before it.
+//! Wakes a claim: the watches of its own entry and of the one before it.
 
 use std::sync::Arc;
 
@@ -7,22 +7,22 @@ use tokio::sync::Notify;
 
 use crate::watches::{Watch, Watches};
 
-/// The watches of one claim, and what is known from its looks.
+/// The watches of one claim, and the results of its reads.
 #[derive(Debug)]
 pub(crate) struct Wake {
     watches: Arc<Watches>,
     news: Arc<Notify>,
-    /// When the last look began.
+    /// When the last read began.
     look: Look,
-    /// The revision of the store at the last look at the whole queue.
+    /// The revision of the store at the last read of the whole queue.
     revision: i64,
     own: Option<Watch>,
     ahead: Option<Ahead>,
 }
 
-/// A look that is about to begin: how many streams of watches were opened before. A watch that is begun
-/// again on a later one says nothing of the time between: an older copy of the store may have been put
-/// back, and then it waits for revisions that are long to come.
+/// A read about to begin: how many watch streams were opened before it. A watch restarted on a
+/// later stream says nothing about the time between: an older copy of the store may have been
+/// restored, and then it waits for revisions far in the future.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Look(u64);
 
@@ -34,7 +34,7 @@ struct Ahead {
 }
 
 impl Ahead {
-    /// Its watch has told what it can tell.
+    /// Its watch has nothing more to report.
     fn is_over(&self) -> bool {
         self.watch.as_ref().is_some_and(|watch| watch.is_deleted() || watch.has_ended())
     }
@@ -51,12 +51,12 @@ impl Wake {
         Look(self.watches.streams())
     }
 
-    /// Nothing that happens to the entry is news any more, nor what happens to the one before it.
+    /// Changes to our entry and the one before it no longer matter.
     pub(crate) fn clear(&mut self) {
         (self.own, self.ahead) = (None, None);
     }
 
-    /// Notes a look at the whole queue: the own entry stands behind `ahead`, or is the first.
+    /// Notes a read of the whole queue: our entry is behind `ahead`, or is the first.
     pub(crate) fn stands(&mut self, look: Look, revision: i64, ahead: Option<Vec<u8>>) {
         (self.look, self.revision) = (look, revision);
         let is_watched = |known: &Ahead| ahead.as_ref() == Some(&known.key) && !known.is_over();
@@ -65,7 +65,8 @@ impl Wake {
         }
     }
 
-    /// Notes a look at the own key alone. What a waiter knows of the entry before it is as old as before.
+    /// Notes a read of our key alone. It does not update what a waiter knows of the entry before
+    /// it.
     pub(crate) fn confirmed(&mut self, look: Look, revision: i64, is_held: bool) {
         self.look = look;
         if is_held {
@@ -73,7 +74,7 @@ impl Wake {
         }
     }
 
-    /// The watch of the own entry has told that it is gone.
+    /// The watch of our entry has reported it gone.
     pub(crate) fn is_own_deleted(&self) -> bool {
         self.own.as_ref().is_some_and(Watch::is_deleted)
     }
@@ -82,16 +83,16 @@ impl Wake {
         self.own.is_some()
     }
 
-    /// Whether the watch of the own entry would have told if it were gone.
+    /// Whether the watch of our entry would have reported its deletion.
     pub(crate) fn is_sure(&self) -> bool {
         self.own.as_ref().is_some_and(Watch::is_live) && self.look.0 == self.watches.streams()
     }
 
-    /// Begins the watches of `own` and of the entry before it that are missing, and waits for news.
+    /// Starts any missing watches of `own` and of the entry before it, and waits for news.
     ///
     /// # Errors
     ///
-    /// If there would be none.
+    /// If no news can arrive.
     pub(crate) async fn woken(&mut self, own: Option<&str>) -> Result<()> {
         let from = self.revision + 1;
         if let Some(own) = own {

@@ -1,10 +1,10 @@
-//! The watches of a client: single keys, all that are asked for on one runtime on one stream.
+//! The watches of a client: single keys, with one stream for all watches requested on a runtime.
 //!
-//! A watch begins one revision after the look that it follows. From the revision of the look itself
-//! the server would answer 90 ms late: it takes such a watch for one that has to catch up.
+//! A watch begins one revision after the read that it follows. From the revision of the read itself
+//! the server would answer 90 ms late: it treats such a watch as one that has to catch up.
 //!
-//! Each runtime has a stream of its own, so that one that has ended, or that nobody drives at the moment,
-//! keeps no news from those who wait on another.
+//! Each runtime has its own stream, so a runtime that has ended or is not driven does not keep news
+//! from waiters on another.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
@@ -37,7 +37,7 @@ pub(crate) struct Watches {
 #[derive(Clone, Debug)]
 struct Orders {
     to: UnboundedSender<Order>,
-    /// Whether there is no stream, although one is wanted.
+    /// Whether there is no stream although one is needed.
     down: watch::Receiver<bool>,
 }
 
@@ -55,13 +55,13 @@ pub(crate) struct Watch {
     signs: Arc<Signs>,
 }
 
-/// What a watch has shown.
+/// What a watch has reported.
 #[derive(Debug, Default)]
 struct Signs {
-    /// The server has confirmed the watch on the present stream: what happens is told.
+    /// The server has confirmed the watch on the current stream: changes are reported.
     live: AtomicBool,
     deleted: AtomicBool,
-    /// The watch is over: it has to begin again, after another look.
+    /// The watch is over: it has to be started again, after another read.
     ended: AtomicBool,
 }
 
@@ -69,7 +69,7 @@ struct Signs {
 #[derive(Debug)]
 struct Watched {
     key: Vec<u8>,
-    /// The revision from which it is watched; moves on with what has been told.
+    /// The revision from which it is watched; advances with what was reported.
     from: i64,
     news: Arc<Notify>,
     signs: Arc<Signs>,
@@ -81,13 +81,13 @@ impl Watches {
         Self { cluster, streams, last, services }
     }
 
-    /// How many streams were opened so far. The store is the one of an earlier look, and no older copy of
-    /// it, for as long as this stays the same: each member ends its streams when it ends.
+    /// How many streams were opened so far. While this stays the same, the store is still that of
+    /// an earlier read and not an older copy: a member closes its streams when it stops.
     pub(crate) fn streams(&self) -> u64 {
         self.streams.load(Relaxed)
     }
 
-    /// Watches `key` from revision `from`, and tells `news`.
+    /// Watches `key` from revision `from`, and notifies `news`.
     ///
     /// # Errors
     ///
@@ -100,13 +100,13 @@ impl Watches {
         let orders = self.service();
         if mutants::watches(&key) {
             let (news, signs) = (Arc::clone(news), Arc::clone(&signs));
-            // A service that ends right now tells of nothing: the core looks by itself.
+            // A service that ends right now reports nothing: the core polls anyway.
             let _ = orders.to.send(Order::Watch(id, Watched { key, from, news, signs }));
         }
         Ok(Watch { id, orders, signs })
     }
 
-    /// The service of this runtime, which is begun if there is none (any more).
+    /// The service of this runtime, started if there is none.
     fn service(&self) -> Orders {
         let runtime = Handle::current().id();
         let mut services = self.services.lock().unwrap_or_else(PoisonError::into_inner);
@@ -142,12 +142,12 @@ impl Watch {
         self.signs.ended.load(Relaxed)
     }
 
-    /// Ready with an error when there is no stream, so that nobody would tell of anything.
+    /// Resolves with an error when there is no stream, so no change would be reported.
     pub(crate) async fn down(&self) -> Error {
         let _ = self.orders.down.clone().wait_for(|is_down| *is_down).await;
         Error::new(
             ErrorKind::Unavailable,
-            "there is no stream for the watches: no member of etcd opens one",
+            "no etcd member can be watched: none opens a watch stream",
         )
     }
 }
@@ -165,8 +165,8 @@ struct Service {
     is_down: watch::Sender<bool>,
     streams: Arc<AtomicU64>,
     watched: BTreeMap<i64, Watched>,
-    /// What the server is still to be told on the present stream: to watch what is watched, and to cancel
-    /// what is not.
+    /// Watches still to be sent on the current stream: requested if they are watched, cancelled if
+    /// not.
     unsent: VecDeque<i64>,
 }
 
@@ -193,7 +193,7 @@ impl Service {
         Some(self.watched.get(&id).map_or(Request::Cancel(id), |watched| watched.request(id)))
     }
 
-    /// What was told is believed.
+    /// Acts on what the server reported.
     fn believe(&mut self, news: News) -> Result<(), Why> {
         let Some(news) = mutants::news(news) else { return Ok(()) };
         match news {
@@ -210,14 +210,16 @@ impl Service {
                 }
             }
             News::Ended { id, is_compacted, reason } => {
-                // What has happened since is not to be had: the claim looks, and watches again.
+                // The changes since then are not available: the claim reads the key, and watches
+                // again.
                 if let Some(watched) = self.watched.remove(&id) {
                     watched.ended();
-                    // Servers before 3.4.22 and 3.5.6 give a refused watch its number, and this one reason.
+                    // Servers before 3.4.22 and 3.5.6 give a refused watch its id, and only this
+                    // reason.
                     let denied = !is_compacted && reason.contains("permission denied");
                     return if denied { Err(Why::StaleToken) } else { Ok(()) };
                 }
-                // A watch that was refused has no number, and is no more to be heard of on this stream.
+                // A refused watch has no id, and is not mentioned again on this stream.
                 if id < 0 {
                     return Err(why_refused(&reason));
                 }
@@ -252,7 +254,7 @@ impl Streamed for Service {
         let (mut requests, mut answers) =
             opened.map_err(|error| connection.describe(error))?.split();
         self.unsent.pop_front();
-        // A look that began before may have been at another copy of the store.
+        // A read that began earlier may have seen another copy of the store.
         self.believe(News::Opened).map_err(|why| refused(connection, why, ""))?;
         loop {
             let next = self.next();
@@ -291,15 +293,15 @@ impl Streamed for Service {
 }
 
 impl Drop for Service {
-    /// Where the runtime of the task has ended, a claim that goes on elsewhere is told: it looks, and
-    /// watches there.
+    /// If the runtime of the task has ended, a claim that continues on another one is notified: it
+    /// reads the key, and watches there.
     fn drop(&mut self) {
         let _ = self.believe(News::Unserved);
     }
 }
 
 impl Watched {
-    /// All changes up to `up_to` have been told.
+    /// All changes up to `up_to` have been reported.
     fn told(&mut self, up_to: i64, changed: bool, deleted: bool) {
         self.signs.live.store(true, Relaxed);
         self.from = self.from.max(up_to + 1);
@@ -325,7 +327,8 @@ impl Watched {
     }
 }
 
-/// Sends one request; false if the stream takes no more. Cancel-safe: then nothing was sent.
+/// Sends one request; false if the stream accepts no more. Cancel-safe: if cancelled, nothing was
+/// sent.
 async fn send(requests: &mut WatchRequestSender, next: Option<Request>) -> bool {
     match next {
         Some(Request::Watch(key, options)) => requests.watch(key, Some(options)).await.is_ok(),
@@ -334,9 +337,9 @@ async fn send(requests: &mut WatchRequestSender, next: Option<Request>) -> bool 
     }
 }
 
-/// Why the server has refused a watch, by the `reason` that it gives. The token of a stream is that of
-/// its beginning, and may have run out or been overtaken by a change of rights: a new stream has a new
-/// one. Where the user really has no right to the key, the claim learns that from its next look.
+/// Why the server refused a watch, from the `reason` it gives. A stream keeps the auth token it was
+/// opened with, which may have expired or be outdated after a change of rights: a new stream has a
+/// new one. If the user really has no right to the key, the claim learns that from its next read.
 fn why_refused(reason: &str) -> Why {
     let known = ["auth token", "auth store", "user name", "permission denied"];
     if known.iter().any(|known| reason.contains(known)) { Why::StaleToken } else { Why::Refused }
@@ -348,6 +351,6 @@ fn broken(connection: &Connection) -> Failed {
 
 fn refused(connection: &Connection, why: Why, reason: &str) -> Failed {
     let endpoint = connection.endpoint();
-    let text = format!("the etcd member at {endpoint} has refused a watch: {reason}");
+    let text = format!("the etcd member at {endpoint} refused a watch: {reason}");
     Failed { why, error: Error::new(ErrorKind::Denied, text) }
 }

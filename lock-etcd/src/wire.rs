@@ -1,4 +1,4 @@
-//! What goes over the wire, as data: requests and their replies, and what the streams bring.
+//! What goes over the wire, as data: requests, replies, and stream messages.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub(crate) enum Request {
     Revoke {
         lease: i64,
     },
-    /// Asks how long a lease lasts, and does not renew it.
+    /// Asks how long a lease lasts, without renewing it.
     TimeToLive {
         lease: i64,
     },
@@ -35,32 +35,32 @@ impl From<Statement> for Request {
     }
 }
 
-/// What a member said. What the request did not ask for is empty.
+/// The reply of a member. Fields that the request did not ask for are empty.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reply {
     /// Whether the conditions of a transaction were met.
     pub(crate) succeeded: bool,
     /// The revision of the store at which all of it was true.
     pub(crate) revision: i64,
-    /// The keys that each read of a transaction has found.
+    /// The keys found by each read of a transaction.
     pub(crate) reads: Vec<Vec<KeyValue>>,
     pub(crate) lease: i64,
-    /// How long the lease lasts from the sending of the request on, if there is such a lease.
+    /// How long the lease lasts from when the request was sent, if the lease exists.
     pub(crate) ttl: Option<Duration>,
-    /// For how long the lease was granted; zero if that is not known.
+    /// The ttl that the lease was granted with; zero if not known.
     pub(crate) granted: Duration,
     pub(crate) version: String,
 }
 
 impl Reply {
-    /// What the `at`-th read of the transaction has found.
+    /// The result of the `at`-th read of the transaction.
     pub(crate) fn read(&self, at: usize) -> Result<&[KeyValue], Failed> {
         let read =
             self.reads.get(at).ok_or_else(|| unexpected("a transaction without its reads"))?;
         Ok(read)
     }
 
-    /// The first key that the `at`-th read has found.
+    /// The first key found by the `at`-th read.
     pub(crate) fn first(&self, at: usize) -> Result<Option<&KeyValue>, Failed> {
         self.read(at).map(<[KeyValue]>::first)
     }
@@ -111,31 +111,30 @@ fn seconds(seconds: i64) -> Option<Duration> {
 pub(crate) struct Renewed {
     /// When the request was sent.
     pub(crate) sent: ClockInstant,
-    /// For how long the lease lasts from then on at least; `None` if the server does not know it.
+    /// How long the lease lasts from then on, at least; `None` if the server does not know it.
     pub(crate) ttl: Option<Duration>,
 }
 
 impl Renewed {
-    /// A server that does not know the lease says that it has 0 s left.
+    /// A server that does not know the lease reports 0 s left.
     pub(crate) fn read(sent: ClockInstant, ttl: i64) -> Self {
         Self { sent, ttl: seconds(ttl) }
     }
 }
 
-/// What there is to know of the watches.
+/// Events of the watches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum News {
-    /// Another stream was opened.
+    /// A new stream was opened.
     Opened,
-    /// The watch `id` stands, on a store at `revision`. What has changed since its first revision comes
-    /// later.
+    /// The watch `id` is set, on a store at `revision`. Changes since its first revision follow.
     Stands { id: i64, revision: i64 },
-    /// All changes up to `up_to` have been told to the watch `id`. `deleted` says whether the key is gone
-    /// by one of these, `changed` whether there was one.
+    /// All changes up to `up_to` were reported to the watch `id`. `changed`: there was one;
+    /// `deleted`: one of them deleted the key.
     Told { id: i64, up_to: i64, changed: bool, deleted: bool },
-    /// The server has ended the watch `id`, or refused one, which has no number.
+    /// The server has ended the watch `id`, or refused one, which has no id.
     Ended { id: i64, is_compacted: bool, reason: String },
-    /// Nobody serves the watches any more.
+    /// The watches are no longer served.
     Unserved,
 }
 
@@ -151,8 +150,8 @@ impl News {
         if answer.created() && changes.is_empty() {
             return Self::Stands { id, revision };
         }
-        // An answer with changes has the revision of the store, which may be that of a change that comes
-        // in the next answer.
+        // A message with changes carries the revision of the store, which may be that of a change
+        // in the next message.
         let last =
             changes.iter().filter_map(|change| change.kv()).map(KeyValue::mod_revision).max();
         let deleted = changes.iter().any(|change| change.event_type() == EventType::Delete);

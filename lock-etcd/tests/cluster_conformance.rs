@@ -1,4 +1,4 @@
-//! The conformance suite on clusters of three. Each client is on a member of its own, so that most
+//! The conformance suite on clusters of three. Each client uses a different member, so most
 //! requests pass through a follower.
 
 mod harness;

@@ -1,4 +1,4 @@
-//! Connecting: what is wrong is said, clearly and without a secret.
+//! Connecting: errors are clear, and contain no secret.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
@@ -50,7 +50,7 @@ async fn a_server_that_is_not_etcd_is_refused_in_time() {
     accepting.abort();
 }
 
-/// The driver panics where something is missing.
+/// The driver panics without a suitable runtime.
 #[test]
 fn a_runtime_without_what_is_needed_is_an_error() {
     let refused = |connected: lock_core::Result<EtcdBackend>, remedy: &str| {
@@ -102,7 +102,7 @@ async fn closing_gives_the_spare_leases_back() {
     granted(&mut *held).await;
     held.release().await.unwrap();
     tokio::time::sleep(Duration::from_millis(200)).await;
-    assert!(!other.leases().await.unwrap().leases().is_empty(), "there is a lease for later");
+    assert!(!other.leases().await.unwrap().leases().is_empty(), "there is a spare lease");
     backend.close().await.unwrap();
     assert_eq!(other.leases().await.unwrap().leases(), [], "closing has left leases");
     backend.close().await.unwrap();
@@ -110,7 +110,7 @@ async fn closing_gives_the_spare_leases_back() {
     assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
 }
 
-/// The answers take a while, so a lease for later is still coming when the client is closed.
+/// Replies are slow, so a spare lease is still being granted when the client is closed.
 #[tokio::test]
 async fn closing_waits_for_the_leases_that_are_coming() {
     let cluster = one().await;
@@ -124,7 +124,7 @@ async fn closing_waits_for_the_leases_that_are_coming() {
     tokio::time::sleep(Duration::from_millis(50)).await;
     backend.close().await.unwrap();
     held.release().await.unwrap_err();
-    // Whatever was still under way has arrived.
+    // All requests in flight have arrived.
     tokio::time::sleep(Duration::from_millis(500)).await;
     let lease = keys(&mut other, "lock/").await[0].1;
     let left: Vec<_> = other.leases().await.unwrap().leases().iter().map(|l| l.id()).collect();
@@ -163,8 +163,8 @@ async fn an_outage_costs_few_connections() {
     assert!((1..=80).contains(&refused), "{refused} tries to connect in {time:?}");
 }
 
-/// A client with a user, whose token is refused after a change of the users, and so is each new watch on a
-/// stream with it.
+/// A client with a user, whose token is refused after a change of the users, and so is each new
+/// watch on a stream with it.
 #[tokio::test]
 async fn a_change_of_the_users_is_survived() {
     let directory = tempfile::tempdir().unwrap();
@@ -251,8 +251,8 @@ async fn the_shortest_lease_is_asked_for() {
     assert_eq!(slow.capabilities().min_ttl, Duration::from_secs(2));
 }
 
-/// Any member may come to lead, so each is asked, and a wrong one is named, with its version and its defect.
-/// Which warnings a version deserves is known by the crate's own tests.
+/// Any member may become leader, so each is asked, and a defective one is named, with its version
+/// and its defect. The crate's unit tests check which warnings each version gets.
 #[tokio::test]
 async fn every_member_is_asked_for_its_version() {
     let warnings = Warnings::keep();

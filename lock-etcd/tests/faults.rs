@@ -53,12 +53,12 @@ async fn holds_through<F: Future<Output = ()>>(
     let waiting = tokio::spawn(async move { lock.acquire().await });
     tokio::time::sleep(Duration::from_millis(300)).await;
     disturb().await;
-    // Longer than a ttl: the renewals have found their way.
+    // Longer than a ttl: the renewals have got through.
     tokio::time::sleep(ttl + Duration::from_secs(1)).await;
     assert!(!matches!(guard.state(), LockState::Lost(_)), "{:?}", guard.state());
     assert!(!waiting.is_finished(), "the waiter was granted a lock that is held");
     assert_eq!(guard.token().unwrap(), fence);
-    // An answer may be lost in an election; the clean-up goes on behind it.
+    // A reply may be lost in an election; the clean-up continues in the background.
     let next = match guard.release().await {
         Ok(_) => pushed("the hand-over", waiting).await,
         Err(_) => soon("the hand-over", waiting).await,
@@ -100,7 +100,7 @@ async fn the_member_is_cut_off(leads: bool) {
     holds_through(&cluster, member, || async { cluster.cut_off(member).unwrap() }).await;
 }
 
-/// The member that the holder talks to is taken out of the cluster, says so, and ends.
+/// The member that the holder talks to is removed from the cluster, reports it, and stops.
 async fn the_member_is_removed() {
     let cluster = three().await;
     let leader = cluster.leader().await.unwrap();
@@ -177,7 +177,7 @@ async fn with_all_members_down_a_call_says_so_within_its_deadline() {
     again.release().await.unwrap();
 }
 
-/// Loses the answer to the k-th request, for every k that the life of a waiter has.
+/// Loses the reply to the k-th request, for every k in the life of a waiter.
 #[tokio::test]
 async fn a_lost_answer_at_every_step_of_a_wait_leaves_nothing() {
     let cluster = one().await;
@@ -215,7 +215,7 @@ async fn a_lost_answer_at_every_step_of_a_wait_leaves_nothing() {
     }
 }
 
-/// A user whose token runs out goes on: for requests, keep-alives and watches alike.
+/// A user whose auth token expires carries on: for requests, keep-alives and watches alike.
 #[tokio::test]
 async fn a_token_that_runs_out_is_renewed() {
     let (cluster, _root, with_user) = guarded(&[("auth-token-ttl", "1")]).await;

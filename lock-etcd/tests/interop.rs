@@ -1,5 +1,5 @@
-//! Queueing together with etcd's own clients: `etcdctl lock`, which uses the `Mutex` of etcd's package
-//! `concurrency`, as Go programs do.
+//! Queueing together with etcd's own clients: `etcdctl lock`, which uses the `Mutex` of etcd's
+//! package `concurrency`, as Go programs do.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
@@ -125,7 +125,7 @@ async fn we_wait_for_etcdctl() {
     assert!(!waiting.is_finished(), "we got a lock that etcdctl holds at {key}");
     other.unlock().await;
     let guard = soon("we are next", waiting).await.unwrap().unwrap();
-    // The hold that was shown has ended: its mark takes the lock from nobody else.
+    // The hold that was shown has ended: its mark does not release another holder's lock.
     let forced = admin.force_release(&name, holder.mark.as_ref()).await.unwrap();
     assert_eq!(forced, Released::AlreadyGone);
     guard.release().await.unwrap();
@@ -178,7 +178,8 @@ async fn a_prefix_is_a_part_of_the_name_over_there() {
     holder.release().await.unwrap();
     other.key().await;
     busy(&mut *claim(&prefixed, "a", false)).await;
-    // The same name without the prefix is another lock, and the other queue below it is none of its.
+    // The same name without the prefix is another lock, and the queue below it belongs to the other
+    // lock.
     granted(&mut *claim(&backend(&cluster).await, "jobs", false)).await;
     other.unlock().await;
 }

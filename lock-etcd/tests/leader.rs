@@ -1,4 +1,4 @@
-//! What a leader does that was stopped for longer than a lease, when it goes on.
+//! What a leader does when it resumes after being stopped for longer than a lease.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
@@ -10,8 +10,8 @@ use tokio::time::Instant;
 
 use common::{locks_from, soon, three};
 
-/// For a look at a server by hand, with a program of your choice in `LOCK_TEST_ETCD`: says how many holds an
-/// old leader ended, and for how long two believed that they hold a lock.
+/// For testing a server by hand, with any program in `LOCK_TEST_ETCD`: prints how many holds an old
+/// leader ended, and for how long two clients believed that they held a lock.
 ///
 /// `cargo test -p lock-etcd --test leader -- --ignored --nocapture`
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -39,7 +39,7 @@ async fn an_old_leader_goes_on() {
         }
         cluster.freeze(leader).unwrap();
         tokio::time::sleep(Duration::from_secs(10)).await;
-        // Those that an overloaded machine has ended say nothing of the leader.
+        // Holds ended by an overloaded machine say nothing about the leader.
         pairs.retain(|(guard, _)| guard.token().is_ok());
         held += pairs.len();
         cluster.thaw(leader).unwrap();

@@ -1,4 +1,4 @@
-//! Which member a client talks to, and what it makes of members that are of no use.
+//! Which member a client talks to, and how it treats unusable members.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
@@ -19,7 +19,8 @@ common::run! {
     a_waiter_outlives_the_runtime_that_served_it
 }
 
-/// While the voter is away the client tries the learner; afterwards it finds back, its streams included.
+/// While the voter is away the client tries the learner; afterwards it returns, including its
+/// streams.
 #[tokio::test]
 async fn a_restart_of_the_voter_strands_nobody() {
     let cluster = scenarios::with_learner().await;

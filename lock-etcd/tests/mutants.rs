@@ -1,4 +1,4 @@
-//! The test of the tests: deliberately wrong steps, and the case that fails for each.
+//! Mutation tests: deliberate mistakes, and the case that fails for each.
 //!
 //! `RUSTC_WORKSPACE_WRAPPER=$PWD/.ci/rustc-with-mutants cargo test -p lock-etcd --test mutants`
 

@@ -93,7 +93,7 @@ async fn only_those_who_trust_each_other_lock() {
         ("another name than the certificate's", url("127.0.0.1", "ca.crt", "client")),
         ("no certificate of the client", url("localhost", "ca.crt", "")),
         ("a certificate that the server does not trust", url("localhost", "ca.crt", "stranger")),
-        // A server that speaks no TLS is not spoken to in the clear.
+        // A server without TLS is not contacted in plain text.
         (
             "a server without TLS",
             good.replace(&port.to_string(), &cluster.address(0).unwrap().port().to_string()),

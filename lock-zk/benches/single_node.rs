@@ -1,6 +1,6 @@
 //! What a lock on one ZooKeeper server costs, in raw requests of the same run.
 //!
-//! `cargo bench -p lock-zk --bench single_node` starts a server of its own and prints figures.
+//! `cargo bench -p lock-zk --bench single_node` starts its own server and prints figures.
 
 use std::time::Duration;
 
@@ -66,8 +66,8 @@ async fn uncontended(server: &ZooKeeper) -> Done {
     Ok(())
 }
 
-/// From the call of `release` to the grant of the one that waits, against a delete, the event of a
-/// watch, and a listing.
+/// From the call to `release` until the waiter is granted, against a delete, a watch event, and a
+/// listing.
 async fn handed_over(server: &ZooKeeper) -> Done {
     let (a, b) = (lock_zk::connect(server.url()).await?, lock_zk::connect(server.url()).await?);
     let (deletes, watches) = (raw(server).await?, raw(server).await?);

@@ -1,4 +1,4 @@
-//! Looking at locks, and taking them away.
+//! Inspecting locks, and releasing them by force.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use crate::backend::ZkBackend;
 use crate::connection::reply::{Reply, none_if_missing};
 use crate::names;
 
-/// The limit for one of the requests that an inspection is made of.
+/// The timeout of each request of an inspection.
 const LIMIT: Duration = Duration::from_secs(5);
-/// How many locks are looked at side by side.
+/// How many locks are inspected concurrently.
 const BATCH: usize = 64;
 
 #[async_trait]
@@ -22,7 +22,7 @@ impl LockAdmin for ZkBackend {
         self.sessions.bounded(LIMIT, self.look_at(key)).await
     }
 
-    /// Looks at every lock under the root of this client, one listing each.
+    /// Inspects every matching lock under the root of this client, with one listing each.
     async fn list(&self, prefix: &str, name_start: &str) -> Result<Vec<LockInfo>> {
         let root = &self.sessions.ensemble.config.root;
         let listed = self.sessions.bounded(LIMIT, self.children(root)).await?.unwrap_or_default();
@@ -65,7 +65,7 @@ impl ZkBackend {
     async fn look_at(&self, key: &LockKey) -> Reply<Option<LockInfo>> {
         let session = self.sessions.any_share(LIMIT).await?;
         let parent = self.sessions.ensemble.config.path_of(key);
-        // A holder may leave between the two requests; then the next one is looked at.
+        // A holder may leave between the two requests; then the next one is inspected.
         loop {
             let Some(children) = none_if_missing(session.sync_and_list(&parent).await)? else {
                 return Ok(None);
@@ -96,7 +96,7 @@ impl ZkBackend {
         let is_meant =
             |name: &&str| expected.is_none_or(|expected| expected.as_bytes() == name.as_bytes());
         let Some(holder) = holder.filter(is_meant) else { return Ok(Released::AlreadyGone) };
-        // Its name is never used again, so nobody else is hit.
+        // Its name is never reused, so no other contender is affected.
         session.delete(&format!("{parent}/{holder}")).await
     }
 }

@@ -14,39 +14,41 @@ use crate::config::ZkConfig;
 use crate::connection::reply::Failure;
 use crate::sessions::{Ensemble, Sessions};
 
-/// The locks of one ZooKeeper ensemble, as one client of it: its sessions hold all its locks and places.
+/// The locks of one ZooKeeper ensemble, as seen by one client, whose sessions hold all its locks
+/// and places.
 ///
-/// Clones share the sessions. What is promised, and what breaks it, is on the [crate's page](crate).
+/// Clones share the sessions. The guarantees, and what breaks them, are in the [crate
+/// documentation](crate).
 #[derive(Clone, Debug)]
 pub struct ZkBackend {
     pub(crate) sessions: Arc<Sessions>,
 }
 
-/// The limit for a ping, and for closing.
+/// The timeout of a ping, and of closing.
 const LIMIT: Duration = Duration::from_secs(5);
 
 impl ZkBackend {
-    /// Asks the servers for their limits. Sessions are opened when locks need them.
+    /// Connects, and asks the servers for their limits. Sessions are opened when locks need them.
     ///
     /// # Errors
     ///
     /// [`Unavailable`](lock_core::ErrorKind::Unavailable) if no server can be reached,
     /// [`Denied`](lock_core::ErrorKind::Denied) if it refuses the credentials,
-    /// [`Config`](lock_core::ErrorKind::Config) if it allows only a shorter session than was asked
-    /// for, [`Unsupported`](lock_core::ErrorKind::Unsupported) if it is too old.
+    /// [`Config`](lock_core::ErrorKind::Config) if it allows only sessions shorter than the one
+    /// requested, [`Unsupported`](lock_core::ErrorKind::Unsupported) if it is too old.
     ///
     /// # Cancel safety
     ///
-    /// Cancel-safe: a session that nobody gets ends after its timeout.
+    /// Cancel-safe: an abandoned session ends after its timeout.
     pub async fn connect(config: ZkConfig) -> Result<Self> {
         config.check()?;
         Self::open(Ensemble::new(config)).await
     }
 
-    /// Connects by a connector of yours: with TLS or SASL, for example. `cluster` is a connect string of the
-    /// driver, such as `a.example:2281,b.example:2281/chroot`, or `tcp+tls://a.example:2281`. Locks stand
-    /// under `/locks` in its chroot, and their nodes are open to everybody. The connector's own timeouts are
-    /// not used.
+    /// Connects with the given connector, for example one with TLS or SASL. `cluster` is a connect
+    /// string of the driver, such as `a.example:2281,b.example:2281/chroot`, or
+    /// `tcp+tls://a.example:2281`. Locks are kept under `/locks` in its chroot, and their nodes are
+    /// open to everyone. The connector's own timeouts are not used.
     ///
     /// # Errors
     ///
@@ -67,7 +69,7 @@ impl ZkBackend {
         Ok(Self { sessions: Arc::new(Sessions::connect(ensemble).await?) })
     }
 
-    /// For tests: with these, the sessions of this client can be ended from outside.
+    /// For tests: lets them end the sessions of this client from outside.
     #[doc(hidden)]
     pub fn sessions(&self) -> Vec<zookeeper_client::SessionInfo> {
         self.sessions.open().iter().map(|session| session.info().clone()).collect()
@@ -99,7 +101,7 @@ impl LockBackend for ZkBackend {
     async fn ping(&self) -> Result<()> {
         let sessions = &self.sessions;
         let ask = async {
-            // A session may end meanwhile; the next one is a new one.
+            // The session may end meanwhile; the next attempt gets a new one.
             for _ in 0..2 {
                 match sessions.any_share(LIMIT).await?.sync(&sessions.ensemble.config.root).await {
                     Ok(()) | Err(Failure::NoNode) => return Ok(()),

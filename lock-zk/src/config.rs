@@ -1,4 +1,4 @@
-//! How to reach a ZooKeeper ensemble, and how to treat it.
+//! The settings for connecting to a ZooKeeper ensemble.
 
 #[cfg(test)]
 mod tests;
@@ -15,27 +15,27 @@ use crate::names;
 /// The URL schemes of ZooKeeper.
 pub const SCHEMES: &[&str] = &["zookeeper", "zk"];
 
-/// The parameters of a store URL that belong to this store.
+/// The URL parameters of this store.
 pub const PARAMETERS: &[&str] =
     &["lock_session_timeout", "lock_connect_timeout", "lock_tick_time", "lock_acl", "lock_fence"];
 
-/// How the part of a URL before its parameters is written.
+/// The form of a URL before its parameters, for error messages.
 const FORM: &str = "zookeeper://[user:password@]host[:2181][,host…][/root]";
-/// The port of a server if none is named.
+/// The port of a server if the URL names none.
 const PORT: u16 = 2181;
-/// Under which node the locks stand if nothing else is said.
+/// The default root node of the locks.
 const ROOT: &str = "/locks";
-/// The session of a mere look: the default ttl of a lock.
+/// The session timeout for mere inspection: the default ttl of a lock.
 pub(crate) const SESSION: Duration = Duration::from_secs(30);
-/// The shortest and the longest session that is asked for.
+/// The shortest and the longest session requested.
 pub(crate) const SHORTEST_SESSION: Duration = Duration::from_millis(200);
 pub(crate) const LONGEST_SESSION: Duration = Duration::from_secs(3600);
-/// The most bytes of paths in one session: half of what a server can read again by its own defaults.
+/// The most bytes of paths in one session: half of what a server can read back with its defaults.
 const PATH_LIMIT: usize = 512 * 1024;
-/// How long a session that nobody uses stays open.
+/// How long an unused session stays open.
 const IDLE_LIMIT: Duration = Duration::from_secs(60);
-/// The first sequence number that is refused: a million below the last one, since the clients that
-/// have entered the queue already must get through.
+/// The first sequence number that is refused: a million below the last one, since the clients
+/// already in the queue must get through.
 const SEQUENCE_LIMIT: i64 = 2_147_483_647 - 1_000_000;
 
 /// The settings of a [`ZkBackend`](crate::ZkBackend).
@@ -66,48 +66,49 @@ pub struct ZkConfig {
     pub(crate) idle_limit: Duration,
 }
 
-/// User and password of the scheme `digest`.
+/// User and password for the `digest` scheme.
 #[derive(Clone)]
 pub(crate) struct Auth {
     user: String,
     password: String,
 }
 
-/// What a fencing token is.
+/// The kind of fencing token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fence {
-    /// The number of the transaction that made the holder's node, counted from a base that is kept in the
-    /// ensemble: the clock of the first client, in microseconds. So the tokens rise above those of the
-    /// store that was used before.
+    /// The number of the transaction that created the holder's node, counted from a base stored in
+    /// the ensemble: the clock of the first client, in microseconds. So tokens are above those of
+    /// the store used before.
     Based,
-    /// The bare number of the transaction, `czxid`, as clients in other languages have it.
+    /// The bare number of the transaction, `czxid`, as in clients in other languages.
     Revision,
 }
 
-/// Who may touch the nodes that this client makes.
+/// Who may access the nodes that this client creates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Acl {
-    /// Clients with the same user and password. Needs both in the URL, and is the default then.
-    /// ZooKeeper judges the deletion of a node by the rights on its *parent*, so this holds for locks
-    /// whose nodes were made by such a client first.
+    /// Clients with the same user and password. Requires both, and is the default when they are
+    /// set. ZooKeeper checks the deletion of a node against the rights on its *parent*, so this
+    /// holds only for locks whose nodes were first created by such a client.
     Creator,
-    /// Everybody, as without a password.
+    /// Everyone, as without a password.
     Open,
 }
 
 impl ZkConfig {
-    /// The settings in a URL: `zookeeper://[user:password@]host[:2181][,host…][/root]`, or `zk://`, with the
-    /// parameters that are on the [crate's page](crate#url-and-parameters).
+    /// Reads the settings from a URL: `zookeeper://[user:password@]host[:2181][,host…][/root]`, or
+    /// `zk://`, with the parameters listed in the [crate documentation](crate#url-and-parameters).
     ///
-    /// Locks stand under the node `root`, which takes the place of the default `/locks` and is no chroot;
-    /// it is made if it does not exist. User and password are for ZooKeeper's scheme `digest`.
+    /// Locks are kept under the node `root`, which replaces the default `/locks` and is not a
+    /// chroot; it is created if it does not exist. User and password are for ZooKeeper's `digest`
+    /// scheme.
     ///
     /// # Errors
     ///
     /// [`Config`](lock_core::ErrorKind::Config) if the URL cannot be read or has an unknown
-    /// parameter. The message never shows what stood in the URL before an `@`.
+    /// parameter. The message never shows the part of the URL before an `@`.
     pub fn from_url(url: &str) -> Result<Self> {
         let (base, mut params) = Params::split(url)?;
         let scheme = base.split(':').next().unwrap_or_default();
@@ -135,7 +136,7 @@ impl ZkConfig {
         Ok(config)
     }
 
-    /// The default settings for an ensemble: `host[:2181]`, several of them separated by commas.
+    /// Default settings for an ensemble: one or more `host[:2181]`, separated by commas.
     ///
     /// # Errors
     ///
@@ -144,7 +145,7 @@ impl ZkConfig {
         let endpoint = Endpoint::parse(&format!("{}://{hosts}", SCHEMES[0]), PORT, FORM)?;
         if !endpoint.path().is_empty() || auth_of(&endpoint)?.is_some() {
             return Err(Error::config(
-                "the hosts of a ZooKeeper ensemble are host[:2181][,host…]: user, password and root are set apart from them",
+                "the hosts of a ZooKeeper ensemble are host[:2181][,host…]: user, password and root are set separately",
             ));
         }
         Ok(Self::at(endpoint.hosts()))
@@ -166,8 +167,8 @@ impl ZkConfig {
         }
     }
 
-    /// The node under which the locks stand, such as `/shop/locks`; `/locks` by default, and for an
-    /// empty one.
+    /// Sets the node under which the locks are kept, such as `/shop/locks`. The default, also for
+    /// an empty `root`, is `/locks`.
     #[must_use]
     pub fn root(mut self, root: &str) -> Self {
         let root = root.trim_matches('/');
@@ -175,54 +176,55 @@ impl ZkConfig {
         self
     }
 
-    /// User and password of ZooKeeper's scheme `digest`.
+    /// Sets the user and password for ZooKeeper's `digest` scheme.
     #[must_use]
     pub fn auth(mut self, user: &str, password: &str) -> Self {
         self.auth = Some(Auth { user: user.to_owned(), password: password.to_owned() });
         self
     }
 
-    /// Who may touch the nodes that this client makes.
+    /// Sets who may access the nodes that this client creates.
     #[must_use]
     pub fn acl(mut self, acl: Acl) -> Self {
         self.acl = Some(acl);
         self
     }
 
-    /// One ttl for all locks of this client, so that they share a session. Without it each lock has its own
-    /// ttl, and a session for each that is in use. It is refused if the servers allow less, and raised to
-    /// the least that they allow, which `LockGuard::ttl` shows.
+    /// Sets one ttl for all locks of this client, so they share a session. Without it each lock has
+    /// its own ttl, and each ttl in use has a session. A value above the servers' maximum is
+    /// refused; one below their minimum is raised to it, as `LockGuard::ttl` shows.
     #[must_use]
     pub fn session_timeout(mut self, timeout: Duration) -> Self {
         self.session_timeout = Some(timeout);
         self
     }
 
-    /// The limit for opening a session; 5 s by default.
+    /// Sets the timeout for opening a session; 5 s by default.
     #[must_use]
     pub fn connect_timeout(mut self, limit: Duration) -> Self {
         self.connect_timeout = limit;
         self
     }
 
-    /// The servers' `tickTime`, or something longer. A guard may count on its lock for longer then: for
-    /// more than four fifths of the ttl after a renewal, and not for two thirds. One that is shorter than the
-    /// servers' breaks the first promise when a follower is cut off from the leader.
+    /// Sets the servers' `tickTime`, or a longer time. A guard then counts on its lock for longer:
+    /// more than four fifths of the ttl after a renewal, instead of two thirds. A value shorter
+    /// than the servers' `tickTime` breaks mutual exclusion when a follower is cut off from the
+    /// leader.
     #[must_use]
     pub fn tick_time(mut self, tick: Duration) -> Self {
         self.tick_time = Some(tick);
         self
     }
 
-    /// What a fencing token is; counted from a base by default.
+    /// Sets the kind of fencing token; counted from a base by default.
     #[must_use]
     pub fn fence(mut self, fence: Fence) -> Self {
         self.fence = fence;
         self
     }
 
-    /// For tests: how many bytes of paths a session has, how long it stays open when nobody uses it, and from
-    /// which sequence number on a queue counts as used up.
+    /// For tests: how many bytes of paths a session takes, how long it stays open unused, and the
+    /// sequence number from which a queue counts as used up.
     #[doc(hidden)]
     #[must_use]
     pub fn limits(mut self, paths: usize, idle: Duration, sequence: i64) -> Self {
@@ -235,12 +237,12 @@ impl ZkConfig {
         self.hosts.iter().map(Host::to_string).collect::<Vec<_>>().join(",")
     }
 
-    /// What the scheme `digest` gets.
+    /// The credentials for the `digest` scheme.
     pub(crate) fn digest(&self) -> Option<String> {
         self.auth.as_ref().map(|Auth { user, password }| format!("{user}:{password}"))
     }
 
-    /// The rights that nodes are made with.
+    /// The rights that nodes are created with.
     pub(crate) fn granted_acl(&self) -> Acl {
         match &self.auth {
             Some(_) => self.acl.unwrap_or(Acl::Creator),
@@ -284,7 +286,8 @@ impl ZkConfig {
 const SHORTEST_CONNECT: Duration = Duration::from_millis(10);
 const SHORTEST_TICK: Duration = Duration::from_millis(1);
 
-/// Both or none: the digest of a user is made with a password, and ends the user at the first colon.
+/// Both or neither: the digest of a user includes the password, and a user name ends at the first
+/// colon.
 fn auth_of(endpoint: &Endpoint) -> Result<Option<Auth>> {
     match (endpoint.user(), endpoint.password()) {
         (None, None) => Ok(None),
@@ -292,19 +295,19 @@ fn auth_of(endpoint: &Endpoint) -> Result<Option<Auth>> {
             Ok(Some(Auth { user: user.to_owned(), password: password.to_owned() }))
         }
         _ => Err(Error::config(format!(
-            "the store URL needs a user without a colon and a password, or neither: its form is {FORM}"
+            "the store URL needs a user without a colon and a password, or neither; its form is {FORM}"
         ))),
     }
 }
 
-/// What ZooKeeper accepts as a path, and may be ours.
+/// Checks that ZooKeeper accepts the path, and that it may be ours.
 fn check_root(root: &str) -> Result<()> {
     let bad = root[1..].split('/').any(|step| {
         step.is_empty() || step == "." || step == ".." || step.chars().any(|c| c.is_control())
     });
     if bad {
         return Err(Error::config(format!(
-            "{root:?} is no path of ZooKeeper: its steps must not be empty, \".\" or \"..\", and have no control characters"
+            "{root:?} is not a ZooKeeper path: its components must not be empty, \".\" or \"..\", or contain control characters"
         )));
     }
     if root == "/zookeeper" || root.starts_with("/zookeeper/") {

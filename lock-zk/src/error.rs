@@ -1,4 +1,4 @@
-//! From the failures of requests to errors.
+//! Conversion of request failures into errors.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use zookeeper_client as zk;
 use crate::connection::reply::Failure;
 
 impl Failure {
-    /// Describes it, for a request to the ensemble at `endpoint`.
+    /// Describes the failure of a request to the ensemble at `endpoint`.
     pub(crate) fn at(self, endpoint: &str) -> Error {
         let said = |kind, what: &str| {
             Error::new(kind, format!("the ZooKeeper ensemble at {endpoint} {what}"))
@@ -18,19 +18,19 @@ impl Failure {
             Self::Other(error) => error,
             Self::Denied => said(
                 ErrorKind::Denied,
-                "denied a right that locks need: read, create and delete on the node of the lock, which may have been made by another user",
+                "denied a permission that locks need: read, create and delete on the node of the lock, which may have been created by another user",
             ),
             Self::TooOld => said(
                 ErrorKind::Unsupported,
                 &format!(
-                    "does not know a request that locks need, such as making a container node: {ZOOKEEPER} or newer is needed"
+                    "does not support a request that locks need, such as creating a container node: {ZOOKEEPER} or newer is needed"
                 ),
             ),
             Self::Refused(why) => {
                 said(ErrorKind::Unavailable, &format!("refused the request: {why}"))
             }
             Self::SessionEnded => {
-                said(ErrorKind::Unavailable, "has no such session any more").with_unknown_effect()
+                said(ErrorKind::Unavailable, "no longer has this session").with_unknown_effect()
             }
             Self::Unknown(why) => said(ErrorKind::Unavailable, &format!("did not answer: {why}"))
                 .with_unknown_effect(),
@@ -52,14 +52,14 @@ pub(crate) fn not_connected(error: &zk::Error, endpoint: &str) -> Error {
     Error::new(kind, format!("the ZooKeeper ensemble at {endpoint} {why}: {error}"))
 }
 
-/// A connect string that cannot be read. It has no credentials.
+/// An invalid connect string. It contains no credentials.
 pub(crate) fn bad_hosts(cluster: &str) -> Error {
     Error::config(format!(
-        "{cluster:?} is no connect string of ZooKeeper: it is host[:port][,host…][/chroot]"
+        "{cluster:?} is not a ZooKeeper connect string: its form is host[:port][,host…][/chroot]"
     ))
 }
 
-/// No answer within the limit of a call.
+/// No answer within the timeout of a call.
 pub(crate) fn no_answer(limit: Duration, endpoint: &str) -> Error {
     Error::new(
         ErrorKind::NoAnswer,

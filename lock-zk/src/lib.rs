@@ -15,7 +15,7 @@ mod sessions;
 mod timeline;
 mod wake;
 
-/// What requests go out by: the connections as they are, or with a deliberate mistake between.
+/// The layer that sends requests: the real connections, or ones with a deliberate mistake.
 #[cfg(not(distlock_mutants))]
 use connection as wire;
 #[cfg(distlock_mutants)]
@@ -24,8 +24,7 @@ use mutants as wire;
 pub use backend::ZkBackend;
 pub use config::{Acl, Fence, PARAMETERS, SCHEMES, ZkConfig};
 
-/// Connects to the ensemble that `url` names: see [`ZkConfig::from_url`] for its form and its
-/// parameters.
+/// Connects to the ensemble at `url`: see [`ZkConfig::from_url`] for its form and parameters.
 ///
 /// # Errors
 ///

@@ -1,8 +1,8 @@
-//! Deliberate mistakes, for the tests of the tests.
+//! Deliberate mistakes, for the mutation tests.
 //!
-//! Only with `--cfg distlock_mutants`, and only if the variable below names one: mistakes that locks on
-//! ZooKeeper are known to be made with. What is here takes the place of what has the same name in
-//! `connection`, and alters a request before it is sent or an answer before it is believed.
+//! Only with `--cfg distlock_mutants`, and only if the variable below names one: mistakes that
+//! locks on ZooKeeper are known to be made with. The items here replace those of the same name in
+//! `connection`, and alter a request before it is sent or a reply before it is trusted.
 //! `tests/mutants.rs` shows that each mistake is found.
 
 use std::collections::BTreeSet;
@@ -19,13 +19,13 @@ use crate::connection::{self, Connection, Proves, Watch};
 use crate::names;
 use crate::timeline::Timeline;
 
-/// Names the mistake to make, in the environment.
+/// The environment variable that names the mistake to make.
 pub const VARIABLE: &str = "LOCK_ZK_MUTANT";
 
 /// A mistake.
 #[derive(Clone, Copy, Debug)]
 pub struct Mutant {
-    /// How it is called in the variable.
+    /// Its name in the variable.
     pub name: &'static str,
     /// What is wrong.
     pub wrong: &'static str,
@@ -172,7 +172,7 @@ impl Session {
         if is("watch_one_connection") {
             static WATCHED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
             let is_first = WATCHED.lock().is_ok_and(|mut paths| paths.insert(path.to_owned()));
-            // Nobody ever changes the other one.
+            // The other one never changes.
             return self.0.watch(if is_first { path } else { "/zookeeper" }).await;
         }
         let Some(parent) = path.rfind('/').filter(|_| is("watch_the_parent")) else {

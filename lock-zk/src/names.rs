@@ -1,20 +1,22 @@
 //! The names of locks and of contenders in ZooKeeper.
 //!
 //! A lock is a node under the root of this client, `/locks` by default. Its name is
-//! [`LockKey::encode`], with everything but printable ASCII, and with `%` and `/`, percent-encoded
-//! byte by byte: a plain name is the name that a Curator or kazoo client uses.
+//! [`LockKey::encode`], with everything but printable ASCII, plus `%` and `/`, percent-encoded byte
+//! by byte: a plain name is the name that a Curator or kazoo client uses.
 //!
-//! A contender is a child of it that ends in a sequence number of ten digits, whatever client made it. Ours
-//! have the names of Curator's protected mode: `_c_`, the owner id as a UUID, `-lock-` and the number.
+//! A contender is a child of it that ends in a ten-digit sequence number, whichever client created
+//! it. Ours are named as in Curator's protected mode: `_c_`, the owner id as a UUID, `-lock-` and
+//! the number.
 
 use lock_core::{LockKey, OwnerId};
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 
 /// What is encoded besides everything that is not ASCII.
 const ENCODED: &AsciiSet = &CONTROLS.add(b'%').add(b'/');
-/// The name of the node under the root that fences are counted from: no lock has it, since `%fe` is no UTF-8.
+/// The name of the node under the root that fences are counted from: no lock has it, since `%fe` is
+/// not UTF-8.
 pub(crate) const FENCE_BASE: &str = "%fence";
-/// What the data of our nodes begin with; the label follows.
+/// The start of the data of our nodes; the label follows.
 const MARK: &[u8] = b"distlock\n";
 /// How many digits a sequence number has.
 pub(crate) const DIGITS: usize = 10;
@@ -23,7 +25,7 @@ pub(crate) const DIGITS: usize = 10;
 pub(crate) fn encode(key: &LockKey) -> String {
     let name = utf8_percent_encode(&key.encode(), ENCODED).to_string();
     match name.as_str() {
-        // These are steps of a path.
+        // These are special path components.
         "." | ".." => name.replace('.', "%2E"),
         _ => name,
     }
@@ -35,17 +37,17 @@ pub(crate) fn decode(name: &str) -> Option<LockKey> {
     LockKey::decode(&plain).ok().filter(|key| encode(key) == name)
 }
 
-/// The data of a node: they mark it as ours, and carry the label. Nothing is decided by them.
+/// The data of a node: it marks the node as ours, and carries the label. No decision depends on it.
 pub(crate) fn node_data(label: Option<&str>) -> Vec<u8> {
     [MARK, label.unwrap_or_default().as_bytes()].concat()
 }
 
-/// The label in the data of a node of ours, which may be empty; `None` if the node is somebody else's.
+/// The label in the data of a node of ours, which may be empty; `None` if the node is not ours.
 pub(crate) fn label_in(data: &[u8]) -> Option<String> {
     data.strip_prefix(MARK).map(|label| String::from_utf8_lossy(label).into_owned())
 }
 
-/// What the names of all nodes of `owner` begin with; the server adds the sequence number.
+/// The start of the names of all nodes of `owner`; the server adds the sequence number.
 pub(crate) fn node_prefix(owner: &OwnerId) -> String {
     let hex = owner.to_hex();
     format!(
@@ -65,11 +67,11 @@ pub(crate) fn owner_of(name: &str) -> Option<OwnerId> {
     name.starts_with(&node_prefix(&owner)).then_some(owner)
 }
 
-/// The sequence number at the end of a contender's name; `None` if it is no contender.
+/// The sequence number at the end of a contender's name; `None` if it is not a contender.
 ///
-/// The server counts with a signed number of 32 bits and prints it with `%010d`, so after 2³¹ − 1 come
-/// numbers with a minus sign. Nobody of ours has one of those, or of the million before them: all that
-/// matters is that they come after ours, and their digits do for a million more.
+/// The server counts with a signed number of 32 bits and prints it with `%010d`, so numbers with a
+/// minus sign follow 2³¹ − 1. None of our nodes has one of those, or of the million before them:
+/// they only need to sort after ours, and by their digits they do for a million more.
 pub(crate) fn sequence(name: &str) -> Option<i64> {
     let digits = name.get(name.len().checked_sub(DIGITS)?..)?;
     let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -79,7 +81,7 @@ pub(crate) fn sequence(name: &str) -> Option<i64> {
 /// What one listing says about the contender `own`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Position<'a> {
-    /// It is not there.
+    /// It is not in the listing.
     Missing,
     /// It is the first.
     First,
@@ -103,7 +105,7 @@ pub(crate) fn has_contenders(children: &[String]) -> bool {
     children.iter().any(|child| sequence(child).is_some())
 }
 
-/// The contenders among `children`, first come first.
+/// The contenders among `children`, in queue order.
 pub(crate) fn contenders(children: &[String]) -> Vec<&str> {
     let mut queue: Vec<_> =
         children.iter().filter_map(|child| Some((sequence(child)?, child.as_str()))).collect();
@@ -127,7 +129,7 @@ mod tests {
             let key = LockKey::new("", name).unwrap();
             assert_eq!((encode(&key).as_str(), decode(node)), (node, Some(key)), "{name}");
         }
-        assert_eq!(decode("a%2fb"), None, "another spelling of the same name is no lock of ours");
+        assert_eq!(decode("a%2fb"), None, "another spelling of the same name is not our lock");
         let owner: OwnerId = "0123456789abcdef0123456789abcdef".parse().unwrap();
         let prefix = node_prefix(&owner);
         assert_eq!(prefix, "_c_01234567-89ab-cdef-0123-456789abcdef-lock-");

@@ -1,8 +1,8 @@
-//! Renewals that fall together travel as one transaction.
+//! Renewals due at the same time are sent as one transaction.
 //!
 //! A transaction of checks is committed by the leader, so it proves what a read does not: that the
-//! session exists at the leader. It writes nothing and wakes nobody. A write to the node would wake
-//! the next one in the queue at every renewal.
+//! session exists at the leader. It writes nothing and wakes no waiter. A write to the node would
+//! wake the next one in the queue at every renewal.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use lock_core::kit::batch::{Batches, Entry};
 use crate::connection::reply::{Failure, Reply};
 use crate::wire::Session;
 
-/// The most checks of one transaction, and the most bytes of their paths: far below the server's limit
-/// for one request (`jute.maxbuffer`, 1 MB).
+/// The most checks of one transaction, and the most bytes of their paths: far below the server's
+/// limit for one request (`jute.maxbuffer`, 1 MB).
 const BATCH: (usize, usize) = (1000, 256 * 1024);
 
 /// The renewals of one session.
@@ -27,16 +27,16 @@ impl Renewals {
         Self { session, batches: Batches::weighing(BATCH.0, BATCH.1, String::len) }
     }
 
-    /// Asks the leader whether a node of this session is there, together with whatever else is asked at
-    /// this moment.
+    /// Asks the leader whether a node of this session exists, together with all other pending
+    /// renewals.
     pub(crate) async fn confirm(&self, path: String) -> Reply<bool> {
         let session = Arc::clone(&self.session);
         self.batches.ask(path, move |batch| send(Arc::clone(&session), batch)).await?
     }
 }
 
-/// One node that is missing fails the whole transaction, which says then that those before it are there.
-/// Those behind it are asked again in two halves, since many may be missing.
+/// One missing node fails the whole transaction, which then proves that those before it exist.
+/// Those after it are asked again in two halves, since many may be missing.
 async fn send(session: Arc<Session>, batch: Vec<Entry<String, Reply<bool>>>) {
     let mut parts = vec![batch];
     while let Some(mut part) = parts.pop() {
@@ -51,7 +51,7 @@ async fn send(session: Arc<Session>, batch: Vec<Entry<String, Reply<bool>>>) {
                 Ok(true)
             }
             Ok(Some(at)) => Err(Failure::Unknown(format!("node {at} is missing"))),
-            // Those that are left would fail likewise.
+            // The rest would fail in the same way.
             Err(failure) => {
                 part.extend(parts.drain(..).flatten());
                 Err(failure)

@@ -1,25 +1,25 @@
-//! Until when the server keeps a session, as far as this client can know.
+//! How long the server keeps a session, as far as this client can know.
 //!
-//! The leader ends a session when it has not heard of it for the session timeout. Through a follower
-//! it hears of it late: a follower reports the sessions that were active only in its answer to the
-//! leader's ping, every half tick (`Leader#lead`, `Learner#ping`), and a request that it forwards does
-//! not count as activity (`LearnerHandler#run`, `LeaderZooKeeperServer#submitLearnerRequest`). So the
-//! answer to a write proves that the leader knew the session, but not that it has heard of this very
-//! request.
+//! The leader ends a session when it has not heard of it for the session timeout. Through a
+//! follower it hears late: a follower reports the sessions that were active only in its answer to
+//! the leader's ping, every half tick (`Leader#lead`, `Learner#ping`), and a request that it
+//! forwards does not count as activity (`LearnerHandler#run`,
+//! `LeaderZooKeeperServer#submitLearnerRequest`). So the answer to a write proves that the leader
+//! knew the session, but not that it has heard of this request.
 //!
 //! What it does prove needs three requests, all answered by the leader: a write, or `sync`. A read
-//! proves nothing: a follower answers it also while the leader is frozen and pings nobody.
+//! proves nothing: a follower answers it even while the leader is frozen and sends no pings.
 //!
 //! 1. A *first* one. Its follower has noted the session by then.
-//! 2. A *second* one, sent a report later: half a tick at least after the first was answered. The leader
-//!    was awake when it answered, so the ping that was due in between has gone out, and its answer
-//!    travels before whatever the follower forwards later.
-//! 3. The *write*, sent a moment after the second was answered. The leader refuses it if the session
-//!    has ended, so the session lasts for one timeout from the sending of the first.
+//! 2. A *second* one, sent a report later: half a tick at least after the first was answered. The
+//!    leader was awake when it answered, so the ping that was due in between has gone out, and its
+//!    answer travels before whatever the follower forwards later.
+//! 3. The *write*, sent a moment after the second was answered. The leader refuses it if the
+//!    session has ended, so the session lasts for one timeout from the sending of the first.
 //!
-//! The tick is not told to clients; a session timeout is at least two ticks (ZooKeeper's own default), so
-//! a quarter of the session timeout is enough for a report, or one whole tick where it is known. When the
-//! connection has moved to another server in between, the move itself has told the leader
+//! Clients are not told the tick; a session timeout is at least two ticks (ZooKeeper's own
+//! default), so a quarter of the session timeout is enough for a report, or one whole tick if it is
+//! known. If the connection moved to another server in between, the move itself has told the leader
 //! (`LearnerHandler`, `REVALIDATE`), after the first request and before the write.
 
 use std::collections::VecDeque;
@@ -37,7 +37,7 @@ struct Touch {
 #[derive(Debug)]
 pub(crate) struct Timeline {
     timeout: Duration,
-    /// How long after its answer a request has been reported to a leader that is awake.
+    /// How long after its reply a request has been reported to a leader that is awake.
     report: Duration,
     /// How long a leader that is awake needs at most for a ping that is due.
     moment: Duration,
@@ -46,8 +46,8 @@ pub(crate) struct Timeline {
 }
 
 impl Timeline {
-    /// A session whose handshake began at `sent` and was answered at `now`. The leader itself makes a
-    /// session, so this counts at once.
+    /// A session whose handshake began at `sent` and was answered at `now`. The leader itself
+    /// creates a session, so this counts at once.
     pub(crate) fn new(timeout: Duration, sent: ClockInstant, now: ClockInstant) -> Self {
         Self {
             timeout,
@@ -64,7 +64,7 @@ impl Timeline {
         self
     }
 
-    /// How often the leader must be asked, so that there are always requests of the right age.
+    /// How often to ask the leader, so that there are always requests of the right age.
     pub(crate) fn beat(timeout: Duration) -> Duration {
         timeout / 20
     }
@@ -81,8 +81,8 @@ impl Timeline {
         }
     }
 
-    /// The leader has answered a write, or a transaction of checks, that was sent at `sent`: the session
-    /// existed.
+    /// The leader has answered a write, or a transaction of checks, that was sent at `sent`: the
+    /// session existed.
     pub(crate) fn committed(&mut self, sent: ClockInstant, now: ClockInstant) {
         let before = |end: ClockInstant, pause: Duration| {
             self.touches.iter().rev().find(move |touch| touch.answered + pause <= end)
@@ -95,7 +95,7 @@ impl Timeline {
         self.answered(sent, now);
     }
 
-    /// The session exists until then at least.
+    /// The session exists at least until then.
     pub(crate) fn until(&self) -> ClockInstant {
         self.until
     }

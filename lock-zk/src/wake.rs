@@ -7,14 +7,14 @@ use crate::connection::reply::{Failure, Reply};
 use crate::connection::{Event, Watch};
 use crate::wire::Session;
 
-/// A node of one's own is watched only when it has been there for so long: most locks are held for
-/// less, and a renewal would find out as well.
+/// Our own node is watched only once it has existed for this long: most locks are held for less,
+/// and a renewal would notice a loss as well.
 const OWN_AFTER: Duration = Duration::from_millis(25);
-/// After an attempt to set a watch that had no answer.
+/// The pause after an attempt to set a watch that got no reply.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// The watches of a claim. One that is cut off with its connection is set again on the next one, which shows
-/// whether its node has gone in between, so nothing is missed.
+/// The watches of a claim. A watch lost with its connection is set again on the next one, which
+/// shows whether its node is gone, so nothing is missed.
 #[derive(Default)]
 pub(crate) struct Watches {
     /// The path of the node before ours, and the watch on it, once it is set.
@@ -31,27 +31,28 @@ impl fmt::Debug for Watches {
 }
 
 impl Watches {
-    /// A look has shown this node just before ours, or none. A watch that is set on it stays.
+    /// A listing has shown this node just before ours, or none. A watch already set on it stays.
     pub(crate) fn expect(&mut self, ahead: Option<String>) {
         if self.ahead.as_ref().map(|(path, _)| path) != ahead.as_ref() {
             self.ahead = ahead.map(|path| (path, None));
         }
     }
 
-    /// Whether the last look has shown a node before ours, and no change of it is known since.
+    /// Whether the last listing showed a node before ours, and no change of it is known since.
     pub(crate) fn has_one_ahead(&self) -> bool {
         self.ahead.is_some()
     }
 
-    /// Ready when the node before ours has gone, when ours has changed, or when the session is over.
+    /// Resolves when the node before ours is gone, when ours has changed, or when the session is
+    /// over.
     ///
     /// # Errors
     ///
-    /// If a watch could not be set: then the waiter looks again and again.
+    /// If a watch could not be set: then the waiter polls.
     ///
     /// # Cancel safety
     ///
-    /// Cancel-safe: a watch that is set stays set.
+    /// Cancel-safe: watches already set stay set.
     pub(crate) async fn changed(&mut self, session: &Session, own: &str) -> Reply<()> {
         loop {
             if let Some((path, watch @ None)) = &mut self.ahead {
@@ -88,7 +89,7 @@ impl Watches {
     }
 }
 
-/// Sets a watch, on the next connection if this one is lost meanwhile.
+/// Sets a watch, on the next connection if this one is lost.
 async fn set(session: &Session, path: &str) -> Reply<Option<Watch>> {
     loop {
         match session.watch(path).await {

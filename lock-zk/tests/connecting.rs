@@ -1,4 +1,4 @@
-//! Connecting: limits, credentials, and what is said when it does not work.
+//! Connecting: limits, credentials, and error messages.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
@@ -53,7 +53,8 @@ async fn the_limits_of_the_server_are_reported() {
     assert_eq!(guard.ttl(), Duration::from_millis(500));
     // A busy machine may lose so short a lock before it is released.
     drop(guard);
-    // A longer ttl than the session's, or than the servers allow, is an error, and not a shorter ttl.
+    // A longer ttl than the session's, or than the servers allow, is an error, and not a shorter
+    // ttl.
     let ours = connect(hosts(&servers), "").await;
     let can = ours.capabilities();
     assert_eq!((can.min_ttl, can.max_ttl), (Duration::from_millis(500), Some(SESSION * 30)));
@@ -70,13 +71,14 @@ async fn the_limits_of_the_server_are_reported() {
     let guard = Locks::new(ours.clone()).named("lock").unwrap().acquire().await.unwrap();
     assert_eq!(guard.ttl(), longest);
     guard.release().await.unwrap();
-    // What is asked for is not shortened in silence.
+    // The requested timeout is not shortened silently.
     let locks = locks(ours, Duration::from_secs(30));
     let error = locks.named("lock").unwrap().acquire().await.unwrap_err();
     assert!(error.to_string().contains("20s"), "{error}");
 }
 
-/// The client's patience with a silent server follows the session that it got, not the one it asked for.
+/// The client's patience with a silent server follows the session that it got, not the one it asked
+/// for.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_raised_session_bears_a_slow_server() {
     let raised = Duration::from_secs(4);
@@ -136,7 +138,7 @@ async fn with_a_password_only_its_owner_touches_the_locks() {
     // The same user from another process.
     let same = connect(&app, DEFAULT).await;
     busy(&mut *claim(&same, "lock", false)).await;
-    // Somebody else, with another password and with none.
+    // Another client, with a different password and with none.
     for (user, acl) in [("app:wrong@", "creator"), ("other:wrong@", "open"), ("", "open")] {
         let stranger = connect(guarded(user), &format!("lock_acl={acl}")).await;
         let error = claim(&stranger, "lock", true).try_acquire().await.unwrap_err();
@@ -235,7 +237,8 @@ fn old_server(mut stream: std::net::TcpStream) {
     }
 }
 
-/// Near the end of the sequence numbers nobody may enter; when the queue is empty they begin again.
+/// Near the end of the sequence numbers no client may enter; when the queue is empty they start
+/// over.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_used_up_queue_is_refused_and_begins_again() {
     let servers = server().await;
@@ -248,7 +251,7 @@ async fn a_used_up_queue_is_refused_and_begins_again() {
     };
     let (ours, other) =
         (ZkBackend::connect(config()).await.unwrap(), ZkBackend::connect(config()).await.unwrap());
-    // A node that the server does not remove by itself in between, or the numbers would begin again.
+    // A node that the server does not remove in between, or the numbers would start over.
     let plain = plain(&servers).await;
     make(&plain, "/locks/lock").await;
     let mut last = 0;
@@ -268,7 +271,7 @@ async fn a_used_up_queue_is_refused_and_begins_again() {
     }
     assert_eq!(children(&plain, "lock").await.len(), 1, "the holder's alone");
     holder.release().await.unwrap();
-    // The one who finds it empty removes it.
+    // The client that finds it empty removes it.
     let _ = late.try_acquire().await;
     assert!(common::acquired(&mut *late).await.get() > last);
     late.release().await.unwrap();

@@ -14,8 +14,8 @@ use lock_core::{ErrorKind, LockBackend, LockState};
 use lock_testkit::proxy::{Cut, Proxy};
 use lock_zk::{ZkBackend, ZkConfig};
 
-/// A session that was idle for longer than its timeout, and a lock whose create has no answer: what is
-/// found is granted with a validity of its own.
+/// A session that was idle for longer than its timeout, and a lock whose create has no answer: the
+/// node that is found is granted with its own validity.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_reply_after_a_long_rest_blocks_nobody() {
     let servers = server().await;
@@ -31,7 +31,7 @@ async fn a_lost_reply_after_a_long_rest_blocks_nobody() {
         let guard = if round == 0 {
             tokio::time::timeout(SLACK, lock.acquire()).await.expect("it is free").unwrap()
         } else {
-            lock.try_acquire().await.unwrap().expect("nobody has it")
+            lock.try_acquire().await.unwrap().expect("it is free")
         };
         assert!(guard.remaining() > SESSION / 5, "{:?}", guard.remaining());
         guard.release().await.unwrap();
@@ -55,8 +55,8 @@ async fn closing_waits_for_a_server_that_is_slow() {
     assert!(children(&plain, "lock").await.is_empty());
 }
 
-/// The connection is cut after every request and before every reply, one after the other. One cut costs
-/// no lock: what has no answer is repaired.
+/// The connection is cut after every request and before every reply, one after the other. One cut
+/// costs no lock: what has no answer is repaired.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cut_at_any_point_leaves_nothing_behind() {
     let servers = server().await;
@@ -85,8 +85,7 @@ async fn a_cut_at_any_point_leaves_nothing_behind() {
     }
 }
 
-/// The same for one who waits, from the moment that it enters the queue, and from the moment that the
-/// lock is released.
+/// The same for a waiter, from when it enters the queue, and from when the lock is released.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cut_at_any_point_of_a_hand_over_loses_no_turn() {
     let servers = server().await;
@@ -117,7 +116,8 @@ async fn a_cut_at_any_point_of_a_hand_over_loses_no_turn() {
     }
 }
 
-/// A place near the end of the sequence numbers is refused, also where it could not be given up at once.
+/// A place near the end of the sequence numbers is refused, also where it could not be given up at
+/// once.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cut_at_any_point_grants_no_used_up_place() {
     let servers = server().await;
@@ -172,8 +172,8 @@ impl Planned {
     }
 }
 
-/// A session that watches more than one request of the driver can set again survives a reconnect, with all
-/// that it holds, and its queue moves on.
+/// A session that watches more than one request of the driver can set again survives a reconnect,
+/// with all that it holds, and its queue moves on.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reconnect_keeps_a_session_that_watches_much() {
     let servers = server().await;

@@ -97,7 +97,7 @@ async fn a_peer_queues_behind_us() {
         assert!(before.starts_with("_c_"), "{peer:?} waits for {before}");
         let (_, watcher) =
             peer_client.check_and_watch_stat(&format!("/locks/lock/{before}")).await.unwrap();
-        // A renewal wakes nobody.
+        // A renewal wakes no waiter.
         let watcher = tokio::spawn(watcher.changed());
         for _ in 0..3 {
             holder.renew().await.unwrap();
@@ -131,7 +131,7 @@ async fn a_peer_is_shown_as_what_it_is_and_can_be_removed() {
     let shown = holder.mark.unwrap();
     assert_eq!(ours.force_release(&key, Some(&shown)).await.unwrap(), Released::Freed);
     acquired(&mut *waiter).await;
-    // The peer that was shown has gone: its mark takes the lock from nobody else.
+    // The peer that was shown is gone: its mark does not release another holder's lock.
     assert_eq!(ours.force_release(&key, Some(&shown)).await.unwrap(), Released::AlreadyGone);
     waiter.release().await.unwrap();
     until("nobody is shown", SLACK, async || ours.inspect(&key).await.unwrap().is_none()).await;

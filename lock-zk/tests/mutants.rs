@@ -1,4 +1,4 @@
-//! The test of the tests: mistakes that locks on ZooKeeper are made with, and what finds each.
+//! Mutation tests: known mistakes of locks on ZooKeeper, and the scene that finds each.
 //!
 //! `RUSTFLAGS="--cfg distlock_mutants" cargo test -p lock-zk --test mutants`
 

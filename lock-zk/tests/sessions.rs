@@ -27,7 +27,7 @@ fn sessions(servers: &ZooKeeper) -> usize {
         .count()
 }
 
-/// A session that nobody uses is closed after a while, and one that is used is not.
+/// An unused session is closed after a while, and one in use is not.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_idle_session_is_closed() {
     let servers = server().await;
@@ -88,8 +88,8 @@ async fn fences_are_counted_from_the_clock_or_not() {
     holder.release().await.unwrap();
 }
 
-/// An ensemble with a leader has used up billions of numbers before the first lock. Its fences begin at the
-/// clock all the same, so that the store that is used next can give greater ones.
+/// An ensemble with a leader has used up billions of numbers before the first lock. Its fences
+/// begin at the clock all the same, so the store used next can issue greater ones.
 #[tokio::test(flavor = "multi_thread")]
 async fn fences_do_not_run_ahead_of_the_clock() {
     let servers = ZooKeeper::ensemble().await.unwrap();
@@ -101,7 +101,7 @@ async fn fences_do_not_run_ahead_of_the_clock() {
     holder.release().await.unwrap();
 }
 
-/// A base that somebody has written over is named, and nothing is granted.
+/// An overwritten base is named in the error, and nothing is granted.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_base_that_is_no_number_is_refused() {
     let servers = server().await;
@@ -115,7 +115,8 @@ async fn a_base_that_is_no_number_is_refused() {
     assert!(error.to_string().contains("/locks/%fence has \"much\""), "{error}");
 }
 
-/// The sessions of a client end with all their nodes, and the server can read what it has written of that.
+/// The sessions of a client end with all their nodes, and the server can read what it has written
+/// of that.
 ///
 /// `cargo test -p lock-zk --test sessions -- --ignored`
 #[tokio::test(flavor = "multi_thread")]
@@ -142,7 +143,7 @@ async fn a_server_starts_again_after_ten_thousand_locks() {
     again.named("lock").unwrap().acquire().await.unwrap().release().await.unwrap();
 }
 
-/// While no session can be had, the end of the last one is told once, and not again and again.
+/// While no session can be opened, the end of the last one is reported once, not repeatedly.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_end_of_a_session_wakes_a_waiter_once() {
     let servers = server().await;
@@ -163,7 +164,7 @@ async fn the_end_of_a_session_wakes_a_waiter_once() {
     until("it is released", SESSION + SLACK, async || waiter.release().await.is_ok()).await;
 }
 
-/// Somebody who knows the id and the password of a session closes it.
+/// Another client that knows the id and the password of a session closes it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_closed_by_somebody_else_is_lost_at_once() {
     let servers = server().await;
@@ -199,8 +200,8 @@ async fn a_session_closed_by_somebody_else_is_lost_at_once() {
     locks.close(SLACK).await.unwrap();
 }
 
-/// As above for a client that can open a new session: here the server ends the old one, since it was
-/// cut off for too long.
+/// As above for a client that can open a new session: here the server ends the old one, since it
+/// was cut off for too long.
 #[tokio::test(flavor = "multi_thread")]
 async fn after_an_expiry_the_next_claim_has_a_new_session() {
     let servers = server().await;
@@ -255,8 +256,8 @@ async fn a_node_that_an_operator_deletes_is_missed_at_once() {
     waiter.release().await.unwrap();
 }
 
-/// A runtime that ends while renewals are being collected, or that nobody drives any more, takes none
-/// of them with it but its own.
+/// A runtime that ends while renewals are being collected, or is no longer driven, takes only its
+/// own renewals with it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn renewals_survive_the_end_and_the_standstill_of_another_runtime() {
     let servers = server().await;
@@ -267,7 +268,7 @@ async fn renewals_survive_the_end_and_the_standstill_of_another_runtime() {
     .await;
 }
 
-/// Nodes that are missing fail the transaction of all renewals, and no renewal but their own.
+/// Missing nodes fail the transaction of all renewals, but only their own renewals.
 #[tokio::test(flavor = "multi_thread")]
 async fn missing_nodes_cost_no_other_lock_its_renewal() {
     let servers = server().await;

@@ -1,13 +1,13 @@
-//! What `etcds://` needs beside the addresses.
+//! What `etcds://` needs besides the addresses.
 
 use lock_core::url::Params;
 use lock_core::{Error, Result};
 
-/// Whom to trust, and who asks.
+/// The trusted authorities and the client's identity.
 #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "never made without the feature"))]
 #[derive(Clone, Default)]
 pub(crate) struct Tls {
-    /// PEM texts.
+    /// In PEM.
     ca: Option<Vec<u8>>,
     identity: Option<(Vec<u8>, Vec<u8>)>,
     server_name: Option<String>,
@@ -38,7 +38,7 @@ pub(super) fn read(params: &mut Params, secure: bool) -> Result<Option<Tls>> {
     if !secure {
         if ca.is_some() || cert.is_some() || key.is_some() || server_name.is_some() {
             return Err(Error::config(
-                "lock_ca, lock_cert, lock_key and lock_server_name belong to etcds://, which uses TLS; etcd:// does not",
+                "lock_ca, lock_cert, lock_key and lock_server_name belong to etcds://; etcd:// does not use TLS",
             ));
         }
         return Ok(None);

@@ -1,4 +1,4 @@
-//! Mistakes that locks on etcd are known to be made with, and what notices each.
+//! Known mistakes of locks on etcd, and the test that catches each.
 
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -13,7 +13,7 @@ use crate::rules::{RULES, Rules};
 use crate::statements::{Kind, Statement};
 use crate::wire::{News, Renewed, Reply, Request};
 
-/// Names the mistake to make, in the environment.
+/// The environment variable that names the mistake to make.
 pub const VARIABLE: &str = "LOCK_ETCD_MUTANT";
 
 /// One mistake.
@@ -37,7 +37,7 @@ macro_rules! mutants {
 }
 
 mutants! {
-    no_look_after_waiting: "a second look sees nobody before us, so the lock must be ours",
+    no_look_after_waiting: "a second read sees no entry before ours, so the lock must be ours",
         a_waiter_looks_before_it_believes;
     ignores_the_queue: "the own entry alone is the lock", s01_a_lock_is_not_reentrant;
     swallows_ttl_0: "any answer to a keep-alive counts as a renewal",
@@ -65,12 +65,12 @@ mutants! {
         c04_a_repeat_is_kept_as_long_as_promised;
     keeps_unknown_leases: "a release after an unknown try keeps the lease",
         c07_a_release_after_a_failed_try_frees_the_lock;
-    keeps_its_pool: "one lease was gone, and the others that were granted before are tried all the same",
+    keeps_its_pool: "one lease was gone, and the other spare leases are still tried",
         leases_that_a_restore_has_taken_are_not_tried_one_by_one;
     revokes_what_it_was_told_of: "the lease that a token names is given up where it is to be looked at",
         an_altered_token_touches_no_lease;
     stays_with_a_learner: "a member that is a learner is taken for a good one", a_learner_is_left;
-    own_place_unwatched: "nobody watches the own entry", a_waiter_sees_that_its_own_place_has_gone;
+    own_place_unwatched: "its own entry is not watched", a_waiter_sees_that_its_own_place_has_gone;
     resumes_after_compaction: "a watch that was compacted away is taken for one that stands",
         a_waiter_looks_after_a_compaction;
     skips_what_was_not_told: "a watch that was created goes on from the revision of that answer",
@@ -79,7 +79,7 @@ mutants! {
         a_watch_is_not_refused_unnoticed;
     trusts_its_watch: "a watch is trusted on another stream, too",
         a_holder_looks_although_its_watch_stands;
-    dies_with_its_runtime: "who waits is not told when nobody serves the watches any more",
+    dies_with_its_runtime: "waiters are not told when the watches are no longer served",
         a_waiter_outlives_the_runtime_that_served_it;
     serves_all_on_one_runtime: "the watches of all runtimes are served by one of them",
         a_waiter_outlives_the_runtime_that_served_it;
@@ -101,13 +101,13 @@ fn is(name: &str) -> bool {
     *WANTED == name
 }
 
-/// What has passed the seam so far.
+/// What has passed through the seam so far.
 #[derive(Default)]
 struct Past {
-    /// By what was asked for.
+    /// By requested ttl.
     granted: HashMap<i64, Vec<Reply>>,
     is_lease_gone: bool,
-    /// The keys of entries that wait, or are to.
+    /// The keys of entries that wait, or will.
     entered: Vec<Vec<u8>>,
 }
 
@@ -150,7 +150,7 @@ fn stated(mut statement: Statement) -> Statement {
     statement
 }
 
-/// A reply, before it is believed.
+/// A reply, before it is trusted.
 pub(crate) fn replied(request: &Request, reply: Result<Reply, Failed>) -> Result<Reply, Failed> {
     match (request, reply) {
         (Request::Txn(statement), Ok(reply)) => Ok(shown(statement, reply)),
@@ -193,7 +193,7 @@ fn shown(statement: &Statement, mut reply: Reply) -> Reply {
     reply
 }
 
-/// Makes an entry of `a` of one of `a/b`.
+/// Turns an entry of `a/b` into one of `a`.
 fn flatten(found: &mut KeyValue) {
     let slashes = found.0.key.iter_mut().filter(|byte| **byte == b'/').skip(1);
     slashes.for_each(|slash| *slash = b'-');
@@ -221,7 +221,7 @@ fn granted(seconds: i64, mut reply: Reply) -> Reply {
     reply
 }
 
-/// The answer to a keep-alive, before it is believed.
+/// The reply to a keep-alive, before it is trusted.
 pub(crate) fn renewed(mut renewed: Renewed, clock: &dyn Clock) -> Renewed {
     if is("swallows_ttl_0") {
         renewed.ttl = renewed.ttl.or(Some(Duration::from_secs(60)));
@@ -240,13 +240,13 @@ pub(crate) fn watches(key: &[u8]) -> bool {
     !(is("own_place_unwatched") && past().entered.iter().any(|entered| entered == key))
 }
 
-/// By which runtime the watches of this one are served.
+/// The runtime that serves the watches of this one.
 pub(crate) fn served_by(runtime: Id) -> Id {
     static FIRST: OnceLock<Id> = OnceLock::new();
     if is("serves_all_on_one_runtime") { *FIRST.get_or_init(|| runtime) } else { runtime }
 }
 
-/// What a watch has told, before it is believed; `None` if it is not heard at all.
+/// A watch event, before it is trusted; `None` to drop it.
 pub(crate) fn news(news: News) -> Option<News> {
     match news {
         News::Opened if is("trusts_its_watch") => None,
@@ -260,7 +260,7 @@ pub(crate) fn news(news: News) -> Option<News> {
     }
 }
 
-/// What the store decides by.
+/// The rules by which the store decides.
 pub(crate) fn rules() -> Rules {
     let mut rules = RULES;
     match WANTED.as_str() {

@@ -1,4 +1,4 @@
-//! What the tests of this crate share.
+//! Shared by the tests of this crate.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 #![allow(dead_code, reason = "each test target uses a part of it")]
@@ -31,15 +31,15 @@ pub(crate) use run;
 /// Long enough to outlive a restore, and that no renewal is needed.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
-/// Far above what anything here takes; only a defect meets it.
+/// Far above what anything here takes; only a defect reaches it.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
-/// Less than the pause between two looks that the core makes without being told: what happens within it
-/// was pushed.
+/// Less than the pause between two looks that the core makes without being told: what happens
+/// within it was pushed.
 pub(crate) const PUSHED: Duration = Duration::from_secs(6);
 
-/// A server of the test's own. A machine without one fails the test: it says which package is
-/// missing, and a skip would look like a pass.
+/// A server for one test. Without one on the machine the test fails and names the missing package:
+/// a skip would look like a pass.
 pub(crate) async fn one() -> EtcdCluster {
     EtcdCluster::builder().start().await.unwrap()
 }
@@ -64,8 +64,8 @@ pub(crate) async fn proxied(cluster: &EtcdCluster) -> (Proxy, EtcdBackend) {
     (proxy, backend)
 }
 
-/// The same, and a second way to the server that the client does not begin with: what is held up in the
-/// proxy is overtaken there.
+/// The same, and a second way to the server that the client does not begin with: what is held up in
+/// the proxy is overtaken there.
 pub(crate) async fn proxied_and_direct(cluster: &EtcdCluster) -> (Proxy, EtcdBackend) {
     let proxy = Proxy::start_http2(cluster.address(0).unwrap()).await.unwrap();
     let (slow, quick) = (proxy.address().to_string(), cluster.address(0).unwrap().to_string());
@@ -73,8 +73,8 @@ pub(crate) async fn proxied_and_direct(cluster: &EtcdCluster) -> (Proxy, EtcdBac
     (proxy, backend)
 }
 
-/// Takes and releases a lock, so that there are spare leases for the ttl of [`claim`]: the next request
-/// is that of a lock.
+/// Takes and releases a lock, so that there are spare leases for the ttl of [`claim`]: the next
+/// request is that of a lock.
 pub(crate) async fn warm_up(backend: &EtcdBackend) {
     let mut warm = claim(backend, "warm", false);
     granted(&mut *warm).await;
@@ -82,7 +82,7 @@ pub(crate) async fn warm_up(backend: &EtcdBackend) {
     tokio::time::sleep(Duration::from_millis(100)).await;
 }
 
-/// A client that begins with the member at `address`. Which one it begins with is left to chance, and its
+/// A client that begins with the member at `address`. Which one it begins with is random, and its
 /// `Debug` shows it.
 pub(crate) async fn starting_at(url: &str, address: &str) -> EtcdBackend {
     soon("a connection", async {
@@ -115,18 +115,18 @@ pub(crate) fn metrics(cluster: &EtcdCluster) -> String {
 
 pub(crate) const PASSWORD: &str = "s3cr3t";
 
-/// Options by which a token names the state of the users at its making: it is refused as soon as that has
-/// changed. The file with the secret is in `directory`.
+/// Options by which a token names the state of the users at its making: it is refused as soon as
+/// that has changed. The file with the secret is in `directory`.
 pub(crate) fn tokens_of_a_state(directory: &std::path::Path) -> String {
     let secret = directory.join("secret");
     std::fs::write(&secret, "0123456789abcdef0123456789abcdef").unwrap();
     format!("jwt,priv-key={},sign-method=HS256", secret.display())
 }
 
-/// A server that asks for a user, a client of its root, and the URL of the user `app`, who has the rights
-/// that its locks in `jobs/` need.
+/// A server that asks for a user, a client of its root, and the URL of the user `app`, who has the
+/// rights that its locks in `jobs/` need.
 pub(crate) async fn guarded(options: &[(&str, &str)]) -> (EtcdCluster, Client, String) {
-    // The least that hashing a password can cost: the tests sign in often.
+    // The lowest cost of password hashing: the tests sign in often.
     let mut builder = EtcdCluster::builder().option("bcrypt-cost", "4");
     for (name, value) in options {
         builder = builder.option(name, value);
@@ -168,14 +168,14 @@ pub(crate) fn request(name: &str, ttl: Duration) -> ClaimRequest {
     ClaimRequest::new(key, owner, ttl).with_call_timeout(Duration::from_secs(2))
 }
 
-/// The claim listens, and hears nothing.
+/// The claim waits for a change, and none comes.
 pub(crate) async fn quiet(claim: &mut dyn Claim) {
     let wait = tokio::time::timeout(Duration::from_millis(300), claim.changed()).await;
     assert!(wait.is_err(), "nothing has happened, and it heard {wait:?}");
 }
 
-/// Waits until the claim is told to look, for less time than the core takes to look by itself. There may
-/// be no stream at first, which is an error, and no loss.
+/// Waits until the claim is told to look, for less time than the core takes to poll. There may be
+/// no stream at first, which is an error, and no loss.
 pub(crate) async fn told(what: &str, claim: &mut dyn Claim) {
     let told = async {
         while claim.changed().await.is_err() {
@@ -209,7 +209,7 @@ pub(crate) async fn granted(claim: &mut dyn Claim) -> FencingToken {
 
 pub(crate) async fn busy(claim: &mut dyn Claim) {
     let answer = claim.try_acquire().await.unwrap();
-    assert!(matches!(answer, Attempt::Busy { .. }), "somebody else holds the lock: {answer:?}");
+    assert!(matches!(answer, Attempt::Busy { .. }), "another client holds the lock: {answer:?}");
 }
 
 /// All keys under `prefix`, the oldest first, each with its lease.
@@ -228,7 +228,7 @@ pub(crate) async fn revision(client: &mut Client) -> i64 {
 pub(crate) async fn pushed<T>(what: &str, future: impl Future<Output = T>) -> T {
     match tokio::time::timeout(PUSHED, future).await {
         Ok(value) => value,
-        Err(_) => panic!("not within {PUSHED:?}, so nobody was told: {what}"),
+        Err(_) => panic!("not within {PUSHED:?}, so it was not pushed: {what}"),
     }
 }
 

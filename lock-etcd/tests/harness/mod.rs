@@ -45,8 +45,9 @@ impl Setup for Etcd {
         true
     }
 
-    /// Puts the base of the fences a little ahead of the clock, so that no new client lifts it. Else the
-    /// fault that a case has arranged for the next request would meet one that is refused for the old base.
+    /// Puts the base of the fences a little ahead of the clock, so that no new client raises it.
+    /// Otherwise the fault arranged for the next request would hit one that is refused for the old
+    /// base.
     async fn prepare(&self, servers: &dyn Servers) -> Result<(), Unavailable> {
         let broken = |error: &dyn Display| Unavailable::broken(format!("no base: {error}"));
         let ahead = SystemTime::now() + Duration::from_secs(60);
@@ -59,7 +60,7 @@ impl Setup for Etcd {
         put.map(drop).map_err(|error| broken(&error))
     }
 
-    /// Has leases granted ahead, or the fault would meet the request for a lease.
+    /// Has leases granted in advance, or the fault would hit the request for a lease.
     async fn warm_up(&self, backend: &dyn LockBackend) -> Result<()> {
         for ttl in [2, 60] {
             let key = LockKey::new("warm-up", OwnerId::generate(&OsRng)?.to_hex())?;

@@ -1,4 +1,4 @@
-//! What a claim must not believe: a silent watch, a lease that lives, a key that has its name.
+//! What a claim must not believe: a silent watch, a live lease, a key with its name.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use crate::common::{
     request, soon, take_rights, told,
 };
 
-/// A stream keeps the token of its beginning. When that has run out, the server refuses each new watch
-/// on it, although requests have signed in anew.
+/// A stream keeps the auth token it was opened with. When that has expired, the server refuses each
+/// new watch on it, although requests have signed in again.
 pub(crate) async fn a_watch_is_not_refused_unnoticed() {
     let (_cluster, _root, url) = guarded(&[("auth-token-ttl", "1")]).await;
     let (a, b) = (lock_etcd::connect(&url).await.unwrap(), lock_etcd::connect(&url).await.unwrap());
@@ -42,8 +42,8 @@ pub(crate) async fn a_watch_is_not_refused_unnoticed() {
     granted(&mut *early).await;
 }
 
-/// The stream breaks, the key of the holder is deleted, and the next stream breaks too: right after the
-/// answer that the watch was created, or before it, or after the news.
+/// The stream breaks, the key of the holder is deleted, and the next stream breaks too: right after
+/// the answer that the watch was created, or before it, or after the news.
 pub(crate) async fn a_stream_that_breaks_twice_hides_nothing() {
     let cluster = one().await;
     let (proxy, a) = proxied(&cluster).await;
@@ -72,8 +72,8 @@ pub(crate) async fn a_stream_that_breaks_twice_hides_nothing() {
     }
 }
 
-/// An old copy of the store is put back. The lease was granted ahead, so it is in the copy, and lives; the
-/// key is not. The watch waits for revisions that are still to come.
+/// An old copy of the store is put back. The lease was granted ahead, so it is in the copy, and
+/// lives; the key is not. The watch waits for revisions that are still to come.
 pub(crate) async fn a_holder_looks_although_its_watch_stands() {
     let cluster = one().await;
     let a = backend(&cluster).await;
@@ -112,8 +112,8 @@ pub(crate) async fn a_holder_looks_although_its_watch_stands() {
     assert_eq!(answers.last(), Some(&Renewal::Lost), "{answers:?}");
 }
 
-/// The lease lives, and the key cannot be read: the lock may be somebody else's by now, for whoever holds
-/// it and for whoever attaches to it.
+/// The lease lives, and the key cannot be read: the lock may belong to another client by now, both
+/// for a holder and for a claim that attaches.
 pub(crate) async fn a_renewal_needs_to_see_the_key() {
     let (_cluster, mut root, url) = guarded(&[]).await;
     let a = lock_etcd::connect(&url).await.unwrap();
@@ -128,7 +128,7 @@ pub(crate) async fn a_renewal_needs_to_see_the_key() {
     for mut claim in [holder, attached] {
         // Listening proves nothing either.
         for _ in 0..2 {
-            let error = claim.renew().await.expect_err("the lock has gone");
+            let error = claim.renew().await.expect_err("the lock is gone");
             assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
             let _ = tokio::time::timeout(Duration::from_millis(300), claim.changed()).await;
         }
@@ -179,15 +179,15 @@ pub(crate) async fn a_release_leaves_what_others_have_written() {
     }
 }
 
-/// The answer to a keep-alive is late, and the renewal that waited for it was given up. The next one
-/// hears the answer, and must count from the request that it answers.
+/// The answer to a keep-alive is late, and the renewal that waited for it was given up. The next
+/// one hears the answer, and must count from the request that it answers.
 pub(crate) async fn an_answer_counts_from_its_own_request() {
     let cluster = one().await;
     let (proxy, a) = proxied(&cluster).await;
     let mut holder =
         a.claim(request("lock", LONG).with_call_timeout(Duration::from_secs(10))).unwrap();
     granted(&mut *holder).await;
-    // The stream of keep-alives is open, and the watch stands.
+    // The keep-alive stream is open, and the watch is set.
     holder.renew().await.unwrap();
     quiet(&mut *holder).await;
     let (given_up, delay) = (Duration::from_secs(1), Duration::from_millis(1900));

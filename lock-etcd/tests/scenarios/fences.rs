@@ -1,4 +1,4 @@
-//! Fences over all that can befall the base from which they count.
+//! Fences, whatever happens to the base from which they count.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -56,8 +56,8 @@ async fn restored(cluster: &EtcdCluster, clients: &[&EtcdBackend]) {
     }
 }
 
-/// All stores count in µs since 1970 or above: a resource that has seen their fences takes ours, and theirs
-/// again when the next one serves, since the revision adds little.
+/// All stores count in µs since 1970 or above: a resource that has seen their fences takes ours,
+/// and theirs again when the next one serves, since the revision adds little.
 pub(crate) async fn fences_are_above_those_of_other_stores() {
     let cluster = one().await;
     let mut other = plain(&cluster, 0).await;
@@ -73,13 +73,13 @@ pub(crate) async fn fences_are_above_those_of_other_stores() {
     }
 }
 
-/// Whoever takes the lock next has a greater fence, with whatever client: of this folder or another time.
+/// Each holder has a greater fence than the one before, with any client, old or new.
 pub(crate) async fn fences_rise_over_clients() {
     let cluster = one().await;
     let (a, b) = (backend(&cluster).await, backend(&cluster).await);
     let mut last = hold(&a).await;
     for round in 0..6 {
-        // Each of these lifts the base, and a and b have to hear of it.
+        // Each of these raises the base, and a and b must notice.
         tokio::time::sleep(Duration::from_millis(150)).await;
         let fresh = backend(&cluster).await;
         for backend in [&fresh, &a, &b] {
@@ -99,7 +99,7 @@ pub(crate) async fn fences_rise_over_clients() {
     assert!(fences[0] > last && fences.windows(2).all(|two| two[0] < two[1]), "{fences:?}");
 }
 
-/// A place keeps the fence that its key shows, whatever has become of the base since.
+/// An entry keeps the fence that its key shows, even if the base has changed since.
 pub(crate) async fn a_hold_keeps_its_fence_when_the_base_is_lifted() {
     let cluster = one().await;
     let a = backend(&cluster).await;
@@ -124,8 +124,8 @@ pub(crate) async fn a_hold_keeps_its_fence_when_the_base_is_lifted() {
     assert!(granted(&mut *next).await > fence);
 }
 
-/// The cluster is wiped, and so is the base. A client that has known it, and one that has not, each as the
-/// first to take the lock.
+/// The cluster is wiped, and so is the base. A client that has known it, and one that has not, each
+/// as the first to take the lock.
 pub(crate) async fn a_wiped_cluster_gives_no_lower_fence() {
     for known_first in [true, false] {
         let cluster = one().await;
@@ -148,8 +148,8 @@ pub(crate) async fn a_wiped_cluster_gives_no_lower_fence() {
     }
 }
 
-/// A snapshot is restored in which the base is. Revisions go back, and fences do not: neither those of a
-/// client that has seen higher ones, nor those of a new client.
+/// A snapshot is restored in which the base is. Revisions go back, and fences do not: neither those
+/// of a client that has seen higher ones, nor those of a new client.
 pub(crate) async fn a_restored_snapshot_gives_no_lower_fence() {
     for known_first in [true, false] {
         let cluster = one().await;
@@ -174,7 +174,7 @@ pub(crate) async fn a_restored_snapshot_gives_no_lower_fence() {
     }
 }
 
-/// An operator deletes the base, or writes into it what is no number.
+/// An operator deletes the base, or overwrites it with something that is not a number.
 pub(crate) async fn a_base_that_was_tampered_with_lowers_no_fence() {
     let cluster = one().await;
     let a = backend(&cluster).await;
@@ -205,13 +205,14 @@ pub(crate) async fn bare_revisions_are_to_be_had() {
     let key = other.get("jobs/lock/", Some(etcd_client::GetOptions::new().with_prefix())).await;
     let rev = key.unwrap().kvs()[0].create_revision();
     assert_eq!(i64::try_from(fence.get()).unwrap(), rev);
-    assert_eq!(base_of(&mut other, "jobs").await, None, "a base that nobody asked for");
+    assert_eq!(base_of(&mut other, "jobs").await, None, "an unneeded base was created");
     let data = holder.detach().await.unwrap();
     let mut attached = a.claim(lock.with_resume(Resume::new(fence, data))).unwrap();
     assert!(matches!(attached.renew().await.unwrap(), Renewal::Alive { .. }));
 }
 
-/// The base is no lock and no place, for us and for Go: a lock has a folder's name, and a queue below it.
+/// The base is no lock and no place, for us and for Go: a lock has a folder's name, and a queue
+/// below it.
 pub(crate) async fn the_base_is_seen_by_nobody() {
     let cluster = one().await;
     let (plain_names, jobs) = (

@@ -1,4 +1,4 @@
-//! What a client makes of members, leases and runtimes that are of no more use.
+//! How a client treats members, leases and runtimes that are no longer usable.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ pub(crate) async fn a_learner_is_left() {
     assert!(error.is_retryable() && error.to_string().contains("learner"), "{error}");
 }
 
-/// After a restore no lease of the pool is there any more. One that is gone shows it of all.
+/// After a restore no lease of the pool exists. One missing lease shows that all are.
 pub(crate) async fn leases_that_a_restore_has_taken_are_not_tried_one_by_one() {
     let cluster = one().await;
     cluster.back_up().await.unwrap();
@@ -54,11 +54,11 @@ pub(crate) async fn leases_that_a_restore_has_taken_are_not_tried_one_by_one() {
     }
 }
 
-/// The runtime that served the watches of a client has ended, or nobody drives it any more. Whoever waits on
-/// another one is told all the same.
+/// The runtime that served the watches of a client has ended, or is no longer driven. Waiters on
+/// another one are still woken.
 pub(crate) async fn a_waiter_outlives_the_runtime_that_served_it() {
     for ends in [true, false] {
-        // It has runtimes of its own.
+        // It has its own runtimes.
         let scene = move || wait_beside_another_runtime(ends);
         tokio::task::spawn_blocking(scene).await.unwrap();
     }

@@ -25,7 +25,7 @@ use crate::common::{
 };
 
 /// A waiter whose own lease was revoked must not take the lock for its own when the one before it
-/// goes, and must not wait for ever either.
+/// goes, and must not wait forever either.
 pub(crate) async fn a_waiter_sees_that_its_own_place_has_gone() {
     let cluster = one().await;
     let (a, b) = (backend(&cluster).await, backend(&cluster).await);
@@ -38,7 +38,7 @@ pub(crate) async fn a_waiter_sees_that_its_own_place_has_gone() {
     assert_eq!(places.len(), 2);
     other.lease_revoke(places[1].1).await.unwrap();
     told("the waiter hears of its own place", &mut *waiter).await;
-    // It queues anew, behind the holder.
+    // It queues again, behind the holder.
     busy(&mut *waiter).await;
     assert_eq!(keys(&mut other, "lock/").await.len(), 2, "the waiter has taken a new place");
     holder.release().await.unwrap();
@@ -57,7 +57,7 @@ pub(crate) async fn a_waiter_looks_before_it_believes() {
     busy(&mut *second).await;
     let mut third = claim(&c, "lock", true);
     busy(&mut *third).await;
-    // The one before the third goes, and was not the holder.
+    // The waiter before the third leaves; it was not the holder.
     let hears = tokio::spawn(async move {
         told("the third hears of it", &mut *third).await;
         third
@@ -71,8 +71,8 @@ pub(crate) async fn a_waiter_looks_before_it_believes() {
     granted(&mut *third).await;
 }
 
-/// The history is compacted while a waiter's stream is cut off: what it missed cannot be told any
-/// more, and it has to look for itself.
+/// The history is compacted while a waiter's stream is cut off: the changes it missed are no longer
+/// available, and it has to read the key.
 pub(crate) async fn a_waiter_looks_after_a_compaction() {
     let cluster = one().await;
     let a = backend(&cluster).await;
@@ -118,10 +118,10 @@ pub(crate) async fn a_foreign_queue_below_ours_blocks_nobody() {
     }
     assert_eq!(keys(&mut other, "a/").await.len(), 1, "only the foreign place is left");
     let key = LockKey::new("", "a").unwrap();
-    assert_eq!(a.inspect(&key).await.unwrap(), None, "nobody holds `a`");
+    assert_eq!(a.inspect(&key).await.unwrap(), None, "`a` is free");
 }
 
-/// A client that does not use text for its keys stands in our queue all the same: we wait for it.
+/// A client that does not use text for its keys is still in our queue: we wait for it.
 pub(crate) async fn a_key_that_is_no_text_is_waited_for() {
     let cluster = one().await;
     let backend = backend(&cluster).await;

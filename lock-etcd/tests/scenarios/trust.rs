@@ -44,7 +44,7 @@ async fn left(client: &mut Client, lease: i64) -> i64 {
     client.lease_time_to_live(lease, None).await.unwrap().ttl()
 }
 
-/// The text of a lease token is its bearer's to edit: whatever is altered, the true holder keeps its
+/// The bearer of a lease token can edit its text: whatever is altered, the true holder keeps its
 /// lock, and no lease is renewed or revoked.
 pub(crate) async fn an_altered_token_touches_no_lease() {
     let cluster = one().await;
@@ -127,7 +127,7 @@ pub(crate) async fn a_true_token_releases_at_once() {
     let fence = granted(&mut *holder).await;
     let data = holder.detach().await.unwrap();
     drop(holder);
-    // A label is not a part of what is compared: another process has its own.
+    // The label is not compared: another process has its own.
     let again = lock.with_label(Some("second".to_owned())).with_resume(Resume::new(fence, data));
     let mut attached = a.claim(again).unwrap();
     assert_eq!(attached.release().await.unwrap(), Released::Freed);
@@ -135,7 +135,8 @@ pub(crate) async fn a_true_token_releases_at_once() {
     assert_eq!(keys(&mut other, "lock/").await, []);
 }
 
-/// A token is made up of what the key of a waiter shows. Its place is there, and it is not the lock.
+/// A token is made up of what the key of a waiter shows. Its place is there, and it is not the
+/// lock.
 pub(crate) async fn a_place_that_waits_is_no_hold() {
     let cluster = one().await;
     let (a, b) = (backend(&cluster).await, backend(&cluster).await);
@@ -159,8 +160,8 @@ pub(crate) async fn a_place_that_waits_is_no_hold() {
     assert_eq!(granted(&mut *waiter).await, made_up, "the fence was the true one");
 }
 
-/// The key is there as it was made, but somebody has bound it to another lease: the one that the token
-/// names keeps nothing alive.
+/// The key exists as created, but was bound to another lease: the one that the token names keeps
+/// nothing alive.
 pub(crate) async fn a_token_is_refused_where_the_lease_is_another() {
     let cluster = one().await;
     let a = backend(&cluster).await;
@@ -205,7 +206,7 @@ pub(crate) async fn a_check_after_an_unknown_try_asks_the_store() {
     assert_eq!(keys(&mut other, "lock/").await, []);
 }
 
-/// A check finds nothing of a try that is still on its way: the release undoes it all the same.
+/// A check finds nothing of an attempt still in flight: the release still undoes it.
 pub(crate) async fn a_check_before_the_try_arrives_settles_nothing() {
     let cluster = one().await;
     let (proxy, a) = proxied_and_direct(&cluster).await;

@@ -1,4 +1,4 @@
-//! A contender's own nodes: found after an unknown outcome, and given up.
+//! A contender's own nodes: found after an unknown outcome, and deleted.
 
 use lock_core::Released;
 
@@ -10,14 +10,14 @@ use crate::sessions::OpenSession;
 /// The nodes with our owner id.
 #[derive(Default)]
 struct OwnNodes {
-    /// The one of this very session. One of an earlier session may vanish at any moment.
+    /// The one of this session. One of an earlier session may vanish at any moment.
     ours: Option<Created>,
     /// The names of all others.
     others: Vec<String>,
 }
 
 impl ZkClaim {
-    /// Looks for our nodes after an unknown outcome.
+    /// Searches for our nodes after an unknown outcome.
     async fn search(&self, session: &OpenSession) -> Reply<OwnNodes> {
         let mut nodes = OwnNodes::default();
         for name in self.own_names(session).await? {
@@ -32,9 +32,10 @@ impl ZkClaim {
         Ok(nodes)
     }
 
-    /// The names of all nodes with our owner id. The request that may have made one is executed before, if
-    /// it ever is: on the same connection in order, and a server that has taken over the session refuses
-    /// what comes over an older connection; `sync` brings this server up to date.
+    /// The names of all nodes with our owner id. The request that may have created one is executed
+    /// before this listing, if ever: requests on one connection are executed in order, and a server
+    /// that has taken over the session refuses those from an older connection; `sync` brings this
+    /// server up to date.
     async fn own_names(&self, session: &OpenSession) -> Reply<Vec<String>> {
         let listed = session.sync_and_list(&self.parent).await;
         let mut children = none_if_missing(listed)?.unwrap_or_default();
@@ -57,7 +58,7 @@ impl ZkClaim {
         Ok(())
     }
 
-    /// Ends the doubt as far as this can be done without writing: what is not ours is left to the release.
+    /// Ends the doubt as far as possible without writing: other nodes are left to the release.
     pub(super) async fn recall(&mut self) -> Reply<()> {
         let session = self.share.as_deref().cloned().filter(|session| !session.has_ended());
         let Some(session) = session.filter(|_| self.in_doubt) else { return Ok(()) };
@@ -76,7 +77,7 @@ impl ZkClaim {
         Ok(())
     }
 
-    /// Gives up our node of this session.
+    /// Deletes our node of this session.
     pub(super) async fn leave(&mut self, session: &OpenSession) -> Reply<Released> {
         let Some(entry) = &self.entry else { return Ok(Released::AlreadyGone) };
         let released = session.delete(&entry.path).await?;
@@ -84,7 +85,7 @@ impl ZkClaim {
         Ok(released)
     }
 
-    /// Gives up all our nodes.
+    /// Deletes all our nodes.
     pub(super) async fn give_up(&mut self) -> Reply<Released> {
         if self.share.is_none() && !self.in_doubt {
             return Ok(Released::AlreadyGone);

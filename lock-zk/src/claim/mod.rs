@@ -21,13 +21,14 @@ pub(crate) struct ZkClaim {
     request: ClaimRequest,
     /// The node of the lock.
     parent: String,
-    /// What our nodes begin with.
+    /// The prefix of our node names.
     prefix: String,
     data: Vec<u8>,
-    /// A share in the session that the rest belongs to.
+    /// A share in the session that the fields below belong to.
     share: Option<Share>,
     entry: Option<Entry>,
-    /// A request to make a node was sent, and its answer not seen: there may be one, or may be later.
+    /// A request to create a node was sent, and its reply not seen: the node may exist, or may
+    /// later.
     in_doubt: bool,
     watches: Watches,
 }
@@ -67,11 +68,11 @@ impl ZkClaim {
         format!("{}/{name}", self.parent)
     }
 
-    /// The session of this claim, or a new one if that is over: what belonged to the old one is
-    /// forgotten then, except that it may have left a node behind.
+    /// The session of this claim, or a new one if that has ended: then the state of the old one is
+    /// forgotten, except that it may have left a node behind.
     async fn session(&mut self) -> Reply<Arc<OpenSession>> {
         if self.share.take_if(|share| share.has_ended()).is_some() {
-            // Also if no new one can be had now: the end is no news any more, see `changed`.
+            // Also if no new one can be opened now: the end is no longer news, see `changed`.
             self.in_doubt = true;
             self.forget();
         }
@@ -84,14 +85,14 @@ impl ZkClaim {
         Ok(Arc::clone(self.share.insert(share)))
     }
 
-    /// Our node has gone.
+    /// Our node is gone.
     fn forget(&mut self) {
         self.entry = None;
         self.watches = Watches::default();
     }
 
-    /// Whether the session of this claim has ended under a call that failed: then the call is worth
-    /// making once more, in a new session.
+    /// Whether the session of this claim ended during a call that failed: then the call is worth
+    /// one retry, in a new session.
     fn is_cut_short<T>(&self, answer: &Reply<T>) -> bool {
         answer.is_err() && self.share.as_ref().is_some_and(|share| share.has_ended())
     }
@@ -103,7 +104,7 @@ impl ZkClaim {
     }
 }
 
-/// What the leader's word on a node means to its claim, for a question that began at `start`.
+/// What the leader's answer about a node means for its claim, for a request that began at `start`.
 fn renewal(session: &OpenSession, start: ClockInstant, exists: Reply<bool>) -> Reply<Renewal> {
     match exists {
         Ok(true) => Ok(Renewal::Alive { valid_for: Some(session.valid_for(start)) }),
@@ -114,7 +115,7 @@ fn renewal(session: &OpenSession, start: ClockInstant, exists: Reply<bool>) -> R
 
 fn session_bound() -> Error {
     Error::unsupported(
-        "a lock in ZooKeeper lives and dies with the session of its process: it cannot be handed to another one",
+        "a lock in ZooKeeper lives and dies with the session of its process: it cannot be handed to another process",
     )
 }
 

@@ -1,4 +1,4 @@
-//! How a try looks at the queue, and enters it.
+//! How an attempt reads the queue, and enters it.
 
 use lock_core::{Attempt, Busy, ClockInstant, Error, ErrorKind, Released};
 
@@ -8,18 +8,19 @@ use crate::names::{self, Position};
 use crate::sessions::OpenSession;
 use crate::timeline::Timeline;
 
-/// How often a try begins again because the node of the lock, or our own, was removed meanwhile.
+/// How often an attempt starts over because the node of the lock, or our own, was removed
+/// meanwhile.
 const ROUNDS: usize = 16;
-/// A lock is granted with a fourth of the session timeout left at least: less may be over before a
-/// renewal can prolong it.
+/// A lock is granted only with at least a quarter of the session timeout left: less may run out
+/// before a renewal can prolong it.
 const LEAST: u32 = 4;
 
-/// The children of the lock's node, as one listing has shown them.
+/// The children of the lock's node in one listing.
 struct Listing {
     children: Vec<String>,
-    /// Whether it is no older than an answer of the leader within this very call. Any server lists by
-    /// itself, also one that has not heard yet that our node was taken away and the lock given to
-    /// another contender.
+    /// Whether it is no older than a reply of the leader within this call. Any server answers a
+    /// listing on its own, even one that has not yet heard that our node was removed and the lock
+    /// given to another contender.
     fresh: bool,
 }
 
@@ -41,14 +42,14 @@ impl ZkClaim {
             self.refuse_near_the_end(&session, &entry).await?;
             match names::position(&listing.children, &entry.name) {
                 Position::First => {
-                    // From now on the next round asks the leader.
+                    // The next round asks the leader.
                     self.watches.expect(None);
                     if listing.fresh && self.is_valid_for_long(&session, &entry, start).await? {
                         let valid_for = Some(session.valid_for(start));
                         return Ok(Attempt::Granted { token: entry.fence, valid_for });
                     }
                 }
-                // An operator has removed our node: a new place is taken.
+                // An operator removed our node: take a new place.
                 Position::Missing => self.forget(),
                 Position::After(ahead) => {
                     if !self.request.wait {
@@ -61,14 +62,14 @@ impl ZkClaim {
                 }
             }
         }
-        let why = format!("{} is removed again and again while it is used", self.parent);
+        let why = format!("the node {} is repeatedly removed while in use", self.parent);
         Err(Error::new(ErrorKind::Unavailable, why).into())
     }
 
-    /// Whether the session of a lock that is ours lasts for long enough. A session that was idle is not
-    /// known to, since only a write shows it. After a silence of the servers a write does not show it
-    /// either, until they have answered for a while: see [`Timeline`]. Then
-    /// this waits a little, and the answer is no.
+    /// Whether the session of a lock that is ours lasts long enough. For an idle session that is
+    /// not known, since only a write proves it. After the servers were silent a write does not
+    /// prove it either, until they have answered for a while: see [`Timeline`]. Then this waits a
+    /// little, and returns false.
     async fn is_valid_for_long(
         &mut self,
         session: &OpenSession,
@@ -92,7 +93,7 @@ impl ZkClaim {
             return Err(Error::new(
                 ErrorKind::Unavailable,
                 format!(
-                    "the ZooKeeper ensemble at {} was silent for a while: how long it keeps our session of {:?} is not certain before it has answered for two fifths of that again",
+                    "the ZooKeeper ensemble at {} was silent for a while: how long it keeps our session of {:?} is uncertain until it has answered again for two fifths of that time",
                     self.sessions.ensemble.endpoint,
                     session.timeout
                 ),
@@ -103,21 +104,21 @@ impl ZkClaim {
         Ok(false)
     }
 
-    /// The queue as it is with our node, or without it if a mere try finds others in it; `None` if our
-    /// node has to be made first.
+    /// The queue with our node, or without it if an attempt that does not wait finds others in it;
+    /// `None` if our node must be created first.
     async fn list(&mut self, session: &OpenSession) -> Reply<Option<Listing>> {
         let is_in = self.entry.is_some();
         if !is_in && self.request.wait {
             return Ok(None);
         }
-        // Nobody seems to be before us.
+        // No contender seems to be before us.
         let fresh = is_in && !self.watches.has_one_ahead();
         let mut listed = match fresh {
             true => session.sync_and_list(&self.parent).await,
             false => session.list(&self.parent).await,
         };
-        // A server may be behind and show a contender that has left, so a mere try is told "busy" only by
-        // one that has caught up.
+        // A server may be behind and show a contender that has left, so a mere try is told "busy"
+        // only by one that has caught up.
         if !is_in && listed.as_ref().is_ok_and(|children| names::has_contenders(children)) {
             listed = session.sync_and_list(&self.parent).await;
         }
@@ -134,9 +135,9 @@ impl ZkClaim {
         }
     }
 
-    /// Makes our node, and lists the queue as it is then. `None`: begin again.
+    /// Creates our node, and lists the queue. `None`: start over.
     async fn enter(&mut self, session: &OpenSession) -> Reply<Option<Listing>> {
-        // A right that is missing is found out before there is a node.
+        // This detects a missing right before there is a node.
         session.fence_base().await?;
         self.in_doubt = true;
         let entered = session.create_and_list(&self.parent, &self.prefix, &self.data).await;
@@ -157,22 +158,22 @@ impl ZkClaim {
         Ok(Some(Listing { children: children?, fresh: true }))
     }
 
-    /// Curator and kazoo order the numbers as text, so a queue must not come near their end. Its node
-    /// is removed when nobody is in it, and the numbers begin again.
+    /// Curator and kazoo order the numbers as text, so a queue must not come near their end. Its
+    /// node is removed when the queue is empty, and the numbers start over.
     async fn refuse_near_the_end(&mut self, session: &OpenSession, entry: &Entry) -> Reply<()> {
         let number = names::sequence(&entry.name).unwrap_or(i64::MAX);
         if number < self.sessions.ensemble.config.sequence_limit {
             return Ok(());
         }
         self.leave(session).await?;
-        // Fails as long as there are others.
+        // Fails while there are others.
         if matches!(session.delete(&self.parent).await, Ok(Released::Freed)) {
-            tracing::info!(target: "distlock", node = %self.parent, "the sequence numbers of a lock begin again");
+            tracing::info!(target: "distlock", node = %self.parent, "the sequence numbers of a lock start over");
         }
         Err(Error::new(
             ErrorKind::Store,
             format!(
-                "the queue at {} has used up its sequence numbers (this one is {number}): nobody may enter until the clients that are in it have left, and the node is removed",
+                "the queue at {} has used up its sequence numbers (this one is {number}): no client may enter until those in the queue have left and the node is removed",
                 self.parent
             ),
         )

@@ -34,8 +34,8 @@ fn what_is_wrong_is_named() {
         ("zk://h?lock_fence=czxid", "revision"),
         ("zk://h?lock_acl=creator", "user and a password"),
         ("zk://u@h", "a password, or neither"),
-        ("zk://h/a//b", "no path of ZooKeeper"),
-        ("zk://h/a/../b", "no path of ZooKeeper"),
+        ("zk://h/a//b", "not a ZooKeeper path"),
+        ("zk://h/a/../b", "not a ZooKeeper path"),
         ("zk://h/zookeeper", "belongs to ZooKeeper"),
         ("http://h", "begins with one of zookeeper"),
     ] {

@@ -1,10 +1,10 @@
-//! One connection of the driver, and never a second one.
+//! One connection of the driver, and only one.
 //!
-//! When its connection is lost, the driver connects again and resumes the session, but does not tell
-//! for how long the server keeps the session from then on, which may be less than before. So its task
-//! is run here, and dropped as soon as the connection is lost: before the driver can connect again.
-//! The session is resumed by a client of its own for every connection instead, which shows what each
-//! server grants.
+//! When its connection is lost, the driver connects again and resumes the session, but does not
+//! report for how long the server keeps the session from then on, which may be less than before. So
+//! its task runs here, and is dropped as soon as the connection is lost, before the driver can
+//! reconnect. Instead, the session is resumed with a new client for each connection, which shows
+//! what each server grants.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -17,18 +17,18 @@ use spawns_core::{Spawn, Task};
 use tokio_util::sync::CancellationToken;
 use zookeeper_client as zk;
 
-/// A connection, and the client of the driver that has it.
+/// A connection, and the driver client that owns it.
 pub(crate) struct Connection {
     client: zk::Client,
-    /// For how long the server keeps the session from this connection on.
+    /// How long the server keeps the session, as granted on this connection.
     pub(crate) granted: Duration,
     up: Arc<Up>,
 }
 
-/// Whether a connection is there still.
+/// Whether a connection is still up.
 #[derive(Debug)]
 struct Up {
-    /// Locked while something is used that the task of the driver has the other end of.
+    /// Locked while a channel to the driver's task is in use.
     is_up: RwLock<bool>,
     down: CancellationToken,
 }
@@ -44,26 +44,27 @@ impl Up {
     }
 }
 
-/// The end of a connection, for the task that makes the next one. It does not keep the connection.
+/// The end of a connection, for the task that makes the next one. It does not keep the connection
+/// alive.
 pub(crate) struct End {
     up: Arc<Up>,
     states: zk::StateWatcher,
 }
 
 impl End {
-    /// Returns when the connection has gone; whether the session has gone with it.
+    /// Waits until the connection is lost; returns whether the session is lost with it.
     pub(crate) async fn wait(&self) -> bool {
         self.up.down.cancelled().await;
         self.states.peek_state().is_terminated()
     }
 }
 
-/// Connects to the one server `host`, and asks for a session that lasts for `timeout`. It is resumed if
-/// `connector` has one.
+/// Connects to the server `host`, and asks for a session that lasts for `timeout`. If `connector`
+/// has a session, it is resumed.
 ///
 /// # Cancel safety
 ///
-/// Cancel-safe: a new session that nobody gets ends after its timeout.
+/// Cancel-safe: an abandoned new session ends after its timeout.
 pub(crate) async fn connect(
     connector: zk::Connector,
     host: &str,
@@ -100,7 +101,8 @@ impl Connection {
         *self.up.read()
     }
 
-    /// Sends a request, which the driver does in `call` itself; not if the connection has gone.
+    /// Sends a request, which the driver does in `call` itself; does nothing if the connection is
+    /// lost.
     pub(crate) fn send<'a, T>(&'a self, call: impl FnOnce(&'a zk::Client) -> T) -> Option<T> {
         let is_up = self.up.read();
         is_up.then(|| call(&self.client))
@@ -117,7 +119,7 @@ impl fmt::Debug for Connection {
     }
 }
 
-/// Takes the task of the driver, which would be spawned.
+/// Captures the driver's task, which would be spawned.
 #[derive(Default)]
 struct Taken(Mutex<Option<Task>>);
 
@@ -127,8 +129,8 @@ impl Spawn for Taken {
     }
 }
 
-/// Runs the task of the driver for as long as its connection is there. Between the loss of a connection
-/// and the first byte of the next one the driver waits at least once, so it gets no further.
+/// Runs the driver's task while its connection is up. Between the loss of a connection and the
+/// first byte of the next one the driver waits at least once, so it gets no further.
 struct Served {
     task: Pin<Box<dyn Future<Output = ()> + Send>>,
     states: zk::StateWatcher,
@@ -142,28 +144,28 @@ impl Future for Served {
         if self.task.as_mut().poll(cx).is_ready() {
             return Poll::Ready(());
         }
-        // Every change ends it, since it began with a connection.
+        // Any change of state means the end, since it began connected.
         pin!(self.states.changed()).poll(cx).map(drop)
     }
 }
 
 impl Drop for Served {
-    /// Before the task goes, and with it the other ends of all requests and watches.
+    /// Before the task is dropped, and with it the other ends of all requests and watches.
     fn drop(&mut self) {
         self.up.end();
     }
 }
 
-/// What became of a watch.
+/// The outcome of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// The node has changed, or has gone.
+    /// The node has changed or is gone.
     Change,
-    /// The connection has gone, and the watch with it.
+    /// The connection is lost, and the watch with it.
     Cut,
 }
 
-/// A watch that is set on one connection. It does not keep the connection.
+/// A watch set on one connection. It does not keep the connection alive.
 pub(crate) struct Watch {
     up: Arc<Up>,
     event: Pin<Box<dyn Future<Output = zk::WatchedEvent> + Send + Sync>>,
@@ -174,12 +176,12 @@ impl Future for Watch {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Event> {
         let up = Arc::clone(&self.up);
-        // The watches of the driver panic when its task has gone.
+        // The driver's watches panic when its task is gone.
         let is_up = up.read();
         if !*is_up {
             return Poll::Ready(Event::Cut);
         }
-        // When the task goes, this is woken by the driver.
+        // When the task is dropped, the driver wakes this.
         self.event.as_mut().poll(cx).map(|event| match event.event_type {
             zk::EventType::Session => Event::Cut,
             _ => Event::Change,

@@ -1,4 +1,4 @@
-//! One session over any number of connections, and the handful of requests that the recipe needs.
+//! One session over any number of connections, and the few requests that the recipe needs.
 
 mod driver;
 pub(crate) mod reply;

@@ -1,21 +1,21 @@
-//! What a server says to a request, and what it may have done if it says nothing.
+//! A server's reply to a request, and what may have happened if there is none.
 
 use lock_core::Error;
 use zookeeper_client as zk;
 
-/// What a server answers to a request, or why there is no such answer.
+/// The reply to a request, or why there is none.
 pub(crate) type Reply<T> = Result<T, Failure>;
 
-/// A node of one's own that has just been made.
+/// A node of ours that was just created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Created {
     /// Its name, without the path.
     pub(crate) name: String,
-    /// The transaction that made it.
+    /// The transaction that created it.
     pub(crate) czxid: i64,
 }
 
-/// A node as it was read.
+/// A node as read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Node {
     pub(crate) data: Vec<u8>,
@@ -32,13 +32,13 @@ pub(crate) enum Failure {
     Denied,
     /// The server does not know this request.
     TooOld,
-    /// The session is over: nothing of it is executed any more, once the server has ended it.
+    /// The session is over: once the server has ended it, none of its requests are executed.
     SessionEnded,
     /// The server refused, and did nothing.
     Refused(String),
-    /// No answer came: the request may have been executed, or may be later.
+    /// No reply came: the request may have been executed, or may be later.
     Unknown(String),
-    /// What is no failure of a request.
+    /// Any other error.
     Other(Error),
 }
 
@@ -72,19 +72,20 @@ impl From<zk::Error> for Failure {
             | zk::Error::Throttled
             | zk::Error::MarshallingError
             | zk::Error::NoHosts => Self::Refused(error.to_string()),
-            // A moved session, a lost connection, a silent one, and everything else.
+            // A moved session, a lost or silent connection, and everything else.
             _ => Self::Unknown(error.to_string()),
         }
     }
 }
 
-/// Whether the connection went before the driver had taken the request: then nobody has it, and the driver
-/// says that it "got none" of an answer. What it had taken ends with another error.
+/// Whether the connection was lost before the driver took the request: then it was not sent, and
+/// the driver reports that it "got none" of a response. A request that it had taken ends with
+/// another error.
 pub(crate) fn was_not_sent(error: &zk::Error) -> bool {
     matches!(error, zk::Error::UnexpectedError(why) if why.ends_with("response, but got none"))
 }
 
-/// A node that does not exist is an answer to a read.
+/// For a read, a missing node is an answer, not a failure.
 pub(crate) fn none_if_missing<T>(reply: Reply<T>) -> Reply<Option<T>> {
     match reply {
         Ok(value) => Ok(Some(value)),

@@ -1,4 +1,4 @@
-//! The handful of requests that the recipe needs.
+//! The few requests that the recipe needs.
 
 use lock_core::Released;
 use zookeeper_client as zk;
@@ -8,8 +8,8 @@ use super::reply::{Created, Failure, Node, Reply, none_if_missing, was_not_sent}
 use super::session::{Proves, Session};
 use crate::config::Acl;
 
-/// Sends a request on the present connection, or on the next one, waits for its answer, and lets the
-/// session take note of what it proves.
+/// Sends a request on the current connection, or on the next one, waits for the reply, and notes
+/// what it proves about the session.
 macro_rules! ask {
     ($session:ident, $proves:ident, |$client:ident| $request:expr) => {{
         let sent = $session.now();
@@ -25,7 +25,7 @@ macro_rules! ask {
     }};
 }
 
-/// As `ask` for two requests, sent in this order. Both are on their way before either is answered.
+/// As `ask` for two requests, sent in this order. Both are sent before either is answered.
 macro_rules! ask_both {
     ($session:ident, $proves:ident, |$client:ident| $first:expr, $second:expr) => {{
         let sent = $session.now();
@@ -45,13 +45,13 @@ macro_rules! ask_both {
     }};
 }
 
-/// No lock stands deeper than this; a server that says otherwise is not asked for ever.
+/// No lock is nested deeper than this; a server that says otherwise is not asked forever.
 const DEEPEST: usize = 64;
-/// A check with this version asks for existence alone.
+/// A check with this version tests only existence.
 const ANY_VERSION: i32 = -1;
 
-/// Requests are sent when a connection is there and the call is polled, and are executed in the order of
-/// their sending. One that is dropped may be executed all the same, also much later.
+/// Requests are sent when a connection is up and the call is polled, and are executed in the order
+/// in which they were sent. A dropped request may still be executed, even much later.
 impl Session {
     fn acls(&self) -> zk::Acls<'static> {
         match self.acl {
@@ -60,7 +60,7 @@ impl Session {
         }
     }
 
-    /// Makes a container node and the nodes above it, as far as they are missing.
+    /// Creates a container node, and any missing nodes above it.
     pub(crate) async fn create_parents(&self, path: &str) -> Reply<()> {
         let container = zk::CreateMode::Container.with_acls(self.acls());
         let mut missing = vec![path];
@@ -79,7 +79,7 @@ impl Session {
         Ok(())
     }
 
-    /// Makes a persistent node that everybody may read.
+    /// Creates a persistent node that everyone may read.
     pub(crate) async fn create_record(&self, path: &str, data: &[u8]) -> Reply<()> {
         let creator = [
             zk::Acl::new(zk::Permission::ALL, zk::AuthId::authed()),
@@ -93,8 +93,8 @@ impl Session {
         ask!(self, Session, |client| client.create(path, data, &mode)).map(drop)
     }
 
-    /// Makes an ephemeral sequential node under `parent`, and lists the children of `parent` right
-    /// after it.
+    /// Creates an ephemeral sequential node under `parent`, and lists the children of `parent`
+    /// right after it.
     pub(crate) async fn create_and_list(
         &self,
         parent: &str,
@@ -117,13 +117,13 @@ impl Session {
         ask!(self, Nothing, |client| client.list_children(path))
     }
 
-    /// Waits until this client's server has seen everything that the leader had done.
+    /// Waits until this client's server has caught up with the leader.
     pub(crate) async fn sync(&self, path: &str) -> Reply<()> {
         ask!(self, Leader, |client| client.sync(path))
     }
 
     /// As [`sync`](Self::sync), and right after it a listing of the children. A server executes the
-    /// requests of a session in order, so the listing is no older than the answer of the leader.
+    /// requests of a session in order, so the listing is no older than the leader's reply.
     pub(crate) async fn sync_and_list(&self, path: &str) -> Reply<Vec<String>> {
         let ((), children) =
             ask_both!(self, Leader, |client| client.sync(path), client.list_children(path));
@@ -135,8 +135,8 @@ impl Session {
         Ok(read.map(|(data, stat)| Node { data, czxid: stat.czxid, owner: stat.ephemeral_owner }))
     }
 
-    /// Watches a node for as long as the present connection lasts; `None` if it does not exist, and then
-    /// nothing is left on the server.
+    /// Watches a node while the current connection lasts; `None` if it does not exist, and then no
+    /// watch is left on the server.
     pub(crate) async fn watch(&self, path: &str) -> Reply<Option<Watch>> {
         let sent = self.now();
         loop {
@@ -155,8 +155,8 @@ impl Session {
         }
     }
 
-    /// One transaction that checks that all these nodes exist, and changes nothing: the first one that is
-    /// missing. Those before it exist. It is committed by the leader, unlike a read.
+    /// The first of these nodes that is missing; those before it exist. One transaction of checks
+    /// that changes nothing and, unlike a read, is committed by the leader.
     pub(crate) async fn first_missing(&self, paths: &[&str]) -> Reply<Option<usize>> {
         let sent = self.now();
         loop {
@@ -180,7 +180,7 @@ impl Session {
         }
     }
 
-    /// Whether the leader knows this node: a server that is behind would show one that has gone.
+    /// Whether the leader knows this node: a server that is behind would show a node that is gone.
     pub(crate) async fn check(&self, path: &str) -> Reply<bool> {
         Ok(self.first_missing(&[path]).await?.is_none())
     }

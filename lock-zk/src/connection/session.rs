@@ -1,4 +1,4 @@
-//! One session with the ensemble: its connections, one after the other, and what is known of its life.
+//! One session with the ensemble: its successive connections, and what is known of its lifetime.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,16 +17,16 @@ use crate::timeline::Timeline;
 /// What the answer to a request proves.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Proves {
-    /// That the session exists: the leader decides, and refuses what comes from a session that has ended. Its
-    /// other refusals count as well.
+    /// That the session exists: the leader decides, and refuses requests from a session that has
+    /// ended. Its other refusals count as well.
     Session,
     /// That the leader is awake: it answers a `sync`, but does not ask whether the session exists.
     Leader,
-    /// Nothing of the leader: any server may answer by itself.
+    /// Nothing about the leader: any server may answer on its own.
     Nothing,
 }
 
-/// A session, and its present connection. Somebody else makes the connections, one at a time.
+/// A session, and its current connection. Another task makes the connections, one at a time.
 pub(crate) struct Session {
     info: zk::SessionInfo,
     /// As the server has set it.
@@ -37,10 +37,10 @@ pub(crate) struct Session {
     chroot_len: usize,
     /// `None` while there is no connection.
     connection: watch::Sender<Option<Arc<Connection>>>,
-    /// Nobody should use this session any more: it was ended by the server, given up after a long
-    /// silence or since a server would shorten it, or closed.
+    /// This session must no longer be used: it was ended by the server, given up after a long
+    /// silence or because a server would shorten it, or closed.
     ended: CancellationToken,
-    /// The last connection has come to its end, and there will be no other.
+    /// The last connection has ended, and there will be no other.
     finished: CancellationToken,
 }
 
@@ -87,7 +87,7 @@ impl Session {
         &self.info
     }
 
-    /// How many bytes a path of so many has at the servers: the driver puts its chroot before it.
+    /// The length at the servers of a path of this many bytes: the driver prepends its chroot.
     pub(crate) fn path_len(&self, bytes: usize) -> usize {
         self.chroot_len + bytes
     }
@@ -96,7 +96,7 @@ impl Session {
         self.ended.is_cancelled()
     }
 
-    /// Ready when the session is over for good.
+    /// Resolves when the session is over for good.
     pub(crate) async fn ended(&self) {
         self.ended.cancelled().await;
     }
@@ -110,7 +110,7 @@ impl Session {
         self.timeline.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes note of what the reply to a request that was sent at `sent` shows.
+    /// Notes what the reply to a request sent at `sent` proves.
     pub(crate) fn note<T>(&self, proves: Proves, sent: ClockInstant, reply: Reply<T>) -> Reply<T> {
         match (&reply, proves) {
             (Err(Failure::SessionEnded), _) => self.ended.cancel(),
@@ -125,13 +125,13 @@ impl Session {
         reply
     }
 
-    /// The last connection has gone.
+    /// The last connection is lost.
     pub(crate) fn disconnected(&self) {
         self.connection.send_replace(None);
     }
 
-    /// There is a connection again. It is dropped if the session has ended meanwhile, and tells the
-    /// server so by that.
+    /// There is a connection again. If the session has ended meanwhile, it is dropped, which tells
+    /// the server.
     pub(crate) fn connected(&self, connection: Connection) {
         self.connection.send_replace(Some(Arc::new(connection)));
         if self.has_ended() {
@@ -139,13 +139,13 @@ impl Session {
         }
     }
 
-    /// For the task that makes the connections: when it ends, and be it with its runtime, there are no
-    /// others, and the session is over.
+    /// For the task that makes the connections: when it ends, even with its runtime, there are no
+    /// more connections, and the session is over.
     pub(crate) fn end_with(&self) -> [DropGuard; 2] {
         [self.ended.clone().drop_guard(), self.finished.clone().drop_guard()]
     }
 
-    /// The present connection, or the next one.
+    /// The current connection, or the next one.
     pub(crate) async fn connection(&self) -> Reply<Arc<Connection>> {
         let mut connections = self.connection.subscribe();
         let up = connections.wait_for(|now| now.as_ref().is_some_and(|now| now.is_up()));
@@ -156,8 +156,8 @@ impl Session {
         }
     }
 
-    /// Ends the session on the server, and with it all its nodes. Returns when the server has said so,
-    /// or the session was given up.
+    /// Ends the session on the server, and with it all its nodes. Returns when the server has
+    /// confirmed it, or the session was given up.
     pub(crate) async fn close(&self) {
         self.ended.cancel();
         self.disconnected();

@@ -12,7 +12,7 @@ use crate::connection::Connection;
 use crate::error::bad_hosts;
 use crate::wire;
 
-/// What is needed for connecting to one server of an ensemble.
+/// What is needed to connect to one server of an ensemble.
 pub(crate) struct Ensemble {
     connector: zk::Connector,
     /// Connect strings of one server each.
@@ -41,8 +41,8 @@ impl Ensemble {
         Self::of(connector, hosts, config.granted_acl(), config)
     }
 
-    /// With a connector of the caller's, and a connect string of the driver: several servers, and a chroot
-    /// behind the last one.
+    /// With the caller's connector, and a connect string of the driver: several servers, and a
+    /// chroot after the last one.
     pub(crate) fn given(connector: zk::Connector, cluster: &str) -> Result<Self> {
         let begin = cluster.rfind("://").map_or(0, |at| at + "://".len());
         let at = cluster[begin..].find('/').map_or(cluster.len(), |at| begin + at);
@@ -59,12 +59,12 @@ impl Ensemble {
         Self { connector, hosts, endpoint, acl, config, clock: Arc::new(SystemClock::default()) }
     }
 
-    /// A connection to the server of this number, modulo their count, and a session that lasts for
-    /// `timeout` if the server allows it: a new one, or `session` once more.
+    /// Connects to the server with this number, modulo their count, with a session that lasts for
+    /// `timeout` if the server allows it: a new one, or `session` resumed.
     ///
     /// # Errors
     ///
-    /// Also if the server is silent for `patience`.
+    /// Including when the server is silent for `patience`.
     pub(super) async fn connect(
         &self,
         host: usize,

@@ -1,11 +1,12 @@
-//! Fences that rise above those of the store that was used before.
+//! Fences above those of the store used before.
 //!
-//! The number of a transaction rises for as long as the ensemble keeps its data, but it begins small. So a
-//! fence is counted from a base: the clock of the client that came first, in microseconds, in a node outside
-//! of each lock's own, since Curator counts every child of those. Transactions count from the one that
-//! made this node: an old ensemble has seen very many, and its fences must not run ahead of the clock.
+//! The transaction number rises while the ensemble keeps its data, but it starts small. So a fence
+//! is counted from a base: the clock of the first client, in microseconds, stored in a node outside
+//! the locks' own nodes, since Curator counts every child of those. Transactions are counted from
+//! the one that created this node: an old ensemble has seen very many, and its fences must not run
+//! ahead of the clock.
 //!
-//! Each session reads the base once. A session is known to one ensemble only: one that was made again
+//! Each session reads the base once. A session is known to one ensemble only: an ensemble recreated
 //! without its data does not know it, and has a later base.
 
 use std::time::SystemTime;
@@ -16,16 +17,16 @@ use super::OpenSession;
 use crate::config::Fence;
 use crate::connection::reply::{Failure, Node, Reply};
 
-/// How often the node is looked for when others make and remove it.
+/// How often the node is read when other clients create and remove it.
 const ROUNDS: usize = 4;
 
 impl OpenSession {
-    /// The fence of a node that was made by the transaction `czxid`.
+    /// The fence of a node created by the transaction `czxid`.
     pub(crate) async fn fence(&self, czxid: i64) -> Reply<FencingToken> {
         token(self.fence_base().await?, czxid)
     }
 
-    /// What the fences of this session are counted from; it is made if there is none.
+    /// The base of the fences of this session; created if there is none.
     pub(crate) async fn fence_base(&self) -> Reply<u64> {
         match self.config.fence {
             Fence::Revision => Ok(0),
@@ -33,7 +34,7 @@ impl OpenSession {
         }
     }
 
-    /// The fence for a mere look: none if there is no base yet.
+    /// The fence for inspection: none if there is no base yet.
     pub(crate) async fn known_fence(&self, czxid: i64) -> Reply<Option<FencingToken>> {
         let base = match (self.config.fence, self.base.get()) {
             (Fence::Revision, _) => Some(0),
@@ -60,7 +61,7 @@ impl OpenSession {
                 Err(failure) => return Err(failure),
             }
         }
-        let why = format!("the node {path} is made and removed again and again");
+        let why = format!("the node {path} is repeatedly created and removed");
         Err(Error::new(ErrorKind::Unavailable, why).into())
     }
 }
@@ -74,7 +75,7 @@ fn base_in(node: &Node, path: &str) -> Result<u64, Error> {
         Error::new(
             ErrorKind::Store,
             format!(
-                "the node {path} has {data:?} in place of the number that fences are counted from: write back the number that it had, or remove the node while no client runs"
+                "the node {path} has {data:?} instead of the number that fences are counted from: restore the number that it had, or remove the node while no client runs"
             ),
         )
     })

@@ -1,5 +1,5 @@
-//! The sessions of a client: one for each ttl that is in use, and more of them when one is full. They are
-//! opened when a claim needs them, and again after their end.
+//! The sessions of a client: one for each ttl in use, and more when one is full. They are opened
+//! when a claim needs them, and reopened after they end.
 
 mod ensemble;
 mod fence_base;
@@ -35,7 +35,7 @@ pub(crate) struct Sessions {
 
 struct State {
     open: Vec<Arc<OpenSession>>,
-    /// The attempts to open a session, by its timeout. All callers share them.
+    /// The attempts to open a session, by timeout. All callers share them.
     openings: HashMap<Duration, ConnectOnce<Weak<OpenSession>>>,
 }
 
@@ -64,7 +64,7 @@ impl Sessions {
         self.state().open.clone()
     }
 
-    /// A share for a mere look: in any session.
+    /// A share in any session, for inspection.
     ///
     /// # Errors
     ///
@@ -77,8 +77,8 @@ impl Sessions {
         }
     }
 
-    /// A share for a claim whose node has a path of `bytes`, in a session that lasts for `timeout`, or for
-    /// the least that the servers allow. One is opened if none has room.
+    /// A share for a claim whose node has a path of `bytes`, in a session that lasts for `timeout`,
+    /// or for the servers' minimum. A session is opened if none has room.
     ///
     /// # Errors
     ///
@@ -99,7 +99,7 @@ impl Sessions {
                 return Ok(share);
             }
             let opening = self.opening(timeout);
-            // The last one is over, or full.
+            // The last session is over or full.
             opening.forget(|last| last.upgrade().and_then(|last| last.share(bytes)).is_none());
             let sessions = Arc::clone(self);
             let open = move || async move { sessions.open_one(timeout).await };
@@ -127,19 +127,19 @@ impl Sessions {
         let session = self.ensemble.session(timeout).await?;
         let weak = Arc::downgrade(&session);
         let mut state = self.state();
-        // One that comes too late is dropped, and ends by that.
+        // A session that arrives too late is dropped, which ends it.
         if !self.closed.load(Relaxed) {
             state.open.push(session);
         }
         Ok(weak)
     }
 
-    /// Bounds what is asked of the ensemble, so that the driver's own queue of requests does not keep it for
-    /// ever, and describes what fails.
+    /// Bounds a request to the ensemble, so that it is not stuck forever in the driver's queue, and
+    /// describes its failure.
     ///
     /// # Errors
     ///
-    /// Those of `call`, or that there was no answer within `limit`.
+    /// Those of `call`, or `NoAnswer` if there was no answer within `limit`.
     pub(crate) async fn bounded<T>(
         &self,
         limit: Duration,

@@ -18,15 +18,14 @@ use crate::error::not_connected;
 use crate::timeline::Timeline;
 use crate::wire::Session;
 
-/// An attempt that failed after less was refused.
+/// An attempt that failed sooner than this was refused.
 const SILENT: Duration = Duration::from_millis(40);
-/// How many attempts there is time for, of which each begins with another host: one that is silent takes
-/// long.
+/// How many attempts there is time for, each starting with another host: a silent host takes long.
 const ATTEMPTS: u32 = 10;
-/// The sessions of a client last for multiples of this, so that there are not too many of them.
+/// Session timeouts are multiples of this, to keep the number of sessions low.
 pub(crate) const STEP: Duration = Duration::from_millis(500);
 
-/// How long the servers let sessions last.
+/// The session timeouts that the servers allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
     pub(crate) least: Duration,
@@ -35,7 +34,7 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// In whole steps, if there is one within what the servers allow.
+    /// In whole steps, if the servers allow a whole one.
     fn new(least: Duration, most: Duration) -> Self {
         let steps = |duration: Duration| duration.as_nanos() / STEP.as_nanos();
         let whole = |steps: u128| STEP * u32::try_from(steps).unwrap_or(u32::MAX);
@@ -55,14 +54,14 @@ impl Limits {
 struct Opened {
     /// When the attempt began.
     sent: ClockInstant,
-    /// The number of the server.
+    /// The index of the server.
     host: usize,
     connection: Connection,
 }
 
 impl Ensemble {
-    /// Asks for what the servers allow, and whether they are new enough. The sessions that are opened for
-    /// this end at once, except for one that is just what was asked for.
+    /// Finds out what the servers allow, and whether they are new enough. The sessions opened for
+    /// this end at once, unless one is exactly what was requested.
     pub(super) async fn limits(self: &Arc<Self>) -> Result<(Limits, Option<Arc<OpenSession>>)> {
         let end = self.clock.now() + self.config.connect_timeout;
         let wanted = self.config.session_timeout.unwrap_or(LONGEST_SESSION);
@@ -79,8 +78,8 @@ impl Ensemble {
         Ok((Limits::exactly(most), session))
     }
 
-    /// The shortest session that the servers allow. The driver is the less patient the less it asks for,
-    /// so a server that is slow is asked for more.
+    /// The shortest session that the servers allow. The shorter the session requested, the less
+    /// patient the driver, so a slow server is asked for a longer one.
     async fn least(self: &Arc<Self>, most: Duration, end: ClockInstant) -> Result<Duration> {
         let mut wanted = SHORTEST_SESSION;
         while wanted < most {
@@ -94,8 +93,8 @@ impl Ensemble {
         Ok(most)
     }
 
-    /// Servers before 3.5 have no node with their configuration, which the others let everybody read.
-    /// What is newer than that and too old all the same does not know containers.
+    /// Servers before 3.5 have no configuration node, which later ones let everyone read. Newer
+    /// servers that are still too old do not know containers.
     async fn check_version(&self, connection: &Connection) -> Result<()> {
         match connection.client().get_config().await {
             Err(zk::Error::NoNode) => ZOOKEEPER.check("3.4"),
@@ -132,8 +131,8 @@ impl Ensemble {
         ))
     }
 
-    /// Opens a session before `end`. Where there are several hosts, an attempt that takes long is joined
-    /// by others. The first that succeeds wins.
+    /// Opens a session before `end`. With several hosts, others are tried while an attempt takes
+    /// long. The first that succeeds wins.
     async fn open(self: &Arc<Self>, wanted: Duration, end: ClockInstant) -> Result<Opened> {
         let limit = self.config.connect_timeout;
         let hosts = self.hosts.len();
@@ -154,7 +153,7 @@ impl Ensemble {
             match tokio::time::timeout(next, attempts.join_next()).await {
                 Ok(Some(Ok((_, _, Ok(opened))))) => return Ok(opened),
                 Ok(Some(Ok((host, took, Err(error))))) => {
-                    // A server that was silent, not one that refused, may answer the next time.
+                    // A silent server may answer next time; one that refused will not.
                     if took < SILENT {
                         refused.insert(host);
                     }
@@ -174,7 +173,7 @@ impl Ensemble {
     }
 }
 
-/// A number below `count`, by chance.
+/// A random number below `count`.
 fn any(count: usize) -> usize {
     let mut bytes = [0; 2];
     match OsRng.fill(&mut bytes) {

@@ -1,4 +1,4 @@
-//! How a session is resumed on another connection when it has lost one.
+//! Resuming a session on a new connection when it has lost one.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -11,39 +11,39 @@ use super::ensemble::Ensemble;
 use crate::connection::{Connection, End};
 use crate::wire::Session;
 
-/// The first pause after an attempt that has failed, and the longest one. On the way back to a session
-/// an attempt is a round over all servers.
+/// The first pause after a failed attempt, and the longest one. When resuming a session, an attempt
+/// is one round over all servers.
 pub(super) const PAUSES: (Duration, Duration) =
     (Duration::from_millis(10), Duration::from_millis(500));
 
-/// What is needed for resuming a session.
+/// What is needed to resume a session.
 pub(super) struct Resumption {
     ensemble: Arc<Ensemble>,
     session: zk::SessionInfo,
     timeout: Duration,
-    /// The number of the server that the present connection is to, and that connection's end.
+    /// The index of the server of the current connection, and that connection's end.
     host: usize,
     end: End,
 }
 
 /// Why a session was not resumed.
 enum Obstacle {
-    /// Another server may do it, or this one later.
+    /// Another server may resume it, or this one later.
     Now,
-    /// There is no session any more, or it is given up.
+    /// The session no longer exists, or is given up.
     Gone,
 }
 
 impl Resumption {
-    /// Of the session of `connection`, which is to the server of number `host`.
+    /// For the session of `connection`, which is to the server with index `host`.
     pub(super) fn of(connection: &Connection, host: usize, ensemble: Arc<Ensemble>) -> Self {
         let session = connection.client().session().clone();
         Self { ensemble, session, timeout: connection.granted, host, end: connection.end() }
     }
 
-    /// Gives `session` one connection after the other, until the session is over. Must be called within a
-    /// runtime, which has to live as long as the session is used. When the session has gone, a connection
-    /// that nobody has tells the server to end the session.
+    /// Gives `session` one connection after the other, until the session is over. Must be called
+    /// within a runtime, which must live as long as the session is used. When the session is no
+    /// longer used, dropping its connection tells the server to end it.
     pub(super) fn start(mut self, session: &Arc<Session>) {
         let (at_end, session) = (session.end_with(), Arc::downgrade(session));
         tokio::spawn(async move {
@@ -71,7 +71,7 @@ impl Resumption {
 
     /// The next connection; `None` if the session is over.
     async fn resume(&mut self) -> Option<Connection> {
-        // The server has ended it by then, if it ran.
+        // By then the server has ended it, if it was running.
         let give_up = tokio::time::Instant::now() + self.timeout * 7 / 5;
         let mut backoff = Backoff::new(PAUSES.0, PAUSES.1.min(self.timeout / 16));
         let last = self.host;
@@ -92,12 +92,13 @@ impl Resumption {
         None
     }
 
-    /// The session itself is not tried on a server that would shorten it: the server would do so at once,
-    /// and its answer could be lost. A new session shows what this server grants.
+    /// The session itself is not tried on a server that would shorten it: the server would do so at
+    /// once, and its answer could be lost. A new session shows what this server grants.
     async fn try_to_resume(&self) -> Result<Connection, Obstacle> {
         let _probe = self.connect(None).await?;
         let connection = self.connect(Some(&self.session)).await?;
-        // The server may be behind the last one: nothing is read from it before it has caught up.
+        // The server may be behind the previous one: nothing is read from it until it has caught
+        // up.
         match connection.client().sync("/").await {
             Ok(()) => Ok(connection),
             Err(zk::Error::SessionExpired) => Err(Obstacle::Gone),
@@ -111,7 +112,7 @@ impl Resumption {
             Ok(connection) if connection.granted >= self.timeout => Ok(connection),
             Ok(Connection { granted, .. }) => {
                 let asked = self.timeout;
-                tracing::error!(target: "distlock", ?granted, ?asked, "a session with ZooKeeper is given up with all its locks: its server has lowered maxSessionTimeout");
+                tracing::error!(target: "distlock", ?granted, ?asked, "a ZooKeeper session is given up with all its locks: its server has lowered maxSessionTimeout");
                 Err(Obstacle::Gone)
             }
             Err(zk::Error::SessionExpired | zk::Error::AuthFailed) => Err(Obstacle::Gone),
@@ -120,8 +121,8 @@ impl Resumption {
     }
 }
 
-/// How long a server may be silent before it is left: less than what is left of a lock when its renewal
-/// is due, so that a lock outlives a server that falls silent.
+/// How long a server may be silent before it is left: less than the time left of a lock when its
+/// renewal is due, so that a lock outlives a server that falls silent.
 pub(super) fn patience(timeout: Duration) -> Duration {
     timeout / 4
 }

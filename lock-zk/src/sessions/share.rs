@@ -1,8 +1,8 @@
 //! How many claims one session carries.
 //!
-//! The end of a session is one transaction with the paths of all its nodes. A server that has written one
-//! of more than a megabyte cannot read it again, and never starts again (ZOOKEEPER-4306). So a session
-//! takes claims up to a fraction of that, and those that follow get a further one.
+//! The end of a session is one transaction with the paths of all its nodes. A server that has
+//! written one of more than a megabyte cannot read it back, and never restarts (ZOOKEEPER-4306). So
+//! a session takes claims up to a fraction of that, and further claims get another session.
 
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -16,26 +16,26 @@ use crate::renewals::Renewals;
 use crate::timeline::Timeline;
 use crate::wire::Session;
 
-/// A session that claims can have shares in, and what they have in common.
+/// A session that claims have shares in, and their common state.
 #[derive(Debug)]
 pub(crate) struct OpenSession {
     session: Arc<Session>,
     pub(super) config: Arc<ZkConfig>,
-    /// The timeout that was asked for. The server may have set a longer one.
+    /// The requested timeout. The server may have set a longer one.
     pub(super) asked: Duration,
     pub(crate) renewals: Renewals,
-    /// What fences are counted from, once it is known.
+    /// The base of the fences, once known.
     pub(super) base: OnceCell<u64>,
     usage: Mutex<Usage>,
 }
 
-/// What the claims of one session take.
+/// The usage of one session by claims.
 #[derive(Debug)]
 struct Usage {
     shares: usize,
     bytes: usize,
     idle_since: ClockInstant,
-    /// No claim gets a share any more.
+    /// No more shares are given out.
     retired: bool,
 }
 
@@ -48,7 +48,7 @@ impl Deref for OpenSession {
 }
 
 impl OpenSession {
-    /// Begins to tend `session`. Must be called within a runtime.
+    /// Starts tending `session`. Must be called within a runtime.
     pub(super) fn start(
         session: Arc<Session>,
         asked: Duration,
@@ -67,7 +67,8 @@ impl OpenSession {
         open
     }
 
-    /// A share for a claim whose node has a path of `bytes`, without the chroot; none if there is no room.
+    /// A share for a claim whose node has a path of `bytes`, without the chroot; `None` if there is
+    /// no room.
     pub(super) fn share(self: &Arc<Self>, bytes: usize) -> Option<Share> {
         let bytes = if bytes == 0 { 0 } else { self.path_len(bytes) };
         let mut usage = self.usage();
@@ -80,12 +81,12 @@ impl OpenSession {
         Some(Share { open: Arc::clone(self), bytes })
     }
 
-    /// Whether this session is over or about to be.
+    /// Whether this session is over or about to end.
     pub(super) fn is_leaving(&self) -> bool {
         self.usage().retired || self.has_ended()
     }
 
-    /// Whether there has been no share for a while; then there are no others.
+    /// Retires the session if it has had no share for a while; then no more are given out.
     fn retire_if_idle(&self) -> bool {
         let mut usage = self.usage();
         let idle = self.now().since(usage.idle_since);
@@ -98,7 +99,7 @@ impl OpenSession {
     }
 }
 
-/// A share in a session, for as long as this lives.
+/// A share in a session, held until dropped.
 #[derive(Debug)]
 pub(crate) struct Share {
     open: Arc<OpenSession>,
@@ -123,8 +124,8 @@ impl Drop for Share {
 }
 
 /// Asks the leader at a steady pace, so that there are always requests of the right age: see
-/// [`Timeline`](crate::timeline::Timeline). `sync` needs no right to any node. These requests take the
-/// place of the driver's own pings. A session that was not used for a while is closed.
+/// [`Timeline`](crate::timeline::Timeline). `sync` needs no right to any node. These requests
+/// replace the driver's own pings. A session unused for a while is closed.
 async fn tend(open: Weak<OpenSession>) {
     loop {
         let beat = {
@@ -136,7 +137,7 @@ async fn tend(open: Weak<OpenSession>) {
                 open.close().await;
                 return;
             }
-            // A lost connection is somebody else's concern; a silent one ends this wait.
+            // A lost connection is handled elsewhere; a silent one ends this wait.
             let _ = tokio::time::timeout(open.timeout / 2, open.sync(&open.config.root)).await;
             Timeline::beat(open.timeout)
         };

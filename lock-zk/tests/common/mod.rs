@@ -1,4 +1,4 @@
-//! What the tests of lock-zk share.
+//! Shared by the tests of lock-zk.
 
 #![allow(dead_code, unused_imports, unused_macros, reason = "each test target uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
@@ -46,8 +46,8 @@ pub(crate) const DEFAULT: &str = "lock_session_timeout=2s";
 pub(crate) const SLACK: Duration = Duration::from_secs(5);
 pub(crate) const CALL: Duration = Duration::from_secs(2);
 
-/// A server of the test's own. A machine without one fails the test: it says which package is
-/// missing, and a skip would look like a pass.
+/// A server for one test. Without one on the machine the test fails and names the missing package:
+/// a skip would look like a pass.
 pub(crate) async fn server() -> ZooKeeper {
     ZooKeeper::single().await.unwrap()
 }
@@ -89,7 +89,7 @@ pub(crate) async fn plain(servers: &ZooKeeper) -> zk::Client {
     connector.connect(hosts(servers)).await.unwrap()
 }
 
-/// Makes nodes that no server removes by itself.
+/// Creates nodes that no server removes automatically.
 pub(crate) async fn make(plain: &zk::Client, path: &str) {
     let mode = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
     plain.mkdir(path, &mode).await.unwrap();
@@ -133,7 +133,7 @@ pub(crate) async fn busy(claim: &mut dyn Claim) {
     assert!(matches!(answer, Attempt::Busy { .. }), "{answer:?}");
 }
 
-/// Looks as the core does, until the lock is granted.
+/// Tries as the core does, until the lock is granted.
 pub(crate) async fn acquired(claim: &mut dyn Claim) -> FencingToken {
     let work = async {
         loop {

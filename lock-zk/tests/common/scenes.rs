@@ -1,5 +1,5 @@
-//! Scenes that the suite does not know, since they are ZooKeeper's alone. `tests/scenes.rs` plays
-//! them, and `tests/mutants.rs` with mistakes built in. A scene ends with an error if it saw one.
+//! Scenes specific to ZooKeeper, which the suite does not cover. `tests/scenes.rs` plays them, and
+//! `tests/mutants.rs` with mistakes built in. A scene ends with an error if it saw one.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
@@ -29,7 +29,7 @@ pub(crate) async fn fences_rise_over_a_new_queue() -> Seen {
             }
             last = fence;
         }
-        // The server removes an empty container by itself.
+        // The server removes an empty container automatically.
         super::until("the node of the lock is removed", SLACK * 2, async || {
             plain.check_stat("/locks/lock").await.unwrap().is_none()
         })
@@ -38,8 +38,8 @@ pub(crate) async fn fences_rise_over_a_new_queue() -> Seen {
     Ok(())
 }
 
-/// The client gives its session up while the server is down, and the restarted server knows it still:
-/// the node of the old session is no hold of the new one.
+/// The client gives its session up while the server is down, and the restarted server still knows
+/// it: the node of the old session is no hold of the new one.
 pub(crate) async fn a_node_of_an_old_session_is_not_trusted() -> Seen {
     let servers = super::server().await;
     let (ours, other) = (backend(&servers).await, backend(&servers).await);
@@ -73,12 +73,12 @@ pub(crate) async fn a_node_of_an_old_session_is_not_trusted() -> Seen {
     Ok(())
 }
 
-/// The requests that keep a session wait for the leader, and what comes behind them waits with them, so
-/// they should be seldom where a server is to answer by itself.
+/// The requests that keep a session wait for the leader, and what comes behind them waits with
+/// them, so they should be rare where a server is to answer on its own.
 const SELDOM: &str = "lock_session_timeout=30s";
 
-/// While no leader answers, nothing is prolonged and nothing is confirmed: a follower goes on answering
-/// reads, and does not know who has gone.
+/// While no leader answers, nothing is prolonged and nothing is confirmed: a follower goes on
+/// answering reads, and does not know which nodes are gone.
 pub(crate) async fn a_renewal_needs_the_leader() -> Seen {
     let servers = ZooKeeper::ensemble().await.unwrap();
     let leader = servers.leader().unwrap();
@@ -132,8 +132,8 @@ pub(crate) async fn a_server_that_is_behind_confirms_nothing() -> Seen {
     Ok(())
 }
 
-/// What a follower answers while the leader is frozen does not prolong a session: the leader hears of it
-/// only later, or never.
+/// What a follower answers while the leader is frozen does not prolong a session: the leader hears
+/// of it only later, or never.
 pub(crate) async fn a_read_prolongs_nothing() -> Seen {
     let timeout = Duration::from_secs(8);
     let servers = ZooKeeper::ensemble().await.unwrap();
@@ -172,8 +172,8 @@ pub(crate) async fn a_read_prolongs_nothing() -> Seen {
     panic!("no renewal was answered across a freeze of the leader");
 }
 
-/// A waiter is not served by a server that has not heard yet that its node was taken away, and that the
-/// lock is somebody else's.
+/// A waiter is not served by a server that has not yet heard that its node was taken away, and that
+/// another client holds the lock.
 pub(crate) async fn a_server_that_is_behind_grants_nothing() -> Seen {
     // A mistake is seen in one round of three or four.
     const ROUNDS: usize = 40;
@@ -193,7 +193,7 @@ pub(crate) async fn a_server_that_is_behind_grants_nothing() -> Seen {
             released.unwrap();
             changed.expect("the release wakes").unwrap();
         } else {
-            // It looks by itself, without having been woken.
+            // It polls, without having been woken.
             holder.release().await.unwrap();
             tokio::time::sleep(Duration::from_millis(50)).await;
         }

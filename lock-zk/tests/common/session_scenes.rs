@@ -22,7 +22,7 @@ pub(crate) async fn small(servers: &ZooKeeper, paths: usize, idle: Duration) -> 
     ZkBackend::connect(config.limits(paths, idle, i64::MAX)).await.unwrap()
 }
 
-/// No session gets more paths than the transaction that ends it can have.
+/// No session gets more paths than the transaction that ends it can hold.
 pub(crate) async fn a_full_session_is_followed_by_another() -> Seen {
     let servers = super::server().await;
     let ours = small(&servers, 2000, Duration::from_secs(60)).await;
@@ -48,7 +48,7 @@ pub(crate) async fn a_full_session_is_followed_by_another() -> Seen {
     Ok(())
 }
 
-/// An ensemble that is made again without its data begins to count again, and its fences rise all the same.
+/// An ensemble recreated without its data starts counting again, and its fences still rise.
 pub(crate) async fn fences_rise_over_an_ensemble_without_its_data() -> Seen {
     let servers = super::server().await;
     let (early, late) = (backend(&servers).await, backend(&servers).await);
@@ -73,8 +73,8 @@ pub(crate) async fn fences_rise_over_an_ensemble_without_its_data() -> Seen {
     Ok(())
 }
 
-/// A server that comes back with a lower `maxSessionTimeout` keeps a session for less than it did. Then
-/// the client is cut off: its guard must not outlive the session.
+/// A server that comes back with a lower `maxSessionTimeout` keeps a session for less than it did.
+/// Then the client is cut off: its guard must not outlive the session.
 pub(crate) async fn a_session_that_was_shortened_is_not_believed() -> Seen {
     const LONG: Duration = Duration::from_secs(10);
     let servers = super::server().await;
@@ -123,7 +123,7 @@ pub(crate) async fn a_lock_of_a_silent_holder_is_free_after_its_own_ttl() -> See
     Ok(())
 }
 
-/// The predecessor leaves while the waiter is disconnected: the watch tells of it afterwards.
+/// The predecessor leaves while the waiter is disconnected: the watch reports it afterwards.
 pub(crate) async fn a_hand_over_during_a_cut_is_not_missed() -> Seen {
     let servers = super::server().await;
     let holder = backend(&servers).await;

@@ -1,4 +1,5 @@
-//! The harness of ZooKeeper: one server, or an ensemble whose servers serve one client each, in turn.
+//! The harness of ZooKeeper: one server, or an ensemble whose servers serve one client each, in
+//! turn.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -26,9 +27,10 @@ impl Setup for Zk {
         }))
     }
 
-    /// The session timeout is that of all cases, and so their ttl. A hold must survive a restart of the
-    /// servers, and an ensemble takes longer. A busy machine lets a server that has just started be silent
-    /// for most of a second, and the client leaves it after a quarter of the session timeout.
+    /// The session timeout is that of all cases, and so their ttl. A hold must survive a restart of
+    /// the servers, and an ensemble takes longer. A busy machine lets a server that has just
+    /// started be silent for most of a second, and the client leaves it after a quarter of the
+    /// session timeout.
     fn url(&self, hosts: &str, _: &str) -> String {
         let session = if self.servers == 1 { "4s" } else { "5s" };
         format!("zookeeper://{hosts}?lock_session_timeout={session}&lock_tick_time=100ms")
