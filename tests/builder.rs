@@ -115,7 +115,7 @@ fn a_program_without_a_runtime() {
     #[cfg(feature = "sqlite")]
     let url = format!("sqlite://{}/locks.db", folder.path().display());
     #[cfg(not(feature = "sqlite"))]
-    let url = "memory://";
+    let url = "memory://".to_owned();
     let locks = connect_blocking(&url).unwrap();
     let guard = locks.named("x").unwrap().acquire_blocking().unwrap();
     let info = blocking::run({

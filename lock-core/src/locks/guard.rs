@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::detach_error::DetachError;
 use crate::blocking;
 use crate::keeper::{Client, Command, GRACE, Handover};
-use crate::{Error, Held, LeaseToken, LockState, LostReason, Operation, Released, Result};
+use crate::{Error, Held, LockState, LostReason, Operation, Released, Result};
 
 /// A held lock, renewed in the background until the guard is dropped or released.
 ///
@@ -41,11 +40,11 @@ use crate::{Error, Held, LeaseToken, LockState, LostReason, Operation, Released,
 #[derive(Debug)]
 #[must_use = "dropping the guard releases the lock"]
 pub struct LockGuard {
-    held: Held,
+    pub(super) held: Held,
     commands: mpsc::UnboundedSender<Command>,
     /// How long the keeper takes to answer at most, if its runtime is driven.
     patience: Duration,
-    client: Arc<Client>,
+    pub(super) client: Arc<Client>,
 }
 
 impl LockGuard {
@@ -196,49 +195,6 @@ impl LockGuard {
         Ok(value)
     }
 
-    /// Hands the lock to another process, or to a later request. It stays held but is no longer
-    /// renewed by this process, and lapses one ttl after its last renewal unless it is
-    /// [renewed](crate::Lock::renew) or [attached](crate::Lock::attach).
-    ///
-    /// ```
-    /// # use lock_core::{Locks, testing::MemoryBackend};
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
-    /// # let locks = Locks::new(MemoryBackend::queued());
-    /// let order = locks.named("order:42")?;
-    /// let token = order.acquire().await?.detach().await?;
-    /// assert!(order.try_acquire().await?.is_none(), "still held, by the bearer of the token");
-    /// println!("Set-Cookie: lock={}", token.to_text());
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) where locks are bound to this process's
-    /// session with the store; [`Lost`](crate::ErrorKind::Lost) if it is lost. The error carries
-    /// the guard, so a lock that could not be detached is still held.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel-safe: dropping the future before it returns the token drops the guard.
-    pub async fn detach(self) -> Result<LeaseToken, DetachError> {
-        if !self.client.capabilities.detachable {
-            let error = Error::unsupported(format!(
-                "{} binds a lock to its session, so it cannot be handed to another process",
-                self.client.backend.name()
-            ));
-            let error = self.client.describe(error, Operation::Detach, self.held.key());
-            return Err(DetachError::new(error, self));
-        }
-        let detached = match self.ask(Command::Detach, Operation::Detach).await {
-            Ok(detached) => detached,
-            Err(error) => return Err(DetachError::new(error, self)),
-        };
-        // In the same step that returns the token. If the keeper has ended, the lock lasts for its
-        // ttl, as it should.
-        let _ = detached.received.send(());
-        Ok(detached.token)
-    }
-
     /// [`release`](Self::release) for a thread that runs no async code.
     ///
     /// # Errors
@@ -251,7 +207,7 @@ impl LockGuard {
     }
 
     /// Sends a command at once, and returns the future of its answer.
-    fn ask<T>(
+    pub(super) fn ask<T>(
         &self,
         command: impl FnOnce(oneshot::Sender<Result<T>>) -> Command,
         operation: Operation,

@@ -3,7 +3,7 @@
 
 mod attach;
 mod builder;
-mod detach_error;
+mod detach;
 mod guard;
 mod health;
 pub(crate) mod held;
@@ -15,7 +15,7 @@ mod lost;
 mod options;
 
 pub use builder::LocksBuilder;
-pub use detach_error::DetachError;
+pub use detach::DetachError;
 pub use guard::LockGuard;
 pub use health::Health;
 pub use held::{Held, LockState};
