@@ -72,8 +72,11 @@ async fn the_limits_of_the_server_are_reported() {
     assert_eq!(guard.ttl(), longest);
     guard.release().await.unwrap();
     // The requested timeout is not shortened silently.
-    let locks = locks(ours, Duration::from_secs(30));
-    let error = locks.named("lock").unwrap().acquire().await.unwrap_err();
+    let asked = Duration::from_secs(30);
+    let error = Locks::builder(ours.clone()).default_ttl(asked).build().unwrap_err();
+    assert!(error.to_string().contains("20s"), "{error}");
+    let lock = Locks::new(ours).named("lock").unwrap().ttl(asked);
+    let error = lock.acquire().await.unwrap_err();
     assert!(error.to_string().contains("20s"), "{error}");
 }
 
