@@ -197,6 +197,14 @@ mod table {
             replaced_by: "",
         },
         Mutant {
+            name: "the_asker_is_named",
+            wrong: "A try in vain names whoever asks as the holder.",
+            killed_by: "c15_a_busy_answer_names_the_true_holder",
+            scripts: &["ACQUIRE"],
+            right: "shown = {value, record,",
+            replaced_by: "shown = {me, string.gsub(record, value, me),",
+        },
+        Mutant {
             name: "place_is_never_renewed",
             wrong: "The renewal of a place does not prolong it.",
             killed_by: "l03_a_renewed_place_is_kept",

@@ -73,7 +73,9 @@ async fn a_foreign_lock_of_another_type_is_busy() {
         assert_eq!((holder.owner, holder.fence, holder.expires_in), (None, None, None), "{name}");
         assert!(holder.label.is_some());
         let short = locks.named(name).unwrap().acquire_timeout(Duration::from_millis(200)).await;
-        assert_eq!(short.unwrap_err().kind(), lock_core::ErrorKind::NotAcquired);
+        let error = short.unwrap_err();
+        assert_eq!(error.kind(), lock_core::ErrorKind::NotAcquired);
+        assert_eq!(error.holder(), Some(&holder), "{name}");
     }
     let waiter = tokio::spawn({
         let lock = locks.named("job").unwrap();

@@ -3,12 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use lock_core::{
-    FencingToken, HolderInfo, HolderMark, LockAdmin, LockInfo, LockKey, Released, Result,
-    async_trait,
-};
+use lock_core::{HolderMark, LockAdmin, LockInfo, LockKey, Released, Result, async_trait};
 
 use super::backend::RedisBackend;
+use super::holder::holder;
 use super::scripts::{FORCE, INSPECT, MARK};
 use crate::names::Keys;
 use crate::node::Reply;
@@ -87,7 +85,10 @@ impl RedisBackend {
             let waiters = usize::try_from(lock.count(4)?).unwrap_or(usize::MAX);
             let holder = match lock.number(0)? {
                 0 => None,
-                _ => Some(holder(&lock)?),
+                _ => {
+                    let (value, record) = (lock.bytes(1)?, lock.bytes(3)?);
+                    Some(holder(value, record, lock.millis(2)?, lock.count(5)?))
+                }
             };
             if holder.is_some() || waiters > 0 {
                 locks.push(LockInfo::new(key.clone(), holder, Some(waiters)));
@@ -95,28 +96,4 @@ impl RedisBackend {
         }
         Ok(locks)
     }
-}
-
-/// Reads `{held, value, ms left, record, waiters, now}`. The record is fence, owner, since when,
-/// client and label; one of another owner is a leftover.
-fn holder(lock: &Reply<'_>) -> Result<HolderInfo> {
-    let value = String::from_utf8_lossy(lock.bytes(1)?);
-    let mut info = HolderInfo::new(None);
-    info.mark = Some(HolderMark::new(lock.bytes(1)?.to_vec()));
-    info.expires_in = u64::try_from(lock.number(2)?).ok().map(Duration::from_millis);
-    let record = String::from_utf8_lossy(lock.bytes(3)?).into_owned();
-    let fields: Vec<_> = record.splitn(5, '|').collect();
-    if let [fence, owner, since, _client, label] = fields[..]
-        && owner == value
-    {
-        info.owner = owner.parse().ok();
-        info.fence = fence.parse().ok().and_then(|fence: u64| FencingToken::answered(fence).ok());
-        info.label = (!label.is_empty()).then(|| label.to_owned());
-        let held = since.parse().ok().and_then(|since: u64| lock.count(5).ok()?.checked_sub(since));
-        info.held_for = held.map(Duration::from_micros);
-    } else {
-        // A client that is not this library. Its value may be a secret, so it is not shown.
-        info.label = Some("a client that is not distlock".to_owned());
-    }
-    Ok(info)
 }

@@ -10,6 +10,7 @@ use lock_core::{
 };
 use redis::Value;
 
+use super::holder::holder;
 use super::renewals::{Item, Kind, Outcome};
 use super::scripts::{ACQUIRE, MARK, RELEASE};
 use super::store::Store;
@@ -160,16 +161,17 @@ impl RedisClaim {
                 self.note_missed(reply.number(5)?);
                 self.store.look_after(&self.keys, reply.number(6)?);
                 let left = u64::try_from(left).ok().map(Duration::from_millis);
+                let busy = named(&reply.list(4)?, left)?;
                 if !self.request.wait {
-                    return Ok(Attempt::Busy(Busy::default().with_retry_after(left)));
+                    return Ok(Attempt::Busy(busy.with_retry_after(left)));
                 }
                 self.ticket = ticket;
                 let ahead = u64::try_from(reply.number(7)?).ok();
                 self.looks = ahead.is_some();
                 self.listen().set_ticket(ticket);
                 let retry_after = retry_after(rank, ahead, left, self.grace());
-                let busy = Busy::default().with_place(self.request.ttl);
-                Ok(Attempt::Busy(busy.with_retry_after(retry_after)))
+                let busy = busy.with_place(self.request.ttl).with_retry_after(retry_after);
+                Ok(Attempt::Busy(busy))
             }
             2 => Err(Error::new(
                 ErrorKind::Internal,
@@ -220,6 +222,15 @@ impl RedisClaim {
             }
         }
     }
+}
+
+/// With the holder, if the attempt has shown one: `{value, record, now}`.
+fn named(shown: &Reply<'_>, left: Option<Duration>) -> Result<Busy> {
+    let busy = Busy::default();
+    if shown.len() == 0 {
+        return Ok(busy);
+    }
+    Ok(busy.with_holder(holder(shown.bytes(0)?, shown.bytes(1)?, left, shown.count(2)?)))
 }
 
 /// When the waiter with `rank` waiters ahead of it tries again.

@@ -9,6 +9,7 @@ mod backend;
 mod claim;
 mod config;
 mod hand_over;
+mod holder;
 mod renewals;
 mod scripts;
 mod store;

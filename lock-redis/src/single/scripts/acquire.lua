@@ -48,7 +48,10 @@ else
   ticket = '0'
 end
 
-local foreign, again = 0, -1
+local again = -1
+-- What the keys say of the holder: value, record, µs on the server's clock. Nothing if this try has
+-- found the lock free.
+local shown = {}
 if holder == false then
   local state, value = pass_on(now, wait and me or nil, may_pause)
   if state == 'mine' then
@@ -63,22 +66,21 @@ if holder == false then
   end
   again = value
 else
-  local owner = string.match(redis.call('GET', hold) or '', '^%d+|(%x+)|')
-  if owner ~= holder then
-    foreign = 1
-    if wait then
-      local due = tonumber(redis.call('HGET', pauses, 'next') or nil)
-      redis.call('HSET', pauses, 'seen', string.format('%.0f', now))
-      if not due or due > now + 1000000 then
-        redis.call('HSET', pauses, 'next', string.format('%.0f', now + 1000000))
-      end
-      redis.call('PEXPIRE', pauses, 60000)
+  local value, record = type(holder) == 'string' and holder or '', redis.call('GET', hold) or ''
+  shown = {value, record, string.format('%.0f', now)}
+  -- A plain client has it.
+  if wait and string.match(record, '^%d+|(%x+)|') ~= holder then
+    local due = tonumber(redis.call('HGET', pauses, 'next') or nil)
+    redis.call('HSET', pauses, 'seen', string.format('%.0f', now))
+    if not due or due > now + 1000000 then
+      redis.call('HSET', pauses, 'next', string.format('%.0f', now + 1000000))
     end
+    redis.call('PEXPIRE', pauses, 60000)
   end
 end
 local left = redis.call('PTTL', lock)
 if left < 0 and again >= 0 then left = again end
-if not wait then return {0, ticket, 0, left, foreign, missed, again, 0} end
+if not wait then return {0, ticket, 0, left, shown, missed, again, 0} end
 local rank = redis.call('ZRANK', queue, me) or 0
 
 -- How many other clients have waiters before this one, as far as it matters; -1 if this client has
@@ -101,4 +103,4 @@ local function clients_ahead()
   end
   return count
 end
-return {0, ticket, rank, left, foreign, missed, again, clients_ahead()}
+return {0, ticket, rank, left, shown, missed, again, clients_ahead()}

@@ -1,0 +1,28 @@
+//! Who holds a lock, as its keys say.
+
+use std::time::Duration;
+
+use lock_core::{FencingToken, HolderInfo, HolderMark};
+
+/// `value` is what the lock's key holds, `left` how long it has, and `now` the server's clock in µs. The
+/// record is fence, owner, since when, client and label; one of another owner is a leftover.
+pub(super) fn holder(value: &[u8], record: &[u8], left: Option<Duration>, now: u64) -> HolderInfo {
+    let mut info = HolderInfo::new(None);
+    info.mark = Some(HolderMark::new(value.to_vec()));
+    info.expires_in = left;
+    let (value, record) = (String::from_utf8_lossy(value), String::from_utf8_lossy(record));
+    let fields: Vec<_> = record.splitn(5, '|').collect();
+    if let [fence, owner, since, _client, label] = fields[..]
+        && owner == value
+    {
+        info.owner = owner.parse().ok();
+        info.fence = fence.parse().ok().and_then(|fence: u64| FencingToken::answered(fence).ok());
+        info.label = (!label.is_empty()).then(|| label.to_owned());
+        let held = since.parse().ok().and_then(|since: u64| now.checked_sub(since));
+        info.held_for = held.map(Duration::from_micros);
+    } else {
+        // A client that is not this library. Its value may be a secret, so it is not shown.
+        info.label = Some("a client that is not distlock".to_owned());
+    }
+    info
+}
