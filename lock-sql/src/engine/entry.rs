@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use lock_core::{FencingToken, Result};
+use lock_core::{FencingToken, HolderInfo, Result};
 
 use super::statement::Values;
 use super::value::{Row, from_micros, micros, nullable};
@@ -112,18 +112,47 @@ impl State {
 impl Lease {
     /// From a row of `look` or `list`.
     pub(crate) fn read(row: &Row) -> Result<Self> {
-        let state = match row.optional_int(3)? {
+        Self::read_from(row, 0)
+    }
+
+    /// From a row of `acquire`, where that shows more than its number.
+    pub(crate) fn told(row: &Row) -> Result<Option<Self>> {
+        (row.0.len() > 1).then(|| Self::read_from(row, 1)).transpose()
+    }
+
+    /// `first`: the first of the columns.
+    fn read_from(row: &Row, first: usize) -> Result<Self> {
+        let state = match row.optional_int(first + 3)? {
             Some(left) => State::of(left),
-            None => State::Elsewhere(row.text(6)?.to_owned()),
+            None => State::Elsewhere(row.text(first + 6)?.to_owned()),
         };
         Ok(Self {
-            name: row.text(0).ok().map(str::to_owned),
-            owner: row.optional_text(1)?.map(str::to_owned),
-            fence: row.int(2)?,
+            name: row.text(first).ok().map(str::to_owned),
+            owner: row.optional_text(first + 1)?.map(str::to_owned),
+            fence: row.int(first + 2)?,
             state,
-            held: row.optional_int(4)?.map(from_micros),
-            label: row.optional_text(5)?.map(str::to_owned),
+            held: row.optional_int(first + 4)?.map(from_micros),
+            label: row.optional_text(first + 5)?.map(str::to_owned),
         })
+    }
+
+    /// Whether somebody else has it, or had it.
+    pub(crate) fn is_of_another(&self, owner: &str) -> bool {
+        self.owner.as_deref().is_some_and(|other| other != owner)
+    }
+
+    /// For people; `None` where nobody holds it.
+    pub(crate) fn holder(self) -> Option<HolderInfo> {
+        let mut holder = HolderInfo::new(self.owner?.parse().ok());
+        match self.state {
+            State::Over => return None,
+            State::Runs(left) => holder.expires_in = Some(left),
+            State::Elsewhere(_) => {}
+        }
+        holder.held_for = self.held;
+        holder.fence = FencingToken::answered(self.fence).ok();
+        holder.label = self.label;
+        Some(holder)
     }
 
     /// How long the lease of this very hold lasts.

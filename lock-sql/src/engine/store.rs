@@ -4,8 +4,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use lock_core::{
-    Attempt, Clock, ClockInstant, Effect, Error, ErrorKind, FencingToken, HolderInfo, LockInfo,
-    LockKey, Released, Result, SystemClock,
+    Attempt, Clock, ClockInstant, Effect, Error, ErrorKind, FencingToken, LockInfo, LockKey,
+    Released, Result, SystemClock,
 };
 
 use super::dialect::{Dialect, Links, Turn};
@@ -15,7 +15,7 @@ use super::renewals::Renewals;
 use super::statement::{Statement, Values};
 use super::sweep::Sweeper;
 use super::value::{Reply, Row, from_micros, nullable};
-use super::wake::{WHILE_CONTENDED, Waiter, busy};
+use super::wake::{WHILE_CONTENDED, Waiter, busy, held_by};
 
 /// The limit for operations without a call timeout.
 pub(crate) const ADMIN_LIMIT: Duration = Duration::from_secs(5);
@@ -180,14 +180,14 @@ impl<D: Dialect> Store<D> {
         let want = Want::patient(Turn::Try, start, entry.call_timeout).by(entry);
         let mut reply = None;
         if D::LOOKS_FIRST {
-            if polling && let Some(left) = self.held_by_another(entry).await? {
-                return Ok(busy(Some(left)));
+            if polling && let Some(busy) = self.held_by_another(entry).await? {
+                return Ok(busy);
             }
             reply = self.execute(want.once(), statement, &values).await?;
             if reply.is_none()
-                && let Some(left) = self.held_by_another(entry).await?
+                && let Some(busy) = self.held_by_another(entry).await?
             {
-                return Ok(busy(Some(left)));
+                return Ok(busy);
             }
         }
         if reply.is_none() {
@@ -204,18 +204,21 @@ impl<D: Dialect> Store<D> {
 
     /// What the row of an acquire says.
     pub(crate) fn attempt(&self, entry: &Entry, row: &Row) -> Result<Attempt> {
-        Ok(match self.dialect.told(row)? {
+        let left = match self.dialect.told(row)? {
             fence @ 1.. => {
                 let token = FencingToken::answered(fence)?;
-                Attempt::Granted { token, valid_for: Some(entry.ttl) }
+                return Ok(Attempt::Granted { token, valid_for: Some(entry.ttl) });
             }
-            left => busy(Some(from_micros(left.saturating_neg()))),
-        })
+            left => from_micros(left.saturating_neg()),
+        };
+        // A row that was read before others wrote it may be free, or our own.
+        let other = Lease::told(row)?.filter(|lease| lease.is_of_another(&entry.owner.0));
+        Ok(other.and_then(Lease::holder).map_or_else(|| busy(Some(left)), held_by))
     }
 
-    /// How long another client's lease lasts; `None` if the lock can be taken, or if this cannot be
-    /// read now. An error if its clock cannot be read here.
-    pub(crate) async fn held_by_another(&self, entry: &Entry) -> Result<Option<Duration>> {
+    /// The answer if another client holds the lock; `None` if it can be taken, or if this cannot be
+    /// read now. An error if the lease's clock cannot be read here.
+    pub(crate) async fn held_by_another(&self, entry: &Entry) -> Result<Option<Attempt>> {
         let want = self.want(Turn::Look, entry.call_timeout).once();
         let look = &self.dialect.statements().look;
         let reply = self.execute(want, look, &entry.values(None)).await?;
@@ -223,11 +226,10 @@ impl<D: Dialect> Store<D> {
             return Ok(None);
         };
         let lease = Lease::read(row)?;
-        let other = lease.owner.as_deref().is_some_and(|owner| owner != entry.owner.0);
-        match lease.state {
-            State::Runs(left) if other => Ok(Some(left)),
-            State::Elsewhere(clock) if other => Err(self.dialect.elsewhere(&clock)),
-            _ => Ok(None),
+        match &lease.state {
+            _ if !lease.is_of_another(&entry.owner.0) => Ok(None),
+            State::Elsewhere(clock) => Err(self.dialect.elsewhere(clock)),
+            _ => Ok(lease.holder().map(held_by)),
         }
     }
 
@@ -335,17 +337,8 @@ impl<D: Dialect> Store<D> {
     /// `None` if the lock is free.
     pub(super) fn info(&self, lease: Lease) -> Option<LockInfo> {
         // A name that no lock can have was written by another program and blocks no client.
-        let key = LockKey::decode(&lease.name?).ok()?;
-        let mut holder = HolderInfo::new(lease.owner?.parse().ok());
-        match lease.state {
-            State::Over => return None,
-            State::Runs(left) => holder.expires_in = Some(left),
-            State::Elsewhere(_) => {}
-        }
-        holder.held_for = lease.held;
-        holder.fence = FencingToken::answered(lease.fence).ok();
-        holder.label = lease.label;
-        Some(LockInfo::new(key, Some(holder), None))
+        let key = LockKey::decode(lease.name.as_deref()?).ok()?;
+        Some(LockInfo::new(key, Some(lease.holder()?), None))
     }
 
     fn at(&self) -> &str {

@@ -23,6 +23,8 @@ pub(crate) trait Bench: Sized {
     type Of: Dialect;
     /// Whether a clock that goes back cuts no lease.
     const KEEPS_ENDS: bool = true;
+    /// Whether the first try in vain names the holder.
+    const NAMES_AT_ONCE: bool = true;
 
     async fn start() -> Self;
     /// A store for which the clock stands still at so many µs.
@@ -113,6 +115,27 @@ pub(crate) async fn a_lease_ends_by_the_clock(bench: &impl Bench) {
     assert_eq!(renew(&end, &new, Some(second)).await, Outcome::Renewed);
     let over = bench.at(seconds(21), TTL).await;
     assert_eq!(over.release(&new).await.unwrap(), Released::AlreadyGone, "it had ended");
+}
+
+pub(crate) async fn a_try_in_vain_names_the_holder<B: Bench>(bench: &B) {
+    let store = bench.at(seconds(0), TTL).await;
+    let mine = entry("x");
+    let fence = granted(store.acquire(&mine, false).await);
+    let later = bench.at(seconds(4), TTL).await;
+    for polling in [false, true] {
+        let Attempt::Busy(busy) = later.acquire(&entry("x"), polling).await.unwrap() else {
+            panic!("two holders of one lock");
+        };
+        assert_eq!(busy.retry_after.map(|left| left.as_millis()), Some(6000));
+        let Some(holder) = busy.holder else {
+            assert!(!polling && !B::NAMES_AT_ONCE, "nobody is named");
+            continue;
+        };
+        assert_eq!(holder.owner.map(|owner| owner.to_hex()), Some(mine.owner.0.clone()));
+        assert_eq!((holder.fence, holder.label.as_deref()), (Some(fence), Some("somebody")));
+        assert_eq!(holder.expires_in, busy.retry_after);
+        assert_eq!(holder.held_for, Some(Duration::from_secs(4)));
+    }
 }
 
 /// No fence falls and no lease ends early.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
 use std::time::Duration;
 
 use lock_core::kit::wake::{self, Slot, first_that_listens};
-use lock_core::{Attempt, Busy, Error, ErrorKind, Result};
+use lock_core::{Attempt, Busy, Error, ErrorKind, HolderInfo, Result};
 use tokio::sync::{mpsc, watch};
 
 /// The pause before the next poll when another client was writing, so it could not be seen whether
@@ -20,6 +20,12 @@ pub(crate) const WHILE_CONTENDED: Duration = Duration::from_millis(5);
 /// in the table has to be kept alive (clause C13).
 pub(crate) fn busy(left: Option<Duration>) -> Attempt {
     Attempt::Busy(Busy::default().with_retry_after(left))
+}
+
+/// The same, where the answer shows who has it.
+pub(crate) fn held_by(holder: HolderInfo) -> Attempt {
+    let busy = Busy::default().with_retry_after(holder.expires_in);
+    Attempt::Busy(busy.with_holder(holder))
 }
 
 /// The waiters of one client, by the name that they listen for.

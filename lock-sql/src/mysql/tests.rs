@@ -17,6 +17,7 @@ struct Database {
 #[async_trait]
 impl Bench for Database {
     type Of = MySql;
+    const NAMES_AT_ONCE: bool = false;
 
     async fn start() -> Self {
         let server = MariaDbServer::builder().start().await.unwrap();
@@ -68,6 +69,7 @@ impl Database {
 shared! {
     Database:
     a_lease_ends_by_the_clock,
+    a_try_in_vain_names_the_holder,
     a_clock_that_goes_back,
     a_shorter_ttl_cuts_and_a_late_statement_does_not,
     used_up_fences_are_an_error_and_not_a_grant,

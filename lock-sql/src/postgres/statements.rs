@@ -136,7 +136,7 @@ fn preparation(table: &TableName) -> Preparation {
         (
             "{holder}",
             format!(
-                "l.name, l.owner, l.fence, {{left}}, {}, l.label",
+                "l.name, l.owner, l.fence, {{left}} AS left_us, {} AS held_us, l.label",
                 micros("clock_timestamp() - l.acquired")
             ),
         ),
@@ -213,8 +213,8 @@ pub(crate) fn statements(table: &TableName) -> (Statements, OwnStatements) {
     };
     let shared = Statements {
         // A repeat by the same owner finds its own row and keeps its fence (clause C2). Also wants:
-        // client or NULL, whether the client has more waiters. No row: it has been made by somebody
-        // else at this moment.
+        // client or NULL, whether the client has more waiters. Answers a number, and the row as `look`
+        // does. No row: another client has made it at this moment.
         acquire: statement(
             "WITH answer AS ( \
                    INSERT INTO {t} AS l (name, owner, fence, expires, acquired, label, waiters) \
@@ -236,10 +236,11 @@ pub(crate) fn statements(table: &TableName) -> (Statements, OwnStatements) {
                        WHEN {can} THEN array_remove(l.waiters, :client::text) || :client::text \
                        ELSE l.waiters || :client::text END \
                    WHERE {can} OR (:client::text IS NOT NULL AND :client::text <> ALL (l.waiters)) \
-                   RETURNING l.owner = :owner::text AS mine, l.fence, {left} AS left_us) \
-                 SELECT CASE WHEN mine THEN fence ELSE -greatest(left_us, 0) END FROM answer \
+                   RETURNING l.owner = :owner::text AS mine, {holder}) \
+                 SELECT CASE WHEN mine THEN fence ELSE -greatest(left_us, 0) END, \
+                   name, owner, fence, left_us, held_us, label FROM answer \
                  UNION ALL \
-                 SELECT -greatest({left}, 0) FROM {t} AS l \
+                 SELECT -greatest({left}, 0), {holder} FROM {t} AS l \
                    WHERE l.name = :name::text AND NOT EXISTS (SELECT FROM answer)",
         ),
         confirm: Some(statement(

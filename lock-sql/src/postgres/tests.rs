@@ -56,6 +56,7 @@ impl Bench for Database {
 shared! {
     Database:
     a_lease_ends_by_the_clock,
+    a_try_in_vain_names_the_holder,
     a_clock_that_goes_back,
     used_up_fences_are_an_error_and_not_a_grant,
     each_lease_of_a_batch_has_its_own_answer,

@@ -121,7 +121,7 @@ impl Dialect for Sqlite {
 
     /// The lock was held when the statement ran, or is another machine's.
     async fn missing(store: &Store<Self>, entry: &Entry, _start: ClockInstant) -> Result<Attempt> {
-        Ok(busy(store.held_by_another(entry).await?))
+        Ok(store.held_by_another(entry).await?.unwrap_or_else(|| busy(None)))
     }
 
     async fn renew(store: &Store<Self>, dues: &[Due<'_>], limit: Duration) -> Result<Vec<Outcome>> {

@@ -91,6 +91,7 @@ impl File {
 shared! {
     File:
     a_lease_ends_by_the_clock,
+    a_try_in_vain_names_the_holder,
     a_clock_that_goes_back,
     a_shorter_ttl_cuts_and_a_late_statement_does_not,
     used_up_fences_are_an_error_and_not_a_grant,
