@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lock_core::{ClockInstant, Error, ErrorKind};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 
 use super::contender::{Contender, Outcome, Request, Sent, Terms, Time};
 use super::quorum::Quorum;
@@ -40,6 +40,8 @@ struct State {
     is_called: bool,
     /// A task minds the time.
     is_minded: bool,
+    /// Ready when the last request to each node has ended, in the order of the nodes.
+    ended: Vec<oneshot::Receiver<()>>,
 }
 
 impl fmt::Debug for Driver {
@@ -61,7 +63,8 @@ impl Driver {
     ) -> Arc<Self> {
         let replies = Replies::new(quorum.len(), quorum.needed());
         let (is_called, is_minded) = (false, false);
-        let state = State { contender, replies, waits_since: None, is_called, is_minded };
+        let ended = (0..quorum.len()).map(|_| oneshot::channel().1).collect();
+        let state = State { contender, replies, waits_since: None, is_called, is_minded, ended };
         let (answered, retimed) = (Notify::new(), Notify::new());
         let state = Mutex::new(state);
         Arc::new(Self { quorum, target, ttl, limit, terms, state, answered, retimed })
@@ -137,7 +140,10 @@ impl Driver {
 
     fn send(self: &Arc<Self>, sent: Vec<Sent>) {
         for sent in sent {
-            let request = InFlight { driver: Arc::clone(self), sent, is_answered: false }.run();
+            let (ends, ended) = oneshot::channel();
+            let before = std::mem::replace(&mut self.state().ended[sent.0], ended);
+            let driver = Arc::clone(self);
+            let request = InFlight { driver, sent, is_answered: false, _ends: ends }.run(before);
             match sent.1 {
                 Request::Release { .. } => self.quorum.undoing.spawn(request),
                 _ => self.quorum.tasks.spawn(request),
@@ -231,11 +237,22 @@ struct InFlight {
     driver: Arc<Driver>,
     sent: Sent,
     is_answered: bool,
+    _ends: oneshot::Sender<()>,
 }
 
 impl InFlight {
-    async fn run(mut self) {
+    /// `before` is ready when the last request to the same node has ended.
+    async fn run(mut self, before: oneshot::Receiver<()>) {
         let (driver, (node, request)) = (&self.driver, self.sent);
+        if let Request::Release { .. } = request {
+            // Where the connection is new or a script is not loaded yet, a release can overtake the
+            // acquire of a dropped call. It would find nothing, and would have to be repeated.
+            let patience = driver.now() + driver.terms.slow_after;
+            tokio::select! {
+                _ = before => {}
+                () = driver.sleep_until(Some(patience)) => {}
+            }
+        }
         let since = match request {
             Request::Acquire { joins: false, .. } => driver.state().waits_since,
             _ => None,
