@@ -152,19 +152,47 @@ async fn the_end_of_a_session_wakes_a_waiter_once() {
     granted(&mut *claim(&holder, "lock", true)).await;
     let mut waiter = claim(&ours, "lock", true);
     busy(&mut *waiter).await;
-    servers.kill().unwrap();
-    // The client of ZooKeeper gives up after 7/5 of the session timeout.
+    // The client gives its session up to a server that would shorten it, and gets no other one there.
+    servers.allow_sessions(Duration::from_millis(500), SESSION / 2).unwrap();
+    servers.restart().await.unwrap();
     tokio::time::timeout(SESSION * 2 + SLACK, waiter.changed()).await.expect("it ends").unwrap();
     assert!(waiter.try_acquire().await.is_err());
     let quiet = tokio::time::timeout(Duration::from_millis(300), waiter.changed()).await;
     assert!(quiet.is_err(), "there is nothing new");
-    // The node of the old session may be there when the server comes back.
+    // The node of the old session may be there still.
     assert!(waiter.release().await.is_err());
+    servers.allow_sessions(Duration::from_millis(500), SESSION * 2).unwrap();
     servers.restart().await.unwrap();
     until("it is released", SESSION + SLACK, async || waiter.release().await.is_ok()).await;
 }
 
-/// Another client that knows the id and the password of a session closes it.
+/// A server that is down ends no session: it has them all when it is back, however long that takes. A
+/// client that does not know says so, and never that a lock is lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hold_outlives_a_server_that_is_down_for_longer_than_its_session() {
+    const LONG: Duration = Duration::from_secs(4);
+    let servers = server().await;
+    let ours = connect(hosts(&servers), "lock_session_timeout=4s").await;
+    let closed = backend(&servers).await;
+    let mut holder = claim(&ours, "lock", true);
+    let fence = granted(&mut *holder).await;
+    servers.kill().unwrap();
+    let down = tokio::time::Instant::now();
+    while down.elapsed() < LONG * 2 {
+        let answer = holder.renew().await;
+        assert!(answer.is_err(), "nobody is there to answer, and a renewal says {answer:?}");
+    }
+    // A session that is closed is not resumed for ever.
+    closed.close().await.unwrap();
+    servers.restart().await.unwrap();
+    until("the session is resumed", SLACK, async || holder.renew().await.is_ok()).await;
+    assert!(matches!(holder.renew().await.unwrap(), Renewal::Alive { .. }));
+    assert_eq!(acquired(&mut *holder).await, fence, "it is the same hold");
+    busy(&mut *claim(&backend(&servers).await, "lock", false)).await;
+    assert_eq!(holder.release().await.unwrap(), Released::Freed);
+}
+
+/// Somebody who knows the id and the password of a session closes it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_closed_by_somebody_else_is_lost_at_once() {
     let servers = server().await;

@@ -37,8 +37,8 @@ pub(crate) struct Session {
     chroot_len: usize,
     /// `None` while there is no connection.
     connection: watch::Sender<Option<Arc<Connection>>>,
-    /// This session must no longer be used: it was ended by the server, given up after a long
-    /// silence or because a server would shorten it, or closed.
+    /// This session must no longer be used: it was ended by the server, given up because a server
+    /// would shorten it, or closed.
     ended: CancellationToken,
     /// The last connection has ended, and there will be no other.
     finished: CancellationToken,
@@ -157,7 +157,7 @@ impl Session {
     }
 
     /// Ends the session on the server, and with it all its nodes. Returns when the server has
-    /// confirmed it, or the session was given up.
+    /// confirmed it, or no server could be reached for longer than the session timeout.
     pub(crate) async fn close(&self) {
         self.ended.cancel();
         self.disconnected();

@@ -30,7 +30,7 @@ pub(super) struct Resumption {
 enum Obstacle {
     /// Another server may resume it, or this one later.
     Now,
-    /// The session no longer exists, or is given up.
+    /// The session no longer exists, or a server would shorten it.
     Gone,
 }
 
@@ -61,7 +61,7 @@ impl Resumption {
             if is_over {
                 return;
             }
-            let Some(connection) = self.resume().await else { return };
+            let Some(connection) = self.resume(session).await else { return };
             self.end = connection.end();
             if let Some(session) = session.upgrade() {
                 session.connected(connection);
@@ -69,9 +69,10 @@ impl Resumption {
         }
     }
 
-    /// The next connection; `None` if the session is over.
-    async fn resume(&mut self) -> Option<Connection> {
-        // By then the server has ended it, if it was running.
+    /// The next connection; `None` if the session is over. That is for a server to say: one that is down
+    /// ends no session, and has it still when it is back, however long that takes.
+    async fn resume(&mut self, session: &Weak<Session>) -> Option<Connection> {
+        // One that nobody uses any more is left then: a server that runs has ended it.
         let give_up = tokio::time::Instant::now() + self.timeout * 7 / 5;
         let mut backoff = Backoff::new(PAUSES.0, PAUSES.1.min(self.timeout / 16));
         let last = self.host;
@@ -82,7 +83,8 @@ impl Resumption {
                 Err(Obstacle::Now) => {}
                 Err(Obstacle::Gone) => return None,
             }
-            if tokio::time::Instant::now() >= give_up {
+            let is_used = session.upgrade().is_some_and(|session| !session.has_ended());
+            if !is_used && tokio::time::Instant::now() >= give_up {
                 return None;
             }
             if tried % self.ensemble.hosts.len() == 0 {

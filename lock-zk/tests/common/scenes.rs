@@ -38,27 +38,29 @@ pub(crate) async fn fences_rise_over_a_new_queue() -> Seen {
     Ok(())
 }
 
-/// The client gives its session up while the server is down, and the restarted server still knows
-/// it: the node of the old session is no hold of the new one.
+/// The client gives its session up to a server that would shorten it, and the server knows it still: the
+/// node of the old session is no hold of the new one.
 pub(crate) async fn a_node_of_an_old_session_is_not_trusted() -> Seen {
+    const LONG: Duration = Duration::from_secs(6);
     let servers = super::server().await;
-    let (ours, other) = (backend(&servers).await, backend(&servers).await);
+    let ours = super::connect(super::hosts(&servers), "lock_session_timeout=6s").await;
+    let other = super::connect(super::hosts(&servers), "lock_session_timeout=6s").await;
     let mut holder = claim(&ours, "lock", true);
     let first = granted(&mut *holder).await;
-    servers.kill().unwrap();
-    // The client of ZooKeeper gives up after 7/5 of the session timeout.
-    tokio::time::sleep(SESSION * 7 / 5 + Duration::from_secs(1)).await;
+    servers.allow_sessions(Duration::from_millis(500), SESSION).unwrap();
     servers.restart().await.unwrap();
-    let answer = holder.check().await.unwrap();
-    if answer != Renewal::Lost {
-        return Err(format!("the session is over, and the answer is {answer:?}"));
-    }
+    super::until("the session is given up", LONG, async || {
+        matches!(holder.check().await, Ok(Renewal::Lost))
+    })
+    .await;
+    servers.allow_sessions(Duration::from_millis(500), LONG).unwrap();
+    servers.restart().await.unwrap();
     // As if the first grant had never been handed out: the same claim tries again.
     let second = super::acquired(&mut *holder).await;
     if second <= first {
         return Err(format!("the node of the old session was taken for ours: fence {second}"));
     }
-    let end = Instant::now() + SESSION + Duration::from_secs(1);
+    let end = Instant::now() + LONG + Duration::from_secs(1);
     while Instant::now() < end {
         let mut probe = claim(&other, "lock", false);
         if let Ok(Attempt::Granted { .. }) = probe.try_acquire().await {
