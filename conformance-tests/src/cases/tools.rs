@@ -11,7 +11,7 @@ use lock_core::{
 use tokio::task::JoinHandle;
 
 use crate::cancel::Cut;
-use crate::check::{Check, Explain, ensure, fail};
+use crate::check::{Check, Explain, Stop, ensure, fail};
 use crate::cx::{Cx, busy, granted};
 
 /// The largest number of awaits that is tried.
@@ -33,11 +33,18 @@ pub(super) async fn at_each_await(
 
 /// Restarts the store, and asks it whether this claim still holds its lock. If the store declares
 /// that a restart loses data, the lock may be lost, but the store must then say so.
+/// The claim is one of [`holds`]: after its ttl the store may have ended it, restarted or not.
 pub(super) async fn survives_a_restart(cx: &Cx, claim: &mut dyn Claim) -> Check<bool> {
+    let before = cx.now();
     cx.store().restart().await?;
-    match claim.renew().await.explain("a renewal after a restart of the store")? {
+    let answer = claim.renew().await.explain("a renewal after a restart of the store")?;
+    let (took, ttl) = (cx.now().since(before), cx.long_ttl());
+    match answer {
         Renewal::Alive { .. } => Ok(true),
         Renewal::Lost if cx.capabilities().loses_data_on.contains(&DataLoss::Restart) => Ok(false),
+        Renewal::Lost if took >= ttl => Err(Stop::hindered(format_args!(
+            "the restart took {took:?}, so the hold may have come to the end of its ttl of {ttl:?}"
+        ))),
         other => {
             fail!("no loss by a restart is declared, and the renewal after one says {other:?}")
         }
