@@ -1,5 +1,6 @@
 // Relative links in the README work only in a clone. Of two definitions of a label the first one
 // counts.
+//! [docs/SUMMARY.md]: https://docs.rs/crate/distlock/latest/source/docs/SUMMARY.md
 //! [docs/guarantees.md]: https://docs.rs/crate/distlock/latest/source/docs/guarantees.md
 //! [docs/testing.md]: https://docs.rs/crate/distlock/latest/source/docs/testing.md
 //! [docs/api.md]: https://docs.rs/crate/distlock/latest/source/docs/api.md
@@ -71,3 +72,10 @@ pub use lock_etcd as etcd;
 /// without a URL.
 #[cfg(feature = "zookeeper")]
 pub use lock_zk as zookeeper;
+
+/// The code of the guide is compiled like that of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/guide/quick-start.md")]
+#[doc = include_str!("../docs/guide/fencing.md")]
+#[doc = include_str!("../docs/guide/choosing-a-store.md")]
+mod guide {}

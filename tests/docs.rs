@@ -28,19 +28,38 @@ const SHOWN_BY_RUSTDOC: &[(&str, &str)] = &[
     ("lock-sql/README.md", "lock-sql/src/lib.rs"),
 ];
 
-/// The other pages.
-const PAGES: &[&str] = &[
-    "CONTRIBUTING.md",
-    "SECURITY.md",
-    "docs/api.md",
-    "docs/design.md",
-    "docs/guarantees.md",
-    "docs/performance.md",
-    "docs/testing.md",
-    "docs/writing-a-backend.md",
-    "lock-cli/README.md",
-    "lock-core/README.md",
-];
+/// The other pages outside of the guide.
+const PAGES: &[&str] =
+    &["CONTRIBUTING.md", "SECURITY.md", "lock-cli/README.md", "lock-core/README.md"];
+
+/// The pages of the guide: everything under `docs/`.
+fn guide() -> Vec<String> {
+    fn walk(folder: &str, pages: &mut Vec<String>) {
+        let path = format!("{}/{folder}", env!("CARGO_MANIFEST_DIR"));
+        for entry in fs::read_dir(path).expect("the folder of the guide") {
+            let name = entry.expect("an entry").file_name().into_string().expect("UTF-8");
+            let path = format!("{folder}/{name}");
+            match name.rsplit_once('.') {
+                Some((_, "md")) => pages.push(path),
+                Some(_) => {}
+                None => walk(&path, pages),
+            }
+        }
+    }
+    let mut pages = Vec::new();
+    walk("docs", &mut pages);
+    pages.sort();
+    pages
+}
+
+#[test]
+fn the_table_of_contents_has_every_page_of_the_guide() {
+    let contents = read("docs/SUMMARY.md");
+    for page in guide().iter().filter_map(|page| page.strip_prefix("docs/")) {
+        let listed = contents.matches(&format!("]({page})\n")).count();
+        assert_eq!(listed, usize::from(page != "SUMMARY.md"), "{page} in docs/SUMMARY.md");
+    }
+}
 
 /// The definitions at the end of a page: `[label]: link`.
 fn definitions(text: &str) -> impl Iterator<Item = (String, String)> {
@@ -98,13 +117,14 @@ fn the_tests_of_the_testing_page_are_the_ones_that_run() {
 #[test]
 fn local_links_of_the_documents_lead_somewhere() {
     let mut checked = 0;
-    for page in SHOWN_BY_RUSTDOC.iter().map(|(page, _)| page).chain(PAGES) {
+    let named = SHOWN_BY_RUSTDOC.iter().map(|(page, _)| page).chain(PAGES);
+    for page in named.map(|page| (*page).to_owned()).chain(guide()) {
         let folder = page.rsplit_once('/').map_or("", |(folder, _)| folder);
-        for link in read(page)
+        for link in read(&page)
             .split("](")
             .skip(1)
             .filter_map(|rest| rest.split([')', '#']).next().map(str::to_owned))
-            .chain(definitions(&read(page)).map(|(_, link)| link))
+            .chain(definitions(&read(&page)).map(|(_, link)| link))
         {
             if link.is_empty() || link.contains("://") {
                 continue;
