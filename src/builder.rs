@@ -42,6 +42,8 @@ pub fn builder(url: impl Into<String>) -> ConnectBuilder {
 pub struct ConnectBuilder {
     url: String,
     runtime: Option<Handle>,
+    #[cfg(feature = "metrics")]
+    metrics: lock_core::MetricsLayer,
     settings: Vec<Setting>,
 }
 
@@ -50,7 +52,13 @@ type Setting = Arc<dyn Fn(LocksBuilder) -> LocksBuilder + Send + Sync>;
 
 impl ConnectBuilder {
     pub(crate) fn new(url: impl Into<String>) -> Self {
-        Self { url: url.into(), runtime: None, settings: Vec::new() }
+        Self {
+            url: url.into(),
+            runtime: None,
+            #[cfg(feature = "metrics")]
+            metrics: lock_core::MetricsLayer::default(),
+            settings: Vec::new(),
+        }
     }
 
     fn with(mut self, set: impl Fn(LocksBuilder) -> LocksBuilder + Send + Sync + 'static) -> Self {
@@ -97,6 +105,14 @@ impl ConnectBuilder {
     pub fn label(self, label: impl Into<String>) -> Self {
         let label = label.into();
         self.with(move |locks| locks.label(&label))
+    }
+
+    /// How the use of the store is reported: for instance with
+    /// [names of locks](lock_core::MetricsLayer::named_by), or on another clock.
+    #[cfg(feature = "metrics")]
+    pub fn metrics(mut self, layer: lock_core::MetricsLayer) -> Self {
+        self.metrics = layer;
+        self
     }
 
     /// Wraps the backend: see [`LocksBuilder::layer`].
@@ -146,6 +162,10 @@ impl ConnectBuilder {
             None => target.open().await,
         };
         let mut locks = opened.map_err(|error| error.in_operation(Operation::Connect))?;
+        #[cfg(feature = "metrics")]
+        {
+            locks = locks.layer(self.metrics);
+        }
         if let Some(runtime) = self.runtime {
             locks = locks.runtime(runtime);
         }

@@ -78,4 +78,5 @@ pub use lock_zk as zookeeper;
 #[doc = include_str!("../docs/guide/quick-start.md")]
 #[doc = include_str!("../docs/guide/fencing.md")]
 #[doc = include_str!("../docs/guide/choosing-a-store.md")]
+#[cfg_attr(feature = "metrics", doc = include_str!("../docs/guide/observability.md"))]
 mod guide {}

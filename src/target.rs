@@ -128,10 +128,6 @@ impl Common {
 
     fn builder(self, backend: impl LockBackend) -> LocksBuilder {
         let mut builder = lock_core::Locks::builder(backend);
-        #[cfg(feature = "metrics")]
-        {
-            builder = builder.layer(lock_core::MetricsLayer::default());
-        }
         if let Some(prefix) = self.prefix {
             builder = builder.prefix(prefix);
         }

@@ -9,7 +9,7 @@ use metrics::{Gauge, Label, counter, gauge, histogram};
 
 use crate::{
     Attempt, Capabilities, Claim, ClaimRequest, Clock, ClockInstant, Error, LockAdmin, LockBackend,
-    LockLayer, LostReason, Released, Renewal, Result, SystemClock,
+    LockKey, LockLayer, LostReason, Released, Renewal, Result, SystemClock,
 };
 
 /// Reports the use of a store to the recorder of the [`metrics`] crate.
@@ -19,20 +19,49 @@ use crate::{
 /// | `lock_acquire_duration_seconds` | histogram: from the claim to its end of waiting | `backend`, `outcome`: `granted`, `given_up` |
 /// | `lock_hold_duration_seconds` | histogram: from the grant to the release or the loss | `backend`, `outcome`: `released`, `lost`, `dropped` |
 /// | `lock_renewals_total` | counter | `backend`, `outcome`: `alive`, `lost`, `error` |
-/// | `lock_lost_total` | counter: holds that ended before their release: taken away, run out, or at their longest hold | `backend` |
+/// | `lock_renewal_slack_seconds` | histogram: what was left of a hold when its renewal was answered | `backend` |
+/// | `lock_lost_total` | counter: holds that ended before their release | `backend`, `reason`: `taken` away, `expired`, at their `max_hold` |
 /// | `lock_held`, `lock_waiting` | gauge | `backend` |
 /// | `lock_backend_errors_total` | counter | `backend`, `operation`, `kind` |
 ///
-/// No metric carries lock names: there may be millions.
-#[derive(Clone, Debug)]
+/// A lock's name is no label unless [`named_by`](Self::named_by) says so: there may be millions.
+#[derive(Clone)]
 pub struct MetricsLayer {
     clock: Arc<dyn Clock>,
+    name: Option<NameOf>,
 }
+
+/// What the label `lock` says of a lock.
+type NameOf = Arc<dyn Fn(&LockKey) -> Option<String> + Send + Sync>;
 
 impl MetricsLayer {
     /// A layer that reads the time from `clock`.
     pub fn new(clock: impl Clock) -> Self {
-        Self { clock: Arc::new(clock) }
+        Self { clock: Arc::new(clock), name: None }
+    }
+
+    /// Adds the label `lock` to the metrics of each lock for which `name` returns one. Every value is a
+    /// time series of its own, so return a kind of lock ("order"), and not each single one ("order:42"):
+    ///
+    /// ```
+    /// use lock_core::MetricsLayer;
+    ///
+    /// let kind = |key: &lock_core::LockKey| Some(key.name().split(':').next()?.to_owned());
+    /// let layer = MetricsLayer::default().named_by(kind);
+    /// ```
+    #[must_use]
+    pub fn named_by(
+        mut self,
+        name: impl Fn(&LockKey) -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        self.name = Some(Arc::new(name));
+        self
+    }
+}
+
+impl fmt::Debug for MetricsLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MetricsLayer").field("clock", &self.clock).finish_non_exhaustive()
     }
 }
 
@@ -46,7 +75,8 @@ impl Default for MetricsLayer {
 impl LockLayer for MetricsLayer {
     fn layer(&self, inner: Arc<dyn LockBackend>) -> Arc<dyn LockBackend> {
         let backend = inner.name();
-        Arc::new(Metered { inner, meter: Meter { backend, clock: Arc::clone(&self.clock) } })
+        let meter = Meter { backend, clock: Arc::clone(&self.clock), lock: None };
+        Arc::new(Metered { inner, meter, name: self.name.clone() })
     }
 }
 
@@ -54,11 +84,15 @@ impl LockLayer for MetricsLayer {
 struct Meter {
     backend: &'static str,
     clock: Arc<dyn Clock>,
+    /// The label of the lock, if it has one.
+    lock: Option<String>,
 }
 
 impl Meter {
     fn labels(&self) -> Vec<Label> {
-        vec![Label::from_static_parts("backend", self.backend)]
+        let mut labels = vec![Label::from_static_parts("backend", self.backend)];
+        labels.extend(self.lock.clone().map(|lock| Label::new("lock", lock)));
+        labels
     }
 
     fn outcome(&self, outcome: &'static str) -> Vec<Label> {
@@ -81,10 +115,16 @@ impl Meter {
     }
 }
 
-#[derive(Debug)]
 struct Metered {
     inner: Arc<dyn LockBackend>,
     meter: Meter,
+    name: Option<NameOf>,
+}
+
+impl fmt::Debug for Metered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
 }
 
 #[async_trait]
@@ -100,13 +140,15 @@ impl LockBackend for Metered {
 
     fn claim(&self, request: ClaimRequest) -> Result<Box<dyn Claim>> {
         let attached = request.resume.is_some();
+        let mut meter = self.meter.clone();
+        meter.lock = self.name.as_ref().and_then(|name| name(&request.key));
         let inner = self.inner.claim(request)?;
         let stage = if attached {
             Stage::Unproven
         } else {
             Stage::Trying { started: self.meter.clock.now(), waiting: None }
         };
-        Ok(Box::new(MeteredClaim { inner, meter: self.meter.clone(), stage }))
+        Ok(Box::new(MeteredClaim { inner, meter, stage, end: None }))
     }
 
     async fn ping(&self) -> Result<()> {
@@ -159,6 +201,8 @@ struct MeteredClaim {
     inner: Box<dyn Claim>,
     meter: Meter,
     stage: Stage,
+    /// Until when the store keeps the hold, as far as it has said so.
+    end: Option<ClockInstant>,
 }
 
 impl MeteredClaim {
@@ -186,16 +230,28 @@ impl MeteredClaim {
     /// says.
     fn heard(&mut self, operation: &'static str, renewal: &Result<Renewal>) {
         match renewal {
-            Ok(Renewal::Lost) => self.count_loss(),
+            Ok(Renewal::Lost) => self.count_loss("taken"),
             Ok(Renewal::Alive { .. }) if matches!(self.stage, Stage::Unproven) => self.hold(None),
             Ok(Renewal::Alive { .. }) => {}
             Err(error) => self.meter.failed(operation, error),
         }
     }
 
-    fn count_loss(&mut self) {
+    /// What was left of the hold when a renewal that was sent at `start` was answered.
+    fn renewed(&mut self, start: ClockInstant, renewal: &Result<Renewal>) {
+        let Ok(Renewal::Alive { valid_for: Some(valid_for) }) = renewal else { return };
+        if let (Stage::Held { .. }, Some(end)) = (&self.stage, self.end) {
+            let left = end.since(self.meter.clock.now());
+            histogram!("lock_renewal_slack_seconds", self.meter.labels()).record(left);
+        }
+        self.end = Some(start + *valid_for);
+    }
+
+    fn count_loss(&mut self, reason: &'static str) {
         if matches!(self.stage, Stage::Held { .. }) {
-            counter!("lock_lost_total", self.meter.labels()).increment(1);
+            let mut labels = self.meter.labels();
+            labels.push(Label::from_static_parts("reason", reason));
+            counter!("lock_lost_total", labels).increment(1);
             self.end("lost");
         }
     }
@@ -211,7 +267,11 @@ impl fmt::Debug for MeteredClaim {
 #[deny(clippy::missing_trait_methods)]
 impl Claim for MeteredClaim {
     async fn try_acquire(&mut self) -> Result<Attempt> {
+        let start = self.meter.clock.now();
         let attempt = self.inner.try_acquire().await;
+        if let Ok(Attempt::Granted { valid_for, .. }) = &attempt {
+            self.end = valid_for.map(|valid_for| start + valid_for).or(self.end);
+        }
         match (&attempt, &mut self.stage) {
             (Ok(Attempt::Granted { .. }), Stage::Trying { started, .. }) => {
                 histogram!("lock_acquire_duration_seconds", self.meter.outcome("granted"))
@@ -229,6 +289,7 @@ impl Claim for MeteredClaim {
     }
 
     async fn renew(&mut self) -> Result<Renewal> {
+        let start = self.meter.clock.now();
         let renewal = self.inner.renew().await;
         let outcome = match &renewal {
             Ok(Renewal::Alive { .. }) => "alive",
@@ -236,6 +297,7 @@ impl Claim for MeteredClaim {
             Err(_) => "error",
         };
         counter!("lock_renewals_total", self.meter.outcome(outcome)).increment(1);
+        self.renewed(start, &renewal);
         self.heard("renew", &renewal);
         renewal
     }
@@ -261,7 +323,7 @@ impl Claim for MeteredClaim {
 
     fn lost(&mut self, reason: LostReason) {
         self.inner.lost(reason);
-        self.count_loss();
+        self.count_loss(if reason == LostReason::MaxHold { "max_hold" } else { "expired" });
     }
 
     async fn detach(&mut self) -> Result<Bytes> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lock_core::memory::MemoryBackend;
 use lock_core::testing::TokioClock;
-use lock_core::{Clock, Locks, MetricsLayer};
+use lock_core::{Clock, LockKey, Locks, MetricsLayer};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 
 /// All metrics by name and labels, in one line each.
@@ -78,11 +78,16 @@ fn a_life_of_a_lock_is_counted() {
         };
         of(&early) + of(&seen)
     };
-    let lost = "lock_lost_total backend=memory";
-    assert_eq!(early.get(lost), Some(&DebugValue::Counter(2)), "while the guard is still alive");
+    let lost = |reason: &str| format!("lock_lost_total backend=memory,reason={reason}");
+    for reason in ["taken", "expired"] {
+        let counted = early.get(&lost(reason));
+        assert_eq!(counted, Some(&DebugValue::Counter(1)), "{reason}, while the guard is alive");
+    }
     // Two by the holder, two by the place of the waiter, one by the last holder.
     assert_eq!(count("lock_renewals_total backend=memory,outcome=alive"), 5);
-    assert_eq!(count("lock_lost_total backend=memory"), 3);
+    for reason in ["taken", "expired", "max_hold"] {
+        assert_eq!(count(&lost(reason)), 1, "{reason}");
+    }
     assert_eq!(samples("lock_acquire_duration_seconds backend=memory,outcome=granted"), 4);
     assert_eq!(samples("lock_hold_duration_seconds backend=memory,outcome=released"), 1);
     assert_eq!(samples("lock_hold_duration_seconds backend=memory,outcome=lost"), 3);
@@ -115,8 +120,37 @@ fn a_heartbeat_is_no_hold_of_its_own() {
         });
     });
     let seen = snapshot(&recorder);
-    assert_eq!(seen.get("lock_lost_total backend=memory"), None);
+    assert!(seen.keys().all(|key| !key.starts_with("lock_lost_total")));
     assert_eq!(seen.get("lock_held backend=memory"), Some(&DebugValue::Gauge(0.0.into())));
     let holds = seen.get("lock_hold_duration_seconds backend=memory,outcome=dropped");
     assert!(matches!(holds, Some(DebugValue::Histogram(one)) if one.len() == 1), "{holds:?}");
+}
+
+#[test]
+fn slack_is_what_was_left_and_a_lock_has_the_name_that_it_is_given() {
+    let recorder = DebuggingRecorder::new();
+    metrics::with_local_recorder(&recorder, || {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            let clock = TokioClock::default();
+            let kind = |key: &LockKey| Some(key.name().strip_suffix(":42")?.to_owned());
+            let layer = MetricsLayer::new(clock).named_by(kind);
+            let store = MemoryBackend::queued().with_clock(clock);
+            let locks = Locks::builder(store).clock(clock).layer(layer).build().unwrap();
+            for name in ["order:42", "other"] {
+                let lock = locks.named(name).unwrap().ttl(Duration::from_secs(30));
+                let guard = lock.renew_every(Duration::from_secs(10)).acquire().await.unwrap();
+                clock.sleep(Duration::from_secs(25)).await;
+                guard.release().await.unwrap();
+            }
+        });
+    });
+    let seen = snapshot(&recorder);
+    for slack in ["backend=memory", "backend=memory,lock=order"] {
+        let slack = seen.get(&format!("lock_renewal_slack_seconds {slack}"));
+        let Some(DebugValue::Histogram(left)) = slack else { panic!("{slack:?}") };
+        assert_eq!(left.len(), 2);
+        assert!(left.iter().all(|left| (19.0..=21.0).contains(&left.0)), "{left:?}");
+    }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
+use tracing::Instrument as _;
 
 use super::client::Client;
 use super::terms::Terms;
@@ -10,7 +11,8 @@ use super::{Acquired, Handover, Keeper, Outcome, Start};
 use crate::locks::held::Grant;
 use crate::{ClaimRequest, Held, Released, Result};
 
-/// Spawns the keeper of a new claim and returns the channel on which its caller waits.
+/// Spawns the keeper of a new claim and returns the channel on which its caller waits. The whole
+/// life of the claim, from its first attempt to its clean-up, is one span, a child of the caller's.
 ///
 /// # Errors
 ///
@@ -23,7 +25,14 @@ pub(crate) fn spawn(
 ) -> Result<oneshot::Receiver<Acquired>> {
     let (runtime, keeper) = Keeper::new(client, request, terms)?;
     let (answer, receiver) = oneshot::channel();
-    client.keepers.spawn_on(keeper.run(start, answer), &runtime);
+    let life = tracing::debug_span!(
+        target: "distlock",
+        "lock",
+        lock.name = keeper.key.name(),
+        lock.backend = client.backend.name(),
+        lock.fence = tracing::field::Empty,
+    );
+    client.keepers.spawn_on(keeper.run(start, answer).instrument(life), &runtime);
     Ok(receiver)
 }
 
@@ -67,6 +76,7 @@ impl Keeper {
                     },
                 );
                 let by = start.operation();
+                tracing::Span::current().record("lock.fence", token.get());
                 tracing::debug!(target: "distlock", key = %self.key, fence = token.get(), %by, "held");
                 // If the caller has left, the handover is dropped here, and the closed channel
                 // tells `hold`.
