@@ -35,13 +35,12 @@ pub(crate) struct Sweeper {
     due: Mutex<Option<ClockInstant>>,
     after: Mutex<Value>,
     running: AtomicBool,
-    swept: AtomicBool,
 }
 
 impl Default for Sweeper {
     fn default() -> Self {
         let after = Mutex::new(Value::from(""));
-        Self { due: Mutex::default(), after, running: false.into(), swept: false.into() }
+        Self { due: Mutex::default(), after, running: false.into() }
     }
 }
 
@@ -49,7 +48,6 @@ impl Sweeper {
     /// No sweep starts automatically any more.
     #[cfg(test)]
     pub(crate) fn stop(&self) {
-        self.swept.store(true, Ordering::Release);
         self.running.store(true, Ordering::Release);
     }
 }
@@ -90,7 +88,6 @@ impl<D: Dialect> Store<D> {
         if self.sweeper.running.swap(true, Ordering::AcqRel) {
             return;
         }
-        self.sweeper.swept.store(true, Ordering::Relaxed);
         let running = Running(store);
         runtime.spawn(async move {
             let store = &running.0;
@@ -107,12 +104,10 @@ impl<D: Dialect> Store<D> {
         });
     }
 
-    /// The final sweep of a client that has taken locks but never swept.
+    /// The final sweep of a client that has taken locks. A sweep that began before does not take its
+    /// place: it leaves the rows that were in use then, and may not come to its end.
     pub(super) async fn sweep_at_end(&self) {
-        if D::SWEEPS_AT_ONCE
-            || locked(&self.sweeper.due).is_none()
-            || self.sweeper.swept.swap(true, Ordering::Relaxed)
-        {
+        if D::SWEEPS_AT_ONCE || locked(&self.sweeper.due).is_none() {
             return;
         }
         if let Err(error) = self.sweep(D::SETTLE).await {
