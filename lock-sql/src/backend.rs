@@ -7,7 +7,14 @@ use lock_core::{
     async_trait,
 };
 
-use crate::config::{SqlConfig, Target};
+use crate::config::SqlConfig;
+use crate::engine::target::Target;
+#[cfg(feature = "mysql")]
+use crate::mysql::MySqlTarget;
+#[cfg(feature = "postgres")]
+use crate::postgres::PostgresTarget;
+#[cfg(feature = "sqlite")]
+use crate::sqlite::SqliteTarget;
 
 /// Locks in a table of an SQL database. Guarantees and limits are on the
 /// [front page](crate) of this crate.
@@ -70,24 +77,14 @@ impl SqlBackend {
     ///
     /// A dropped call may already have created the file and the table.
     pub async fn connect(config: SqlConfig) -> Result<Self> {
-        match config.target {
-            #[cfg(feature = "postgres")]
-            Target::Postgres(ref target) => {
-                opened("postgres", crate::postgres::connect(target, &config).await)
-            }
-            #[cfg(feature = "sqlite")]
-            Target::Sqlite(ref target) => {
-                opened("sqlite", crate::sqlite::connect(target, &config).await)
-            }
-            #[cfg(feature = "mysql")]
-            Target::MySql(ref target) => {
-                opened("mysql", crate::mysql::connect(target, &config).await)
-            }
-            Target::None => Err(Error::config(
+        let Some(target) = &config.target else {
+            return Err(Error::config(
                 "this configuration names no database: create it with `SqlConfig::from_url`",
             )
-            .in_operation(Operation::Connect)),
-        }
+            .in_operation(Operation::Connect));
+        };
+        let opened = target.open(&config.settings).await;
+        opened.map(Self).map_err(|error| failed(target.dialect(), error))
     }
 
     /// Uses the database of an application's pool; the URL of `config`, if it has one, is ignored.
@@ -111,27 +108,33 @@ impl SqlBackend {
     ///
     /// See [`connect`](Self::connect).
     pub async fn from_pool(pool: impl Into<SqlPool>, config: SqlConfig) -> Result<Self> {
-        let _ = &config;
-        match pool.into() {
+        Self::connect(SqlConfig { target: Some(pool.into().target()?), ..config }).await
+    }
+}
+
+impl SqlPool {
+    /// The database to which its connections lead.
+    fn target(self) -> Result<Arc<dyn Target>> {
+        match self {
             #[cfg(feature = "postgres")]
-            SqlPool::Postgres(pool) => {
-                opened("postgres", crate::postgres::from_pool(&pool, &config).await)
-            }
+            Self::Postgres(pool) => target("postgres", PostgresTarget::of_pool(&pool)),
             #[cfg(feature = "sqlite")]
-            SqlPool::Sqlite(pool) => {
-                opened("sqlite", crate::sqlite::from_pool(&pool, &config).await)
-            }
+            Self::Sqlite(pool) => target("sqlite", SqliteTarget::of_pool(&pool)),
             #[cfg(feature = "mysql")]
-            SqlPool::MySql(pool) => opened("mysql", crate::mysql::from_pool(&pool, &config).await),
+            Self::MySql(pool) => target("mysql", MySqlTarget::of_pool(&pool)),
         }
     }
 }
 
-fn opened(name: &'static str, store: Result<Arc<impl LockBackend>>) -> Result<SqlBackend> {
-    match store {
-        Ok(store) => Ok(SqlBackend(store)),
-        Err(error) => Err(error.in_operation(Operation::Connect).on_backend(name)),
+fn target(name: &'static str, target: Result<impl Target + 'static>) -> Result<Arc<dyn Target>> {
+    match target {
+        Ok(target) => Ok(Arc::new(target)),
+        Err(error) => Err(failed(name, error)),
     }
+}
+
+fn failed(name: &'static str, error: Error) -> Error {
+    error.in_operation(Operation::Connect).on_backend(name)
 }
 
 #[async_trait]

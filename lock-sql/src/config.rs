@@ -1,16 +1,15 @@
 //! Which database and table to use, and how.
 
-use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::url::Params;
 use lock_core::{Error, Result};
 
+pub use crate::engine::settings::PARAMETERS;
+use crate::engine::settings::Settings;
 use crate::engine::table::TableName;
-
-/// The URL parameters that all dialects of this backend share. A dialect may have more.
-pub const PARAMETERS: &[&str] =
-    &["lock_connect_timeout", "lock_create_table", "lock_retention", "lock_table"];
+use crate::engine::target::Target;
 
 /// Where the lock table is and how it is used.
 ///
@@ -24,27 +23,50 @@ pub const PARAMETERS: &[&str] =
 /// # }
 /// # Ok::<(), lock_core::Error>(())
 /// ```
-#[derive(Clone)]
+///
+/// [`default`](Self::default) names no database, for
+/// [`SqlBackend::from_pool`](crate::SqlBackend::from_pool).
+#[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct SqlConfig {
-    pub(crate) target: Target,
-    pub(crate) table: TableName,
-    pub(crate) retention: Duration,
-    pub(crate) connect_timeout: Duration,
-    pub(crate) create_table: bool,
+    pub(crate) target: Option<Arc<dyn Target>>,
+    pub(crate) settings: Settings,
 }
 
-/// The database, in the terms of its dialect.
-#[derive(Clone, Debug)]
-pub(crate) enum Target {
-    #[cfg(feature = "postgres")]
-    Postgres(Box<crate::postgres::PostgresTarget>),
-    #[cfg(feature = "sqlite")]
-    Sqlite(crate::sqlite::SqliteTarget),
-    #[cfg(feature = "mysql")]
-    MySql(Box<crate::mysql::MySqlTarget>),
-    None,
+/// The URLs of a dialect: their schemes, the parameters that only they have, and how the part
+/// between the scheme and the parameters is read.
+struct Urls {
+    schemes: &'static [&'static str],
+    parameters: &'static [&'static str],
+    read: fn(&str, &mut Params) -> Result<Arc<dyn Target>>,
 }
+
+const URLS: &[Urls] = &[
+    #[cfg(feature = "postgres")]
+    Urls {
+        schemes: &["postgres", "postgresql"],
+        parameters: crate::postgres::POSTGRES_PARAMETERS,
+        read: |location, params| {
+            Ok(Arc::new(crate::postgres::PostgresTarget::from_url(location, params)?))
+        },
+    },
+    #[cfg(feature = "sqlite")]
+    Urls {
+        schemes: &["sqlite"],
+        parameters: crate::sqlite::SQLITE_PARAMETERS,
+        read: |location, params| {
+            Ok(Arc::new(crate::sqlite::SqliteTarget::from_url(location, params)?))
+        },
+    },
+    #[cfg(feature = "mysql")]
+    Urls {
+        schemes: &["mysql", "mariadb"],
+        parameters: crate::mysql::MYSQL_PARAMETERS,
+        read: |location, params| {
+            Ok(Arc::new(crate::mysql::MySqlTarget::from_url(location, params)?))
+        },
+    },
+];
 
 impl SqlConfig {
     /// The configuration that `url` describes. Nothing is opened.
@@ -83,18 +105,15 @@ impl SqlConfig {
                 "a store URL has no `#` part: write %23 for a `#` in a user, a password or a name",
             ));
         }
-        match scheme.to_ascii_lowercase().as_str() {
-            #[cfg(feature = "postgres")]
-            "postgres" | "postgresql" => crate::postgres::config_from_url(rest),
-            #[cfg(feature = "sqlite")]
-            "sqlite" => crate::sqlite::config_from_url(rest),
-            #[cfg(feature = "mysql")]
-            "mysql" | "mariadb" => crate::mysql::config_from_url(rest),
-            other => {
-                let _ = rest;
-                Err(no_such_scheme(other))
-            }
-        }
+        let scheme = scheme.to_ascii_lowercase();
+        let urls = URLS.iter().find(|urls| urls.schemes.contains(&&*scheme));
+        let urls = urls.ok_or_else(|| no_such_scheme(&scheme))?;
+        let (location, mut params) = Params::split(rest)?;
+        let mut settings = Settings::default();
+        settings.take(&mut params)?;
+        let target = (urls.read)(location, &mut params)?;
+        params.finish(target.dialect(), &urls.all_parameters())?;
+        Ok(Self { target: Some(target), settings })
     }
 
     /// Sets the table. Its name becomes part of the statements, so only letters, digits and `_` are
@@ -104,71 +123,36 @@ impl SqlConfig {
     ///
     /// [`Config`](lock_core::ErrorKind::Config) for any other name.
     pub fn table(mut self, name: &str) -> Result<Self> {
-        self.table = TableName::new(name)?;
+        self.settings.table = TableName::new(name)?;
         Ok(self)
     }
 
     /// Sets how long the row of a free lock is kept; one hour by default. Removing a row does not
     /// reset its fencing token.
     pub fn retention(mut self, retention: Duration) -> Self {
-        self.retention = retention;
+        self.settings.retention = retention;
         self
     }
 
     /// Sets the time limit for opening the database; 10 s by default.
     pub fn connect_timeout(mut self, limit: Duration) -> Self {
-        self.connect_timeout = limit;
+        self.settings.connect_timeout = limit;
         self
     }
 
     /// Sets whether a missing table is created; true by default.
     pub fn create_table(mut self, allowed: bool) -> Self {
-        self.create_table = allowed;
+        self.settings.create_table = allowed;
         self
     }
-
-    /// Takes [`PARAMETERS`] out of the parameters of a URL.
-    pub(crate) fn take(&mut self, params: &mut Params) -> Result<()> {
-        if let Some(name) = params.text("lock_table")? {
-            self.table = TableName::new(&name)?;
-        }
-        if let Some(retention) = params.duration("lock_retention")? {
-            self.retention = retention;
-        }
-        if let Some(limit) = params.duration("lock_connect_timeout")? {
-            self.connect_timeout = limit;
-        }
-        let choices = [("true", true), ("false", false)];
-        if let Some(allowed) = params.choice("lock_create_table", &choices)? {
-            self.create_table = allowed;
-        }
-        Ok(())
-    }
 }
 
-/// No database yet: for [`SqlBackend::from_pool`](crate::SqlBackend::from_pool).
-impl Default for SqlConfig {
-    fn default() -> Self {
-        Self {
-            target: Target::None,
-            table: TableName::default(),
-            retention: Duration::from_secs(3600),
-            connect_timeout: Duration::from_secs(10),
-            create_table: true,
-        }
-    }
-}
-
-/// Written by hand, so that the credentials of a future dialect are not shown by accident.
-impl fmt::Debug for SqlConfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SqlConfig")
-            .field("target", &self.target)
-            .field("table", &self.table.as_str())
-            .field("retention", &self.retention)
-            .field("connect_timeout", &self.connect_timeout)
-            .field("create_table", &self.create_table)
-            .finish()
+impl Urls {
+    /// Shared and own, for the error that lists them.
+    fn all_parameters(&self) -> Vec<&'static str> {
+        let mut all = [PARAMETERS, self.parameters].concat();
+        all.sort_unstable();
+        all
     }
 }
 
@@ -183,13 +167,6 @@ fn no_such_scheme(scheme: &str) -> Error {
         "this backend does not support the scheme {scheme:?}: it supports {}",
         known.join(", ")
     ))
-}
-
-/// All parameters of a dialect, shared and specific, for the error that lists them.
-pub(crate) fn all_parameters(own: &[&'static str]) -> Vec<&'static str> {
-    let mut all = [PARAMETERS, own].concat();
-    all.sort_unstable();
-    all
 }
 
 #[cfg(test)]

@@ -6,16 +6,7 @@ use super::*;
 
 /// What a URL leads to, as errors show it.
 fn shown(url: &str) -> Result<String> {
-    let target = SqlConfig::from_url(url)?.target;
-    Ok(match target {
-        #[cfg(feature = "postgres")]
-        Target::Postgres(target) => target.endpoint(),
-        #[cfg(feature = "sqlite")]
-        Target::Sqlite(target) => target.path.display().to_string(),
-        #[cfg(feature = "mysql")]
-        Target::MySql(target) => target.endpoint,
-        Target::None => panic!("{url} names a database"),
-    })
+    Ok(SqlConfig::from_url(url)?.target.expect("a URL names a database").endpoint())
 }
 
 fn lead_to(places: &[(&str, &str)]) {
@@ -37,16 +28,16 @@ fn refused(base: &str, parameters: &[&str], words: &[&str]) {
 }
 
 /// What holds of the URLs of each dialect. `base`: one without parameters.
-fn common(base: &str, own: &[&'static str]) {
+fn common(base: &str, own: &[&str]) {
     let url = format!(
         "{base}?lock_table=t1&lock_retention=2m&lock_connect_timeout=500ms&lock_create_table=false"
     );
-    let config = SqlConfig::from_url(&url).unwrap();
+    let config = SqlConfig::from_url(&url).unwrap().settings;
     assert_eq!(config.table.as_str(), "t1");
     assert_eq!(config.retention, Duration::from_secs(120));
     assert_eq!(config.connect_timeout, Duration::from_millis(500));
     assert!(!config.create_table);
-    refused(base, &["?lock_tabel=x"], &all_parameters(own));
+    refused(base, &["?lock_tabel=x"], &[PARAMETERS, own].concat());
     let bad = [
         "?lock_create_table=yes",
         "?lock_connect_timeout=0s",
@@ -139,9 +130,10 @@ fn mysql() {
         ("mysql://u@[::1]/d", "[::1]:3306/d"),
         ("mysql://u@localhost/d?socket=/run/my.sock", "/run/my.sock:d"),
     ]);
-    let Target::MySql(target) = SqlConfig::from_url(url).unwrap().target else { panic!("{url}") };
-    assert_eq!((target.options.get_username(), target.options.get_host()), ("u@x", "db.example"));
-    assert_eq!((target.options.get_port(), target.options.get_database()), (3307, Some("my app")));
+    let target = crate::engine::tests::read(url, crate::mysql::MySqlTarget::from_url);
+    let options = target.options();
+    assert_eq!((options.get_username(), options.get_host()), ("u@x", "db.example"));
+    assert_eq!((options.get_port(), options.get_database()), (3307, Some("my app")));
     let bad = [
         "u@h/d",
         "//h/d",

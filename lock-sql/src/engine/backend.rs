@@ -1,51 +1,66 @@
 //! A store as the core and administrators use it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{
-    Capabilities, Claim, ClaimRequest, Clock, Error, ErrorKind, HolderMark, LockAdmin, LockBackend,
-    LockInfo, LockKey, OwnerId, Released, Result, async_trait,
+    Capabilities, Claim, ClaimRequest, Clock, HolderMark, LockAdmin, LockBackend, LockInfo,
+    LockKey, OwnerId, Released, Result, async_trait,
 };
 
 use super::claim::SqlClaim;
-use super::dialect::{Dialect, Links, Turn};
+use super::dialect::Dialect;
 use super::entry::Lease;
+use super::links::Turn;
 use super::statement::Values;
 use super::store::{ADMIN_LIMIT, Store};
+use super::sweep::Sweeper;
 
 /// The limit for the last sweep and for closing the connections. Nothing is lost if it is exceeded.
 const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 
+/// One client of a database.
+#[derive(Debug)]
+pub(crate) struct Backend<D: Dialect> {
+    pub(crate) store: Arc<Store<D>>,
+    sweeper: Arc<Sweeper<D>>,
+}
+
+impl<D: Dialect> Backend<D> {
+    pub(crate) fn new(store: Arc<Store<D>>, retention: Duration) -> Self {
+        Self { sweeper: Arc::new(Sweeper::new(Arc::clone(&store), retention)), store }
+    }
+}
+
 #[async_trait]
-impl<D: Dialect> LockBackend for Store<D> {
+impl<D: Dialect> LockBackend for Backend<D> {
     fn name(&self) -> &'static str {
         D::NAME
     }
 
     fn capabilities(&self) -> Capabilities {
-        self.dialect.capabilities()
+        self.store.dialect.capabilities()
     }
 
     fn claim(&self, request: ClaimRequest) -> Result<Box<dyn Claim>> {
-        let store = self.me.upgrade();
-        let store = store.ok_or_else(|| Error::new(ErrorKind::Closed, "the store was dropped"))?;
-        Ok(Box::new(SqlClaim::new(store, request)))
+        Ok(Box::new(SqlClaim::new(&self.sweeper, request)))
     }
 
     async fn ping(&self) -> Result<()> {
-        self.probe(ADMIN_LIMIT).await
+        self.store.executor.probe(ADMIN_LIMIT).await
     }
 
     async fn close(&self) -> Result<()> {
-        self.dialect.closing();
+        self.store.dialect.closing();
+        let executor = &self.store.executor;
         let closing = async {
-            self.sweep_at_end().await;
-            self.links.close().await
+            self.sweeper.sweep_at_end().await;
+            executor.links.close().await
         };
         // An unresponsive server does not hold us up: the connections end anyway.
         tokio::select! {
             closed = closing => closed,
-            () = self.clock.sleep_until(self.now() + CLOSE_LIMIT) => Ok(()),
+            () = executor.clock.sleep_until(executor.now() + CLOSE_LIMIT) => Ok(()),
         }
     }
 
@@ -55,10 +70,10 @@ impl<D: Dialect> LockBackend for Store<D> {
 }
 
 #[async_trait]
-impl<D: Dialect> LockAdmin for Store<D> {
+impl<D: Dialect> LockAdmin for Backend<D> {
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {
-        let lease = self.look(Turn::Look, &key.encode(), ADMIN_LIMIT).await?;
-        Ok(lease.and_then(|lease| self.info(lease)))
+        let lease = self.store.look(Turn::Look, &key.encode(), ADMIN_LIMIT).await?;
+        Ok(lease.and_then(|lease| self.store.info(lease)))
     }
 
     async fn list(&self, prefix: &str, name_start: &str) -> Result<Vec<LockInfo>> {
@@ -67,11 +82,12 @@ impl<D: Dialect> LockAdmin for Store<D> {
             .with("start", &*start)
             .with("length", i64::try_from(start.len()).unwrap_or(i64::MAX))
             .with("bare", prefix.is_empty());
-        let list = &self.dialect.statements().list;
-        let reply = self.patiently(Turn::Look, ADMIN_LIMIT, list, &values).await?;
+        let executor = &self.store.executor;
+        let list = &executor.statements().list;
+        let reply = executor.patiently(Turn::Look, ADMIN_LIMIT, list, &values).await?;
         let mut found = Vec::with_capacity(reply.rows.len());
         for row in &reply.rows {
-            found.extend(self.info(Lease::read(row)?));
+            found.extend(self.store.info(Lease::read(row)?));
         }
         Ok(found)
     }
@@ -87,6 +103,6 @@ impl<D: Dialect> LockAdmin for Store<D> {
             Some(owner) => owner,
             None => None,
         };
-        self.free_by_force(&key.encode(), owner.as_ref().map(OwnerId::to_hex)).await
+        self.store.free_by_force(&key.encode(), owner.as_ref().map(OwnerId::to_hex)).await
     }
 }

@@ -9,12 +9,14 @@ use lock_core::{
 use super::dialect::Dialect;
 use super::entry::{Entry, Secret};
 use super::store::Store;
+use super::sweep::Sweeper;
 
 /// A claim on one row. It has no other state in the database, and a waiter has none at
 /// all, so dropping it writes nothing.
 #[derive(Debug)]
 pub(crate) struct SqlClaim<D: Dialect> {
     store: Arc<Store<D>>,
+    sweeper: Arc<Sweeper<D>>,
     entry: Arc<Entry>,
     /// The token of the hold, once it is known. A row with our owner and another token is a hold
     /// that a late repeat of `try_acquire` has made after the lock was taken away by force; it must
@@ -25,7 +27,8 @@ pub(crate) struct SqlClaim<D: Dialect> {
 }
 
 impl<D: Dialect> SqlClaim<D> {
-    pub(crate) fn new(store: Arc<Store<D>>, request: ClaimRequest) -> Self {
+    pub(crate) fn new(sweeper: &Arc<Sweeper<D>>, request: ClaimRequest) -> Self {
+        let (sweeper, store) = (Arc::clone(sweeper), Arc::clone(&sweeper.store));
         let name = request.key.encode();
         let entry = Arc::new(Entry {
             waiter: store.dialect.listen(&name, request.wait),
@@ -37,7 +40,7 @@ impl<D: Dialect> SqlClaim<D> {
             taken_over: request.resume.map(|resume| resume.fence),
         });
         let fence = entry.taken_over;
-        Self { store, entry, fence, polling: false }
+        Self { store, sweeper, entry, fence, polling: false }
     }
 }
 
@@ -48,7 +51,7 @@ impl<D: Dialect> Claim for SqlClaim<D> {
         match attempt {
             Attempt::Granted { token, .. } => {
                 self.fence = Some(token);
-                self.store.sweep_if_due();
+                self.sweeper.sweep_if_due();
             }
             _ => self.polling = true,
         }

@@ -8,11 +8,11 @@ use lock_core::{Clock, Result, SystemClock, async_trait};
 use sqlx::Connection;
 use tokio::sync::Semaphore;
 
-use super::dialect::{Driver, Links, Turn};
+use super::driver::Driver;
 use super::error::{Failure, Left, closed};
+use super::links::{Links, Turn, Want};
 use super::resting::{REST, Resting};
 use super::statement::Query;
-use super::store::Want;
 use super::unfinished::{Finished, Unfinished};
 use super::value::Reply;
 

@@ -2,10 +2,10 @@
 //! deliberately wrong text stands for a known mistake in table-based locks. The tests of the tests
 //! show that the suite catches each of them.
 
+use super::statement::{MARK, PAGE, Places, SWEPT, Statement};
+use super::table::TableName;
 #[cfg(distlock_mutants)]
-use super::super::mutants;
-use super::statement::{Places, Statement};
-use super::sweep::SWEPT;
+use crate::mutants;
 
 /// How the statements of a dialect are written.
 #[derive(Debug)]
@@ -20,19 +20,35 @@ pub(crate) struct Preparation {
 }
 
 impl Preparation {
+    /// `terms`: those of the dialect. All have `{t}`, `{mark}` and `{page}`.
     pub(crate) fn new(
         _dialect: &'static str,
         style: Places,
-        terms: Vec<(&'static str, String)>,
+        table: &TableName,
+        terms: &[(&'static str, &str)],
     ) -> Self {
-        #[cfg(distlock_mutants)]
-        let replacements = mutants::wanted(_dialect, |text| filled(&terms, text));
-        Self {
+        let quoted = match style {
+            Places::Marks => format!("`{}`", table.as_str()),
+            Places::Dollars | Places::Numbers => table.quoted(),
+        };
+        let page = PAGE.to_string();
+        let common = [("{t}", &*quoted), ("{mark}", MARK), ("{page}", &*page)];
+        let owned = |(term, value): &(&'static str, &str)| (*term, (*value).to_owned());
+        let terms = terms.iter().chain(&common).map(owned).collect();
+        let this = Self {
             style,
             terms,
             #[cfg(distlock_mutants)]
-            replacements,
-        }
+            replacements: Vec::new(),
+        };
+        #[cfg(distlock_mutants)]
+        let this = Self { replacements: mutants::wanted(_dialect, |text| this.text(text)), ..this };
+        this
+    }
+
+    /// With the terms filled in.
+    pub(crate) fn text(&self, text: &str) -> String {
+        self.terms.iter().fold(text.to_owned(), |text, (term, value)| text.replace(term, value))
     }
 
     pub(crate) fn statement(&self, text: &str) -> Statement {
@@ -41,13 +57,17 @@ impl Preparation {
 
     /// `size`: how many places a list has.
     pub(crate) fn sized(&self, size: usize, text: &str) -> Statement {
-        let text = filled(&self.terms, text);
+        let text = self.text(text);
         #[cfg(distlock_mutants)]
         let text = self.replacements.iter().fold(text, |text, (from, to)| text.replace(from, to));
         Statement::new(self.style, size, &text)
     }
-}
 
-fn filled(terms: &[(&'static str, String)], text: &str) -> String {
-    terms.iter().fold(text.to_owned(), |text, (term, value)| text.replace(term, value))
+    /// The table as the database looks it up.
+    pub(crate) fn looked_up(&self, table: &TableName) -> String {
+        match self.style {
+            Places::Dollars => table.quoted(),
+            Places::Numbers | Places::Marks => table.as_str().to_owned(),
+        }
+    }
 }

@@ -8,10 +8,8 @@ use std::time::Duration;
 use lock_core::kit::batch::{self, Batches};
 use lock_core::{Error, ErrorKind, FencingToken, Renewal, Result, async_trait};
 
-use super::dialect::Dialect;
 use super::entry::{Due, Entry, Outcome};
 use super::error::no_answer;
-use super::store::Store;
 
 /// The most rows in one statement: this keeps it short, and a deadlock undoes no more than these.
 pub(crate) const BATCH: usize = 500;
@@ -27,17 +25,6 @@ pub(crate) trait Renew: Debug + Send + Sync + 'static {
     /// in their order. There are 1 to [`BATCH`] of them, sorted by name, and no
     /// name comes twice. A row that another client has locked must not delay the others.
     async fn renew(&self, dues: &[Due<'_>], limit: Duration) -> Result<Vec<Outcome>>;
-}
-
-#[async_trait]
-impl<D: Dialect> Renew for Store<D> {
-    fn name(&self) -> &'static str {
-        D::NAME
-    }
-
-    async fn renew(&self, dues: &[Due<'_>], limit: Duration) -> Result<Vec<Outcome>> {
-        D::renew(self, dues, limit).await
-    }
 }
 
 /// The renewals of one store.

@@ -131,38 +131,61 @@ impl Values {
     }
 }
 
-/// The statements that all dialects have, as written for one.
+/// The name of the row that holds the greatest fence of all deleted rows. No lock can have this
+/// name: U+0001 is a control character, and not the one that separates prefix and name.
+pub(crate) const MARK: &str = "\u{1}fence";
+/// How many rows are read in one step of a sweep.
+pub(crate) const PAGE: usize = 512;
+/// How many rows one statement deletes.
+pub(crate) const SWEPT: usize = 64;
+
+/// The statements that all dialects have: their texts, or as prepared for one table.
 #[derive(Clone, Debug)]
-pub(crate) struct Statements {
+pub(crate) struct Statements<T = Statement> {
     /// name, owner, ttl, label → one number: the fence, or how long another client's lease lasts,
-    /// as a negative one. No row: see [`Dialect::missing`](super::dialect::Dialect::missing).
-    pub(crate) acquire: Statement,
+    /// as a negative one. No row: see `Dialect::missing`.
+    pub(crate) acquire: T,
     /// name, owner or NULL for any, fence or 0 for any → a number: whether the lease was running.
     /// No row if there is no such hold.
-    pub(crate) release: Statement,
+    pub(crate) release: T,
     /// A forced release, if that is a different statement, which tells the holder.
-    pub(crate) force: Option<Statement>,
+    pub(crate) force: Option<T>,
     /// name → name, owner, fence, time left, time since the start, label. If the lease runs on a
     /// clock that cannot be read here, the time left is NULL, and the clock comes last.
-    pub(crate) look: Statement,
+    pub(crate) look: T,
     /// start of the stored name, its length in bytes, whether only the empty prefix is meant → as
     /// `look`.
-    pub(crate) list: Statement,
+    pub(crate) list: T,
     /// name, owner, fence or 0 → the time left. A statement that writes or locks: a read may have
     /// gone to a standby that lags behind.
-    pub(crate) confirm: Option<Statement>,
+    pub(crate) confirm: Option<T>,
     /// after, retention → name, fence, whether it can be removed.
-    pub(crate) sweep_page: Statement,
+    pub(crate) sweep_page: T,
     /// fence: raises the mark to it.
-    pub(crate) sweep_fold: Statement,
+    pub(crate) sweep_fold: T,
     /// names, a fence that was folded before, retention.
-    pub(crate) sweep_delete: Statement,
+    pub(crate) sweep_delete: T,
     /// Writes nothing, and fails where writing would.
-    pub(crate) probe: Statement,
+    pub(crate) probe: T,
 }
 
-impl Statements {
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Statement> {
+impl<T> Statements<T> {
+    pub(crate) fn map<U>(&self, make: impl Fn(&T) -> U) -> Statements<U> {
+        Statements {
+            acquire: make(&self.acquire),
+            release: make(&self.release),
+            force: self.force.as_ref().map(&make),
+            look: make(&self.look),
+            list: make(&self.list),
+            confirm: self.confirm.as_ref().map(&make),
+            sweep_page: make(&self.sweep_page),
+            sweep_fold: make(&self.sweep_fold),
+            sweep_delete: make(&self.sweep_delete),
+            probe: make(&self.probe),
+        }
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = &T> {
         let Self { acquire, release, look, list, sweep_page, sweep_fold, sweep_delete, .. } = self;
         [acquire, release, look, list, sweep_page, sweep_fold, sweep_delete, &self.probe]
             .into_iter()

@@ -8,18 +8,11 @@ use std::time::Duration;
 use lock_core::{Clock, ClockInstant, OsRng, Result, jitter};
 use tokio::runtime::Handle;
 
-use super::dialect::{Dialect, Turn};
-use super::statement::Values;
+use super::dialect::Dialect;
+use super::links::Turn;
+use super::statement::{MARK, PAGE, SWEPT, Values};
 use super::store::Store;
 use super::value::Value;
-
-/// The name of the row that holds the greatest fence of all deleted rows. No lock can have this
-/// name: U+0001 is a control character, and not the one that separates prefix and name.
-pub(crate) const MARK: &str = "\u{1}fence";
-/// How many rows are read in one step.
-pub(crate) const PAGE: usize = 512;
-/// How many rows one statement deletes.
-pub(crate) const SWEPT: usize = 64;
 
 /// The longest time that one statement of the sweep may take.
 pub(crate) const LIMIT: Duration = Duration::from_secs(5);
@@ -29,27 +22,14 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// How many pages are read in one sweep.
 const PAGES: usize = 8;
 
-/// When to sweep, and where the last sweep stopped.
+/// Sweeps for one client. Knows when, and where the last sweep stopped.
 #[derive(Debug)]
-pub(crate) struct Sweeper {
+pub(crate) struct Sweeper<D: Dialect> {
+    pub(crate) store: Arc<Store<D>>,
+    retention: Duration,
     due: Mutex<Option<ClockInstant>>,
     after: Mutex<Value>,
     running: AtomicBool,
-}
-
-impl Default for Sweeper {
-    fn default() -> Self {
-        let after = Mutex::new(Value::from(""));
-        Self { due: Mutex::default(), after, running: false.into() }
-    }
-}
-
-impl Sweeper {
-    /// No sweep starts automatically any more.
-    #[cfg(test)]
-    pub(crate) fn stop(&self) {
-        self.running.store(true, Ordering::Release);
-    }
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -67,13 +47,18 @@ pub(crate) struct Page {
     next: Option<Value>,
 }
 
-impl<D: Dialect> Store<D> {
+impl<D: Dialect> Sweeper<D> {
+    pub(crate) fn new(store: Arc<Store<D>>, retention: Duration) -> Self {
+        let (due, after) = (Mutex::default(), Mutex::new(Value::from("")));
+        Self { store, retention, due, after, running: AtomicBool::new(false) }
+    }
+
     /// Sweeps in the background if it is time to. Called after a grant, so that a program that
     /// takes one lock and ends does its share while it works, or [when it
     /// ends](Self::sweep_at_end).
-    pub(super) fn sweep_if_due(&self) {
+    pub(super) fn sweep_if_due(self: &Arc<Self>) {
         {
-            let (mut due, now) = (locked(&self.sweeper.due), self.now());
+            let (mut due, now) = (locked(&self.due), self.store.executor.now());
             let due = due.get_or_insert_with(|| match D::SWEEPS_AT_ONCE {
                 true => now,
                 // At different times for clients that start together.
@@ -84,30 +69,29 @@ impl<D: Dialect> Store<D> {
             }
         }
         let Ok(runtime) = Handle::try_current() else { return };
-        let Some(store) = self.me.upgrade() else { return };
-        if self.sweeper.running.swap(true, Ordering::AcqRel) {
+        if self.running.swap(true, Ordering::AcqRel) {
             return;
         }
-        let running = Running(store);
+        let running = Running(Arc::clone(self));
         runtime.spawn(async move {
-            let store = &running.0;
-            let pause = match store.sweep(D::SETTLE).await {
-                Ok(true) => store.pause(),
+            let sweeper = &running.0;
+            let pause = match sweeper.sweep(D::SETTLE).await {
+                Ok(true) => sweeper.pause(),
                 Ok(false) => SHORTEST,
                 Err(error) => {
                     tracing::debug!(target: "distlock", %error, "a sweep failed; it will be retried");
                     LONGEST
                 }
             };
-            D::swept(store).await;
-            *locked(&store.sweeper.due) = Some(store.now() + pause);
+            sweeper.store.dialect.swept(&sweeper.store.executor).await;
+            *locked(&sweeper.due) = Some(sweeper.store.executor.now() + pause);
         });
     }
 
     /// The final sweep of a client that has taken locks. A sweep that began before does not take its
     /// place: it leaves the rows that were in use then, and may not come to its end.
     pub(super) async fn sweep_at_end(&self) {
-        if D::SWEEPS_AT_ONCE || locked(&self.sweeper.due).is_none() {
+        if D::SWEEPS_AT_ONCE || locked(&self.due).is_none() {
             return;
         }
         if let Err(error) = self.sweep(D::SETTLE).await {
@@ -126,15 +110,15 @@ impl<D: Dialect> Store<D> {
     /// and the deletion checks each row again.
     pub(crate) async fn sweep(&self, settle: Duration) -> Result<bool> {
         for _ in 0..PAGES {
-            let after = locked(&self.sweeper.after).clone();
+            let after = locked(&self.after).clone();
             let page = self.sweep_page(after).await?;
             if !page.gone.is_empty() {
                 self.sweep_fold(page.greatest).await?;
-                self.clock.sleep(settle).await;
+                self.store.executor.clock.sleep(settle).await;
                 self.sweep_delete(&page).await?;
             }
             let at_end = page.next.is_none();
-            *locked(&self.sweeper.after) = page.next.unwrap_or_else(|| Value::from(""));
+            *locked(&self.after) = page.next.unwrap_or_else(|| Value::from(""));
             if at_end {
                 return Ok(true);
             }
@@ -144,8 +128,8 @@ impl<D: Dialect> Store<D> {
 
     pub(crate) async fn sweep_page(&self, after: Value) -> Result<Page> {
         let values = Values::default().with("after", after).with("retention", self.retention);
-        let statement = &self.dialect.statements().sweep_page;
-        let reply = self.patiently(Turn::Look, LIMIT, statement, &values).await?;
+        let statement = &self.store.executor.statements().sweep_page;
+        let reply = self.store.executor.patiently(Turn::Look, LIMIT, statement, &values).await?;
         let mut page = Page::default();
         for row in &reply.rows {
             let name = row.value(0);
@@ -164,8 +148,8 @@ impl<D: Dialect> Store<D> {
     pub(crate) async fn sweep_fold(&self, fence: i64) -> Result<()> {
         let values = Values::default().with("fence", fence);
         // Waits behind attempts to acquire. What cannot be written now is left to the next sweep.
-        let statement = &self.dialect.statements().sweep_fold;
-        self.patiently(Turn::Try, LIMIT, statement, &values).await.map(drop)
+        let statement = &self.store.executor.statements().sweep_fold;
+        self.store.executor.patiently(Turn::Try, LIMIT, statement, &values).await.map(drop)
     }
 
     /// The fences of the page were folded before.
@@ -175,8 +159,8 @@ impl<D: Dialect> Store<D> {
                 .with("names", names.to_vec())
                 .with("folded", page.greatest)
                 .with("retention", self.retention);
-            let statement = &self.dialect.statements().sweep_delete;
-            let reply = self.patiently(Turn::Try, LIMIT, statement, &values).await?;
+            let statement = &self.store.executor.statements().sweep_delete;
+            let reply = self.store.executor.patiently(Turn::Try, LIMIT, statement, &values).await?;
             tracing::trace!(target: "distlock", rows = reply.affected, "swept");
         }
         Ok(())
@@ -184,10 +168,10 @@ impl<D: Dialect> Store<D> {
 }
 
 /// A sweep under way. Its end is recorded even if its runtime ends first.
-struct Running<D: Dialect>(Arc<Store<D>>);
+struct Running<D: Dialect>(Arc<Sweeper<D>>);
 
 impl<D: Dialect> Drop for Running<D> {
     fn drop(&mut self) {
-        self.0.sweeper.running.store(false, Ordering::Release);
+        self.0.running.store(false, Ordering::Release);
     }
 }

@@ -4,13 +4,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use lock_core::url::Params;
 use lock_core::{
     Attempt, ErrorKind, FencingToken, LockKey, OsRng, OwnerId, Released, Result, async_trait,
 };
 
 use super::dialect::Dialect;
 use super::entry::{Due, Entry, Outcome, Secret};
+use super::renewals::Renew;
 use super::store::Store;
+use super::sweep::Sweeper;
 use super::value::Value;
 
 pub(crate) const TTL: Duration = Duration::from_secs(10);
@@ -28,14 +31,43 @@ pub(crate) trait Bench: Sized {
 
     async fn start() -> Self;
     /// A store for which the clock stands still at so many µs.
-    async fn at(&self, micros: i64, retention: Duration) -> Arc<Store<Self::Of>>;
+    async fn at(&self, micros: i64) -> Arc<Store<Self::Of>>;
     async fn run(&self, sql: &str);
     /// The names of all rows but the mark.
     async fn names(&self) -> Vec<String>;
 }
 
-/// The tests of this module, for one database.
+/// The tests of this module, for one database. A database whose renewals read the clock when they
+/// have the row, and whose inserts read the mark when they begin, leaves two of them out.
 macro_rules! shared {
+    (
+        $bench:ty,
+        without: a_shorter_ttl_cuts_and_a_late_statement_does_not,
+        fences_rise_while_two_stores_sweep_all_the_time
+    ) => {
+        crate::engine::tests::shared! {
+            $bench:
+            a_lease_ends_by_the_clock,
+            a_try_in_vain_names_the_holder,
+            a_clock_that_goes_back,
+            used_up_fences_are_an_error_and_not_a_grant,
+            each_lease_of_a_batch_has_its_own_answer,
+            the_sweep_removes_what_is_old_and_keeps_the_greatest_fence,
+            the_sweep_judges_each_row_anew,
+        }
+    };
+    ($bench:ty) => {
+        crate::engine::tests::shared! {
+            $bench,
+            without: a_shorter_ttl_cuts_and_a_late_statement_does_not,
+            fences_rise_while_two_stores_sweep_all_the_time
+        }
+        crate::engine::tests::shared! {
+            $bench:
+            a_shorter_ttl_cuts_and_a_late_statement_does_not,
+            fences_rise_while_two_stores_sweep_all_the_time,
+        }
+    };
     ($bench:ty: $($test:ident),* $(,)?) => {$(
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn $test() {
@@ -44,6 +76,12 @@ macro_rules! shared {
     )*};
 }
 pub(crate) use shared;
+
+/// What a dialect reads in a URL.
+pub(crate) fn read<T>(url: &str, from_url: impl FnOnce(&str, &mut Params) -> Result<T>) -> T {
+    let (location, mut params) = Params::split(url.split_once(':').unwrap().1).unwrap();
+    from_url(location, &mut params).unwrap()
+}
 
 pub(crate) fn entry(name: &str) -> Entry {
     Entry {
@@ -86,7 +124,7 @@ pub(crate) async fn renew<D: Dialect>(
     entry: &Entry,
     fence: Option<FencingToken>,
 ) -> Outcome {
-    D::renew(store, &[Due { entry, fence }], TTL).await.unwrap()[0]
+    store.renew(&[Due { entry, fence }], TTL).await.unwrap()[0]
 }
 
 fn seconds(seconds: i64) -> i64 {
@@ -94,17 +132,17 @@ fn seconds(seconds: i64) -> i64 {
 }
 
 pub(crate) async fn a_lease_ends_by_the_clock(bench: &impl Bench) {
-    let before = bench.at(seconds(0), TTL).await;
+    let before = bench.at(seconds(0)).await;
     let (old, new) = (entry("x"), entry("x"));
     let first = granted(before.acquire(&old, false).await);
     assert_eq!(first.as_i64(), seconds(0), "the clock in µs");
     for polling in [false, true] {
         assert_eq!(held(before.acquire(&new, polling).await), TTL.as_millis());
     }
-    let later = bench.at(seconds(9), TTL).await;
+    let later = bench.at(seconds(9)).await;
     assert_eq!(held(later.acquire(&new, false).await), 1000);
     assert_eq!(left(&later, &old, Some(first)).await, Some(1000));
-    let end = bench.at(seconds(10) + 1, TTL).await;
+    let end = bench.at(seconds(10) + 1).await;
     // Over by the clock: not prolonged any more, although no other client has taken it.
     assert_eq!(renew(&end, &old, Some(first)).await, Outcome::Gone);
     assert_eq!(left(&end, &old, Some(first)).await, None);
@@ -113,15 +151,15 @@ pub(crate) async fn a_lease_ends_by_the_clock(bench: &impl Bench) {
     assert_eq!(renew(&end, &old, None).await, Outcome::Gone);
     assert_eq!(end.release(&old).await.unwrap(), Released::AlreadyGone);
     assert_eq!(renew(&end, &new, Some(second)).await, Outcome::Renewed);
-    let over = bench.at(seconds(21), TTL).await;
+    let over = bench.at(seconds(21)).await;
     assert_eq!(over.release(&new).await.unwrap(), Released::AlreadyGone, "it had ended");
 }
 
 pub(crate) async fn a_try_in_vain_names_the_holder<B: Bench>(bench: &B) {
-    let store = bench.at(seconds(0), TTL).await;
+    let store = bench.at(seconds(0)).await;
     let mine = entry("x");
     let fence = granted(store.acquire(&mine, false).await);
-    let later = bench.at(seconds(4), TTL).await;
+    let later = bench.at(seconds(4)).await;
     for polling in [false, true] {
         let Attempt::Busy(busy) = later.acquire(&entry("x"), polling).await.unwrap() else {
             panic!("two holders of one lock");
@@ -140,12 +178,12 @@ pub(crate) async fn a_try_in_vain_names_the_holder<B: Bench>(bench: &B) {
 
 /// No fence falls and no lease ends early.
 pub(crate) async fn a_clock_that_goes_back<B: Bench>(bench: &B) {
-    let before = bench.at(seconds(0), TTL).await;
+    let before = bench.at(seconds(0)).await;
     let (mine, free) = (entry("held"), entry("free"));
     let first = granted(before.acquire(&mine, false).await);
     let second = granted(before.acquire(&free, false).await);
     assert_eq!(before.release(&free).await.unwrap(), Released::Freed);
-    let after = bench.at(seconds(-1000), TTL).await;
+    let after = bench.at(seconds(-1000)).await;
     held(after.acquire(&entry("held"), false).await);
     let next = entry("free");
     let third = granted(after.acquire(&next, false).await);
@@ -155,14 +193,14 @@ pub(crate) async fn a_clock_that_goes_back<B: Bench>(bench: &B) {
         assert_eq!(renew(&after, &mine, Some(first)).await, Outcome::Renewed);
     }
     assert_eq!(granted(after.acquire(&mine, false).await), first);
-    let later = bench.at(seconds(9), TTL).await;
+    let later = bench.at(seconds(9)).await;
     assert_eq!(held(later.acquire(&entry("held"), false).await), 1000);
 }
 
 /// Clause C14: the ttl is that of the one who has taken the hold over. A statement that was late by
 /// two seconds cuts nothing.
 pub(crate) async fn a_shorter_ttl_cuts_and_a_late_statement_does_not(bench: &impl Bench) {
-    let store = bench.at(seconds(0), TTL).await;
+    let store = bench.at(seconds(0)).await;
     let mine = entry("x");
     let fence = granted(store.acquire(&mine, false).await);
     let taking = |ttl| Entry {
@@ -179,7 +217,7 @@ pub(crate) async fn a_shorter_ttl_cuts_and_a_late_statement_does_not(bench: &imp
 }
 
 pub(crate) async fn used_up_fences_are_an_error_and_not_a_grant(bench: &impl Bench) {
-    let store = bench.at(seconds(0), TTL).await;
+    let store = bench.at(seconds(0)).await;
     let mine = entry("x");
     granted(store.acquire(&mine, false).await);
     store.release(&mine).await.unwrap();
@@ -190,7 +228,7 @@ pub(crate) async fn used_up_fences_are_an_error_and_not_a_grant(bench: &impl Ben
 }
 
 pub(crate) async fn each_lease_of_a_batch_has_its_own_answer(bench: &impl Bench) {
-    let store = bench.at(seconds(0), TTL).await;
+    let store = bench.at(seconds(0)).await;
     let names = ["\"", "A", "[\"", "\\u0041", "a", "a\"b", "a\\", "x", "x ", "ü🔒"];
     let mut leases = Vec::new();
     for (at, name) in names.into_iter().enumerate() {
@@ -208,9 +246,9 @@ pub(crate) async fn each_lease_of_a_batch_has_its_own_answer(bench: &impl Bench)
     granted(store.acquire(&leases[2].0, false).await);
     leases[3].1 = FencingToken::new(leases[3].1.unwrap().get() + 1).ok();
     leases[4].1 = None;
-    let later = bench.at(seconds(5), TTL).await;
+    let later = bench.at(seconds(5)).await;
     let dues: Vec<_> = leases.iter().map(|(entry, fence)| Due { entry, fence: *fence }).collect();
-    let found = renew_all(&later, &dues).await;
+    let found = later.renew(&dues, TTL).await.unwrap();
     let wanted = |at| if at < 4 { Outcome::Gone } else { Outcome::Renewed };
     assert_eq!(found, (0..dues.len()).map(wanted).collect::<Vec<_>>());
     for (entry, fence) in &leases[4..] {
@@ -218,13 +256,13 @@ pub(crate) async fn each_lease_of_a_batch_has_its_own_answer(bench: &impl Bench)
     }
 }
 
-async fn renew_all<D: Dialect>(store: &Store<D>, dues: &[Due<'_>]) -> Vec<Outcome> {
-    D::renew(store, dues, TTL).await.unwrap()
+fn sweeper<D: Dialect>(store: &Arc<Store<D>>, retention: Duration) -> Sweeper<D> {
+    Sweeper::new(Arc::clone(store), retention)
 }
 
 pub(crate) async fn the_sweep_removes_what_is_old_and_keeps_the_greatest_fence(bench: &impl Bench) {
     let retention = Duration::from_secs(60);
-    let store = bench.at(seconds(0), retention).await;
+    let store = bench.at(seconds(0)).await;
     // More than one page: released and abandoned ones.
     for n in 0..550 {
         let mine = entry(&format!("n{n:03}"));
@@ -234,16 +272,16 @@ pub(crate) async fn the_sweep_removes_what_is_old_and_keeps_the_greatest_fence(b
         }
     }
     bench.run("UPDATE distlock SET fence = fence + 5000 WHERE name = 'n011'").await;
-    let later = bench.at(seconds(69), retention).await;
-    assert!(later.sweep(Duration::ZERO).await.unwrap());
+    let later = bench.at(seconds(69)).await;
+    assert!(sweeper(&later, retention).sweep(Duration::ZERO).await.unwrap());
     assert_eq!(bench.names().await.len(), 275, "the abandoned ones are not past the retention");
-    let last = bench.at(seconds(70) + 1, retention).await;
+    let last = bench.at(seconds(70) + 1).await;
     let mine = entry("held");
     let fence = granted(last.acquire(&mine, false).await);
-    assert!(last.sweep(Duration::ZERO).await.unwrap());
+    assert!(sweeper(&last, retention).sweep(Duration::ZERO).await.unwrap());
     assert_eq!(bench.names().await, ["held"]);
     // The clock has gone back: only the mark can carry the fence.
-    let back = bench.at(seconds(-1000), retention).await;
+    let back = bench.at(seconds(-1000)).await;
     let again = granted(back.acquire(&entry("n000"), false).await);
     assert_eq!(again.as_i64(), seconds(0) + 5001);
     assert_eq!(granted(back.acquire(&mine, false).await), fence);
@@ -251,27 +289,28 @@ pub(crate) async fn the_sweep_removes_what_is_old_and_keeps_the_greatest_fence(b
 
 pub(crate) async fn the_sweep_judges_each_row_anew(bench: &impl Bench) {
     let retention = Duration::from_secs(1);
-    let store = bench.at(seconds(0), retention).await;
+    let store = bench.at(seconds(0)).await;
     for name in ["held", "used", "old"] {
         let mine = entry(name);
         granted(store.acquire(&mine, false).await);
         store.release(&mine).await.unwrap();
     }
-    let store = bench.at(seconds(2), retention).await;
-    let page = store.sweep_page(Value::from("")).await.unwrap();
+    let store = bench.at(seconds(2)).await;
+    let sweeping = sweeper(&store, retention);
+    let page = sweeping.sweep_page(Value::from("")).await.unwrap();
     assert_eq!(page.gone.len(), 3);
-    store.sweep_fold(page.greatest).await.unwrap();
+    sweeping.sweep_fold(page.greatest).await.unwrap();
     // Before the deletion one of them is taken, and another taken and released.
     let (mine, used) = (entry("held"), entry("used"));
     granted(store.acquire(&mine, false).await);
     let greater = granted(store.acquire(&used, false).await);
     store.release(&used).await.unwrap();
-    store.sweep_delete(&page).await.unwrap();
+    sweeping.sweep_delete(&page).await.unwrap();
     assert_eq!(bench.names().await, ["held", "used"]);
     assert_eq!(renew(&store, &mine, None).await, Outcome::Renewed);
     // Past the retention, but with a fence that was not folded.
-    let hasty = bench.at(seconds(3), Duration::ZERO).await;
-    hasty.sweep_delete(&page).await.unwrap();
+    let hasty = bench.at(seconds(3)).await;
+    sweeper(&hasty, Duration::ZERO).sweep_delete(&page).await.unwrap();
     assert_eq!(bench.names().await, ["held", "used"]);
     assert!(granted(hasty.acquire(&entry("used"), false).await) > greater);
 }
@@ -280,14 +319,14 @@ pub(crate) async fn the_sweep_judges_each_row_anew(bench: &impl Bench) {
 pub(crate) async fn fences_rise_while_two_stores_sweep_all_the_time(bench: &impl Bench) {
     let mut sweepers = Vec::new();
     for _ in 0..2 {
-        let store = bench.at(seconds(0), Duration::ZERO).await;
+        let sweeping = sweeper(&bench.at(seconds(0)).await, Duration::ZERO);
         sweepers.push(tokio::spawn(async move {
             loop {
-                store.sweep(Duration::ZERO).await.unwrap();
+                sweeping.sweep(Duration::ZERO).await.unwrap();
             }
         }));
     }
-    let store = bench.at(seconds(0), Duration::ZERO).await;
+    let store = bench.at(seconds(0)).await;
     let mut last = 0;
     for _ in 0..300 {
         let mine = entry("x");

@@ -1,14 +1,12 @@
 //! MySQL's and MariaDB's URLs.
 
-use std::fmt;
 use std::path::PathBuf;
 
 use lock_core::kit::endpoint::Endpoint;
 use lock_core::kit::url::Params;
 use lock_core::{Error, Result};
+use sqlx::MySqlPool;
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
-
-use crate::config::{SqlConfig, Target, all_parameters};
 
 /// The parameters that only MySQL and MariaDB have. They mean the same as for the `mysql` client.
 pub const MYSQL_PARAMETERS: &[&str] = &["socket", "ssl-ca", "ssl-cert", "ssl-key", "ssl-mode"];
@@ -18,68 +16,93 @@ const FORM: &str = "mysql://user[:password]@host[:3306]/database";
 /// A database of a server.
 #[derive(Clone)]
 pub(crate) struct MySqlTarget {
-    pub(crate) options: MySqlConnectOptions,
+    source: Source,
     /// The server and the database as errors name them.
-    pub(crate) endpoint: String,
+    pub(super) endpoint: String,
 }
 
-/// Written by hand: the options contain the password.
-impl fmt::Debug for MySqlTarget {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("MySqlTarget").field(&self.endpoint).finish()
+/// Where the options of a connection come from.
+#[derive(Clone)]
+enum Source {
+    Options(Box<MySqlConnectOptions>),
+    /// An application's pool, which may be given new credentials while it is in use.
+    Pool(MySqlPool),
+}
+
+impl MySqlTarget {
+    pub(crate) fn options(&self) -> MySqlConnectOptions {
+        match &self.source {
+            Source::Options(options) => MySqlConnectOptions::clone(options),
+            Source::Pool(pool) => MySqlConnectOptions::clone(&pool.connect_options()),
+        }
+    }
+
+    /// Reads the part of the URL between `mysql:` or `mariadb:` and the parameters, and those.
+    pub(crate) fn from_url(location: &str, params: &mut Params) -> Result<Self> {
+        let endpoint = Endpoint::parse(&format!("mysql:{location}"), 3306, FORM)?;
+        let Some(user) = endpoint.user() else {
+            return Err(Error::config(format!("this MySQL URL names no user: its form is {FORM}")));
+        };
+        let database = endpoint.path();
+        if database.is_empty() || database.contains('/') {
+            return Err(Error::config(format!(
+                "this MySQL URL does not name the database of the lock table: its form is {FORM}"
+            )));
+        }
+        let [host] = endpoint.hosts() else {
+            return Err(Error::config(
+                "this MySQL URL names several hosts: name the one that accepts writes, or an address that always leads to it",
+            ));
+        };
+        let mut options = MySqlConnectOptions::new()
+            .host(&host.name)
+            .port(host.port)
+            .username(user)
+            .database(database);
+        if let Some(password) = endpoint.password() {
+            options = options.password(password);
+        }
+        let mut shown = endpoint.to_string();
+        if let Some(path) = file(params, "socket")? {
+            shown = format!("{}:{database}", path.display());
+            options = options.socket(path);
+        }
+        let options = Box::new(with_tls(options, params)?);
+        Ok(Self { source: Source::Options(options), endpoint: shown })
+    }
+
+    /// Connections of our own, with the options of the pool.
+    pub(crate) fn of_pool(pool: &MySqlPool) -> Result<Self> {
+        let options = pool.connect_options();
+        let server = match options.get_socket() {
+            Some(path) => path.display().to_string(),
+            None => format!("{}:{}", options.get_host(), options.get_port()),
+        };
+        let Some(database) = options.get_database() else {
+            return Err(Error::config(format!(
+                "the pool's connections to {server} have no database: name the one with the lock table"
+            )));
+        };
+        Ok(Self { source: Source::Pool(pool.clone()), endpoint: format!("{server}/{database}") })
     }
 }
 
-/// Parses the part of the URL after `mysql:` or `mariadb:`.
-pub(crate) fn config_from_url(rest: &str) -> Result<SqlConfig> {
-    let (location, mut params) = Params::split(rest)?;
-    let endpoint = Endpoint::parse(&format!("mysql:{location}"), 3306, FORM)?;
-    let Some(user) = endpoint.user() else {
-        return Err(Error::config(format!("this MySQL URL names no user: its form is {FORM}")));
-    };
-    let database = endpoint.path();
-    if database.is_empty() || database.contains('/') {
-        return Err(Error::config(format!(
-            "this MySQL URL does not name the database of the lock table: its form is {FORM}"
-        )));
-    }
-    let [host] = endpoint.hosts() else {
-        return Err(Error::config(
-            "this MySQL URL names several hosts: name the one that accepts writes, or an address that always leads to it",
-        ));
-    };
-    let mut options = MySqlConnectOptions::new()
-        .host(&host.name)
-        .port(host.port)
-        .username(user)
-        .database(database);
-    if let Some(password) = endpoint.password() {
-        options = options.password(password);
-    }
-    let mut config = SqlConfig::default();
-    let mut shown = endpoint.to_string();
-    config.take(&mut params)?;
-    if let Some(path) = file(&mut params, "socket")? {
-        shown = format!("{}:{database}", path.display());
-        options = options.socket(path);
-    }
-    let authority = file(&mut params, "ssl-ca")?;
+fn with_tls(mut options: MySqlConnectOptions, params: &mut Params) -> Result<MySqlConnectOptions> {
+    let authority = file(params, "ssl-ca")?;
     if let Some(path) = &authority {
         options = options.ssl_ca(path);
     }
-    if let Some(path) = file(&mut params, "ssl-cert")? {
+    if let Some(path) = file(params, "ssl-cert")? {
         options = options.ssl_client_cert(path);
     }
-    if let Some(path) = file(&mut params, "ssl-key")? {
+    if let Some(path) = file(params, "ssl-key")? {
         options = options.ssl_client_key(path);
     }
     let mode = params.text("ssl-mode")?;
-    if let Some(mode) = ssl_mode(mode.as_deref(), authority.is_some())? {
-        options = options.ssl_mode(mode);
-    }
-    params.finish("mysql", &all_parameters(MYSQL_PARAMETERS))?;
-    config.target = Target::MySql(Box::new(MySqlTarget { options, endpoint: shown }));
-    Ok(config)
+    Ok(match ssl_mode(mode.as_deref(), authority.is_some())? {
+        Some(mode) => options.ssl_mode(mode),
+        None => options,
+    })
 }
 
 /// If an authority is named, it is used. The two modes that may not use TLS cannot use it, and the

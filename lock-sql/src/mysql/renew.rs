@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use lock_core::{FencingToken, Result};
 
-use super::MySql;
+use super::server::MySqlServer;
 use super::statements::Sizes;
-use crate::engine::dialect::Turn;
 use crate::engine::entry::{Due, Outcome};
+use crate::engine::executor::Executor;
+use crate::engine::links::{Turn, Want};
 use crate::engine::statement::Values;
-use crate::engine::store::{Store, Want};
 use crate::engine::value::Value;
 
 /// What a read says of rows: the key of each hold, and whether its lease is running.
@@ -20,16 +20,16 @@ type Holds = HashMap<Vec<u8>, (Vec<u8>, bool)>;
 /// have locked, and an update of the rest. An update alone would wait for the first locked row
 /// for a second, the shortest lock wait there is, and then undo all the others.
 pub(super) async fn renew(
-    store: &Store<MySql>,
+    executor: &Executor<MySqlServer>,
     dues: &[Due<'_>],
     limit: Duration,
 ) -> Result<Vec<Outcome>> {
-    let this = Renewing { store, want: store.want(Turn::Keep, limit).once() };
+    let this = Renewing { executor, want: executor.want(Turn::Keep, limit).once() };
     this.all(dues).await
 }
 
 struct Renewing<'a> {
-    store: &'a Store<MySql>,
+    executor: &'a Executor<MySqlServer>,
     want: Want<'a>,
 }
 
@@ -52,7 +52,7 @@ impl Renewing<'_> {
 
     async fn renew_one(&self, due: &Due<'_>) -> Result<Outcome> {
         let values = due.entry.values(due.fence);
-        Ok(match self.store.execute(self.want, &self.store.dialect.own().renew, &values).await? {
+        Ok(match self.executor.execute(self.want, &self.executor.own().renew, &values).await? {
             // A row that was found was renewed.
             Some(reply) if reply.rows.is_empty() => Outcome::Gone,
             Some(_) => Outcome::Renewed,
@@ -66,7 +66,7 @@ impl Renewing<'_> {
         many: &[usize],
         found: &mut [Outcome],
     ) -> Result<()> {
-        let statements = self.store.dialect.own();
+        let statements = self.executor.own();
         let Some(unlocked) = self.see(dues, many, &statements.unlocked).await? else {
             return Ok(());
         };
@@ -99,7 +99,7 @@ impl Renewing<'_> {
                 .with("ttl", ttl)
                 .with("excess", excess);
             let statement = statements.renew_all.fitting(group.len());
-            let reply = self.store.execute(self.want, statement, &values).await?;
+            let reply = self.executor.execute(self.want, statement, &values).await?;
             let Some(reply) = reply else { continue };
             // The count never exceeds the number of rows, whether the server counts rows found or
             // rows changed. So a full count leaves no doubt.
@@ -120,7 +120,7 @@ impl Renewing<'_> {
     /// What is in the rows of these names; `None` if that cannot be seen now.
     async fn see(&self, dues: &[Due<'_>], which: &[usize], sizes: &Sizes) -> Result<Option<Holds>> {
         let statement = sizes.fitting(which.len());
-        let reply = self.store.execute(self.want, statement, &names(dues, which)).await?;
+        let reply = self.executor.execute(self.want, statement, &names(dues, which)).await?;
         let Some(reply) = reply else { return Ok(None) };
         let mut holds = HashMap::with_capacity(reply.rows.len());
         for row in &reply.rows {

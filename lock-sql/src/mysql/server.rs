@@ -1,79 +1,46 @@
 //! Connecting, and making sure that the database contains our table.
 
-use std::sync::Arc;
+use std::fmt;
 use std::time::Duration;
 
 use lock_core::kit::versions::{MARIADB, MYSQL};
-use lock_core::{FencingToken, Result, async_trait};
-use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlDatabaseError, MySqlRow};
-use sqlx::{AssertSqlSafe, ConnectOptions, Executor, MySql, MySqlPool, Row as _};
+use lock_core::{Error, ErrorKind, FencingToken, Result, async_trait};
+use sqlx::mysql::{MySqlConnection, MySqlDatabaseError, MySqlRow};
+use sqlx::{AssertSqlSafe, ConnectOptions, Executor, MySql, Row as _};
 
-use super::codes::RULES;
+use super::config::MySqlTarget;
 use super::statements::{self, OwnStatements};
-use crate::config::SqlConfig;
-use crate::engine::dialect::Driver;
-use crate::engine::error::{Failure, Names};
+use crate::engine::driver::Driver;
+use crate::engine::error::Failure;
+use crate::engine::lock_table::LockTable;
 use crate::engine::pool::Server;
-use crate::engine::schema::Schema;
-use crate::engine::statement::{Places, Query, Statement, Statements, Values};
+use crate::engine::schema::ensure_once;
+use crate::engine::settings::Settings;
+use crate::engine::statement::{Places, Query, Statement, Values};
 use crate::engine::value::{Reply, Row, Value, nullable};
 
-/// The codes for when we may not create the table. There are none for concurrent creation.
-const CREATING: [&[&str]; 2] = [&["1044", "1142", "1227", "1370"], &[]];
-
-/// Where the options of a connection come from.
-#[derive(Clone)]
-pub(super) enum Source {
-    Options(Arc<MySqlConnectOptions>),
-    /// An application's pool, which may be given new credentials while it is in use.
-    Pool(MySqlPool),
+/// A database, and how connections to it are made.
+pub(crate) struct MySqlServer {
+    pub(super) table: LockTable<OwnStatements>,
+    target: MySqlTarget,
 }
 
 /// Written by hand: the options contain the password.
-impl std::fmt::Debug for Source {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Options(_) => "Options",
-            Self::Pool(_) => "Pool",
-        })
+impl fmt::Debug for MySqlServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MySqlServer").field("table", &self.table).finish_non_exhaustive()
     }
-}
-
-/// A database, and how connections to it are made.
-#[derive(Debug)]
-pub(crate) struct MySqlServer {
-    pub(super) names: Names,
-    pub(super) schema: Schema,
-    pub(super) statements: (Statements, OwnStatements),
-    source: Source,
 }
 
 impl MySqlServer {
-    pub(super) fn new(at: String, source: Source, config: &SqlConfig) -> Self {
-        let table = &config.table;
-        let names = Names {
-            table: format!("the table `{}` of {at}", table.as_str()),
-            grant: format!("GRANT SELECT, INSERT, UPDATE, DELETE ON `{}` TO …", table.as_str()),
-            create: statements::create_table(table),
-            rules: RULES,
-            hints: [
-                "check ssl-mode, ssl-ca and the server's certificate",
-                // The driver needs TLS for the password of `caching_sha2_password`.
-                "password authentication on a MySQL server needs TLS (the feature `tls`), or a user with mysql_native_password",
-            ],
-            at,
-        };
-        let look = (Places::Marks, statements::TABLE);
-        let schema = Schema::new(table, config.create_table, look, CREATING);
-        Self { names, schema, statements: statements::statements(table), source }
+    pub(super) fn new(target: &MySqlTarget, settings: &Settings) -> Self {
+        Self { table: statements::table(target.endpoint.clone(), settings), target: target.clone() }
     }
 
     async fn connect(&self) -> Result<MySqlConnection, sqlx::Error> {
-        let options = match &self.source {
-            Source::Options(options) => MySqlConnectOptions::clone(options),
-            Source::Pool(pool) => MySqlConnectOptions::clone(&pool.connect_options()),
-        };
-        let options = options
+        let options = self
+            .target
+            .options()
             // All of this is in the statement below, which is one round trip.
             .set_names(false)
             .pipes_as_concat(false)
@@ -89,16 +56,27 @@ impl MySqlServer {
 #[async_trait]
 impl Driver for MySqlServer {
     type Connection = MySqlConnection;
+    type Own = OwnStatements;
 
-    fn names(&self) -> &Names {
-        &self.names
+    fn table(&self) -> &LockTable<OwnStatements> {
+        &self.table
     }
 
-    fn statements(&self) -> Vec<&Statement> {
-        let (shared, own) = &self.statements;
-        let OwnStatements { make, renew, unlocked, present, renew_all } = own;
+    fn own_statements(&self) -> Vec<&Statement> {
+        let OwnStatements { make, renew, unlocked, present, renew_all } = &self.table.own;
         let smallest = [unlocked, present, renew_all].map(|sizes| &sizes.0[0]);
-        shared.all().chain([make, renew]).chain(smallest).collect()
+        [make, renew].into_iter().chain(smallest).collect()
+    }
+
+    /// The row was written; if the number is missing, the outcome is unknown.
+    fn told(&self, row: &Row) -> Result<i64> {
+        row.int(0).map_err(|_| {
+            let text = format!(
+                "the reply of {} to an UPDATE lacks the number that the statement passed to LAST_INSERT_ID: use a proxy that passes it on, or none",
+                self.table.names.at
+            );
+            Error::new(ErrorKind::Store, text).with_unknown_effect()
+        })
     }
 
     async fn check_server(&self, connection: &mut MySqlConnection) -> Result<(), Failure> {
@@ -161,10 +139,10 @@ impl Server for MySqlServer {
 
     async fn open(&self) -> Result<MySqlConnection, Failure> {
         let mut connection = self.connect().await.map_err(|error| self.failure(error, false))?;
-        if self.schema.ensure_once(self, &mut connection).await? {
+        if ensure_once(self, &mut connection).await? {
             // Without it, clients that insert rows would lock the gap in its place.
             let fence = Values::default().with("fence", None::<FencingToken>);
-            let mark = self.statements.0.sweep_fold.bind(&fence);
+            let mark = self.table.statements.sweep_fold.bind(&fence);
             self.ask(&mut connection, mark).await?;
         }
         Ok(connection)
@@ -205,7 +183,7 @@ mod tests {
             ("5.7.44-log", "MySQL 8.0"),
         ] {
             let error = supported(old).unwrap_err();
-            assert_eq!(error.kind(), lock_core::ErrorKind::Unsupported, "{error}");
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
             assert!(error.to_string().contains(newer), "{error}");
         }
     }

@@ -37,14 +37,16 @@
 //! keeps it rising. The sweep deletes a row only if its fence is not above that of the row
 //! [`MARK`], from which a new row starts.
 
+use super::codes::RULES;
+use crate::engine::lock_table::{LockTable, Texts};
 use crate::engine::preparation::Preparation;
 use crate::engine::renewals::BATCH;
+use crate::engine::settings::Settings;
 use crate::engine::statement::{Places, Statement, Statements};
-use crate::engine::sweep::PAGE;
-use crate::engine::table::TableName;
 
-/// The name of the row that holds the greatest fence of all deleted rows: U+0001 and `fence`. No
-/// lock can have this name, since a name has no control character.
+pub(crate) const NAME: &str = "mysql";
+
+/// The name of the row [`MARK`](crate::engine::statement::MARK), as bytes.
 const MARK: &str = "x'0166656E6365'";
 
 /// The server's clock, in µs since 1970.
@@ -66,22 +68,6 @@ pub(crate) const SIZES: [usize; 4] = [8, 32, 128, BATCH];
 ///   should report that soon, and should not run long after its caller has given up.
 pub(crate) const SESSION: &str = "SET SESSION autocommit = 1, sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', \
      innodb_lock_wait_timeout = 1, lock_wait_timeout = 1, sql_safe_updates = 0, NAMES utf8mb4";
-
-/// The statement that creates the table, for people too.
-pub(crate) fn create_table(table: &TableName) -> String {
-    format!(
-        r"CREATE TABLE IF NOT EXISTS `{}` (
-  name     VARBINARY(1025) NOT NULL, -- the lock, compared byte by byte
-  owner    VARBINARY(32),            -- who holds it, NULL when it is free
-  fence    BIGINT NOT NULL,          -- rises with every holder
-  expires  BIGINT NOT NULL,          -- end of the lease, the server's clock in microseconds since 1970
-  acquired BIGINT NOT NULL,          -- start of the hold, or the release
-  label    VARCHAR(255),             -- for people
-  PRIMARY KEY (name)
-) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET = utf8mb4",
-        table.as_str()
-    )
-}
 
 pub(crate) const VERSION: &str = "SELECT VERSION()";
 /// The table → what is wrong with it, or NULL. A prefix and a name have 512 bytes each, and U+001F
@@ -144,26 +130,84 @@ fn taken(me: &str, now: &str, until: &str, label: &str) -> String {
     )
 }
 
-pub(crate) fn statements(table: &TableName) -> (Statements, OwnStatements) {
+const TEXTS: Texts = Texts {
+    create: r"CREATE TABLE IF NOT EXISTS {t} (
+  name     VARBINARY(1025) NOT NULL, -- the lock, compared byte by byte
+  owner    VARBINARY(32),            -- who holds it, NULL when it is free
+  fence    BIGINT NOT NULL,          -- rises with every holder
+  expires  BIGINT NOT NULL,          -- end of the lease, the server's clock in microseconds since 1970
+  acquired BIGINT NOT NULL,          -- start of the hold, or the release
+  label    VARCHAR(255),             -- for people
+  PRIMARY KEY (name)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET = utf8mb4",
+    grant: "GRANT SELECT, INSERT, UPDATE, DELETE ON {t} TO …",
+    look: TABLE,
+    // There are none for concurrent creation.
+    creating: [&["1044", "1142", "1227", "1370"], &[]],
+    rules: RULES,
+    hints: [
+        "check ssl-mode, ssl-ca and the server's certificate",
+        // The driver needs TLS for the password of `caching_sha2_password`.
+        "password authentication on a MySQL server needs TLS (the feature `tls`), or a user with mysql_native_password",
+    ],
+    statements: Statements {
+        // The row of a name that was used before is there, and the mark is not read. The present is
+        // the same in the whole of a statement.
+        acquire: "UPDATE {t} SET {taken} WHERE name = :name",
+        // An update, which every proxy sends to the primary.
+        confirm: Some(
+            "UPDATE {t} SET fence = fence + 0 * LAST_INSERT_ID(expires - {now}) \
+             WHERE name = :name AND owner = :owner AND expires > {now} AND :fence IN (0, fence)",
+        ),
+        // The row stays, with its fence: the next holder's is greater by `acquire`.
+        release: "UPDATE {t} SET {freed} WHERE name = :name AND owner = :owner AND :fence IN (0, fence)",
+        force: Some(
+            "UPDATE {t} SET {freed} WHERE name = :name AND owner IS NOT NULL AND (:owner IS NULL OR owner = :owner)",
+        ),
+        look: "SELECT {lease} FROM {t} WHERE name = :name",
+        // `LEFT` and not LIKE: no wildcards, and bytes are bytes.
+        list: "SELECT {lease} FROM {t} \
+             WHERE name >= :start AND LEFT(name, :length) = :start AND (:bare = 0 OR LOCATE(x'1F', name) = 0) \
+               AND owner IS NOT NULL AND expires > {now} \
+             ORDER BY name",
+        sweep_page: "SELECT name, fence, CAST(GREATEST(expires, acquired) <= {now} - :retention AS SIGNED) FROM {t} \
+             WHERE name > :after ORDER BY name LIMIT {page}",
+        sweep_fold: "INSERT INTO {t} (name, owner, fence, expires, acquired, label) VALUES ({mark}, NULL, :fence, 0, 0, NULL) \
+             ON DUPLICATE KEY UPDATE fence = GREATEST(fence, VALUES(fence))",
+        // Checked again: since the page was read, a row may have been taken, and even released. A
+        // fence that is not above the one that was folded is not above the mark, which rises.
+        sweep_delete: "DELETE FROM {t} USING {t} FORCE INDEX (PRIMARY) WHERE name <> {mark} AND fence <= :folded \
+               AND GREATEST(expires, acquired) <= {now} - :retention AND name IN (:[names])",
+        probe: "UPDATE {t} SET fence = fence WHERE 1 = 0",
+    },
+};
+
+/// `at`: the database as errors name it.
+pub(crate) fn table(at: String, settings: &Settings) -> LockTable<OwnStatements> {
     let terms = [
-        ("{hold}", "name, CONCAT(owner, '.', fence), CAST(expires > {now} AS SIGNED)".to_owned()),
-        ("{lease}", "name, owner, fence, expires - {now}, {now} - acquired, label".to_owned()),
+        ("{taken}", &*taken(":owner", "{now}", "{now} + :ttl", "{label}")),
+        (
+            "{retaken}",
+            &*taken("VALUES(owner)", "VALUES(acquired)", "VALUES(expires)", "VALUES(label)"),
+        ),
+        ("{hold}", "name, CONCAT(owner, '.', fence), CAST(expires > {now} AS SIGNED)"),
+        ("{lease}", "name, owner, fence, expires - {now}, {now} - acquired, label"),
         // See `Entry::longest_excess`.
         (
             "{prolonged}",
-            "expires = IF(expires > {now} + :ttl + :excess, {now} + :ttl, GREATEST(expires, {now} + :ttl))".to_owned(),
+            "expires = IF(expires > {now} + :ttl + :excess, {now} + :ttl, GREATEST(expires, {now} + :ttl))",
         ),
+        // The first number is `WAS_RUNNING`.
         (
             "{freed}",
-            format!("fence = fence + 0 * LAST_INSERT_ID(IF(expires > {{now}}, {WAS_RUNNING}, 1)), owner = NULL, label = NULL, acquired = {{now}}, expires = 0"),
+            "fence = fence + 0 * LAST_INSERT_ID(IF(expires > {now}, 2, 1)), owner = NULL, label = NULL, acquired = {now}, expires = 0",
         ),
         // The label is for people: a long one is truncated.
-        ("{label}", "LEFT(CONVERT(:label USING utf8mb4), 255)".to_owned()),
-        ("{mark}", MARK.to_owned()),
-        ("{now}", NOW.to_owned()),
-        ("{t}", format!("`{}`", table.as_str())),
+        ("{label}", "LEFT(CONVERT(:label USING utf8mb4), 255)"),
+        ("{mark}", MARK),
+        ("{now}", NOW),
     ];
-    let prepared = Preparation::new(super::NAME, Places::Marks, terms.to_vec());
+    let prepared = Preparation::new(NAME, Places::Marks, &settings.table, &terms);
     let statement = |text: &str| prepared.statement(text);
     let sizes = |text: &str| Sizes(SIZES.map(|size| prepared.sized(size, text)));
     let own = OwnStatements {
@@ -174,13 +218,12 @@ pub(crate) fn statements(table: &TableName) -> (Statements, OwnStatements) {
         // that makes "no such row" and "the greatest fence of removed rows" one answer. A statement
         // that waits for a locked row would keep it all the while, and the next sweep, and behind
         // that all who want any lock, would wait with it. Hence `acquire` goes first.
-        make: statement(&format!(
-            "INSERT INTO {{t}} (name, owner, fence, expires, acquired, label) VALUES (:name, :owner, \
-               LAST_INSERT_ID(GREATEST(COALESCE((SELECT m.fence FROM (SELECT MAX(fence) AS fence FROM {{t}} WHERE name = {{mark}}) AS m), 0) + 1, {{now}})), \
-               {{now}} + :ttl, {{now}}, {{label}}) \
-             ON DUPLICATE KEY UPDATE {}",
-            taken("VALUES(owner)", "VALUES(acquired)", "VALUES(expires)", "VALUES(label)")
-        )),
+        make: statement(
+            "INSERT INTO {t} (name, owner, fence, expires, acquired, label) VALUES (:name, :owner, \
+               LAST_INSERT_ID(GREATEST(COALESCE((SELECT m.fence FROM (SELECT MAX(fence) AS fence FROM {t} WHERE name = {mark}) AS m), 0) + 1, {now})), \
+               {now} + :ttl, {now}, {label}) \
+             ON DUPLICATE KEY UPDATE {retaken}",
+        ),
         renew: statement(
             "UPDATE {t} SET fence = LAST_INSERT_ID(fence), {prolonged} \
              WHERE name = :name AND owner = :owner AND expires > {now} AND :fence IN (0, fence)",
@@ -199,48 +242,5 @@ pub(crate) fn statements(table: &TableName) -> (Statements, OwnStatements) {
              WHERE expires > {now} AND name IN (:[names]) AND CONCAT(owner, '.', fence) IN (:[keys])",
         ),
     };
-    let shared = Statements {
-        // The row of a name that was used before is there, and the mark is not read. The present is
-        // the same in the whole of a statement.
-        acquire: statement(&format!(
-            "UPDATE {{t}} SET {} WHERE name = :name",
-            taken(":owner", "{now}", "{now} + :ttl", "{label}")
-        )),
-        // An update, which every proxy sends to the primary.
-        confirm: Some(statement(
-            "UPDATE {t} SET fence = fence + 0 * LAST_INSERT_ID(expires - {now}) \
-             WHERE name = :name AND owner = :owner AND expires > {now} AND :fence IN (0, fence)",
-        )),
-        // The row stays, with its fence: the next holder's is greater by `acquire`.
-        release: statement(
-            "UPDATE {t} SET {freed} WHERE name = :name AND owner = :owner AND :fence IN (0, fence)",
-        ),
-        force: Some(statement(
-            "UPDATE {t} SET {freed} WHERE name = :name AND owner IS NOT NULL AND (:owner IS NULL OR owner = :owner)",
-        )),
-        look: statement("SELECT {lease} FROM {t} WHERE name = :name"),
-        // `LEFT` and not LIKE: no wildcards, and bytes are bytes.
-        list: statement(
-            "SELECT {lease} FROM {t} \
-             WHERE name >= :start AND LEFT(name, :length) = :start AND (:bare = 0 OR LOCATE(x'1F', name) = 0) \
-               AND owner IS NOT NULL AND expires > {now} \
-             ORDER BY name",
-        ),
-        sweep_page: statement(&format!(
-            "SELECT name, fence, CAST(GREATEST(expires, acquired) <= {{now}} - :retention AS SIGNED) FROM {{t}} \
-             WHERE name > :after ORDER BY name LIMIT {PAGE}"
-        )),
-        sweep_fold: statement(
-            "INSERT INTO {t} (name, owner, fence, expires, acquired, label) VALUES ({mark}, NULL, :fence, 0, 0, NULL) \
-             ON DUPLICATE KEY UPDATE fence = GREATEST(fence, VALUES(fence))",
-        ),
-        // Checked again: since the page was read, a row may have been taken, and even released. A
-        // fence that is not above the one that was folded is not above the mark, which rises.
-        sweep_delete: statement(
-            "DELETE FROM {t} USING {t} FORCE INDEX (PRIMARY) WHERE name <> {mark} AND fence <= :folded \
-               AND GREATEST(expires, acquired) <= {now} - :retention AND name IN (:[names])",
-        ),
-        probe: statement("UPDATE {t} SET fence = fence WHERE 1 = 0"),
-    };
-    (shared, own)
+    LockTable::new(&TEXTS, &prepared, at, settings, own)
 }

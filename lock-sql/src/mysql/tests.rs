@@ -2,11 +2,16 @@
 
 use lock_core::{LockAdmin as _, LockKey};
 use lock_testkit::servers::MariaDbServer;
+use sqlx::MySqlPool;
 use sqlx::mysql::MySqlPoolOptions;
 
+use super::statements::OwnStatements;
 use super::*;
-use crate::engine::statement::{Places, Statement};
-use crate::engine::tests::{Bench, START, TTL, entry, granted, left, renew, shared};
+use crate::engine::renewals::Renew as _;
+use crate::engine::statement::{Places, Statement, Statements};
+use crate::engine::tests::{Bench, START, TTL, entry, granted, left, read, renew, shared};
+
+type MySqlStore = Arc<Store<MySql>>;
 
 /// A server, and a user whose connections have the time that [`Bench::at`] says.
 struct Database {
@@ -27,11 +32,11 @@ impl Bench for Database {
         this
     }
 
-    async fn at(&self, micros: i64, retention: Duration) -> MySqlStore {
+    async fn at(&self, micros: i64) -> MySqlStore {
         let (seconds, micros) = (micros / 1_000_000, micros % 1_000_000);
         let clock = format!("SET timestamp = {seconds}.{micros:06}");
         self.run(&format!("SET GLOBAL init_connect = '{clock}'")).await;
-        self.store_with(retention, |_, _| {}).await
+        self.store_with(|_, _| {}).await
     }
 
     async fn run(&self, sql: &str) {
@@ -49,35 +54,19 @@ impl Database {
     /// With statements that are changed as a proxy would change their answers.
     async fn store_with(
         &self,
-        retention: Duration,
         change: impl FnOnce(&mut Statements, &mut OwnStatements),
     ) -> MySqlStore {
         let url = self.server.url().replace("root@", "app@");
-        let config = SqlConfig::from_url(&url).unwrap().retention(retention);
-        let crate::config::Target::MySql(target) = &config.target else { panic!("{url}") };
-        let source = Source::Options(Arc::new(target.options.clone()));
-        let mut server = MySqlServer::new(target.endpoint.clone(), source, &config);
-        change(&mut server.statements.0, &mut server.statements.1);
-        let store = on(server, &config);
-        store.probe(TTL).await.unwrap();
-        // Only when a test says so.
-        store.sweeper.stop();
+        let target = read(&url, MySqlTarget::from_url);
+        let mut server = MySqlServer::new(&target, &Settings::default());
+        change(&mut server.table.statements, &mut server.table.own);
+        let store = on(server);
+        store.executor.probe(TTL).await.unwrap();
         store
     }
 }
 
-shared! {
-    Database:
-    a_lease_ends_by_the_clock,
-    a_try_in_vain_names_the_holder,
-    a_clock_that_goes_back,
-    a_shorter_ttl_cuts_and_a_late_statement_does_not,
-    used_up_fences_are_an_error_and_not_a_grant,
-    each_lease_of_a_batch_has_its_own_answer,
-    the_sweep_removes_what_is_old_and_keeps_the_greatest_fence,
-    the_sweep_judges_each_row_anew,
-    fences_rise_while_two_stores_sweep_all_the_time,
-}
+shared!(Database);
 
 async fn hold(store: &MySqlStore, count: usize) -> Vec<(Entry, Option<FencingToken>)> {
     let mut leases = Vec::new();
@@ -91,13 +80,13 @@ async fn hold(store: &MySqlStore, count: usize) -> Vec<(Entry, Option<FencingTok
 
 async fn renew_all(store: &MySqlStore, leases: &[(Entry, Option<FencingToken>)]) -> Vec<Outcome> {
     let dues: Vec<_> = leases.iter().map(|(entry, fence)| Due { entry, fence: *fence }).collect();
-    MySql::renew(store, &dues, TTL).await.unwrap()
+    store.renew(&dues, TTL).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn batches_of_all_sizes_leave_locked_rows_out() {
     let server = Database::start().await;
-    let store = server.at(START * 1_000_000, TTL).await;
+    let store = server.at(START * 1_000_000).await;
     let leases = hold(&store, 500).await;
     for size in [1, 2, 8, 9, 33, 128, 129, 500] {
         assert_eq!(renew_all(&store, &leases[..size]).await, vec![Outcome::Renewed; size]);
@@ -119,7 +108,7 @@ async fn batches_of_all_sizes_leave_locked_rows_out() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dropped_statement_costs_no_connection() {
     let server = Database::start().await;
-    let store = server.at(START * 1_000_000, TTL).await;
+    let store = server.at(START * 1_000_000).await;
     granted(store.acquire(&entry("warm"), false).await);
     let connections = async || -> i64 {
         sqlx::query_scalar(
@@ -143,7 +132,8 @@ async fn a_dropped_statement_costs_no_connection() {
         // The release waits for it.
         store.release(&mine).await.unwrap();
         let key = LockKey::new("", mine.name.as_str()).unwrap();
-        assert_eq!(store.inspect(&key).await.unwrap(), None);
+        let admin = Backend::new(Arc::clone(&store), TTL);
+        assert_eq!(admin.inspect(&key).await.unwrap(), None);
     }
     assert!(connections().await - before <= 3, "a connection was closed for every dropped call");
 }
@@ -160,7 +150,7 @@ fn changed(statement: &Statement, from: &str, to: &str) -> Statement {
 #[tokio::test]
 async fn a_read_that_shows_no_hold_is_no_loss() {
     let server = Database::start().await;
-    server.at(START * 1_000_000, TTL).await;
+    server.at(START * 1_000_000).await;
     server.run("CREATE TABLE stale LIKE distlock").await;
     let stale = |statement: &Statement| changed(statement, "FROM `distlock`", "FROM `stale`");
     let change = |shared: &mut Statements, own: &mut OwnStatements| {
@@ -169,7 +159,7 @@ async fn a_read_that_shows_no_hold_is_no_loss() {
         // A proxy may know `FOR UPDATE` as the end of a statement only.
         own.unlocked.0 = own.unlocked.0.each_ref().map(stale);
     };
-    let store = server.store_with(TTL, change).await;
+    let store = server.store_with(change).await;
     let leases = hold(&store, 20).await;
     // The replica has heard of an earlier hold of one of them.
     server.run("INSERT INTO stale SELECT name, 'somebody', fence - 1, expires, acquired, label FROM distlock WHERE name = 'n007'").await;
@@ -193,7 +183,7 @@ async fn a_read_that_shows_no_hold_is_no_loss() {
 #[tokio::test]
 async fn a_reply_without_its_number_is_no_loss_and_no_grant() {
     let server = Database::start().await;
-    let store = server.at(START * 1_000_000, TTL).await;
+    let store = server.at(START * 1_000_000).await;
     let (mine, other) = (entry("x"), entry("y"));
     let fence = Some(granted(store.acquire(&mine, false).await));
     let mute = |statement: &Statement| changed(statement, "LAST_INSERT_ID", "");
@@ -208,7 +198,7 @@ async fn a_reply_without_its_number_is_no_loss_and_no_grant() {
             *statement = mute(statement);
         }
     };
-    let muted = server.store_with(TTL, change).await;
+    let muted = server.store_with(change).await;
     assert_eq!(renew(&muted, &mine, fence).await, Outcome::Renewed);
     // A row that is there, and one that is not.
     for entry in [&entry("x"), &other] {
@@ -225,7 +215,7 @@ async fn a_reply_without_its_number_is_no_loss_and_no_grant() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_mark_that_was_lost_is_written_again() {
     let server = Database::start().await;
-    let store = server.at(START * 1_000_000, TTL).await;
+    let store = server.at(START * 1_000_000).await;
     server.run("TRUNCATE distlock").await;
     // Another one who makes a row, and does not end.
     let mut other = server.admin.begin().await.unwrap();

@@ -1,14 +1,11 @@
 //! PostgreSQL's URLs.
 
-use std::fmt;
 use std::str::FromStr;
 
 use lock_core::url::Params;
 use lock_core::{Error, Result};
-use sqlx::ConnectOptions;
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
-
-use crate::config::{SqlConfig, Target, all_parameters};
+use sqlx::{ConnectOptions, PgPool};
 
 /// The parameters that only PostgreSQL has. All but `lock_pooler` go to the driver; their names are
 /// those of libpq.
@@ -49,19 +46,9 @@ pub(crate) struct PostgresTarget {
     pub(super) pooler: Pooler,
 }
 
-/// Not derived, since the options contain the password.
-impl fmt::Debug for PostgresTarget {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PostgresTarget")
-            .field("endpoint", &self.endpoint())
-            .field("pooler", &self.pooler)
-            .finish_non_exhaustive()
-    }
-}
-
 impl PostgresTarget {
     /// Host, port and database: what errors may show.
-    pub(crate) fn endpoint(&self) -> String {
+    pub(super) fn at(&self) -> String {
         let options = &self.options;
         let database = options.get_database().unwrap_or(options.get_username());
         match options.get_socket() {
@@ -71,7 +58,7 @@ impl PostgresTarget {
     }
 
     /// Without the driver's log, which would show the statements.
-    pub(super) fn new(options: PgConnectOptions, pooler: Pooler) -> Result<Self> {
+    fn new(options: PgConnectOptions, pooler: Pooler) -> Result<Self> {
         let needs_tls = matches!(
             options.get_ssl_mode(),
             PgSslMode::Require | PgSslMode::VerifyCa | PgSslMode::VerifyFull
@@ -85,43 +72,42 @@ impl PostgresTarget {
         let options = options.extra_float_digits(None).disable_statement_logging();
         Ok(Self { options, pooler })
     }
-}
 
-/// Parses the part of the URL after `postgres:`.
-pub(crate) fn config_from_url(rest: &str) -> Result<SqlConfig> {
-    let (location, mut params) = Params::split(rest)?;
-    if !location.starts_with("//") {
-        return Err(Error::config(
-            "a postgres URL begins with `postgres://`: write it as in `postgres://user@host/database`",
-        ));
-    }
-    let mut config = SqlConfig::default();
-    config.take(&mut params)?;
-    let choices =
-        [("auto", Pooler::Auto), ("transaction", Pooler::Transaction), ("none", Pooler::None)];
-    let pooler = params.choice("lock_pooler", &choices)?.unwrap_or_default();
-    // The rest goes to the driver, which decodes it itself.
-    let mut theirs = Vec::new();
-    for name in POSTGRES_PARAMETERS {
-        if let Some(value) = params.raw(name) {
-            theirs.push((*name, value));
+    /// Reads the part of the URL between `postgres:` and the parameters, and those.
+    pub(crate) fn from_url(location: &str, params: &mut Params) -> Result<Self> {
+        if !location.starts_with("//") {
+            return Err(Error::config(
+                "a postgres URL begins with `postgres://`: write it as in `postgres://user@host/database`",
+            ));
         }
+        let choices =
+            [("auto", Pooler::Auto), ("transaction", Pooler::Transaction), ("none", Pooler::None)];
+        let pooler = params.choice("lock_pooler", &choices)?.unwrap_or_default();
+        // The rest goes to the driver, which decodes it itself.
+        let mut theirs = Vec::new();
+        for name in POSTGRES_PARAMETERS {
+            if let Some(value) = params.raw(name) {
+                theirs.push((*name, value));
+            }
+        }
+        let given = |wanted| theirs.iter().any(|(name, _)| *name == wanted);
+        let (mode_given, authority_given) = (given("sslmode"), given("sslrootcert"));
+        let theirs: Vec<_> = theirs.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        // The driver's own error is not shown: it may quote the URL.
+        let url = format!("postgres:{location}?{}", theirs.join("&"));
+        let options = PgConnectOptions::from_str(&url).map_err(|_| {
+            Error::config(
+                "this postgres URL cannot be read: write it as in `postgres://user:password@host:5432/database?sslmode=prefer`, with special characters percent-encoded",
+            )
+        })?;
+        let mode = verifying(options.get_ssl_mode(), mode_given, authority_given)?;
+        Self::new(options.ssl_mode(mode), pooler)
     }
-    let given = |wanted| theirs.iter().any(|(name, _)| *name == wanted);
-    let (mode_given, authority_given) = (given("sslmode"), given("sslrootcert"));
-    let theirs: Vec<_> = theirs.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    params.finish("postgres", &all_parameters(POSTGRES_PARAMETERS))?;
-    // The driver's own error is not shown: it may quote the URL.
-    let url = format!("postgres:{location}?{}", theirs.join("&"));
-    let options = PgConnectOptions::from_str(&url).map_err(|_| {
-        Error::config(
-            "this postgres URL cannot be read: write it as in `postgres://user:password@host:5432/database?sslmode=prefer`, with special characters percent-encoded",
-        )
-    })?;
-    let mode = verifying(options.get_ssl_mode(), mode_given, authority_given)?;
-    let target = PostgresTarget::new(options.ssl_mode(mode), pooler)?;
-    config.target = Target::Postgres(Box::new(target));
-    Ok(config)
+
+    /// Connections of our own, with the options of the pool.
+    pub(crate) fn of_pool(pool: &PgPool) -> Result<Self> {
+        Self::new(PgConnectOptions::clone(&pool.connect_options()), Pooler::Auto)
+    }
 }
 
 /// If a certificate authority is given, it is used, as libpq does with `require`; the driver would

@@ -11,11 +11,11 @@ use tokio::task::AbortHandle;
 
 use super::server::PostgresServer;
 use super::statements::{CHANNEL, KEEP_ALIVE};
-use crate::engine::dialect::{Driver as _, Links as _, Turn};
+use crate::engine::driver::Driver as _;
 use crate::engine::error::Means;
+use crate::engine::links::{Links as _, Turn, Want};
 use crate::engine::pool::Pool;
 use crate::engine::statement::{Places, Statement, Values};
-use crate::engine::store::Want;
 use crate::engine::wake::Waiters;
 
 /// How long to wait for our own notification when the store is opened.

@@ -16,28 +16,31 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use lock_core::kit::runtime;
-use lock_core::{OsRng, Result, Rng, SystemClock, Wake, async_trait};
+use lock_core::{LockBackend, OsRng, Result, Rng, SystemClock, Wake, async_trait};
 use tokio::task::AbortHandle;
 
+pub(crate) use config::PostgresTarget;
 pub use config::{POSTGRES_PARAMETERS, Pooler};
-pub(crate) use config::{PostgresTarget, config_from_url};
 
-use crate::config::SqlConfig;
-use crate::engine::dialect::{Dialect, Links as _, Turn};
+use crate::engine::backend::Backend;
+use crate::engine::dialect::Dialect;
 use crate::engine::entry::{Due, Entry, Outcome};
-use crate::engine::error::{Names, no_answer};
+use crate::engine::error::no_answer;
+use crate::engine::executor::Executor;
+use crate::engine::links::Turn;
 use crate::engine::pool::Pool;
-use crate::engine::statement::{Statements, Values};
+use crate::engine::settings::Settings;
+use crate::engine::statement::Values;
 use crate::engine::store::Store;
 use crate::engine::sweep;
+use crate::engine::target::Target;
 use crate::engine::value::nullable;
 use crate::engine::wake::{Waiter, Waiters};
 use listener::{Listener, Receiver};
 use renew::Waits;
 use server::PostgresServer;
-use statements::OwnStatements;
+use statements::NAME;
 
-const NAME: &str = "postgres";
 /// The number of dead row versions that is worth a warning.
 const MANY_DEAD_ROWS: i64 = 10_000;
 /// The limit for passing a notification on.
@@ -46,7 +49,6 @@ const PASS: Duration = Duration::from_secs(2);
 /// The lock table in a PostgreSQL database.
 #[derive(Debug)]
 pub(crate) struct Postgres {
-    server: Arc<PostgresServer>,
     /// Identifies us in the list of waiters, and names our channel.
     client: String,
     /// Where pushes arrive, if the server can send them.
@@ -58,31 +60,34 @@ pub(crate) struct Postgres {
     warned: AtomicI64,
 }
 
-pub(crate) type PostgresStore = Arc<Store<Postgres>>;
-
 impl Drop for Postgres {
     fn drop(&mut self) {
         self.closing();
     }
 }
 
-pub(crate) async fn connect(target: &PostgresTarget, config: &SqlConfig) -> Result<PostgresStore> {
-    runtime::require("PostgreSQL")?;
-    let limit = config.connect_timeout;
-    let opening = tokio::time::timeout(limit, open(target, config));
-    let late = |_| Err(no_answer(&target.endpoint(), limit));
-    opening.await.unwrap_or_else(late)
+#[async_trait]
+impl Target for PostgresTarget {
+    fn dialect(&self) -> &'static str {
+        NAME
+    }
+
+    fn endpoint(&self) -> String {
+        self.at()
+    }
+
+    async fn open(&self, settings: &Settings) -> Result<Arc<dyn LockBackend>> {
+        runtime::require("PostgreSQL")?;
+        let limit = settings.connect_timeout;
+        let store = tokio::time::timeout(limit, open(self, settings)).await;
+        let store = store.unwrap_or_else(|_| Err(no_answer(&self.at(), limit)))?;
+        Ok(Arc::new(Backend::new(store, settings.retention)))
+    }
 }
 
-/// Connections of our own, with the options of the pool.
-pub(crate) async fn from_pool(pool: &sqlx::PgPool, config: &SqlConfig) -> Result<PostgresStore> {
-    let options = sqlx::postgres::PgConnectOptions::clone(&pool.connect_options());
-    connect(&PostgresTarget::new(options, Pooler::Auto)?, config).await
-}
-
-async fn open(target: &PostgresTarget, config: &SqlConfig) -> Result<PostgresStore> {
-    let (server, clock) = (Arc::new(PostgresServer::new(target, config)), SystemClock::default());
-    let limit = config.connect_timeout;
+async fn open(target: &PostgresTarget, settings: &Settings) -> Result<Arc<Store<Postgres>>> {
+    let (server, clock) = (Arc::new(PostgresServer::new(target, settings)), SystemClock::default());
+    let limit = settings.connect_timeout;
     let first = pooler::open_first(&server, target.pooler, limit).await;
     let (first, third) = first?;
     let mut id = [0; 8];
@@ -95,7 +100,7 @@ async fn open(target: &PostgresTarget, config: &SqlConfig) -> Result<PostgresSto
         false => Listener::prove(&server, &pool, &clock, &client, limit, third).await?,
     };
     if listener.is_none() {
-        tracing::info!(target: "distlock", at = %server.names.at, "no notifications arrive: waiters poll");
+        tracing::info!(target: "distlock", at = %server.table.names.at, "no notifications arrive: waiters poll");
     }
     let (waiters, unwanted) = Waiters::new();
     let postgres = Postgres {
@@ -104,10 +109,9 @@ async fn open(target: &PostgresTarget, config: &SqlConfig) -> Result<PostgresSto
         delivery: OnceLock::new(),
         waits: Waits::default(),
         warned: AtomicI64::new(0),
-        server,
     };
-    let store = Store::new(postgres, pool, clock, config.retention);
-    store.probe(limit).await?;
+    let store = Arc::new(Store::new(postgres, server, Arc::new(pool), clock));
+    store.executor.probe(limit).await?;
     if let Some(listener) = listener {
         let (lost, passing) = (Arc::downgrade(&store), Arc::downgrade(&store));
         let receiver = Receiver {
@@ -116,7 +120,7 @@ async fn open(target: &PostgresTarget, config: &SqlConfig) -> Result<PostgresSto
             // The other connections were probably lost, too.
             lost: Box::new(move || {
                 if let Some(store) = lost.upgrade() {
-                    store.links.forget();
+                    store.executor.links.forget();
                 }
             }),
             pass_on: Box::new(move |name| {
@@ -133,39 +137,24 @@ async fn open(target: &PostgresTarget, config: &SqlConfig) -> Result<PostgresSto
 
 /// This client was notified of a free lock but no longer wants it: the next one is notified.
 async fn pass_on(store: &Store<Postgres>, name: &str) {
-    let this = &store.dialect;
-    let values = Values::default().with("name", name).with("client", &*this.client);
-    let want = store.want(Turn::Release, PASS);
-    if let Err(failure) = store.execute(want, &this.own().pass, &values).await {
+    let (executor, client) = (&store.executor, &*store.dialect.client);
+    let values = Values::default().with("name", name).with("client", client);
+    let want = executor.want(Turn::Release, PASS);
+    if let Err(failure) = executor.execute(want, &executor.own().pass, &values).await {
         let error = failure.error;
         tracing::debug!(target: "distlock", %error, "a notification was not passed on");
     }
 }
 
-impl Postgres {
-    fn own(&self) -> &OwnStatements {
-        &self.server.statements.1
-    }
-}
-
 #[async_trait]
 impl Dialect for Postgres {
-    type Links = Arc<Pool<PostgresServer>>;
+    type Driver = PostgresServer;
 
     const NAME: &'static str = NAME;
-    const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(32));
     const LOOKS_FIRST: bool = false;
     // An insert reads the mark as of the start of its statement, so inserts that began before the
     // mark was raised must have ended.
     const SETTLE: Duration = Duration::from_secs(2);
-
-    fn names(&self) -> &Names {
-        &self.server.names
-    }
-
-    fn statements(&self) -> &Statements {
-        &self.server.statements.0
-    }
 
     fn wanted(&self, entry: &Entry) -> Values {
         // On the list of waiters, or not.
@@ -184,28 +173,29 @@ impl Dialect for Postgres {
         Some(self.waiters.as_ref()?.register(name, wait))
     }
 
-    fn look_again(&self) {
-        self.server.schema.look_again();
-    }
-
     fn closing(&self) {
         if let Some(delivery) = self.delivery.get() {
             delivery.abort();
         }
     }
 
-    async fn renew(store: &Store<Self>, dues: &[Due<'_>], limit: Duration) -> Result<Vec<Outcome>> {
-        renew::renew(store, dues, limit).await
+    async fn renew(
+        &self,
+        executor: &Executor<PostgresServer>,
+        dues: &[Due<'_>],
+        limit: Duration,
+    ) -> Result<Vec<Outcome>> {
+        renew::renew(&self.waits, executor, dues, limit).await
     }
 
-    async fn released(store: &Store<Self>, entry: &Entry) {
-        let (this, Some(waiter)) = (&store.dialect, &entry.waiter) else { return };
+    async fn released(&self, executor: &Executor<PostgresServer>, entry: &Entry) {
+        let Some(waiter) = &entry.waiter else { return };
         if !waiter.leave() {
             return;
         }
-        let values = Values::default().with("name", &*entry.name).with("client", &*this.client);
-        let want = store.want(Turn::Release, entry.call_timeout);
-        if let Err(failure) = store.execute(want, &this.own().leave, &values).await {
+        let values = Values::default().with("name", &*entry.name).with("client", &*self.client);
+        let want = executor.want(Turn::Release, entry.call_timeout);
+        if let Err(failure) = executor.execute(want, &executor.own().leave, &values).await {
             let error = failure.error;
             // At worst an unwanted notification arrives, and is passed on.
             tracing::debug!(target: "distlock", %error, "could not be removed from the list of waiters");
@@ -215,19 +205,18 @@ impl Dialect for Postgres {
     }
 
     /// Each statement on a lock reads all versions of its row that the server has not removed yet.
-    async fn swept(store: &Store<Self>) {
-        let this = &store.dialect;
-        let (table, dead_rows) = (this.server.schema.table(), &this.own().dead_rows);
-        let reply = store.patiently(Turn::Look, sweep::LIMIT, dead_rows, &table).await;
+    async fn swept(&self, executor: &Executor<PostgresServer>) {
+        let (table, dead_rows) = (executor.driver.table.values(), &executor.own().dead_rows);
+        let reply = executor.patiently(Turn::Look, sweep::LIMIT, dead_rows, &table).await;
         let Ok(reply) = reply else { return };
         let number = reply.rows.first().and_then(|row| row.int(0).ok()).unwrap_or(0);
         // Warn again only when it is twice as bad, or after it was fine.
-        let warned = this.warned.load(Ordering::Relaxed);
+        let warned = self.warned.load(Ordering::Relaxed);
         if number < MANY_DEAD_ROWS {
-            this.warned.store(0, Ordering::Relaxed);
+            self.warned.store(0, Ordering::Relaxed);
         } else if number / 2 >= warned {
-            this.warned.store(number, Ordering::Relaxed);
-            tracing::warn!(target: "distlock", at = %this.server.names.at, number, "the lock table has many dead row versions, and locks that change hands often become slow: look for an old snapshot (a long or prepared transaction, a replication slot), and check that autovacuum is on");
+            self.warned.store(number, Ordering::Relaxed);
+            tracing::warn!(target: "distlock", at = %executor.at(), number, "the lock table has many dead row versions, and locks that change hands often become slow: look for an old snapshot (a long or prepared transaction, a replication slot), and check that autovacuum is on");
         }
     }
 }

@@ -10,7 +10,7 @@ use super::config::Pooler;
 use super::listener;
 use super::server::PostgresServer;
 use super::statements::BACKEND_PID;
-use crate::engine::dialect::Driver as _;
+use crate::engine::driver::Driver as _;
 use crate::engine::error::Failure;
 use crate::engine::pool::Server as _;
 

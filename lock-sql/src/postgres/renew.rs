@@ -8,12 +8,12 @@ use std::time::Duration;
 use lock_core::Result;
 use tokio::sync::Semaphore;
 
-use super::Postgres;
+use super::server::PostgresServer;
 use super::statements::{GONE, RENEWED};
-use crate::engine::dialect::Turn;
 use crate::engine::entry::{Due, Outcome};
+use crate::engine::executor::Executor;
+use crate::engine::links::Turn;
 use crate::engine::statement::Values;
-use crate::engine::store::Store;
 use crate::engine::value::Value;
 
 /// Renewals that wait for a row.
@@ -32,26 +32,26 @@ impl Default for Waits {
 }
 
 pub(super) async fn renew(
-    store: &Store<Postgres>,
+    waits: &Waits,
+    executor: &Executor<PostgresServer>,
     dues: &[Due<'_>],
     limit: Duration,
 ) -> Result<Vec<Outcome>> {
-    let mut outcomes = renew_unlocked(store, dues, limit).await?;
-    let waits = &store.dialect.waits;
+    let mut outcomes = renew_unlocked(executor, dues, limit).await?;
     // No caller waits for another outcome, and one statement at a time waits for a row.
     if outcomes.iter().all(|outcome| *outcome == Outcome::Locked)
         && let Ok(_turn) = waits.turn.try_acquire()
     {
         // Each of them in turn.
         let at = waits.number.fetch_add(1, Ordering::Relaxed) % dues.len();
-        outcomes[at] = renew_waiting(store, &dues[at], limit).await?;
+        outcomes[at] = renew_waiting(executor, &dues[at], limit).await?;
     }
     Ok(outcomes)
 }
 
 /// Skips rows that another client has locked.
 async fn renew_unlocked(
-    store: &Store<Postgres>,
+    executor: &Executor<PostgresServer>,
     dues: &[Due<'_>],
     limit: Duration,
 ) -> Result<Vec<Outcome>> {
@@ -61,8 +61,8 @@ async fn renew_unlocked(
         .with("owners", list(|due| (&*due.entry.owner.0).into()))
         .with("fences", list(|due| due.fence.into()))
         .with("ttls", list(|due| due.entry.ttl.into()));
-    let renew = &store.dialect.own().renew;
-    let reply = store.patiently(Turn::Keep, limit, renew, &values).await?;
+    let renew = &executor.own().renew;
+    let reply = executor.patiently(Turn::Keep, limit, renew, &values).await?;
     let mut outcomes = HashMap::with_capacity(reply.rows.len());
     for row in &reply.rows {
         let outcome = match row.int(1)? {
@@ -79,10 +79,14 @@ async fn renew_unlocked(
 
 /// Queues for the row, for a short time. If other clients lock it one after the other, statements
 /// that skip locked rows might never find it free.
-async fn renew_waiting(store: &Store<Postgres>, due: &Due<'_>, limit: Duration) -> Result<Outcome> {
-    let want = store.want(Turn::Keep, limit).once();
+async fn renew_waiting(
+    executor: &Executor<PostgresServer>,
+    due: &Due<'_>,
+    limit: Duration,
+) -> Result<Outcome> {
+    let want = executor.want(Turn::Keep, limit).once();
     let values = due.entry.values(due.fence);
-    let reply = store.execute(want, &store.dialect.own().renew_waiting, &values).await?;
+    let reply = executor.execute(want, &executor.own().renew_waiting, &values).await?;
     Ok(match reply {
         Some(reply) if reply.rows.is_empty() => Outcome::Gone,
         Some(_) => Outcome::Renewed,

@@ -13,30 +13,25 @@ use sqlx::{
     TypeInfo,
 };
 
-use super::codes::{POOLED, RULES};
+use super::codes::POOLED;
 use super::config::{Pooler, PostgresTarget};
 use super::inline::inline;
 use super::statements::{self, OwnStatements};
-use crate::config::SqlConfig;
-use crate::engine::dialect::Driver;
-use crate::engine::error::{Failure, Names};
+use crate::engine::driver::Driver;
+use crate::engine::error::Failure;
+use crate::engine::lock_table::LockTable;
 use crate::engine::pool::Server;
-use crate::engine::schema::Schema;
-use crate::engine::statement::{Places, Query, Statement, Statements};
+use crate::engine::schema::ensure_once;
+use crate::engine::settings::Settings;
+use crate::engine::statement::{Places, Query, Statement};
 use crate::engine::value::{Reply, Row, Value, nullable};
-
-/// The codes for when we may not create the table, or have no schema for it, and for when another
-/// client is creating it.
-const CREATING: [&[&str]; 2] = [&["42501", "3F000"], &["42P07", "23505", "42710", "XX000"]];
 
 /// A database, and how connections to it are made.
 pub(crate) struct PostgresServer {
-    pub(super) names: Names,
-    pub(super) schema: Schema,
+    pub(super) table: LockTable<OwnStatements>,
     /// The channel on which holders learn of a loss.
     pub(super) channel: String,
     pub(super) options: PgConnectOptions,
-    pub(super) statements: (Statements, OwnStatements),
     /// Whether a pooler gives each transaction to another server connection.
     pooled: AtomicBool,
 }
@@ -45,38 +40,19 @@ pub(crate) struct PostgresServer {
 impl fmt::Debug for PostgresServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PostgresServer")
-            .field("names", &self.names)
-            .field("schema", &self.schema)
+            .field("table", &self.table)
             .field("pooled", &self.pooled)
             .finish_non_exhaustive()
     }
 }
 
 impl PostgresServer {
-    pub(super) fn new(target: &PostgresTarget, config: &SqlConfig) -> Self {
-        let (at, table) = (target.endpoint(), config.table.clone());
-        let (quoted, user) = (table.quoted(), target.options.get_username());
+    pub(super) fn new(target: &PostgresTarget, settings: &Settings) -> Self {
+        let user = target.options.get_username();
         Self {
-            names: Names {
-                table: format!("the table {quoted} in {at}"),
-                grant: format!("GRANT SELECT, INSERT, UPDATE, DELETE ON {quoted} TO {user};"),
-                create: statements::create_table(&table),
-                rules: RULES,
-                hints: [
-                    "check sslmode and the certificates, and whether this program was built with TLS (feature `tls`)",
-                    "correct the URL, or the options of the pool",
-                ],
-                at,
-            },
-            schema: Schema::new(
-                &table,
-                config.create_table,
-                (Places::Dollars, statements::TABLE),
-                CREATING,
-            ),
-            channel: table.as_str().to_owned(),
+            table: statements::table(target.at(), user, settings),
+            channel: settings.table.as_str().to_owned(),
             options: target.options.clone(),
-            statements: statements::statements(&table),
             pooled: AtomicBool::new(target.pooler == Pooler::Transaction),
         }
     }
@@ -87,7 +63,7 @@ impl PostgresServer {
 
     pub(super) fn set_pooled(&self) {
         if !self.pooled.swap(true, Ordering::AcqRel) {
-            tracing::info!(target: "distlock", at = %self.names.at, "a pooler gives each transaction to another server connection: statements are sent unprepared, in one piece");
+            tracing::info!(target: "distlock", at = %self.table.names.at, "a pooler gives each transaction to another server connection: statements are sent unprepared, in one piece");
         }
     }
 
@@ -105,7 +81,7 @@ impl PostgresServer {
             let set = connection.fetch_all(sqlx::raw_sql(AssertSqlSafe(settings))).await;
             set.map_err(|error| self.failure(error, false))?;
         }
-        self.schema.ensure_once(self, &mut connection).await?;
+        ensure_once(self, &mut connection).await?;
         Ok(connection)
     }
 }
@@ -113,20 +89,22 @@ impl PostgresServer {
 #[async_trait]
 impl Driver for PostgresServer {
     type Connection = PgConnection;
+    type Own = OwnStatements;
 
-    fn names(&self) -> &Names {
-        &self.names
+    const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(32));
+
+    fn table(&self) -> &LockTable<OwnStatements> {
+        &self.table
     }
 
-    fn statements(&self) -> Vec<&Statement> {
-        let (shared, own) = &self.statements;
-        let OwnStatements { renew, renew_waiting, pass, leave, dead_rows: _ } = own;
-        shared.all().chain([renew, renew_waiting, pass, leave]).collect()
+    fn own_statements(&self) -> Vec<&Statement> {
+        let OwnStatements { renew, renew_waiting, pass, leave, dead_rows: _ } = &self.table.own;
+        vec![renew, renew_waiting, pass, leave]
     }
 
     async fn check_server(&self, connection: &mut PgConnection) -> Result<(), Failure> {
-        let at = &self.names.at;
-        let ask = Statement::new(Places::Dollars, 0, statements::SERVER).bind(&self.schema.table());
+        let at = &self.table.names.at;
+        let ask = Statement::new(Places::Dollars, 0, statements::SERVER).bind(&self.table.values());
         let rows = self.ask(connection, ask).await?;
         let Some(row) = rows.first() else { return Ok(()) };
         let (version, encoding, commit) = (row.text(0)?, row.text(1)?, row.text(2)?);

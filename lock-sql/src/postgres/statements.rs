@@ -34,33 +34,16 @@
 //! A proxy may send a plain `SELECT` to a standby that lags behind. Its result is good enough for
 //! "busy", and for people. A hold counts as gone only if a statement that writes or locks says so.
 
+use super::codes::RULES;
+use crate::engine::lock_table::{LockTable, Texts};
 use crate::engine::preparation::Preparation;
+use crate::engine::settings::Settings;
 use crate::engine::statement::{Places, Statement, Statements};
-use crate::engine::sweep::{MARK, PAGE};
-use crate::engine::table::TableName;
 
-/// How long a renewal waits for a row that other clients keep locking.
-pub(crate) const WAIT_FOR_ROW: &str = "200ms";
+pub(crate) const NAME: &str = "postgres";
 
 /// The channel of a client is this and the client's id.
 pub(crate) const CHANNEL: &str = "distlock_";
-
-/// The statement that creates the table, for people too.
-pub(crate) fn create_table(table: &TableName) -> String {
-    format!(
-        r#"CREATE TABLE IF NOT EXISTS "{}" (
-  name     text COLLATE "C" PRIMARY KEY, -- the lock, compared byte by byte
-  owner    text COLLATE "C",             -- who holds it; NULL when it is free
-  fence    bigint      NOT NULL,         -- rises with every holder
-  expires  timestamptz NOT NULL,         -- end of the lease, or when it was released
-  acquired timestamptz NOT NULL,         -- start of the hold
-  label    text,                         -- for people
-  waiters  text[]      NOT NULL,         -- the clients that wait
-  woken    text                          -- the one that was told last
-) WITH (fillfactor = 50)"#,
-        table.as_str()
-    )
-}
 
 /// The quoted table → the server's settings that matter, and how the table is kept, if it is there.
 /// Whether it may be written to is shown by a write: a proxy may send this to a standby.
@@ -125,98 +108,35 @@ pub(crate) struct OwnStatements {
     pub(crate) dead_rows: Statement,
 }
 
-/// What [`OwnStatements::renew`] answers.
+/// What [`OwnStatements::renew`] answers. Any other number: locked, or not seen.
 pub(crate) const RENEWED: i64 = 0;
 pub(crate) const GONE: i64 = 1;
 
-/// The words that come again.
-fn preparation(table: &TableName) -> Preparation {
-    let micros = |interval: &str| format!("(extract(epoch FROM {interval}) * 1000000)::bigint");
-    let terms = [
-        (
-            "{holder}",
-            format!(
-                "l.name, l.owner, l.fence, {{left}} AS left_us, {} AS held_us, l.label",
-                micros("clock_timestamp() - l.acquired")
-            ),
-        ),
-        ("{left}", micros("l.expires - clock_timestamp()")),
-        ("{taken at}", micros("excluded.acquired")),
-        ("{now}", micros("present.now")),
-        ("{present}", "(SELECT clock_timestamp() AS now) AS present".to_owned()),
-        // The release of a lock, and the choice of who is told.
-        (
-            "{free}",
-            "owner = NULL, label = NULL, expires = least(l.expires, present.now), woken = l.waiters[1], waiters = l.waiters[2:]".to_owned(),
-        ),
-        (
-            "{tell}",
-            "CASE WHEN l.woken IS NOT NULL AND :tell::bool THEN pg_notify('{channel}' || l.woken, l.name) IS NULL END".to_owned(),
-        ),
-        (
-            "{can}",
-            "(l.owner IS NULL OR l.owner = excluded.owner OR l.expires <= excluded.acquired)".to_owned(),
-        ),
-        ("{mine}", "l.owner = excluded.owner".to_owned()),
-        ("{us}", "* interval '1 microsecond'".to_owned()),
-        ("{channel}", CHANNEL.to_owned()),
-        ("{mark}", MARK.to_owned()),
-        ("{t}", table.quoted()),
-    ];
-    Preparation::new(super::NAME, Places::Dollars, terms.to_vec())
-}
-
-pub(crate) fn statements(table: &TableName) -> (Statements, OwnStatements) {
-    let prepared = preparation(table);
-    let statement = |text: &str| prepared.statement(text);
-    let own = OwnStatements {
-        // Locking before updating, so that a row which is locked is passed over. What was neither
-        // renewed nor is gone by the snapshot is asked for again.
-        renew: statement(&format!(
-            "WITH due AS MATERIALIZED ( \
-                   SELECT * FROM unnest(:names::text[], :owners::text[], :fences::bigint[], :ttls::bigint[]) AS d (name, owner, fence, ttl)), \
-                 ours AS MATERIALIZED ( \
-                   SELECT l.name FROM {{t}} AS l JOIN due ON l.name = due.name \
-                   WHERE l.owner = due.owner AND due.fence IN (0, l.fence) AND l.expires > clock_timestamp() \
-                   ORDER BY l.name FOR NO KEY UPDATE OF l SKIP LOCKED), \
-                 renewed AS ( \
-                   UPDATE {{t}} AS l SET expires = clock_timestamp() + due.ttl {{us}} \
-                   FROM due JOIN ours ON ours.name = due.name \
-                   WHERE l.name = due.name AND l.owner = due.owner AND due.fence IN (0, l.fence) \
-                   RETURNING l.name) \
-                 SELECT due.name, CASE WHEN renewed.name IS NOT NULL THEN {RENEWED} WHEN l.name IS NULL THEN {GONE} ELSE 2 END \
-                 FROM due LEFT JOIN renewed ON renewed.name = due.name \
-                   LEFT JOIN {{t}} AS l ON l.name = due.name AND l.owner = due.owner \
-                     AND due.fence IN (0, l.fence) AND l.expires > clock_timestamp()"
-        )),
-        // The limit is set before the first row is looked at, and ends with the transaction.
-        renew_waiting: statement(&format!(
-            "UPDATE {{t}} AS l SET expires = clock_timestamp() + :ttl::bigint {{us}} \
-                 WHERE l.name = :name::text AND l.owner = :owner::text AND :fence::bigint IN (0, l.fence) \
-                   AND l.expires > clock_timestamp() \
-                   AND (SELECT set_config('lock_timeout', '{WAIT_FOR_ROW}', true)) IS NOT NULL \
-                 RETURNING l.name"
-        )),
-        pass: statement(
-            "UPDATE {t} AS l SET woken = l.waiters[1], waiters = l.waiters[2:] \
-                 WHERE l.name = :name::text AND (l.owner IS NULL OR l.expires <= clock_timestamp()) \
-                   AND cardinality(l.waiters) > 0 \
-                 RETURNING pg_notify('{channel}' || l.woken, l.name) IS NULL",
-        ),
-        leave: statement(
-            "UPDATE {t} AS l SET waiters = array_remove(l.waiters, :client::text) \
-                 WHERE l.name = :name::text AND :client::text = ANY (l.waiters)",
-        ),
-        dead_rows: statement(
-            "SELECT coalesce(pg_stat_get_dead_tuples(to_regclass(:table::text)), 0)",
-        ),
-    };
-    let shared = Statements {
+const TEXTS: Texts = Texts {
+    create: r#"CREATE TABLE IF NOT EXISTS {t} (
+  name     text COLLATE "C" PRIMARY KEY, -- the lock, compared byte by byte
+  owner    text COLLATE "C",             -- who holds it; NULL when it is free
+  fence    bigint      NOT NULL,         -- rises with every holder
+  expires  timestamptz NOT NULL,         -- end of the lease, or when it was released
+  acquired timestamptz NOT NULL,         -- start of the hold
+  label    text,                         -- for people
+  waiters  text[]      NOT NULL,         -- the clients that wait
+  woken    text                          -- the one that was told last
+) WITH (fillfactor = 50)"#,
+    grant: "GRANT SELECT, INSERT, UPDATE, DELETE ON {t} TO {user};",
+    look: TABLE,
+    // We may not create the table, or have no schema for it; another client is creating it.
+    creating: [&["42501", "3F000"], &["42P07", "23505", "42710", "XX000"]],
+    rules: RULES,
+    hints: [
+        "check sslmode and the certificates, and whether this program was built with TLS (feature `tls`)",
+        "correct the URL, or the options of the pool",
+    ],
+    statements: Statements {
         // A repeat by the same owner finds its own row and keeps its fence (clause C2). Also wants:
         // client or NULL, whether the client has more waiters. Answers a number, and the row as `look`
         // does. No row: another client has made it at this moment.
-        acquire: statement(
-            "WITH answer AS ( \
+        acquire: "WITH answer AS ( \
                    INSERT INTO {t} AS l (name, owner, fence, expires, acquired, label, waiters) \
                    SELECT :name::text, :owner::text, \
                      greatest(coalesce((SELECT fence FROM {t} WHERE name = '{mark}'), 0) + 1, {now}), \
@@ -242,53 +162,121 @@ pub(crate) fn statements(table: &TableName) -> (Statements, OwnStatements) {
                  UNION ALL \
                  SELECT -greatest({left}, 0), {holder} FROM {t} AS l \
                    WHERE l.name = :name::text AND NOT EXISTS (SELECT FROM answer)",
-        ),
-        confirm: Some(statement(
+        confirm: Some(
             "SELECT {left} FROM {t} AS l WHERE l.name = :name::text AND l.owner = :owner::text AND :fence::bigint IN (0, l.fence) FOR KEY SHARE",
-        )),
+        ),
         // The row stays, with its fence. A lease that had ended already keeps its end, which
         // tells the two cases apart. The next holder's fence is greater by `acquire`.
-        release: statement(
-            "UPDATE {t} AS l SET {free} FROM {present} \
+        release: "UPDATE {t} AS l SET {free} FROM {present} \
                  WHERE l.name = :name::text AND l.owner = :owner::text AND :fence::bigint IN (0, l.fence) \
                  RETURNING l.expires = present.now, {tell}",
-        ),
-        force: Some(statement(&format!(
-            "UPDATE {{t}} AS l SET {{free}} FROM {{present}} \
+        force: Some(
+            "UPDATE {t} AS l SET {free} FROM {present} \
                  WHERE l.name = :name::text AND l.owner IS NOT NULL AND (:owner::text IS NULL OR l.owner = :owner::text) \
                    AND :fence::bigint IN (0, l.fence) \
-                 RETURNING l.expires = present.now, {{tell}}, \
-                   CASE WHEN :tell::bool THEN pg_notify('{}', l.name) IS NULL END",
-            table.as_str()
-        ))),
-        look: statement(
-            "SELECT {holder} FROM {t} AS l WHERE l.name = :name::text AND l.owner IS NOT NULL AND l.expires > clock_timestamp()",
+                 RETURNING l.expires = present.now, {tell}, \
+                   CASE WHEN :tell::bool THEN pg_notify('{losses}', l.name) IS NULL END",
         ),
+        look: "SELECT {holder} FROM {t} AS l WHERE l.name = :name::text AND l.owner IS NOT NULL AND l.expires > clock_timestamp()",
         // `starts_with` and not LIKE: no wildcards, and upper and lower case stay apart.
-        list: statement(
-            "SELECT {holder} FROM {t} AS l \
+        list: "SELECT {holder} FROM {t} AS l \
                  WHERE l.name COLLATE \"C\" >= :start::text AND starts_with(l.name, :start::text) \
                    AND (NOT :bare::bool OR strpos(l.name, chr(31)) = 0) \
                    AND l.owner IS NOT NULL AND l.expires > clock_timestamp() \
                  ORDER BY l.name COLLATE \"C\"",
-        ),
-        sweep_page: statement(&format!(
-            "SELECT name, fence, expires <= clock_timestamp() - :retention::bigint {{us}} \
-                 FROM {{t}} WHERE name > :after::text ORDER BY name LIMIT {PAGE}"
-        )),
-        sweep_fold: statement(
-            "INSERT INTO {t} AS l (name, owner, fence, expires, acquired, label, waiters) \
+        sweep_page: "SELECT name, fence, expires <= clock_timestamp() - :retention::bigint {us} \
+                 FROM {t} WHERE name > :after::text ORDER BY name LIMIT {page}",
+        sweep_fold: "INSERT INTO {t} AS l (name, owner, fence, expires, acquired, label, waiters) \
                  VALUES ('{mark}', NULL, :fence::bigint, to_timestamp(0), to_timestamp(0), NULL, '{}') \
                  ON CONFLICT (name) DO UPDATE SET fence = excluded.fence WHERE l.fence < excluded.fence",
-        ),
         // Judged anew: since the page was read, a row may have been taken, and even released.
-        sweep_delete: statement(
-            "DELETE FROM {t} WHERE name = ANY (:names::text[]) AND name <> '{mark}' \
+        sweep_delete: "DELETE FROM {t} WHERE name = ANY (:names::text[]) AND name <> '{mark}' \
                    AND expires <= clock_timestamp() - :retention::bigint {us} \
                    AND fence <= (SELECT m.fence FROM {t} AS m WHERE m.name = '{mark}') \
                  RETURNING name",
+        probe: "DELETE FROM {t} WHERE false",
+    },
+};
+
+/// The words that come again.
+const TERMS: [(&str, &str); 11] = [
+    (
+        "{holder}",
+        "l.name, l.owner, l.fence, {left} AS left_us, \
+         (extract(epoch FROM clock_timestamp() - l.acquired) * 1000000)::bigint AS held_us, l.label",
+    ),
+    ("{left}", "(extract(epoch FROM l.expires - clock_timestamp()) * 1000000)::bigint"),
+    ("{taken at}", "(extract(epoch FROM excluded.acquired) * 1000000)::bigint"),
+    ("{now}", "(extract(epoch FROM present.now) * 1000000)::bigint"),
+    ("{present}", "(SELECT clock_timestamp() AS now) AS present"),
+    // The release of a lock, and the choice of who is told.
+    (
+        "{free}",
+        "owner = NULL, label = NULL, expires = least(l.expires, present.now), woken = l.waiters[1], waiters = l.waiters[2:]",
+    ),
+    (
+        "{tell}",
+        "CASE WHEN l.woken IS NOT NULL AND :tell::bool THEN pg_notify('{channel}' || l.woken, l.name) IS NULL END",
+    ),
+    ("{can}", "(l.owner IS NULL OR l.owner = excluded.owner OR l.expires <= excluded.acquired)"),
+    ("{mine}", "l.owner = excluded.owner"),
+    ("{us}", "* interval '1 microsecond'"),
+    ("{channel}", CHANNEL),
+];
+
+fn own(prepared: &Preparation) -> OwnStatements {
+    let statement = |text: &str| prepared.statement(text);
+    OwnStatements {
+        // Locking before updating, so that a row which is locked is passed over. What was neither
+        // renewed nor is gone by the snapshot is asked for again.
+        renew: statement(
+            "WITH due AS MATERIALIZED ( \
+                   SELECT * FROM unnest(:names::text[], :owners::text[], :fences::bigint[], :ttls::bigint[]) AS d (name, owner, fence, ttl)), \
+                 ours AS MATERIALIZED ( \
+                   SELECT l.name FROM {t} AS l JOIN due ON l.name = due.name \
+                   WHERE l.owner = due.owner AND due.fence IN (0, l.fence) AND l.expires > clock_timestamp() \
+                   ORDER BY l.name FOR NO KEY UPDATE OF l SKIP LOCKED), \
+                 renewed AS ( \
+                   UPDATE {t} AS l SET expires = clock_timestamp() + due.ttl {us} \
+                   FROM due JOIN ours ON ours.name = due.name \
+                   WHERE l.name = due.name AND l.owner = due.owner AND due.fence IN (0, l.fence) \
+                   RETURNING l.name) \
+                 SELECT due.name, CASE WHEN renewed.name IS NOT NULL THEN 0 WHEN l.name IS NULL THEN 1 ELSE 2 END \
+                 FROM due LEFT JOIN renewed ON renewed.name = due.name \
+                   LEFT JOIN {t} AS l ON l.name = due.name AND l.owner = due.owner \
+                     AND due.fence IN (0, l.fence) AND l.expires > clock_timestamp()",
         ),
-        probe: statement("DELETE FROM {t} WHERE false"),
-    };
-    (shared, own)
+        // Waits for a row that other clients keep locking for 200 ms: the limit is set before the
+        // first row is looked at, and ends with the transaction.
+        renew_waiting: statement(
+            "UPDATE {t} AS l SET expires = clock_timestamp() + :ttl::bigint {us} \
+                 WHERE l.name = :name::text AND l.owner = :owner::text AND :fence::bigint IN (0, l.fence) \
+                   AND l.expires > clock_timestamp() \
+                   AND (SELECT set_config('lock_timeout', '200ms', true)) IS NOT NULL \
+                 RETURNING l.name",
+        ),
+        pass: statement(
+            "UPDATE {t} AS l SET woken = l.waiters[1], waiters = l.waiters[2:] \
+                 WHERE l.name = :name::text AND (l.owner IS NULL OR l.expires <= clock_timestamp()) \
+                   AND cardinality(l.waiters) > 0 \
+                 RETURNING pg_notify('{channel}' || l.woken, l.name) IS NULL",
+        ),
+        leave: statement(
+            "UPDATE {t} AS l SET waiters = array_remove(l.waiters, :client::text) \
+                 WHERE l.name = :name::text AND :client::text = ANY (l.waiters)",
+        ),
+        dead_rows: statement(
+            "SELECT coalesce(pg_stat_get_dead_tuples(to_regclass(:table::text)), 0)",
+        ),
+    }
+}
+
+/// `at`: the database as errors name it; `user`: who needs the rights.
+pub(crate) fn table(at: String, user: &str, settings: &Settings) -> LockTable<OwnStatements> {
+    // Holders learn of a loss on the channel that has the name of the table.
+    let more = [("{losses}", settings.table.as_str()), ("{user}", user)];
+    let terms = [&TERMS[..], &more].concat();
+    let prepared = Preparation::new(NAME, Places::Dollars, &settings.table, &terms);
+    let own = own(&prepared);
+    LockTable::new(&TEXTS, &prepared, at, settings, own)
 }

@@ -4,7 +4,7 @@ use lock_testkit::servers;
 use sqlx::{AssertSqlSafe, Executor, PgPool};
 
 use super::*;
-use crate::engine::tests::{Bench, shared};
+use crate::engine::tests::{Bench, read, shared};
 
 struct Database {
     server: servers::PostgresServer,
@@ -31,16 +31,12 @@ impl Bench for Database {
         this
     }
 
-    async fn at(&self, micros: i64, retention: Duration) -> PostgresStore {
+    async fn at(&self, micros: i64) -> Arc<Store<Postgres>> {
         let clock =
             format!("UPDATE clock SET at = to_timestamp(0) + {micros} * interval '1 microsecond'");
         self.run(&clock).await;
-        let config = SqlConfig::from_url(self.server.url()).unwrap().retention(retention);
-        let crate::config::Target::Postgres(target) = &config.target else { panic!("postgres") };
-        let store = connect(target, &config).await.unwrap();
-        // Only when a test says so.
-        store.sweeper.stop();
-        store
+        let target = read(self.server.url(), PostgresTarget::from_url);
+        open(&target, &Settings::default()).await.unwrap()
     }
 
     async fn run(&self, sql: &str) {
@@ -53,13 +49,8 @@ impl Bench for Database {
     }
 }
 
-shared! {
-    Database:
-    a_lease_ends_by_the_clock,
-    a_try_in_vain_names_the_holder,
-    a_clock_that_goes_back,
-    used_up_fences_are_an_error_and_not_a_grant,
-    each_lease_of_a_batch_has_its_own_answer,
-    the_sweep_removes_what_is_old_and_keeps_the_greatest_fence,
-    the_sweep_judges_each_row_anew,
-}
+shared!(
+    Database,
+    without: a_shorter_ttl_cuts_and_a_late_statement_does_not,
+    fences_rise_while_two_stores_sweep_all_the_time
+);

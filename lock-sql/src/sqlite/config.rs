@@ -4,31 +4,47 @@ use std::path::{Path, PathBuf};
 
 use lock_core::url::{Params, decode};
 use lock_core::{Error, Result};
-
-use crate::config::{SqlConfig, Target, all_parameters};
+use sqlx::SqlitePool;
+use sqlx::sqlite::SqliteConnectOptions;
 
 /// The parameters that only SQLite has.
 pub const SQLITE_PARAMETERS: &[&str] = &["mode"];
 
-/// A database file.
-#[derive(Clone, Debug)]
+/// A database file, and what may be done to it.
+#[derive(Clone)]
 pub(crate) struct SqliteTarget {
     /// Absolute, so a later `chdir` has no effect.
-    pub(crate) path: PathBuf,
+    pub(super) path: PathBuf,
     /// Whether a missing file is created.
-    pub(super) create_file: bool,
+    pub(super) may_create: bool,
+    /// Switch to write-ahead logging. Not done for the database of an application's pool.
+    pub(super) use_wal: bool,
+    /// Those of a pool may contain the key of an encrypted database.
+    pub(super) options: SqliteConnectOptions,
 }
 
-/// Parses the part of the URL after `sqlite:`.
-pub(crate) fn config_from_url(rest: &str) -> Result<SqlConfig> {
-    let (location, mut params) = Params::split(rest)?;
-    let mut config = SqlConfig::default();
-    config.take(&mut params)?;
-    let create_file = params.text("mode")?.as_deref().map_or(Ok(true), creates_file)?;
-    params.finish("sqlite", &all_parameters(SQLITE_PARAMETERS))?;
-    let path = absolute(&file_name(location)?)?;
-    config.target = Target::Sqlite(SqliteTarget { path, create_file });
-    Ok(config)
+impl SqliteTarget {
+    /// Reads the part of the URL between `sqlite:` and the parameters, and those.
+    pub(crate) fn from_url(location: &str, params: &mut Params) -> Result<Self> {
+        let may_create = params.text("mode")?.as_deref().map_or(Ok(true), creates_file)?;
+        let path = absolute(&file_name(location)?)?;
+        Ok(Self { path, may_create, use_wal: true, options: SqliteConnectOptions::new() })
+    }
+
+    /// Connections of our own, with the options of the pool.
+    pub(crate) fn of_pool(pool: &SqlitePool) -> Result<Self> {
+        let options = SqliteConnectOptions::clone(&pool.connect_options());
+        let name = options.get_filename();
+        if name.as_os_str().is_empty() || name.to_string_lossy().contains(":memory:") {
+            return Err(Error::config(
+                "this pool uses an in-memory database, which belongs to one connection: use a file, or `memory://`",
+            ));
+        }
+        let path = std::path::absolute(name).map_err(|error| {
+            Error::config("the path of the pool's file cannot be made absolute").with_source(error)
+        })?;
+        Ok(Self { path, may_create: false, use_wal: false, options })
+    }
 }
 
 fn creates_file(mode: &str) -> Result<bool> {

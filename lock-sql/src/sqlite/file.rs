@@ -1,24 +1,28 @@
 //! The file, and making sure that it contains our table.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::kit::versions::SQLITE;
 use lock_core::{Error, ErrorKind, Result, async_trait};
-use sqlx::sqlite::{SqliteConnectOptions, SqliteRow, SqliteSynchronous};
+use sqlx::sqlite::{SqliteRow, SqliteSynchronous};
 use sqlx::{
     AssertSqlSafe, ConnectOptions, Connection as _, Executor, Row as _, Sqlite, SqliteConnection,
     TypeInfo, ValueRef,
 };
 
-use super::codes::{CANTOPEN, CONSTRAINT_DATATYPE, RULES};
+use super::codes::{CANTOPEN, CONSTRAINT_DATATYPE};
+use super::config::SqliteTarget;
+use super::time::Time;
 use super::{statements, storage};
-use crate::config::SqlConfig;
-use crate::engine::dialect::Driver;
-use crate::engine::error::{Failure, Names};
-use crate::engine::schema::Schema;
-use crate::engine::statement::{Places, Query, Statement, Statements};
+use crate::engine::driver::Driver;
+use crate::engine::error::Failure;
+use crate::engine::lock_table::LockTable;
+use crate::engine::schema::ensure;
+use crate::engine::settings::Settings;
+use crate::engine::statement::{Query, Statement, Values};
 use crate::engine::value::{Reply, Row, Value};
 
 /// How long SQLite itself waits for the write lock before a statement gives up. Short, because it
@@ -27,32 +31,19 @@ use crate::engine::value::{Reply, Row, Value};
 const BUSY_TIMEOUT: Duration = Duration::from_millis(5);
 
 /// A database file, and how connections to it are made.
-pub(super) struct SqliteFile {
-    pub(super) names: Names,
-    schema: Schema,
-    /// The shared statements, and the one that renews.
-    pub(super) statements: (Statements, Statement),
-    path: PathBuf,
-    may_create: bool,
-    /// Switch to write-ahead logging. Not done for the database of an application's pool.
-    use_wal: bool,
-    options: SqliteConnectOptions,
+pub(crate) struct SqliteFile {
+    pub(super) table: LockTable<Statement>,
+    target: SqliteTarget,
+    /// The clock on which leases run.
+    time: Arc<dyn Time>,
 }
 
-/// Where the file is, and what may be done to it.
-#[derive(Clone, Debug)]
-pub(super) struct Location {
-    pub(super) path: PathBuf,
-    pub(super) may_create: bool,
-    pub(super) use_wal: bool,
-}
-
-/// Written by hand: a pool's options may contain the key of an encrypted database.
+/// Written by hand: the options may contain a key.
 impl fmt::Debug for SqliteFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SqliteFile")
-            .field("path", &self.path)
-            .field("schema", &self.schema)
+            .field("table", &self.table)
+            .field("time", &self.time)
             .finish_non_exhaustive()
     }
 }
@@ -69,34 +60,19 @@ pub(super) struct Open {
 }
 
 impl SqliteFile {
-    pub(super) fn new(
-        location: Location,
-        config: &SqlConfig,
-        options: SqliteConnectOptions,
-    ) -> Self {
-        let table = &config.table;
-        let Location { path, may_create, use_wal } = location;
-        let options = options
-            .filename(&path)
-            .create_if_missing(may_create)
+    pub(super) fn new(target: &SqliteTarget, settings: &Settings, time: Arc<dyn Time>) -> Self {
+        let mut target = target.clone();
+        target.options = target
+            .options
+            .filename(&target.path)
+            .create_if_missing(target.may_create)
             .busy_timeout(BUSY_TIMEOUT)
             // NORMAL may lose the last grants in a power failure, and with them their fences.
             .synchronous(SqliteSynchronous::Full)
             .thread_name(|n| format!("distlock-sql-{n}"))
             .disable_statement_logging();
-        let at = path.display().to_string();
-        let names = Names {
-            table: format!("the table {:?} in {at}", table.as_str()),
-            grant: String::new(),
-            create: statements::create_table(table),
-            rules: RULES,
-            hints: ["", "correct the options of the pool"],
-            at,
-        };
-        let look = (Places::Numbers, statements::TABLE);
-        let schema = Schema::new(table, config.create_table, look, [&[], &[]]);
-        let statements = statements::statements(table);
-        Self { names, schema, statements, path, may_create, use_wal, options }
+        let at = target.path.display().to_string();
+        Self { table: statements::table(at, settings), target, time }
     }
 
     /// A connection to the file, with the table in place and checked. Any number of processes may
@@ -105,24 +81,24 @@ impl SqliteFile {
     /// A connection that writes also sets the mode of the file. One that reads must not wait for
     /// the write lock.
     pub(super) async fn open(&self, writes: bool) -> Result<Open, Failure> {
-        storage::check(&self.path, writes)?;
-        if self.may_create {
-            storage::create_private(&self.path);
+        storage::check(&self.target.path, writes)?;
+        if self.target.may_create {
+            storage::create_private(&self.target.path);
         }
-        let connection = SqliteConnection::connect_with(&self.options).await;
+        let connection = SqliteConnection::connect_with(&self.target.options).await;
         let mut connection = connection.map_err(|error| self.failure(error, false))?;
-        let file = file_id(&self.path);
+        let file = file_id(&self.target.path);
         if writes {
             self.set_journal(&mut connection).await?;
         }
-        self.schema.ensure(self, &mut connection).await?;
+        ensure(self, &mut connection).await?;
         Ok(Open { connection, file })
     }
 
     /// Whether the path still leads to the file that `open` has open. No other client would lock a
     /// file that was deleted or replaced.
     pub(super) fn is_current(&self, open: &Open) -> bool {
-        open.file.is_some() && open.file == file_id(&self.path)
+        open.file.is_some() && open.file == file_id(&self.target.path)
     }
 
     /// Write-ahead logging: readers, as most waiters are, never block the writer. Switching
@@ -131,15 +107,15 @@ impl SqliteFile {
         let mode = self.text(connection, statements::JOURNAL).await?;
         match mode.as_str() {
             "wal" => Ok(()),
-            "memory" | "off" if !self.use_wal => Err(Error::config(format!(
+            "memory" | "off" if !self.target.use_wal => Err(Error::config(format!(
                 "the pool's journal mode is {mode}, which does not survive a crash (an in-memory database has no other): use a file with WAL or DELETE"
             ))
             .into()),
-            _ if !self.use_wal => Ok(()),
+            _ if !self.target.use_wal => Ok(()),
             _ => {
                 let mode = self.text(connection, statements::WAL).await?;
                 if mode != "wal" {
-                    tracing::warn!(target: "distlock", path = %self.names.at, mode, "write-ahead logging does not work on this file system: waiters slow holders down");
+                    tracing::warn!(target: "distlock", path = %self.table.names.at, mode, "write-ahead logging does not work on this file system: waiters slow holders down");
                 }
                 Ok(())
             }
@@ -158,16 +134,16 @@ impl SqliteFile {
             ErrorKind::Denied,
             format!(
                 "{} is read-only for this process: taking a lock writes to the file and to two files next to it: grant the right to write to the file and its folder",
-                self.names.at
+                self.table.names.at
             ),
         )
     }
 
     /// SQLite says only that it cannot open the file: find out why.
     fn cannot_open(&self) -> Error {
-        let at = &self.names.at;
-        let folder = self.path.parent().unwrap_or(Path::new("/"));
-        match (std::fs::metadata(&self.path), std::fs::metadata(folder)) {
+        let at = &self.table.names.at;
+        let folder = self.target.path.parent().unwrap_or(Path::new("/"));
+        match (std::fs::metadata(&self.target.path), std::fs::metadata(folder)) {
             (Ok(file), _) if file.is_dir() => {
                 Error::config(format!("{at} is a directory: name a file in it"))
             }
@@ -188,13 +164,13 @@ impl SqliteFile {
                 format!("the path {at} passes through something that is not a folder: correct it"),
             ),
             (Err(file), Ok(_))
-                if file.kind() == std::io::ErrorKind::NotFound && !self.may_create =>
+                if file.kind() == std::io::ErrorKind::NotFound && !self.target.may_create =>
             {
                 Error::config(format!(
                     "{at} does not exist, and may not be created here (mode=rw, or a pool): create it, or use mode=rwc"
                 ))
             }
-            _ if !writable(&self.path) || !writable(folder) => self.denied(),
+            _ if !writable(&self.target.path) || !writable(folder) => self.denied(),
             _ => Error::new(
                 ErrorKind::Unavailable,
                 format!("{at} cannot be opened: perhaps this process has too many open files"),
@@ -206,14 +182,35 @@ impl SqliteFile {
 #[async_trait]
 impl Driver for SqliteFile {
     type Connection = SqliteConnection;
+    /// The statement that renews.
+    type Own = Statement;
 
-    fn names(&self) -> &Names {
-        &self.names
+    fn table(&self) -> &LockTable<Statement> {
+        &self.table
     }
 
-    fn statements(&self) -> Vec<&Statement> {
-        let (shared, renew) = &self.statements;
-        shared.all().chain([renew]).collect()
+    fn own_statements(&self) -> Vec<&Statement> {
+        vec![&self.table.own]
+    }
+
+    fn query(&self, statement: &Statement, values: &Values) -> Query {
+        let present = values
+            .clone()
+            .with("now", self.time.boot_us())
+            .with("boot", self.time.boot_id())
+            .with("wall", self.time.wall_us())
+            .with("booted", self.time.booted_us());
+        statement.bind(&present)
+    }
+
+    fn elsewhere(&self, boot: &str) -> Error {
+        Error::new(
+            ErrorKind::Store,
+            format!(
+                "this lock in {} was taken since this machine was started, but under another boot id ({boot}): by another machine or virtual machine, or in a container with its own boot id. SQLite's locks hold on one machine only: use a store with a server. If the clock was merely set back since, release the lock by force",
+                self.table.names.at
+            ),
+        )
     }
 
     /// An application may have linked a different SQLite from the one bundled with this crate.
@@ -256,7 +253,7 @@ impl Driver for SqliteFile {
     fn failure(&self, error: sqlx::Error, sent: bool) -> Failure {
         match self.code(&error) {
             Some(code) if code == CANTOPEN => self.cannot_open().with_source(error).into(),
-            code => self.names.failure(code.as_deref(), error, sent),
+            code => self.table.names.failure(code.as_deref(), error, sent),
         }
     }
 }

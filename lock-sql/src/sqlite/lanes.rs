@@ -8,10 +8,10 @@ use sqlx::Connection;
 use tokio::sync::Mutex;
 
 use super::file::{Open, SqliteFile};
-use crate::engine::dialect::{Driver as _, Links, Turn};
+use crate::engine::driver::Driver as _;
 use crate::engine::error::{Failure, Means, closed};
+use crate::engine::links::{Links, Turn, Want};
 use crate::engine::statement::Query;
-use crate::engine::store::Want;
 use crate::engine::value::Reply;
 
 /// Both connections.
@@ -83,7 +83,7 @@ impl Lane {
             return Err(closed());
         }
         if slot.as_ref().is_some_and(|open| !self.file.is_current(open)) {
-            tracing::warn!(target: "distlock", path = %self.file.names.at, "the database file was deleted or replaced while it was in use: opening the new one");
+            tracing::warn!(target: "distlock", path = %self.file.table.names.at, "the database file was deleted or replaced while it was in use: opening the new one");
             *slot = None;
         }
         let open = match &mut *slot {

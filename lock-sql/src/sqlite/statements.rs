@@ -27,28 +27,15 @@
 //! the wall clock keeps it rising. The sweep deletes a row only if its fence is not above that of
 //! the row [`MARK`], from which a new row starts.
 
+use super::codes::RULES;
 use crate::engine::entry::Due;
+use crate::engine::lock_table::{LockTable, Texts};
 use crate::engine::preparation::Preparation;
+use crate::engine::settings::Settings;
 use crate::engine::statement::{Places, Statement, Statements};
-use crate::engine::sweep::{MARK, PAGE};
-use crate::engine::table::TableName;
 use crate::engine::value::micros;
 
-/// The statement that creates the table, for people too.
-pub(crate) fn create_table(table: &TableName) -> String {
-    format!(
-        r#"CREATE TABLE IF NOT EXISTS "{}" (
-  name     TEXT    NOT NULL PRIMARY KEY, -- the lock, compared byte by byte
-  owner    TEXT,                         -- who holds it; NULL when it is free
-  fence    INTEGER NOT NULL,             -- rises with every holder
-  boot     TEXT    NOT NULL,             -- the boot id under which the times count
-  expires  INTEGER NOT NULL,             -- end of the lease, CLOCK_BOOTTIME in microseconds
-  acquired INTEGER NOT NULL,             -- start of the hold, likewise
-  label    TEXT                          -- for people
-) STRICT, WITHOUT ROWID"#,
-        table.as_str()
-    )
-}
+pub(crate) const NAME: &str = "sqlite";
 
 pub(crate) const VERSION: &str = "SELECT sqlite_version()";
 pub(crate) const JOURNAL: &str = "PRAGMA journal_mode";
@@ -67,6 +54,96 @@ pub(crate) const TABLE: &str = "SELECT CASE \
            WHEN name IN ('name', 'owner', 'boot', 'label') THEN upper(type) <> 'TEXT' \
            ELSE \"notnull\" AND dflt_value IS NULL END LIMIT 1) END \
      FROM pragma_table_list AS t WHERE t.schema = 'main' AND t.name = :table COLLATE NOCASE";
+
+const TEXTS: Texts = Texts {
+    create: r#"CREATE TABLE IF NOT EXISTS {t} (
+  name     TEXT    NOT NULL PRIMARY KEY, -- the lock, compared byte by byte
+  owner    TEXT,                         -- who holds it; NULL when it is free
+  fence    INTEGER NOT NULL,             -- rises with every holder
+  boot     TEXT    NOT NULL,             -- the boot id under which the times count
+  expires  INTEGER NOT NULL,             -- end of the lease, CLOCK_BOOTTIME in microseconds
+  acquired INTEGER NOT NULL,             -- start of the hold, likewise
+  label    TEXT                          -- for people
+) STRICT, WITHOUT ROWID"#,
+    grant: "",
+    look: TABLE,
+    creating: [&[], &[]],
+    rules: RULES,
+    hints: ["", "correct the options of the pool"],
+    // The values that this dialect adds: the id of the machine's boot, its clock (now), the wall
+    // clock, and the wall clock at that boot (booted).
+    statements: Statements {
+        // A repeat by the same owner finds its own row and keeps its fence (clause C2). No row when
+        // it is held.
+        acquire: "INSERT INTO {t} (name, owner, fence, boot, expires, acquired, label) \
+             VALUES (:name, :owner, max(coalesce((SELECT fence FROM {t} WHERE name = '{mark}'), 0) + 1, :wall), :boot, {end} :ttl, :now, :label) \
+             ON CONFLICT (name) DO UPDATE SET \
+               owner = excluded.owner, \
+               fence = CASE WHEN owner = excluded.owner THEN fence ELSE max(fence + 1, :wall) END, \
+               boot = excluded.boot, \
+               expires = CASE WHEN owner = excluded.owner AND boot = excluded.boot \
+                 THEN max(expires, excluded.expires) ELSE excluded.expires END, \
+               acquired = CASE WHEN owner = excluded.owner AND boot = excluded.boot \
+                 THEN acquired ELSE excluded.acquired END, \
+               label = excluded.label \
+             WHERE owner IS NULL OR owner = excluded.owner OR {over} \
+             RETURNING fence",
+        // The row stays, with its fence. A lease that had ended already keeps its end, which
+        // tells the two cases apart. The next holder's fence is greater by `acquire`.
+        release: "UPDATE {t} SET owner = NULL, label = NULL, expires = min(expires, :now) \
+             WHERE name = :name AND owner IS NOT NULL AND (:owner IS NULL OR owner = :owner) AND :fence IN (0, fence) \
+             RETURNING CASE WHEN boot = :boot THEN expires = :now ELSE fence >= :booted END",
+        force: None,
+        look: "SELECT {lease} FROM {t} WHERE name = :name",
+        // `substr` and not LIKE: no wildcards, and case matters.
+        list: "SELECT {lease} FROM {t} \
+             WHERE name >= :start AND substr(name, 1, length(:start)) = :start AND (:bare = 0 OR instr(name, char(31)) = 0) \
+               AND owner IS NOT NULL AND NOT ({over}) \
+             ORDER BY name",
+        confirm: None,
+        sweep_page: "SELECT name, fence, {unused} FROM {t} WHERE name > :after ORDER BY name LIMIT {page}",
+        sweep_fold: "INSERT INTO {t} (name, owner, fence, boot, expires, acquired, label) \
+             VALUES ('{mark}', NULL, :fence, '', 0, 0, NULL) \
+             ON CONFLICT (name) DO UPDATE SET fence = excluded.fence WHERE fence < excluded.fence",
+        // Checked again: since the page was read, a row may have been taken, and even released.
+        sweep_delete: "DELETE FROM {t} WHERE name IN (:[names]) AND name <> '{mark}' AND {unused} \
+               AND fence <= (SELECT fence FROM {t} WHERE name = '{mark}') \
+             RETURNING name",
+        probe: "DELETE FROM {t} WHERE 0",
+    },
+};
+
+const TERMS: [(&str, &str); 4] = [
+    // Whether the lease is over: by the clock of this boot, or because the machine was restarted
+    // since the grant.
+    ("{over}", "CASE WHEN boot = :boot THEN expires <= :now ELSE fence < :booted END"),
+    // Whether the row was not used for the retention. A released one of another boot may go at
+    // once.
+    (
+        "{unused}",
+        "(CASE WHEN boot = :boot THEN expires <= :now - :retention ELSE fence < :booted END OR (owner IS NULL AND boot <> :boot))",
+    ),
+    (
+        "{lease}",
+        "name, owner, fence, CASE WHEN boot = :boot THEN expires - :now WHEN fence < :booted THEN 0 END, \
+         CASE WHEN boot = :boot THEN :now - acquired END, label, boot",
+    ),
+    // The clock is cut to whole µs when it is read: one more, or the lease would be shorter than
+    // promised by a part of one.
+    ("{end}", ":now + 1 +"),
+];
+
+const RENEW: &str = "UPDATE {t} SET expires = CASE WHEN expires > {end} (due.value ->> 2) + (due.value ->> 4) THEN {end} (due.value ->> 2) \
+       ELSE max(expires, {end} (due.value ->> 2)) END FROM json_each(:leases) AS due \
+     WHERE name = due.value ->> 0 AND owner = due.value ->> 1 AND boot = :boot AND expires > :now \
+       AND due.value ->> 3 IN (0, fence) \
+     RETURNING name";
+
+/// The lock table, and the statement that renews. `at`: the database as errors name it.
+pub(crate) fn table(at: String, settings: &Settings) -> LockTable<Statement> {
+    let prepared = Preparation::new(NAME, Places::Numbers, &settings.table, &TERMS);
+    LockTable::new(&TEXTS, &prepared, at, settings, prepared.statement(RENEW))
+}
 
 /// The leases to renew, as one bound value: name, owner, ttl, fence or 0, and how much later a
 /// lease may end without being cut.
@@ -95,91 +172,4 @@ pub(crate) fn leases(dues: &[Due<'_>]) -> String {
     }
     json.push(']');
     json
-}
-
-/// The values that this dialect adds: the id of the machine's boot, its clock (now), the wall
-/// clock, and the wall clock at that boot (booted).
-pub(crate) fn statements(table: &TableName) -> (Statements, Statement) {
-    let terms = [
-        // Whether the lease is over: by the clock of this boot, or because the machine was
-        // restarted since the grant.
-        ("{over}", "CASE WHEN boot = :boot THEN expires <= :now ELSE fence < :booted END".to_owned()),
-        // Whether the row was not used for the retention. A released one of another boot may go at
-        // once.
-        (
-            "{unused}",
-            "(CASE WHEN boot = :boot THEN expires <= :now - :retention ELSE fence < :booted END OR (owner IS NULL AND boot <> :boot))".to_owned(),
-        ),
-        (
-            "{lease}",
-            "name, owner, fence, CASE WHEN boot = :boot THEN expires - :now WHEN fence < :booted THEN 0 END, \
-             CASE WHEN boot = :boot THEN :now - acquired END, label, boot".to_owned(),
-        ),
-        // The clock is cut to whole µs when it is read: one more, or the lease would be shorter
-        // than promised by a part of one.
-        ("{end}", ":now + 1 +".to_owned()),
-        ("{mark}", MARK.to_owned()),
-        ("{t}", table.quoted()),
-    ];
-    let prepared = Preparation::new(super::NAME, Places::Numbers, terms.to_vec());
-    let statement = |text: &str| prepared.statement(text);
-    let renew = statement(
-        "UPDATE {t} SET expires = CASE WHEN expires > {end} (due.value ->> 2) + (due.value ->> 4) THEN {end} (due.value ->> 2) \
-           ELSE max(expires, {end} (due.value ->> 2)) END FROM json_each(:leases) AS due \
-         WHERE name = due.value ->> 0 AND owner = due.value ->> 1 AND boot = :boot AND expires > :now \
-           AND due.value ->> 3 IN (0, fence) \
-         RETURNING name",
-    );
-    let shared = Statements {
-        // A repeat by the same owner finds its own row and keeps its fence (clause C2). No row when
-        // it is held.
-        acquire: statement(
-            "INSERT INTO {t} (name, owner, fence, boot, expires, acquired, label) \
-             VALUES (:name, :owner, max(coalesce((SELECT fence FROM {t} WHERE name = '{mark}'), 0) + 1, :wall), :boot, {end} :ttl, :now, :label) \
-             ON CONFLICT (name) DO UPDATE SET \
-               owner = excluded.owner, \
-               fence = CASE WHEN owner = excluded.owner THEN fence ELSE max(fence + 1, :wall) END, \
-               boot = excluded.boot, \
-               expires = CASE WHEN owner = excluded.owner AND boot = excluded.boot \
-                 THEN max(expires, excluded.expires) ELSE excluded.expires END, \
-               acquired = CASE WHEN owner = excluded.owner AND boot = excluded.boot \
-                 THEN acquired ELSE excluded.acquired END, \
-               label = excluded.label \
-             WHERE owner IS NULL OR owner = excluded.owner OR {over} \
-             RETURNING fence",
-        ),
-        // The row stays, with its fence. A lease that had ended already keeps its end, which
-        // tells the two cases apart. The next holder's fence is greater by `acquire`.
-        release: statement(
-            "UPDATE {t} SET owner = NULL, label = NULL, expires = min(expires, :now) \
-             WHERE name = :name AND owner IS NOT NULL AND (:owner IS NULL OR owner = :owner) AND :fence IN (0, fence) \
-             RETURNING CASE WHEN boot = :boot THEN expires = :now ELSE fence >= :booted END",
-        ),
-        force: None,
-        look: statement("SELECT {lease} FROM {t} WHERE name = :name"),
-        // `substr` and not LIKE: no wildcards, and case matters.
-        list: statement(
-            "SELECT {lease} FROM {t} \
-             WHERE name >= :start AND substr(name, 1, length(:start)) = :start AND (:bare = 0 OR instr(name, char(31)) = 0) \
-               AND owner IS NOT NULL AND NOT ({over}) \
-             ORDER BY name",
-        ),
-        confirm: None,
-        sweep_page: statement(&format!(
-            "SELECT name, fence, {{unused}} FROM {{t}} WHERE name > :after ORDER BY name LIMIT {PAGE}"
-        )),
-        sweep_fold: statement(
-            "INSERT INTO {t} (name, owner, fence, boot, expires, acquired, label) \
-             VALUES ('{mark}', NULL, :fence, '', 0, 0, NULL) \
-             ON CONFLICT (name) DO UPDATE SET fence = excluded.fence WHERE fence < excluded.fence",
-        ),
-        // Checked again: since the page was read, a row may have been taken, and even released.
-        sweep_delete: statement(
-            "DELETE FROM {t} WHERE name IN (:[names]) AND name <> '{mark}' AND {unused} \
-               AND fence <= (SELECT fence FROM {t} WHERE name = '{mark}') \
-             RETURNING name",
-        ),
-        probe: statement("DELETE FROM {t} WHERE 0"),
-    };
-    (shared, renew)
 }

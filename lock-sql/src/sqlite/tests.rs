@@ -4,13 +4,17 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::task::Poll;
 
-use lock_core::{LockAdmin as _, LockBackend as _, LockKey, Released};
+use lock_core::{ErrorKind, LockAdmin as _, LockKey, Released};
 use sqlx::SqliteConnection;
+use sqlx::sqlite::SqliteConnectOptions;
 use tempfile::TempDir;
 
+use super::time::Time;
 use super::*;
 use crate::engine::entry::Secret;
-use crate::engine::renewals::BATCH;
+use crate::engine::links::Links;
+use crate::engine::renewals::{BATCH, Renew as _};
+use crate::engine::sweep::Sweeper;
 use crate::engine::tests::{Bench, START, TTL, entry, granted, held, left, renew, shared};
 
 /// One machine: its boot, and its two clocks.
@@ -41,6 +45,8 @@ impl Time for Machine {
     }
 }
 
+type SqliteStore = Arc<Store<Sqlite>>;
+
 struct File(TempDir);
 
 #[async_trait]
@@ -51,8 +57,8 @@ impl Bench for File {
         Self(TempDir::new().unwrap())
     }
 
-    async fn at(&self, micros: i64, retention: Duration) -> SqliteStore {
-        self.on(&Machine::new("a", micros, micros), retention).await
+    async fn at(&self, micros: i64) -> SqliteStore {
+        self.on(&Machine::new("a", micros, micros)).await
     }
 
     async fn run(&self, sql: &str) {
@@ -67,19 +73,25 @@ impl Bench for File {
 }
 
 impl File {
-    async fn on(&self, machine: &Arc<Machine>, retention: Duration) -> SqliteStore {
-        let path = self.0.path().join("locks.db");
-        let location = Location { path, may_create: true, use_wal: true };
-        let config = SqlConfig::default().retention(retention);
+    fn file(&self, machine: &Arc<Machine>) -> Arc<SqliteFile> {
+        let target = SqliteTarget {
+            path: self.0.path().join("locks.db"),
+            may_create: true,
+            use_wal: true,
+            options: SqliteConnectOptions::new(),
+        };
         let time = Arc::clone(machine) as Arc<dyn Time>;
-        let store = open(location, &config, SqliteConnectOptions::new(), time).await.unwrap();
-        // Sweeps happen only where a test asks for one.
-        store.sweeper.stop();
+        Arc::new(SqliteFile::new(&target, &Settings::default(), time))
+    }
+
+    async fn on(&self, machine: &Arc<Machine>) -> SqliteStore {
+        let store = on(&self.file(machine));
+        store.executor.probe(TTL).await.unwrap();
         store
     }
 
     async fn store(&self) -> SqliteStore {
-        self.at(START * 1_000_000, TTL * 1000).await
+        self.at(START * 1_000_000).await
     }
 
     async fn connection(&self) -> SqliteConnection {
@@ -88,17 +100,10 @@ impl File {
     }
 }
 
-shared! {
-    File:
-    a_lease_ends_by_the_clock,
-    a_try_in_vain_names_the_holder,
-    a_clock_that_goes_back,
-    a_shorter_ttl_cuts_and_a_late_statement_does_not,
-    used_up_fences_are_an_error_and_not_a_grant,
-    each_lease_of_a_batch_has_its_own_answer,
-    the_sweep_removes_what_is_old_and_keeps_the_greatest_fence,
-    the_sweep_judges_each_row_anew,
-    fences_rise_while_two_stores_sweep_all_the_time,
+shared!(File);
+
+fn admin(store: &SqliteStore) -> Backend<Sqlite> {
+    Backend::new(Arc::clone(store), TTL)
 }
 
 const WALL: i64 = 1_700_000_000_000_000;
@@ -106,15 +111,15 @@ const WALL: i64 = 1_700_000_000_000_000;
 #[tokio::test]
 async fn a_restart_of_the_machine_ends_all_leases() {
     let file = File::start().await;
-    let old = file.on(&Machine::new("a", 1_000_000_000, WALL), TTL).await;
+    let old = file.on(&Machine::new("a", 1_000_000_000, WALL)).await;
     // The clock starts again, so that the old end of the lease lies far in the future.
     let after = Machine::new("b", 5_000_000, WALL + 10_000_000);
-    let new = file.on(&after, TTL).await;
+    let new = file.on(&after).await;
     let (survivor, taker) = (entry("x"), entry("x"));
     let first = granted(old.acquire(&survivor, false).await);
     assert_eq!(left(&new, &survivor, None).await, None);
     assert_eq!(renew(&new, &survivor, None).await, Outcome::Gone);
-    assert!(new.inspect(&LockKey::new("", "x").unwrap()).await.unwrap().is_none());
+    assert!(admin(&new).inspect(&LockKey::new("", "x").unwrap()).await.unwrap().is_none());
     assert!(granted(new.acquire(&taker, true).await) > first);
 }
 
@@ -123,9 +128,9 @@ async fn a_restart_of_the_machine_ends_all_leases() {
 #[tokio::test]
 async fn the_running_lease_of_another_machine_is_not_taken() {
     let file = File::start().await;
-    let theirs = file.on(&Machine::new("a", 1_000_000_000, WALL), TTL).await;
+    let theirs = file.on(&Machine::new("a", 1_000_000_000, WALL)).await;
     // Its lease is long over by our own clock, which says nothing.
-    let ours = file.on(&Machine::new("b", 1_100_000_000, WALL), Duration::ZERO).await;
+    let ours = file.on(&Machine::new("b", 1_100_000_000, WALL)).await;
     let (holder, other, key) = (entry("x"), entry("x"), LockKey::new("", "x").unwrap());
     granted(theirs.acquire(&holder, false).await);
     for polling in [false, true] {
@@ -134,13 +139,13 @@ async fn the_running_lease_of_another_machine_is_not_taken() {
         assert!(error.to_string().contains("another machine") && !error.is_retryable(), "{error}");
     }
     // The sweep leaves it alone, too.
-    ours.sweep(Duration::ZERO).await.unwrap();
+    Sweeper::new(Arc::clone(&ours), Duration::ZERO).sweep(Duration::ZERO).await.unwrap();
     assert!(left(&theirs, &holder, None).await.is_some());
-    let seen = ours.inspect(&key).await.unwrap().unwrap().holder.unwrap();
+    let seen = admin(&ours).inspect(&key).await.unwrap().unwrap().holder.unwrap();
     assert_eq!((seen.label.as_deref(), seen.expires_in), (Some("somebody"), None));
-    assert_eq!(ours.list("", "").await.unwrap().len(), 1);
+    assert_eq!(admin(&ours).list("", "").await.unwrap().len(), 1);
     // The way out that the error names.
-    assert_eq!(ours.force_release(&key, None).await.unwrap(), Released::Freed);
+    assert_eq!(admin(&ours).force_release(&key, None).await.unwrap(), Released::Freed);
     granted(ours.acquire(&other, true).await);
     let error = theirs.acquire(&holder, false).await.unwrap_err();
     assert!(error.to_string().contains("another machine"), "{error}");
@@ -152,7 +157,7 @@ async fn the_running_lease_of_another_machine_is_not_taken() {
 async fn a_full_batch_is_one_statement_that_uses_the_key() {
     let file = File::start().await;
     let store = file.store().await;
-    let sql = format!("EXPLAIN QUERY PLAN {}", store.dialect.file.statements.1.bare().sql);
+    let sql = format!("EXPLAIN QUERY PLAN {}", store.executor.own().bare().sql);
     let plan: Vec<String> = sqlx::query(sqlx::AssertSqlSafe(sql))
         .fetch_all(&mut file.connection().await)
         .await
@@ -163,7 +168,7 @@ async fn a_full_batch_is_one_statement_that_uses_the_key() {
     assert!(plan.iter().any(|step| step.contains("PRIMARY KEY")), "{plan:?}");
     let entries: Vec<_> = (0..BATCH).map(|n| entry(&format!("n{n:04}"))).collect();
     let dues: Vec<_> = entries.iter().map(|entry| Due { entry, fence: None }).collect();
-    assert_eq!(Sqlite::renew(&store, &dues, TTL).await.unwrap(), vec![Outcome::Gone; dues.len()]);
+    assert_eq!(store.renew(&dues, TTL).await.unwrap(), vec![Outcome::Gone; dues.len()]);
 }
 
 #[tokio::test]
@@ -221,7 +226,7 @@ async fn a_dropped_acquire_is_undone_by_the_release_wherever_it_was_dropped() {
         tokio::join!(release, unlock);
         // The connection executes in order: nothing of ours can come after the release.
         tokio::time::sleep(Duration::from_millis(30)).await;
-        let holder = store.inspect(&key).await.unwrap();
+        let holder = admin(&store).inspect(&key).await.unwrap();
         assert_eq!(holder, None, "round {round}: dropped after {polls} polls, locked: {locked}");
     }
 }
@@ -235,26 +240,29 @@ async fn a_deleted_or_replaced_file_ends_the_holds_and_is_made_anew() {
     for name in ["locks.db", "locks.db-wal", "locks.db-shm"] {
         let _ = std::fs::remove_file(file.0.path().join(name));
     }
-    let new = file.at(START * 1_000_000 + 1, TTL).await;
+    let new = file.at(START * 1_000_000 + 1).await;
     let second = granted(new.acquire(&entry("x"), false).await);
     assert!(second > first, "the wall clock carries the fence over a loss of the file");
     assert_eq!(renew(&old, &mine, None).await, Outcome::Gone);
     held(old.acquire(&Entry { owner: Secret(mine.owner.0), ..entry("x") }, false).await);
     // The last connections tidy up: the log is in the file then.
-    old.close().await.unwrap();
-    new.close().await.unwrap();
-    assert_eq!(new.ping().await.unwrap_err().kind(), ErrorKind::Closed);
+    admin(&old).close().await.unwrap();
+    admin(&new).close().await.unwrap();
+    assert_eq!(admin(&new).ping().await.unwrap_err().kind(), ErrorKind::Closed);
     assert!(!file.0.path().join("locks.db-wal").exists());
 }
 
 #[tokio::test]
 async fn a_renewal_waits_for_one_try_at_most() {
     let file = File::start().await;
-    let store = file.store().await;
+    let file = file.file(&Machine::new("a", START, WALL));
+    let lanes = Arc::new(Lanes::new(&file));
+    let links = Arc::clone(&lanes) as Arc<dyn Links>;
+    let store = Arc::new(Store::new(Sqlite, file, links, SystemClock::default()));
     let mine = entry("held");
     granted(store.acquire(&mine, false).await);
     let done = Arc::new(std::sync::Mutex::new(Vec::new()));
-    let occupied = store.links.writer.occupy().await;
+    let occupied = lanes.writer.occupy().await;
     let mut tasks = tokio::task::JoinSet::new();
     for n in 0..50 {
         let (store, done) = (Arc::clone(&store), Arc::clone(&done));
