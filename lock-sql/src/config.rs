@@ -157,7 +157,7 @@ impl Urls {
 }
 
 fn no_such_scheme(scheme: &str) -> Error {
-    let known = crate::SCHEMES;
+    let known: Vec<_> = URLS.iter().flat_map(|urls| urls.schemes).copied().collect();
     if known.is_empty() {
         return Error::config(
             "lock-sql was compiled without a database: enable one of its features, such as `sqlite`",

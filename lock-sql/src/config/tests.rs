@@ -63,7 +63,8 @@ fn no_credential_is_shown(urls: &[&str]) {
 
 #[test]
 fn an_unknown_scheme_says_what_there_is() {
-    refused("", &["oracle://x", "just-a-file"], &[]);
+    refused("", &["oracle://x"], crate::SCHEMES);
+    refused("", &["just-a-file"], &["no scheme"]);
 }
 
 #[cfg(feature = "sqlite")]

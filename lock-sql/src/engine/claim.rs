@@ -5,6 +5,7 @@ use std::sync::Arc;
 use lock_core::{
     Attempt, Bytes, Claim, ClaimRequest, FencingToken, Released, Renewal, Result, async_trait,
 };
+use tokio_util::task::TaskTracker;
 
 use super::dialect::Dialect;
 use super::entry::{Entry, Secret};
@@ -38,6 +39,7 @@ impl<D: Dialect> SqlClaim<D> {
             call_timeout: request.call_timeout,
             label: request.label,
             taken_over: request.resume.map(|resume| resume.fence),
+            unfinished: TaskTracker::new(),
         });
         let fence = entry.taken_over;
         Self { store, sweeper, entry, fence, polling: false }

@@ -4,6 +4,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use lock_core::{FencingToken, HolderInfo, Result};
+use tokio_util::task::TaskTracker;
 
 use super::statement::Values;
 use super::value::{Row, from_micros, micros, nullable};
@@ -23,9 +24,17 @@ pub(crate) struct Entry {
     pub(crate) taken_over: Option<FencingToken>,
     /// Gets the pushes for this claim; see `Dialect::listen`.
     pub(crate) waiter: Option<Waiter>,
+    /// The tries that were dropped and are still under way.
+    pub(crate) unfinished: TaskTracker,
 }
 
 impl Entry {
+    /// Waits until no dropped try is under way.
+    pub(crate) async fn settled(&self) {
+        self.unfinished.close();
+        self.unfinished.wait().await;
+    }
+
     pub(crate) fn values(&self, fence: Option<FencingToken>) -> Values {
         Values::default()
             .with("name", &*self.name)

@@ -96,7 +96,7 @@ impl<V: Driver> Executor<V> {
                 _ => {}
             }
             // A restarted server has ended the idle connections as well.
-            if failure.means == Means::Cut && !tried_again && want.owner.is_none() {
+            if failure.means == Means::Cut && !tried_again && want.taker.is_none() {
                 tried_again = true;
                 repeated = failure.error.effect() == Effect::Unknown;
                 continue;

@@ -14,8 +14,8 @@ use super::value::Reply;
 #[async_trait]
 pub(crate) trait Links: Debug + Send + Sync + 'static {
     /// Executes one statement to its end. `make` is called when a connection is free, so that the
-    /// bound values are fresh. A dropped try goes on to its end, and [`settled`](Self::settled)
-    /// waits for it.
+    /// bound values are fresh. A dropped statement goes on to its end, and [`Want::taker`] waits
+    /// for it.
     async fn execute(
         &self,
         want: Want<'_>,
@@ -23,8 +23,6 @@ pub(crate) trait Links: Debug + Send + Sync + 'static {
     ) -> Result<Reply, Failure>;
     /// Stops using the present connections.
     fn forget(&self) {}
-    /// Waits until no dropped try of this owner is under way.
-    async fn settled(&self, _owner: &str) {}
     async fn close(&self) -> Result<()>;
 }
 
@@ -34,7 +32,7 @@ pub(crate) struct Want<'a> {
     pub(crate) turn: Turn,
     /// Whose lock the statement may take. If its connection is lost, it is not retried: the first
     /// copy may run after the retry and after a release, so the core must know of it.
-    pub(crate) owner: Option<&'a str>,
+    pub(crate) taker: Option<&'a Entry>,
     pub(crate) whole: Duration,
     pub(crate) end: ClockInstant,
     /// Until when it is retried while another client writes.
@@ -44,7 +42,7 @@ pub(crate) struct Want<'a> {
 impl<'a> Want<'a> {
     /// Retries for three quarters of the time, which leaves some time to report a failure.
     pub(crate) fn patient(turn: Turn, start: ClockInstant, whole: Duration) -> Self {
-        Self { turn, owner: None, whole, end: start + whole, patience: start + whole * 3 / 4 }
+        Self { turn, taker: None, whole, end: start + whole, patience: start + whole * 3 / 4 }
     }
 
     /// Does not retry.
@@ -53,7 +51,7 @@ impl<'a> Want<'a> {
     }
 
     pub(crate) fn by(self, entry: &'a Entry) -> Self {
-        Self { owner: Some(&entry.owner.0), ..self }
+        Self { taker: Some(entry), ..self }
     }
 }
 

@@ -13,7 +13,7 @@ use super::error::{Failure, Left, closed};
 use super::links::{Links, Turn, Want};
 use super::resting::{REST, Resting};
 use super::statement::Query;
-use super::unfinished::{Finished, Unfinished};
+use super::unfinished::Finished;
 use super::value::Reply;
 
 /// The limit for testing a connection.
@@ -48,7 +48,6 @@ pub(crate) struct Pool<S: Server> {
     resting: Arc<Resting<S::Connection>>,
     /// Connections from before this number are not used any more.
     generation: AtomicU64,
-    unfinished: Arc<Unfinished>,
     clock: SystemClock,
     closed: AtomicBool,
 }
@@ -60,7 +59,6 @@ impl<S: Server> Pool<S> {
             turns: TURNS.map(|(_, number)| Arc::new(Semaphore::new(number))),
             resting: Resting::new(clock.clone(), REST),
             generation: AtomicU64::new(0),
-            unfinished: Arc::default(),
             clock,
             closed: AtomicBool::new(false),
         })
@@ -125,7 +123,7 @@ impl<S: Server> Links for Arc<Pool<S>> {
             return Err(closed());
         }
         let generation = self.generation.load(Ordering::Acquire);
-        let fresh = if want.owner.is_some() { S::FRESH_FOR_TRIES } else { S::FRESH };
+        let fresh = if want.taker.is_some() { S::FRESH_FOR_TRIES } else { S::FRESH };
         let mut connection = match self.take(fresh).await {
             Some(connection) => connection,
             None => self.server.open().await?,
@@ -142,16 +140,12 @@ impl<S: Server> Links for Arc<Pool<S>> {
             drop(turn);
             answer
         };
-        let owner = want.owner.map(|owner| (Arc::clone(&self.unfinished), owner.to_owned()));
-        Finished::new(statement, self.clock.clone(), want.end, owner).await
+        let tracker = want.taker.map(|entry| entry.unfinished.clone()).unwrap_or_default();
+        Finished::new(statement, self.clock.clone(), want.end, tracker).await
     }
 
     fn forget(&self) {
         self.drop_resting();
-    }
-
-    async fn settled(&self, owner: &str) {
-        self.unfinished.none(owner).await;
     }
 
     /// Waits for the statements under way and closes the connections properly.

@@ -24,13 +24,13 @@ pub(super) struct Resting<C> {
 #[derive(Debug)]
 struct Line<C> {
     connections: Vec<(C, ClockInstant)>,
-    /// A task closes them in time.
-    tended: bool,
+    /// Lives as long as the task that closes them in time.
+    tended: Weak<()>,
 }
 
 impl<C: Connection + Send + 'static> Resting<C> {
     pub(super) fn new(clock: SystemClock, rest: Duration) -> Arc<Self> {
-        let line = Line { connections: Vec::new(), tended: false };
+        let line = Line { connections: Vec::new(), tended: Weak::new() };
         Arc::new(Self { line: Mutex::new(line), clock, rest })
     }
 
@@ -42,17 +42,18 @@ impl<C: Connection + Send + 'static> Resting<C> {
     pub(super) fn push(self: &Arc<Self>, connection: C) {
         let mut line = self.line();
         line.connections.push((connection, self.clock.now()));
-        if line.tended {
+        if line.tended.strong_count() > 0 {
             return;
         }
         let Ok(runtime) = Handle::try_current() else { return };
-        line.tended = true;
+        let tending = Arc::new(());
+        line.tended = Arc::downgrade(&tending);
         drop(line);
-        // Made before the task, which may end with its runtime before it has begun.
-        let mut tending = Tending { resting: Arc::downgrade(self), done: false };
-        let clock = self.clock.clone();
+        let (resting, clock) = (Arc::downgrade(self), self.clock.clone());
         runtime.spawn(async move {
-            while let Some(next) = tending.close_rested().await {
+            // Its runtime may end before the store.
+            let _tending = tending;
+            while let Some(next) = close_rested(&resting).await {
                 clock.sleep_until(next).await;
             }
         });
@@ -69,45 +70,31 @@ impl<C: Connection + Send + 'static> Resting<C> {
     }
 }
 
-/// A task that closes connections in time. It does not keep them alive.
-struct Tending<C: Connection + Send + 'static> {
-    resting: Weak<Resting<C>>,
-    done: bool,
-}
-
-impl<C: Connection + Send + 'static> Tending<C> {
-    /// Returns when to check again; `None` if none is left.
-    async fn close_rested(&mut self) -> Option<ClockInstant> {
-        let rested: Vec<_> = {
-            let resting = self.resting.upgrade()?;
-            let mut line = resting.line();
-            let now = resting.clock.now();
-            let rested = |since: ClockInstant| now.since(since) >= resting.rest;
-            let young = line.connections.partition_point(|(_, since)| rested(*since));
-            line.connections.drain(..young).collect()
-        };
-        for (connection, _) in rested {
-            // Only that it ends matters.
-            let _ = tokio::time::timeout(CLOSE, connection.close()).await;
-        }
-        let resting = self.resting.upgrade()?;
+/// Closes those that have rested, but does not keep them alive. Returns when to check again; `None`
+/// if none is left.
+async fn close_rested<C: Connection + Send + 'static>(
+    resting: &Weak<Resting<C>>,
+) -> Option<ClockInstant> {
+    let rested: Vec<_> = {
+        let resting = resting.upgrade()?;
         let mut line = resting.line();
-        let next = line.connections.first().map(|(_, since)| *since + resting.rest);
-        line.tended = next.is_some();
-        self.done = next.is_none();
-        next
+        let now = resting.clock.now();
+        let rested = |since: ClockInstant| now.since(since) >= resting.rest;
+        let young = line.connections.partition_point(|(_, since)| rested(*since));
+        line.connections.drain(..young).collect()
+    };
+    for (connection, _) in rested {
+        // Only that it ends matters.
+        let _ = tokio::time::timeout(CLOSE, connection.close()).await;
     }
-}
-
-/// Its runtime may end before the store.
-impl<C: Connection + Send + 'static> Drop for Tending<C> {
-    fn drop(&mut self) {
-        if !self.done
-            && let Some(resting) = self.resting.upgrade()
-        {
-            resting.line().tended = false;
-        }
+    let resting = resting.upgrade()?;
+    let mut line = resting.line();
+    let next = line.connections.first().map(|(_, since)| *since + resting.rest);
+    if next.is_none() {
+        // The next push starts another task, whether or not this one has ended by then.
+        line.tended = Weak::new();
     }
+    next
 }
 
 #[cfg(test)]

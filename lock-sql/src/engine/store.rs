@@ -26,7 +26,7 @@ pub(crate) const ADMIN_LIMIT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct Store<D: Dialect> {
     pub(crate) dialect: D,
-    pub(crate) executor: Executor<D::Driver>,
+    pub(crate) executor: Arc<Executor<D::Driver>>,
     pub(crate) renewals: Renewals,
 }
 
@@ -49,7 +49,7 @@ impl<D: Dialect> Store<D> {
         links: Arc<dyn Links>,
         clock: SystemClock,
     ) -> Self {
-        let executor = Executor { driver, links, clock };
+        let executor = Arc::new(Executor { driver, links, clock });
         Self { dialect, executor, renewals: Renewals::default() }
     }
 
@@ -129,7 +129,7 @@ impl<D: Dialect> Store<D> {
         // A try that does not end in time is left to retries of the release.
         let settled = tokio::select! {
             biased;
-            () = self.executor.links.settled(&entry.owner.0) => true,
+            () = entry.settled() => true,
             () = self.executor.clock.sleep_until(start + limit / 2) => false,
         };
         let limit = limit.saturating_sub(self.executor.now().since(start));

@@ -1,8 +1,6 @@
 //! Removing the rows of locks that are no longer used.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lock_core::{Clock, ClockInstant, OsRng, Result, jitter};
@@ -28,12 +26,8 @@ pub(crate) struct Sweeper<D: Dialect> {
     pub(crate) store: Arc<Store<D>>,
     retention: Duration,
     due: Mutex<Option<ClockInstant>>,
-    after: Mutex<Value>,
-    running: AtomicBool,
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Locked by the sweep under way.
+    after: Arc<tokio::sync::Mutex<Value>>,
 }
 
 /// What one step of the sweep has found.
@@ -49,8 +43,8 @@ pub(crate) struct Page {
 
 impl<D: Dialect> Sweeper<D> {
     pub(crate) fn new(store: Arc<Store<D>>, retention: Duration) -> Self {
-        let (due, after) = (Mutex::default(), Mutex::new(Value::from("")));
-        Self { store, retention, due, after, running: AtomicBool::new(false) }
+        let after = Arc::new(tokio::sync::Mutex::new(Value::from("")));
+        Self { store, retention, due: Mutex::default(), after }
     }
 
     /// Sweeps in the background if it is time to. Called after a grant, so that a program that
@@ -58,7 +52,7 @@ impl<D: Dialect> Sweeper<D> {
     /// ends](Self::sweep_at_end).
     pub(super) fn sweep_if_due(self: &Arc<Self>) {
         {
-            let (mut due, now) = (locked(&self.due), self.store.executor.now());
+            let (mut due, now) = (self.due(), self.store.executor.now());
             let due = due.get_or_insert_with(|| match D::SWEEPS_AT_ONCE {
                 true => now,
                 // At different times for clients that start together.
@@ -69,13 +63,10 @@ impl<D: Dialect> Sweeper<D> {
             }
         }
         let Ok(runtime) = Handle::try_current() else { return };
-        if self.running.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        let running = Running(Arc::clone(self));
+        let Ok(mut after) = Arc::clone(&self.after).try_lock_owned() else { return };
+        let sweeper = Arc::clone(self);
         runtime.spawn(async move {
-            let sweeper = &running.0;
-            let pause = match sweeper.sweep(D::SETTLE).await {
+            let pause = match sweeper.sweep_from(&mut after, D::SETTLE).await {
                 Ok(true) => sweeper.pause(),
                 Ok(false) => SHORTEST,
                 Err(error) => {
@@ -84,19 +75,23 @@ impl<D: Dialect> Sweeper<D> {
                 }
             };
             sweeper.store.dialect.swept(&sweeper.store.executor).await;
-            *locked(&sweeper.due) = Some(sweeper.store.executor.now() + pause);
+            *sweeper.due() = Some(sweeper.store.executor.now() + pause);
         });
     }
 
     /// The final sweep of a client that has taken locks. A sweep that began before does not take its
     /// place: it leaves the rows that were in use then, and may not come to its end.
     pub(super) async fn sweep_at_end(&self) {
-        if D::SWEEPS_AT_ONCE || locked(&self.due).is_none() {
+        if D::SWEEPS_AT_ONCE || self.due().is_none() {
             return;
         }
         if let Err(error) = self.sweep(D::SETTLE).await {
             tracing::debug!(target: "distlock", %error, "the sweep at the end failed");
         }
+    }
+
+    fn due(&self) -> MutexGuard<'_, Option<ClockInstant>> {
+        self.due.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn pause(&self) -> Duration {
@@ -109,16 +104,19 @@ impl<D: Dialect> Sweeper<D> {
     /// number of concurrent sweeps: the greatest fence is in the mark *before* a row is deleted,
     /// and the deletion checks each row again.
     pub(crate) async fn sweep(&self, settle: Duration) -> Result<bool> {
+        self.sweep_from(&mut *self.after.lock().await, settle).await
+    }
+
+    async fn sweep_from(&self, after: &mut Value, settle: Duration) -> Result<bool> {
         for _ in 0..PAGES {
-            let after = locked(&self.after).clone();
-            let page = self.sweep_page(after).await?;
+            let page = self.sweep_page(after.clone()).await?;
             if !page.gone.is_empty() {
                 self.sweep_fold(page.greatest).await?;
                 self.store.executor.clock.sleep(settle).await;
                 self.sweep_delete(&page).await?;
             }
             let at_end = page.next.is_none();
-            *locked(&self.after) = page.next.unwrap_or_else(|| Value::from(""));
+            *after = page.next.unwrap_or_else(|| Value::from(""));
             if at_end {
                 return Ok(true);
             }
@@ -164,14 +162,5 @@ impl<D: Dialect> Sweeper<D> {
             tracing::trace!(target: "distlock", rows = reply.affected, "swept");
         }
         Ok(())
-    }
-}
-
-/// A sweep under way. Its end is recorded even if its runtime ends first.
-struct Running<D: Dialect>(Arc<Sweeper<D>>);
-
-impl<D: Dialect> Drop for Running<D> {
-    fn drop(&mut self) {
-        self.0.running.store(false, Ordering::Release);
     }
 }

@@ -8,6 +8,7 @@ use lock_core::url::Params;
 use lock_core::{
     Attempt, ErrorKind, FencingToken, LockKey, OsRng, OwnerId, Released, Result, async_trait,
 };
+use tokio_util::task::TaskTracker;
 
 use super::dialect::Dialect;
 use super::entry::{Due, Entry, Outcome, Secret};
@@ -92,6 +93,7 @@ pub(crate) fn entry(name: &str) -> Entry {
         label: Some("somebody".into()),
         taken_over: None,
         waiter: None,
+        unfinished: TaskTracker::new(),
     }
 }
 

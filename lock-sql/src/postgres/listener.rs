@@ -1,11 +1,11 @@
 //! The connection on which notifications arrive.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use lock_core::{Clock, Result, SystemClock};
 use sqlx::postgres::{PgListener, PgPoolOptions};
-use sqlx::{Acquire, ConnectOptions, Executor};
+use sqlx::{Acquire, ConnectOptions, Executor as _};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
@@ -13,6 +13,7 @@ use super::server::PostgresServer;
 use super::statements::{CHANNEL, KEEP_ALIVE};
 use crate::engine::driver::Driver as _;
 use crate::engine::error::Means;
+use crate::engine::executor::Executor;
 use crate::engine::links::{Links as _, Turn, Want};
 use crate::engine::pool::Pool;
 use crate::engine::statement::{Places, Statement, Values};
@@ -24,6 +25,9 @@ const ECHO: Duration = Duration::from_secs(1);
 const PING: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(2));
 /// The first and the longest pause between two attempts to connect.
 const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+
+/// The limit for passing a notification on.
+const PASS: Duration = Duration::from_secs(2);
 
 /// A listening connection.
 pub(super) struct Listener {
@@ -127,12 +131,34 @@ pub(super) async fn connect(
 /// What to do with notifications.
 pub(super) struct Receiver {
     pub(super) waiters: Arc<Waiters>,
-    /// Names whose notification found no waiter.
+    /// Names whose notification found no waiter: this client no longer wants the lock.
     pub(super) unwanted: mpsc::UnboundedReceiver<Arc<str>>,
-    /// The connection was lost.
-    pub(super) lost: Box<dyn Fn() + Send + Sync>,
-    /// This client was notified of a free lock but no longer wants it.
-    pub(super) pass_on: Box<dyn Fn(Arc<str>) + Send + Sync>,
+    /// The name of this client.
+    pub(super) client: String,
+    /// Does not keep the store alive.
+    pub(super) executor: Weak<Executor<PostgresServer>>,
+}
+
+impl Receiver {
+    /// The other connections were probably lost, too.
+    fn lost(&self) {
+        if let Some(executor) = self.executor.upgrade() {
+            executor.links.forget();
+        }
+    }
+
+    /// The next client is notified.
+    fn pass_on(&self, name: &str) {
+        let Some(executor) = self.executor.upgrade() else { return };
+        let values = Values::default().with("name", name).with("client", &*self.client);
+        tokio::spawn(async move {
+            let want = executor.want(Turn::Release, PASS);
+            if let Err(failure) = executor.execute(want, &executor.own().pass, &values).await {
+                let error = failure.error;
+                tracing::debug!(target: "distlock", %error, "a notification was not passed on");
+            }
+        });
+    }
 }
 
 struct Delivery {
@@ -165,7 +191,7 @@ impl Delivery {
                     }
                     silent = self.deliver(connection).await;
                     self.receiver.waiters.set_up(false);
-                    (self.receiver.lost)();
+                    self.receiver.lost();
                 }
                 Err(error) => {
                     tracing::debug!(target: "distlock", %error, "cannot connect for notifications");
@@ -191,7 +217,7 @@ impl Delivery {
                     Ok(None) | Err(_) => return None,
                 },
                 name = self.receiver.unwanted.recv() => match name {
-                    Some(name) => (self.receiver.pass_on)(name),
+                    Some(name) => self.receiver.pass_on(&name),
                     None => std::future::pending().await,
                 },
                 () = tokio::time::sleep(PING.0) => {

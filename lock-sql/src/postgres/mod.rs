@@ -43,8 +43,6 @@ use statements::NAME;
 
 /// The number of dead row versions that is worth a warning.
 const MANY_DEAD_ROWS: i64 = 10_000;
-/// The limit for passing a notification on.
-const PASS: Duration = Duration::from_secs(2);
 
 /// The lock table in a PostgreSQL database.
 #[derive(Debug)]
@@ -113,37 +111,12 @@ async fn open(target: &PostgresTarget, settings: &Settings) -> Result<Arc<Store<
     let store = Arc::new(Store::new(postgres, server, Arc::new(pool), clock));
     store.executor.probe(limit).await?;
     if let Some(listener) = listener {
-        let (lost, passing) = (Arc::downgrade(&store), Arc::downgrade(&store));
-        let receiver = Receiver {
-            waiters,
-            unwanted,
-            // The other connections were probably lost, too.
-            lost: Box::new(move || {
-                if let Some(store) = lost.upgrade() {
-                    store.executor.links.forget();
-                }
-            }),
-            pass_on: Box::new(move |name| {
-                if let Some(store) = passing.upgrade() {
-                    tokio::spawn(async move { pass_on(&store, &name).await });
-                }
-            }),
-        };
+        let (client, executor) = (store.dialect.client.clone(), Arc::downgrade(&store.executor));
+        let receiver = Receiver { waiters, unwanted, client, executor };
         // It is set nowhere else.
         let _ = store.dialect.delivery.set(listener.start(receiver));
     }
     Ok(store)
-}
-
-/// This client was notified of a free lock but no longer wants it: the next one is notified.
-async fn pass_on(store: &Store<Postgres>, name: &str) {
-    let (executor, client) = (&store.executor, &*store.dialect.client);
-    let values = Values::default().with("name", name).with("client", client);
-    let want = executor.want(Turn::Release, PASS);
-    if let Err(failure) = executor.execute(want, &executor.own().pass, &values).await {
-        let error = failure.error;
-        tracing::debug!(target: "distlock", %error, "a notification was not passed on");
-    }
 }
 
 #[async_trait]

@@ -9,6 +9,7 @@ use crate::engine::error::Rule;
 pub(super) const CONSTRAINT_DATATYPE: i32 = 3091;
 /// The file cannot be opened; SQLite does not say why.
 pub(super) const CANTOPEN: &str = "14";
+pub(super) const READONLY: &str = "8";
 
 pub(super) const RULES: &[Rule] = &[
     // BUSY, LOCKED; PROTOCOL: too many clients were starting to read the log; SCHEMA: the table was
@@ -16,7 +17,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule::contended(&["5", "6", "15", "17"]),
     // PERM, READONLY, AUTH.
     Rule::fails(
-        &["3", "8", "23"],
+        &["3", READONLY, "23"],
         Denied,
         "{at} is read-only for this process: taking a lock writes to the file and to two files next to it: grant the right to write to the file and its folder",
     ),

@@ -1,6 +1,7 @@
 //! The file, and making sure that it contains our table.
 
 use std::fmt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use sqlx::{
     TypeInfo, ValueRef,
 };
 
-use super::codes::{CANTOPEN, CONSTRAINT_DATATYPE};
+use super::codes::{CANTOPEN, CONSTRAINT_DATATYPE, READONLY};
 use super::config::SqliteTarget;
 use super::time::Time;
 use super::{statements, storage};
@@ -48,9 +49,8 @@ impl fmt::Debug for SqliteFile {
     }
 }
 
-/// Which file a path leads to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct FileId(u64, u64);
+/// Which file a path leads to: its device and its number.
+type FileId = (u64, u64);
 
 /// A connection with its table.
 #[derive(Debug)]
@@ -129,21 +129,11 @@ impl SqliteFile {
         Ok(text.unwrap_or_default().to_owned())
     }
 
-    fn denied(&self) -> Error {
-        Error::new(
-            ErrorKind::Denied,
-            format!(
-                "{} is read-only for this process: taking a lock writes to the file and to two files next to it: grant the right to write to the file and its folder",
-                self.table.names.at
-            ),
-        )
-    }
-
     /// SQLite says only that it cannot open the file: find out why.
-    fn cannot_open(&self) -> Error {
+    fn cannot_open(&self, error: sqlx::Error) -> Failure {
         let at = &self.table.names.at;
         let folder = self.target.path.parent().unwrap_or(Path::new("/"));
-        match (std::fs::metadata(&self.target.path), std::fs::metadata(folder)) {
+        let why = match (std::fs::metadata(&self.target.path), std::fs::metadata(folder)) {
             (Ok(file), _) if file.is_dir() => {
                 Error::config(format!("{at} is a directory: name a file in it"))
             }
@@ -170,12 +160,15 @@ impl SqliteFile {
                     "{at} does not exist, and may not be created here (mode=rw, or a pool): create it, or use mode=rwc"
                 ))
             }
-            _ if !writable(&self.target.path) || !writable(folder) => self.denied(),
+            _ if !writable(&self.target.path) || !writable(folder) => {
+                return self.table.names.failure(Some(READONLY), error, false);
+            }
             _ => Error::new(
                 ErrorKind::Unavailable,
                 format!("{at} cannot be opened: perhaps this process has too many open files"),
             ),
-        }
+        };
+        why.with_source(error).into()
     }
 }
 
@@ -251,9 +244,9 @@ impl Driver for SqliteFile {
     }
 
     fn failure(&self, error: sqlx::Error, sent: bool) -> Failure {
-        match self.code(&error) {
-            Some(code) if code == CANTOPEN => self.cannot_open().with_source(error).into(),
-            code => self.table.names.failure(code.as_deref(), error, sent),
+        match self.code(&error).as_deref() {
+            Some(CANTOPEN) => self.cannot_open(error),
+            code => self.table.names.failure(code, error, sent),
         }
     }
 }
@@ -286,13 +279,5 @@ fn writable(path: &Path) -> bool {
 }
 
 fn file_id(path: &Path) -> Option<FileId> {
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::MetadataExt;
-        std::fs::metadata(path).ok().map(|file| FileId(file.dev(), file.ino()))
-    }
-    #[cfg(not(unix))]
-    {
-        std::fs::metadata(path).ok().map(|_| FileId(0, 0))
-    }
+    std::fs::metadata(path).ok().map(|file| (file.dev(), file.ino()))
 }

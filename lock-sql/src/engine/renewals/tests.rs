@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use tokio::task::JoinSet;
+use tokio_util::task::TaskTracker;
 
 use super::*;
 use crate::engine::entry::Secret;
@@ -51,6 +52,7 @@ fn entry(name: &str) -> Arc<Entry> {
         label: None,
         taken_over: None,
         waiter: None,
+        unfinished: TaskTracker::new(),
     })
 }
 
