@@ -44,6 +44,12 @@ fn play(scene: &str) -> Result<(), String> {
             "a_seed_counts_for_every_lock" => {
                 scenarios::a_seed_counts_for_every_lock(|config| config).await
             }
+            "each_hold_of_a_batch_hears_its_own_answer" => {
+                scenarios::each_hold_of_a_batch_hears_its_own_answer(|config| config).await
+            }
+            "a_key_of_another_type_concerns_its_lock_alone" => {
+                scenarios::a_key_of_another_type_concerns_its_lock_alone(|config| config).await
+            }
             other => panic!("there is no scene {other}"),
         }
     })

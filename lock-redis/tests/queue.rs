@@ -10,7 +10,7 @@ mod common;
 use std::time::Duration;
 
 use common::children::{self, Children};
-use common::{commands, locks, plain, queued, server};
+use common::{commands, locks, plain, queued, requests, server};
 use lock_core::{Locks, OwnerId};
 use lock_testkit::servers::RedisServer;
 use redis::aio::MultiplexedConnection;
@@ -96,23 +96,12 @@ async fn in_order(processes: usize, waiters: usize) -> (f64, f64) {
     let guard = holder.named(NAME).unwrap().ttl(Duration::from_secs(300)).acquire().await.unwrap();
     let waiting = Waiting::start(&server, processes, waiters);
     let arrived = until_queued(&mut plain, waiters).await;
-    let scripts = |stats: &str| -> u64 {
-        let of = |name: &str| {
-            let line = stats.lines().find_map(|line| line.strip_prefix(name))?;
-            line.split_once("calls=")?.1.split(',').next()?.parse::<u64>().ok()
-        };
-        of("cmdstat_evalsha:").unwrap_or(0) + of("cmdstat_eval:").unwrap_or(0)
-    };
-    let stats = async |connection: &mut MultiplexedConnection| -> String {
-        redis::cmd("INFO").arg("commandstats").query_async(connection).await.unwrap()
-    };
-    let (requests, all) = (scripts(&stats(&mut plain).await), commands(&mut plain).await);
+    let (sent, all) = (requests(&mut plain).await, commands(&mut plain).await);
     let start = Instant::now();
     guard.release().await.unwrap();
     let mut turns = waiting.turns(waiters, Duration::from_secs(60)).await;
     let took = start.elapsed();
-    let (requests, all) =
-        (scripts(&stats(&mut plain).await) - requests, commands(&mut plain).await - all);
+    let (sent, all) = (requests(&mut plain).await - sent, commands(&mut plain).await - all);
     assert_eq!(turns.len(), waiters, "a waiter was not served");
     turns.sort_by_key(|(_, fence)| *fence);
     let served: Vec<_> = turns.iter().map(|(owner, _)| *owner).collect();
@@ -122,10 +111,10 @@ async fn in_order(processes: usize, waiters: usize) -> (f64, f64) {
     println!(
         "{waiters} waiters in {processes} processes: {:?} per hand-over, {:.2} requests and {:.1} commands each",
         took / u32::try_from(waiters).unwrap(),
-        per(requests),
+        per(sent),
         per(all)
     );
-    (per(requests), per(all))
+    (per(sent), per(all))
 }
 
 #[tokio::test(flavor = "multi_thread")]

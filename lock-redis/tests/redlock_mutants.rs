@@ -55,7 +55,9 @@ mod with_mutants {
         a_late_vote_that_is_forgotten: "forgets_the_unanswered", a_late_vote_is_given_back;
         an_unanswered_node_that_is_not_released: "forgets_the_unanswered", an_unanswered_node_is_released;
         a_grant_that_is_over: "validity_from_the_reply", a_grant_that_is_over_is_given_back;
+        a_renewal_from_its_answer: "validity_from_the_reply", a_renewal_is_believed_from_its_own_request;
         a_renewal_of_any_fence: "renews_any_fence", a_hold_that_was_interrupted_is_not_renewed;
+        an_error_for_a_loss: "takes_an_error_for_a_loss", nodes_that_fail_lose_nothing;
         a_restarted_node_that_rejoins_at_once: "rejoins_at_once", a_restarted_node_gives_no_vote;
         a_flushed_node_that_rejoins_at_once: "rejoins_at_once", a_flushed_node_gives_no_vote;
     }

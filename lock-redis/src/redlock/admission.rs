@@ -9,9 +9,9 @@ use redis::Value;
 
 use super::config::{Bootstrap, Recover};
 use super::plan::{Marker, Plan, Report, Step, Terms};
-use super::quorum::{NODE_KEY, Quorum, millis};
+use super::quorum::{Quorum, millis};
 use super::round::Round;
-use super::scripts::{ADMIT, BEGIN, REPORT};
+use super::scripts::{ADMIT, BEGIN, NODE_KEY, REPORT};
 use super::sightings::Sighting;
 use super::why::{Why, Whys};
 use crate::error::unexpected;

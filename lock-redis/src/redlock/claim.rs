@@ -150,6 +150,7 @@ impl RedlockClaim {
     /// Asks all nodes about the hold, and extends it if `prolongs`. Returns how long it is valid,
     /// if it still is.
     async fn survey(&self, prolongs: bool) -> Result<Renewal> {
+        let called = self.driver.now();
         let (outcome, replies) = self
             .driver
             .call(|contender, terms, now| contender.begin_survey(terms, now, prolongs))
@@ -158,11 +159,13 @@ impl RedlockClaim {
         if replies.lacks_admission() && (outcome == Outcome::Unknown || (is_held && prolongs)) {
             self.admission.tend();
         }
-        let Terms { valid, .. } = self.driver.terms;
+        let terms = &self.driver.terms;
         match outcome {
-            Outcome::Held if prolongs => Ok(Renewal::Alive { valid_for: Some(valid) }),
+            Outcome::Held if prolongs => {
+                Ok(Renewal::Alive { valid_for: Some(terms.believed(called, self.driver.now())) })
+            }
             Outcome::Held => {
-                let drift = self.driver.ttl - valid;
+                let drift = self.driver.ttl - terms.valid;
                 let left = replies.left().map(|left| left.saturating_sub(drift));
                 Ok(Renewal::Alive { valid_for: left })
             }

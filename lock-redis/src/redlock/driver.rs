@@ -8,7 +8,7 @@ use lock_core::{ClockInstant, Error, ErrorKind};
 use tokio::sync::{Notify, oneshot};
 
 use super::contender::{Contender, Outcome, Request, Sent, Terms, Time};
-use super::quorum::Quorum;
+use super::quorum::{Quorum, Times};
 use super::replies::Replies;
 use super::reply::NodeReply;
 use super::target::Target;
@@ -17,7 +17,7 @@ use super::target::Target;
 /// they go on when a call is dropped, so that the contender hears what became of them.
 pub(super) struct Driver {
     pub(super) quorum: Arc<Quorum>,
-    pub(super) target: Target,
+    pub(super) target: Arc<Target>,
     pub(super) ttl: Duration,
     /// The limit for one answer of one node.
     pub(super) limit: Duration,
@@ -66,7 +66,7 @@ impl Driver {
         let ended = (0..quorum.len()).map(|_| oneshot::channel().1).collect();
         let state = State { contender, replies, waits_since: None, is_called, is_minded, ended };
         let (answered, retimed) = (Notify::new(), Notify::new());
-        let state = Mutex::new(state);
+        let (state, target) = (Mutex::new(state), Arc::new(target));
         Arc::new(Self { quorum, target, ttl, limit, terms, state, answered, retimed })
     }
 
@@ -79,7 +79,7 @@ impl Driver {
         Time::from_nanos(at.as_nanos())
     }
 
-    fn now(&self) -> Time {
+    pub(super) fn now(&self) -> Time {
         Self::time(self.quorum.clock().now())
     }
 
@@ -243,7 +243,7 @@ struct InFlight {
 impl InFlight {
     /// `before` is ready when the last request to the same node has ended.
     async fn run(mut self, before: oneshot::Receiver<()>) {
-        let (driver, (node, request)) = (&self.driver, self.sent);
+        let (driver, (_, request)) = (&self.driver, self.sent);
         if let Request::Release { .. } = request {
             // Where the connection is new or a script is not loaded yet, a release can overtake the
             // acquire of a dropped call. It would find nothing, and would have to be repeated.
@@ -258,14 +258,8 @@ impl InFlight {
             _ => None,
         };
         let waited = since.map(|since| driver.quorum.clock().now().since(since));
-        let quorum = &driver.quorum;
-        let call = quorum.call(&driver.target, request, (driver.ttl, waited));
-        let answer = quorum.node(node).run(call, driver.limit).await;
-        let (reply, mark) = match request {
-            Request::Release { .. } => (NodeReply::from_release(answer), 0),
-            _ => NodeReply::read(answer),
-        };
-        quorum.note(&reply, mark);
+        let times = Times { ttl: driver.ttl, waited, limit: driver.limit };
+        let reply = driver.quorum.ask(self.sent, &driver.target, times).await;
         self.is_answered = true;
         driver.hear(self.sent, reply);
     }

@@ -18,6 +18,7 @@ mod driver;
 pub mod mutants;
 mod plan;
 mod quorum;
+mod renewals;
 mod replies;
 mod reply;
 mod round;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::contender::rule::{self, Verdict};
 use super::plan::{Marker, Plan, Report, Step, Terms, plan};
+use super::reply::NodeReply;
 use super::rules::Rules;
 
 /// One mistake: a rule that is replaced by a wrong one.
@@ -56,7 +57,10 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "validity_from_the_reply",
         what: "validity counts from the answer",
-        killed_by: &["a_grant_that_is_over_is_given_back"],
+        killed_by: &[
+            "a_grant_that_is_over_is_given_back",
+            "a_renewal_is_believed_from_its_own_request",
+        ],
         replace: |rules| rules.contender.valid_from = |_, now| now,
     },
     Mutant {
@@ -64,6 +68,12 @@ pub const MUTANTS: &[Mutant] = &[
         what: "a renewal counts every node that has something of the owner, whatever its fence",
         killed_by: &["a_hold_that_was_interrupted_is_not_renewed"],
         replace: |rules| rules.contender.renews = |_| None,
+    },
+    Mutant {
+        name: "takes_an_error_for_a_loss",
+        what: "a node that has failed to renew a batch has none of its locks",
+        killed_by: &["nodes_that_fail_lose_nothing"],
+        replace: |rules| rules.failed = |_| NodeReply::NotMine { left: None, who: String::new() },
     },
     Mutant {
         name: "rejoins_at_once",

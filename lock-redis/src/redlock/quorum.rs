@@ -8,16 +8,15 @@ use lock_core::kit::tasks::Tasks;
 use lock_core::{Clock, OsRng, OwnerId, Result, Rng, SystemClock};
 
 use super::config::RedlockConfig;
-use super::contender::{Request, rule};
+use super::contender::{Request, Sent, rule};
+use super::renewals::{Item, Renewals, Sender};
 use super::reply::NodeReply;
 use super::round::Round;
-use super::scripts::{ACQUIRE_VOTE, PROBE_NODE, RAISE_VOTE, RELEASE_VOTE, RENEW_VOTE};
+use super::scripts::{ACQUIRE_VOTE, NODE_KEY, PROBE_NODE, RAISE_VOTE, RELEASE_VOTE};
 use super::target::Target;
 use super::wake::Hub;
-use crate::node::{Call, Listener, Node, NodeOptions, Script};
+use crate::node::{Listener, Node, NodeOptions, Script};
 
-/// The node's own record: its marker and its mark. No lock key can read so (see [`Keys`]).
-pub(crate) const NODE_KEY: &str = "distlock\u{1e}quorum";
 /// How long closing waits for votes that are being given back: for nodes that answer.
 const CLOSING: Duration = Duration::from_millis(300);
 
@@ -25,6 +24,8 @@ const CLOSING: Duration = Duration::from_millis(300);
 #[derive(Debug)]
 pub(crate) struct Quorum {
     nodes: Vec<Node>,
+    /// In the order of the nodes.
+    renewals: Vec<Renewals>,
     pub(crate) config: RedlockConfig,
     /// The part of the configuration that the nodes remember.
     pub(crate) fingerprint: String,
@@ -41,6 +42,16 @@ pub(crate) struct Quorum {
     /// Tasks that give votes back. Closing waits a moment for them.
     pub(crate) undoing: Tasks,
     clock: Arc<dyn Clock>,
+}
+
+/// The times of a request to a node.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    pub(crate) ttl: Duration,
+    /// For how long the claim has waited, if it is to be woken.
+    pub(crate) waited: Option<Duration>,
+    /// The limit for the answer.
+    pub(crate) limit: Duration,
 }
 
 impl Quorum {
@@ -63,9 +74,17 @@ impl Quorum {
             };
             Node::new(client, options, Some(listener))
         });
+        let nodes = nodes.collect::<Result<Vec<_>>>()?;
+        let fingerprint = config.fingerprint();
+        let renewals = nodes.iter().map(|node| {
+            let (fingerprint, channel) = (fingerprint.clone(), channel.clone());
+            let failed = config.rules.failed;
+            Renewals::new(Sender { node: node.clone(), fingerprint, channel, failed })
+        });
         Ok(Self {
-            nodes: nodes.collect::<Result<_>>()?,
-            fingerprint: config.fingerprint(),
+            renewals: renewals.collect(),
+            nodes,
+            fingerprint,
             config,
             channel,
             hub,
@@ -147,45 +166,48 @@ impl Quorum {
         self.voted.load(Relaxed)
     }
 
-    /// What is asked of a node about the lock that `to` names, with this `ttl`. `waited` is for how long
-    /// the claim has waited, if it is to be woken.
-    pub(crate) fn call<'a>(
-        &'a self,
-        to: &'a Target,
-        request: Request,
-        (ttl, waited): (Duration, Option<Duration>),
-    ) -> Call<'a> {
-        let about = |script: &'a Script, keys: &[&'a String]| {
-            let call = script.call().key(NODE_KEY).keys(keys.iter().copied());
+    /// Asks a node about the lock that `to` names.
+    pub(crate) async fn ask(
+        &self,
+        (node, request): Sent,
+        to: &Arc<Target>,
+        times: Times,
+    ) -> NodeReply {
+        let ttl_ms = millis(times.ttl);
+        let about = |script: &'static Script| {
+            let call = script.call().key(NODE_KEY).key(&to.lock).key(&to.vote);
             call.arg(&self.fingerprint).arg(&to.owner)
         };
-        match request {
+        let run = |call| self.nodes[node].run(call, times.limit);
+        let (reply, mark) = match request {
             Request::Acquire { attempt, proposal, .. } => {
-                let call = about(&ACQUIRE_VOTE, &[&to.lock, &to.vote, &to.waiters]);
-                let call = call.number(attempt.into()).number(millis(ttl)).number(proposal);
-                call.arg(&self.channel).maybe(waited.map(micros)).arg(&to.label)
+                let call = about(&ACQUIRE_VOTE).key(&to.waiters);
+                let call = call.number(attempt.into()).number(ttl_ms).number(proposal);
+                let call = call.arg(&self.channel).maybe(times.waited.map(micros)).arg(&to.label);
+                NodeReply::from_script(run(call).await)
             }
-            Request::Raise { value, .. } => about(&RAISE_VOTE, &[&to.lock, &to.vote]).number(value),
+            Request::Raise { value, .. } => {
+                let call = about(&RAISE_VOTE).number(value);
+                NodeReply::from_script(run(call).await)
+            }
             Request::Renew { fence, adopt, prolongs, .. } => {
-                let ttl = if prolongs { ttl } else { Duration::ZERO };
-                let call = about(&RENEW_VOTE, &[&to.lock, &to.vote]).maybe(fence).maybe(adopt);
-                call.number(millis(ttl)).arg(&self.channel)
+                let (target, limit) = (Arc::clone(to), times.limit);
+                let ttl_ms = if prolongs { ttl_ms } else { 0 };
+                self.renewals[node].ask(Item { target, fence, adopt, ttl_ms, limit }).await
             }
             Request::Release { attempt, fence, leaves, .. } => {
-                let call = about(&RELEASE_VOTE, &[&to.lock, &to.vote, &to.waiters]);
+                let call = about(&RELEASE_VOTE).key(&to.waiters);
                 // A vote that is given back wakes no waiter: the winner holds the other nodes.
                 let call = call.maybe(attempt.map(u64::from)).flag(attempt.is_none()).arg(&to.lock);
-                call.arg(if leaves { self.channel.as_str() } else { "" }).maybe(fence)
+                let call = call.arg(if leaves { self.channel.as_str() } else { "" }).maybe(fence);
+                (NodeReply::from_release(run(call).await), 0)
             }
-        }
-    }
-
-    /// Notes what a reply shows about the node, beside its answer.
-    pub(crate) fn note(&self, reply: &NodeReply, mark: u64) {
+        };
         if reply.brief().is_vote() {
             self.note_vote();
         }
         self.note_mark(mark);
+        reply
     }
 
     /// Checks on all nodes that the commands that locks need are allowed.

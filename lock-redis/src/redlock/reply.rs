@@ -32,24 +32,25 @@ pub(crate) enum NodeReply {
 
 impl NodeReply {
     /// Reads what a script answers, and the greatest mark that the node has shown; 0 if none.
-    pub(crate) fn read(answer: Result<Value>) -> (Self, u64) {
-        let read = |value: &Value| {
-            let reply = node::Reply::new("a script", value)?;
-            Ok(match reply.number(0)? {
-                1 => {
-                    let (counter, mark) = (reply.count(1)?, reply.count(2)?);
-                    (Self::Mine { counter, left: reply.millis(3)? }, mark.max(counter))
-                }
-                0 => {
-                    (Self::NotMine { left: reply.millis(1)?, who: reply.text(2)? }, reply.count(3)?)
-                }
-                2 => (Self::Unproven { counter: reply.count(1)? }, 0),
-                -1 => (Self::NotAdmitted(reply.text(1)?), 0),
-                -2 => (Self::Otherwise(reply.text(1)?), 0),
-                -3 => (Self::Failed(exhausted(reply.count(1)?)), 0),
-                _ => return Err(reply.wrong()),
-            })
-        };
+    pub(crate) fn read(reply: &node::Reply<'_>) -> Result<(Self, u64)> {
+        Ok(match reply.number(0)? {
+            1 => {
+                let (counter, mark) = (reply.count(1)?, reply.count(2)?);
+                (Self::Mine { counter, left: reply.millis(3)? }, mark.max(counter))
+            }
+            0 => (Self::NotMine { left: reply.millis(1)?, who: reply.text(2)? }, reply.count(3)?),
+            2 => (Self::Unproven { counter: reply.count(1)? }, 0),
+            -1 => (Self::NotAdmitted(reply.text(1)?), 0),
+            -2 => (Self::Otherwise(reply.text(1)?), 0),
+            -3 => (Self::Failed(exhausted(reply.count(1)?)), 0),
+            -4 => (Self::Failed(overwritten()), 0),
+            _ => return Err(reply.wrong()),
+        })
+    }
+
+    /// The same for a request about one lock alone.
+    pub(crate) fn from_script(answer: Result<Value>) -> (Self, u64) {
+        let read = |value: &Value| Self::read(&node::Reply::new("a script", value)?);
         let read = answer.and_then(|value| read(&value));
         read.unwrap_or_else(|error| (Self::Failed(error), 0))
     }
@@ -85,6 +86,11 @@ fn exhausted(counter: u64) -> Error {
     let text = format!(
         "its fence counter stands at {counter} and cannot rise any further: something else has written to it; delete the lock's auxiliary keys and the node's mark"
     );
+    Error::new(ErrorKind::Store, text).with_retryable(false)
+}
+
+fn overwritten() -> Error {
+    let text = "the key of the lock that ends in \"vote\" is of another type: something else has written to it; delete it";
     Error::new(ErrorKind::Store, text).with_retryable(false)
 }
 

@@ -2,6 +2,11 @@
 
 use crate::node::scripts;
 
+/// The node's own record: its marker and its mark. No lock key can read so (see [`Keys`]).
+///
+/// [`Keys`]: crate::names::Keys
+pub(crate) const NODE_KEY: &str = "distlock\u{1e}quorum";
+
 scripts! {
     ACQUIRE_VOTE = "../scripts/value" "scripts/common" "scripts/acquire";
     RAISE_VOTE = "../scripts/value" "scripts/common" "scripts/raise";

@@ -109,12 +109,25 @@ pub(crate) fn config(server: &RedisServer) -> RedisConfig {
     RedisConfig::from_url(server.url()).unwrap()
 }
 
-/// How often each command ran on the server, all together.
+/// How often each command ran on the server, those inside of scripts included, all together.
 pub(crate) async fn commands(connection: &mut MultiplexedConnection) -> u64 {
+    calls(connection, |command| command != "info").await
+}
+
+/// How many scripts were sent to the server: all that a claim ever asks is a script.
+pub(crate) async fn requests(connection: &mut MultiplexedConnection) -> u64 {
+    calls(connection, |command| ["eval", "evalsha"].contains(&command)).await
+}
+
+/// How often the commands that are `meant` ran.
+async fn calls(connection: &mut MultiplexedConnection, meant: impl Fn(&str) -> bool) -> u64 {
     let info: String =
         redis::cmd("INFO").arg("commandstats").query_async(connection).await.unwrap();
-    let calls = |line: &str| line.split_once("calls=")?.1.split(',').next()?.parse::<u64>().ok();
-    info.lines().filter(|line| !line.starts_with("cmdstat_info")).filter_map(calls).sum()
+    let calls = |line: &str| {
+        let (command, figures) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+        figures.split(',').next()?.parse::<u64>().ok().filter(|_| meant(command))
+    };
+    info.lines().filter_map(calls).sum()
 }
 
 pub(crate) async fn keys(connection: &mut MultiplexedConnection) -> Vec<String> {

@@ -352,7 +352,7 @@ impl Contender {
             self.unproven = false;
         }
         // If the renewal is over before it is answered, another client may have had the lock since.
-        let is_over = now - started + terms.margin >= terms.valid;
+        let is_over = now - started + terms.margin >= terms.believed(started, now);
         if standing == Standing::Held && prolongs && !is_over {
             // The nodes that are not in the hold are asked to join it, and those that have joined are
             // adopted: the renewal has shown that no other client can have had the lock in between.

@@ -28,6 +28,13 @@ pub(crate) struct Terms {
     pub(crate) pauses: (Duration, Duration),
 }
 
+impl Terms {
+    /// For how long, from `called` on, an answer is believed that has come `now`.
+    pub(crate) fn believed(&self, called: Time, now: Time) -> Duration {
+        self.valid + ((self.rules.valid_from)(called, now) - called)
+    }
+}
+
 /// The rules by which a contender decides. There is one right set, [`Rules::REAL`]; the tests replace
 /// single lines by known mistakes, and must notice each of them.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +44,7 @@ pub(crate) struct Rules {
     /// When a value is the fence: see [`rule::judge`].
     pub(crate) judge:
         fn(needed: usize, votes: &[Vote], kept: Option<u64>, pending: usize) -> Verdict,
-    /// From when on a grant is valid that was called for at `called` and is answered `now`.
+    /// From when on an answer is valid that was called for at `called` and has come `now`.
     pub(crate) valid_from: fn(called: Time, now: Time) -> Time,
     /// Which fence the nodes must show for a renewal of the hold with this fence.
     pub(crate) renews: fn(fence: Option<u64>) -> Option<u64>,

@@ -69,11 +69,11 @@ impl Trying {
     }
 
     fn grant(&self, terms: &Terms, now: Time, fence: u64) -> Outcome {
-        let from = (terms.rules.valid_from)(self.called, now);
-        if now - from + terms.margin >= terms.valid {
+        let valid_for = terms.believed(self.called, now);
+        if now - self.called + terms.margin >= valid_for {
             return Outcome::TooLate;
         }
-        Outcome::Granted { fence, valid_for: terms.valid + (from - self.called) }
+        Outcome::Granted { fence, valid_for }
     }
 
     pub(crate) fn wake_at(&self, terms: &Terms, now: Time) -> Option<Time> {

@@ -1,22 +1,37 @@
--- Prolongs a lock for who holds it with this fence, or (with a ttl of 0) only says how long it lasts.
--- KEYS: the node, the lock, the vote.
--- ARGV: quorum, owner, fence or '' for any (to ask only), counter to adopt or '', ttl in ms or 0, channel
--- of the client.
--- Answers {1, counter, 0, ms left} | {2, counter}: the owner's, but not with this fence | {0, -1, '', 0}
--- | {-1, why} | {-2, quorum}
+-- Prolongs many locks, each for who holds it with its fence, or (with a ttl of 0) only says how long it
+-- lasts. KEYS: the node, then for each the lock, the vote.
+-- ARGV: quorum, channel of the client, then for each owner, fence or '' for any (to ask only), counter to
+-- adopt or '', ttl in ms or 0.
+-- Answers for each {1, counter, 0, ms left} | {2, counter}: the owner's, but not with this fence
+-- | {0, -1, '', 0} | {-1, why} | {-2, quorum} | {-4}: the vote is none, but a key of another type
 local refused = refusal(redis.call('HMGET', KEYS[1], 'run_id', 'state', 'quorum'))
-if refused then return refused end
-local vote = redis.call('HMGET', KEYS[3], 'counter', 'fence', 'channel')
-if not vote[1] or not is_mine(value_of(KEYS[2]), ARGV[2]) then return {0, -1, '', 0} end
-if ARGV[4] ~= '' and vote[1] == ARGV[4] then
-  redis.call('HSET', KEYS[3], 'fence', ARGV[3])
-elseif ARGV[3] ~= '' and not has_fence(vote, ARGV[3]) then
-  return {2, tonumber(vote[1])}
+local channel = ARGV[2]
+
+local function renew(lock, key, owner, fence, adopt, ttl)
+  local vote = redis.pcall('HMGET', key, 'counter', 'fence', 'channel')
+  if vote.err then
+    -- This concerns the one lock. Any other refusal concerns all of them and ends the script.
+    if string.find(vote.err, 'WRONGTYPE', 1, true) then return {-4} end
+    redis.call('HMGET', key, 'counter')
+  end
+  if not vote[1] or not is_mine(value_of(lock), owner) then return {0, -1, '', 0} end
+  local adopts = adopt ~= '' and vote[1] == adopt
+  if not adopts and fence ~= '' and not has_fence(vote, fence) then return {2, tonumber(vote[1])} end
+  if ttl ~= '0' then
+    -- First: this is carried out where the memory is used up, and so is what follows in the same script.
+    redis.call('PEXPIRE', lock, ttl)
+    redis.call('PEXPIRE', key, ttl + 1000)
+    -- Who takes a lock over is to hear of a forced release.
+    if vote[3] ~= channel then redis.call('HSET', key, 'channel', channel) end
+    if adopts then redis.call('HSET', key, 'fence', fence) end
+  end
+  return {1, tonumber(vote[1]), 0, redis.call('PTTL', lock)}
 end
-if ARGV[5] ~= '0' then
-  redis.call('PEXPIRE', KEYS[2], ARGV[5])
-  redis.call('PEXPIRE', KEYS[3], ARGV[5] + 1000)
-  -- Who takes a lock over is to hear of a forced release.
-  if vote[3] ~= ARGV[6] then redis.call('HSET', KEYS[3], 'channel', ARGV[6]) end
+
+local out = {}
+for k = 2, #KEYS, 2 do
+  local a = 2 * k - 1
+  local answer = refused or renew(KEYS[k], KEYS[k + 1], ARGV[a], ARGV[a + 1], ARGV[a + 2], ARGV[a + 3])
+  table.insert(out, #out + 1, answer)
 end
-return {1, tonumber(vote[1]), 0, redis.call('PTTL', KEYS[2])}
+return out

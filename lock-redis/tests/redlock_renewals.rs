@@ -1,0 +1,135 @@
+//! Renewals on a quorum, which travel as one request a node.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
+mod redlock_common;
+
+use std::time::Duration;
+
+use lock_core::{Locks, Renewal};
+use lock_testkit::measure::{cpu, hold};
+use redlock_common::Masters;
+use redlock_common::common::requests;
+use redlock_common::scenarios::{self, Tweak, holds, renewed};
+use tokio::runtime::Builder;
+use tokio::time::{Instant, sleep, timeout};
+
+const REAL: Tweak = |config| config;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_hold_of_a_batch_hears_its_own_answer() {
+    scenarios::each_hold_of_a_batch_hears_its_own_answer(REAL).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_that_fail_lose_nothing() {
+    scenarios::nodes_that_fail_lose_nothing(REAL).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_of_another_type_concerns_its_lock_alone() {
+    scenarios::a_key_of_another_type_concerns_its_lock_alone(REAL).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_renewal_is_believed_from_its_own_request() {
+    scenarios::a_renewal_is_believed_from_its_own_request(REAL).await.unwrap();
+}
+
+fn all_alive(answers: &[lock_core::Result<Renewal>]) -> bool {
+    answers.iter().all(|answer| matches!(answer, Ok(Renewal::Alive { .. })))
+}
+
+/// A node that does not answer keeps its own batches waiting, and nobody else's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_silent_node_holds_up_no_batch_of_the_others() {
+    let masters = Masters::start().await.unwrap();
+    let links = masters.links().await.unwrap();
+    let backend = links.client().await.unwrap();
+    let mut claims = holds(&backend, 40).await;
+    links.0[2].stall();
+    let start = Instant::now();
+    for _ in 0..5 {
+        let answers = renewed(&mut claims).await;
+        assert!(all_alive(&answers), "{answers:?}");
+    }
+    // The limit for an answer is 1.8 s.
+    assert!(start.elapsed() < Duration::from_millis(1500), "{:?}", start.elapsed());
+}
+
+/// A runtime that ends, or is left alone, in the middle of a renewal stops nobody else's.
+#[test]
+fn a_runtime_that_is_left_alone_stops_no_renewal_of_another() {
+    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let (_masters, mut claims) = runtime.block_on(async {
+        let masters = Masters::start().await.unwrap();
+        let backend = masters.client("").await.unwrap();
+        let claims = holds(&backend, 3).await;
+        (masters, claims)
+    });
+    let mut left_alone = Vec::new();
+    for claim in &mut claims[..2] {
+        let other = Builder::new_current_thread().enable_all().build().unwrap();
+        let answer = other.block_on(async {
+            tokio::select! {
+                biased;
+                answer = claim.renew() => Some(answer),
+                () = tokio::task::yield_now() => None,
+            }
+        });
+        assert!(answer.is_none(), "sooner than a request is sent: {answer:?}");
+        left_alone.push(other);
+    }
+    left_alone.pop();
+    runtime.block_on(async {
+        let renewing = timeout(Duration::from_secs(5), renewed(&mut claims));
+        let answers = renewing.await.expect("the renewals wait for another runtime");
+        assert!(all_alive(&answers), "{answers:?}");
+    });
+}
+
+/// How many requests a second each node gets, at the most, for so many locks that are held.
+async fn cost_of_holding(number: u32, ttl: Duration) -> f64 {
+    let masters = Masters::start().await.unwrap();
+    let backend = masters.client("").await.unwrap();
+    let locks = Locks::builder(backend).default_ttl(ttl).build().unwrap();
+    let guards = hold(&locks, number).await.unwrap();
+    // The first renewals coincide, since the locks were taken together.
+    sleep(ttl / 2).await;
+    let (mut plain, mut before) = (Vec::new(), Vec::new());
+    for node in 0..masters.0.len() {
+        plain.push(masters.plain(node).await);
+        before.push(requests(&mut plain[node]).await);
+    }
+    let (client, start) = (cpu("self").unwrap(), Instant::now());
+    sleep(ttl).await;
+    let took = start.elapsed().as_secs_f64();
+    let client = (cpu("self").unwrap() - client) / took;
+    let mut most = 0.0_f64;
+    for (plain, before) in plain.iter_mut().zip(before) {
+        let requests = u32::try_from(requests(plain).await - before).unwrap();
+        most = most.max(f64::from(requests) / took);
+    }
+    println!(
+        "{number} held, ttl {ttl:?}: {most:.1} requests/s a node, {:.1} % of a core in the client",
+        client * 100.0
+    );
+    assert!(guards.iter().all(|guard| guard.token().is_ok()), "locks were lost");
+    drop(guards);
+    locks.close(Duration::from_secs(60)).await.unwrap();
+    most
+}
+
+/// One by one, these would be 300 a second.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn locks_that_are_held_together_are_renewed_together() {
+    let most = cost_of_holding(600, Duration::from_secs(6)).await;
+    assert!(most <= 20.0, "{most} requests a second");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "the full size: a minute"]
+async fn ten_thousand_held_locks_cost_few_requests() {
+    let most = cost_of_holding(10_000, Duration::from_secs(30)).await;
+    assert!(most <= 20.0, "{most} requests a second");
+}
