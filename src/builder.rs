@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use lock_core::clock::Clock;
 use lock_core::contract::LockLayer;
-use lock_core::{Error, ErrorKind, Locks, LocksBuilder, Operation, Result};
+use lock_core::{Locks, LocksBuilder, Operation, Result};
 use tokio::runtime::Handle;
-use tokio::task::JoinError;
-use tokio_util::task::AbortOnDropHandle;
 
 use crate::lazy::LazyLocks;
+use crate::opening::{Opening, Setting};
 use crate::target::Target;
 
 /// A store named by a URL, with settings that a URL cannot express or should not decide.
@@ -46,9 +45,6 @@ pub struct ConnectBuilder {
     metrics: lock_core::MetricsLayer,
     settings: Vec<Setting>,
 }
-
-/// A setting waits for the backend, since the core's builder starts with one.
-type Setting = Arc<dyn Fn(LocksBuilder) -> LocksBuilder + Send + Sync>;
 
 impl ConnectBuilder {
     pub(crate) fn new(url: impl Into<String>) -> Self {
@@ -131,8 +127,7 @@ impl ConnectBuilder {
     ///
     /// Cancel-safe.
     pub async fn connect(self) -> Result<Locks> {
-        let target = self.target()?;
-        self.open(target).await
+        self.opening()?.connect().await
     }
 
     /// Locks of a store that may not be running yet. The URL is read now, so a mistake in it is
@@ -143,41 +138,20 @@ impl ConnectBuilder {
     /// [`Config`](lock_core::ErrorKind::Config) as for [`connect`](crate::connect()), for anything
     /// wrong with the URL.
     pub fn connect_lazy(self) -> Result<LazyLocks> {
-        let target = self.target()?;
-        Ok(LazyLocks::new(self, target))
+        Ok(LazyLocks::new(self.opening()?))
     }
 
-    fn target(&self) -> Result<Target> {
-        Target::parse(&self.url).map_err(|error| error.in_operation(Operation::Connect))
+    fn opening(self) -> Result<Opening> {
+        let target = Target::parse(&self.url);
+        let target = target.map_err(|error| error.in_operation(Operation::Connect))?;
+        Ok(Opening {
+            target,
+            runtime: self.runtime,
+            #[cfg(feature = "metrics")]
+            metrics: self.metrics,
+            settings: self.settings,
+        })
     }
-
-    /// Connects to `target`, the parsed URL.
-    pub(crate) async fn open(self, target: Target) -> Result<Locks> {
-        let opened = match &self.runtime {
-            // A driver stays on the runtime in which it connects.
-            Some(runtime) => {
-                let opening = AbortOnDropHandle::new(runtime.spawn(target.open()));
-                opening.await.map_err(ended)?
-            }
-            None => target.open().await,
-        };
-        let mut locks = opened.map_err(|error| error.in_operation(Operation::Connect))?;
-        #[cfg(feature = "metrics")]
-        {
-            locks = locks.layer(self.metrics);
-        }
-        if let Some(runtime) = self.runtime {
-            locks = locks.runtime(runtime);
-        }
-        let locks = self.settings.iter().fold(locks, |locks, set| set(locks));
-        locks.build().map_err(|error| error.in_operation(Operation::Connect))
-    }
-}
-
-fn ended(error: JoinError) -> Error {
-    Error::new(ErrorKind::Closed, "the runtime on which the store was being connected has ended")
-        .with_source(error)
-        .in_operation(Operation::Connect)
 }
 
 /// Omits the URL, which may contain a password.

@@ -7,11 +7,10 @@ use lock_core::kit::backoff::Backoff;
 use lock_core::kit::connect_once::ConnectOnce;
 use lock_core::{Locks, Result};
 
-use crate::builder::ConnectBuilder;
-use crate::target::Target;
+use crate::opening::Opening;
 
 /// Locks of a store that the first call to need it connects, made by
-/// [`ConnectBuilder::connect_lazy`]: for a service that may start before its store.
+/// [`ConnectBuilder::connect_lazy`](crate::ConnectBuilder::connect_lazy): for a service that may start before its store.
 ///
 /// A store's capabilities are known only once it is connected, so this is not itself a [`Locks`]:
 /// [`get`](Self::get) returns one. Clones share the connection.
@@ -29,8 +28,7 @@ use crate::target::Target;
 /// ```
 #[derive(Clone)]
 pub struct LazyLocks {
-    builder: ConnectBuilder,
-    target: Target,
+    opening: Opening,
     link: ConnectOnce<Locks>,
 }
 
@@ -41,10 +39,10 @@ impl LazyLocks {
     /// The shortest and the longest pause after a failed attempt.
     const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
-    pub(crate) fn new(builder: ConnectBuilder, target: Target) -> Self {
+    pub(crate) fn new(opening: Opening) -> Self {
         let backoff = Backoff::new(Self::PAUSES.0, Self::PAUSES.1);
         let link = ConnectOnce::new("the store", Self::LIMIT, backoff);
-        Self { builder, target, link }
+        Self { opening, link }
     }
 
     /// The locks, connecting first if necessary, by one attempt that all waiting callers share.
@@ -52,13 +50,13 @@ impl LazyLocks {
     ///
     /// # Errors
     ///
-    /// Those of [`ConnectBuilder::connect`].
+    /// Those of [`ConnectBuilder::connect`](crate::ConnectBuilder::connect).
     ///
     /// # Cancel safety
     ///
     /// Cancel-safe: the attempt continues, for the next call.
     pub async fn get(&self) -> Result<Locks> {
-        let connect = || self.builder.clone().open(self.target.clone());
+        let connect = || self.opening.clone().connect();
         self.link.get(Self::LIMIT + Self::PAUSES.1, connect).await
     }
 
@@ -69,10 +67,10 @@ impl LazyLocks {
     }
 }
 
+/// Omits the store, whose settings may contain a password.
 impl fmt::Debug for LazyLocks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LazyLocks")
-            .field("builder", &self.builder)
             .field("is_connected", &self.current().is_some())
             .finish_non_exhaustive()
     }

@@ -26,6 +26,7 @@
 mod builder;
 mod connect;
 mod lazy;
+mod opening;
 mod scheme;
 mod target;
 
@@ -41,7 +42,7 @@ pub use lock_core::{
 };
 #[doc(inline)]
 pub use lock_core::{blocking, clock, testing};
-pub use scheme::schemes;
+pub use scheme::{StoreKind, schemes, stores};
 
 /// For authors of a store or a layer: the contract, and what is needed to implement it.
 pub mod backend {

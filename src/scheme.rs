@@ -1,16 +1,19 @@
-//! The table of URL schemes: which backend serves each, and which cargo feature enables it.
+//! The table of stores: the schemes and the form of their URLs, and which cargo feature enables each.
 
-/// One kind of store.
-pub(crate) struct Scheme {
-    /// The scheme and its aliases.
-    pub(crate) names: &'static [&'static str],
-    /// The cargo feature that enables it; `None` if it is always available.
-    pub(crate) feature: Option<&'static str>,
+/// A kind of store that a URL can name, whether or not this build has it: see [`stores`].
+#[derive(Clone, Copy, Debug)]
+pub struct StoreKind {
+    name: &'static str,
+    url: &'static str,
+    schemes: &'static [&'static str],
+    feature: Option<&'static str>,
     /// `None` if it is not part of this build.
-    pub(crate) kind: Option<Kind>,
+    pub(crate) opens: Option<Opens>,
 }
 
-pub(crate) enum Kind {
+/// What opens a store of this kind.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Opens {
     Memory,
     #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
     Sql,
@@ -24,30 +27,96 @@ pub(crate) enum Kind {
     ZooKeeper,
 }
 
-/// A row of the table whose store is available if its feature is enabled.
-macro_rules! scheme {
-    ($names:expr, $feature:literal, $kind:ident) => {
-        Scheme {
-            names: $names,
+impl StoreKind {
+    /// Its name.
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The form of its URL; parts in brackets are optional.
+    pub const fn url(&self) -> &'static str {
+        self.url
+    }
+
+    /// All schemes of its URLs, the one that [`url`](Self::url) shows first.
+    pub const fn schemes(&self) -> &'static [&'static str] {
+        self.schemes
+    }
+
+    /// The cargo feature of distlock that enables it; `None` if it is always available.
+    pub const fn feature(&self) -> Option<&'static str> {
+        self.feature
+    }
+
+    /// Whether this build can [`connect`](crate::connect()) to it.
+    pub const fn is_built(&self) -> bool {
+        self.opens.is_some()
+    }
+}
+
+/// A row of the table: a store that is named like the feature that enables it.
+macro_rules! kind {
+    ($feature:literal, $url:literal, $schemes:expr, $opens:ident) => {
+        StoreKind {
+            name: $feature,
+            url: $url,
+            schemes: $schemes,
             feature: Some($feature),
             #[cfg(feature = $feature)]
-            kind: Some(Kind::$kind),
+            opens: Some(Opens::$opens),
             #[cfg(not(feature = $feature))]
-            kind: None,
+            opens: None,
         }
     };
 }
 
-pub(crate) const SCHEMES: &[Scheme] = &[
-    Scheme { names: &["memory"], feature: None, kind: Some(Kind::Memory) },
-    scheme!(&["sqlite"], "sqlite", Sql),
-    scheme!(&["postgres", "postgresql"], "postgres", Sql),
-    scheme!(&["mysql", "mariadb"], "mysql", Sql),
-    scheme!(&["redis", "rediss", "redis+unix"], "redis", Redis),
-    scheme!(&["redlock", "redlocks"], "redlock", Redlock),
-    scheme!(&["etcd", "etcds"], "etcd", Etcd),
-    scheme!(&["zookeeper", "zk"], "zookeeper", ZooKeeper),
+const KINDS: &[StoreKind] = &[
+    StoreKind {
+        name: "memory",
+        url: "memory://",
+        schemes: &["memory"],
+        feature: None,
+        opens: Some(Opens::Memory),
+    },
+    kind!("sqlite", "sqlite:///path/to/locks.db", &["sqlite"], Sql),
+    kind!(
+        "postgres",
+        "postgres://user[:password]@host[:5432]/database",
+        &["postgres", "postgresql"],
+        Sql
+    ),
+    kind!("mysql", "mysql://user[:password]@host[:3306]/database", &["mysql", "mariadb"], Sql),
+    kind!(
+        "redis",
+        "redis://[[user]:password@]host[:6379][/database]",
+        &["redis", "rediss", "redis+unix"],
+        Redis
+    ),
+    kind!(
+        "redlock",
+        "redlock://[[user]:password@]host[:6379],host,host",
+        &["redlock", "redlocks"],
+        Redlock
+    ),
+    kind!(
+        "etcd",
+        "etcd://[user:password@]host[:2379][,host...][/prefix]",
+        &["etcd", "etcds"],
+        Etcd
+    ),
+    kind!("zookeeper", "zookeeper://host[:2181][,host...][/root]", &["zookeeper", "zk"], ZooKeeper),
 ];
+
+/// All kinds of stores that this version knows, those included that this build leaves out: for a
+/// program that tells its users which URLs it takes.
+///
+/// ```
+/// let memory = distlock::stores().iter().find(|kind| kind.name() == "memory").unwrap();
+/// assert!(memory.is_built() && memory.feature().is_none());
+/// ```
+pub const fn stores() -> &'static [StoreKind] {
+    KINDS
+}
 
 /// The URL schemes that this build can [`connect`](crate::connect()) to.
 ///
@@ -55,8 +124,8 @@ pub(crate) const SCHEMES: &[Scheme] = &[
 /// assert!(distlock::schemes().contains(&"memory"));
 /// ```
 pub fn schemes() -> Vec<&'static str> {
-    let built = SCHEMES.iter().filter(|scheme| scheme.kind.is_some());
-    built.flat_map(|scheme| scheme.names.iter().copied()).collect()
+    let built = KINDS.iter().filter(|kind| kind.is_built());
+    built.flat_map(|kind| kind.schemes.iter().copied()).collect()
 }
 
 #[cfg(test)]
@@ -83,5 +152,12 @@ mod tests {
         ];
         let served: BTreeSet<_> = backends.concat().into_iter().collect();
         assert_eq!(served, schemes().into_iter().collect());
+    }
+
+    #[test]
+    fn the_form_of_a_url_begins_with_the_first_scheme() {
+        for kind in stores() {
+            assert!(kind.url.starts_with(&format!("{}://", kind.schemes[0])), "{}", kind.url);
+        }
     }
 }

@@ -6,7 +6,7 @@ use lock_core::testing::MemoryBackend;
 use lock_core::url::Params;
 use lock_core::{Error, LockBackend, LocksBuilder, Result};
 
-use crate::scheme::{Kind, SCHEMES, schemes};
+use crate::scheme::{Opens, schemes, stores};
 
 /// A store named by a URL, not connected yet.
 #[derive(Clone)]
@@ -41,25 +41,25 @@ impl Target {
         })?;
         // RFC 3986, section 3.1: schemes are case-insensitive.
         let scheme = &scheme.to_ascii_lowercase();
-        let known = SCHEMES.iter().find(|known| known.names.contains(&scheme.as_str()));
+        let known = stores().iter().find(|kind| kind.schemes().contains(&scheme.as_str()));
         let known = known.ok_or_else(|| unknown_scheme(scheme, rest))?;
         let (common, own) = Common::take_out_of(rest)?;
         let url = &format!("{scheme}:{own}");
-        let store = match known.kind {
-            Some(Kind::Memory) => Store::Memory(memory(url)?),
+        let store = match known.opens {
+            Some(Opens::Memory) => Store::Memory(memory(url)?),
             #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
-            Some(Kind::Sql) => Store::Sql(Box::new(lock_sql::SqlConfig::from_url(url)?)),
+            Some(Opens::Sql) => Store::Sql(Box::new(lock_sql::SqlConfig::from_url(url)?)),
             #[cfg(feature = "redis")]
-            Some(Kind::Redis) => Store::Redis(Box::new(lock_redis::RedisConfig::from_url(url)?)),
+            Some(Opens::Redis) => Store::Redis(Box::new(lock_redis::RedisConfig::from_url(url)?)),
             #[cfg(feature = "redlock")]
-            Some(Kind::Redlock) => {
+            Some(Opens::Redlock) => {
                 Store::Redlock(Box::new(lock_redis::RedlockConfig::from_url(url)?))
             }
             #[cfg(feature = "etcd")]
-            Some(Kind::Etcd) => Store::Etcd(Box::new(lock_etcd::EtcdConfig::from_url(url)?)),
+            Some(Opens::Etcd) => Store::Etcd(Box::new(lock_etcd::EtcdConfig::from_url(url)?)),
             #[cfg(feature = "zookeeper")]
-            Some(Kind::ZooKeeper) => Store::ZooKeeper(Box::new(lock_zk::ZkConfig::from_url(url)?)),
-            None => return Err(missing_feature(scheme, known.feature)),
+            Some(Opens::ZooKeeper) => Store::ZooKeeper(Box::new(lock_zk::ZkConfig::from_url(url)?)),
+            None => return Err(missing_feature(scheme, known.feature())),
         };
         Ok(Self { store, common })
     }
@@ -148,11 +148,10 @@ impl Common {
 }
 
 fn unknown_scheme(scheme: &str, rest: &str) -> Error {
-    let left_out: Vec<_> = SCHEMES
-        .iter()
-        .filter(|known| known.kind.is_none())
-        .filter_map(|known| {
-            Some(format!("{} (feature {:?})", known.names.join("/"), known.feature?))
+    let left_out = stores().iter().filter(|kind| !kind.is_built());
+    let left_out: Vec<_> = left_out
+        .filter_map(|kind| {
+            Some(format!("{} (feature {:?})", kind.schemes().join("/"), kind.feature()?))
         })
         .collect();
     // The scheme is the part before the first colon. If the real one was forgotten, that may be a
