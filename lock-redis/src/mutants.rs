@@ -229,6 +229,14 @@ mod table {
             replaced_by: "return {0, -1, '', 0}",
         },
         Mutant {
+            name: "a_mark_of_the_beginning_alone",
+            wrong: "A forced release takes the lock from another holder whose value begins alike.",
+            killed_by: "a_long_value_names_one_hold",
+            scripts: &["INSPECT", "FORCE"],
+            right: "return '#' .. redis.sha1hex(value)",
+            replaced_by: "return string.sub(value, 1, 41)",
+        },
+        Mutant {
             name: "the_asker_is_named",
             wrong: "A try in vain names whoever asks as the holder.",
             killed_by: "c15_a_busy_answer_names_the_true_holder",

@@ -115,6 +115,11 @@ async fn a_place_after_a_hold_that_ended_is_renewed_as_a_place() {
 }
 
 #[tokio::test]
+async fn a_long_value_names_one_hold() {
+    common::scenes::a_long_value_names_one_hold().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_forced_release_of_a_foreign_lock_hits_that_lock_only() {
     let server = server().await;
     let (locks, mut plain) = (locks(&server).await, plain(&server).await);

@@ -41,6 +41,7 @@ fn play(scene: &str) -> Result<(), String> {
             "many_stopped_processes_cost_one_grace_each" => {
                 scenes::many_stopped_processes_cost_one_grace_each().await
             }
+            "a_long_value_names_one_hold" => scenes::a_long_value_names_one_hold().await,
             "a_seed_counts_for_every_lock" => {
                 scenarios::a_seed_counts_for_every_lock(|config| config).await
             }

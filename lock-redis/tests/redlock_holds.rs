@@ -83,27 +83,33 @@ async fn a_claim_whose_hold_has_ended_is_woken() {
     granted(&mut *ended).await;
 }
 
+async fn until_all_have(masters: &Masters, name: &str) {
+    let end = Instant::now() + Duration::from_secs(5);
+    for node in 0..3 {
+        while masters.command(node, &["EXISTS", name]).await != Value::Int(1) {
+            assert!(Instant::now() < end, "node {node} has not got the request");
+            sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
 /// A dropped try may have taken the lock: a check asks, and writes nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_check_after_a_dropped_try_asks_the_nodes() {
     let masters = Masters::start().await.unwrap();
     let links = masters.links().await.unwrap();
     let backend = links.client().await.unwrap();
+    // All nodes know the script from then on, so one request is the whole try.
     let mut other = claim(&backend, "other", TTL);
     granted(&mut *other).await;
+    until_all_have(&masters, "other").await;
     for proxy in &links.0 {
         proxy.stall_replies();
     }
     let mut dropped = claim(&backend, "lock", TTL);
     let tried = timeout(Duration::from_millis(400), dropped.try_acquire()).await;
     assert!(tried.is_err(), "{tried:?}");
-    let end = Instant::now() + Duration::from_secs(5);
-    for node in 0..3 {
-        while masters.command(node, &["EXISTS", "lock"]).await != Value::Int(1) {
-            assert!(Instant::now() < end, "node {node} has not got the request");
-            sleep(Duration::from_millis(10)).await;
-        }
-    }
+    until_all_have(&masters, "lock").await;
     for proxy in &links.0 {
         proxy.pass();
     }
@@ -188,6 +194,31 @@ async fn a_key_that_is_no_string_is_not_asked_for_in_a_loop() {
             }
             other => panic!("{other:?}"),
         }
+    }
+}
+
+/// Foreign values can be of any length and no text at all. A mark names one of them, and not another one that
+/// begins alike.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_forced_release_of_a_foreign_lock_hits_that_lock_only() {
+    let masters = Masters::start().await.unwrap();
+    let locks = Locks::new(masters.client("").await.unwrap());
+    let long = |end: u8| [vec![b'x'; 1000], vec![end]].concat();
+    for (value, other) in [(long(b'1'), long(b'2')), (vec![0xff, 0xfe], vec![0xff, 0xfd])] {
+        let set = async |value: &[u8]| {
+            for node in 0..3 {
+                let mut command = redis::cmd("SET");
+                command.arg("lock").arg(value);
+                command.exec_async(&mut masters.plain(node).await).await.unwrap();
+            }
+        };
+        set(&value).await;
+        let mark = locks.inspect("lock").await.unwrap().unwrap().holder.unwrap().mark;
+        assert!(mark.as_ref().unwrap().as_bytes().len() <= 41);
+        set(&other).await;
+        assert_eq!(locks.force_release("lock", mark.clone()).await.unwrap(), Released::AlreadyGone);
+        set(&value).await;
+        assert_eq!(locks.force_release("lock", mark).await.unwrap(), Released::Freed);
     }
 }
 

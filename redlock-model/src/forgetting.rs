@@ -2,7 +2,8 @@
 
 use crate::config::RedlockModel;
 use crate::contender::Contender;
-use crate::state::{Body, Client, Message, NODES, Stage, State, id};
+use crate::set::id;
+use crate::state::{Body, Client, Message, NODES, Stage, State};
 
 impl RedlockModel {
     /// Whether the client may make a second call, as long as there are any.

@@ -28,6 +28,7 @@ mod contender;
 mod forgetting;
 mod model;
 mod node;
+mod set;
 mod state;
 mod steps;
 mod symmetry;

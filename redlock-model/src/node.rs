@@ -1,7 +1,7 @@
 //! A node: what the scripts of the product do there.
 
 use crate::contender::{Reply, Request, rule};
-use crate::state::Set;
+use crate::set::Set;
 
 /// One node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]

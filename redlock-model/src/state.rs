@@ -2,11 +2,10 @@
 
 use crate::contender::{Contender, Reply, Request};
 use crate::node::Node;
+use crate::set::Set;
 
 /// The number of nodes. Three is the smallest quorum that survives a loss.
 pub(crate) const NODES: usize = 3;
-/// A set of counter values, clients or nodes, one bit each.
-pub(crate) type Set = u8;
 
 /// The whole system at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -159,8 +158,4 @@ impl State {
             self.flight.insert(place, message);
         }
     }
-}
-
-pub(crate) fn id(number: usize) -> u8 {
-    u8::try_from(number).unwrap_or(u8::MAX)
 }

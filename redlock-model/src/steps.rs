@@ -6,7 +6,8 @@ use crate::config::{Hearing, RedlockModel, Step};
 use crate::contender::machine::Phase;
 use crate::contender::{Contender, Outcome, Reply, Request, Sent, Terms, Time};
 use crate::node::{Quarantine, Rejoin};
-use crate::state::{Body, Broken, Client, Message, Stage, State, id};
+use crate::set::id;
+use crate::state::{Body, Broken, Client, Message, Stage, State};
 use crate::variants::Variant;
 
 /// The tick at which the validity of a call is over: every try is late by then.

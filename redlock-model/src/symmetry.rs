@@ -2,7 +2,8 @@
 
 use std::hash::{Hash, Hasher};
 
-use crate::state::{Client, Message, NODES, Set, State};
+use crate::set::Set;
+use crate::state::{Client, Message, NODES, State};
 
 impl State {
     /// One of all states that differ from this one by the numbering of nodes and clients, nearly always the
@@ -33,7 +34,7 @@ impl State {
             let mut key = Mix::default();
             let node = &self.nodes[n];
             let holds = node.holder.filter(|(holder, _)| usize::from(*holder) == c);
-            (contender.ballot.0[n], contender.debts.lines[n], node.counter, node.adopted)
+            (contender.ballot.0[n], contender.debts.granted[n], node.counter, node.adopted)
                 .hash(&mut key);
             (holds.map(|(_, attempt)| attempt), node.stamp).hash(&mut key);
             for message in self.between(c, n) {
@@ -53,7 +54,7 @@ impl State {
         (node, quarantine.map(|quarantine| quarantine.seed)).hash(&mut key);
         for c in clients {
             let contender = &self.clients[*c].contender;
-            (contender.ballot.0[n], contender.debts.lines[n]).hash(&mut key);
+            (contender.ballot.0[n], contender.debts.granted[n]).hash(&mut key);
             contender.joining.contains(&n).hash(&mut key);
             for message in self.between(*c, n) {
                 message.body.hash(&mut key);
@@ -99,7 +100,7 @@ impl Client {
         let (old, contender) = (&self.contender, &mut client.contender);
         for (at, node) in nodes.iter().enumerate() {
             contender.ballot.0[at] = old.ballot.0[*node];
-            contender.debts.lines[at] = old.debts.lines[*node];
+            contender.debts.granted[at] = old.debts.granted[*node];
         }
         let place = |node: &mut usize| *node = usize::from(node_places[*node]);
         contender.debts.owed.iter_mut().for_each(|debt| place(&mut debt.node));

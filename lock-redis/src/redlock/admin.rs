@@ -19,7 +19,8 @@ use crate::node::{Node, Reply};
 /// What one node knows about a lock.
 #[derive(Clone, Debug)]
 struct Seen {
-    value: String,
+    /// Names the hold, and is the owner of one of ours.
+    mark: Vec<u8>,
     left: Option<Duration>,
     counter: Option<u64>,
     since: Option<u64>,
@@ -98,13 +99,13 @@ impl RedlockBackend {
 
     fn holder(&self, answers: Vec<Option<Seen>>) -> Option<HolderInfo> {
         let seen: Vec<_> = answers.into_iter().flatten().collect();
-        let name = |seen: &Seen| seen.value.split('.').next().unwrap_or_default().to_owned();
-        let votes_for = |who: &str| seen.iter().filter(|other| name(other) == who).count();
-        let first = seen.iter().find(|seen| votes_for(&name(seen)) >= self.quorum.needed())?;
-        let who = name(first);
-        let all = || seen.iter().filter(|seen| name(seen) == who);
-        let mut info = HolderInfo::new(who.parse().ok());
-        info.mark = Some(HolderMark::new(who.clone()));
+        let all_with = |mark| seen.iter().filter(move |seen| &seen.mark == mark);
+        let is_quorum = |mark| all_with(mark).count() >= self.quorum.needed();
+        let mark = seen.iter().map(|seen| &seen.mark).find(|mark| is_quorum(*mark))?;
+        let all = || all_with(mark);
+        let owner = std::str::from_utf8(mark).ok().and_then(|owner| owner.parse().ok());
+        let mut info = HolderInfo::new(owner);
+        info.mark = Some(HolderMark::new(mark.clone()));
         if info.owner.is_some() {
             // The value that a quorum shows is the fence; the others joined later.
             let counters: Vec<_> = all().filter_map(|seen| seen.counter).collect();
@@ -130,7 +131,7 @@ fn seen(value: &Value) -> Result<Option<Seen>> {
     }
     let number = |at| reply.text(at).map(|text| text.parse().ok());
     Ok(Some(Seen {
-        value: reply.text(0)?,
+        mark: reply.bytes(0)?.to_vec(),
         left: reply.millis(1)?,
         counter: number(2)?,
         since: number(3)?,

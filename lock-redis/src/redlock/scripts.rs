@@ -12,8 +12,8 @@ scripts! {
     RAISE_VOTE = "../scripts/value" "scripts/common" "scripts/raise";
     RENEW_VOTE = "../scripts/value" "scripts/common" "scripts/renew";
     RELEASE_VOTE = "../scripts/value" "scripts/common" "scripts/wake" "scripts/release";
-    FORCE_VOTE = "../scripts/value" "scripts/wake" "scripts/force";
-    LOOK = "../scripts/value" "scripts/look";
+    FORCE_VOTE = "../scripts/value" "../scripts/mark" "scripts/wake" "scripts/force";
+    LOOK = "../scripts/value" "../scripts/mark" "scripts/look";
     REPORT = "scripts/report";
     BEGIN = "scripts/begin";
     ADMIT = "scripts/admit";

@@ -86,8 +86,8 @@ impl RedisBackend {
             let holder = match lock.number(0)? {
                 0 => None,
                 _ => {
-                    let (value, record) = (lock.bytes(1)?, lock.bytes(3)?);
-                    Some(holder(value, record, lock.millis(2)?, lock.count(5)?))
+                    let (mark, record) = (lock.bytes(1)?, lock.bytes(3)?);
+                    Some(holder(mark, record, lock.millis(2)?, lock.count(5)?))
                 }
             };
             if holder.is_some() || waiters > 0 {

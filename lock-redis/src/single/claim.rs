@@ -224,7 +224,7 @@ impl RedisClaim {
     }
 }
 
-/// With the holder, if the attempt has shown one: `{value, record, now}`.
+/// With the holder, if the attempt has shown one: `{mark, record, now}`.
 fn named(shown: &Reply<'_>, left: Option<Duration>) -> Result<Busy> {
     let busy = Busy::default();
     if shown.len() == 0 {

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use lock_core::{FencingToken, HolderInfo, HolderMark};
 
-/// `value` is what the lock's key holds, `left` how long it has, and `now` the server's clock in µs. The
+/// `mark` names the hold, and is the owner of one of ours; `left` is how long it has, and `now` the server's clock in µs. The
 /// record is fence, owner, since when, client and label; one of another owner is a leftover.
-pub(super) fn holder(value: &[u8], record: &[u8], left: Option<Duration>, now: u64) -> HolderInfo {
+pub(super) fn holder(mark: &[u8], record: &[u8], left: Option<Duration>, now: u64) -> HolderInfo {
     let mut info = HolderInfo::new(None);
-    info.mark = Some(HolderMark::new(value.to_vec()));
+    info.mark = Some(HolderMark::new(mark.to_vec()));
     info.expires_in = left;
-    let (value, record) = (String::from_utf8_lossy(value), String::from_utf8_lossy(record));
+    let (mark, record) = (String::from_utf8_lossy(mark), String::from_utf8_lossy(record));
     let fields: Vec<_> = record.splitn(5, '|').collect();
     if let [fence, owner, since, _client, label] = fields[..]
-        && owner == value
+        && owner == mark
     {
         info.owner = owner.parse().ok();
         info.fence = fence.parse().ok().and_then(|fence: u64| FencingToken::answered(fence).ok());

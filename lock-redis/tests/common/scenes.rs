@@ -10,7 +10,9 @@ use lock_core::{Effect, ErrorKind, LockBackend, Released};
 use lock_redis::RedisBackend;
 use tokio::time::Instant;
 
-use super::{backend, busy, claim, granted, is_granted, locks, plain, proxied, queued, server};
+use super::{
+    backend, busy, claim, granted, is_granted, locks, plain, proxied, queued, run, server,
+};
 
 pub(crate) type Seen = Result<(), String>;
 
@@ -110,5 +112,34 @@ pub(crate) async fn many_stopped_processes_cost_one_grace_each() -> Seen {
     let took = start.elapsed();
     guard.release().await.unwrap();
     in_time(took, GRACE * STOPPED + Duration::from_secs(5))?;
+    Ok(())
+}
+
+/// The foreign value of a lock can be of any length. What names its hold is short, in a busy answer too, and
+/// names no other hold whose value begins alike.
+pub(crate) async fn a_long_value_names_one_hold() -> Seen {
+    const BEGINNING: usize = 100_000;
+    let server = server().await;
+    let (locks, mut plain) = (locks(&server).await, plain(&server).await);
+    let values = ["one", "other"].map(|end| "x".repeat(BEGINNING) + end);
+    run(&mut plain, &["SET", NAME, &values[0]]).await;
+    let shown = locks.inspect(NAME).await.unwrap().unwrap().holder.unwrap();
+    let short = locks.named(NAME).unwrap().acquire_timeout(Duration::from_millis(50)).await;
+    let error = short.unwrap_err();
+    assert_eq!(error.holder(), Some(&shown));
+    let mark = shown.mark.unwrap();
+    if mark.as_bytes().len() > 41 {
+        return Err(format!("a mark of {} bytes", mark.as_bytes().len()));
+    }
+    // Somebody else takes it before the operator has said yes.
+    run(&mut plain, &["SET", NAME, &values[1]]).await;
+    let released = locks.force_release(NAME, Some(mark.clone())).await.unwrap();
+    if released != Released::AlreadyGone {
+        return Err("the lock was taken from another holder".to_owned());
+    }
+    run(&mut plain, &["SET", NAME, &values[0]]).await;
+    if locks.force_release(NAME, Some(mark)).await.unwrap() != Released::Freed {
+        return Err("its own mark does not name the hold".to_owned());
+    }
     Ok(())
 }

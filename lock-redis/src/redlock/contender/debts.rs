@@ -1,4 +1,7 @@
 //! Acquire requests without an answer: which may still take the lock, and until when.
+//!
+//! The rule is that of `lock_core::kit::in_doubt`, for each node and each try: a type of its own, since the
+//! model check orders and hashes it, and sees nothing but the standard library here.
 
 use super::message::Time;
 
@@ -7,7 +10,8 @@ use super::message::Time;
 pub(crate) struct Debts {
     /// In the order of the nodes.
     pub(crate) owed: Vec<Debt>,
-    pub(crate) lines: Vec<Line>,
+    /// Whether the node has ever granted the lock to this claim, or may have to an earlier process.
+    pub(crate) granted: Vec<bool>,
 }
 
 /// An acquire request without an answer.
@@ -19,23 +23,11 @@ pub(crate) struct Debt {
     pub(crate) until: Time,
 }
 
-/// What was asked of one node.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Line {
-    /// How many acquire requests there have been, one of an earlier process included; more than two
-    /// count as two.
-    pub(crate) asked: u8,
-    /// One of them was granted, or may have been to an earlier process.
-    pub(crate) granted: bool,
-}
-
 /// What was open at a node when a release was sent there. Only this shows what its answer proves: a
 /// request that is answered before it may have been carried out after the release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Open {
     owed: usize,
-    /// Whether what is owed is all that was ever asked for, so that it alone can have been freed.
-    only: bool,
     granted: bool,
 }
 
@@ -47,19 +39,16 @@ impl Open {
     }
 
     /// Whether the answer to the release, `freed`, proves that nothing is left at the node, and that
-    /// nothing can arrive there any more.
+    /// nothing can arrive there any more: nothing was owed, or what was freed is all that was.
     pub(crate) fn is_settled_by(self, freed: bool) -> bool {
-        self.owed == 0 || (freed && self.only && self.owed == 1)
+        self.owed == 0 || (freed && self.owed == 1 && !self.granted)
     }
 }
 
 impl Debts {
     /// `resumed` is whether the claim continues what another one has got.
     pub(crate) fn new(nodes: usize, resumed: bool) -> Self {
-        Self {
-            owed: Vec::new(),
-            lines: vec![Line { asked: u8::from(resumed), granted: resumed }; nodes],
-        }
+        Self { owed: Vec::new(), granted: vec![resumed; nodes] }
     }
 
     /// An acquire request is about to be sent.
@@ -68,8 +57,6 @@ impl Debts {
         let debt = Debt { node, attempt, until };
         let place = self.owed.partition_point(|other| *other <= debt);
         self.owed.insert(place, debt);
-        let line = &mut self.lines[node];
-        line.asked = (line.asked + 1).min(2);
     }
 
     /// A request was answered, with a grant or without, or was never sent.
@@ -78,18 +65,18 @@ impl Debts {
         if let Some(place) = self.owed.iter().position(is_this) {
             self.owed.remove(place);
         }
-        self.lines[node].granted |= granted;
+        self.granted[node] |= granted;
     }
 
     /// What is open at the node, of one try or with `None` of all: asked before a release is sent.
     pub(crate) fn open(&self, node: usize, attempt: Option<u32>) -> Open {
-        let Line { asked, granted } = self.lines[node];
         let owed = |debt: &&Debt| {
             debt.node == node && attempt.is_none_or(|attempt| debt.attempt == attempt)
         };
         let owed = self.owed.iter().filter(owed).count();
-        // A try asks each node once, until it is granted.
-        Open { owed, only: attempt.is_some() || asked == 1, granted }
+        // A try asks each node once, until it is granted: of one that is owed, nothing was granted.
+        let is_other = attempt.is_some() && owed > 0;
+        Open { owed, granted: self.granted[node] && !is_other }
     }
 }
 
@@ -112,6 +99,21 @@ mod tests {
         debts.settle(0, 2, true);
         assert!(!debts.open(0, None).is_nothing());
         assert!(!Debts::new(1, true).open(0, None).is_nothing(), "another client got it");
+    }
+
+    #[test]
+    fn what_was_freed_need_not_be_what_is_owed() {
+        let mut debts = Debts::new(1, false);
+        debts.owe(0, 1, NOW, END);
+        debts.settle(0, 1, false);
+        debts.owe(0, 2, NOW, END);
+        assert!(debts.open(0, None).is_settled_by(true), "the first one was refused");
+        debts.owe(0, 3, NOW, END);
+        assert!(!debts.open(0, None).is_settled_by(true), "there are two");
+        debts.settle(0, 3, true);
+        assert!(!debts.open(0, None).is_settled_by(true), "it may be what the last try got");
+        assert!(debts.open(0, Some(2)).is_settled_by(true));
+        assert!(!debts.open(0, Some(2)).is_settled_by(false), "it may still arrive");
     }
 
     #[test]

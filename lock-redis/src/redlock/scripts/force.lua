@@ -1,10 +1,9 @@
 -- Takes a lock away, wakes the first two who wait for it, and tells the holder. KEYS: the lock, the vote, the waiters.
--- ARGV: '=' and the part before the first dot that the value of the lock must have, or 'any'; payload.
+-- ARGV: '=' and the mark that the lock must have (see look.lua), or 'any'; payload.
 local held = value_of(KEYS[1])
 if not held then return 0 end
-local value = type(held) == 'string' and held or ''
-local who = string.match(value, '^[^.]*')
-if ARGV[1] ~= 'any' and ARGV[1] ~= '=' .. who then return 0 end
+local mark = type(held) == 'string' and mark_of(string.match(held, '^[^.]*')) or ''
+if ARGV[1] ~= 'any' and ARGV[1] ~= '=' .. mark then return 0 end
 local channel = redis.call('HGET', KEYS[2], 'channel')
 redis.call('DEL', KEYS[1])
 redis.call('PEXPIRE', KEYS[2], 1000)

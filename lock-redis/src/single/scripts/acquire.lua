@@ -49,7 +49,7 @@ else
 end
 
 local again = -1
--- What the keys say of the holder: value, record, µs on the server's clock. Nothing if this try has
+-- What the keys say of the holder: mark, record, µs on the server's clock. Nothing if this try has
 -- found the lock free.
 local shown = {}
 if holder == false then
@@ -66,7 +66,7 @@ if holder == false then
   end
   again = value
 else
-  local value, record = type(holder) == 'string' and holder or '', redis.call('GET', hold) or ''
+  local value, record = mark_of(holder), redis.call('GET', hold) or ''
   shown = {value, record, string.format('%.0f', now)}
   -- A plain client has it.
   if wait and string.match(record, '^%d+|(%x+)|') ~= holder then

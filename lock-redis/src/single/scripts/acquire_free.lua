@@ -1,7 +1,7 @@
 -- KEYS: those of grant.lua, then the mark of an owner that has gone.
 -- ARGV: owner, ttl in ms, client, wait, ticket or 0, grace in ms, may pause, label.
 -- Answers {1, fence, missed} | {2}
--- | {0, ticket or 0, rank, ms left or -1, {value, record or '', µs} or {}, missed, look again in ms or -1, clients ahead or -1}
+-- | {0, ticket or 0, rank, ms left or -1, {mark, record or '', µs} or {}, missed, look again in ms or -1, clients ahead or -1}
 local gone = KEYS[7]
 local me, ttl, client, wait, ticket, grace, may_pause, label =
   ARGV[1], ARGV[2], ARGV[3], ARGV[4] == '1', ARGV[5], ARGV[6], ARGV[7] == '1', ARGV[8]

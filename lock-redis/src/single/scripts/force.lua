@@ -1,11 +1,10 @@
--- KEYS: those of grant.lua. ARGV: '=' and the value that the lock must have, or 'any'; may pause. A
+-- KEYS: those of grant.lua. ARGV: '=' and the mark that the lock must have, or 'any'; may pause. A
 -- lock that is no string, as Redisson's, counts as one with an empty value.
 -- Answers {freed, look again in ms or -1}.
 local expected, may_pause = ARGV[1], ARGV[2] == '1'
 local holder = value_of(lock)
 if holder == false then return {0, -1} end
-local value = type(holder) == 'string' and holder or ''
-if expected ~= 'any' and expected ~= '=' .. value then return {0, -1} end
+if expected ~= 'any' and expected ~= '=' .. mark_of(holder) then return {0, -1} end
 local now = clock()
 local fence = next_fence(now)
 local owner, client = string.match(redis.call('GET', hold) or '', '^%d+|(%x+)|%d+|(%x+)|')

@@ -1,5 +1,5 @@
 -- KEYS: for each lock the lock, the holder's record, the queue, the waiters.
--- Answers for each: {held, value or '', ms left, record or '', waiters, µs on the server's clock}.
+-- Answers for each: {held, mark or '', ms left, record or '', waiters, µs on the server's clock}.
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
 local out = {}
@@ -7,7 +7,6 @@ for k = 1, #KEYS, 4 do
   local value = value_of(KEYS[k])
   local held = 1
   if value == false then held = 0 end
-  if type(value) ~= 'string' then value = '' end
   local waiting = redis.call('ZCARD', KEYS[k + 2])
   -- Places that have lapsed go when their turn comes; a long queue is not looked through.
   if waiting > 0 and waiting <= 256 then
@@ -17,7 +16,7 @@ for k = 1, #KEYS, 4 do
       if till and tonumber(till) * 1000 > now and owner ~= value then waiting = waiting + 1 end
     end
   end
-  out[#out + 1] = {held, value, redis.call('PTTL', KEYS[k]), redis.call('GET', KEYS[k + 1]) or '', waiting,
+  out[#out + 1] = {held, mark_of(value), redis.call('PTTL', KEYS[k]), redis.call('GET', KEYS[k + 1]) or '', waiting,
     string.format('%.0f', now)}
 end
 return out
