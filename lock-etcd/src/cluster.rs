@@ -123,7 +123,7 @@ impl Cluster {
     }
 
     /// Makes one request within `limit`. It is repeated, at another member or with a new auth
-    /// token, only if nothing was done.
+    /// token, only if nothing was done, or if doing it twice does no harm.
     pub(crate) async fn ask(
         &self,
         limit: Duration,
@@ -151,8 +151,10 @@ impl Cluster {
                         }
                     }
                 };
+                let moves_on = failed.is_for_another()
+                    || (failed.is_about_the_member() && request.may_be_repeated());
                 match failed.why {
-                    _ if failed.is_for_another() && moves + 1 < self.members() => moves += 1,
+                    _ if moves_on && moves + 1 < self.members() => moves += 1,
                     // A caller's client has its own user.
                     Why::StaleToken if !has_new_token => {
                         has_new_token = true;

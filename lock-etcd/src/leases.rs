@@ -299,16 +299,20 @@ impl Leases {
         for wanted in pools.iter().filter_map(|pool| pool.wanted.upgrade()) {
             wanted.notify_one();
         }
-        let mut outcome = Ok(());
+        let (mut outcome, mut is_silent) = (Ok(()), false);
         for lease in pools.into_iter().flat_map(|pool| pool.idle) {
             if let Err(failed) = self.revoke(lease.id, self.limit).await {
+                is_silent = failed.is_unknown();
                 outcome = Err(failed);
                 // The others expire anyway.
                 break;
             }
         }
-        // A lease granted from now on is given up at once, by another request.
-        self.background.idle(self.limit * 3).await;
+        // A lease granted from now on is given up at once, by another request. But where the store is
+        // silent, or the runtime of its connection stands still, nothing is granted any more.
+        if !is_silent {
+            self.background.idle(self.limit * 3).await;
+        }
         self.background.close(Duration::ZERO).await;
         outcome
     }

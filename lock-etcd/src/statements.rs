@@ -23,7 +23,6 @@ pub(crate) enum Kind {
 /// One transaction.
 #[derive(Clone, Debug)]
 pub(crate) struct Statement {
-    #[cfg_attr(not(distlock_mutants), expect(dead_code, reason = "for the tests of the tests"))]
     pub(crate) kind: Kind,
     /// The key it concerns.
     #[cfg_attr(not(distlock_mutants), expect(dead_code, reason = "for the tests of the tests"))]

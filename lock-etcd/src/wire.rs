@@ -9,7 +9,7 @@ use etcd_client::{
 use lock_core::ClockInstant;
 
 use crate::error::{Failed, unexpected};
-use crate::statements::Statement;
+use crate::statements::{Kind, Statement};
 
 /// One request to a member.
 #[derive(Clone, Debug)]
@@ -27,6 +27,17 @@ pub(crate) enum Request {
         lease: i64,
     },
     Status,
+}
+
+impl Request {
+    /// Whether doing it twice does no harm: it reads, or grants a lease, which at worst expires unused.
+    pub(crate) fn may_be_repeated(&self) -> bool {
+        match self {
+            Self::Txn(statement) => statement.kind == Kind::Read,
+            Self::Grant { .. } | Self::TimeToLive { .. } | Self::Status => true,
+            Self::Revoke { .. } => false,
+        }
+    }
 }
 
 impl From<Statement> for Request {

@@ -14,7 +14,9 @@ use lock_etcd::{EtcdBackend, EtcdConfig};
 use lock_testkit::proxy::Proxy;
 use lock_testkit::servers::free_port;
 use lock_testkit::warnings::Warnings;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::Builder;
+use tokio::time::{Instant, timeout};
 
 use common::{
     PASSWORD, backend, busy, claim, granted, guarded, keys, metrics, one, plain, proxied, quiet,
@@ -93,6 +95,57 @@ async fn dead_members_are_passed_over() {
     }
 }
 
+/// A member that is stopping takes a request and ends the connection: connecting asks the next one, whichever
+/// member it began with.
+#[tokio::test]
+async fn a_member_that_is_stopping_is_passed_over() {
+    let cluster = one().await;
+    let stopping = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = stopping.local_addr().unwrap();
+    let (asked, mut was_asked) = tokio::sync::mpsc::unbounded_channel();
+    let accepting = tokio::spawn(async move {
+        while let Ok((mut stream, _)) = stopping.accept().await {
+            // The settings of HTTP/2 without anything, and their confirmation: the client sends its request then.
+            let _ = stream.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await;
+            let mut received = [0; 4096];
+            for _ in 0..3 {
+                let _ = timeout(Duration::from_millis(20), stream.read(&mut received)).await;
+            }
+            let _ = asked.send(());
+        }
+    });
+    let url = format!("etcd://{address},{}", cluster.address(0).unwrap());
+    // The first member is chosen at random.
+    soon("a connection that began with the stopping member", async {
+        while was_asked.try_recv().is_err() {
+            lock_etcd::connect(&url).await.unwrap();
+        }
+    })
+    .await;
+    accepting.abort();
+}
+
+/// Nothing is waited for that a runtime which stands still would have to do.
+#[test]
+fn closing_beside_a_runtime_that_stands_still_takes_one_call() {
+    let runtime = || Builder::new_current_thread().enable_all().build().unwrap();
+    let (here, left_alone) = (runtime(), runtime());
+    let cluster = here.block_on(one());
+    let url = format!("{}?lock_response_timeout=1s", cluster.url());
+    let backend = left_alone.block_on(async {
+        let backend = lock_etcd::connect(&url).await.unwrap();
+        let mut held = claim(&backend, "lock", false);
+        granted(&mut *held).await;
+        held.release().await.unwrap();
+        // Until there is a spare lease.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        backend
+    });
+    let start = Instant::now();
+    here.block_on(backend.close()).unwrap_err();
+    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+}
+
 #[tokio::test]
 async fn closing_gives_the_spare_leases_back() {
     let cluster = one().await;
@@ -146,11 +199,11 @@ async fn an_outage_costs_few_connections() {
     let before = proxy.connections();
     // As the core does it: each renewal is repeated after a pause.
     let time = Duration::from_secs(3);
-    let end = tokio::time::Instant::now() + time;
+    let end = Instant::now() + time;
     let mut renewing = tokio::task::JoinSet::new();
     for mut holder in holders {
         renewing.spawn(async move {
-            while tokio::time::Instant::now() < end {
+            while Instant::now() < end {
                 assert!(holder.renew().await.is_err(), "there is no server");
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
