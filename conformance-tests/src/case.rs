@@ -6,6 +6,7 @@ use std::pin::Pin;
 
 use crate::check::Check;
 use crate::cx::Cx;
+use crate::matrix::{Call, Cell, State, UserCall, UserState};
 
 /// One case. Its id begins with the clause or the property that it checks.
 #[derive(Clone, Copy)]
@@ -14,6 +15,10 @@ pub(crate) struct Case {
     /// What must hold, in one sentence.
     pub(crate) about: &'static str,
     pub(crate) needs: &'static [Need],
+    /// What it decides for a store.
+    pub(crate) covers: &'static [Cell<Call, State>],
+    /// What it decides for a user.
+    pub(crate) guards: &'static [Cell<UserCall, UserState>],
     pub(crate) body: fn(Cx) -> Pin<Box<dyn Future<Output = Check>>>,
 }
 
@@ -49,13 +54,28 @@ pub(crate) enum Need {
 
 /// The list of a module's cases. Each is named once, by its function: a function that is not in
 /// a list is dead code, which does not compile.
+///
+/// `name [Need, ...] "about" covers [Call/State/Event, ...] guards [UserCall/UserState/Event, ...];`
+/// where both tails may be missing.
 macro_rules! cases {
-    ($($function:ident [$($need:ident),*] $about:literal;)+) => {
+    ($($function:ident [$($need:ident),*] $about:literal
+        $(covers [$($call:ident/$state:ident/$event:ident),+ $(,)?])?
+        $(guards [$($user:ident/$hold:ident/$during:ident),+ $(,)?])?;)+) => {
         pub(super) const CASES: &[$crate::case::Case] = &[$(
             $crate::case::Case {
                 id: stringify!($function),
                 about: $about,
                 needs: &[$($crate::case::Need::$need),*],
+                covers: &[$($($crate::matrix::Cell {
+                    call: $crate::matrix::Call::$call,
+                    state: $crate::matrix::State::$state,
+                    event: $crate::matrix::Event::$event,
+                },)+)?],
+                guards: &[$($($crate::matrix::Cell {
+                    call: $crate::matrix::UserCall::$user,
+                    state: $crate::matrix::UserState::$hold,
+                    event: $crate::matrix::Event::$during,
+                },)+)?],
                 body: |cx| Box::pin($function(cx)),
             },
         )+];

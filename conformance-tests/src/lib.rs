@@ -9,6 +9,7 @@ mod cx;
 mod harness;
 mod history;
 mod main_fn;
+mod matrix;
 mod memory_harness;
 pub mod mutants;
 pub mod mutation;

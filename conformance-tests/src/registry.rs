@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::case::Case;
-use crate::cases;
+use crate::{cases, matrix};
 
 /// The clauses of the contract and the properties of the library that the suite must cover.
 const CLAUSES: std::ops::RangeInclusive<u8> = 1..=15;
@@ -33,6 +33,7 @@ pub(crate) fn verify() -> Result<(), String> {
                 case.id
             ));
         }
+        matrix::verify(case)?;
         covered.insert(rule.to_owned());
     }
     match wanted.iter().find(|rule| !covered.contains(*rule)) {

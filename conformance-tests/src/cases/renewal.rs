@@ -22,11 +22,13 @@ cases! {
     c06_a_check_after_an_unknown_try_asks [Faults]
         "a check after a try without an answer does not report a held lock as Lost";
     c06_a_guard_outlives_lost_answers [Faults]
-        "a guard whose renewals now and then get no answer is not lost";
+        "a guard whose renewals now and then get no answer is not lost"
+        guards [Signal/Secure/ReplyLost, Signal/Secure/RequestLost];
     s03_a_late_renewal_does_not_touch_the_next_holder [Lease]
         "the renewal of a holder whose lease has ended neither takes nor prolongs the next one's";
     s03_a_renewal_that_was_held_up_does_nothing [Lease, Faults]
-        "a renewal that reaches the store after the next holder came changes nothing";
+        "a renewal that reaches the store after the next holder came changes nothing"
+        covers [Renew/Held/ReplyLate, Renew/Held/OtherHolder];
     s03_a_late_release_does_not_free_the_next_holder [Lease]
         "the release of a holder whose lease has ended leaves the next holder alone";
     s03_a_release_that_was_held_up_does_nothing [Lease, Faults]
