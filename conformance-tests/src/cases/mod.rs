@@ -7,8 +7,10 @@ mod answers;
 mod cancel_claim;
 mod cancel_user;
 mod deadline;
+mod doubt;
 mod exclusion;
 mod fairness;
+mod faults_user;
 mod fence;
 mod handover;
 mod holding;
@@ -17,6 +19,7 @@ mod inspection;
 mod lease;
 mod loss;
 mod names;
+mod place;
 mod processes;
 mod release;
 mod renewal;
@@ -31,9 +34,11 @@ pub(crate) const ALL: &[&[Case]] = &[
     lease::CASES,
     renewal::CASES,
     release::CASES,
+    doubt::CASES,
     cancel_claim::CASES,
     cancel_user::CASES,
     waiting::CASES,
+    place::CASES,
     deadline::CASES,
     fairness::CASES,
     fence::CASES,
@@ -41,6 +46,7 @@ pub(crate) const ALL: &[&[Case]] = &[
     loss::CASES,
     holding::CASES,
     handover::CASES,
+    faults_user::CASES,
     resume::CASES,
     inspection::CASES,
     answers::CASES,

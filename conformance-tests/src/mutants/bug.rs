@@ -62,7 +62,10 @@ mutants! {
         => c07_a_release_after_busy_does_nothing;
     [PollOnly ReleaseByMemory] release_by_memory "releases only what it remembers acquiring"
         => c07_a_release_after_a_failed_try_frees_the_lock;
-    [PollOnly RenewalThatLies] renewal_that_lies "does not renew, but says that it did" => c04_renewals_keep_the_lock;
+    [PollOnly RenewalThatLies]
+        renewal_that_lies "does not renew, but says that it did" => c04_renewals_keep_the_lock;
+        renewal_that_does_not_ask "says that it has renewed what it does not ask about"
+        => s05_a_lock_that_was_taken_is_seen_by_renew;
     [PollOnly RenewWithoutCompare] renew_without_compare "renews the lock of any holder"
         => s03_a_late_renewal_does_not_touch_the_next_holder;
     [PollOnly RenewRecreates] renew_recreates "recreates the lock by a late renewal"
@@ -71,11 +74,20 @@ mutants! {
         => c04_a_slow_answer_promises_no_more;
     [PollOnly ErrorIsBusy] error_is_busy "reports an error of the store as busy" => s06_an_error_is_not_busy;
     [PollOnly BusyIsError] busy_is_error "reports busy as an error" => s06_busy_is_not_an_error;
-    [PollOnly ErrorIsLost] error_is_lost "takes a failed renewal for a loss" => c06_an_error_is_not_a_loss;
+    [PollOnly ErrorIsLost]
+        error_is_lost "takes a failed renewal for a loss" => c06_an_error_is_not_a_loss;
+        error_is_lost_to_a_token "takes a failed renewal by token for a loss"
+        => s04_a_call_with_a_token_that_gets_no_answer_loses_nothing;
     [PollOnly LostIsAlive]
         lost_is_alive "takes a lost lock for a renewed one" => c06_a_renewal_after_a_loss_is_lost;
         loss_in_a_restart_is_alive "takes a lock that a restart has lost for a renewed one"
         => s01_a_hold_survives_a_restart_of_the_store;
+        guard_of_a_loss_in_a_restart "takes a lock that a restart has lost for one that its guard has renewed"
+        => s05_a_hold_and_a_wait_go_on_after_a_restart;
+        end_is_alive "takes a lease that has ended for one that is checked" => c06_a_check_after_the_end_is_lost;
+        loss_is_renewed "takes a lock that was taken away for one that its guard has renewed"
+        => s05_a_lock_that_was_taken_is_seen_by_renew;
+        loss_does_more "goes on with a lock that was taken away" => s05_a_lost_guard_does_nothing_more;
     [PollOnly UnknownIsLost] unknown_is_lost "takes an attempt without an answer for one that left nothing, and does not ask"
         => c06_a_check_after_an_unknown_try_asks;
     [PollOnly FenceRestarts] fence_restarts "deletes the fence with the lock" => c09_fences_rise_over_releases;
@@ -85,8 +97,11 @@ mutants! {
         => c09_fences_rise_from_waiter_to_waiter;
     [PollOnly FencePerClient] fence_per_client "counts the fence in each client"
         => s02_later_guards_have_greater_tokens;
-    [Queued SecondEntry] second_entry "makes a second entry when it asks again after an error"
-        => c02_a_lost_reply_is_found_again;
+    [Queued SecondEntry]
+        second_entry "makes a second entry when it asks again after an error" => c02_a_lost_reply_is_found_again;
+        second_place "makes a second entry when it looks again after an error"
+        => c02_a_look_without_an_answer_finds_its_grant;
+        second_wait "makes a second entry when a waiter has met an error" => l02_a_waiter_outlives_lost_answers;
     [PollOnly RepeatIsBusy] repeat_is_busy "blocks itself when it asks again"
         => c02_a_repeated_try_returns_the_same_token;
     [Queued PlaceLeftBehind] place_left_behind "takes a place in the queue for a claim that does not wait"
@@ -116,8 +131,10 @@ mutants! {
     [PollOnly DropReleases] drop_releases "releases in the background when a claim is dropped"
         => c08_a_dropped_claim_writes_nothing;
     [PollOnly CheckWrites] check_writes "prolongs the lock when it is only checked" => c04_a_check_prolongs_nothing;
-    [PollOnly DetachReleases] detach_releases "releases the lock when it is handed over"
-        => c08_a_dropped_detach_can_be_undone;
+    [PollOnly DetachReleases]
+        detach_releases "releases the lock when it is handed over" => c08_a_dropped_detach_can_be_undone;
+        detach_again_releases "releases the lock when it is handed over again"
+        => c08_a_detach_without_an_answer_can_be_repeated;
     [PollOnly ForceIgnoresOwner] force_ignores_owner "takes the lock from any holder, although one owner was named"
         => s03_a_forced_release_of_another_hold_does_nothing;
     [PollOnly HiddenCall] hidden_call "puts a claim into the store before its first call"
@@ -150,8 +167,11 @@ mutants! {
         stale_holder "names the holder that it saw first" => c15_a_busy_answer_names_the_true_holder;
         stale_holder_in_errors "names the holder that it saw first, in the error of a failed wait"
         => c15_a_wait_in_vain_names_the_true_holder;
-    [PollOnly LossNotDeclared] loss_not_declared "loses its locks in a restart, but does not declare it"
+    [PollOnly LossNotDeclared]
+        loss_not_declared "loses its locks in a restart, but does not declare it"
         => s01_a_hold_survives_a_restart_of_the_store;
+        guard_loss_not_declared "loses a guard's lock in a restart, but does not declare it"
+        => s05_a_hold_and_a_wait_go_on_after_a_restart;
     [PollOnly TimersNeverFire] timers_never_fire "neither renews nor signals a loss: the ttl is shorter than the work"
         => s05_the_signal_comes_before_the_end;
     [PollOnly SlowClock] slow_clock "counts on a clock that runs at half the speed of the store's"
@@ -160,4 +180,34 @@ mutants! {
         => s01_the_next_holder_comes_after_the_end_of_belief;
     [PollOnly ConstantRng] constant_rng "draws owner ids from a generator that repeats"
         => c01_every_claim_of_a_user_has_a_new_owner;
+    [PollOnly LostPlaceIsFinal] lost_place_is_final "lets nobody wait again whose place was lost"
+        => c06_a_place_that_has_ended_can_be_taken_again;
+    [Queued PlaceErrorIsLost] place_error_is_lost "takes a failed renewal of a place for its loss"
+        => c06_a_place_outlives_lost_answers;
+    [Queued ReleasedOnce]
+        released_once "takes a release without an answer for done"
+        => c13_a_waiter_that_leaves_without_an_answer_is_gone;
+        dropped_release_is_done "takes a release that was dropped for done"
+        => c13_a_waiter_that_was_dropped_while_it_left_is_gone;
+        token_released_once "takes a release by token without an answer for done"
+        => s04_a_call_with_a_token_that_gets_no_answer_loses_nothing;
+    [PollOnly ReleasedLater]
+        released_later "answers a release before it is made" => c07_a_released_lock_is_free_at_once;
+        run_released_later "answers the release of a run before it is made" => s04_a_dropped_run_leaves_nothing;
+    [Queued DropForgotten] drop_forgotten "makes a second entry after a look that was dropped"
+        => c08_a_dropped_look_can_be_repeated;
+    [PollOnly TwoErrorsAreBusy] two_errors_are_busy "takes the second try without an answer for a refusal"
+        => c02_many_lost_answers_make_one_entry;
+    [PollOnly DoubtIsAlive] doubt_is_alive "takes a try without an answer for a grant when it is checked"
+        => s03_a_claim_in_doubt_does_not_touch_the_next_holder;
+    [PollOnly DoubtReleasesAnybody] doubt_releases_anybody "releases the lock of any holder after a try without an answer"
+        => s03_a_claim_in_doubt_does_not_touch_the_next_holder;
+    [PollOnly CheckFromReply] check_from_reply "counts what a check promises from the reply"
+        => c04_a_slow_check_promises_no_more;
+    [PollOnly ForcedOnce] forced_once "takes a forced release without an answer for done"
+        => c07_a_forced_release_can_be_repeated;
+    [Queued CloseEndsAll] close_ends_all "ends every client's holds when one is closed"
+        => s03_closing_a_client_leaves_the_others_alone;
+    [Queued ErrorsAreFinal] errors_are_final "says of a call without an answer that repeating it is in vain"
+        => l02_a_waiter_outlives_lost_answers;
 }

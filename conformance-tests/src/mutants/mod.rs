@@ -9,6 +9,7 @@ mod backend;
 mod bug;
 mod claim;
 mod guard;
+mod hasty;
 mod side;
 
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use lock_core::{Clock, LocksBuilder};
 use self::backend::WrongBackend;
 use self::bug::{Bug, Flavour};
 use self::guard::{ConstantRng, SlowClock, StoppedClock, TimersNeverFire};
+use self::hasty::HastyBackend;
 use self::side::Side;
 use crate::MemoryHarness;
 
@@ -34,7 +36,10 @@ impl Mutant {
         };
         let name = format!("mutant-{}", self.name);
         right
-            .wrapped(name, move |right| Arc::new(WrongBackend::new(bug, right, Arc::clone(&side))))
+            .wrapped(name, move |right| {
+                let hasty = HastyBackend::new(bug, right, Arc::clone(&side));
+                Arc::new(WrongBackend::new(bug, Arc::new(hasty), Arc::clone(&side)))
+            })
             .configured(move |builder| wrong_guard(bug, builder))
     }
 }
