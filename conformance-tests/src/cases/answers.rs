@@ -11,9 +11,11 @@ use crate::cx::{Cx, granted};
 
 cases! {
     c15_a_busy_answer_names_the_true_holder []
-        "what a busy answer says about the holder is true of the current holder";
+        "what a busy answer says about the holder is true of the current holder"
+        covers [TryAcquire/New/OtherHolder, TryAcquire/Refused/OtherHolder];
     c15_a_wait_in_vain_names_the_true_holder []
-        "what the error of a failed wait says about the holder is true of the current holder";
+        "what the error of a failed wait says about the holder is true of the current holder"
+        guards [AcquireTimeout/Free/OtherHolder, AcquireTimeout/Waiting/Plain];
 }
 
 /// A holder with a label.

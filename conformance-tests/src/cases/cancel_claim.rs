@@ -10,23 +10,32 @@ use crate::cx::{Cx, busy, granted};
 
 cases! {
     c08_a_dropped_try_can_be_undone []
-        "after a try that was dropped at any await, one release leaves nothing";
+        "after a try that was dropped at any await, one release leaves nothing"
+        covers [TryAcquire/New/Dropped, Release/Unknown/Plain];
     c08_a_dropped_try_can_be_repeated []
-        "after a try that was dropped at any await, the same call takes the lock, with one token";
+        "after a try that was dropped at any await, the same call takes the lock, with one token"
+        covers [TryAcquire/New/Dropped, TryAcquire/Unknown/Plain];
     c08_a_dropped_place_can_be_undone []
-        "after a wait that was dropped at any await, one release leaves no place behind";
+        "after a wait that was dropped at any await, one release leaves no place behind"
+        covers [TryAcquire/New/Dropped, Release/Unknown/OtherHolder];
     c08_a_dropped_renewal_can_be_repeated []
-        "after a renewal that was dropped at any await, the same call finds the lock alive";
+        "after a renewal that was dropped at any await, the same call finds the lock alive"
+        covers [Renew/Held/Dropped, Renew/Unknown/Plain];
     c08_a_dropped_renewal_can_be_undone []
-        "after a renewal that was dropped at any await, one release frees the lock";
+        "after a renewal that was dropped at any await, one release frees the lock"
+        covers [Renew/Held/Dropped, Release/Unknown/Plain];
     c08_a_dropped_check_changes_nothing []
-        "a check that was dropped at any await changes nothing";
+        "a check that was dropped at any await changes nothing"
+        covers [Check/Held/Dropped];
     c08_a_dropped_release_can_be_repeated []
-        "after a release that was dropped at any await, the same call frees the lock";
+        "after a release that was dropped at any await, the same call frees the lock"
+        covers [Release/Held/Dropped, Release/Unknown/Plain];
     c08_a_dropped_detach_can_be_undone [Detach]
-        "after a detach that was dropped at any await, one release frees the lock";
+        "after a detach that was dropped at any await, one release frees the lock"
+        covers [Detach/Held/Plain, Detach/Held/Dropped, Release/Unknown/Plain];
     c08_a_dropped_claim_writes_nothing [Lease]
-        "a claim that is dropped leaves its lock as it is until the lease ends";
+        "a claim that is dropped leaves its lock as it is until the lease ends"
+        covers [Claim/New/Dropped, TryAcquire/New/Expiry];
 }
 
 async fn c08_a_dropped_try_can_be_undone(cx: Cx) -> Check {

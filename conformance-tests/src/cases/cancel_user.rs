@@ -16,33 +16,50 @@ use crate::cx::Cx;
 
 cases! {
     s04_a_dropped_acquire_leaves_nothing []
-        "an acquire that was dropped at any await leaves the lock free";
+        "an acquire that was dropped at any await leaves the lock free"
+        guards [Acquire/Free/Dropped];
     s04_a_dropped_try_leaves_nothing []
-        "a try_acquire that was dropped at any await leaves the lock free";
+        "a try_acquire that was dropped at any await leaves the lock free"
+        guards [TryAcquire/Free/Dropped];
     s04_a_dropped_wait_leaves_nothing []
-        "a waiting acquire that was dropped at any time leaves no place behind";
+        "a waiting acquire that was dropped at any time leaves no place behind"
+        guards [Acquire/Waiting/Dropped];
     s04_a_dropped_grant_is_given_back []
-        "a lock that is granted at the moment its caller leaves is released";
+        "a lock that is granted at the moment its caller leaves is released"
+        guards [Acquire/Waiting/Dropped, Acquire/Waiting/OtherReleases];
     s04_a_dropped_release_releases []
-        "a release of a guard that was dropped at any await still releases";
+        "a release of a guard that was dropped at any await still releases"
+        guards [Release/Secure/Dropped];
     s04_a_dropped_guard_releases []
-        "a guard that is dropped releases the lock in the background";
+        "a guard that is dropped releases the lock in the background"
+        guards [DropGuard/Secure/Plain, Token/Released/Plain];
     s04_a_dropped_guard_releases_during_a_renewal [Faults]
-        "a guard that is dropped during its renewal releases the lock";
+        "a guard that is dropped during its renewal releases the lock"
+        guards [Renew/Secure/Dropped, DropGuard/Secure/ReplyLate];
     s04_a_timed_out_acquire_leaves_nothing []
-        "an acquire that ran out of time leaves no place behind";
+        "an acquire that ran out of time leaves no place behind"
+        guards [AcquireTimeout/Free/OtherHolder, AcquireTimeout/Waiting/Plain];
     s04_a_lost_answer_leaves_nothing [Faults]
-        "whichever answer is lost, of the acquisition, a renewal or the release, the lock is free in the end";
+        "whichever answer is lost, of the acquisition, a renewal or the release, the lock is free in the end"
+        guards [Acquire/Free/ReplyLost, TryAcquire/Free/ReplyLost, Renew/Secure/ReplyLost,
+            Check/Secure/ReplyLost, Release/Secure/ReplyLost, DropGuard/Secure/ReplyLost];
     s04_a_lost_request_leaves_nothing [Faults]
-        "whichever request is lost, the lock is free in the end";
+        "whichever request is lost, the lock is free in the end"
+        guards [Acquire/Free/RequestLost, TryAcquire/Free/RequestLost, Renew/Secure/RequestLost,
+            Check/Secure/RequestLost, Release/Secure/RequestLost, DropGuard/Secure/RequestLost];
     s04_a_try_that_lands_late_is_undone [Faults]
-        "a try that reaches the store after its clean-up was answered is still undone";
+        "a try that reaches the store after its clean-up was answered is still undone"
+        guards [Acquire/Free/ReplyLate, Acquire/Free/Dropped];
     s04_a_try_that_lands_after_the_release_is_undone [Faults]
-        "a first try that reaches the store after the lock was released is still undone";
+        "a first try that reaches the store after the lock was released is still undone"
+        guards [TryAcquire/Free/ReplyLate];
     s04_a_partition_while_waiting_leaves_nothing [Faults]
-        "a waiter that was cut off and gave up leaves no place behind once it is back";
+        "a waiter that was cut off and gave up leaves no place behind once it is back"
+        covers [Release/Waiting/Unreachable]
+        guards [Acquire/Waiting/Dropped, Acquire/Waiting/Unreachable];
     s04_closing_gives_up_what_waits []
-        "closing ends the waiters, and nothing of theirs is left";
+        "closing ends the waiters, and nothing of theirs is left"
+        guards [Close/Waiting/Plain];
 }
 
 async fn s04_a_dropped_acquire_leaves_nothing(cx: Cx) -> Check {

@@ -12,31 +12,56 @@ use crate::cx::{Cx, Link};
 
 cases! {
     l04_a_deadline_is_kept []
-        "acquire_timeout on a lock that is held ends at its deadline, not before and not much later";
+        "acquire_timeout on a lock that is held ends at its deadline, not before and not much later"
+        guards [AcquireTimeout/Free/OtherHolder, AcquireTimeout/Waiting/Plain];
     l04_a_deadline_is_kept_when_the_store_is_silent [Faults]
-        "acquire_timeout ends at its deadline even when nothing comes back from the store";
+        "acquire_timeout ends at its deadline even when nothing comes back from the store"
+        guards [AcquireTimeout/Free/Unreachable];
     l04_a_deadline_is_kept_behind_others []
-        "each of many waiters of one process keeps its own deadline";
+        "each of many waiters of one process keeps its own deadline"
+        guards [AcquireTimeout/Waiting/QueueBehind];
     l04_a_frozen_store_holds_nobody []
-        "when the whole store is frozen every call still ends";
+        "when the whole store is frozen every call still ends"
+        guards [TryAcquire/Free/Unreachable, Check/Secure/Unreachable, Release/Secure/Unreachable,
+            Health/Free/Unreachable];
     l04_closing_ends_in_time []
-        "close ends within its timeout, and reports what it left";
+        "close ends within its timeout, and reports what it left"
+        covers [Close/Open/Plain]
+        guards [Close/Free/Plain, Close/Secure/Plain, TryAcquire/Closed/Plain,
+            DropGuard/Closed/Plain];
     c12_a_try_is_bounded [Faults]
-        "try_acquire ends when its call limit is over, twice at most";
+        "try_acquire ends when its call limit is over, twice at most"
+        guards [TryAcquire/Free/Unreachable];
     c12_calls_of_a_guard_are_bounded [Faults]
-        "renew, check, release and detach of a guard end within their call limit";
+        "renew, check, release and detach of a guard end within their call limit"
+        covers [Renew/Held/Unreachable, Check/Held/Unreachable, Release/Held/Unreachable]
+        guards [Renew/Secure/Unreachable, Check/Secure/Unreachable, Release/Secure/Unreachable,
+            Detach/Secure/Unreachable];
     c12_other_calls_are_bounded [Faults]
-        "ping, inspect, list and force_release end within their call limit";
+        "ping, inspect, list and force_release end within their call limit"
+        covers [Ping/Open/Unreachable, Inspect/Open/Unreachable, List/Open/Unreachable,
+            ForceRelease/Open/Unreachable]
+        guards [Health/Free/Unreachable, Inspect/Free/Unreachable, ForceRelease/Free/Unreachable];
     c12_acquire_gives_a_silent_store_up [Faults]
-        "acquire without a deadline gives up on a store that does not answer at all";
+        "acquire without a deadline gives up on a store that does not answer at all"
+        guards [Acquire/Free/Unreachable];
     s06_busy_is_not_an_error []
-        "a lock that is held is None for try_acquire and NotAcquired for acquire_timeout";
+        "a lock that is held is None for try_acquire and NotAcquired for acquire_timeout"
+        covers [TryAcquire/New/OtherHolder]
+        guards [TryAcquire/Free/OtherHolder, AcquireTimeout/Free/OtherHolder];
     s06_an_error_is_not_busy [Faults]
-        "a store that cannot be reached is an error, and not reported as a held lock";
+        "a store that cannot be reached is an error, and not reported as a held lock"
+        covers [TryAcquire/New/RequestLost, TryAcquire/New/ReplyLost, TryAcquire/New/Unreachable,
+            Ping/Open/Plain]
+        guards [Health/Free/Plain, TryAcquire/Free/RequestLost, TryAcquire/Free/ReplyLost,
+            TryAcquire/Free/Unreachable, AcquireTimeout/Free/Unreachable];
     s06_an_unknown_outcome_is_said [Faults]
-        "an acquisition whose answers were lost is an error of unknown effect, and is cleaned up";
+        "an acquisition whose answers were lost is an error of unknown effect, and is cleaned up"
+        covers [TryAcquire/New/ReplyLost]
+        guards [TryAcquire/Free/ReplyLost];
     s06_an_acquisition_repairs_one_lost_answer [Faults]
-        "one lost answer or request does not fail a try_acquire";
+        "one lost answer or request does not fail a try_acquire"
+        guards [TryAcquire/Free/RequestLost, TryAcquire/Free/ReplyLost];
 }
 
 /// Whether a wait for a held lock ended as it should. In real time a busy machine may not get a

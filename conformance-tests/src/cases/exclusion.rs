@@ -16,23 +16,34 @@ use crate::seed::Seeded;
 
 cases! {
     c03_of_many_tries_at_once_one_is_granted []
-        "of many clients that try at the same moment one gets the lock, and no other before its end";
+        "of many clients that try at the same moment one gets the lock, and no other before its end"
+        covers [TryAcquire/New/Plain, TryAcquire/New/OtherHolder];
     c03_a_slow_answer_is_no_second_grant [Faults]
-        "a client with a slow request does not get what another one got first";
+        "a client with a slow request does not get what another one got first"
+        covers [TryAcquire/New/ReplyLate, TryAcquire/New/OtherHolder];
     c03_a_place_that_has_ended_is_not_granted [Lease]
-        "a waiter whose place ran out is not granted the lock while another client holds it";
+        "a waiter whose place ran out is not granted the lock while another client holds it"
+        covers [TryAcquire/Waiting/Expiry, TryAcquire/Waiting/OtherHolder];
     c03_two_releases_make_one_grant []
-        "the one lock that a release frees goes to only one of the clients that try at once";
+        "the one lock that a release frees goes to only one of the clients that try at once"
+        covers [Release/Done/OtherHolder, TryAcquire/New/OtherReleases];
     s01_a_plain_counter_loses_no_increment []
-        "increments of a plain counter under the lock are never lost";
+        "increments of a plain counter under the lock are never lost"
+        guards [Acquire/Free/OtherHolder, Acquire/Waiting/OtherReleases, Release/Secure/QueueBehind];
     s01_holds_of_many_tasks_never_overlap []
-        "the periods in which many tasks of many clients believe that they hold the lock are disjoint";
+        "the periods in which many tasks of many clients believe that they hold the lock are disjoint"
+        guards [Acquire/Free/OtherHolder, AcquireTimeout/Waiting/OtherReleases,
+            Release/Secure/QueueBehind, DropGuard/Secure/QueueBehind];
     s01_of_many_users_that_try_one_gets_it []
-        "of many tasks that call try_acquire at once exactly one gets a guard";
+        "of many tasks that call try_acquire at once exactly one gets a guard"
+        guards [TryAcquire/Free/Plain, TryAcquire/Free/OtherHolder];
     s01_the_next_holder_comes_after_the_end_of_belief [Faults]
-        "a holder that is cut off has lost the lock by its own clock before another one gets it";
+        "a holder that is cut off has lost the lock by its own clock before another one gets it"
+        guards [Acquire/Waiting/Expiry, Signal/Secure/Unreachable];
     s01_a_hold_survives_a_restart_of_the_store []
-        "what the store has acknowledged is still held after the store was killed and restarted, or, where that is declared, is lost and reported as lost";
+        "what the store has acknowledged is still held after the store was killed and restarted, or, where that is declared, is lost and reported as lost"
+        covers [Release/Held/Restart, Renew/Held/Restart, TryAcquire/Held/Restart,
+            Release/Lost/Restart, Release/Lost/OtherHolder];
 }
 
 async fn c03_of_many_tries_at_once_one_is_granted(cx: Cx) -> Check {

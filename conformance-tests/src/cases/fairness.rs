@@ -11,27 +11,41 @@ use crate::cx::{Cx, busy, granted};
 
 cases! {
     l03_waiters_are_served_in_order [Fair]
-        "waiting claims are granted the lock in the order of their arrival";
+        "waiting claims are granted the lock in the order of their arrival"
+        covers [TryAcquire/Waiting/OtherReleases, TryAcquire/Waiting/QueueBehind,
+            Release/Held/QueueBehind];
     l03_users_are_served_in_order [Fair]
-        "waiting tasks get the lock in the order of their arrival";
+        "waiting tasks get the lock in the order of their arrival"
+        guards [Acquire/Waiting/OtherReleases, Acquire/Waiting/QueueBehind,
+            Release/Secure/QueueBehind];
     l03_a_newcomer_does_not_pass [Fair]
-        "a claim that comes when the lock was just released does not overtake the waiters";
+        "a claim that comes when the lock was just released does not overtake the waiters"
+        covers [TryAcquire/New/OtherReleases, TryAcquire/New/QueueBehind];
     l03_a_newcomer_does_not_pass_after_an_expiry [Fair, Lease]
-        "a claim that comes when the holder's lease has ended does not overtake the waiters";
+        "a claim that comes when the holder's lease has ended does not overtake the waiters"
+        covers [TryAcquire/New/Expiry, TryAcquire/New/QueueBehind, TryAcquire/Waiting/Expiry];
     l03_a_renewed_place_is_kept [Fair, Lease]
-        "a waiter that renews its place keeps it for many ttls";
+        "a waiter that renews its place keeps it for many ttls"
+        covers [Renew/Waiting/Plain, Renew/Waiting/QueueBehind];
     l03_a_waiting_user_keeps_its_place [Fair]
-        "a task that waits for many ttls keeps its place";
+        "a task that waits for many ttls keeps its place"
+        guards [Acquire/Waiting/Plain, Acquire/Waiting/QueueBehind];
     l03_every_waiter_is_served []
-        "of many tasks that want the lock again and again each gets it, in bounded time";
+        "of many tasks that want the lock again and again each gets it, in bounded time"
+        guards [Acquire/Waiting/QueueBehind];
     l05_a_dead_waiter_delays_by_one_ttl [Lease]
-        "a waiter that died delays the next one by at most its own ttl";
+        "a waiter that died delays the next one by at most its own ttl"
+        guards [Acquire/Waiting/Expiry];
     l05_many_dead_waiters_delay_by_one_ttl [Lease]
-        "many waiters that died together delay the next one by one ttl, not by one each";
+        "many waiters that died together delay the next one by one ttl, not by one each"
+        guards [Acquire/Waiting/Expiry];
     l05_a_waiter_that_died_long_ago_delays_nobody [Lease]
-        "a waiter that died more than a ttl before the release is passed over at once";
+        "a waiter that died more than a ttl before the release is passed over at once"
+        covers [TryAcquire/Waiting/Expiry]
+        guards [Acquire/Waiting/Expiry];
     l05_a_cancelled_waiter_delays_nobody []
-        "a task that stopped waiting is passed over at once";
+        "a task that stopped waiting is passed over at once"
+        guards [Acquire/Waiting/Dropped, Acquire/Waiting/QueueBehind];
 }
 
 async fn l03_waiters_are_served_in_order(cx: Cx) -> Check {

@@ -10,25 +10,37 @@ use crate::cx::{Cx, granted};
 
 cases! {
     c09_fences_rise_over_releases []
-        "the token rises from one holder to the next, over many cycles of many clients";
+        "the token rises from one holder to the next, over many cycles of many clients"
+        covers [TryAcquire/New/OtherReleases];
     c09_fences_rise_over_expiries [Lease]
-        "the token rises when the lock changes hands because a lease ended";
+        "the token rises when the lock changes hands because a lease ended"
+        covers [TryAcquire/New/Expiry];
     c09_fences_rise_over_forced_releases []
-        "the token rises when the lock was taken away from its holder";
+        "the token rises when the lock was taken away from its holder"
+        covers [TryAcquire/New/Forced, Release/Held/Forced];
     c09_fences_rise_from_waiter_to_waiter []
-        "the token rises from one waiter to the next";
+        "the token rises from one waiter to the next"
+        covers [TryAcquire/Waiting/OtherReleases];
     c09_fences_rise_over_a_long_rest []
-        "the token rises even when the lock was unused for many ttls";
+        "the token rises even when the lock was unused for many ttls"
+        covers [TryAcquire/New/OtherReleases];
     c09_fences_rise_over_unknown_outcomes [Faults]
-        "the token rises over tries with an unknown outcome";
+        "the token rises over tries with an unknown outcome"
+        covers [TryAcquire/New/RequestLost, TryAcquire/New/ReplyLost, TryAcquire/Unknown/Plain,
+            Release/Unknown/Plain];
     c09_fences_rise_over_a_restart_of_the_store []
-        "the token of a released lock rises over a restart of the store that keeps its data";
+        "the token of a released lock rises over a restart of the store that keeps its data"
+        covers [TryAcquire/New/Restart];
     c09_each_name_has_rising_fences []
-        "the tokens of many names rise, independently for each name";
+        "the tokens of many names rise, independently for each name"
+        covers [TryAcquire/New/Plain];
     s02_a_guard_has_one_token []
-        "the token of a guard is the same from the grant to the end";
+        "the token of a guard is the same from the grant to the end"
+        guards [Renew/Secure/Plain, Token/Secure/Plain];
     s02_later_guards_have_greater_tokens []
-        "an acquisition that starts after another was answered has a greater token";
+        "an acquisition that starts after another was answered has a greater token"
+        covers [TryAcquire/New/Forced]
+        guards [TryAcquire/Free/OtherReleases, TryAcquire/Free/Forced];
 }
 
 /// Records the next token of one name, which must be above the last.

@@ -13,35 +13,58 @@ use crate::cx::Cx;
 
 cases! {
     c01_attaching_uses_the_owner_again [Detach]
-        "attaching to a detached lock gives its owner and its token, and the lock can be renewed and released";
+        "attaching to a detached lock gives its owner and its token, and the lock can be renewed and released"
+        covers [Detach/Held/Plain, Renew/Resumed/Plain]
+        guards [Detach/Secure/Plain, Token/Detached/Plain, Attach/Detached/Plain];
     c01_a_lease_token_survives_its_printed_form [Detach]
-        "a lease token that was printed and parsed attaches to the same lock";
+        "a lease token that was printed and parsed attaches to the same lock"
+        guards [Attach/Detached/Plain];
     c01_an_attached_lock_is_renewed_only_if_asked [Detach]
-        "an attached lock ends with its lease, or is kept alive on request";
+        "an attached lock ends with its lease, or is kept alive on request"
+        guards [Attach/Detached/Plain, Signal/Secure/Expiry];
     c04_a_detached_lock_is_kept_for_its_ttl [Detach]
-        "a detached lock is held for one ttl after its last renewal";
+        "a detached lock is held for one ttl after its last renewal"
+        covers [Detach/Held/Plain]
+        guards [Detach/Secure/Plain];
     l01_a_detached_lock_ends_by_itself [Detach]
-        "a detached lock that is never attached is free one ttl later";
+        "a detached lock that is never attached is free one ttl later"
+        guards [Detach/Secure/Plain];
     s03_attaching_too_late_is_lost_and_harmless [Detach]
-        "attaching after the end of the lease is Lost, and leaves the next holder alone";
+        "attaching after the end of the lease is Lost, and leaves the next holder alone"
+        covers [Renew/Resumed/Expiry, Renew/Resumed/OtherHolder, Release/Resumed/OtherHolder]
+        guards [Attach/Detached/OtherHolder, Attach/Detached/Expiry,
+            RenewToken/Detached/OtherHolder, ReleaseToken/Detached/OtherHolder];
     s03_attaching_twice_is_one_hold [Detach]
-        "of two that attach to one lock, the second to use it learns that the first has released it";
+        "of two that attach to one lock, the second to use it learns that the first has released it"
+        guards [Attach/Detached/Plain, Check/Secure/OtherHolder];
     s04_a_dropped_detach_loses_nothing [Detach]
-        "a detach that was dropped at any await ends with its token in the caller's hands, or with a free lock";
+        "a detach that was dropped at any await ends with its token in the caller's hands, or with a free lock"
+        covers [Release/Detached/Plain]
+        guards [Detach/Secure/Dropped];
     c04_a_renewal_by_token_keeps_the_lock [Detach]
-        "a detached lock that is renewed by its token stays held, with its fence, as long as promised";
+        "a detached lock that is renewed by its token stays held, with its fence, as long as promised"
+        covers [Renew/Resumed/Plain]
+        guards [RenewToken/Detached/Plain];
     c07_a_release_by_token_frees_the_lock [Detach]
-        "a release by token frees the lock, and a second one finds nothing and does no harm";
+        "a release by token frees the lock, and a second one finds nothing and does no harm"
+        covers [Release/Resumed/Plain, Release/Resumed/OtherHolder]
+        guards [ReleaseToken/Detached/Plain, ReleaseToken/Detached/OtherHolder];
     s04_a_dropped_call_with_a_token_leaves_the_lock [Detach]
-        "an attach or a renewal by token that was dropped at any await leaves the lock with its token";
+        "an attach or a renewal by token that was dropped at any await leaves the lock with its token"
+        guards [Attach/Detached/Dropped, RenewToken/Detached/Dropped];
     s04_a_dropped_attached_guard_leaves_the_lock [Detach]
-        "a guard that has attached and is dropped, or whose call is, leaves the lock with its token";
+        "a guard that has attached and is dropped, or whose call is, leaves the lock with its token"
+        guards [DropGuard/Secure/Plain, Renew/Secure/Dropped, Detach/Secure/Dropped];
     s04_a_dropped_release_by_token_releases [Detach]
-        "a release by token, or of a guard that attached, releases even if it was dropped at any await";
+        "a release by token, or of a guard that attached, releases even if it was dropped at any await"
+        guards [ReleaseToken/Detached/Dropped, Release/Secure/Dropped];
     s04_a_dropped_attach_leaves_no_lock_for_ever [Detach]
-        "an attach that was dropped at any await leaves the lock held for at most one ttl";
+        "an attach that was dropped at any await leaves the lock held for at most one ttl"
+        guards [Attach/Detached/Dropped];
     s06_a_detach_of_a_session_is_refused [NoDetach]
-        "where a hold is bound to a session, detach and attach are refused by a typed error";
+        "where a hold is bound to a session, detach and attach are refused by a typed error"
+        covers [Detach/Held/Plain]
+        guards [Detach/Secure/Plain];
 }
 
 async fn c01_attaching_uses_the_owner_again(cx: Cx) -> Check {

@@ -13,23 +13,32 @@ use crate::cx::Cx;
 
 cases! {
     s05_a_renewed_guard_is_held_for_long []
-        "a guard is renewed automatically for many ttls, and no other client gets the lock";
+        "a guard is renewed automatically for many ttls, and no other client gets the lock"
+        guards [Signal/Secure/Plain, Release/Secure/Plain];
     s05_renewals_come_as_often_as_asked []
-        "a lock with its own renewal interval is held for many ttls";
+        "a lock with its own renewal interval is held for many ttls"
+        guards [Signal/Secure/Plain];
     s05_settings_that_cannot_work_are_refused []
-        "a ttl, an interval or a limit that cannot work is refused before anything is sent";
+        "a ttl, an interval or a limit that cannot work is refused before anything is sent"
+        guards [TryAcquire/Free/Plain];
     s05_the_longest_hold_ends_it []
-        "max_hold ends the guard, with its reason, although the store would renew it";
+        "max_hold ends the guard, with its reason, although the store would renew it"
+        guards [Signal/Secure/Plain, Signal/Secure/Expiry, Token/Lost/Plain, Release/Lost/Plain];
     s05_run_gives_back_what_its_work_gives []
-        "run returns the value of its work, and the lock is free afterwards";
+        "run returns the value of its work, and the lock is free afterwards"
+        guards [Run/Free/Plain, Run/Secure/Plain];
     s05_run_stops_its_work_on_loss []
-        "when the lock is taken away, run drops its work and returns Lost";
+        "when the lock is taken away, run drops its work and returns Lost"
+        guards [Run/Secure/Forced];
     s05_run_that_ends_too_late_is_lost []
-        "work that never yielded and ended after its lock did is Lost, not a success";
+        "work that never yielded and ended after its lock did is Lost, not a success"
+        guards [Run/Secure/Expiry, Run/Secure/StandStill];
     s01_run_excludes []
-        "of two calls of run on one lock the second begins after the first has ended";
+        "of two calls of run on one lock the second begins after the first has ended"
+        guards [Run/Free/OtherHolder, Run/Waiting/OtherReleases];
     s01_a_lock_is_not_reentrant []
-        "a second acquisition by the same holder waits like any other";
+        "a second acquisition by the same holder waits like any other"
+        guards [TryAcquire/Free/OtherHolder, AcquireTimeout/Free/OtherHolder];
 }
 
 async fn s05_a_renewed_guard_is_held_for_long(cx: Cx) -> Check {

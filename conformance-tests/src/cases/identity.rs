@@ -12,23 +12,32 @@ use crate::cx::{Cx, busy, granted};
 
 cases! {
     c01_another_claim_is_another_owner []
-        "what one claim has taken is busy for every other claim, including those of the same client";
+        "what one claim has taken is busy for every other claim, including those of the same client"
+        covers [TryAcquire/New/OtherHolder, Release/Refused/OtherHolder];
     c01_making_a_claim_sends_nothing []
-        "a claim takes nothing before its first call";
+        "a claim takes nothing before its first call"
+        covers [Claim/New/Plain, Claim/New/Dropped];
     c01_every_claim_of_a_user_has_a_new_owner []
-        "each acquisition uses an owner id that was never used before";
+        "each acquisition uses an owner id that was never used before"
+        guards [TryAcquire/Free/Plain];
     c01_the_store_keeps_the_owner_id [Inspect]
-        "the entry in the store carries the claim's owner id";
+        "the entry in the store carries the claim's owner id"
+        covers [TryAcquire/New/Plain, Inspect/Open/OtherHolder];
     c02_a_repeated_try_returns_the_same_token []
-        "try_acquire, called again, finds its own entry and returns the same token";
+        "try_acquire, called again, finds its own entry and returns the same token"
+        covers [TryAcquire/Held/Plain];
     c02_a_repeated_try_makes_no_second_entry []
-        "one release frees the lock however often try_acquire was called";
+        "one release frees the lock however often try_acquire was called"
+        covers [TryAcquire/Held/Plain, Release/Held/Plain];
     c02_a_repeated_try_takes_one_place [Fair]
-        "a waiter that looks again has one place in the queue";
+        "a waiter that looks again has one place in the queue"
+        covers [TryAcquire/Waiting/Plain, Release/Waiting/Plain];
     c02_a_lost_reply_is_found_again [Faults]
-        "after a try whose answer was lost, the same call finds its own entry, with one token";
+        "after a try whose answer was lost, the same call finds its own entry, with one token"
+        covers [TryAcquire/New/ReplyLost, TryAcquire/Unknown/Plain];
     c02_a_lost_request_is_made_good [Faults]
-        "after a try that never reached the store, the same call takes the lock";
+        "after a try that never reached the store, the same call takes the lock"
+        covers [TryAcquire/New/RequestLost, TryAcquire/Unknown/Plain];
 }
 
 async fn c01_another_claim_is_another_owner(cx: Cx) -> Check {

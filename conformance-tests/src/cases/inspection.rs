@@ -17,21 +17,38 @@ use crate::cx::{Cx, busy};
 
 cases! {
     c10_the_store_works_behind_a_layer []
-        "a store behind a layer that forwards every call works as without it";
+        "a store behind a layer that forwards every call works as without it"
+        covers [TryAcquire/New/Plain, Renew/Held/QueueBehind]
+        guards [Renew/Secure/QueueBehind, Check/Secure/QueueBehind, Acquire/Waiting/OtherReleases,
+            Check/Secure/Plain, Renew/Secure/Plain];
     c10_errors_name_lock_and_store []
-        "an error of a user's call names the operation, the lock and the store";
+        "an error of a user's call names the operation, the lock and the store"
+        guards [AcquireTimeout/Waiting/Plain];
     c01_inspection_shows_the_holder [Inspect]
-        "inspection shows the holder's owner, label and fence, and how long its lease lasts";
+        "inspection shows the holder's owner, label and fence, and how long its lease lasts"
+        covers [Inspect/Open/OtherHolder]
+        guards [Inspect/Free/OtherHolder];
     c01_inspection_of_a_free_lock_shows_nobody [Inspect]
-        "inspection of a lock without holder and waiters is None, even after an expiry";
+        "inspection of a lock without holder and waiters is None, even after an expiry"
+        covers [Inspect/Open/Plain, Inspect/Open/OtherReleases, Inspect/Open/Expiry,
+            List/Open/Plain, List/Open/OtherReleases, List/Open/Expiry]
+        guards [Inspect/Free/Plain, Inspect/Free/OtherReleases, Inspect/Free/Expiry];
     c13_inspection_counts_the_waiters [Inspect, Fair]
-        "inspection counts the waiters, but no longer those that have given up";
+        "inspection counts the waiters, but no longer those that have given up"
+        covers [Inspect/Open/QueueBehind]
+        guards [Inspect/Free/QueueBehind];
     c09_a_forced_release_raises_the_fence [Inspect]
-        "a forced release frees the lock, and the next holder's token is greater";
+        "a forced release frees the lock, and the next holder's token is greater"
+        covers [ForceRelease/Open/Plain, ForceRelease/Open/OtherHolder, TryAcquire/New/Forced]
+        guards [ForceRelease/Free/Plain, ForceRelease/Free/OtherHolder, Check/Secure/Forced];
     s03_a_forced_release_of_another_hold_does_nothing [Inspect]
-        "a forced release of a hold that was shown takes the lock from no later holder";
+        "a forced release of a hold that was shown takes the lock from no later holder"
+        covers [ForceRelease/Open/OtherHolder, ForceRelease/Open/OtherReleases]
+        guards [ForceRelease/Free/OtherHolder, ForceRelease/Free/OtherReleases];
     s06_inspection_that_is_not_there_is_refused [NoInspect]
-        "inspection that the store does not declare is refused by a typed error";
+        "inspection that the store does not declare is refused by a typed error"
+        covers [Inspect/Open/Plain, List/Open/Plain, ForceRelease/Open/Plain]
+        guards [Inspect/Free/Plain, ForceRelease/Free/Plain];
 }
 
 /// A layer that changes nothing. A backend that recognises its own claims by their type would not

@@ -15,41 +15,60 @@ use crate::cx::{Cx, busy, granted};
 
 cases! {
     c04_a_grant_says_how_long_it_lasts []
-        "the first answer of a claim that was never queued gives the length of the lease";
+        "the first answer of a claim that was never queued gives the length of the lease"
+        covers [TryAcquire/New/Plain];
     c04_the_lock_is_kept_as_long_as_promised [Lease]
-        "no other client gets the lock before the start of the call + valid_for";
+        "no other client gets the lock before the start of the call + valid_for"
+        covers [TryAcquire/New/Plain];
     c04_a_repeat_is_kept_as_long_as_promised [Lease]
-        "what a repeated try promises is kept, counted from that very call";
+        "what a repeated try promises is kept, counted from that very call"
+        covers [TryAcquire/Held/Plain];
     c04_renewals_keep_the_lock [Lease]
-        "a lock that is renewed in time stays held for many ttls";
+        "a lock that is renewed in time stays held for many ttls"
+        covers [Renew/Held/Plain];
     c04_a_renewal_is_kept_as_long_as_promised [Lease]
-        "no other client gets the lock before the start of the last renewal + valid_for";
+        "no other client gets the lock before the start of the last renewal + valid_for"
+        covers [Renew/Held/Plain];
     c04_a_check_promises_what_is_left [Lease]
-        "a check promises no more than the rest of the lease";
+        "a check promises no more than the rest of the lease"
+        covers [Check/Held/Plain];
     c04_a_check_prolongs_nothing [Lease]
-        "a lock that is checked but not renewed ends with its lease";
+        "a lock that is checked but not renewed ends with its lease"
+        covers [Check/Held/Plain];
     c04_failed_tries_prolong_nothing [Lease]
-        "tries of others do not prolong a holder's lease";
+        "tries of others do not prolong a holder's lease"
+        covers [TryAcquire/New/OtherHolder, TryAcquire/New/Expiry];
     c04_a_slow_answer_promises_no_more [Lease, Faults]
-        "a grant whose answer was slow is promised from the start of the call, not from the answer";
+        "a grant whose answer was slow is promised from the start of the call, not from the answer"
+        covers [TryAcquire/New/ReplyLate];
     c04_a_slow_renewal_promises_no_more [Lease, Faults]
-        "a renewal whose answer was slow is promised from the start of the call, not from the answer";
+        "a renewal whose answer was slow is promised from the start of the call, not from the answer"
+        covers [Renew/Held/ReplyLate];
     c04_a_hand_over_has_its_full_ttl [Lease]
-        "a waiter that is granted the lock has it for as long as the answer says";
+        "a waiter that is granted the lock has it for as long as the answer says"
+        covers [TryAcquire/Waiting/OtherReleases];
     c04_validity_counts_from_the_send [Faults]
-        "a guard's validity ends at the latest one ttl less the margin after the request was sent";
+        "a guard's validity ends at the latest one ttl less the margin after the request was sent"
+        guards [Acquire/Free/ReplyLate];
     c04_a_renewal_counts_from_its_send [Faults]
-        "a renewed guard's validity counts from when the renewal was sent";
+        "a renewed guard's validity counts from when the renewal was sent"
+        guards [Renew/Secure/ReplyLate];
     c04_an_answer_after_the_lease_is_no_grant [Lease, Faults]
-        "an acquisition whose answer came after the end of the lease gives no guard on that lease";
+        "an acquisition whose answer came after the end of the lease gives no guard on that lease"
+        guards [TryAcquire/Free/ReplyLate, TryAcquire/Free/Expiry];
     c04_the_ttl_is_rounded_up []
-        "a guard has at least the requested ttl, in steps that the store can keep";
+        "a guard has at least the requested ttl, in steps that the store can keep"
+        guards [AcquireTimeout/Free/Plain, TryAcquire/Free/Plain];
     l01_an_abandoned_lock_is_free_after_its_ttl [Lease]
-        "a lock whose holder has vanished can be taken one ttl later";
+        "a lock whose holder has vanished can be taken one ttl later"
+        covers [TryAcquire/New/Expiry];
     l01_a_try_that_died_half_way_blocks_for_one_ttl [Lease]
-        "a client that died at any point of its try blocks the lock for at most one ttl";
+        "a client that died at any point of its try blocks the lock for at most one ttl"
+        covers [TryAcquire/New/Dropped, TryAcquire/New/Expiry];
     l01_a_waiter_gets_an_abandoned_lock [Lease]
-        "a waiter gets the lock of a holder that vanished, after its ttl and not before";
+        "a waiter gets the lock of a holder that vanished, after its ttl and not before"
+        covers [TryAcquire/Waiting/Expiry]
+        guards [Acquire/Waiting/Expiry];
 }
 
 /// What a grant promised.

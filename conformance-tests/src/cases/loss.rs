@@ -16,29 +16,43 @@ use crate::cx::{Cx, SuiteClock};
 
 cases! {
     s05_a_lock_that_was_taken_is_seen_by_check []
-        "when the lock was taken away, check says so, and so do the state, the token and the signal";
+        "when the lock was taken away, check says so, and so do the state, the token and the signal"
+        guards [Check/Secure/Plain, Check/Secure/Forced, Token/Lost/Plain, Signal/Lost/Plain];
     s05_a_lock_that_was_taken_is_seen_by_itself []
-        "when the lock was taken away, the guard learns of it unasked, by its next renewal";
+        "when the lock was taken away, the guard learns of it unasked, by its next renewal"
+        guards [Signal/Secure/Forced];
     s05_a_lost_guard_stays_lost [Faults]
-        "a guard never returns from lost, whatever the store says later";
+        "a guard never returns from lost, whatever the store says later"
+        guards [Signal/Secure/Unreachable, Signal/Lost/Plain, Token/Lost/Plain, Renew/Lost/Plain,
+            Check/Lost/Plain, Release/Lost/Plain];
     s05_a_partition_is_a_loss_before_the_end [Faults]
-        "the guard of a client that is cut off fires its signal before its validity ends, without I/O";
+        "the guard of a client that is cut off fires its signal before its validity ends, without I/O"
+        guards [Signal/Secure/Unreachable];
     s05_a_failed_renewal_is_a_risk [Faults]
-        "after the first renewal that failed the guard is at risk, and held again when one succeeds";
+        "after the first renewal that failed the guard is at risk, and held again when one succeeds"
+        guards [Signal/Secure/Unreachable, Signal/AtRisk/Plain, Signal/AtRisk/Unreachable,
+            Token/AtRisk/Plain, Token/AtRisk/Unreachable, Release/AtRisk/Plain];
     s05_a_blocked_runtime_finds_the_loss_first []
-        "after the runtime stalled past the end, the first query is answered with Lost";
+        "after the runtime stalled past the end, the first query is answered with Lost"
+        guards [Token/Secure/StandStill, Signal/Secure/StandStill];
     s05_the_signal_comes_before_the_end []
-        "the lost signal fires min(50 ms, ttl/10) before the end of validity";
+        "the lost signal fires min(50 ms, ttl/10) before the end of validity"
+        guards [Signal/Secure/Expiry];
     s05_the_signal_of_a_lost_lock_is_set []
-        "a signal that is asked for after the loss is ready at once, for every listener";
+        "a signal that is asked for after the loss is ready at once, for every listener"
+        guards [Signal/Secure/Forced, Signal/Lost/Plain];
     s05_without_renewal_the_lock_ends []
-        "a lock that is not renewed is lost one ttl after its grant, by the guard's own clock";
+        "a lock that is not renewed is lost one ttl after its grant, by the guard's own clock"
+        guards [Signal/Secure/Expiry, Release/Lost/Plain];
     s05_a_slow_grant_without_renewal_is_not_renewed [Lease, Faults]
-        "a lock that is not renewed ends with the lease of its grant, even if its answer was slow";
+        "a lock that is not renewed ends with the lease of its grant, even if its answer was slow"
+        guards [TryAcquire/Free/ReplyLate, Signal/Secure/Expiry];
     s05_a_frozen_store_is_a_loss_in_time []
-        "when the store is frozen, the guard is lost before the lease ends";
+        "when the store is frozen, the guard is lost before the lease ends"
+        guards [Signal/Secure/Unreachable, DropGuard/Lost/Plain, DropGuard/Lost/Unreachable];
     s05_a_silent_store_is_a_loss_for_run [Faults]
-        "run stops its work when the store has been out of reach for the length of the lease";
+        "run stops its work when the store has been out of reach for the length of the lease"
+        guards [Run/Secure/Plain, Run/Secure/Unreachable];
 }
 
 async fn s05_a_lock_that_was_taken_is_seen_by_check(cx: Cx) -> Check {

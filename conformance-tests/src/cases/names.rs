@@ -11,19 +11,28 @@ use crate::cx::{Cx, granted};
 
 cases! {
     c11_distinct_names_never_block_each_other []
-        "names that differ in anything, even case or a trailing blank, are different locks";
+        "names that differ in anything, even case or a trailing blank, are different locks"
+        covers [TryAcquire/New/Plain, TryAcquire/New/OtherHolder, Release/Held/Plain];
     c11_equal_names_always_block_each_other []
-        "the same name is the same lock for every client, whatever characters it has";
+        "the same name is the same lock for every client, whatever characters it has"
+        covers [TryAcquire/New/OtherHolder]
+        guards [TryAcquire/Free/OtherHolder];
     c11_prefix_and_name_are_kept_apart []
-        "keys whose prefix and name read the same when put together are different locks";
+        "keys whose prefix and name read the same when put together are different locks"
+        covers [TryAcquire/New/Plain, TryAcquire/New/OtherHolder];
     c11_long_names_are_not_cut []
-        "names of 512 bytes that differ only at their very end are different locks";
+        "names of 512 bytes that differ only at their very end are different locks"
+        covers [TryAcquire/New/Plain, TryAcquire/New/OtherHolder];
     c11_names_that_look_like_ours_are_names []
-        "a name that reads like an auxiliary key of a store disturbs no other lock";
+        "a name that reads like an auxiliary key of a store disturbs no other lock"
+        covers [Claim/New/Plain, TryAcquire/New/Plain];
     c11_bad_names_are_refused []
-        "a name that is empty, too long or has a control character is refused, with its reason";
+        "a name that is empty, too long or has a control character is refused, with its reason"
+        guards [Acquire/Free/Plain, TryAcquire/Free/Plain];
     c11_a_lock_is_found_under_its_name [Inspect]
-        "inspection and listing show each lock under the name that was given";
+        "inspection and listing show each lock under the name that was given"
+        covers [Inspect/Open/OtherHolder, List/Open/OtherHolder]
+        guards [Inspect/Free/OtherHolder];
 }
 
 /// Names that some stores confuse, each different from all others.

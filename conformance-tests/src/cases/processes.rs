@@ -11,21 +11,30 @@ use crate::history::{History, HoldRecord};
 
 cases! {
     s01_processes_exclude_each_other [Processes]
-        "a lock that another process holds is busy here, and vice versa";
+        "a lock that another process holds is busy here, and vice versa"
+        guards [TryAcquire/Free/OtherHolder, Release/Secure/Plain];
     s01_a_counter_of_many_processes_loses_no_increment [Processes]
-        "increments of a number in a file by many processes under the lock are never lost, and their fences rise";
+        "increments of a number in a file by many processes under the lock are never lost, and their fences rise"
+        guards [Acquire/Free/OtherHolder, Release/Secure/QueueBehind];
     l01_the_lock_of_a_killed_process_is_free_after_its_ttl [Processes]
-        "after kill -9 of the holder a waiter gets the lock within the ttl, and not before it";
+        "after kill -9 of the holder a waiter gets the lock within the ttl, and not before it"
+        guards [Acquire/Waiting/Expiry];
     l01_a_process_killed_while_it_waits_leaves_nothing [Processes]
-        "a process that is killed while it waits never gets the lock";
+        "a process that is killed while it waits never gets the lock"
+        guards [Acquire/Waiting/Expiry];
     l05_a_killed_waiter_does_not_block_the_others [Processes]
-        "a waiting process that is killed delays the other waiters by at most one ttl";
+        "a waiting process that is killed delays the other waiters by at most one ttl"
+        guards [Acquire/Waiting/Expiry, Acquire/Waiting/QueueBehind];
     s05_a_stopped_process_finds_the_loss_first [Processes]
-        "a process that was stopped for longer than the lease first reports Lost";
+        "a process that was stopped for longer than the lease first reports Lost"
+        guards [Token/Secure/Suspended, Signal/Secure/Suspended, Release/Lost/OtherHolder,
+            Release/Lost/Suspended];
     s05_a_process_stopped_for_a_moment_keeps_its_lock [Processes]
-        "a process that was stopped for less than its lease still holds the lock";
+        "a process that was stopped for less than its lease still holds the lock"
+        guards [Token/Secure/Suspended];
     c01_a_lease_token_goes_to_another_process [Processes, Detach]
-        "another process can attach to a lock that was detached here, and release it";
+        "another process can attach to a lock that was detached here, and release it"
+        guards [Attach/Detached/Plain, Detach/Secure/Plain];
 }
 
 const NAME: &str = "lock";

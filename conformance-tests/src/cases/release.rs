@@ -13,29 +13,41 @@ use lock_core::{ErrorKind, LostReason};
 
 cases! {
     c07_a_released_lock_is_free_at_once []
-        "once a release was answered, another client gets the lock at its first try";
+        "once a release was answered, another client gets the lock at its first try"
+        covers [Release/Held/Plain];
     c07_a_release_can_be_repeated []
-        "the second release answers AlreadyGone and is no error";
+        "the second release answers AlreadyGone and is no error"
+        covers [Release/Done/Plain, Release/Done/OtherHolder];
     c07_a_release_by_a_claim_that_never_tried_does_nothing []
-        "a claim that never tried releases nothing, and its release is no error";
+        "a claim that never tried releases nothing, and its release is no error"
+        covers [Release/New/Plain, Release/New/OtherHolder];
     c07_a_release_after_busy_does_nothing []
-        "a claim that was refused releases nothing that is not its own";
+        "a claim that was refused releases nothing that is not its own"
+        covers [Release/Refused/OtherHolder, Release/Waiting/Plain];
     c07_a_release_after_a_lost_answer_is_confirmed [Faults]
-        "after a release whose answer was lost a second one is success, and the lock is free";
+        "after a release whose answer was lost a second one is success, and the lock is free"
+        covers [Release/Held/ReplyLost, Release/Unknown/Plain];
     c07_a_release_that_never_arrived_is_repeated [Faults]
-        "after a release that was lost on its way a second one frees the lock";
+        "after a release that was lost on its way a second one frees the lock"
+        covers [Release/Held/RequestLost, Release/Unknown/Plain];
     c07_a_release_after_a_failed_try_frees_the_lock [Faults]
-        "a release after a try whose answer was lost frees what that try has taken";
+        "a release after a try whose answer was lost frees what that try has taken"
+        covers [Release/Unknown/Plain];
     c07_a_release_after_a_failed_renewal_frees_the_lock [Faults]
-        "a release after a renewal without an answer frees the lock";
+        "a release after a renewal without an answer frees the lock"
+        covers [Release/Unknown/Plain];
     c07_a_release_after_calls_that_were_cut_off_works [Faults]
-        "a release after calls that were given up during a partition frees the lock";
+        "a release after calls that were given up during a partition frees the lock"
+        covers [Release/Held/Unreachable, Release/Unknown/Plain, Release/Unknown/Unreachable];
     c07_a_release_after_the_end_is_no_error [Lease]
-        "a release after the end of the lease is no error";
+        "a release after the end of the lease is no error"
+        covers [Release/Held/Expiry];
     c07_a_guard_says_what_its_release_did []
-        "the release of a guard answers Freed, and Lost if the lock was taken away before";
+        "the release of a guard answers Freed, and Lost if the lock was taken away before"
+        guards [Release/Secure/Plain, Release/Secure/Forced, Token/Released/Plain];
     c07_a_shared_guard_is_released_by_its_last_clone []
-        "a shared guard is released when its last clone is dropped, not before";
+        "a shared guard is released when its last clone is dropped, not before"
+        guards [DropGuard/Secure/Plain, Release/Secure/Plain];
 }
 
 async fn c07_a_released_lock_is_free_at_once(cx: Cx) -> Check {

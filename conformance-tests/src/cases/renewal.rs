@@ -10,35 +10,49 @@ use crate::cx::{Cx, busy, granted};
 
 cases! {
     c06_a_renewal_after_the_end_is_lost [Lease]
-        "a lease that has ended is not renewed, even if no other client has taken the lock";
+        "a lease that has ended is not renewed, even if no other client has taken the lock"
+        covers [Renew/Held/Expiry];
     c06_a_renewal_after_a_loss_is_lost []
-        "when the lock was taken away, the next renewal says Lost";
+        "when the lock was taken away, the next renewal says Lost"
+        covers [Renew/Held/Forced, Release/Lost/Plain];
     c06_a_check_after_a_loss_is_lost []
-        "when the lock was taken away, the next check says Lost";
+        "when the lock was taken away, the next check says Lost"
+        covers [Check/Held/Plain, Check/Held/Forced];
     c06_an_error_is_not_a_loss [Faults]
-        "a renewal or a check without an answer is an error of unknown effect, never Lost";
+        "a renewal or a check without an answer is an error of unknown effect, never Lost"
+        covers [Renew/Held/RequestLost, Renew/Held/ReplyLost, Check/Held/RequestLost,
+            Check/Held/ReplyLost, Renew/Unknown/Plain];
     c06_a_failed_renewal_can_be_repeated [Faults]
-        "after a renewal without an answer the same call finds the lock alive";
+        "after a renewal without an answer the same call finds the lock alive"
+        covers [Renew/Held/RequestLost, Renew/Held/ReplyLost, Renew/Unknown/Plain];
     c06_a_check_after_an_unknown_try_asks [Faults]
-        "a check after a try without an answer does not report a held lock as Lost";
+        "a check after a try without an answer does not report a held lock as Lost"
+        covers [Check/Unknown/Plain];
     c06_a_guard_outlives_lost_answers [Faults]
         "a guard whose renewals now and then get no answer is not lost"
-        guards [Signal/Secure/ReplyLost, Signal/Secure/RequestLost];
+        guards [Signal/Secure/RequestLost, Signal/Secure/ReplyLost, Token/Secure/RequestLost,
+            Token/Secure/ReplyLost];
     s03_a_late_renewal_does_not_touch_the_next_holder [Lease]
-        "the renewal of a holder whose lease has ended neither takes nor prolongs the next one's";
+        "the renewal of a holder whose lease has ended neither takes nor prolongs the next one's"
+        covers [Renew/Held/OtherHolder];
     s03_a_renewal_that_was_held_up_does_nothing [Lease, Faults]
         "a renewal that reaches the store after the next holder came changes nothing"
-        covers [Renew/Held/ReplyLate, Renew/Held/OtherHolder];
+        covers [Renew/Held/ReplyLate, Renew/Held/OtherHolder, Renew/Held/OtherReleases];
     s03_a_late_release_does_not_free_the_next_holder [Lease]
-        "the release of a holder whose lease has ended leaves the next holder alone";
+        "the release of a holder whose lease has ended leaves the next holder alone"
+        covers [Release/Held/OtherHolder];
     s03_a_release_that_was_held_up_does_nothing [Lease, Faults]
-        "a release that reaches the store after the next holder came changes nothing";
+        "a release that reaches the store after the next holder came changes nothing"
+        covers [Release/Held/ReplyLate, Release/Held/OtherHolder];
     s03_a_slow_release_does_not_free_the_next_holder [Lease, Faults]
-        "a release that takes longer than the lease does not free the next holder";
+        "a release that takes longer than the lease does not free the next holder"
+        covers [Release/Held/ReplyLate, Release/Held/OtherHolder];
     s03_a_release_that_races_with_a_loss_frees_nobody_else []
-        "a release at the moment the lock changes hands does not free the next holder";
+        "a release at the moment the lock changes hands does not free the next holder"
+        covers [Release/Held/OtherHolder, Release/Held/Forced];
     s03_a_late_guard_does_not_touch_the_next_holder [Faults]
-        "a guard that was lost and is released later leaves the next holder alone";
+        "a guard that was lost and is released later leaves the next holder alone"
+        guards [Release/Lost/OtherHolder, Release/Lost/Unreachable];
 }
 
 async fn c06_a_renewal_after_the_end_is_lost(cx: Cx) -> Check {

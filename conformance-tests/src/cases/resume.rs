@@ -16,27 +16,41 @@ use crate::cx::{Cx, granted};
 
 cases! {
     c14_a_greater_fence_is_not_believed [Detach]
-        "a hold that is resumed with a greater fence than its own is refused, and unharmed";
+        "a hold that is resumed with a greater fence than its own is refused, and unharmed"
+        covers [Claim/Resumed/Plain, Claim/Resumed/Dropped, Renew/Resumed/Plain,
+            Check/Resumed/Plain, Release/Lost/Plain];
     c14_a_smaller_fence_is_not_believed [Detach]
-        "a hold that is resumed with a smaller fence than its own is refused, and unharmed";
+        "a hold that is resumed with a smaller fence than its own is refused, and unharmed"
+        covers [Claim/Resumed/Plain, Renew/Resumed/Plain, Check/Resumed/Plain, Release/Lost/Plain];
     c14_another_owner_is_not_believed [Detach]
-        "a hold that is resumed by another owner is refused, and unharmed";
+        "a hold that is resumed by another owner is refused, and unharmed"
+        covers [Renew/Resumed/OtherHolder, Check/Resumed/OtherHolder, Release/Resumed/OtherHolder];
     c14_another_name_is_not_believed [Detach]
-        "a hold that is resumed under another name is refused, and neither lock is harmed";
+        "a hold that is resumed under another name is refused, and neither lock is harmed"
+        covers [Renew/Resumed/Plain, Renew/Resumed/OtherHolder, Check/Resumed/Plain,
+            Check/Resumed/OtherHolder, Release/Resumed/Plain, Release/Resumed/OtherHolder];
     c14_another_prefix_is_not_believed [Detach]
-        "a hold that is resumed under another prefix is refused, and neither lock is harmed";
+        "a hold that is resumed under another prefix is refused, and neither lock is harmed"
+        covers [Renew/Resumed/Plain, Renew/Resumed/OtherHolder, Check/Resumed/Plain,
+            Check/Resumed/OtherHolder, Release/Resumed/Plain, Release/Resumed/OtherHolder];
     c14_a_shorter_ttl_is_the_requests [Detach]
-        "a hold that is resumed with a shorter ttl is prolonged by that ttl, or is refused and unharmed";
+        "a hold that is resumed with a shorter ttl is prolonged by that ttl, or is refused and unharmed"
+        covers [Renew/Resumed/Plain];
     c14_a_longer_ttl_is_the_requests [Detach]
-        "a hold that is resumed with a longer ttl is kept for that ttl, or is refused and unharmed";
+        "a hold that is resumed with a longer ttl is kept for that ttl, or is refused and unharmed"
+        covers [Renew/Resumed/Plain];
     c14_damaged_data_harm_nobody [Detach]
-        "a hold whose data were cut, lengthened or changed is resumed as it is, or refused and unharmed";
+        "a hold whose data were cut, lengthened or changed is resumed as it is, or refused and unharmed"
+        covers [Claim/Resumed/Plain, Renew/Resumed/Plain];
     c14_the_data_of_another_hold_end_nothing [Detach]
-        "a hold that is resumed with the data of another one does not end that other one";
+        "a hold that is resumed with the data of another one does not end that other one"
+        covers [Renew/Resumed/Plain, Release/Resumed/Plain];
     c14_the_data_of_another_hold_renew_nothing [Detach]
-        "a hold that is resumed with the data of another one does not renew that other one";
+        "a hold that is resumed with the data of another one does not renew that other one"
+        covers [Renew/Resumed/Plain];
     c14_an_edited_text_gives_no_guard [Detach]
-        "a lease token whose text was edited attaches to nothing, and the true one still does";
+        "a lease token whose text was edited attaches to nothing, and the true one still does"
+        guards [Attach/Detached/Plain, RenewToken/Detached/Plain, ReleaseToken/Detached/Plain];
 }
 
 /// A detached hold: what its lease token carries.

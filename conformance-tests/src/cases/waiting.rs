@@ -13,35 +13,56 @@ use crate::cx::{Cx, busy, granted};
 
 cases! {
     c05_a_release_is_pushed [Push]
-        "changed returns when the holder releases";
+        "changed returns when the holder releases"
+        covers [Changed/Waiting/OtherReleases];
     c05_a_change_before_the_wait_is_not_missed [Push]
-        "a release between the look and the call of changed makes that call return";
+        "a release between the look and the call of changed makes that call return"
+        covers [Changed/Waiting/OtherReleases];
     c05_a_change_during_the_look_is_not_missed [Push]
-        "a release during try_acquire makes a later call of changed return";
+        "a release during try_acquire makes a later call of changed return"
+        covers [Changed/Waiting/OtherReleases, TryAcquire/New/OtherReleases];
     c05_a_dropped_wait_misses_nothing [Push]
-        "changed, dropped at any await, does not swallow a change";
+        "changed, dropped at any await, does not swallow a change"
+        covers [Changed/Waiting/Dropped, Changed/Waiting/OtherReleases];
     c05_a_check_is_no_look [Push]
-        "a check or a renewal between a change and the wait does not swallow the change";
+        "a check or a renewal between a change and the wait does not swallow the change"
+        covers [Changed/Waiting/OtherReleases, Check/Waiting/OtherReleases,
+            Renew/Waiting/OtherReleases];
     c05_a_change_is_no_grant [Push]
-        "after changed, another look decides: a claim is granted the lock only if it is free";
+        "after changed, another look decides: a claim is granted the lock only if it is free"
+        covers [TryAcquire/Waiting/OtherHolder, TryAcquire/Waiting/Forced];
     c05_changed_is_harmless_anywhere []
-        "changed may be called and dropped in every state of a claim, and changes nothing";
+        "changed may be called and dropped in every state of a claim, and changes nothing"
+        covers [Changed/Held/Plain, Changed/Held/Dropped, Changed/Held/QueueBehind,
+            Changed/Waiting/Plain, Changed/Waiting/Dropped, TryAcquire/Held/QueueBehind];
     l02_a_release_wakes_a_waiter []
-        "a waiter gets a released lock long before the lease would have ended";
+        "a waiter gets a released lock long before the lease would have ended"
+        covers [Release/Held/QueueBehind]
+        guards [Acquire/Waiting/OtherReleases, Release/Secure/QueueBehind];
     l02_every_release_wakes_somebody []
-        "of many waiters one after the other gets the lock, with no lost wake-up";
+        "of many waiters one after the other gets the lock, with no lost wake-up"
+        covers [Release/Held/QueueBehind, Changed/Waiting/QueueBehind]
+        guards [Acquire/Waiting/OtherReleases, Acquire/Waiting/QueueBehind];
     l02_a_lost_push_is_made_good [Faults]
-        "a waiter that was cut off during the release gets the lock by polling";
+        "a waiter that was cut off during the release gets the lock by polling"
+        covers [Changed/Waiting/Unreachable, TryAcquire/Waiting/Unreachable]
+        guards [Acquire/Waiting/Unreachable];
     l02_a_forced_release_wakes_a_waiter []
-        "a waiter gets a lock that was taken away from its holder";
+        "a waiter gets a lock that was taken away from its holder"
+        covers [ForceRelease/Open/QueueBehind]
+        guards [Acquire/Waiting/Forced, Check/Secure/Forced];
     c13_a_refused_try_leaves_no_place []
-        "a busy answer to a claim that does not wait leaves nothing in the way of the next one";
+        "a busy answer to a claim that does not wait leaves nothing in the way of the next one"
+        covers [TryAcquire/New/OtherHolder];
     c13_a_waiter_that_gives_up_leaves_no_place []
-        "a waiter that gives up before its turn is not waited for";
+        "a waiter that gives up before its turn is not waited for"
+        covers [Release/Waiting/Plain, Release/Waiting/QueueBehind];
     c13_a_waiter_that_declines_passes_it_on []
-        "a waiter that gives up when the lock is already its own passes it on at once";
+        "a waiter that gives up when the lock is already its own passes it on at once"
+        covers [Release/Waiting/OtherReleases, Release/Waiting/QueueBehind];
     c13_a_timed_out_waiter_passes_it_on []
-        "an acquire that runs out of time does not keep the next waiter waiting";
+        "an acquire that runs out of time does not keep the next waiter waiting"
+        guards [AcquireTimeout/Waiting/Plain, AcquireTimeout/Waiting/QueueBehind];
 }
 
 async fn c05_a_release_is_pushed(cx: Cx) -> Check {

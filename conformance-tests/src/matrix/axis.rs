@@ -4,6 +4,8 @@ use std::fmt::Debug;
 
 /// The values of one axis, and what the page calls them.
 pub(super) trait Axis: Copy + Debug + Eq + Ord + 'static {
+    const ALL: &'static [Self];
+
     fn label(self) -> &'static str;
 }
 
@@ -17,6 +19,8 @@ macro_rules! axis {
         }
 
         impl $crate::matrix::axis::Axis for $name {
+            const ALL: &'static [Self] = &[$(Self::$variant),+];
+
             fn label(self) -> &'static str {
                 match self {
                     $(Self::$variant => $label,)+
@@ -29,24 +33,24 @@ macro_rules! axis {
 pub(super) use axis;
 
 axis! {
-    /// What happens before the call, since the one before it, or during the call.
+    /// What happens since the call before, or during the call.
     Event {
         Plain "nothing else happens",
-        RequestLost "its request is lost",
-        ReplyLost "its reply is lost",
-        // Also where the request itself arrives late.
-        ReplyLate "its reply is late",
-        Dropped "it is dropped at an await",
-        OtherHolder "another has taken the lock",
-        OtherReleases "another has taken and released the lock",
+        RequestLost "the request is lost",
+        ReplyLost "the reply is lost",
+        // The reply, or the request itself.
+        ReplyLate "the reply is late",
+        Dropped "dropped at an await",
+        OtherHolder "another holds the lock",
+        OtherReleases "another has released it",
         // Of the claim itself, or of the holder that it waits for.
-        Expiry "a lease has ended",
-        QueueBehind "others wait behind it",
-        Forced "the lock is taken away by force",
-        Restart "the store is restarted",
+        Expiry "the lease has ended",
+        QueueBehind "others wait",
+        Forced "taken away by force",
+        Restart "the store was restarted",
         // Cut off, frozen, or refusing connections.
         Unreachable "the store is out of reach",
-        Suspended "the process was stopped, or its machine slept",
+        Suspended "the process was stopped",
         StandStill "the runtime stands still",
     }
 }

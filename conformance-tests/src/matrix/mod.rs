@@ -1,14 +1,20 @@
 //! Which case decides what: for each call, each state in which it is legal, and each event that may
-//! meet it. A case names the cells that it decides, and would fail if the store were wrong there.
+//! meet it. A case names the cells that it decides, and would fail if the store were wrong there;
+//! every other cell has a reason. `docs/matrix.md` shows it all.
 
 mod axis;
+#[cfg(test)]
+mod page;
+mod reason;
 mod store;
 mod user;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use self::axis::Axis;
 pub(crate) use self::axis::Event;
+use self::reason::{Reason, Why};
 pub(crate) use self::store::{Call, State};
 pub(crate) use self::user::{UserCall, UserState};
 use crate::case::Case;
@@ -24,7 +30,8 @@ pub(crate) struct Cell<C, S> {
 impl<C: Axis, S: Axis> fmt::Display for Cell<C, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { call, state, event } = self;
-        write!(f, "`{}`, {}, {}", call.label(), state.label(), event.label())
+        write!(f, "{call:?}/{state:?}/{event:?}")?;
+        write!(f, " ({}, {}: {})", call.label(), state.label(), event.label())
     }
 }
 
@@ -35,31 +42,103 @@ struct Matrix<C: 'static, S: 'static> {
     events: &'static [Event],
     /// What a case decides.
     decides: fn(&Case) -> &'static [Cell<C, S>],
+    /// The first one that fits a cell without a case is its reason.
+    reasons: &'static [Reason<C, S>],
 }
 
+/// The cases that decide each cell.
+type Decided<C, S> = BTreeMap<Cell<C, S>, Vec<&'static Case>>;
+
 impl<C: Axis, S: Axis> Matrix<C, S> {
-    fn verify(&self, case: &Case) -> Result<(), String> {
-        let cells = (self.decides)(case);
-        for (at, cell) in cells.iter().enumerate() {
-            if !self.has(cell) {
-                return Err(format!("{} names a cell that is not legal: {cell}", case.id));
+    /// All cells that exist, in the order of calls, states and events.
+    fn cells(&self) -> BTreeSet<Cell<C, S>> {
+        let mut cells = BTreeSet::new();
+        for (state, calls) in self.legal {
+            for call in *calls {
+                let cell = |event: &Event| Cell { call: *call, state: *state, event: *event };
+                cells.extend(self.events.iter().map(cell));
             }
-            if cells[..at].contains(cell) {
-                return Err(format!("{} names a cell twice: {cell}", case.id));
+        }
+        cells
+    }
+
+    /// What the cases decide; an error if one names a cell that does not exist, or names one twice.
+    fn decided(&self, cases: impl Iterator<Item = &'static Case>) -> Result<Decided<C, S>, String> {
+        let cells = self.cells();
+        let mut decided = Decided::new();
+        for case in cases {
+            for cell in (self.decides)(case) {
+                if !cells.contains(cell) {
+                    return Err(format!("{} names {cell}, which is no legal cell", case.id));
+                }
+                let deciding = decided.entry(*cell).or_default();
+                if deciding.iter().any(|other: &&Case| other.id == case.id) {
+                    return Err(format!("{} names {cell} twice", case.id));
+                }
+                deciding.push(case);
+            }
+        }
+        Ok(decided)
+    }
+
+    fn reason(&self, cell: &Cell<C, S>) -> Option<&'static Reason<C, S>> {
+        self.reasons.iter().find(|reason| reason.fits(cell))
+    }
+
+    /// Checks that each cell has a case or a reason, and each reason has its use.
+    fn verify(&self, cases: impl Iterator<Item = &'static Case>) -> Result<(), String> {
+        let decided = self.decided(cases)?;
+        let mut used = BTreeSet::new();
+        for cell in self.cells() {
+            if let Some(cases) = decided.get(&cell) {
+                let contradicts = |reason: &&Reason<C, S>| {
+                    matches!(reason.why, Why::Never(_)) && reason.fits(&cell)
+                };
+                if let Some(reason) = self.reasons.iter().find(contradicts) {
+                    let why = reason.why.text();
+                    return Err(format!("{cell} has the case {}, and: {why}", cases[0].id));
+                }
+                continue;
+            }
+            used.extend(self.reasons.iter().position(|reason| reason.fits(&cell)));
+            self.follow(cell, &decided)?;
+        }
+        match (0..self.reasons.len()).find(|at| !used.contains(at)) {
+            Some(idle) => Err(format!(
+                "a reason has no cell without a case, so take it out: {}",
+                self.reasons[idle].why.text()
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// Follows the reasons that point to another cell until one has a case, or a reason of its own.
+    fn follow(&self, from: Cell<C, S>, decided: &Decided<C, S>) -> Result<(), String> {
+        let mut seen = BTreeSet::new();
+        let mut cell = from;
+        while !decided.contains_key(&cell) {
+            if !seen.insert(cell) {
+                return Err(format!("the reasons of {from} go round in circles at {cell}"));
+            }
+            match self.reason(&cell).map(|reason| &reason.why) {
+                Some(Why::As(_, like)) => cell = like.of(&cell),
+                Some(Why::Never(_) | Why::Test { .. }) => return Ok(()),
+                None if cell == from => {
+                    return Err(format!("{cell} has neither a case nor a reason"));
+                }
+                None => {
+                    return Err(format!(
+                        "{from} is like {cell}, which has neither a case nor a reason"
+                    ));
+                }
             }
         }
         Ok(())
     }
-
-    fn has(&self, cell: &Cell<C, S>) -> bool {
-        let may_follow =
-            |(state, calls): &(S, &[C])| *state == cell.state && calls.contains(&cell.call);
-        self.legal.iter().any(may_follow) && self.events.contains(&cell.event)
-    }
 }
 
-/// Checks that `case` names no cell that does not exist.
-pub(crate) fn verify(case: &Case) -> Result<(), String> {
-    store::MATRIX.verify(case)?;
-    user::MATRIX.verify(case)
+/// Checks both matrices.
+pub(crate) fn verify(cases: impl Iterator<Item = &'static Case> + Clone) -> Result<(), String> {
+    store::MATRIX.verify(cases.clone())?;
+    user::MATRIX.verify(cases)
 }
