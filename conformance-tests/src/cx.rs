@@ -270,6 +270,13 @@ impl Link {
     pub(crate) async fn inject(&self, fault: Fault) -> Check {
         Ok(self.faults.inject(fault).await?)
     }
+
+    /// How many requests the client has made, or the reason why nobody knows.
+    pub(crate) fn requests(&self) -> Check<u64> {
+        self.faults.requests().ok_or_else(|| {
+            Stop::NotApplicable("this harness does not count a client's requests".into())
+        })
+    }
 }
 
 /// The token of an attempt that must be granted.

@@ -191,9 +191,13 @@ pub enum Fault {
     /// The next request reaches the store only after this time, even if the client gives it up or
     /// makes other requests before then.
     HoldNextRequest(Duration),
+    /// This many requests pass, and the fault that is injected next befalls the one after them.
+    SkipRequests(u32),
     /// From now on nothing passes in either direction.
     Partition,
-    /// Ends a partition.
+    /// From now on connections are refused, and those that exist are cut: the server is down.
+    Refuse,
+    /// Ends a partition or a refusal.
     Heal,
 }
 
@@ -207,6 +211,11 @@ pub trait Faults: fmt::Debug + Send + Sync {
     /// [`Unavailable::missing`] if this link cannot be disturbed in this way: the case is ignored
     /// with that reason.
     async fn inject(&self, fault: Fault) -> Result<(), Unavailable>;
+
+    /// How many requests have left the client on this link so far, if they are counted.
+    fn requests(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// Why something that a case needs is unavailable.

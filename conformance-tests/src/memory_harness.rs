@@ -142,9 +142,15 @@ impl Faults for MemoryFaults {
             Fault::LoseNextReply => self.0.lose_next_reply(),
             Fault::DelayNextReply(delay) => self.0.delay_next(delay),
             Fault::HoldNextRequest(delay) => self.0.hold_next_request(delay),
+            Fault::SkipRequests(requests) => self.0.skip_requests(requests),
             Fault::Partition => self.0.partition(),
+            Fault::Refuse => self.0.refuse(),
             Fault::Heal => self.0.heal(),
         }
         Ok(())
+    }
+
+    fn requests(&self) -> Option<u64> {
+        Some(self.0.requests())
     }
 }

@@ -1,6 +1,7 @@
 //! Faults for a client whose real link cannot be disturbed, by a layer around its backend.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -28,13 +29,22 @@ impl Client {
 
 #[derive(Debug)]
 struct Link {
-    cut: watch::Sender<bool>,
+    state: watch::Sender<State>,
     planned: Mutex<VecDeque<Fault>>,
+    requests: AtomicU64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Open,
+    Cut,
+    Refused,
 }
 
 impl Default for Link {
     fn default() -> Self {
-        Self { cut: watch::Sender::new(false), planned: Mutex::default() }
+        let state = watch::Sender::new(State::Open);
+        Self { state, planned: Mutex::default(), requests: AtomicU64::new(0) }
     }
 }
 
@@ -45,30 +55,45 @@ struct Simulated(Arc<Link>);
 impl Faults for Simulated {
     async fn inject(&self, fault: Fault) -> std::result::Result<(), Unavailable> {
         match fault {
-            Fault::Partition => drop(self.0.cut.send_replace(true)),
-            Fault::Heal => drop(self.0.cut.send_replace(false)),
-            planned => {
-                self.0.planned.lock().unwrap_or_else(PoisonError::into_inner).push_back(planned)
+            Fault::Partition => drop(self.0.state.send_replace(State::Cut)),
+            Fault::Refuse => drop(self.0.state.send_replace(State::Refused)),
+            Fault::Heal => drop(self.0.state.send_replace(State::Open)),
+            // One entry for each request.
+            Fault::SkipRequests(requests) => {
+                (0..requests).for_each(|_| self.0.plan(Fault::SkipRequests(1)));
             }
+            planned => self.0.plan(planned),
         }
         Ok(())
+    }
+
+    fn requests(&self) -> Option<u64> {
+        Some(self.0.requests.load(Ordering::Relaxed))
     }
 }
 
 impl Link {
+    fn plan(&self, fault: Fault) {
+        self.planned.lock().unwrap_or_else(PoisonError::into_inner).push_back(fault);
+    }
+
     /// The fault of the next request, which waits while the link is cut.
     async fn next(&self) -> Result<Option<Fault>> {
+        self.requests.fetch_add(1, Ordering::Relaxed);
         let fault = self.planned.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-        self.open().await;
+        self.until(|state| *state != State::Cut).await;
+        if *self.state.borrow() == State::Refused {
+            return Err(Error::new(ErrorKind::Unavailable, "the connection was refused"));
+        }
         match fault {
             Some(Fault::LoseNextRequest) => Err(cut_off()),
             fault => Ok(fault),
         }
     }
 
-    async fn open(&self) {
+    async fn until(&self, is_so: impl FnMut(&State) -> bool) {
         // The sender is borrowed here, so it cannot be gone.
-        let _ = self.cut.subscribe().wait_for(|cut| !cut).await;
+        let _ = self.state.subscribe().wait_for(is_so).await;
     }
 
     /// A request not made by a claim.
@@ -190,44 +215,64 @@ impl LayerClaim {
     }
 }
 
+/// A call that ends in time, as one of a driver with a limit does (clause C12).
+async fn bounded<T>(limit: Duration, call: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::time::timeout(limit, call).await.unwrap_or_else(|_| {
+        let why = format!("the store did not answer within {limit:?}");
+        Err(Error::new(ErrorKind::NoAnswer, why).with_unknown_effect())
+    })
+}
+
 #[deny(clippy::missing_trait_methods)]
 #[async_trait]
 impl Claim for LayerClaim {
     async fn try_acquire(&mut self) -> Result<Attempt> {
-        match self.link.next().await? {
-            Some(Fault::HoldNextRequest(delay)) => {
-                self.late(delay, |mut claim| async move { claim.try_acquire().await }).await
+        bounded(self.request.call_timeout, async {
+            match self.link.next().await? {
+                Some(Fault::HoldNextRequest(delay)) => {
+                    self.late(delay, |mut claim| async move { claim.try_acquire().await }).await
+                }
+                fault => after(fault, self.claim.try_acquire().await).await,
             }
-            fault => after(fault, self.claim.try_acquire().await).await,
-        }
+        })
+        .await
     }
 
     async fn renew(&mut self) -> Result<Renewal> {
-        match self.link.next().await? {
-            Some(Fault::HoldNextRequest(delay)) => {
-                self.late(delay, |mut claim| async move { claim.renew().await }).await
+        bounded(self.request.call_timeout, async {
+            match self.link.next().await? {
+                Some(Fault::HoldNextRequest(delay)) => {
+                    self.late(delay, |mut claim| async move { claim.renew().await }).await
+                }
+                fault => after(fault, self.claim.renew().await).await,
             }
-            fault => after(fault, self.claim.renew().await).await,
-        }
+        })
+        .await
     }
 
     async fn check(&mut self) -> Result<Renewal> {
-        let fault = self.link.next().await?;
-        after(fault, self.claim.check().await).await
+        bounded(self.request.call_timeout, async {
+            let fault = self.link.next().await?;
+            after(fault, self.claim.check().await).await
+        })
+        .await
     }
 
     async fn release(&mut self) -> Result<Released> {
-        match self.link.next().await? {
-            Some(Fault::HoldNextRequest(delay)) => {
-                self.late(delay, |mut claim| async move { claim.release().await }).await
+        bounded(self.request.call_timeout, async {
+            match self.link.next().await? {
+                Some(Fault::HoldNextRequest(delay)) => {
+                    self.late(delay, |mut claim| async move { claim.release().await }).await
+                }
+                fault => after(fault, self.claim.release().await).await,
             }
-            fault => after(fault, self.claim.release().await).await,
-        }
+        })
+        .await
     }
 
     async fn changed(&mut self) -> Result<()> {
         self.claim.changed().await?;
-        self.link.open().await;
+        self.link.until(|state| *state == State::Open).await;
         Ok(())
     }
 
@@ -236,7 +281,10 @@ impl Claim for LayerClaim {
     }
 
     async fn detach(&mut self) -> Result<Bytes> {
-        let fault = self.link.next().await?;
-        after(fault, self.claim.detach().await).await
+        bounded(self.request.call_timeout, async {
+            let fault = self.link.next().await?;
+            after(fault, self.claim.detach().await).await
+        })
+        .await
     }
 }

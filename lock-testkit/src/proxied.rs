@@ -175,6 +175,10 @@ impl Faults for Links {
         }
         Ok(())
     }
+
+    fn requests(&self) -> Option<u64> {
+        Some(self.0.iter().map(Proxy::requests).sum())
+    }
 }
 
 impl ProxiedStore {

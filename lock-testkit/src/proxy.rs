@@ -8,6 +8,7 @@
 
 mod carry;
 mod http2;
+mod port;
 mod rules;
 
 use std::fmt;
@@ -16,10 +17,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use self::port::Port;
 use self::rules::{Next, Rules};
 use conformance_tests::{Fault, Faults, Unavailable};
 use lock_core::async_trait;
@@ -67,10 +68,11 @@ impl Proxy {
     }
 
     async fn open(upstream: SocketAddr, http2: bool) -> io::Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
-        let address = listener.local_addr()?;
+        let port = Port::take()?;
+        let address = port.address();
+        let listener = port.listen()?;
         let rules = Arc::new(watch::Sender::new(Rules { http2, ..Rules::default() }));
-        let acceptor = tokio::spawn(carry::accept(listener, upstream, Arc::clone(&rules)));
+        let acceptor = tokio::spawn(carry::accept(port, listener, upstream, Arc::clone(&rules)));
         Ok(Self { address, rules, acceptor })
     }
 
@@ -101,7 +103,7 @@ impl Proxy {
         });
     }
 
-    /// Whether new connections are reset as soon as they are made.
+    /// Whether new connections are refused, as by a machine on which no server runs.
     pub fn refuse_new(&self, refuse: bool) {
         self.rules.send_modify(|rules| rules.refuse = refuse);
     }
@@ -167,7 +169,14 @@ impl Faults for Proxy {
             Fault::LoseNextReply => self.plan(Next::LoseReply),
             Fault::DelayNextReply(delay) => self.plan(Next::DelayReply(delay)),
             Fault::HoldNextRequest(delay) => self.plan(Next::HoldRequest(delay)),
+            Fault::SkipRequests(requests) => {
+                self.rules.send_modify(|rules| rules.skip = requests);
+            }
             Fault::Partition => self.stall(),
+            Fault::Refuse => {
+                self.refuse_new(true);
+                self.cut(Cut::Reset);
+            }
             Fault::Heal => self.pass(),
             other => {
                 return Err(Unavailable::missing(format!("the proxy has no {other:?}")));
@@ -175,11 +184,15 @@ impl Faults for Proxy {
         }
         Ok(())
     }
+
+    fn requests(&self) -> Option<u64> {
+        Some(Self::requests(self))
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use tokio::net::TcpStream;
+    use tokio::net::{TcpListener, TcpStream};
     use tokio::time::Instant;
 
     use super::*;
@@ -281,11 +294,25 @@ mod tests {
             assert!(ask(&mut stream).await.is_err());
         }
         proxy.refuse_new(true);
+        tokio::time::sleep(Duration::from_millis(100)).await;
         let refused = TcpStream::connect(proxy.address()).await;
-        assert!(match refused {
-            Ok(mut stream) => ask(&mut stream).await.is_err(),
-            Err(_) => true,
-        });
+        assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        proxy.pass();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert_eq!(ask(&mut connect().await).await.unwrap(), b'x', "it is up again");
+    }
+
+    #[tokio::test]
+    async fn a_fault_can_be_meant_for_a_later_request() {
+        let proxy = Proxy::start(echo().await).await.unwrap();
+        let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
+        proxy.inject(Fault::SkipRequests(2)).await.unwrap();
+        proxy.inject(Fault::LoseNextReply).await.unwrap();
+        for _ in 0..2 {
+            assert_eq!(ask(&mut stream).await.unwrap(), b'x');
+        }
+        assert!(ask(&mut stream).await.is_err());
+        assert_eq!(Faults::requests(&proxy), Some(3));
     }
 
     /// A held request arrives even though its sender has given up.

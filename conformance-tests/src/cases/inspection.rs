@@ -4,12 +4,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use async_trait::async_trait;
-use lock_core::{
-    Attempt, Binding, Bytes, Capabilities, Claim, ClaimRequest, ErrorKind, HolderMark, LockAdmin,
-    LockBackend, Locks, LostReason, Released, Renewal, Result,
-};
+use lock_core::{Binding, ErrorKind, HolderMark, LockBackend, Locks, Released};
 
+use super::layer::Forward;
 use super::tools::{error_kind, free_soon, lost_reason, soon, still_held, take, take_for};
 use crate::case::cases;
 use crate::check::{Check, ensure, fail};
@@ -49,85 +46,6 @@ cases! {
         "inspection that the store does not declare is refused by a typed error"
         covers [Inspect/Open/Plain, List/Open/Plain, ForceRelease/Open/Plain]
         guards [Inspect/Free/Plain, ForceRelease/Free/Plain];
-}
-
-/// A layer that changes nothing. A backend that recognises its own claims by their type would not
-/// survive it.
-#[derive(Debug)]
-struct Forward {
-    inner: Arc<dyn LockBackend>,
-    calls: Arc<AtomicU64>,
-}
-
-#[derive(Debug)]
-struct ForwardClaim {
-    inner: Box<dyn Claim>,
-    calls: Arc<AtomicU64>,
-}
-
-#[deny(clippy::missing_trait_methods)]
-#[async_trait]
-impl LockBackend for Forward {
-    fn name(&self) -> &'static str {
-        self.inner.name()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-
-    fn claim(&self, request: ClaimRequest) -> Result<Box<dyn Claim>> {
-        let inner = self.inner.claim(request)?;
-        Ok(Box::new(ForwardClaim { inner, calls: Arc::clone(&self.calls) }))
-    }
-
-    async fn ping(&self) -> Result<()> {
-        self.inner.ping().await
-    }
-
-    async fn close(&self) -> Result<()> {
-        self.inner.close().await
-    }
-
-    fn admin(&self) -> Option<&dyn LockAdmin> {
-        self.inner.admin()
-    }
-}
-
-#[deny(clippy::missing_trait_methods)]
-#[async_trait]
-impl Claim for ForwardClaim {
-    async fn try_acquire(&mut self) -> Result<Attempt> {
-        self.calls.fetch_add(1, Ordering::Relaxed);
-        self.inner.try_acquire().await
-    }
-
-    async fn renew(&mut self) -> Result<Renewal> {
-        self.calls.fetch_add(1, Ordering::Relaxed);
-        self.inner.renew().await
-    }
-
-    async fn check(&mut self) -> Result<Renewal> {
-        self.calls.fetch_add(1, Ordering::Relaxed);
-        self.inner.check().await
-    }
-
-    async fn release(&mut self) -> Result<Released> {
-        self.calls.fetch_add(1, Ordering::Relaxed);
-        self.inner.release().await
-    }
-
-    async fn changed(&mut self) -> Result<()> {
-        self.inner.changed().await
-    }
-
-    fn lost(&mut self, reason: LostReason) {
-        self.inner.lost(reason);
-    }
-
-    async fn detach(&mut self) -> Result<Bytes> {
-        self.inner.detach().await
-    }
 }
 
 async fn c10_the_store_works_behind_a_layer(cx: Cx) -> Check {

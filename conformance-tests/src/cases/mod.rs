@@ -3,6 +3,7 @@
 
 use crate::case::Case;
 
+mod again;
 mod answers;
 mod cancel_claim;
 mod cancel_user;
@@ -12,10 +13,12 @@ mod exclusion;
 mod fairness;
 mod faults_user;
 mod fence;
+mod forced;
 mod handover;
 mod holding;
 mod identity;
 mod inspection;
+mod layer;
 mod lease;
 mod loss;
 mod names;
@@ -24,7 +27,10 @@ mod processes;
 mod release;
 mod renewal;
 mod resume;
+mod steps;
 mod tools;
+mod traffic;
+mod unreachable;
 mod waiting;
 
 /// All modules.
@@ -51,4 +57,9 @@ pub(crate) const ALL: &[&[Case]] = &[
     inspection::CASES,
     answers::CASES,
     processes::CASES,
+    steps::CASES,
+    again::CASES,
+    forced::CASES,
+    unreachable::CASES,
+    traffic::CASES,
 ];

@@ -107,6 +107,17 @@ pub(super) async fn kept_until(
     }
 }
 
+/// Takes the lock away from its holder, by a client that is there already where the store allows
+/// that.
+pub(super) async fn take_away(cx: &Cx, other: &Arc<dyn LockBackend>, name: &str) -> Check {
+    let key = cx.key(name)?;
+    match other.admin() {
+        Some(admin) => drop(admin.force_release(&key, None).await?),
+        None => cx.store().break_hold(&key).await?,
+    }
+    Ok(())
+}
+
 /// The lock is free by the time at which a lease that has ended, or was given up, must be over.
 pub(super) async fn free_soon(
     cx: &Cx,

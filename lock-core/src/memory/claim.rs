@@ -8,7 +8,9 @@ use tokio::sync::Notify;
 
 use super::store::{Entry, Flavour, Me, Store};
 use super::{FaultLink, request};
-use crate::{Attempt, Claim, ClaimRequest, ClockInstant, Error, Released, Renewal, Result};
+use crate::{
+    Attempt, Claim, ClaimRequest, ClockInstant, Error, ErrorKind, Released, Renewal, Result,
+};
 
 #[derive(Debug)]
 pub(super) struct MemoryClaim {
@@ -32,6 +34,23 @@ impl MemoryClaim {
         Ok(Self { store, link, request, changed: Arc::default() })
     }
 
+    /// One request of this claim, which has no answer after its `call_timeout` (clause C12).
+    async fn ask<T: Send + 'static>(
+        &self,
+        act: impl FnOnce(&Arc<Store>) -> T + Send + 'static,
+    ) -> Result<T> {
+        let limit = self.request.call_timeout;
+        tokio::select! {
+            biased;
+            answer = request(&self.link, &self.store, act) => answer,
+            // Armed only if the answer is not there at once.
+            () = async { self.store.clock.sleep(limit).await } => {
+                let why = format!("the store did not answer within {limit:?}");
+                Err(Error::new(ErrorKind::NoAnswer, why).with_unknown_effect())
+            }
+        }
+    }
+
     fn me(&self) -> Me {
         let ClaimRequest { owner, ttl, resume, .. } = &self.request;
         Me { owner: *owner, ttl: *ttl, resumed: resume.as_ref().map(|resume| resume.fence) }
@@ -50,22 +69,22 @@ impl Claim for MemoryClaim {
             since: ClockInstant::from_nanos(0),
             until: ClockInstant::from_nanos(0),
         };
-        request(&self.link, &self.store, move |store| store.try_acquire(&key, me, wait)).await?
+        self.ask(move |store| store.try_acquire(&key, me, wait)).await?
     }
 
     async fn renew(&mut self) -> Result<Renewal> {
         let (key, me) = (self.request.key.clone(), self.me());
-        request(&self.link, &self.store, move |store| store.renew(&key, &me)).await?
+        self.ask(move |store| store.renew(&key, &me)).await?
     }
 
     async fn check(&mut self) -> Result<Renewal> {
         let (key, me) = (self.request.key.clone(), self.me());
-        request(&self.link, &self.store, move |store| store.check(&key, &me)).await?
+        self.ask(move |store| store.check(&key, &me)).await?
     }
 
     async fn release(&mut self) -> Result<Released> {
         let (key, me) = (self.request.key.clone(), self.me());
-        request(&self.link, &self.store, move |store| store.release(&key, &me)).await?
+        self.ask(move |store| store.release(&key, &me)).await?
     }
 
     async fn changed(&mut self) -> Result<()> {

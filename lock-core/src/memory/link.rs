@@ -16,15 +16,23 @@ use crate::{Clock, Error, ErrorKind, Result};
 /// backend; a fake store can use it too.
 #[derive(Debug)]
 pub struct FaultLink {
-    cut: watch::Sender<bool>,
+    state: watch::Sender<State>,
     faults: Mutex<VecDeque<Fault>>,
     requests: AtomicU64,
     stepwise: bool,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Open,
+    Cut,
+    Refused,
+}
+
 /// What happens to one request.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
+    None,
     LoseRequest,
     LoseReply,
     DelayReply(Duration),
@@ -36,7 +44,7 @@ impl FaultLink {
     /// acts, as one to a real server does.
     pub fn new(stepwise: bool) -> Self {
         Self {
-            cut: watch::Sender::new(false),
+            state: watch::Sender::new(State::Open),
             faults: Mutex::default(),
             requests: AtomicU64::new(0),
             stepwise,
@@ -46,12 +54,25 @@ impl FaultLink {
     /// Cuts the client off: requests wait until [`heal`](Self::heal), and reach the store only
     /// then. One that is dropped before then never reaches it.
     pub fn partition(&self) {
-        self.cut.send_replace(true);
+        self.state.send_replace(State::Cut);
     }
 
-    /// Ends a [`partition`](Self::partition).
+    /// Refuses the client, like a server that is down: its requests fail at once until
+    /// [`heal`](Self::heal), and the store does not act on them.
+    pub fn refuse(&self) {
+        self.state.send_replace(State::Refused);
+    }
+
+    /// Ends a [`partition`](Self::partition), or a [refusal](Self::refuse).
     pub fn heal(&self) {
-        self.cut.send_replace(false);
+        self.state.send_replace(State::Open);
+    }
+
+    /// This many requests pass, and what is arranged next happens to the one after them.
+    pub fn skip_requests(&self, requests: u32) {
+        for _ in 0..requests {
+            self.plan(Fault::None);
+        }
     }
 
     /// The store acts on the next request at once, but the answer takes `delay`.
@@ -80,25 +101,26 @@ impl FaultLink {
         self.requests.load(Ordering::Relaxed)
     }
 
-    /// Whether the client is currently cut off.
+    /// Whether the client is currently cut off or refused.
     pub fn is_cut(&self) -> bool {
-        *self.cut.borrow()
+        *self.state.borrow() != State::Open
     }
 
-    /// Ready when the client is not cut off.
+    /// Ready when the client is neither cut off nor refused.
     ///
     /// # Cancel safety
     ///
     /// Cancel-safe.
     pub async fn open(&self) {
-        wait_until_off(&self.cut).await;
+        wait_until(&self.state, |state| *state == State::Open).await;
     }
 
     /// Sends one request: `act` is what the store does, in one step, during this call.
     ///
     /// # Errors
     ///
-    /// [`Unavailable`](ErrorKind::Unavailable) with an unknown effect, where a fault demands it.
+    /// [`Unavailable`](ErrorKind::Unavailable), where a fault demands it: with an unknown effect,
+    /// unless the client is refused.
     ///
     /// # Cancel safety
     ///
@@ -110,8 +132,11 @@ impl FaultLink {
     ) -> Result<T> {
         self.requests.fetch_add(1, Ordering::Relaxed);
         let fault = self.faults.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-        self.open().await;
+        wait_until(&self.state, |state| *state != State::Cut).await;
         self.step().await;
+        if *self.state.borrow() == State::Refused {
+            return Err(Error::new(ErrorKind::Unavailable, "the connection was refused"));
+        }
         let answer = match fault {
             Some(Fault::LoseRequest) => return Err(cut_off()),
             Some(Fault::HoldRequest(delay)) => {
@@ -133,7 +158,7 @@ impl FaultLink {
                 clock.sleep(delay).await;
                 answer
             }
-            None => act(),
+            Some(Fault::None) | None => act(),
         };
         self.step().await;
         Ok(answer)
@@ -150,11 +175,11 @@ impl FaultLink {
     }
 }
 
-pub(super) async fn wait_until_off(switch: &watch::Sender<bool>) {
+pub(super) async fn wait_until<T>(value: &watch::Sender<T>, is_so: impl Fn(&T) -> bool) {
     // The common case takes no subscription.
-    if *switch.borrow() {
+    if !is_so(&value.borrow()) {
         // The sender is borrowed here, so it cannot be gone.
-        let _ = switch.subscribe().wait_for(|on| !on).await;
+        let _ = value.subscribe().wait_for(|value| is_so(value)).await;
     }
 }
 

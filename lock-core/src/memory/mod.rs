@@ -35,7 +35,7 @@ use async_trait::async_trait;
 
 use self::claim::MemoryClaim;
 pub use self::link::FaultLink;
-use self::link::wait_until_off;
+use self::link::wait_until;
 use self::store::{Flavour, Store};
 use crate::{
     Binding, Capabilities, Claim, ClaimRequest, Clock, DataLoss, Fencing, HolderMark, LockAdmin,
@@ -201,7 +201,7 @@ async fn request<T: Send + 'static>(
     store: &Arc<Store>,
     act: impl FnOnce(&Arc<Store>) -> T + Send + 'static,
 ) -> Result<T> {
-    wait_until_off(&store.frozen).await;
+    wait_until(&store.frozen, |frozen| !frozen).await;
     let at = Arc::clone(store);
     link.request(&store.clock, move || act(&at)).await
 }

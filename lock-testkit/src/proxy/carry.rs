@@ -10,20 +10,32 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::http2;
+use super::port::Port;
 use super::rules::{Direction, Line, Rules};
 
 pub(super) async fn accept(
-    listener: TcpListener,
+    port: Port,
+    mut listener: TcpListener,
     upstream: SocketAddr,
     rules: Arc<watch::Sender<Rules>>,
 ) {
+    let mut changes = rules.subscribe();
     loop {
-        let Ok((client, _)) = listener.accept().await else { continue };
-        if rules.borrow().refuse {
-            let _ = client.set_zero_linger();
-            continue;
+        tokio::select! {
+            biased;
+            _ = changes.wait_for(|rules| rules.refuse) => {}
+            accepted = listener.accept() => {
+                if let Ok((client, _)) = accepted {
+                    tokio::spawn(serve(client, upstream, Arc::clone(&rules)));
+                }
+                continue;
+            }
         }
-        tokio::spawn(serve(client, upstream, Arc::clone(&rules)));
+        drop(listener);
+        let _ = changes.wait_for(|rules| !rules.refuse).await;
+        // Without its port the proxy is of no use: whoever connects is refused.
+        let Ok(again) = port.listen() else { return };
+        listener = again;
     }
 }
 

@@ -24,6 +24,8 @@ pub(super) struct Rules {
     pub(super) replies: u64,
     pub(super) cut_after_request: Option<u64>,
     pub(super) cut_before_reply: Option<u64>,
+    /// How many requests pass before the one that `next` is for.
+    pub(super) skip: u32,
     pub(super) next: Option<Next>,
 }
 
@@ -122,7 +124,14 @@ impl Line {
                         rules.cut_after_request = None;
                         verdict.cut = true;
                     }
-                    match rules.next.take() {
+                    let next = match rules.skip {
+                        0 => rules.next.take(),
+                        _ => {
+                            rules.skip -= 1;
+                            None
+                        }
+                    };
+                    match next {
                         None => {}
                         Some(Next::LoseRequest) => (verdict.lose, verdict.cut) = (true, true),
                         Some(Next::LoseReply) => self.set_fate(ReplyFate::Lose),
