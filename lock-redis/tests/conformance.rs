@@ -3,5 +3,5 @@
 mod harness;
 
 fn main() -> std::process::ExitCode {
-    harness::main()
+    lock_testkit::proxied::main(harness::OneNode)
 }

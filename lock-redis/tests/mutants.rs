@@ -21,7 +21,7 @@ fn main() -> ExitCode {
     let killers: Vec<_> =
         MUTANTS.iter().map(|mutant| (mutant.name, killer(mutant.killed_by))).collect();
     let mutation = Mutation { variable: VARIABLE, mutants, killers: &killers };
-    mutation.main(harness::main, play)
+    mutation.main(|| lock_testkit::proxied::main(harness::OneNode), play)
 }
 
 #[cfg(distlock_mutants)]

@@ -10,3 +10,4 @@ pub mod proxy;
 pub mod scenes;
 pub mod servers;
 pub mod warnings;
+pub mod wrong_clients;

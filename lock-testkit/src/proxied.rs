@@ -78,20 +78,34 @@ pub trait Setup: fmt::Debug + Send + Sync + 'static {
     }
 }
 
+/// What is put around the backend of each client.
+pub(crate) type Wrap = Arc<dyn Fn(Arc<dyn LockBackend>) -> Arc<dyn LockBackend> + Send + Sync>;
+
 /// Runs the suite as a test executable, as [`conformance_tests::main`] does.
 pub fn main(setup: impl Setup) -> ExitCode {
+    wrapped(setup, Arc::new(|backend| backend))
+}
+
+pub(crate) fn wrapped(setup: impl Setup, wrap: Wrap) -> ExitCode {
     let places = Arc::new(Semaphore::new(setup.at_once()));
     let pool = Arc::new(Pool { idle: Mutex::default(), places });
-    let code = conformance_tests::main(Proxied { setup: Arc::new(setup), pool: Arc::clone(&pool) });
+    let setup = Arc::new(setup);
+    let code = conformance_tests::main(Proxied { setup, wrap, pool: Arc::clone(&pool) });
     // Threads that libtest has left behind may still hold the harness.
     pool.idle().clear();
     code
 }
 
-#[derive(Debug)]
 struct Proxied {
     setup: Arc<dyn Setup>,
+    wrap: Wrap,
     pool: Arc<Pool>,
+}
+
+impl fmt::Debug for Proxied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Proxied").field("setup", &self.setup).finish_non_exhaustive()
+    }
 }
 
 /// Servers not in use by any case, and how many cases may have some.
@@ -136,6 +150,7 @@ impl Harness for Proxied {
         }
         Ok(Box::new(ProxiedStore {
             setup: Arc::clone(&self.setup),
+            wrap: Arc::clone(&self.wrap),
             servers: Some(servers),
             pool: Arc::clone(&self.pool),
             case: OwnerId::generate(&OsRng)?.to_hex(),
@@ -150,9 +165,9 @@ impl Harness for Proxied {
     }
 }
 
-#[derive(Debug)]
 struct ProxiedStore {
     setup: Arc<dyn Setup>,
+    wrap: Wrap,
     /// Taken when the store is dropped.
     servers: Option<Box<dyn Servers>>,
     pool: Arc<Pool>,
@@ -161,6 +176,12 @@ struct ProxiedStore {
     /// Frozen, or not restarted: of no use to another case.
     disturbed: AtomicBool,
     _place: OwnedSemaphorePermit,
+}
+
+impl fmt::Debug for ProxiedStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProxiedStore").field("setup", &self.setup).finish_non_exhaustive()
+    }
 }
 
 /// The proxies of one client.
@@ -222,7 +243,7 @@ impl Store for ProxiedStore {
         let (links, url) = self.link(servers).await?;
         let backend = self.setup.connect(&url).await?;
         self.setup.warm_up(&*backend).await?;
-        Ok(Client::from_arc(backend).with_faults(links))
+        Ok(Client::from_arc(backend).map(|right| (self.wrap)(right)).with_faults(links))
     }
 
     fn prefix(&self) -> String {

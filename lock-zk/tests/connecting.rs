@@ -66,7 +66,7 @@ async fn the_limits_of_the_server_are_reported() {
     }
     // The default ttl is that of every store, or what a server with a short tick allows.
     let longest = Duration::from_secs(20);
-    let servers = ZooKeeper::with_sessions(Duration::from_secs(1), longest).await.unwrap();
+    let servers = ZooKeeper::with_sessions(1, Duration::from_secs(1), longest).await.unwrap();
     let ours = connect(hosts(&servers), "").await;
     let guard = Locks::new(ours.clone()).named("lock").unwrap().acquire().await.unwrap();
     assert_eq!(guard.ttl(), longest);
@@ -85,7 +85,7 @@ async fn the_limits_of_the_server_are_reported() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_raised_session_bears_a_slow_server() {
     let raised = Duration::from_secs(4);
-    let servers = ZooKeeper::with_sessions(raised, raised * 2).await.unwrap();
+    let servers = ZooKeeper::with_sessions(1, raised, raised * 2).await.unwrap();
     let parameters = "lock_session_timeout=200ms&lock_connect_timeout=30s";
     let (ours, proxy) = behind_proxy(&servers, parameters).await;
     assert_eq!(ours.capabilities().min_ttl, raised);

@@ -1,8 +1,10 @@
 //! C6 and S3: what a renewal may say, and what it must not touch.
 
-use lock_core::{Effect, Released, Renewal};
+use std::time::Duration;
 
-use super::tools::{free_soon, holds, is_lost, kept_until, still_held, take, within};
+use lock_core::{Claim, Effect, Released, Renewal};
+
+use super::tools::{free_soon, holds, is_lost, kept_until, soon, still_held, take, within};
 use crate::Fault;
 use crate::case::cases;
 use crate::check::{Check, Stop, ensure, fail};
@@ -147,13 +149,23 @@ async fn c06_a_check_after_an_unknown_try_asks(cx: Cx) -> Check {
                 !matches!(checked, Ok(Renewal::Lost)) || cx.is_free(&other, "lock").await?,
                 "the answer of a try was lost, the lock is held, and a check of the claim says Lost"
             );
-            claim.release().await?;
+            at_last_released(&cx, &mut *claim).await?;
             return free_soon(&cx, &other, "lock", "after its release").await;
         }
-        claim.release().await?;
+        at_last_released(&cx, &mut *claim).await?;
         free_soon(&cx, &other, "lock", "after the release of a try without an answer").await?;
     }
     Err(Stop::NotApplicable("no try that took the lock lost its answer".to_owned()))
+}
+
+/// A release that is repeated until the client has found its way back to the store.
+async fn at_last_released(cx: &Cx, claim: &mut dyn Claim) -> Check {
+    let released = async {
+        while claim.release().await.is_err() {
+            cx.sleep(Duration::from_millis(20)).await;
+        }
+    };
+    soon(cx, cx.slack() * 2, "a release after a lost answer", released).await
 }
 
 async fn c06_a_failed_renewal_can_be_repeated(cx: Cx) -> Check {

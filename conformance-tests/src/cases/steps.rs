@@ -67,15 +67,21 @@ impl Late {
 }
 
 /// Runs `round` with the answer to a call's first request late, then with that to its second, and
-/// so on, each time on another lock, until `round` says that no answer was late.
+/// so on, each time on another lock, until `round` has said several times in a row that no answer
+/// was late: a request that only keeps a connection alive may have been the one.
 async fn each_answer(cx: &Cx, mut round: impl AsyncFnMut(Late) -> Check<bool>) -> Check {
+    let mut in_time = 0;
     for skip in 0..MOST_REQUESTS {
         let (cx, link) = (cx.clone(), cx.link().await?);
-        if !round(Late { cx, link, skip, lock: format!("lock{skip}") }).await? {
+        // What the first calls of all make besides their own requests is out of the way.
+        cx.fence_if_free(&link.backend, "warm-up").await?;
+        let was_late = round(Late { cx, link, skip, lock: format!("lock{skip}") }).await?;
+        in_time = if was_late { 0 } else { in_time + 1 };
+        if in_time == 3 {
             return Ok(());
         }
     }
-    fail!("one call made {MOST_REQUESTS} requests")
+    fail!("one call made more than {MOST_REQUESTS} requests")
 }
 
 async fn c03_a_late_answer_in_a_try_is_no_second_grant(cx: Cx) -> Check {

@@ -10,7 +10,7 @@ use lock_core::{
 };
 
 use super::bug::Bug;
-use super::claim::WrongClaim;
+use super::claim::{FOR_EVER, WrongClaim};
 use super::side::{Side, written};
 
 #[derive(Debug)]
@@ -102,6 +102,7 @@ impl LockBackend for WrongBackend {
         match self.bug {
             Bug::SharedOwner => request.owner = OwnerId::from_bytes([1; 16]),
             Bug::PlaceLeftBehind => request.wait = true,
+            Bug::NoLimit => request.call_timeout = FOR_EVER,
             Bug::HiddenCall => {
                 let mut early = self.right.claim(request.clone())?;
                 if let Ok(runtime) = tokio::runtime::Handle::try_current() {
@@ -109,6 +110,9 @@ impl LockBackend for WrongBackend {
                 }
             }
             _ => {}
+        }
+        if request.wait {
+            self.side.waits(&request);
         }
         let damaged = self.resume(&mut request)?;
         Ok(Box::new(WrongClaim {
@@ -121,6 +125,7 @@ impl LockBackend for WrongBackend {
             granted: None,
             failed: false,
             pushed: false,
+            drawn: None,
             released: false,
             damaged,
         }))
@@ -155,8 +160,31 @@ impl LockAdmin for WrongBackend {
         key: &LockKey,
         expected: Option<&HolderMark>,
     ) -> Result<Released> {
-        let expected = expected.filter(|_| self.bug != Bug::ForceIgnoresOwner);
-        self.below()?.force_release(&self.key(key)?, expected).await
+        let (below, key) = (self.below()?, self.key(key)?);
+        let waiting = self.side.waiting(&key);
+        let is_a_waiters = |mark: &&HolderMark| {
+            waiting.iter().any(|waiter| HolderMark::from(waiter.owner) == **mark)
+        };
+        let expected = match self.bug {
+            Bug::ForceIgnoresOwner => None,
+            Bug::ForceBelievesWaiters => expected.filter(|mark| !is_a_waiters(mark)),
+            _ => expected,
+        };
+        match self.bug {
+            Bug::ForceClearsQueue => {
+                for request in waiting {
+                    self.right.claim(request)?.release().await?;
+                }
+            }
+            Bug::ForceLetsPast => self.side.forced(&key, None),
+            Bug::ForceKeepsFence if !waiting.is_empty() => {
+                let holder = below.inspect(&key).await?.and_then(|info| info.holder);
+                self.side.forced(&key, holder.and_then(|holder| holder.fence));
+            }
+            Bug::ForcePushesNobody => self.side.silence(&key),
+            _ => {}
+        }
+        below.force_release(&key, expected).await
     }
 }
 

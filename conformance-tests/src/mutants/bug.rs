@@ -46,8 +46,11 @@ macro_rules! mutants {
 }
 
 mutants! {
-    [PollOnly CheckThenSet] check_then_set "looks whether the key exists, then sets it"
+    [PollOnly CheckThenSet]
+        check_then_set "looks whether the key exists, then sets it"
         => c03_of_many_tries_at_once_one_is_granted;
+        try_in_steps "looks whether the lock is free, then takes it"
+        => c03_a_late_answer_in_a_try_is_no_second_grant;
     [PollOnly SetThenExpire] set_then_expire "takes the lock and sets its expiry in two commands"
         => l01_a_try_that_died_half_way_blocks_for_one_ttl;
     [PollOnly LosersProlong] losers_prolong "lets a client that fails to get the lock prolong it"
@@ -172,6 +175,43 @@ mutants! {
         => s01_a_hold_survives_a_restart_of_the_store;
         guard_loss_not_declared "loses a guard's lock in a restart, but does not declare it"
         => s05_a_hold_and_a_wait_go_on_after_a_restart;
+    [PollOnly ReadsThenDeletes] release_in_steps "looks twice whether the lock is its own, then deletes it"
+        => s03_a_late_answer_in_a_release_frees_nobody_else;
+    [PollOnly ReadsThenRenews] renewal_in_steps "looks whether the lock is its own, then prolongs it"
+        => s03_a_late_answer_in_a_renewal_touches_nobody_else;
+    [PollOnly FenceDrawnFirst] fence_drawn_first "draws a token, then tries to get the lock for it"
+        => c09_a_late_answer_in_a_try_gives_no_old_token;
+    [PollOnly TokenRemembered]
+        token_remembered "gives a claim the token of its last hold, which has ended"
+        => c09_a_try_after_the_end_has_a_new_token;
+        token_remembered_over_a_loss "gives a claim the token of its last hold, which was taken away"
+        => c09_a_try_after_a_loss_has_a_new_token;
+    [Queued ForceClearsQueue] force_clears_queue "removes the waiters with the holder"
+        => l03_a_forced_release_keeps_the_queue;
+    [Queued ForceLetsPast] force_lets_past "gives a lock that was taken away to the first to ask"
+        => l03_no_newcomer_passes_after_a_forced_release;
+    [Queued ForceKeepsFence] force_keeps_fence "hands over a lock that was taken away with its token"
+        => c09_a_forced_release_with_a_queue_raises_the_fence;
+    [Queued ForcePushesNobody] force_pushes_nobody "tells no waiter that a lock was taken away"
+        => c05_a_forced_release_is_pushed;
+    [Queued ForceBelievesWaiters] force_believes_waiters "takes the lock from its holder in the name of a waiter"
+        => s03_a_forced_release_of_a_waiter_does_nothing;
+    [Queued DeclinePushesNobody] decline_pushes_nobody "tells nobody that a lock was declined"
+        => c05_a_declined_lock_is_pushed_on;
+    [PollOnly NoLimit] no_limit "waits for an answer as long as it takes" => c12_calls_of_a_claim_are_bounded;
+    [PollOnly ErrorIsAlive] error_is_alive "takes a renewal without an answer for a good one"
+        => c06_no_answer_is_no_renewal;
+    [PollOnly RefusedIsGone] refused_is_gone "takes a server that is down for one that has lost the lock"
+        => c06_a_refused_connection_is_an_error;
+    [PollOnly HintOfZero]
+        hint_of_zero "proposes to try again at once" => c15_a_retry_hint_is_of_use;
+        hint_of_zero_to_a_waiter "makes its waiters try all the time"
+        => l02_a_waiter_does_not_besiege_the_store;
+    [PollOnly HintOfAnHour] hint_of_an_hour "proposes to try again in an hour" => c15_a_retry_hint_is_of_use;
+    [Queued WaitsByAsking] waits_by_asking "asks all the time whether something has changed"
+        => c05_waiting_for_a_change_makes_few_requests;
+    [PollOnly RenewsByAsking] renews_by_asking "asks fifty times before it renews"
+        => c04_holding_makes_few_requests;
     [PollOnly TimersNeverFire] timers_never_fire "neither renews nor signals a loss: the ttl is shorter than the work"
         => s05_the_signal_comes_before_the_end;
     [PollOnly SlowClock] slow_clock "counts on a clock that runs at half the speed of the store's"

@@ -13,7 +13,9 @@ use super::bug::Bug;
 use super::side::{Side, written};
 
 /// A lease that outlives every test.
-const FOR_EVER: Duration = Duration::from_secs(30 * 24 * 3600);
+pub(super) const FOR_EVER: Duration = Duration::from_secs(30 * 24 * 3600);
+/// How long one that asks all the time pauses.
+const PAUSE: Duration = Duration::from_millis(1);
 
 #[derive(Debug)]
 pub(super) struct WrongClaim {
@@ -27,6 +29,8 @@ pub(super) struct WrongClaim {
     pub(super) granted: Option<FencingToken>,
     pub(super) failed: bool,
     pub(super) pushed: bool,
+    /// A token drawn before the lock was won.
+    pub(super) drawn: Option<FencingToken>,
     pub(super) released: bool,
     /// Whether it was resumed with data that cannot be correct.
     pub(super) damaged: bool,
@@ -34,14 +38,14 @@ pub(super) struct WrongClaim {
 
 impl WrongClaim {
     /// A claim of the true store for another owner or ttl.
-    fn other(&self, change: impl FnOnce(&mut ClaimRequest)) -> Result<Box<dyn Claim>> {
+    pub(super) fn other(&self, change: impl FnOnce(&mut ClaimRequest)) -> Result<Box<dyn Claim>> {
         let mut request = self.request.clone();
         change(&mut request);
         self.store.claim(request)
     }
 
     /// Who holds the lock now.
-    fn holder(&self) -> impl Future<Output = Result<Option<OwnerId>>> + Send + 'static {
+    pub(super) fn holder(&self) -> impl Future<Output = Result<Option<OwnerId>>> + Send + 'static {
         let (store, key) = (Arc::clone(&self.store), self.request.key.clone());
         async move {
             let info = store.admin().ok_or_else(no_admin)?.inspect(&key).await?;
@@ -49,7 +53,9 @@ impl WrongClaim {
         }
     }
 
-    fn take_from_anybody(&self) -> impl Future<Output = Result<Released>> + Send + 'static {
+    pub(super) fn take_from_anybody(
+        &self,
+    ) -> impl Future<Output = Result<Released>> + Send + 'static {
         let (store, key) = (Arc::clone(&self.store), self.request.key.clone());
         async move { store.admin().ok_or_else(no_admin)?.force_release(&key, None).await }
     }
@@ -115,7 +121,7 @@ impl WrongClaim {
                 }
                 return Ok(attempt);
             }
-            _ => {}
+            _ => self.before_a_try().await?,
         }
         self.right.try_acquire().await
     }
@@ -133,6 +139,9 @@ impl WrongClaim {
                 Some(before) => Ok(before),
                 None => self.side.next_of_client(self.client),
             },
+            Bug::FenceDrawnFirst => Ok(self.drawn.unwrap_or(token)),
+            Bug::TokenRemembered => Ok(self.granted.unwrap_or(token)),
+            Bug::ForceKeepsFence => Ok(self.side.kept_fence(&self.request.key).unwrap_or(token)),
             _ => Ok(token),
         }
     }
@@ -163,8 +172,11 @@ impl Claim for WrongClaim {
             }
             Ok(Attempt::Busy(mut busy)) => {
                 let place = busy.valid_for.map(|_| self.request.ttl);
-                if self.bug == Bug::StaleHolder {
-                    busy.holder = self.side.first_holder(busy.holder);
+                match self.bug {
+                    Bug::StaleHolder => busy.holder = self.side.first_holder(busy.holder),
+                    Bug::HintOfZero => busy.retry_after = Some(Duration::ZERO),
+                    Bug::HintOfAnHour => busy.retry_after = Some(Duration::from_secs(3600)),
+                    _ => {}
                 }
                 Ok(Attempt::Busy(busy.with_place(place)))
             }
@@ -172,10 +184,11 @@ impl Claim for WrongClaim {
             Ok(other) => Ok(other),
             Err(error) => {
                 self.failed |= error.effect() == Effect::Unknown;
-                if self.bug == Bug::ErrorIsBusy {
-                    return Ok(Attempt::Busy(Busy::default()));
+                match self.bug {
+                    Bug::ErrorIsBusy => Ok(Attempt::Busy(Busy::default())),
+                    Bug::RefusedIsGone if is_down(&error) => Ok(Attempt::Busy(Busy::default())),
+                    _ => Err(error),
                 }
-                Err(error)
             }
         }
     }
@@ -190,6 +203,12 @@ impl Claim for WrongClaim {
                 return self.other(|request| request.owner = holder)?.renew().await;
             }
             Bug::DamagedDataRelease if self.damaged => return Ok(Renewal::Lost),
+            Bug::ReadsThenRenews => return self.renew_in_steps().await,
+            Bug::RenewsByAsking => {
+                for _ in 0..50 {
+                    self.right.check().await?;
+                }
+            }
             _ => {}
         }
         match self.right.renew().await {
@@ -210,6 +229,8 @@ impl Claim for WrongClaim {
                 Ok(Renewal::Alive { valid_for: Some(ttl) })
             }
             Err(_) if self.bug == Bug::ErrorIsLost => Ok(Renewal::Lost),
+            Err(_) if self.bug == Bug::ErrorIsAlive => Ok(Renewal::Alive { valid_for: Some(ttl) }),
+            Err(error) if self.bug == Bug::RefusedIsGone && is_down(&error) => Ok(Renewal::Lost),
             answer => answer,
         }
     }
@@ -227,6 +248,9 @@ impl Claim for WrongClaim {
             Bug::LostIsAlive => {
                 self.right.check().await?;
                 Ok(Renewal::Alive { valid_for: Some(ttl) })
+            }
+            Bug::ErrorIsAlive => {
+                Ok(self.right.check().await.unwrap_or(Renewal::Alive { valid_for: Some(ttl) }))
             }
             _ => match self.right.check().await? {
                 Renewal::Alive { valid_for } => {
@@ -253,6 +277,8 @@ impl Claim for WrongClaim {
             Bug::ResumeReleasesByOwner => {
                 self.other(|request| request.resume = None)?.release().await
             }
+            Bug::ReadsThenDeletes => self.release_in_steps().await,
+            Bug::DeclinePushesNobody => self.decline_in_silence().await,
             Bug::ReleaseByMemory if self.granted.is_none() => Ok(Released::AlreadyGone),
             _ => self.right.release().await,
         };
@@ -270,7 +296,16 @@ impl Claim for WrongClaim {
             // Listening begins only now: pushes since the look are missed.
             self.forget_pushes().await;
         }
+        while self.bug == Bug::WaitsByAsking {
+            if tokio::time::timeout(PAUSE, self.right.changed()).await.is_ok() {
+                return Ok(());
+            }
+            self.right.check().await?;
+        }
         self.right.changed().await?;
+        if self.side.is_silent(&self.request.key) {
+            std::future::pending::<()>().await;
+        }
         self.pushed = true;
         Ok(())
     }
@@ -304,6 +339,10 @@ impl Drop for WrongClaim {
     }
 }
 
-fn no_admin() -> Error {
+fn is_down(error: &Error) -> bool {
+    error.kind() == ErrorKind::Unavailable
+}
+
+pub(super) fn no_admin() -> Error {
     Error::unsupported("the store below has no inspection")
 }

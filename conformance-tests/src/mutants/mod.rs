@@ -11,11 +11,12 @@ mod claim;
 mod guard;
 mod hasty;
 mod side;
+mod steps;
 
 use std::sync::Arc;
 
 use lock_core::testing::TokioClock;
-use lock_core::{Clock, LocksBuilder};
+use lock_core::{Clock, LockBackend, LocksBuilder};
 
 use self::backend::WrongBackend;
 use self::bug::{Bug, Flavour};
@@ -27,20 +28,25 @@ use crate::MemoryHarness;
 pub use self::bug::{Mutant, mutants};
 
 impl Mutant {
+    /// Makes this mistake around the clients of one correct store, whichever it is: for mistakes
+    /// that are not the memory store's alone, such as two requests where one is right.
+    pub fn wrap(&self) -> impl Fn(Arc<dyn LockBackend>) -> Arc<dyn LockBackend> + use<> {
+        let (bug, side) = (self.bug, Arc::new(Side::new(TokioClock::default())));
+        move |right| {
+            let hasty = HastyBackend::new(bug, right, Arc::clone(&side));
+            Arc::new(WrongBackend::new(bug, Arc::new(hasty), Arc::clone(&side)))
+        }
+    }
+
     /// The harness with which [`run`](crate::run) tests this mutant.
     pub fn harness(&self) -> MemoryHarness {
-        let (bug, side) = (self.bug, Arc::new(Side::new(TokioClock::default())));
+        let bug = self.bug;
         let right = match self.flavour {
             Flavour::Queued => MemoryHarness::queued(),
             Flavour::PollOnly => MemoryHarness::poll_only(),
         };
         let name = format!("mutant-{}", self.name);
-        right
-            .wrapped(name, move |right| {
-                let hasty = HastyBackend::new(bug, right, Arc::clone(&side));
-                Arc::new(WrongBackend::new(bug, Arc::new(hasty), Arc::clone(&side)))
-            })
-            .configured(move |builder| wrong_guard(bug, builder))
+        right.wrapped(name, self.wrap()).configured(move |builder| wrong_guard(bug, builder))
     }
 }
 

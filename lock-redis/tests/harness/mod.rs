@@ -1,15 +1,14 @@
 //! The harness of one Redis node: a real server per case.
 
-use std::process::ExitCode;
 use std::sync::Arc;
 
 use conformance_tests::Unavailable;
 use lock_core::{LockBackend, Result, async_trait};
-use lock_testkit::proxied::{self, Setup};
+use lock_testkit::proxied::Setup;
 use lock_testkit::servers::{RedisServer, Servers};
 
 #[derive(Debug)]
-struct OneNode;
+pub(crate) struct OneNode;
 
 #[async_trait]
 impl Setup for OneNode {
@@ -28,8 +27,4 @@ impl Setup for OneNode {
     async fn connect(&self, url: &str) -> Result<Arc<dyn LockBackend>> {
         Ok(Arc::new(lock_redis::connect(url).await?))
     }
-}
-
-pub(crate) fn main() -> ExitCode {
-    proxied::main(OneNode)
 }

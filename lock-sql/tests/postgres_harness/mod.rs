@@ -25,7 +25,7 @@ pub(crate) enum Route {
 }
 
 #[derive(Debug)]
-struct Postgres(Route);
+pub(crate) struct Postgres(pub(crate) Route);
 
 #[derive(Debug)]
 struct Pooled {

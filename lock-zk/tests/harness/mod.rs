@@ -3,15 +3,28 @@
 
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use conformance_tests::Unavailable;
-use lock_core::{LockBackend, Result, async_trait};
+use lock_core::{ClaimRequest, LockBackend, LockKey, OsRng, OwnerId, Result, async_trait};
 use lock_testkit::proxied::{self, Setup};
 use lock_testkit::servers::{Servers, ZooKeeper};
+
+/// Names an ensemble to use instead of local servers.
+const URL: &str = "LOCK_TEST_ZOOKEEPER_URL";
 
 #[derive(Debug)]
 struct Zk {
     servers: usize,
+}
+
+impl Zk {
+    /// The shortest and the longest, which are the short and the long ttl of the cases. A busy
+    /// machine lets a server that has just started be silent for most of a second, and the client
+    /// leaves it after a quarter of the session timeout.
+    fn sessions(&self) -> (Duration, Duration) {
+        (Duration::from_secs(if self.servers == 1 { 4 } else { 5 }), Duration::from_secs(60))
+    }
 }
 
 #[async_trait]
@@ -21,23 +34,34 @@ impl Setup for Zk {
     }
 
     async fn launch(&self) -> Result<Box<dyn Servers>, Unavailable> {
-        Ok(Box::new(match self.servers {
-            1 => ZooKeeper::start().await?,
-            _ => ZooKeeper::ensemble().await?,
-        }))
+        if self.servers == 1 && std::env::var_os(URL).is_some() {
+            return Ok(Box::new(ZooKeeper::start().await?));
+        }
+        let (shortest, longest) = self.sessions();
+        Ok(Box::new(ZooKeeper::with_sessions(self.servers, shortest, longest).await?))
     }
 
-    /// The session timeout is that of all cases, and so their ttl. A hold must survive a restart of
-    /// the servers, and an ensemble takes longer. A busy machine lets a server that has just
-    /// started be silent for most of a second, and the client leaves it after a quarter of the
-    /// session timeout.
+    /// Each ttl has a session of its own: the long one of the cases survives a restart, however long
+    /// a busy machine takes for it.
     fn url(&self, hosts: &str, _: &str) -> String {
-        let session = if self.servers == 1 { "4s" } else { "5s" };
-        format!("zookeeper://{hosts}?lock_session_timeout={session}&lock_tick_time=100ms")
+        format!("zookeeper://{hosts}?lock_tick_time=100ms")
     }
 
     async fn connect(&self, url: &str) -> Result<Arc<dyn LockBackend>> {
         Ok(Arc::new(lock_zk::connect(url).await?))
+    }
+
+    /// Opens the sessions of both ttls of the cases, or a fault would hit the request for one.
+    async fn warm_up(&self, backend: &dyn LockBackend) -> Result<()> {
+        let (shortest, longest) = self.sessions();
+        for ttl in [shortest, longest] {
+            let key = LockKey::new("warm-up", OwnerId::generate(&OsRng)?.to_hex())?;
+            let request = ClaimRequest::new(key, OwnerId::generate(&OsRng)?, ttl);
+            let mut claim = backend.claim(request)?;
+            claim.try_acquire().await?;
+            claim.release().await?;
+        }
+        Ok(())
     }
 
     /// A server takes half a second to start.

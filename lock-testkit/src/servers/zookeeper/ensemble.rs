@@ -41,9 +41,14 @@ impl ZooKeeper {
         Self::with_members(1, SESSIONS).await
     }
 
-    /// One server that allows sessions of `shortest` to `longest`; the others allow 0.5 s to 60 s.
-    pub async fn with_sessions(shortest: Duration, longest: Duration) -> Result<Self, Unavailable> {
-        Self::with_members(1, (shortest, longest)).await
+    /// This many servers, which allow sessions of `shortest` to `longest`; those of the other ways
+    /// allow 0.5 s to 60 s.
+    pub async fn with_sessions(
+        members: usize,
+        shortest: Duration,
+        longest: Duration,
+    ) -> Result<Self, Unavailable> {
+        Self::with_members(members, (shortest, longest)).await
     }
 
     /// An ensemble of three.
