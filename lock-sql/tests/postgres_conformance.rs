@@ -2,8 +2,9 @@
 
 mod postgres_harness;
 
-use postgres_harness::Route;
+use lock_testkit::proxied;
+use postgres_harness::{Postgres, Route};
 
 fn main() -> std::process::ExitCode {
-    postgres_harness::main(Route::Direct)
+    proxied::main(Postgres(Route::Direct))
 }

@@ -9,12 +9,13 @@ mod postgres_common;
 mod postgres_harness;
 mod postgres_scenes;
 
-use postgres_harness::Route;
+use lock_testkit::proxied;
+use postgres_harness::{Postgres, Route};
 
 fn main() -> std::process::ExitCode {
     mutants::main(
         "postgres",
-        || postgres_harness::main(Route::Direct),
+        || proxied::main(Postgres(Route::Direct)),
         |scene| {
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
             runtime.unwrap().block_on(async {

@@ -79,6 +79,8 @@
 //! - **What limits `ping`, inspection and `close`?** They have no claim, so the core drops them
 //!   after the [`call_timeout`](crate::LocksBuilder::call_timeout) of the `Locks`, or after 5 s;
 //!   `close` has the time its caller allows, if that is longer.
+//! - **How many requests may a claim make?** A few for each call; while `changed` waits, no more than
+//!   keep the connection or the session alive.
 //! - **Who fills in the operation, lock and store of an error?** The core, where they are missing.
 //!   A store names an operation only where it was a different one, such as connecting.
 //!

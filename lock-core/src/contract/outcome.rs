@@ -30,7 +30,7 @@ pub struct Busy {
     /// least; `None` if we have no place.
     pub valid_for: Option<Duration>,
     /// The longest sensible pause before the next attempt, for instance until the holder's lease
-    /// will have ended; `None` if the store cannot tell.
+    /// will have ended, and never zero; `None` if the store cannot tell.
     pub retry_after: Option<Duration>,
     /// The holder. Shown to the user if the wait fails.
     pub holder: Option<Box<HolderInfo>>,

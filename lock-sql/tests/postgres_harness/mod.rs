@@ -1,13 +1,12 @@
 //! The harness of PostgreSQL: a real server per case, with or without a pooler.
 
 use std::net::SocketAddr;
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use conformance_tests::Unavailable;
 use lock_core::{LockBackend, Result, async_trait};
-use lock_testkit::proxied::{self, Setup};
+use lock_testkit::proxied::Setup;
 use lock_testkit::servers::{PgBouncer, PostgresServer, Servers};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions, Connection, Executor};
@@ -118,8 +117,4 @@ async fn until_it_answers(pooler: &PgBouncer) -> Result<(), Unavailable> {
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-}
-
-pub(crate) fn main(route: Route) -> ExitCode {
-    proxied::main(Postgres(route))
 }
