@@ -91,6 +91,12 @@ pub trait Store: fmt::Debug + Send + Sync {
         builder
     }
 
+    /// Passwords and keys with which [`client`](Self::client) opens the store, of at least eight
+    /// bytes each: the suite searches what the store prints for them. None by default.
+    fn secrets(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Takes the lock away from its holder, as an operator or a fault of the store would. By
     /// default [`LockAdmin::force_release`](lock_core::LockAdmin::force_release).
     ///

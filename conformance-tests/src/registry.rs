@@ -7,7 +7,7 @@ use crate::{cases, matrix};
 
 /// The clauses of the contract and the properties of the library that the suite must cover.
 const CLAUSES: std::ops::RangeInclusive<u8> = 1..=15;
-const SAFETY: std::ops::RangeInclusive<u8> = 1..=6;
+const SAFETY: std::ops::RangeInclusive<u8> = 1..=8;
 const LIVENESS: std::ops::RangeInclusive<u8> = 1..=5;
 
 /// All cases, in the order of the suite.

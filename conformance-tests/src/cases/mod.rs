@@ -20,14 +20,19 @@ mod identity;
 mod inspection;
 mod layer;
 mod lease;
+mod limits;
 mod loss;
 mod names;
 mod place;
+mod places;
 mod processes;
+mod register;
 mod release;
 mod renewal;
 mod resume;
 mod steps;
+mod secrets;
+mod shown;
 mod tools;
 mod traffic;
 mod unreachable;
@@ -62,4 +67,9 @@ pub(crate) const ALL: &[&[Case]] = &[
     forced::CASES,
     unreachable::CASES,
     traffic::CASES,
+    places::CASES,
+    limits::CASES,
+    shown::CASES,
+    register::CASES,
+    secrets::CASES,
 ];

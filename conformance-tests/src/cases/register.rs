@@ -1,0 +1,261 @@
+//! S7: a register that checks the fence loses no update, whatever happens to the holds.
+//!
+//! Each contender takes the lock, reads a set from the register, pauses, and writes the set with
+//! one more element. During the pause the hold may be taken away, or end. The same is done with a
+//! register that ignores the fence, and with one that checks it on writes only: both must lose
+//! updates, or else nothing was put to the test.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use lock_core::{Binding, FenceCheck, FencingToken, LockGuard, Locks};
+
+use super::tools::within;
+use crate::Unavailable;
+use crate::case::cases;
+use crate::check::{Check, Stop, ensure_exactly, fail};
+use crate::cx::Cx;
+use crate::seed::Seeded;
+
+cases! {
+    s07_a_guarded_register_loses_no_update []
+        "a register that checks the fence on every access keeps every update that it has acknowledged, in the order of the fences, though holds end or are taken away between read and write"
+        guards [Token/Secure/Forced, Token/Secure/Expiry];
+}
+
+/// When a register compares the fence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Compares {
+    Always,
+    OnWrite,
+    Never,
+}
+
+/// What the lock protects.
+#[derive(Debug)]
+struct Register {
+    compares: Compares,
+    fences: FenceCheck,
+    set: BTreeSet<usize>,
+    reads: u64,
+    /// Each element that was acknowledged, with the fence of its write.
+    acknowledged: Vec<(usize, FencingToken)>,
+}
+
+impl Register {
+    fn read(&mut self, fence: FencingToken) -> Option<BTreeSet<usize>> {
+        if self.compares == Compares::Always && self.fences.admit(fence).is_err() {
+            return None;
+        }
+        self.reads += 1;
+        Some(self.set.clone())
+    }
+
+    fn write(&mut self, fence: FencingToken, set: BTreeSet<usize>, added: usize) -> bool {
+        if self.compares != Compares::Never && self.fences.admit(fence).is_err() {
+            return false;
+        }
+        self.set = set;
+        self.acknowledged.push((added, fence));
+        true
+    }
+}
+
+/// What happens to a hold between its read and its write.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Nothing,
+    /// It is taken away, and the contender goes on when another has read.
+    TakenBeforeARead,
+    /// It is taken away, and the contender goes on when another has written.
+    TakenBeforeAWrite,
+    /// It is not renewed, and ends, and the contender goes on when another has read.
+    Paused,
+}
+
+const CONTENDERS: usize = 3;
+/// The elements that each contender adds.
+const EACH: usize = 4;
+
+/// What each contender meets with each of its elements. The harmful events are the same in number in
+/// every contest, and the first one comes while all are still there: only the order of the others,
+/// and whom they meet, follow from the seed.
+fn schedule(cx: &Cx, seeded: &mut Seeded) -> Vec<Vec<Event>> {
+    let last = match cx.capabilities().binding {
+        Binding::Lease => Event::Paused,
+        _ => Event::TakenBeforeARead,
+    };
+    let mut events = vec![Event::Nothing; CONTENDERS * EACH - 7];
+    events.extend([Event::TakenBeforeARead; 2]);
+    events.extend([Event::TakenBeforeAWrite; 3]);
+    events.push(last);
+    for at in (1..events.len()).rev() {
+        let other = usize::try_from(seeded.below(at as u64 + 1)).unwrap_or(0);
+        events.swap(at, other);
+    }
+    events.insert(0, Event::TakenBeforeARead);
+    events.chunks(EACH).map(<[Event]>::to_vec).collect()
+}
+
+/// One contender: its elements, and what it meets with each.
+struct Contender {
+    cx: Cx,
+    locks: Locks,
+    register: Arc<Mutex<Register>>,
+    nth: usize,
+}
+
+impl Contender {
+    fn register(&self) -> MutexGuard<'_, Register> {
+        self.register.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds each element, as often as it takes.
+    async fn run(self, events: Vec<Event>) -> Check {
+        for (at, event) in events.into_iter().enumerate() {
+            let added = self.nth * EACH + at;
+            let mut event = event;
+            while !self.add(added, event).await? {
+                // Whoever was refused begins again, this time in peace.
+                event = Event::Nothing;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the register has acknowledged the element.
+    async fn add(&self, added: usize, event: Event) -> Check<bool> {
+        let guard = self.acquire().await?;
+        // As a paused process would, it goes on with the token that it has read.
+        let Ok(fence) = guard.token() else { return Ok(false) };
+        let Some(mut set) = self.register().read(fence) else { return Ok(false) };
+        self.meet(event, &guard).await?;
+        set.insert(added);
+        let written = self.register().write(fence, set, added);
+        // The hold may be gone, which is what the register is for.
+        let _ = guard.release().await;
+        Ok(written)
+    }
+
+    /// Tries until the lock is free: a queue would make everybody wait for the one that pauses.
+    async fn acquire(&self) -> Check<LockGuard> {
+        let lock = self.locks.named("lock")?.no_renew();
+        let limit = self.cx.over() * 6 + Duration::from_secs(5);
+        let tries = async {
+            loop {
+                if let Some(guard) = lock.try_acquire().await? {
+                    return Check::Ok(guard);
+                }
+                self.cx.sleep(Duration::from_millis(5)).await;
+            }
+        };
+        match within(&self.cx, limit, tries).await {
+            Some(guard) => guard,
+            None => fail!("contender {} did not get the lock within {limit:?}", self.nth),
+        }
+    }
+
+    async fn meet(&self, event: Event, guard: &LockGuard) -> Check {
+        let (reads, writes) = self.progress();
+        match event {
+            Event::Nothing => {
+                self.cx.sleep(Duration::from_millis(10)).await;
+                return Ok(());
+            }
+            Event::Paused => self.cx.sleep(guard.remaining()).await,
+            _ => self.cx.store().break_hold(guard.key()).await?,
+        }
+        let waits = async {
+            loop {
+                let now = self.progress();
+                let goes_on = match event {
+                    Event::TakenBeforeAWrite => now.1 > writes,
+                    _ => now.0 > reads,
+                };
+                if goes_on {
+                    return;
+                }
+                self.cx.sleep(Duration::from_millis(1)).await;
+            }
+        };
+        // The others may be done: then nobody is met.
+        let _ = within(&self.cx, self.cx.lapse() + self.cx.ttl() / 4, waits).await;
+        Ok(())
+    }
+
+    /// How many reads and writes there have been.
+    fn progress(&self) -> (u64, usize) {
+        let register = self.register();
+        (register.reads, register.acknowledged.len())
+    }
+}
+
+/// The elements that were acknowledged and are gone, and the register at the end.
+async fn contest(
+    cx: &Cx,
+    clients: &[Locks],
+    compares: Compares,
+    mut seeded: Seeded,
+) -> Check<(Vec<usize>, Register)> {
+    let register = Arc::new(Mutex::new(Register {
+        compares,
+        fences: FenceCheck::default(),
+        set: BTreeSet::new(),
+        reads: 0,
+        acknowledged: Vec::new(),
+    }));
+    let mut contenders = tokio::task::JoinSet::new();
+    for ((nth, locks), events) in clients.iter().enumerate().zip(schedule(cx, &mut seeded)) {
+        let (cx, locks, register) = (cx.clone(), locks.clone(), Arc::clone(&register));
+        contenders.spawn(Contender { cx, locks, register, nth }.run(events));
+    }
+    while let Some(done) = contenders.join_next().await {
+        done??;
+    }
+    let Some(register) = Arc::into_inner(register) else {
+        return Err(Stop::hindered("a contender still has the register"));
+    };
+    let register = register.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let acknowledged = register.acknowledged.iter().map(|(element, _)| *element);
+    let lost = acknowledged.filter(|element| !register.set.contains(element)).collect();
+    Ok((lost, register))
+}
+
+async fn s07_a_guarded_register_loses_no_update(cx: Cx) -> Check {
+    let mut clients = Vec::new();
+    for _ in 0..CONTENDERS {
+        clients.push(cx.locks().await?);
+    }
+    can_break(&cx, &clients[0]).await?;
+    let seeded = Seeded::announced("s07_a_guarded_register_loses_no_update");
+    for control in [Compares::Never, Compares::OnWrite] {
+        let (lost, _) = contest(&cx, &clients, control, seeded.clone()).await?;
+        if lost.is_empty() {
+            return Err(Stop::hindered(format_args!(
+                "a register that compares the fence {control:?} has lost no update either, so the holds were not disturbed enough"
+            )));
+        }
+    }
+    let (lost, register) = contest(&cx, &clients, Compares::Always, seeded).await?;
+    ensure_exactly!(
+        lost.is_empty(),
+        "the register has acknowledged {:?} (element, fence) and has lost {lost:?}",
+        register.acknowledged
+    );
+    let rise = register.acknowledged.windows(2).all(|pair| pair[0].1 < pair[1].1);
+    ensure_exactly!(
+        rise && register.acknowledged.len() == CONTENDERS * EACH,
+        "the writes, one for each hold, do not rise: {:?} (element, fence)",
+        register.acknowledged
+    );
+    Ok(())
+}
+
+/// Whether a hold can be taken away at all. If not, the case does not apply.
+async fn can_break(cx: &Cx, locks: &Locks) -> Check {
+    let guard = super::tools::take(cx, locks, "probe").await?;
+    let broken: Result<(), Unavailable> = cx.store().break_hold(guard.key()).await;
+    let _ = guard.release().await;
+    Ok(broken?)
+}
