@@ -21,6 +21,7 @@ pub struct MemoryHarness {
     queued: bool,
     wrap: Arc<Wrap>,
     configure: Arc<Configure>,
+    secrets: Vec<String>,
 }
 
 impl MemoryHarness {
@@ -36,7 +37,7 @@ impl MemoryHarness {
 
     fn new(name: &str, queued: bool) -> Self {
         let (wrap, configure) = (Arc::new(|backend| backend), Arc::new(|builder| builder));
-        Self { name: name.to_owned(), queued, wrap, configure }
+        Self { name: name.to_owned(), queued, wrap, configure, secrets: Vec::new() }
     }
 
     /// Puts `wrap` around the backend of every client, under the name `name`.
@@ -58,6 +59,12 @@ impl MemoryHarness {
         configure: impl Fn(LocksBuilder) -> LocksBuilder + Send + Sync + 'static,
     ) -> Self {
         self.configure = Arc::new(configure);
+        self
+    }
+
+    /// Names a password that its clients are taken to be opened with.
+    pub(crate) fn opened_with(mut self, password: &str) -> Self {
+        self.secrets.push(password.to_owned());
         self
     }
 }
@@ -103,6 +110,10 @@ impl Store for MemoryStore {
 
     fn configure(&self, builder: LocksBuilder) -> LocksBuilder {
         (self.harness.configure)(builder)
+    }
+
+    fn secrets(&self) -> Vec<String> {
+        self.harness.secrets.clone()
     }
 
     async fn break_hold(&self, key: &LockKey) -> Result<(), Unavailable> {

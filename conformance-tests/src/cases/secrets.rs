@@ -100,7 +100,11 @@ async fn s08_clients_claims_and_guards_show_no_secret(cx: Cx) -> Check {
     let mut search = Search::new(&cx)?;
     let (a, b, locks) = (cx.backend().await?, cx.backend().await?, cx.locks().await?);
     search.print("an unused client", &a);
-    let mut holder = cx.claim(&a, "lock")?;
+    let request = cx.request("lock")?;
+    if cx.capabilities().detachable {
+        search.secrets.push(request.owner.to_hex());
+    }
+    let mut holder = a.claim(request)?;
     search.print("a new claim", &holder);
     search.print("a grant", &holder.try_acquire().await?);
     search.print("a claim that holds", &holder);
@@ -226,20 +230,25 @@ async fn claims_of_a_bearer(cx: &Cx, backend: &Arc<dyn LockBackend>, search: &mu
 async fn s08_errors_of_a_link_show_no_secret(cx: Cx) -> Check {
     let mut search = Search::new(&cx)?;
     let link = cx.link().await?;
-    let request = cx.request_for("lock", cx.long_ttl())?;
-    if cx.capabilities().detachable {
-        search.secrets.push(request.owner.to_hex());
-    }
-    let mut claim = link.backend.claim(request.with_call_timeout(cx.ttl()))?;
+    let holder = |search: &mut Search| {
+        let request = cx.request_for("lock", cx.long_ttl())?;
+        // Where it is not enough for a takeover, it is no secret.
+        if cx.capabilities().detachable {
+            search.secrets.push(request.owner.to_hex());
+        }
+        Check::Ok(link.backend.claim(request.with_call_timeout(cx.ttl()))?)
+    };
     let calls = ["try_acquire", "renew", "check", "release"];
     for fault in [Fault::LoseNextRequest, Fault::LoseNextReply] {
         for call in calls {
+            let mut claim = holder(&mut search)?;
             granted(&mut *claim).await?;
             link.inject(fault).await?;
             search.outcome(&format!("{call}, with {fault:?}"), &called(&mut *claim, call).await);
             claim.release().await?;
         }
     }
+    let mut claim = holder(&mut search)?;
     granted(&mut *claim).await?;
     link.inject(Fault::Partition).await?;
     for call in calls {

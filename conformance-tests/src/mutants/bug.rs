@@ -98,8 +98,10 @@ mutants! {
         => c02_a_repeated_try_returns_the_same_token;
     [PollOnly FenceFromClock] fence_from_clock "takes the fence from the clock alone"
         => c09_fences_rise_from_waiter_to_waiter;
-    [PollOnly FencePerClient] fence_per_client "counts the fence in each client"
-        => s02_later_guards_have_greater_tokens;
+    [PollOnly FencePerClient]
+        fence_per_client "counts the fence in each client" => s02_later_guards_have_greater_tokens;
+        register_of_each_client "counts the fence in each client, so that an earlier holder may still write"
+        => s07_a_guarded_register_loses_no_update;
     [Queued SecondEntry]
         second_entry "makes a second entry when it asks again after an error" => c02_a_lost_reply_is_found_again;
         second_place "makes a second entry when it looks again after an error"
@@ -250,4 +252,59 @@ mutants! {
         => s03_closing_a_client_leaves_the_others_alone;
     [Queued ErrorsAreFinal] errors_are_final "says of a call without an answer that repeating it is in vain"
         => l02_a_waiter_outlives_lost_answers;
+    [Queued ChangeIsForgotten] change_is_forgotten "forgets a change if the wait is dropped between the change and the return"
+        => c05_a_wait_dropped_with_its_event_keeps_it;
+    [Queued PlaceEndsEarly] place_ends_early "keeps a place for half of its ttl" => c04_a_place_is_kept_as_long_as_promised;
+    [Queued PlaceIsNotSeen] place_is_not_seen "looks for the lock only when a waiter is checked"
+        => c06_a_check_of_a_waiter_says_whether_it_has_a_place;
+    [Queued PlaceIsRemembered] place_is_remembered "answers the check of a waiter from memory"
+        => c06_a_check_of_a_place_that_has_ended_is_lost;
+    [Queued DroppedCallForgets]
+        dropped_check_forgets "takes a dropped check for the end of the place"
+        => c08_a_dropped_check_of_a_place_changes_nothing;
+        dropped_renewal_forgets "takes a dropped renewal for the end of the place"
+        => c08_a_dropped_renewal_of_a_place_can_be_repeated;
+    [Queued DroppedCallKeeps] dropped_renewal_keeps "does not give up a place after a dropped renewal"
+        => c08_a_dropped_renewal_of_a_place_can_be_undone;
+    [PollOnly TtlCut] ttl_cut "cuts a ttl to whole seconds" => c04_a_ttl_with_a_fraction_is_kept;
+    [PollOnly TtlRoundedUp] ttl_rounded_up "keeps leases of whole seconds, and declares no such step"
+        => c04_a_ttl_with_a_fraction_is_kept;
+    [PollOnly ShortTtlRaised] short_ttl_raised "keeps no lease of less than a second, and declares a shorter one"
+        => c04_the_shortest_ttl_is_kept;
+    [PollOnly LongTtlWraps] long_ttl_wraps "counts a ttl in 32 bits" => c04_the_longest_ttl_is_kept;
+    [PollOnly LimitNotDeclared] limit_not_declared "refuses a long ttl, and declares no limit"
+        => c04_the_longest_ttl_is_kept;
+    [PollOnly OwnersCut]
+        owners_cut "compares all but the last byte of an owner id" => c01_owners_that_differ_in_one_bit_are_two;
+        owners_cut_in_a_takeover "hands a hold over to an owner id that is wrong in its last byte"
+        => c14_an_owner_that_differs_in_one_bit_takes_nothing_over;
+    [PollOnly NamesHashed] names_hashed "keeps 16 bits of a hash of the name"
+        => c11_a_thousand_names_are_a_thousand_locks;
+    [PollOnly ListCut] list_cut "lists the first hundred locks" => c11_a_thousand_names_are_a_thousand_locks;
+    [PollOnly MarkOfTheLock] mark_of_the_lock "shows one mark for all holds of a lock"
+        => c01_inspection_shows_what_was_asked_for;
+    [PollOnly LabelStays] label_stays "shows the label of the first holder for ever"
+        => c01_inspection_shows_what_was_asked_for;
+    [PollOnly FenceOfTheNext] fence_of_the_next "shows the fence that the next holder will get"
+        => c01_inspection_shows_what_was_asked_for;
+    [PollOnly TtlIsShown] ttl_is_shown "shows the ttl as what is left of a lease" => c01_inspection_follows_the_lease;
+    [PollOnly HeldSinceTheFirst] held_since_the_first "shows for how long the lock has been in use as how long it is held"
+        => c01_inspection_follows_the_hold;
+    [Queued DeadAreCounted] dead_are_counted "counts the waiters that came and have not left"
+        => c13_inspection_counts_no_place_that_has_ended;
+    [PollOnly EndedAreListed] ended_are_listed "lists what was taken and not released, alive or not"
+        => c01_a_list_shows_no_lease_that_has_ended;
+    [PollOnly InspectByPrefix] inspect_by_prefix "shows the first lock that begins with the name"
+        => c11_names_that_share_a_prefix_are_told_apart;
+    [PollOnly ForceByPrefix] force_by_prefix "takes away every lock that begins with the name"
+        => c11_names_that_share_a_prefix_are_told_apart;
+    [PollOnly OwnerInDebug] owner_in_debug "prints the owner id of a claim"
+        => s08_a_lease_token_is_shown_to_its_bearer_only;
+    [PollOnly OwnerIsTheLabel] owner_is_the_label "names the owner id in the error of a wait in vain"
+        => s08_a_lease_token_is_shown_to_its_bearer_only;
+    [PollOnly OwnerInErrors] owner_in_errors "names the owner id in its errors" => s08_errors_of_a_link_show_no_secret;
+    [PollOnly PasswordInDebug] password_in_debug "prints the URL that it was given"
+        => s08_clients_claims_and_guards_show_no_secret;
+    [PollOnly PasswordInErrors] password_in_errors "names the URL that it was given in an error"
+        => s08_errors_of_a_silent_store_show_no_secret;
 }

@@ -10,8 +10,10 @@ mod bug;
 mod claim;
 mod guard;
 mod hasty;
+mod place;
 mod side;
 mod steps;
+mod view;
 
 use std::sync::Arc;
 
@@ -23,9 +25,13 @@ use self::bug::{Bug, Flavour};
 use self::guard::{ConstantRng, SlowClock, StoppedClock, TimersNeverFire};
 use self::hasty::HastyBackend;
 use self::side::Side;
+use self::view::WrongView;
 use crate::MemoryHarness;
 
 pub use self::bug::{Mutant, mutants};
+
+/// What the stores of the mutants are opened with.
+const PASSWORD: &str = "s3cr3t-of-the-mutants";
 
 impl Mutant {
     /// Makes this mistake around the clients of one correct store, whichever it is: for mistakes
@@ -34,7 +40,8 @@ impl Mutant {
         let (bug, side) = (self.bug, Arc::new(Side::new(TokioClock::default())));
         move |right| {
             let hasty = HastyBackend::new(bug, right, Arc::clone(&side));
-            Arc::new(WrongBackend::new(bug, Arc::new(hasty), Arc::clone(&side)))
+            let wrong = WrongBackend::new(bug, Arc::new(hasty), Arc::clone(&side));
+            Arc::new(WrongView::new(bug, Arc::new(wrong), Arc::clone(&side)))
         }
     }
 
@@ -46,7 +53,10 @@ impl Mutant {
             Flavour::PollOnly => MemoryHarness::poll_only(),
         };
         let name = format!("mutant-{}", self.name);
-        right.wrapped(name, self.wrap()).configured(move |builder| wrong_guard(bug, builder))
+        right
+            .wrapped(name, self.wrap())
+            .configured(move |builder| wrong_guard(bug, builder))
+            .opened_with(PASSWORD)
     }
 }
 

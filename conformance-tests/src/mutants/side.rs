@@ -1,11 +1,13 @@
 //! What the mistakes need besides the correct store.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use lock_core::{
-    Bytes, ClaimRequest, Clock, FencingToken, HolderInfo, LockKey, OsRng, OwnerId, Result,
+    Bytes, ClaimRequest, Clock, ClockInstant, FencingToken, HolderInfo, LockKey, OsRng, OwnerId,
+    Result,
 };
 
 /// What the mistakes need to remember, for all clients of one store.
@@ -19,6 +21,17 @@ pub(super) struct Side {
     waiting: Mutex<Vec<ClaimRequest>>,
     forced: Mutex<HashMap<LockKey, Option<FencingToken>>>,
     silent: Mutex<HashSet<LockKey>>,
+    first_label: OnceLock<Option<String>>,
+    first_look: OnceLock<ClockInstant>,
+    /// Whoever has taken a lock, or a place, and has not given it up.
+    contenders: Mutex<BTreeSet<Contender>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Contender {
+    key: LockKey,
+    owner: [u8; 16],
+    waits: bool,
 }
 
 impl Side {
@@ -32,6 +45,9 @@ impl Side {
             waiting: Mutex::default(),
             forced: Mutex::default(),
             silent: Mutex::default(),
+            first_label: OnceLock::new(),
+            first_look: OnceLock::new(),
+            contenders: Mutex::default(),
         }
     }
 
@@ -96,6 +112,48 @@ impl Side {
 
     pub(super) fn is_silent(&self, key: &LockKey) -> bool {
         self.silent.lock().unwrap_or_else(PoisonError::into_inner).contains(key)
+    }
+
+    /// The first label that was ever shown.
+    pub(super) fn first_label(&self, now: Option<String>) -> Option<String> {
+        self.first_label.get_or_init(|| now).clone()
+    }
+
+    pub(super) fn since_first_look(&self) -> Duration {
+        let now = self.clock.now();
+        now.since(*self.first_look.get_or_init(|| now))
+    }
+
+    pub(super) fn take(&self, key: &LockKey, owner: OwnerId) {
+        self.enter(key, owner, false);
+    }
+
+    pub(super) fn wait(&self, key: &LockKey, owner: OwnerId) {
+        self.enter(key, owner, true);
+    }
+
+    fn enter(&self, key: &LockKey, owner: OwnerId, waits: bool) {
+        self.leave(key, owner);
+        self.contenders().insert(Contender { key: key.clone(), owner: *owner.as_bytes(), waits });
+    }
+
+    pub(super) fn leave(&self, key: &LockKey, owner: OwnerId) {
+        self.contenders().retain(|other| other.key != *key || other.owner != *owner.as_bytes());
+    }
+
+    /// The locks that somebody has taken.
+    pub(super) fn taken(&self) -> BTreeSet<LockKey> {
+        let contenders = self.contenders();
+        contenders.iter().filter(|one| !one.waits).map(|one| one.key.clone()).collect()
+    }
+
+    /// How many wait for a lock, dead or alive.
+    pub(super) fn waiters(&self, key: &LockKey) -> usize {
+        self.contenders().iter().filter(|one| one.waits && one.key == *key).count()
+    }
+
+    fn contenders(&self) -> MutexGuard<'_, BTreeSet<Contender>> {
+        self.contenders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn another_owner(&self) -> OwnerId {
