@@ -1,6 +1,8 @@
 //! Deliberately wrong statements, for the tests of the tests: mistakes which locks in a table are
 //! known to be made with, and the case of the suite, or the scene of a test, that must fail each.
 
+mod shown;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Names the mutant, in the environment.
@@ -36,7 +38,11 @@ impl Mutant {
 
 /// Those of one dialect.
 pub fn mutants_of(dialect: &str) -> impl Iterator<Item = &'static Mutant> {
-    MUTANTS.iter().filter(move |mutant| !mutant.of(dialect).is_empty())
+    all().filter(move |mutant| !mutant.of(dialect).is_empty())
+}
+
+fn all() -> impl Iterator<Item = &'static Mutant> {
+    MUTANTS.iter().chain(shown::MUTANTS)
 }
 
 /// The replacements of the mutant that the environment names.
@@ -45,7 +51,7 @@ pub(crate) fn wanted(dialect: &str, filled: impl Fn(&str) -> String) -> Vec<(Str
     let wanted = std::env::var(VARIABLE).unwrap_or_default();
     let skew = (CLIENTS.fetch_add(1, Ordering::Relaxed) % 4 * 40_000_000).to_string();
     let filled = |text: &str| filled(&text.replace("{skew}", &skew));
-    let mutant = MUTANTS.iter().find(|mutant| mutant.name == wanted);
+    let mutant = all().find(|mutant| mutant.name == wanted);
     let replacements = mutant.map_or(&[][..], |mutant| mutant.of(dialect));
     replacements.iter().map(|(from, to)| (filled(from), filled(to))).collect()
 }

@@ -42,6 +42,11 @@ pub trait Setup: fmt::Debug + Send + Sync + 'static {
         case.to_owned()
     }
 
+    /// The passwords in [`url`](Self::url), of at least eight bytes each: no case may see one.
+    fn secrets(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Whether servers are reused from case to case: for those that start slowly.
     fn reuses_servers(&self) -> bool {
         false
@@ -252,6 +257,10 @@ impl Store for ProxiedStore {
             true => self.setup.prefix(&self.case),
             false => String::new(),
         }
+    }
+
+    fn secrets(&self) -> Vec<String> {
+        self.setup.secrets()
     }
 
     async fn freeze(&self) -> Result<(), Unavailable> {

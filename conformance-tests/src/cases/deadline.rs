@@ -291,7 +291,9 @@ async fn s06_an_error_is_not_busy(cx: Cx) -> Check {
             link.inject(fault).await?;
         }
         if let Ok(None) = locks.named("lock")?.try_acquire().await {
-            fail!("{fault:?}: the lock is free, but try_acquire says that another client holds it");
+            fail!(
+                "{fault:?}: nobody else has tried to take the lock, and try_acquire says that another client holds it"
+            );
         }
         cx.sleep(cx.ttl() * 2).await;
         locks.health().await.explain("a ping after two faults")?;
@@ -338,7 +340,9 @@ async fn s06_an_unknown_outcome_is_said(cx: Cx) -> Check {
         ),
         // A backend may have repaired one of them itself.
         Ok(Some(guard)) => drop(guard),
-        Ok(None) => fail!("the lock is free, but try_acquire says that another client holds it"),
+        Ok(None) => fail!(
+            "nobody else has tried to take the lock, and try_acquire says that another client holds it"
+        ),
     }
     let limit = Duration::from_secs(1) + cx.slack();
     free_within(&cx, &other, "lock", limit, "after an acquisition of unknown outcome").await
@@ -352,7 +356,9 @@ async fn s06_an_acquisition_repairs_one_lost_answer(cx: Cx) -> Check {
         let guard = locks.named("lock")?.try_acquire().await;
         match guard.explain("a try_acquire that meets one fault")? {
             Some(guard) => drop(guard.release().await),
-            None => fail!("{fault:?}: the lock is free, but it is reported as busy"),
+            None => fail!(
+                "{fault:?}: nobody else has tried to take the lock, and it is reported as busy"
+            ),
         }
         cx.sleep(cx.ttl() * 2).await;
     }

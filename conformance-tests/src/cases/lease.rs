@@ -279,7 +279,9 @@ async fn c04_an_answer_after_the_lease_is_no_grant(cx: Cx) -> Check {
     let guard = match locks.named("lock")?.try_acquire().await {
         // The repair took it again: it must then really be held.
         Ok(Some(guard)) => guard,
-        Ok(None) => fail!("the lock is free, but the answer is that another client holds it"),
+        Ok(None) => fail!(
+            "nobody else has tried to take the lock, and the answer is that another client holds it"
+        ),
         Err(_) => return free_soon(&cx, &other, "lock", "after an acquisition that failed").await,
     };
     ensure!(!guard.remaining().is_zero(), "a guard was returned whose validity had already ended");

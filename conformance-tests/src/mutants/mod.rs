@@ -30,8 +30,8 @@ use crate::MemoryHarness;
 
 pub use self::bug::{Mutant, mutants};
 
-/// What the stores of the mutants are opened with.
-const PASSWORD: &str = "s3cr3t-of-the-mutants";
+/// The password with which the stores of the mutants are opened: some of them print it.
+pub const PASSWORD: &str = "s3cr3t-of-the-mutants";
 
 impl Mutant {
     /// Makes this mistake around the clients of one correct store, whichever it is: for mistakes

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use conformance_tests::Unavailable;
+use conformance_tests::mutants::PASSWORD;
 use lock_core::{LockBackend, Result, async_trait};
 use lock_testkit::proxied::Setup;
 use lock_testkit::servers::{RedisServer, Servers};
@@ -17,11 +18,15 @@ impl Setup for OneNode {
     }
 
     async fn launch(&self) -> Result<Box<dyn Servers>, Unavailable> {
-        Ok(Box::new(RedisServer::start().await?))
+        Ok(Box::new(RedisServer::builder().option("requirepass", PASSWORD).start().await?))
     }
 
     fn url(&self, hosts: &str, _: &str) -> String {
-        format!("redis://{hosts}")
+        format!("redis://:{PASSWORD}@{hosts}")
+    }
+
+    fn secrets(&self) -> Vec<String> {
+        vec![PASSWORD.to_owned()]
     }
 
     async fn connect(&self, url: &str) -> Result<Arc<dyn LockBackend>> {

@@ -11,6 +11,9 @@ use lock_testkit::servers::{PgBouncer, PostgresServer, Servers};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions, Connection, Executor};
 
+/// The server trusts everybody, and asks for none.
+const PASSWORD: &str = "s3cr3t-of-postgres";
+
 /// For the pooler, to find a server that was started again.
 const START_LIMIT: Duration = Duration::from_secs(10);
 
@@ -53,7 +56,12 @@ impl Setup for Postgres {
     }
 
     fn url(&self, hosts: &str, case: &str) -> String {
-        self.foreign_url(&format!("postgres://postgres@{hosts}/postgres?sslmode=disable"), case)
+        let url = format!("postgres://postgres:{PASSWORD}@{hosts}/postgres?sslmode=disable");
+        self.foreign_url(&url, case)
+    }
+
+    fn secrets(&self) -> Vec<String> {
+        vec![PASSWORD.to_owned()]
     }
 
     fn foreign_url(&self, url: &str, case: &str) -> String {

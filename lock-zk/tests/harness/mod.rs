@@ -13,6 +13,9 @@ use lock_testkit::servers::{Servers, ZooKeeper};
 /// Names an ensemble to use instead of local servers.
 const URL: &str = "LOCK_TEST_ZOOKEEPER_URL";
 
+/// Of the user whose nodes they are.
+const PASSWORD: &str = "s3cr3t-of-zookeeper";
+
 #[derive(Debug)]
 struct Zk {
     servers: usize,
@@ -44,7 +47,11 @@ impl Setup for Zk {
     /// Each ttl has a session of its own: the long one of the cases survives a restart, however long
     /// a busy machine takes for it.
     fn url(&self, hosts: &str, _: &str) -> String {
-        format!("zookeeper://{hosts}?lock_tick_time=100ms")
+        format!("zookeeper://app:{PASSWORD}@{hosts}?lock_tick_time=100ms")
+    }
+
+    fn secrets(&self) -> Vec<String> {
+        vec![PASSWORD.to_owned()]
     }
 
     async fn connect(&self, url: &str) -> Result<Arc<dyn LockBackend>> {
