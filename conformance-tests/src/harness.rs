@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::{Error, LockBackend, LockKey, LocksBuilder, Result};
+use lock_core::{Error, ErrorKind, LockBackend, LockKey, LocksBuilder, Result};
 
 /// How time passes for the store under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -260,6 +260,13 @@ impl fmt::Display for Unavailable {
 }
 
 impl std::error::Error for Unavailable {}
+
+/// So that [`Store::client`] can use `?` on what only a test needs, such as a proxy.
+impl From<Unavailable> for Error {
+    fn from(unavailable: Unavailable) -> Self {
+        Self::new(ErrorKind::Internal, unavailable.reason)
+    }
+}
 
 /// An unexpected error of the store is a failure.
 impl From<Error> for Unavailable {

@@ -19,6 +19,8 @@ mod report;
 mod require;
 mod runner;
 mod seed;
+#[cfg(unix)]
+pub mod server;
 mod simulated;
 
 pub use harness::{Client, Fault, Faults, Harness, Store, Time, Unavailable};

@@ -8,11 +8,10 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use conformance_tests::server::{Port, Proxy};
 use etcd_client::{Client, ConnectOptions};
 use lock_core::{ErrorKind, LockBackend};
 use lock_etcd::{EtcdBackend, EtcdConfig};
-use lock_testkit::proxy::Proxy;
-use lock_testkit::servers::free_port;
 use lock_testkit::warnings::Warnings;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::Builder;
@@ -27,7 +26,7 @@ const SENTINEL: &str = "s3cr3t-sentinel";
 
 #[tokio::test]
 async fn a_port_where_nobody_listens_is_named() {
-    let port = free_port().unwrap();
+    let port = Port::reserve().unwrap();
     let url = format!("etcd://app:{SENTINEL}@127.0.0.1:{port}");
     let error = soon("the refusal", lock_etcd::connect(&url)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
@@ -80,7 +79,7 @@ fn a_runtime_without_what_is_needed_is_an_error() {
 #[tokio::test]
 async fn dead_members_are_passed_over() {
     let cluster = one().await;
-    let dead = [free_port().unwrap(), free_port().unwrap()];
+    let dead = [Port::reserve().unwrap(), Port::reserve().unwrap()];
     let url = format!(
         "etcd://127.0.0.1:{},127.0.0.1:{},{}",
         dead[0],

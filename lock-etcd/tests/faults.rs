@@ -7,8 +7,8 @@ mod scenarios;
 
 use std::time::Duration;
 
+use conformance_tests::server::Proxy;
 use lock_core::{ErrorKind, LockState, Locks};
-use lock_testkit::proxy::Proxy;
 use lock_testkit::servers::EtcdCluster;
 
 use common::{

@@ -7,6 +7,7 @@ mod common;
 use std::time::Duration;
 
 use common::{backend, claim, config, locks, plain, run, server};
+use conformance_tests::server::Port;
 use lock_core::{Attempt, ErrorKind, LockBackend, Locks, Released, Renewal};
 use lock_redis::{Eviction, RedisBackend, RedisConfig};
 use lock_testkit::servers::RedisServer;
@@ -177,8 +178,8 @@ async fn a_waiter_outlives_a_server_that_cannot_write_for_a_while() {
     });
     tokio::time::sleep(Duration::from_millis(300)).await;
     // Of a master that is not there, so that the data stay.
-    let port = lock_testkit::servers::free_port().unwrap().to_string();
-    run(&mut plain, &["REPLICAOF", "127.0.0.1", &port]).await;
+    let nobody = Port::reserve().unwrap();
+    run(&mut plain, &["REPLICAOF", "127.0.0.1", &nobody.to_string()]).await;
     // The holder cannot renew, and learns in time that it must stop.
     assert_eq!(guard.lost().wait().await, lock_core::LostReason::Expired);
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -323,7 +324,7 @@ async fn a_full_memory_refuses_new_locks_and_frees_old_ones() {
 
 #[tokio::test]
 async fn no_server_is_a_fast_and_clear_error() {
-    let port = lock_testkit::servers::free_port().unwrap();
+    let port = Port::reserve().unwrap();
     let start = Instant::now();
     let error = lock_redis::connect(&format!("redis://127.0.0.1:{port}")).await.unwrap_err();
     assert!(start.elapsed() < Duration::from_secs(2));

@@ -7,12 +7,12 @@ mod redlock_common;
 
 use std::time::Duration;
 
+use conformance_tests::server::Cut;
 use lock_core::{
     Attempt, Bytes, Claim, ClaimRequest, ErrorKind, FencingToken, LockBackend, Locks, OsRng,
     OwnerId, Released, Renewal, Resume,
 };
 use lock_redis::RedlockBackend;
-use lock_testkit::proxy::Cut;
 use redis::Value;
 use redlock_common::scenarios::{self, Tweak};
 use redlock_common::{Masters, claim, granted, request};

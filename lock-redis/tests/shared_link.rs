@@ -7,9 +7,9 @@ mod common;
 use std::time::Duration;
 
 use common::{backend, claim, plain, run, server};
+use conformance_tests::server::{Port, Proxy};
 use lock_core::{Attempt, LockBackend, LockKey, Locks};
 use lock_redis::RedisBackend;
-use lock_testkit::proxy::Proxy;
 use redis::aio::MultiplexedConnection;
 
 const TTL: Duration = Duration::from_secs(30);
@@ -94,8 +94,8 @@ async fn a_server_that_cannot_write_is_not_hammered() {
         waiters.spawn(async move { lock.acquire_timeout(Duration::from_secs(60)).await.map(drop) });
     }
     tokio::time::sleep(Duration::from_millis(500)).await;
-    let port = lock_testkit::servers::free_port().unwrap().to_string();
-    run(&mut plain, &["REPLICAOF", "127.0.0.1", &port]).await;
+    let nobody = Port::reserve().unwrap();
+    run(&mut plain, &["REPLICAOF", "127.0.0.1", &nobody.to_string()]).await;
     let before = (connections(&mut plain).await, common::commands(&mut plain).await);
     tokio::time::sleep(Duration::from_secs(5)).await;
     let after = (connections(&mut plain).await, common::commands(&mut plain).await);

@@ -7,8 +7,9 @@
 use std::process::Command;
 use std::time::Duration;
 
+use conformance_tests::server::Port;
 use lock_core::{ErrorKind, Locks};
-use lock_testkit::servers::{RedisServer, free_port};
+use lock_testkit::servers::RedisServer;
 use tempfile::TempDir;
 
 const CHILD: &str = "LOCK_REDIS_TEST_TLS";
@@ -57,8 +58,8 @@ impl Folder {
     }
 
     /// A server that shows the certificate `name`, and the port on which it speaks TLS.
-    async fn server(&self, name: &str, asks_for_clients: bool) -> (RedisServer, u16) {
-        let port = free_port().unwrap();
+    async fn server(&self, name: &str, asks_for_clients: bool) -> (RedisServer, Port) {
+        let port = Port::reserve().unwrap();
         let server = RedisServer::builder()
             .option("tls-port", &port.to_string())
             .option("tls-cert-file", &self.path(&format!("{name}.crt")))
@@ -160,19 +161,19 @@ async fn a_trusted_server_is_used_and_no_other() {
 async fn a_named_authority_is_the_only_one() {
     let folder = Folder::new();
     let (_server, port) = folder.server("server", false).await;
-    let url = |host: &str, port: u16, ca: &str| {
+    let url = |host: &str, port: &Port, ca: &str| {
         format!("rediss://{host}:{port}?lock_ca={}", folder.path(ca))
     };
-    lock_once(&url("localhost", port, "ca.crt")).await.unwrap();
+    lock_once(&url("localhost", &port, "ca.crt")).await.unwrap();
     // Two authorities in one file.
     let both = ["other.crt", "ca.crt"].map(|ca| std::fs::read_to_string(folder.path(ca)).unwrap());
     std::fs::write(folder.path("both.crt"), both.concat()).unwrap();
-    lock_once(&url("localhost", port, "both.crt")).await.unwrap();
-    is_refused("another authority", &url("localhost", port, "other.crt"), "certificate").await;
-    is_refused("another host", &url("127.0.0.1", port, "ca.crt"), "certificate").await;
+    lock_once(&url("localhost", &port, "both.crt")).await.unwrap();
+    is_refused("another authority", &url("localhost", &port, "other.crt"), "certificate").await;
+    is_refused("another host", &url("127.0.0.1", &port, "ca.crt"), "certificate").await;
     let (_expired, port) = folder.server("expired", false).await;
     tokio::time::sleep(Duration::from_millis(1_100)).await;
-    is_refused("an expired certificate", &url("localhost", port, "ca.crt"), "expired").await;
+    is_refused("an expired certificate", &url("localhost", &port, "ca.crt"), "expired").await;
 }
 
 #[tokio::test]

@@ -5,10 +5,10 @@
 mod common;
 
 use common::{CALL, TTL, claim_within, granted};
+use conformance_tests::server::Proxy;
 use conformance_tests::{Fault, Faults};
 use lock_core::{Attempt, Effect, Error, Released, Renewal};
 use lock_sql::SqlBackend;
-use lock_testkit::proxy::Proxy;
 use lock_testkit::servers::{MariaDbServer, PostgresServer, Servers};
 
 /// A server, and how a URL leads to it.

@@ -6,10 +6,10 @@ mod mysql_common;
 
 use std::time::Duration;
 
+use conformance_tests::server::Port;
 use lock_core::{Error, ErrorKind, LockBackend, Locks};
 use lock_sql::{SqlBackend, SqlConfig};
 use lock_testkit::servers::MariaDbServer;
-use lock_testkit::servers::free_port;
 use mysql_common::{admin, assert_says, backend, claim, granted, locks, run, server, url_of};
 use sqlx::mysql::MySqlPoolOptions;
 use tokio::time::{Instant, timeout};
@@ -20,7 +20,7 @@ async fn refused(url: &str) -> Error {
 
 #[tokio::test]
 async fn nobody_listens_there() {
-    let port = free_port().unwrap();
+    let port = Port::reserve().unwrap();
     let start = Instant::now();
     let error = refused(&format!("mysql://me:hunter2@127.0.0.1:{port}/locks")).await;
     assert_says(&error, ErrorKind::Unavailable, &["connect", &format!("127.0.0.1:{port}/locks")]);

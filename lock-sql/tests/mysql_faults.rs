@@ -6,9 +6,9 @@ mod mysql_common;
 
 use std::time::Duration;
 
+use conformance_tests::server::{Cut, Proxy};
 use lock_core::{ErrorKind, LockBackend, LockKey, LockState, Locks, LostReason, Released, Renewal};
 use lock_sql::SqlBackend;
-use lock_testkit::proxy::{Cut, Proxy};
 use lock_testkit::servers::MariaDbServer;
 use mysql_common::{CALL, Hammer, TTL, admin, claim, granted, locks, run, server, url_of};
 use tokio::time::timeout;

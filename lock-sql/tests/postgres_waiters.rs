@@ -6,8 +6,8 @@ mod postgres_common;
 
 use std::time::Duration;
 
+use conformance_tests::server::Cut;
 use lock_core::{LockBackend, LockKey, Locks, Released, Wake};
-use lock_testkit::proxy::Cut;
 use postgres_common::{
     TTL, backend, busy, claim, granted, locks, number, plain, proxied, pushes_come_back, run,
     server,

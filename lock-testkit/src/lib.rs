@@ -6,7 +6,6 @@
 
 pub mod measure;
 pub mod proxied;
-pub mod proxy;
 pub mod scenes;
 pub mod servers;
 pub mod warnings;

@@ -6,11 +6,11 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use conformance_tests::server::Proxy;
 use conformance_tests::{Client, Fault, Faults, Harness, Store, Time, Unavailable};
-use lock_core::{Error, ErrorKind, LockBackend, OsRng, OwnerId, Result, async_trait};
+use lock_core::{LockBackend, OsRng, OwnerId, Result, async_trait};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::proxy::Proxy;
 use crate::servers::Servers;
 
 /// What the harness has to know about a store.
@@ -213,7 +213,7 @@ impl ProxiedStore {
     }
 
     /// Proxies to the servers of one client, and the URL by which it reaches them.
-    async fn link(&self, servers: &dyn Servers) -> Result<(Links, String)> {
+    async fn link(&self, servers: &dyn Servers) -> Result<(Links, String), Unavailable> {
         let mut addresses = servers.addresses();
         if !self.setup.asks_all() {
             let turn = self.clients.fetch_add(1, Relaxed) % addresses.len();
@@ -222,10 +222,9 @@ impl ProxiedStore {
         let (mut links, mut hosts) = (Links::default(), Vec::new());
         for address in addresses {
             let proxy = match self.setup.is_http2() {
-                true => Proxy::start_http2(address).await,
-                false => Proxy::start(address).await,
+                true => Proxy::start_http2(address).await?,
+                false => Proxy::start(address).await?,
             };
-            let proxy = proxy.map_err(|error| internal(format!("no proxy: {error}")))?;
             hosts.push(proxy.address().to_string());
             links.0.push(proxy);
         }
@@ -233,14 +232,10 @@ impl ProxiedStore {
     }
 }
 
-fn internal(why: String) -> Error {
-    Error::new(ErrorKind::Internal, why)
-}
-
 #[async_trait]
 impl Store for ProxiedStore {
     async fn client(&self) -> Result<Client> {
-        let servers = self.servers().map_err(|error| internal(error.to_string()))?;
+        let servers = self.servers()?;
         if let Some(url) = servers.foreign() {
             let url = self.setup.foreign_url(url, &self.case);
             return Ok(Client::from_arc(self.setup.connect(&url).await?));

@@ -10,8 +10,9 @@ use common::{
     DEFAULT, SESSION, SLACK, behind_proxy, busy, children, claim, connect, granted, held, hosts,
     locks, make, plain, server, until,
 };
+use conformance_tests::server::Port;
 use lock_core::{ErrorKind, LockBackend, Locks};
-use lock_testkit::servers::{ZooKeeper, free_port};
+use lock_testkit::servers::ZooKeeper;
 use lock_zk::{ZkBackend, ZkConfig};
 use zookeeper_client as zk;
 
@@ -19,7 +20,7 @@ const SENTINEL: &str = "s3cr3t-sentinel";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_cannot_be_reached_is_named() {
-    let port = free_port().unwrap();
+    let port = Port::reserve().unwrap();
     let url = format!("zookeeper://app:{SENTINEL}@127.0.0.1:{port}?lock_connect_timeout=2s");
     let started = tokio::time::Instant::now();
     let error = lock_zk::connect(&url).await.unwrap_err();

@@ -10,8 +10,8 @@ use common::{
     DEFAULT, SESSION, SLACK, backend, behind_proxy, children, claim, held, locks, make, plain,
     server, until,
 };
+use conformance_tests::server::{Cut, Proxy};
 use lock_core::{ErrorKind, LockBackend, LockState};
-use lock_testkit::proxy::{Cut, Proxy};
 use lock_zk::{ZkBackend, ZkConfig};
 
 /// A session that was idle for longer than its timeout, and a lock whose create has no answer: the

@@ -7,8 +7,8 @@ mod common;
 use std::time::Duration;
 
 use common::{SLACK, children, connect, locks, plain, until};
+use conformance_tests::server::Proxy;
 use lock_core::Locks;
-use lock_testkit::proxy::Proxy;
 use lock_testkit::servers::ZooKeeper;
 
 /// An ensemble, a client of all its servers, and a session that outlasts an election.

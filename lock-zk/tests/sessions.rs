@@ -10,8 +10,8 @@ use common::{
     DEFAULT, SESSION, SLACK, acquired, backend, behind_proxy, busy, children, claim, connect,
     granted, held, hosts, locks, plain, server, session_scenes, until,
 };
+use conformance_tests::server::Cut;
 use lock_core::{LockAdmin, LockBackend, LockKey, LockState, Locks, LostReason, Released, Renewal};
-use lock_testkit::proxy::Cut;
 use lock_testkit::scenes;
 use lock_testkit::servers::ZooKeeper;
 use zookeeper_client as zk;

@@ -7,12 +7,12 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
+use conformance_tests::server::Proxy;
 use etcd_client::{Client, ConnectOptions, GetOptions, Permission, RoleRevokePermissionOptions};
 use lock_core::{
     Attempt, Claim, ClaimRequest, FencingToken, LockBackend, LockKey, Locks, OsRng, OwnerId,
 };
 use lock_etcd::EtcdBackend;
-use lock_testkit::proxy::Proxy;
 use lock_testkit::servers::EtcdCluster;
 
 /// A test for each of these scenes.

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use conformance_tests::server::Cut;
 use conformance_tests::{Fault, Faults};
 use etcd_client::PutOptions;
 use lock_core::{ErrorKind, LockBackend, Released, Renewal, Resume};
-use lock_testkit::proxy::Cut;
 
 use crate::common::{
     LONG, PUSHED, backend, busy, claim, granted, guarded, keys, one, plain, proxied, quiet,

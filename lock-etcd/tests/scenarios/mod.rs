@@ -17,8 +17,8 @@ pub(crate) use fences::*;
 pub(crate) use members::*;
 pub(crate) use trust::*;
 
+use conformance_tests::server::Cut;
 use lock_core::{LockAdmin, LockKey, Released};
-use lock_testkit::proxy::Cut;
 
 use crate::common::{
     backend, busy, claim, granted, keys, one, plain, proxied, quiet, revision, told,

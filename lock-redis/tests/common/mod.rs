@@ -7,11 +7,11 @@ pub(crate) mod scenes;
 
 use std::time::Duration;
 
+use conformance_tests::server::Proxy;
 use lock_core::{
     Attempt, Claim, ClaimRequest, FencingToken, LockBackend, LockKey, Locks, OsRng, OwnerId,
 };
 use lock_redis::{RedisBackend, RedisConfig};
-use lock_testkit::proxy::Proxy;
 use lock_testkit::servers::RedisServer;
 use redis::Value;
 use redis::aio::MultiplexedConnection;

@@ -10,13 +10,13 @@ pub(crate) mod scenarios;
 use std::sync::Arc;
 use std::time::Duration;
 
+use conformance_tests::server::Proxy;
 use conformance_tests::{Fault, Faults, Unavailable};
 use lock_core::{
     Claim, ClaimRequest, Error, ErrorKind, LockBackend, LockGuard, LockKey, Locks, OsRng, OwnerId,
     Result, async_trait,
 };
 use lock_redis::{Bootstrap, RedlockBackend, RedlockConfig};
-use lock_testkit::proxy::Proxy;
 use lock_testkit::servers::RedisServer;
 use redis::Value;
 use tokio::time::{Instant, sleep};

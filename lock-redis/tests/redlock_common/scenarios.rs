@@ -74,10 +74,10 @@ pub(crate) async fn a_minority_grants_nothing(tweak: Tweak) -> Seen {
     let other = client(&links, tweak).await;
     for proxy in &cut_off.0[1..] {
         proxy.refuse_new(true);
-        proxy.cut(lock_testkit::proxy::Cut::Reset);
+        proxy.cut(conformance_tests::server::Cut::Reset);
     }
     links.0[0].refuse_new(true);
-    links.0[0].cut(lock_testkit::proxy::Cut::Reset);
+    links.0[0].cut(conformance_tests::server::Cut::Reset);
     let mut holder = claim(&other, "lock", TTL);
     let _ = holder.try_acquire().await;
     granted(&mut *holder).await;

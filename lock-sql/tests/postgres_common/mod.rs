@@ -10,9 +10,9 @@ mod common;
 use std::time::Duration;
 
 pub(crate) use common::{CALL, Hammer, TTL, assert_says, busy, certificates, granted};
+use conformance_tests::server::Proxy;
 use lock_core::{Attempt, Claim, LockBackend, Locks};
 use lock_sql::SqlBackend;
-use lock_testkit::proxy::Proxy;
 use lock_testkit::servers::PostgresServer;
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row};
 use tokio::time::Instant;

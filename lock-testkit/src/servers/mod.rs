@@ -8,7 +8,6 @@
 //! test's own and so must not be disturbed; otherwise `Unavailable::broken`, with the server's log.
 
 mod contract;
-mod daemon;
 mod data;
 mod etcd;
 mod mariadb;
@@ -24,7 +23,6 @@ pub use etcd::{EtcdCluster, EtcdClusterBuilder};
 pub use mariadb::{MariaDb, MariaDbServer};
 pub use pgbouncer::PgBouncer;
 pub use postgres::{Postgres, PostgresServer};
-pub use process::{Process, free_port};
 pub use redis::{Data, Redis, RedisServer};
 pub use single::{Builder, Kind, Server};
 pub use zookeeper::{TICK, ZooKeeper};

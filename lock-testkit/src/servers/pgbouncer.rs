@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use conformance_tests::Unavailable;
+use conformance_tests::server::{Port, Process};
 use tempfile::TempDir;
 
-use super::daemon::{Daemon, until_started};
 use super::data::Servant;
 use super::postgres::servant;
-use super::process::{failed, free_port, not_installed};
+use super::process::{failed, from_package, not_installed};
 
 const BINARY: &str = "LOCK_TEST_PGBOUNCER";
 const START_LIMIT: Duration = Duration::from_secs(10);
@@ -18,23 +18,15 @@ const START_LIMIT: Duration = Duration::from_secs(10);
 /// A PgBouncer that runs each transaction on any of a few server connections.
 #[derive(Debug)]
 pub struct PgBouncer {
-    address: SocketAddr,
-    _daemon: Daemon,
+    _process: Process,
     _directory: TempDir,
+    port: Port,
 }
 
 impl PgBouncer {
     /// Starts one in front of the server at `upstream`, in the given pool mode, with at most
     /// `connections` connections to it.
     pub async fn start(
-        upstream: SocketAddr,
-        mode: &str,
-        connections: usize,
-    ) -> Result<Self, Unavailable> {
-        until_started(|| Self::start_once(upstream, mode, connections)).await
-    }
-
-    async fn start_once(
         upstream: SocketAddr,
         mode: &str,
         connections: usize,
@@ -46,7 +38,7 @@ impl PgBouncer {
         }
         let servant = servant()?;
         let directory = Servant::folder(servant, "pgbouncer")?;
-        let port = free_port()?;
+        let port = Port::reserve()?;
         let settings = directory.path().join("ini");
         let (host, upstream) = (upstream.ip(), upstream.port());
         // Every client is the superuser of the test's own server.
@@ -59,19 +51,19 @@ impl PgBouncer {
         std::fs::write(&settings, text).map_err(|error| failed("no settings", error))?;
         let mut command = Servant::command(servant, &program);
         command.arg(&settings);
-        let daemon = Daemon::new("pgbouncer", "pgbouncer", directory.path().join("log"));
-        daemon.spawn(command)?;
-        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        let process = from_package("pgbouncer", "pgbouncer", directory.path().join("log"));
+        process.spawn(&mut command)?;
+        let address = port.address();
         let listens = |_| {
-            daemon.log().contains(&format!("listening on {address}"))
+            process.log().contains(&format!("listening on {address}"))
                 && TcpStream::connect_timeout(&address, Duration::from_millis(200)).is_ok()
         };
-        daemon.ready(START_LIMIT, listens).await?;
-        Ok(Self { address, _daemon: daemon, _directory: directory })
+        process.ready(START_LIMIT, listens).await?;
+        Ok(Self { _process: process, _directory: directory, port })
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.port.address()
     }
 }

@@ -125,81 +125,17 @@ impl Server<Redis> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::process::Process;
+    use super::super::process::from_package;
     use super::*;
-    use std::io::{BufRead, BufReader};
-    use std::process::Stdio;
 
-    const CHILD: &str = "LOCK_TEST_SERVER_CHILD";
-
-    fn is_there(pid: &str) -> bool {
-        // A zombie does not count.
-        std::fs::read_to_string(format!("/proc/{pid}/stat"))
-            .is_ok_and(|stat| !stat.contains(") Z "))
-    }
-
-    async fn gone(pid: &str) -> bool {
-        for _ in 0..400 {
-            if !is_there(pid) {
-                return true;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        false
-    }
-
-    fn pid(server: &RedisServer) -> String {
-        server.pid().unwrap().to_string()
-    }
-
-    /// The process killed by the next test.
-    #[tokio::test]
-    #[ignore = "the child process of another test"]
-    async fn child() {
-        if std::env::var_os(CHILD).is_some() {
-            let server = RedisServer::builder().start().await.unwrap();
-            server.freeze().unwrap();
-            println!("@{}", pid(&server));
-            std::future::pending::<()>().await;
-        }
-    }
-
-    #[tokio::test]
-    async fn a_server_does_not_outlive_a_killed_test() {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["servers::redis::tests::child", "--exact", "--ignored", "--nocapture"])
-            .env(CHILD, "1")
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let pid = lines
-            .find_map(|line| Some(line.ok()?.split_once('@')?.1.to_owned()))
-            .expect("the child has started a server");
-        assert!(is_there(&pid));
-        child.kill().unwrap();
-        child.wait().unwrap();
-        assert!(gone(&pid).await, "redis-server {pid} has outlived its test");
-    }
-
-    #[tokio::test]
-    async fn a_server_does_not_outlive_a_panic() {
-        let server = RedisServer::builder().start().await.unwrap();
-        let pid = pid(&server);
-        let panicked = tokio::spawn(async move {
-            let _server = server;
-            panic!("on purpose");
-        });
-        assert!(panicked.await.is_err());
-        assert!(gone(&pid).await);
-    }
-
-    #[tokio::test]
-    async fn a_missing_binary_names_its_package() {
-        let mut command = Command::new("redis-server-that-is-not-there");
-        let error = Process::start(&mut command, "redis-server").unwrap_err();
+    #[test]
+    fn a_missing_program_names_its_package() {
+        let folder = data::folder("missing").unwrap();
+        let process = from_package("nothing", "redis-server", folder.path().join("log"));
+        let error = process.spawn(&mut Command::new("a-program-that-is-not-there")).unwrap_err();
         assert!(!error.is_broken());
-        assert!(error.reason().contains("apt-get install"), "{error}");
+        let remedy = "apt-get install --no-install-recommends redis-server";
+        assert!(error.reason().ends_with(remedy), "{error}");
     }
 
     #[tokio::test]

@@ -8,12 +8,12 @@ use std::process::Command;
 use std::time::Duration;
 
 use conformance_tests::Unavailable;
+use conformance_tests::server::{Port, Process};
 use lock_core::async_trait;
 use rustix::process::Signal;
 
 use super::contract::Servers;
-use super::daemon::{Daemon, until_started};
-use super::process::{free_port, url_from};
+use super::process::{cpu_time, from_package, url_from};
 
 /// What differs between kinds of servers. A value is the folder of one server.
 pub trait Kind: fmt::Debug + Sized + Send + Sync + 'static {
@@ -62,11 +62,11 @@ pub struct Server<K: Kind> {
 }
 
 struct Own<K: Kind> {
-    port: u16,
     options: Vec<String>,
     /// Dropped before its folder is removed, or it would write into it again.
-    daemon: Daemon,
+    process: Process,
     kind: K,
+    port: Port,
 }
 
 /// Settings for the test's own server.
@@ -87,13 +87,9 @@ impl<K: Kind> Builder<K> {
     /// Starts the server and waits until it answers. Never uses the one of [`Kind::URL`], whose
     /// settings are not ours.
     pub async fn start(self) -> Result<Server<K>, Unavailable> {
-        until_started(|| Self::start_once(&self.options)).await
-    }
-
-    async fn start_once(options: &[String]) -> Result<Server<K>, Unavailable> {
-        let (port, kind) = (free_port()?, K::prepare()?);
-        let daemon = Daemon::new(K::PROGRAM, K::PACKAGE, kind.folder().join("log"));
-        let own = Own { port, options: options.to_vec(), daemon, kind };
+        let (port, kind) = (Port::reserve()?, K::prepare()?);
+        let process = from_package(K::PROGRAM, K::PACKAGE, kind.folder().join("log"));
+        let own = Own { options: self.options, process, kind, port };
         own.start().await?;
         Ok(Server { url: K::url(own.address()), own: Some(own) })
     }
@@ -130,33 +126,33 @@ impl<K: Kind> Server<K> {
 
     /// The process id of the server.
     pub fn pid(&self) -> Result<u32, Unavailable> {
-        self.own()?.daemon.id()
+        self.own()?.process.id()
     }
 
     /// The processor time that the server and its children have used since they were started.
     pub fn cpu_time(&self) -> Result<Duration, Unavailable> {
-        self.own()?.daemon.cpu_time()
+        cpu_time(&self.own()?.process)
     }
 
     /// Freezes the server and its children (SIGSTOP): connections stay open, nothing is answered.
     pub fn freeze(&self) -> Result<(), Unavailable> {
-        self.own()?.daemon.freeze()
+        self.own()?.process.freeze()
     }
 
     /// Ends [`freeze`](Self::freeze).
     pub fn thaw(&self) -> Result<(), Unavailable> {
-        self.own()?.daemon.thaw()
+        self.own()?.process.thaw()
     }
 
     /// Kills the server and its children (SIGKILL). Nothing listens on its port until it is restarted.
     pub fn kill(&self) -> Result<(), Unavailable> {
-        self.own()?.daemon.kill();
+        self.own()?.process.kill();
         Ok(())
     }
 
     /// Shuts the server down in an orderly way, without waiting for its clients.
     pub fn stop(&self) -> Result<(), Unavailable> {
-        self.own()?.daemon.end_by(K::STOP)
+        self.own()?.process.end_by(K::STOP.as_raw())
     }
 
     /// Kills the server if it runs, and starts it again on the same port with its data.
@@ -180,7 +176,9 @@ impl<K: Kind> Server<K> {
 impl<K: Kind> fmt::Debug for Server<K> {
     /// The URL may contain a password, so only the test's own server is named.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct(K::PROGRAM).field("port", &self.own.as_ref().map(|own| own.port)).finish()
+        f.debug_struct(K::PROGRAM)
+            .field("port", &self.own.as_ref().map(|own| own.port.number()))
+            .finish()
     }
 }
 
@@ -209,14 +207,14 @@ impl<K: Kind> Servers for Server<K> {
 
 impl<K: Kind> Own<K> {
     fn address(&self) -> SocketAddr {
-        SocketAddr::from(([127, 0, 0, 1], self.port))
+        self.port.address()
     }
 
     async fn start(&self) -> Result<(), Unavailable> {
-        let mut command = self.kind.command(self.port)?;
+        let mut command = self.kind.command(self.port.number())?;
         command.args(&self.options);
-        self.daemon.spawn(command)?;
-        self.daemon.ready(K::START_LIMIT, |id| self.kind.answers(self.address(), id)).await
+        self.process.spawn(&mut command)?;
+        self.process.ready(K::START_LIMIT, |id| self.kind.answers(self.address(), id)).await
     }
 }
 
@@ -224,9 +222,9 @@ impl<K: Kind> Drop for Own<K> {
     fn drop(&mut self) {
         if let Some(signal) = K::END {
             // A server that cannot be asked is killed below.
-            let _ = self.daemon.end_by(signal);
+            let _ = self.process.end_by(signal.as_raw());
         }
-        self.daemon.kill();
+        self.process.kill();
         self.kind.clean_up();
     }
 }

@@ -9,10 +9,10 @@ pub(crate) mod session_scenes;
 use std::fmt::Display;
 use std::time::Duration;
 
+use conformance_tests::server::Proxy;
 use lock_core::{
     Attempt, Claim, ClaimRequest, FencingToken, LockBackend, LockKey, Locks, OsRng, OwnerId,
 };
-use lock_testkit::proxy::Proxy;
 use lock_testkit::servers::ZooKeeper;
 use lock_zk::ZkBackend;
 use zookeeper_client as zk;

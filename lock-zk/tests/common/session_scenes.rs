@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
+use conformance_tests::server::Cut;
 use lock_core::{Attempt, Claim, Locks, Renewal};
-use lock_testkit::proxy::Cut;
 use lock_testkit::servers::ZooKeeper;
 use lock_zk::{ZkBackend, ZkConfig};
 use tokio::time::Instant;

@@ -9,7 +9,6 @@ use super::cluster::{EtcdCluster, URL};
 use super::member::Member;
 use super::own::Own;
 use super::peers::{PeerLinks, Peers};
-use crate::servers::daemon::until_started;
 use crate::servers::data;
 use crate::servers::process::url_from;
 
@@ -69,10 +68,6 @@ impl EtcdClusterBuilder {
     /// Starts the cluster and waits until every member answers. Never uses the one of
     /// `LOCK_TEST_ETCD_URL`.
     pub async fn start(self) -> Result<EtcdCluster, Unavailable> {
-        until_started(|| self.start_once()).await
-    }
-
-    async fn start_once(&self) -> Result<EtcdCluster, Unavailable> {
         let own = self.prepare()?;
         own.start().await?;
         let members: Vec<_> =

@@ -6,35 +6,35 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use conformance_tests::Unavailable;
+use conformance_tests::server::{Port, Process};
 use serde_json::Value;
 
-use crate::servers::daemon::Daemon;
-use crate::servers::process::free_port;
+use crate::servers::process::from_package;
 
 #[derive(Debug)]
 pub(super) struct Member {
-    port: u16,
-    tls_port: Option<u16>,
-    peer_port: u16,
+    port: Port,
+    tls_port: Option<Port>,
+    peer_port: Port,
     /// Where the other members reach it.
     announced: SocketAddr,
     /// It follows without a vote, and serves no requests.
     learner: bool,
     data: PathBuf,
-    daemon: Daemon,
+    process: Process,
 }
 
 impl Member {
     pub(super) fn new(directory: &Path, at: usize, tls: bool) -> Result<Self, Unavailable> {
-        let (port, peer_port) = (free_port()?, free_port()?);
+        let (port, peer_port) = (Port::reserve()?, Port::reserve()?);
         Ok(Self {
+            announced: peer_port.address(),
             port,
-            tls_port: if tls { Some(free_port()?) } else { None },
+            tls_port: if tls { Some(Port::reserve()?) } else { None },
             peer_port,
-            announced: SocketAddr::from(([127, 0, 0, 1], peer_port)),
             learner: false,
             data: directory.join(format!("m{at}")),
-            daemon: Daemon::new("etcd", "etcd-server", directory.join(format!("log{at}"))),
+            process: from_package("etcd", "etcd-server", directory.join(format!("log{at}"))),
         })
     }
 
@@ -54,8 +54,8 @@ impl Member {
         self.learner
     }
 
-    pub(super) fn daemon(&self) -> &Daemon {
-        &self.daemon
+    pub(super) fn process(&self) -> &Process {
+        &self.process
     }
 
     pub(super) fn data(&self) -> &Path {
@@ -63,17 +63,17 @@ impl Member {
     }
 
     pub(super) fn address(&self) -> SocketAddr {
-        SocketAddr::from(([127, 0, 0, 1], self.port))
+        self.port.address()
     }
 
     pub(super) fn tls_port(&self) -> Option<u16> {
-        self.tls_port
+        self.tls_port.as_ref().map(Port::number)
     }
 
     /// Where it listens for clients and for other members.
     pub(super) fn listens(&self) -> (String, String) {
         let mut client = format!("http://{}", self.address());
-        if let Some(port) = self.tls_port {
+        if let Some(port) = &self.tls_port {
             client.push_str(&format!(",https://127.0.0.1:{port}"));
         }
         (client, format!("http://127.0.0.1:{}", self.peer_port))

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use conformance_tests::Unavailable;
 use tempfile::TempDir;
-use tokio::time::Instant;
 
 use super::member::Member;
 use super::peers::{PeerLinks, Peers};
@@ -55,11 +54,12 @@ impl Own {
     /// Starts a new cluster.
     pub(super) async fn start(&self) -> Result<(), Unavailable> {
         let started = self.start_all(false).await;
-        let unknown = |member: &Member| member.daemon().log().contains("unsafe-no-fsync");
-        if started.is_err() && self.members.iter().any(unknown) {
-            UNSYNCED.store(false, Relaxed);
+        let unknown = |member: &Member| member.process().log().contains("unsafe-no-fsync");
+        if started.is_ok() || !self.members.iter().any(unknown) {
+            return started;
         }
-        started
+        UNSYNCED.store(false, Relaxed);
+        self.start_all(false).await
     }
 
     /// Starts all members, maybe `again`, and waits until each answers.
@@ -70,14 +70,14 @@ impl Own {
             self.spawn(*member)?;
         }
         for member in &voters {
-            self.wait_for(*member, again).await?;
+            self.wait_for(*member).await?;
         }
         for member in learners {
             if !again {
                 self.add_learner(&self.members[member])?;
             }
             self.spawn(member)?;
-            self.wait_for(member, again).await?;
+            self.wait_for(member).await?;
         }
         Ok(())
     }
@@ -92,11 +92,11 @@ impl Own {
 
     /// Starts a member.
     pub(super) fn spawn(&self, at: usize) -> Result<(), Unavailable> {
-        let daemon = self.members[at].daemon();
-        daemon.spawn(self.command(at))?;
+        let process = self.members[at].process();
+        process.spawn(&mut self.command(at))?;
         let mut processes = self.peers.members.lock().unwrap_or_else(PoisonError::into_inner);
         processes.retain(|(_, known)| *known != at);
-        processes.push((daemon.id()?, at));
+        processes.push((process.id()?, at));
         Ok(())
     }
 
@@ -135,21 +135,10 @@ impl Own {
         command
     }
 
-    /// Waits until a member answers. One that has run before and is started `again` may have to wait for
-    /// its port: while it was down, some connection of another process may have been given it.
-    pub(super) async fn wait_for(&self, at: usize, again: bool) -> Result<(), Unavailable> {
+    /// Waits until a member answers.
+    pub(super) async fn wait_for(&self, at: usize) -> Result<(), Unavailable> {
         let member = &self.members[at];
-        let deadline = Instant::now() + START_LIMIT;
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            match member.daemon().ready(left, |_| member.is_healthy()).await {
-                Err(_) if again && Instant::now() < deadline => {
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                    self.spawn(at)?;
-                }
-                answer => return answer,
-            }
-        }
+        member.process().ready(START_LIMIT, |_| member.is_healthy()).await
     }
 
     /// Keeps a copy of what the first member has stored.

@@ -9,8 +9,7 @@ use lock_core::async_trait;
 
 use super::member::{self, Member};
 use crate::servers::contract::Servers;
-use crate::servers::daemon::until_started;
-use crate::servers::process::{failed, url_from};
+use crate::servers::process::{cpu_time, failed, url_from};
 
 /// The variable that names an ensemble to use instead of local servers.
 const URL: &str = "LOCK_TEST_ZOOKEEPER_URL";
@@ -60,14 +59,11 @@ impl ZooKeeper {
         count: usize,
         sessions: (Duration, Duration),
     ) -> Result<Self, Unavailable> {
-        until_started(move || async move {
-            let members = member::prepare(count, sessions)?;
-            let hosts: Vec<_> = members.iter().map(|member| member.address().to_string()).collect();
-            let servers = Self { url: format!("zookeeper://{}", hosts.join(",")), members };
-            servers.restart().await?;
-            Ok(servers)
-        })
-        .await
+        let members = member::prepare(count, sessions)?;
+        let hosts: Vec<_> = members.iter().map(|member| member.address().to_string()).collect();
+        let servers = Self { url: format!("zookeeper://{}", hosts.join(",")), members };
+        servers.restart().await?;
+        Ok(servers)
     }
 
     /// `zookeeper://127.0.0.1:port,…`, or the value of the variable.
@@ -124,17 +120,17 @@ impl ZooKeeper {
 
     /// Freezes one server.
     pub fn freeze_one(&self, member: usize) -> Result<(), Unavailable> {
-        self.member(member)?.daemon().freeze()
+        self.member(member)?.process().freeze()
     }
 
     /// Ends [`freeze_one`](Self::freeze_one).
     pub fn thaw_one(&self, member: usize) -> Result<(), Unavailable> {
-        self.member(member)?.daemon().thaw()
+        self.member(member)?.process().thaw()
     }
 
     /// The processor time that one server has used.
     pub fn cpu_time(&self, member: usize) -> Result<Duration, Unavailable> {
-        self.member(member)?.daemon().cpu_time()
+        cpu_time(self.member(member)?.process())
     }
 
     /// Kills all servers (SIGKILL).
@@ -145,7 +141,7 @@ impl ZooKeeper {
 
     /// Kills one server.
     pub fn kill_one(&self, member: usize) -> Result<(), Unavailable> {
-        self.member(member)?.daemon().kill();
+        self.member(member)?.process().kill();
         Ok(())
     }
 

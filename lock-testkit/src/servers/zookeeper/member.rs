@@ -7,11 +7,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use conformance_tests::Unavailable;
+use conformance_tests::server::{Port, Process};
 use tempfile::TempDir;
 
-use crate::servers::daemon::Daemon;
 use crate::servers::data;
-use crate::servers::process::{failed, free_port, not_installed};
+use crate::servers::process::{failed, from_package, not_installed};
 
 /// The variable that names the class path; Debian's jar by default.
 const CLASS_PATH: &str = "LOCK_TEST_ZOOKEEPER_JAR";
@@ -35,10 +35,12 @@ pub const TICK: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(super) struct Member {
     number: usize,
-    port: u16,
     /// Dropped before its folder is removed, or it would write into it again.
-    daemon: Daemon,
+    process: Process,
     directory: TempDir,
+    port: Port,
+    /// Where it talks to the other members: one for data and one for elections.
+    peer_ports: (Port, Port),
 }
 
 /// Members that have not been started, with their configuration.
@@ -50,7 +52,7 @@ pub(super) fn prepare(
     let mut peers = String::new();
     if count > 1 {
         for member in &members {
-            let (quorum, election) = (free_port()?, free_port()?);
+            let (quorum, election) = &member.peer_ports;
             peers += &format!("server.{}=127.0.0.1:{quorum}:{election}\n", member.number + 1);
         }
     }
@@ -68,20 +70,21 @@ pub(super) fn prepare(
 impl Member {
     fn new(number: usize) -> Result<Self, Unavailable> {
         let directory = data::folder("zookeeper")?;
-        let daemon = Daemon::new("a ZooKeeper server", PACKAGES, directory.path().join("log"));
-        Ok(Self { number, port: free_port()?, daemon, directory })
+        let process = from_package("a ZooKeeper server", PACKAGES, directory.path().join("log"));
+        let (port, peer_ports) = (Port::reserve()?, (Port::reserve()?, Port::reserve()?));
+        Ok(Self { number, process, directory, port, peer_ports })
     }
 
     pub(super) fn number(&self) -> usize {
         self.number
     }
 
-    pub(super) fn daemon(&self) -> &Daemon {
-        &self.daemon
+    pub(super) fn process(&self) -> &Process {
+        &self.process
     }
 
     pub(super) fn address(&self) -> SocketAddr {
-        SocketAddr::from(([127, 0, 0, 1], self.port))
+        self.port.address()
     }
 
     fn data(&self) -> PathBuf {
@@ -145,14 +148,14 @@ impl Member {
             .arg(class_path)
             .arg("org.apache.zookeeper.server.quorum.QuorumPeerMain")
             .arg(self.settings());
-        self.daemon.spawn(command)
+        self.process.spawn(&mut command)
     }
 
     /// Waits until it is ready.
     pub(super) async fn wait(&self) -> Result<(), Unavailable> {
         let serves =
             |_| self.ask_within("srvr", PATIENCE[0]).is_ok_and(|answer| answer.contains("Mode:"));
-        self.daemon.ready(START_LIMIT, serves).await
+        self.process.ready(START_LIMIT, serves).await
     }
 
     /// Asks again with more patience while the server is silent; a server that is down is not asked

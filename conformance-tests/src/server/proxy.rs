@@ -1,31 +1,32 @@
 //! A TCP proxy that injects faults into one link.
-//!
-//! It knows nothing about the protocol. Whatever one `read` of the proxy returns counts as one
-//! request or one reply: over loopback that is what the other side wrote at once. A client that
-//! pipelines several requests in one write has made one request in this sense, and a pushed message
-//! counts as a reply. Over HTTP/2 ([`Proxy::start_http2`]), data that carries no message, such as a
-//! ping and its answer, passes without being counted.
 
 mod carry;
 mod http2;
-mod port;
 mod rules;
 
 use std::fmt;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use self::port::Port;
-use self::rules::{Next, Rules};
-use conformance_tests::{Fault, Faults, Unavailable};
-use lock_core::async_trait;
+use async_trait::async_trait;
 
-/// A proxy on a free loopback port. Dropping it ends it, and its connections.
+use self::rules::{Next, Rules};
+use super::Port;
+use crate::{Fault, Faults, Unavailable};
+
+/// A TCP proxy that disturbs one link: it loses, delays and holds up requests and replies, falls
+/// silent, cuts connections and refuses new ones. Dropping it ends it, and its connections.
+///
+/// It knows nothing about the protocol. Whatever one `read` of the proxy returns counts as one request
+/// or one reply: over loopback that is what the other side wrote at once. A client that pipelines
+/// several requests in one write has made one request in this sense, and a pushed message counts as
+/// a reply. So a harness makes the connection, and logs in, before a case gets the client: the fault
+/// that a case arranges is meant for a request of the lock.
 pub struct Proxy {
     address: SocketAddr,
     rules: Arc<watch::Sender<Rules>>,
@@ -55,22 +56,32 @@ impl Drop for Proxy {
 }
 
 impl Proxy {
-    /// Starts a proxy to `upstream` on the current Tokio runtime. The server need not be running
-    /// yet.
-    pub async fn start(upstream: SocketAddr) -> io::Result<Self> {
+    /// Starts a proxy to `upstream` on a free loopback port and the current Tokio runtime. The server
+    /// need not be running yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable::broken`] if there is no free port.
+    pub async fn start(upstream: SocketAddr) -> Result<Self, Unavailable> {
         Self::open(upstream, false).await
     }
 
     /// As [`start`](Self::start), for HTTP/2 without TLS: only data that carries (a part of) a
-    /// message counts as a request or a reply.
-    pub async fn start_http2(upstream: SocketAddr) -> io::Result<Self> {
+    /// message counts as a request or a reply. Other data, such as a ping and its answer, passes
+    /// without being counted.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start).
+    pub async fn start_http2(upstream: SocketAddr) -> Result<Self, Unavailable> {
         Self::open(upstream, true).await
     }
 
-    async fn open(upstream: SocketAddr, http2: bool) -> io::Result<Self> {
-        let port = Port::take()?;
+    async fn open(upstream: SocketAddr, http2: bool) -> Result<Self, Unavailable> {
+        let port = Port::reserve()?;
         let address = port.address();
-        let listener = port.listen()?;
+        let no_port = |error| Unavailable::broken(format!("no port for a proxy: {error}"));
+        let listener = TcpListener::bind(address).await.map_err(no_port)?;
         let rules = Arc::new(watch::Sender::new(Rules { http2, ..Rules::default() }));
         let acceptor = tokio::spawn(carry::accept(port, listener, upstream, Arc::clone(&rules)));
         Ok(Self { address, rules, acceptor })
@@ -178,9 +189,6 @@ impl Faults for Proxy {
                 self.cut(Cut::Reset);
             }
             Fault::Heal => self.pass(),
-            other => {
-                return Err(Unavailable::missing(format!("the proxy has no {other:?}")));
-            }
         }
         Ok(())
     }
@@ -192,7 +200,9 @@ impl Faults for Proxy {
 
 #[cfg(test)]
 mod tests {
-    use tokio::net::{TcpListener, TcpStream};
+    use std::io;
+
+    use tokio::net::TcpStream;
     use tokio::time::Instant;
 
     use super::*;

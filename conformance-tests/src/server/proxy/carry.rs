@@ -10,8 +10,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::http2;
-use super::port::Port;
 use super::rules::{Direction, Line, Rules};
+use crate::server::Port;
 
 pub(super) async fn accept(
     port: Port,
@@ -34,7 +34,7 @@ pub(super) async fn accept(
         drop(listener);
         let _ = changes.wait_for(|rules| !rules.refuse).await;
         // Without its port the proxy is of no use: whoever connects is refused.
-        let Ok(again) = port.listen() else { return };
+        let Ok(again) = TcpListener::bind(port.address()).await else { return };
         listener = again;
     }
 }

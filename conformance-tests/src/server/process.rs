@@ -1,0 +1,177 @@
+//! A program of a test: its log, and its process while it runs.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustix::process::Pid;
+use tokio::time::Instant;
+
+use super::guarded::Guarded;
+use crate::Unavailable;
+
+/// The first and the longest pause before a starting server is asked again whether it is ready:
+/// Redis takes some milliseconds, and ZooKeeper is slowed down by frequent probes.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(40));
+
+/// A program that a test starts, stops and starts again, with its log. Dropping it kills the
+/// program, and the processes that this has started.
+///
+/// A [`Server`](super::Server) is one of these with a folder and a port of its own.
+#[derive(Debug)]
+pub struct Process {
+    program: String,
+    remedy: String,
+    log: PathBuf,
+    running: Mutex<Option<Guarded>>,
+}
+
+impl Process {
+    /// A program that is not running yet. It will append to the file `log`. `remedy` is what to do
+    /// if it is not installed.
+    pub fn new(
+        program: impl Into<String>,
+        remedy: impl Into<String>,
+        log: impl Into<PathBuf>,
+    ) -> Self {
+        let (program, remedy, log) = (program.into(), remedy.into(), log.into());
+        Self { program, remedy, log, running: Mutex::default() }
+    }
+
+    /// Starts it. One that is still running is killed.
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable::missing`] if the program is not installed.
+    pub fn spawn(&self, command: &mut Command) -> Result<(), Unavailable> {
+        self.kill();
+        let log = || {
+            let log = File::options().create(true).append(true).open(&self.log)?;
+            Ok((log.try_clone()?, log))
+        };
+        // Wrong options are reported on standard error.
+        let (output, errors) = log().map_err(|error: std::io::Error| {
+            Unavailable::broken(format!("no log file for {}: {error}", self.program))
+        })?;
+        let started = Guarded::start(command.stdout(output).stderr(errors), &self.remedy)?;
+        *self.slot() = Some(started);
+        Ok(())
+    }
+
+    /// Waits for at most `limit` until `serves`, which gets its process id, says that it is ready.
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable::broken`], with the log, if it ends, or is not ready in time; then it is killed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe. The program keeps running.
+    pub async fn ready(
+        &self,
+        limit: Duration,
+        serves: impl Fn(u32) -> bool,
+    ) -> Result<(), Unavailable> {
+        let deadline = Instant::now() + limit;
+        let (mut pause, longest) = PAUSES;
+        loop {
+            if let Some(status) = self.running(|process| Ok(process.ended()))? {
+                self.kill();
+                return Err(self.broken(&format!("ended at once: {status}")));
+            }
+            if serves(self.id()?) {
+                return Ok(());
+            }
+            if Instant::now() >= deadline {
+                self.kill();
+                return Err(self.broken("does not serve"));
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(longest);
+        }
+    }
+
+    /// Its process id.
+    ///
+    /// # Errors
+    ///
+    /// If it is not running.
+    pub fn id(&self) -> Result<u32, Unavailable> {
+        self.running(|process| Ok(process.id()))
+    }
+
+    /// The process ids of the processes that it has started and that have not ended.
+    ///
+    /// # Errors
+    ///
+    /// If it is not running.
+    pub fn children(&self) -> Result<Vec<u32>, Unavailable> {
+        let number = |pid: Pid| u32::try_from(pid.as_raw_pid()).ok();
+        self.running(|process| Ok(process.children().into_iter().filter_map(number).collect()))
+    }
+
+    /// Freezes it and its children (SIGSTOP): connections stay open, and nothing is answered.
+    ///
+    /// # Errors
+    ///
+    /// If it is not running.
+    pub fn freeze(&self) -> Result<(), Unavailable> {
+        self.running(Guarded::freeze)
+    }
+
+    /// Ends [`freeze`](Self::freeze) (SIGCONT).
+    ///
+    /// # Errors
+    ///
+    /// If it is not running.
+    pub fn thaw(&self) -> Result<(), Unavailable> {
+        self.running(Guarded::thaw)
+    }
+
+    /// Kills it and its children without warning (SIGKILL) if it runs, and waits until they are gone.
+    pub fn kill(&self) {
+        drop(self.slot().take());
+    }
+
+    /// Sends the signal with this number, such as 15 for SIGTERM, if it runs, and waits until it has
+    /// ended.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such signal; then it is killed.
+    pub fn end_by(&self, signal: i32) -> Result<(), Unavailable> {
+        self.slot().take().map_or(Ok(()), |mut process| process.end_by(signal))
+    }
+
+    /// What it has printed since its first start.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    fn slot(&self) -> MutexGuard<'_, Option<Guarded>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn running<T>(
+        &self,
+        act: impl FnOnce(&mut Guarded) -> Result<T, Unavailable>,
+    ) -> Result<T, Unavailable> {
+        match &mut *self.slot() {
+            Some(process) => act(process),
+            None => Err(Unavailable::broken(format!("{} is not running", self.program))),
+        }
+    }
+
+    /// With the beginning and the end of its log: a wrong option is named in the first line, and
+    /// often followed by a page of usage.
+    fn broken(&self, what: &str) -> Unavailable {
+        let log = self.log();
+        let lines: Vec<_> = log.lines().collect();
+        let (first, last) = (3.min(lines.len()), lines.len().saturating_sub(6));
+        let shown = [&lines[..first], &lines[last.max(first)..]].concat().join(" | ");
+        let program = &self.program;
+        Unavailable::broken(format!("{program} {what}; its log begins and ends with: {shown}"))
+    }
+}

@@ -1,0 +1,247 @@
+//! A server that is one program on one port.
+
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use super::{Port, Process};
+use crate::Unavailable;
+
+/// How long the server may take until it accepts connections.
+const START_LIMIT: Duration = Duration::from_secs(60);
+
+/// One server program in a temporary folder. Dropping it kills the program and removes the folder.
+#[derive(Debug)]
+pub struct Server {
+    // Dropped in this order: the folder and the port of a running server must not be given away.
+    process: Process,
+    command: Mutex<Command>,
+    folder: TempDir,
+    port: Port,
+}
+
+impl Server {
+    /// Starts `command` in a new temporary folder, which is its working directory, and waits until
+    /// it accepts connections on `port`. What it prints goes to [`log`](Self::log).
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable::missing`] if the program is not installed; [`Unavailable::broken`], with the
+    /// server's log, if it ends, or does not accept connections within a minute.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future kills the program.
+    pub async fn start(mut command: Command, port: Port) -> Result<Self, Unavailable> {
+        let program = command.get_program().to_string_lossy().into_owned();
+        let folder = tempfile::Builder::new().prefix("server").tempdir();
+        let folder = folder
+            .map_err(|error| Unavailable::broken(format!("no folder for {program}: {error}")))?;
+        command.current_dir(folder.path());
+        let remedy = "install it, or name its path";
+        let process = Process::new(program, remedy, folder.path().join("log"));
+        let server = Self { process, command: Mutex::new(command), folder, port };
+        server.run().await?;
+        Ok(server)
+    }
+
+    async fn run(&self) -> Result<(), Unavailable> {
+        self.process.spawn(&mut self.command.lock().unwrap_or_else(PoisonError::into_inner))?;
+        let limit = Duration::from_millis(200);
+        let accepts = |_| TcpStream::connect_timeout(&self.address(), limit).is_ok();
+        self.process.ready(START_LIMIT, accepts).await
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.port.address()
+    }
+
+    /// Its working directory.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// What it has printed since its first start.
+    pub fn log(&self) -> String {
+        self.process.log()
+    }
+
+    /// Freezes it (SIGSTOP): its connections stay open, and nothing is answered.
+    ///
+    /// # Errors
+    ///
+    /// If it is not running.
+    pub fn freeze(&self) -> Result<(), Unavailable> {
+        self.process.freeze()
+    }
+
+    /// Ends [`freeze`](Self::freeze) (SIGCONT).
+    ///
+    /// # Errors
+    ///
+    /// If it is not running.
+    pub fn thaw(&self) -> Result<(), Unavailable> {
+        self.process.thaw()
+    }
+
+    /// Kills it without warning (SIGKILL) and starts it again: the same command, on the same port
+    /// and in the same folder.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start).
+    ///
+    /// # Cancel safety
+    ///
+    /// Once it is dropped the server may be down: restart it again.
+    pub async fn restart(&self) -> Result<(), Unavailable> {
+        self.process.kill();
+        self.run().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::process::Stdio;
+
+    use super::*;
+
+    /// Set for the programs that these tests start: this executable again, with one ignored test.
+    const PORT: &str = "LOCK_TEST_PROGRAM_PORT";
+
+    fn this_executable(test: &str) -> Command {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        let name = format!("{}::{test}", module_path!().split_once("::").unwrap().1);
+        command.args([&name, "--exact", "--ignored", "--nocapture"]);
+        command
+    }
+
+    /// A server that counts its starts in a file and tells each client how many there were.
+    #[test]
+    #[ignore = "a program that other tests start"]
+    fn program() {
+        let Ok(port) = std::env::var(PORT) else { return };
+        let starts = std::fs::read_to_string("starts").map_or(0, |text| text.parse().unwrap());
+        std::fs::write("starts", (starts + 1).to_string()).unwrap();
+        println!("start {}", starts + 1);
+        let listener = std::net::TcpListener::bind(format!("127.0.0.1:{port}")).unwrap();
+        for client in listener.incoming() {
+            // Those that only look whether it accepts have gone.
+            let _ = client.unwrap().write_all(format!("{}\n", starts + 1).as_bytes());
+        }
+    }
+
+    /// A test that is killed while its server is frozen.
+    #[tokio::test]
+    #[ignore = "a program that another test starts"]
+    async fn killed_test() {
+        if std::env::var(PORT).is_ok() {
+            let server = start().await;
+            server.freeze().unwrap();
+            println!("@{}", server.process.id().unwrap());
+            std::future::pending::<()>().await;
+        }
+    }
+
+    async fn start() -> Server {
+        let port = Port::reserve().unwrap();
+        let mut command = this_executable("program");
+        command.env(PORT, port.to_string());
+        Server::start(command, port).await.unwrap()
+    }
+
+    fn ask(server: &Server) -> std::io::Result<String> {
+        let stream = TcpStream::connect(server.address())?;
+        stream.set_read_timeout(Some(Duration::from_millis(300)))?;
+        let mut answer = String::new();
+        BufReader::new(stream).read_line(&mut answer)?;
+        Ok(answer)
+    }
+
+    async fn is_gone(id: u32) -> bool {
+        for _ in 0..400 {
+            let stat = std::fs::read_to_string(format!("/proc/{id}/stat"));
+            // A zombie does not count.
+            if stat.map_or(true, |stat| stat.contains(") Z ")) {
+                return true;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        false
+    }
+
+    #[tokio::test]
+    async fn a_server_freezes_restarts_with_its_data_and_leaves_nothing() {
+        let server = start().await;
+        assert_eq!(ask(&server).unwrap(), "1\n");
+        server.freeze().unwrap();
+        assert!(ask(&server).is_err(), "a frozen server has answered");
+        server.thaw().unwrap();
+        assert_eq!(ask(&server).unwrap(), "1\n");
+        let first = server.process.id().unwrap();
+        server.freeze().unwrap();
+        server.restart().await.unwrap();
+        assert_eq!(ask(&server).unwrap(), "2\n");
+        assert!(is_gone(first).await, "the process before the restart is still there");
+        assert!(server.log().contains("start 1\n") && server.log().contains("start 2\n"));
+        let (folder, second) = (server.folder().to_owned(), server.process.id().unwrap());
+        drop(server);
+        assert!(is_gone(second).await && !folder.exists());
+    }
+
+    #[tokio::test]
+    async fn a_server_does_not_outlive_a_killed_test() {
+        let mut test =
+            this_executable("killed_test").env(PORT, "0").stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(test.stdout.take().unwrap()).lines();
+        let id = lines.find_map(|line| line.unwrap().split_once('@')?.1.parse().ok());
+        test.kill().unwrap();
+        test.wait().unwrap();
+        let id = id.expect("the test has started a server");
+        assert!(is_gone(id).await, "the server {id} has outlived its test");
+    }
+
+    #[tokio::test]
+    async fn a_server_does_not_outlive_a_panic() {
+        let server = start().await;
+        let id = server.process.id().unwrap();
+        let panicked = tokio::spawn(async move {
+            let _server = server;
+            panic!("on purpose");
+        });
+        assert!(panicked.await.is_err());
+        assert!(is_gone(id).await);
+    }
+
+    #[tokio::test]
+    async fn a_server_that_does_not_start_says_why() {
+        let missing = Command::new("a-server-that-is-not-there");
+        let error = Server::start(missing, Port::reserve().unwrap()).await.unwrap_err();
+        assert!(!error.is_broken());
+        let text = "a-server-that-is-not-there is not installed: install it, or name its path";
+        assert_eq!(error.reason(), text);
+        let mut ends = Command::new("sh");
+        ends.args(["-c", "echo no such option; exit 3"]);
+        let error = Server::start(ends, Port::reserve().unwrap()).await.unwrap_err();
+        let text = "sh ended at once: exit status: 3; its log begins and ends with: no such option";
+        assert_eq!(error.reason(), text);
+    }
+
+    /// Its process id may belong to another process by now.
+    #[tokio::test]
+    async fn a_process_that_has_ended_is_sent_no_signal() {
+        let folder = tempfile::tempdir().unwrap();
+        let process = Process::new("true", "install it", folder.path().join("log"));
+        process.spawn(&mut Command::new("true")).unwrap();
+        let id = process.id().unwrap();
+        assert!(is_gone(id).await);
+        let error = process.freeze().unwrap_err();
+        assert!(error.reason().contains("has ended: exit status: 0"), "{error}");
+    }
+}
