@@ -8,8 +8,9 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::Unavailable;
 
-/// Ctrl-C at a terminal reaches the guardian as well, which has to outlive the test. A server may have
-/// children of its own, which do not end on their own while they are frozen.
+/// The guardian has to outlive the test, also when both are sent Ctrl-C, or the SIGHUP of a process group
+/// whose parent has gone. A server may have children of its own, which do not end on their own while
+/// they are frozen.
 const GUARD: &str = "trap '' INT HUP TERM; cat >/dev/null; \
                      kill -9 \"$0\" $(cat /proc/\"$0\"/task/*/children) 2>/dev/null";
 
@@ -83,7 +84,11 @@ impl Guarded {
         // First the server, so that it starts no more children.
         self.signal(Signal::STOP)?;
         self.signal_children(Signal::STOP);
-        Ok(())
+        // The signal has been sent. A thread that is running may still answer a request.
+        match wait_for_threads(&self.family(), "TtZX") {
+            true => Ok(()),
+            false => Err(Unavailable::broken(format!("process {} does not stop", self.id()))),
+        }
     }
 
     /// Resumes it after [`freeze`](Self::freeze).
@@ -118,12 +123,14 @@ impl Guarded {
             let _ = kill_process(*child, Signal::KILL);
         }
         // They hold the server's memory and its sockets until they are gone.
-        for _ in 0..1000 {
-            if children.iter().all(|child| has_ended(*child)) {
-                break;
-            }
-            pause();
-        }
+        wait_for_threads(&children, "ZX");
+    }
+
+    /// The server and its children.
+    fn family(&self) -> Vec<Pid> {
+        let mut family = self.children();
+        family.push(Pid::from_child(&self.child));
+        family
     }
 
     /// The processes that the server has started.
@@ -153,8 +160,7 @@ impl Guarded {
                 "no {signal:?} to a server that has ended: {status}"
             )));
         }
-        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
-        let pid = pid.ok_or_else(|| Unavailable::broken("a process id is out of range"))?;
+        let pid = Pid::from_child(&self.child);
         kill_process(pid, signal)
             .map_err(|error| Unavailable::broken(format!("{signal:?} to {pid:?}: {error}")))
     }
@@ -167,10 +173,27 @@ impl Drop for Guarded {
     }
 }
 
-/// Whether there is no such process, or only a zombie.
-fn has_ended(pid: Pid) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
-    stat.map_or(true, |stat| stat.contains(") Z "))
+/// Waits for at most a second until all threads of these processes are in one of these states, as
+/// `/proc` shows them. Those that do not exist are.
+fn wait_for_threads(processes: &[Pid], states: &str) -> bool {
+    let is_there = |stat: &str| {
+        let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+        state.is_some_and(|state| states.contains(state))
+    };
+    for _ in 0..1000 {
+        let tasks = processes.iter().filter_map(|process| {
+            std::fs::read_dir(format!("/proc/{}/task", process.as_raw_nonzero())).ok()
+        });
+        let mut stats = tasks
+            .flatten()
+            .flatten()
+            .filter_map(|task| std::fs::read_to_string(task.path().join("stat")).ok());
+        if stats.all(|stat| is_there(&stat)) {
+            return true;
+        }
+        pause();
+    }
+    false
 }
 
 #[expect(clippy::disallowed_methods, reason = "also in `drop`, which cannot await")]

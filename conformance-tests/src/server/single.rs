@@ -108,7 +108,10 @@ impl Server {
 #[cfg(test)]
 mod tests {
     use std::io::{BufRead, BufReader, Write};
+    use std::os::unix::process::CommandExt;
     use std::process::Stdio;
+
+    use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
     use super::*;
 
@@ -142,16 +145,20 @@ mod tests {
     #[ignore = "a program that another test starts"]
     async fn killed_test() {
         if std::env::var(PORT).is_ok() {
-            let server = start().await;
+            // It ignores Ctrl-C, as some servers do.
+            let mut deaf = Command::new("sh");
+            deaf.args(["-c", "trap '' INT HUP; exec \"$0\" \"$@\""]);
+            let program = this_executable("program");
+            deaf.arg(program.get_program()).args(program.get_args());
+            let server = start(deaf).await;
             server.freeze().unwrap();
             println!("@{}", server.process.id().unwrap());
             std::future::pending::<()>().await;
         }
     }
 
-    async fn start() -> Server {
+    async fn start(mut command: Command) -> Server {
         let port = Port::reserve().unwrap();
-        let mut command = this_executable("program");
         command.env(PORT, port.to_string());
         Server::start(command, port).await.unwrap()
     }
@@ -178,7 +185,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_server_freezes_restarts_with_its_data_and_leaves_nothing() {
-        let server = start().await;
+        let server = start(this_executable("program")).await;
         assert_eq!(ask(&server).unwrap(), "1\n");
         server.freeze().unwrap();
         assert!(ask(&server).is_err(), "a frozen server has answered");
@@ -195,21 +202,29 @@ mod tests {
         assert!(is_gone(second).await && !folder.exists());
     }
 
+    /// By SIGKILL to the test, or by SIGINT to its whole group, as with Ctrl-C at a terminal.
     #[tokio::test]
     async fn a_server_does_not_outlive_a_killed_test() {
-        let mut test =
-            this_executable("killed_test").env(PORT, "0").stdout(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(test.stdout.take().unwrap()).lines();
-        let id = lines.find_map(|line| line.unwrap().split_once('@')?.1.parse().ok());
-        test.kill().unwrap();
-        test.wait().unwrap();
-        let id = id.expect("the test has started a server");
-        assert!(is_gone(id).await, "the server {id} has outlived its test");
+        for signal in [Signal::KILL, Signal::INT] {
+            let mut command = this_executable("killed_test");
+            let command = command.env(PORT, "0").stdout(Stdio::piped()).process_group(0);
+            let mut test = command.spawn().unwrap();
+            let mut lines = BufReader::new(test.stdout.take().unwrap()).lines();
+            let id = lines.find_map(|line| line.unwrap().split_once('@')?.1.parse().ok());
+            let pid = Pid::from_child(&test);
+            match signal {
+                Signal::INT => kill_process_group(pid, signal).unwrap(),
+                _ => kill_process(pid, signal).unwrap(),
+            }
+            test.wait().unwrap();
+            let id = id.expect("the test has started a server");
+            assert!(is_gone(id).await, "the server {id} has outlived its test after {signal:?}");
+        }
     }
 
     #[tokio::test]
     async fn a_server_does_not_outlive_a_panic() {
-        let server = start().await;
+        let server = start(this_executable("program")).await;
         let id = server.process.id().unwrap();
         let panicked = tokio::spawn(async move {
             let _server = server;
