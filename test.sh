@@ -32,6 +32,8 @@ needed=(
     java:default-jre-headless '/usr/share/java/zookeeper.jar:zookeeper'
     '/usr/lib/postgresql/*/bin/postgres:postgresql' pgbouncer:pgbouncer
     mariadbd:mariadb-server
+    # A store outside of this repository, as an example.
+    memcached:memcached
     # Certificates for the tests of TLS.
     openssl:openssl
 )

@@ -8,13 +8,17 @@ fn read(path: &str) -> String {
 }
 
 #[test]
-fn the_small_backend_of_the_guide_is_the_one_that_is_tested() {
-    let code = read("conformance-tests/tests/small_backend.rs");
-    assert!(code.len() > 1000);
-    assert!(
-        read("docs/writing-a-backend.md").contains(&format!("```rust\n{code}```\n")),
-        "docs/writing-a-backend.md quotes a different text: copy conformance-tests/tests/small_backend.rs into it"
-    );
+fn the_store_of_the_guide_is_the_one_that_is_tested() {
+    let guide = read("docs/writing-a-backend.md");
+    for file in ["main.rs", "store.rs"] {
+        let path = format!("conformance-tests/tests/real_server/{file}");
+        let code = read(&path);
+        assert!(code.len() > 1000);
+        assert!(
+            guide.contains(&format!("```rust\n{code}```\n")),
+            "docs/writing-a-backend.md quotes a different text: copy {path} into it"
+        );
+    }
 }
 
 /// The pages that rustdoc shows, each with the file that includes it.

@@ -24,8 +24,10 @@ pub trait Harness: fmt::Debug + Send + Sync + 'static {
     /// A short name, for reports and for `LOCK_TEST_REQUIRE`.
     fn name(&self) -> &str;
 
-    /// How time passes.
-    fn time(&self) -> Time;
+    /// How time passes: by default as it does for a server.
+    fn time(&self) -> Time {
+        Time::Real
+    }
 
     /// A fresh store for one case, or one in which [`Store::prefix`] keeps this case apart from all
     /// others. Called inside the case's runtime.
@@ -167,8 +169,8 @@ impl Client {
         Self { backend, faults: None }
     }
 
-    /// Adds a way to disturb its link. `faults` lives as long as the case with this client, so it
-    /// may own a proxy.
+    /// Adds a way to disturb its link, such as a `Proxy` of the module `server`. `faults` lives as long
+    /// as the case, whatever the case keeps of this client.
     #[must_use]
     pub fn with_faults(mut self, faults: impl Faults + 'static) -> Self {
         self.faults = Some(Arc::new(faults));

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use conformance_tests::server::Proxy;
-use conformance_tests::{Client, Fault, Faults, Harness, Store, Time, Unavailable};
+use conformance_tests::{Client, Fault, Faults, Harness, Store, Unavailable};
 use lock_core::{LockBackend, OsRng, OwnerId, Result, async_trait};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -130,10 +130,6 @@ impl Pool {
 impl Harness for Proxied {
     fn name(&self) -> &str {
         self.setup.name()
-    }
-
-    fn time(&self) -> Time {
-        Time::Real
     }
 
     async fn start(&self) -> Result<Box<dyn Store>, Unavailable> {

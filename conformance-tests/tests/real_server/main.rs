@@ -1,0 +1,73 @@
+//! The suite on a real server: each case has one of its own, and each client a proxy of its own.
+
+mod store;
+
+use std::process::{Command, ExitCode};
+use std::sync::Arc;
+
+use conformance_tests::server::{Port, Proxy, Server};
+use conformance_tests::{Client, Harness, Store, Unavailable};
+use lock_core::{LockBackend, LockKey, Result, async_trait};
+
+use self::store::ByHand;
+
+#[derive(Debug)]
+struct MyHarness;
+
+#[derive(Debug)]
+struct MyStore(Server);
+
+#[async_trait]
+impl Harness for MyHarness {
+    fn name(&self) -> &str {
+        "redis-by-hand"
+    }
+
+    async fn start(&self) -> Result<Box<dyn Store>, Unavailable> {
+        let port = Port::reserve()?;
+        let mut command = Command::new("redis-server");
+        // Its data is in its working directory, which is a temporary folder.
+        command.args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--appendonly", "yes"]);
+        Ok(Box::new(MyStore(Server::start(command, port).await?)))
+    }
+
+    /// Opens the store from another process, which the suite starts, stops and kills.
+    async fn join(&self, uri: &str) -> Result<Arc<dyn LockBackend>> {
+        Ok(Arc::new(ByHand::new(uri)))
+    }
+}
+
+#[async_trait]
+impl Store for MyStore {
+    async fn client(&self) -> Result<Client> {
+        let proxy = Proxy::start(self.0.address()).await?;
+        Ok(Client::new(ByHand::new(proxy.address())).with_faults(proxy))
+    }
+
+    async fn freeze(&self) -> Result<(), Unavailable> {
+        self.0.freeze()
+    }
+
+    async fn thaw(&self) -> Result<(), Unavailable> {
+        self.0.thaw()
+    }
+
+    async fn restart(&self) -> Result<(), Unavailable> {
+        self.0.restart().await
+    }
+
+    /// As an operator does who knows the database.
+    async fn break_hold(&self, key: &LockKey) -> Result<(), Unavailable> {
+        let delete = store::command(&["DEL", &store::hold(key)]);
+        store::ask(self.0.address().to_string(), delete).await?;
+        Ok(())
+    }
+
+    fn uri(&self) -> Option<String> {
+        Some(self.0.address().to_string())
+    }
+}
+
+fn main() -> ExitCode {
+    conformance_tests::main(MyHarness)
+}
