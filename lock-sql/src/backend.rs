@@ -108,6 +108,8 @@ impl SqlBackend {
     ///
     /// See [`connect`](Self::connect).
     pub async fn from_pool(pool: impl Into<SqlPool>, config: SqlConfig) -> Result<Self> {
+        // Without a dialect there is no pool, and what follows does not happen.
+        let _ = &config;
         Self::connect(SqlConfig { target: Some(pool.into().target()?), ..config }).await
     }
 }

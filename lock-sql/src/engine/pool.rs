@@ -19,8 +19,9 @@ use super::value::Reply;
 /// The limit for testing a connection.
 const PING: Duration = Duration::from_secs(1);
 
-/// The most statements of each kind that are under way at a time.
-const TURNS: [(Turn, usize); 3] = [(Turn::Keep, 3), (Turn::Release, 3), (Turn::Try, 4)];
+/// The most statements that are under way at a time: those that renew or check, those that release,
+/// and all others.
+const TURNS: [u32; 3] = [3, 3, 4];
 
 /// A server that a pool leads to.
 #[async_trait]
@@ -56,7 +57,7 @@ impl<S: Server> Pool<S> {
     pub(crate) fn new(server: Arc<S>, clock: SystemClock) -> Arc<Self> {
         Arc::new(Self {
             server,
-            turns: TURNS.map(|(_, number)| Arc::new(Semaphore::new(number))),
+            turns: TURNS.map(|most| Arc::new(Semaphore::new(most as usize))),
             resting: Resting::new(clock.clone(), REST),
             generation: AtomicU64::new(0),
             clock,
@@ -112,12 +113,11 @@ impl<S: Server> Links for Arc<Pool<S>> {
         want: Want<'_>,
         make: &(dyn Fn() -> Query + Send + Sync),
     ) -> Result<Reply, Failure> {
-        let kind = match want.turn {
-            Turn::Keep | Turn::Check => Turn::Keep,
-            Turn::Try | Turn::Look => Turn::Try,
-            Turn::Release => Turn::Release,
+        let turns = match want.turn {
+            Turn::Keep | Turn::Check => 0,
+            Turn::Release => 1,
+            Turn::Try | Turn::Look => 2,
         };
-        let turns = TURNS.iter().position(|(other, _)| *other == kind).unwrap_or_default();
         let turn = Arc::clone(&self.turns[turns]).acquire_owned().await.map_err(|_| closed())?;
         if self.closed.load(Ordering::Acquire) {
             return Err(closed());
@@ -141,7 +141,8 @@ impl<S: Server> Links for Arc<Pool<S>> {
             answer
         };
         let tracker = want.taker.map(|entry| entry.unfinished.clone()).unwrap_or_default();
-        Finished::new(statement, self.clock.clone(), want.end, tracker).await
+        let work = Some(Box::pin(statement) as _);
+        Finished { work, clock: self.clock.clone(), end: want.end, tracker }.await
     }
 
     fn forget(&self) {
@@ -151,9 +152,9 @@ impl<S: Server> Links for Arc<Pool<S>> {
     /// Waits for the statements under way and closes the connections properly.
     async fn close(&self) -> Result<()> {
         self.closed.store(true, Ordering::Release);
-        for (turns, (_, number)) in self.turns.iter().zip(TURNS) {
+        for (turns, most) in self.turns.iter().zip(TURNS) {
             // An error means that it was closed before.
-            let _all = turns.acquire_many(u32::try_from(number).unwrap_or(u32::MAX)).await;
+            let _all = turns.acquire_many(most).await;
             turns.close();
         }
         for connection in self.resting.take() {

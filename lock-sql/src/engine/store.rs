@@ -17,7 +17,7 @@ use super::links::{Links, Turn, Want};
 use super::renewals::{Renew, Renewals};
 use super::statement::{Statement, Values};
 use super::value::nullable;
-use super::wake::{WHILE_CONTENDED, Waiter, busy};
+use super::wake::{WHILE_CONTENDED, busy};
 
 /// The limit for operations without a call timeout.
 pub(crate) const ADMIN_LIMIT: Duration = Duration::from_secs(5);
@@ -57,7 +57,7 @@ impl<D: Dialect> Store<D> {
     /// be cheaper to read before writing. It also reads while another client writes, since reading
     /// still works then.
     pub(crate) async fn acquire(&self, entry: &Entry, polling: bool) -> Result<Attempt> {
-        let look = entry.waiter.as_ref().map(Waiter::look);
+        let look = entry.waiter.as_ref().map(|waiter| (waiter, waiter.look()));
         let statement = &self.executor.statements().acquire;
         let (start, values) = (self.executor.now(), self.dialect.wanted(entry));
         let want = Want::patient(Turn::Try, start, entry.call_timeout).by(entry);
@@ -81,8 +81,8 @@ impl<D: Dialect> Store<D> {
             return D::missing(&self.executor, entry, start).await;
         };
         let attempt = self.executor.attempt(entry, row)?;
-        if let Some(look) = look {
-            look.answered(matches!(attempt, Attempt::Granted { .. }));
+        if let Some((waiter, look)) = look {
+            waiter.answered(look, matches!(attempt, Attempt::Granted { .. }));
         }
         Ok(attempt)
     }

@@ -4,7 +4,6 @@
 //! overtook it on another connection, and would take the lock for a whole ttl. So it is finished in
 //! the background, and a release by the same owner waits for that.
 
-use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -13,23 +12,13 @@ use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 
 /// A future that is driven on after a drop, in the background and until `end`.
-pub(crate) struct Finished<T: Send + 'static> {
-    work: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
-    clock: SystemClock,
-    end: ClockInstant,
+pub(super) struct Finished<T: Send + 'static> {
+    /// Until it has ended.
+    pub(super) work: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
+    pub(super) clock: SystemClock,
+    pub(super) end: ClockInstant,
     /// Counts what is driven on. It counts as finished even if its runtime ends first.
-    tracker: TaskTracker,
-}
-
-impl<T: Send> Finished<T> {
-    pub(crate) fn new(
-        work: impl Future<Output = T> + Send + 'static,
-        clock: SystemClock,
-        end: ClockInstant,
-        tracker: TaskTracker,
-    ) -> Self {
-        Self { work: Some(Box::pin(work)), clock, end, tracker }
-    }
+    pub(super) tracker: TaskTracker,
 }
 
 impl<T: Send> Future for Finished<T> {
@@ -58,11 +47,5 @@ impl<T: Send> Drop for Finished<T> {
             }
         };
         self.tracker.spawn_on(rest, &runtime);
-    }
-}
-
-impl<T: Send> fmt::Debug for Finished<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Finished").field("end", &self.end).finish_non_exhaustive()
     }
 }

@@ -5,10 +5,10 @@
 //! each claim a [`Waiter`], and wakes one of them for each message.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
-use lock_core::kit::wake::{self, Slot, first_that_listens};
+use lock_core::kit::wake::{self, Look, Slot, first_that_listens};
 use lock_core::{Attempt, Busy, Error, ErrorKind, HolderInfo, Result};
 use tokio::sync::{mpsc, watch};
 
@@ -31,34 +31,18 @@ pub(crate) fn held_by(holder: HolderInfo) -> Attempt {
 /// The waiters of one client, by the name that they listen for.
 #[derive(Debug)]
 pub(crate) struct Waiters {
-    slots: wake::Waiters<Arc<str>, Role>,
+    /// Each with whether its claim currently wants the lock.
+    slots: wake::Waiters<Arc<str>, AtomicBool>,
     /// Whether messages currently arrive.
     up: watch::Sender<bool>,
-}
-
-/// What a claim currently wants.
-#[derive(Debug)]
-struct Role(AtomicU8);
-
-/// Not waiting.
-const ASIDE: u8 = 0;
-/// Wants the lock.
-const WAITS: u8 = 1;
-/// Has it.
-const HOLDS: u8 = 2;
-
-impl Role {
-    fn waits(&self) -> bool {
-        self.0.load(SeqCst) == WAITS
-    }
 }
 
 impl Waiters {
     /// The second value yields names whose message was unwanted: no claim wants the lock any more.
     pub(crate) fn new() -> (Arc<Self>, mpsc::UnboundedReceiver<Arc<str>>) {
         let (unwanted, receiver) = mpsc::unbounded_channel();
-        let slots = wake::Waiters::new(move |name: &Arc<str>, slots: &[Arc<Slot<Role>>]| {
-            let waiting = slots.iter().filter(|slot| slot.data().waits());
+        let slots = wake::Waiters::new(move |name: &Arc<str>, slots: &[Arc<Slot<AtomicBool>>]| {
+            let waiting = slots.iter().filter(|slot| slot.data().load(SeqCst));
             if !first_that_listens(waiting) {
                 // An error means that the client is closed.
                 let _ = unwanted.send(Arc::clone(name));
@@ -69,7 +53,7 @@ impl Waiters {
 
     /// `wanted`: the claim wants to know when the lock is free, not only when it was taken away.
     pub(crate) fn register(self: &Arc<Self>, name: &str, wanted: bool) -> Waiter {
-        let slot = self.slots.register(name.into(), Role(AtomicU8::new(ASIDE)));
+        let slot = self.slots.register(name.into(), AtomicBool::new(false));
         Waiter { slot, waiters: Arc::clone(self), name: name.into(), wanted }
     }
 
@@ -89,7 +73,7 @@ impl Waiters {
         self.up.send_replace(up);
         if up {
             self.slots.all(|_, slot| {
-                if slot.data().waits() {
+                if slot.data().load(SeqCst) {
                     slot.wake();
                 }
             });
@@ -100,7 +84,7 @@ impl Waiters {
 /// A claim that is told of changes. On drop, an unhandled message passes to the next waiter.
 #[derive(Debug)]
 pub(crate) struct Waiter {
-    slot: wake::Waiter<Arc<str>, Role>,
+    slot: wake::Waiter<Arc<str>, AtomicBool>,
     waiters: Arc<Waiters>,
     name: Arc<str>,
     wanted: bool,
@@ -114,16 +98,26 @@ impl Waiter {
 
     /// Whether another claim of this client waits for the same lock.
     pub(crate) fn has_company(&self) -> bool {
-        self.slot.any_other(Role::waits)
+        self.slot.any_other(|waits| waits.load(SeqCst))
     }
 
     /// Starts a look, which covers every message received before it. A look dropped without an
-    /// answer does not count.
-    pub(crate) fn look(&self) -> Look<'_> {
+    /// [answer](Self::answered) does not count.
+    pub(crate) fn look(&self) -> Look<'_, AtomicBool> {
         if self.wanted {
-            self.slot.data().0.store(WAITS, SeqCst);
+            self.slot.data().store(true, SeqCst);
         }
-        Look(self, self.slot.look())
+        self.slot.look()
+    }
+
+    /// The answer to the look: whether the lock is ours now.
+    pub(crate) fn answered(&self, look: Look<'_, AtomicBool>, granted: bool) {
+        look.done();
+        if granted {
+            self.slot.data().store(false, SeqCst);
+            // Messages during the look concern the lock before it was ours.
+            self.slot.forget();
+        }
     }
 
     /// Clause C5: a message that arrived since the last look began is not missed.
@@ -142,7 +136,7 @@ impl Waiter {
     /// The claim no longer waits. An unhandled message is passed on. True if it was waiting, and no
     /// other claim of this client waits for the lock.
     pub(crate) fn leave(&self) -> bool {
-        let waited = self.slot.data().0.swap(ASIDE, SeqCst) == WAITS;
+        let waited = self.slot.data().swap(false, SeqCst);
         if waited {
             self.slot.hand_on();
         }
@@ -153,23 +147,6 @@ impl Waiter {
     pub(crate) fn alert_company(&self) {
         if self.has_company() {
             self.waiters.wake_one(&self.name);
-        }
-    }
-}
-
-/// A look under way.
-#[derive(Debug)]
-pub(crate) struct Look<'a>(&'a Waiter, wake::Look<'a, Role>);
-
-impl Look<'_> {
-    /// The answer to the look: whether the lock is ours now.
-    pub(crate) fn answered(self, granted: bool) {
-        let Self(waiter, look) = self;
-        look.done();
-        if granted {
-            waiter.slot.data().0.store(HOLDS, SeqCst);
-            // Messages during the look concern the lock before it was ours.
-            waiter.slot.forget();
         }
     }
 }

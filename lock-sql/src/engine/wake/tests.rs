@@ -15,7 +15,7 @@ async fn is_woken(waiter: &Waiter) -> bool {
 }
 
 fn look_in_vain(waiter: &Waiter) {
-    waiter.look().answered(false);
+    waiter.answered(waiter.look(), false);
 }
 
 #[tokio::test(start_paused = true)]
@@ -42,7 +42,7 @@ async fn a_holder_hears_of_its_loss_and_not_of_releases() {
     let holder = waiters.register("a", true);
     let look = holder.look();
     waiters.wake_one("a");
-    look.answered(true);
+    holder.answered(look, true);
     assert!(!is_woken(&holder).await, "that was before it had the lock");
     waiters.wake_one("a");
     assert_eq!(&*unwanted.try_recv().expect("no claim waits"), "a");
