@@ -14,7 +14,7 @@ use super::value::Reply;
 #[async_trait]
 pub(crate) trait Links: Debug + Send + Sync + 'static {
     /// Executes one statement to its end. `make` is called when a connection is free, so that the
-    /// bound values are fresh. A dropped statement goes on to its end, and [`Want::taker`] waits
+    /// bound values are fresh. A dropped statement goes on to its end, and [`Entry::settled`] waits
     /// for it.
     async fn execute(
         &self,
@@ -50,6 +50,7 @@ impl<'a> Want<'a> {
         Self { patience: ClockInstant::from_nanos(0), ..self }
     }
 
+    /// Takes the lock of `entry`.
     pub(crate) fn by(self, entry: &'a Entry) -> Self {
         Self { taker: Some(entry), ..self }
     }

@@ -49,7 +49,7 @@ impl<O> LockTable<O> {
         own: O,
     ) -> Self {
         let names = Names {
-            table: prepared.text(&format!("the table {{t}} in {at}")),
+            table: format!("the table {} in {at}", prepared.text("{t}")),
             grant: prepared.text(texts.grant),
             create: prepared.text(texts.create),
             rules: texts.rules,

@@ -72,7 +72,7 @@ pub(crate) const SESSION: &str = "SET SESSION autocommit = 1, sql_mode = 'STRICT
 pub(crate) const VERSION: &str = "SELECT VERSION()";
 /// The table → what is wrong with it, or NULL. A prefix and a name have 512 bytes each, and U+001F
 /// between them.
-pub(crate) const TABLE: &str = "SELECT CASE \
+const TABLE: &str = "SELECT CASE \
        WHEN t.table_type <> 'BASE TABLE' THEN CONCAT('it is a ', LOWER(t.table_type)) \
        WHEN t.engine <> 'InnoDB' THEN CONCAT('its engine is ', t.engine, ', which locks whole tables or forgets what was committed') \
        WHEN (SELECT COALESCE(GROUP_CONCAT(index_name, '.', LOWER(column_name), '.', COALESCE(sub_part, 'all')), '') FROM information_schema.statistics \

@@ -76,7 +76,7 @@ pub(crate) const BACKEND_PID: &str = "SELECT pg_backend_pid()";
 
 /// The quoted table → what is wrong with it, or NULL. Text is compared
 /// byte by byte unless a collation of its own says otherwise.
-pub(crate) const TABLE: &str = "SELECT CASE \
+const TABLE: &str = "SELECT CASE \
        WHEN c.relkind NOT IN ('r', 'p') THEN 'it is no table' \
        WHEN c.relpersistence = 't' THEN 'it is a temporary table' \
        WHEN NOT EXISTS (SELECT FROM pg_index AS i JOIN pg_attribute AS a ON a.attrelid = i.indrelid \

@@ -41,7 +41,7 @@ pub(crate) const VERSION: &str = "SELECT sqlite_version()";
 pub(crate) const JOURNAL: &str = "PRAGMA journal_mode";
 pub(crate) const WAL: &str = "PRAGMA journal_mode = WAL";
 /// The table → what is wrong with it, or NULL.
-pub(crate) const TABLE: &str = "SELECT CASE \
+const TABLE: &str = "SELECT CASE \
        WHEN t.type <> 'table' THEN 'it is a ' || t.type \
        WHEN (SELECT group_concat(name) FROM pragma_table_xinfo(t.name) WHERE pk > 0) IS NOT 'name' THEN 'its name is not its primary key' \
        WHEN EXISTS (SELECT 1 FROM pragma_index_list(t.name) AS l, pragma_index_xinfo(l.name) AS x \
