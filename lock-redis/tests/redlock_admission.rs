@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lock_core::{ErrorKind, LockBackend, Locks};
 use lock_testkit::servers::Data;
-use redis::Value;
+use redlock_common::common::{requests, until};
 use redlock_common::scenarios::{self, acquire};
 use redlock_common::{Masters, claim, granted};
 use tokio::time::{Instant, sleep};
@@ -198,9 +198,7 @@ async fn a_clock_that_is_set_forward_ends_no_wait() {
     waiting.try_acquire().await.unwrap_err();
     // As it looks with a clock that is an hour ahead.
     let since = (scenarios::micros() - 3_600_000_000).to_string();
-    for node in 0..3 {
-        masters.command(node, &["HSET", "distlock\u{1e}quorum", "since", &since]).await;
-    }
+    masters.each(0..3, &["HSET", "distlock\u{1e}quorum", "since", &since]).await;
     nothing_is_granted_before(&backend, restarted + Duration::from_secs(5)).await;
 }
 
@@ -236,9 +234,7 @@ async fn a_flush_of_all_nodes_grants_nothing_too_early_and_the_fences_rise() {
     let masters = Masters::start().await.unwrap();
     let holder = masters.client("&lock_max_ttl=2s").await.unwrap();
     let fence = granted(&mut *claim(&holder, "lock", Duration::from_secs(2))).await;
-    for node in 0..3 {
-        masters.command(node, &["FLUSHALL"]).await;
-    }
+    masters.each(0..3, &["FLUSHALL"]).await;
     let flushed = Instant::now();
     let other = masters.client("&lock_max_ttl=2s").await.unwrap();
     let next = nothing_is_granted_before(&other, flushed + Duration::from_secs(2)).await;
@@ -282,34 +278,19 @@ async fn a_node_that_refuses_its_marker_is_asked_now_and_then() {
     masters.command(2, &["ACL", "SETUSER", "default", "-hset"]).await;
     masters.command(2, &["DEL", "distlock\u{1e}quorum"]).await;
     granted(&mut *claim(&backend, "a", Duration::from_secs(1))).await;
-    let scripts = async || {
-        let answer = masters.command(2, &["INFO", "commandstats"]).await;
-        let Value::VerbatimString { text, .. } = answer else {
-            let Value::BulkString(text) = answer else { panic!("{answer:?}") };
-            return calls(&String::from_utf8(text).unwrap());
-        };
-        calls(&text)
-    };
-    let before = scripts().await;
+    let mut plain = masters.plain(2).await;
+    let before = requests(&mut plain).await;
     let mut named = false;
     for round in 0..30 {
         sleep(Duration::from_millis(100)).await;
         granted(&mut *claim(&backend, &format!("b{round}"), Duration::from_secs(10))).await;
         named |= backend.not_voting().is_some_and(|why| why.contains("brought into the vote"));
     }
-    let asked = scripts().await - before;
+    let asked = requests(&mut plain).await - before;
     assert!(asked < 150, "{asked} requests in 3 s, of which 30 are the tries to acquire");
     assert!(named, "{:?}", backend.not_voting());
     masters.command(2, &["ACL", "SETUSER", "default", "+hset"]).await;
-    let end = Instant::now() + Duration::from_secs(10);
-    while !backend.not_voting().is_some_and(|why| why.contains("votes again when")) {
-        assert!(Instant::now() < end, "{:?}", backend.not_voting());
-        sleep(Duration::from_millis(100)).await;
-    }
-}
-
-/// How many scripts a node has run.
-fn calls(info: &str) -> u64 {
-    let count = |line: &str| line.split_once("calls=")?.1.split(',').next()?.parse::<u64>().ok();
-    info.lines().filter(|line| line.starts_with("cmdstat_eval")).filter_map(count).sum()
+    let is_brought_back =
+        async || backend.not_voting().is_some_and(|why| why.contains("votes again when"));
+    until("the node is brought back", Duration::from_secs(10), is_brought_back).await;
 }

@@ -7,20 +7,10 @@ use std::time::Duration;
 
 use lock_core::{Attempt, ErrorKind, LockBackend, Locks};
 use redis::Value;
-use redlock_common::scenarios::{self, Tweak, acquire};
-use redlock_common::{Masters, claim, granted, request};
+use redlock_common::common::until;
+use redlock_common::scenarios::{self, acquire};
+use redlock_common::{Masters, claim, granted, request, scenarios_hold};
 use tokio::time::{Instant, sleep};
-
-const REAL: Tweak = |config| config;
-
-macro_rules! scenarios_hold {
-    ($($scenario:ident)+) => {$(
-        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-        async fn $scenario() {
-            scenarios::$scenario(REAL).await.unwrap();
-        }
-    )+};
-}
 
 scenarios_hold! {
     a_minority_grants_nothing
@@ -106,11 +96,11 @@ async fn nodes_that_did_not_grant_are_topped_up() {
         holder.release().await.unwrap();
     }
     let mut holder = kept.expect("a foreign lock of 200 ms was always over");
-    let end = Instant::now() + Duration::from_secs(3);
-    while masters.command(2, &["GET", "lock"]).await != masters.command(1, &["GET", "lock"]).await {
-        assert!(Instant::now() < end, "the third node was not topped up");
-        sleep(Duration::from_millis(50)).await;
-    }
+    let value = async |node| masters.command(node, &["GET", "lock"]).await;
+    until("the third node is topped up", Duration::from_secs(3), async || {
+        value(2).await == value(1).await
+    })
+    .await;
     // So the loss of one of the first two nodes is survived.
     masters.command(0, &["DEL", "lock"]).await;
     let renewal = holder.renew().await.unwrap();
@@ -138,9 +128,7 @@ async fn plain_clients_exclude_us_and_are_noticed() {
     });
     sleep(Duration::from_millis(700)).await;
     let released = Instant::now();
-    for node in 0..3 {
-        masters.command(node, &["DEL", "lock"]).await;
-    }
+    masters.each(0..3, &["DEL", "lock"]).await;
     let (got, guard) = waiting.await.unwrap();
     assert!(got - released < Duration::from_secs(2), "release noticed after {:?}", got - released);
     // We exclude it.
@@ -214,12 +202,8 @@ async fn a_release_that_overtook_its_acquire_is_repeated() {
 /// A client that ends right after a try has failed, as a command line does, leaves no vote behind.
 #[tokio::test]
 async fn closing_waits_for_the_votes_that_are_given_back() {
-    let masters = Masters::start().await.unwrap();
-    let links = masters.links().await.unwrap();
-    let backend = links.client().await.unwrap();
-    for node in 0..2 {
-        masters.command(node, &["SET", "lock", "foreign", "PX", "30000"]).await;
-    }
+    let (masters, links, backend) = Masters::proxied().await;
+    masters.occupy(0..2).await;
     // The nodes know the scripts from here on, so that one request is the whole try.
     let mut other = claim(&backend, "other", Duration::from_secs(10));
     granted(&mut *other).await;
@@ -230,38 +214,32 @@ async fn closing_waits_for_the_votes_that_are_given_back() {
     assert!(matches!(claim.try_acquire().await.unwrap(), Attempt::Busy { .. }));
     backend.close().await.unwrap();
     sleep(Duration::from_millis(500)).await;
-    assert_eq!(masters.command(2, &["EXISTS", "lock"]).await, Value::Int(0), "the vote was kept");
+    assert!(!masters.has(2, "lock").await, "the vote was kept");
 }
 
 /// A late undo of a failed try must not take a newer try's lock away.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn undoing_an_old_try_leaves_the_newer_one() {
-    let masters = Masters::start().await.unwrap();
-    let links = masters.links().await.unwrap();
-    let backend = links.client().await.unwrap();
-    for node in 0..2 {
-        masters.command(node, &["SET", "lock", "foreign", "PX", "30000"]).await;
-    }
+    let (masters, links, backend) = Masters::proxied().await;
+    masters.occupy(0..2).await;
     links.0[2].stall_present();
     let mut claim =
         backend.claim(request("lock", Duration::from_secs(10)).with_wait(true)).unwrap();
     assert!(matches!(claim.try_acquire().await.unwrap(), Attempt::Busy { .. }));
-    for node in 0..2 {
-        masters.command(node, &["DEL", "lock"]).await;
-    }
+    masters.each(0..2, &["DEL", "lock"]).await;
     sleep(Duration::from_millis(500)).await;
     granted(&mut *claim).await;
     sleep(Duration::from_millis(700)).await;
     links.0[2].pass();
     sleep(Duration::from_millis(1500)).await;
     for node in 0..2 {
-        assert_eq!(masters.command(node, &["EXISTS", "lock"]).await, Value::Int(1), "node {node}");
+        assert!(masters.has(node, "lock").await, "node {node}");
     }
     assert!(matches!(claim.renew().await.unwrap(), lock_core::Renewal::Alive { .. }));
     claim.release().await.unwrap();
     sleep(Duration::from_millis(300)).await;
     for node in 0..3 {
-        assert_eq!(masters.command(node, &["EXISTS", "lock"]).await, Value::Int(0), "node {node}");
+        assert!(!masters.has(node, "lock").await, "node {node}");
     }
 }
 

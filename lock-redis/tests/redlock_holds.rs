@@ -14,35 +14,24 @@ use lock_core::{
 };
 use lock_redis::RedlockBackend;
 use redis::Value;
-use redlock_common::scenarios::{self, Tweak};
-use redlock_common::{Masters, claim, granted, request};
+use redlock_common::common::until;
+use redlock_common::scenarios;
+use redlock_common::{Masters, claim, granted, request, scenarios_hold};
 use tokio::time::{Instant, sleep, timeout};
 
-const REAL: Tweak = |config| config;
 const TTL: Duration = Duration::from_secs(20);
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_old_fence_does_not_come_back() {
-    scenarios::an_old_fence_does_not_come_back(REAL).await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hold_that_was_interrupted_is_not_renewed() {
-    scenarios::a_hold_that_was_interrupted_is_not_renewed(REAL).await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_grant_that_is_over_is_given_back() {
-    scenarios::a_grant_that_is_over_is_given_back(REAL).await.unwrap();
+scenarios_hold! {
+    an_old_fence_does_not_come_back
+    a_hold_that_was_interrupted_is_not_renewed
+    a_grant_that_is_over_is_given_back
 }
 
 /// A node that joined later counts after a renewal, whatever its counter: then one of the first two may
 /// be lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_joined_later_is_adopted_by_a_renewal() {
-    let masters = Masters::start().await.unwrap();
-    let links = masters.links().await.unwrap();
-    let backend = links.client().await.unwrap();
+    let (masters, links, backend) = Masters::proxied().await;
     links.0[2].stall();
     let mut holder = claim(&backend, "lock", TTL);
     let fence = granted(&mut *holder).await;
@@ -72,9 +61,7 @@ async fn a_claim_whose_hold_has_ended_is_woken() {
     let (a, b) = (masters.client("").await.unwrap(), masters.client("").await.unwrap());
     let mut ended = a.claim(request("lock", TTL).with_wait(true)).unwrap();
     granted(&mut *ended).await;
-    for node in 0..3 {
-        masters.command(node, &["DEL", "lock"]).await;
-    }
+    masters.each(0..3, &["DEL", "lock"]).await;
     let mut holder = claim(&b, "lock", TTL);
     granted(&mut *holder).await;
     assert!(matches!(ended.try_acquire().await.unwrap(), Attempt::Busy { .. }));
@@ -84,21 +71,16 @@ async fn a_claim_whose_hold_has_ended_is_woken() {
 }
 
 async fn until_all_have(masters: &Masters, name: &str) {
-    let end = Instant::now() + Duration::from_secs(5);
     for node in 0..3 {
-        while masters.command(node, &["EXISTS", name]).await != Value::Int(1) {
-            assert!(Instant::now() < end, "node {node} has not got the request");
-            sleep(Duration::from_millis(10)).await;
-        }
+        let has = async || masters.has(node, name).await;
+        until("the request has arrived", Duration::from_secs(5), has).await;
     }
 }
 
 /// A dropped try may have taken the lock: a check asks, and writes nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_check_after_a_dropped_try_asks_the_nodes() {
-    let masters = Masters::start().await.unwrap();
-    let links = masters.links().await.unwrap();
-    let backend = links.client().await.unwrap();
+    let (masters, links, backend) = Masters::proxied().await;
     // All nodes know the script from then on, so one request is the whole try.
     let mut other = claim(&backend, "other", TTL);
     granted(&mut *other).await;
@@ -142,7 +124,7 @@ async fn a_vote_is_given_back_when_its_raise_could_not_be_sent() {
     let mut other = claim(&backend, "other", TTL);
     granted(&mut *other).await;
     other.release().await.unwrap();
-    masters.command(2, &["SET", "lock", "foreign", "PX", "30000"]).await;
+    masters.occupy(2..3).await;
     let ahead = scenarios::micros() + 3_600_000_000;
     masters.command(1, &["HSET", "distlock\u{1e}quorum", "mark", &ahead.to_string()]).await;
     links.0[1].delay(Duration::from_millis(400), Duration::ZERO);
@@ -151,24 +133,16 @@ async fn a_vote_is_given_back_when_its_raise_could_not_be_sent() {
         let seen = contender.try_acquire().await;
         (seen, contender)
     });
-    let exists = async || masters.command(0, &["EXISTS", "lock"]).await == Value::Int(1);
-    let end = Instant::now() + Duration::from_secs(2);
-    while !exists().await {
-        assert!(Instant::now() < end, "the first node did not vote");
-        sleep(Duration::from_millis(5)).await;
-    }
+    let has = async || masters.has(0, "lock").await;
+    until("the first node votes", Duration::from_secs(2), has).await;
     sleep(Duration::from_millis(50)).await;
     links.0[0].refuse_new(true);
     links.0[0].cut(Cut::Reset);
     let (seen, _contender) = trying.await.unwrap();
     assert!(!matches!(seen, Ok(Attempt::Granted { .. })), "{seen:?}");
-    assert!(exists().await, "the vote was never there");
+    assert!(has().await, "the vote was never there");
     links.0[0].refuse_new(false);
-    let end = Instant::now() + Duration::from_secs(6);
-    while exists().await {
-        assert!(Instant::now() < end, "the vote was kept");
-        sleep(Duration::from_millis(20)).await;
-    }
+    until("the vote is given back", Duration::from_secs(6), async || !has().await).await;
 }
 
 /// A key that is not a string, or is empty, is another client's lock: it is not polled without a
@@ -180,9 +154,7 @@ async fn a_key_that_is_no_string_is_not_asked_for_in_a_loop() {
     for (name, words) in
         [("hash", &["HSET", "hash", "a", "b"][..]), ("empty", &["SET", "empty", ""][..])]
     {
-        for node in 0..3 {
-            masters.command(node, words).await;
-        }
+        masters.each(0..3, words).await;
         let mut contender = claim(&backend, name, TTL);
         match contender.try_acquire().await.unwrap() {
             Attempt::Busy(busy) => {
@@ -309,13 +281,9 @@ async fn a_tampered_token_is_lost_and_harms_nobody() {
 /// Closing may take the time that the caller gives it, even if a call to a node may take less.
 #[tokio::test]
 async fn closing_is_not_cut_short_by_the_limit_of_a_call() {
-    let masters = Masters::start().await.unwrap();
-    let links = masters.links().await.unwrap();
-    let backend = links.client().await.unwrap();
+    let (masters, links, backend) = Masters::proxied().await;
     let locks = Locks::builder(backend).call_timeout(Duration::from_millis(150)).build().unwrap();
-    for node in 0..2 {
-        masters.command(node, &["SET", "lock", "foreign", "PX", "30000"]).await;
-    }
+    masters.occupy(0..2).await;
     // The third node's vote has to be given back, and it does not answer.
     links.0[2].stall();
     assert!(locks.named("lock").unwrap().try_acquire().await.unwrap().is_none());

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use lock_core::HolderMark;
 use redis::Cmd;
 
 /// A script of this crate. Its digest is computed once.
@@ -78,6 +79,13 @@ impl<'a> Call<'a> {
             Some(number) => self.number(number),
             None => self.arg(""),
         }
+    }
+
+    /// What a hold must be named to be released by force: `=` and its mark, or `any`.
+    pub(crate) fn expects(mut self, mark: Option<&HolderMark>) -> Self {
+        let Some(mark) = mark else { return self.arg("any") };
+        self.args.push(Cow::Owned([b"=", mark.as_bytes()].concat()));
+        self
     }
 
     pub(crate) fn flag(self, flag: bool) -> Self {

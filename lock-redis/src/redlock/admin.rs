@@ -65,16 +65,13 @@ impl LockAdmin for RedlockBackend {
         expected: Option<&HolderMark>,
     ) -> Result<Released> {
         let keys = Arc::new(Keys::new(key));
-        let expected: Arc<[u8]> = match expected {
-            Some(mark) => [b"=", mark.as_bytes()].concat().into(),
-            None => b"any".as_slice().into(),
-        };
+        let expected = expected.cloned();
         let answers = self.ask_all(|node| {
-            let (keys, expected) = (Arc::clone(&keys), Arc::clone(&expected));
+            let (keys, expected) = (Arc::clone(&keys), expected.clone());
             async move {
                 let parts = ["vote", "waiters"].map(|part| keys.part(part));
                 let call = FORCE_VOTE.call().key(&keys.lock).keys(&parts);
-                match node.run(call.arg(&*expected).arg(&keys.lock), LIMIT).await? {
+                match node.run(call.expects(expected.as_ref()).arg(&keys.lock), LIMIT).await? {
                     Value::Int(freed) => Ok(freed == 1),
                     other => Err(unexpected("a forced release", &other)),
                 }

@@ -17,7 +17,7 @@ scripts! {
     REPORT = "scripts/report";
     BEGIN = "scripts/begin";
     ADMIT = "scripts/admit";
-    PROBE_NODE = "scripts/probe";
+    PROBE_NODE = "../scripts/try" "scripts/probe";
 }
 
 #[cfg(test)]

@@ -44,16 +44,12 @@ impl LockAdmin for RedisBackend {
     ) -> Result<Released> {
         let keys = Keys::new(key);
         let parts = keys.parts();
-        let expected = match expected {
-            Some(mark) => [b"=", mark.as_bytes()].concat(),
-            None => b"any".to_vec(),
-        };
         let call = FORCE
             .call()
             .key(&keys.lock)
             .keys(&parts)
             .key(MARK)
-            .arg(&expected)
+            .expects(expected)
             .flag(self.store.may_pause);
         let value = self.store.node.run(call, LIMIT).await?;
         let reply = Reply::new("a forced release", &value)?;

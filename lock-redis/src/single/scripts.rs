@@ -9,7 +9,7 @@ scripts! {
     FORCE = "../scripts/value" "../scripts/mark" "scripts/grant" "scripts/queue" "scripts/force";
     RENEW = "../scripts/value" "scripts/held" "scripts/renew";
     INSPECT = "../scripts/value" "../scripts/mark" "scripts/inspect";
-    PROBE = "scripts/probe";
+    PROBE = "../scripts/try" "scripts/probe";
 }
 
 /// The greatest fence of the node, of all names: so that nothing is kept of a free lock. In the

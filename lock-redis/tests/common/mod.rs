@@ -15,6 +15,7 @@ use lock_redis::{RedisBackend, RedisConfig};
 use lock_testkit::servers::RedisServer;
 use redis::Value;
 use redis::aio::MultiplexedConnection;
+use tokio::time::Instant;
 
 /// A server of the test's own. A machine without one fails the test: it says which package is
 /// missing, and a skip would look like a pass.
@@ -107,6 +108,15 @@ pub(crate) async fn proxied(server: &RedisServer) -> (Proxy, RedisConfig) {
 
 pub(crate) fn config(server: &RedisServer) -> RedisConfig {
     RedisConfig::from_url(server.url()).unwrap()
+}
+
+/// Looks again and again, and panics if it is not so within `limit`.
+pub(crate) async fn until(what: &str, limit: Duration, mut is_so: impl AsyncFnMut() -> bool) {
+    let end = Instant::now() + limit;
+    while !is_so().await {
+        assert!(Instant::now() < end, "not within {limit:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }
 
 /// How often each command ran on the server, those inside of scripts included, all together.

@@ -7,6 +7,7 @@
 pub(crate) mod common;
 pub(crate) mod scenarios;
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +21,19 @@ use lock_redis::{Bootstrap, RedlockBackend, RedlockConfig};
 use lock_testkit::servers::RedisServer;
 use redis::Value;
 use tokio::time::{Instant, sleep};
+
+/// A test for each of these scenarios, by the rules of the product.
+#[allow(unused_macros, reason = "each test target uses a part of it")]
+macro_rules! scenarios_hold {
+    ($($scenario:ident)+) => {$(
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $scenario() {
+            scenarios::$scenario(|config| config).await.unwrap();
+        }
+    )+};
+}
+#[allow(unused_imports, reason = "each test target uses a part of it")]
+pub(crate) use scenarios_hold;
 
 /// Three masters of the test's own.
 #[derive(Debug)]
@@ -75,6 +89,31 @@ impl Masters {
     /// A plain connection.
     pub(crate) async fn plain(&self, node: usize) -> redis::aio::MultiplexedConnection {
         common::plain(&self.0[node]).await
+    }
+
+    /// Three masters, and a client that reaches each over a proxy.
+    pub(crate) async fn proxied() -> (Self, Links, RedlockBackend) {
+        let masters = Self::start().await.unwrap();
+        let links = masters.links().await.unwrap();
+        let backend = links.client().await.unwrap();
+        (masters, links, backend)
+    }
+
+    /// Runs a command on each of these masters.
+    pub(crate) async fn each(&self, nodes: Range<usize>, words: &[&str]) {
+        for node in nodes {
+            self.command(node, words).await;
+        }
+    }
+
+    /// A client that is not this library takes `lock` on these masters, for long.
+    pub(crate) async fn occupy(&self, nodes: Range<usize>) {
+        self.each(nodes, &["SET", "lock", "foreign", "PX", "30000"]).await;
+    }
+
+    /// Whether a master has this key.
+    pub(crate) async fn has(&self, node: usize, key: &str) -> bool {
+        self.command(node, &["EXISTS", key]).await == Value::Int(1)
     }
 
     /// Runs a command on one master over a plain connection.

@@ -11,6 +11,7 @@ use lock_testkit::servers::Data;
 use redis::Value;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::common::until;
 use super::{Links, Masters, claim, granted};
 
 /// The last word on a client's settings: where a scenario runs on a wrong variant.
@@ -45,14 +46,10 @@ async fn start() -> (Masters, Links) {
     (masters, links)
 }
 
-async fn exists(masters: &Masters, node: usize, name: &str) -> bool {
-    masters.command(node, &["EXISTS", name]).await == Value::Int(1)
-}
-
 /// Waits up to `limit` until the node has no such key.
 async fn gone_within(masters: &Masters, node: usize, name: &str, limit: Duration) -> bool {
     let end = Instant::now() + limit;
-    while exists(masters, node, name).await {
+    while masters.has(node, name).await {
         if Instant::now() >= end {
             return false;
         }
@@ -116,9 +113,7 @@ pub(crate) async fn a_fence_stands_on_a_quorum(tweak: Tweak) -> Seen {
 pub(crate) async fn partial_votes_are_given_back(tweak: Tweak) -> Seen {
     let (masters, links) = start().await;
     let backend = client(&links, tweak).await;
-    for node in 0..2 {
-        masters.command(node, &["SET", "lock", "foreign", "PX", "30000"]).await;
-    }
+    masters.occupy(0..2).await;
     let mut claim = claim(&backend, "lock", TTL);
     let seen = claim.try_acquire().await.unwrap();
     assert!(matches!(seen, Attempt::Busy { .. }), "{seen:?}");
@@ -138,9 +133,7 @@ pub(crate) async fn a_late_vote_is_given_back(tweak: Tweak) -> Seen {
     let mut first = claim(&backend, "other", TTL);
     granted(&mut *first).await;
     first.release().await.unwrap();
-    for node in 0..2 {
-        masters.command(node, &["SET", "lock", "foreign", "PX", "30000"]).await;
-    }
+    masters.occupy(0..2).await;
     links.0[2].stall();
     for proxy in &links.0[..2] {
         // So that the request to the third node is on its way when the others decide.
@@ -265,14 +258,10 @@ async fn interrupted(links: &Links, masters: &Masters, tweak: Tweak) -> (Box<dyn
     assert!(between > fence, "{between} after {fence}");
     b.release().await.unwrap();
     links.0[2].pass();
-    let end = Instant::now() + Duration::from_secs(3);
-    while !exists(masters, 2, "lock").await {
-        assert!(Instant::now() < end, "the late request did not arrive");
-        sleep(Duration::from_millis(10)).await;
-    }
+    until("the late request", Duration::from_secs(3), async || masters.has(2, "lock").await).await;
     sleep(Duration::from_millis(300)).await;
     // The lock of somebody else stands on node 1, so that nodes 0 and 2 decide.
-    masters.command(1, &["SET", "lock", "foreign", "PX", "30000"]).await;
+    masters.occupy(1..2).await;
     (a, fence, between)
 }
 
@@ -334,9 +323,7 @@ pub(crate) async fn a_seed_counts_for_every_lock(tweak: Tweak) -> Seen {
     // It does not see the marks that are set now, so its proposal is below them.
     let late = RedlockBackend::connect(tweak(settings())).await.unwrap();
     let ahead = (micros() + 3_600_000_000).to_string();
-    for node in 0..3 {
-        masters.command(node, &["HSET", record, "mark", &ahead]).await;
-    }
+    masters.each(0..3, &["HSET", record, "mark", &ahead]).await;
     let holder = RedlockBackend::connect(tweak(settings())).await.unwrap();
     let fence = granted(&mut *claim(&holder, "lock", ttl)).await;
     // The first node had written an older counter to its disk, and the third one had no part.

@@ -1,12 +1,5 @@
 -- Tries every command that the other scripts use. KEYS: a string, a sorted set, a hash, the mark.
 -- ARGV: the channel of this client. Answers what was refused, each with the server's reason.
-local refused = {}
-local function try(...)
-  local answer = redis.pcall(...)
-  if type(answer) == 'table' and answer.err then
-    refused[#refused + 1] = select(1, ...) .. ': ' .. answer.err
-  end
-end
 try('DEL', KEYS[1], KEYS[2], KEYS[3])
 try('TIME')
 try('EXISTS', KEYS[1])

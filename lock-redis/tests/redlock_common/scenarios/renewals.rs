@@ -57,11 +57,8 @@ pub(crate) async fn each_hold_of_a_batch_hears_its_own_answer(tweak: Tweak) -> S
     let (masters, links) = start().await;
     let backend = client(&links, tweak).await;
     let mut claims = holds(&backend, 8).await;
-    for node in 0..3 {
-        for n in 0..THEIRS {
-            let name = format!("lock{n}");
-            masters.command(node, &["SET", &name, "foreign", "PX", "5000"]).await;
-        }
+    for n in 0..THEIRS {
+        masters.each(0..3, &["SET", &format!("lock{n}"), "foreign", "PX", "5000"]).await;
     }
     let mut plain = masters.plain(0).await;
     for _ in 0..3 {
@@ -115,9 +112,7 @@ pub(crate) async fn a_key_of_another_type_concerns_its_lock_alone(tweak: Tweak) 
     let (masters, links) = start().await;
     let backend = client(&links, tweak).await;
     let mut claims = holds(&backend, 4).await;
-    for node in 0..2 {
-        masters.command(node, &["SET", "{lock0}\u{1e}vote", "x"]).await;
-    }
+    masters.each(0..2, &["SET", "{lock0}\u{1e}vote", "x"]).await;
     for (n, answer) in renewed(&mut claims).await.iter().enumerate() {
         let is_right = if n == 0 { answer.is_err() } else { is_alive(answer) };
         ensure!(is_right, "lock{n} heard {answer:?}");
