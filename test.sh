@@ -36,6 +36,8 @@ needed=(
     memcached:memcached
     # Certificates for the tests of TLS.
     openssl:openssl
+    # The examples: a page in a browser.
+    chromium:chromium chromedriver:chromium-driver
 )
 
 found() {
@@ -135,7 +137,7 @@ if [ "$mode" = full ]; then
 fi
 step "tests, $lanes programs at a time"
 # The longest first, so that none runs alone at the end.
-long='conformance|mutants|faults|small_backend|scenes'
+long='conformance|mutants|faults|small_backend|scenes|swap'
 { list "$long"; list -v "$long"; } | { grep -v '/redlock-model-' || true; } | xargs -r -P "$lanes" -n 1 .ci/run-test
 
 if [ -n "$beside" ]; then

@@ -16,6 +16,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("lock-testkit", &["lock-core", "conformance-tests"]),
     ("distlock", &["lock-core", "lock-redis", "lock-sql", "lock-etcd", "lock-zk"]),
     ("lock-cli", &["distlock"]),
+    ("distlock-examples", &["distlock"]),
     ("redlock-model", &[]),
 ];
 
@@ -27,6 +28,7 @@ const ALLOWED_IN_TESTS: &[(&str, &[&str])] = &[
     ("lock-zk", &["conformance-tests", "lock-testkit"]),
     ("distlock", &["lock-testkit"]),
     ("lock-cli", &["lock-testkit"]),
+    ("distlock-examples", &["lock-testkit"]),
 ];
 
 fn cargo(arguments: &[&str]) -> String {

@@ -33,8 +33,13 @@ const SHOWN_BY_RUSTDOC: &[(&str, &str)] = &[
 ];
 
 /// The other pages outside of the guide.
-const PAGES: &[&str] =
-    &["CONTRIBUTING.md", "SECURITY.md", "lock-cli/README.md", "lock-core/README.md"];
+const PAGES: &[&str] = &[
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "examples/README.md",
+    "lock-cli/README.md",
+    "lock-core/README.md",
+];
 
 /// The pages of the guide: everything under `docs/`.
 fn guide() -> Vec<String> {
