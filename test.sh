@@ -36,8 +36,8 @@ needed=(
     memcached:memcached
     # Certificates for the tests of TLS.
     openssl:openssl
-    # The examples: a page in a browser.
-    chromium:chromium chromedriver:chromium-driver
+    # The examples: a page in a browser, and a unit of systemd.
+    chromium:chromium chromedriver:chromium-driver systemd-analyze:systemd
 )
 
 found() {

@@ -6,6 +6,7 @@ mod contention;
 mod exit_codes;
 mod lease;
 mod leases;
+mod one_job;
 mod signals;
 mod stores;
 mod supervisor;

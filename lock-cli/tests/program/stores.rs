@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::bench::{Bench, SOON, finish, now, pause};
+use crate::one_job;
 use serde_json::Value;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -49,6 +50,8 @@ fn the_program_works(url: &str, backend: &str) {
     let killed = now();
     bench.done(["run", "c", "--store", url, "--wait", "30s", "--", "true"]).is(0);
     assert!(now().since(killed) < TTL + 3 * SECOND, "{:?}", now().since(killed));
+
+    one_job::is_run_once(url);
 }
 
 /// `acquire`, `renew` and `release` with a lease on the store at `url`.
