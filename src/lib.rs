@@ -36,9 +36,9 @@ pub use lazy::LazyLocks;
 #[doc(inline)]
 pub use lock_core::{
     Binding, Capabilities, DataLoss, DetachError, Effect, Error, ErrorKind, Feature, FenceCheck,
-    Fencing, FencingToken, Health, Held, HolderInfo, HolderMark, LeaseToken, Lock, LockGuard,
-    LockInfo, LockKey, LockState, Locks, LocksBuilder, LostReason, LostSignal, Operation, OwnerId,
-    Released, RenewedLease, Result, Wake,
+    Fencing, FencingToken, Finding, Health, Held, HolderInfo, HolderMark, LeaseToken, Lock,
+    LockGuard, LockInfo, LockKey, LockState, Locks, LocksBuilder, LostReason, LostSignal,
+    Operation, OwnerId, Released, RenewedLease, Result, Severity, Wake,
 };
 #[doc(inline)]
 pub use lock_core::{blocking, clock, testing};

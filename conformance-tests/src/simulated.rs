@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::{
-    Attempt, Bytes, Capabilities, Claim, ClaimRequest, Error, ErrorKind, HolderMark, LockAdmin,
-    LockBackend, LockInfo, LockKey, LostReason, Released, Renewal, Result,
+    Attempt, Bytes, Capabilities, Claim, ClaimRequest, Error, ErrorKind, Finding, HolderMark,
+    LockAdmin, LockBackend, LockInfo, LockKey, LostReason, Released, Renewal, Result,
 };
 use tokio::sync::{oneshot, watch};
 
@@ -181,6 +181,14 @@ impl LockAdmin for Layer {
         expected: Option<&HolderMark>,
     ) -> Result<Released> {
         self.link.pass(self.below()?.force_release(key, expected)).await
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        self.link.pass(self.below()?.diagnose()).await
+    }
+
+    async fn recover(&self) -> Result<()> {
+        self.link.pass(self.below()?.recover()).await
     }
 }
 

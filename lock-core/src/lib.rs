@@ -33,9 +33,9 @@ mod metrics;
 pub use clock::{Clock, ClockInstant, Sleep, SystemClock};
 pub use contract::{
     Attempt, Binding, Busy, Capabilities, Claim, ClaimRequest, DataLoss, Effect, Error, ErrorKind,
-    Feature, FenceCheck, Fencing, FencingToken, HolderInfo, HolderMark, LockAdmin, LockBackend,
-    LockInfo, LockKey, LockLayer, LostReason, Mode, Operation, OsRng, OwnerId, Released, Renewal,
-    Result, Resume, Rng, Wake, jitter,
+    Feature, FenceCheck, Fencing, FencingToken, Finding, HolderInfo, HolderMark, LockAdmin,
+    LockBackend, LockInfo, LockKey, LockLayer, LostReason, Mode, Operation, OsRng, OwnerId,
+    Released, Renewal, Result, Resume, Rng, Severity, Wake, jitter,
 };
 pub use kit::url;
 pub use locks::{

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::{
-    Capabilities, Claim, ClaimRequest, Error, HolderMark, LockAdmin, LockBackend, LockInfo,
-    LockKey, OwnerId, Released, Result,
+    Capabilities, Claim, ClaimRequest, Error, Finding, HolderMark, LockAdmin, LockBackend,
+    LockInfo, LockKey, OwnerId, Released, Result,
 };
 
 use super::bug::Bug;
@@ -185,6 +185,14 @@ impl LockAdmin for WrongBackend {
             _ => {}
         }
         below.force_release(&key, expected).await
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        self.below()?.diagnose().await
+    }
+
+    async fn recover(&self) -> Result<()> {
+        self.below()?.recover().await
     }
 }
 

@@ -1,14 +1,15 @@
-//! Inspecting locks, and taking them away.
+//! Inspecting locks and their store, and taking locks away.
 
 use async_trait::async_trait;
 
-use crate::{HolderInfo, HolderMark, LockKey, Released, Result};
+use crate::{Error, Finding, HolderInfo, HolderMark, LockKey, Released, Result};
 
-/// Inspection and forced release, for operators. Declared by
+/// Inspection, diagnosis and forced release, for operators. Declared by
 /// [`Capabilities::inspect`](crate::Capabilities).
 ///
 /// None of these calls is needed to hold a lock. Each answer is out of date by the time it arrives:
-/// show it, but base no decision on it.
+/// show it, but base no decision on it. A wrapper must forward every method, including the provided
+/// ones.
 #[async_trait]
 pub trait LockAdmin: Send + Sync {
     /// What the store knows about `key`; `None` if the lock has no holder and no waiters.
@@ -36,6 +37,28 @@ pub trait LockAdmin: Send + Sync {
     /// As any call to the store.
     async fn force_release(&self, key: &LockKey, expected: Option<&HolderMark>)
     -> Result<Released>;
+
+    /// What an operator should know about this store: versions with known defects, settings that
+    /// lose locks, members that do not serve. It reads only, and says so where it may not read.
+    ///
+    /// # Errors
+    ///
+    /// As any call to the store. What concerns one member of several is a finding, not an error.
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        Ok(Vec::new())
+    }
+
+    /// Lets a store serve again that waits for an operator's word, since it cannot know by itself
+    /// whether locks that it has forgotten are still held.
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) for a store that never waits for one;
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) if it still has to wait, saying for how long:
+    /// repeat the call then.
+    async fn recover(&self) -> Result<()> {
+        Err(Error::unsupported("this store never waits for an operator to recover it"))
+    }
 }
 
 /// What a store knows about one lock.

@@ -104,6 +104,10 @@ pub enum Operation {
     List,
     /// Taking a lock away from its holder.
     ForceRelease,
+    /// Looking for what is wrong with the store.
+    Diagnose,
+    /// Letting a store serve again that waits for an operator.
+    Recover,
     /// Asking whether the store answers.
     Ping,
     /// Closing the store.
@@ -123,6 +127,8 @@ impl fmt::Display for Operation {
             Self::Inspect => "inspect",
             Self::List => "list",
             Self::ForceRelease => "force-release",
+            Self::Diagnose => "diagnose",
+            Self::Recover => "recover",
             Self::Ping => "ping",
             Self::Close => "close",
         })

@@ -6,6 +6,7 @@
 //! | [`backoff`] | pauses between failing attempts |
 //! | [`batch`] | requests made at about the same time travel as one |
 //! | [`connect_once`] | one connection, made once and shared by all its users |
+//! | [`diagnosis`] | findings that several stores report |
 //! | [`endpoint`] | user, hosts and path of a URL, and which parts may be shown |
 //! | [`in_doubt`] | requests that may still take effect, and what a release proves |
 //! | [`lines`] | one task per runtime serves the requests made there |
@@ -18,6 +19,7 @@
 pub mod backoff;
 pub mod batch;
 pub mod connect_once;
+pub mod diagnosis;
 pub mod endpoint;
 pub mod in_doubt;
 pub mod lines;

@@ -318,7 +318,7 @@ impl Locks {
         LockKey::new(Arc::clone(&self.0.prefix), name.as_ref())
     }
 
-    fn admin(&self) -> Result<&dyn LockAdmin> {
+    pub(super) fn admin(&self) -> Result<&dyn LockAdmin> {
         self.0.backend.admin().ok_or_else(|| {
             Error::unsupported(format!("{} cannot show its locks", self.0.backend.name()))
         })
@@ -336,7 +336,7 @@ impl Locks {
         self.0.defaults.call_timeout.unwrap_or(Options::LONGEST_CALL)
     }
 
-    async fn within<T>(
+    pub(super) async fn within<T>(
         &self,
         limit: Duration,
         operation: Operation,

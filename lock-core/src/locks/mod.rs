@@ -12,6 +12,7 @@ mod lock;
 #[allow(clippy::module_inception, reason = "the type that the room is named after")]
 mod locks;
 mod lost;
+mod operate;
 mod options;
 
 pub use builder::LocksBuilder;
