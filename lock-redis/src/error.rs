@@ -24,6 +24,11 @@ pub(crate) fn from_redis(error: RedisError, stage: Stage, endpoint: &str) -> Err
                 "the Redis server at {endpoint} does not know HELLO: use {REDIS} or newer"
             ));
         }
+        _ if runs_no_scripts(&error) => {
+            return Error::unsupported(format!(
+                "the Redis server at {endpoint} does not know EVALSHA: it is probably a Sentinel, which keeps no locks. Give the address of the server itself"
+            ));
+        }
         redis::ErrorKind::Server(ServerErrorKind::CrossSlot | ServerErrorKind::Moved) => {
             return Error::config(format!(
                 "the Redis server at {endpoint} is a node of a Redis Cluster, where no script may use the lock and the mark for all names together: use a standalone server"
@@ -46,6 +51,7 @@ pub(crate) fn from_redis(error: RedisError, stage: Stage, endpoint: &str) -> Err
     let what = match (stage, kind) {
         (Stage::Connecting, ErrorKind::Denied) => "refused the credentials",
         (Stage::Connecting, _) => "cannot be reached",
+        (Stage::Sent, ErrorKind::Denied) if is_about_a_key(&error) => KEYS,
         (Stage::Sent, ErrorKind::Denied) => "denied a right that locks need",
         (Stage::Sent, ErrorKind::Unavailable) => "did not serve the request",
         (Stage::Sent, _) => "answered with an error",
@@ -63,6 +69,11 @@ pub(crate) fn from_redis(error: RedisError, stage: Stage, endpoint: &str) -> Err
 pub(crate) fn lacks_hello(error: &RedisError) -> bool {
     error.kind() == redis::ErrorKind::RESP3NotSupported
         || error.detail().is_some_and(|detail| detail.starts_with("unknown command 'HELLO'"))
+}
+
+/// A Sentinel answers on a port of its own, and knows few commands.
+fn runs_no_scripts(error: &RedisError) -> bool {
+    error.detail().is_some_and(|detail| detail.starts_with("unknown command 'EVALSHA'"))
 }
 
 /// The server's error code; empty if the server sent none. Before Redis 7 an error that ends a
@@ -87,6 +98,13 @@ fn tells_of_a_right(detail: &str) -> bool {
     ["The user executing the script can't", "ACL failure in script", "has no permissions to"]
         .iter()
         .any(|words| detail.contains(words))
+}
+
+/// What to grant for a key. The names of locks follow the prefix, with or without a brace before it.
+const KEYS: &str = "denied a key that locks need: grant this user ~<lock_prefix>* and ~{<lock_prefix>* for the locks and ~distlock?* and ~{distlock?* for this library, or correct lock_prefix";
+
+fn is_about_a_key(error: &RedisError) -> bool {
+    error.detail().is_some_and(|detail| detail.contains("one of the keys"))
 }
 
 /// A timeout begins as "unknown"; while connecting nothing has been sent.
@@ -159,6 +177,18 @@ mod tests {
             assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Config, false));
             assert!(error.to_string().contains("Cluster"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_key_that_is_denied_and_a_sentinel_are_told_with_the_remedy() {
+        let denied = "this user has no permissions to access one of the keys used as arguments";
+        let code = ServerErrorKind::ResponseError;
+        let error = from_redis(server(code, denied), Stage::Sent, "h:1");
+        assert!(error.to_string().contains("~{<lock_prefix>*"), "{error}");
+        let unknown = server(code, "unknown command 'EVALSHA', with args beginning with: 'x'");
+        let error = from_redis(unknown, Stage::Sent, "h:1");
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("Sentinel"), "{error}");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 mod address;
 mod connection;
+mod diagnosis;
 mod dial;
 mod eviction;
 mod link;
@@ -18,6 +19,7 @@ mod server;
 mod tls;
 
 pub(crate) use address::{tcp_clients, unix_client};
+pub(crate) use diagnosis::Info;
 pub use eviction::Eviction;
 pub(crate) use link::Interest;
 pub(crate) use pulse::{Listener, NodeEvent};

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{
-    Error, FencingToken, HolderInfo, HolderMark, LockAdmin, LockInfo, LockKey, Released, Result,
-    async_trait,
+    Error, FencingToken, Finding, HolderInfo, HolderMark, LockAdmin, LockInfo, LockKey, Released,
+    Result, async_trait,
 };
 use redis::Value;
 
 use super::backend::{LIMIT, RedlockBackend};
+use super::doctor;
 use super::scripts::{FORCE_VOTE, LOOK};
 use crate::error::unexpected;
 use crate::names::Keys;
@@ -79,6 +80,14 @@ impl LockAdmin for RedlockBackend {
         });
         let freed = answers.await?.contains(&true);
         Ok(if freed { Released::Freed } else { Released::AlreadyGone })
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        doctor::diagnose(self).await
+    }
+
+    async fn recover(&self) -> Result<()> {
+        Self::recover(self).await
     }
 }
 

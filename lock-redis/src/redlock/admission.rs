@@ -63,11 +63,23 @@ impl Admission {
     ///
     /// `Config` if a node belongs to a quorum with a different configuration, or evicts locks.
     pub(crate) async fn advance(&self) -> Result<Plan> {
-        self.advance_with(match self.quorum.config.recover {
+        self.advance_with(self.recovers_with()).await
+    }
+
+    /// How many nodes must answer for them to vote again without an operator.
+    fn recovers_with(&self) -> usize {
+        match self.quorum.config.recover {
             Recover::Auto => self.quorum.len(),
             Recover::Manual => usize::MAX,
-        })
-        .await
+        }
+    }
+
+    /// What the nodes report, and what [`advance`](Self::advance) would do about it. Changes nothing.
+    pub(crate) async fn look(&self) -> Result<(Vec<Option<Report>>, Plan)> {
+        let mut sightings = self.turn.lock().await;
+        let reports = self.reports(&mut sightings).await?;
+        let plan = (self.quorum.config.rules.plan)(&reports, &self.terms(self.recovers_with())?)?;
+        Ok((reports, plan))
     }
 
     /// See [`RedlockBackend::recover`](crate::RedlockBackend::recover).

@@ -21,7 +21,7 @@ use crate::node::Eviction;
 #[derive(Debug)]
 pub struct RedlockBackend {
     pub(super) quorum: Arc<Quorum>,
-    admission: Arc<Admission>,
+    pub(super) admission: Arc<Admission>,
 }
 
 /// The limit for a ping or a read at one node, when no lock waits for it.

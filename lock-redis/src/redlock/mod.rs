@@ -12,6 +12,7 @@ mod backend;
 mod claim;
 mod config;
 mod contender;
+mod doctor;
 mod driver;
 #[cfg(distlock_mutants)]
 #[doc(hidden)]

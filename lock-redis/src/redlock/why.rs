@@ -26,7 +26,22 @@ impl Why {
         Self { left: Some(left), ..self }
     }
 
-    fn text<'a>(&self, endpoint: impl Fn(usize) -> &'a str, passed: Duration) -> String {
+    /// Whether it is about this node.
+    pub(crate) fn is_of(&self, node: usize) -> bool {
+        self.node == Some(node)
+    }
+
+    /// Whether it is about all nodes.
+    pub(crate) fn is_of_all(&self) -> bool {
+        self.node.is_none()
+    }
+
+    /// For how much longer, where that is known.
+    pub(crate) fn time_left(&self) -> Option<Duration> {
+        self.left
+    }
+
+    pub(crate) fn text<'a>(&self, endpoint: impl Fn(usize) -> &'a str, passed: Duration) -> String {
         let mut text = match self.node {
             Some(node) => format!("{} {}", endpoint(node), self.what),
             None => self.what.clone(),

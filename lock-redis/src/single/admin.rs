@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use lock_core::{HolderMark, LockAdmin, LockInfo, LockKey, Released, Result, async_trait};
+use lock_core::{Finding, HolderMark, LockAdmin, LockInfo, LockKey, Released, Result, async_trait};
 
 use super::backend::RedisBackend;
+use super::doctor;
 use super::holder::holder;
 use super::scripts::{FORCE, INSPECT, MARK};
 use crate::names::Keys;
@@ -55,6 +56,10 @@ impl LockAdmin for RedisBackend {
         let reply = Reply::new("a forced release", &value)?;
         self.store.look_after(&keys, reply.number(1)?);
         Ok(if reply.number(0)? == 0 { Released::AlreadyGone } else { Released::Freed })
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        doctor::diagnose(&self.store).await
     }
 }
 

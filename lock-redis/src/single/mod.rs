@@ -2,12 +2,14 @@
 //!
 //! A try goes from `claim`, which builds the script call, to the node, which runs it over the
 //! connection. Renewals of many claims go through `renewals` and travel as one call. Pushes arrive
-//! in `wake`, and `hand_over` checks on locks that this client has handed over.
+//! in `wake`, and `hand_over` checks on locks that this client has handed over. `doctor` is for
+//! operators only.
 
 mod admin;
 mod backend;
 mod claim;
 mod config;
+mod doctor;
 mod hand_over;
 mod holder;
 mod renewals;
