@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use etcd_client::KeyValue;
 use lock_core::{
-    HolderInfo, HolderMark, LockAdmin, LockInfo, LockKey, Released, Result, async_trait,
+    Finding, HolderInfo, HolderMark, LockAdmin, LockInfo, LockKey, Released, Result, async_trait,
 };
 
 use crate::backend::EtcdBackend;
+use crate::doctor;
 use crate::entry::Value;
 use crate::error::Failed;
 use crate::names::{QueueKeys, listing, lock_of};
@@ -176,6 +177,10 @@ impl LockAdmin for EtcdBackend {
         let reply = store.cluster.ask(store.limit, statements::force(&holder.key, since)).await;
         let reply = reply.map_err(|failed| failed.error)?;
         Ok(if reply.succeeded { Released::Freed } else { Released::AlreadyGone })
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        doctor::diagnose(&self.store.cluster).await
     }
 }
 

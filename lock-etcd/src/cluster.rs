@@ -81,6 +81,11 @@ impl Cluster {
         let _ = self.connection.subscribe().wait_for(Option::is_none).await;
     }
 
+    /// The settings; `None` for a client of the caller.
+    pub(crate) fn config(&self) -> Option<&EtcdConfig> {
+        self.config.as_ref()
+    }
+
     pub(crate) fn members(&self) -> usize {
         self.config.as_ref().map_or(1, |config| config.members.len())
     }

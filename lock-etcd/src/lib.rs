@@ -6,6 +6,7 @@ mod claim;
 mod cluster;
 mod config;
 mod connection;
+mod doctor;
 mod entry;
 mod error;
 mod fences;

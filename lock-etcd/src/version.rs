@@ -25,7 +25,7 @@ const DEFECTS: [(&str, &[[u32; 3]]); 2] = [
 /// # Errors
 ///
 /// If it cannot be used for locks at all.
-fn judge(text: &str, endpoint: &str) -> Result<Vec<&'static str>> {
+pub(crate) fn judge(text: &str, endpoint: &str) -> Result<Vec<&'static str>> {
     ETCD.check(text).map_err(|error| {
         Error::new(error.kind(), format!("the etcd member at {endpoint} cannot be used: {error}"))
     })?;
