@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use lock_core::{
-    HolderInfo, HolderMark, LockAdmin, LockInfo, LockKey, Released, Result, async_trait,
+    Finding, HolderInfo, HolderMark, LockAdmin, LockInfo, LockKey, Released, Result, async_trait,
 };
 use tokio::task::JoinSet;
 
 use crate::backend::ZkBackend;
 use crate::connection::reply::{Reply, none_if_missing};
+use crate::doctor;
 use crate::names;
 
 /// The timeout of each request of an inspection.
@@ -53,6 +54,10 @@ impl LockAdmin for ZkBackend {
         expected: Option<&HolderMark>,
     ) -> Result<Released> {
         self.sessions.bounded(LIMIT, self.remove_holder(key, expected)).await
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        Ok(doctor::diagnose(&self.sessions).await)
     }
 }
 

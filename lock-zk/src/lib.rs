@@ -5,6 +5,7 @@ mod backend;
 mod claim;
 mod config;
 mod connection;
+mod doctor;
 mod error;
 #[cfg(distlock_mutants)]
 #[doc(hidden)]

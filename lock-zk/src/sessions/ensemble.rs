@@ -16,7 +16,7 @@ use crate::wire;
 pub(crate) struct Ensemble {
     connector: zk::Connector,
     /// Connect strings of one server each.
-    pub(super) hosts: Vec<String>,
+    pub(crate) hosts: Vec<String>,
     /// Hosts and ports: never a credential.
     pub(crate) endpoint: String,
     pub(super) acl: Acl,
