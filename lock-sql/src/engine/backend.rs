@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{
-    Capabilities, Claim, ClaimRequest, Clock, HolderMark, LockAdmin, LockBackend, LockInfo,
-    LockKey, OwnerId, Released, Result, async_trait,
+    Capabilities, Claim, ClaimRequest, Clock, Finding, HolderMark, LockAdmin, LockBackend,
+    LockInfo, LockKey, OwnerId, Released, Result, async_trait,
 };
 
 use super::claim::SqlClaim;
@@ -104,5 +104,9 @@ impl<D: Dialect> LockAdmin for Backend<D> {
             None => None,
         };
         self.store.free_by_force(&key.encode(), owner.as_ref().map(OwnerId::to_hex)).await
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        self.store.dialect.diagnose(&self.store.executor).await
     }
 }

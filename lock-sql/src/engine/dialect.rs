@@ -4,7 +4,8 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use lock_core::{
-    Attempt, Binding, Capabilities, ClockInstant, DataLoss, Fencing, Result, Wake, async_trait,
+    Attempt, Binding, Capabilities, ClockInstant, DataLoss, Fencing, Finding, Result, Wake,
+    async_trait,
 };
 
 use super::driver::Driver;
@@ -60,6 +61,8 @@ pub(crate) trait Dialect: Debug + Send + Sync + Sized + 'static {
     ) -> Result<Vec<Outcome>>;
     /// After a release: the claim no longer waits.
     async fn released(&self, _: &Executor<Self::Driver>, _: &Entry) {}
+    /// What an operator should know about the database.
+    async fn diagnose(&self, executor: &Executor<Self::Driver>) -> Result<Vec<Finding>>;
     /// After a sweep.
     async fn swept(&self, _: &Executor<Self::Driver>) {}
 

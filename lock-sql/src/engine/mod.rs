@@ -4,6 +4,7 @@
 pub(crate) mod backend;
 mod claim;
 pub(crate) mod dialect;
+mod doctor;
 pub(crate) mod driver;
 pub(crate) mod entry;
 pub(crate) mod error;

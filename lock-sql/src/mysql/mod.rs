@@ -2,6 +2,7 @@
 
 mod codes;
 mod config;
+mod doctor;
 mod renew;
 mod server;
 pub(crate) mod statements;
@@ -13,7 +14,7 @@ use std::time::Duration;
 
 use lock_core::kit::runtime;
 use lock_core::{
-    Attempt, ClockInstant, FencingToken, LockBackend, Result, SystemClock, async_trait,
+    Attempt, ClockInstant, FencingToken, Finding, LockBackend, Result, SystemClock, async_trait,
 };
 
 pub use config::MYSQL_PARAMETERS;
@@ -93,6 +94,10 @@ impl Dialect for MySql {
             Some(None) => Ok(busy(Some(Duration::ZERO))),
             None => Ok(busy(Some(WHILE_CONTENDED))),
         }
+    }
+
+    async fn diagnose(&self, executor: &Executor<MySqlServer>) -> Result<Vec<Finding>> {
+        doctor::diagnose(executor).await
     }
 
     async fn renew(

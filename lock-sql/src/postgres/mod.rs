@@ -2,6 +2,7 @@
 
 mod codes;
 mod config;
+mod doctor;
 mod inline;
 mod listener;
 mod pooler;
@@ -16,7 +17,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use lock_core::kit::runtime;
-use lock_core::{LockBackend, OsRng, Result, Rng, SystemClock, Wake, async_trait};
+use lock_core::{Finding, LockBackend, OsRng, Result, Rng, SystemClock, Wake, async_trait};
 use tokio::task::AbortHandle;
 
 pub(crate) use config::PostgresTarget;
@@ -150,6 +151,10 @@ impl Dialect for Postgres {
         if let Some(delivery) = self.delivery.get() {
             delivery.abort();
         }
+    }
+
+    async fn diagnose(&self, executor: &Executor<PostgresServer>) -> Result<Vec<Finding>> {
+        doctor::diagnose(self, executor).await
     }
 
     async fn renew(

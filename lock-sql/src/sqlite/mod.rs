@@ -2,6 +2,7 @@
 
 mod codes;
 mod config;
+mod doctor;
 mod file;
 mod lanes;
 mod mounts;
@@ -15,7 +16,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{Attempt, ClockInstant, DataLoss, LockBackend, Result, SystemClock, async_trait};
+use lock_core::{
+    Attempt, ClockInstant, DataLoss, Finding, LockBackend, Result, SystemClock, async_trait,
+};
 
 pub use config::SQLITE_PARAMETERS;
 pub(crate) use config::SqliteTarget;
@@ -76,6 +79,10 @@ impl Dialect for Sqlite {
         _start: ClockInstant,
     ) -> Result<Attempt> {
         Ok(executor.held_by_another(entry).await?.unwrap_or_else(|| busy(None)))
+    }
+
+    async fn diagnose(&self, executor: &Executor<SqliteFile>) -> Result<Vec<Finding>> {
+        doctor::diagnose(executor).await
     }
 
     async fn renew(
