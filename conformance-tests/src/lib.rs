@@ -27,4 +27,4 @@ pub use harness::{Client, Fault, Faults, Harness, Store, Time, Unavailable};
 pub use main_fn::main;
 pub use memory_harness::{MemoryFaults, MemoryHarness, MemoryStore};
 pub use report::{CaseResult, Outcome, Report};
-pub use runner::run;
+pub use runner::{cases, run};

@@ -36,6 +36,11 @@ pub fn run(harness: impl Harness, filter: impl Fn(&str) -> bool) -> Report {
     Report { results }
 }
 
+/// All cases, in the order of the suite: their names, and what must hold, in one sentence each.
+pub fn cases() -> impl Iterator<Item = (&'static str, &'static str)> {
+    registry::cases().map(|case| (case.id, case.about))
+}
+
 /// The variable that says how often each case is run, each time on a fresh store.
 pub(crate) const REPEAT: &str = "LOCK_TEST_REPEAT";
 
@@ -84,7 +89,7 @@ fn judged(id: &str, mut run: impl FnMut() -> (Ended, Option<String>)) -> Outcome
     for _ in 1..TRIES {
         match run() {
             (Ended::Failed(failure), Some(standstill)) if failure.verdict != Verdict::Violated => {
-                println!("repeated: {id}: {standstill}: {}", failure.seen.replace('\n', " "));
+                eprintln!("repeated: {id}: {standstill}: {}", failure.seen.replace('\n', " "));
             }
             (ended, _) => return ended.outcome(),
         }

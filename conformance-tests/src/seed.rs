@@ -31,7 +31,7 @@ impl Seeded {
             lock_core::Rng::fill(&lock_core::OsRng, &mut bytes)
                 .map_or(1, |()| u64::from_le_bytes(bytes))
         });
-        println!("{what}: {SEED}={seed}");
+        eprintln!("{what}: {SEED}={seed}");
         ANNOUNCED.lock().unwrap_or_else(PoisonError::into_inner).insert(what, seed);
         Self { seed, state: seed }
     }
