@@ -1,10 +1,15 @@
 //! The command line.
 
+mod tools;
+
 use std::ffi::OsString;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub(crate) use self::tools::{BenchArgs, DoctorArgs, Order, RecoverArgs, WatchArgs};
+#[cfg(feature = "conformance")]
+pub(crate) use self::tools::{ConformanceArgs, ReportForm};
 use crate::run::signals;
 
 const AFTER_HELP: &str = "\
@@ -23,18 +28,31 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Take the lock, run a command, release the lock
+    /// Take one or more locks, run a command, release them
     Run(RunArgs),
     /// Show who holds a lock
     Status(StatusArgs),
     /// List the locks that are held or waited for
     List(ListArgs),
     /// Take the lock, print its lease, and exit: for scripts that cannot be run under `run`
-    Acquire(WantArgs),
+    Acquire(AcquireArgs),
     /// Renew a lock taken by `acquire`
     Renew(RenewArgs),
     /// Release a lock taken by `acquire`, or take a lock away from its holder
     Release(ReleaseArgs),
+    /// Show who holds these locks, again and again: a table on a terminal, else a line of JSON for
+    /// each change
+    Watch(WatchArgs),
+    /// Find out whether the store can keep locks, what is wrong with it, and what to do about it
+    Doctor(DoctorArgs),
+    /// Measure how long locks take, beside a bare round trip to the store
+    Bench(BenchArgs),
+    /// Judge a store by the conformance suite of this library. Its locks end with the run; use a
+    /// server on which some load does no harm
+    #[cfg(feature = "conformance")]
+    Conformance(ConformanceArgs),
+    /// Let a Redlock quorum serve again that waits for a person, since its nodes have lost their data
+    Recover(RecoverArgs),
     /// Show the stores of this build, and the form of their URLs
     Stores(StoresArgs),
     /// Print the completions for a shell
@@ -57,10 +75,16 @@ impl Command {
     pub(crate) fn json(&self) -> bool {
         match self {
             Self::Run(args) => args.want.store.json,
-            Self::Acquire(args) => args.store.json,
+            Self::Acquire(args) => args.want.store.json,
             Self::Renew(args) => args.lease.store.json,
             Self::Status(args) => args.store.json,
             Self::List(args) => args.store.json,
+            Self::Watch(args) => args.store.json,
+            Self::Doctor(args) => args.store.json,
+            Self::Bench(args) => args.store.json,
+            #[cfg(feature = "conformance")]
+            Self::Conformance(args) => args.store.json,
+            Self::Recover(args) => args.store.json,
             Self::Release(args) => args.lease.store.json,
             Self::Stores(args) => args.json,
             Self::Completions { .. } | Self::Man { .. } | Self::Supervise(_) => false,
@@ -83,8 +107,6 @@ pub(crate) struct StoreArgs {
 /// How a lock is asked for.
 #[derive(Debug, Args)]
 pub(crate) struct WantArgs {
-    /// The name of the lock: 1 to 512 bytes without control characters
-    pub(crate) name: String,
     #[command(flatten)]
     pub(crate) store: StoreArgs,
     /// How long the store keeps the lock without a renewal. If this machine dies, others wait this
@@ -112,7 +134,19 @@ pub(crate) struct WantArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct AcquireArgs {
+    /// The name of the lock: 1 to 512 bytes without control characters
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) want: WantArgs,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct RunArgs {
+    /// The name of the lock: 1 to 512 bytes without control characters. With several names, the
+    /// command runs when all of them are held
+    #[arg(required = true, value_name = "NAME")]
+    pub(crate) names: Vec<String>,
     #[command(flatten)]
     pub(crate) want: WantArgs,
     /// Stop the command when it has held the lock this long
@@ -129,12 +163,27 @@ pub(crate) struct RunArgs {
     /// The signal that asks the command to stop: TERM, INT, HUP, QUIT, USR1, USR2 or KILL
     #[arg(short, long, value_name = "SIGNAL", value_parser = signals::parse, default_value = "TERM")]
     pub(crate) signal: i32,
+    /// What happens to the command when the lock is lost. It is not certain then that it is the only
+    /// one that runs
+    #[arg(long, value_enum, value_name = "WHAT", default_value = "term")]
+    pub(crate) on_lost: OnLost,
     /// Run this line with /bin/sh instead of a command
     #[arg(short = 'c', long = "shell", value_name = "LINE", conflicts_with = "command")]
     pub(crate) shell: Option<OsString>,
     /// The command and its arguments, after `--`, executed without a shell
     #[arg(last = true, required_unless_present = "shell", value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
+}
+
+/// What happens to a command whose lock is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnLost {
+    /// It gets --signal, and SIGKILL --kill-after later
+    Term,
+    /// It gets SIGKILL
+    Kill,
+    /// It goes on without the lock; the exit code is 79 all the same
+    Ignore,
 }
 
 impl RunArgs {
@@ -187,6 +236,9 @@ pub(crate) struct ListArgs {
     pub(crate) prefix: String,
     #[command(flatten)]
     pub(crate) store: StoreArgs,
+    /// The order
+    #[arg(long, value_enum, default_value = "name")]
+    pub(crate) sort: Order,
 }
 
 #[derive(Debug, Args)]

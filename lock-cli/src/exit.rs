@@ -7,6 +7,8 @@ use distlock::{Error, ErrorKind};
 pub(crate) mod code {
     /// `status --quiet`: the lock is free.
     pub(crate) const FREE: u8 = 1;
+    /// `doctor`: something should be mended. `conformance`: a case failed.
+    pub(crate) const WARNED: u8 = 1;
     /// The command line is wrong.
     pub(crate) const USAGE: u8 = 64;
     /// The store cannot be reached, or refused us.

@@ -6,7 +6,7 @@ use std::io::Read;
 use distlock::{Error, LeaseToken, Released};
 use serde_json::json;
 
-use crate::args::{LeaseArgs, RenewArgs, WantArgs};
+use crate::args::{AcquireArgs, LeaseArgs, RenewArgs, WantArgs};
 use crate::exit::{Failure, code};
 use crate::output::{self, millis, quoted, rfc3339, short};
 use crate::run::notes::Notes;
@@ -22,12 +22,13 @@ const BEGIN: &str = "distlock1.";
 /// Longer than any lease.
 const LONGEST: u64 = 1 << 16;
 
-pub(crate) async fn acquire(want: WantArgs) -> Result<u8, Failure> {
-    check_name(&want.name)?;
-    let notes = Notes::new(&want);
+pub(crate) async fn acquire(args: AcquireArgs) -> Result<u8, Failure> {
+    let AcquireArgs { name, want } = args;
+    check_name(&name)?;
+    let notes = Notes::new(std::slice::from_ref(&name), &want);
     let mut signals = Signals::watch(&FORWARDED)?;
     let (store, patience) = waiting::open(&want, &mut signals).await?;
-    let outcome = detached(&want, &store, patience, &mut signals, &notes).await;
+    let outcome = detached(&name, &want, &store, patience, &mut signals, &notes).await;
     let end_by = store.locks.clock().now() + ENDING;
     run::close(&store, end_by, &mut signals, &notes).await;
     outcome
@@ -35,6 +36,7 @@ pub(crate) async fn acquire(want: WantArgs) -> Result<u8, Failure> {
 
 /// Takes the lock, and prints its lease.
 async fn detached(
+    name: &str,
     want: &WantArgs,
     store: &Store,
     patience: Patience,
@@ -47,10 +49,10 @@ async fn detached(
         return Err(Failure::new(code::CONFIG, "unsupported", message)
             .with_hint("use `distlock run`, or another store: `distlock stores` lists them"));
     }
-    let lock = waiting::lock(want, store)?;
+    let lock = waiting::lock(name, want, store)?;
     let guard = waiting::acquire(want, store, &lock, patience, signals, notes).await?;
     let mut object = json!({
-        "name": want.name,
+        "name": name,
         "backend": backend,
         "fence": guard.token()?.get(),
         "ttl_ms": millis(guard.ttl()),

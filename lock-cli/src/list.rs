@@ -1,9 +1,12 @@
 //! `distlock list`: the locks that are held or waited for.
 
+use std::cmp::Reverse;
+use std::time::Duration;
+
 use distlock::LockInfo;
 use serde_json::json;
 
-use crate::args::ListArgs;
+use crate::args::{ListArgs, Order};
 use crate::exit::Failure;
 use crate::output::{escape, short, stdout_line};
 use crate::store::Store;
@@ -15,7 +18,8 @@ pub(crate) async fn list(args: ListArgs) -> Result<u8, Failure> {
     let store = Store::open(&args.store, None).await?;
     let locks = store.describe(store.locks.list(&args.prefix).await);
     store.close().await;
-    let locks = locks?;
+    let mut locks = locks?;
+    sort(&mut locks, args.sort);
     if args.store.json {
         let backend = store.locks.backend_name();
         let locks: Vec<_> = locks
@@ -32,6 +36,17 @@ pub(crate) async fn list(args: ListArgs) -> Result<u8, Failure> {
     }
     stdout_line(&output::table(HEAD, locks.iter().map(row)))?;
     Ok(0)
+}
+
+/// The store's own order is by name. A lock whose age or end is not known comes last.
+fn sort(locks: &mut [LockInfo], by: Order) {
+    let held_for = |info: &LockInfo| info.holder.as_ref().and_then(|holder| holder.held_for);
+    let left = |info: &LockInfo| info.holder.as_ref().and_then(|holder| holder.expires_in);
+    match by {
+        Order::Name => {}
+        Order::Age => locks.sort_by_key(|info| Reverse(held_for(info))),
+        Order::Left => locks.sort_by_key(|info| left(info).unwrap_or(Duration::MAX)),
+    }
 }
 
 fn row(info: &LockInfo) -> [String; 7] {

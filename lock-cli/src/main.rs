@@ -4,18 +4,25 @@
 //! parent-death signal, the child subreaper and `/proc`.
 
 mod args;
+mod bench;
+#[cfg(feature = "conformance")]
+mod conformance;
+mod doctor;
 mod exit;
 mod holder;
 mod lease;
 mod list;
 mod output;
 mod pages;
+mod patience;
+mod recover;
 mod release;
 mod run;
 mod status;
 mod stderr;
 mod store;
 mod stores;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -41,6 +48,12 @@ fn main() -> ExitCode {
         Command::Status(args) => with_runtime(status::status(args)),
         Command::List(args) => with_runtime(list::list(args)),
         Command::Release(args) => with_runtime(release::release(args)),
+        Command::Watch(args) => with_runtime(watch::watch(args)),
+        Command::Doctor(args) => with_runtime(doctor::doctor(args)),
+        Command::Bench(args) => with_runtime(bench::bench(args)),
+        #[cfg(feature = "conformance")]
+        Command::Conformance(args) => conformance::conformance(&args),
+        Command::Recover(args) => with_runtime(recover::recover(args)),
         Command::Stores(args) => stores::stores(&args),
         Command::Completions { shell } => pages::completions(shell),
         Command::Man { subcommand } => pages::man(subcommand.as_deref()),
@@ -58,7 +71,9 @@ fn main() -> ExitCode {
 ///
 /// The main thread itself starts the supervisor: the kernel ties the parent-death signal to the
 /// *thread* that started a process, and this one lives as long as the process.
-fn with_runtime(work: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Failure> {
+pub(crate) fn with_runtime<T>(
+    work: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()

@@ -38,6 +38,12 @@ pub(crate) fn escape(text: &str) -> Cow<'_, str> {
     replaced(text, |c, safe| safe.extend(c.escape_default()))
 }
 
+/// `text` with its lines kept, for statements to copy. Those after the first are indented, so none of
+/// them can pass for a line of this program.
+pub(crate) fn lines(text: &str) -> String {
+    text.lines().map(escape).collect::<Vec<_>>().join("\n    ")
+}
+
 /// A name in quotes, escaped.
 pub(crate) fn quoted(name: &str) -> String {
     format!("\"{}\"", escape(name).replace('"', "\\\""))
@@ -125,9 +131,9 @@ pub(crate) fn failure(failure: &Failure, as_json: bool) {
         });
         return event("error", fields);
     }
-    let mut text = format!("distlock: {}", escape(&failure.message));
+    let mut text = format!("distlock: {}", lines(&failure.message));
     if let Some(hint) = &failure.hint {
-        let _ = write!(text, "\ndistlock: {}", escape(hint));
+        let _ = write!(text, "\ndistlock: {}", lines(hint));
     }
     stderr_line(&text);
 }
@@ -137,18 +143,82 @@ pub(crate) fn stdout_line(text: &str) -> Result<(), Failure> {
     page(format!("{text}\n").as_bytes())
 }
 
+/// An event as one line of JSON on standard output. False if nobody reads it any more.
+pub(crate) fn line(mut event: Value) -> Result<bool, Failure> {
+    event["schema"] = json!(1);
+    event["time"] = json!(rfc3339(SystemTime::now()));
+    shown(&format!("{}\n", json_line(&event)))
+}
+
+/// Draws `text` on a terminal in the place of the `drawn` lines of the last time. False if it is
+/// gone.
+pub(crate) fn redraw(text: &str, drawn: &mut usize) -> Result<bool, Failure> {
+    let up = if *drawn > 0 { format!("\x1b[{drawn}F") } else { String::new() };
+    *drawn = text.lines().count();
+    // Each line is cleared to its end, and what is below the last one, too.
+    let lines: String = text.lines().map(|line| format!("{line}\x1b[K\n")).collect();
+    shown(&format!("{up}{lines}\x1b[J"))
+}
+
+pub(crate) fn is_terminal() -> bool {
+    std::io::stdout().is_terminal()
+}
+
+/// Some text on standard output. False if it is closed, as in `distlock watch a | head -1`.
+fn shown(text: &str) -> Result<bool, Failure> {
+    match stdout(text.as_bytes()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(unwritten(&error)),
+    }
+}
+
 /// Some text on standard output, with the same rule.
 pub(crate) fn page(text: &[u8]) -> Result<(), Failure> {
     stdout(text).or_else(|error| match error.kind() {
         ErrorKind::BrokenPipe => Ok(()),
-        _ => Err(Failure::internal(format!("cannot write to standard output: {error}"))),
+        _ => Err(unwritten(&error)),
     })
+}
+
+fn unwritten(error: &std::io::Error) -> Failure {
+    Failure::internal(format!("cannot write to standard output: {error}"))
 }
 
 /// All of `bytes` on standard output.
 pub(crate) fn stdout(bytes: &[u8]) -> std::io::Result<()> {
     let mut stdout = std::io::stdout().lock();
     stdout.write_all(bytes).and_then(|()| stdout.flush())
+}
+
+/// Colours, where they are wanted: on a terminal, unless `NO_COLOR` is set or the terminal is dumb.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Paint {
+    on: bool,
+}
+
+impl Paint {
+    pub(crate) fn of_stdout() -> Self {
+        let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+        Self { on: std::io::stdout().is_terminal() && !set("NO_COLOR") && !dumb }
+    }
+
+    pub(crate) fn red(self, text: &str) -> String {
+        self.with("31;1", text)
+    }
+
+    pub(crate) fn yellow(self, text: &str) -> String {
+        self.with("33", text)
+    }
+
+    pub(crate) fn dim(self, text: &str) -> String {
+        self.with("2", text)
+    }
+
+    fn with(self, code: &str, text: &str) -> String {
+        if self.on { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
 }
 
 /// A table. On a terminal it is as wide as the terminal and its cells are wrapped; elsewhere every
@@ -185,6 +255,14 @@ mod tests {
         assert_eq!(escape("plain ü 漢"), "plain ü 漢");
         assert_eq!(escape("a\x1b[2Jb\u{202e}c\u{2066}"), "a\\u{1b}[2Jb\\u{202e}c\\u{2066}");
         assert_eq!(quoted("a\"b\n"), "\"a\\\"b\\n\"");
+    }
+
+    #[test]
+    fn a_statement_stays_on_its_lines_and_forges_none() {
+        assert_eq!(
+            lines("execute\nCREATE\x1b;\ndistlock: done"),
+            "execute\n    CREATE\\u{1b};\n    distlock: done"
+        );
     }
 
     #[test]

@@ -25,6 +25,8 @@ const CLOSE: Duration = Duration::from_secs(1);
 pub(crate) struct Store {
     pub(crate) locks: Locks,
     origin: String,
+    /// Whether the URL asks for TLS by its scheme.
+    is_tls: bool,
 }
 
 impl Store {
@@ -40,7 +42,7 @@ impl Store {
                 Err(Error::new(ErrorKind::NoAnswer, what))
             }),
         };
-        let locks = connected.map_err(|error| explain(error, &origin))?;
+        let locks = connected.map_err(|error| explain(error, &origin, is_tls(&url)))?;
         if locks.backend_name() == "memory" {
             let warning =
                 "a memory:// store ends with this process, so its locks exclude no other process";
@@ -50,7 +52,13 @@ impl Store {
                 output::stderr_line(&format!("distlock: {warning}"));
             }
         }
-        Ok(Self { locks, origin })
+        Ok(Self { locks, origin, is_tls: is_tls(&url) })
+    }
+
+    /// The URL of the store that the options name. It may contain a password.
+    #[cfg(feature = "conformance")]
+    pub(crate) fn url(args: &StoreArgs) -> Result<String, Failure> {
+        choose(args.store.as_deref(), |name| std::env::var_os(name)).map(|(url, _)| url)
     }
 
     /// A lock of this store, with its time to live if one was given.
@@ -72,7 +80,7 @@ impl Store {
 
     /// An answer of the store, with a hint where the store is to blame.
     pub(crate) fn describe<T>(&self, answer: Result<T, Error>) -> Result<T, Failure> {
-        answer.map_err(|error| explain(error, &self.origin))
+        answer.map_err(|error| explain(error, &self.origin, self.is_tls))
     }
 
     /// Closes the connection; nothing is held.
@@ -82,10 +90,13 @@ impl Store {
     }
 }
 
-fn explain(error: Error, origin: &str) -> Failure {
+fn explain(error: Error, origin: &str, is_tls: bool) -> Failure {
     let hint = match error.kind() {
         ErrorKind::Unavailable | ErrorKind::NoAnswer => {
-            format!("the store comes from {origin}: is it up, and is the address right?")
+            let port = if is_tls { "expect TLS" } else { "take connections without TLS" };
+            format!(
+                "the store comes from {origin}: is it up, is the address right, and does its port {port}?"
+            )
         }
         ErrorKind::Denied | ErrorKind::Store => {
             format!(
@@ -96,6 +107,11 @@ fn explain(error: Error, origin: &str) -> Failure {
         _ => return error.into(),
     };
     Failure::from(error).with_hint(hint)
+}
+
+fn is_tls(url: &str) -> bool {
+    let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
+    ["rediss", "redlocks", "etcds"].iter().any(|tls| scheme.eq_ignore_ascii_case(tls))
 }
 
 /// The URL of the store and where it came from.

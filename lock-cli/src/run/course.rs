@@ -8,6 +8,7 @@ use distlock::{LockState, LostReason};
 
 use super::deadline::Policy;
 use super::protocol::{Ended, Order, Report};
+use crate::args::OnLost;
 
 /// How long it can take to read a report that has already arrived.
 const CATCH_UP: Duration = Duration::from_millis(50);
@@ -84,6 +85,8 @@ pub(super) enum Action {
     SayStarted(i32),
     /// Report why the command has to stop.
     SayStopping(Why),
+    /// Report that the lock is lost and the command goes on.
+    SayLost(Why),
     Tell(Order),
     /// Kill everything without the supervisor's help.
     Kill,
@@ -101,7 +104,8 @@ pub(super) struct Course {
     /// The last known end of the lease while the lock was held.
     valid_until: ClockInstant,
     phase: Phase,
-    /// Why the command had to stop, if it had to.
+    /// Why the command had to stop, if it had to. It goes on all the same if the user has asked for
+    /// that.
     stopped: Option<Why>,
 }
 
@@ -145,7 +149,7 @@ impl Course {
 
     /// Whether a loss is news.
     pub(super) fn awaits_loss(&self) -> bool {
-        matches!(self.phase, Phase::Running)
+        matches!(self.phase, Phase::Running) && self.stopped.is_none()
     }
 
     /// What to do about `event`. `lease` is the current end of the lease; `None` for a lost lock,
@@ -213,11 +217,16 @@ impl Course {
 
     fn on_loss(&mut self, reason: LostReason, now: ClockInstant, actions: &mut Vec<Action>) {
         match (self.phase, reason) {
+            (Phase::Running, _) if self.policy.on_lost == OnLost::Ignore => {
+                self.stopped = Some(Why::Lost(reason));
+                actions.push(Action::SayLost(Why::Lost(reason)));
+            }
             (Phase::Running, LostReason::Expired) => {
                 self.phase = Phase::CatchingUp { until: now + CATCH_UP };
             }
             (Phase::Running, _) => {
-                actions.push(Action::Tell(Order::Stop));
+                let kills = self.policy.on_lost == OnLost::Kill;
+                actions.push(Action::Tell(if kills { Order::Kill } else { Order::Stop }));
                 self.stop(Why::Lost(reason), now, actions);
             }
             _ => {}

@@ -5,6 +5,8 @@ use std::time::Duration;
 use distlock::clock::ClockInstant;
 use serde::{Deserialize, Serialize};
 
+use crate::args::OnLost;
+
 /// How much later than the supervisor `run` acts when no lease sets the time.
 const LATE: Duration = Duration::from_secs(1);
 
@@ -19,6 +21,7 @@ pub(crate) struct Policy {
     margin: Duration,
     /// When `--max-hold` is reached.
     max_hold_at: Option<ClockInstant>,
+    pub(crate) on_lost: OnLost,
 }
 
 /// When to ask, and when to kill.
@@ -49,8 +52,9 @@ impl Policy {
         ttl: Duration,
         kill_after: Duration,
         max_hold_at: Option<ClockInstant>,
+        on_lost: OnLost,
     ) -> Self {
-        Self { kill_after, renew_every: ttl / 3, margin: margin(ttl), max_hold_at }
+        Self { kill_after, renew_every: ttl / 3, margin: margin(ttl), max_hold_at, on_lost }
     }
 
     /// The deadlines after a renewal that was seen at `now`, while the lease is valid until
@@ -62,9 +66,15 @@ impl Policy {
     /// from an earlier request, as ZooKeeper does, leaves less, and its healthy locks must not be
     /// considered lost.
     pub(crate) fn deadlines(&self, valid_until: ClockInstant, now: ClockInstant) -> Deadlines {
-        let kill_at = valid_until.minus(self.margin);
         let left = valid_until.since(now).saturating_sub(self.renew_every);
-        let mut ask_at = valid_until.minus(self.kill_after.min(left / 2)).min(kill_at);
+        let (mut ask_at, kill_at) = match self.on_lost {
+            OnLost::Ignore => (ClockInstant::FAR_FUTURE, ClockInstant::FAR_FUTURE),
+            OnLost::Kill => (valid_until.minus(self.margin), valid_until.minus(self.margin)),
+            OnLost::Term => {
+                let kill_at = valid_until.minus(self.margin);
+                (valid_until.minus(self.kill_after.min(left / 2)).min(kill_at), kill_at)
+            }
+        };
         if let Some(limit) = self.max_hold_at {
             ask_at = ask_at.min(limit);
         }
@@ -73,7 +83,10 @@ impl Policy {
 
     /// When `run` kills the command itself, if the supervisor has not.
     pub(crate) fn last_resort(&self, valid_until: ClockInstant) -> ClockInstant {
-        valid_until.minus(self.margin / 2)
+        match self.on_lost {
+            OnLost::Ignore => ClockInstant::FAR_FUTURE,
+            OnLost::Term | OnLost::Kill => valid_until.minus(self.margin / 2),
+        }
     }
 
     /// When `run` itself kills a command that was asked to stop at `asked`, whatever its lease
@@ -104,7 +117,8 @@ mod tests {
     const END: ClockInstant = ClockInstant::from_nanos(100_000_000_000);
 
     fn deadlines(ttl: Duration, kill_after: Duration) -> (Duration, Duration) {
-        let deadlines = Policy::new(ttl, kill_after, None).deadlines(END, END.minus(ttl));
+        let deadlines =
+            Policy::new(ttl, kill_after, None, OnLost::Term).deadlines(END, END.minus(ttl));
         (END.since(deadlines.ask_at), END.since(deadlines.kill_at))
     }
 
@@ -128,7 +142,7 @@ mod tests {
     fn a_lease_that_is_counted_from_an_earlier_request_is_not_taken_for_lost() {
         // Two thirds of the ttl are left after a renewal, and a third when the next one is due.
         let ttl = 15 * SECOND;
-        let policy = Policy::new(ttl, 5 * SECOND, None);
+        let policy = Policy::new(ttl, 5 * SECOND, None, OnLost::Term);
         let deadlines = policy.deadlines(END, END.minus(ttl * 2 / 3));
         let next_renewal = END.minus(ttl / 3);
         assert!(deadlines.ask_at > next_renewal, "it was asked to stop on a healthy store");
@@ -141,7 +155,7 @@ mod tests {
     #[test]
     fn max_hold_asks_earlier_but_kills_no_earlier() {
         let limit = END.minus(50 * SECOND);
-        let policy = Policy::new(30 * SECOND, 5 * SECOND, Some(limit));
+        let policy = Policy::new(30 * SECOND, 5 * SECOND, Some(limit), OnLost::Term);
         let deadlines = policy.deadlines(END, END.minus(30 * SECOND));
         assert_eq!(deadlines.ask_at, limit);
         assert_eq!(deadlines.kill_at, END.minus(Duration::from_millis(500)));

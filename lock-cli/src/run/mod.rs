@@ -4,6 +4,7 @@ mod child;
 mod course;
 mod deadline;
 mod family;
+mod holding;
 pub(crate) mod notes;
 mod protocol;
 pub(crate) mod signals;
@@ -23,11 +24,12 @@ use serde_json::json;
 use self::child::{Job, Supervised};
 use self::course::{End, Verdict, Why};
 use self::deadline::Policy;
+use self::holding::Holding;
 use self::notes::Notes;
 use self::protocol::Ended;
 use self::signals::{FORWARDED, Signals};
 use self::waiting::Patience;
-use crate::args::RunArgs;
+use crate::args::{OnLost, RunArgs};
 use crate::exit::{Failure, code};
 use crate::output::{millis, quoted, rfc3339, short};
 use crate::store::Store;
@@ -41,7 +43,7 @@ const CLOSING: Duration = Duration::from_millis(500);
 
 pub(crate) async fn run(args: RunArgs) -> Result<u8, Failure> {
     check(&args)?;
-    let notes = Notes::new(&args.want);
+    let notes = Notes::new(&args.names, &args.want);
     let mut signals = Signals::watch(&FORWARDED)?;
     // If our parent set SIGCHLD to be ignored, the kernel frees a dead supervisor's pid at once
     // unless we listen, and the number could then belong to another process group.
@@ -56,6 +58,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<u8, Failure> {
 
 /// Errors that can be found without the store.
 fn check(args: &RunArgs) -> Result<(), Failure> {
+    holding::check(&args.names)?;
     let Some(limit) = args.max_hold else { return Ok(()) };
     if limit.is_zero() {
         return Err(Failure::usage(
@@ -96,8 +99,8 @@ pub(crate) async fn close(
     }
 }
 
-/// Takes the lock and runs the command under it. Sets `end_by` to the time by which the program has
-/// to end, once the command has ended.
+/// Takes the locks and runs the command under them. Sets `end_by` to the time by which the program
+/// has to end, once the command has ended.
 async fn hold(
     args: &RunArgs,
     store: &Store,
@@ -106,29 +109,35 @@ async fn hold(
     signals: &mut Signals,
     notes: &Notes,
 ) -> Result<u8, Failure> {
-    let mut lock = waiting::lock(&args.want, store)?;
-    if let Some(limit) = args.max_hold {
-        // We ask the command to stop at the limit, and the lock is held until it has. The cap
-        // applies if we cannot.
-        lock = lock
-            .max_hold(limit.saturating_add(args.kill_after).saturating_add(Duration::from_secs(1)));
-    }
-    let guard = waiting::acquire(&args.want, store, &lock, patience, signals, notes).await?;
-    let free_at = args.min_hold.map(|least| store.locks.clock().now() + least);
-    let verdict = work(args, store, &guard, signals, notes).await;
     let clock = store.locks.clock();
+    let mut holding = Holding::none();
+    let taken = Holding::take(args, store, patience, &mut holding, signals, notes).await;
+    if let Err(failure) = taken {
+        let end_by = *end_by.insert(clock.now() + ENDING);
+        release(holding, notes, &**clock, end_by.minus(CLOSING)).await;
+        return Err(failure);
+    }
+    let free_at = args.min_hold.map(|least| clock.now() + least);
+    let verdict = work(args, store, &holding, signals, notes).await;
     let mut covered = false;
     if let (Some(at), Ok(Verdict { ended: End::Command(_), stopped: None })) = (free_at, &verdict) {
-        covered = keep(&guard, at, &**clock, signals, notes).await;
+        covered = keep(&holding, at, &**clock, signals, notes).await;
     }
+    let weakest = holding.weakest().map(|name| notes.of(name));
     let end_by = *end_by.insert(clock.now() + ENDING);
-    let released = release(guard, notes, &**clock, end_by.minus(CLOSING)).await;
-    let released = released.filter(|_| !covered);
+    let taken_away = release(holding, notes, &**clock, end_by.minus(CLOSING)).await;
+    let (lost_at_last, which) = taken_away.filter(|_| !covered).unzip();
     let Verdict { ended, stopped } = verdict?;
-    match (stopped.or(released), ended) {
+    let about = match (stopped, which) {
+        (None, Some(taken_away)) => taken_away,
+        // The limit is one for all locks.
+        (Some(Why::MaxHold), _) => notes.clone(),
+        _ => weakest.unwrap_or_else(|| notes.clone()),
+    };
+    match (stopped.or(lost_at_last), ended) {
         (_, End::NotStarted(errno)) => Err(not_started(args, errno)),
-        (Some(why), _) => Err(lost(why, ended, notes)),
-        (None, End::TooLate) => Err(lost(Why::LeaseEnding, ended, notes)),
+        (Some(why), _) => Err(lost(why, ended, args.on_lost, &about)),
+        (None, End::TooLate) => Err(lost(Why::LeaseEnding, ended, args.on_lost, &about)),
         (None, End::Unsupervised) => Err(unsupervised()),
         (None, End::Command(Ended::Exited(code))) => Ok(code),
         (None, End::Command(Ended::Signaled(signal))) => {
@@ -140,7 +149,7 @@ async fn hold(
 /// Keeps the lock until `at`, unless it is lost first or a signal arrives. Returns whether the
 /// store has confirmed that the command was covered: a later loss is then harmless.
 async fn keep(
-    guard: &LockGuard,
+    holding: &Holding,
     at: ClockInstant,
     clock: &dyn Clock,
     signals: &mut Signals,
@@ -150,11 +159,10 @@ async fn keep(
     notes.detail("holding", json!({ "left_ms": millis(left) }), || {
         format!("holding {} for {} more", notes.name(), short(left))
     });
-    let lost = guard.lost();
     let waiting = async {
-        let covered = guard.check().await.is_ok();
+        let covered = holding.check().await;
         tokio::select! {
-            _ = lost.wait() => {}
+            _ = holding.lost() => {}
             () = clock.sleep_until(at) => {}
         }
         covered
@@ -170,46 +178,74 @@ async fn keep(
 async fn work(
     args: &RunArgs,
     store: &Store,
-    guard: &LockGuard,
+    holding: &Holding,
     signals: &mut Signals,
     notes: &Notes,
 ) -> Result<Verdict, Failure> {
     let clock: Arc<dyn Clock> = Arc::clone(store.locks.clock());
     let max_hold_at = args.max_hold.map(|limit| clock.now() + limit);
-    let policy = Policy::new(guard.ttl(), args.kill_after, max_hold_at);
+    let policy = Policy::new(holding.ttl(), args.kill_after, max_hold_at, args.on_lost);
     let job = Job {
         command: args.argv(),
-        environment: environment(args, store, guard)?,
-        mark: format!("DISTLOCK_OWNER={}", guard.owner().to_hex()),
+        environment: environment(args, store, holding)?,
+        mark: format!("DISTLOCK_OWNER={}", owners(args, holding)),
         signal: args.signal,
         kill_after: args.kill_after,
     };
     let supervised = Supervised::start(&job, &*clock).await?;
-    let verdict = watch::watch(guard, supervised, policy, &clock, signals, notes).await;
+    let verdict = watch::watch(holding, supervised, policy, &clock, signals, notes).await;
     if let End::Command(ended) = verdict.ended {
         notes.ended(ended);
     }
     Ok(verdict)
 }
 
+/// The words of several locks are on lines of their own, in the order in which the locks were given.
 fn environment(
     args: &RunArgs,
     store: &Store,
-    guard: &LockGuard,
+    holding: &Holding,
 ) -> Result<Vec<(&'static str, String)>, Failure> {
+    let fences = holding.in_order(&args.names).map(|guard| Ok(guard.token()?.to_string()));
+    let fences = fences.collect::<Result<Vec<_>, Failure>>()?;
+    let ends = holding.in_order(&args.names).map(|guard| guard.valid_until_wall_clock());
     Ok(vec![
-        ("DISTLOCK_NAME", args.want.name.clone()),
-        ("DISTLOCK_FENCE", guard.token()?.to_string()),
-        ("DISTLOCK_OWNER", guard.owner().to_hex()),
-        ("DISTLOCK_VALID_UNTIL", rfc3339(guard.valid_until_wall_clock())),
-        ("DISTLOCK_TTL_MS", millis(guard.ttl()).to_string()),
+        ("DISTLOCK_NAME", args.names.join("\n")),
+        ("DISTLOCK_FENCE", fences.join("\n")),
+        ("DISTLOCK_OWNER", owners(args, holding)),
+        ("DISTLOCK_VALID_UNTIL", ends.min().map(rfc3339).unwrap_or_default()),
+        ("DISTLOCK_TTL_MS", millis(holding.ttl()).to_string()),
         ("DISTLOCK_BACKEND", store.locks.backend_name().to_owned()),
     ])
 }
 
-/// Releases the lock, and waits for the answer until `limit`. Returns a reason if it turns out that
-/// the lock had already been taken away.
+fn owners(args: &RunArgs, holding: &Holding) -> String {
+    let owners: Vec<_> =
+        holding.in_order(&args.names).map(|guard| guard.owner().to_hex()).collect();
+    owners.join("\n")
+}
+
+/// Releases the locks in reverse, and waits for the answers until `limit`. Returns a reason, and the
+/// notes of its lock, if it turns out that one had already been taken away.
 async fn release(
+    holding: Holding,
+    notes: &Notes,
+    clock: &dyn Clock,
+    limit: ClockInstant,
+) -> Option<(Why, Notes)> {
+    let mut taken_away = None;
+    for guard in holding.into_reverse() {
+        let notes = notes.of(guard.key().name());
+        if let Some(why) = release_one(guard, &notes, clock, limit).await {
+            taken_away.get_or_insert((why, notes));
+        }
+    }
+    taken_away
+}
+
+/// Releases a lock. Returns a reason if it turns out that
+/// the lock had already been taken away.
+async fn release_one(
     guard: LockGuard,
     notes: &Notes,
     clock: &dyn Clock,
@@ -241,13 +277,18 @@ async fn release(
     }
 }
 
-fn lost(why: Why, ended: End, notes: &Notes) -> Failure {
+fn lost(why: Why, ended: End, on_lost: OnLost, notes: &Notes) -> Failure {
     let (name, reason) = (notes.name(), why.sentence());
     let message = match (ended, why) {
         (End::TooLate, _) => {
             format!("{name} was lost before the command could start: {reason}")
         }
         (_, Why::MaxHold) => format!("{name}: {reason}, so the command was stopped"),
+        (End::Command(_), Why::Lost(_)) if on_lost == OnLost::Ignore => {
+            format!(
+                "{name} was lost while the command ran: {reason}; the command went on to its end"
+            )
+        }
         (_, Why::Lost(LostReason::Taken)) => {
             format!("{name} was lost while the command ran: {reason}")
         }

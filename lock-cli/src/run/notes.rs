@@ -13,20 +13,26 @@ use crate::output::{self, quoted};
 /// How much `run` and `acquire` report, and in which form.
 #[derive(Clone, Debug)]
 pub(crate) struct Notes {
-    name: String,
+    /// The locks that they are about: usually one.
+    names: Vec<String>,
     json: bool,
     quiet: bool,
     verbose: bool,
 }
 
 impl Notes {
-    pub(crate) fn new(args: &WantArgs) -> Self {
+    pub(crate) fn new(names: &[String], args: &WantArgs) -> Self {
         Self {
-            name: args.name.clone(),
+            names: names.to_vec(),
             json: args.store.json,
             quiet: args.quiet,
             verbose: args.verbose,
         }
+    }
+
+    /// Those about one lock.
+    pub(crate) fn of(&self, name: &str) -> Self {
+        Self { names: vec![name.to_owned()], ..self.clone() }
     }
 
     pub(crate) fn json(&self) -> bool {
@@ -37,9 +43,10 @@ impl Notes {
         self.quiet
     }
 
-    /// The lock's name in quotes.
+    /// The lock's name in quotes, or all of them.
     pub(crate) fn name(&self) -> String {
-        quoted(&self.name)
+        let names: Vec<_> = self.names.iter().map(|name| quoted(name)).collect();
+        names.join(" and ")
     }
 
     /// Reported only if asked for.
@@ -94,7 +101,10 @@ impl Notes {
     }
 
     fn event(&self, event: &str, mut fields: Value) {
-        fields["name"] = json!(self.name);
+        match &self.names[..] {
+            [name] => fields["name"] = json!(name),
+            names => fields["names"] = json!(names),
+        }
         output::event(event, fields);
     }
 }

@@ -21,6 +21,8 @@ pub(crate) enum Order {
     /// The lock is no longer ours: ask the command to stop now, and give it the time set by
     /// `--kill-after`, whatever the lease was.
     Stop,
+    /// The same, but kill it at once.
+    Kill,
 }
 
 /// From the supervisor to `run`.

@@ -180,8 +180,8 @@ impl Supervisor {
                         self.lease.kill_at = ClockInstant::FAR_FUTURE;
                         self.stop().await;
                     }
-                    // `run` is gone.
-                    None => return self.kill().await,
+                    // `None`: `run` is gone.
+                    Some(Order::Kill) | None => return self.kill().await,
                 },
                 () = clock.sleep_until(wake_at) => {
                     if clock.now() >= self.kill_at() {

@@ -54,9 +54,19 @@ pub(crate) async fn open(
     Ok((store, patience))
 }
 
-/// The lock that is wanted.
-pub(crate) fn lock(want: &WantArgs, store: &Store) -> Result<Lock, Failure> {
-    let lock = store.lock(&want.name, want.ttl)?;
+impl Patience {
+    /// What is left of it.
+    pub(crate) fn after(self, passed: Duration) -> Self {
+        match self {
+            Self::Limit(limit) => Self::Limit(limit.saturating_sub(passed)),
+            unlimited => unlimited,
+        }
+    }
+}
+
+/// A lock that is wanted.
+pub(crate) fn lock(name: &str, want: &WantArgs, store: &Store) -> Result<Lock, Failure> {
+    let lock = store.lock(name, want.ttl)?;
     Ok(match &want.label {
         Some(label) => lock.label(label.as_str()),
         None => lock,
@@ -116,7 +126,6 @@ async fn wait(
         tokio::select! {
             biased;
             signal = signals.next() => {
-                display.clear();
                 return Err(interrupted(signal));
             }
             answer = &mut acquiring => break answer,
@@ -131,13 +140,17 @@ async fn wait(
             }
         }
     };
-    display.clear();
+    drop(display);
     match answer {
         Ok(Some(guard)) => Ok(guard),
-        Ok(None) => Err(not_acquired(store, lock, notes, None).await),
+        Ok(None) => Err(not_acquired(notes, ask(store, lock).await, None)),
         Err(error) if error.kind() == ErrorKind::NotAcquired => {
             let waited = clock.now().since(started);
-            Err(not_acquired(store, lock, notes, Some(waited)).await)
+            let who = match error.holder() {
+                Some(holder) => Some(holder.clone()),
+                None => ask(store, lock).await,
+            };
+            Err(not_acquired(notes, who, Some(waited)))
         }
         Err(error) => store.describe(Err(error)),
     }
@@ -148,16 +161,10 @@ fn interrupted(signal: Signal) -> Failure {
 }
 
 /// Another client holds it: say who.
-async fn not_acquired(
-    store: &Store,
-    lock: &Lock,
-    notes: &Notes,
-    waited: Option<Duration>,
-) -> Failure {
+fn not_acquired(notes: &Notes, who: Option<HolderInfo>, waited: Option<Duration>) -> Failure {
     let name = notes.name();
     let after =
         waited.map(|waited| format!(" after {} of waiting", short(waited))).unwrap_or_default();
-    let who = ask(store, lock).await;
     let fields = json!({
         "holder": who.as_ref().map(holder::holder_json),
         "waited_ms": waited.map(millis),
@@ -212,9 +219,12 @@ impl Display {
         stderr::write(format!("\r{}\x1b[K", fit(&text, &end, columns(std::io::stderr()))));
         self.drawn = true;
     }
+}
 
-    fn clear(&mut self) {
-        if std::mem::take(&mut self.drawn) {
+/// Also where the wait is given up half-way.
+impl Drop for Display {
+    fn drop(&mut self) {
+        if self.drawn {
             stderr::write("\r\x1b[K".to_owned());
         }
     }

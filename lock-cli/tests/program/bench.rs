@@ -109,16 +109,20 @@ impl Bench {
 
     /// Freezes the store: nothing can be written to it until this is dropped.
     pub(crate) fn freeze(&self) -> Frozen {
+        self.execute("PRAGMA busy_timeout = 5000; BEGIN EXCLUSIVE")
+    }
+
+    /// Executes a statement on the file, over a connection that then stays open.
+    pub(crate) fn execute(&self, sql: &'static str) -> Frozen {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.expect("a runtime");
         let url = format!("{}?mode=rw", self.url());
-        let freezing = async {
+        let executing = async {
             let mut connection = SqliteConnection::connect(&url).await?;
-            let freeze = "PRAGMA busy_timeout = 5000; BEGIN EXCLUSIVE";
-            sqlx::raw_sql(freeze).execute(&mut connection).await?;
+            sqlx::raw_sql(sql).execute(&mut connection).await?;
             Ok::<_, sqlx::Error>(connection)
         };
-        let connection = runtime.block_on(freezing).expect("the store is frozen");
+        let connection = runtime.block_on(executing).expect("it is executed");
         Frozen { connection, runtime }
     }
 
@@ -156,7 +160,7 @@ impl Bench {
     }
 }
 
-/// A store that is frozen.
+/// An open connection to the file of a store, which may be frozen by it.
 pub(crate) struct Frozen {
     /// Rolls back when it is dropped.
     connection: SqliteConnection,

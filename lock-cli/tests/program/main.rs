@@ -2,12 +2,21 @@
 
 mod admin;
 mod bench;
+#[cfg(feature = "conformance")]
+mod conformance;
 mod contention;
+mod doctor;
 mod exit_codes;
 mod lease;
 mod leases;
+
+mod measure;
 mod one_job;
+#[cfg(feature = "redis")]
+mod redis;
+mod several;
 mod signals;
 mod stores;
 mod supervisor;
 mod terminal;
+mod watch;

@@ -1,19 +1,20 @@
 //! With a person at a terminal, made by script(1).
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::bench::{Bench, Done, Running, SOON, finish, is_alive, pause, read, send, stat, until};
+#[cfg(feature = "redis")]
+use crate::redis::Plain;
 use rustix::process::Signal;
 
 /// A terminal; what is written to its standard input is typed.
-struct Terminal(Running);
+pub(crate) struct Terminal(Running);
 
 impl Terminal {
     /// One in which a shell runs `line`, and finds `distlock` on its path.
-    fn new(bench: &Bench, line: &str) -> Self {
+    pub(crate) fn new(bench: &Bench, line: &str) -> Self {
         let mut command = Command::new("script");
         command
             .args(["--quiet", "--return", "--command", line, "/dev/null"])
@@ -24,13 +25,13 @@ impl Terminal {
         )
     }
 
-    fn types(&mut self, keys: &str) {
+    pub(crate) fn types(&mut self, keys: &str) {
         let stdin = self.0.stdin.as_mut().expect("a pipe");
         stdin.write_all(keys.as_bytes()).and_then(|()| stdin.flush()).expect("the terminal reads");
     }
 
     /// Everything shown up to and including `text`.
-    fn shows(&mut self, text: &str) -> String {
+    pub(crate) fn shows(&mut self, text: &str) -> String {
         let stdout = self.0.stdout.as_mut().expect("a pipe");
         let mut shown = Vec::new();
         while !shown.ends_with(text.as_bytes()) {
@@ -41,7 +42,7 @@ impl Terminal {
         String::from_utf8_lossy(&shown).into_owned()
     }
 
-    fn done(self) -> Done {
+    pub(crate) fn done(self) -> Done {
         finish(self.0, SOON)
     }
 }
@@ -196,27 +197,17 @@ fn a_lock_that_has_changed_hands_is_not_released() {
 async fn a_lock_that_a_foreign_client_has_taken_is_not_released() {
     let server = lock_testkit::servers::RedisServer::start().await.unwrap();
     let bench = Bench::new();
-    let connection = TcpStream::connect(server.address().unwrap()).unwrap();
-    let mut answers = BufReader::new(connection.try_clone().unwrap()).lines();
-    let mut redis = |command: &str| {
-        writeln!(&connection, "{command}\r").unwrap();
-        let first = answers.next().unwrap().unwrap();
-        if first.starts_with('$') && first != "$-1" {
-            answers.next().unwrap().unwrap()
-        } else {
-            first
-        }
-    };
-    assert_eq!(redis("SET a first PX 60000"), "+OK");
+    let mut redis = Plain::connect(&server);
+    assert_eq!(redis.ask("SET a first PX 60000"), "+OK");
     let line = format!("exec distlock release a --force --store {}", server.url());
     let mut terminal = Terminal::new(&bench, &line);
     terminal.shows("[y/N]");
-    assert_eq!(redis("SET a second PX 60000"), "+OK");
+    assert_eq!(redis.ask("SET a second PX 60000"), "+OK");
     terminal.types("y\n");
     terminal.done().is(75);
-    assert_eq!(redis("GET a"), "second");
+    assert_eq!(redis.ask("GET a"), "second");
     bench.done(["release", "a", "--force", "--yes", "--store", server.url()]).is(0);
-    assert_eq!(redis("GET a"), "$-1");
+    assert_eq!(redis.ask("GET a"), "$-1");
 }
 
 #[test]

@@ -15,7 +15,7 @@ const ENDING: Why = Why::LeaseEnding;
 const KEPT: Option<Duration> = Some(TTL);
 
 fn policy() -> Policy {
-    Policy::new(TTL, KILL_AFTER, Some(START + 20 * SECOND))
+    Policy::new(TTL, KILL_AFTER, Some(START + 20 * SECOND), OnLost::Term)
 }
 
 fn last_resort() -> Duration {
@@ -50,6 +50,41 @@ impl Told {
 
 fn lease(until: Duration, now: Duration) -> A {
     A::Tell(Order::Lease(policy().deadlines(START + until, START + now)))
+}
+
+fn told_by(on_lost: OnLost) -> (Policy, Told) {
+    let policy = Policy::new(TTL, KILL_AFTER, None, on_lost);
+    let (course, first) = Course::begin(policy, TTL, START + TTL, START);
+    assert_eq!(first, Order::Lease(policy.deadlines(START + TTL, START)));
+    (policy, Told(course))
+}
+
+/// Whatever becomes of the lock, the command goes on; and a loss is told once.
+#[test]
+fn a_loss_can_be_ignored() {
+    let (policy, told) = told_by(OnLost::Ignore);
+    let never = ClockInstant::FAR_FUTURE;
+    let deadlines = policy.deadlines(START + TTL, START);
+    assert_eq!((deadlines.ask_at, deadlines.kill_at), (never, never));
+    let lost = Why::Lost(LostReason::Expired);
+    let told = told.on(E::Lost(LostReason::Expired), TTL, None, &[A::SayLost(lost)]);
+    assert!(!told.0.awaits_loss());
+    told.on(E::Time, 100 * TTL, None, &[])
+        .on(E::Report(R::Ended(ENDED)), 200 * TTL, None, &[END])
+        .stopped(Some(lost));
+}
+
+/// Without a signal before.
+#[test]
+fn a_lock_that_was_taken_away_can_kill_at_once() {
+    let (policy, told) = told_by(OnLost::Kill);
+    let deadlines = policy.deadlines(START + TTL, START);
+    assert_eq!(deadlines.ask_at, deadlines.kill_at);
+    assert!(deadlines.kill_at < START + TTL);
+    let why = Why::Lost(TAKEN);
+    told.on(E::Lost(TAKEN), SECOND, None, &[A::Tell(Order::Kill), A::SayStopping(why)])
+        .on(E::Report(R::Ended(ENDED)), 2 * SECOND, None, &[END])
+        .stopped(Some(why));
 }
 
 #[test]
@@ -178,6 +213,7 @@ impl Walk {
                 A::Tell(Order::Lease(_)) => assert!(self.lease.is_some(), "it is lost"),
                 A::Kill => self.check_kill(event),
                 A::End(_) => over = true,
+                A::SayLost(_) => panic!("a loss is not to be ignored"),
                 A::Tell(_) | A::SayStarted(_) => {}
             }
         }
