@@ -111,7 +111,7 @@ impl Guarded {
     }
 
     /// Kills it without warning (SIGKILL), and waits until it is gone.
-    pub(super) fn kill(&mut self) {
+    fn kill(&mut self) {
         // So that it starts no more children. There is nothing to kill if it has ended.
         if self.signal(Signal::STOP).is_err() {
             return;
@@ -119,6 +119,7 @@ impl Guarded {
         let children = self.children();
         let _ = self.child.kill();
         let _ = self.child.wait();
+        self.dismiss_guardian();
         for child in &children {
             let _ = kill_process(*child, Signal::KILL);
         }
@@ -169,18 +170,17 @@ impl Guarded {
 impl Drop for Guarded {
     fn drop(&mut self) {
         self.kill();
-        self.dismiss_guardian();
     }
 }
 
-/// Waits for at most a second until all threads of these processes are in one of these states, as
+/// Waits for at most ten seconds until all threads of these processes are in one of these states, as
 /// `/proc` shows them. Those that do not exist are.
 fn wait_for_threads(processes: &[Pid], states: &str) -> bool {
     let is_there = |stat: &str| {
         let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
         state.is_some_and(|state| states.contains(state))
     };
-    for _ in 0..1000 {
+    for _ in 0..10_000 {
         let tasks = processes.iter().filter_map(|process| {
             std::fs::read_dir(format!("/proc/{}/task", process.as_raw_nonzero())).ok()
         });

@@ -86,7 +86,7 @@ impl Process {
             }
             if Instant::now() >= deadline {
                 self.kill();
-                return Err(self.broken("does not serve"));
+                return Err(self.broken(&format!("does not serve within {limit:?}")));
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(longest);

@@ -49,6 +49,7 @@ impl Server {
         Ok(server)
     }
 
+    /// Starts the program; one that runs is killed first.
     async fn run(&self) -> Result<(), Unavailable> {
         self.process.spawn(&mut self.command.lock().unwrap_or_else(PoisonError::into_inner))?;
         let limit = Duration::from_millis(200);
@@ -100,7 +101,6 @@ impl Server {
     ///
     /// Once it is dropped the server may be down: restart it again.
     pub async fn restart(&self) -> Result<(), Unavailable> {
-        self.process.kill();
         self.run().await
     }
 }
