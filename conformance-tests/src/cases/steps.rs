@@ -43,7 +43,7 @@ struct Late {
 impl Late {
     /// Less than the time after which a client takes its server for silent.
     fn by(&self) -> Duration {
-        self.cx.ttl() / 8
+        self.cx.ttl() / 4
     }
 
     /// Makes `call`, and does `other` while the late answer is under way. Returns both, and whether
@@ -59,7 +59,7 @@ impl Late {
         }
         let start = self.cx.now();
         let ((answer, end), other) = tokio::join!(async { (call.await, self.cx.now()) }, async {
-            self.cx.sleep(self.by() / 2).await;
+            self.cx.sleep(self.by() / 4).await;
             other.await
         });
         Ok((answer, other?, end.since(start) >= self.by()))
