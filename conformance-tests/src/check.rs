@@ -18,6 +18,14 @@ pub(crate) enum Stop {
 pub(crate) struct Failure {
     pub(crate) seen: String,
     pub(crate) verdict: Verdict,
+    /// What the store was asked before that, in which state, and what it answered.
+    pub(crate) calls: Vec<String>,
+}
+
+impl Failure {
+    pub(crate) fn new(seen: impl Display, verdict: Verdict) -> Self {
+        Self { seen: seen.to_string(), verdict, calls: Vec::new() }
+    }
 }
 
 /// What a failure means for the case's demand.
@@ -35,15 +43,15 @@ pub(crate) type Check<T = ()> = Result<T, Stop>;
 
 impl Stop {
     pub(crate) fn failed(seen: impl Display) -> Self {
-        Self::Failed(Failure { seen: seen.to_string(), verdict: Verdict::Broken })
+        Self::Failed(Failure::new(seen, Verdict::Broken))
     }
 
     pub(crate) fn violated(seen: impl Display) -> Self {
-        Self::Failed(Failure { seen: seen.to_string(), verdict: Verdict::Violated })
+        Self::Failed(Failure::new(seen, Verdict::Violated))
     }
 
     pub(crate) fn hindered(seen: impl Display) -> Self {
-        Self::Failed(Failure { seen: seen.to_string(), verdict: Verdict::Hindered })
+        Self::Failed(Failure::new(seen, Verdict::Hindered))
     }
 }
 

@@ -11,6 +11,7 @@ use lock_core::{
 };
 
 use crate::check::{Check, Stop, fail};
+use crate::witness::Witness;
 use crate::{Client, Fault, Faults, Harness, Store, Time};
 
 /// The context of one case. Cheap to clone.
@@ -26,6 +27,7 @@ struct Inner {
     /// A fault may live in the value that arranges it, such as a proxy, while a case keeps only the
     /// backend.
     faults: Mutex<Vec<Arc<dyn Faults>>>,
+    witness: Witness,
 }
 
 impl fmt::Debug for Inner {
@@ -46,8 +48,8 @@ impl Cx {
         let capabilities = store.client().await?.backend.capabilities();
         let prefix = store.prefix();
         LockKey::new(prefix.as_str(), "any")?;
-        let faults = Mutex::default();
-        Ok(Self(Arc::new(Inner { time, store, clock, capabilities, prefix, faults })))
+        let (faults, witness) = (Mutex::default(), Witness::default());
+        Ok(Self(Arc::new(Inner { time, store, clock, capabilities, prefix, faults, witness })))
     }
 
     pub(crate) fn store(&self) -> &dyn Store {
@@ -135,7 +137,12 @@ impl Cx {
         let mut faults = self.0.faults.lock().unwrap_or_else(PoisonError::into_inner);
         faults.extend(client.faults.clone());
         drop(faults);
-        Ok(client)
+        Ok(client.map(|backend| self.0.witness.watch(backend)))
+    }
+
+    /// What the store was asked last.
+    pub(crate) fn last_calls(&self) -> Vec<String> {
+        self.0.witness.told()
     }
 
     pub(crate) async fn backend(&self) -> Check<Arc<dyn LockBackend>> {

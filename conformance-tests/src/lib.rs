@@ -22,6 +22,7 @@ mod seed;
 #[cfg(unix)]
 pub mod server;
 mod simulated;
+mod witness;
 
 pub use harness::{Client, Fault, Faults, Harness, Store, Time, Unavailable};
 pub use main_fn::main;

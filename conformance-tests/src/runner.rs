@@ -73,7 +73,7 @@ enum Ended {
 
 impl Ended {
     fn hindered(seen: String) -> Self {
-        Self::Failed(Failure { seen, verdict: Verdict::Hindered })
+        Self::Failed(Failure::new(seen, Verdict::Hindered))
     }
 
     fn outcome(self) -> Outcome {
@@ -89,7 +89,8 @@ fn judged(id: &str, mut run: impl FnMut() -> (Ended, Option<String>)) -> Outcome
     for _ in 1..TRIES {
         match run() {
             (Ended::Failed(failure), Some(standstill)) if failure.verdict != Verdict::Violated => {
-                eprintln!("repeated: {id}: {standstill}: {}", failure.seen.replace('\n', " "));
+                let told: Vec<_> = failure.seen.lines().take(2).collect();
+                eprintln!("repeated: {id}: {standstill}: {}", told.join(" "));
             }
             (ended, _) => return ended.outcome(),
         }
@@ -135,14 +136,14 @@ fn run_once(harness: &Arc<dyn Harness>, case: Case) -> Ended {
                 ),
                 (_, Time::Real) => format!("after {watchdog:?} it hangs: a task blocks its thread"),
             };
-            Failure { seen, verdict: Verdict::Hindered }
+            Failure::new(seen, Verdict::Hindered)
         }
     };
     Ended::Failed(Failure { seen: told(&case, &failure), ..failure })
 }
 
-/// The rule, what it demands, what was seen instead, and how to reproduce it.
-fn told(case: &Case, Failure { seen, verdict }: &Failure) -> String {
+/// The rule, what it demands, what was seen instead, after which calls, and how to reproduce it.
+fn told(case: &Case, Failure { seen, verdict, calls }: &Failure) -> String {
     let rule = case.id.split('_').next().unwrap_or_default().to_uppercase();
     let (letter, number) = rule.split_at_checked(1).unwrap_or_default();
     let (what, excuse) = match verdict {
@@ -152,7 +153,8 @@ fn told(case: &Case, Failure { seen, verdict }: &Failure) -> String {
     };
     let seed = seed::replays(case.id).map(|seed| format!("\nseed: {seed}")).unwrap_or_default();
     let number = number.trim_start_matches('0');
-    format!("{letter}{number} {what}: {}\nseen: {seen}{seed}{excuse}", case.about)
+    let calls: String = calls.iter().map(|call| format!("\nafter: {call}")).collect();
+    format!("{letter}{number} {what}: {}\nseen: {seen}{calls}{seed}{excuse}", case.about)
 }
 
 fn block_on_case(harness: &Arc<dyn Harness>, case: Case) -> Ended {
@@ -200,7 +202,10 @@ async fn checked(harness: Arc<dyn Harness>, case: Case) -> Check {
     if case.needs.contains(&Need::Faults) {
         cx.link().await?;
     }
-    (case.body)(cx).await
+    (case.body)(cx.clone()).await.map_err(|stop| match stop {
+        Stop::Failed(failure) => Stop::Failed(Failure { calls: cx.last_calls(), ..failure }),
+        other => other,
+    })
 }
 
 /// Why `need` is not met, if it is not.
@@ -337,7 +342,7 @@ mod tests {
                 runs.set(runs.get() + 1);
                 let ended = match text {
                     "" => Ended::As(Outcome::Passed),
-                    text => Ended::Failed(Failure { seen: text.to_owned(), verdict }),
+                    text => Ended::Failed(Failure::new(text, verdict)),
                 };
                 (ended, still.then(|| "the machine stood still".to_owned()))
             })

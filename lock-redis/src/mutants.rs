@@ -337,8 +337,8 @@ mod table {
             wrong: "The label of a holder is not kept.",
             killed_by: "c01_inspection_shows_what_was_asked_for",
             scripts: &["ACQUIRE"],
-            right: "client, label, ttl)",
-            replaced_by: "client, '', ttl)",
+            right: "now), client, label, ttl)",
+            replaced_by: "now), client, '', ttl)",
         },
         Mutant {
             name: "one_fence_for_all",

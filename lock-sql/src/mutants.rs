@@ -323,26 +323,6 @@ const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        name: "the_last_label_stays",
-        what_is_wrong: "a holder is shown under the label of the one before",
-        killed_by: "c15_a_busy_answer_names_the_true_holder",
-        sqlite: &[
-            ("label = excluded.label WHERE", "label = coalesce(label, excluded.label) WHERE"),
-            ("SET owner = NULL, label = NULL,", "SET owner = NULL,"),
-        ],
-        postgres: &[
-            ("THEN excluded.label ELSE", "THEN coalesce(l.label, excluded.label) ELSE"),
-            ("SET owner = NULL, label = NULL,", "SET owner = NULL,"),
-        ],
-        mysql: &[
-            (
-                "LEFT(CONVERT(:label USING utf8mb4), 255), label)",
-                "COALESCE(label, LEFT(CONVERT(:label USING utf8mb4), 255)), label)",
-            ),
-            ("owner = NULL, label = NULL,", "owner = NULL,"),
-        ],
-    },
-    Mutant {
         name: "a_waiter_is_not_on_the_list",
         what_is_wrong: "a waiter is not put on the list",
         killed_by: "c05_a_release_is_pushed",

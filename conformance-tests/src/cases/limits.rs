@@ -227,7 +227,7 @@ async fn c14_an_owner_that_differs_in_one_bit_takes_nothing_over(cx: Cx) -> Chec
 
 const MANY: usize = 1000;
 /// How many calls are under way at a time.
-const AT_ONCE: usize = 100;
+const AT_ONCE: usize = 32;
 
 /// Makes one call of each claim, many at a time.
 async fn of_all<T, F>(

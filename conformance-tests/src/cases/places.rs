@@ -145,6 +145,8 @@ async fn c06_a_check_of_a_place_that_has_ended_is_lost(cx: Cx) -> Check {
     let mut holder = holds(&cx, &a, "lock").await?;
     let mut waiter = cx.waiting_claim(&b, "lock")?;
     place(&mut *waiter).await?;
+    // The queue outlives the place.
+    let mut patient = queues(&cx, &a, "lock").await?;
     cx.sleep(cx.over()).await;
     let answer = waiter.check().await?;
     ensure!(
@@ -153,6 +155,7 @@ async fn c06_a_check_of_a_place_that_has_ended_is_lost(cx: Cx) -> Check {
         cx.ttl(),
         cx.over()
     );
+    patient.release().await?;
     place(&mut *waiter).await?;
     renewed(&mut *waiter).await?;
     holder.release().await?;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{
-    Claim, ClaimRequest, ClockInstant, HolderInfo, LockAdmin, LockBackend, LockInfo, LockKey,
-    Released,
+    Attempt, Claim, ClaimRequest, ClockInstant, HolderInfo, LockAdmin, LockBackend, LockInfo,
+    LockKey, Released, Renewal,
 };
 
 use super::tools::{holds, queues, renewed, still_held};
@@ -119,20 +119,21 @@ fn grain(cx: &Cx) -> Duration {
     cx.capabilities().ttl_step.max(Duration::from_millis(2))
 }
 
-/// What an inspection shows of a lease of `ttl` that was made or renewed at `since`.
+/// What an inspection shows of a lease of `ttl` that was made or renewed at `since`, and was promised
+/// for `valid_for` then: less than its ttl if it was granted ahead.
 async fn follows(
     cx: &Cx,
     backend: &Arc<dyn LockBackend>,
     ttl: Duration,
-    since: Between,
+    (since, valid_for): (Between, Duration),
     after: &str,
 ) -> Check {
     let look = async { shown(backend, &cx.key("lock")?).await };
     let (looked, holder) = Between::of(cx, look).await?;
     let (least, most) = looked.since(since);
     let (step, grain) = (cx.capabilities().ttl_step, grain(cx));
-    let (low, high) =
-        (ttl.saturating_sub(most + grain), (ttl + step + grain).saturating_sub(least));
+    let low = valid_for.saturating_sub(most + grain);
+    let high = (ttl + step + grain).saturating_sub(least);
     ensure!(
         holder.expires_in.is_none_or(|left| (low..=high).contains(&left)),
         "{after}, {least:?} to {most:?} ago, a lease of {ttl:?} is shown to end in {:?}, not in {low:?} to {high:?}",
@@ -147,11 +148,25 @@ async fn c01_inspection_follows_the_lease(cx: Cx) -> Check {
     let pause = (cx.capabilities().ttl_step * 3).max(cx.ttl() / 4);
     for ttl in [short, long] {
         let mut claim = a.claim(cx.request_for("lock", ttl)?)?;
-        let (since, _) = Between::of(&cx, granted(&mut *claim)).await?;
+        let granted = async {
+            match claim.try_acquire().await? {
+                Attempt::Granted { valid_for: Some(valid_for), .. } => Ok(valid_for),
+                other => {
+                    fail!("nobody else has the lock, and its first try was answered {other:?}")
+                }
+            }
+        };
+        let since = Between::of(&cx, granted).await?;
         follows(&cx, &b, ttl, since, "after its grant").await?;
         cx.sleep(pause).await;
         follows(&cx, &b, ttl, since, "after its grant").await?;
-        let (since, ()) = Between::of(&cx, renewed(&mut *claim)).await?;
+        let renewed = async {
+            match claim.renew().await? {
+                Renewal::Alive { valid_for } => Ok(valid_for.unwrap_or_default()),
+                other => fail!("a renewal in time was answered {other:?}"),
+            }
+        };
+        let since = Between::of(&cx, renewed).await?;
         follows(&cx, &b, ttl, since, "after its renewal").await?;
         claim.release().await?;
     }
@@ -309,7 +324,7 @@ async fn c11_names_that_share_a_prefix_are_told_apart(cx: Cx) -> Check {
         for (other, claim) in &mut held {
             let check = claim.check().await?;
             ensure!(
-                matches!(check, lock_core::Renewal::Alive { .. }),
+                matches!(check, Renewal::Alive { .. }),
                 "a forced release of {:?} has cost {:?} its lock: a check says {check:?}",
                 request.key,
                 other.key

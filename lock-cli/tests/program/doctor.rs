@@ -181,18 +181,18 @@ mod redis {
 
     /// A Sentinel of the test's own.
     struct Sentinel {
-        port: u16,
+        port: Port,
         _process: Running,
     }
 
     impl Sentinel {
         fn start(conf: &str) -> Self {
-            let port = lock_testkit::servers::free_port().expect("a free port");
+            let port = Port::reserve().expect("a free port");
             let mut command = std::process::Command::new("redis-server");
             command.args([conf, "--sentinel", "--port", &port.to_string(), "--bind", "127.0.0.1"]);
             command.stdout(std::process::Stdio::null());
             let process: Running = command.spawn().expect("redis-server is there").into();
-            let address = ("127.0.0.1", port);
+            let address = port.address();
             until("the Sentinel listens", SOON, || std::net::TcpStream::connect(address).is_ok());
             Self { port, _process: process }
         }

@@ -4,6 +4,26 @@ use super::Mutant;
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
+        name: "the_last_label_stays",
+        what_is_wrong: "a holder is shown under the label of the one before",
+        killed_by: "c15_a_busy_answer_names_the_true_holder",
+        sqlite: &[
+            ("label = excluded.label WHERE", "label = coalesce(label, excluded.label) WHERE"),
+            ("SET owner = NULL, label = NULL,", "SET owner = NULL,"),
+        ],
+        postgres: &[
+            ("THEN excluded.label ELSE", "THEN coalesce(l.label, excluded.label) ELSE"),
+            ("SET owner = NULL, label = NULL,", "SET owner = NULL,"),
+        ],
+        mysql: &[
+            (
+                "LEFT(CONVERT(:label USING utf8mb4), 255), label)",
+                "COALESCE(label, LEFT(CONVERT(:label USING utf8mb4), 255)), label)",
+            ),
+            ("owner = NULL, label = NULL,", "owner = NULL,"),
+        ],
+    },
+    Mutant {
         name: "owners_compared_in_part",
         what_is_wrong: "owners are compared without their last letter, as in a column that is too short",
         killed_by: "c01_owners_that_differ_in_one_bit_are_two",
