@@ -1,15 +1,16 @@
 //! The database that a configuration names.
 
 use std::fmt;
+use std::panic::RefUnwindSafe;
 use std::sync::Arc;
 
 use lock_core::{LockBackend, Result, async_trait};
 
 use super::settings::Settings;
 
-/// A database, in the terms of its dialect.
+/// A database, in the terms of its dialect. It does not change, so it survives a panic.
 #[async_trait]
-pub(crate) trait Target: Send + Sync {
+pub(crate) trait Target: Send + Sync + RefUnwindSafe {
     /// The name of the dialect.
     fn dialect(&self) -> &'static str;
     /// The database as errors name it, without credentials.

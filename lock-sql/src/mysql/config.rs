@@ -1,5 +1,6 @@
 //! MySQL's and MariaDB's URLs.
 
+use std::panic::RefUnwindSafe;
 use std::path::PathBuf;
 
 use lock_core::kit::endpoint::Endpoint;
@@ -20,6 +21,9 @@ pub(crate) struct MySqlTarget {
     /// The server and the database as errors name them.
     pub(super) endpoint: String,
 }
+
+/// Only the options are read, also those of a pool.
+impl RefUnwindSafe for MySqlTarget {}
 
 /// Where the options of a connection come from.
 #[derive(Clone)]

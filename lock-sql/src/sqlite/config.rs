@@ -1,5 +1,6 @@
 //! SQLite's URLs.
 
+use std::panic::RefUnwindSafe;
 use std::path::{Path, PathBuf};
 
 use lock_core::url::{Params, decode};
@@ -22,6 +23,9 @@ pub(crate) struct SqliteTarget {
     /// Those of a pool may contain the key of an encrypted database.
     pub(super) options: SqliteConnectOptions,
 }
+
+/// Only the options are read, also those of a pool.
+impl RefUnwindSafe for SqliteTarget {}
 
 impl SqliteTarget {
     /// Reads the part of the URL between `sqlite:` and the parameters, and those.
