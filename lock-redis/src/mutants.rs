@@ -256,7 +256,7 @@ mod table {
             name: "a_mark_of_the_beginning_alone",
             wrong: "A forced release takes the lock from another holder whose value begins alike.",
             killed_by: "a_long_value_names_one_hold",
-            scripts: &["INSPECT", "FORCE"],
+            scripts: &["INSPECT", "ACQUIRE", "FORCE"],
             right: "return '#' .. redis.sha1hex(value)",
             replaced_by: "return string.sub(value, 1, 41)",
         },

@@ -36,8 +36,8 @@ async fn a_silent_node_holds_up_no_batch_of_the_others() {
         let answers = renewed(&mut claims).await;
         assert!(all_alive(&answers), "{answers:?}");
     }
-    // The limit for an answer is 1.8 s.
-    assert!(start.elapsed() < Duration::from_millis(1500), "{:?}", start.elapsed());
+    // The limit for an answer is 1.8 s: those who wait for the silent node need 9 s for five rounds.
+    assert!(start.elapsed() < Duration::from_millis(4500), "{:?}", start.elapsed());
 }
 
 /// A runtime that ends, or is left alone, in the middle of a renewal stops nobody else's.

@@ -336,7 +336,8 @@ pub(crate) async fn a_seed_counts_for_every_lock(tweak: Tweak) -> Seen {
         let state = async || masters.command(0, &["HGET", record, "floor"]).await;
         let before = state().await;
         while state().await == before {
-            granted(&mut *claim(&holder, "other", Duration::from_millis(100))).await;
+            // Whatever comes of it: it makes the client look after the node.
+            let _ = claim(&holder, "other", Duration::from_millis(100)).try_acquire().await;
             sleep(Duration::from_millis(150)).await;
         }
     });
