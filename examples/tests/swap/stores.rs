@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::error::Error;
 
-use lock_testkit::servers::{EtcdCluster, MariaDbServer, PostgresServer, RedisServer, ZooKeeper};
+use lock_testkit::servers::{MariaDbServer, PostgresServer, RedisServer, ZooKeeper};
 
 type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
 
@@ -80,7 +80,7 @@ async fn redlock() -> Result<Store> {
 
 #[cfg(feature = "etcd")]
 async fn etcd() -> Result<Store> {
-    let server = EtcdCluster::start().await?;
+    let server = lock_testkit::servers::EtcdCluster::start().await?;
     Ok(Store::new(server.url().to_owned(), server))
 }
 
