@@ -25,8 +25,6 @@ const CLOSE: Duration = Duration::from_secs(1);
 pub(crate) struct Store {
     pub(crate) locks: Locks,
     origin: String,
-    /// Whether the URL asks for TLS by its scheme.
-    is_tls: bool,
 }
 
 impl Store {
@@ -42,7 +40,7 @@ impl Store {
                 Err(Error::new(ErrorKind::NoAnswer, what))
             }),
         };
-        let locks = connected.map_err(|error| explain(error, &origin, is_tls(&url)))?;
+        let locks = connected.map_err(|error| explain(error, &origin))?;
         if locks.backend_name() == "memory" {
             let warning =
                 "a memory:// store ends with this process, so its locks exclude no other process";
@@ -52,7 +50,7 @@ impl Store {
                 output::stderr_line(&format!("distlock: {warning}"));
             }
         }
-        Ok(Self { locks, origin, is_tls: is_tls(&url) })
+        Ok(Self { locks, origin })
     }
 
     /// The URL of the store that the options name. It may contain a password.
@@ -80,7 +78,7 @@ impl Store {
 
     /// An answer of the store, with a hint where the store is to blame.
     pub(crate) fn describe<T>(&self, answer: Result<T, Error>) -> Result<T, Failure> {
-        answer.map_err(|error| explain(error, &self.origin, self.is_tls))
+        answer.map_err(|error| explain(error, &self.origin))
     }
 
     /// Closes the connection; nothing is held.
@@ -90,12 +88,11 @@ impl Store {
     }
 }
 
-fn explain(error: Error, origin: &str, is_tls: bool) -> Failure {
+fn explain(error: Error, origin: &str) -> Failure {
     let hint = match error.kind() {
         ErrorKind::Unavailable | ErrorKind::NoAnswer => {
-            let port = if is_tls { "expect TLS" } else { "take connections without TLS" };
             format!(
-                "the store comes from {origin}: is it up, is the address right, and does its port {port}?"
+                "the store comes from {origin}: is it up, is the address right, and do both sides use TLS, or neither?"
             )
         }
         ErrorKind::Denied | ErrorKind::Store => {
@@ -107,11 +104,6 @@ fn explain(error: Error, origin: &str, is_tls: bool) -> Failure {
         _ => return error.into(),
     };
     Failure::from(error).with_hint(hint)
-}
-
-fn is_tls(url: &str) -> bool {
-    let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
-    ["rediss", "redlocks", "etcds"].iter().any(|tls| scheme.eq_ignore_ascii_case(tls))
 }
 
 /// The URL of the store and where it came from.

@@ -279,7 +279,9 @@ impl fmt::Display for Error {
         }
         f.write_str(&details.message)?;
         if let Some(source) = &details.source {
-            write!(f, ": {source}")?;
+            // Statements to copy stay as they are.
+            let separator = if details.message.contains('\n') { "\n" } else { ": " };
+            write!(f, "{separator}{source}")?;
         }
         Ok(())
     }
@@ -319,6 +321,14 @@ mod tests {
         assert_eq!(error.to_string(), "acquire \"app/order:42\" on redis: connection refused");
         assert!(error.is_retryable());
         assert_eq!(error.effect(), Effect::None);
+    }
+
+    #[test]
+    fn a_cause_is_kept_apart_from_a_statement() {
+        let cause = || std::io::Error::other("denied");
+        let said = |message: &'static str| Error::config(message).with_source(cause()).to_string();
+        assert_eq!(said("no table"), "no table: denied");
+        assert_eq!(said("execute\nCREATE x;"), "execute\nCREATE x;\ndenied");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Why a statement failed, and what the database's error codes mean for a lock, with one table per
 //! dialect.
 
+use std::fmt;
 use std::time::Duration;
 
 use lock_core::{Error, ErrorKind};
@@ -117,6 +118,29 @@ impl Rule {
     }
 }
 
+/// What the database said. The driver adds the line of PostgreSQL's source code from which it came,
+/// which helps nobody.
+#[derive(Debug)]
+struct Said(String);
+
+impl fmt::Display for Said {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the database said: {}", self.0)
+    }
+}
+
+impl std::error::Error for Said {}
+
+impl Said {
+    fn by(error: &sqlx::Error) -> Self {
+        Self(
+            error
+                .as_database_error()
+                .map_or_else(|| error.to_string(), |said| said.message().to_owned()),
+        )
+    }
+}
+
 /// The database and its table as errors name them, without credentials, and what its codes mean.
 #[derive(Clone, Debug)]
 pub(crate) struct Names {
@@ -152,7 +176,11 @@ impl Names {
         if rule.unknown && sent {
             described = described.with_unknown_effect();
         }
-        Failure { means: rule.means, left: rule.left, error: described.with_source(error) }
+        Failure {
+            means: rule.means,
+            left: rule.left,
+            error: described.with_source(Said::by(&error)),
+        }
     }
 
     fn without_answer(&self, error: sqlx::Error, sent: bool) -> Failure {
