@@ -153,11 +153,25 @@ fn part<C: Axis, S: Axis>(page: &mut String, heading: &str, matrix: &Matrix<C, S
     }
 }
 
+/// The cases that name no cell, since what they demand holds everywhere.
+fn everywhere(page: &mut String) {
+    let cases = registry::cases();
+    let mut cases =
+        cases.filter(|case| case.covers.is_empty() && case.guards.is_empty()).peekable();
+    if cases.peek().is_some() {
+        page.push_str("\n## What no single cell decides\n\n");
+    }
+    for case in cases {
+        let _ = writeln!(page, "- `{}`: {}", case.id, case.about);
+    }
+}
+
 #[test]
 fn the_page_shows_what_the_cases_say() {
     let mut page = ABOUT.to_owned();
     part(&mut page, "What a store does", &store::MATRIX);
     part(&mut page, "What a user sees", &user::MATRIX);
+    everywhere(&mut page);
     if std::env::var_os("DISTLOCK_WRITE_MATRIX").is_some() {
         fs::write(PAGE, &page).unwrap();
     }

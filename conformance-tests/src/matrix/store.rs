@@ -136,13 +136,9 @@ const REASONS: &[Reason<Call, State>] = reasons![
         "the entry exists, as it may after a try of unknown outcome",
         Like::state(Unknown),
     );
-    [TryAcquire] [Held] [OtherHolder, OtherReleases, Expiry] => Why::As(
-        "its entry has gone, as that of a waiter whose place has ended",
-        Like::state(Waiting),
-    );
     [TryAcquire] [Held] [] => Why::As(
-        "its entry has gone, or cannot be asked for, so this is a first try",
-        Like::state(New),
+        "its entry has gone, or cannot be asked for, as that of a waiter",
+        Like::state(Waiting),
     );
     [TryAcquire] [Unknown] [OtherHolder, OtherReleases, Expiry, QueueBehind, Forced] => Why::As(
         "the store either has its entry, as after a grant, or nothing of it",

@@ -214,10 +214,15 @@ mutants! {
         => c05_waiting_for_a_change_makes_few_requests;
     [PollOnly RenewsByAsking] renews_by_asking "asks fifty times before it renews"
         => c04_holding_makes_few_requests;
-    [PollOnly TimersNeverFire] timers_never_fire "neither renews nor signals a loss: the ttl is shorter than the work"
+    [PollOnly TimersNeverFire]
+        timers_never_fire "neither renews nor signals a loss: the ttl is shorter than the work"
         => s05_the_signal_comes_before_the_end;
-    [PollOnly SlowClock] slow_clock "counts on a clock that runs at half the speed of the store's"
+        close_without_timers "lets a close wait for as long as the store is silent"
+        => l04_closing_ends_in_time_when_the_store_is_silent;
+    [PollOnly SlowClock]
+        slow_clock "counts on a clock that runs at half the speed of the store's"
         => c04_validity_counts_from_the_send;
+        slow_close "lets a close take twice its time" => l04_closing_ends_in_time_when_the_store_is_silent;
     [PollOnly ClockStopsInSuspend] clock_stops "counts on a clock that stops while the machine sleeps"
         => s01_the_next_holder_comes_after_the_end_of_belief;
     [PollOnly ConstantRng] constant_rng "draws owner ids from a generator that repeats"

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use conformance_tests::server::Cut;
 use lock_core::{Claim, LockBackend, Renewal, Result};
-use lock_testkit::proxy::Cut;
 use redis::Value;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
