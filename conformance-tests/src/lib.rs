@@ -28,4 +28,4 @@ pub use harness::{Client, Fault, Faults, Harness, Store, Time, Unavailable};
 pub use main_fn::main;
 pub use memory_harness::{MemoryFaults, MemoryHarness, MemoryStore};
 pub use report::{CaseResult, Outcome, Report};
-pub use runner::{cases, run};
+pub use runner::{all_cases, run};

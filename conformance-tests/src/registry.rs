@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::case::Case;
-use crate::cases::ALL;
-use crate::matrix;
+use crate::{cases, matrix};
 
 /// The clauses of the contract and the properties of the library that the suite must cover.
 const CLAUSES: std::ops::RangeInclusive<u8> = 1..=15;
@@ -13,7 +12,7 @@ const LIVENESS: std::ops::RangeInclusive<u8> = 1..=5;
 
 /// All cases, in the order of the suite.
 pub(crate) fn cases() -> impl Iterator<Item = &'static Case> + Clone {
-    ALL.iter().copied().flatten()
+    cases::ALL.iter().copied().flatten()
 }
 
 /// Checks that names are unique and name what they check, and that nothing is left unchecked.

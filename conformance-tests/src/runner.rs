@@ -37,7 +37,7 @@ pub fn run(harness: impl Harness, filter: impl Fn(&str) -> bool) -> Report {
 }
 
 /// All cases, in the order of the suite: their names, and what must hold, in one sentence each.
-pub fn cases() -> impl Iterator<Item = (&'static str, &'static str)> {
+pub fn all_cases() -> impl Iterator<Item = (&'static str, &'static str)> {
     registry::cases().map(|case| (case.id, case.about))
 }
 
