@@ -16,7 +16,7 @@
 //! a user are not the lock's business, and are left out here.
 //!
 //! ```sh
-//! cargo run -p distlock-examples --bin edit-lock -- \
+//! cargo run -p distlock-examples --bin edit_lock -- \
 //!     sqlite:///tmp/locks.db 'sqlite:///tmp/app.db?mode=rwc' 8001
 //! ```
 //!
@@ -54,7 +54,7 @@ impl App {
 async fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [store, database, port] = &arguments[..] else {
-        return Err("usage: edit-lock STORE DATABASE PORT".into());
+        return Err("usage: edit_lock STORE DATABASE PORT".into());
     };
     let mut stop = signal(SignalKind::terminate())?;
     let locks = distlock::connect(store).await?;

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -77,7 +77,7 @@ impl Process {
         let deadline = Instant::now() + limit;
         let (mut pause, longest) = PAUSES;
         loop {
-            if let Some(status) = self.running(|process| Ok(process.ended()))? {
+            if let Some(status) = self.ended()? {
                 self.kill();
                 return Err(self.broken(&format!("ended at once: {status}")));
             }
@@ -100,6 +100,15 @@ impl Process {
     /// If it is not running.
     pub fn id(&self) -> Result<u32, Unavailable> {
         self.running(|process| Ok(process.id()))
+    }
+
+    /// How it has ended, if it has.
+    ///
+    /// # Errors
+    ///
+    /// If it was not started, or was killed by this value.
+    pub fn ended(&self) -> Result<Option<ExitStatus>, Unavailable> {
+        self.running(|process| Ok(process.ended()))
     }
 
     /// The process ids of the processes that it has started and that have not ended.

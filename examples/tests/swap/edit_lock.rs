@@ -8,7 +8,7 @@ use crate::programs::{Bench, Program, now, pause, until};
 use crate::requests::{Answer, post, post_text, put};
 use crate::stores::Store;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_edit-lock");
+const PROGRAM: &str = env!("CARGO_BIN_EXE_edit_lock");
 pub(crate) const TTL: Duration = Duration::from_secs(5);
 
 /// A process of the service.

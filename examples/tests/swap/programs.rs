@@ -1,12 +1,11 @@
 //! The programs of the examples, as processes that are watched from outside.
 
-use std::fs::{self, File};
-use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
+use conformance_tests::server::Process;
 use distlock::clock::{Clock, ClockInstant, SystemClock};
-use lock_testkit::servers::Process;
+
 use rustix::process::{Pid, Signal, kill_process};
 use sqlx::{AnyConnection, Connection};
 use tempfile::TempDir;
@@ -50,12 +49,12 @@ impl<'a> Bench<'a> {
 
     /// A program with exactly these arguments.
     pub(crate) fn start_with(&self, program: &str, arguments: &[&str]) -> Program {
-        let (file, output) = tempfile::Builder::new()
-            .prefix("output")
-            .tempfile_in(self.folder.path())
-            .and_then(|file| Ok(file.keep()?))
-            .expect("a file for the output");
-        Program::start(Command::new(program).args(arguments), file, output)
+        let output = tempfile::Builder::new().prefix("output").tempfile_in(self.folder.path());
+        let (_, output) = output.and_then(|file| Ok(file.keep()?)).expect("a file for the output");
+        let process = Process::new(program, "no package: cargo", output);
+        let started = process.spawn(Command::new(program).args(arguments));
+        started.unwrap_or_else(|why| panic!("{program} {arguments:?}: {why}"));
+        Program(process)
     }
 
     /// The number that a query gives on the database.
@@ -71,28 +70,19 @@ impl<'a> Bench<'a> {
 }
 
 /// A program that runs; killed when this is dropped.
-pub(crate) struct Program {
-    process: Process,
-    output: PathBuf,
-}
+pub(crate) struct Program(Process);
 
 impl Program {
-    fn start(command: &mut Command, file: File, output: PathBuf) -> Self {
-        let errors = file.try_clone().expect("a second handle");
-        let process = Process::start(command.stdout(file).stderr(errors), "no package: cargo");
-        Self { process: process.unwrap_or_else(|why| panic!("{command:?}: {why}")), output }
-    }
-
     /// All that it has written so far, to standard output and to standard error.
     pub(crate) fn said(&self) -> String {
-        fs::read_to_string(&self.output).expect("its output")
+        self.0.log()
     }
 
     /// The first whole line with this text, as soon as there is one.
     pub(crate) fn says(&mut self, text: &str) -> String {
         let mut found = None;
         until(&format!("a line with {text:?}"), SOON, || {
-            let ended = self.process.ended();
+            let ended = self.0.ended().expect("it was not killed");
             let said = self.said();
             found = said.split_inclusive('\n').find(|line| line.contains(text)).map(str::to_owned);
             assert!(found.is_some() || ended.is_none(), "no line with {text:?} in {said:?}");
@@ -105,7 +95,7 @@ impl Program {
     pub(crate) fn ends(&mut self) -> (Option<i32>, String) {
         let mut status = None;
         until("its end", SOON, || {
-            status = self.process.ended();
+            status = self.0.ended().expect("it was not killed");
             status.is_some()
         });
         (status.and_then(|status| status.code()), self.said())
@@ -120,21 +110,21 @@ impl Program {
 
     /// SIGKILL.
     pub(crate) fn kill(&mut self) {
-        self.process.kill();
+        self.0.kill();
     }
 
     /// SIGTERM.
     pub(crate) fn terminate(&self) {
-        let pid = i32::try_from(self.process.id()).ok().and_then(Pid::from_raw);
+        let pid = i32::try_from(self.0.id().expect("it runs")).ok().and_then(Pid::from_raw);
         kill_process(pid.expect("a process id"), Signal::TERM).expect("it runs");
     }
 
     pub(crate) fn freeze(&self) {
-        self.process.freeze().expect("it runs");
+        self.0.freeze().expect("it runs");
     }
 
     pub(crate) fn thaw(&self) {
-        self.process.thaw().expect("it runs");
+        self.0.thaw().expect("it runs");
     }
 }
 

@@ -1,8 +1,8 @@
 //! A headless Chromium, driven by ChromeDriver (W3C WebDriver).
 
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use lock_testkit::servers::{Process, free_port};
+use conformance_tests::server::{Port, Process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -31,19 +31,21 @@ const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 pub(crate) struct Browser {
     session: String,
     _driver: Process,
+    _port: Port,
     _profile: TempDir,
 }
 
 impl Browser {
     pub(crate) fn start() -> Self {
         let profile = tempfile::tempdir().expect("a temporary folder");
-        let port = free_port().expect("a free port");
+        let port = Port::reserve().expect("a free port");
+        let remedy = "apt-get install chromium chromium-driver";
+        let driver = Process::new("chromedriver", remedy, profile.path().join("chromedriver.log"));
         let mut command = Command::new("chromedriver");
-        command.arg(format!("--port={port}")).stdout(Stdio::null()).stderr(Stdio::null());
-        let driver = Process::start(&mut command, "chromium chromium-driver");
-        let driver = driver.unwrap_or_else(|why| panic!("{why}"));
-        let address = format!("127.0.0.1:{port}");
-        until("chromedriver answers", SOON, || std::net::TcpStream::connect(&address).is_ok());
+        let started = driver.spawn(command.arg(format!("--port={port}")));
+        started.unwrap_or_else(|why| panic!("{why}"));
+        let address = port.address();
+        until("chromedriver answers", SOON, || std::net::TcpStream::connect(address).is_ok());
         let folder = format!("--user-data-dir={}", profile.path().display());
         let arguments = [ARGUMENTS, &[&folder]].concat();
         let options = json!({"goog:chromeOptions": {"args": arguments}});
@@ -54,7 +56,7 @@ impl Browser {
         assert_eq!(status, 200, "no browser: {answer}");
         let id = answer["value"]["sessionId"].as_str().expect("a session");
         let session = format!("http://{address}/session/{id}");
-        Self { session, _driver: driver, _profile: profile }
+        Self { session, _driver: driver, _port: port, _profile: profile }
     }
 
     fn command(&self, path: &str, body: &Value) -> Value {
