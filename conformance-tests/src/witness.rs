@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use lock_core::{
-    Attempt, Bytes, Capabilities, Claim, ClaimRequest, HolderMark, LockAdmin, LockBackend,
+    Attempt, Bytes, Capabilities, Claim, ClaimRequest, Finding, HolderMark, LockAdmin, LockBackend,
     LockInfo, LockKey, LostReason, Released, Renewal, Result,
 };
 
@@ -158,6 +158,14 @@ impl LockAdmin for Watched {
         let name = key.to_string();
         let call = self.below()?.force_release(key, expected);
         self.noted(&name, Call::ForceRelease).answers(call).await
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        self.below()?.diagnose().await
+    }
+
+    async fn recover(&self) -> Result<()> {
+        self.below()?.recover().await
     }
 }
 

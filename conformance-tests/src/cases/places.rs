@@ -179,7 +179,7 @@ impl Queue {
     }
 
     /// The holder leaves, and the waiters are served in their order.
-    async fn is_served(mut self) -> Check {
+    async fn serves_all(mut self) -> Check {
         self.holder.release().await?;
         busy(&mut *self.second).await?;
         granted(&mut *self.first).await?;
@@ -209,7 +209,7 @@ async fn c08_a_dropped_check_of_a_place_changes_nothing(cx: Cx) -> Check {
             matches!(answer, Renewal::Alive { .. }),
             "after a check dropped at await {polls} the next one says {answer:?}"
         );
-        queue.is_served().await?;
+        queue.serves_all().await?;
         Ok(done)
     })
     .await
@@ -225,7 +225,7 @@ async fn c08_a_dropped_renewal_of_a_place_can_be_repeated(cx: Cx) -> Check {
             matches!(answer, Renewal::Alive { .. }),
             "after a renewal dropped at await {polls} the next one says {answer:?}"
         );
-        queue.is_served().await?;
+        queue.serves_all().await?;
         Ok(done)
     })
     .await
