@@ -6,6 +6,7 @@
 //! [docs/api.md]: https://docs.rs/crate/distlock/latest/source/docs/api.md
 //! [docs/design.md]: https://docs.rs/crate/distlock/latest/source/docs/design.md
 //! [docs/performance.md]: https://docs.rs/crate/distlock/latest/source/docs/performance.md
+//! [docs/matrix.md]: https://docs.rs/crate/distlock/latest/source/docs/matrix.md
 //! [docs/writing-a-backend.md]: https://docs.rs/crate/distlock/latest/source/docs/writing-a-backend.md
 //! [lock-cli/README.md]: https://docs.rs/crate/lock-cli/latest/source/README.md
 //! [SQL]: https://docs.rs/lock-sql

@@ -19,7 +19,7 @@ use crate::node::{Node, Reply};
 
 /// What one node knows about a lock.
 #[derive(Clone, Debug)]
-struct Seen {
+struct Known {
     /// Names the hold, and is the owner of one of ours.
     mark: Vec<u8>,
     left: Option<Duration>,
@@ -103,7 +103,7 @@ impl RedlockBackend {
         answers.map_err(Error::with_unknown_effect)
     }
 
-    fn holder(&self, answers: Vec<Option<Seen>>) -> Option<HolderInfo> {
+    fn holder(&self, answers: Vec<Option<Known>>) -> Option<HolderInfo> {
         let seen: Vec<_> = answers.into_iter().flatten().collect();
         let all_with = |mark| seen.iter().filter(move |seen| &seen.mark == mark);
         let is_quorum = |mark| all_with(mark).count() >= self.quorum.needed();
@@ -130,13 +130,13 @@ impl RedlockBackend {
     }
 }
 
-fn seen(value: &Value) -> Result<Option<Seen>> {
+fn seen(value: &Value) -> Result<Option<Known>> {
     let reply = Reply::new("an inspection", value)?;
     if reply.len() == 1 {
         return Ok(None);
     }
     let number = |at| reply.text(at).map(|text| text.parse().ok());
-    Ok(Some(Seen {
+    Ok(Some(Known {
         mark: reply.bytes(0)?.to_vec(),
         left: reply.millis(1)?,
         counter: number(2)?,

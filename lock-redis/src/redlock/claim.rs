@@ -14,7 +14,7 @@ use super::driver::Driver;
 use super::quorum::Quorum;
 use super::replies::Replies;
 use super::target::Target;
-use super::wake::Registration;
+use super::wake::Waiter;
 use crate::names::Keys;
 use crate::node::Interest;
 
@@ -29,12 +29,12 @@ pub(crate) struct RedlockClaim {
     wait: bool,
     waiting: Option<Waiting>,
     /// Is notified of a forced release.
-    holding: Option<Registration>,
+    holding: Option<Waiter>,
 }
 
 #[derive(Debug)]
 struct Waiting {
-    registration: Registration,
+    waiter: Waiter,
     /// Keeps up the connections over which pushes arrive.
     interest: Vec<Interest>,
 }
@@ -86,23 +86,23 @@ impl RedlockClaim {
     /// From now on, this claim is notified when its lock is released by force.
     fn hear_of_the_end(&mut self) {
         let driver = &self.driver;
-        self.holding.get_or_insert_with(|| driver.quorum.hub.holder(&driver.target.owner));
+        self.holding.get_or_insert_with(|| driver.quorum.waiters.holder(&driver.target.owner));
     }
 
     /// From now on, this claim receives pushes.
     fn listen(&mut self) {
         match &self.waiting {
-            Some(waiting) => waiting.registration.arm(),
+            Some(waiting) => waiting.waiter.arm(),
             None if self.wait => self.begin_to_wait(),
             None => {}
         }
     }
 
     fn begin_to_wait(&mut self) {
-        let registration = self.quorum().hub.waiter(&self.driver.target.lock);
+        let waiter = self.quorum().waiters.waiter(&self.driver.target.lock);
         let since = self.quorum().clock().now();
         self.driver.waits_since(Some(since));
-        self.waiting = Some(Waiting { registration, interest: Vec::new() });
+        self.waiting = Some(Waiting { waiter, interest: Vec::new() });
     }
 
     fn end_wait(&mut self) {
@@ -256,7 +256,7 @@ impl Claim for RedlockClaim {
     }
 
     async fn release(&mut self) -> Result<Released> {
-        let leaves = self.waiting.as_ref().is_some_and(|waiting| waiting.registration.is_last());
+        let leaves = self.waiting.as_ref().is_some_and(|waiting| waiting.waiter.is_last());
         let (outcome, replies) = self
             .driver
             .call(|contender, terms, now| contender.begin_release(terms, now, leaves))
@@ -273,9 +273,9 @@ impl Claim for RedlockClaim {
         let quorum = self.quorum();
         let (needed, clock) = (quorum.needed(), quorum.clock());
         if let Some(waiting) = &self.waiting {
-            waiting.registration.rung(needed, clock, Quorum::chance()).await;
+            waiting.waiter.due(needed, clock, Quorum::chance()).await;
         } else if let Some(holding) = &self.holding {
-            holding.rung(needed, clock, 0.0).await;
+            holding.due(needed, clock, 0.0).await;
             // The try that follows sees what was published before it.
             holding.arm();
         } else {

@@ -14,7 +14,7 @@ use super::reply::NodeReply;
 use super::round::Round;
 use super::scripts::{ACQUIRE_VOTE, NODE_KEY, PROBE_NODE, RAISE_VOTE, RELEASE_VOTE};
 use super::target::Target;
-use super::wake::Hub;
+use super::wake::Waiters;
 use crate::node::{Listener, Node, NodeOptions, Script};
 
 /// How long closing waits for votes that are being given back: for nodes that answer.
@@ -31,7 +31,7 @@ pub(crate) struct Quorum {
     pub(crate) fingerprint: String,
     /// The channel to which a release publishes to wake this client.
     channel: String,
-    pub(crate) hub: Arc<Hub>,
+    pub(crate) waiters: Arc<Waiters>,
     /// The greatest mark that any node has shown. The next proposal is above it, or one client whose
     /// clock is ahead would cost all others a second round.
     highest_mark: AtomicU64,
@@ -59,7 +59,7 @@ impl Quorum {
     pub(crate) fn new(config: RedlockConfig) -> Result<Self> {
         config.check()?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
-        let hub = Arc::new(Hub::default());
+        let waiters = Arc::new(Waiters::default());
         let channel = format!("distlock:{}", OwnerId::generate(&OsRng)?.to_hex());
         let nodes = config.nodes.iter().enumerate().map(|(number, client)| {
             let options = NodeOptions {
@@ -67,10 +67,10 @@ impl Quorum {
                 response_timeout: Duration::from_secs(5),
                 clock: Arc::clone(&clock),
             };
-            let hub = Arc::clone(&hub);
+            let waiters = Arc::clone(&waiters);
             let listener = Listener {
                 channels: vec![channel.clone()],
-                on_event: Box::new(move |event| hub.on_event(number, &event)),
+                on_event: Box::new(move |event| waiters.on_event(number, &event)),
             };
             Node::new(client, options, Some(listener))
         });
@@ -87,7 +87,7 @@ impl Quorum {
             fingerprint,
             config,
             channel,
-            hub,
+            waiters,
             highest_mark: AtomicU64::new(0),
             voted: AtomicBool::new(false),
             tasks: Tasks::default(),

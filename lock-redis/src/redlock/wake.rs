@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lock_core::Clock;
-use lock_core::kit::wake::{Slot, Waiter, Waiters};
+use lock_core::kit::wake::{self, Slot};
 
 use crate::node::NodeEvent;
 
@@ -22,36 +22,36 @@ const HOLDER: char = '\u{1e}';
 
 /// The waiting claims of one client by their locks, and its holders by their owner ids.
 #[derive(Debug)]
-pub(crate) struct Hub(Waiters<String, Bell>);
+pub(crate) struct Waiters(wake::Waiters<String, Pushed>);
 
 /// Which nodes have published something for one claim.
 #[derive(Debug, Default)]
-pub(crate) struct Bell(Mutex<Rung>);
+pub(crate) struct Pushed(Mutex<Pushes>);
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Rung {
+struct Pushes {
     /// One bit for each node that has published.
     nodes: u16,
     /// Whether some node named this client second.
     second: bool,
 }
 
-impl Default for Hub {
+impl Default for Waiters {
     fn default() -> Self {
-        Self(Waiters::new(|_, slots: &[std::sync::Arc<Slot<Bell>>]| {
+        Self(wake::Waiters::new(|_, slots: &[std::sync::Arc<Slot<Pushed>>]| {
             slots.iter().for_each(|slot| slot.wake());
         }))
     }
 }
 
-impl Hub {
+impl Waiters {
     /// Registers a waiter for the lock with this key, until the value is dropped.
-    pub(crate) fn waiter(&self, lock: &str) -> Registration {
-        Registration(self.0.register(lock.to_owned(), Bell::default()))
+    pub(crate) fn waiter(&self, lock: &str) -> Waiter {
+        Waiter(self.0.register(lock.to_owned(), Pushed::default()))
     }
 
     /// Registers the holder with this owner id, until the value is dropped.
-    pub(crate) fn holder(&self, owner: &str) -> Registration {
+    pub(crate) fn holder(&self, owner: &str) -> Waiter {
         self.waiter(&format!("{HOLDER}{owner}"))
     }
 
@@ -63,7 +63,7 @@ impl Hub {
             // do.
             NodeEvent::Up => self.0.all(|lock, slot| {
                 if !lock.starts_with(HOLDER) {
-                    ring(slot, node, true);
+                    note(slot, node, true);
                 }
             }),
             NodeEvent::Down => {}
@@ -74,33 +74,33 @@ impl Hub {
     fn published(&self, node: usize, payload: &[u8]) {
         let text = std::str::from_utf8(payload).ok();
         if let Some((rank, lock)) = text.and_then(|text| text.split_at_checked(1)) {
-            self.0.each(lock, |slot| ring(slot, node, rank != "0"));
+            self.0.each(lock, |slot| note(slot, node, rank != "0"));
         }
     }
 }
 
-fn ring(slot: &Slot<Bell>, node: usize, second: bool) {
-    let mut rung = slot.data().rung();
-    rung.nodes |= 1 << node;
-    rung.second |= second;
-    drop(rung);
+fn note(slot: &Slot<Pushed>, node: usize, second: bool) {
+    let mut pushes = slot.data().pushes();
+    pushes.nodes |= 1 << node;
+    pushes.second |= second;
+    drop(pushes);
     slot.wake();
 }
 
-impl Bell {
-    fn rung(&self) -> MutexGuard<'_, Rung> {
+impl Pushed {
+    fn pushes(&self) -> MutexGuard<'_, Pushes> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A waiter or a holder of a [`Hub`].
+/// A waiter or a holder of a [`Waiters`].
 #[derive(Debug)]
-pub(crate) struct Registration(Waiter<String, Bell>);
+pub(crate) struct Waiter(wake::Waiter<String, Pushed>);
 
-impl Registration {
+impl Waiter {
     /// Forgets what was published so far. Called before a try: later messages are noticed.
     pub(crate) fn arm(&self) {
-        *self.0.data().rung() = Rung::default();
+        *self.0.data().pushes() = Pushes::default();
     }
 
     /// Whether no other claim of this client waits for the same lock.
@@ -110,11 +110,11 @@ impl Registration {
 
     /// Returns when another try is worthwhile. What was published since the last
     /// [`arm`](Self::arm) counts, however often this is dropped in between.
-    pub(crate) async fn rung(&self, quorum: usize, clock: &dyn Clock, chance: f64) {
+    pub(crate) async fn due(&self, quorum: usize, clock: &dyn Clock, chance: f64) {
         loop {
-            let rung = *self.0.data().rung();
-            let count = rung.nodes.count_ones() as usize;
-            if count >= quorum && !rung.second {
+            let pushes = *self.0.data().pushes();
+            let count = pushes.nodes.count_ones() as usize;
+            if count >= quorum && !pushes.second {
                 return;
             }
             if count == 0 {
@@ -137,31 +137,31 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_first_client_looks_when_a_quorum_has_published() {
-        let hub = Hub::default();
-        let waiter = hub.waiter("a");
+        let waiters = Waiters::default();
+        let waiter = waiters.waiter("a");
         let clock = TokioClock::default();
-        hub.published(0, b"0a");
-        hub.published(2, b"0b");
-        let early = tokio::time::timeout(Duration::from_millis(1), waiter.rung(2, &clock, 0.5));
+        waiters.published(0, b"0a");
+        waiters.published(2, b"0b");
+        let early = tokio::time::timeout(Duration::from_millis(1), waiter.due(2, &clock, 0.5));
         assert!(early.await.is_err(), "one of three nodes is no quorum");
-        hub.published(1, b"0a");
+        waiters.published(1, b"0a");
         let now = tokio::time::Instant::now();
-        waiter.rung(2, &clock, 0.5).await;
+        waiter.due(2, &clock, 0.5).await;
         assert_eq!(now.elapsed(), Duration::ZERO);
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_second_client_and_a_lonely_push_come_a_little_later() {
-        let hub = Hub::default();
-        let waiter = hub.waiter("a");
+        let waiters = Waiters::default();
+        let waiter = waiters.waiter("a");
         let clock = TokioClock::default();
         for pushes in [vec![(0, "1a"), (1, "1a")], vec![(2, "0a")]] {
             waiter.arm();
             for (node, payload) in pushes {
-                hub.published(node, payload.as_bytes());
+                waiters.published(node, payload.as_bytes());
             }
             let now = tokio::time::Instant::now();
-            waiter.rung(2, &clock, 0.5).await;
+            waiter.due(2, &clock, 0.5).await;
             assert!(now.elapsed() >= SHORT_DELAY, "{:?}", now.elapsed());
         }
     }
