@@ -1,0 +1,253 @@
+//! A complete small store on a server without scripts, and the suite on it: memcached, where the atomic
+//! step is a write on condition that the item is still the one that was read.
+
+use std::io;
+use std::process::{Command, ExitCode};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use conformance_tests::server::{Port, Proxy, Server};
+use conformance_tests::{Client, Harness, Store, Unavailable};
+use lock_core::{
+    Attempt, Binding, Busy, Bytes, Capabilities, Claim, ClaimRequest, DataLoss, Error, ErrorKind,
+    FencingToken, LockBackend, LockKey, Released, Renewal, Result, Wake, async_trait,
+};
+use sha2::{Digest, Sha256};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+
+/// The server looks at its clock once a second and sees whole seconds, so an item may end almost two
+/// seconds before its time. Each gets that much more, and none ends early.
+const STEP: Duration = Duration::from_secs(2);
+
+/// A client of the store: the address of the server.
+#[derive(Debug)]
+struct Memcached(String);
+
+/// Names may be longer than the server's keys, and contain blanks (C11).
+fn hash(key: &LockKey) -> String {
+    format!("{:x}", Bytes::copy_from_slice(&Sha256::digest(key.encode())))
+}
+
+#[async_trait]
+impl LockBackend for Memcached {
+    fn name(&self) -> &'static str {
+        "memcached"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let mut can = Capabilities::new(Binding::Lease, Wake::Poll);
+        can.detachable = true;
+        (can.min_ttl, can.ttl_step) = (STEP, STEP);
+        // The server takes more than thirty days for a date.
+        can.max_ttl = Some(Duration::from_secs(30 * 24 * 60 * 60) - STEP);
+        can.loses_data_on = &[DataLoss::Restart, DataLoss::Eviction];
+        can
+    }
+
+    fn claim(&self, request: ClaimRequest) -> Result<Box<dyn Claim>> {
+        Ok(Box::new(MemcachedClaim { server: self.0.clone(), request, turn: Arc::default() }))
+    }
+
+    async fn ping(&self) -> Result<()> {
+        ask_once(&self.0, "mn").await
+    }
+}
+
+/// What a call wants to do with the hold.
+#[derive(Clone, Copy, PartialEq)]
+enum Wish {
+    Acquire,
+    Renew,
+    Check,
+    Release,
+}
+
+/// One contender.
+#[derive(Debug)]
+struct MemcachedClaim {
+    server: String,
+    request: ClaimRequest,
+    /// Taken by the call that runs; if the call is dropped, it runs on.
+    turn: Arc<Mutex<()>>,
+}
+
+impl MemcachedClaim {
+    /// The fence of the hold, if it is this owner's.
+    async fn run(&self, wish: Wish) -> Result<Option<u64>> {
+        // C8: an attempt that was dropped is still on its way, and no release may overtake it.
+        let turn = Arc::clone(&self.turn).lock_owned().await;
+        let call = fulfil(wish, self.server.clone(), self.request.clone());
+        // C12: no call lasts longer than this.
+        let call = timeout(self.request.call_timeout, call);
+        let call = tokio::spawn(async {
+            let _turn = turn;
+            call.await
+        });
+        async { call.await?? }.await.map_err(unknown)
+    }
+}
+
+/// Reads the item, and writes on condition that it is still the same (C7); if it is not, begins again.
+///
+/// Each call has a connection of its own, for two reasons. What was read before a restart of the server
+/// is never a condition after it, when versions begin anew. And the thread that accepts connections
+/// keeps the clock, so a server that was stopped gives no lease by the time at which it was stopped.
+async fn fulfil(wish: Wish, server: String, request: ClaimRequest) -> io::Result<Option<u64>> {
+    let (key, owner) = (hash(&request.key), request.owner.to_hex());
+    // C14: what comes from a lease token can have been edited.
+    let resumed = request.resume.map(|resume| resume.fence.to_string());
+    let mine =
+        |by: &str, fence: &str| by == owner && resumed.as_deref().is_none_or(|it| it == fence);
+    let write = |condition: &str, fence: &str| {
+        let (item, time) = (format!("{owner} {fence}"), (request.ttl + STEP).as_secs());
+        format!("ms lock:{key} {} {condition} T{time}\r\n{item}", item.len())
+    };
+    let link = &mut BufReader::new(TcpStream::connect(server).await?);
+    loop {
+        let item = ask(link, &format!("mg lock:{key} c v")).await?;
+        let (version, mut fence) = match item.split_whitespace().collect::<Vec<_>>()[..] {
+            ["VA", _, version, by, fence] if mine(by, fence) => (version, fence),
+            ["EN"] if wish == Wish::Acquire => {
+                // Mode E: only where there is none. Whether it is ours shows when it is read.
+                ask(link, &write("ME", "0")).await?;
+                continue;
+            }
+            _ => return Ok(None),
+        };
+        let counted;
+        if wish == Wish::Acquire && fence == "0" {
+            // C9: a number that is taken while the item is ours is above those of all before us.
+            // It is counted in an item that does not end. Should that get lost, the time is ahead: ours,
+            // since the server's is in whole seconds, and needs another request.
+            let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_micros();
+            counted = ask(link, &format!("ma fence:{key} N0 J{now} v")).await?;
+            fence = counted.lines().last().unwrap_or_default();
+        }
+        // The version is read as `c7`, and demanded as `C7`.
+        let version = version.to_uppercase();
+        let change = match wish {
+            Wish::Release => format!("md lock:{key} {version}"),
+            // C2: an attempt that is repeated finds its item, and keeps its fence.
+            _ => write(&version, fence),
+        };
+        if wish == Wish::Check || ask(link, &change).await?.starts_with("HD") {
+            return fence.parse().map(Some).map_err(io::Error::other);
+        }
+    }
+}
+
+#[async_trait]
+impl Claim for MemcachedClaim {
+    async fn try_acquire(&mut self) -> Result<Attempt> {
+        let valid_for = Some(self.request.ttl);
+        Ok(match self.run(Wish::Acquire).await? {
+            Some(fence) => Attempt::Granted { token: FencingToken::answered(fence)?, valid_for },
+            None => Attempt::Busy(Busy::default()),
+        })
+    }
+
+    async fn renew(&mut self) -> Result<Renewal> {
+        let valid_for = Some(self.request.ttl);
+        Ok(self.run(Wish::Renew).await?.map_or(Renewal::Lost, |_| Renewal::Alive { valid_for }))
+    }
+
+    async fn check(&mut self) -> Result<Renewal> {
+        let valid_for = None;
+        Ok(self.run(Wish::Check).await?.map_or(Renewal::Lost, |_| Renewal::Alive { valid_for }))
+    }
+
+    async fn release(&mut self) -> Result<Released> {
+        Ok(self.run(Wish::Release).await?.map_or(Released::AlreadyGone, |_| Released::Freed))
+    }
+
+    async fn detach(&mut self) -> Result<Bytes> {
+        Ok(Bytes::new())
+    }
+}
+
+/// Sends a command, and returns its answer: a line, and a second one if the first begins with `VA`.
+async fn ask(link: &mut BufReader<TcpStream>, command: &str) -> io::Result<String> {
+    link.write_all(format!("{command}\r\n").as_bytes()).await?;
+    let mut answer = String::new();
+    link.read_line(&mut answer).await?;
+    if answer.starts_with("VA") {
+        link.read_line(&mut answer).await?;
+    }
+    // An answer that was cut off has no end of line, and only an error begins with a longer word.
+    if answer.ends_with('\n') && answer.find([' ', '\r']) == Some(2) {
+        return Ok(answer);
+    }
+    Err(io::Error::other(format!("not an answer of memcached: {answer:?}")))
+}
+
+async fn ask_once(server: &str, command: &str) -> Result<()> {
+    let link = TcpStream::connect(server).await.map_err(unknown)?;
+    ask(&mut BufReader::new(link), command).await.map(drop).map_err(unknown)
+}
+
+/// The server may have done it, or may do it later.
+fn unknown(why: io::Error) -> Error {
+    let late = why.kind() == io::ErrorKind::TimedOut;
+    let kind = if late { ErrorKind::NoAnswer } else { ErrorKind::Unavailable };
+    Error::new(kind, why.to_string()).with_unknown_effect()
+}
+
+#[derive(Debug)]
+struct MyHarness;
+
+#[derive(Debug)]
+struct MyStore(Server);
+
+#[async_trait]
+impl Harness for MyHarness {
+    fn name(&self) -> &str {
+        "memcached"
+    }
+
+    async fn start(&self) -> Result<Box<dyn Store>, Unavailable> {
+        let port = Port::reserve()?;
+        let mut command = Command::new("memcached");
+        // It refuses to run as root without being told for whom.
+        command.args(["--listen", "127.0.0.1", "--user", "nobody", "--port", &port.to_string()]);
+        Ok(Box::new(MyStore(Server::start(command, port).await?)))
+    }
+
+    async fn join(&self, uri: &str) -> Result<Arc<dyn LockBackend>> {
+        Ok(Arc::new(Memcached(uri.to_owned())))
+    }
+}
+
+#[async_trait]
+impl Store for MyStore {
+    async fn client(&self) -> Result<Client> {
+        let proxy = Proxy::start(self.0.address()).await?;
+        Ok(Client::new(Memcached(proxy.address().to_string())).with_faults(proxy))
+    }
+
+    async fn freeze(&self) -> Result<(), Unavailable> {
+        self.0.freeze()
+    }
+
+    async fn thaw(&self) -> Result<(), Unavailable> {
+        self.0.thaw()
+    }
+
+    async fn restart(&self) -> Result<(), Unavailable> {
+        self.0.restart().await
+    }
+
+    async fn break_hold(&self, key: &LockKey) -> Result<(), Unavailable> {
+        Ok(ask_once(&self.0.address().to_string(), &format!("md lock:{}", hash(key))).await?)
+    }
+
+    fn uri(&self) -> Option<String> {
+        Some(self.0.address().to_string())
+    }
+}
+
+fn main() -> ExitCode {
+    conformance_tests::main(MyHarness)
+}
