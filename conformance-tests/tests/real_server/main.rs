@@ -44,16 +44,8 @@ impl Store for MyStore {
         Ok(Client::new(ByHand::new(proxy.address())).with_faults(proxy))
     }
 
-    async fn freeze(&self) -> Result<(), Unavailable> {
-        self.0.freeze()
-    }
-
-    async fn thaw(&self) -> Result<(), Unavailable> {
-        self.0.thaw()
-    }
-
-    async fn restart(&self) -> Result<(), Unavailable> {
-        self.0.restart().await
+    fn server(&self) -> Option<&Server> {
+        Some(&self.0)
     }
 
     /// As an operator does who knows the database.
@@ -61,10 +53,6 @@ impl Store for MyStore {
         let delete = store::command(&["DEL", &store::hold(key)]);
         store::ask(self.0.address().to_string(), delete).await?;
         Ok(())
-    }
-
-    fn uri(&self) -> Option<String> {
-        Some(self.0.address().to_string())
     }
 }
 

@@ -159,7 +159,9 @@ pub(crate) async fn ask(server: String, command: String) -> Result<u64> {
         std::io::Result::Ok(answer)
     };
     let answer = exchange.await.map_err(|error| unknown(ErrorKind::Unavailable, error))?;
-    let number = answer.strip_prefix(':').and_then(|number| number.trim_end().parse().ok());
+    // Without its end of line, it was cut off.
+    let number = answer.strip_prefix(':').and_then(|number| number.strip_suffix("\r\n"));
+    let number = number.and_then(|number| number.parse().ok());
     number.ok_or_else(|| unknown(ErrorKind::Unavailable, format!("not a number: {answer:?}")))
 }
 
