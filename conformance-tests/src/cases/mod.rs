@@ -31,6 +31,7 @@ mod release;
 mod renewal;
 mod resume;
 mod secrets;
+mod seldom;
 mod shown;
 mod steps;
 mod tools;
@@ -72,4 +73,5 @@ pub(crate) const ALL: &[&[Case]] = &[
     shown::CASES,
     register::CASES,
     secrets::CASES,
+    seldom::CASES,
 ];

@@ -150,7 +150,9 @@ async fn is_refused(backend: &Arc<dyn LockBackend>, request: &ClaimRequest, what
 async fn c14_a_greater_fence_is_not_believed(cx: Cx) -> Check {
     let (a, b) = (cx.backend().await?, cx.backend().await?);
     let hold = Detached::take(&cx, &a, "lock", cx.long_ttl()).await?;
-    for fence in [FencingToken::new(hold.fence.get() + 1)?, FencingToken::MAX] {
+    // The second one has the true fence in its lower half.
+    for more in [1, 1 << 32, FencingToken::MAX.get() - hold.fence.get()] {
+        let fence = FencingToken::new(hold.fence.get() + more)?;
         let what = format!("a claim that says {fence} for the fence {}", hold.fence);
         is_refused(&b, &hold.resumed_with(fence, &hold.data), &what).await?;
         still_held(&cx, &a, "lock", &what).await?;

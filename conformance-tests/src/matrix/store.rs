@@ -209,10 +209,6 @@ const REASONS: &[Reason<Call, State>] = reasons![
         "it shows of each lock what `inspect` shows",
         Like::call(Inspect),
     );
-    [ForceRelease] [] [ReplyLate] => Why::As(
-        "the core gives it up, and its effect is unknown",
-        Like::event(ReplyLost),
-    );
     [ForceRelease] [] [Expiry, Restart] => Why::As(
         "there is no holder to take it from",
         Like::event(Plain),

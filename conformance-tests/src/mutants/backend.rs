@@ -147,7 +147,10 @@ impl LockBackend for WrongBackend {
 #[async_trait]
 impl LockAdmin for WrongBackend {
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {
-        let found = self.below()?.inspect(&self.key(key)?).await?;
+        let found = match self.below()?.inspect(&self.key(key)?).await {
+            Err(_) if self.bug == Bug::NoAnswerIsFree => None,
+            answer => answer?,
+        };
         Ok(found.map(|info| LockInfo::new(key.clone(), info.holder, info.waiters)))
     }
 
@@ -167,6 +170,13 @@ impl LockAdmin for WrongBackend {
         };
         let expected = match self.bug {
             Bug::ForceIgnoresOwner => None,
+            Bug::ForceInSteps if expected.is_some() => {
+                let holder = below.inspect(&key).await?.and_then(|info| info.holder);
+                if holder.and_then(|holder| holder.mark).as_ref() != expected {
+                    return Ok(Released::AlreadyGone);
+                }
+                None
+            }
             Bug::ForceBelievesWaiters => expected.filter(|mark| !is_a_waiters(mark)),
             _ => expected,
         };

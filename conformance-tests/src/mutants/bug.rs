@@ -51,6 +51,14 @@ mutants! {
         => c03_of_many_tries_at_once_one_is_granted;
         try_in_steps "looks whether the lock is free, then takes it"
         => c03_a_late_answer_in_a_try_is_no_second_grant;
+    [PollOnly RepeatLastsLonger] repeat_lasts_longer "adds another ttl to the lease with each repeated try"
+        => l01_a_repeated_try_ends_one_ttl_later;
+    [Queued HandOverLastsLonger] hand_over_lasts_longer "gives a waiter that it hands the lock to two ttls"
+        => l01_a_hand_over_ends_one_ttl_later;
+    [PollOnly ForceInSteps] force_in_steps "compares the holder, then takes the lock away from whoever has it by then"
+        => s03_a_late_answer_in_a_forced_release_takes_no_later_hold;
+    [PollOnly NoAnswerIsFree] no_answer_is_free "shows a lock that it cannot ask for as free"
+        => s06_an_operator_without_an_answer_gets_an_error;
     [PollOnly SetThenExpire] set_then_expire "takes the lock and sets its expiry in two commands"
         => l01_a_try_that_died_half_way_blocks_for_one_ttl;
     [PollOnly LosersProlong] losers_prolong "lets a client that fails to get the lock prolong it"

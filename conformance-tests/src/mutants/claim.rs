@@ -107,6 +107,16 @@ impl WrongClaim {
                 let lasts = if self.bug == Bug::ExpiresLate { ttl * 2 } else { FOR_EVER };
                 self.right = self.other(|request| request.ttl = lasts)?;
             }
+            Bug::RepeatLastsLonger if self.granted.is_some() => {
+                self.right = self.other(|request| request.ttl = ttl * 2)?;
+            }
+            Bug::HandOverLastsLonger if self.request.wait => {
+                let attempt = self.right.try_acquire().await?;
+                if !matches!(attempt, Attempt::Granted { .. }) {
+                    return Ok(attempt);
+                }
+                self.right = self.other(|request| request.ttl = ttl * 2)?;
+            }
             Bug::ExpiresEarly => {
                 self.right = self.other(|request| request.ttl = ttl / 2)?;
             }
