@@ -15,7 +15,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("conformance-tests", &["lock-core"]),
     ("lock-testkit", &["lock-core", "conformance-tests"]),
     ("distlock", &["lock-core", "lock-redis", "lock-sql", "lock-etcd", "lock-zk"]),
-    ("lock-cli", &["distlock"]),
+    ("lock-cli", &["distlock", "conformance-tests"]),
     ("distlock-examples", &["distlock"]),
     ("redlock-model", &[]),
 ];
@@ -28,7 +28,7 @@ const ALLOWED_IN_TESTS: &[(&str, &[&str])] = &[
     ("lock-zk", &["conformance-tests", "lock-testkit"]),
     ("distlock", &["lock-testkit"]),
     ("lock-cli", &["lock-testkit"]),
-    ("distlock-examples", &["lock-testkit"]),
+    ("distlock-examples", &["conformance-tests", "lock-testkit"]),
 ];
 
 fn cargo(arguments: &[&str]) -> String {

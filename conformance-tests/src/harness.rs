@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::server::Server;
 use async_trait::async_trait;
 use lock_core::{Error, ErrorKind, LockBackend, LockKey, LocksBuilder, Result};
 

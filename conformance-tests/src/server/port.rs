@@ -1,7 +1,7 @@
 //! Ports for servers.
 
 use std::fmt;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -42,11 +42,11 @@ impl Port {
     }
 
     fn try_reserve(number: u16) -> Option<Self> {
-        let listen = |number| TcpListener::bind((Ipv4Addr::LOCALHOST, number)).ok();
-        let reservation = listen(number + 1)?;
-        // A server that asked nobody may be there.
-        listen(number)?;
-        Some(Self { number, _reservation: reservation })
+        let reservation = TcpListener::bind((Ipv4Addr::LOCALHOST, number + 1)).ok()?;
+        // A server that asked nobody may be there. To listen for a moment would not do: a process that is
+        // being started at this moment has a copy of each socket until its program runs.
+        let server = TcpStream::connect((Ipv4Addr::LOCALHOST, number));
+        server.is_err().then_some(Self { number, _reservation: reservation })
     }
 
     /// The number.
@@ -78,7 +78,7 @@ mod tests {
         numbers.sort_unstable();
         numbers.dedup();
         assert_eq!(numbers.len(), ports.len());
-        assert!(std::net::TcpStream::connect(ports[0].address()).is_err());
+        assert!(TcpStream::connect(ports[0].address()).is_err());
     }
 
     /// Another process has the same means as this one to see that a port is taken.

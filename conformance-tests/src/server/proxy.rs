@@ -9,7 +9,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -81,7 +80,7 @@ impl Proxy {
         let port = Port::reserve()?;
         let address = port.address();
         let no_port = |error| Unavailable::broken(format!("no port for a proxy: {error}"));
-        let listener = TcpListener::bind(address).await.map_err(no_port)?;
+        let listener = carry::listen(address).await.map_err(no_port)?;
         let rules = Arc::new(watch::Sender::new(Rules { http2, ..Rules::default() }));
         let acceptor = tokio::spawn(carry::accept(port, listener, upstream, Arc::clone(&rules)));
         Ok(Self { address, rules, acceptor })
@@ -202,7 +201,7 @@ impl Faults for Proxy {
 mod tests {
     use std::io;
 
-    use tokio::net::TcpStream;
+    use tokio::net::{TcpListener, TcpStream};
     use tokio::time::Instant;
 
     use super::*;

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
@@ -12,6 +13,24 @@ use tokio::time::Instant;
 use super::http2;
 use super::rules::{Direction, Line, Rules};
 use crate::server::Port;
+
+/// How often a port is tried that seems to be in use, and the pause in between: a process that is being
+/// started has a copy of each socket of this one, also of those that were just closed, until its
+/// program runs.
+const TRIES: (u32, Duration) = (100, Duration::from_millis(10));
+
+pub(super) async fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let (tries, pause) = TRIES;
+    for _ in 1..tries {
+        match TcpListener::bind(address).await {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                tokio::time::sleep(pause).await;
+            }
+            other => return other,
+        }
+    }
+    TcpListener::bind(address).await
+}
 
 pub(super) async fn accept(
     port: Port,
@@ -34,7 +53,7 @@ pub(super) async fn accept(
         drop(listener);
         let _ = changes.wait_for(|rules| !rules.refuse).await;
         // Without its port the proxy is of no use: whoever connects is refused.
-        let Ok(again) = TcpListener::bind(port.address()).await else { return };
+        let Ok(again) = listen(port.address()).await else { return };
         listener = again;
     }
 }
