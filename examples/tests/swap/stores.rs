@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::error::Error;
+use std::fmt::Display;
 
 use lock_testkit::servers::{MariaDbServer, PostgresServer, RedisServer, ZooKeeper};
 
@@ -22,7 +23,11 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    fn new(url: String, servers: impl Any + Send + Sync) -> Self {
+    /// On a busy machine a new connection may take its time.
+    fn new(url: impl Display, servers: impl Any + Send + Sync) -> Self {
+        let url = url.to_string();
+        let sign = if url.contains('?') { '&' } else { '?' };
+        let url = format!("{url}{sign}lock_connect_timeout=30s");
         Self { url, database: None, hands_over: true, _servers: Box::new(servers) }
     }
 }
