@@ -31,13 +31,26 @@ pub(super) async fn at_each_await(
     fail!("{call} was not done after {MOST_POLLS} polls")
 }
 
+/// How long a server may read its data after a restart.
+const READING: Duration = Duration::from_secs(20);
+
 /// Restarts the store, and asks it whether this claim still holds its lock. If the store declares
-/// that a restart loses data, the lock may be lost, but the store must then say so.
+/// that a restart loses data, the lock may be lost, but the store must then say so. A server that
+/// accepts connections may still be reading its data, so errors are no answer yet.
+///
 /// The claim is one of [`holds`]: after its ttl the store may have ended it, restarted or not.
 pub(super) async fn survives_a_restart(cx: &Cx, claim: &mut dyn Claim) -> Check<bool> {
     let before = cx.now();
     cx.store().restart().await?;
-    let answer = claim.renew().await.explain("a renewal after a restart of the store")?;
+    let limit = cx.now() + READING;
+    let answer = loop {
+        match claim.renew().await {
+            Err(error) if error.is_retryable() && cx.now() < limit => {
+                cx.sleep(Duration::from_millis(100)).await;
+            }
+            answer => break answer.explain("a renewal after a restart of the store")?,
+        }
+    };
     let (took, ttl) = (cx.now().since(before), cx.long_ttl());
     match answer {
         Renewal::Alive { .. } => Ok(true),
