@@ -1,6 +1,7 @@
 //! A process that never outlives the test.
 
 use std::fmt;
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -8,9 +9,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::Unavailable;
 
-/// The guardian has to outlive the test, also when both are sent Ctrl-C, or the SIGHUP of a process group
-/// whose parent has gone. A server may have children of its own, which do not end on their own while
-/// they are frozen.
+/// The guardian has to outlive the test, whatever ends that. A server may have children of its own, which do
+/// not end on their own while they are frozen.
 const GUARD: &str = "trap '' INT HUP TERM; cat >/dev/null; \
                      kill -9 \"$0\" $(cat /proc/\"$0\"/task/*/children) 2>/dev/null";
 
@@ -43,6 +43,8 @@ impl Guarded {
         let guardian = Command::new("sh")
             .args(["-c", GUARD])
             .arg(child.id().to_string())
+            // Ctrl-C at a terminal is sent to the whole group of the test, perhaps before `sh` has set its traps.
+            .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
