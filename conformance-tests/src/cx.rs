@@ -278,6 +278,12 @@ impl Link {
         Ok(self.faults.inject(fault).await?)
     }
 
+    /// Arranges `fault` for the request after `skip` others.
+    pub(crate) async fn inject_after(&self, skip: u32, fault: Fault) -> Check {
+        self.inject(Fault::SkipRequests(skip)).await?;
+        self.inject(fault).await
+    }
+
     /// How many requests the client has made, or the reason why nobody knows.
     pub(crate) fn requests(&self) -> Check<u64> {
         self.faults.requests().ok_or_else(|| {

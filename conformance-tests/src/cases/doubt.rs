@@ -2,7 +2,9 @@
 
 use lock_core::{Attempt, Renewal};
 
-use super::tools::{at_each_await, free_soon, give_up, holds, kept_until, still_held};
+use super::tools::{
+    admin, at_each_await, free_soon, give_up, holds, kept_until, queues, still_held,
+};
 use crate::Fault;
 use crate::cancel::drop_after;
 use crate::case::cases;
@@ -152,9 +154,7 @@ async fn c08_a_detach_without_an_answer_can_be_repeated(cx: Cx) -> Check {
 async fn c07_a_forced_release_can_be_repeated(cx: Cx) -> Check {
     let (link, other) = (cx.link().await?, cx.backend().await?);
     let key = cx.key("lock")?;
-    let Some(admin) = link.backend.admin() else {
-        fail!("`inspect` is declared, but there is no admin")
-    };
+    let admin = admin(&link.backend)?;
     let mut last = None;
     let mut taken_away = async |what: &str| {
         admin.force_release(&key, None).await?;
@@ -184,8 +184,8 @@ async fn s03_closing_a_client_leaves_the_others_alone(cx: Cx) -> Check {
     let (a, b, closed) = (cx.backend().await?, cx.backend().await?, cx.backend().await?);
     let mut holder = holds(&cx, &a, "lock").await?;
     let token = granted(&mut *holder).await?;
-    let mut waiter = super::tools::queues(&cx, &b, "lock").await?;
-    drop(super::tools::queues(&cx, &closed, "lock").await?);
+    let mut waiter = queues(&cx, &b, "lock").await?;
+    drop(queues(&cx, &closed, "lock").await?);
     for _ in 0..2 {
         closed.close().await?;
         busy(&mut *waiter).await?;

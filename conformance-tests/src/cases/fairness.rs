@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lock_core::{Attempt, Locks};
 
-use super::tools::{holds, queues, renewed, soon, take_for, waits, within};
+use super::tools::{holds, queues, renewed, served_in_order, soon, take_for, waits, within};
 use crate::case::cases;
 use crate::check::{Check, ensure, fail};
 use crate::cx::{Cx, busy, granted};
@@ -155,12 +155,7 @@ async fn l03_a_renewed_place_is_kept(cx: Cx) -> Check {
         renewed(&mut *first).await?;
     }
     holder.release().await?;
-    busy(&mut *second).await?;
-    granted(&mut *first).await?;
-    first.release().await?;
-    granted(&mut *second).await?;
-    second.release().await?;
-    Ok(())
+    served_in_order(&mut *first, &mut *second).await
 }
 
 async fn l03_a_waiting_user_keeps_its_place(cx: Cx) -> Check {

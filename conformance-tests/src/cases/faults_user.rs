@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use lock_core::{DataLoss, Error, ErrorKind, LockGuard, LockState};
+use lock_core::{DataLoss, Error, ErrorKind, LockState};
 
 use super::tools::{
-    STEPS, drop_after_steps, free_soon, free_within, got, lost_reason, soon, still_held, take,
-    take_for, waits,
+    STEPS, after_restart, drop_after_steps, free_soon, free_within, got, lost_reason, soon,
+    still_held, take, take_for, waits, within,
 };
 use crate::Fault;
 use crate::case::cases;
@@ -71,19 +71,6 @@ async fn l02_a_waiter_outlives_lost_answers(cx: Cx) -> Check {
     Ok(())
 }
 
-/// The next answer of the store to a renewal; none counts while it starts.
-async fn renewed_after_restart(cx: &Cx, guard: &LockGuard) -> Check<Result<LockState, Error>> {
-    let limit = cx.now() + Duration::from_secs(20);
-    loop {
-        match guard.renew().await {
-            Err(error) if error.lost_reason().is_none() && cx.now() < limit => {
-                cx.sleep(Duration::from_millis(100)).await;
-            }
-            answer => return Ok(answer),
-        }
-    }
-}
-
 async fn s05_a_hold_and_a_wait_go_on_after_a_restart(cx: Cx) -> Check {
     let (holder, waiter, other) = (cx.locks().await?, cx.locks().await?, cx.backend().await?);
     let guard = take_for(&cx, &holder, "lock", cx.long_ttl()).await?;
@@ -91,7 +78,7 @@ async fn s05_a_hold_and_a_wait_go_on_after_a_restart(cx: Cx) -> Check {
     cx.sleep(cx.ttl() / 4).await;
     let before = cx.now();
     cx.store().restart().await?;
-    match renewed_after_restart(&cx, &guard).await? {
+    match after_restart(&cx, async || guard.renew().await).await {
         Ok(state) => {
             ensure!(state == LockState::Secure, "renewed after a restart a guard is {state:?}");
             still_held(&cx, &other, "lock", "after a restart that a guard has outlived").await?;
@@ -159,10 +146,7 @@ async fn s04_a_dropped_run_leaves_nothing(cx: Cx) -> Check {
         free_soon(&cx, &other, "lock", &after).await?;
     }
     let work = lock.run(async |_| std::future::pending::<()>().await);
-    ensure!(
-        super::tools::within(&cx, cx.ttl() / 4, work).await.is_none(),
-        "work that never ends has ended"
-    );
+    ensure!(within(&cx, cx.ttl() / 4, work).await.is_none(), "work that never ends has ended");
     free_soon(&cx, &other, "lock", "after a run that was dropped in its work").await
 }
 

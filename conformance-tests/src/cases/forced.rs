@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use lock_core::{Attempt, Claim, HolderMark, LockBackend, Released};
 
-use super::tools::{holds, queues, soon, still_held};
+use super::tools::{admin, holds, queues, served_in_order, soon, still_held};
 use crate::case::cases;
-use crate::check::{Check, ensure, ensure_exactly, fail};
+use crate::check::{Check, ensure, ensure_exactly};
 use crate::cx::{Cx, busy, granted};
 
 cases! {
@@ -32,10 +32,7 @@ cases! {
 
 /// Takes the lock away from its holder, which must be possible.
 async fn force(cx: &Cx, backend: &Arc<dyn LockBackend>) -> Check {
-    let Some(admin) = backend.admin() else {
-        fail!("the store declares `inspect`, and has no inspection")
-    };
-    let answer = admin.force_release(&cx.key("lock")?, None).await?;
+    let answer = admin(backend)?.force_release(&cx.key("lock")?, None).await?;
     ensure!(answer == Released::Freed, "a forced release of a held lock: {answer:?}");
     Ok(())
 }
@@ -46,13 +43,7 @@ async fn l03_a_forced_release_keeps_the_queue(cx: Cx) -> Check {
     let mut first = queues(&cx, &b, "lock").await?;
     let mut second = queues(&cx, &c, "lock").await?;
     force(&cx, &a).await?;
-    // The second one asks first.
-    busy(&mut *second).await?;
-    granted(&mut *first).await?;
-    first.release().await?;
-    granted(&mut *second).await?;
-    second.release().await?;
-    Ok(())
+    served_in_order(&mut *first, &mut *second).await
 }
 
 async fn l03_no_newcomer_passes_after_a_forced_release(cx: Cx) -> Check {
@@ -109,10 +100,7 @@ async fn s03_a_forced_release_of_a_waiter_does_nothing(cx: Cx) -> Check {
     let mark = HolderMark::from(request.owner);
     let mut waiter = b.claim(request)?;
     busy(&mut *waiter).await?;
-    let Some(admin) = c.admin() else {
-        fail!("the store declares `inspect`, and has no inspection")
-    };
-    let answer = admin.force_release(&cx.key("lock")?, Some(&mark)).await?;
+    let answer = admin(&c)?.force_release(&cx.key("lock")?, Some(&mark)).await?;
     ensure!(
         answer == Released::AlreadyGone,
         "a forced release that names a waiter, who holds nothing, is answered {answer:?}"

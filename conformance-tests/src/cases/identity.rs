@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use lock_core::{Attempt, Effect, Renewal};
 
-use super::tools::{free_soon, still_held, take};
+use super::tools::{admin, free_soon, still_held, take};
 use crate::Fault;
 use crate::case::cases;
 use crate::check::{Check, ensure, ensure_exactly, fail};
@@ -85,7 +85,7 @@ async fn c01_the_store_keeps_the_owner_id(cx: Cx) -> Check {
     let (key, owner) = (request.key.clone(), request.owner);
     let mut claim = a.claim(request)?;
     granted(&mut *claim).await?;
-    let Some(admin) = b.admin() else { fail!("`inspect` is declared, but there is no admin") };
+    let admin = admin(&b)?;
     let holder = admin.inspect(&key).await?.and_then(|info| info.holder);
     ensure!(
         holder.as_ref().and_then(|holder| holder.owner) == Some(owner),

@@ -9,8 +9,8 @@ use lock_core::{
     Released, Renewal, Result,
 };
 
-/// A layer that changes nothing, and counts the calls of claims. A backend that recognises its own claims by their type would not
-/// survive it.
+/// A layer that changes nothing, and counts the calls of claims. A backend that recognises its own
+/// claims by their type would not survive it.
 #[derive(Debug)]
 pub(super) struct Forward {
     pub(super) inner: Arc<dyn LockBackend>,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lock_core::{Attempt, Claim, Effect, Renewal};
 
-use super::tools::{at_each_await, give_up, holds, queues, soon, still_held};
+use super::tools::{at_each_await, give_up, holds, queues, served_in_order, soon, still_held};
 use crate::Fault;
 use crate::cancel::drop_after;
 use crate::case::cases;
@@ -87,12 +87,7 @@ async fn c06_a_place_outlives_lost_answers(cx: Cx) -> Check {
         }
     }
     holder.release().await?;
-    busy(&mut *next).await?;
-    granted(&mut *waiter).await?;
-    waiter.release().await?;
-    granted(&mut *next).await?;
-    next.release().await?;
-    Ok(())
+    served_in_order(&mut *waiter, &mut *next).await
 }
 
 async fn c06_a_place_that_has_ended_can_be_taken_again(cx: Cx) -> Check {

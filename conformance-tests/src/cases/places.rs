@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lock_core::{Attempt, Binding, Claim, LockBackend, Renewal, Result};
 
-use super::tools::{at_each_await, holds, queues, renewed, soon};
+use super::tools::{at_each_await, holds, queues, renewed, served_in_order, soon};
 use crate::cancel::{Cut, drop_after};
 use crate::case::cases;
 use crate::check::{Check, Stop, ensure, fail};
@@ -181,12 +181,7 @@ impl Queue {
     /// The holder leaves, and the waiters are served in their order.
     async fn serves_all(mut self) -> Check {
         self.holder.release().await?;
-        busy(&mut *self.second).await?;
-        granted(&mut *self.first).await?;
-        self.first.release().await?;
-        granted(&mut *self.second).await?;
-        self.second.release().await?;
-        Ok(())
+        served_in_order(&mut *self.first, &mut *self.second).await
     }
 }
 

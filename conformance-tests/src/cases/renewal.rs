@@ -139,8 +139,7 @@ async fn c06_a_check_after_an_unknown_try_asks(cx: Cx) -> Check {
     for skip in 0..8 {
         let request = cx.request_for("lock", cx.long_ttl())?;
         let mut claim = link.backend.claim(request)?;
-        link.inject(Fault::SkipRequests(skip)).await?;
-        link.inject(Fault::LoseNextReply).await?;
+        link.inject_after(skip, Fault::LoseNextReply).await?;
         let tried = claim.try_acquire().await;
         let unknown = matches!(&tried, Err(error) if error.effect() == Effect::Unknown);
         if unknown && !cx.is_free(&other, "lock").await? {

@@ -4,15 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{
-    Attempt, Claim, FencingToken, HolderMark, LockAdmin, LockBackend, Released, Renewal,
-};
+use lock_core::{Attempt, Claim, FencingToken, HolderMark, Released, Renewal};
 
-use super::tools::{free_within, holds, queues, soon};
+use super::tools::{admin, free_within, holds, queues, soon};
 use crate::Fault;
 use crate::case::cases;
 use crate::check::{Check, Explain, ensure, ensure_exactly, fail};
-use crate::cx::{Cx, Link, busy, granted};
+use crate::cx::{Cx, busy, granted};
 
 cases! {
     c03_of_many_tries_on_an_ended_lease_one_is_granted [Lease]
@@ -78,19 +76,11 @@ async fn c03_of_many_tries_on_an_ended_lease_one_is_granted(cx: Cx) -> Check {
     Ok(())
 }
 
-/// Injects a fault that delays the answer to the request after `skip` others.
-async fn answer_late(link: &Link, skip: u32, delay: Duration) -> Check {
-    if skip > 0 {
-        link.inject(Fault::SkipRequests(skip)).await?;
-    }
-    link.inject(Fault::DelayNextReply(delay)).await
-}
-
 async fn c09_a_grant_that_is_answered_after_its_end_has_the_smaller_token(cx: Cx) -> Check {
     let other = cx.backend().await?;
     for skip in 0..REQUESTS {
         let (link, name) = (cx.link().await?, format!("lock {skip}"));
-        answer_late(&link, skip, cx.ttl() / 2).await?;
+        link.inject_after(skip, Fault::DelayNextReply(cx.ttl() / 2)).await?;
         let mut late = link.backend.claim(cx.request_for(&name, cx.ttl() / 8)?)?;
         let late = tokio::spawn(async move { late.try_acquire().await });
         cx.sleep(cx.ttl() / 16).await;
@@ -220,13 +210,6 @@ async fn c07_closing_leaves_the_places_of_others(cx: Cx) -> Check {
     lock_of(&cx, &mut *waiter, "the only waiter", cx.slack()).await.map(drop)
 }
 
-fn admin(client: &Arc<dyn LockBackend>) -> Check<&dyn LockAdmin> {
-    match client.admin() {
-        Some(admin) => Ok(admin),
-        None => fail!("inspection is declared, and admin() is None"),
-    }
-}
-
 async fn c01_a_lock_with_waiters_only_is_shown(cx: Cx) -> Check {
     let (a, b) = (cx.backend().await?, cx.backend().await?);
     let mut holder = holds(&cx, &a, "lock").await?;
@@ -252,7 +235,7 @@ async fn s03_a_late_answer_in_a_forced_release_takes_no_later_hold(cx: Cx) -> Ch
         let holder = admin(&a)?.inspect(&key).await?.and_then(|info| info.holder);
         let mark: Option<HolderMark> = holder.and_then(|holder| holder.mark);
         let Some(mark) = mark else { fail!("inspection shows no mark of a holder") };
-        answer_late(&link, skip, cx.ttl() / 4).await?;
+        link.inject_after(skip, Fault::DelayNextReply(cx.ttl() / 4)).await?;
         let operator = Arc::clone(&link.backend);
         let forced = tokio::spawn(async move {
             match operator.admin() {

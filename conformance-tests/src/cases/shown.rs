@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{
-    Attempt, Claim, ClaimRequest, ClockInstant, HolderInfo, LockAdmin, LockBackend, LockInfo,
-    LockKey, Released, Renewal,
+    Attempt, Claim, ClaimRequest, ClockInstant, HolderInfo, LockBackend, LockInfo, LockKey,
+    Released, Renewal,
 };
 
-use super::tools::{holds, queues, renewed, still_held};
+use super::tools::{admin, holds, queues, renewed, still_held};
 use crate::case::cases;
 use crate::check::{Check, ensure, fail};
 use crate::cx::{Cx, granted};
@@ -33,13 +33,6 @@ cases! {
     c11_names_that_share_a_prefix_are_told_apart [Inspect]
         "inspect, list and force_release of a name concern no other name or prefix that begins or matches alike"
         covers [List/Open/Plain, ForceRelease/Open/OtherHolder];
-}
-
-fn admin(backend: &Arc<dyn LockBackend>) -> Check<&dyn LockAdmin> {
-    match backend.admin() {
-        Some(admin) => Ok(admin),
-        None => fail!("`inspect` is declared, but there is no admin"),
-    }
 }
 
 /// The holder that an inspection shows, which must be the one in the list.

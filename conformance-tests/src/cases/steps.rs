@@ -3,9 +3,10 @@
 
 use std::future::Future;
 use std::iter;
+use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{Attempt, Binding, Renewal};
+use lock_core::{Attempt, Binding, Claim, LockBackend, Renewal};
 
 use super::tools::{holds, still_held, take_away};
 use crate::Fault;
@@ -67,8 +68,7 @@ impl Late {
         other: impl Future<Output = Check<B>>,
     ) -> Check<(A, B, When)> {
         if let Some(requests) = self.skip {
-            self.link.inject(Fault::SkipRequests(requests)).await?;
-            self.link.inject(Fault::DelayNextReply(self.by())).await?;
+            self.link.inject_after(requests, Fault::DelayNextReply(self.by())).await?;
         }
         let start = self.cx.now();
         let ((answer, end), (other, done)) =
@@ -83,6 +83,26 @@ impl Late {
             (true, false) => When::Missed,
         };
         Ok((answer, other?, when))
+    }
+
+    /// Makes `call` of the holder, whose lock is taken away and given to `next` meanwhile. The answer
+    /// may be anything; what matters is what the call does to the next holder.
+    async fn handed_on<A>(
+        &self,
+        call: impl Future<Output = A>,
+        other: &Arc<dyn LockBackend>,
+        next: &mut dyn Claim,
+    ) -> Check<When> {
+        let both = self.meanwhile(call, async {
+            take_away(&self.cx, other, &self.lock).await?;
+            Ok(next.try_acquire().await?)
+        });
+        let (_, attempt, when) = both.await?;
+        ensure!(
+            matches!(attempt, Attempt::Granted { .. }),
+            "the lock was taken away from its holder, and a try is answered {attempt:?}"
+        );
+        Ok(when)
     }
 
     fn after(&self, call: &str) -> String {
@@ -182,16 +202,7 @@ async fn s03_a_late_answer_in_a_release_frees_nobody_else(cx: Cx) -> Check {
     each_answer(&cx, async |late: Late| {
         let mut old = holds(&cx, &late.link.backend, &late.lock).await?;
         let mut next = other.claim(cx.request_for(&late.lock, cx.long_ttl())?)?;
-        let both = late.meanwhile(old.release(), async {
-            take_away(&cx, &other, &late.lock).await?;
-            Ok(next.try_acquire().await?)
-        });
-        // The answer to the release may be anything; what matters is what it does to the next one.
-        let (_, attempt, when) = both.await?;
-        ensure!(
-            matches!(attempt, Attempt::Granted { .. }),
-            "the lock was taken away from its holder, and a try is answered {attempt:?}"
-        );
+        let when = late.handed_on(old.release(), &other, &mut *next).await?;
         still_held(&cx, &third, &late.lock, &late.after("release")).await?;
         next.release().await?;
         Ok(when)
@@ -205,15 +216,7 @@ async fn s03_a_late_answer_in_a_renewal_touches_nobody_else(cx: Cx) -> Check {
     each_answer(&cx, async |late: Late| {
         let mut old = holds(&cx, &late.link.backend, &late.lock).await?;
         let mut next = cx.claim(&other, &late.lock)?;
-        let both = late.meanwhile(old.renew(), async {
-            take_away(&cx, &other, &late.lock).await?;
-            Ok(next.try_acquire().await?)
-        });
-        let (_, attempt, when) = both.await?;
-        ensure!(
-            matches!(attempt, Attempt::Granted { .. }),
-            "the lock was taken away from its holder, and a try is answered {attempt:?}"
-        );
+        let when = late.handed_on(old.renew(), &other, &mut *next).await?;
         let kept = next.check().await?;
         ensure_exactly!(
             matches!(kept, Renewal::Alive { .. }),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{
-    Attempt, Claim, ClockInstant, DataLoss, Error, ErrorKind, Lock, LockBackend, LockGuard,
-    LockState, Locks, LostReason, Renewal,
+    Attempt, Claim, ClockInstant, DataLoss, Error, ErrorKind, Lock, LockAdmin, LockBackend,
+    LockGuard, LockState, Locks, LostReason, Renewal,
 };
 use tokio::task::JoinHandle;
 
@@ -34,23 +34,31 @@ pub(super) async fn at_each_await(
 /// How long a server may read its data after a restart.
 const READING: Duration = Duration::from_secs(20);
 
+/// What a store answers after a restart. A server that accepts connections may still be reading its
+/// data, so errors are no answer yet.
+pub(super) async fn after_restart<T>(
+    cx: &Cx,
+    mut ask: impl AsyncFnMut() -> Result<T, Error>,
+) -> Result<T, Error> {
+    let limit = cx.now() + READING;
+    loop {
+        match ask().await {
+            Err(error) if error.is_retryable() && cx.now() < limit => {
+                cx.sleep(Duration::from_millis(100)).await;
+            }
+            answer => return answer,
+        }
+    }
+}
+
 /// Restarts the store, and asks it whether this claim still holds its lock. If the store declares
-/// that a restart loses data, the lock may be lost, but the store must then say so. A server that
-/// accepts connections may still be reading its data, so errors are no answer yet.
-///
+/// that a restart loses data, the lock may be lost, but the store must then say so.
 /// The claim is one of [`holds`]: after its ttl the store may have ended it, restarted or not.
 pub(super) async fn survives_a_restart(cx: &Cx, claim: &mut dyn Claim) -> Check<bool> {
     let before = cx.now();
     cx.store().restart().await?;
-    let limit = cx.now() + READING;
-    let answer = loop {
-        match claim.renew().await {
-            Err(error) if error.is_retryable() && cx.now() < limit => {
-                cx.sleep(Duration::from_millis(100)).await;
-            }
-            answer => break answer.explain("a renewal after a restart of the store")?,
-        }
-    };
+    let answer = after_restart(cx, async || claim.renew().await).await;
+    let answer = answer.explain("a renewal after a restart of the store")?;
     let (took, ttl) = (cx.now().since(before), cx.long_ttl());
     match answer {
         Renewal::Alive { .. } => Ok(true),
@@ -186,6 +194,24 @@ pub(super) async fn queues(
     let mut claim = backend.claim(cx.request_for(name, cx.long_ttl())?.with_wait(true))?;
     busy(&mut *claim).await?;
     Ok(claim)
+}
+
+/// The lock was given up, and goes to the first waiter, then to the second. The second one asks first.
+pub(super) async fn served_in_order(first: &mut dyn Claim, second: &mut dyn Claim) -> Check {
+    busy(second).await?;
+    granted(first).await?;
+    first.release().await?;
+    granted(second).await?;
+    second.release().await?;
+    Ok(())
+}
+
+/// The inspection of a store that declares one.
+pub(super) fn admin(backend: &Arc<dyn LockBackend>) -> Check<&dyn LockAdmin> {
+    match backend.admin() {
+        Some(admin) => Ok(admin),
+        None => fail!("`inspect` is declared, but there is no admin"),
+    }
 }
 
 /// A user that waits for the lock in a separate task.

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use conformance_tests::{Client, Harness, Store, Time, Unavailable};
+use conformance_tests::{Client, Harness, Store, Unavailable};
 use lock_core::{LockBackend, Result, async_trait};
 use tempfile::TempDir;
 
@@ -23,10 +23,6 @@ struct SqliteFile(TempDir);
 impl Harness for SqliteHarness {
     fn name(&self) -> &str {
         "sqlite"
-    }
-
-    fn time(&self) -> Time {
-        Time::Real
     }
 
     async fn start(&self) -> Result<Box<dyn Store>, Unavailable> {
