@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use distlock::clock::Clock;
-use distlock::{DataLoss, Error, ErrorKind, Feature, Finding, OwnerId, Severity};
+use distlock::{DataLoss, Error, ErrorKind, Feature, Finding, Severity};
 use serde_json::{Value, json};
 
 use crate::args::DoctorArgs;
@@ -96,9 +96,7 @@ async fn latency(store: &Store) -> Finding {
 async fn try_a_lock(args: &DoctorArgs, store: &Store) -> Result<Option<Finding>, Failure> {
     let name = match &args.name {
         Some(name) => name.clone(),
-        None => {
-            format!("distlock-doctor-{}", OwnerId::generate(&distlock::backend::OsRng)?.short())
-        }
+        None => Store::new_name("doctor")?,
     };
     let (lock, clock) = (store.lock(&name, None)?, store.locks.clock());
     let name = quoted(&name);

@@ -147,7 +147,7 @@ pub(crate) fn stdout_line(text: &str) -> Result<(), Failure> {
 pub(crate) fn line(mut event: Value) -> Result<bool, Failure> {
     event["schema"] = json!(1);
     event["time"] = json!(rfc3339(SystemTime::now()));
-    shown(&format!("{}\n", json_line(&event)))
+    shown(format!("{}\n", json_line(&event)).as_bytes())
 }
 
 /// Draws `text` on a terminal in the place of the `drawn` lines of the last time. False if it is
@@ -157,7 +157,7 @@ pub(crate) fn redraw(text: &str, drawn: &mut usize) -> Result<bool, Failure> {
     *drawn = text.lines().count();
     // Each line is cleared to its end, and what is below the last one, too.
     let lines: String = text.lines().map(|line| format!("{line}\x1b[K\n")).collect();
-    shown(&format!("{up}{lines}\x1b[J"))
+    shown(format!("{up}{lines}\x1b[J").as_bytes())
 }
 
 pub(crate) fn is_terminal() -> bool {
@@ -165,24 +165,17 @@ pub(crate) fn is_terminal() -> bool {
 }
 
 /// Some text on standard output. False if it is closed, as in `distlock watch a | head -1`.
-fn shown(text: &str) -> Result<bool, Failure> {
-    match stdout(text.as_bytes()) {
+fn shown(text: &[u8]) -> Result<bool, Failure> {
+    match stdout(text) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
-        Err(error) => Err(unwritten(&error)),
+        Err(error) => Err(Failure::internal(format!("cannot write to standard output: {error}"))),
     }
 }
 
 /// Some text on standard output, with the same rule.
 pub(crate) fn page(text: &[u8]) -> Result<(), Failure> {
-    stdout(text).or_else(|error| match error.kind() {
-        ErrorKind::BrokenPipe => Ok(()),
-        _ => Err(unwritten(&error)),
-    })
-}
-
-fn unwritten(error: &std::io::Error) -> Failure {
-    Failure::internal(format!("cannot write to standard output: {error}"))
+    shown(text).map(drop)
 }
 
 /// All of `bytes` on standard output.
@@ -201,7 +194,7 @@ impl Paint {
     pub(crate) fn of_stdout() -> Self {
         let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
-        Self { on: std::io::stdout().is_terminal() && !set("NO_COLOR") && !dumb }
+        Self { on: is_terminal() && !set("NO_COLOR") && !dumb }
     }
 
     pub(crate) fn red(self, text: &str) -> String {

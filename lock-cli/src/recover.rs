@@ -1,6 +1,5 @@
 //! `distlock recover`: lets a quorum serve again that waits for a person.
 
-use std::io::IsTerminal;
 use std::time::Duration;
 
 use distlock::clock::Clock;
@@ -54,14 +53,10 @@ fn not_yet(error: &Error) -> Failure {
 }
 
 fn confirm() -> Result<(), Failure> {
-    let (stdin, stderr) = (std::io::stdin(), std::io::stderr());
-    if !stdin.is_terminal() || !stderr.is_terminal() {
-        return Err(Failure::usage(
-            "if it is certain that the nodes that answer are the right ones, add --yes",
-        ));
-    }
     let question = "The nodes have forgotten which locks were held. They vote again once every such lock has ended.\nIs it certain that the nodes that answer are the right ones? [y/N] ";
-    match release::says_yes(question) {
+    let unasked =
+        || "if it is certain that the nodes that answer are the right ones, add --yes".to_owned();
+    match release::says_yes(question, unasked)? {
         true => Ok(()),
         false => Err(Failure::new(code::NOT_ACQUIRED, "not-recovered", "nothing was done")),
     }

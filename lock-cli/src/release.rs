@@ -52,27 +52,28 @@ async fn force(args: &ReleaseArgs, store: &Store) -> Result<u8, Failure> {
 
 /// Asks the person at the terminal; refuses if there is none.
 fn confirm(name: &str, who: &str) -> Result<(), Failure> {
-    let (stdin, stderr) = (std::io::stdin(), std::io::stderr());
-    if !stdin.is_terminal() || !stderr.is_terminal() {
-        return Err(Failure::usage(format!(
-            "{name} is held by {who}: add --yes to release it without confirmation"
-        )));
-    }
     let question = format!(
         "{name} is held by {who}.\nIts command is not stopped at once; two commands may run at the same time. Release it? [y/N] "
     );
-    match says_yes(&question) {
+    let unasked =
+        || format!("{name} is held by {who}: add --yes to release it without confirmation");
+    match says_yes(&question, unasked)? {
         true => Ok(()),
         false => Err(kept(format!("{name} was not released"))),
     }
 }
 
-/// The answer of the person at the terminal.
-pub(crate) fn says_yes(question: &str) -> bool {
-    let _ = write!(std::io::stderr(), "{question}");
+/// The answer of the person at the terminal. Without one it is wrong usage, for which `unasked` says
+/// what to do.
+pub(crate) fn says_yes(question: &str, unasked: impl FnOnce() -> String) -> Result<bool, Failure> {
+    let (stdin, mut stderr) = (std::io::stdin(), std::io::stderr());
+    if !stdin.is_terminal() || !stderr.is_terminal() {
+        return Err(Failure::usage(unasked()));
+    }
+    let _ = write!(stderr, "{question}");
     let mut answer = String::new();
-    let read = std::io::stdin().lock().read_line(&mut answer);
-    read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes")
+    let read = stdin.lock().read_line(&mut answer);
+    Ok(read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
 fn kept(message: String) -> Failure {

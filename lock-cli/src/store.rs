@@ -59,6 +59,12 @@ impl Store {
         choose(args.store.as_deref(), |name| std::env::var_os(name)).map(|(url, _)| url)
     }
 
+    /// A name that no lock has, for a lock of this program's own.
+    pub(crate) fn new_name(purpose: &str) -> Result<String, Error> {
+        let id = distlock::OwnerId::generate(&distlock::backend::OsRng)?.short();
+        Ok(format!("distlock-{purpose}-{id}"))
+    }
+
     /// A lock of this store, with its time to live if one was given.
     pub(crate) fn lock(&self, name: &str, ttl: Option<Duration>) -> Result<Lock, Failure> {
         let lock = self.locks.named(name)?;

@@ -23,44 +23,48 @@ fn snapshot(recorder: &DebuggingRecorder) -> BTreeMap<String, DebugValue> {
         .collect()
 }
 
+/// Does `work` on paused time, with this recorder.
+fn recorded(recorder: &DebuggingRecorder, work: impl AsyncFnOnce(TokioClock)) {
+    metrics::with_local_recorder(recorder, || {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().start_paused(true).build().expect("a runtime");
+        runtime.block_on(work(TokioClock::default()));
+    });
+}
+
 #[test]
 fn a_life_of_a_lock_is_counted() {
     let recorder = DebuggingRecorder::new();
     let mut early = BTreeMap::new();
-    metrics::with_local_recorder(&recorder, || {
-        let mut runtime = tokio::runtime::Builder::new_current_thread();
-        let runtime = runtime.enable_all().start_paused(true).build().unwrap();
-        runtime.block_on(async {
-            let clock = TokioClock::default();
-            let store = MemoryBackend::queued().with_clock(clock);
-            let locks = Locks::builder(store.clone())
-                .clock(clock)
-                .layer(MetricsLayer::new(clock))
-                .build()
-                .unwrap();
-            let lock = locks.named("secret-name").unwrap().ttl(Duration::from_secs(9));
-            let guard = lock.acquire().await.unwrap();
-            let waiter = tokio::spawn({
-                let lock = lock.clone();
-                async move { lock.acquire().await }
-            });
-            clock.sleep(Duration::from_secs(7)).await;
-            guard.release().await.unwrap();
-            let guard = waiter.await.unwrap().unwrap();
-            store.lose_now("secret-name");
-            guard.lost().await;
-            drop(guard);
-            // By the holder's clock alone: the end of a lease, and of the longest hold.
-            let ends = lock.clone().no_renew().acquire().await.unwrap();
-            ends.lost().await;
-            clock.sleep(Duration::from_secs(1)).await;
-            early = snapshot(&recorder);
-            drop(ends);
-            let capped = lock.clone().max_hold(Duration::from_secs(4)).acquire().await.unwrap();
-            clock.sleep(Duration::from_secs(5)).await;
-            capped.release().await.unwrap_err();
-            locks.close(Duration::from_secs(1)).await.unwrap();
+    recorded(&recorder, async |clock| {
+        let store = MemoryBackend::queued().with_clock(clock);
+        let locks = Locks::builder(store.clone())
+            .clock(clock)
+            .layer(MetricsLayer::new(clock))
+            .build()
+            .unwrap();
+        let lock = locks.named("secret-name").unwrap().ttl(Duration::from_secs(9));
+        let guard = lock.acquire().await.unwrap();
+        let waiter = tokio::spawn({
+            let lock = lock.clone();
+            async move { lock.acquire().await }
         });
+        clock.sleep(Duration::from_secs(7)).await;
+        guard.release().await.unwrap();
+        let guard = waiter.await.unwrap().unwrap();
+        store.lose_now("secret-name");
+        guard.lost().await;
+        drop(guard);
+        // By the holder's clock alone: the end of a lease, and of the longest hold.
+        let ends = lock.clone().no_renew().acquire().await.unwrap();
+        ends.lost().await;
+        clock.sleep(Duration::from_secs(1)).await;
+        early = snapshot(&recorder);
+        drop(ends);
+        let capped = lock.clone().max_hold(Duration::from_secs(4)).acquire().await.unwrap();
+        clock.sleep(Duration::from_secs(5)).await;
+        capped.release().await.unwrap_err();
+        locks.close(Duration::from_secs(1)).await.unwrap();
     });
     let seen = snapshot(&recorder);
     // A snapshot takes counts and samples out.
@@ -101,23 +105,18 @@ fn a_life_of_a_lock_is_counted() {
 #[test]
 fn a_heartbeat_is_no_hold_of_its_own() {
     let recorder = DebuggingRecorder::new();
-    metrics::with_local_recorder(&recorder, || {
-        let mut runtime = tokio::runtime::Builder::new_current_thread();
-        let runtime = runtime.enable_all().start_paused(true).build().unwrap();
-        runtime.block_on(async {
-            let clock = TokioClock::default();
-            let store = MemoryBackend::queued().with_clock(clock);
-            let layer = MetricsLayer::new(clock);
-            let locks = Locks::builder(store).clock(clock).layer(layer).build().unwrap();
-            let lock = locks.named("a").unwrap();
-            let token = lock.acquire().await.unwrap().detach().await.unwrap();
-            for _ in 0..3 {
-                lock.renew(&token).await.unwrap();
-            }
-            lock.release(token.clone()).await.unwrap();
-            lock.renew(&token).await.unwrap_err();
-            locks.close(Duration::from_secs(1)).await.unwrap();
-        });
+    recorded(&recorder, async |clock| {
+        let store = MemoryBackend::queued().with_clock(clock);
+        let layer = MetricsLayer::new(clock);
+        let locks = Locks::builder(store).clock(clock).layer(layer).build().unwrap();
+        let lock = locks.named("a").unwrap();
+        let token = lock.acquire().await.unwrap().detach().await.unwrap();
+        for _ in 0..3 {
+            lock.renew(&token).await.unwrap();
+        }
+        lock.release(token.clone()).await.unwrap();
+        lock.renew(&token).await.unwrap_err();
+        locks.close(Duration::from_secs(1)).await.unwrap();
     });
     let seen = snapshot(&recorder);
     assert!(seen.keys().all(|key| !key.starts_with("lock_lost_total")));
@@ -129,22 +128,17 @@ fn a_heartbeat_is_no_hold_of_its_own() {
 #[test]
 fn slack_is_what_was_left_and_a_lock_has_the_name_that_it_is_given() {
     let recorder = DebuggingRecorder::new();
-    metrics::with_local_recorder(&recorder, || {
-        let mut runtime = tokio::runtime::Builder::new_current_thread();
-        let runtime = runtime.enable_all().start_paused(true).build().unwrap();
-        runtime.block_on(async {
-            let clock = TokioClock::default();
-            let kind = |key: &LockKey| Some(key.name().strip_suffix(":42")?.to_owned());
-            let layer = MetricsLayer::new(clock).named_by(kind);
-            let store = MemoryBackend::queued().with_clock(clock);
-            let locks = Locks::builder(store).clock(clock).layer(layer).build().unwrap();
-            for name in ["order:42", "other"] {
-                let lock = locks.named(name).unwrap().ttl(Duration::from_secs(30));
-                let guard = lock.renew_every(Duration::from_secs(10)).acquire().await.unwrap();
-                clock.sleep(Duration::from_secs(25)).await;
-                guard.release().await.unwrap();
-            }
-        });
+    recorded(&recorder, async |clock| {
+        let kind = |key: &LockKey| Some(key.name().strip_suffix(":42")?.to_owned());
+        let layer = MetricsLayer::new(clock).named_by(kind);
+        let store = MemoryBackend::queued().with_clock(clock);
+        let locks = Locks::builder(store).clock(clock).layer(layer).build().unwrap();
+        for name in ["order:42", "other"] {
+            let lock = locks.named(name).unwrap().ttl(Duration::from_secs(30));
+            let guard = lock.renew_every(Duration::from_secs(10)).acquire().await.unwrap();
+            clock.sleep(Duration::from_secs(25)).await;
+            guard.release().await.unwrap();
+        }
     });
     let seen = snapshot(&recorder);
     for slack in ["backend=memory", "backend=memory,lock=order"] {

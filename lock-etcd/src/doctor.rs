@@ -51,22 +51,28 @@ async fn all_members(config: &EtcdConfig) -> Vec<Finding> {
 }
 
 async fn status(connection: &Connection) -> Result<StatusResponse> {
-    let ask = async {
+    let call = async {
         let mut client = connection.client().await?;
         client.status().await.map_err(|error| connection.describe(error))
     };
-    let late = || Err(Failed::timeout(connection.endpoint(), LIMIT));
-    let answer = tokio::time::timeout(LIMIT, ask).await.unwrap_or_else(|_| late());
-    answer.map_err(|failed| failed.error)
+    in_time(connection, call).await
 }
 
-async fn members(connection: &Connection) -> Result<MemberListResponse, Failed> {
-    let ask = async {
+async fn members(connection: &Connection) -> Result<MemberListResponse> {
+    let call = async {
         let mut client = connection.client().await?;
         client.member_list().await.map_err(|error| connection.describe(error))
     };
+    in_time(connection, call).await
+}
+
+async fn in_time<T>(
+    connection: &Connection,
+    call: impl Future<Output = Result<T, Failed>>,
+) -> Result<T> {
     let late = || Err(Failed::timeout(connection.endpoint(), LIMIT));
-    tokio::time::timeout(LIMIT, ask).await.unwrap_or_else(|_| late())
+    let answer = tokio::time::timeout(LIMIT, call).await.unwrap_or_else(|_| late());
+    answer.map_err(|failed| failed.error)
 }
 
 /// How many failures the cluster survives.

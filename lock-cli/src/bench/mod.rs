@@ -4,8 +4,8 @@ mod picture;
 
 use std::time::Duration;
 
+use distlock::Lock;
 use distlock::clock::Clock;
-use distlock::{Lock, OwnerId};
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
@@ -74,8 +74,7 @@ pub(crate) async fn bench(args: BenchArgs) -> Result<u8, Failure> {
 }
 
 async fn measure(args: &BenchArgs, first: &Store, second: &Store) -> Result<Vec<Series>, Failure> {
-    let id = OwnerId::generate(&distlock::backend::OsRng)?.short();
-    let name = format!("distlock-bench-{id}");
+    let name = Store::new_name("bench")?;
     let mut series = vec![Series::new("round trip")?];
     for _ in 0..args.rounds {
         series[0].note(first.describe(first.locks.health().await)?.answered_in);

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use conformance_tests::{Client, Harness, Store, Time, Unavailable};
-use distlock::backend::{LockBackend, LockLayer, OsRng, async_trait};
-use distlock::{Error, ErrorKind, OwnerId, Result};
+use conformance_tests::{Client, Harness, Store, Unavailable};
+use distlock::backend::{LockBackend, LockLayer, async_trait};
+use distlock::{Error, ErrorKind, Result};
 
 /// A server named by a URL.
 #[derive(Clone)]
@@ -39,13 +39,8 @@ impl Harness for Server {
         self.backend
     }
 
-    fn time(&self) -> Time {
-        Time::Real
-    }
-
     async fn start(&self) -> Result<Box<dyn Store>, Unavailable> {
-        let id = OwnerId::generate(&OsRng).map_err(Unavailable::from)?.short();
-        let prefix = format!("{}distlock-conformance-{id}", self.prefix);
+        let prefix = format!("{}{}", self.prefix, crate::store::Store::new_name("conformance")?);
         Ok(Box::new(Room { server: self.clone(), prefix }))
     }
 }

@@ -67,13 +67,13 @@ impl Policy {
     /// considered lost.
     pub(crate) fn deadlines(&self, valid_until: ClockInstant, now: ClockInstant) -> Deadlines {
         let left = valid_until.since(now).saturating_sub(self.renew_every);
-        let (mut ask_at, kill_at) = match self.on_lost {
-            OnLost::Ignore => (ClockInstant::FAR_FUTURE, ClockInstant::FAR_FUTURE),
-            OnLost::Kill => (valid_until.minus(self.margin), valid_until.minus(self.margin)),
-            OnLost::Term => {
-                let kill_at = valid_until.minus(self.margin);
-                (valid_until.minus(self.kill_after.min(left / 2)).min(kill_at), kill_at)
-            }
+        let kill_at = match self.on_lost {
+            OnLost::Ignore => ClockInstant::FAR_FUTURE,
+            OnLost::Kill | OnLost::Term => valid_until.minus(self.margin),
+        };
+        let mut ask_at = match self.on_lost {
+            OnLost::Ignore | OnLost::Kill => kill_at,
+            OnLost::Term => valid_until.minus(self.kill_after.min(left / 2)).min(kill_at),
         };
         if let Some(limit) = self.max_hold_at {
             ask_at = ask_at.min(limit);
