@@ -287,14 +287,27 @@ impl fmt::Display for Error {
     }
 }
 
+/// `{:?}` is the text for people, since that is what `fn main() -> distlock::Result<()>` and `unwrap`
+/// print: [`Display`](fmt::Display), and each deeper cause that it does not contain yet on a line of
+/// its own. `{:#?}` shows the fields.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Error")
-            .field("kind", &self.0.kind)
-            .field("effect", &self.0.effect)
-            .field("retryable", &self.0.retryable)
-            .field("text", &self.to_string())
-            .finish()
+        let text = self.to_string();
+        if f.alternate() {
+            return f
+                .debug_struct("Error")
+                .field("kind", &self.0.kind)
+                .field("effect", &self.0.effect)
+                .field("retryable", &self.0.retryable)
+                .field("text", &text)
+                .finish();
+        }
+        f.write_str(&text)?;
+        let causes = std::iter::successors(self.source(), |cause| (*cause).source());
+        for cause in causes.map(ToString::to_string).filter(|cause| !text.contains(cause)) {
+            write!(f, "\ncaused by: {cause}")?;
+        }
+        Ok(())
     }
 }
 
@@ -329,6 +342,40 @@ mod tests {
         let said = |message: &'static str| Error::config(message).with_source(cause()).to_string();
         assert_eq!(said("no table"), "no table: denied");
         assert_eq!(said("execute\nCREATE x;"), "execute\nCREATE x;\ndenied");
+    }
+
+    /// What a program prints whose `main` returns the error.
+    #[test]
+    fn the_debug_text_is_for_people_and_the_alternate_one_shows_the_fields() {
+        let io = std::io::Error::new(std::io::ErrorKind::TimedOut, "no route");
+        let cause = Error::config("the proxy is down").with_source(io);
+        let error = Error::new(ErrorKind::Store, "execute\nCREATE x;")
+            .with_source(std::io::Error::other(cause))
+            .in_operation(Operation::Connect);
+        assert_eq!(
+            format!("{error:?}"),
+            "connect: execute\nCREATE x;\nthe proxy is down: no route"
+        );
+        let fields = format!("{error:#?}");
+        for part in ["kind: Store", "effect: None", "retryable: false", "CREATE x;\\n"] {
+            assert!(fields.contains(part), "{fields}");
+        }
+        #[derive(Debug)]
+        struct Deep;
+        impl fmt::Display for Deep {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the request failed")
+            }
+        }
+        impl StdError for Deep {
+            fn source(&self) -> Option<&(dyn StdError + 'static)> {
+                Some(&fmt::Error)
+            }
+        }
+        let deep = Error::new(ErrorKind::Unavailable, "no answer").with_source(Deep);
+        let shown = format!("{:?}", Some(deep));
+        let last = format!("caused by: {})", fmt::Error);
+        assert_eq!(shown, format!("Some(no answer: the request failed\n{last}"));
     }
 
     #[test]
