@@ -16,9 +16,11 @@ impl Failure {
         };
         match self {
             Self::Other(error) => error,
-            Self::Denied => said(
+            Self::Denied(what) => said(
                 ErrorKind::Denied,
-                "denied a permission that locks need: read, create and delete on the node of the lock, which may have been created by another user",
+                &format!(
+                    "denied a right that locks need: {what}. `getAcl` in zkCli.sh shows who has it: use the user and password with which the node was created, grant the right with `setAcl`, or name another root in the URL"
+                ),
             ),
             Self::TooOld => said(
                 ErrorKind::Unsupported,

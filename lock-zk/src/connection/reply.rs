@@ -29,7 +29,8 @@ pub(crate) struct Node {
 pub(crate) enum Failure {
     NoNode,
     NodeExists,
-    Denied,
+    /// A right is missing, named for people.
+    Denied(String),
     /// The server does not know this request.
     TooOld,
     /// The session is over: once the server has ended it, none of its requests are executed.
@@ -45,7 +46,7 @@ pub(crate) enum Failure {
 impl Failure {
     /// Whether nothing was done.
     pub(crate) fn is_refusal(&self) -> bool {
-        matches!(self, Self::Denied | Self::TooOld | Self::Refused(_))
+        matches!(self, Self::Denied(_) | Self::TooOld | Self::Refused(_))
     }
 }
 
@@ -60,7 +61,9 @@ impl From<zk::Error> for Failure {
         match error {
             zk::Error::NoNode => Self::NoNode,
             zk::Error::NodeExists => Self::NodeExists,
-            zk::Error::NoAuth | zk::Error::AuthFailed | zk::Error::InvalidAcl => Self::Denied,
+            zk::Error::NoAuth | zk::Error::AuthFailed | zk::Error::InvalidAcl => {
+                Self::Denied(error.to_string())
+            }
             zk::Error::SessionExpired | zk::Error::ClientClosed => Self::SessionEnded,
             zk::Error::Unimplemented => Self::TooOld,
             zk::Error::BadArguments(_)
@@ -78,6 +81,36 @@ impl From<zk::Error> for Failure {
     }
 }
 
+/// Why a request failed that needs the right to read `node`. The server names no right.
+pub(crate) fn reading(node: &str) -> impl Fn(zk::Error) -> Failure {
+    needs("read", node)
+}
+
+/// Why creating the node at `path` failed.
+pub(crate) fn creating(path: &str) -> impl Fn(zk::Error) -> Failure {
+    needs("create", parent(path))
+}
+
+/// Why deleting the node at `path` failed.
+pub(crate) fn deleting(path: &str) -> impl Fn(zk::Error) -> Failure {
+    needs("delete", parent(path))
+}
+
+fn needs(right: &'static str, node: &str) -> impl Fn(zk::Error) -> Failure {
+    move |error| match error {
+        zk::Error::NoAuth => Failure::Denied(format!("{right:?} on the node {node}")),
+        error => error.into(),
+    }
+}
+
+/// Creating and deleting a node are rights on the one above it.
+fn parent(path: &str) -> &str {
+    match path.rfind('/') {
+        Some(0) | None => "/",
+        Some(at) => &path[..at],
+    }
+}
+
 /// Whether the connection was lost before the driver took the request: then it was not sent, and
 /// the driver reports that it "got none" of a response. A request that it had taken ends with
 /// another error.
@@ -91,5 +124,26 @@ pub(crate) fn none_if_missing<T>(reply: Reply<T>) -> Reply<Option<T>> {
         Ok(value) => Ok(Some(value)),
         Err(Failure::NoNode) => Ok(None),
         Err(failure) => Err(failure),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_right_that_is_missing_is_named() {
+        let (read, create) = (reading("/locks/a"), creating("/locks/a/_c_1"));
+        let (delete, root) = (deleting("/locks/a"), creating("/locks"));
+        for (why, words) in [
+            (&read as &dyn Fn(zk::Error) -> Failure, "\"read\" on the node /locks/a"),
+            (&create, "\"create\" on the node /locks/a"),
+            (&delete, "\"delete\" on the node /locks"),
+            (&root, "\"create\" on the node /"),
+        ] {
+            let Failure::Denied(what) = why(zk::Error::NoAuth) else { panic!("{words}") };
+            assert_eq!(what, words);
+            assert!(matches!(why(zk::Error::NoNode), Failure::NoNode));
+        }
     }
 }

@@ -4,21 +4,23 @@ use lock_core::Released;
 use zookeeper_client as zk;
 
 use super::driver::Watch;
-use super::reply::{Created, Failure, Node, Reply, none_if_missing, was_not_sent};
+use super::reply::{
+    Created, Failure, Node, Reply, creating, deleting, none_if_missing, reading, was_not_sent,
+};
 use super::session::{Proves, Session};
 use crate::config::Acl;
 
 /// Sends a request on the current connection, or on the next one, waits for the reply, and notes
-/// what it proves about the session.
+/// what it proves about the session. The last part says why it failed, if it did.
 macro_rules! ask {
-    ($session:ident, $proves:ident, |$client:ident| $request:expr) => {{
+    ($session:ident, $proves:ident, |$client:ident| $request:expr, $failure:expr) => {{
         let sent = $session.now();
         let reply = loop {
             let connection = $session.connection().await?;
             let Some(call) = connection.send(|$client| $request) else { continue };
             match call.await {
                 Err(error) if was_not_sent(&error) => {}
-                answer => break answer.map_err(Failure::from),
+                answer => break answer.map_err($failure),
             }
         };
         $session.note(Proves::$proves, sent, reply)
@@ -27,7 +29,12 @@ macro_rules! ask {
 
 /// As `ask` for two requests, sent in this order. Both are sent before either is answered.
 macro_rules! ask_both {
-    ($session:ident, $proves:ident, |$client:ident| $first:expr, $second:expr) => {{
+    (
+        $session:ident,
+        $proves:ident,
+        |$client:ident| $first:expr, $first_failure:expr,
+        $second:expr, $second_failure:expr
+    ) => {{
         let sent = $session.now();
         let (first, second) = loop {
             let connection = $session.connection().await?;
@@ -37,7 +44,7 @@ macro_rules! ask_both {
             match tokio::join!(first, second) {
                 (Err(error), _) if was_not_sent(&error) => {}
                 (first, second) => {
-                    break (first.map_err(Failure::from), second.map_err(Failure::from));
+                    break (first.map_err($first_failure), second.map_err($second_failure));
                 }
             }
         };
@@ -65,7 +72,8 @@ impl Session {
         let container = zk::CreateMode::Container.with_acls(self.acls());
         let mut missing = vec![path];
         while let Some(path) = missing.last().copied() {
-            match ask!(self, Session, |client| client.create(path, &[], &container)) {
+            match ask!(self, Session, |client| client.create(path, &[], &container), creating(path))
+            {
                 Ok(_) | Err(Failure::NodeExists) => {
                     missing.pop();
                 }
@@ -90,7 +98,7 @@ impl Session {
             Acl::Creator => zk::Acls::new(&creator),
         };
         let mode = zk::CreateMode::Persistent.with_acls(acls);
-        ask!(self, Session, |client| client.create(path, data, &mode)).map(drop)
+        ask!(self, Session, |client| client.create(path, data, &mode), creating(path)).map(drop)
     }
 
     /// Creates an ephemeral sequential node under `parent`, and lists the children of `parent`
@@ -107,31 +115,40 @@ impl Session {
             self,
             Session,
             |client| client.create(&path, data, &mode),
-            client.list_children(parent)
+            creating(&path),
+            client.list_children(parent),
+            reading(parent)
         );
         let created = Created { name: format!("{prefix}{sequence}"), czxid: stat.czxid };
         Ok((created, children))
     }
 
     pub(crate) async fn list(&self, path: &str) -> Reply<Vec<String>> {
-        ask!(self, Nothing, |client| client.list_children(path))
+        ask!(self, Nothing, |client| client.list_children(path), reading(path))
     }
 
     /// Waits until this client's server has caught up with the leader.
     pub(crate) async fn sync(&self, path: &str) -> Reply<()> {
-        ask!(self, Leader, |client| client.sync(path))
+        ask!(self, Leader, |client| client.sync(path), Failure::from)
     }
 
     /// As [`sync`](Self::sync), and right after it a listing of the children. A server executes the
     /// requests of a session in order, so the listing is no older than the leader's reply.
     pub(crate) async fn sync_and_list(&self, path: &str) -> Reply<Vec<String>> {
-        let ((), children) =
-            ask_both!(self, Leader, |client| client.sync(path), client.list_children(path));
+        let ((), children) = ask_both!(
+            self,
+            Leader,
+            |client| client.sync(path),
+            Failure::from,
+            client.list_children(path),
+            reading(path)
+        );
         children
     }
 
     pub(crate) async fn get(&self, path: &str) -> Reply<Option<Node>> {
-        let read = none_if_missing(ask!(self, Nothing, |client| client.get_data(path)))?;
+        let read =
+            none_if_missing(ask!(self, Nothing, |client| client.get_data(path), reading(path)))?;
         Ok(read.map(|(data, stat)| Node { data, czxid: stat.czxid, owner: stat.ephemeral_owner }))
     }
 
@@ -147,7 +164,7 @@ impl Session {
             match call.await {
                 Err(error) if was_not_sent(&error) => {}
                 answer => {
-                    let read = answer.map_err(Failure::from);
+                    let read = answer.map_err(reading(path));
                     let read = none_if_missing(self.note(Proves::Nothing, sent, read))?;
                     return Ok(read.map(|(_, _, watcher)| connection.listen(watcher)));
                 }
@@ -171,6 +188,9 @@ impl Session {
                 Err(zk::MultiWriteError::OperationFailed { index, source: zk::Error::NoNode }) => {
                     Ok(Some(index))
                 }
+                Err(zk::MultiWriteError::OperationFailed { index, source }) => {
+                    Err(reading(paths.get(index).copied().unwrap_or_default())(source))
+                }
                 Err(error) => match error.into() {
                     error if was_not_sent(&error) => continue,
                     error => Err(Failure::from(error)),
@@ -186,7 +206,7 @@ impl Session {
     }
 
     pub(crate) async fn delete(&self, path: &str) -> Reply<Released> {
-        match ask!(self, Session, |client| client.delete(path, None)) {
+        match ask!(self, Session, |client| client.delete(path, None), deleting(path)) {
             Ok(()) => Ok(Released::Freed),
             Err(Failure::NoNode) => Ok(Released::AlreadyGone),
             Err(failure) => Err(failure),
