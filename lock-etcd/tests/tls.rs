@@ -88,6 +88,11 @@ async fn only_those_who_trust_each_other_lock() {
         guard.renew().await.unwrap();
         guard.release().await.unwrap();
     }
+    let wrong = good.replace("lock_cert=", "lock_cert=/nowhere");
+    let error = lock_etcd::connect(&wrong).await.unwrap_err();
+    assert!(error.to_string().contains("lock_cert=\"/nowhere"), "{error}");
+    let error = lock_etcd::connect(&good.replace("ca.crt", "ca.key")).await.unwrap_err();
+    assert!(error.to_string().contains("has no certificate"), "{error}");
     for (what, url) in [
         ("another authority than the server's", url("localhost", "other.crt", "client")),
         ("another name than the certificate's", url("127.0.0.1", "ca.crt", "client")),

@@ -50,6 +50,8 @@ pub(crate) fn from_redis(error: RedisError, stage: Stage, endpoint: &str) -> Err
     let refused = TRANSIENT.contains(&code) || matches!(code, "NOAUTH" | "WRONGPASS");
     let what = match (stage, kind) {
         (Stage::Connecting, ErrorKind::Denied) => "refused the credentials",
+        (Stage::Connecting, _) if is_about_a_certificate(&error) => CERTIFICATES,
+        (Stage::Connecting, _) if error.is_connection_dropped() => HANGS_UP,
         (Stage::Connecting, _) => "cannot be reached",
         (Stage::Sent, ErrorKind::Denied) if is_about_a_key(&error) => KEYS,
         (Stage::Sent, ErrorKind::Denied) => "denied a right that locks need",
@@ -102,6 +104,18 @@ fn tells_of_a_right(detail: &str) -> bool {
 
 /// What to grant for a key. The names of locks follow the prefix, with or without a brace before it.
 const KEYS: &str = "denied a key that locks need: grant this user ~<lock_prefix>* and ~{<lock_prefix>* for the locks and ~distlock?* and ~{distlock?* for this library, or correct lock_prefix";
+
+/// What to look at when one side does not trust the other.
+const CERTIFICATES: &str = "cannot be reached with these certificates: lock_ca names the authority of the server's, and lock_cert and lock_key are this client's";
+
+/// Both sides end the alert or the verdict of rustls with the name of what is wrong.
+fn is_about_a_certificate(error: &RedisError) -> bool {
+    let said = error.to_string();
+    said.contains("certificate") || said.contains("received fatal alert")
+}
+
+/// What a server does that hears TLS and expects none, or the reverse.
+const HANGS_UP: &str = "cannot be reached, since it closes the connection: rediss:// and redlocks:// are for servers that expect TLS, redis:// and redlock:// for those that do not";
 
 fn is_about_a_key(error: &RedisError) -> bool {
     error.detail().is_some_and(|detail| detail.contains("one of the keys"))

@@ -152,7 +152,9 @@ async fn a_trusted_server_is_used_and_no_other() {
     // A server that speaks no TLS is refused, and not spoken to in the clear.
     let plain = RedisServer::builder().start().await.unwrap();
     let url = plain.url().replace("redis://", "rediss://");
-    is_refused("a server without TLS", &url, "cannot be reached").await;
+    is_refused("a server without TLS", &url, "over tls cannot be reached").await;
+    let url = format!("redis://localhost:{port}");
+    is_refused("plain text to a port of TLS", &url, "rediss:// and redlocks:// are for").await;
     let insecure = lock_redis::connect(&format!("{url}#insecure")).await.unwrap_err();
     assert_eq!(insecure.kind(), ErrorKind::Config);
 }
@@ -188,8 +190,10 @@ async fn a_client_shows_its_certificate() {
     lock_once(&as_client("client")).await.unwrap();
     let config = lock_redis::RedisConfig::from_url(&as_client("client")).unwrap();
     assert!(!format!("{config:?}").contains("PRIVATE"), "{config:?}");
-    is_refused("no certificate of the client", &trusting, "cannot be reached").await;
-    is_refused("a stranger", &as_client("stranger"), "cannot be reached").await;
+    is_refused("no certificate of the client", &trusting, "lock_cert and lock_key are").await;
+    is_refused("a stranger", &as_client("stranger"), "lock_cert and lock_key are").await;
+    let unknown = format!("rediss://localhost:{port}?lock_ca={}", folder.path("other.crt"));
+    is_refused("another authority", &unknown, "lock_ca names the authority").await;
 }
 
 #[test]

@@ -121,6 +121,10 @@ async fn users_passwords_databases_and_rights() {
         assert!(!error.is_retryable(), "{user}: {error}");
         assert!(!format!("{error:?} {error}").contains("wrong"), "{user}: {error}");
     }
+    // A table without any right on it cannot be seen.
+    run(&admin, "CREATE USER stranger; GRANT SELECT ON locks.other TO stranger").await;
+    let error = refused(&url_of(&server, "stranger")).await;
+    assert_says(&error, ErrorKind::Config, &["may not see it", "GRANT SELECT, INSERT"]);
     let error = refused(&server.url().replace("/locks", "/nothing")).await;
     assert_says(&error, ErrorKind::Config, &["no such database"]);
     // Without rights on the database at all.

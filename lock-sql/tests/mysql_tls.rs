@@ -56,6 +56,16 @@ async fn a_trusted_server_is_used_and_no_other() {
         assert_says(&error, ErrorKind::Unavailable, &["TLS", "ssl-ca"]);
         assert!(!format!("{error:?} {error}").contains("secret"), "{error}");
     }
+    // A file that is missing, or is not what its parameter says, is named.
+    let key = path("s.key");
+    for (parameters, words) in [
+        ("ssl-ca=/nowhere/ca.crt".to_owned(), ["ssl-ca=\"/nowhere/ca.crt\"", "cannot be read"]),
+        (format!("ssl-cert={key}"), ["ssl-cert=", "has no certificate"]),
+        (format!("ssl-key={ca}"), ["ssl-key=", "has no private key"]),
+    ] {
+        let error = lock_sql::connect(&url("localhost", &parameters)).await.unwrap_err();
+        assert_says(&error, ErrorKind::Config, &words);
+    }
     let error = lock_sql::connect(&url("localhost", "ssl-mode=DISABLED")).await.unwrap_err();
     assert_says(&error, ErrorKind::Denied, &["user"]);
     // A server that speaks no TLS is refused, and not spoken to in the clear.

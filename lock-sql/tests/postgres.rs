@@ -78,6 +78,9 @@ async fn missing_rights_are_named_with_their_remedy() {
     assert_eq!(refused(&url).await.kind(), ErrorKind::Denied, "DELETE is missing");
     run(&mut plain(&server).await, "GRANT DELETE ON distlock TO locker").await;
     lock_sql::connect(&url).await.unwrap();
+    // A table in a schema that may not be entered cannot be seen.
+    run(&mut plain(&server).await, "REVOKE USAGE ON SCHEMA public FROM locker, public").await;
+    assert!(refused(&url).await.to_string().contains("may not see it"));
     run(&mut plain(&server).await, "ALTER ROLE locker NOLOGIN").await;
     assert_eq!(refused(&url).await.kind(), ErrorKind::Denied);
     let error = refused(&database(&server, "nothing")).await;

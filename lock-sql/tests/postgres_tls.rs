@@ -67,8 +67,22 @@ async fn an_authority_that_is_given_is_used() {
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{bad}: {error}");
         assert!(error.to_string().contains("TLS"), "{bad}: {error}");
     }
-    let missing = url("localhost", "sslmode=require&sslrootcert=/nowhere/ca.crt");
-    lock_sql::connect(&missing).await.unwrap_err();
+    // A file that is missing, or is not what its parameter says, is named.
+    let key = path("s.key");
+    for (parameters, words) in [
+        (
+            "sslrootcert=/nowhere/ca.crt".to_owned(),
+            "sslrootcert=\"/nowhere/ca.crt\" cannot be read",
+        ),
+        ("sslkey=%2Fnowhere%2Fc.key".to_owned(), "sslkey=\"/nowhere/c.key\" cannot be read"),
+        (format!("sslrootcert={key}"), "has no certificate"),
+        (format!("sslcert={key}&sslkey={key}"), "has no certificate"),
+        (format!("sslcert={ca}&sslkey={ca}"), "has no private key"),
+    ] {
+        let error = lock_sql::connect(&url("localhost", &parameters)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+        assert!(error.to_string().contains(words), "{error}");
+    }
     // A server that speaks no TLS is refused, and not spoken to in the clear.
     let plain = PostgresServer::builder().start().await.unwrap();
     let error = lock_sql::connect(&format!("{}?sslrootcert={ca}", plain.url())).await.unwrap_err();

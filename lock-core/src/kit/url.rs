@@ -182,6 +182,29 @@ pub fn decode(what: &str, raw: &str) -> Result<String> {
     Ok(text.into_owned())
 }
 
+/// Reads the PEM file at `path`, the value of the parameter `name`. `label` is what one of its blocks
+/// must have in its first line at least: `CERTIFICATE` or `PRIVATE KEY`.
+///
+/// # Errors
+///
+/// [`Config`](crate::ErrorKind::Config) if the file cannot be read, or has no such block.
+pub fn pem_file(name: &str, path: &str, label: &str) -> Result<Vec<u8>> {
+    let pem = std::fs::read(path).map_err(|error| {
+        Error::config(format!("{name}={path:?} cannot be read: give the path of a PEM file"))
+            .with_source(error)
+    })?;
+    let end = format!("{label}-----");
+    let text = String::from_utf8_lossy(&pem);
+    let mut lines = text.lines().map(str::trim);
+    if lines.any(|line| line.starts_with("-----BEGIN ") && line.ends_with(&end)) {
+        return Ok(pem);
+    }
+    Err(Error::config(format!(
+        "{name}={path:?} has no {} that can be read: give the path of a PEM file",
+        label.to_lowercase()
+    )))
+}
+
 fn is_name(name: &str) -> bool {
     name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
 }
@@ -245,6 +268,19 @@ mod tests {
         }
         let error = Params::split("demo://h?a=1&a=2").unwrap_err().to_string();
         assert!(error.contains("the parameter a is given twice"), "{error}");
+    }
+
+    #[test]
+    fn a_file_is_named_with_its_parameter() {
+        let file = std::env::temp_dir().join(format!("distlock-pem-{}", std::process::id()));
+        let path = file.to_str().unwrap();
+        let said = |label: &str| pem_file("lock_ca", path, label).unwrap_err().to_string();
+        let named = format!("lock_ca={path:?}");
+        assert!(said("CERTIFICATE").starts_with(&format!("{named} cannot be read")));
+        std::fs::write(path, "# ours\r\n-----BEGIN EC PRIVATE KEY-----\r\nAAAA").unwrap();
+        assert!(said("CERTIFICATE").starts_with(&format!("{named} has no certificate")));
+        assert!(pem_file("lock_key", path, "PRIVATE KEY").unwrap().ends_with(b"AAAA"));
+        std::fs::remove_file(path).unwrap();
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What `etcds://` needs besides the addresses.
 
-use lock_core::url::Params;
+use lock_core::url::{Params, pem_file};
 use lock_core::{Error, Result};
 
 /// The trusted authorities and the client's identity.
@@ -45,7 +45,8 @@ pub(super) fn read(params: &mut Params, secure: bool) -> Result<Option<Tls>> {
     }
     let identity = match (cert, key) {
         (Some(cert), Some(key)) => {
-            Some((read_file("lock_cert", &cert)?, read_file("lock_key", &key)?))
+            let certificate = pem_file("lock_cert", &cert, "CERTIFICATE")?;
+            Some((certificate, pem_file("lock_key", &key, "PRIVATE KEY")?))
         }
         (None, None) => None,
         _ => {
@@ -54,13 +55,6 @@ pub(super) fn read(params: &mut Params, secure: bool) -> Result<Option<Tls>> {
             ));
         }
     };
-    let ca = ca.map(|path| read_file("lock_ca", &path)).transpose()?;
+    let ca = ca.map(|path| pem_file("lock_ca", &path, "CERTIFICATE")).transpose()?;
     Ok(Some(Tls { ca, identity, server_name }))
-}
-
-fn read_file(name: &str, path: &str) -> Result<Vec<u8>> {
-    std::fs::read(path).map_err(|error| {
-        Error::config(format!("{name}={path:?} cannot be read: give the path of a PEM file"))
-            .with_source(error)
-    })
 }

@@ -37,7 +37,11 @@ impl Node {
         options: NodeOptions,
         listener: Option<Listener>,
     ) -> Result<Self> {
-        let endpoint = client.get_connection_info().addr().to_string();
+        let endpoint = match client.get_connection_info().addr() {
+            // Plain text to a port of TLS, and the reverse, fail in silence.
+            address @ redis::ConnectionAddr::TcpTls { .. } => format!("{address} over TLS"),
+            address => address.to_string(),
+        };
         let pulse = Arc::new(Pulse::new(endpoint, options.clock, listener));
         let link = Arc::new(Link::new(Dial::new(client, pulse)?, options.connect_timeout));
         Ok(Self { link, response_timeout: options.response_timeout })

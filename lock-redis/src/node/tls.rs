@@ -97,6 +97,7 @@ pub(super) fn prepare() -> Result<()> {
 /// The driver would find out about a bad file at the first connection, and not say which file it is.
 #[cfg(feature = "tls")]
 mod files {
+    use lock_core::kit::url::pem_file;
     use lock_core::{Error, Result};
     use redis::ClientTlsConfig;
     use rustls::crypto::CryptoProvider;
@@ -117,7 +118,7 @@ mod files {
 
     pub(super) fn identity(cert: &str, key: &str) -> Result<ClientTlsConfig> {
         let (client_cert, chain) = certificates("lock_cert", cert)?;
-        let client_key = read("lock_key", key)?;
+        let client_key = pem_file("lock_key", key, "PRIVATE KEY")?;
         let private = PrivateKeyDer::from_pem_slice(&client_key).map_err(|error| {
             Error::config(format!(
                 "lock_key={key:?} has no private key that can be read: give the path of a PEM file with an unencrypted key"
@@ -143,21 +144,14 @@ mod files {
 
     /// The text of a file, and its certificates: one at least.
     fn certificates(name: &str, path: &str) -> Result<(Vec<u8>, Vec<CertificateDer<'static>>)> {
-        let pem = read(name, path)?;
-        let wrong = || {
-            Error::config(format!(
-                "{name}={path:?} has no certificate that can be read: give the path of a PEM file"
-            ))
-        };
+        let pem = pem_file(name, path, "CERTIFICATE")?;
         let found: std::result::Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
-        let found = found.map_err(|error| wrong().with_source(error))?;
-        if found.is_empty() { Err(wrong()) } else { Ok((pem, found)) }
-    }
-
-    fn read(name: &str, path: &str) -> Result<Vec<u8>> {
-        std::fs::read(path).map_err(|error| {
-            Error::config(format!("{name}={path:?} cannot be read: give the path of a PEM file"))
-                .with_source(error)
-        })
+        match found {
+            Ok(found) => Ok((pem, found)),
+            Err(error) => Err(Error::config(format!(
+                "{name}={path:?} has a certificate that cannot be read: give the path of a PEM file"
+            ))
+            .with_source(error)),
+        }
     }
 }

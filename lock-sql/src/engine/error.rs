@@ -223,7 +223,7 @@ impl Names {
     pub(crate) fn no_table(&self, why: &str) -> Error {
         let Self { table, create, grant, .. } = self;
         Error::config(format!(
-            "{table} does not exist, and {why}: ask an administrator to execute\n{create};\n{grant}"
+            "{table} does not exist, or this user may not see it, and {why}: ask an administrator to execute\n{create};\n{grant}"
         ))
     }
 

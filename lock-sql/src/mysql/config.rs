@@ -4,7 +4,7 @@ use std::panic::RefUnwindSafe;
 use std::path::PathBuf;
 
 use lock_core::kit::endpoint::Endpoint;
-use lock_core::kit::url::Params;
+use lock_core::kit::url::{Params, pem_file};
 use lock_core::{Error, Result};
 use sqlx::MySqlPool;
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
@@ -92,14 +92,14 @@ impl MySqlTarget {
 }
 
 fn with_tls(mut options: MySqlConnectOptions, params: &mut Params) -> Result<MySqlConnectOptions> {
-    let authority = file(params, "ssl-ca")?;
+    let authority = pem(params, "ssl-ca", "CERTIFICATE")?;
     if let Some(path) = &authority {
         options = options.ssl_ca(path);
     }
-    if let Some(path) = file(params, "ssl-cert")? {
+    if let Some(path) = pem(params, "ssl-cert", "CERTIFICATE")? {
         options = options.ssl_client_cert(path);
     }
-    if let Some(path) = file(params, "ssl-key")? {
+    if let Some(path) = pem(params, "ssl-key", "PRIVATE KEY")? {
         options = options.ssl_client_key(path);
     }
     let mode = params.text("ssl-mode")?;
@@ -141,6 +141,15 @@ fn ssl_mode(value: Option<&str>, authority: bool) -> Result<Option<MySqlSslMode>
         )));
     }
     Ok(Some(mode))
+}
+
+/// The driver would find out about a bad file at the first connection, and not say which file it is.
+fn pem(params: &mut Params, name: &str, label: &str) -> Result<Option<PathBuf>> {
+    let path = file(params, name)?;
+    if let Some(path) = &path {
+        pem_file(name, &path.to_string_lossy(), label)?;
+    }
+    Ok(path)
 }
 
 fn file(params: &mut Params, name: &str) -> Result<Option<PathBuf>> {

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use lock_core::url::Params;
+use lock_core::url::{Params, decode, pem_file};
 use lock_core::{Error, Result};
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 use sqlx::{ConnectOptions, PgPool};
@@ -87,6 +87,7 @@ impl PostgresTarget {
         let mut theirs = Vec::new();
         for name in POSTGRES_PARAMETERS {
             if let Some(value) = params.raw(name) {
+                check_file(name, &value)?;
                 theirs.push((*name, value));
             }
         }
@@ -108,6 +109,21 @@ impl PostgresTarget {
     pub(crate) fn of_pool(pool: &PgPool) -> Result<Self> {
         Self::new(PgConnectOptions::clone(&pool.connect_options()), Pooler::Auto)
     }
+}
+
+/// The driver would find out about a bad file at the first connection, and not say which file it is.
+fn check_file(name: &str, value: &str) -> Result<()> {
+    let label = match name {
+        "sslrootcert" | "sslcert" => "CERTIFICATE",
+        "sslkey" => "PRIVATE KEY",
+        _ => return Ok(()),
+    };
+    let path = decode(&format!("the parameter {name}"), value)?;
+    // The driver takes the text of a certificate, too.
+    if path.contains("-----BEGIN") {
+        return Ok(());
+    }
+    pem_file(name, &path, label).map(drop)
 }
 
 /// If a certificate authority is given, it is used, as libpq does with `require`; the driver would

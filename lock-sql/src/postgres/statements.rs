@@ -129,7 +129,7 @@ const TEXTS: Texts = Texts {
     creating: [&["42501", "3F000"], &["42P07", "23505", "42710", "XX000"]],
     rules: RULES,
     hints: [
-        "check sslmode and the certificates, and whether this program was built with TLS (feature `tls`)",
+        "check sslmode, and that sslrootcert names the authority of the server's certificate; this program must be built with TLS (feature `tls`)",
         "correct the URL, or the options of the pool",
     ],
     statements: Statements {
