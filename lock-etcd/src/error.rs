@@ -109,8 +109,7 @@ pub(crate) fn from_etcd(error: EtcdError, endpoint: &str) -> Failed {
         Why::StaleToken => "no longer accepts the user's auth token",
         Why::LeaseGone => "does not know the lease",
         Why::Broken => "did not complete its reply",
-        Why::Refused if kind == ErrorKind::Denied => "denied a permission that locks need",
-        Why::Refused => "refused the request",
+        Why::Refused => refusal(&error, kind),
         Why::Unsettled => "could not carry out the request",
     };
     let described = Error::new(kind, format!("the etcd member at {endpoint} {what}"));
@@ -139,6 +138,25 @@ const SAID: [(&str, Why, ErrorKind); 10] = [
     ("etcdserver: server stopped", Why::Ending, ErrorKind::Unavailable),
     ("etcdserver: unhealthy cluster", Why::Ending, ErrorKind::Unavailable),
 ];
+
+/// What a refusal means that is about the user, and what to do.
+const USERS: [(&str, &str); 3] = [
+    (
+        "user name is empty",
+        "asks for a user: write user and password into the URL, as in etcd://user:password@host",
+    ),
+    ("authentication failed", "refused the user or the password"),
+    ("authentication is not enabled", "has no users: omit user and password from the URL"),
+];
+
+fn refusal(error: &EtcdError, kind: ErrorKind) -> &'static str {
+    let text = error.to_string();
+    match USERS.iter().find(|(said, _)| text.contains(said)) {
+        Some((_, meaning)) => meaning,
+        None if kind == ErrorKind::Denied => "denied a permission that locks need",
+        None => "refused the request",
+    }
+}
 
 fn judge(status: &Status) -> (Why, ErrorKind) {
     let text = status.message();

@@ -215,6 +215,19 @@ async fn an_outage_costs_few_connections() {
     assert!((1..=80).contains(&refused), "{refused} tries to connect in {time:?}");
 }
 
+#[tokio::test]
+async fn a_missing_user_and_a_wrong_password_are_told_apart() {
+    let (_cluster, _root, url) = guarded(&[]).await;
+    let (scheme, rest) = url.split_once("://").unwrap();
+    let (_, server) = rest.split_once('@').unwrap();
+    for (user, words) in [("", "asks for a user"), ("root:wrong@", "refused the user")] {
+        let error = lock_etcd::connect(&format!("{scheme}://{user}{server}")).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        let text = error.to_string();
+        assert!(text.contains(words) && !text.contains("wrong"), "{text}");
+    }
+}
+
 /// A client with a user, whose token is refused after a change of the users, and so is each new
 /// watch on a stream with it.
 #[tokio::test]
@@ -292,6 +305,7 @@ async fn a_configuration_is_built_without_a_url() {
     // The server asks for no user, and refuses to sign one in.
     let error = EtcdBackend::connect(config).await.unwrap_err();
     assert!(!format!("{error} {error:?}").contains(SENTINEL), "{error}");
+    assert!(error.to_string().contains("omit user and password"), "{error}");
 }
 
 /// The shortest lease is that of the server: a multiple of its election timeout.
