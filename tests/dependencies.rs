@@ -17,6 +17,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("distlock", &["lock-core", "lock-redis", "lock-sql", "lock-etcd", "lock-zk"]),
     ("lock-cli", &["distlock", "conformance-tests"]),
     ("distlock-examples", &["distlock"]),
+    ("distlock-soak", &["distlock", "conformance-tests", "lock-testkit"]),
     ("redlock-model", &[]),
 ];
 

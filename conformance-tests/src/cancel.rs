@@ -9,13 +9,14 @@ use crate::check::{Check, Stop};
 
 /// How a future ended that was allowed a limited number of polls.
 #[derive(Debug)]
-pub(crate) enum Cut<T> {
+pub enum Cut<T> {
     /// It was ready before the limit.
     Done(T),
     /// It was dropped while it waited.
     Dropped,
 }
 
+#[allow(private_bounds, reason = "its only method is for the cases")]
 impl<T, E: Into<Stop>> Cut<Result<T, E>> {
     /// Whether the call was done before it was dropped; if so, it must have succeeded.
     pub(crate) fn done(self) -> Check<bool> {
@@ -27,7 +28,7 @@ impl<T, E: Into<Stop>> Cut<Result<T, E>> {
 }
 
 /// Polls `future` up to `polls` times, each time it is woken, then drops it if it is not ready.
-pub(crate) async fn drop_after<F: Future>(polls: usize, future: F) -> Cut<F::Output> {
+pub async fn drop_after<F: Future>(polls: usize, future: F) -> Cut<F::Output> {
     Limited { future: Box::pin(future), left: polls }.await
 }
 

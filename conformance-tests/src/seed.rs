@@ -17,7 +17,7 @@ pub(crate) fn replays(what: &str) -> Option<String> {
 
 /// A small generator (SplitMix64, Steele, Lea and Flood, 2014). Good enough to mix up a test.
 #[derive(Clone, Debug)]
-pub(crate) struct Seeded {
+pub struct Seeded {
     seed: u64,
     state: u64,
 }
@@ -37,11 +37,12 @@ impl Seeded {
     }
 
     /// How to replay this run.
-    pub(crate) fn seed(&self) -> u64 {
+    pub fn seed(&self) -> u64 {
         self.seed
     }
 
-    pub(crate) fn next(&mut self) -> u64 {
+    /// The next 64 bits.
+    pub fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.state;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -50,7 +51,7 @@ impl Seeded {
     }
 
     /// Uniform in `0..limit`.
-    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+    pub fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit.max(1)
     }
 }

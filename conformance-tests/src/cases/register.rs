@@ -5,61 +5,23 @@
 //! register that ignores the fence, and with one that checks it on writes only: both must lose
 //! updates, or else nothing was put to the test.
 
-use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lock_core::{Binding, FenceCheck, FencingToken, LockGuard, Locks};
+use lock_core::{Binding, LockGuard, Locks};
 
 use super::tools::within;
 use crate::Unavailable;
 use crate::case::cases;
 use crate::check::{Check, Stop, ensure_exactly, fail};
 use crate::cx::Cx;
+use crate::register::{Compares, Register};
 use crate::seed::Seeded;
 
 cases! {
     s07_a_guarded_register_loses_no_update []
         "a register that checks the fence on every access keeps every update that it has acknowledged, in the order of the fences, though holds end or are taken away between read and write"
         guards [Token/Secure/Forced, Token/Secure/Expiry];
-}
-
-/// When a register compares the fence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Compares {
-    Always,
-    OnWrite,
-    Never,
-}
-
-/// What the lock protects.
-#[derive(Debug)]
-struct Register {
-    compares: Compares,
-    fences: FenceCheck,
-    set: BTreeSet<usize>,
-    reads: u64,
-    /// Each element that was acknowledged, with the fence of its write.
-    acknowledged: Vec<(usize, FencingToken)>,
-}
-
-impl Register {
-    fn read(&mut self, fence: FencingToken) -> Option<BTreeSet<usize>> {
-        if self.compares == Compares::Always && self.fences.admit(fence).is_err() {
-            return None;
-        }
-        self.reads += 1;
-        Some(self.set.clone())
-    }
-
-    fn write(&mut self, fence: FencingToken, set: BTreeSet<usize>, added: usize) -> bool {
-        if self.compares != Compares::Never && self.fences.admit(fence).is_err() {
-            return false;
-        }
-        self.set = set;
-        self.acknowledged.push((added, fence));
-        true
-    }
 }
 
 /// What happens to a hold between its read and its write.
@@ -129,10 +91,9 @@ impl Contender {
         let guard = self.acquire().await?;
         // As a paused process would, it goes on with the token that it has read.
         let Ok(fence) = guard.token() else { return Ok(false) };
-        let Some(mut set) = self.register().read(fence) else { return Ok(false) };
+        let Some(read) = self.register().read(fence) else { return Ok(false) };
         self.meet(event, &guard).await?;
-        set.insert(added);
-        let written = self.register().write(fence, set, added);
+        let written = self.register().write(fence, read, added as u64);
         // The hold may be gone, which is what the register is for.
         let _ = guard.release().await;
         Ok(written)
@@ -187,24 +148,18 @@ impl Contender {
     /// How many reads and writes there have been.
     fn progress(&self) -> (u64, usize) {
         let register = self.register();
-        (register.reads, register.acknowledged.len())
+        (register.reads(), register.acknowledged())
     }
 }
 
-/// The elements that were acknowledged and are gone, and the register at the end.
+/// The register at the end.
 async fn contest(
     cx: &Cx,
     clients: &[Locks],
     compares: Compares,
     mut seeded: Seeded,
-) -> Check<(Vec<usize>, Register)> {
-    let register = Arc::new(Mutex::new(Register {
-        compares,
-        fences: FenceCheck::default(),
-        set: BTreeSet::new(),
-        reads: 0,
-        acknowledged: Vec::new(),
-    }));
+) -> Check<Register> {
+    let register = Arc::new(Mutex::new(Register::new(compares)));
     let mut contenders = tokio::task::JoinSet::new();
     for ((nth, locks), events) in clients.iter().enumerate().zip(schedule(cx, &mut seeded)) {
         let (cx, locks, register) = (cx.clone(), locks.clone(), Arc::clone(&register));
@@ -217,9 +172,7 @@ async fn contest(
         return Err(Stop::hindered("a contender still has the register"));
     };
     let register = register.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let acknowledged = register.acknowledged.iter().map(|(element, _)| *element);
-    let lost = acknowledged.filter(|element| !register.set.contains(element)).collect();
-    Ok((lost, register))
+    Ok(register)
 }
 
 async fn s07_a_guarded_register_loses_no_update(cx: Cx) -> Check {
@@ -236,17 +189,12 @@ async fn s07_a_guarded_register_loses_no_update(cx: Cx) -> Check {
             )));
         }
     }
-    let (lost, register) = contest(&cx, &clients, Compares::Always, seeded).await?;
+    let register = contest(&cx, &clients, Compares::Always, seeded).await?;
+    let lost = register.lost();
+    ensure_exactly!(lost.is_empty(), "acknowledged, and lost {lost:?}: {register:?}");
     ensure_exactly!(
-        lost.is_empty(),
-        "the register has acknowledged {:?} (element, fence) and has lost {lost:?}",
-        register.acknowledged
-    );
-    let rise = register.acknowledged.windows(2).all(|pair| pair[0].1 < pair[1].1);
-    ensure_exactly!(
-        rise && register.acknowledged.len() == CONTENDERS * EACH,
-        "the writes, one for each hold, do not rise: {:?} (element, fence)",
-        register.acknowledged
+        register.rises() && register.acknowledged() == CONTENDERS * EACH,
+        "the fences of the writes, one for each hold, do not rise: {register:?}"
     );
     Ok(())
 }
@@ -256,8 +204,7 @@ async fn s07_a_guarded_register_loses_no_update(cx: Cx) -> Check {
 async fn loses(cx: &Cx, clients: &[Locks], control: Compares, seeded: &Seeded) -> Check<bool> {
     let mut seeded = seeded.clone();
     for _ in 0..3 {
-        let (lost, _) = contest(cx, clients, control, seeded.clone()).await?;
-        if !lost.is_empty() {
+        if !contest(cx, clients, control, seeded.clone()).await?.lost().is_empty() {
             return Ok(true);
         }
         seeded = Seeded::from(seeded.next());

@@ -6,18 +6,45 @@ use super::HoldRecord;
 
 /// What is wrong with a history.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Violation {
+pub enum Violation {
     /// S1: two holders believed in the lock at the same time.
     Overlap(Box<(HoldRecord, HoldRecord)>),
     /// S2: two holds with one fence.
     SameFence(Box<(HoldRecord, HoldRecord)>),
     /// S2: the order of the fences is not an order in which the holds can have happened.
-    Order { before: Option<Box<HoldRecord>>, hold: Box<HoldRecord> },
+    Order {
+        /// The hold with the next smaller fence.
+        before: Option<Box<HoldRecord>>,
+        /// The one that cannot come after it.
+        hold: Box<HoldRecord>,
+    },
 }
 
 /// Checks the holds of one name in O(n log n).
-pub(crate) fn check(holds: &[HoldRecord]) -> Result<(), Violation> {
-    overlaps(holds)?;
+///
+/// # Errors
+///
+/// The first violation.
+pub fn check(holds: &[HoldRecord]) -> Result<(), Violation> {
+    match overlaps(holds).into_iter().next() {
+        Some(overlap) => Err(Violation::Overlap(Box::new(overlap))),
+        None => place(holds, HoldRecord::end),
+    }
+}
+
+/// S2 alone, for a store that may have broken S1: whatever the holders believed, the fences must be
+/// distinct and rise in an order in which the holds can have been granted.
+///
+/// # Errors
+///
+/// The first violation.
+pub fn check_fences(holds: &[HoldRecord]) -> Result<(), Violation> {
+    place(holds, |_| 0)
+}
+
+/// Puts the holds one after the other in the order of their fences. A hold lasts at least until the
+/// moment that `end` returns for it.
+fn place(holds: &[HoldRecord], end: impl Fn(&HoldRecord) -> u64) -> Result<(), Violation> {
     let mut by_fence: Vec<_> = holds.iter().collect();
     by_fence.sort_by_key(|hold| hold.fence);
     let mut last_end = 0;
@@ -32,7 +59,7 @@ pub(crate) fn check(holds: &[HoldRecord]) -> Result<(), Violation> {
         };
         // The earliest moment at which the store can have granted it, and ended it.
         let granted = hold.invoked.max(last_end);
-        let ended = granted.max(hold.end());
+        let ended = granted.max(end(hold));
         if granted > hold.granted || hold.released.is_some_and(|released| ended > released) {
             return Err(wrong());
         }
@@ -42,18 +69,22 @@ pub(crate) fn check(holds: &[HoldRecord]) -> Result<(), Violation> {
     Ok(())
 }
 
-/// S1 alone, in order of time: the pass above would find the same, with a poorer message.
-fn overlaps(holds: &[HoldRecord]) -> Result<(), Violation> {
+/// S1 alone, in order of time: each hold that was granted while an earlier holder still believed in
+/// its own, with the earlier one first.
+pub fn overlaps(holds: &[HoldRecord]) -> Vec<(HoldRecord, HoldRecord)> {
     let mut by_time: Vec<_> = holds.iter().filter(|hold| hold.end() > hold.granted).collect();
     by_time.sort_by_key(|hold| hold.granted);
+    let mut found = Vec::new();
     let mut longest: Option<&HoldRecord> = None;
     for hold in by_time {
         if let Some(longest) = longest.filter(|longest| longest.end() > hold.granted) {
-            return Err(Violation::Overlap(Box::new((longest.clone(), hold.clone()))));
+            found.push((longest.clone(), hold.clone()));
         }
-        longest = Some(hold);
+        if longest.is_none_or(|longest| hold.end() > longest.end()) {
+            longest = Some(hold);
+        }
     }
-    Ok(())
+    found
 }
 
 impl fmt::Display for Violation {

@@ -10,30 +10,34 @@ mod check;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-pub(crate) use check::{Violation, check};
+use serde::{Deserialize, Serialize};
+
+pub use check::{Violation, check, check_fences, overlaps};
 
 /// One hold, as its holder saw it. Times are nanoseconds of one clock.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct HoldRecord {
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HoldRecord {
     /// The client, for messages.
-    pub(crate) client: u32,
-    /// When the acquisition was requested, and when it was granted.
-    pub(crate) invoked: u64,
-    pub(crate) granted: u64,
-    pub(crate) fence: u64,
+    pub client: u32,
+    /// When the acquisition was requested.
+    pub invoked: u64,
+    /// When it was granted.
+    pub granted: u64,
+    /// The fencing token.
+    pub fence: u64,
     /// The latest end of validity that the holder believed in.
-    pub(crate) valid_until: u64,
+    pub valid_until: u64,
     /// When the release was requested; `None` if never.
-    pub(crate) release_invoked: Option<u64>,
+    pub release_invoked: Option<u64>,
     /// When the release was confirmed; `None` if it was not, or was never requested.
-    pub(crate) released: Option<u64>,
+    pub released: Option<u64>,
     /// When the holder was told that it had lost the lock.
-    pub(crate) lost: Option<u64>,
+    pub lost: Option<u64>,
 }
 
 impl HoldRecord {
     /// A hold that was neither released nor lost.
-    pub(crate) fn new(
+    pub fn new(
         client: u32,
         invoked: u64,
         granted: u64,
@@ -53,7 +57,7 @@ impl HoldRecord {
     }
 
     /// Until when the holder believed in it.
-    pub(crate) fn end(&self) -> u64 {
+    pub fn end(&self) -> u64 {
         let told = self.release_invoked.into_iter().chain(self.lost);
         told.fold(self.valid_until, u64::min)
     }

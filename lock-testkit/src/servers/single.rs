@@ -1,5 +1,6 @@
 //! A server that is one process.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::marker::PhantomData;
 use std::net::SocketAddr;
@@ -63,6 +64,7 @@ pub struct Server<K: Kind> {
 
 struct Own<K: Kind> {
     options: Vec<String>,
+    variables: Vec<(String, OsString)>,
     /// Dropped before its folder is removed, or it would write into it again.
     process: Process,
     kind: K,
@@ -74,6 +76,7 @@ struct Own<K: Kind> {
 #[must_use = "a builder does nothing until `start` is called"]
 pub struct Builder<K> {
     options: Vec<String>,
+    variables: Vec<(String, OsString)>,
     kind: PhantomData<K>,
 }
 
@@ -84,12 +87,19 @@ impl<K: Kind> Builder<K> {
         self
     }
 
+    /// A variable in the environment of the server.
+    pub fn variable(mut self, name: &str, value: impl Into<OsString>) -> Self {
+        self.variables.push((name.to_owned(), value.into()));
+        self
+    }
+
     /// Starts the server and waits until it answers. Never uses the one of [`Kind::URL`], whose
     /// settings are not ours.
     pub async fn start(self) -> Result<Server<K>, Unavailable> {
         let (port, kind) = (Port::reserve()?, K::prepare()?);
         let process = from_package(K::PROGRAM, K::PACKAGE, kind.folder().join("log"));
-        let own = Own { options: self.options, process, kind, port };
+        let Self { options, variables, .. } = self;
+        let own = Own { options, variables, process, kind, port };
         own.start().await?;
         Ok(Server { url: K::url(own.address()), own: Some(own) })
     }
@@ -106,7 +116,7 @@ impl<K: Kind> Server<K> {
 
     /// The test's own server, with settings.
     pub fn builder() -> Builder<K> {
-        Builder { options: Vec::new(), kind: PhantomData }
+        Builder { options: Vec::new(), variables: Vec::new(), kind: PhantomData }
     }
 
     /// The URL of the test's own server, or the value of the variable.
@@ -213,6 +223,7 @@ impl<K: Kind> Own<K> {
     async fn start(&self) -> Result<(), Unavailable> {
         let mut command = self.kind.command(self.port.number())?;
         command.args(&self.options);
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         self.process.spawn(&mut command)?;
         self.process.ready(K::START_LIMIT, |id| self.kind.answers(self.address(), id)).await
     }
