@@ -169,7 +169,8 @@ async fn write_orders(mut socket: OwnedWriteHalf, mut queue: mpsc::UnboundedRece
 /// Whether we are used interactively at a terminal: the command must then stay in our process
 /// group, or the terminal would stop it as soon as it reads.
 fn in_foreground() -> bool {
-    let ours =
-        || File::open("/dev/tty").ok().and_then(|tty| tcgetpgrp(tty).ok()) == Some(getpgrp());
-    std::io::stdin().is_terminal() || ours()
+    let foreground = || File::open("/dev/tty").ok().and_then(|tty| tcgetpgrp(tty).ok());
+    // Where nothing is in the foreground, as in a container, our group may be one outside, which
+    // has no number here.
+    std::io::stdin().is_terminal() || foreground().is_some_and(|group| group == getpgrp())
 }

@@ -82,3 +82,14 @@ fn an_ignored_sigchld_does_not_lose_the_exit_code() {
     std::fs::write(bench.path("go"), "").unwrap();
     finish(run, SOON).is(6);
 }
+
+/// As in a sandbox: its process group is one outside, which has no number inside.
+#[test]
+fn it_runs_as_the_first_process_of_a_namespace() {
+    let bench = Bench::new();
+    let script = "test $PPID -lt 10 && exit 7";
+    let alone = ["--user", "--map-root-user", "--pid", "--fork", "--mount-proc"];
+    let args = [&alone[..], &["distlock", "run", "a", "--", "sh", "-c", script]].concat();
+    finish(started(&bench, "unshare", &args), SOON).is(7);
+    assert!(bench.held().is_empty());
+}
