@@ -27,8 +27,6 @@ needed=(
     cc:gcc kill:procps script:bsdutils
     redis-server:redis-server
     etcd:etcd-server etcdctl:etcd-client
-    # The etcd client is generated at build time.
-    protoc:protobuf-compiler '/usr/include/google/protobuf/timestamp.proto:libprotobuf-dev'
     java:default-jre-headless '/usr/share/java/zookeeper.jar:zookeeper'
     '/usr/lib/postgresql/*/bin/postgres:postgresql' pgbouncer:pgbouncer
     mariadbd:mariadb-server

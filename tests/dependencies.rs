@@ -87,7 +87,7 @@ fn the_core_knows_no_driver() {
     for package in ["lock-core", "conformance-tests", "lock-testkit"] {
         let tree = tree(&["-p", package]);
         assert!(tree.contains("tokio"), "the tree of {package} could be read: {tree:?}");
-        for driver in ["sqlx", "redis", "etcd-client", "zookeeper-client"] {
+        for driver in ["sqlx", "redis", "tonic", "zookeeper-client"] {
             assert!(!tree.contains(driver), "{package} pulls in {driver}");
         }
     }
@@ -100,7 +100,7 @@ const STORES: &[(&str, &[&str])] = &[
     ("mysql", &["sqlx", "sqlx-mysql"]),
     ("redis", &["redis"]),
     ("redlock", &["redis"]),
-    ("etcd", &["etcd-client"]),
+    ("etcd", &["tonic"]),
     ("zookeeper", &["zookeeper-client"]),
 ];
 
@@ -111,7 +111,7 @@ const DRIVERS: &[&str] = &[
     "sqlx-postgres",
     "sqlx-mysql",
     "redis",
-    "etcd-client",
+    "tonic",
     "zookeeper-client",
     "native-tls",
     "openssl-sys",

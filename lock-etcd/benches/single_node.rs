@@ -2,17 +2,28 @@
 //!
 //! `cargo bench -p lock-etcd --bench single_node` starts its own servers and prints figures.
 
+#[path = "../src/driver.rs"]
+#[allow(dead_code, reason = "a raw client needs a part of it")]
+mod driver;
+#[path = "../src/proto.rs"]
+#[allow(dead_code, reason = "a raw client needs a part of it")]
+mod proto;
+
 use std::error::Error;
 use std::time::Duration;
 
-use etcd_client::{
-    Client, Compare, CompareOp, PutOptions, Txn, TxnOp, WatchOptions, WatchRequestSender,
-    WatchResponseStream,
-};
 use lock_core::Locks;
 use lock_testkit::measure::{Done, TTL, claim, granted, hand_over, p50, ratio, run};
 use lock_testkit::servers::EtcdCluster;
+use tokio::sync::mpsc::Sender;
 use tokio::time::Instant;
+use tonic::Streaming;
+use tonic::transport::Channel;
+
+use proto::{
+    Compare, DeleteRangeRequest, LeaseGrantRequest, Operation, PutRequest, RangeRequest,
+    TxnRequest, TxnResponse, WatchCreateRequest, WatchRequest, WatchResponse,
+};
 
 const VALUE: &str = "0123456789abcdef0123456789abcdef";
 
@@ -34,17 +45,56 @@ async fn endpoint(cluster: &EtcdCluster) -> Done<String> {
     Ok(cluster.address(leader)?.to_string())
 }
 
-fn put(lease: i64) -> Txn {
-    Txn::new()
-        .when([Compare::create_revision("raw", CompareOp::Equal, 0)])
-        .and_then([TxnOp::put("raw", VALUE, Some(PutOptions::new().with_lease(lease)))])
-        .or_else([TxnOp::get("raw", None)])
+/// A raw client of the driver.
+struct Client(Channel);
+
+impl Client {
+    fn new(endpoint: &str) -> Done<Self> {
+        Ok(Self(Channel::from_shared(format!("http://{endpoint}"))?.connect_lazy()))
+    }
+
+    async fn lease(&self) -> Done<i64> {
+        Ok(driver::call(&self.0, None, LeaseGrantRequest { ttl: 3600 }).await?.id)
+    }
+
+    async fn txn(&self, txn: TxnRequest) -> Done<TxnResponse> {
+        Ok(driver::call(&self.0, None, txn).await?)
+    }
+
+    /// As [`txn`](Self::txn); returns the revision.
+    async fn put(&self, lease: i64) -> Done<i64> {
+        Ok(self.txn(put(lease)).await?.header.ok_or("no header")?.revision)
+    }
+
+    /// A watch of one key, ready to tell its deletion.
+    async fn watch(&self, from: i64) -> Done<(Sender<WatchRequest>, Streaming<WatchResponse>)> {
+        let create =
+            WatchCreateRequest { key: "raw".into(), start_revision: from, ..Default::default() };
+        let (sender, mut stream) = driver::open(&self.0, None, create.into()).await?;
+        stream.message().await?.ok_or("no answer to a watch")?;
+        Ok((sender, stream))
+    }
 }
 
-fn delete(rev: i64) -> Txn {
-    Txn::new()
-        .when([Compare::create_revision("raw", CompareOp::Equal, rev)])
-        .and_then([TxnOp::delete("raw", None)])
+fn put(lease: i64) -> TxnRequest {
+    let put = PutRequest { key: "raw".into(), value: VALUE.into(), lease };
+    TxnRequest {
+        compare: vec![Compare::create_revision("raw", 0)],
+        success: vec![Operation::Put(put).into()],
+        failure: vec![get()],
+    }
+}
+
+fn get() -> proto::RequestOp {
+    Operation::Range(RangeRequest { key: "raw".into(), ..Default::default() }).into()
+}
+
+fn delete(rev: i64) -> TxnRequest {
+    TxnRequest {
+        compare: vec![Compare::create_revision("raw", rev)],
+        success: vec![Operation::DeleteRange(DeleteRangeRequest { key: "raw".into() }).into()],
+        ..Default::default()
+    }
 }
 
 /// Acquire and release of a free lock, against the two transactions that they cannot do without.
@@ -52,12 +102,12 @@ async fn uncontended(cluster: &EtcdCluster) -> Done {
     let endpoint = endpoint(cluster).await?;
     let backend = lock_etcd::connect(&format!("etcd://{endpoint}")).await?;
     let locks = Locks::builder(backend.clone()).default_ttl(TTL).build()?;
-    let mut client = Client::connect([endpoint], None).await?;
-    let lease = client.lease_grant(3600, None).await?.id();
+    let client = Client::new(&endpoint)?;
+    let lease = client.lease().await?;
     let mut samples: [Vec<Duration>; 6] = Default::default();
     for round in 0..4_000_u32 {
         let start = Instant::now();
-        let rev = client.txn(put(lease)).await?.header().ok_or("no header")?.revision();
+        let rev = client.put(lease).await?;
         let raw_put = start.elapsed();
         let start = Instant::now();
         client.txn(delete(rev)).await?;
@@ -100,31 +150,22 @@ async fn uncontended(cluster: &EtcdCluster) -> Done {
     Ok(())
 }
 
-/// A raw watch of one key, ready to tell its deletion.
-async fn watch(client: &mut Client, from: i64) -> Done<(WatchRequestSender, WatchResponseStream)> {
-    let options = WatchOptions::new().with_start_revision(from);
-    let (sender, mut stream) = client.watch("raw", Some(options)).await?.split();
-    stream.message().await?.ok_or("no answer to a watch")?;
-    Ok((sender, stream))
-}
-
 /// From the call to `release` until the waiter is granted, against a transaction, its watch event,
 /// and a transaction.
 async fn handed_over(cluster: &EtcdCluster) -> Done {
     let endpoint = endpoint(cluster).await?;
     let url = format!("etcd://{endpoint}");
     let (a, b) = (lock_etcd::connect(&url).await?, lock_etcd::connect(&url).await?);
-    let mut first = Client::connect([endpoint.clone()], None).await?;
-    let mut second = Client::connect([endpoint], None).await?;
-    let lease = first.lease_grant(3600, None).await?.id();
+    let (first, second) = (Client::new(&endpoint)?, Client::new(&endpoint)?);
+    let lease = first.lease().await?;
     let (mut floor, mut took) = (Vec::new(), Vec::new());
     for round in 0..1_500_u32 {
-        let rev = first.txn(put(lease)).await?.header().ok_or("no header")?.revision();
-        let (_sender, mut events) = watch(&mut second, rev + 1).await?;
+        let rev = first.put(lease).await?;
+        let (_sender, mut events) = second.watch(rev + 1).await?;
         let start = Instant::now();
         let woken = async {
             events.message().await?.ok_or("no event")?;
-            second.txn(Txn::new().and_then([TxnOp::get("raw", None)])).await?;
+            second.txn(TxnRequest { success: vec![get()], ..Default::default() }).await?;
             Ok::<_, Box<dyn Error + Send + Sync>>(start.elapsed())
         };
         let (deleted, raw) = tokio::join!(first.txn(delete(rev)), woken);

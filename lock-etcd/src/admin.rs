@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use etcd_client::KeyValue;
 use lock_core::{
     Finding, HolderInfo, HolderMark, LockAdmin, LockInfo, LockKey, Released, Result, async_trait,
 };
@@ -12,7 +11,8 @@ use crate::backend::EtcdBackend;
 use crate::doctor;
 use crate::entry::Value;
 use crate::error::Failed;
-use crate::names::{QueueKeys, listing, lock_of};
+use crate::names::{QueueKeys, after, listing, lock_of};
+use crate::proto::KeyValue;
 use crate::statements;
 use crate::wire::Request;
 
@@ -29,18 +29,18 @@ struct Stranger {
 
 impl Stranger {
     fn read(found: &KeyValue) -> Self {
-        let value = Value::read(found.value());
+        let value = Value::read(&found.value);
         let mut info = HolderInfo::new(value.owner);
-        info.fence = value.fence(found.create_revision()).ok();
+        info.fence = value.fence(found.create_revision).ok();
         info.label = match info.owner {
             Some(_) => (!value.label.is_empty()).then(|| value.label.to_owned()),
             // A client other than distlock. Its value may be a secret, so it is not shown.
             None => Some("a client that is not distlock".to_owned()),
         };
-        let (key, rev) = (found.key().to_vec(), found.create_revision());
+        let (key, rev) = (found.key.clone(), found.create_revision);
         // No two keys of a cluster have the same name and create revision.
         info.mark = Some(HolderMark::new(rev.to_string()));
-        Self { key, rev, lease: found.lease(), info }
+        Self { key, rev, lease: found.lease, info }
     }
 }
 
@@ -65,7 +65,7 @@ impl EtcdBackend {
         let queue = QueueKeys::new(&store.folder, key);
         let read = statements::read_queue(queue.start());
         let reply = store.cluster.ask(store.limit, read).await?;
-        let entries = reply.read(0)?.iter().filter(|found| queue.has(found.key()));
+        let entries = reply.read(0)?.iter().filter(|found| queue.has(&found.key));
         Ok(entries.map(Stranger::read).collect())
     }
 
@@ -107,25 +107,13 @@ impl EtcdBackend {
             found.extend_from_slice(step);
             match step.last() {
                 Some(last) if step.len() == STEP => {
-                    next = last.key().to_vec();
+                    next = last.key.clone();
                     next.push(0);
                 }
                 _ => return Ok(found),
             }
         }
     }
-}
-
-/// The first key after all that begin with `start`.
-fn after(start: &[u8]) -> Vec<u8> {
-    let mut end = start.to_vec();
-    while let Some(last) = end.pop() {
-        if last < u8::MAX {
-            end.push(last + 1);
-            return end;
-        }
-    }
-    vec![0]
 }
 
 #[async_trait]
@@ -142,7 +130,7 @@ impl LockAdmin for EtcdBackend {
         let keys = self.keys(&listing(folder, prefix, name_start)).await;
         let mut locks = BTreeMap::<String, (LockKey, Vec<Stranger>)>::new();
         for found in keys.map_err(|failed| failed.error)? {
-            let Some(key) = lock_of(folder, found.key(), found.lease()) else { continue };
+            let Some(key) = lock_of(folder, &found.key, found.lease) else { continue };
             if key.prefix() != prefix || !key.name().starts_with(name_start) {
                 continue;
             }
@@ -181,17 +169,5 @@ impl LockAdmin for EtcdBackend {
 
     async fn diagnose(&self) -> Result<Vec<Finding>> {
         doctor::diagnose(&self.store.cluster).await
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_end_of_a_range_comes_after_all_of_it() {
-        assert_eq!(after(b"ab"), b"ac");
-        assert_eq!(after(&[b'a', 0xff]), b"b");
-        assert_eq!(after(b""), [0]);
     }
 }

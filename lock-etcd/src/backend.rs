@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use etcd_client::Client;
 use lock_core::kit::runtime;
 use lock_core::{
     Binding, Capabilities, Claim, ClaimRequest, ErrorKind, Fencing, LockAdmin, LockBackend, Result,
     SystemClock, Wake, async_trait,
 };
+use tonic::transport::Channel;
 
 use crate::claim::EtcdClaim;
 use crate::cluster::Cluster;
@@ -51,7 +51,7 @@ impl EtcdBackend {
         let limit = config.response_timeout;
         let members = u32::try_from(config.members.len()).unwrap_or(u32::MAX);
         let first = config.connect_timeout.saturating_mul(members) + limit;
-        let cluster = Cluster::open(config.clone(), Arc::new(SystemClock::default())).await?;
+        let cluster = Cluster::open(config.clone(), Arc::new(SystemClock::default()))?;
         let store = Store::new(cluster, config.folder.clone(), config.revision_fences, limit);
         let backend = Self::start(store, first).await?;
         if let Some(connection) = backend.store.cluster.connection() {
@@ -60,13 +60,12 @@ impl EtcdBackend {
         Ok(backend)
     }
 
-    /// As [`connect`](Self::connect), but uses an existing client, for example one with custom
-    /// certificates. The backend sees it as one connection: whether another member is tried when
-    /// one fails is up to the client. Configure it with a connect timeout and
-    /// `with_require_leader`: with the defaults, a member that is cut off is never noticed. A
-    /// client with a user does not need `with_auto_token_refresh`: a request that fails because its
-    /// auth token has expired, or because the users of the cluster have changed, is repeated with a
-    /// new token. Lock names are used as keys without a prefix.
+    /// As [`connect`](Self::connect), but uses an existing channel of the `tonic` crate, for example
+    /// one with custom certificates, and signs in as this user and with this password, if there is
+    /// one. The backend sees the channel as one connection: whether another member is tried when
+    /// one fails is up to the channel. Configure it with a connect timeout and with keep-alives of
+    /// HTTP/2: with the defaults, a member that is gone is noticed late. Lock names are used as keys
+    /// without a prefix.
     ///
     /// # Errors
     ///
@@ -75,9 +74,9 @@ impl EtcdBackend {
     /// # Cancel safety
     ///
     /// Cancel-safe.
-    pub async fn from_client(client: Client) -> Result<Self> {
+    pub async fn from_channel(channel: Channel, user: Option<(String, String)>) -> Result<Self> {
         runtime::require("etcd")?;
-        let cluster = Cluster::foreign(client, Arc::new(SystemClock::default()));
+        let cluster = Cluster::foreign(channel, user, Arc::new(SystemClock::default()));
         let limit = Duration::from_secs(2);
         Self::start(Store::new(cluster, String::new(), false, limit), limit * 2).await
     }

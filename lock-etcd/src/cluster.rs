@@ -1,17 +1,17 @@
 //! The cluster: one connection at a time, replaced when it fails.
 //!
-//! The driver can spread its calls over several members, but it does so blindly: with one of two
-//! members dead 40 % of the calls failed (measured). So each driver client here knows one member,
-//! and a failure of that member moves everything to the next one: requests, watch streams and
-//! keep-alive streams.
+//! A channel of the driver can spread its calls over several members, but it does so blindly: with
+//! one of two members dead 40 % of the calls failed (measured). So each channel here leads to one
+//! member, and a failure of that member moves everything to the next one: requests, watch streams
+//! and keep-alive streams.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use etcd_client::Client;
 use lock_core::{Clock, ClockInstant, OsRng, Result, Rng};
 use tokio::sync::{Mutex, watch};
+use tonic::transport::Channel;
 
 use crate::config::EtcdConfig;
 use crate::connection::Connection;
@@ -44,17 +44,21 @@ impl Cluster {
     /// A cluster reached by connections that we make. Nothing is sent yet. The first connection
     /// goes to a random member: if all clients started with the same one, it would carry the whole
     /// load.
-    pub(crate) async fn open(config: EtcdConfig, clock: Arc<dyn Clock>) -> Result<Self> {
+    pub(crate) fn open(config: EtcdConfig, clock: Arc<dyn Clock>) -> Result<Self> {
         let mut bytes = [0; 8];
         OsRng.fill(&mut bytes)?;
         let first = usize::try_from(u64::from_le_bytes(bytes) >> 32).unwrap_or(0);
-        let first = Connection::to_member(&config, first % config.members.len(), 0).await?;
+        let first = Connection::to_member(&config, first % config.members.len(), 0)?;
         Ok(Self::new(Some(config), first, clock))
     }
 
-    /// A cluster reached through a client of the caller.
-    pub(crate) fn foreign(client: Client, clock: Arc<dyn Clock>) -> Self {
-        Self::new(None, Connection::foreign(client, 0), clock)
+    /// A cluster reached through a channel of the caller.
+    pub(crate) fn foreign(
+        channel: Channel,
+        user: Option<(String, String)>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self::new(None, Connection::foreign(channel, user, 0), clock)
     }
 
     pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
@@ -81,7 +85,7 @@ impl Cluster {
         let _ = self.connection.subscribe().wait_for(Option::is_none).await;
     }
 
-    /// The settings; `None` for a client of the caller.
+    /// The settings; `None` for a channel of the caller.
     pub(crate) fn config(&self) -> Option<&EtcdConfig> {
         self.config.as_ref()
     }
@@ -101,7 +105,7 @@ impl Cluster {
         let next = match &self.config {
             Some(config) => {
                 let member = (left.member() + 1) % config.members.len();
-                match Connection::to_member(config, member, number + 1).await {
+                match Connection::to_member(config, member, number + 1) {
                     Ok(next) => next,
                     // The addresses were good before, so this does not happen.
                     Err(_) => return,
@@ -160,7 +164,6 @@ impl Cluster {
                     || (failed.is_about_the_member() && request.may_be_repeated());
                 match failed.why {
                     _ if moves_on && moves + 1 < self.members() => moves += 1,
-                    // A caller's client has its own user.
                     Why::StaleToken if !has_new_token => {
                         has_new_token = true;
                         connection.renew_token(token).await?;
@@ -191,7 +194,7 @@ mod tests {
     async fn silent() -> (tokio::net::TcpListener, Cluster) {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let config = EtcdConfig::new([listener.local_addr().unwrap().to_string()]).unwrap();
-        let cluster = Cluster::open(config, Arc::new(SystemClock::default())).await.unwrap();
+        let cluster = Cluster::open(config, Arc::new(SystemClock::default())).unwrap();
         (listener, cluster)
     }
 

@@ -5,10 +5,10 @@ mod tls;
 use std::fmt;
 use std::time::Duration;
 
-use etcd_client::ConnectOptions;
 use lock_core::kit::endpoint::{Endpoint, Host};
 use lock_core::url::Params;
 use lock_core::{Error, Result};
+use tonic::transport::{self, Channel};
 
 use self::tls::Tls;
 
@@ -203,29 +203,30 @@ impl EtcdConfig {
         Ok(())
     }
 
-    /// The driver's options. By the driver's defaults nothing ever times out.
-    pub(crate) fn options(&self) -> ConnectOptions {
-        let options = ConnectOptions::new()
-            .with_connect_timeout(self.connect_timeout)
-            .with_timeout(self.connect_timeout + self.response_timeout)
-            // A member closes connections that ping more often than every 5 s.
-            .with_keep_alive(Duration::from_secs(6), Duration::from_secs(3))
-            .with_keep_alive_while_idle(false)
-            // A member that is cut off ends its streams and refuses requests at once.
-            .with_require_leader(true)
-            .with_auto_token_refresh(true);
-        #[cfg(feature = "tls")]
-        let options = match &self.tls {
-            Some(tls) => options.with_tls(tls.options()),
-            None => options,
-        };
-        options
+    /// A channel to a member, which connects with the first request.
+    pub(crate) fn channel_to(&self, member: &str) -> Result<Channel> {
+        let endpoint = self.endpoint(member).map_err(|error| {
+            Error::config(format!("the address {member} of an etcd member cannot be used"))
+                .with_source(error)
+        })?;
+        Ok(endpoint.connect_lazy())
     }
 
-    /// The address of a member as the driver wants it.
-    pub(crate) fn url_of(&self, member: &str) -> String {
+    /// By the driver's defaults nothing ever times out.
+    fn endpoint(&self, member: &str) -> Result<transport::Endpoint, transport::Error> {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
-        format!("{scheme}://{member}")
+        let endpoint = transport::Endpoint::new(format!("{scheme}://{member}"))?
+            .connect_timeout(self.connect_timeout)
+            .timeout(self.connect_timeout + self.response_timeout)
+            // A member closes connections that ping more often than every 5 s.
+            .http2_keep_alive_interval(Duration::from_secs(6))
+            .keep_alive_timeout(Duration::from_secs(3))
+            .keep_alive_while_idle(false);
+        #[cfg(feature = "tls")]
+        if let Some(tls) = &self.tls {
+            return endpoint.tls_config(tls.options());
+        }
+        Ok(endpoint)
     }
 }
 

@@ -1,16 +1,22 @@
 //! The connection to one member.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex as SyncMutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use etcd_client::{Client, Error as EtcdError};
-use lock_core::{ClockInstant, Error, Result};
-use tokio::sync::{Mutex, OnceCell};
+use lock_core::{ClockInstant, Result};
+use tokio::sync::Mutex;
+use tokio::sync::mpsc::Sender;
+use tonic::transport::Channel;
+use tonic::{Status, Streaming};
 
 use crate::config::EtcdConfig;
+use crate::driver::{self, Call, Token};
 use crate::error::{Failed, from_etcd, unexpected};
+use crate::proto::{
+    AuthenticateRequest, LeaseGrantRequest, LeaseRevokeRequest, LeaseTimeToLiveRequest,
+    StatusRequest,
+};
 use crate::wire::{Reply, Request};
 
 /// The client leaves a member that has answered nothing for this long. One call with a timeout too
@@ -24,14 +30,20 @@ pub(crate) struct Connection {
     number: u64,
     member: usize,
     endpoint: String,
-    client: Client,
+    channel: Channel,
     user: Option<(String, String)>,
-    signed_in: OnceCell<()>,
-    /// How many auth tokens there were before the current one.
-    tokens: AtomicU64,
-    /// Held while a new token is requested.
-    renewing: Mutex<()>,
+    signed_in: SyncMutex<SignedIn>,
+    /// Held while a token is requested.
+    signing_in: Mutex<()>,
     silence: SyncMutex<Silence>,
+}
+
+/// What the user was given.
+#[derive(Default)]
+struct SignedIn {
+    token: Option<Token>,
+    /// How many tokens there were before this one.
+    before: u64,
 }
 
 /// Tells whether a member is silent, or only slow.
@@ -53,40 +65,39 @@ impl fmt::Debug for Connection {
 }
 
 impl Connection {
-    fn new(client: Client, endpoint: String, number: u64) -> Self {
+    fn new(
+        channel: Channel,
+        user: Option<(String, String)>,
+        endpoint: String,
+        number: u64,
+    ) -> Self {
         Self {
             number,
             member: 0,
             endpoint,
-            client,
-            user: None,
-            signed_in: OnceCell::new(),
-            tokens: AtomicU64::new(0),
-            renewing: Mutex::default(),
+            channel,
+            user,
+            signed_in: SyncMutex::default(),
+            signing_in: Mutex::default(),
             silence: SyncMutex::default(),
         }
     }
 
     /// Connection number `number`, to this member. It is established by its first request.
-    pub(crate) async fn to_member(config: &EtcdConfig, member: usize, number: u64) -> Result<Self> {
+    pub(crate) fn to_member(config: &EtcdConfig, member: usize, number: u64) -> Result<Self> {
         let endpoint = config.members[member].clone();
-        let client = Client::connect([config.url_of(&endpoint)], Some(config.options()))
-            .await
-            .map_err(|error| {
-                Error::config(format!("the address {endpoint} of an etcd member cannot be used"))
-                    .with_source(error)
-            })?;
-        Ok(Self { member, user: config.user.clone(), ..Self::new(client, endpoint, number) })
+        let channel = config.channel_to(&endpoint)?;
+        Ok(Self { member, ..Self::new(channel, config.user.clone(), endpoint, number) })
     }
 
-    /// A connection through a caller's client, which has its own user.
-    pub(crate) fn foreign(client: Client, number: u64) -> Self {
-        Self::new(client, "the given client".to_owned(), number)
+    /// A connection through a caller's channel.
+    pub(crate) fn foreign(channel: Channel, user: Option<(String, String)>, number: u64) -> Self {
+        Self::new(channel, user, "the given channel".to_owned(), number)
     }
 
-    /// The next connection through the same client.
+    /// The next connection through the same channel.
     pub(crate) fn again(&self) -> Self {
-        Self::foreign(self.client.clone(), self.number + 1)
+        Self::foreign(self.channel.clone(), self.user.clone(), self.number + 1)
     }
 
     pub(crate) fn number(&self) -> u64 {
@@ -103,78 +114,104 @@ impl Connection {
 
     /// Makes one request, without a timeout or a retry.
     pub(crate) async fn send(&self, request: &Request) -> Result<Reply, Failed> {
-        let mut client = self.client().await?;
         let reply = match request {
-            Request::Txn(statement) => client.txn(statement.txn()).await.map(Reply::from),
-            Request::Grant { seconds } => client.lease_grant(*seconds, None).await.map(Reply::from),
+            Request::Txn(statement) => self.call(statement.txn()).await.map(Reply::from),
+            Request::Grant { seconds } => {
+                self.call(LeaseGrantRequest { ttl: *seconds }).await.map(Reply::from)
+            }
             Request::Revoke { lease } => {
-                client.lease_revoke(*lease).await.map(|_| Reply::default())
+                self.call(LeaseRevokeRequest { id: *lease }).await.map(|_| Reply::default())
             }
             Request::TimeToLive { lease } => {
-                client.lease_time_to_live(*lease, None).await.map(Reply::from)
+                self.call(LeaseTimeToLiveRequest { id: *lease }).await.map(Reply::from)
             }
-            Request::Status => client.status().await.map(Reply::from),
+            Request::Status => self.call(StatusRequest {}).await.map(Reply::from),
         };
         match reply {
             Ok(reply) if reply.revision <= 0 && matches!(request, Request::Txn(_)) => {
                 Err(unexpected("a transaction without a revision"))
             }
-            reply => reply.map_err(|error| self.describe(error)),
+            reply => reply,
         }
     }
 
-    /// The driver's client, signed in if there is a user.
-    pub(crate) async fn client(&self) -> Result<Client, Failed> {
-        if let Some(user) = &self.user {
-            self.signed_in
-                .get_or_try_init(async || {
-                    let mut client = self.client.clone();
-                    client.update_user(Some(user.clone())).await
-                })
-                .await
-                .map_err(|error| self.describe(error).without_effect())?;
+    /// The same, with the reply as it came.
+    pub(crate) async fn call<C: Call>(&self, message: C) -> Result<C::Reply, Failed> {
+        let token = self.signed_in().await?;
+        let reply = driver::call(&self.channel, token, message).await;
+        reply.map_err(|status| self.describe(status))
+    }
+
+    /// Opens a stream, and sends `first` on it.
+    pub(crate) async fn open<C: Call>(
+        &self,
+        first: C,
+    ) -> Result<(Sender<C>, Streaming<C::Reply>), Failed> {
+        let token = self.signed_in().await?;
+        let opened = driver::open(&self.channel, token, first).await;
+        opened.map_err(|status| self.describe(status))
+    }
+
+    /// The token of the user, if there is one.
+    async fn signed_in(&self) -> Result<Option<Token>, Failed> {
+        if self.user.is_some() && locked(&self.signed_in).token.is_none() {
+            self.sign_in(|present| present.token.is_none()).await?;
         }
-        Ok(self.client.clone())
+        Ok(locked(&self.signed_in).token.clone())
     }
 
     /// Which token is in use, for [`renew_token`](Self::renew_token).
     pub(crate) fn token(&self) -> u64 {
-        self.tokens.load(Relaxed)
+        locked(&self.signed_in).before
     }
 
-    /// Signs in again, unless another task has done so since `token` was in use: checking a
-    /// password is the most expensive thing the server does. The driver itself signs in again only
-    /// for one of the errors that the server may report.
+    /// Signs in again, unless another task has done so since `token` was in use.
     pub(crate) async fn renew_token(&self, token: u64) -> Result<(), Failed> {
-        let _turn = self.renewing.lock().await;
-        if self.token() != token {
-            return Ok(());
-        }
-        let answer = self.client.refresh_token().await;
-        answer.map_err(|error| self.describe(error).without_effect())?;
-        self.tokens.fetch_add(1, Relaxed);
-        Ok(())
+        self.sign_in(|present| present.before == token).await
     }
 
-    fn silence(&self) -> MutexGuard<'_, Silence> {
-        self.silence.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Signs in, if that is still `needed` when it is this task's turn: checking a password is the
+    /// most expensive thing the server does.
+    async fn sign_in(&self, needed: impl Fn(&SignedIn) -> bool) -> Result<(), Failed> {
+        let _turn = self.signing_in.lock().await;
+        let user = self.user.clone().filter(|_| needed(&locked(&self.signed_in)));
+        let Some((name, password)) = user else { return Ok(()) };
+        let message = AuthenticateRequest { name, password };
+        let answer = driver::call(&self.channel, None, message).await;
+        let answer = answer.map_err(|status| self.describe(status).without_effect())?;
+        let given = answer.token.parse();
+        let mut given: Token = given.map_err(|_| unexpected("an auth token that is no text"))?;
+        given.set_sensitive(true);
+        let mut present = locked(&self.signed_in);
+        present.before += u64::from(present.token.is_some());
+        present.token = Some(given);
+        Ok(())
     }
 
     /// The member has answered a request at `now`. Watch messages do not count: a member that is
     /// cut off from the others sends them, too.
     pub(crate) fn answered(&self, now: ClockInstant) {
-        *self.silence() = Silence { answered: Some(now), since: None };
+        *locked(&self.silence) = Silence { answered: Some(now), since: None };
     }
 
     /// A request sent at `sent` timed out at `now`. Returns whether the member has been silent for
     /// too long.
     pub(crate) fn gave_up(&self, sent: ClockInstant, now: ClockInstant) -> bool {
-        let mut silence = self.silence();
+        let mut silence = locked(&self.silence);
         let last = silence.answered.map_or(sent, |answered| answered.max(sent));
         now.since(*silence.since.get_or_insert(last)) >= PATIENCE
     }
 
-    pub(crate) fn describe(&self, error: EtcdError) -> Failed {
-        from_etcd(error, &self.endpoint)
+    pub(crate) fn describe(&self, status: Status) -> Failed {
+        from_etcd(&status, &self.endpoint)
     }
+
+    /// A stream has ended without a reason.
+    pub(crate) fn hung_up(&self) -> Failed {
+        self.describe(Status::unknown("the stream has ended"))
+    }
+}
+
+fn locked<T>(mutex: &SyncMutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

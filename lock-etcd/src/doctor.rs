@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use etcd_client::{MemberListResponse, StatusResponse};
 use lock_core::{Error, Finding, Result};
 use tokio::task::JoinSet;
 
 use crate::cluster::Cluster;
 use crate::config::EtcdConfig;
 use crate::connection::Connection;
-use crate::error::Failed;
+use crate::driver::Call;
+use crate::error::{Failed, Why};
+use crate::proto::{MemberListRequest, MemberListResponse, StatusRequest, StatusResponse};
 use crate::version;
 
 /// The limit for asking one member.
@@ -21,10 +22,12 @@ pub(crate) async fn diagnose(cluster: &Cluster) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     match cluster.config() {
         Some(config) => findings.extend(all_members(config).await),
-        None => findings.extend(member(connection.endpoint(), status(&connection).await)),
+        None => {
+            findings.extend(member(connection.endpoint(), ask(&connection, StatusRequest {}).await))
+        }
     }
     // A user of a cluster with authentication may not be allowed to read it.
-    if let Ok(list) = members(&connection).await {
+    if let Ok(list) = ask(&connection, MemberListRequest {}).await {
         findings.push(voters(&list));
     }
     Ok(findings)
@@ -37,8 +40,8 @@ async fn all_members(config: &EtcdConfig) -> Vec<Finding> {
     for at in 0..config.members.len() {
         let config = Arc::clone(&config);
         asked.spawn(async move {
-            let status = match Connection::to_member(&config, at, 0).await {
-                Ok(connection) => status(&connection).await,
+            let status = match Connection::to_member(&config, at, 0) {
+                Ok(connection) => ask(&connection, StatusRequest {}).await,
                 Err(error) => Err(error),
             };
             (at, status)
@@ -50,26 +53,17 @@ async fn all_members(config: &EtcdConfig) -> Vec<Finding> {
     answers.into_iter().flat_map(name).collect()
 }
 
-async fn status(connection: &Connection) -> Result<StatusResponse> {
+async fn ask<C: Call + Copy>(connection: &Connection, message: C) -> Result<C::Reply> {
     let call = async {
-        let mut client = connection.client().await?;
-        client.status().await.map_err(|error| connection.describe(error))
+        let token = connection.token();
+        match connection.call(message).await {
+            Err(failed) if failed.why == Why::StaleToken => {
+                connection.renew_token(token).await?;
+                connection.call(message).await
+            }
+            answer => answer,
+        }
     };
-    in_time(connection, call).await
-}
-
-async fn members(connection: &Connection) -> Result<MemberListResponse> {
-    let call = async {
-        let mut client = connection.client().await?;
-        client.member_list().await.map_err(|error| connection.describe(error))
-    };
-    in_time(connection, call).await
-}
-
-async fn in_time<T>(
-    connection: &Connection,
-    call: impl Future<Output = Result<T, Failed>>,
-) -> Result<T> {
     let late = || Err(Failed::timeout(connection.endpoint(), LIMIT));
     let answer = tokio::time::timeout(LIMIT, call).await.unwrap_or_else(|_| late());
     answer.map_err(|failed| failed.error)
@@ -77,7 +71,7 @@ async fn in_time<T>(
 
 /// How many failures the cluster survives.
 fn voters(list: &MemberListResponse) -> Finding {
-    let voters = list.members().iter().filter(|member| !member.is_learner()).count();
+    let voters = list.members.iter().filter(|member| !member.is_learner).count();
     let spare = voters.saturating_sub(1) / 2;
     let what = format!(
         "the number of voting members is {voters}, so locks survive the failure of {spare}"
@@ -93,7 +87,7 @@ fn voters(list: &MemberListResponse) -> Finding {
 
 fn member(endpoint: &str, answer: Result<StatusResponse>) -> Vec<Finding> {
     match answer {
-        Ok(status) => Standing::of(&status).findings(endpoint),
+        Ok(status) => Standing::of(status).findings(endpoint),
         Err(error) => vec![away(endpoint, &error)],
     }
 }
@@ -115,12 +109,12 @@ struct Standing {
 }
 
 impl Standing {
-    fn of(status: &StatusResponse) -> Self {
+    fn of(status: StatusResponse) -> Self {
         Self {
-            version: status.version().to_owned(),
-            has_leader: status.leader() != 0,
-            is_learner: status.is_learner(),
-            alarms: status.errors().to_vec(),
+            version: status.version,
+            has_leader: status.leader != 0,
+            is_learner: status.is_learner,
+            alarms: status.errors,
         }
     }
 

@@ -2,7 +2,6 @@
 
 use std::error::Error as StdError;
 
-use etcd_client::Error as EtcdError;
 use lock_core::{Error, ErrorKind};
 use tonic::{Code, Status};
 
@@ -87,20 +86,10 @@ impl Failed {
     }
 }
 
-/// Describes `error` from the member at `endpoint`. Neither the driver's text nor the server's
+/// Describes an error of the member at `endpoint`. Neither the driver's text nor the server's
 /// contains the password.
-pub(crate) fn from_etcd(error: EtcdError, endpoint: &str) -> Failed {
-    let (why, kind) = match &error {
-        EtcdError::GRpcStatus(status) => judge(status),
-        EtcdError::InvalidArgs(_) | EtcdError::InvalidUri(_) => (Why::Refused, ErrorKind::Config),
-        EtcdError::TransportError(inner) if is_about_connecting(inner) => {
-            (Why::NotSent, ErrorKind::Unavailable)
-        }
-        EtcdError::LeaseKeepAliveError(text) if text.contains("lease not found") => {
-            (Why::LeaseGone, ErrorKind::Store)
-        }
-        _ => (Why::Broken, ErrorKind::Unavailable),
-    };
+pub(crate) fn from_etcd(status: &Status, endpoint: &str) -> Failed {
+    let (why, kind) = judge(status);
     let what = match why {
         Why::NotSent => "cannot be reached",
         Why::NoLeader => "has no leader: it is cut off, or an election is under way",
@@ -109,15 +98,12 @@ pub(crate) fn from_etcd(error: EtcdError, endpoint: &str) -> Failed {
         Why::StaleToken => "no longer accepts the user's auth token",
         Why::LeaseGone => "does not know the lease",
         Why::Broken => "did not complete its reply",
-        Why::Refused => refusal(&error, kind),
+        Why::Refused => refusal(status, kind),
         Why::Unsettled => "could not carry out the request",
     };
     let described = Error::new(kind, format!("the etcd member at {endpoint} {what}"));
-    let described = match error {
-        // The driver's text repeats all headers of the reply.
-        EtcdError::GRpcStatus(status) => described.with_source(Told(told(&status))),
-        other => described.with_source(other),
-    };
+    // The driver's text repeats all headers of the reply.
+    let described = described.with_source(Told(told(status)));
     let error = match why {
         Why::Broken | Why::Ending | Why::Unsettled => described.with_unknown_effect(),
         _ => described,
@@ -149,8 +135,8 @@ const USERS: [(&str, &str); 3] = [
     ("authentication is not enabled", "has no users: omit user and password from the URL"),
 ];
 
-fn refusal(error: &EtcdError, kind: ErrorKind) -> &'static str {
-    let text = error.to_string();
+fn refusal(status: &Status, kind: ErrorKind) -> &'static str {
+    let text = status.message();
     match USERS.iter().find(|(said, _)| text.contains(said)) {
         Some((_, meaning)) => meaning,
         None if kind == ErrorKind::Denied => "denied a permission that locks need",
@@ -247,7 +233,7 @@ mod tests {
             let is_busy = text == "too many requests";
             let code = if is_busy { Code::ResourceExhausted } else { Code::Unavailable };
             let text = format!("etcdserver: {text}");
-            let failed = from_etcd(EtcdError::GRpcStatus(Status::new(code, &*text)), "h:1");
+            let failed = from_etcd(&Status::new(code, &*text), "h:1");
             assert_eq!(failed.why, why, "{text}");
             assert_eq!(failed.is_about_the_member(), leaves, "{text}");
             assert_eq!(failed.is_unknown(), unknown, "{text}");

@@ -12,12 +12,12 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use etcd_client::KeyValue;
 use lock_core::{Error, ErrorKind};
 
 use crate::cluster::Cluster;
 use crate::error::{Failed, Why};
 use crate::names;
+use crate::proto::KeyValue;
 use crate::rules::Rules;
 use crate::statements::{self, Step};
 
@@ -88,8 +88,7 @@ impl Base {
     pub(crate) fn shown(&self, found: Option<&KeyValue>, revision: i64) -> Result<(), Failed> {
         let base = match found {
             None => 0,
-            Some(found) => found
-                .value_str()
+            Some(found) => std::str::from_utf8(&found.value)
                 .ok()
                 .and_then(|text| text.parse().ok())
                 .filter(|base| (1..=i64::MAX / 2).contains(base))
@@ -101,7 +100,7 @@ impl Base {
 
     /// Whether `found` is the base that `step` expects.
     pub(crate) fn is_as_in(step: &Step, found: Option<&KeyValue>) -> bool {
-        let text = found.map_or(&b""[..], KeyValue::value);
+        let text = found.map_or(&b""[..], |found| &*found.value);
         if step.found == 0 { found.is_none() } else { text == step.found.to_string().as_bytes() }
     }
 

@@ -7,6 +7,7 @@ mod cluster;
 mod config;
 mod connection;
 mod doctor;
+mod driver;
 mod entry;
 mod error;
 mod fences;
@@ -17,6 +18,7 @@ pub mod mutants;
 #[cfg(not(distlock_mutants))]
 mod mutants;
 mod names;
+mod proto;
 mod queue;
 mod renewals;
 mod rules;

@@ -61,6 +61,18 @@ pub(crate) fn listing(folder: &str, prefix: &str, start: &str) -> String {
     }
 }
 
+/// The first key after all that begin with `start`.
+pub(crate) fn after(start: &[u8]) -> Vec<u8> {
+    let mut end = start.to_vec();
+    while let Some(last) = end.pop() {
+        if last < u8::MAX {
+            end.push(last + 1);
+            return end;
+        }
+    }
+    vec![0]
+}
+
 fn escape(name: &str) -> String {
     name.replace('%', "%25").replace('/', "%2F")
 }
@@ -118,5 +130,12 @@ mod tests {
             }
         }
         assert_eq!(lock_of("", b"a/b/4d", 77), None, "an unescaped name is not ours");
+    }
+
+    #[test]
+    fn the_end_of_a_range_comes_after_all_of_it() {
+        assert_eq!(after(b"ab"), b"ac");
+        assert_eq!(after(&[b'a', 0xff]), b"b");
+        assert_eq!(after(b""), [0]);
     }
 }

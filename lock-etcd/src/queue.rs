@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use etcd_client::KeyValue;
 use lock_core::kit::in_doubt::{InDoubt, Request};
 use lock_core::{ClaimRequest, ClockInstant, OwnerId};
 
@@ -11,6 +10,7 @@ use crate::entry::{self, Entry, Value};
 use crate::error::{Failed, unexpected};
 use crate::fences::Base;
 use crate::names::QueueKeys;
+use crate::proto::KeyValue;
 use crate::statements::{self, Step, Wanted};
 use crate::store::Store;
 use crate::wire::Reply;
@@ -107,14 +107,14 @@ impl Queue {
 
     /// Our key as the store has it; `None` if it belongs to another client.
     fn entry(&self, found: &KeyValue) -> Result<Option<Entry>, Failed> {
-        let value = Value::read(found.value());
+        let value = Value::read(&found.value);
         if !(self.store.rules.is_ours)(value.owner, self.owner) {
             return Ok(None);
         }
-        let key = found.key_str().map_err(|_| unexpected("a key that was not asked for"))?;
-        let rev = found.create_revision();
-        let (key, fence) = (key.to_owned(), value.fence(rev)?);
-        Ok(Some(Entry { key, rev, value: found.value().to_vec(), fence }))
+        let key = String::from_utf8(found.key.clone())
+            .map_err(|_| unexpected("a key that was not asked for"))?;
+        let (rev, fence) = (found.create_revision, value.fence(found.create_revision)?);
+        Ok(Some(Entry { key, rev, value: found.value.clone(), fence }))
     }
 
     /// Creates an entry with `lease`, if there is none yet: behind others if `wait`.
@@ -163,11 +163,9 @@ impl Queue {
             return Ok(Taken::WentBack);
         }
         let fence = Value::read(value.as_bytes()).fence(rev)?;
-        let standing = match reply.read(0)?.iter().find(|found| found.key() != key.as_bytes()) {
+        let standing = match reply.read(0)?.iter().find(|found| found.key != key.as_bytes()) {
             None => Some(Standing::First),
-            Some(ahead) if self.keys.has(ahead.key()) => {
-                Some(Standing::Behind(ahead.key().to_vec()))
-            }
+            Some(ahead) if self.keys.has(&ahead.key) => Some(Standing::Behind(ahead.key.clone())),
             Some(_) => None,
         };
         Ok(Taken::Entered(Entry { key, rev, value: value.into_bytes(), fence }, standing))
@@ -197,7 +195,7 @@ impl Queue {
             // A waiter could have entered behind others.
             _ if wait && is_other => Taken::OtherBase,
             None => Taken::OtherBase,
-            Some(first) if self.keys.has(first.key()) => Taken::Busy,
+            Some(first) if self.keys.has(&first.key) => Taken::Busy,
             Some(_) => Taken::BusyOrAmongOthers,
         })
     }
@@ -227,28 +225,28 @@ impl Queue {
         if !reply.succeeded {
             return Ok((Standing::Gone, reply.revision));
         }
-        let is_own = |found: &&KeyValue| found.key() == entry.key.as_bytes();
+        let is_own = |found: &&KeyValue| found.key == entry.key.as_bytes();
         let found = reply.read(0)?;
         if !found.iter().any(|found| is_own(&found)) {
             return Err(unexpected("a look at an entry without that entry"));
         }
         match found.iter().find(|found| !is_own(found)) {
             None => return Ok((Standing::First, reply.revision)),
-            Some(ahead) if self.keys.has(ahead.key()) => {
-                return Ok((Standing::Behind(ahead.key().to_vec()), reply.revision));
+            Some(ahead) if self.keys.has(&ahead.key) => {
+                return Ok((Standing::Behind(ahead.key.clone()), reply.revision));
             }
             // The queue of another lock is below this one.
             Some(_) => {}
         }
         let reply = cluster.ask(limit, statements::read_places(queue, entry.rev)).await?;
         let found = reply.read(0)?;
-        if !found.iter().any(|found| is_own(&found) && found.create_revision() == entry.rev) {
+        if !found.iter().any(|found| is_own(&found) && found.create_revision == entry.rev) {
             return Ok((Standing::Gone, reply.revision));
         }
         let ahead = found
             .iter()
-            .find(|found| self.keys.has(found.key()) && found.create_revision() < entry.rev);
-        let standing = ahead.map(|ahead| Standing::Behind(ahead.key().to_vec()));
+            .find(|found| self.keys.has(&found.key) && found.create_revision < entry.rev);
+        let standing = ahead.map(|ahead| Standing::Behind(ahead.key.clone()));
         Ok((standing.unwrap_or(Standing::First), reply.revision))
     }
 
@@ -272,7 +270,7 @@ impl Queue {
         let reply = self.store.cluster.ask(self.limit(), prove).await?;
         let Some(entry) = self.bound(&reply, lease)? else { return Ok((None, reply.revision)) };
         let is_first = match reply.first(1)? {
-            Some(first) if self.keys.has(first.key()) => first.key() == key.as_bytes(),
+            Some(first) if self.keys.has(&first.key) => first.key == key.as_bytes(),
             // The queue of another lock lies below this one.
             _ => matches!(self.look(&entry).await?, (Standing::First, _)),
         };
@@ -281,7 +279,7 @@ impl Queue {
 
     /// The result of the first read, if it is ours and bound to `lease`.
     fn bound(&self, reply: &Reply, lease: i64) -> Result<Option<Entry>, Failed> {
-        let found = reply.first(0)?.filter(|found| found.lease() == lease);
+        let found = reply.first(0)?.filter(|found| found.lease == lease);
         Ok(found.map(|found| self.entry(found)).transpose()?.flatten())
     }
 

@@ -9,15 +9,16 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use etcd_client::{LeaseKeepAliveStream, LeaseKeeper};
 use lock_core::ClockInstant;
 use lock_core::kit::lines::{Line, Lines};
 use tokio::sync::oneshot;
+use tonic::Streaming;
 
 use crate::cluster::Cluster;
 use crate::connection::Connection;
 use crate::error::{Failed, Why};
 use crate::mutants;
+use crate::proto::{LeaseKeepAliveRequest, LeaseKeepAliveResponse};
 use crate::streams::{self, IDLE, Streamed};
 use crate::wire::Renewed;
 
@@ -96,25 +97,23 @@ impl Streamed for Lane {
     }
 
     async fn stream(&mut self, connection: &Connection, heard: &mut bool) -> Result<(), Failed> {
-        let Some((mut keeper, mut answers)) = self.open(connection).await? else { return Ok(()) };
+        let Some(first) = self.sending() else { return Ok(()) };
+        let (requests, mut answers) = connection.open(first).await?;
+        self.queue.pop_front();
         loop {
-            let next = self.next();
-            if let Some(lease) = next {
-                self.sending(lease);
-                keeper.id = lease;
-            }
+            let next = self.sending();
             tokio::select! {
                 biased;
                 answer = answers.message() => {
-                    let answer = answer.map_err(|error| connection.describe(error))?;
-                    let answer = answer.ok_or_else(|| broken(connection))?;
+                    let answer = answer.map_err(|status| connection.describe(status))?;
+                    let answer = answer.ok_or_else(|| connection.hung_up())?;
                     *heard = true;
                     connection.answered(self.cluster.clock().now());
-                    self.answered(answer.id(), answer.ttl());
+                    self.answered(answer.id, answer.ttl);
                 }
                 // If dropped before it completes, it has sent nothing.
-                sent = keeper.keep_alive(), if next.is_some() => {
-                    if sent.is_err() {
+                sent = streams::send(&requests, next), if next.is_some() => {
+                    if !sent {
                         return Err(last_words(&mut answers, connection).await);
                     }
                     self.queue.pop_front();
@@ -166,11 +165,13 @@ impl Lane {
         None
     }
 
-    /// The keep-alive of `lease` is being sent now.
-    fn sending(&mut self, lease: i64) {
-        if let Some(flight) = self.flights.get_mut(&lease) {
+    /// The next keep-alive, which is being sent now.
+    fn sending(&mut self) -> Option<LeaseKeepAliveRequest> {
+        let id = self.next()?;
+        if let Some(flight) = self.flights.get_mut(&id) {
             flight.sent = Some(self.cluster.clock().now());
         }
+        Some(LeaseKeepAliveRequest { id })
     }
 
     fn answered(&mut self, lease: i64, ttl: i64) {
@@ -182,38 +183,15 @@ impl Lane {
             let _ = waiter.send(Ok(renewed));
         }
     }
-
-    /// Opens a stream with the keep-alive of the next lease. The driver does not return the reply,
-    /// so the same keep-alive is sent again.
-    async fn open(
-        &mut self,
-        connection: &Connection,
-    ) -> Result<Option<(LeaseKeeper, LeaseKeepAliveStream)>, Failed> {
-        let Some(lease) = self.next() else { return Ok(None) };
-        self.sending(lease);
-        let mut client = connection.client().await?;
-        let opened = client.lease_keep_alive(lease).await;
-        match opened.map_err(|error| connection.describe(error)) {
-            Ok(opened) => Ok(Some(opened)),
-            Err(failed) if failed.why == Why::LeaseGone => {
-                self.queue.pop_front();
-                self.answered(lease, 0);
-                Ok(None)
-            }
-            Err(failed) => Err(failed),
-        }
-    }
 }
 
 /// Why a stream accepts no more requests.
-async fn last_words(stream: &mut LeaseKeepAliveStream, connection: &Connection) -> Failed {
-    match tokio::time::timeout(Duration::from_millis(100), stream.message()).await {
-        Ok(Err(error)) => connection.describe(error),
-        _ => broken(connection),
+async fn last_words(
+    answers: &mut Streaming<LeaseKeepAliveResponse>,
+    connection: &Connection,
+) -> Failed {
+    match tokio::time::timeout(Duration::from_millis(100), answers.message()).await {
+        Ok(Err(status)) => connection.describe(status),
+        _ => connection.hung_up(),
     }
-}
-
-fn broken(connection: &Connection) -> Failed {
-    let ended = "the stream has ended".to_owned();
-    connection.describe(etcd_client::Error::LeaseKeepAliveError(ended))
 }

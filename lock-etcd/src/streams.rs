@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use lock_core::OsRng;
 use lock_core::kit::backoff::Backoff;
+use tokio::sync::mpsc::Sender;
 
 use crate::cluster::Cluster;
 use crate::connection::Connection;
@@ -65,6 +66,15 @@ pub(crate) async fn serve(cluster: Arc<Cluster>, mut streamed: impl Streamed) {
                 () = cluster.closed() => return,
             }
         }
+    }
+}
+
+/// Sends a request, if there is one; false if the stream accepts no more. Cancel-safe: if
+/// cancelled, nothing was sent.
+pub(crate) async fn send<T>(requests: &Sender<T>, next: Option<T>) -> bool {
+    match next {
+        Some(request) => requests.send(request).await.is_ok(),
+        None => true,
     }
 }
 

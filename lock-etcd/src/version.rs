@@ -71,7 +71,7 @@ pub(crate) async fn report_others(config: EtcdConfig, known: usize) {
 
 /// The version of one member, requested over a separate connection.
 async fn version_of(config: &EtcdConfig, member: usize) -> Result<String, Failed> {
-    let connection = Connection::to_member(config, member, 0).await;
+    let connection = Connection::to_member(config, member, 0);
     let connection = connection.map_err(|error| Failed { why: Why::Refused, error })?;
     let limit = config.connect_timeout + config.response_timeout;
     match tokio::time::timeout(limit, connection.send(&Request::Status)).await {

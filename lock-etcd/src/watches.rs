@@ -10,7 +10,6 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use etcd_client::{WatchOptions, WatchRequestSender};
 use lock_core::{Error, ErrorKind, Result};
 use tokio::runtime::{Handle, Id};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -20,6 +19,7 @@ use crate::cluster::Cluster;
 use crate::connection::Connection;
 use crate::error::{Failed, Why};
 use crate::mutants;
+use crate::proto::{WatchCreateRequest, WatchRequest};
 use crate::streams::{self, IDLE, Streamed};
 use crate::wire::News;
 
@@ -170,11 +170,6 @@ struct Service {
     unsent: VecDeque<i64>,
 }
 
-enum Request {
-    Watch(Vec<u8>, WatchOptions),
-    Cancel(i64),
-}
-
 impl Service {
     fn note(&mut self, order: Order) {
         let id = match order {
@@ -188,9 +183,10 @@ impl Service {
         self.unsent.push_back(id);
     }
 
-    fn next(&self) -> Option<Request> {
+    fn next(&self) -> Option<WatchRequest> {
         let id = *self.unsent.front()?;
-        Some(self.watched.get(&id).map_or(Request::Cancel(id), |watched| watched.request(id)))
+        let watched = self.watched.get(&id);
+        Some(watched.map_or_else(|| WatchRequest::cancel(id), |watched| watched.request(id)))
     }
 
     /// Acts on what the server reported.
@@ -248,11 +244,8 @@ impl Streamed for Service {
     /// Everything is watched (again), on a new stream.
     async fn stream(&mut self, connection: &Connection, heard: &mut bool) -> Result<(), Failed> {
         self.unsent = self.watched.keys().copied().collect();
-        let Some(Request::Watch(key, options)) = self.next() else { return Ok(()) };
-        let mut client = connection.client().await?;
-        let opened = client.watch(key, Some(options)).await;
-        let (mut requests, mut answers) =
-            opened.map_err(|error| connection.describe(error))?.split();
+        let Some(first) = self.next() else { return Ok(()) };
+        let (requests, mut answers) = connection.open(first).await?;
         self.unsent.pop_front();
         // A read that began earlier may have seen another copy of the store.
         self.believe(News::Opened).map_err(|why| refused(connection, why, ""))?;
@@ -262,16 +255,17 @@ impl Streamed for Service {
             tokio::select! {
                 biased;
                 answer = answers.message() => {
-                    let answer = answer.map_err(|error| connection.describe(error))?;
-                    let answer = answer.ok_or_else(|| broken(connection))?;
-                    let believed = self.believe(News::read(&answer));
-                    believed.map_err(|why| refused(connection, why, answer.cancel_reason()))?;
+                    let answer = answer.map_err(|status| connection.describe(status))?;
+                    let answer = answer.ok_or_else(|| connection.hung_up())?;
+                    let reason = answer.cancel_reason.clone();
+                    let believed = self.believe(News::read(answer));
+                    believed.map_err(|why| refused(connection, why, &reason))?;
                     *heard = true;
                     self.is_down.send_if_modified(|down| std::mem::replace(down, false));
                 }
-                sent = send(&mut requests, next), if !idle => {
+                sent = streams::send(&requests, next), if !idle => {
                     if !sent {
-                        return Err(broken(connection));
+                        return Err(connection.hung_up());
                     }
                     self.unsent.pop_front();
                 }
@@ -318,22 +312,9 @@ impl Watched {
         self.news.notify_one();
     }
 
-    fn request(&self, id: i64) -> Request {
-        let options = WatchOptions::new()
-            .with_start_revision(self.from)
-            .with_watch_id(id)
-            .with_progress_notify();
-        Request::Watch(self.key.clone(), options)
-    }
-}
-
-/// Sends one request; false if the stream accepts no more. Cancel-safe: if cancelled, nothing was
-/// sent.
-async fn send(requests: &mut WatchRequestSender, next: Option<Request>) -> bool {
-    match next {
-        Some(Request::Watch(key, options)) => requests.watch(key, Some(options)).await.is_ok(),
-        Some(Request::Cancel(id)) => requests.cancel(id).await.is_ok(),
-        None => true,
+    fn request(&self, watch_id: i64) -> WatchRequest {
+        let (key, start_revision) = (self.key.clone(), self.from);
+        WatchCreateRequest { key, start_revision, progress_notify: true, watch_id }.into()
     }
 }
 
@@ -343,10 +324,6 @@ async fn send(requests: &mut WatchRequestSender, next: Option<Request>) -> bool 
 fn why_refused(reason: &str) -> Why {
     let known = ["auth token", "auth store", "user name", "permission denied"];
     if known.iter().any(|known| reason.contains(known)) { Why::StaleToken } else { Why::Refused }
-}
-
-fn broken(connection: &Connection) -> Failed {
-    connection.describe(etcd_client::Error::WatchError("the stream has ended".to_owned()))
 }
 
 fn refused(connection: &Connection, why: Why, reason: &str) -> Failed {

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use etcd_client::{
-    EventType, KeyValue, LeaseGrantResponse, LeaseTimeToLiveResponse, StatusResponse,
-    TxnOpResponse, TxnResponse, WatchResponse,
-};
 use lock_core::ClockInstant;
 
 use crate::error::{Failed, unexpected};
+use crate::proto::{
+    EventType, KeyValue, LeaseGrantResponse, LeaseTimeToLiveResponse, StatusResponse, TxnResponse,
+    WatchResponse,
+};
 use crate::statements::{Kind, Statement};
 
 /// One request to a member.
@@ -79,14 +79,11 @@ impl Reply {
 
 impl From<TxnResponse> for Reply {
     fn from(answer: TxnResponse) -> Self {
-        let reads = answer.op_responses().into_iter().filter_map(|response| match response {
-            TxnOpResponse::Get(mut read) => Some(read.take_kvs()),
-            _ => None,
-        });
+        let reads = answer.responses.into_iter().filter_map(|response| response.range);
         Self {
-            succeeded: answer.succeeded(),
-            revision: answer.header().map_or(0, |header| header.revision()),
-            reads: reads.collect(),
+            succeeded: answer.succeeded,
+            revision: answer.header.map_or(0, |header| header.revision),
+            reads: reads.map(|read| read.kvs).collect(),
             ..Self::default()
         }
     }
@@ -94,21 +91,21 @@ impl From<TxnResponse> for Reply {
 
 impl From<LeaseGrantResponse> for Reply {
     fn from(answer: LeaseGrantResponse) -> Self {
-        Self { lease: answer.id(), ttl: seconds(answer.ttl()), ..Self::default() }
+        Self { lease: answer.id, ttl: seconds(answer.ttl), ..Self::default() }
     }
 }
 
 impl From<LeaseTimeToLiveResponse> for Reply {
     fn from(answer: LeaseTimeToLiveResponse) -> Self {
-        let ttl = u64::try_from(answer.ttl()).ok().map(Duration::from_secs);
-        let granted = seconds(answer.granted_ttl()).unwrap_or_default();
-        Self { lease: answer.id(), ttl, granted, ..Self::default() }
+        let ttl = u64::try_from(answer.ttl).ok().map(Duration::from_secs);
+        let granted = seconds(answer.granted_ttl).unwrap_or_default();
+        Self { lease: answer.id, ttl, granted, ..Self::default() }
     }
 }
 
 impl From<StatusResponse> for Reply {
     fn from(answer: StatusResponse) -> Self {
-        Self { version: answer.version().to_owned(), ..Self::default() }
+        Self { version: answer.version, ..Self::default() }
     }
 }
 
@@ -150,22 +147,22 @@ pub(crate) enum News {
 }
 
 impl News {
-    pub(crate) fn read(answer: &WatchResponse) -> Self {
-        let id = answer.watch_id();
-        if answer.canceled() {
-            let reason = answer.cancel_reason().to_owned();
-            return Self::Ended { id, is_compacted: answer.compact_revision() > 0, reason };
+    pub(crate) fn read(answer: WatchResponse) -> Self {
+        let id = answer.watch_id;
+        if answer.canceled {
+            let is_compacted = answer.compact_revision > 0;
+            return Self::Ended { id, is_compacted, reason: answer.cancel_reason };
         }
-        let revision = answer.header().map_or(0, |header| header.revision());
-        let changes = answer.events();
-        if answer.created() && changes.is_empty() {
+        let revision = answer.header.map_or(0, |header| header.revision);
+        let changes = answer.events;
+        if answer.created && changes.is_empty() {
             return Self::Stands { id, revision };
         }
         // A message with changes carries the revision of the store, which may be that of a change
         // in the next message.
-        let last =
-            changes.iter().filter_map(|change| change.kv()).map(KeyValue::mod_revision).max();
-        let deleted = changes.iter().any(|change| change.event_type() == EventType::Delete);
+        let keys = changes.iter().filter_map(|change| change.kv.as_ref());
+        let last = keys.map(|key| key.mod_revision).max();
+        let deleted = changes.iter().any(|change| change.kind() == EventType::Delete);
         Self::Told { id, up_to: last.unwrap_or(revision), changed: !changes.is_empty(), deleted }
     }
 }

@@ -1,5 +1,7 @@
 //! The conformance suite on one member: a server per case, each client behind a fault proxy.
 
+#[path = "common/client.rs"]
+mod client;
 mod harness;
 
 fn main() -> std::process::ExitCode {

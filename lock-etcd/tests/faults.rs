@@ -105,13 +105,12 @@ async fn the_member_is_removed() {
     let cluster = three().await;
     let leader = cluster.leader().await.unwrap();
     let member = (leader + 1) % 3;
-    let status = plain(&cluster, member).await.status().await.unwrap();
-    let id = status.header().unwrap().member_id();
-    let mut other = plain(&cluster, leader).await;
+    let (_, id) = plain(&cluster, member).status().await;
+    let other = plain(&cluster, leader);
     holds_through(&cluster, member, || async {
         // A cluster is healthy when its members have been connected for a while.
         soon("the removal", async {
-            while other.member_remove(id).await.is_err() {
+            while other.member_remove(&id).await.is_err() {
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         })
@@ -183,7 +182,7 @@ async fn a_lost_answer_at_every_step_of_a_wait_leaves_nothing() {
     let cluster = one().await;
     let proxy = Proxy::start_http2(cluster.address(0).unwrap()).await.unwrap();
     let url = format!("etcd://{}", proxy.address());
-    let mut other = plain(&cluster, 0).await;
+    let other = plain(&cluster, 0);
     let holders = backend(&cluster).await;
     for step in 1..=12 {
         let mut holder = claim(&holders, "lock", false);
@@ -193,7 +192,7 @@ async fn a_lost_answer_at_every_step_of_a_wait_leaves_nothing() {
         let lock = locks.named("lock").unwrap().ttl(Duration::from_secs(30));
         let waiting = tokio::spawn(async move { lock.acquire().await });
         soon("the waiter has a place", async {
-            while keys(&mut other, "lock/").await.len() < 2 {
+            while keys(&other, "lock/").await.len() < 2 {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         })
@@ -207,7 +206,7 @@ async fn a_lost_answer_at_every_step_of_a_wait_leaves_nothing() {
         let _ = guard.release().await;
         proxy.pass();
         soon("nothing is left", async {
-            while !keys(&mut other, "lock/").await.is_empty() {
+            while !keys(&other, "lock/").await.is_empty() {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         })

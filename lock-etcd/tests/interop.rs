@@ -78,9 +78,9 @@ impl Drop for Etcdctl {
 }
 
 async fn queue_of(cluster: &EtcdCluster, name: &str, length: usize) {
-    let mut client = plain(cluster, 0).await;
+    let client = plain(cluster, 0);
     soon("the queue has grown", async {
-        while keys(&mut client, &format!("{name}/")).await.len() < length {
+        while keys(&client, &format!("{name}/")).await.len() < length {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     })

@@ -20,6 +20,9 @@ fn main() -> std::process::ExitCode {
 }
 
 #[cfg(distlock_mutants)]
+use common::client;
+
+#[cfg(distlock_mutants)]
 mod wrong {
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::process::ExitCode;

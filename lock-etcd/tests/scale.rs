@@ -69,9 +69,9 @@ async fn cost_of_a_hand_over(waiters: usize) -> f64 {
             granted.send(guard).unwrap();
         }));
     }
-    let mut client = plain(&cluster, 0).await;
+    let client = plain(&cluster, 0);
     soon("all wait", async {
-        while keys(&mut client, "lock/").await.len() <= waiters {
+        while keys(&client, "lock/").await.len() <= waiters {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     })

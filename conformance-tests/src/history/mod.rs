@@ -37,13 +37,7 @@ pub struct HoldRecord {
 
 impl HoldRecord {
     /// A hold that was neither released nor lost.
-    pub fn new(
-        client: u32,
-        invoked: u64,
-        granted: u64,
-        fence: u64,
-        valid_until: u64,
-    ) -> Self {
+    pub fn new(client: u32, invoked: u64, granted: u64, fence: u64, valid_until: u64) -> Self {
         Self {
             client,
             invoked,

@@ -39,7 +39,6 @@ pub(crate) const STORES: &[(&str, Start)] = &[
     ("mariadb", || run(mariadb())),
     ("redis", || run(redis())),
     ("redlock", || run(redlock())),
-    #[cfg(feature = "etcd")]
     ("etcd", || run(etcd())),
     ("zookeeper", || run(zookeeper())),
 ];
@@ -83,7 +82,6 @@ async fn redlock() -> Result<Store> {
     Ok(Store::new(format!("redlock://{}?lock_bootstrap=now", hosts.join(",")), nodes))
 }
 
-#[cfg(feature = "etcd")]
 async fn etcd() -> Result<Store> {
     let server = lock_testkit::servers::EtcdCluster::start().await?;
     Ok(Store::new(server.url().to_owned(), server))

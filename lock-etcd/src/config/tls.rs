@@ -15,11 +15,11 @@ pub(crate) struct Tls {
 
 #[cfg(feature = "tls")]
 impl Tls {
-    pub(super) fn options(&self) -> etcd_client::TlsOptions {
-        use etcd_client::{Certificate, Identity, TlsOptions};
+    pub(super) fn options(&self) -> tonic::transport::ClientTlsConfig {
+        use tonic::transport::{Certificate, ClientTlsConfig, Identity};
         let mut options = match &self.ca {
-            Some(ca) => TlsOptions::new().ca_certificate(Certificate::from_pem(ca)),
-            None => TlsOptions::new().with_enabled_roots(),
+            Some(ca) => ClientTlsConfig::new().ca_certificate(Certificate::from_pem(ca)),
+            None => ClientTlsConfig::new().with_enabled_roots(),
         };
         if let Some((certificate, key)) = &self.identity {
             options = options.identity(Identity::from_pem(certificate, key));

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use etcd_client::{Compare, CompareOp, KeyValue};
 use lock_core::{Clock, FencingToken};
 use tokio::runtime::Id;
 
 use crate::error::{Failed, Why};
+use crate::proto::{Compare, KeyValue};
 use crate::rules::{RULES, Rules};
 use crate::statements::{Kind, Statement};
 use crate::wire::{News, Renewed, Reply, Request};
@@ -139,7 +139,7 @@ fn stated(mut statement: Statement) -> Statement {
             }
         }
         Kind::EnterIfEmpty if is("try_leaves_a_place") => {
-            when[0] = Compare::create_revision(key.clone(), CompareOp::Equal, 0);
+            when[0] = Compare::create_revision(key.clone(), 0);
         }
         Kind::EnterIfEmpty if is("counts_from_any_base") => when.truncate(1),
         Kind::Release if is("release_by_name") => when.clear(),
@@ -179,7 +179,7 @@ fn shown(statement: &Statement, mut reply: Reply) -> Reply {
     };
     for read in &mut reply.reads {
         if hides_others {
-            read.retain(|found| found.key() == statement.key);
+            read.retain(|found| found.key == statement.key);
         }
         if is("sees_nested_names") {
             read.iter_mut().for_each(flatten);
@@ -195,7 +195,7 @@ fn shown(statement: &Statement, mut reply: Reply) -> Reply {
 
 /// Turns an entry of `a/b` into one of `a`.
 fn flatten(found: &mut KeyValue) {
-    let slashes = found.0.key.iter_mut().filter(|byte| **byte == b'/').skip(1);
+    let slashes = found.key.iter_mut().filter(|byte| **byte == b'/').skip(1);
     slashes.for_each(|slash| *slash = b'-');
 }
 

@@ -3,17 +3,20 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 #![allow(dead_code, reason = "each test target uses a part of it")]
 
+pub(crate) mod client;
+
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
 use conformance_tests::server::Proxy;
-use etcd_client::{Client, ConnectOptions, GetOptions, Permission, RoleRevokePermissionOptions};
 use lock_core::{
     Attempt, Claim, ClaimRequest, FencingToken, LockBackend, LockKey, Locks, OsRng, OwnerId,
 };
 use lock_etcd::EtcdBackend;
 use lock_testkit::servers::EtcdCluster;
+
+use client::Client;
 
 /// A test for each of these scenes.
 #[allow(unused_macros, reason = "each test target uses a part of it")]
@@ -132,34 +135,28 @@ pub(crate) async fn guarded(options: &[(&str, &str)]) -> (EtcdCluster, Client, S
         builder = builder.option(name, value);
     }
     let cluster = builder.start().await.unwrap();
-    let mut anybody = plain(&cluster, 0).await;
-    for (user, role) in [("root", "root"), ("app", "app")] {
-        anybody.user_add(user, PASSWORD, None).await.unwrap();
-        anybody.role_add(role).await.unwrap();
-        anybody.user_grant_role(user, role).await.unwrap();
+    let anybody = plain(&cluster, 0);
+    for name in ["root", "app"] {
+        anybody.role_add(name).await;
+        anybody.user_add(name, PASSWORD, name).await;
     }
-    let rights = Permission::read_write("jobs/").with_prefix();
-    anybody.role_grant_permission("app", rights).await.unwrap();
-    let base = Permission::read_write("distlock-fence:jobs");
-    anybody.role_grant_permission("app", base).await.unwrap();
-    anybody.auth_enable().await.unwrap();
+    anybody.permit_all("app", "jobs/").await;
+    anybody.permit("app", "distlock-fence:jobs").await;
+    anybody.auth_enable().await;
+    let root = anybody.signed_in("root", PASSWORD);
     let address = cluster.address(0).unwrap();
-    let options = ConnectOptions::new().with_user("root", PASSWORD).with_auto_token_refresh(true);
-    let root = Client::connect([format!("http://{address}")], Some(options)).await.unwrap();
     let url = format!("etcd://app:{PASSWORD}@{address}/jobs");
     (cluster, root, url)
 }
 
 /// Takes all rights away from `app`.
-pub(crate) async fn take_rights(root: &mut Client) {
-    let options = RoleRevokePermissionOptions::new().with_range_end("jobs0");
-    root.role_revoke_permission("app", "jobs/", Some(options)).await.unwrap();
+pub(crate) async fn take_rights(root: &Client) {
+    root.forbid_all("app", "jobs/").await;
 }
 
 /// A plain client of one member.
-pub(crate) async fn plain(cluster: &EtcdCluster, member: usize) -> Client {
-    let address = cluster.address(member).unwrap();
-    Client::connect([format!("http://{address}")], None).await.unwrap()
+pub(crate) fn plain(cluster: &EtcdCluster, member: usize) -> Client {
+    Client::new(cluster.address(member).unwrap())
 }
 
 pub(crate) fn request(name: &str, ttl: Duration) -> ClaimRequest {
@@ -213,15 +210,8 @@ pub(crate) async fn busy(claim: &mut dyn Claim) {
 }
 
 /// All keys under `prefix`, the oldest first, each with its lease.
-pub(crate) async fn keys(client: &mut Client, prefix: &str) -> Vec<(String, i64)> {
-    let answer = client.get(prefix, Some(GetOptions::new().with_prefix())).await.unwrap();
-    let mut found = answer.kvs().to_vec();
-    found.sort_by_key(etcd_client::KeyValue::create_revision);
-    found.iter().map(|kv| (kv.key_str().unwrap().to_owned(), kv.lease())).collect()
-}
-
-pub(crate) async fn revision(client: &mut Client) -> i64 {
-    client.get("any", None).await.unwrap().header().unwrap().revision()
+pub(crate) async fn keys(client: &Client, prefix: &str) -> Vec<(String, i64)> {
+    client.all(prefix).await.into_iter().map(|found| (found.key, found.lease)).collect()
 }
 
 /// As [`soon`], where it takes a push.

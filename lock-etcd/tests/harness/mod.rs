@@ -10,6 +10,8 @@ use lock_core::{ClaimRequest, LockBackend, LockKey, OsRng, OwnerId, Result, asyn
 use lock_testkit::proxied::{self, Setup};
 use lock_testkit::servers::{EtcdCluster, Servers};
 
+use crate::client::Client;
+
 #[derive(Debug)]
 struct Etcd {
     members: usize,
@@ -53,11 +55,8 @@ impl Setup for Etcd {
         let ahead = SystemTime::now() + Duration::from_secs(60);
         let base = ahead.duration_since(UNIX_EPOCH).map_err(|error| broken(&error))?.as_micros();
         let addresses = servers.addresses();
-        let mut client = etcd_client::Client::connect([addresses[0].to_string()], None)
-            .await
-            .map_err(|error| broken(&error))?;
-        let put = client.put("distlock-fence:", base.to_string(), None).await;
-        put.map(drop).map_err(|error| broken(&error))
+        let put = Client::new(addresses[0]).try_put("distlock-fence:", &base.to_string(), 0).await;
+        put.map_err(|error| broken(&error))
     }
 
     /// Has leases granted in advance, or the fault would hit the request for a lease.

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use conformance_tests::server::Cut;
 use conformance_tests::{Fault, Faults};
-use etcd_client::PutOptions;
 use lock_core::{ErrorKind, LockBackend, Released, Renewal, Resume};
 
 use crate::common::{
@@ -47,7 +46,7 @@ pub(crate) async fn a_watch_is_not_refused_unnoticed() {
 pub(crate) async fn a_stream_that_breaks_twice_hides_nothing() {
     let cluster = one().await;
     let (proxy, a) = proxied(&cluster).await;
-    let mut other = plain(&cluster, 0).await;
+    let other = plain(&cluster, 0);
     for step in 1..=4 {
         let name = format!("lock{step}");
         let mut holder = a.claim(request(&name, LONG)).unwrap();
@@ -55,8 +54,8 @@ pub(crate) async fn a_stream_that_breaks_twice_hides_nothing() {
         quiet(&mut *holder).await;
         proxy.refuse_new(true);
         proxy.cut(Cut::Reset);
-        let place = keys(&mut other, &format!("{name}/")).await.remove(0).0;
-        other.delete(place, None).await.unwrap();
+        let place = keys(&other, &format!("{name}/")).await.remove(0).0;
+        other.delete(&place).await;
         proxy.cut_before_reply(step);
         proxy.refuse_new(false);
         told("the key has gone", &mut *holder).await;
@@ -82,20 +81,20 @@ pub(crate) async fn a_holder_looks_although_its_watch_stands() {
     warm.release().await.unwrap();
     tokio::time::sleep(Duration::from_millis(200)).await;
     cluster.back_up().await.unwrap();
-    let mut other = plain(&cluster, 0).await;
-    let leases = other.leases().await.unwrap();
+    let other = plain(&cluster, 0);
+    let leases = other.leases().await;
     soon("a new connection", async { while a.ping().await.is_err() {} }).await;
     for _ in 0..5 {
-        other.put("noise", "", None).await.unwrap();
+        other.put("noise", "").await;
     }
     let mut holder = a.claim(request("lock", LONG)).unwrap();
     granted(&mut *holder).await;
-    let lease = keys(&mut other, "lock/").await[0].1;
-    assert!(leases.leases().iter().any(|known| known.id() == lease), "a lease that is not copied");
+    let lease = keys(&other, "lock/").await[0].1;
+    assert!(leases.contains(&lease), "a lease that is not copied");
     quiet(&mut *holder).await;
     cluster.restore().await.unwrap();
-    let mut other = plain(&cluster, 0).await;
-    assert_eq!(keys(&mut other, "lock/").await, [], "the copy has no such key");
+    let other = plain(&cluster, 0);
+    assert_eq!(keys(&other, "lock/").await, [], "the copy has no such key");
     soon("a watch that stands", async {
         while let Ok(heard) =
             tokio::time::timeout(Duration::from_millis(1500), holder.changed()).await
@@ -115,15 +114,15 @@ pub(crate) async fn a_holder_looks_although_its_watch_stands() {
 /// The lease lives, and the key cannot be read: the lock may belong to another client by now, both
 /// for a holder and for a claim that attaches.
 pub(crate) async fn a_renewal_needs_to_see_the_key() {
-    let (_cluster, mut root, url) = guarded(&[]).await;
+    let (_cluster, root, url) = guarded(&[]).await;
     let a = lock_etcd::connect(&url).await.unwrap();
     let lock = request("lock", LONG);
     let mut holder = a.claim(lock.clone()).unwrap();
     let fence = granted(&mut *holder).await;
     let data = holder.detach().await.unwrap();
-    let place = keys(&mut root, "jobs/lock/").await.remove(0).0;
-    root.delete(place, None).await.unwrap();
-    take_rights(&mut root).await;
+    let place = keys(&root, "jobs/lock/").await.remove(0).0;
+    root.delete(&place).await;
+    take_rights(&root).await;
     let attached = a.claim(lock.with_resume(Resume::new(fence, data))).unwrap();
     for mut claim in [holder, attached] {
         // Listening proves nothing either.
@@ -137,13 +136,13 @@ pub(crate) async fn a_renewal_needs_to_see_the_key() {
 
 /// The server says that the lease has ended, and nothing else can be learned.
 pub(crate) async fn a_lease_that_has_ended_is_enough_to_know() {
-    let (_cluster, mut root, url) = guarded(&[]).await;
+    let (_cluster, root, url) = guarded(&[]).await;
     let a = lock_etcd::connect(&url).await.unwrap();
     let mut holder = a.claim(request("lock", LONG)).unwrap();
     granted(&mut *holder).await;
-    let lease = keys(&mut root, "jobs/lock/").await[0].1;
-    take_rights(&mut root).await;
-    root.lease_revoke(lease).await.unwrap();
+    let lease = keys(&root, "jobs/lock/").await[0].1;
+    take_rights(&root).await;
+    root.lease_revoke(lease).await;
     assert_eq!(soon("the renewal", holder.renew()).await.unwrap(), Renewal::Lost);
 }
 
@@ -151,7 +150,7 @@ pub(crate) async fn a_lease_that_has_ended_is_enough_to_know() {
 pub(crate) async fn a_release_leaves_what_others_have_written() {
     let cluster = one().await;
     let a = backend(&cluster).await;
-    let mut other = plain(&cluster, 0).await;
+    let other = plain(&cluster, 0);
     // Deleted and made again, and written over, with the lease and without.
     for (at, (made_again, attached)) in
         [(true, false), (false, false), (true, true), (false, true)].into_iter().enumerate()
@@ -166,16 +165,15 @@ pub(crate) async fn a_release_leaves_what_others_have_written() {
             assert!(matches!(holder.renew().await.unwrap(), Renewal::Alive { .. }));
         }
         let places = format!("{name}/");
-        let (place, lease) = keys(&mut other, &places).await.remove(0);
+        let (place, lease) = keys(&other, &places).await.remove(0);
         if made_again {
-            other.delete(place.clone(), None).await.unwrap();
+            other.delete(&place).await;
         }
-        let spare = other.lease_grant(60, None).await.unwrap().id();
+        let spare = other.lease_grant(60).await;
         assert_ne!(spare, lease);
-        let options = PutOptions::new().with_lease(spare);
-        other.put(place.clone(), "somebody else", Some(options)).await.unwrap();
+        other.put_with(&place, "somebody else", spare).await;
         assert_eq!(holder.release().await.unwrap(), Released::AlreadyGone, "{name}");
-        assert_eq!(keys(&mut other, &places).await, [(place, spare)], "{name}");
+        assert_eq!(keys(&other, &places).await, [(place, spare)], "{name}");
     }
 }
 

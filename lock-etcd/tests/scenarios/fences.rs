@@ -2,14 +2,14 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use etcd_client::Client;
 use lock_core::{
     Attempt, FencingToken, LockAdmin, LockBackend, LockKey, Released, Renewal, Resume,
 };
 use lock_etcd::EtcdBackend;
 use lock_testkit::servers::EtcdCluster;
 
-use crate::common::{backend, busy, claim, granted, one, plain, request, revision, soon};
+use crate::common::client::Client;
+use crate::common::{backend, busy, claim, granted, one, plain, request, soon};
 
 /// µs since 1970, which fences of other stores are about.
 fn clock() -> u64 {
@@ -38,15 +38,15 @@ async fn hold(backend: &EtcdBackend) -> FencingToken {
 }
 
 /// What makes revisions rise, so that those of a copy are far behind.
-async fn noise(client: &mut Client) {
+async fn noise(client: &Client) {
     for _ in 0..50 {
-        client.put("noise", "", None).await.unwrap();
+        client.put("noise", "").await;
     }
 }
 
-async fn base_of(client: &mut Client, folder: &str) -> Option<u64> {
-    let answer = client.get(format!("distlock-fence:{folder}"), None).await.unwrap();
-    answer.kvs().first().map(|found| found.value_str().unwrap().parse().unwrap())
+async fn base_of(client: &Client, folder: &str) -> Option<u64> {
+    let found = client.get(&format!("distlock-fence:{folder}")).await;
+    found.map(|found| found.value.parse().unwrap())
 }
 
 async fn restored(cluster: &EtcdCluster, clients: &[&EtcdBackend]) {
@@ -60,8 +60,8 @@ async fn restored(cluster: &EtcdCluster, clients: &[&EtcdBackend]) {
 /// and theirs again when the next one serves, since the revision adds little.
 pub(crate) async fn fences_are_above_those_of_other_stores() {
     let cluster = one().await;
-    let mut other = plain(&cluster, 0).await;
-    noise(&mut other).await;
+    let other = plain(&cluster, 0);
+    noise(&other).await;
     for round in 0..2 {
         // The store before this one has given its last fence, and its time has passed.
         let before = clock();
@@ -103,14 +103,14 @@ pub(crate) async fn fences_rise_over_clients() {
 pub(crate) async fn a_hold_keeps_its_fence_when_the_base_is_lifted() {
     let cluster = one().await;
     let a = backend(&cluster).await;
-    let mut other = plain(&cluster, 0).await;
+    let other = plain(&cluster, 0);
     let lock = request("lock", Duration::from_secs(60)).with_label(Some("ci-7".to_owned()));
     let mut holder = a.claim(lock.clone()).unwrap();
     let fence = granted(&mut *holder).await;
-    let base = base_of(&mut other, "").await.unwrap();
+    let base = base_of(&other, "").await.unwrap();
     tokio::time::sleep(Duration::from_millis(200)).await;
     granted(&mut *claim(&backend(&cluster).await, "another", false)).await;
-    assert!(base_of(&mut other, "").await.unwrap() > base, "the base was lifted");
+    assert!(base_of(&other, "").await.unwrap() > base, "the base was lifted");
     assert_eq!(granted(&mut *holder).await, fence);
     let key = LockKey::new("", "lock").unwrap();
     let info = a.inspect(&key).await.unwrap().unwrap().holder.unwrap();
@@ -131,13 +131,13 @@ pub(crate) async fn a_wiped_cluster_gives_no_lower_fence() {
         let cluster = one().await;
         cluster.back_up().await.unwrap();
         let a = backend(&cluster).await;
-        let mut other = plain(&cluster, 0).await;
-        assert_eq!(base_of(&mut other, "").await, None, "the copy is of a new cluster");
-        noise(&mut other).await;
+        let other = plain(&cluster, 0);
+        assert_eq!(base_of(&other, "").await, None, "the copy is of a new cluster");
+        noise(&other).await;
         let mut last = hold(&a).await;
         restored(&cluster, &[&a]).await;
-        let mut other = plain(&cluster, 0).await;
-        assert_eq!(base_of(&mut other, "").await, None, "the cluster was wiped");
+        let other = plain(&cluster, 0);
+        assert_eq!(base_of(&other, "").await, None, "the cluster was wiped");
         let b = backend(&cluster).await;
         let order = if known_first { [&a, &b, &a] } else { [&b, &a, &b] };
         for backend in order {
@@ -156,14 +156,14 @@ pub(crate) async fn a_restored_snapshot_gives_no_lower_fence() {
         let a = backend(&cluster).await;
         hold(&a).await;
         cluster.back_up().await.unwrap();
-        let mut other = plain(&cluster, 0).await;
-        noise(&mut other).await;
+        let other = plain(&cluster, 0);
+        noise(&other).await;
         let mut last = hold(&a).await;
-        let highest = revision(&mut other).await;
+        let highest = other.revision().await;
         restored(&cluster, &[&a]).await;
-        let mut other = plain(&cluster, 0).await;
-        assert!(base_of(&mut other, "").await.is_some(), "the base is in the copy");
-        assert!(revision(&mut other).await < highest, "revisions have gone back");
+        let other = plain(&cluster, 0);
+        assert!(base_of(&other, "").await.is_some(), "the base is in the copy");
+        assert!(other.revision().await < highest, "revisions have gone back");
         let b = backend(&cluster).await;
         let order = if known_first { [&a, &b, &a] } else { [&b, &a, &b] };
         for backend in order {
@@ -178,18 +178,18 @@ pub(crate) async fn a_restored_snapshot_gives_no_lower_fence() {
 pub(crate) async fn a_base_that_was_tampered_with_lowers_no_fence() {
     let cluster = one().await;
     let a = backend(&cluster).await;
-    let mut other = plain(&cluster, 0).await;
+    let other = plain(&cluster, 0);
     let first = hold(&a).await;
-    other.delete("distlock-fence:", None).await.unwrap();
+    other.delete("distlock-fence:").await;
     let second = hold(&a).await;
     assert!(second > first);
-    other.put("distlock-fence:", "1000", None).await.unwrap();
+    other.put("distlock-fence:", "1000").await;
     let third = hold(&a).await;
     assert!(third > second);
-    other.put("distlock-fence:", "much", None).await.unwrap();
+    other.put("distlock-fence:", "much").await;
     let error = claim(&a, "lock", false).try_acquire().await.unwrap_err();
     assert!(error.to_string().contains("distlock-fence:"), "{error}");
-    other.delete("distlock-fence:", None).await.unwrap();
+    other.delete("distlock-fence:").await;
     assert!(hold(&a).await > third);
 }
 
@@ -198,14 +198,13 @@ pub(crate) async fn bare_revisions_are_to_be_had() {
     let cluster = one().await;
     let url = format!("{}/jobs?lock_fence=revision", cluster.url());
     let a = lock_etcd::connect(&url).await.unwrap();
-    let mut other = plain(&cluster, 0).await;
+    let other = plain(&cluster, 0);
     let lock = request("lock", Duration::from_secs(60));
     let mut holder = a.claim(lock.clone()).unwrap();
     let fence = granted(&mut *holder).await;
-    let key = other.get("jobs/lock/", Some(etcd_client::GetOptions::new().with_prefix())).await;
-    let rev = key.unwrap().kvs()[0].create_revision();
+    let rev = other.all("jobs/lock/").await[0].created;
     assert_eq!(i64::try_from(fence.get()).unwrap(), rev);
-    assert_eq!(base_of(&mut other, "jobs").await, None, "an unneeded base was created");
+    assert_eq!(base_of(&other, "jobs").await, None, "an unneeded base was created");
     let data = holder.detach().await.unwrap();
     let mut attached = a.claim(lock.with_resume(Resume::new(fence, data))).unwrap();
     assert!(matches!(attached.renew().await.unwrap(), Renewal::Alive { .. }));
@@ -219,11 +218,11 @@ pub(crate) async fn the_base_is_seen_by_nobody() {
         backend(&cluster).await,
         lock_etcd::connect(&format!("{}/jobs", cluster.url())).await.unwrap(),
     );
-    let mut other = plain(&cluster, 0).await;
+    let other = plain(&cluster, 0);
     hold(&jobs).await;
     hold(&plain_names).await;
     for folder in ["", "jobs"] {
-        assert!(base_of(&mut other, folder).await.is_some(), "{folder}");
+        assert!(base_of(&other, folder).await.is_some(), "{folder}");
     }
     assert_eq!(plain_names.list("", "").await.unwrap(), []);
     assert_eq!(jobs.list("", "").await.unwrap(), []);

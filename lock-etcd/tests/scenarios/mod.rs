@@ -20,31 +20,29 @@ pub(crate) use trust::*;
 use conformance_tests::server::Cut;
 use lock_core::{LockAdmin, LockKey, Released};
 
-use crate::common::{
-    backend, busy, claim, granted, keys, one, plain, proxied, quiet, revision, told,
-};
+use crate::common::{backend, busy, claim, granted, keys, one, plain, proxied, quiet, told};
 
 /// A waiter whose own lease was revoked must not take the lock for its own when the one before it
 /// goes, and must not wait forever either.
 pub(crate) async fn a_waiter_sees_that_its_own_place_has_gone() {
     let cluster = one().await;
     let (a, b) = (backend(&cluster).await, backend(&cluster).await);
-    let mut other = plain(&cluster, 0).await;
+    let other = plain(&cluster, 0);
     let mut holder = claim(&a, "lock", false);
     granted(&mut *holder).await;
     let mut waiter = claim(&b, "lock", true);
     busy(&mut *waiter).await;
-    let places = keys(&mut other, "lock/").await;
+    let places = keys(&other, "lock/").await;
     assert_eq!(places.len(), 2);
-    other.lease_revoke(places[1].1).await.unwrap();
+    other.lease_revoke(places[1].1).await;
     told("the waiter hears of its own place", &mut *waiter).await;
     // It queues again, behind the holder.
     busy(&mut *waiter).await;
-    assert_eq!(keys(&mut other, "lock/").await.len(), 2, "the waiter has taken a new place");
+    assert_eq!(keys(&other, "lock/").await.len(), 2, "the waiter has taken a new place");
     holder.release().await.unwrap();
     told("the waiter hears of the release", &mut *waiter).await;
     granted(&mut *waiter).await;
-    assert_eq!(keys(&mut other, "lock/").await.len(), 1);
+    assert_eq!(keys(&other, "lock/").await.len(), 1);
 }
 
 /// The places before and after a waiter both go: what it was told before is out of date.
@@ -77,7 +75,7 @@ pub(crate) async fn a_waiter_looks_after_a_compaction() {
     let cluster = one().await;
     let a = backend(&cluster).await;
     let (proxy, b) = proxied(&cluster).await;
-    let mut other = plain(&cluster, 0).await;
+    let other = plain(&cluster, 0);
     let mut holder = claim(&a, "lock", false);
     granted(&mut *holder).await;
     let mut waiter = claim(&b, "lock", true);
@@ -87,10 +85,10 @@ pub(crate) async fn a_waiter_looks_after_a_compaction() {
     proxy.cut(Cut::Reset);
     holder.release().await.unwrap();
     for _ in 0..5 {
-        other.put("noise", "", None).await.unwrap();
+        other.put("noise", "").await;
     }
-    let now = revision(&mut other).await;
-    other.compact(now, None).await.unwrap();
+    let now = other.revision().await;
+    other.compact(now).await;
     proxy.refuse_new(false);
     told("what was compacted is to be looked for", &mut *waiter).await;
     granted(&mut *waiter).await;
@@ -100,10 +98,9 @@ pub(crate) async fn a_waiter_looks_after_a_compaction() {
 pub(crate) async fn a_foreign_queue_below_ours_blocks_nobody() {
     let cluster = one().await;
     let (a, b) = (backend(&cluster).await, backend(&cluster).await);
-    let mut other = plain(&cluster, 0).await;
-    let lease = other.lease_grant(60, None).await.unwrap().id();
-    let options = etcd_client::PutOptions::new().with_lease(lease);
-    other.put(format!("a/b/{lease:x}"), "", Some(options)).await.unwrap();
+    let other = plain(&cluster, 0);
+    let lease = other.lease_grant(60).await;
+    other.put_with(format!("a/b/{lease:x}"), "", lease).await;
     for wait in [false, true] {
         let mut holder = claim(&a, "a", wait);
         let fence = granted(&mut *holder).await;
@@ -116,7 +113,7 @@ pub(crate) async fn a_foreign_queue_below_ours_blocks_nobody() {
         assert!(granted(&mut *second).await > fence);
         assert_eq!(second.release().await.unwrap(), Released::Freed);
     }
-    assert_eq!(keys(&mut other, "a/").await.len(), 1, "only the foreign place is left");
+    assert_eq!(keys(&other, "a/").await.len(), 1, "only the foreign place is left");
     let key = LockKey::new("", "a").unwrap();
     assert_eq!(a.inspect(&key).await.unwrap(), None, "`a` is free");
 }
@@ -125,9 +122,9 @@ pub(crate) async fn a_foreign_queue_below_ours_blocks_nobody() {
 pub(crate) async fn a_key_that_is_no_text_is_waited_for() {
     let cluster = one().await;
     let backend = backend(&cluster).await;
-    let mut other = plain(&cluster, 0).await;
+    let other = plain(&cluster, 0);
     let foreign = b"lock/\xff\xfe".to_vec();
-    other.put(foreign.clone(), "", None).await.unwrap();
+    other.put(foreign.clone(), "").await;
     let mut refused = claim(&backend, "lock", false);
     busy(&mut *refused).await;
     let mut waiter = claim(&backend, "lock", true);
@@ -135,7 +132,7 @@ pub(crate) async fn a_key_that_is_no_text_is_waited_for() {
     quiet(&mut *waiter).await;
     let mut next = claim(&backend, "lock", true);
     busy(&mut *next).await;
-    other.delete(foreign, None).await.unwrap();
+    other.delete(&foreign).await;
     told("the foreign key has gone", &mut *waiter).await;
     granted(&mut *waiter).await;
     busy(&mut *next).await;
@@ -154,8 +151,8 @@ pub(crate) async fn every_claim_has_a_lease_of_its_own() {
     granted(&mut *holder).await;
     let mut waiter = claim(&backend, "lock", true);
     busy(&mut *waiter).await;
-    let mut other = plain(&cluster, 0).await;
-    let places = keys(&mut other, "lock/").await;
+    let other = plain(&cluster, 0);
+    let places = keys(&other, "lock/").await;
     assert_eq!(places.len(), 2);
     assert_ne!(places[0].1, places[1].1, "one lease for two claims");
     holder.release().await.unwrap();

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use conformance_tests::{Fault, Faults};
-use etcd_client::{Client, PutOptions};
 use lock_core::{
     Bytes, ClaimRequest, FencingToken, LockBackend, OsRng, OwnerId, Released, Renewal, Resume,
 };
@@ -39,25 +38,20 @@ async fn refused(backend: &EtcdBackend, what: &str, altered: ClaimRequest) {
     }
 }
 
-/// How many seconds a lease has left; negative if it has ended.
-async fn left(client: &mut Client, lease: i64) -> i64 {
-    client.lease_time_to_live(lease, None).await.unwrap().ttl()
-}
-
 /// The bearer of a lease token can edit its text: whatever is altered, the true holder keeps its
 /// lock, and no lease is renewed or revoked.
 pub(crate) async fn an_altered_token_touches_no_lease() {
     let cluster = one().await;
     let (a, b) = (backend(&cluster).await, backend(&cluster).await);
-    let mut other = plain(&cluster, 0).await;
+    let other = plain(&cluster, 0);
     let (mine, theirs) = (request("mine", LONG), request("theirs", LONG));
     let mut holder = a.claim(mine.clone()).unwrap();
     let fence = granted(&mut *holder).await;
     let mut victim = a.claim(theirs.clone()).unwrap();
     let victims = granted(&mut *victim).await;
-    let lease = keys(&mut other, "mine/").await[0].1;
-    let victims_lease = keys(&mut other, "theirs/").await[0].1;
-    let bare = other.lease_grant(60, None).await.unwrap().id();
+    let lease = keys(&other, "mine/").await[0].1;
+    let victims_lease = keys(&other, "theirs/").await[0].1;
+    let bare = other.lease_grant(60).await;
     tokio::time::sleep(Duration::from_millis(2500)).await;
     let (owner, key) = (mine.owner, mine.key.clone());
     let stranger = OwnerId::generate(&OsRng).unwrap();
@@ -87,7 +81,7 @@ pub(crate) async fn an_altered_token_touches_no_lease() {
         // What is done in the background has its time.
         tokio::time::sleep(Duration::from_millis(200)).await;
         for (lease, whose) in [(lease, "holder"), (victims_lease, "victim"), (bare, "nobody")] {
-            let left = left(&mut other, lease).await;
+            let left = other.left(lease).await;
             assert!(left >= 0, "{what}: the lease of {whose} was revoked");
             assert!(left <= 58, "{what}: the lease of {whose} was renewed, it has {left} s");
         }
@@ -101,7 +95,7 @@ pub(crate) async fn an_altered_token_touches_no_lease() {
         assert_eq!(claim.renew().await.unwrap(), Renewal::Lost);
         assert_eq!(claim.release().await.unwrap(), Released::AlreadyGone);
     }
-    assert!((0..=58).contains(&left(&mut other, lease).await), "renewed or revoked");
+    assert!((0..=58).contains(&other.left(lease).await), "renewed or revoked");
     for holder in [&mut holder, &mut victim] {
         assert!(matches!(holder.check().await.unwrap(), Renewal::Alive { .. }));
         assert!(matches!(holder.renew().await.unwrap(), Renewal::Alive { .. }));
@@ -114,14 +108,14 @@ pub(crate) async fn an_altered_token_touches_no_lease() {
     };
     assert!(left <= LONG && left > LONG - Duration::from_secs(5), "{left:?}");
     assert_eq!(attached.release().await.unwrap(), Released::Freed);
-    assert_eq!(keys(&mut other, "mine/").await, []);
+    assert_eq!(keys(&other, "mine/").await, []);
 }
 
 /// A release by a true token needs no renewal before it.
 pub(crate) async fn a_true_token_releases_at_once() {
     let cluster = one().await;
     let a = backend(&cluster).await;
-    let mut other = plain(&cluster, 0).await;
+    let other = plain(&cluster, 0);
     let lock = request("lock", LONG).with_label(Some("first".to_owned()));
     let mut holder = a.claim(lock.clone()).unwrap();
     let fence = granted(&mut *holder).await;
@@ -132,7 +126,7 @@ pub(crate) async fn a_true_token_releases_at_once() {
     let mut attached = a.claim(again).unwrap();
     assert_eq!(attached.release().await.unwrap(), Released::Freed);
     assert_eq!(attached.release().await.unwrap(), Released::AlreadyGone);
-    assert_eq!(keys(&mut other, "lock/").await, []);
+    assert_eq!(keys(&other, "lock/").await, []);
 }
 
 /// A token is made up of what the key of a waiter shows. Its place is there, and it is not the
@@ -140,22 +134,22 @@ pub(crate) async fn a_true_token_releases_at_once() {
 pub(crate) async fn a_place_that_waits_is_no_hold() {
     let cluster = one().await;
     let (a, b) = (backend(&cluster).await, backend(&cluster).await);
-    let mut other = plain(&cluster, 0).await;
+    let other = plain(&cluster, 0);
     let mut holder = claim(&a, "lock", false);
     let fence = granted(&mut *holder).await;
     let waits = request("lock", LONG).with_wait(true);
     let mut waiter = b.claim(waits.clone()).unwrap();
     busy(&mut *waiter).await;
-    let places = keys(&mut other, "lock/").await;
-    let key = other.get(places[1].0.clone(), None).await.unwrap().take_kvs().remove(0);
-    let base = key.value_str().unwrap().split_once('+').unwrap().1;
-    let made_up = base.parse::<i64>().unwrap() + key.create_revision();
+    let places = keys(&other, "lock/").await;
+    let key = other.get(&places[1].0).await.unwrap();
+    let base = key.value.split_once('+').unwrap().1;
+    let made_up = base.parse::<i64>().unwrap() + key.created;
     let made_up = FencingToken::answered(made_up).unwrap();
     assert!(made_up > fence);
     let resume = Resume::new(made_up, data(places[1].1));
     refused(&b, "a place that waits", waits.with_resume(resume)).await;
     tokio::time::sleep(Duration::from_millis(200)).await;
-    assert_eq!(keys(&mut other, "lock/").await, places);
+    assert_eq!(keys(&other, "lock/").await, places);
     holder.release().await.unwrap();
     assert_eq!(granted(&mut *waiter).await, made_up, "the fence was the true one");
 }
@@ -165,33 +159,32 @@ pub(crate) async fn a_place_that_waits_is_no_hold() {
 pub(crate) async fn a_token_is_refused_where_the_lease_is_another() {
     let cluster = one().await;
     let a = backend(&cluster).await;
-    let mut other = plain(&cluster, 0).await;
+    let other = plain(&cluster, 0);
     let lock = request("lock", LONG);
     let mut holder = a.claim(lock.clone()).unwrap();
     let fence = granted(&mut *holder).await;
     let bytes = holder.detach().await.unwrap();
-    let (place, lease) = keys(&mut other, "lock/").await.remove(0);
-    let value = other.get(place.clone(), None).await.unwrap().kvs()[0].value().to_vec();
-    let another = other.lease_grant(60, None).await.unwrap().id();
-    let options = PutOptions::new().with_lease(another);
-    other.put(place.clone(), value, Some(options)).await.unwrap();
+    let (place, lease) = keys(&other, "lock/").await.remove(0);
+    let value = other.get(&place).await.unwrap().value;
+    let another = other.lease_grant(60).await;
+    other.put_with(&place, &value, another).await;
     refused(&a, "another lease", lock.with_resume(Resume::new(fence, bytes))).await;
     tokio::time::sleep(Duration::from_millis(200)).await;
-    assert!(left(&mut other, lease).await >= 0, "the lease of the token was revoked");
-    assert_eq!(keys(&mut other, "lock/").await, [(place, another)]);
+    assert!(other.left(lease).await >= 0, "the lease of the token was revoked");
+    assert_eq!(keys(&other, "lock/").await, [(place, another)]);
 }
 
 /// The answer to a try is lost. A check asks the store, which has the place.
 pub(crate) async fn a_check_after_an_unknown_try_asks_the_store() {
     let cluster = one().await;
     let (proxy, a) = proxied(&cluster).await;
-    let mut other = plain(&cluster, 0).await;
+    let other = plain(&cluster, 0);
     warm_up(&a).await;
     proxy.inject(Fault::LoseNextReply).await.unwrap();
     let mut holder = claim(&a, "lock", false);
     let answer = holder.try_acquire().await;
     assert!(answer.is_err(), "the answer was lost: {answer:?}");
-    assert_eq!(keys(&mut other, "lock/").await.len(), 1, "the place was taken");
+    assert_eq!(keys(&other, "lock/").await.len(), 1, "the place was taken");
     let answer = soon("the check", async {
         loop {
             if let Ok(answer) = holder.check().await {
@@ -203,14 +196,14 @@ pub(crate) async fn a_check_after_an_unknown_try_asks_the_store() {
     granted(&mut *holder).await;
     assert!(matches!(holder.renew().await.unwrap(), Renewal::Alive { .. }));
     assert_eq!(holder.release().await.unwrap(), Released::Freed);
-    assert_eq!(keys(&mut other, "lock/").await, []);
+    assert_eq!(keys(&other, "lock/").await, []);
 }
 
 /// A check finds nothing of an attempt still in flight: the release still undoes it.
 pub(crate) async fn a_check_before_the_try_arrives_settles_nothing() {
     let cluster = one().await;
     let (proxy, a) = proxied_and_direct(&cluster).await;
-    let mut other = plain(&cluster, 0).await;
+    let other = plain(&cluster, 0);
     warm_up(&a).await;
     proxy.inject(Fault::HoldNextRequest(Duration::from_secs(1))).await.unwrap();
     let short =
@@ -225,7 +218,7 @@ pub(crate) async fn a_check_before_the_try_arrives_settles_nothing() {
     .await;
     released(&mut *late).await;
     tokio::time::sleep(Duration::from_millis(1500)).await;
-    assert_eq!(keys(&mut other, "lock/").await, [], "the late try has left a place");
+    assert_eq!(keys(&other, "lock/").await, [], "the late try has left a place");
     let mut next = claim(&a, "lock", false);
     granted(&mut *next).await;
     busy(&mut *claim(&a, "lock", false)).await;
