@@ -259,6 +259,7 @@ impl Acquisition<'_> {
 /// Ready when the answer is no longer awaited.
 pub(super) async fn stopped(client: &Client, caller: &mut oneshot::Sender<Acquired>) {
     tokio::select! {
+        biased;
         () = caller.closed() => {}
         () = client.closing.cancelled() => {}
     }

@@ -38,8 +38,9 @@ impl Keeper {
                 return;
             }
             tokio::select! {
-                () = client.clock.sleep_until(next) => {}
+                biased;
                 () = client.killed.cancelled() => return,
+                () = client.clock.sleep_until(next) => {}
             }
         }
     }

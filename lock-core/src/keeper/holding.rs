@@ -173,6 +173,7 @@ impl Holding {
         let limit = self.held.signal_at().min(sent + self.keeper.terms.call_timeout);
         let stop = async {
             tokio::select! {
+                biased;
                 () = self.inbox.leaving() => {}
                 () = client.killed.cancelled() => {}
             }

@@ -88,6 +88,7 @@ impl LostSignal {
                 return self.0.expire();
             }
             tokio::select! {
+                biased;
                 () = notified => {}
                 () = self.0.clock().sleep_until(end) => {}
             }
