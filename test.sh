@@ -114,6 +114,8 @@ env "CARGO_TARGET_${host}_RUNNER=$PWD/.ci/note-test" \
     cargo test --locked --workspace --all-features "${targets[@]}" >"$log" 2>&1 ||
     { cat "$log"; die "FAILED: the tests do not build"; }
 
+# Optimised instead, beside the tests.
+rm -f "$jobs"/lock-simulation-*
 list() { find "$jobs" -name '*.job' | grep -E "$@" | sort || true; }
 if [ "$mode" = quick ]; then
     # Everything that needs no server, and one store that needs one.

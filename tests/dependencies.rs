@@ -19,6 +19,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("distlock-examples", &["distlock"]),
     ("distlock-soak", &["distlock", "conformance-tests", "lock-testkit"]),
     ("redlock-model", &[]),
+    ("lock-simulation", &["lock-core"]),
 ];
 
 /// What a crate may also use in its own tests.
