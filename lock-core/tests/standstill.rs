@@ -67,6 +67,18 @@ fn a_loss_is_signalled_before_the_lease_ends() {
 }
 
 #[test]
+fn a_close_is_signalled() {
+    let (keepers, locks) = Keepers::start();
+    let guard = block_on(locks.named("a").unwrap().acquire()).unwrap();
+    let _standing = keepers.stand_still();
+    let lost = guard.lost();
+    let (reason, closed) =
+        block_on(async { tokio::join!(lost.wait(), locks.close(Duration::ZERO)) });
+    assert_eq!(reason, LostReason::Closed);
+    assert_eq!(closed.unwrap_err().kind(), ErrorKind::Timeout);
+}
+
+#[test]
 fn run_stops_its_body() {
     let (keepers, locks) = Keepers::start();
     let mut standing = None;

@@ -194,6 +194,11 @@ impl Held {
         &self.0.lost
     }
 
+    /// Ready when the backend is being closed.
+    pub(crate) async fn killed(&self) {
+        self.0.killed.cancelled().await;
+    }
+
     pub(crate) fn fence(&self) -> FencingToken {
         self.0.token
     }

@@ -68,8 +68,9 @@ impl LostSignal {
         self.0.loss_token().child_token()
     }
 
-    /// Waits until the lock is lost. Fires a moment before the end of validity by the clock alone,
-    /// so it needs neither the store nor the runtime of the `Locks`.
+    /// Waits until the lock is lost. Fires a moment before the end of validity by the clock alone, and
+    /// when the `Locks` is closed, so for these it needs neither the store nor the runtime of the
+    /// `Locks`.
     ///
     /// # Cancel safety
     ///
@@ -90,6 +91,8 @@ impl LostSignal {
             tokio::select! {
                 biased;
                 () = notified => {}
+                // The keeper says so, too, but its runtime may stand still.
+                () = self.0.killed() => {}
                 () = self.0.clock().sleep_until(end) => {}
             }
         }
