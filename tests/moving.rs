@@ -13,12 +13,13 @@
 
 use std::time::Duration;
 
-use distlock::{FenceCheck, FencingToken, Result};
+use distlock::{Capabilities, FenceCheck, FencingToken, Result};
 use lock_testkit::servers::{EtcdCluster, MariaDbServer, PostgresServer, RedisServer, ZooKeeper};
 
 /// Two saves under the lock, each by a different holder; returns the fence of the second.
 async fn save_twice(url: &str, row: &mut FenceCheck) -> Result<FencingToken> {
     let locks = distlock::connect(url).await?;
+    the_guide_knows(locks.backend_name(), &locks.capabilities());
     for _ in 0..2 {
         let guard = locks.named("order:42")?.acquire().await?;
         row.admit(guard.token()?)?;
@@ -26,6 +27,21 @@ async fn save_twice(url: &str, row: &mut FenceCheck) -> Result<FencingToken> {
     }
     locks.close(Duration::from_secs(5)).await?;
     Ok(row.highest().expect("a fence was admitted"))
+}
+
+/// The limits of a store are those in the guide, where its servers do not decide.
+fn the_guide_knows(store: &str, can: &Capabilities) {
+    let page = include_str!("../docs/guide/stores.md");
+    let begins = format!("| {store} |");
+    let row = page.lines().find(|line| line.starts_with(&begins)).expect(store);
+    let [least, most, detachable] = [2, 3, 4].map(|cell| row.split('|').nth(cell).unwrap().trim());
+    let shown = format!("{:?}", can.min_ttl);
+    assert!([&*shown, "the servers'"].contains(&least), "{row}: {can:?}");
+    let year = Duration::from_secs(366 * 86_400);
+    let longest =
+        can.max_ttl.filter(|ttl| *ttl < year).map_or("–".to_owned(), |ttl| format!("{ttl:?}"));
+    assert!([&*longest, "the servers'"].contains(&most), "{row}: {can:?}");
+    assert_eq!(detachable.starts_with("yes"), can.detachable, "{row}: {can:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
