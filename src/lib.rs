@@ -2,6 +2,8 @@
 // counts.
 //! [docs/SUMMARY.md]: https://docs.rs/crate/distlock/latest/source/docs/SUMMARY.md
 //! [docs/guarantees.md]: https://docs.rs/crate/distlock/latest/source/docs/guarantees.md
+//! [docs/guide/errors.md]: https://docs.rs/crate/distlock/latest/source/docs/guide/errors.md
+//! [docs/guide/stores.md]: https://docs.rs/crate/distlock/latest/source/docs/guide/stores.md
 //! [docs/testing.md]: https://docs.rs/crate/distlock/latest/source/docs/testing.md
 //! [docs/api.md]: https://docs.rs/crate/distlock/latest/source/docs/api.md
 //! [docs/design.md]: https://docs.rs/crate/distlock/latest/source/docs/design.md

@@ -94,6 +94,23 @@ fn the_core_knows_no_driver() {
     }
 }
 
+/// Somebody who tries the program should know what the first build costs.
+#[test]
+fn the_readme_says_how_many_crates_a_first_build_compiles() {
+    let tree = cargo(&[
+        "tree", "--locked", "-p", "lock-cli", "--edges", "normal,build", "--prefix", "none",
+        "--format", "{p}",
+    ]);
+    // Some versions of a crate are there twice, and a path follows those of this repository.
+    let crates = tree.lines().map(|line| line.split(' ').take(2).collect::<Vec<_>>());
+    let number = crates.collect::<BTreeSet<_>>().len();
+    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md"));
+    let readme = readme.expect("README.md");
+    let (before, _) = readme.split_once(" crates first").expect("the number of crates");
+    let told: usize = before.rsplit(' ').next().unwrap_or_default().parse().expect("a number");
+    assert!(told.abs_diff(number) <= 15, "README.md says {told} crates, and there are {number}");
+}
+
 /// Each of the facade's store features, and which of the drivers below it must pull in.
 const STORES: &[(&str, &[&str])] = &[
     ("sqlite", &["sqlx", "libsqlite3-sys"]),

@@ -123,6 +123,35 @@ fn the_tests_of_the_testing_page_are_the_ones_that_run() {
     );
 }
 
+/// What the headings of a page are linked by: a repeated one gets a number.
+fn anchors(text: &str) -> Vec<String> {
+    let mut anchors: Vec<String> = Vec::new();
+    let mut is_code = false;
+    for line in text.lines() {
+        is_code ^= line.starts_with("```");
+        let Some(heading) = line.strip_prefix('#').filter(|_| !is_code) else { continue };
+        let words = heading.trim_start_matches('#').trim().to_lowercase();
+        let kept = words.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+        let anchor: String = kept.map(|c| if c == ' ' { '-' } else { c }).collect();
+        let numbered = (1..).map(|number| format!("{anchor}-{number}"));
+        let mut names = std::iter::once(anchor.clone()).chain(numbered);
+        anchors.push(names.find(|name| !anchors.contains(name)).expect("some number is free"));
+    }
+    anchors
+}
+
+/// The files are run by the tests of the program; only their comments are left out.
+#[test]
+fn the_jobs_of_the_guide_are_the_ones_that_are_tested() {
+    let guide = read("docs/guide/jobs.md");
+    for file in ["nightly-report.cron", "nightly-report.service", "nightly-report.timer"] {
+        let text = read(&format!("examples/one_job/{file}"));
+        let lines = text.split_inclusive('\n').filter(|line| !line.starts_with('#'));
+        let text: String = lines.collect();
+        assert!(text.lines().count() > 3 && guide.contains(&format!("\n{text}```\n")), "{file}");
+    }
+}
+
 #[test]
 fn local_links_of_the_documents_lead_somewhere() {
     let mut checked = 0;
@@ -132,16 +161,24 @@ fn local_links_of_the_documents_lead_somewhere() {
         for link in read(&page)
             .split("](")
             .skip(1)
-            .filter_map(|rest| rest.split([')', '#']).next().map(str::to_owned))
+            .filter_map(|rest| rest.split(')').next().map(str::to_owned))
             .chain(definitions(&read(&page)).map(|(_, link)| link))
         {
-            if link.is_empty() || link.contains("://") {
+            if link.contains("://") {
                 continue;
             }
-            let path = format!("{}/{folder}/{link}", env!("CARGO_MANIFEST_DIR"));
+            let (link, anchor) = link.split_once('#').unwrap_or((&link, ""));
+            let path = match link {
+                "" => page.clone(),
+                link => format!("{folder}/{link}"),
+            };
             assert!(
-                fs::exists(&path).unwrap_or(false),
+                fs::exists(format!("{}/{path}", env!("CARGO_MANIFEST_DIR"))).unwrap_or(false),
                 "{page} links to {link}, which does not exist"
+            );
+            assert!(
+                anchor.is_empty() || anchors(&read(&path)).iter().any(|known| known == anchor),
+                "{page} links to {path}#{anchor}, where no heading has this name"
             );
             checked += 1;
         }
