@@ -98,8 +98,16 @@ fn the_core_knows_no_driver() {
 #[test]
 fn the_readme_says_how_many_crates_a_first_build_compiles() {
     let tree = cargo(&[
-        "tree", "--locked", "-p", "lock-cli", "--edges", "normal,build", "--prefix", "none",
-        "--format", "{p}",
+        "tree",
+        "--locked",
+        "-p",
+        "lock-cli",
+        "--edges",
+        "normal,build",
+        "--prefix",
+        "none",
+        "--format",
+        "{p}",
     ]);
     // Some versions of a crate are there twice, and a path follows those of this repository.
     let crates = tree.lines().map(|line| line.split(' ').take(2).collect::<Vec<_>>());

@@ -47,7 +47,9 @@ pub(crate) fn from_redis(error: RedisError, stage: Stage, endpoint: &str) -> Err
     };
     // A refusal before the first write of a script leaves nothing behind. `OOM` and `MISCONF` are
     // met at the first write, since a script that has written once may go on.
-    let refused = TRANSIENT.contains(&code) || matches!(code, "NOAUTH" | "WRONGPASS");
+    let refused = TRANSIENT.contains(&code)
+        || matches!(code, "NOAUTH" | "WRONGPASS")
+        || is_refused_before_it_runs(&error);
     let what = match (stage, kind) {
         (Stage::Connecting, ErrorKind::Denied) => "refused the credentials",
         (Stage::Connecting, _) if is_about_a_certificate(&error) => CERTIFICATES,
@@ -117,8 +119,16 @@ fn is_about_a_certificate(error: &RedisError) -> bool {
 /// What a server does that hears TLS and expects none, or the reverse.
 const HANGS_UP: &str = "cannot be reached, since it closes the connection: rediss:// and redlocks:// are for servers that expect TLS, redis:// and redlock:// for those that do not";
 
+/// In the words of Redis 6 and 7.0, of 7.2, and of its scripts.
 fn is_about_a_key(error: &RedisError) -> bool {
-    error.detail().is_some_and(|detail| detail.contains("one of the keys"))
+    let words = ["one of the keys", "to access a key", "' key"];
+    error.detail().is_some_and(|detail| words.iter().any(|words| detail.contains(words)))
+}
+
+/// Whether the user may not send the command at all: then it, or its script, was not begun.
+fn is_refused_before_it_runs(error: &RedisError) -> bool {
+    error.code() == Some("NOPERM")
+        && !error.detail().is_some_and(|detail| detail.contains("script"))
 }
 
 /// A timeout begins as "unknown"; while connecting nothing has been sent.
@@ -195,10 +205,25 @@ mod tests {
 
     #[test]
     fn a_key_that_is_denied_and_a_sentinel_are_told_with_the_remedy() {
-        let denied = "this user has no permissions to access one of the keys used as arguments";
+        // Before Redis 7.2, since then, and in a script, which may have written before.
+        for (code, denied, effect) in [
+            (
+                ServerErrorKind::NoPerm,
+                "this user has no permissions to access one of the keys used as arguments",
+                Effect::None,
+            ),
+            (ServerErrorKind::NoPerm, "No permissions to access a key", Effect::None),
+            (
+                ServerErrorKind::ResponseError,
+                "ACL failure in script: User app has no permissions to access the 'x' key",
+                Effect::Unknown,
+            ),
+        ] {
+            let error = from_redis(server(code, denied), Stage::Sent, "h:1");
+            assert_eq!((error.kind(), error.effect()), (ErrorKind::Denied, effect), "{error}");
+            assert!(error.to_string().contains("~{<lock_prefix>*"), "{error}");
+        }
         let code = ServerErrorKind::ResponseError;
-        let error = from_redis(server(code, denied), Stage::Sent, "h:1");
-        assert!(error.to_string().contains("~{<lock_prefix>*"), "{error}");
         let unknown = server(code, "unknown command 'EVALSHA', with args beginning with: 'x'");
         let error = from_redis(unknown, Stage::Sent, "h:1");
         assert_eq!(error.kind(), ErrorKind::Unsupported);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use common::{backend, claim, config, locks, plain, run, server};
 use conformance_tests::server::Port;
-use lock_core::{Attempt, ErrorKind, LockBackend, Locks, Released, Renewal};
+use lock_core::{Attempt, Effect, ErrorKind, LockBackend, Locks, Released, Renewal};
 use lock_redis::{Eviction, RedisBackend, RedisConfig};
 use lock_testkit::servers::RedisServer;
 use redis::aio::MultiplexedConnection;
@@ -68,7 +68,8 @@ async fn a_user_with_the_least_rights_can_lock() {
     // A name outside of the pattern.
     let outside = Locks::new(lock_redis::connect(&url).await.unwrap());
     let error = outside.named("other").unwrap().try_acquire().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::Denied, Effect::None), "{error}");
+    assert!(error.to_string().contains("correct lock_prefix"), "{error}");
 }
 
 #[tokio::test]
