@@ -86,6 +86,9 @@ impl LockKey {
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if no key has this encoding.
     pub fn decode(encoded: &str) -> Result<Self> {
         match encoded.split_once('\u{1f}') {
+            Some(("", _)) => Err(Error::invalid(
+                "this is not an encoded lock name: it begins with the separator, and has no prefix",
+            )),
             Some((prefix, name)) => Self::new(prefix, name),
             None => Self::new("", encoded),
         }
@@ -162,5 +165,6 @@ mod tests {
             let key = LockKey::new(prefix, name).unwrap();
             assert_eq!(LockKey::decode(&key.encode()).unwrap(), key);
         }
+        assert!(LockKey::decode("\u{1f}a").is_err(), "it would be the key of \"a\"");
     }
 }

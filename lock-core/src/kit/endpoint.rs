@@ -59,6 +59,10 @@ impl Endpoint {
             return Err(wrong("a `#`"));
         }
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        // What looks like a path is then the end of a password, or a whole URL.
+        if path.contains('@') {
+            return Err(wrong("an `@` after a `/`"));
+        }
         // The last one: a password that is not encoded may contain an `@`, and must not become a
         // host.
         let (who, hosts) = match authority.rsplit_once('@') {
@@ -203,7 +207,7 @@ mod tests {
     fn what_cannot_be_read_is_refused() {
         for url in [
             "", "/x", "h,,i", "h:x", "h:70000", "h:0", "[::1", "[x]", "[::1]x", "@h", ":@h", "h h",
-            "h#x", "h/%ff", "h%", "%zz@h", "h:1:2",
+            "h#x", "h/%ff", "h/a@b", "h%", "%zz@h", "h:1:2",
         ] {
             let error = parse(url).expect_err(url);
             assert_eq!(error.kind(), crate::ErrorKind::Config, "{url}");
@@ -215,7 +219,15 @@ mod tests {
 
     #[test]
     fn no_secret_is_shown() {
-        for url in ["hunter:hunter@h", "u:hunter#@h", "u:hunter/x@h", "u:x@hunter%@h", "hunter 2"] {
+        for url in [
+            "hunter:hunter@h",
+            "u:hunter#@h",
+            "u:hunter/x@h",
+            "u:x@hunter%@h",
+            "hunter 2",
+            "u:1/hunter@h",
+            "h/u:hunter@h",
+        ] {
             let shown = match parse(url) {
                 Ok(endpoint) => format!("{endpoint} {endpoint:?}"),
                 Err(error) => format!("{error} {error:?}"),
