@@ -11,6 +11,8 @@ mod driver;
 mod entry;
 mod error;
 mod fences;
+#[cfg(test)]
+mod fuzz;
 mod leases;
 #[cfg(distlock_mutants)]
 #[doc(hidden)]

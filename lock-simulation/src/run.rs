@@ -219,7 +219,7 @@ impl Run {
 
     fn take(&mut self, next: Next) {
         match next {
-            Next::Due => drop(self.world.step()),
+            Next::Due => self.world.step(),
             Next::Task(at) => self.poll(at),
             Next::Runtime(at) => {
                 self.world.set_current(at);

@@ -177,13 +177,13 @@ impl World {
         self.state().due.first_key_value().map(|((at, ..), _)| *at)
     }
 
-    /// Does the first thing that is due now; false if there is none.
-    pub(crate) fn step(&self) -> bool {
+    /// Does the first thing that is due now.
+    pub(crate) fn step(&self) {
         let due = {
             let mut state = self.state();
             let now = state.now;
             let Some(first) = state.due.first_entry().filter(|first| first.key().0 <= now) else {
-                return false;
+                return;
             };
             let due = first.remove();
             state.activity += 1;
@@ -193,7 +193,6 @@ impl World {
             Due::Wake(waker) => waker.wake(),
             Due::Act(act) => act(),
         }
-        true
     }
 
     pub(crate) fn advance(&self, to: Time) {

@@ -7,6 +7,8 @@
 mod backend;
 mod config;
 mod engine;
+#[cfg(test)]
+mod fuzz;
 #[cfg(distlock_mutants)]
 #[doc(hidden)]
 pub mod mutants;

@@ -4,6 +4,7 @@
     reason = "an error says what is missing or broken, and makes the test fail"
 )]
 
+pub mod fuzz;
 pub mod measure;
 pub mod proxied;
 pub mod scenes;

@@ -7,6 +7,8 @@ mod config;
 mod connection;
 mod doctor;
 mod error;
+#[cfg(test)]
+mod fuzz;
 #[cfg(distlock_mutants)]
 #[doc(hidden)]
 pub mod mutants;

@@ -19,7 +19,7 @@ use crate::node::{Node, Reply};
 
 /// What one node knows about a lock.
 #[derive(Clone, Debug)]
-struct Known {
+pub(super) struct Known {
     /// Names the hold, and is the owner of one of ours.
     mark: Vec<u8>,
     left: Option<Duration>,
@@ -130,7 +130,7 @@ impl RedlockBackend {
     }
 }
 
-fn seen(value: &Value) -> Result<Option<Known>> {
+pub(super) fn seen(value: &Value) -> Result<Option<Known>> {
     let reply = Reply::new("an inspection", value)?;
     if reply.len() == 1 {
         return Ok(None);

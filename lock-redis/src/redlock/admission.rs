@@ -277,7 +277,7 @@ async fn take_step(node: &Node, fingerprint: &str, step: &Step, seen: &Report) -
     }
 }
 
-fn report(answer: &Value) -> Result<Report> {
+pub(super) fn report(answer: &Value) -> Result<Report> {
     let reply = Reply::new("a report", answer)?;
     let number = |at| reply.text(at).map(|text| text.parse::<u64>().unwrap_or(0));
     let (now, since) = (number(3)?, number(8)?);

@@ -14,6 +14,8 @@ mod config;
 mod contender;
 mod doctor;
 mod driver;
+#[cfg(test)]
+mod fuzz;
 #[cfg(distlock_mutants)]
 #[doc(hidden)]
 pub mod mutants;

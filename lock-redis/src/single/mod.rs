@@ -10,6 +10,8 @@ mod backend;
 mod claim;
 mod config;
 mod doctor;
+#[cfg(test)]
+mod fuzz;
 mod hand_over;
 mod holder;
 mod renewals;

@@ -99,7 +99,7 @@ async fn send(node: Node, client: Arc<str>, batch: Vec<Entry<Item, Result<Outcom
     }
 }
 
-fn read(number: i64, item: &Item) -> Result<Outcome> {
+pub(super) fn read(number: i64, item: &Item) -> Result<Outcome> {
     let ms = |number: i64| u64::try_from(number).map(Duration::from_millis).unwrap_or_default();
     Ok(match number {
         number if number >= HANDED => Outcome::Handed(ms(number - HANDED)),
