@@ -28,7 +28,7 @@ const ALLOWED_IN_TESTS: &[(&str, &[&str])] = &[
     ("lock-redis", &["conformance-tests", "lock-testkit"]),
     ("lock-etcd", &["conformance-tests", "lock-testkit"]),
     ("lock-zk", &["conformance-tests", "lock-testkit"]),
-    ("distlock", &["lock-testkit"]),
+    ("distlock", &["conformance-tests", "lock-testkit"]),
     ("lock-cli", &["lock-testkit"]),
     ("distlock-examples", &["conformance-tests", "lock-testkit"]),
 ];

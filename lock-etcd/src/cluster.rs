@@ -9,6 +9,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lock_core::kit::backoff::Backoff;
+use lock_core::kit::outage::Outage;
 use lock_core::{Clock, ClockInstant, OsRng, Result, Rng};
 use tokio::sync::{Mutex, watch};
 use tonic::transport::Channel;
@@ -19,6 +21,9 @@ use crate::error::{Failed, Why};
 use crate::mutants;
 use crate::wire::{Reply, Request};
 
+/// The pauses between requests while no member answers.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
+
 /// The cluster as this client sees it.
 pub(crate) struct Cluster {
     config: Option<EtcdConfig>,
@@ -26,6 +31,7 @@ pub(crate) struct Cluster {
     connection: watch::Sender<Option<Arc<Connection>>>,
     /// Held while the connection is being replaced.
     replacing: Mutex<()>,
+    outage: Outage<Failed>,
 }
 
 impl fmt::Debug for Cluster {
@@ -38,7 +44,13 @@ impl fmt::Debug for Cluster {
 impl Cluster {
     fn new(config: Option<EtcdConfig>, first: Connection, clock: Arc<dyn Clock>) -> Self {
         let connection = watch::Sender::new(Some(Arc::new(first)));
-        Self { config, clock, connection, replacing: Mutex::default() }
+        Self {
+            config,
+            clock,
+            connection,
+            replacing: Mutex::default(),
+            outage: Outage::new(BACKOFF),
+        }
     }
 
     /// A cluster reached by connections that we make. Nothing is sent yet. The first connection
@@ -127,24 +139,28 @@ impl Cluster {
     /// Notes that a request sent at `sent` has timed out, and leaves a silent member.
     pub(crate) async fn gave_up(&self, connection: &Connection, sent: ClockInstant) {
         if connection.gave_up(sent, self.clock.now()) {
+            self.outage.down();
             self.leave(connection).await;
         }
     }
 
     /// Makes one request within `limit`. It is repeated, at another member or with a new auth
-    /// token, only if nothing was done, or if doing it twice does no harm.
+    /// token, only if nothing was done, or if doing it twice does no harm. While no member answers,
+    /// the requests of a client are made one at a time, with pauses: the others fail as that one
+    /// does.
     pub(crate) async fn ask(
         &self,
         limit: Duration,
         request: impl Into<Request>,
     ) -> Result<Reply, Failed> {
         let request = mutants::sent(request.into());
-        let (mut used, sent) = (None, self.clock.now());
-        let tries = async {
+        let mut used = None;
+        let tries = async || {
+            let sent = self.clock.now();
             let (mut moves, mut has_new_token) = (0, false);
             loop {
                 let Some(connection) = self.connection() else { return Err(Failed::closed()) };
-                used = Some(Arc::clone(&connection));
+                used = Some((Arc::clone(&connection), sent));
                 let token = connection.token();
                 let reply = mutants::replied(&request, connection.send(&request).await);
                 let failed = match reply {
@@ -172,13 +188,20 @@ impl Cluster {
                 }
             }
         };
-        match tokio::time::timeout(limit, tries).await {
-            Ok(answer) => answer,
-            Err(_) => {
-                let Some(connection) = used else { return Err(Failed::closed()) };
-                self.gave_up(&connection, sent).await;
-                Err(Failed::timeout(connection.endpoint(), limit))
-            }
+        let asked = self.outage.ask(tries, Failed::is_about_the_member);
+        match tokio::time::timeout(limit, asked).await {
+            Ok(answer) => answer.unwrap_or_else(|of_another| Err(of_another.without_effect())),
+            Err(_) => match (used, self.connection()) {
+                (Some((connection, sent)), _) => {
+                    self.gave_up(&connection, sent).await;
+                    Err(Failed::timeout(connection.endpoint(), limit))
+                }
+                // It has waited for another request.
+                (None, Some(connection)) => {
+                    Err(Failed::timeout(connection.endpoint(), limit).without_effect())
+                }
+                (None, None) => Err(Failed::closed()),
+            },
         }
     }
 }

@@ -4,8 +4,11 @@
     reason = "an error says what is missing or broken, and makes the test fail"
 )]
 
+pub mod certificates;
 pub mod fuzz;
+pub mod hostile;
 pub mod measure;
+pub mod networked;
 pub mod proxied;
 pub mod scenes;
 pub mod servers;

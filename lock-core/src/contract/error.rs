@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::error::Error as StdError;
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
 use super::loss::LostReason;
@@ -280,8 +280,32 @@ impl fmt::Display for Error {
         f.write_str(&details.message)?;
         if let Some(source) = &details.source {
             // Statements to copy stay as they are.
-            let separator = if details.message.contains('\n') { "\n" } else { ": " };
-            write!(f, "{separator}{source}")?;
+            f.write_str(if details.message.contains('\n') { "\n" } else { ": " })?;
+            // It ends here, and its rest is not needed.
+            let _ = write!(OneLine { f, left: LONGEST_CAUSE }, "{source}");
+        }
+        Ok(())
+    }
+}
+
+/// The most that an error shows of its cause.
+const LONGEST_CAUSE: usize = 300;
+
+/// Writes what a server or a driver has said: a hostile one must neither fill a log nor draw on a terminal.
+struct OneLine<'a, 'b> {
+    f: &'a mut fmt::Formatter<'b>,
+    left: usize,
+}
+
+impl fmt::Write for OneLine<'_, '_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for letter in text.chars() {
+            if self.left == 0 {
+                self.f.write_str("…")?;
+                return Err(fmt::Error);
+            }
+            self.left -= 1;
+            self.f.write_char(if letter.is_control() { ' ' } else { letter })?;
         }
         Ok(())
     }
@@ -376,6 +400,16 @@ mod tests {
         let shown = format!("{:?}", Some(deep));
         let last = format!("caused by: {})", fmt::Error);
         assert_eq!(shown, format!("Some(no answer: the request failed\n{last}"));
+    }
+
+    #[test]
+    fn a_cause_is_one_line_of_a_bounded_length() {
+        let said = |text: String| {
+            Error::config("no table").with_source(std::io::Error::other(text)).to_string()
+        };
+        assert_eq!(said("a\x1b[2J\r\nb".to_owned()), "no table: a [2J  b");
+        let long = said("é".repeat(5_000));
+        assert_eq!(long, format!("no table: {}…", "é".repeat(LONGEST_CAUSE)));
     }
 
     #[test]

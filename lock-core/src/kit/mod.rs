@@ -10,6 +10,7 @@
 //! | [`endpoint`] | user, hosts and path of a URL, and which parts may be shown |
 //! | [`in_doubt`] | requests that may still take effect, and what a release proves |
 //! | [`lines`] | one task per runtime serves the requests made there |
+//! | [`outage`] | a server that is down is asked a few times a second, however many callers there are |
 //! | [`runtime`] | what a driver needs from the Tokio runtime |
 //! | [`tasks`] | work in the background that ends with the store |
 //! | [`url`] | the parameters of a store URL |
@@ -23,6 +24,7 @@ pub mod diagnosis;
 pub mod endpoint;
 pub mod in_doubt;
 pub mod lines;
+pub mod outage;
 pub mod runtime;
 pub mod tasks;
 pub mod url;

@@ -19,7 +19,8 @@ impl Node {
     /// script, and scripts are not rolled back. `page` is where the rights are listed.
     pub(crate) async fn probe(&self, call: Call<'_>, page: &str, limit: Duration) -> Result<()> {
         let answer = self.run(call, limit).await?;
-        let refused = Reply::new("a check of the rights", &answer)?;
+        let what = format!("at {} a check of the rights", self.endpoint());
+        let refused = Reply::new(&what, &answer)?;
         if refused.len() == 0 {
             return Ok(());
         }

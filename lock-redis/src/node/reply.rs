@@ -21,13 +21,13 @@ pub(crate) fn info_field(info: &Value, field: &str) -> Option<String> {
 /// An answer that is a list.
 #[derive(Debug)]
 pub(crate) struct Reply<'a> {
-    what: &'static str,
+    what: &'a str,
     items: &'a [Value],
     whole: &'a Value,
 }
 
 impl<'a> Reply<'a> {
-    pub(crate) fn new(what: &'static str, value: &'a Value) -> Result<Self> {
+    pub(crate) fn new(what: &'a str, value: &'a Value) -> Result<Self> {
         match value {
             Value::Array(items) => Ok(Self { what, items, whole: value }),
             _ => Err(unexpected(what, value)),

@@ -8,6 +8,7 @@ use sqlx::Connection;
 
 use super::error::Failure;
 use super::lock_table::LockTable;
+use super::shield::shielded;
 use super::statement::{Query, Statement, Values};
 use super::value::{Reply, Row};
 
@@ -68,7 +69,7 @@ pub(crate) trait Driver: Debug + Send + Sync + 'static {
         connection: &mut Self::Connection,
         query: Query,
     ) -> Result<Vec<Row>, Failure> {
-        let reply = self.run(connection, query).await;
+        let reply = shielded(self.run(connection, query)).await;
         Ok(reply.map_err(|error| self.failure(error, false))?.rows)
     }
 }

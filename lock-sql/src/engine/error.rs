@@ -7,7 +7,7 @@ use std::time::Duration;
 use lock_core::{Error, ErrorKind};
 
 /// Why a statement failed.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Failure {
     pub(crate) means: Means,
     pub(crate) left: Left,

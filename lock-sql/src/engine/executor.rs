@@ -54,8 +54,7 @@ impl<V: Driver> Executor<V> {
             biased;
             reply = self.repeat(want, statement, values) => reply,
             () = self.clock.sleep_until(want.end) => {
-                // The other connections are probably just as silent.
-                self.links.forget();
+                self.links.gave_up();
                 Err(no_answer(self.at(), want.whole).into())
             }
         }

@@ -23,6 +23,8 @@ pub(crate) trait Links: Debug + Send + Sync + 'static {
     ) -> Result<Reply, Failure>;
     /// Stops using the present connections.
     fn forget(&self) {}
+    /// No reply came in time: the present connections are probably just as silent.
+    fn gave_up(&self) {}
     async fn close(&self) -> Result<()>;
 }
 

@@ -19,6 +19,7 @@ pub(crate) mod renewals;
 mod resting;
 pub(crate) mod schema;
 pub(crate) mod settings;
+pub(crate) mod shield;
 pub(crate) mod statement;
 pub(crate) mod store;
 pub(crate) mod sweep;

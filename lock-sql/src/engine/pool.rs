@@ -4,20 +4,26 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use lock_core::kit::backoff::Backoff;
+use lock_core::kit::outage::Outage;
 use lock_core::{Clock, Result, SystemClock, async_trait};
 use sqlx::Connection;
 use tokio::sync::Semaphore;
 
 use super::driver::Driver;
-use super::error::{Failure, Left, closed};
+use super::error::{Failure, Left, Means, closed};
 use super::links::{Links, Turn, Want};
 use super::resting::{REST, Resting};
+use super::shield::shielded;
 use super::statement::Query;
 use super::unfinished::Finished;
 use super::value::Reply;
 
 /// The limit for testing a connection.
 const PING: Duration = Duration::from_secs(1);
+
+/// The pauses between attempts to connect to a server that is down.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
 
 /// The most statements that are under way at a time: those that renew or check, those that release,
 /// and all others.
@@ -49,6 +55,8 @@ pub(crate) struct Pool<S: Server> {
     resting: Arc<Resting<S::Connection>>,
     /// Connections from before this number are not used any more.
     generation: AtomicU64,
+    /// Whether connections can be opened.
+    outage: Outage<Failure>,
     clock: SystemClock,
     closed: AtomicBool,
 }
@@ -60,6 +68,7 @@ impl<S: Server> Pool<S> {
             turns: TURNS.map(|most| Arc::new(Semaphore::new(most as usize))),
             resting: Resting::new(clock.clone(), REST),
             generation: AtomicU64::new(0),
+            outage: Outage::new(BACKOFF),
             clock,
             closed: AtomicBool::new(false),
         })
@@ -72,7 +81,7 @@ impl<S: Server> Pool<S> {
             return Some(connection);
         }
         let alive = tokio::select! {
-            pong = connection.ping() => pong.is_ok(),
+            pong = shielded(connection.ping()) => pong.is_ok(),
             () = self.clock.sleep_until(self.clock.now() + PING) => false,
         };
         if alive {
@@ -81,6 +90,13 @@ impl<S: Server> Pool<S> {
         // The others are as old.
         self.drop_resting();
         None
+    }
+
+    /// A new connection. While none can be opened, callers try one at a time.
+    async fn open(&self) -> Result<S::Connection, Failure> {
+        let is_down =
+            |failure: &Failure| !matches!(failure.means, Means::Contended | Means::NoTable);
+        self.outage.ask(|| self.server.open(), is_down).await.flatten()
     }
 
     /// Adds a connection that was made before the pool.
@@ -118,6 +134,8 @@ impl<S: Server> Links for Arc<Pool<S>> {
             Turn::Release => 1,
             Turn::Try | Turn::Look => 2,
         };
+        // Not in a turn, which would be used up by waiting.
+        self.outage.over().await?;
         let turn = Arc::clone(&self.turns[turns]).acquire_owned().await.map_err(|_| closed())?;
         if self.closed.load(Ordering::Acquire) {
             return Err(closed());
@@ -126,11 +144,11 @@ impl<S: Server> Links for Arc<Pool<S>> {
         let fresh = if want.taker.is_some() { S::FRESH_FOR_TRIES } else { S::FRESH };
         let mut connection = match self.take(fresh).await {
             Some(connection) => connection,
-            None => self.server.open().await?,
+            None => self.open().await?,
         };
         let (pool, query) = (Self::clone(self), make());
         let statement = async move {
-            let answer = pool.server.run(&mut connection, query).await;
+            let answer = shielded(pool.server.run(&mut connection, query)).await;
             let answer = answer.map_err(|error| pool.server.failure(error, true));
             match answer.as_ref().map_or_else(|failure| failure.left, |_| Left::Usable) {
                 Left::Usable => pool.put_back(connection, generation),
@@ -147,6 +165,12 @@ impl<S: Server> Links for Arc<Pool<S>> {
 
     fn forget(&self) {
         self.drop_resting();
+    }
+
+    /// A new connection may be as silent.
+    fn gave_up(&self) {
+        self.drop_resting();
+        self.outage.down();
     }
 
     /// Waits for the statements under way and closes the connections properly.

@@ -16,6 +16,7 @@ use crate::engine::lock_table::LockTable;
 use crate::engine::pool::Server;
 use crate::engine::schema::ensure_once;
 use crate::engine::settings::Settings;
+use crate::engine::shield::shielded;
 use crate::engine::statement::{Places, Query, Statement, Values};
 use crate::engine::value::{Reply, Row, Value, nullable};
 
@@ -138,7 +139,8 @@ impl Server for MySqlServer {
     const FRESH_FOR_TRIES: Duration = Duration::from_millis(25);
 
     async fn open(&self) -> Result<MySqlConnection, Failure> {
-        let mut connection = self.connect().await.map_err(|error| self.failure(error, false))?;
+        let connecting = shielded(self.connect()).await;
+        let mut connection = connecting.map_err(|error| self.failure(error, false))?;
         if ensure_once(self, &mut connection).await? {
             // Without it, clients that insert rows would lock the gap in its place.
             let fence = Values::default().with("fence", None::<FencingToken>);

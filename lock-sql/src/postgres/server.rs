@@ -23,6 +23,7 @@ use crate::engine::lock_table::LockTable;
 use crate::engine::pool::Server;
 use crate::engine::schema::ensure_once;
 use crate::engine::settings::Settings;
+use crate::engine::shield::shielded;
 use crate::engine::statement::{Places, Query, Statement};
 use crate::engine::value::{Reply, Row, Value, nullable};
 
@@ -68,7 +69,7 @@ impl PostgresServer {
     }
 
     pub(super) async fn connect(&self) -> Result<PgConnection, Failure> {
-        self.options.connect().await.map_err(|error| self.failure(error, false))
+        shielded(self.options.connect()).await.map_err(|error| self.failure(error, false))
     }
 
     /// Applies our settings, and checks the table, creating it if needed.

@@ -32,3 +32,26 @@ pub trait Servers: fmt::Debug + Send + Sync + 'static {
         Ok(())
     }
 }
+
+/// Several servers of one kind, which know nothing of each other.
+#[async_trait]
+impl<S: Servers> Servers for Vec<S> {
+    fn addresses(&self) -> Vec<SocketAddr> {
+        self.iter().flat_map(Servers::addresses).collect()
+    }
+
+    fn freeze(&self) -> Result<(), Unavailable> {
+        self.iter().try_for_each(Servers::freeze)
+    }
+
+    fn thaw(&self) -> Result<(), Unavailable> {
+        self.iter().try_for_each(Servers::thaw)
+    }
+
+    async fn restart(&self) -> Result<(), Unavailable> {
+        for server in self {
+            server.restart().await?;
+        }
+        Ok(())
+    }
+}

@@ -22,6 +22,7 @@ pub use contract::Servers;
 pub use etcd::{EtcdCluster, EtcdClusterBuilder};
 pub use mariadb::{MariaDb, MariaDbServer};
 pub use pgbouncer::PgBouncer;
+pub(crate) use postgres::give_to_postgres;
 pub use postgres::{Postgres, PostgresServer};
 pub use redis::{Data, Redis, RedisServer};
 pub use single::{Builder, Kind, Server};

@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use super::data::{self, Servant};
-use super::process::not_installed;
+use super::process::{failed, not_installed};
 use super::single::{Kind, Server};
 
 /// The variable that names the folder of the binaries; by default that of the newest version
@@ -165,6 +165,15 @@ fn version_of(binaries: &Path) -> u32 {
 /// The user that PostgreSQL and its poolers run as under root.
 pub(super) fn servant() -> Result<Option<Servant>, Unavailable> {
     Servant::find(&["postgres", "nobody"], Postgres::PACKAGE)
+}
+
+/// Makes a file one that only the server can read, as it insists on for its keys.
+pub(crate) fn give_to_postgres(file: &Path) -> Result<(), Unavailable> {
+    use std::os::unix::fs::PermissionsExt;
+
+    std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o600))
+        .map_err(|error| failed(&file.display().to_string(), error))?;
+    Servant::give(servant()?, file)
 }
 
 #[cfg(test)]

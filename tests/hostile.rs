@@ -1,0 +1,218 @@
+//! Servers that turn hostile while a lock is held, and that are hostile from the first byte on.
+//!
+//! No call panics, waits beyond its limit, or keeps what it was sent; errors are short and name the server;
+//! and the client recovers when the server does.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+use std::net::SocketAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use distlock::{Error, ErrorKind, LockGuard, Locks};
+use lock_testkit::hostile::{FLOOD, Manner, Turncoat};
+use lock_testkit::networked::Networked;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
+
+/// The limits of the client, and what a busy machine may add to a call that makes a few requests.
+const PARAMETERS: &str = "lock_call_timeout=700ms&lock_connect_timeout=1s";
+const LIMIT: Duration = Duration::from_secs(8);
+/// How long a client may take to notice that its server is good again.
+const RECOVERY: Duration = Duration::from_secs(20);
+/// What all clients together may keep of what they were sent: a part of what one of them was offered. For the
+/// time of a call, a driver takes what comes.
+const MEMORY: u64 = FLOOD / 4 * 3;
+/// Longer than any error ought to be, whatever a server says.
+const LONGEST: usize = 1_500;
+
+/// The panics of all threads: one in a task of the library would otherwise go unnoticed. A driver that panics
+/// while it reads bytes is caught.
+static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_server_can_hang_crash_or_fill_a_client() {
+    let mut starting = JoinSet::new();
+    for store in Networked::ALL {
+        starting.spawn(Scene::start(store));
+    }
+    let mut scenes = starting.join_all().await;
+    std::panic::set_hook(Box::new(|panic| {
+        let of_a_driver = panic.location().is_some_and(|at| at.file().contains("/bytes-"));
+        if !of_a_driver {
+            PANICS.lock().unwrap_or_else(PoisonError::into_inner).push(panic.to_string());
+        }
+    }));
+    let rounds = scenes.iter().map(|scene| scene.manners.len()).max().unwrap();
+    let mut faults = Vec::new();
+    for round in 0..rounds {
+        let (memory, begun) = (resident(), Instant::now());
+        let mut playing = JoinSet::new();
+        for scene in scenes.drain(..) {
+            playing.spawn(scene.play(round));
+        }
+        let mut said = Vec::new();
+        for (scene, found) in playing.join_all().await {
+            said.extend(scene.about(round));
+            faults.extend(found);
+            scenes.push(scene);
+        }
+        let more = resident().saturating_sub(memory);
+        println!(
+            "round {round}: {} KiB more, {:?}; {}",
+            more >> 10,
+            begun.elapsed(),
+            said.join(", ")
+        );
+        if more > MEMORY {
+            faults.push(format!("{} MiB more memory: {}", more >> 20, said.join(", ")));
+        }
+        let panics = std::mem::take(&mut *PANICS.lock().unwrap_or_else(PoisonError::into_inner));
+        faults.extend(panics.into_iter().map(|panic| format!("{panic}: {}", said.join(", "))));
+    }
+    let _ = std::panic::take_hook();
+    assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
+}
+
+/// A client in front of servers that may turn.
+struct Scene {
+    store: Networked,
+    manners: Vec<Manner>,
+    turncoats: Vec<Turncoat>,
+    locks: Locks,
+    /// Ended with the scene.
+    _servers: Box<dyn lock_testkit::servers::Servers>,
+}
+
+impl Scene {
+    async fn start(store: Networked) -> Self {
+        let servers = store.start().await.unwrap();
+        let mut turncoats = Vec::new();
+        for address in servers.addresses() {
+            turncoats.push(Turncoat::start(address).await.unwrap());
+        }
+        let start = Instant::now();
+        let locks = loop {
+            match distlock::connect(&url(store, &turncoats)).await {
+                Ok(locks) => break locks,
+                Err(error) => assert!(start.elapsed() < RECOVERY, "{error}"),
+            }
+        };
+        Self { store, manners: Manner::all(store), turncoats, locks, _servers: servers }
+    }
+
+    /// What has happened to it, for people.
+    fn about(&self, round: usize) -> Option<String> {
+        let flooded: u64 = self.turncoats.iter().map(Turncoat::flooded).sum();
+        let name = self.manners.get(round)?.name;
+        Some(format!("{:?} {name} ({} KiB)", self.store, flooded >> 10))
+    }
+
+    /// Returns the faults that it has found.
+    async fn play(self, round: usize) -> (Self, Vec<String>) {
+        let Some(manner) = self.manners.get(round).cloned() else { return (self, Vec::new()) };
+        let guard = match self.honest(&format!("held{round}")).await {
+            Ok(guard) => guard,
+            Err(why) => return (self, vec![why]),
+        };
+        self.turncoats.iter().for_each(|server| server.turn(manner.clone()));
+        let mut faults = self.in_use(guard, round).await;
+        let start = Instant::now();
+        let opened = timeout(LIMIT, distlock::connect(&url(self.store, &self.turncoats))).await;
+        faults.extend(self.judge("connecting", start, opened, true));
+        self.turncoats.iter().for_each(Turncoat::repent);
+        faults.extend(self.honest(&format!("after{round}")).await.err());
+        let faults = faults.into_iter().map(|it| format!("{:?} {}: {it}", self.store, manner.name));
+        let faults = faults.collect();
+        (self, faults)
+    }
+
+    /// Takes a lock from servers that are good, or good again.
+    async fn honest(&self, name: &str) -> Result<LockGuard, String> {
+        let start = Instant::now();
+        loop {
+            match self.locks.named(name).unwrap().acquire_timeout(RECOVERY).await {
+                Ok(guard) => return Ok(guard),
+                Err(error) if start.elapsed() > RECOVERY => {
+                    return Err(format!("no recovery within {RECOVERY:?}: {error}"));
+                }
+                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+            }
+        }
+    }
+
+    /// All calls at once.
+    async fn in_use(&self, guard: LockGuard, round: usize) -> Vec<String> {
+        let name = format!("new{round}");
+        let lock = self.locks.named(&name).unwrap();
+        let start = Instant::now();
+        let (tried, waited, renewed, checked, seen, listed, forced, well) = tokio::join!(
+            timeout(LIMIT, lock.try_acquire()),
+            timeout(LIMIT, lock.acquire_timeout(Duration::from_secs(1))),
+            timeout(LIMIT, guard.renew()),
+            timeout(LIMIT, guard.check()),
+            timeout(LIMIT, self.locks.inspect(&name)),
+            timeout(LIMIT, self.locks.list("")),
+            timeout(LIMIT, self.locks.force_release(&name, None)),
+            timeout(LIMIT, self.locks.health()),
+        );
+        let mut faults: Vec<_> = [
+            self.judge("try_acquire", start, tried, true),
+            self.judge("acquire_timeout", start, waited, true),
+            self.judge("renew", start, renewed, false),
+            self.judge("check", start, checked, false),
+            self.judge("inspect", start, seen, false),
+            self.judge("list", start, listed, false),
+            self.judge("force_release", start, forced, false),
+            self.judge("health", start, well, false),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        let start = Instant::now();
+        faults.extend(self.judge("release", start, timeout(LIMIT, guard.release()).await, false));
+        faults
+    }
+
+    /// What is wrong with the outcome of a call.
+    fn judge<T>(
+        &self,
+        call: &str,
+        start: Instant,
+        outcome: Result<Result<T, Error>, tokio::time::error::Elapsed>,
+        must_fail: bool,
+    ) -> Option<String> {
+        let error = match outcome {
+            Err(_) => return Some(format!("{call} takes longer than {:?}", start.elapsed())),
+            Ok(Ok(_)) if must_fail => return Some(format!("{call} succeeds")),
+            Ok(Ok(_)) => return None,
+            Ok(Err(error)) => error,
+        };
+        let text = error.to_string();
+        let is_wrong =
+            |what: &str| Some(format!("{call}: {what}: {}", &text[..text.len().min(2000)]));
+        if error.kind() == ErrorKind::Internal {
+            return is_wrong("an error of our own");
+        }
+        if text.len() > LONGEST || text.chars().any(char::is_control) {
+            return is_wrong("an error that is no short line of text");
+        }
+        let ports = self.turncoats.iter().map(|server| server.address().port().to_string());
+        if call == "connecting" && !ports.into_iter().any(|port| text.contains(&port)) {
+            return is_wrong("an error that does not name the server");
+        }
+        None
+    }
+}
+
+fn url(store: Networked, turncoats: &[Turncoat]) -> String {
+    let addresses: Vec<SocketAddr> = turncoats.iter().map(Turncoat::address).collect();
+    store.url(&addresses, PARAMETERS)
+}
+
+/// The memory of this process, in bytes.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+}
