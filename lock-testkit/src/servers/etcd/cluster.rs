@@ -11,6 +11,7 @@ use super::member::Member;
 use super::own::{Own, START_LIMIT};
 use super::peers::Peers;
 use crate::servers::contract::Servers;
+use crate::servers::process::cpu_time;
 
 /// The variable that names a cluster to use instead of a local binary.
 pub(super) const URL: &str = "LOCK_TEST_ETCD_URL";
@@ -60,6 +61,11 @@ impl EtcdCluster {
     /// Ends [`freeze`](Self::freeze).
     pub fn thaw(&self, member: usize) -> Result<(), Unavailable> {
         self.member(member)?.process().thaw()
+    }
+
+    /// The processor time that a member has used.
+    pub fn cpu_time(&self, member: usize) -> Result<Duration, Unavailable> {
+        cpu_time(self.member(member)?.process())
     }
 
     /// Kills a member (SIGKILL). Nothing listens on its port until [`restart`](Self::restart).
