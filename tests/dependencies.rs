@@ -18,6 +18,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("lock-cli", &["distlock", "conformance-tests"]),
     ("distlock-examples", &["distlock"]),
     ("distlock-soak", &["distlock", "conformance-tests", "lock-testkit"]),
+    ("distlock-benches", &["distlock", "lock-testkit"]),
     ("redlock-model", &[]),
     ("lock-simulation", &["lock-core"]),
 ];

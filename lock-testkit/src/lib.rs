@@ -7,7 +7,6 @@
 pub mod certificates;
 pub mod fuzz;
 pub mod hostile;
-pub mod measure;
 pub mod networked;
 pub mod proxied;
 pub mod scenes;

@@ -1,0 +1,138 @@
+//! The lock libraries that are measured, in one shape.
+
+use std::time::Duration;
+
+use distlock::{LockGuard, LockState, Locks};
+
+use crate::Done;
+#[cfg(feature = "peers")]
+use crate::peers::{Peer, PeerHold};
+use crate::stores::Store;
+
+/// How long a lock is kept without a renewal, unless a part says otherwise.
+pub(crate) const TTL: Duration = Duration::from_secs(30);
+
+/// A library with its settings, as the tables name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Library {
+    /// Ours, as it is by default.
+    Distlock,
+    #[cfg(feature = "peers")]
+    Peer(crate::peers::Kind),
+}
+
+/// What one process uses for all its locks.
+#[derive(Clone)]
+pub(crate) enum Client {
+    Distlock(Locks),
+    #[cfg(feature = "peers")]
+    Peer(std::sync::Arc<dyn Peer>),
+}
+
+/// A lock with a name.
+#[derive(Clone)]
+pub(crate) enum Lock {
+    Distlock(distlock::Lock),
+    #[cfg(feature = "peers")]
+    Peer(std::sync::Arc<dyn Peer>, String),
+}
+
+/// A lock that is held.
+pub(crate) enum Hold {
+    Distlock(LockGuard),
+    #[cfg(feature = "peers")]
+    Peer(Box<dyn PeerHold>),
+}
+
+impl Library {
+    /// All that work on this store, ours first.
+    pub(crate) fn on(store: Store) -> Vec<Self> {
+        let ours = [Self::Distlock].into_iter();
+        #[cfg(feature = "peers")]
+        let all = ours.chain(crate::peers::on(store).iter().copied().map(Self::Peer));
+        #[cfg(not(feature = "peers"))]
+        let (all, _) = (ours, store);
+        all.collect()
+    }
+
+    /// The one with this name.
+    pub(crate) fn named(store: Store, name: &str) -> Done<Self> {
+        let found = Self::on(store).into_iter().find(|library| library.name() == name);
+        found.ok_or_else(|| format!("no library {name} on {}", store.name()).into())
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Distlock => "distlock",
+            #[cfg(feature = "peers")]
+            Self::Peer(kind) => kind.name(),
+        }
+    }
+
+    pub(crate) async fn open(self, url: &str) -> Done<Client> {
+        Ok(match self {
+            Self::Distlock => Client::Distlock(distlock::connect(url).await?),
+            #[cfg(feature = "peers")]
+            Self::Peer(kind) => Client::Peer(kind.open(url).await?),
+        })
+    }
+}
+
+impl Client {
+    pub(crate) fn lock(&self, name: impl Into<String>) -> Done<Lock> {
+        Ok(match self {
+            Self::Distlock(locks) => Lock::Distlock(locks.named(name.into())?),
+            #[cfg(feature = "peers")]
+            Self::Peer(peer) => Lock::Peer(std::sync::Arc::clone(peer), name.into()),
+        })
+    }
+
+    /// For what only ours can do.
+    pub(crate) fn ours(&self) -> Option<&Locks> {
+        match self {
+            Self::Distlock(locks) => Some(locks),
+            #[cfg(feature = "peers")]
+            Self::Peer(_) => None,
+        }
+    }
+
+    pub(crate) async fn close(self) -> Done {
+        match self {
+            Self::Distlock(locks) => Ok(locks.close(Duration::from_secs(20)).await?),
+            #[cfg(feature = "peers")]
+            Self::Peer(_) => Ok(()),
+        }
+    }
+}
+
+impl Lock {
+    pub(crate) async fn acquire(&self) -> Done<Hold> {
+        Ok(match self {
+            Self::Distlock(lock) => Hold::Distlock(lock.acquire().await?),
+            #[cfg(feature = "peers")]
+            Self::Peer(peer, name) => Hold::Peer(peer.acquire(name).await?),
+        })
+    }
+}
+
+impl Hold {
+    pub(crate) async fn release(self) -> Done {
+        match self {
+            Self::Distlock(guard) => {
+                guard.release().await?;
+            }
+            #[cfg(feature = "peers")]
+            Self::Peer(hold) => hold.release().await?,
+        }
+        Ok(())
+    }
+
+    /// Whether it was lost; a peer is not asked.
+    pub(crate) fn is_lost(&self) -> bool {
+        match self {
+            Self::Distlock(guard) => matches!(guard.state(), LockState::Lost(_)),
+            #[cfg(feature = "peers")]
+            Self::Peer(_) => false,
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! What is measured.
+
+mod contend;
+mod crash;
+mod held;
+mod minority;
+mod pair;
+mod requests;
+
+use std::time::Duration;
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+use crate::Done;
+use crate::client::Library;
+use crate::process::now;
+use crate::row::Row;
+use crate::stores::{Store, Subject};
+use crate::task::{Task, Work};
+
+/// One of the things that are measured, in the order of the page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Part {
+    /// Acquire and release of a free lock, on a busy connection and after a rest
+    Pair,
+    /// From the call of `release` to the next holder, with 1 to 1 000 waiters in 1 and 4 processes
+    HandOver,
+    /// 64 contenders in 4 processes, for one name and for one each
+    Throughput,
+    /// Requests for an acquire, a release, a renewal, and while others wait
+    Requests,
+    /// What 1 000 and 10 000 held locks cost
+    Held,
+    /// The latency of others while one of a quorum is stopped
+    Minority,
+    /// The end of 5 000 locks whose client was killed
+    Crash,
+}
+
+/// How much of each.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    /// Whether each part gets servers that nothing else has filled.
+    pub(crate) fresh: bool,
+    /// For each case.
+    pub(crate) time: Duration,
+    /// For the paced calls, and the rest before each.
+    pub(crate) paced: Duration,
+    pub(crate) rest: Duration,
+    pub(crate) waiters: &'static [u32],
+    pub(crate) processes: &'static [u32],
+    /// Of the throughput, in the most processes.
+    pub(crate) contenders: u32,
+    pub(crate) held: &'static [u32],
+    /// Until locks that were taken together are renewed at their usual pace.
+    pub(crate) settle: Duration,
+    /// The locks of the client that is killed, and their ttl.
+    pub(crate) crashed: (u32, Duration),
+}
+
+impl Plan {
+    pub(crate) fn full(time: Duration) -> Self {
+        Self {
+            fresh: true,
+            time,
+            paced: time * 4,
+            rest: Duration::from_secs(1),
+            waiters: &[1, 10, 100, 1000],
+            processes: &[1, 4],
+            contenders: 64,
+            held: &[1000, 10_000],
+            settle: Duration::from_secs(12),
+            crashed: (5000, Duration::from_secs(10)),
+        }
+    }
+
+    /// As little as shows that everything works.
+    pub(crate) fn short(time: Duration) -> Self {
+        Self {
+            fresh: false,
+            time,
+            paced: time / 2,
+            rest: Duration::from_millis(20),
+            waiters: &[10],
+            processes: &[1, 2],
+            contenders: 8,
+            held: &[100],
+            settle: Duration::from_millis(200),
+            crashed: (50, Duration::from_secs(2)),
+        }
+    }
+}
+
+/// What a part needs.
+pub(crate) struct Bench<'a> {
+    pub(crate) part: Part,
+    pub(crate) store: Store,
+    pub(crate) library: Library,
+    pub(crate) plan: &'a Plan,
+    pub(crate) subject: &'a mut dyn Subject,
+}
+
+impl Part {
+    /// In how many members it needs a store that lets us choose.
+    pub(crate) fn members(self) -> usize {
+        if self == Self::Minority { 3 } else { 1 }
+    }
+
+    /// Whether it says something of this library on this store.
+    pub(crate) fn is_for(self, store: Store, library: Library) -> bool {
+        match self {
+            Self::Pair | Self::HandOver | Self::Throughput => true,
+            // Without servers there is nothing to count.
+            Self::Requests => library == Library::Distlock && store.is_shared(),
+            Self::Held => library == Library::Distlock,
+            Self::Minority => {
+                library == Library::Distlock
+                    && matches!(store, Store::Redlock | Store::Etcd | Store::Zookeeper)
+            }
+            Self::Crash => library == Library::Distlock && store.is_shared(),
+        }
+    }
+
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Self::Pair => "Acquire and release of a free lock",
+            Self::HandOver => "Hand-over",
+            Self::Throughput => "Throughput",
+            Self::Requests => "Requests",
+            Self::Held => "Held locks",
+            Self::Minority => "One of a quorum stopped",
+            Self::Crash => "A client that was killed",
+        }
+    }
+}
+
+impl Bench<'_> {
+    /// Measures the part.
+    pub(crate) async fn run(&mut self) -> Done<Vec<Row>> {
+        match self.part {
+            Part::Pair => pair::measure(self).await,
+            Part::HandOver => contend::hand_overs(self).await,
+            Part::Throughput => contend::throughput(self).await,
+            Part::Requests => requests::measure(self).await,
+            Part::Held => held::measure(self).await,
+            Part::Minority => minority::measure(self).await,
+            Part::Crash => crash::measure(self).await,
+        }
+    }
+
+    fn row(&self, case: impl Into<String>) -> Row {
+        Row::new(self.part, self.store, self.library.name(), case)
+    }
+
+    fn task(&self, work: Work) -> Task {
+        Task {
+            store: self.store,
+            library: self.library.name().to_owned(),
+            url: self.subject.url(),
+            prefix: names(),
+            work,
+        }
+    }
+}
+
+/// The beginning of names that nothing else has.
+fn names() -> String {
+    format!("bench:{}:", now())
+}
