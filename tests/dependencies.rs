@@ -158,3 +158,57 @@ fn a_store_brings_its_own_driver_only() {
 fn drivers_in(tree: &BTreeSet<String>) -> BTreeSet<&'static str> {
     DRIVERS.iter().copied().filter(|driver| tree.contains(*driver)).collect()
 }
+
+/// The words in quotes of a list of `deny.toml`.
+fn listed(section: &str, list: &str) -> BTreeSet<String> {
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/deny.toml"));
+    let page = page.expect("deny.toml");
+    let section = page.split(&format!("[{section}]")).nth(1).expect("a section");
+    let items = section.split(&format!("{list} = [")).nth(1).expect("a list");
+    // A list ends on a line of its own.
+    let items = items.split("\n]").next().expect("an end");
+    let lines = items.lines().filter(|line| !line.trim_start().starts_with('#'));
+    lines.flat_map(|line| line.split('"').skip(1).step_by(2)).map(str::to_owned).collect()
+}
+
+/// Whether an SPDX expression can be met: each part that is required has a licence on the list.
+fn is_met(expression: &str, allowed: &BTreeSet<String>) -> bool {
+    let bare = expression.replace(['(', ')'], "").replace('/', " OR ");
+    bare.split(" AND ").all(|part| part.split(" OR ").any(|one| allowed.contains(one.trim())))
+}
+
+/// What `cargo deny check licenses bans sources` checks, on machines without it, too.
+#[test]
+fn every_dependency_is_one_that_deny_toml_allows() {
+    let version = Command::new("rustc").arg("-vV").output().expect("rustc runs").stdout;
+    let version = String::from_utf8(version).expect("UTF-8");
+    let host = version.lines().find_map(|line| line.strip_prefix("host: ")).expect("a host");
+    // Those of other platforms need not be here.
+    let here = ["--all-features", "--locked", "--filter-platform", host];
+    let metadata = cargo(&[&["metadata", "--format-version", "1"], &here[..]].concat());
+    let metadata: Value = serde_json::from_str(&metadata).expect("JSON");
+    let (allowed, banned) = (listed("licenses", "allow"), listed("bans", "deny"));
+    assert!(allowed.contains("MIT") && banned.contains("openssl-sys"), "deny.toml could be read");
+    let packages = metadata["packages"].as_array().expect("packages");
+    let mut checked = 0;
+    for package in packages {
+        let (name, source) = (text(package, "name"), text(package, "source"));
+        let licence = text(package, "license");
+        assert!(!banned.contains(name), "{name} is banned");
+        assert!(is_met(licence, &allowed), "the licence of {name} is {licence:?}");
+        // Those without a source are our own.
+        let is_known =
+            source.is_empty() || source == "registry+https://github.com/rust-lang/crates.io-index";
+        assert!(is_known, "{name} comes from {source}");
+        checked += usize::from(!source.is_empty());
+    }
+    assert!(checked > 100, "{checked} dependencies");
+    for (expression, met) in [
+        ("MIT/GPL-3.0", true),
+        ("(MIT OR Apache-2.0) AND Unicode-3.0", true),
+        ("MIT AND GPL-3.0", false),
+        ("", false),
+    ] {
+        assert_eq!(is_met(expression, &allowed), met, "{expression}");
+    }
+}
