@@ -237,3 +237,14 @@ async fn a_mode_that_is_not_declared_is_refused_in_the_core() {
     let text = error.to_string();
     assert!(text.contains("modeless") && text.contains("Exclusive"), "{text}");
 }
+
+#[tokio::test]
+async fn a_dropped_guard_is_lost_at_once() {
+    let guard = Locks::new(MemoryBackend::queued()).named("a").unwrap().acquire().await.unwrap();
+    let held = guard.held().clone();
+    assert_eq!(held.lost().reason(), None);
+    drop(guard);
+    // Its keeper has not run since.
+    assert_eq!(held.state(), LockState::Lost(LostReason::Released));
+    assert_eq!(held.lost().reason(), Some(LostReason::Released));
+}

@@ -201,3 +201,13 @@ fn every_interleaving_of_the_threads_that_share_a_hold() {
         }
     }
 }
+
+#[test]
+fn the_margin_and_the_lead_are_as_documented() {
+    let ms = Duration::from_millis;
+    for (ttl, before_the_end, signal) in [(10, 2, 1), (300, 5, 30), (500, 7, 50), (30_000, 302, 50)]
+    {
+        assert_eq!(margin(ms(ttl)).as_millis(), before_the_end, "{ttl}");
+        assert_eq!(lead(ms(ttl)).as_millis(), signal, "{ttl}");
+    }
+}
