@@ -53,6 +53,11 @@ impl EtcdCluster {
         port.ok_or_else(|| Unavailable::missing("the members of this cluster have no TLS"))
     }
 
+    /// The process id of a member.
+    pub fn pid(&self, member: usize) -> Result<u32, Unavailable> {
+        self.member(member)?.process().id()
+    }
+
     /// Freezes a member (SIGSTOP): connections stay open, nothing is answered.
     pub fn freeze(&self, member: usize) -> Result<(), Unavailable> {
         self.member(member)?.process().freeze()

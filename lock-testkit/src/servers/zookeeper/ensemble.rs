@@ -128,6 +128,11 @@ impl ZooKeeper {
         self.member(member)?.process().thaw()
     }
 
+    /// The process id of one server.
+    pub fn pid(&self, member: usize) -> Result<u32, Unavailable> {
+        self.member(member)?.process().id()
+    }
+
     /// The processor time that one server has used.
     pub fn cpu_time(&self, member: usize) -> Result<Duration, Unavailable> {
         cpu_time(self.member(member)?.process())
