@@ -1,0 +1,272 @@
+//! One set-up from its start to its report: phase after phase.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use conformance_tests::Unavailable;
+use conformance_tests::shared::Seeded;
+use distlock::Locks;
+use hdrhistogram::Histogram;
+
+use crate::crew::Crew;
+use crate::fault::{Injector, Phase, Planned, Strike, deck};
+use crate::kind::Kind;
+use crate::ledger::Ledger;
+use crate::meter::Meter;
+use crate::protocol::Brief;
+use crate::report::{PhaseReport, SetupReport};
+use crate::site::{Site, WallClock, launch};
+use crate::stage::Stage;
+use crate::verdict::{Evidence, doctored};
+
+/// How a run is sized.
+#[derive(Clone, Debug)]
+pub(crate) struct Size {
+    pub(crate) seed: u64,
+    /// How often each row strikes in a phase.
+    pub(crate) hits: usize,
+    /// For how long the phases are repeated; once if it is over before.
+    pub(crate) lasts: Duration,
+    /// How long the calm phase is.
+    pub(crate) calm: Duration,
+    pub(crate) workers: u64,
+    pub(crate) contenders: u64,
+    /// The mean of the holds while nothing may break.
+    pub(crate) hold: Duration,
+}
+
+/// Names that a store may confuse, or that mean something to its protocol.
+const HOSTILE: &[&str] =
+    &["{a}b", "a/b:%", "'; DROP TABLE distlock --", "A\u{301}\u{202e} \u{1f512}"];
+
+/// The waits of all phases of a set-up, in microseconds.
+fn no_waits() -> Histogram<u64> {
+    // Up to an hour.
+    let waits = Histogram::new_with_bounds(1, 3_600_000_000, 3);
+    waits.unwrap_or_else(|error| unreachable!("the bounds are right: {error}"))
+}
+
+/// Runs all phases of a set-up.
+pub(crate) async fn run(kind: Kind, size: Size) -> SetupReport {
+    let mut report = SetupReport::new(kind, no_waits());
+    let begun = tokio::time::Instant::now();
+    if let Err(error) = phases(kind, &size, &mut report).await {
+        report.void.push(format!("{kind}: {error}"));
+    }
+    report.took = begun.elapsed().as_secs_f64();
+    report.finish(size.hits);
+    report
+}
+
+async fn phases(kind: Kind, size: &Size, report: &mut SetupReport) -> Result<(), Unavailable> {
+    let site = launch(kind).await?;
+    let hosts: Vec<_> = site.addresses().iter().map(ToString::to_string).collect();
+    let url = site.first_url(&hosts.join(","));
+    let operator = distlock::connect(&url).await.map_err(|error| unreached(kind, &error))?;
+    // The store is set up by its first client.
+    let warm = operator.named("warm-up").map_err(|error| unreached(kind, &error))?;
+    let guard = warm.ttl(kind.ttl()).acquire_timeout(kind.bound()).await;
+    drop(guard.map_err(|error| unreached(kind, &error))?);
+    let mut seeded = Seeded::from(size.seed ^ kind as u64);
+    let begun = tokio::time::Instant::now();
+    let mut round = 0;
+    loop {
+        for phase in [Phase::Calm, Phase::Storm, Phase::Break, Phase::Step, Phase::Ruin] {
+            let faults = deck(kind, phase, size.hits, &mut seeded);
+            if faults.is_empty() && phase != Phase::Calm {
+                continue;
+            }
+            round += 1;
+            let seed = seeded.next_u64();
+            let setting = Setting { kind, size, site: &*site, operator: &operator, round, seed };
+            report.add(setting.play(phase, faults).await?);
+        }
+        if begun.elapsed() >= size.lasts {
+            break;
+        }
+    }
+    // The servers are about to go: what is still open ends with them.
+    let _ = operator.close(Duration::from_secs(1)).await;
+    Ok(())
+}
+
+fn unreached(kind: Kind, error: &distlock::Error) -> Unavailable {
+    Unavailable::broken(format!("{kind} cannot be used: {error}"))
+}
+
+/// What a phase is played with.
+#[derive(Debug)]
+struct Setting<'a> {
+    kind: Kind,
+    size: &'a Size,
+    site: &'a dyn Site,
+    operator: &'a Locks,
+    /// Each phase has locks of its own.
+    round: u64,
+    seed: u64,
+}
+
+impl Setting<'_> {
+    async fn play(&self, phase: Phase, faults: Vec<Planned>) -> Result<PhaseReport, Unavailable> {
+        // Fewer locks, held for longer, where a fault is to find a holder.
+        let several = matches!(phase, Phase::Calm | Phase::Storm);
+        let names = HOSTILE.iter().take(if several { 4 } else { 2 });
+        let names: Vec<_> = names.map(|name| format!("r{}-{name}", self.round)).collect();
+        let ledger = Ledger::new(names.len(), no_waits());
+        let stage = Arc::new(Stage::new(names, ledger));
+        let crew = Crew::start(self.site, &stage, self.briefs(&stage, several)).await?;
+        let meter = Meter::start(Arc::clone(&crew.pids));
+        let begun = stage.now();
+        self.progress(&stage, begun).await;
+        let ready = stage.now();
+        let skewed = [WallClock::new()?, WallClock::new()?];
+        let (site, operator) = (self.site, self.operator);
+        let injector =
+            Injector { site, crew: &crew, stage: &stage, ttl: self.kind.ttl(), operator, skewed };
+        let mut strikes = Vec::new();
+        for fault in &faults {
+            let strike = injector.strike(fault).await;
+            if strike.failed.is_some() {
+                injector.heal(strike.number == 28).await?;
+            }
+            strikes.push(strike);
+        }
+        if faults.is_empty() {
+            tokio::time::sleep(self.size.calm).await;
+        }
+        let (struck, grants) = (stage.now(), stage.ledger().grants);
+        injector.heal(strikes.iter().any(|strike| strike.number == 28)).await?;
+        let healed_in = self.progress(&stage, stage.now()).await;
+        let samples = meter.stop();
+        crew.finish().await;
+        let left_over = self.left_over(&stage).await;
+        let times = Times { begun, ready, struck, grants, healed_in, left_over };
+        Ok(self.close(phase, stage, strikes, times, samples))
+    }
+
+    fn briefs(&self, stage: &Stage, several: bool) -> Vec<Brief> {
+        let mut seeds = Seeded::from(self.seed);
+        let workers = 0..self.size.workers;
+        let brief = workers.map(|at| Brief {
+            url: String::new(),
+            names: stage.names.clone(),
+            ttl: self.kind.ttl(),
+            hold: if several { self.size.hold } else { self.kind.ttl() / 2 },
+            contenders: self.size.contenders,
+            seed: seeds.next_u64(),
+            number: at,
+        });
+        brief.collect()
+    }
+
+    /// Waits until every lock has been granted again; in how many seconds that was.
+    async fn progress(&self, stage: &Stage, since: u64) -> f64 {
+        let limit = self.kind.ttl() + self.kind.bound();
+        let begun = tokio::time::Instant::now();
+        loop {
+            let stuck = stage.ledger().stuck_since(since);
+            if stuck.is_empty() {
+                return begun.elapsed().as_secs_f64();
+            }
+            if begun.elapsed() >= limit {
+                let names: Vec<_> = stuck.iter().map(|name| &stage.names[*name]).collect();
+                stage.complain("L1", format!(
+                    "{names:?} were not granted within {limit:?}; the last failure of a worker: {:?}",
+                    stage.last_failure()
+                ));
+                return begun.elapsed().as_secs_f64();
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// What the store still has of the locks of the phase when their leases must have ended.
+    async fn left_over(&self, stage: &Stage) -> usize {
+        let begun = tokio::time::Instant::now();
+        loop {
+            let mut left = 0;
+            for name in &stage.names {
+                match self.operator.inspect(name).await {
+                    Ok(None) => {}
+                    Ok(Some(_)) => left += 1,
+                    Err(error) => {
+                        stage.complain("S4", format!("{name:?} cannot be inspected: {error}"));
+                        left += 1;
+                    }
+                }
+            }
+            if left == 0 {
+                return 0;
+            }
+            if begun.elapsed() >= self.kind.ttl() + self.kind.bound() {
+                stage.complain("S4", format!("{left} locks are left in the store"));
+                return left;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    fn close(
+        &self,
+        phase: Phase,
+        stage: Arc<Stage>,
+        strikes: Vec<Strike>,
+        times: Times,
+        samples: Vec<crate::meter::Sample>,
+    ) -> PhaseReport {
+        let names = stage.names.clone();
+        let Some(stage) = Arc::into_inner(stage) else {
+            unreachable!("all workers have ended, and nobody else has the stage")
+        };
+        let (mut ledger, registers, complaints) = stage.close();
+        let losses = std::mem::take(&mut ledger.losses);
+        let (seen, waits, all) = (ledger.seen.clone(), ledger.waits.clone(), ledger.grants);
+        let holds = ledger.into_holds();
+        let evidence = Evidence {
+            kind: self.kind,
+            phase,
+            names: &names,
+            holds: &holds,
+            registers: &registers,
+            strikes: &strikes,
+            losses: &losses,
+        };
+        let mut verdict = evidence.judge();
+        verdict.violations.extend(complaints);
+        for violation in &mut verdict.violations {
+            violation.what = format!("{} ({phase:?}): {}", self.kind, violation.what);
+        }
+        let doctored = (phase == Phase::Calm).then(|| doctored(&holds));
+        let seconds = (times.struck - times.ready) as f64 / 1e9;
+        PhaseReport {
+            phase,
+            begun: times.begun,
+            seconds,
+            rate: times.grants as f64 / seconds.max(0.001),
+            grants: all,
+            healed_in: times.healed_in,
+            left_over: times.left_over,
+            strikes,
+            verdict,
+            doctored,
+            losses,
+            seen,
+            waits,
+            names,
+            holds,
+            samples,
+        }
+    }
+}
+
+/// When what happened in a phase.
+#[derive(Debug)]
+struct Times {
+    begun: u64,
+    ready: u64,
+    struck: u64,
+    /// Up to `struck`.
+    grants: u64,
+    healed_in: f64,
+    left_over: usize,
+}

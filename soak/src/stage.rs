@@ -1,0 +1,116 @@
+//! Where a phase takes place: the registers, the ledger, and the way back to the workers.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use conformance_tests::shared::{Compares, Register};
+use distlock::FencingToken;
+use distlock::clock::{Clock, SystemClock};
+
+use crate::ledger::Ledger;
+use crate::protocol::{Answer, EMPTY, Order, Reads, Say};
+use crate::verdict::Violated;
+
+/// The registers of one lock: one that checks the fence, and the two controls.
+pub(crate) const REGISTERS: [Compares; 3] = [Compares::Always, Compares::OnWrite, Compares::Never];
+
+#[derive(Debug)]
+pub(crate) struct Stage {
+    pub(crate) names: Vec<String>,
+    clock: SystemClock,
+    ledger: Mutex<Ledger>,
+    /// By name.
+    registers: Mutex<Vec<[Register; 3]>>,
+    complaints: Mutex<Vec<Violated>>,
+    /// Why a worker could not go on last: expected while the store is away.
+    failure: Mutex<String>,
+}
+
+impl Stage {
+    pub(crate) fn new(names: Vec<String>, ledger: Ledger) -> Self {
+        let registers = names.iter().map(|_| REGISTERS.map(Register::new)).collect();
+        Self {
+            names,
+            clock: SystemClock::default(),
+            ledger: Mutex::new(ledger),
+            registers: Mutex::new(registers),
+            complaints: Mutex::default(),
+            failure: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn clock(&self) -> &SystemClock {
+        &self.clock
+    }
+
+    pub(crate) fn now(&self) -> u64 {
+        self.clock.now().as_nanos()
+    }
+
+    pub(crate) fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Something that must not happen, whatever the faults.
+    pub(crate) fn complain(&self, promise: &'static str, what: String) {
+        let mut complaints = self.complaints.lock().unwrap_or_else(PoisonError::into_inner);
+        complaints.push(Violated::new(promise, what));
+    }
+
+    pub(crate) fn last_failure(&self) -> String {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Takes down what a worker says; what it is to be answered.
+    pub(crate) fn hear(&self, worker: usize, said: Say) -> Option<Order> {
+        self.ledger().note(worker, &said);
+        let (request, answer) = match said {
+            Say::Read { request, name, fence } => (request, self.read(name, fence)),
+            Say::Write { request, name, fence, read, added } => {
+                (request, self.write(name, fence, read, added))
+            }
+            Say::Closed(Err(error)) => {
+                self.complain("L4", format!("worker {worker} was not closed in time: {error}"));
+                return None;
+            }
+            Say::Failed(error) => {
+                *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = error;
+                return None;
+            }
+            _ => return None,
+        };
+        Some(Order::Answer { request, answer })
+    }
+
+    fn read(&self, name: usize, fence: u64) -> Answer {
+        let mut registers = self.registers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut read = [None; 3];
+        if let Ok(fence) = FencingToken::new(fence) {
+            for (register, read) in registers[name].iter_mut().zip(&mut read) {
+                *read = register.read(fence).map(|last| last.unwrap_or(EMPTY));
+            }
+        }
+        Answer::Read(read)
+    }
+
+    fn write(&self, name: usize, fence: u64, read: Reads, added: u64) -> Answer {
+        let mut registers = self.registers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Ok(fence) = FencingToken::new(fence) {
+            for (register, read) in registers[name].iter_mut().zip(read) {
+                if let Some(read) = read {
+                    register.write(fence, (read != EMPTY).then_some(read), added);
+                }
+            }
+        }
+        Answer::Written
+    }
+
+    /// Ends the phase: the ledger, the registers by name, and the complaints.
+    pub(crate) fn close(self) -> (Ledger, Vec<[Register; 3]>, Vec<Violated>) {
+        let inner = PoisonError::into_inner;
+        (
+            self.ledger.into_inner().unwrap_or_else(inner),
+            self.registers.into_inner().unwrap_or_else(PoisonError::into_inner),
+            self.complaints.into_inner().unwrap_or_else(PoisonError::into_inner),
+        )
+    }
+}

@@ -1,0 +1,220 @@
+//! What is made of the history of a phase.
+
+use conformance_tests::shared::{
+    Compares, HoldRecord, Register, Violation, check, check_fences, overlaps,
+};
+
+use serde::Serialize;
+
+use crate::fault::{Class, Phase, Strike};
+use crate::kind::Kind;
+use crate::ledger::Loss;
+use crate::stage::REGISTERS;
+
+/// How late a loss may be reported by a process that runs.
+const LATE: u64 = 50_000_000;
+/// A fault that breaks exclusion does so at once, or when a hold that it has met would have ended.
+const AFTERMATH: u64 = 2_000_000_000;
+
+/// An exclusion that was broken, and the fault that explains it.
+#[derive(Clone, Debug)]
+pub(crate) struct Broken {
+    pub(crate) number: u8,
+    pub(crate) name: &'static str,
+}
+
+/// A promise that was not kept.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Violated {
+    /// As the README numbers them.
+    pub(crate) promise: &'static str,
+    pub(crate) what: String,
+}
+
+impl Violated {
+    pub(crate) fn new(promise: &'static str, what: String) -> Self {
+        Self { promise, what }
+    }
+
+    /// Whether a busy machine is no excuse.
+    pub(crate) fn is_grave(&self) -> bool {
+        matches!(self.promise, "S1" | "S2" | "S7")
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Verdict {
+    pub(crate) violations: Vec<Violated>,
+    pub(crate) broken: Vec<Broken>,
+    /// Updates that the guarded register has acknowledged.
+    pub(crate) acknowledged: usize,
+    /// Updates that each control has lost.
+    pub(crate) lost_by_controls: [usize; 2],
+}
+
+/// What is known of one phase.
+#[derive(Debug)]
+pub(crate) struct Evidence<'a> {
+    pub(crate) kind: Kind,
+    pub(crate) phase: Phase,
+    pub(crate) names: &'a [String],
+    pub(crate) holds: &'a [Vec<HoldRecord>],
+    pub(crate) registers: &'a [[Register; 3]],
+    pub(crate) strikes: &'a [Strike],
+    pub(crate) losses: &'a [Loss],
+}
+
+impl Evidence<'_> {
+    pub(crate) fn judge(&self) -> Verdict {
+        let mut verdict = Verdict::default();
+        for (name, holds) in self.names.iter().zip(self.holds) {
+            self.exclusion(name, holds, &mut verdict);
+            if self.phase != Phase::Ruin
+                && let Err(violation) = check_fences(holds)
+            {
+                verdict.violations.push(Violated::new("S2", format!("{name:?}: {violation}")));
+            }
+        }
+        for (name, registers) in self.names.iter().zip(self.registers) {
+            self.register(name, registers, &mut verdict);
+        }
+        for loss in self.losses {
+            if loss.late > LATE + loss.stalled {
+                let what = format!(
+                    "{:?}: a loss ({}) was reported {} ms after the end of validity; the process had not run for {} ms",
+                    self.names[loss.name],
+                    loss.reason,
+                    loss.late / 1_000_000,
+                    loss.stalled / 1_000_000
+                );
+                verdict.violations.push(Violated::new("S5", what));
+            }
+        }
+        verdict
+    }
+
+    /// S1. A fault of class F explains what is broken in its time.
+    fn exclusion(&self, name: &str, holds: &[HoldRecord], verdict: &mut Verdict) {
+        let ttl = u64::try_from(self.kind.ttl().as_nanos()).unwrap_or(u64::MAX);
+        for (first, second) in overlaps(holds) {
+            let explains = |strike: &&Strike| {
+                strike.class >= Class::F
+                    && strike.begun <= second.granted
+                    && second.granted <= strike.ended + ttl + AFTERMATH
+            };
+            match self.strikes.iter().rev().find(explains) {
+                Some(strike) => {
+                    verdict.broken.push(Broken { number: strike.number, name: strike.name });
+                }
+                None => {
+                    let violation = Violation::Overlap(Box::new((first, second)));
+                    let what = format!("{name:?}: {violation}");
+                    verdict.violations.push(Violated::new("S1", what));
+                }
+            }
+        }
+    }
+
+    /// S7.
+    fn register(&self, name: &str, registers: &[Register; 3], verdict: &mut Verdict) {
+        for (register, compares) in registers.iter().zip(REGISTERS) {
+            let lost = register.lost();
+            if compares == Compares::Always {
+                verdict.acknowledged += register.acknowledged();
+            }
+            match compares {
+                Compares::Always if self.phase == Phase::Ruin => {}
+                Compares::Always => {
+                    if !lost.is_empty() {
+                        let what = format!("{name:?}: lost {lost:?}");
+                        verdict.violations.push(Violated::new("S7", what));
+                    }
+                    if !register.fences().is_sorted() {
+                        let what = format!("{name:?}: the fences of the writes fall");
+                        verdict.violations.push(Violated::new("S7", what));
+                    }
+                }
+                Compares::OnWrite => verdict.lost_by_controls[0] += lost.len(),
+                Compares::Never => verdict.lost_by_controls[1] += lost.len(),
+            }
+        }
+    }
+}
+
+/// Changes a real history in ways that must be refused; what was not refused.
+pub(crate) fn doctored(by_name: &[Vec<HoldRecord>]) -> Result<(), String> {
+    let apart = |pair: &[HoldRecord]| pair[1].invoked > pair[0].granted;
+    let found = by_name.iter().find_map(|holds| {
+        let mut by_time = holds.clone();
+        by_time.sort_by_key(|hold| hold.granted);
+        let at = by_time.windows(2).position(apart)?;
+        Some((by_time, at))
+    });
+    let Some((by_time, at)) = found else {
+        return Err("no two holds are far enough apart to be doctored".to_owned());
+    };
+    let ways: [(&str, fn(&mut HoldRecord, &mut HoldRecord)); 3] = [
+        ("a fence that was given twice", |first, second| second.fence = first.fence),
+        ("fences that fall", |first, second| {
+            std::mem::swap(&mut first.fence, &mut second.fence);
+        }),
+        ("a holder that believed for too long", |first, second| {
+            first.valid_until = second.granted + 2;
+            (first.release_invoked, first.lost, first.released) = (None, None, None);
+            second.valid_until = second.valid_until.max(second.granted + 2);
+            (second.release_invoked, second.lost) = (None, None);
+        }),
+    ];
+    for (what, doctor) in ways {
+        let mut changed = by_time.clone();
+        let (first, second) = changed.split_at_mut(at + 1);
+        doctor(&mut first[at], &mut second[0]);
+        if check(&changed).is_ok() {
+            return Err(format!("the checker has let pass {what}"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_doctored_history_is_refused() {
+        let hold = |start| HoldRecord::new(1, start, start + 1, start + 1, start + 5);
+        assert_eq!(doctored(&[vec![hold(0), hold(10), hold(20)]]), Ok(()));
+        assert!(doctored(&[vec![hold(0)]]).is_err());
+    }
+
+    fn judge(phase: Phase, strikes: &[Strike], holds: &[Vec<HoldRecord>]) -> Verdict {
+        let names = ["a".to_owned()];
+        let registers = [REGISTERS.map(Register::new)];
+        let registers = &registers;
+        let kind = Kind::Redis;
+        Evidence { kind, phase, names: &names, holds, registers, strikes, losses: &[] }.judge()
+    }
+
+    #[test]
+    fn only_a_fault_that_may_break_exclusion_explains_two_holders() {
+        let second = 1_000_000_000;
+        let hold = |start: u64| {
+            HoldRecord::new(1, start * second, start * second, start, (start + 5) * second)
+        };
+        let holds = [vec![hold(10), hold(12)]];
+        let strike = |class, begun: u64| Strike {
+            number: 20,
+            name: "all data is lost at once",
+            class,
+            begun: begun * second,
+            ended: begun * second,
+            failed: None,
+        };
+        let verdict = judge(Phase::Break, &[strike(Class::F, 11)], &holds);
+        assert_eq!((verdict.violations.len(), verdict.broken.len()), (0, 1), "{verdict:?}");
+        for wrong in [strike(Class::U, 11), strike(Class::F, 13), strike(Class::F, 2)] {
+            let verdict = judge(Phase::Break, &[wrong], &holds);
+            assert_eq!((verdict.violations.len(), verdict.broken.len()), (1, 0), "{verdict:?}");
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! A process with contenders.
+
+mod contender;
+mod post;
+mod pulse;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use conformance_tests::shared::Seeded;
+use distlock::clock::{Clock, SystemClock};
+use distlock::{Held, LeaseToken, Locks, Result};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use self::contender::Contender;
+use self::post::Post;
+use self::pulse::Pulse;
+use crate::protocol::{Brief, Lost, Order, Say};
+
+/// Set for a worker, and only for a worker: its [`Brief`].
+pub(crate) const BRIEF: &str = "DISTLOCK_SOAK_WORKER";
+
+/// How long a worker that is to end waits for its contenders, and then for its client.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+/// What the contenders of a worker share.
+#[derive(Debug)]
+struct Shared {
+    brief: Brief,
+    locks: Locks,
+    post: Post,
+    pulse: Pulse,
+    clock: SystemClock,
+    finishing: AtomicBool,
+    /// After how many polls the next acquisition kills the process; 0 if none does.
+    deadly: AtomicUsize,
+    /// Until when a hold is to stop the process.
+    halt_before: AtomicU64,
+}
+
+impl Shared {
+    fn now(&self) -> u64 {
+        self.clock.now().as_nanos()
+    }
+
+    /// A loss that is reported now.
+    fn lost(&self, held: &Held) -> Lost {
+        let at = self.now();
+        let reason = held.lost().reason().map_or_else(String::new, |reason| format!("{reason:?}"));
+        Lost { at, reason, stalled: self.pulse.stalled(at) }
+    }
+}
+
+/// Runs until it is told to finish, or until nobody listens any more.
+pub(crate) fn run(brief: &str) -> ExitCode {
+    let brief: Brief = match serde_json::from_str(brief) {
+        Ok(brief) => brief,
+        Err(error) => {
+            eprintln!("{BRIEF} is no brief: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let (post, orders) = Post::open();
+    let failed = |error: &dyn std::fmt::Display| {
+        post.say(Say::Failed(error.to_string()));
+        post.flush();
+        ExitCode::FAILURE
+    };
+    // One thread, so that a starved runtime is starved as a whole.
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return failed(&error),
+    };
+    match runtime.block_on(contend(brief, post.clone(), orders)) {
+        Ok(()) => {
+            post.flush();
+            ExitCode::SUCCESS
+        }
+        Err(error) => failed(&error),
+    }
+}
+
+async fn contend(
+    brief: Brief,
+    post: Post,
+    mut orders: mpsc::UnboundedReceiver<Order>,
+) -> Result<()> {
+    let locks = distlock::builder(&*brief.url)
+        .default_ttl(brief.ttl)
+        .unavailable_after(Duration::from_secs(2))
+        .connect()
+        .await?;
+    post.say(Say::Ready);
+    let shared = Arc::new(Shared {
+        pulse: Pulse::default(),
+        clock: SystemClock::default(),
+        finishing: AtomicBool::new(false),
+        deadly: AtomicUsize::new(0),
+        halt_before: AtomicU64::new(0),
+        brief,
+        locks,
+        post: post.clone(),
+    });
+    let mut seeds = Seeded::from(shared.brief.seed);
+    let mut contenders = JoinSet::new();
+    for nth in 0..shared.brief.contenders {
+        let seeded = Seeded::from(seeds.next_u64());
+        contenders.spawn(Contender::new(Arc::clone(&shared), nth, seeded).run());
+    }
+    tokio::spawn(pulse::beat(Arc::clone(&shared)));
+    let mut visitors = shared.brief.contenders;
+    while let Some(order) = orders.recv().await {
+        match order {
+            Order::Answer { request, answer } => post.answered(request, answer),
+            Order::Attach { hold, name, token } => {
+                visitors += 1;
+                let seeded = Seeded::from(seeds.next_u64());
+                let mut visitor = Contender::new(Arc::clone(&shared), visitors, seeded);
+                contenders.spawn(async move {
+                    if let Ok(token) = token.parse::<LeaseToken>() {
+                        visitor.take_over(hold, name, &token).await;
+                    }
+                });
+            }
+            Order::Starve(limit) => starve(limit),
+            Order::Halt { before } => shared.halt_before.store(before, Relaxed),
+            Order::Die { polls } => shared.deadly.store(polls.max(1), Relaxed),
+            Order::Finish => break,
+        }
+    }
+    finish(&shared, contenders, orders).await;
+    Ok(())
+}
+
+/// Lets the contenders end what they do, and closes the client.
+async fn finish(
+    shared: &Shared,
+    mut contenders: JoinSet<()>,
+    mut orders: mpsc::UnboundedReceiver<Order>,
+) {
+    shared.finishing.store(true, Relaxed);
+    let ended = async { while contenders.join_next().await.is_some() {} };
+    let answers = async {
+        while let Some(order) = orders.recv().await {
+            if let Order::Answer { request, answer } = order {
+                shared.post.answered(request, answer);
+            }
+        }
+    };
+    tokio::select! {
+        () = ended => {}
+        () = answers => {}
+        () = shared.clock.sleep(PATIENCE) => {}
+    }
+    contenders.shutdown().await;
+    let closed = shared.locks.close(PATIENCE).await;
+    shared.post.say(Say::Closed(closed.map_err(|error| error.to_string())));
+}
+
+#[allow(clippy::disallowed_methods, reason = "to block the only thread is the purpose")]
+fn starve(limit: Duration) {
+    std::thread::sleep(limit);
+}
