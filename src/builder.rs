@@ -97,6 +97,11 @@ impl ConnectBuilder {
         self.with(move |locks| locks.unavailable_after(limit))
     }
 
+    /// How many tasks may pass one hold on: see [`LocksBuilder::cohort`].
+    pub fn cohort(self, holders: u32) -> Self {
+        self.with(move |locks| locks.cohort(holders))
+    }
+
     /// The holder's name as shown to people: see [`LocksBuilder::label`].
     pub fn label(self, label: impl Into<String>) -> Self {
         let label = label.into();

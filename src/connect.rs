@@ -25,6 +25,7 @@ use crate::builder::ConnectBuilder;
 /// | `lock_ttl` | how long the store keeps a lock without a renewal | `30s` |
 /// | `lock_call_timeout` | the limit for one call to the store | a third of the ttl, at most `5s` |
 /// | `lock_unavailable_after` | when a wait without a limit gives up on a store that does not answer | `30s`; Redlock: `30s` more than its longest ttl |
+/// | `lock_cohort` | how many tasks of this process may pass one hold on: see [`LocksBuilder::cohort`](crate::LocksBuilder::cohort) | `1`, none |
 /// | `lock_label` | the holder's name as shown to people | host and process id |
 ///
 /// Each store's own parameters are on its page. Durations are written as `500ms`, `30s` or

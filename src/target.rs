@@ -109,6 +109,7 @@ struct Common {
     ttl: Option<Duration>,
     call_timeout: Option<Duration>,
     unavailable_after: Option<Duration>,
+    cohort: Option<u32>,
     label: Option<String>,
 }
 
@@ -121,6 +122,7 @@ impl Common {
             ttl: params.duration("lock_ttl")?,
             call_timeout: params.duration("lock_call_timeout")?,
             unavailable_after: params.duration("lock_unavailable_after")?,
+            cohort: params.number("lock_cohort")?,
             label: params.text("lock_label")?,
         };
         Ok((common, params.rejoin(base)))
@@ -139,6 +141,9 @@ impl Common {
         }
         if let Some(limit) = self.unavailable_after {
             builder = builder.unavailable_after(limit);
+        }
+        if let Some(holders) = self.cohort {
+            builder = builder.cohort(holders);
         }
         if let Some(label) = self.label {
             builder = builder.label(label);

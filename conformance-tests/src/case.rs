@@ -36,6 +36,10 @@ pub(crate) enum Need {
     Fair,
     /// The store pushes to its waiters.
     Push,
+    /// Grants come with blocks of fencing tokens.
+    Blocks,
+    /// They do not, and cohorts are refused.
+    NoBlocks,
     /// Another process can take over a hold.
     Detach,
     /// It cannot, and says so.

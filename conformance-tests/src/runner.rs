@@ -216,6 +216,11 @@ fn unmet(cx: &Cx, need: Need) -> Option<&'static str> {
         Need::Push => {
             (capabilities.wake != Wake::Poll, "the store cannot push: it declares `Wake::Poll`")
         }
+        Need::Blocks => (capabilities.fence_block, "the store does not declare `fence_block`"),
+        Need::NoBlocks => (
+            !capabilities.fence_block,
+            "the store declares `fence_block`, so there is no refusal to test",
+        ),
         Need::Detach => (capabilities.detachable, "the store does not declare `detachable`"),
         Need::NoDetach => (
             !capabilities.detachable,

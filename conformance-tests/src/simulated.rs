@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::{
-    Attempt, Bytes, Capabilities, Claim, ClaimRequest, Error, ErrorKind, Finding, HolderMark,
-    LockAdmin, LockBackend, LockInfo, LockKey, LostReason, Released, Renewal, Result,
+    Attempt, Bytes, Capabilities, Claim, ClaimRequest, Error, ErrorKind, FencingToken, Finding,
+    HolderMark, LockAdmin, LockBackend, LockInfo, LockKey, LostReason, Released, Renewal, Result,
 };
 use tokio::sync::{oneshot, watch};
 
@@ -286,6 +286,10 @@ impl Claim for LayerClaim {
 
     fn lost(&mut self, reason: LostReason) {
         self.claim.lost(reason);
+    }
+
+    fn passed_on(&mut self, fence: FencingToken) {
+        self.claim.passed_on(fence);
     }
 
     async fn detach(&mut self) -> Result<Bytes> {

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use lock_core::{
-    Attempt, Bytes, Capabilities, Claim, ClaimRequest, Finding, HolderMark, LockAdmin, LockBackend,
-    LockInfo, LockKey, LostReason, Released, Renewal, Result,
+    Attempt, Bytes, Capabilities, Claim, ClaimRequest, FencingToken, Finding, HolderMark,
+    LockAdmin, LockBackend, LockInfo, LockKey, LostReason, Released, Renewal, Result,
 };
 
 use crate::matrix::{Call, State};
@@ -254,6 +254,10 @@ impl Claim for WatchedClaim {
 
     fn lost(&mut self, reason: LostReason) {
         self.inner.lost(reason);
+    }
+
+    fn passed_on(&mut self, fence: FencingToken) {
+        self.inner.passed_on(fence);
     }
 
     async fn detach(&mut self) -> Result<Bytes> {

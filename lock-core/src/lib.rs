@@ -29,6 +29,11 @@ pub mod testing;
 mod keeper;
 #[cfg(feature = "metrics")]
 mod metrics;
+#[cfg(distlock_mutants)]
+#[doc(hidden)]
+pub mod mutants;
+#[cfg(not(distlock_mutants))]
+mod mutants;
 
 pub use clock::{Clock, ClockInstant, Sleep, SystemClock};
 pub use contract::{

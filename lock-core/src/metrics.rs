@@ -8,8 +8,8 @@ use bytes::Bytes;
 use metrics::{Gauge, Label, counter, gauge, histogram};
 
 use crate::{
-    Attempt, Capabilities, Claim, ClaimRequest, Clock, ClockInstant, Error, LockAdmin, LockBackend,
-    LockKey, LockLayer, LostReason, Released, Renewal, Result, SystemClock,
+    Attempt, Capabilities, Claim, ClaimRequest, Clock, ClockInstant, Error, FencingToken,
+    LockAdmin, LockBackend, LockKey, LockLayer, LostReason, Released, Renewal, Result, SystemClock,
 };
 
 /// Reports the use of a store to the recorder of the [`metrics`] crate.
@@ -17,7 +17,7 @@ use crate::{
 /// | metric | kind | labels |
 /// |---|---|---|
 /// | `lock_acquire_duration_seconds` | histogram: from the claim to its end of waiting | `backend`, `outcome`: `granted`, `given_up` |
-/// | `lock_hold_duration_seconds` | histogram: from the grant to the release or the loss | `backend`, `outcome`: `released`, `lost`, `dropped` |
+/// | `lock_hold_duration_seconds` | histogram: from the grant to the release or the loss | `backend`, `outcome`: `released`, `passed_on`, `lost`, `dropped` |
 /// | `lock_renewals_total` | counter | `backend`, `outcome`: `alive`, `lost`, `error` |
 /// | `lock_renewal_slack_seconds` | histogram: what was left of a hold when its renewal was answered | `backend` |
 /// | `lock_lost_total` | counter: holds that ended before their release | `backend`, `reason`: `taken` away, `expired`, at their `max_hold` |
@@ -324,6 +324,22 @@ impl Claim for MeteredClaim {
     fn lost(&mut self, reason: LostReason) {
         self.inner.lost(reason);
         self.count_loss(if reason == LostReason::MaxHold { "max_hold" } else { "expired" });
+    }
+
+    fn passed_on(&mut self, fence: FencingToken) {
+        self.inner.passed_on(fence);
+        match self.stage {
+            Stage::Trying { started, .. } => {
+                histogram!("lock_acquire_duration_seconds", self.meter.outcome("granted"))
+                    .record(self.meter.since(started));
+                self.stage = Stage::Over;
+            }
+            Stage::Held { .. } => {
+                self.end("passed_on");
+                self.hold(Some(self.meter.clock.now()));
+            }
+            Stage::Unproven | Stage::Over => {}
+        }
     }
 
     async fn detach(&mut self) -> Result<Bytes> {

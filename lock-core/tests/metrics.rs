@@ -148,3 +148,34 @@ fn slack_is_what_was_left_and_a_lock_has_the_name_that_it_is_given() {
         assert!(left.iter().all(|left| (19.0..=21.0).contains(&left.0)), "{left:?}");
     }
 }
+
+#[test]
+fn each_holder_of_a_cohort_is_counted() {
+    let recorder = DebuggingRecorder::new();
+    recorded(&recorder, async |clock| {
+        let store = MemoryBackend::queued().with_clock(clock);
+        let layer = MetricsLayer::new(clock);
+        let locks = Locks::builder(store).clock(clock).layer(layer).cohort(8).build().unwrap();
+        let lock = locks.named("a").unwrap();
+        let first = lock.acquire().await.unwrap();
+        let next = tokio::spawn(async move { lock.acquire().await });
+        clock.sleep(Duration::from_millis(20)).await;
+        drop(first);
+        next.await.unwrap().unwrap().release().await.unwrap();
+        locks.close(Duration::from_secs(1)).await.unwrap();
+    });
+    let seen = snapshot(&recorder);
+    let samples = |name: &str| match seen.get(name) {
+        // Virtual time moves by whole milliseconds and a little more.
+        Some(DebugValue::Histogram(values)) => values.iter().map(|value| value.0 > 0.015).collect(),
+        _ => Vec::new(),
+    };
+    let waited = samples("lock_acquire_duration_seconds backend=memory,outcome=granted");
+    assert_eq!(waited, [false, true]);
+    for (outcome, is_long) in [("passed_on", true), ("released", false)] {
+        let name = format!("lock_hold_duration_seconds backend=memory,outcome={outcome}");
+        assert_eq!(samples(&name), [is_long], "{outcome}");
+    }
+    assert!(seen.keys().all(|key| !key.contains("given_up") && !key.contains("dropped")));
+    assert_eq!(seen.get("lock_held backend=memory"), Some(&DebugValue::Gauge(0.0.into())));
+}

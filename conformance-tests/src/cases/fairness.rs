@@ -71,7 +71,7 @@ async fn l03_waiters_are_served_in_order(cx: Cx) -> Check {
 /// Waits until the store shows this many waiters: a place is taken only when the request has
 /// reached the store, which may take a while on a busy machine. If the store shows none, waits for
 /// as long as that should take.
-async fn arrived(cx: &Cx, locks: &Locks, waiters: usize) -> Check {
+pub(super) async fn arrived(cx: &Cx, locks: &Locks, waiters: usize) -> Check {
     let shown = async || -> Check<Option<usize>> {
         if !cx.capabilities().inspect {
             return Ok(None);

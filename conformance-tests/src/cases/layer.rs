@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use lock_core::{
-    Attempt, Bytes, Capabilities, Claim, ClaimRequest, LockAdmin, LockBackend, LostReason,
-    Released, Renewal, Result,
+    Attempt, Bytes, Capabilities, Claim, ClaimRequest, FencingToken, LockAdmin, LockBackend,
+    LostReason, Released, Renewal, Result,
 };
 
 /// A layer that changes nothing, and counts the calls of claims. A backend that recognises its own
@@ -81,6 +81,10 @@ impl Claim for ForwardClaim {
 
     fn lost(&mut self, reason: LostReason) {
         self.inner.lost(reason);
+    }
+
+    fn passed_on(&mut self, fence: FencingToken) {
+        self.inner.passed_on(fence);
     }
 
     async fn detach(&mut self) -> Result<Bytes> {

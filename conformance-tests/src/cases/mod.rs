@@ -5,8 +5,10 @@ use crate::case::Case;
 
 mod again;
 mod answers;
+mod blocks;
 mod cancel_claim;
 mod cancel_user;
+mod cohort;
 mod deadline;
 mod doubt;
 mod exclusion;
@@ -66,6 +68,8 @@ pub(crate) const ALL: &[&[Case]] = &[
     steps::CASES,
     again::CASES,
     forced::CASES,
+    blocks::CASES,
+    cohort::CASES,
     unreachable::CASES,
     traffic::CASES,
     places::CASES,

@@ -102,6 +102,7 @@ impl LockBackend for WrongBackend {
         match self.bug {
             Bug::SharedOwner => request.owner = OwnerId::from_bytes([1; 16]),
             Bug::PlaceLeftBehind => request.wait = true,
+            Bug::BlockOfOne => request.fences = 1,
             Bug::NoLimit => request.call_timeout = FOR_EVER,
             Bug::HiddenCall => {
                 let mut early = self.right.claim(request.clone())?;

@@ -106,6 +106,11 @@ mutants! {
         => c02_a_repeated_try_returns_the_same_token;
     [PollOnly FenceFromClock] fence_from_clock "takes the fence from the clock alone"
         => c09_fences_rise_from_waiter_to_waiter;
+    [Queued BlockOfOne]
+        block_of_one "moves its counter by one, whatever block was asked for"
+        => c16_blocks_rise_over_releases;
+        handed_block_of_one "hands a waiter one token, whatever block it has asked for"
+        => c16_blocks_rise_from_waiter_to_waiter;
     [PollOnly FencePerClient]
         fence_per_client "counts the fence in each client" => s02_later_guards_have_greater_tokens;
         register_of_each_client "counts the fence in each client, so that an earlier holder may still write"

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::{
-    Attempt, Bytes, Claim, ClaimRequest, Error, HolderInfo, LockBackend, LostReason, Released,
-    Renewal, Result,
+    Attempt, Bytes, Claim, ClaimRequest, Error, FencingToken, HolderInfo, LockBackend, LostReason,
+    Released, Renewal, Result,
 };
 
 use super::bug::Bug;
@@ -168,6 +168,10 @@ impl Claim for WrongPlace {
 
     fn lost(&mut self, reason: LostReason) {
         self.right.lost(reason);
+    }
+
+    fn passed_on(&mut self, fence: FencingToken) {
+        self.right.passed_on(fence);
     }
 
     async fn detach(&mut self) -> Result<Bytes> {

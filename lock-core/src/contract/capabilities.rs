@@ -4,6 +4,7 @@ use std::mem::discriminant;
 use std::time::Duration;
 
 use super::error::{Error, Result};
+use super::fence::Block;
 use super::request::Mode;
 
 /// What a backend promises. The conformance suite tests every declared capability. A request for an
@@ -23,6 +24,9 @@ pub struct Capabilities {
     pub fair: bool,
     /// How far the rising of the fencing tokens can be trusted.
     pub fencing: Fencing,
+    /// Whether a grant can come with a block of fencing tokens (clause C16), so that tasks of one
+    /// process can pass a hold on: see [`Lock::cohort`](crate::Lock::cohort).
+    pub fence_block: bool,
     /// Whether another process can take over a hold.
     pub detachable: bool,
     /// Whether [`LockBackend::admin`](crate::LockBackend::admin) is available.
@@ -46,6 +50,7 @@ impl Capabilities {
             wake,
             fair: false,
             fencing: Fencing::BestEffort,
+            fence_block: false,
             detachable: false,
             inspect: false,
             min_ttl: Duration::from_millis(10),
@@ -62,6 +67,22 @@ impl Capabilities {
             return Ok(());
         }
         Err(Error::unsupported(format!("{backend} has no locks of the mode {mode:?}")))
+    }
+
+    /// Refuses a cohort of a size that is out of range, or that the store has no fences for.
+    pub(crate) fn check_cohort(&self, cohort: u32, backend: &str) -> Result<()> {
+        if !(1..=Block::LONGEST).contains(&cohort) {
+            return Err(Error::invalid(format!(
+                "a cohort of {cohort} is out of range: it must be between 1 (no cohort) and {}",
+                Block::LONGEST
+            )));
+        }
+        if cohort > 1 && !self.fence_block {
+            return Err(Error::unsupported(format!(
+                "a cohort of {cohort} needs a store that grants fencing tokens in blocks, and {backend} does not: leave the cohort at 1"
+            )));
+        }
+        Ok(())
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use crate::{Attempt, Error, LostReason, Released, Renewal, Result};
+use crate::{Attempt, Error, FencingToken, LostReason, Released, Renewal, Result};
 
 /// One contender, from its first attempt to its release.
 ///
@@ -80,6 +80,14 @@ pub trait Claim: Debug + Send + 'static {
     /// dropped.
     fn lost(&mut self, reason: LostReason) {
         let _ = reason;
+    }
+
+    /// Tells two claims of this process that a hold was passed on, with this fence of its block
+    /// (clause C16): the one that has the hold, and goes on with it for another task; and that
+    /// task's own, which has waited and is dropped unused. The store is not called for that, so this
+    /// is for layers that observe; a store has nothing to do.
+    fn passed_on(&mut self, fence: FencingToken) {
+        let _ = fence;
     }
 
     /// What another process needs, besides owner and fence, to take over this hold: it gets the

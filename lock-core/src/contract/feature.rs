@@ -15,6 +15,8 @@ pub enum Feature {
     Inspect,
     /// Waiters are served in the order of their arrival.
     Fair,
+    /// Tasks of one process can pass a hold on: [`Lock::cohort`](crate::Lock::cohort).
+    Cohorts,
     /// Waiters are woken by the store, and do not poll.
     Push,
     /// Fencing tokens keep rising across a crash of the store.
@@ -32,6 +34,7 @@ impl Capabilities {
             Feature::Detach => self.detachable,
             Feature::Inspect => self.inspect,
             Feature::Fair => self.fair,
+            Feature::Cohorts => self.fence_block,
             Feature::Push => self.wake != Wake::Poll,
             Feature::DurableFences => self.fencing == Fencing::Durable,
             Feature::Ttl(ttl) => {
@@ -48,6 +51,7 @@ impl fmt::Display for Feature {
             Self::Detach => f.write_str("locks that another process can take over"),
             Self::Inspect => f.write_str("locks that can be inspected"),
             Self::Fair => f.write_str("waiters in the order of their arrival"),
+            Self::Cohorts => f.write_str("holds that tasks of one process pass on"),
             Self::Push => f.write_str("waiters that are woken"),
             Self::DurableFences => f.write_str("fencing tokens that rise through a crash"),
             Self::Ttl(ttl) => write!(f, "a ttl of {ttl:?}"),

@@ -84,6 +84,27 @@ impl TryFrom<u64> for FencingToken {
     }
 }
 
+/// Fencing tokens in a row, which all belong to one hold in the store (clause C16).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Block {
+    pub(crate) first: FencingToken,
+    pub(crate) fences: u32,
+}
+
+impl Block {
+    /// More holders than this one after the other are no cohort any more.
+    pub(crate) const LONGEST: u32 = 1024;
+
+    /// That of a hold without a cohort.
+    pub(crate) fn of_one(fence: FencingToken) -> Self {
+        Self { first: fence, fences: 1 }
+    }
+
+    pub(crate) fn contains(self, fence: FencingToken) -> bool {
+        (self.first.0..self.first.0 + u64::from(self.fences)).contains(&fence.0)
+    }
+}
+
 /// The greatest fencing token that a guarded resource has seen, and the check against it.
 ///
 /// Present the token on the *first* access, reads included. A resource that checks only writes

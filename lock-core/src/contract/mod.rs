@@ -46,6 +46,33 @@
 //! - **C15** What an answer says besides its verdict ([`Busy::holder`], [`Busy::retry_after`])
 //!   comes from this very answer of the store and costs no extra request, so a store may omit it.
 //!   No decision is based on it.
+//! - **C16** Where [`fence_block`](Capabilities::fence_block) is declared, a grant comes with as many
+//!   tokens in a row as the request's [`fences`](ClaimRequest::fences): that of the answer, and those
+//!   above it. All of them count as given, whether they are used or not, so the next hold's are above
+//!   the last (C9). A repeated call finds the same block (C2), and inspection shows its first token.
+//!   A claim with `resume` names the block by its first token and its `fences`, and both are compared
+//!   as C14 says. The core asks no other store for more than one.
+//!
+//! # Cohorts
+//!
+//! What the core does with a block; a store need not know. The tasks of one process that wait for one
+//! name may pass one claim on, each with the next token of its block and a guard of its own: see
+//! [`Lock::cohort`](crate::Lock::cohort).
+//!
+//! - A hold is passed on when its guard is released or dropped, by a panic too, to the first task in
+//!   the line of the process, if that has asked for the same ttl, renewals, `max_hold`, call timeout,
+//!   label and cohort. A task that differs ends the cohort.
+//! - A cohort ends after as many holders as were asked for, or 50 ms after the grant. Until then no
+//!   task of the process asks the store for this name.
+//! - A hold that is lost, or at risk, or about to end, or of which the store has pushed a change, is not
+//!   passed on but released. Nor is one that was attached, or when the `Locks` is closing.
+//! - Each holder's `max_hold` counts from when it got the lock; the lease is the claim's.
+//! - A loss concerns the one who has the lock at that time. A release that passes it on answers `Freed`
+//!   and does not ask the store.
+//! - A detach ends the cohort. The lease token carries the fence of its guard, and any fence of the
+//!   block attaches, but none outside of it.
+//! - A task that gives up, or whose future is dropped, leaves the line; if the lock was passed to it at
+//!   this moment, it goes to the next one, or back to the store.
 //!
 //! # Tolerances
 //!
@@ -130,6 +157,7 @@ pub use capabilities::{Binding, Capabilities, DataLoss, Fencing, Wake};
 pub use claim::Claim;
 pub use error::{Effect, Error, ErrorKind, Operation, Result};
 pub use feature::Feature;
+pub(crate) use fence::Block;
 pub use fence::{FenceCheck, FencingToken};
 pub use finding::{Finding, Severity};
 pub use holder::{HolderInfo, HolderMark};

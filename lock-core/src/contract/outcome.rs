@@ -10,7 +10,8 @@ use crate::{FencingToken, HolderInfo};
 pub enum Attempt {
     /// The lock is ours.
     Granted {
-        /// The fencing token of this hold. A repeated call returns the same one (clause C2).
+        /// The fencing token of this hold; the first one, if the request asked for
+        /// [several](crate::ClaimRequest::fences). A repeated call returns the same one (clause C2).
         token: FencingToken,
         /// How long after the start of this very call the store keeps the lock, at least (clause
         /// C4). `None` only where place and lock are one and the same lease, whose end the core

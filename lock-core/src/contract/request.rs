@@ -24,6 +24,10 @@ pub struct ClaimRequest {
     pub wait: bool,
     /// How the lock is shared.
     pub mode: Mode,
+    /// How many fencing tokens in a row the grant comes with, at least 1 (clause C16). The core asks
+    /// for more than one only where the store declares
+    /// [`fence_block`](crate::Capabilities::fence_block).
+    pub fences: u32,
     /// A human-readable name of the holder: shown by inspection, never compared.
     pub label: Option<String>,
     /// Set when the claim takes over a lock that is already held. To be compared, not trusted
@@ -32,7 +36,7 @@ pub struct ClaimRequest {
 }
 
 impl ClaimRequest {
-    /// A request that does not wait, for an exclusive lock without a label.
+    /// A request that does not wait, for an exclusive lock with one token and without a label.
     pub fn new(key: LockKey, owner: OwnerId, ttl: Duration) -> Self {
         Self {
             key,
@@ -41,6 +45,7 @@ impl ClaimRequest {
             call_timeout: Duration::from_secs(5),
             wait: false,
             mode: Mode::Exclusive,
+            fences: 1,
             label: None,
             resume: None,
         }
@@ -57,6 +62,13 @@ impl ClaimRequest {
     #[must_use]
     pub fn with_call_timeout(mut self, limit: Duration) -> Self {
         self.call_timeout = limit;
+        self
+    }
+
+    /// How many fencing tokens in a row the grant comes with.
+    #[must_use]
+    pub fn with_fences(mut self, fences: u32) -> Self {
+        self.fences = fences;
         self
     }
 
@@ -94,7 +106,8 @@ pub enum Mode {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Resume {
-    /// The fencing token of the hold.
+    /// The fencing token of the hold: the first, if the request asks for
+    /// [several](ClaimRequest::fences).
     pub fence: FencingToken,
     /// The backend's own bytes, as its `detach` returned them.
     pub data: Bytes,

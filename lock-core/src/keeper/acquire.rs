@@ -7,10 +7,12 @@ use tokio::sync::oneshot;
 
 use super::call::{self, Ended};
 use super::client::Client;
+use super::cohort::Cohort;
 use super::gate::Gate;
 use super::last::{Last, SeenHolder};
 use super::search::Search;
-use super::{Acquired, Keeper, Outcome, Patience};
+use super::{Acquired, Granted, Keeper, Outcome, Patience};
+use crate::contract::Block;
 use crate::locks::held::{lead, margin};
 use crate::{Attempt, Busy, ClockInstant, Effect, Error, ErrorKind, FencingToken, Result};
 
@@ -44,28 +46,31 @@ pub(super) struct Acquisition<'a> {
 impl Acquisition<'_> {
     async fn run(mut self) -> Outcome {
         let client = Arc::clone(&self.client);
+        let cohort = self.keeper.terms.cohort;
         let mut step = Step::Look;
-        // Where the store is not fair, later tasks of this process wait behind the first. A `try`
-        // never does: the gate says nothing about the lock.
-        if client.capabilities.fair || matches!(self.search.patience, Patience::Try) {
+        // Where the store is not fair, or a hold can be passed on, later tasks of this process wait
+        // behind the first. A `try` never does: the line says nothing about the lock.
+        let in_line = !client.capabilities.fair || cohort > 1;
+        if !in_line || matches!(self.search.patience, Patience::Try) {
             return self.look_and_wait(None, step).await;
         }
-        if !client.gates.is_contended(&self.keeper.key) {
+        if cohort == 1 && !client.gates.is_contended(&self.keeper.key) {
             step = match self.look().await {
                 Step::End(outcome) => return outcome,
                 Step::Look | Step::Wait => Step::Wait,
             };
         }
-        let ticket = client.gates.enter(&self.keeper.key);
-        let _turn = match self.wait_for_turn(&ticket.gate).await {
-            Ok(turn) => turn,
-            Err(outcome) => return outcome,
-        };
-        self.look_and_wait(Some(&ticket.gate), step).await
+        let spot = client.gates.enter(&self.keeper.key, self.keeper.terms.clone());
+        match self.wait_for_turn(&spot).await {
+            Ok(Some(pass)) => Outcome::Passed(pass),
+            Ok(None) => self.look_and_wait(Some(spot.gate()), step).await,
+            // A hold may have been passed to it at this very moment.
+            Err(outcome) => spot.leave().map_or(outcome, Outcome::Passed),
+        }
     }
 
     /// Tries and waits in turn, starting with `step`.
-    async fn look_and_wait(mut self, gate: Option<&Gate>, mut step: Step) -> Outcome {
+    async fn look_and_wait(&mut self, gate: Option<&Gate>, mut step: Step) -> Outcome {
         loop {
             if let (Some(gate), Step::Wait | Step::End(_)) = (gate, &step)
                 && let Some(last) = &self.search.last
@@ -148,12 +153,16 @@ impl Acquisition<'_> {
     ) -> Result<Outcome> {
         let (now, ttl) = (self.client.clock.now(), self.keeper.terms.ttl);
         self.search.heard(now);
-        let of_place = valid_for.is_none();
+        let is_fresh = valid_for.is_some();
         let until = valid_for.map(|d| (sent + d).minus(margin(ttl))).or(self.search.place.until);
         match until {
             Some(until) if until.minus(lead(ttl)) > now => {
                 self.search.last = Some(Last::Answer(None));
-                Ok(Outcome::Granted { token, until, of_place })
+                let cohort = self.keeper.terms.cohort;
+                let block = Block { first: token, fences: cohort };
+                let open = || Cohort::open(&self.client.gates, &self.keeper.key, block, now);
+                let cohort = (cohort > 1).then(open);
+                Ok(Outcome::Granted(Granted { token, block, until, is_fresh, cohort }))
             }
             // The same call again finds the same entry, with a new end (clause C2).
             Some(_) => Err(Error::new(

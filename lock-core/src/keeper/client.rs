@@ -44,6 +44,7 @@ pub(crate) struct Defaults {
     pub(crate) call_timeout: Option<Duration>,
     pub(crate) unavailable_after: Duration,
     pub(crate) label: Option<Arc<str>>,
+    pub(crate) cohort: u32,
 }
 
 impl Client {

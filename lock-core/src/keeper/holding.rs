@@ -7,10 +7,13 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 use super::call::{self, Ended};
+use super::cohort::Cohort;
 use super::inbox::{Inbox, Leave};
 use super::plan::Plan;
-use super::{Command, Detached, Keeper, schedule};
+use super::{Command, Detached, Granted, Keeper, schedule};
+use crate::contract::Block;
 use crate::locks::held::margin;
+use crate::mutants::rules;
 use crate::{
     Claim, ClockInstant, Error, Held, LeaseToken, LockState, LostReason, Operation, Released,
     Renewal, Result,
@@ -32,6 +35,11 @@ struct Holding {
     held: Held,
     inbox: Inbox,
     plan: Plan,
+    /// The fences that it has in the store.
+    block: Block,
+    /// As long as it may be passed on.
+    cohort: Option<Cohort>,
+    was_passed_on: bool,
 }
 
 /// What a command led to.
@@ -47,12 +55,13 @@ impl Keeper {
         self,
         held: Held,
         commands: mpsc::UnboundedReceiver<Command>,
-        of_place: bool,
+        Granted { block, is_fresh, cohort, .. }: Granted,
     ) {
         let _end = EndOfKeeper(held.clone());
         let inbox = Inbox::new(commands);
-        let plan = self.first_plan(&held, of_place);
-        Holding { keeper: self, held, inbox, plan }.run().await;
+        let plan = self.first_plan(&held, is_fresh);
+        let was_passed_on = cohort.as_ref().is_some_and(Cohort::was_passed_on);
+        Holding { keeper: self, held, inbox, plan, block, cohort, was_passed_on }.run().await;
     }
 
     fn lost(&self, reason: LostReason, operation: Operation) -> Error {
@@ -70,8 +79,10 @@ impl Holding {
             if let Some(leave) = self.inbox.leave.take() {
                 break leave;
             }
-            let is_alive = !matches!(self.held.state(), LockState::Lost(_));
+            let state = self.held.state();
+            let is_alive = !matches!(state, LockState::Lost(_));
             let now = clock.now();
+            self.end_cohort(state, now);
             if is_alive && now >= self.due_at() {
                 Box::pin(self.act(now)).await;
                 continue;
@@ -115,12 +126,20 @@ impl Holding {
         }
     }
 
+    /// Ends the cohort when its time is over, or the hold is lost.
+    fn end_cohort(&mut self, state: LockState, now: ClockInstant) {
+        let given_up = rules().is_given_up;
+        let is_lost = matches!(state, LockState::Lost(reason) if !given_up(reason));
+        self.cohort.take_if(|cohort| is_lost || now >= cohort.until);
+    }
+
     fn due_at(&self) -> ClockInstant {
         self.plan.renew_at.min(self.plan.check_at).min(self.held.signal_at())
     }
 
     fn wake_at(&self, push: bool) -> ClockInstant {
-        let due = self.due_at();
+        let due =
+            self.cohort.as_ref().map_or(self.due_at(), |cohort| self.due_at().min(cohort.until));
         if push { due } else { due.min(self.plan.no_push_until) }
     }
 
@@ -272,6 +291,7 @@ impl Holding {
                     self.keeper.key.clone(),
                     self.keeper.owner,
                     self.held.fence(),
+                    self.block,
                     data,
                 );
                 self.held.lose(LostReason::Detached);
@@ -296,16 +316,60 @@ impl Holding {
         }
     }
 
-    /// The guard was dropped or wants to leave: tell the store, answer, and clean up what is in
-    /// doubt. A hold that was taken over is released only on request: it belongs to its lease
-    /// token.
-    async fn leave(mut self, leave: Leave) {
+    /// Whether the store is not known, or about to be known, to have ended the hold, and its holder
+    /// has given it up.
+    async fn may_be_passed_on(&mut self) -> bool {
+        let LockState::Lost(reason) = self.held.state() else { return false };
+        let no_push = tokio::select! {
+            biased;
+            _ = self.keeper.claim.changed() => false,
+            () = std::future::ready(()) => true,
+        };
+        let Plan { failures, check_at, is_unsettled, .. } = self.plan;
+        let is_quiet = no_push && failures == 0 && check_at == ClockInstant::FAR_FUTURE;
+        (rules().is_given_up)(reason)
+            && (rules().is_quiet)(is_quiet)
+            && !is_unsettled
+            && !self.keeper.client.closing.is_cancelled()
+    }
+
+    /// Passes the hold on to the next task of this process; otherwise returns what is to be released.
+    /// The next one is let go to the store before that: then it queues behind those who wait there.
+    async fn pass_on(mut self) -> Option<Self> {
+        let Some(cohort) = self.cohort.take() else { return Some(self) };
+        if !self.may_be_passed_on().await {
+            return Some(self);
+        }
+        let keeper = cohort.pass(self.keeper, self.held.lease_end())?;
+        Some(Self { keeper, ..self })
+    }
+
+    /// The guard was dropped or wants to leave: pass the hold on, or tell the store, answer, and
+    /// clean up what is in doubt. A hold that was taken over is released only on request: it belongs
+    /// to its lease token.
+    async fn leave(self, leave: Leave) {
         self.held.lose(LostReason::Released);
         if self.keeper.attached && leave.is_none() {
             return;
         }
+        let key = self.keeper.key.clone();
+        match self.pass_on().await {
+            Some(holding) => holding.release(leave).await,
+            None => {
+                tracing::debug!(target: "distlock", %key, "passed on");
+                if let Some(reply) = leave {
+                    let _ = reply.send(Ok(Released::Freed));
+                }
+            }
+        }
+    }
+
+    async fn release(mut self, leave: Leave) {
         let (released, settled) = self.keeper.release_once().await;
-        self.keeper.client.gates.released(&self.keeper.key);
+        // Whoever waits elsewhere has waited for a whole cohort, and polls.
+        if !self.was_passed_on {
+            self.keeper.client.gates.released(&self.keeper.key);
+        }
         let answer = match released {
             // The first release found nothing, although the lease had not run out.
             Ok(Released::AlreadyGone) if self.keeper.client.clock.now() < self.held.lease_end() => {

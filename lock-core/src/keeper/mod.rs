@@ -8,6 +8,7 @@ mod acquire;
 mod call;
 mod cleanup;
 mod client;
+mod cohort;
 mod gate;
 mod holding;
 mod inbox;
@@ -26,6 +27,8 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 
+use self::cohort::{Cohort, Pass};
+use crate::contract::Block;
 use crate::kit::in_doubt::InDoubt;
 use crate::{
     Claim, ClaimRequest, ClockInstant, Error, ErrorKind, FencingToken, Held, LeaseToken, LockKey,
@@ -33,6 +36,7 @@ use crate::{
 };
 
 pub(crate) use client::{Client, Defaults, GRACE};
+pub(crate) use cohort::Rules;
 pub(crate) use gate::Gates;
 pub(crate) use run::{spawn, spawn_release};
 pub(crate) use terms::Terms;
@@ -52,18 +56,18 @@ pub(crate) enum Patience {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Start {
     Acquire(Patience),
-    /// Takes over a hold with this fence.
-    Attach(FencingToken),
-    /// Renews a hold with this fence, then leaves it to its lease token.
-    Renew(FencingToken),
+    /// Takes over a hold with this fence, which is one of a block.
+    Attach(FencingToken, Block),
+    /// Renews such a hold, then leaves it to its lease token.
+    Renew(FencingToken, Block),
 }
 
 impl Start {
     fn operation(self) -> Operation {
         match self {
             Self::Acquire(_) => Operation::Acquire,
-            Self::Attach(_) => Operation::Attach,
-            Self::Renew(_) => Operation::Renew,
+            Self::Attach(..) => Operation::Attach,
+            Self::Renew(..) => Operation::Renew,
         }
     }
 }
@@ -139,14 +143,22 @@ impl Keeper {
     }
 }
 
+/// A lock that the store has granted.
+struct Granted {
+    token: FencingToken,
+    /// The fences that it has in the store.
+    block: Block,
+    until: ClockInstant,
+    /// Its ttl has begun with the grant, and not with a place in the queue, or with another holder.
+    is_fresh: bool,
+    cohort: Option<Cohort>,
+}
+
 /// How an acquisition ended.
 enum Outcome {
-    Granted {
-        token: FencingToken,
-        until: ClockInstant,
-        /// The lock is the lease of its place in the queue, part of which has already passed.
-        of_place: bool,
-    },
+    Granted(Granted),
+    /// The hold of another task of this process.
+    Passed(Box<Pass>),
     Refused {
         error: Error,
         /// Whether an entry of ours may exist, now or later.

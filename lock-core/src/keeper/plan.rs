@@ -17,7 +17,7 @@ pub(super) struct Plan {
 }
 
 impl Keeper {
-    pub(super) fn first_plan(&self, held: &Held, of_place: bool) -> Plan {
+    pub(super) fn first_plan(&self, held: &Held, is_fresh: bool) -> Plan {
         let (now, ttl) = (self.client.clock.now(), self.terms.ttl);
         // Validity counts from here: when the attempt was sent, or an earlier renewal of the place.
         let counted_from = (held.lease_end() + margin(ttl)).minus(ttl).min(now);
@@ -30,10 +30,10 @@ impl Keeper {
         };
         self.plan_renewal(&mut plan, counted_from);
         // A lock without renewals lasts for a ttl from its grant. Where place and lock are one
-        // lease, part of that has passed in the queue. Any other grant itself says how long it
-        // lasts.
-        let fresh = held.lease_end().since(now) >= ttl * 9 / 10;
-        if self.terms.renew_every.is_none() && of_place && !fresh {
+        // lease, part of that has passed in the queue, and where it was passed on, with its earlier
+        // holders. Any other grant itself says how long it lasts.
+        let is_whole = held.lease_end().since(now) >= ttl * 9 / 10;
+        if self.terms.renew_every.is_none() && !is_fresh && !is_whole {
             plan.renew_at = now;
         }
         plan

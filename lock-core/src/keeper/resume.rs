@@ -4,7 +4,8 @@
 use tokio::sync::oneshot;
 
 use super::call::{self, Ended};
-use super::{Keeper, Outcome};
+use super::{Granted, Keeper, Outcome};
+use crate::contract::Block;
 use crate::locks::held::margin;
 use crate::{Error, ErrorKind, FencingToken, LostReason, Operation, Released, Renewal, Result};
 
@@ -13,7 +14,7 @@ impl Keeper {
     /// released: the hold belongs to the token, and the token may be forged.
     pub(super) async fn resume<T>(
         &mut self,
-        token: FencingToken,
+        (token, block): (FencingToken, Block),
         answer: &mut oneshot::Sender<T>,
     ) -> Outcome {
         let refused = |error| Outcome::Refused { error, clean_up: false };
@@ -27,7 +28,8 @@ impl Keeper {
             Ended::Answer(Ok(Renewal::Alive { valid_for: Some(valid_for) })) => {
                 let until = (sent + valid_for).minus(margin(self.terms.ttl));
                 if until > self.client.clock.now() {
-                    return Outcome::Granted { token, until, of_place: false };
+                    let (is_fresh, cohort) = (true, None);
+                    return Outcome::Granted(Granted { token, block, until, is_fresh, cohort });
                 }
                 refused(Error::new(
                     ErrorKind::NoAnswer,

@@ -6,8 +6,9 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::Instrument as _;
 
 use super::client::Client;
+use super::cohort::Pass;
 use super::terms::Terms;
-use super::{Acquired, Handover, Keeper, Outcome, Start};
+use super::{Acquired, Granted, Handover, Keeper, Outcome, Start};
 use crate::locks::held::Grant;
 use crate::{ClaimRequest, Held, Released, Result};
 
@@ -56,36 +57,21 @@ impl Keeper {
     async fn run(mut self, start: Start, mut answer: oneshot::Sender<Acquired>) {
         let outcome = match start {
             Start::Acquire(patience) => Box::pin(self.acquire(patience, &mut answer)).await,
-            Start::Attach(fence) | Start::Renew(fence) => {
-                Box::pin(self.resume(fence, &mut answer)).await
+            Start::Attach(fence, block) | Start::Renew(fence, block) => {
+                Box::pin(self.resume((fence, block), &mut answer)).await
             }
         };
         match outcome {
-            Outcome::Granted { token, until, of_place } => {
-                let (commands, inbox) = mpsc::unbounded_channel();
-                let held = Held::new(
-                    Arc::clone(&self.client.clock),
-                    Grant {
-                        key: self.key.clone(),
-                        owner: self.owner,
-                        token,
-                        ttl: self.terms.ttl,
-                        until,
-                        max_hold: self.terms.max_hold,
-                        killed: self.client.killed.clone(),
-                    },
-                );
-                let by = start.operation();
-                tracing::Span::current().record("lock.fence", token.get());
-                tracing::debug!(target: "distlock", key = %self.key, fence = token.get(), %by, "held");
-                // If the caller has left, the handover is dropped here, and the closed channel
-                // tells `hold`.
-                let call_timeout = self.terms.call_timeout;
-                let handover = Handover { held: held.clone(), commands, call_timeout };
-                let _ = answer.send(Ok(handover));
-                if !matches!(start, Start::Renew(_)) {
-                    self.hold(held, inbox, of_place).await;
-                }
+            Outcome::Granted(granted) => self.serve(start, answer, granted).await,
+            Outcome::Passed(pass) => {
+                let Pass { mut keeper, cohort, token, until } = *pass;
+                self.claim.passed_on(token);
+                keeper.claim.passed_on(token);
+                // This claim has sent nothing, so it goes without a release.
+                drop(self);
+                let (block, cohort) = (cohort.block, Some(cohort));
+                let granted = Granted { token, block, until, is_fresh: false, cohort };
+                keeper.serve(start, answer, granted).await;
             }
             Outcome::Refused { error, clean_up } => {
                 let _ = answer.send(Err(self.describe(error, start.operation())));
@@ -93,6 +79,34 @@ impl Keeper {
                     Box::pin(self.clean_up()).await;
                 }
             }
+        }
+    }
+
+    /// Hands the lock over to the caller, and keeps it.
+    async fn serve(self, start: Start, answer: oneshot::Sender<Acquired>, granted: Granted) {
+        let (commands, inbox) = mpsc::unbounded_channel();
+        let token = granted.token;
+        let held = Held::new(
+            Arc::clone(&self.client.clock),
+            Grant {
+                key: self.key.clone(),
+                owner: self.owner,
+                token,
+                ttl: self.terms.ttl,
+                until: granted.until,
+                max_hold: self.terms.max_hold,
+                killed: self.client.killed.clone(),
+            },
+        );
+        let by = start.operation();
+        tracing::Span::current().record("lock.fence", token.get());
+        tracing::debug!(target: "distlock", key = %self.key, fence = token.get(), %by, "held");
+        // If the caller has left, the handover is dropped here, and the closed channel tells `hold`.
+        let call_timeout = self.terms.call_timeout;
+        let handover = Handover { held: held.clone(), commands, call_timeout };
+        let _ = answer.send(Ok(handover));
+        if !matches!(start, Start::Renew(..)) {
+            self.hold(held, inbox, granted).await;
         }
     }
 }

@@ -2,37 +2,46 @@
 
 use std::sync::Arc;
 
-use tokio::sync::SemaphorePermit;
-
 use super::acquire::{Acquisition, Step, stopped};
-use super::gate::Gate;
+use super::cohort::Pass;
+use super::gate::{Gate, Spot, Turn};
 use super::last::Last;
 use super::{Outcome, Patience, call};
 use crate::locks::held::margin;
-use crate::{Renewal, Result};
+use crate::{ClockInstant, Renewal, Result};
 
 impl Acquisition<'_> {
-    /// Waits behind the other tasks of this process. The poller asks the store for all of them, so
-    /// all of them give up on a store that does not answer.
-    pub(super) async fn wait_for_turn<'g>(
+    /// Waits behind the other tasks of this process, until it is this task's turn to ask the store, or
+    /// a hold is passed to it. The first in line asks for all of them, so all of them give up on a
+    /// store that does not answer.
+    pub(super) async fn wait_for_turn(
         &mut self,
-        gate: &'g Gate,
-    ) -> Result<Option<SemaphorePermit<'g>>, Outcome> {
+        spot: &Spot,
+    ) -> Result<Option<Box<Pass>>, Outcome> {
         let clock = Arc::clone(&self.client.clock);
-        let deadline = self.search.deadline();
-        let mut turn = std::pin::pin!(gate.turn.acquire());
+        let (gate, deadline) = (spot.gate(), self.search.deadline());
         loop {
             let mut failed = std::pin::pin!(gate.failed.notified());
             failed.as_mut().enable();
-            if let Some((last, answered_at)) = gate.last() {
+            let now = clock.now();
+            if let Some((last, answered_at)) = gate.last(now) {
                 self.search.last = Some(last);
                 self.search.answered_at = self.search.answered_at.max(answered_at);
             }
-            let mut wake_at = deadline;
+            let turn_at = match spot.turn(&*clock) {
+                Turn::Now => return Ok(None),
+                Turn::Passed(pass) => return Ok(Some(pass)),
+                Turn::At(at) => at,
+                Turn::Later => ClockInstant::FAR_FUTURE,
+            };
+            if now >= deadline {
+                return Err(self.refused());
+            }
+            let mut wake_at = deadline.min(turn_at);
             if matches!(self.search.patience, Patience::Forever) {
                 let give_up_at = self.search.answered_at + self.keeper.terms.unavailable_after;
-                if clock.now() < give_up_at {
-                    wake_at = give_up_at;
+                if now < give_up_at {
+                    wake_at = wake_at.min(give_up_at);
                 } else if matches!(self.search.last, Some(Last::Failure(_))) {
                     return Err(self.refused());
                 }
@@ -40,14 +49,9 @@ impl Acquisition<'_> {
             tokio::select! {
                 biased;
                 () = stopped(&self.client, self.caller) => return Err(self.abandoned()),
-                // The semaphore is never closed.
-                turn = &mut turn => return Ok(turn.ok()),
+                () = spot.turned() => {}
                 () = failed => {}
-                () = clock.sleep_until(wake_at) => {
-                    if clock.now() >= deadline {
-                        return Err(self.refused());
-                    }
-                }
+                () = clock.sleep_until(wake_at) => {}
             }
         }
     }
@@ -56,6 +60,8 @@ impl Acquisition<'_> {
     /// lost place. Renews the place while waiting.
     pub(super) async fn wait(&mut self, gate: Option<&Gate>) -> Step {
         let clock = Arc::clone(&self.client.clock);
+        // A store that is fair says itself when it is a waiter's turn.
+        let gate = gate.filter(|_| !self.client.capabilities.fair);
         loop {
             let now = clock.now();
             if now >= self.search.deadline() {

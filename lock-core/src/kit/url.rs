@@ -25,8 +25,14 @@ use crate::{Error, Result};
 
 /// The parameters that `distlock::connect` understands for every store, and removes before the
 /// store sees its URL.
-pub const COMMON: &[&str] =
-    &["lock_prefix", "lock_ttl", "lock_call_timeout", "lock_unavailable_after", "lock_label"];
+pub const COMMON: &[&str] = &[
+    "lock_prefix",
+    "lock_ttl",
+    "lock_call_timeout",
+    "lock_unavailable_after",
+    "lock_cohort",
+    "lock_label",
+];
 
 /// The parameters after the `?` of a URL, taken out one by one.
 pub struct Params {
@@ -86,6 +92,19 @@ impl Params {
     /// As [`duration`].
     pub fn duration(&mut self, name: &str) -> Result<Option<Duration>> {
         self.text(name)?.map(|value| duration(name, &value)).transpose()
+    }
+
+    /// A whole number.
+    ///
+    /// # Errors
+    ///
+    /// [`Config`](crate::ErrorKind::Config) for anything else, including a number beyond 2³² − 1.
+    pub fn number(&mut self, name: &str) -> Result<Option<u32>> {
+        let Some(value) = self.text(name)? else { return Ok(None) };
+        let number = value.parse();
+        number.map(Some).map_err(|_| {
+            Error::config(format!("{name}={value:?} is not a number: write digits, such as 32"))
+        })
     }
 
     /// One of the words that `known` lists.
@@ -260,6 +279,11 @@ mod tests {
             let error = value(bad).duration("p").unwrap_err().to_string();
             assert!(error.contains(&format!("p={bad:?}")) && error.contains("30s"), "{error}");
         }
+        for bad in ["", "-1", "x", "1.5", "4294967296"] {
+            let error = value(bad).number("p").unwrap_err().to_string();
+            assert!(error.contains(&format!("p={bad:?}")) && error.contains("32"), "{error}");
+        }
+        assert_eq!(value("32").number("p").unwrap(), Some(32));
         let error = value("three").choice("p", &[("one", 1), ("two", 2)]).unwrap_err().to_string();
         assert!(error.contains("\"three\"") && error.contains("one, two"), "{error}");
         for bad in ["%", "%4", "%zz", "%ff", "%00"] {

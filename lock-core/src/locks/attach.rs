@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::lock::Lock;
+use crate::contract::Block;
 use crate::keeper::{self, GRACE, Handover, Start, Terms};
 use crate::{
     ClaimRequest, Error, FencingToken, LeaseToken, LockGuard, Operation, Released, RenewedLease,
@@ -118,14 +119,15 @@ impl Lock {
         &self,
         token: &LeaseToken,
         operation: Operation,
-        start: impl FnOnce(FencingToken) -> Start,
+        start: impl FnOnce(FencingToken, Block) -> Start,
     ) -> Result<Handover> {
         let described = |error| self.describe(error, operation);
         let (request, mut terms) = self.resumed(token).map_err(described)?;
         terms.renew_every = None;
         let limit = self.client.clock.now() + terms.call_timeout + GRACE;
         let answer =
-            keeper::spawn(&self.client, request, terms, start(token.fence())).map_err(described)?;
+            keeper::spawn(&self.client, request, terms, start(token.fence(), token.block()))
+                .map_err(described)?;
         match self.answer(answer, limit).await.map_err(described)? {
             Ok(answer) => answer,
             Err(_) => Err(described(self.client.keeper_gone())),
@@ -143,6 +145,13 @@ impl Lock {
             )));
         }
         let (request, terms) = self.request(token.owner())?;
-        Ok((request.with_resume(Resume::new(token.fence(), token.data().clone())), terms))
+        let Block { first, fences } = token.block();
+        if fences > 1 && !self.client.capabilities.fence_block {
+            return Err(Error::invalid(format!(
+                "this lease token was edited: {backend} grants no fencing tokens in blocks"
+            )));
+        }
+        let resume = Resume::new(first, token.data().clone());
+        Ok((request.with_fences(fences).with_resume(resume), terms))
     }
 }

@@ -81,6 +81,7 @@ impl LocksBuilder {
                 call_timeout: None,
                 unavailable_after: Duration::from_secs(30),
                 label: default_label(),
+                cohort: 1,
             },
         }
     }
@@ -145,6 +146,13 @@ impl LocksBuilder {
         self
     }
 
+    /// How many tasks may pass one hold on, for locks that do not set their own: see
+    /// [`Lock::cohort`](crate::Lock::cohort). 1 by default, which is none.
+    pub fn cohort(mut self, holders: u32) -> Self {
+        self.defaults.cohort = holders;
+        self
+    }
+
     /// Wraps the backend in a layer; none by default. The layer added last is the outermost.
     #[allow(clippy::needless_pass_by_value, reason = "a layer is used up by its use")]
     pub fn layer(mut self, layer: impl LockLayer) -> Self {
@@ -156,12 +164,13 @@ impl LocksBuilder {
     ///
     /// # Errors
     ///
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a prefix, label, ttl or limit that
-    /// breaks its rule, or a ttl that is longer than this store allows.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a prefix, label, ttl, limit or cohort that
+    /// breaks its rule, or a ttl that is longer than this store allows;
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) for a cohort on a store that has none.
     pub fn build(self) -> Result<Locks> {
         check_part("lock prefix", &self.prefix)?;
         check_part("label", self.defaults.label.as_deref().unwrap_or_default())?;
-        self.defaults.check(&self.backend.capabilities())?;
+        self.defaults.check(&self.backend.capabilities(), self.backend.name())?;
         Ok(self.finish())
     }
 

@@ -9,6 +9,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use crate::contract::Block;
 use crate::{ClockInstant, Error, FencingToken, Held, LockKey, OwnerId, Result};
 
 /// A held lock that belongs to no process: made by [`LockGuard::detach`](crate::LockGuard::detach),
@@ -31,6 +32,8 @@ pub struct LeaseToken {
     key: LockKey,
     owner: OwnerId,
     fence: FencingToken,
+    /// The fences that the hold has in the store.
+    block: Block,
     data: Bytes,
 }
 
@@ -42,9 +45,10 @@ impl LeaseToken {
         key: LockKey,
         owner: OwnerId,
         fence: FencingToken,
+        block: Block,
         data: Bytes,
     ) -> Self {
-        Self { backend: backend.to_owned(), key, owner, fence, data }
+        Self { backend: backend.to_owned(), key, owner, fence, block, data }
     }
 
     /// The kind of store that holds the lock, such as `redis`, according to the text.
@@ -64,6 +68,10 @@ impl LeaseToken {
 
     pub(crate) fn fence(&self) -> FencingToken {
         self.fence
+    }
+
+    pub(crate) fn block(&self) -> Block {
+        self.block
     }
 
     /// The backend's own bytes.
@@ -167,6 +175,9 @@ struct Wire {
     n: String,
     o: String,
     f: FencingToken,
+    /// The block of fences: the first, and how many, where it is more than that one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    s: Option<(FencingToken, u32)>,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     d: String,
 }
@@ -179,6 +190,7 @@ impl From<LeaseToken> for Wire {
             n: token.key.name().to_owned(),
             o: token.owner.to_hex(),
             f: token.fence,
+            s: (token.block.fences > 1).then_some((token.block.first, token.block.fences)),
             d: URL_SAFE_NO_PAD.encode(&token.data),
         }
     }
@@ -191,11 +203,21 @@ impl TryFrom<Wire> for LeaseToken {
         let data = URL_SAFE_NO_PAD
             .decode(&wire.d)
             .map_err(|_| Error::invalid("the data of this lease token is damaged"))?;
+        let block = match wire.s {
+            Some((first, fences)) => Block { first, fences },
+            None => Block::of_one(wire.f),
+        };
+        if !(1..=Block::LONGEST).contains(&block.fences) || !block.contains(wire.f) {
+            return Err(Error::invalid(
+                "this lease token was edited: its fence is not one of those that its hold has",
+            ));
+        }
         Ok(Self {
             backend: wire.b,
             key: LockKey::new(wire.p, wire.n)?,
             owner: wire.o.parse()?,
             fence: wire.f,
+            block,
             data: data.into(),
         })
     }
@@ -211,6 +233,7 @@ mod tests {
             LockKey::new("shop", "order:42 ü").unwrap(),
             OwnerId::from_bytes([0xcd; 16]),
             FencingToken::new(7).unwrap(),
+            Block { first: FencingToken::new(5).unwrap(), fences: 4 },
             Bytes::from_static(b"lease"),
         )
     }
@@ -222,6 +245,23 @@ mod tests {
         assert_eq!(text.parse::<LeaseToken>().unwrap(), token());
         let json = serde_json::to_string(&token()).unwrap();
         assert_eq!(serde_json::from_str::<LeaseToken>(&json).unwrap(), token());
+    }
+
+    #[test]
+    fn a_fence_outside_of_its_block_is_refused() {
+        let wire = |fence, block| {
+            let fence = FencingToken::new(fence).unwrap();
+            let s = Some((FencingToken::new(5).unwrap(), block));
+            LeaseToken::try_from(Wire { f: fence, s, ..token().into() })
+        };
+        for (fence, fences) in [(5, 1), (5, 4), (8, 4), (1028, 1024)] {
+            assert!(wire(fence, fences).is_ok(), "{fence} {fences}");
+        }
+        for (fence, fences) in [(4, 4), (9, 4), (5, 0), (1028, 1025), (FencingToken::MAX.get(), 4)]
+        {
+            let error = wire(fence, fences).unwrap_err().to_string();
+            assert!(error.contains("edited"), "{error}");
+        }
     }
 
     #[test]

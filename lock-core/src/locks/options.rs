@@ -1,5 +1,6 @@
 //! Which settings are allowed, and how they are rounded.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::keeper::{Client, Defaults, Terms};
@@ -11,6 +12,7 @@ pub(crate) struct Options {
     pub(crate) ttl: Option<Duration>,
     pub(crate) renewal: RenewalWish,
     pub(crate) max_hold: Option<Duration>,
+    pub(crate) cohort: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -32,7 +34,7 @@ impl Options {
     pub(crate) const LONGEST_CALL: Duration = Duration::from_secs(5);
 
     /// Checks everything before anything is sent.
-    pub(crate) fn terms(&self, client: &Client) -> Result<Terms> {
+    pub(crate) fn terms(&self, client: &Client, label: Option<Arc<str>>) -> Result<Terms> {
         let store = &client.capabilities;
         let asked = self.ttl.or(client.defaults.ttl);
         let ttl = round_ttl(asked.unwrap_or_else(|| default_ttl(store)), store)?;
@@ -50,16 +52,28 @@ impl Options {
         let call_timeout = client.defaults.call_timeout.unwrap_or(by_ttl);
         let unavailable_after = client.defaults.unavailable_after;
         let max_hold = self.max_hold;
-        Ok(Terms { ttl, renew_every, every, max_hold, call_timeout, unavailable_after })
+        let cohort = self.cohort.unwrap_or(client.defaults.cohort);
+        store.check_cohort(cohort, client.backend.name())?;
+        Ok(Terms {
+            ttl,
+            renew_every,
+            every,
+            max_hold,
+            call_timeout,
+            unavailable_after,
+            cohort,
+            label,
+        })
     }
 }
 
 impl Defaults {
     /// Checks what was set for all locks of a store.
-    pub(super) fn check(&self, store: &Capabilities) -> Result<()> {
+    pub(super) fn check(&self, store: &Capabilities, backend: &str) -> Result<()> {
         if self.call_timeout.is_some_and(|limit| limit.is_zero()) {
             return Err(Error::invalid("call_timeout is zero: no store answers that fast"));
         }
+        store.check_cohort(self.cohort, backend)?;
         self.ttl.map_or(Ok(()), |ttl| round_ttl(ttl, store).map(drop))
     }
 }

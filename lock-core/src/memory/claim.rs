@@ -8,8 +8,9 @@ use tokio::sync::Notify;
 
 use super::store::{Entry, Flavour, Me, Store};
 use super::{FaultLink, request};
+use crate::contract::Block;
 use crate::{
-    Attempt, Claim, ClaimRequest, ClockInstant, Error, ErrorKind, Released, Renewal, Result,
+    Attempt, Claim, ClaimRequest, ClockInstant, Error, ErrorKind, Released, Renewal, Result, Resume,
 };
 
 #[derive(Debug)]
@@ -52,8 +53,9 @@ impl MemoryClaim {
     }
 
     fn me(&self) -> Me {
-        let ClaimRequest { owner, ttl, resume, .. } = &self.request;
-        Me { owner: *owner, ttl: *ttl, resumed: resume.as_ref().map(|resume| resume.fence) }
+        let ClaimRequest { owner, ttl, fences, resume, .. } = &self.request;
+        let block = |resume: &Resume| Block { first: resume.fence, fences: *fences };
+        Me { owner: *owner, ttl: *ttl, resumed: resume.as_ref().map(block) }
     }
 }
 
@@ -64,6 +66,7 @@ impl Claim for MemoryClaim {
         let me = Entry {
             owner: self.request.owner,
             ttl: self.request.ttl,
+            fences: self.request.fences,
             label: self.request.label.clone(),
             changed: Arc::clone(&self.changed),
             since: ClockInstant::from_nanos(0),

@@ -150,6 +150,7 @@ impl LockBackend for MemoryBackend {
             Capabilities::new(Binding::Lease, if queued { Wake::Reliable } else { Wake::Poll });
         can.fair = queued;
         can.fencing = Fencing::BestEffort;
+        can.fence_block = true;
         can.detachable = true;
         can.inspect = true;
         can.loses_data_on = &[DataLoss::Restart];

@@ -8,6 +8,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
+use crate::contract::Block;
 use crate::{
     Attempt, Busy, Clock, ClockInstant, FencingToken, HolderInfo, HolderMark, LockInfo, LockKey,
     OwnerId, Released, Renewal, Result,
@@ -38,7 +39,7 @@ struct Data {
 /// A lock that is held or waited for.
 #[derive(Debug, Default)]
 struct Line {
-    holder: Option<(Entry, FencingToken)>,
+    holder: Option<(Entry, Block)>,
     waiters: VecDeque<Entry>,
     /// Tells the reaper that there is now another holder, or none.
     turned: Arc<Notify>,
@@ -51,6 +52,7 @@ struct Line {
 pub(super) struct Entry {
     pub(super) owner: OwnerId,
     pub(super) ttl: Duration,
+    pub(super) fences: u32,
     pub(super) label: Option<String>,
     /// Tells the claim that its entry has changed. Keeps one permit, so nothing is missed between
     /// two waits.
@@ -60,10 +62,10 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    fn shown(&self, token: FencingToken, now: ClockInstant) -> HolderInfo {
+    fn shown(&self, block: Block, now: ClockInstant) -> HolderInfo {
         let mut info = HolderInfo::new(Some(self.owner));
         info.label.clone_from(&self.label);
-        info.fence = Some(token);
+        info.fence = Some(block.first);
         info.expires_in = Some(self.until.since(now));
         info.held_for = Some(now.since(self.since));
         info
@@ -75,14 +77,14 @@ impl Entry {
 pub(super) struct Me {
     pub(super) owner: OwnerId,
     pub(super) ttl: Duration,
-    /// The fence that a lease token claims. If set, only the hold with this very fence is theirs
+    /// The fences that a lease token claims. If set, only the hold with this very block is theirs
     /// (clause C14), and no place in a queue.
-    pub(super) resumed: Option<FencingToken>,
+    pub(super) resumed: Option<Block>,
 }
 
 impl Me {
-    fn holds(&self, holder: &Entry, fence: FencingToken) -> bool {
-        holder.owner == self.owner && self.resumed.is_none_or(|resumed| resumed == fence)
+    fn holds(&self, holder: &Entry, block: Block) -> bool {
+        holder.owner == self.owner && self.resumed.is_none_or(|resumed| resumed == block)
     }
 
     fn waits(&self, waiter: &Entry) -> bool {
@@ -109,22 +111,22 @@ impl Store {
         let line = locks.entry(key.clone()).or_default();
         let ttl = me.ttl;
         match &mut line.holder {
-            Some((holder, token)) if holder.owner == me.owner => {
+            Some((holder, block)) if holder.owner == me.owner => {
                 holder.until = me.until;
-                Ok(Attempt::Granted { token: *token, valid_for: Some(ttl) })
+                Ok(Attempt::Granted { token: block.first, valid_for: Some(ttl) })
             }
             // `settle` has handed a free lock to the head of the queue, so there are no waiters
             // here.
             None => {
-                let token = next_fence(last_fence)?;
+                let block = next_block(last_fence, me.fences)?;
                 me.since = now;
-                line.holder = Some((me, token));
-                Ok(Attempt::Granted { token, valid_for: Some(ttl) })
+                line.holder = Some((me, block));
+                Ok(Attempt::Granted { token: block.first, valid_for: Some(ttl) })
             }
-            Some((holder, token)) => {
+            Some((holder, block)) => {
                 let busy = Busy::default()
                     .with_retry_after(holder.until.since(now))
-                    .with_holder(holder.shown(*token, now));
+                    .with_holder(holder.shown(*block, now));
                 if !wait || self.flavour == Flavour::PollOnly {
                     return Ok(Attempt::Busy(busy));
                 }
@@ -167,7 +169,7 @@ impl Store {
         let Some(line) = data.locks.get_mut(key) else { return Ok(Released::AlreadyGone) };
         let entries = line.waiters.len() + usize::from(line.holder.is_some());
         line.waiters.retain(|waiter| !me.waits(waiter));
-        line.holder.take_if(|(holder, fence)| me.holds(holder, *fence));
+        line.holder.take_if(|(holder, block)| me.holds(holder, *block));
         let left = line.waiters.len() + usize::from(line.holder.is_some());
         data.settle(key, now)?;
         Ok(if left < entries { Released::Freed } else { Released::AlreadyGone })
@@ -214,7 +216,7 @@ impl Store {
             .filter_map(|(key, line)| {
                 let holder = line.holder.as_ref().filter(|(entry, _)| entry.until > now);
                 let waiters = line.waiters.iter().filter(|waiter| waiter.until > now).count();
-                let holder = holder.map(|(entry, token)| entry.shown(*token, now));
+                let holder = holder.map(|(entry, block)| entry.shown(*block, now));
                 let known = self.flavour == Flavour::Queued;
                 (holder.is_some() || waiters > 0)
                     .then(|| LockInfo::new(key.clone(), holder, known.then_some(waiters)))
@@ -268,7 +270,7 @@ impl Store {
         data.settle(key, now)?;
         let entry = data.locks.get_mut(key).and_then(|line| {
             let Line { holder, waiters, .. } = line;
-            let holder = holder.as_mut().filter(|(entry, fence)| me.holds(entry, *fence));
+            let holder = holder.as_mut().filter(|(entry, block)| me.holds(entry, *block));
             let place = waiters.iter_mut().find(|entry| me.waits(entry));
             holder.map(|(entry, _)| entry).or(place)
         });
@@ -295,7 +297,8 @@ impl Data {
             next.until = now + next.ttl;
             next.since = now;
             next.changed.notify_one();
-            line.holder = Some((next, next_fence(&mut self.last_fence)?));
+            let block = next_block(&mut self.last_fence, next.fences)?;
+            line.holder = Some((next, block));
             line.turned.notify_one();
         }
         if line.holder.is_none() {
@@ -306,8 +309,8 @@ impl Data {
     }
 }
 
-fn next_fence(last: &mut u64) -> Result<FencingToken> {
-    let token = FencingToken::answered(*last + 1)?;
-    *last = token.get();
-    Ok(token)
+fn next_block(last: &mut u64, fences: u32) -> Result<Block> {
+    let first = FencingToken::answered(*last + 1)?;
+    *last = FencingToken::answered(*last + u64::from(fences))?.get();
+    Ok(Block { first, fences })
 }
