@@ -125,6 +125,22 @@ mod table {
             replaced_by: "now = 1",
         },
         Mutant {
+            name: "block_of_one",
+            wrong: "The mark moves by one, whatever block of fences was asked for.",
+            killed_by: "c16_blocks_rise_over_releases",
+            scripts: &["ACQUIRE", "RELEASE", "FORCE"],
+            right: "now + count - 1",
+            replaced_by: "now",
+        },
+        Mutant {
+            name: "block_is_not_compared",
+            wrong: "A lock is taken over with a longer block than it has.",
+            killed_by: "c16_only_its_own_block_attaches",
+            scripts: &["RENEW", "RELEASE"],
+            right: "return type(record) == 'string' and string.sub(record, 1, #who + 1) == who .. '|'",
+            replaced_by: "return type(record) == 'string' and string.match(record, '^%d+') == string.match(who, '^%d+')",
+        },
+        Mutant {
             name: "grace_is_the_ttl_of_nobody",
             wrong: "A lock that was handed over never ends by itself.",
             killed_by: "l05_a_dead_waiter_delays_by_one_ttl",

@@ -50,8 +50,9 @@
 //!   tokens in a row as the request's [`fences`](ClaimRequest::fences): that of the answer, and those
 //!   above it. All of them count as given, whether they are used or not, so the next hold's are above
 //!   the last (C9). A repeated call finds the same block (C2), and inspection shows its first token.
-//!   A claim with `resume` names the block by its first token and its `fences`, and both are compared
-//!   as C14 says. The core asks no other store for more than one.
+//!   A claim with `resume` names a block by its first token and its `fences`. As C14 says of one token,
+//!   it is refused if any of them is not of the recorded block. The core asks no other store for more
+//!   than one.
 //!
 //! # Cohorts
 //!

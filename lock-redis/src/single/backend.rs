@@ -107,6 +107,7 @@ impl LockBackend for RedisBackend {
         let mut can = Capabilities::new(Binding::Lease, Wake::Reliable);
         can.fair = true;
         can.fencing = Fencing::BestEffort;
+        can.fence_block = true;
         can.detachable = true;
         can.inspect = true;
         can.loses_data_on = if self.evicts {

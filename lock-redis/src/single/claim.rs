@@ -10,7 +10,7 @@ use lock_core::{
 };
 use redis::Value;
 
-use super::holder::holder;
+use super::holder::{first_of, holder, in_record};
 use super::renewals::{Item, Kind, Outcome};
 use super::scripts::{ACQUIRE, MARK, RELEASE};
 use super::store::Store;
@@ -40,7 +40,7 @@ pub(crate) struct RedisClaim {
     parts: [String; 4],
     owner: String,
     /// The owner as passed to the scripts; for a lock that was taken over it is preceded by the
-    /// fence, which they compare.
+    /// fences, which they compare.
     who: String,
     /// The place in the order of arrival, as the server gave it: a lost place is taken again.
     ticket: u64,
@@ -79,7 +79,7 @@ impl RedisClaim {
         let keys = Keys::new(&request.key);
         let owner = request.owner.to_hex();
         let who = match &request.resume {
-            Some(resume) => format!("{}|{owner}", resume.fence.get()),
+            Some(resume) => format!("{}|{owner}", in_record(resume.fence, request.fences)),
             None => owner.clone(),
         };
         Ok(Self {
@@ -139,6 +139,7 @@ impl RedisClaim {
             .number(self.ticket)
             .number(grace)
             .flag(self.store.may_pause)
+            .number(self.request.fences.into())
             .arg(label);
         self.store.node.run(call, self.request.call_timeout).await
     }
@@ -147,7 +148,8 @@ impl RedisClaim {
         let reply = Reply::new("a try to acquire", value)?;
         match reply.number(0)? {
             1 => {
-                let token = FencingToken::answered(reply.count(1)?)?;
+                let first = first_of(&reply.text(1)?).ok_or_else(|| reply.wrong())?;
+                let token = FencingToken::answered(first)?;
                 self.note_missed(reply.number(2)?);
                 self.held = true;
                 // The store has confirmed that it is ours, and with which fence.

@@ -4,19 +4,29 @@ use std::time::Duration;
 
 use lock_core::{FencingToken, HolderInfo, HolderMark};
 
+/// Fences as a record has them: the first, and how many there are if it is more than one.
+pub(super) fn in_record(first: FencingToken, fences: u32) -> String {
+    if fences > 1 { format!("{first}+{fences}") } else { first.to_string() }
+}
+
+/// The first of the fences in a record.
+pub(super) fn first_of(fences: &str) -> Option<u64> {
+    fences.split('+').next()?.parse().ok()
+}
+
 /// `mark` names the hold, and is the owner of one of ours; `left` is how long it has, and `now` the server's clock in µs. The
-/// record is fence, owner, since when, client and label; one of another owner is a leftover.
+/// record is fences, owner, since when, client and label; one of another owner is a leftover.
 pub(super) fn holder(mark: &[u8], record: &[u8], left: Option<Duration>, now: u64) -> HolderInfo {
     let mut info = HolderInfo::new(None);
     info.mark = Some(HolderMark::new(mark.to_vec()));
     info.expires_in = left;
     let (mark, record) = (String::from_utf8_lossy(mark), String::from_utf8_lossy(record));
     let fields: Vec<_> = record.splitn(5, '|').collect();
-    if let [fence, owner, since, _client, label] = fields[..]
+    if let [fences, owner, since, _client, label] = fields[..]
         && owner == mark
     {
         info.owner = owner.parse().ok();
-        info.fence = fence.parse().ok().and_then(|fence: u64| FencingToken::answered(fence).ok());
+        info.fence = first_of(fences).and_then(|first| FencingToken::answered(first).ok());
         info.label = (!label.is_empty()).then(|| label.to_owned());
         let held = since.parse().ok().and_then(|since: u64| now.checked_sub(since));
         info.held_for = held.map(Duration::from_micros);

@@ -8,17 +8,18 @@ local holder = value_of(lock)
 
 if holder == me then
   local since = string.format('%.0f', now)
-  local fence, owner, began = string.match(redis.call('GET', hold) or '', '^(%d+)|(%x+)|(%d+)|')
+  local fences, owner, began = string.match(redis.call('GET', hold) or '', '^([%d+]+)|(%x+)|(%d+)|')
   if owner ~= me then
-    fence = next_fence(now)
-    redis.call('SET', mark, fence)
+    local last
+    fences, last = next_fences(now, count)
+    redis.call('SET', mark, last)
   else
     since = began
   end
   redis.call('PEXPIRE', lock, ttl)
-  write_hold(fence, me, since, client, label, ttl)
+  write_hold(fences, me, since, client, label, ttl)
   drop_waiter(me)
-  return {1, fence, missed}
+  return {1, fences, missed}
 end
 
 -- This try was under way when its owner gave everything up.
@@ -40,7 +41,7 @@ if wait then
     end
     redis.call('ZADD', queue, ticket, me)
   end
-  write_waiter(me, {client = client, till = math.floor(now / 1000) + tonumber(ttl), ttl = ttl, grace = grace}, false)
+  write_waiter(me, {client = client, till = math.floor(now / 1000) + tonumber(ttl), ttl = ttl, grace = grace, count = count}, false)
   for _, name in ipairs({queue, waiters}) do
     if redis.call('PTTL', name) < tonumber(ttl) then redis.call('PEXPIRE', name, tonumber(ttl) + 1000) end
   end
@@ -58,18 +59,18 @@ if holder == false then
     write_hold(value, me, string.format('%.0f', now), client, label, ttl)
     return {1, value, missed}
   elseif state == 'free' then
-    local fence = next_fence(now)
+    local fences, last = next_fences(now, count)
     redis.call('SET', lock, me, 'PX', ttl)
-    redis.call('SET', mark, fence)
-    write_hold(fence, me, string.format('%.0f', now), client, label, ttl)
-    return {1, fence, missed}
+    redis.call('SET', mark, last)
+    write_hold(fences, me, string.format('%.0f', now), client, label, ttl)
+    return {1, fences, missed}
   end
   again = value
 else
   local value, record = mark_of(holder), redis.call('GET', hold) or ''
   shown = {value, record, string.format('%.0f', now)}
   -- A plain client has it.
-  if wait and string.match(record, '^%d+|(%x+)|') ~= holder then
+  if wait and string.match(record, '^[%d+]+|(%x+)|') ~= holder then
     local due = tonumber(redis.call('HGET', pauses, 'next') or nil)
     redis.call('HSET', pauses, 'seen', string.format('%.0f', now))
     if not due or due > now + 1000000 then

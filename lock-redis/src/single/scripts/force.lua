@@ -6,10 +6,10 @@ local holder = value_of(lock)
 if holder == false then return {0, -1} end
 if expected ~= 'any' and expected ~= '=' .. mark_of(holder) then return {0, -1} end
 local now = clock()
-local fence = next_fence(now)
-local owner, client = string.match(redis.call('GET', hold) or '', '^%d+|(%x+)|%d+|(%x+)|')
+local _, last = next_fences(now, 1)
+local owner, client = string.match(redis.call('GET', hold) or '', '^[%d+]+|(%x+)|%d+|(%x+)|')
 redis.call('DEL', lock, hold)
-redis.call('SET', mark, fence)
+redis.call('SET', mark, last)
 if type(holder) == 'string' then drop_waiter(holder) end
 local _, again = pass_on(now, nil, may_pause)
 if owner == holder then redis.pcall('PUBLISH', 'distlock:' .. client, 'l' .. owner) end

@@ -1,5 +1,5 @@
--- Whether the lock is held by `who`: an owner, or `fence|owner` of a claim that took a lock over. Of
--- that nothing is believed: the holder's record must show this owner with exactly this fence.
+-- Whether the lock is held by `who`: an owner, or `fences|owner` of a claim that took a lock over. Of
+-- that nothing is believed: the holder's record must show this owner with exactly these fences.
 local function is_held_by(who, lock, hold)
   local me = string.sub(who, -32)
   if value_of(lock) ~= me then return false end

@@ -1,18 +1,21 @@
 -- The queue, for the scripts that hand the lock over. A script answers what needs no queue before
 -- this part, since defining its functions is a tenth of the time that an uncontended call takes.
 
--- A waiter: client, end of its place in ms, ttl, grace, whether the lock was handed to it.
+-- A waiter: client, end of its place in ms, ttl, grace, number of fences, whether the lock was handed
+-- to it.
 local function read_waiter(owner)
   local text = redis.call('HGET', waiters, owner)
   if not text then return nil end
-  local client, till, ttl, grace, given = string.match(text, '^(%x+)|(%d+)|(%d+)|(%d+)|(%d)$')
+  local client, till, ttl, grace, count, given =
+    string.match(text, '^(%x+)|(%d+)|(%d+)|(%d+)|(%d+)|(%d)$')
   if not client then return nil end
-  return {client = client, till = tonumber(till), ttl = ttl, grace = grace, given = given == '1'}
+  return {client = client, till = tonumber(till), ttl = ttl, grace = grace, count = tonumber(count),
+    given = given == '1'}
 end
 
 local function write_waiter(owner, w, given)
   redis.call('HSET', waiters, owner,
-    w.client .. '|' .. string.format('%.0f', w.till) .. '|' .. w.ttl .. '|' .. w.grace .. '|' .. (given and '1' or '0'))
+    w.client .. '|' .. string.format('%.0f', w.till) .. '|' .. w.ttl .. '|' .. w.grace .. '|' .. w.count .. '|' .. (given and '1' or '0'))
 end
 
 local function drop_waiter(owner)
@@ -56,7 +59,7 @@ end
 -- Hands the free lock to the first live waiter in the queue. `me` is the caller if it may be chosen:
 -- then it has the lock at once. Returns what happened, and after how many ms to check again (-1: no
 -- check is needed).
---   'mine', fence | 'given', ms | 'pause', ms | 'more', 0 | 'free', -1 | 'deaf', -1
+--   'mine', fences | 'given', ms | 'pause', ms | 'more', 0 | 'free', -1 | 'deaf', -1
 local function pass_on(now, me, may_pause)
   local p = redis.call('HMGET', pauses, 'till', 'next', 'seen')
   local till = tonumber(p[1] or nil)
@@ -71,12 +74,12 @@ local function pass_on(now, me, may_pause)
     if not w or w.till * 1000 <= now then
       drop_waiter(owner)
     elseif owner == me then
-      local fence = next_fence(now)
+      local fences, last = next_fences(now, w.count)
       redis.call('SET', lock, owner, 'PX', w.ttl)
-      redis.call('SET', mark, fence)
-      write_hold(fence, owner, string.format('%.0f', now), w.client, '', w.ttl)
+      redis.call('SET', mark, last)
+      write_hold(fences, owner, string.format('%.0f', now), w.client, '', w.ttl)
       drop_waiter(owner)
-      return 'mine', fence
+      return 'mine', fences
     elseif w.given then
       -- The lock was handed to it, and it did not confirm: its whole client is suspect. Otherwise one
       -- stopped process would cost one grace per waiter.
@@ -89,10 +92,10 @@ local function pass_on(now, me, may_pause)
       return 'pause', 300
     else
       may_pause = false
-      local fence = next_fence(now)
+      local fences, last = next_fences(now, w.count)
       redis.call('SET', lock, owner, 'PX', w.grace)
-      redis.call('SET', mark, fence)
-      write_hold(fence, owner, string.format('%.0f', now), w.client, '', w.grace)
+      redis.call('SET', mark, last)
+      write_hold(fences, owner, string.format('%.0f', now), w.client, '', w.grace)
       write_waiter(owner, w, true)
       local told = redis.pcall('PUBLISH', 'distlock:' .. w.client, 'g' .. owner)
       if type(told) == 'table' then

@@ -27,7 +27,7 @@ for a = 1, #ARGV, 4 do
       redis.call('PEXPIRE', KEYS[k + 1], ttl)
       if #who > 32 then
         -- The client that has taken the lock over is now the one to tell of its loss.
-        local since, label = string.match(redis.call('GET', KEYS[k + 1]), '^%d+|%x+|(%d+)|%x+|(.*)$')
+        local since, label = string.match(redis.call('GET', KEYS[k + 1]), '^[%d+]+|%x+|(%d+)|%x+|(.*)$')
         if since then
           redis.call('SET', KEYS[k + 1], who .. '|' .. since .. '|' .. client .. '|' .. label, 'PX', ttl)
         end
@@ -44,7 +44,7 @@ for a = 1, #ARGV, 4 do
     else
       local record, no_waiters = ask('HGET', waiters, me)
       local ticket, no_queue = ask('ZSCORE', queue, me)
-      local old, till, rest = string.match(record or '', '^(%x+)|(%d+)|(%d+|%d+)|%d$')
+      local old, till, rest = string.match(record or '', '^(%x+)|(%d+)|(%d+|%d+|%d+)|%d$')
       if no_waiters or no_queue then
         answer = -2
       elseif old and ticket then
