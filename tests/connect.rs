@@ -32,6 +32,24 @@ async fn the_common_parameters_are_understood() {
 }
 
 #[tokio::test]
+async fn a_cohort_is_set_by_the_url_or_by_the_program() {
+    let url = "memory://?lock_cohort=4";
+    for (locks, fences) in [
+        (connect(url).await.unwrap(), 4),
+        (distlock::builder(url).cohort(7).connect().await.unwrap(), 7),
+    ] {
+        let lock = locks.named("x").unwrap();
+        let first = lock.acquire().await.unwrap();
+        let token = first.token().unwrap().get();
+        first.release().await.unwrap();
+        let next = lock.acquire().await.unwrap().token().unwrap().get();
+        assert_eq!(next - token, fences, "a grant has a block of fences");
+    }
+    assert_eq!(refused("memory://?lock_cohort=many").await.kind(), ErrorKind::Config);
+    assert_eq!(refused("memory://?lock_cohort=0").await.kind(), ErrorKind::InvalidInput);
+}
+
+#[tokio::test]
 async fn an_unknown_scheme_names_the_known_ones() {
     for url in ["gopher://x", "memory", "", "://"] {
         let error = refused(url).await;

@@ -312,10 +312,18 @@ const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
+        name: "block_of_one",
+        what_is_wrong: "the fence moves by one, whatever block was asked for",
+        killed_by: "c16_blocks_rise_over_releases",
+        sqlite: &[("+ :more", "+ 0 * :more")],
+        postgres: &[("+ :more::bigint", "+ 0 * :more::bigint")],
+        mysql: &[("+ :more", "+ 0 * :more")],
+    },
+    Mutant {
         name: "the_fence_stays",
         what_is_wrong: "the next holder gets the token of the last one",
         killed_by: "c09_fences_rise_over_releases",
-        sqlite: &[("ELSE max(fence + 1, :wall) END", "ELSE fence END")],
+        sqlite: &[("ELSE max(fence + 1, :wall) + :more END", "ELSE fence END")],
         postgres: &[("ELSE greatest(l.fence + 1,", "ELSE least(l.fence,")],
         mysql: &[
             ("GREATEST(fence + 1, VALUES(acquired))", "fence"),

@@ -33,8 +33,9 @@ cases! {
         "a cohort on a store without blocks is refused by a typed error, and sends nothing";
 }
 
-/// The most tokens that a case asks for.
-const MANY: u32 = 1000;
+/// As many tokens as there are microseconds in ten seconds: a store that takes its tokens from a clock
+/// does not get above them by waiting.
+const MANY: u32 = 10_000_000;
 
 /// A request for a block.
 fn request(cx: &Cx, fences: u32) -> Check<ClaimRequest> {

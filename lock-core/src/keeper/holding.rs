@@ -13,7 +13,6 @@ use super::plan::Plan;
 use super::{Command, Detached, Granted, Keeper, schedule};
 use crate::contract::Block;
 use crate::locks::held::margin;
-use crate::mutants::rules;
 use crate::{
     Claim, ClockInstant, Error, Held, LeaseToken, LockState, LostReason, Operation, Released,
     Renewal, Result,
@@ -30,16 +29,16 @@ impl Drop for EndOfKeeper {
 }
 
 /// A lock that is held.
-struct Holding {
-    keeper: Keeper,
-    held: Held,
-    inbox: Inbox,
-    plan: Plan,
+pub(super) struct Holding {
+    pub(super) keeper: Keeper,
+    pub(super) held: Held,
+    pub(super) inbox: Inbox,
+    pub(super) plan: Plan,
     /// The fences that it has in the store.
-    block: Block,
+    pub(super) block: Block,
     /// As long as it may be passed on.
-    cohort: Option<Cohort>,
-    was_passed_on: bool,
+    pub(super) cohort: Option<Cohort>,
+    pub(super) was_passed_on: bool,
 }
 
 /// What a command led to.
@@ -124,13 +123,6 @@ impl Holding {
         {
             self.keeper.claim.lost(reason);
         }
-    }
-
-    /// Ends the cohort when its time is over, or the hold is lost.
-    fn end_cohort(&mut self, state: LockState, now: ClockInstant) {
-        let given_up = rules().is_given_up;
-        let is_lost = matches!(state, LockState::Lost(reason) if !given_up(reason));
-        self.cohort.take_if(|cohort| is_lost || now >= cohort.until);
     }
 
     fn due_at(&self) -> ClockInstant {
@@ -314,34 +306,6 @@ impl Holding {
                 Next::Hold
             }
         }
-    }
-
-    /// Whether the store is not known, or about to be known, to have ended the hold, and its holder
-    /// has given it up.
-    async fn may_be_passed_on(&mut self) -> bool {
-        let LockState::Lost(reason) = self.held.state() else { return false };
-        let no_push = tokio::select! {
-            biased;
-            _ = self.keeper.claim.changed() => false,
-            () = std::future::ready(()) => true,
-        };
-        let Plan { failures, check_at, is_unsettled, .. } = self.plan;
-        let is_quiet = no_push && failures == 0 && check_at == ClockInstant::FAR_FUTURE;
-        (rules().is_given_up)(reason)
-            && (rules().is_quiet)(is_quiet)
-            && !is_unsettled
-            && !self.keeper.client.closing.is_cancelled()
-    }
-
-    /// Passes the hold on to the next task of this process; otherwise returns what is to be released.
-    /// The next one is let go to the store before that: then it queues behind those who wait there.
-    async fn pass_on(mut self) -> Option<Self> {
-        let Some(cohort) = self.cohort.take() else { return Some(self) };
-        if !self.may_be_passed_on().await {
-            return Some(self);
-        }
-        let keeper = cohort.pass(self.keeper, self.held.lease_end())?;
-        Some(Self { keeper, ..self })
     }
 
     /// The guard was dropped or wants to leave: pass the hold on, or tell the store, answer, and

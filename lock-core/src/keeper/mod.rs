@@ -13,6 +13,7 @@ mod gate;
 mod holding;
 mod inbox;
 mod last;
+mod passing;
 mod plan;
 mod resume;
 mod run;

@@ -61,25 +61,25 @@ impl Keeper {
                 Box::pin(self.resume((fence, block), &mut answer)).await
             }
         };
-        match outcome {
-            Outcome::Granted(granted) => self.serve(start, answer, granted).await,
+        let (keeper, granted) = match outcome {
+            Outcome::Granted(granted) => (self, granted),
             Outcome::Passed(pass) => {
                 let Pass { mut keeper, cohort, token, until } = *pass;
-                self.claim.passed_on(token);
                 keeper.claim.passed_on(token);
-                // This claim has sent nothing, so it goes without a release.
-                drop(self);
+                // It has sent nothing, so it goes without a release.
+                self.claim.passed_on(token);
                 let (block, cohort) = (cohort.block, Some(cohort));
-                let granted = Granted { token, block, until, is_fresh: false, cohort };
-                keeper.serve(start, answer, granted).await;
+                (keeper, Granted { token, block, until, is_fresh: false, cohort })
             }
             Outcome::Refused { error, clean_up } => {
                 let _ = answer.send(Err(self.describe(error, start.operation())));
                 if clean_up {
                     Box::pin(self.clean_up()).await;
                 }
+                return;
             }
-        }
+        };
+        keeper.serve(start, answer, granted).await;
     }
 
     /// Hands the lock over to the caller, and keeps it.

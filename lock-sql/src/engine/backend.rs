@@ -43,7 +43,7 @@ impl<D: Dialect> LockBackend for Backend<D> {
     }
 
     fn claim(&self, request: ClaimRequest) -> Result<Box<dyn Claim>> {
-        Ok(Box::new(SqlClaim::new(&self.sweeper, request)))
+        Ok(Box::new(SqlClaim::new(&self.sweeper, request)?))
     }
 
     async fn ping(&self) -> Result<()> {

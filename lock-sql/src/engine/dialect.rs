@@ -71,6 +71,7 @@ pub(crate) trait Dialect: Debug + Send + Sync + Sized + 'static {
         // The next fence is made from the stored one; the clock is needed only if the data are
         // lost.
         capabilities.fencing = Fencing::Durable;
+        capabilities.fence_block = true;
         capabilities.detachable = true;
         capabilities.inspect = true;
         capabilities.loses_data_on = Self::LOSES_DATA_ON;

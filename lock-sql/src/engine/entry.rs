@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use lock_core::{FencingToken, HolderInfo, Result};
+use lock_core::{Error, FencingToken, HolderInfo, Result};
 use tokio_util::task::TaskTracker;
 
 use super::statement::Values;
@@ -19,7 +19,9 @@ pub(crate) struct Entry {
     pub(crate) ttl: Duration,
     pub(crate) call_timeout: Duration,
     pub(crate) label: Option<String>,
-    /// The hold that this claim says it takes over. The row has the last word: statements that
+    /// How many fences a grant comes with, besides the first. The row has the last of them.
+    pub(crate) more: u32,
+    /// The last fence of the hold that this claim says it takes over. The row has the last word: statements that
     /// renew, check or release compare it there (clause C14).
     pub(crate) taken_over: Option<FencingToken>,
     /// Gets the pushes for this claim; see `Dialect::listen`.
@@ -40,9 +42,35 @@ impl Entry {
             .with("name", &*self.name)
             .with("owner", &*self.owner.0)
             .with("ttl", self.ttl)
-            .with("label", nullable(self.label.as_deref()))
+            .with("label", nullable(self.label_in_row()))
+            .with("more", i64::from(self.more))
             .with("excess", self.longest_excess())
             .with("fence", fence)
+    }
+
+    /// The label, and before it the number of fences if it is more than one: a label has no control
+    /// characters, so it cannot read as one with a number.
+    fn label_in_row(&self) -> Option<String> {
+        match self.more {
+            0 => self.label.clone(),
+            more => Some(format!("{}{SEPARATOR}{}", more + 1, self.label.as_deref().unwrap_or(""))),
+        }
+    }
+
+    /// The fence in the row of a hold that has this one first.
+    ///
+    /// # Errors
+    ///
+    /// If there is none so great.
+    pub(crate) fn last(first: FencingToken, more: u32) -> Result<FencingToken> {
+        FencingToken::new(first.get() + u64::from(more)).map_err(|_| {
+            Error::invalid(format!("this lease token was edited: no hold has a fence like {first}"))
+        })
+    }
+
+    /// The first fence of a hold of ours that has this one in its row.
+    pub(crate) fn first(&self, last: i64) -> Result<FencingToken> {
+        FencingToken::answered(last.saturating_sub(self.more.into()))
     }
 
     /// How far, in µs, a lease may extend beyond what a renewal asks for without being cut. A hold
@@ -57,6 +85,9 @@ impl Entry {
         }
     }
 }
+
+/// Between the number of fences and the label.
+const SEPARATOR: char = '\u{1f}';
 
 /// The owner id in hexadecimal. Anyone who knows it can release the lock, so it is never printed.
 pub(crate) struct Secret(pub(crate) String);
@@ -92,7 +123,9 @@ pub(crate) struct Lease {
     /// The stored name; `None` for one that no lock can have.
     pub(crate) name: Option<String>,
     pub(crate) owner: Option<String>,
+    /// The last fence of the hold, and how many it has besides.
     pub(crate) fence: i64,
+    pub(crate) more: u32,
     pub(crate) state: State,
     /// Time since the start of the hold, where known.
     pub(crate) held: Option<Duration>,
@@ -135,13 +168,15 @@ impl Lease {
             Some(left) => State::of(left),
             None => State::Elsewhere(row.text(first + 6)?.to_owned()),
         };
+        let (more, label) = split(row.optional_text(first + 5)?);
         Ok(Self {
             name: row.text(first).ok().map(str::to_owned),
             owner: row.optional_text(first + 1)?.map(str::to_owned),
             fence: row.int(first + 2)?,
+            more,
             state,
             held: row.optional_int(first + 4)?.map(from_micros),
-            label: row.optional_text(first + 5)?.map(str::to_owned),
+            label,
         })
     }
 
@@ -159,9 +194,15 @@ impl Lease {
             State::Elsewhere(_) => {}
         }
         holder.held_for = self.held;
-        holder.fence = FencingToken::answered(self.fence).ok();
+        let first = self.fence.saturating_sub(self.more.into());
+        holder.fence = FencingToken::answered(first).ok();
         holder.label = self.label;
         Some(holder)
+    }
+
+    /// Whether a hold with so many fences besides the last one has no other fences than this one.
+    pub(crate) fn has(&self, more: u32) -> bool {
+        more <= self.more
     }
 
     /// How long the lease of this very hold lasts.
@@ -172,5 +213,17 @@ impl Lease {
             State::Runs(left) if mine => Some(left),
             _ => None,
         }
+    }
+}
+
+/// How many fences there are besides the last one, and the label.
+fn split(label: Option<&str>) -> (u32, Option<String>) {
+    let Some(label) = label else { return (0, None) };
+    match label.split_once(SEPARATOR) {
+        Some((fences, label)) => {
+            let fences: u32 = fences.parse().unwrap_or(1);
+            (fences.saturating_sub(1), (!label.is_empty()).then(|| label.to_owned()))
+        }
+        None => (0, Some(label.to_owned())),
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use lock_core::{Attempt, Clock, ClockInstant, Effect, Error, FencingToken, Result, SystemClock};
+use lock_core::{Attempt, Clock, ClockInstant, Effect, Error, Result, SystemClock};
 
 use super::driver::Driver;
 use super::entry::{Entry, Lease, State};
@@ -128,8 +128,8 @@ impl<V: Driver> Executor<V> {
     /// What the row of an acquire says.
     pub(crate) fn attempt(&self, entry: &Entry, row: &Row) -> Result<Attempt> {
         let left = match self.driver.told(row)? {
-            fence @ 1.. => {
-                let token = FencingToken::answered(fence)?;
+            last @ 1.. => {
+                let token = entry.first(last)?;
                 return Ok(Attempt::Granted { token, valid_for: Some(entry.ttl) });
             }
             left => from_micros(left.saturating_neg()),

@@ -91,6 +91,7 @@ pub(crate) fn entry(name: &str) -> Entry {
         ttl: TTL,
         call_timeout: Duration::from_secs(5),
         label: Some("somebody".into()),
+        more: 0,
         taken_over: None,
         waiter: None,
         unfinished: TaskTracker::new(),

@@ -121,7 +121,7 @@ pub(crate) struct OwnStatements {
 fn taken(me: &str, now: &str, until: &str, label: &str) -> String {
     format!(
         "fence = IF(owner <=> {me}, LAST_INSERT_ID(fence), \
-           IF(expires <= {now}, LAST_INSERT_ID(GREATEST(fence + 1, {now})), \
+           IF(expires <= {now}, LAST_INSERT_ID(GREATEST(fence + 1, {now}) + :more), \
              fence + 0 * LAST_INSERT_ID({now} - expires))), \
          acquired = IF(owner <=> {me} OR expires > {now}, acquired, {now}), \
          label = IF(owner <=> {me} OR expires <= {now}, {label}, label), \
@@ -220,7 +220,7 @@ pub(crate) fn table(at: String, settings: &Settings) -> LockTable<OwnStatements>
         // that all who want any lock, would wait with it. Hence `acquire` goes first.
         make: statement(
             "INSERT INTO {t} (name, owner, fence, expires, acquired, label) VALUES (:name, :owner, \
-               LAST_INSERT_ID(GREATEST(COALESCE((SELECT m.fence FROM (SELECT MAX(fence) AS fence FROM {t} WHERE name = {mark}) AS m), 0) + 1, {now})), \
+               LAST_INSERT_ID(GREATEST(COALESCE((SELECT m.fence FROM (SELECT MAX(fence) AS fence FROM {t} WHERE name = {mark}) AS m), 0) + 1, {now}) + :more), \
                {now} + :ttl, {now}, {label}) \
              ON DUPLICATE KEY UPDATE {retaken}",
         ),

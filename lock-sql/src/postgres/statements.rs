@@ -139,7 +139,7 @@ const TEXTS: Texts = Texts {
         acquire: "WITH answer AS ( \
                    INSERT INTO {t} AS l (name, owner, fence, expires, acquired, label, waiters) \
                    SELECT :name::text, :owner::text, \
-                     greatest(coalesce((SELECT fence FROM {t} WHERE name = '{mark}'), 0) + 1, {now}), \
+                     greatest(coalesce((SELECT fence FROM {t} WHERE name = '{mark}'), 0) + 1, {now}) + :more::bigint, \
                      present.now + :ttl::bigint {us}, present.now, :label::text, '{}' \
                    FROM {present} \
                    WHERE NOT EXISTS (SELECT FROM {t} AS h WHERE h.name = :name::text \
@@ -147,7 +147,7 @@ const TEXTS: Texts = Texts {
                      AND (:client::text IS NULL OR :client::text = ANY (h.waiters))) \
                    ON CONFLICT (name) DO UPDATE SET \
                      owner = CASE WHEN {can} THEN excluded.owner ELSE l.owner END, \
-                     fence = CASE WHEN {mine} OR NOT {can} THEN l.fence ELSE greatest(l.fence + 1, {taken at}) END, \
+                     fence = CASE WHEN {mine} OR NOT {can} THEN l.fence ELSE greatest(l.fence + 1, {taken at}) + :more::bigint END, \
                      expires = CASE WHEN {mine} THEN greatest(l.expires, excluded.expires) \
                        WHEN {can} THEN excluded.expires ELSE l.expires END, \
                      acquired = CASE WHEN {mine} OR NOT {can} THEN l.acquired ELSE excluded.acquired END, \

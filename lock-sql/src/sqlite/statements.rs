@@ -23,7 +23,8 @@
 //!
 //! # The fence
 //!
-//! `max(fence + 1, wall clock in µs)` rises whatever the wall clock does. After a loss of the file,
+//! `max(fence + 1, wall clock in µs)` rises whatever the wall clock does. The row has the last fence of
+//! a block, so the next holder's first one is above it. After a loss of the file,
 //! the wall clock keeps it rising. The sweep deletes a row only if its fence is not above that of
 //! the row [`MARK`], from which a new row starts.
 
@@ -76,10 +77,10 @@ const TEXTS: Texts = Texts {
         // A repeat by the same owner finds its own row and keeps its fence (clause C2). No row when
         // it is held.
         acquire: "INSERT INTO {t} (name, owner, fence, boot, expires, acquired, label) \
-             VALUES (:name, :owner, max(coalesce((SELECT fence FROM {t} WHERE name = '{mark}'), 0) + 1, :wall), :boot, {end} :ttl, :now, :label) \
+             VALUES (:name, :owner, max(coalesce((SELECT fence FROM {t} WHERE name = '{mark}'), 0) + 1, :wall) + :more, :boot, {end} :ttl, :now, :label) \
              ON CONFLICT (name) DO UPDATE SET \
                owner = excluded.owner, \
-               fence = CASE WHEN owner = excluded.owner THEN fence ELSE max(fence + 1, :wall) END, \
+               fence = CASE WHEN owner = excluded.owner THEN fence ELSE max(fence + 1, :wall) + :more END, \
                boot = excluded.boot, \
                expires = CASE WHEN owner = excluded.owner AND boot = excluded.boot \
                  THEN max(expires, excluded.expires) ELSE excluded.expires END, \

@@ -50,6 +50,7 @@ fn entry(name: &str) -> Arc<Entry> {
         ttl: Duration::from_secs(30),
         call_timeout: Duration::from_secs(5),
         label: None,
+        more: 0,
         taken_over: None,
         waiter: None,
         unfinished: TaskTracker::new(),
