@@ -19,7 +19,7 @@ use lock_testkit::servers::{EtcdCluster, MariaDbServer, PostgresServer, RedisSer
 /// Two saves under the lock, each by a different holder; returns the fence of the second.
 async fn save_twice(url: &str, row: &mut FenceCheck) -> Result<FencingToken> {
     let locks = distlock::connect(url).await?;
-    the_guide_knows(locks.backend_name(), &locks.capabilities());
+    the_guide_knows(locks.backend_name(), locks.capabilities());
     for _ in 0..2 {
         let guard = locks.named("order:42")?.acquire().await?;
         row.admit(guard.token()?)?;
@@ -34,7 +34,8 @@ fn the_guide_knows(store: &str, can: &Capabilities) {
     let page = include_str!("../docs/guide/stores.md");
     let begins = format!("| {store} |");
     let row = page.lines().find(|line| line.starts_with(&begins)).expect(store);
-    let [least, most, detachable] = [2, 3, 4].map(|cell| row.split('|').nth(cell).unwrap().trim());
+    let [least, most, detachable] =
+        [2, 3, 4].map(|cell| row.split('|').nth(cell).expect(row).trim());
     let shown = format!("{:?}", can.min_ttl);
     assert!([&*shown, "the servers'"].contains(&least), "{row}: {can:?}");
     let year = Duration::from_secs(366 * 86_400);
