@@ -6,13 +6,13 @@
 mod guarded;
 
 use std::error::Error as _;
-use std::fmt::{self, Debug};
+use std::fmt::Debug;
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use conformance_tests::server::Port;
-use distlock::{Error, Locks};
+use distlock::Error;
 use lock_testkit::hostile::{Manner, Turncoat};
 use lock_testkit::networked::Networked;
 use metrics_util::debugging::DebuggingRecorder;

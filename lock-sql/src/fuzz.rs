@@ -19,7 +19,7 @@ fn value(pieces: &mut Pieces<'_>) -> Value {
         0 => Value::Text(String::from_utf8_lossy(pieces.bytes()).into_owned()),
         1 => Value::Bytes(pieces.bytes().to_vec()),
         2 | 3 => Value::Int(pieces.number()),
-        4 => Value::Bool(pieces.byte() % 2 == 0),
+        4 => Value::Bool(pieces.byte().is_multiple_of(2)),
         _ => Value::Null,
     }
 }

@@ -141,6 +141,9 @@ impl Evidence<'_> {
     }
 }
 
+/// A change to two holds of which the second begins after the first.
+type Doctor = fn(&mut HoldRecord, &mut HoldRecord);
+
 /// Changes a real history in ways that must be refused; what was not refused.
 pub(crate) fn doctored(by_name: &[Vec<HoldRecord>]) -> Result<(), String> {
     let apart = |pair: &[HoldRecord]| pair[1].invoked > pair[0].granted;
@@ -153,7 +156,7 @@ pub(crate) fn doctored(by_name: &[Vec<HoldRecord>]) -> Result<(), String> {
     let Some((by_time, at)) = found else {
         return Err("no two holds are far enough apart to be doctored".to_owned());
     };
-    let ways: [(&str, fn(&mut HoldRecord, &mut HoldRecord)); 3] = [
+    let ways: [(&str, Doctor); 3] = [
         ("a fence that was given twice", |first, second| second.fence = first.fence),
         ("fences that fall", |first, second| {
             std::mem::swap(&mut first.fence, &mut second.fence);
