@@ -139,7 +139,7 @@ if [ "$mode" = full ]; then
 fi
 step "tests, $lanes programs at a time"
 # The longest first, so that none runs alone at the end.
-long='conformance|mutants|faults|small_backend|scenes|swap|benches-short'
+long='conformance|mutants|faults|small_backend|scenes|swap|benches-short|hostile|outage|secrets'
 { list "$long"; list -v "$long"; } | { grep -v '/redlock-model-' || true; } | xargs -r -P "$lanes" -n 1 .ci/run-test
 
 if [ -n "$beside" ]; then
