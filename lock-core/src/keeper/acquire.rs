@@ -190,7 +190,7 @@ impl Acquisition<'_> {
         match busy.valid_for {
             Some(lasts) => {
                 let until = (sent + lasts).minus(margin(ttl));
-                search.place.lasts(&self.client, sent, Some(until), ttl);
+                search.place.found(&self.client, sent, until, ttl);
             }
             None => search.place.is_gone(),
         }

@@ -77,9 +77,21 @@ impl Search {
 }
 
 impl Place {
-    /// The store has said that there is a place: records its end, if the store gave one, and plans
-    /// its renewal. `sent` is when the store was asked.
-    pub(super) fn lasts(
+    /// A look has found it. That need not have renewed it, so a look never puts the renewal off: a waiter who
+    /// looks more often than a renewal is due would lose its place. `sent` is when the store was asked.
+    pub(super) fn found(
+        &mut self,
+        client: &Client,
+        sent: ClockInstant,
+        until: ClockInstant,
+        ttl: Duration,
+    ) {
+        self.until = Some(until);
+        self.renew_at = self.renew_at.min(schedule::renew_at(client, sent, ttl / 3, ttl));
+    }
+
+    /// The store has renewed it: records its end, if the store gave one, and plans the next renewal.
+    pub(super) fn renewed(
         &mut self,
         client: &Client,
         sent: ClockInstant,

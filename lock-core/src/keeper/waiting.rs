@@ -113,9 +113,9 @@ impl Acquisition<'_> {
         match renewal {
             Renewal::Alive { valid_for } => {
                 let until = valid_for.map(|lasts| (sent + lasts).minus(margin(ttl)));
-                search.place.lasts(client, sent, until, ttl);
+                search.place.renewed(client, sent, until, ttl);
             }
-            Renewal::Lost => search.place.until = None,
+            Renewal::Lost => search.place.is_gone(),
         }
         Ok(renewal)
     }
