@@ -87,21 +87,23 @@ impl PostgresTarget {
         let mut theirs = Vec::new();
         for name in POSTGRES_PARAMETERS {
             if let Some(value) = params.raw(name) {
-                check_file(name, &value)?;
                 theirs.push((*name, value));
             }
         }
         let given = |wanted| theirs.iter().any(|(name, _)| *name == wanted);
         let (mode_given, authority_given) = (given("sslmode"), given("sslrootcert"));
-        let theirs: Vec<_> = theirs.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let query: Vec<_> = theirs.iter().map(|(name, value)| format!("{name}={value}")).collect();
         // The driver's own error is not shown: it may quote the URL.
-        let url = format!("postgres:{location}?{}", theirs.join("&"));
+        let url = format!("postgres:{location}?{}", query.join("&"));
         let options = PgConnectOptions::from_str(&url).map_err(|_| {
             Error::config(
                 "this postgres URL cannot be read: write it as in `postgres://user:password@host:5432/database?sslmode=prefer`, with special characters percent-encoded",
             )
         })?;
         let mode = verifying(options.get_ssl_mode(), mode_given, authority_given)?;
+        for (name, value) in &theirs {
+            check_file(name, value)?;
+        }
         Self::new(options.ssl_mode(mode), pooler)
     }
 

@@ -65,7 +65,7 @@ fn creates_file(mode: &str) -> Result<bool> {
 
 fn file_name(location: &str) -> Result<String> {
     let raw = location.strip_prefix("//").unwrap_or(location);
-    if raw.split('/').next().unwrap_or_default().contains('@') {
+    if raw.split('/').next().unwrap_or_default().contains('@') || raw.contains("://") {
         // Not shown: this looks like the user and password of another kind of store.
         return Err(Error::config(
             "an sqlite URL has no user and host: write `sqlite:///abs/path`, and %40 for an `@` in a file name",
