@@ -47,11 +47,17 @@ impl Peer {
     async fn enter(&self, client: &zk::Client, queue: &str) -> String {
         let acls = zk::Acls::anyone_all();
         let parent = zk::CreateMode::Container.with_acls(acls);
-        client.mkdir(queue, &parent).await.unwrap();
         let mode = zk::CreateMode::EphemeralSequential.with_acls(acls);
         let path = format!("{queue}/{}", self.prefix);
-        let (_, sequence) = client.create(&path, b"10.0.0.1", &mode).await.unwrap();
-        format!("{}{sequence}", self.prefix)
+        loop {
+            client.mkdir(queue, &parent).await.unwrap();
+            match client.create(&path, b"10.0.0.1", &mode).await {
+                Ok((_, sequence)) => break format!("{}{sequence}", self.prefix),
+                // The server has removed the container meanwhile, since it was empty again.
+                Err(zk::Error::NoNode) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
     }
 
     /// The one before it, by its own order; `None` if it holds the lock.

@@ -19,7 +19,7 @@ use manner::Answer;
 pub use manner::Manner;
 
 /// How much a flood offers a client, over all connections.
-pub const FLOOD: u64 = 64 << 20;
+pub const FLOOD: u64 = 32 << 20;
 /// The pause between two bytes that drip.
 const DRIP: Duration = Duration::from_millis(20);
 
