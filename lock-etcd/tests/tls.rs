@@ -6,57 +6,16 @@
 
 mod common;
 
-use std::path::Path;
-use std::process::Command;
-
 use lock_core::{ErrorKind, Locks};
+use lock_testkit::certificates::Certificates;
 use lock_testkit::servers::EtcdCluster;
 
 use common::soon;
 
-fn openssl(directory: &Path, arguments: &str) {
-    let output = Command::new("openssl")
-        .current_dir(directory)
-        .args(arguments.split_whitespace())
-        .output()
-        .expect("openssl is not installed: apt-get install openssl");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-}
-
-fn authority(folder: &Path, name: &str) {
-    openssl(
-        folder,
-        &format!(
-            "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN={name} -keyout {name}.key -out {name}.crt"
-        ),
-    );
-}
-
-fn certificate(folder: &Path, authority: &str, name: &str) {
-    openssl(
-        folder,
-        &format!("req -newkey rsa:2048 -nodes -subj /CN={name} -keyout {name}.key -out {name}.csr"),
-    );
-    std::fs::write(folder.join("ext"), "subjectAltName=DNS:localhost").unwrap();
-    openssl(
-        folder,
-        &format!(
-            "x509 -req -in {name}.csr -CA {authority}.crt -CAkey {authority}.key -CAcreateserial -days 2 -extfile ext -out {name}.crt"
-        ),
-    );
-}
-
 #[tokio::test]
 async fn only_those_who_trust_each_other_lock() {
-    let directory = tempfile::tempdir().unwrap();
-    let folder = directory.path();
-    for name in ["ca", "other"] {
-        authority(folder, name);
-    }
-    certificate(folder, "ca", "server");
-    certificate(folder, "ca", "client");
-    certificate(folder, "other", "stranger");
-    let path = |name: &str| folder.join(name).display().to_string();
+    let folder = Certificates::make().await.unwrap();
+    let path = |name: &str| folder.path(name);
     let cluster = EtcdCluster::builder()
         .tls()
         .option("cert-file", &path("server.crt"))

@@ -9,68 +9,24 @@ use std::time::Duration;
 
 use conformance_tests::server::Port;
 use lock_core::{ErrorKind, Locks};
+use lock_testkit::certificates::Certificates;
 use lock_testkit::servers::RedisServer;
-use tempfile::TempDir;
 
 const CHILD: &str = "LOCK_REDIS_TEST_TLS";
 
-/// A folder of keys and certificates.
-struct Folder(TempDir);
-
-impl Folder {
-    /// Two authorities, `ca` and `other`, and certificates by the first for a server, for a server
-    /// whose certificate has expired, and for a client; and one by the second for a stranger.
-    fn new() -> Self {
-        let folder = Self(tempfile::tempdir().unwrap());
-        for name in ["ca", "other"] {
-            folder.openssl(&format!(
-                "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN={name} -keyout {name}.key -out {name}.crt"
-            ));
-        }
-        std::fs::write(folder.0.path().join("ext"), "subjectAltName=DNS:localhost").unwrap();
-        for (name, by, days) in [
-            ("server", "ca", 2),
-            ("expired", "ca", 0),
-            ("client", "ca", 2),
-            ("stranger", "other", 2),
-        ] {
-            folder.openssl(&format!(
-                "req -newkey rsa:2048 -nodes -subj /CN={name} -keyout {name}.key -out {name}.csr"
-            ));
-            folder.openssl(&format!(
-                "x509 -req -in {name}.csr -CA {by}.crt -CAkey {by}.key -CAcreateserial -days {days} -extfile ext -out {name}.crt"
-            ));
-        }
-        folder
-    }
-
-    fn openssl(&self, arguments: &str) {
-        let output = Command::new("openssl")
-            .current_dir(&self.0)
-            .args(arguments.split_whitespace())
-            .output()
-            .expect("openssl is not installed: apt-get install openssl");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.path().join(name).display().to_string()
-    }
-
-    /// A server that shows the certificate `name`, and the port on which it speaks TLS.
-    async fn server(&self, name: &str, asks_for_clients: bool) -> (RedisServer, Port) {
-        let port = Port::reserve().unwrap();
-        let server = RedisServer::builder()
-            .option("tls-port", &port.to_string())
-            .option("tls-cert-file", &self.path(&format!("{name}.crt")))
-            .option("tls-key-file", &self.path(&format!("{name}.key")))
-            .option("tls-ca-cert-file", &self.path("ca.crt"))
-            .option("tls-auth-clients", if asks_for_clients { "yes" } else { "no" })
-            .start()
-            .await
-            .unwrap();
-        (server, port)
-    }
+/// A server that shows the certificate `name`, and the port on which it speaks TLS.
+async fn server(folder: &Certificates, name: &str, asks_for_clients: bool) -> (RedisServer, Port) {
+    let port = Port::reserve().unwrap();
+    let server = RedisServer::builder()
+        .option("tls-port", &port.to_string())
+        .option("tls-cert-file", &folder.path(&format!("{name}.crt")))
+        .option("tls-key-file", &folder.path(&format!("{name}.key")))
+        .option("tls-ca-cert-file", &folder.path("ca.crt"))
+        .option("tls-auth-clients", if asks_for_clients { "yes" } else { "no" })
+        .start()
+        .await
+        .unwrap();
+    (server, port)
 }
 
 async fn lock_once(url: &str) -> lock_core::Result<()> {
@@ -94,10 +50,10 @@ async fn is_refused(what: &str, url: &str, why: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_certificate_of_every_node_is_checked() {
-    let folder = Folder::new();
+    let folder = Certificates::make().await.unwrap();
     let (mut servers, mut hosts) = (Vec::new(), Vec::new());
     for _ in 0..3 {
-        let (server, port) = folder.server("server", false).await;
+        let (server, port) = server(&folder, "server", false).await;
         servers.push(server);
         hosts.push(format!("localhost:{port}"));
     }
@@ -128,8 +84,8 @@ async fn child() {
 
 #[tokio::test]
 async fn a_trusted_server_is_used_and_no_other() {
-    let folder = Folder::new();
-    let (_server, port) = folder.server("server", false).await;
+    let folder = Certificates::make().await.unwrap();
+    let (_server, port) = server(&folder, "server", false).await;
     let with = |url: &str, trust: bool| {
         let mut child = Command::new(std::env::current_exe().unwrap());
         child.args(["child", "--exact", "--ignored", "--nocapture"]).env(CHILD, url);
@@ -161,8 +117,8 @@ async fn a_trusted_server_is_used_and_no_other() {
 
 #[tokio::test]
 async fn a_named_authority_is_the_only_one() {
-    let folder = Folder::new();
-    let (_server, port) = folder.server("server", false).await;
+    let folder = Certificates::make().await.unwrap();
+    let (_server, port) = server(&folder, "server", false).await;
     let url = |host: &str, port: &Port, ca: &str| {
         format!("rediss://{host}:{port}?lock_ca={}", folder.path(ca))
     };
@@ -173,15 +129,14 @@ async fn a_named_authority_is_the_only_one() {
     lock_once(&url("localhost", &port, "both.crt")).await.unwrap();
     is_refused("another authority", &url("localhost", &port, "other.crt"), "certificate").await;
     is_refused("another host", &url("127.0.0.1", &port, "ca.crt"), "certificate").await;
-    let (_expired, port) = folder.server("expired", false).await;
-    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    let (_expired, port) = server(&folder, "expired", false).await;
     is_refused("an expired certificate", &url("localhost", &port, "ca.crt"), "expired").await;
 }
 
 #[tokio::test]
 async fn a_client_shows_its_certificate() {
-    let folder = Folder::new();
-    let (_server, port) = folder.server("server", true).await;
+    let folder = Certificates::make().await.unwrap();
+    let (_server, port) = server(&folder, "server", true).await;
     let trusting = format!("rediss://localhost:{port}?lock_ca={}", folder.path("ca.crt"));
     let as_client = |name: &str| {
         let (cert, key) = (format!("{name}.crt"), format!("{name}.key"));
@@ -196,9 +151,9 @@ async fn a_client_shows_its_certificate() {
     is_refused("another authority", &unknown, "lock_ca names the authority").await;
 }
 
-#[test]
-fn a_file_that_cannot_be_used_is_named_with_its_parameter() {
-    let folder = Folder::new();
+#[tokio::test]
+async fn a_file_that_cannot_be_used_is_named_with_its_parameter() {
+    let folder = Certificates::make().await.unwrap();
     std::fs::write(folder.path("nonsense"), "nonsense").unwrap();
     let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
     std::fs::write(folder.path("broken"), broken).unwrap();
@@ -220,7 +175,7 @@ fn a_file_that_cannot_be_used_is_named_with_its_parameter() {
         ("lock_cert=@/client.crt&lock_key=@/not", "lock_key=\"@/not\" cannot be read"),
         ("lock_cert=@/client.crt&lock_key=@/ca.key", "lock_key=\"@/ca.key\" cannot be used with"),
     ] {
-        let at = folder.0.path().display().to_string();
+        let at = folder.folder().display().to_string();
         let (parameters, part) = (parameters.replace('@', &at), part.replace('@', &at));
         let error = lock_redis::RedisConfig::from_url(&format!("rediss://h?{parameters}"));
         let error = error.expect_err(&parameters);

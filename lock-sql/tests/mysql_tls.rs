@@ -7,19 +7,18 @@
 mod mysql_common;
 
 use lock_core::{ErrorKind, Locks};
+use lock_testkit::certificates::Certificates;
 use lock_testkit::servers::MariaDbServer;
-use mysql_common::{admin, assert_says, certificates, run};
+use mysql_common::{admin, assert_says, run};
 
 #[tokio::test]
 async fn a_trusted_server_is_used_and_no_other() {
-    let directory = tempfile::tempdir().unwrap();
-    let folder = directory.path();
-    certificates(folder);
-    let path = |name: &str| folder.join(name).display().to_string();
+    let folder = Certificates::make().await.unwrap();
+    let path = |name: &str| folder.path(name);
     let server = MariaDbServer::builder()
         .option("ssl-ca", &path("ca.crt"))
-        .option("ssl-cert", &path("s.crt"))
-        .option("ssl-key", &path("s.key"))
+        .option("ssl-cert", &path("server.crt"))
+        .option("ssl-key", &path("server.key"))
         .start()
         .await
         .unwrap();
@@ -57,7 +56,7 @@ async fn a_trusted_server_is_used_and_no_other() {
         assert!(!format!("{error:?} {error}").contains("secret"), "{error}");
     }
     // A file that is missing, or is not what its parameter says, is named.
-    let key = path("s.key");
+    let key = path("server.key");
     for (parameters, words) in [
         ("ssl-ca=/nowhere/ca.crt".to_owned(), ["ssl-ca=\"/nowhere/ca.crt\"", "cannot be read"]),
         (format!("ssl-cert={key}"), ["ssl-cert=", "has no certificate"]),

@@ -5,38 +5,18 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
-mod postgres_common;
-
-use std::path::Path;
-use std::process::Command;
-
 use lock_core::{ErrorKind, Locks};
+use lock_testkit::certificates::Certificates;
 use lock_testkit::servers::PostgresServer;
-use postgres_common::certificates;
-
-/// The server insists that its key is its own.
-fn give_away(key: &Path) {
-    use std::os::unix::fs::PermissionsExt;
-
-    std::fs::set_permissions(key, std::fs::Permissions::from_mode(0o600)).unwrap();
-    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let account = users.lines().any(|line| line.starts_with("postgres:"));
-    let owner = if account { "postgres" } else { "nobody" };
-    // Only root may, and only root must.
-    let _ = Command::new("chown").arg(owner).arg(key).output();
-}
 
 #[tokio::test]
 async fn an_authority_that_is_given_is_used() {
-    let directory = tempfile::tempdir().unwrap();
-    let folder = directory.path();
-    certificates(folder);
-    give_away(&folder.join("s.key"));
-    let path = |name: &str| folder.join(name).display().to_string();
+    let folder = Certificates::make().await.unwrap();
+    let path = |name: &str| folder.path(name);
     let server = PostgresServer::builder()
         .option("ssl", "on")
-        .option("ssl_cert_file", &path("s.crt"))
-        .option("ssl_key_file", &path("s.key"))
+        .option("ssl_cert_file", &path("server.crt"))
+        .option("ssl_key_file", &folder.key_for_postgres("server"))
         .start()
         .await
         .unwrap();
@@ -68,7 +48,7 @@ async fn an_authority_that_is_given_is_used() {
         assert!(error.to_string().contains("TLS"), "{bad}: {error}");
     }
     // A file that is missing, or is not what its parameter says, is named.
-    let key = path("s.key");
+    let key = path("server.key");
     for (parameters, words) in [
         (
             "sslrootcert=/nowhere/ca.crt".to_owned(),

@@ -65,7 +65,13 @@ impl Certificates {
         self.path(&format!("{name}.own.key"))
     }
 
-    fn path(&self, name: &str) -> String {
+    /// Where they are.
+    pub fn folder(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// The path of a file among them.
+    pub fn path(&self, name: &str) -> String {
         self.0.path().join(name).display().to_string()
     }
 

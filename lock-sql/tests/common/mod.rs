@@ -2,8 +2,6 @@
 
 #![allow(dead_code, reason = "each test target uses a part of it")]
 
-use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
@@ -46,46 +44,6 @@ pub(crate) async fn busy(claim: &mut dyn Claim) {
     match claim.try_acquire().await.unwrap() {
         Attempt::Busy { .. } => {}
         other => panic!("not busy: {other:?}"),
-    }
-}
-
-fn program(directory: &Path, command: &str) {
-    let mut words = command.split_whitespace();
-    let program = words.next().unwrap();
-    let output = Command::new(program)
-        .current_dir(directory)
-        .args(words)
-        .output()
-        .unwrap_or_else(|error| panic!("{program}: {error}: apt-get install {program}"));
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-}
-
-/// `s.crt`, the certificate of `localhost` by the authority `ca.crt`; its key; and `other.crt`,
-/// another authority.
-pub(crate) fn certificates(folder: &Path) {
-    use std::os::unix::fs::PermissionsExt;
-
-    for authority in ["ca", "other"] {
-        program(
-            folder,
-            &format!(
-                "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN={authority} -keyout {authority}.key -out {authority}.crt"
-            ),
-        );
-    }
-    program(
-        folder,
-        "openssl req -newkey rsa:2048 -nodes -subj /CN=localhost -keyout s.key -out s.csr",
-    );
-    std::fs::write(folder.join("ext"), "subjectAltName=DNS:localhost").unwrap();
-    program(
-        folder,
-        "openssl x509 -req -in s.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 2 -extfile ext -out s.crt",
-    );
-    // The server may run as another user.
-    for (name, mode) in [("", 0o755), ("s.key", 0o644), ("s.crt", 0o644), ("ca.crt", 0o644)] {
-        let mode = std::fs::Permissions::from_mode(mode);
-        std::fs::set_permissions(folder.join(name), mode).unwrap();
     }
 }
 

@@ -7,7 +7,7 @@ mod common;
 
 use std::time::Duration;
 
-pub(crate) use common::{CALL, Hammer, TTL, assert_says, busy, certificates, granted};
+pub(crate) use common::{CALL, Hammer, TTL, assert_says, busy, granted};
 use lock_core::{Claim, LockBackend, Locks};
 use lock_sql::SqlBackend;
 use lock_testkit::servers::MariaDbServer;

@@ -9,7 +9,7 @@ mod common;
 
 use std::time::Duration;
 
-pub(crate) use common::{CALL, Hammer, TTL, assert_says, busy, certificates, granted};
+pub(crate) use common::{CALL, Hammer, TTL, assert_says, busy, granted};
 use conformance_tests::server::Proxy;
 use lock_core::{Attempt, Claim, LockBackend, Locks};
 use lock_sql::SqlBackend;
