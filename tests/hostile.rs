@@ -12,6 +12,7 @@ use std::time::Duration;
 use distlock::{Error, ErrorKind, LockGuard, Locks};
 use lock_testkit::hostile::{FLOOD, Manner, Turncoat};
 use lock_testkit::networked::Networked;
+use lock_testkit::usage::resident;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
@@ -46,7 +47,7 @@ async fn no_server_can_hang_crash_or_fill_a_client() {
     let rounds = scenes.iter().map(|scene| scene.manners.len()).max().unwrap();
     let mut faults = Vec::new();
     for round in 0..rounds {
-        let (memory, begun) = (resident(), Instant::now());
+        let (memory, begun) = (memory_in_use(), Instant::now());
         let mut playing = JoinSet::new();
         for scene in scenes.drain(..) {
             playing.spawn(scene.play(round));
@@ -214,7 +215,7 @@ fn url(store: Networked, turncoats: &[Turncoat]) -> String {
 async fn kept_since(memory: u64) -> u64 {
     let start = Instant::now();
     loop {
-        let more = resident().saturating_sub(memory);
+        let more = memory_in_use().saturating_sub(memory);
         if more <= MEMORY || start.elapsed() > RECOVERY {
             return more;
         }
@@ -223,8 +224,6 @@ async fn kept_since(memory: u64) -> u64 {
 }
 
 /// The memory of this process, in bytes.
-fn resident() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+fn memory_in_use() -> u64 {
+    resident(std::process::id()).unwrap()
 }

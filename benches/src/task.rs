@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use lock_testkit::usage::resident;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex, oneshot};
 use tokio::task::JoinSet;
@@ -11,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Done;
 use crate::client::{Client, Hold, Library, Lock};
-use crate::process::{now, resident};
+use crate::process::now;
 use crate::stores::{Floor, Store};
 
 /// For so long a lock is held in which the floor is measured: the one that released it before has
@@ -99,9 +100,9 @@ impl Task {
             Work::Hold { locks } => {
                 // What is allocated once is not a cost of a lock.
                 client.lock(format!("{}warm", self.prefix))?.acquire().await?.release().await?;
-                let (before, start) = (resident()?, Instant::now());
+                let (before, start) = (memory()?, Instant::now());
                 let held = hold(&client, &self.prefix, *locks).await?;
-                let bytes = resident()? - before;
+                let bytes = memory()? - before;
                 let _ = ready.send(Ready { took: start.elapsed(), bytes });
                 stop.cancelled().await;
                 let lost = held.iter().filter(|hold| hold.is_lost()).count();
@@ -159,4 +160,9 @@ pub(crate) async fn hold(client: &Client, prefix: &str, locks: u32) -> Done<Vec<
         }
     }
     Ok(held)
+}
+
+/// The resident memory of this process, in bytes.
+fn memory() -> Done<f64> {
+    Ok(resident(std::process::id()).ok_or("no VmRSS")? as f64)
 }

@@ -3,6 +3,7 @@
 use std::process::Stdio;
 use std::time::Duration;
 
+use lock_testkit::usage::cpu_time;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
@@ -10,7 +11,6 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::Done;
-use crate::process::cpu;
 use crate::task::{Ready, Report, Task};
 
 /// The first argument of a process that is a worker; its task follows.
@@ -41,7 +41,8 @@ impl Worker {
 
     /// The processor time of its process so far.
     pub(crate) fn cpu(&self) -> Done<Duration> {
-        cpu(self.process.id().ok_or("a worker has ended")?)
+        let time = self.process.id().and_then(cpu_time);
+        Ok(time.ok_or("a worker has ended")?)
     }
 
     /// Lets it end, and what it has seen.

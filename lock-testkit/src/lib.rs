@@ -11,5 +11,6 @@ pub mod networked;
 pub mod proxied;
 pub mod scenes;
 pub mod servers;
+pub mod usage;
 pub mod warnings;
 pub mod wrong_clients;

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use lock_testkit::usage::resident;
 use serde::Serialize;
 use tokio::task::JoinHandle;
 
@@ -51,9 +52,7 @@ impl Meter {
 
 /// Kilobytes in memory, and open files, if the process still runs.
 fn used(pid: u32) -> Option<(u64, usize)> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let memory = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kilobytes = memory.trim().trim_end_matches(" kB").parse().ok()?;
+    let kilobytes = resident(pid)? >> 10;
     Some((kilobytes, std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?.count()))
 }
 
