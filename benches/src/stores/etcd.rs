@@ -9,7 +9,7 @@ use etcd_client::{Client, Compare, CompareOp, PutOptions, Txn, TxnOp, WatchOptio
 use lock_testkit::servers::{EtcdCluster, Servers};
 use tokio::time::Instant;
 
-use super::{Floor, OWNER, Subject, Usage};
+use super::{Floor, OWNER, Subject, Usage, own_name};
 use crate::Done;
 
 /// The methods that a lock uses.
@@ -102,8 +102,7 @@ impl EtcdFloor {
         let (mut first, second) =
             (Client::connect(&hosts[..1], None).await?, Client::connect(&hosts[..1], None).await?);
         let lease = first.lease_grant(3600, None).await?.id();
-        // Several processes measure at a time.
-        let key = format!("raw{}", std::process::id());
+        let key = own_name();
         Ok(Self { first, second, lease, key, revision: 0 })
     }
 }

@@ -8,7 +8,7 @@ use lock_testkit::servers::{MariaDbServer, Servers};
 use sqlx::{Connection, MySqlConnection};
 use tokio::time::Instant;
 
-use super::{Floor, OWNER, Subject, Usage};
+use super::{Floor, OWNER, Subject, Usage, own_name};
 use crate::Done;
 
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS raw (name VARBINARY(1025) PRIMARY KEY, owner VARBINARY(32), fence BIGINT) ENGINE = InnoDB";
@@ -76,8 +76,7 @@ impl MariaDbFloor {
     pub(super) async fn connect(url: &str) -> Done<Self> {
         let (first, second) =
             (MySqlConnection::connect(url).await?, MySqlConnection::connect(url).await?);
-        // Several processes measure at a time.
-        Ok(Self { first, second, name: format!("raw{}", std::process::id()) })
+        Ok(Self { first, second, name: own_name() })
     }
 }
 

@@ -20,6 +20,11 @@ use crate::Done;
 /// What the bare drivers write where a lock would write its owner.
 const OWNER: &str = "0123456789abcdef0123456789abcdef";
 
+/// What a floor locks: several processes measure at a time.
+fn own_name() -> String {
+    format!("raw{}", std::process::id())
+}
+
 /// A store of the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -9,7 +9,7 @@ use sqlx::postgres::PgListener;
 use sqlx::{Connection, Executor, PgConnection};
 use tokio::time::Instant;
 
-use super::{Floor, OWNER, Subject, Usage};
+use super::{Floor, OWNER, Subject, Usage, own_name};
 use crate::Done;
 
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS raw (name text COLLATE \"C\" PRIMARY KEY, owner text, fence bigint) WITH (fillfactor = 50)";
@@ -72,8 +72,7 @@ pub(super) struct PostgresFloor {
 
 impl PostgresFloor {
     pub(super) async fn connect(url: &str) -> Done<Self> {
-        // Several processes measure at a time.
-        let name = format!("raw{}", std::process::id());
+        let name = own_name();
         let mut listener = PgListener::connect(url).await?;
         listener.listen(&name).await?;
         let (mut first, second) =

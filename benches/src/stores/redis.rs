@@ -11,7 +11,7 @@ use redis::{AsyncConnectionConfig, Client, PushInfo, Script};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::Instant;
 
-use super::{Floor, OWNER, Subject, Usage};
+use super::{Floor, OWNER, Subject, Usage, own_name};
 use crate::Done;
 
 pub(super) struct Redis {
@@ -140,8 +140,7 @@ impl Node {
         let config = patient().set_push_sender(pushed);
         let client = Client::open(format!("{url}/?protocol=resp3"))?;
         let mut subscriber = client.get_multiplexed_async_connection_with_config(&config).await?;
-        // Several processes measure at a time.
-        let channel = format!("raw{}", std::process::id());
+        let channel = own_name();
         subscriber.subscribe(&channel).await?;
         Ok(Self { commands: connect(&url).await?, subscriber, pushes, channel })
     }

@@ -9,7 +9,7 @@ use sqlx::{ConnectOptions, SqliteConnection};
 use tempfile::TempDir;
 use tokio::time::Instant;
 
-use super::{Floor, OWNER, Subject, Usage};
+use super::{Floor, OWNER, Subject, Usage, own_name};
 use crate::Done;
 
 const TABLE: &str =
@@ -81,8 +81,7 @@ impl SqliteFloor {
     pub(super) async fn connect(url: &str) -> Done<Self> {
         let path = PathBuf::from(url.trim_start_matches("sqlite://"));
         let (first, second) = (connect(path.clone()).await?, connect(path).await?);
-        // Several processes measure at a time.
-        Ok(Self { first, second, name: format!("raw{}", std::process::id()) })
+        Ok(Self { first, second, name: own_name() })
     }
 }
 

@@ -8,7 +8,7 @@ use lock_testkit::servers::{self, Servers};
 use tokio::time::Instant;
 use zookeeper_client as zk;
 
-use super::{Floor, Subject, Usage};
+use super::{Floor, Subject, Usage, own_name};
 use crate::Done;
 
 const EPHEMERAL: zk::CreateOptions<'static> =
@@ -76,8 +76,7 @@ pub(super) struct ZooKeeperFloor {
 
 impl ZooKeeperFloor {
     pub(super) async fn connect(url: &str) -> Done<Self> {
-        // Several processes measure at a time.
-        let folder = format!("/raw{}", std::process::id());
+        let folder = format!("/{}", own_name());
         let (first, second) = (connect(url).await?, connect(url).await?);
         first.mkdir(&folder, &PERSISTENT).await?;
         Ok(Self { first, second, folder, node: String::new() })

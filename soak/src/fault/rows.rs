@@ -40,19 +40,11 @@ const ALL: &[Kind] = &[
     Zookeeper1,
     Zookeeper3,
 ];
-const NET: &[Kind] = &[
-    Postgres,
-    Pgbouncer,
-    Mariadb,
-    Redis,
-    RedisReplica,
-    Redlock3,
-    Redlock5,
-    Etcd1,
-    Etcd3,
-    Zookeeper1,
-    Zookeeper3,
-];
+/// All but the store that is a file.
+const NET: &[Kind] = match ALL {
+    [Sqlite, servers @ ..] => servers,
+    _ => panic!("the file is no longer the first"),
+};
 const ONE_SERVER: &[Kind] = &[Postgres, Pgbouncer, Mariadb, Redis, RedisReplica, Etcd1, Zookeeper1];
 const SEVERAL: &[Kind] = &[Redlock3, Redlock5, Etcd3, Zookeeper3];
 const REDIS: &[Kind] = &[Redis, RedisReplica];
