@@ -17,6 +17,8 @@ pub(crate) const TTL: Duration = Duration::from_secs(30);
 pub(crate) enum Library {
     /// Ours, as it is by default.
     Distlock,
+    /// Ours, where up to 32 tasks of a process pass a hold on.
+    Cohort,
     #[cfg(feature = "peers")]
     Peer(crate::peers::Kind),
 }
@@ -47,11 +49,13 @@ pub(crate) enum Hold {
 impl Library {
     /// All that work on this store, ours first.
     pub(crate) fn on(store: Store) -> Vec<Self> {
-        let ours = [Self::Distlock].into_iter();
+        // The fence of etcd and ZooKeeper is a revision, which cannot be granted in blocks.
+        let cohort = !matches!(store, Store::Etcd | Store::Zookeeper);
+        let ours = [Self::Distlock].into_iter().chain(cohort.then_some(Self::Cohort));
         #[cfg(feature = "peers")]
         let all = ours.chain(crate::peers::on(store).iter().copied().map(Self::Peer));
         #[cfg(not(feature = "peers"))]
-        let (all, _) = (ours, store);
+        let all = ours;
         all.collect()
     }
 
@@ -64,6 +68,7 @@ impl Library {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Distlock => "distlock",
+            Self::Cohort => "distlock, cohort(32)",
             #[cfg(feature = "peers")]
             Self::Peer(kind) => kind.name(),
         }
@@ -72,6 +77,7 @@ impl Library {
     pub(crate) async fn open(self, url: &str) -> Done<Client> {
         Ok(match self {
             Self::Distlock => Client::Distlock(distlock::connect(url).await?),
+            Self::Cohort => Client::Distlock(distlock::builder(url).cohort(32).connect().await?),
             #[cfg(feature = "peers")]
             Self::Peer(kind) => Client::Peer(kind.open(url).await?),
         })

@@ -111,7 +111,9 @@ impl Part {
     /// Whether it says something of this library on this store.
     pub(crate) fn is_for(self, store: Store, library: Library) -> bool {
         match self {
-            Self::Pair | Self::HandOver | Self::Throughput => true,
+            // What a cohort changes.
+            Self::Throughput => true,
+            Self::Pair | Self::HandOver => library != Library::Cohort,
             // Without servers there is nothing to count.
             Self::Requests => library == Library::Distlock && store.is_shared(),
             Self::Held => library == Library::Distlock,
