@@ -6,7 +6,7 @@ use crate::case::Case;
 use crate::{cases, matrix};
 
 /// The clauses of the contract and the properties of the library that the suite must cover.
-const CLAUSES: std::ops::RangeInclusive<u8> = 1..=16;
+const CLAUSES: std::ops::RangeInclusive<u8> = 1..=17;
 const SAFETY: std::ops::RangeInclusive<u8> = 1..=8;
 const LIVENESS: std::ops::RangeInclusive<u8> = 1..=5;
 

@@ -101,18 +101,19 @@ async fn fulfil(wish: Wish, server: String, request: ClaimRequest) -> io::Result
     let resumed = request.resume.map(|resume| resume.fence.to_string());
     let mine =
         |by: &str, fence: &str| by == owner && resumed.as_deref().is_none_or(|it| it == fence);
-    let write = |condition: &str, fence: &str| {
-        let (item, time) = (format!("{owner} {fence}"), (request.ttl + STEP).as_secs());
+    let write = |condition: &str, fence: &str, left: u64| {
+        // C17: a write that is late, or of a bearer with a shorter ttl, does not end the item sooner.
+        let (item, time) = (format!("{owner} {fence}"), (request.ttl + STEP).as_secs().max(left));
         format!("ms lock:{key} {} {condition} T{time}\r\n{item}", item.len())
     };
     let link = &mut BufReader::new(TcpStream::connect(server).await?);
     loop {
-        let item = ask(link, &format!("mg lock:{key} c v")).await?;
-        let (version, mut fence) = match item.split_whitespace().collect::<Vec<_>>()[..] {
-            ["VA", _, version, by, fence] if mine(by, fence) => (version, fence),
+        let item = ask(link, &format!("mg lock:{key} c t v")).await?;
+        let (version, left, mut fence) = match item.split_whitespace().collect::<Vec<_>>()[..] {
+            ["VA", _, version, left, by, fence] if mine(by, fence) => (version, left, fence),
             ["EN"] if wish == Wish::Acquire => {
                 // Mode E: only where there is none. Whether it is ours shows when it is read.
-                ask(link, &write("ME", "0")).await?;
+                ask(link, &write("ME", "0", 0)).await?;
                 continue;
             }
             _ => return Ok(None),
@@ -131,7 +132,7 @@ async fn fulfil(wish: Wish, server: String, request: ClaimRequest) -> io::Result
         let change = match wish {
             Wish::Release => format!("md lock:{key} {version}"),
             // C2: an attempt that is repeated finds its item, and keeps its fence.
-            _ => write(&version, fence),
+            _ => write(&version, fence, left[1..].parse().unwrap_or_default()),
         };
         if wish == Wish::Check || ask(link, &change).await?.starts_with("HD") {
             return fence.parse().map(Some).map_err(io::Error::other);

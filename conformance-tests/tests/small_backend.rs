@@ -84,17 +84,22 @@ impl Claim for SmallClaim {
         let ClaimRequest { key, owner, ttl, .. } = &self.request;
         self.table.step(|rows, now| {
             let held = rows.get(key).filter(|row| row.expires > now);
-            let fence = match held {
+            let (fence, end) = match held {
                 // C2: a repeated call finds its own row, with the same fence.
-                Some(row) if row.owner == *owner => row.fence,
+                // C17: it may be late, and does not end the lease sooner.
+                Some(row) if row.owner == *owner => (row.fence, row.expires),
                 Some(row) => {
                     let busy = Busy::default().with_retry_after(row.expires.since(now));
                     return Ok(Attempt::Busy(busy));
                 }
                 // C9: the fence continues where the last holder's ended.
-                None => FencingToken::new(rows.get(key).map_or(0, |row| row.fence.get()) + 1)?,
+                None => {
+                    let last = rows.get(key).map_or(0, |row| row.fence.get());
+                    (FencingToken::new(last + 1)?, now)
+                }
             };
-            rows.insert(key.clone(), Row { owner: *owner, fence, expires: now + *ttl });
+            let expires = end.max(now + *ttl);
+            rows.insert(key.clone(), Row { owner: *owner, fence, expires });
             // C4: the store counts from now, which is after the start of this call.
             Ok(Attempt::Granted { token: fence, valid_for: Some(*ttl) })
         })
@@ -104,7 +109,7 @@ impl Claim for SmallClaim {
         let ClaimRequest { key, ttl, .. } = &self.request;
         self.table.step(|rows, now| match rows.get_mut(key) {
             Some(row) if Self::holds(&self.request, row, now) => {
-                row.expires = now + *ttl;
+                row.expires = row.expires.max(now + *ttl);
                 Ok(Renewal::Alive { valid_for: Some(*ttl) })
             }
             // C6: this is an answer of the store, not a failure to get one.

@@ -116,6 +116,7 @@ impl Step<'_> {
     pub(crate) fn try_acquire(&mut self, me: &Me) -> (Attempt, u64) {
         self.settle(&me.key);
         let (now, ttl) = (self.store.world.now(), nanos(me.ttl));
+        let end = self.end_of(me);
         let leased = self.store.kind == Kind::Leased;
         self.store.entries += 1;
         let id = self.store.entries;
@@ -124,7 +125,7 @@ impl Step<'_> {
         match &mut line.holder {
             Some((holder, token)) if holder.owner == me.owner => {
                 if !leased {
-                    holder.until = now + ttl;
+                    holder.until = end(holder.until);
                 }
                 let left = Duration::from_nanos(holder.until - now);
                 let valid_for = Some(promised(&self.store.world, left));
@@ -146,7 +147,7 @@ impl Step<'_> {
                 let mine = line.waiters.iter().position(|waiter| waiter.owner == me.owner);
                 let at = mine.unwrap_or(line.waiters.len());
                 match line.waiters.get_mut(at) {
-                    Some(place) if !leased => place.until = entry.until,
+                    Some(place) if !leased => place.until = end(place.until),
                     Some(_) => {}
                     None => line.waiters.push_back(entry),
                 }
@@ -165,10 +166,10 @@ impl Step<'_> {
     }
 
     pub(crate) fn renew(&mut self, me: &Me) -> Renewal {
-        let until = self.store.world.now() + nanos(me.ttl);
+        let end = self.end_of(me);
         let valid_for = promised(&self.store.world, me.ttl);
         self.with_entry(me, |entry| {
-            entry.until = until;
+            entry.until = end(entry.until);
             Renewal::Alive { valid_for: Some(valid_for) }
         })
     }
@@ -233,6 +234,13 @@ impl Step<'_> {
                 self.store.fence = 0;
             }
         }
+    }
+
+    /// When an entry ends that would have ended at some time, and is asked for now.
+    fn end_of(&self, me: &Me) -> impl Fn(Time) -> Time + use<> {
+        let anew = self.store.world.now() + nanos(me.ttl);
+        let shortens = self.store.world.is_wrong(Variant::ShortensLeases);
+        move |before| if shortens { anew } else { anew.max(before) }
     }
 
     fn with_entry(&mut self, me: &Me, act: impl FnOnce(&mut Entry) -> Renewal) -> Renewal {

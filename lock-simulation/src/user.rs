@@ -9,7 +9,6 @@ use lock_core::{FencingToken, Held, LeaseToken, Lock, LockGuard, LockState, Lost
 use crate::network::{LONGEST_TTL, Network};
 use crate::process::Process;
 use crate::property::{Property, Violation};
-use crate::variant::Variant;
 use crate::world::{Time, World, nanos};
 
 /// What the core allows a caller beyond its limit, and a moment for the drift of the clock.
@@ -69,7 +68,7 @@ impl User {
             // It says what it has left behind.
             let _ = self.process.locks().close(world.duration(LONGEST_TTL)).await;
         }
-        let ttl = LONGEST_TTL / [1, 2, 6, 20][world.below(4)];
+        let ttl = self.ttl();
         let Ok(lock) = self.lock(ttl) else { return };
         let before = self.network.observer().waits(lock.key());
         let guard = self.take(&lock, ttl).await;
@@ -84,6 +83,10 @@ impl User {
         self.give_up(&lock, taken).await;
         world.tell(|| format!("a task has given up fence {fence}"));
         self.network.observer().left(lock.key(), fence);
+    }
+
+    fn ttl(&self) -> Duration {
+        LONGEST_TTL / [1, 2, 6, 20][self.world().below(4)]
     }
 
     fn lock(&self, ttl: Duration) -> Result<Lock> {
@@ -160,7 +163,7 @@ impl User {
             6 => drop(guard.run(async |held| self.watched(held).await).await),
             7 => {
                 if let Some(Ok(token)) = self.dropped(LONGEST_TTL, guard.detach()).await {
-                    self.hand_over(lock, token, fence, ttl).await;
+                    self.hand_over(lock, token, fence).await;
                 }
             }
             _ => {
@@ -171,11 +174,10 @@ impl User {
     }
 
     /// Another process takes the lock over, and somebody releases it.
-    async fn hand_over(&self, lock: &Lock, token: LeaseToken, fence: FencingToken, ttl: Duration) {
+    async fn hand_over(&self, lock: &Lock, token: LeaseToken, fence: FencingToken) {
         self.pause(Duration::from_secs(1)).await;
         let theirs = self.other.locks().named(lock.key().name());
-        let longer = self.world().is_wrong(Variant::AttachesWithAnotherTtl);
-        let ttl = if longer { 4 * ttl } else { ttl };
+        let ttl = self.ttl();
         if let Ok(theirs) = theirs.map(|theirs| theirs.ttl(ttl))
             && let Some(Ok(guard)) = self.dropped(LONGEST_TTL, theirs.attach(&token)).await
             && guard.token().is_ok()
@@ -186,6 +188,10 @@ impl User {
                 guard.keep_alive();
             }
             let taken = Taken { guard, fence, suspensions };
+            if self.world().one_in(2) {
+                // The first bearer renews it, too, with its own ttl.
+                drop(self.dropped(LONGEST_TTL, lock.renew(&token)).await);
+            }
             self.work(&taken).await;
             if self.world().one_in(2) {
                 drop(taken.guard.release().await);

@@ -21,9 +21,9 @@ pub enum Variant {
     KeepsPlaces,
     /// The store confirms a release that it has not made.
     KeepsHolds,
-    /// A user takes a lock over with a longer ttl than it had: an older request that arrives late makes
-    /// its lease shorter again.
-    AttachesWithAnotherTtl,
+    /// The store sets the end of a lease anew with each request: one with a shorter ttl, such as an older
+    /// one that arrives late, makes it shorter.
+    ShortensLeases,
     /// The client renews once more after a release.
     RenewsAfterRelease,
 }
@@ -39,7 +39,7 @@ impl Variant {
         (Self::LosesPushes, &[Property::NoStarvation]),
         (Self::KeepsPlaces, &[Property::NoLeftovers, Property::NoStarvation]),
         (Self::KeepsHolds, &[Property::NoLeftovers, Property::NoStarvation]),
-        (Self::AttachesWithAnotherTtl, &[Property::ValidNoLonger]),
+        (Self::ShortensLeases, &[Property::ValidNoLonger]),
         (Self::RenewsAfterRelease, &[Property::LegalCalls]),
     ];
 }

@@ -10,7 +10,9 @@ mod cancel_claim;
 mod cancel_user;
 mod cohort;
 mod deadline;
+mod detached;
 mod doubt;
+mod ends;
 mod exclusion;
 mod fairness;
 mod faults_user;
@@ -62,6 +64,7 @@ pub(crate) const ALL: &[&[Case]] = &[
     handover::CASES,
     faults_user::CASES,
     resume::CASES,
+    ends::CASES,
     inspection::CASES,
     answers::CASES,
     processes::CASES,

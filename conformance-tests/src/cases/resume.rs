@@ -1,14 +1,14 @@
 //! C14: the bearer of a lease token can edit it, so none of it is trusted.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use lock_core::{
-    Bytes, Claim, ClaimRequest, Error, FencingToken, LeaseToken, LockBackend, LockKey, OsRng,
-    OwnerId, Released, Renewal, Result, Resume,
+    Bytes, Claim, ClaimRequest, FencingToken, LeaseToken, LockBackend, LockKey, OsRng, OwnerId,
+    Released, Renewal,
 };
 use serde_json::{Value, json};
 
+use super::detached::{Detached, is_alive, is_final, made};
 use super::tools::{free_soon, holds, kept_until, still_held, take_for};
 use crate::case::cases;
 use crate::check::{Check, Explain, ensure, fail};
@@ -51,73 +51,6 @@ cases! {
     c14_an_edited_text_gives_no_guard [Detach]
         "a lease token whose text was edited attaches to nothing, and the true one still does"
         guards [Attach/Detached/Plain, RenewToken/Detached/Plain, ReleaseToken/Detached/Plain];
-}
-
-/// A detached hold: what its lease token carries.
-struct Detached {
-    request: ClaimRequest,
-    fence: FencingToken,
-    data: Bytes,
-}
-
-impl Detached {
-    async fn take(
-        cx: &Cx,
-        backend: &Arc<dyn LockBackend>,
-        name: &str,
-        ttl: Duration,
-    ) -> Check<Self> {
-        let request = cx.request_for(name, ttl)?;
-        let mut claim = backend.claim(request.clone())?;
-        let fence = granted(&mut *claim).await?;
-        let data = claim.detach().await?;
-        Ok(Self { request, fence, data })
-    }
-
-    /// A request as made from a token of this hold.
-    fn resumed(&self) -> ClaimRequest {
-        self.resumed_with(self.fence, &self.data)
-    }
-
-    fn resumed_with(&self, fence: FencingToken, data: &Bytes) -> ClaimRequest {
-        self.request.clone().with_resume(Resume::new(fence, data.clone()))
-    }
-
-    /// The true token still renews the hold.
-    async fn is_unharmed(&self, backend: &Arc<dyn LockBackend>, after: &str) -> Check {
-        let renewed = backend.claim(self.resumed())?.renew().await;
-        match renewed.explain("renewing the true hold")? {
-            Renewal::Alive { .. } => Ok(()),
-            other => fail!("after {after}, the renewal of the true hold is answered {other:?}"),
-        }
-    }
-}
-
-/// If the answer to an edited token is an error, it must not be retryable.
-fn is_final(error: &Error, what: &str) -> Check {
-    ensure!(!error.is_retryable(), "{what} is answered with an error to be tried again: {error}");
-    Ok(())
-}
-
-/// A claim on `request`, or `None` if the backend refused to make it.
-fn made(
-    backend: &Arc<dyn LockBackend>,
-    request: &ClaimRequest,
-    what: &str,
-) -> Check<Option<Box<dyn Claim>>> {
-    match backend.claim(request.clone()) {
-        Ok(claim) => Ok(Some(claim)),
-        Err(error) => is_final(&error, what).map(|()| None),
-    }
-}
-
-/// Whether an answer says that the hold exists.
-fn is_alive(answer: Result<Renewal>, what: &str) -> Check<bool> {
-    match answer {
-        Ok(Renewal::Alive { .. }) => Ok(true),
-        Ok(_) => Ok(false),
-        Err(error) => is_final(&error, what).map(|()| false),
-    }
 }
 
 /// A refused claim releases nothing, and its answer says so.

@@ -53,6 +53,11 @@ mutants! {
         => c03_a_late_answer_in_a_try_is_no_second_grant;
     [PollOnly RepeatLastsLonger] repeat_lasts_longer "adds another ttl to the lease with each repeated try"
         => l01_a_repeated_try_ends_one_ttl_later;
+    [PollOnly EndSetAnew]
+        renewal_sets_the_end_anew "sets the end of the lease to one ttl from now with each renewal"
+        => c17_a_renewal_with_a_shorter_ttl_ends_nothing_sooner;
+        late_try_sets_the_end_anew "sets the end of the lease to one ttl from now with each repeated try"
+        => c17_a_late_try_with_a_shorter_ttl_ends_nothing_sooner;
     [Queued HandOverLastsLonger] hand_over_lasts_longer "gives a waiter that it hands the lock to two ttls"
         => l01_a_hand_over_ends_one_ttl_later;
     [PollOnly ForceInSteps] force_in_steps "compares the holder, then takes the lock away from whoever has it by then"

@@ -83,6 +83,8 @@ impl WrongClaim {
                 if let busy @ Attempt::Busy { .. } = endless.try_acquire().await? {
                     return Ok(busy);
                 }
+                // No other request makes the correct store end it sooner.
+                endless.release().await?;
             }
             Bug::LosersProlong => {
                 let attempt = self.right.try_acquire().await?;
@@ -166,6 +168,7 @@ impl Claim for WrongClaim {
             Ok(Attempt::Granted { token, valid_for }) => {
                 let token = self.wrong_token(token)?;
                 self.granted = Some(token);
+                self.side.ends_after(&self.request.key, self.request.ttl);
                 let valid_for = match self.bug {
                     Bug::ValidityFromReply => valid_for.map(|d| d + self.since(start)),
                     Bug::ExpiresEarly
@@ -228,13 +231,16 @@ impl Claim for WrongClaim {
                     _ => Renewal::Lost,
                 })
             }
-            Ok(Renewal::Alive { valid_for }) => Ok(Renewal::Alive {
-                valid_for: match self.bug {
-                    Bug::ValidityFromReply => valid_for.map(|d| d + self.since(start)),
-                    Bug::ExpiresEarly | Bug::HandOverWithoutTtl => Some(ttl),
-                    _ => valid_for.map(|d| d.min(ttl)),
-                },
-            }),
+            Ok(Renewal::Alive { valid_for }) => {
+                self.side.ends_after(&self.request.key, ttl);
+                Ok(Renewal::Alive {
+                    valid_for: match self.bug {
+                        Bug::ValidityFromReply => valid_for.map(|d| d + self.since(start)),
+                        Bug::ExpiresEarly | Bug::HandOverWithoutTtl => Some(ttl),
+                        _ => valid_for.map(|d| d.min(ttl)),
+                    },
+                })
+            }
             Ok(Renewal::Lost) if self.bug == Bug::LostIsAlive => {
                 Ok(Renewal::Alive { valid_for: Some(ttl) })
             }

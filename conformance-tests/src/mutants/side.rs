@@ -23,6 +23,7 @@ pub(super) struct Side {
     silent: Mutex<HashSet<LockKey>>,
     first_label: OnceLock<Option<String>>,
     first_look: OnceLock<ClockInstant>,
+    ends: Mutex<HashMap<LockKey, ClockInstant>>,
     /// Whoever has taken a lock, or a place, and has not given it up.
     contenders: Mutex<BTreeSet<Contender>>,
 }
@@ -47,6 +48,7 @@ impl Side {
             silent: Mutex::default(),
             first_label: OnceLock::new(),
             first_look: OnceLock::new(),
+            ends: Mutex::default(),
             contenders: Mutex::default(),
         }
     }
@@ -122,6 +124,18 @@ impl Side {
     pub(super) fn since_first_look(&self) -> Duration {
         let now = self.clock.now();
         now.since(*self.first_look.get_or_init(|| now))
+    }
+
+    /// Remembers when a lease ends that was made, or prolonged, now.
+    pub(super) fn ends_after(&self, key: &LockKey, ttl: Duration) {
+        let end = self.clock.now() + ttl;
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), end);
+    }
+
+    /// Whether the lease that was remembered last has ended.
+    pub(super) fn has_ended(&self, key: &LockKey) -> bool {
+        let ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
+        ends.get(key).is_some_and(|end| *end <= self.clock.now())
     }
 
     pub(super) fn take(&self, key: &LockKey, owner: OwnerId) {

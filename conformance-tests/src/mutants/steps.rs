@@ -14,6 +14,9 @@ impl WrongClaim {
                 // The answer to the request that has drawn it.
                 self.holder().await?;
             }
+            Bug::EndSetAnew if self.side.has_ended(&self.request.key) => {
+                self.take_from_anybody().await?;
+            }
             Bug::ForceLetsPast if !self.request.wait && self.side.was_forced(&self.request.key) => {
                 if let Some(chosen) = self.holder().await? {
                     self.right = self.other(|request| request.owner = chosen)?;

@@ -14,7 +14,8 @@ use tokio::time::timeout;
 
 /// The server does not run anything else while it runs a script, so each script is one atomic step.
 /// The hold is a hash that expires; the fence is a number beside it that does not, so it rises
-/// across releases (C9). An owner that repeats its call finds its own hold (C2).
+/// across releases (C9). An owner that repeats its call finds its own hold (C2), and ends its lease no
+/// sooner: the call may be late, and the bearer of a lease token may have a longer ttl (C17).
 const ACQUIRE: &str = "
     local owner = redis.call('HGET', KEYS[1], 'owner')
     if not owner then
@@ -22,7 +23,9 @@ const ACQUIRE: &str = "
     elseif owner ~= ARGV[1] then
         return 0
     end
-    redis.call('PEXPIRE', KEYS[1], ARGV[2])
+    if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
+        redis.call('PEXPIRE', KEYS[1], ARGV[2])
+    end
     return tonumber(redis.call('HGET', KEYS[1], 'fence'))";
 
 /// The other scripts begin with a question: is this the owner's hold (C7), and does it have this fence,
@@ -32,7 +35,11 @@ const MINE: &str = "
     if hold[1] ~= ARGV[1] or (ARGV[3] ~= '' and ARGV[3] ~= hold[2]) then
         return 0
     end";
-const RENEW: &str = "redis.call('PEXPIRE', KEYS[1], ARGV[2]) return tonumber(ARGV[2])";
+const RENEW: &str = "
+    if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
+        redis.call('PEXPIRE', KEYS[1], ARGV[2])
+    end
+    return tonumber(ARGV[2])";
 const CHECK: &str = "return redis.call('PTTL', KEYS[1])";
 const RELEASE: &str = "return redis.call('DEL', KEYS[1])";
 

@@ -53,6 +53,11 @@
 //!   A claim with `resume` names a block by its first token and its `fences`. As C14 says of one token,
 //!   it is refused if any of them is not of the recorded block. The core asks no other store for more
 //!   than one.
+//! - **C17** Only a release, by its owner or by force, ends an entry sooner. Any other request of its
+//!   owner, be it a repeated `try_acquire` or a `renew` and whatever its ttl, sets the end to the later
+//!   of two: the end that stands, and its own ttl from when it is carried out. The bearers of a lease
+//!   token may use different ttls, and requests arrive late: neither takes back what another call was
+//!   promised (C4).
 //!
 //! # Cohorts
 //!

@@ -112,7 +112,7 @@ impl Store {
         let ttl = me.ttl;
         match &mut line.holder {
             Some((holder, block)) if holder.owner == me.owner => {
-                holder.until = me.until;
+                holder.until = holder.until.max(me.until);
                 Ok(Attempt::Granted { token: block.first, valid_for: Some(ttl) })
             }
             // `settle` has handed a free lock to the head of the queue, so there are no waiters
@@ -131,7 +131,7 @@ impl Store {
                     return Ok(Attempt::Busy(busy));
                 }
                 match line.waiters.iter_mut().find(|waiter| waiter.owner == me.owner) {
-                    Some(place) => place.until = me.until,
+                    Some(place) => place.until = place.until.max(me.until),
                     None => line.waiters.push_back(me),
                 }
                 if line.reaper.as_ref().is_none_or(AbortHandle::is_finished)
@@ -150,7 +150,8 @@ impl Store {
         let now = self.clock.now();
         self.with_entry(key, me, now, |entry| {
             entry.ttl = me.ttl;
-            entry.until = now + me.ttl;
+            // A bearer with another ttl, or a request that is late, takes nothing back (clause C17).
+            entry.until = entry.until.max(now + me.ttl);
             Renewal::Alive { valid_for: Some(me.ttl) }
         })
     }
