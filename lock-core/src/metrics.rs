@@ -5,7 +5,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use metrics::{Gauge, Label, counter, gauge, histogram};
+use metrics::{
+    Gauge, Label, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge,
+    histogram,
+};
 
 use crate::{
     Attempt, Capabilities, Claim, ClaimRequest, Clock, ClockInstant, Error, FencingToken,
@@ -23,6 +26,8 @@ use crate::{
 /// | `lock_lost_total` | counter: holds that ended before their release | `backend`, `reason`: `taken` away, `expired`, at their `max_hold` |
 /// | `lock_held`, `lock_waiting` | gauge | `backend` |
 /// | `lock_backend_errors_total` | counter | `backend`, `operation`, `kind` |
+///
+/// Their help texts and units go to the recorder that is installed when a store gets the layer.
 ///
 /// A lock's name is no label unless [`named_by`](Self::named_by) says so: there may be millions.
 #[derive(Clone)]
@@ -72,8 +77,41 @@ impl Default for MetricsLayer {
     }
 }
 
+/// Tells the recorder what each metric means, and in which unit it is.
+fn describe() {
+    describe_histogram!(
+        "lock_acquire_duration_seconds",
+        Unit::Seconds,
+        "From the claim of a lock to the end of its wait, by what came of it"
+    );
+    describe_histogram!(
+        "lock_hold_duration_seconds",
+        Unit::Seconds,
+        "From the grant of a lock to its release or loss"
+    );
+    describe_histogram!(
+        "lock_renewal_slack_seconds",
+        Unit::Seconds,
+        "What was left of a hold when its renewal was answered; near zero before locks are lost"
+    );
+    describe_counter!("lock_renewals_total", Unit::Count, "Renewals, by what came of them");
+    describe_counter!(
+        "lock_lost_total",
+        Unit::Count,
+        "Holds that ended before their release, by the reason"
+    );
+    describe_counter!(
+        "lock_backend_errors_total",
+        Unit::Count,
+        "Calls to the store that failed, by operation and kind of error"
+    );
+    describe_gauge!("lock_held", Unit::Count, "Locks that are held now");
+    describe_gauge!("lock_waiting", Unit::Count, "Claims that wait for a lock now");
+}
+
 impl LockLayer for MetricsLayer {
     fn layer(&self, inner: Arc<dyn LockBackend>) -> Arc<dyn LockBackend> {
+        describe();
         let backend = inner.name();
         let meter = Meter { backend, clock: Arc::clone(&self.clock), lock: None };
         Arc::new(Metered { inner, meter, name: self.name.clone() })

@@ -1,11 +1,12 @@
 //! What the metrics layer reports for one lock's life.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use lock_core::memory::MemoryBackend;
 use lock_core::testing::TokioClock;
 use lock_core::{Clock, LockKey, Locks, MetricsLayer};
+use metrics::Unit;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 
 /// All metrics by name and labels, in one line each.
@@ -178,4 +179,35 @@ fn each_holder_of_a_cohort_is_counted() {
     }
     assert!(seen.keys().all(|key| !key.contains("given_up") && !key.contains("dropped")));
     assert_eq!(seen.get("lock_held backend=memory"), Some(&DebugValue::Gauge(0.0.into())));
+}
+
+/// Whoever looks at a dashboard, or writes an alert, is told what a metric means.
+#[test]
+fn each_metric_has_a_help_text_and_a_unit() {
+    let recorder = DebuggingRecorder::new();
+    let link = MemoryBackend::queued();
+    recorded(&recorder, async |clock| {
+        let store = link.with_clock(clock);
+        let layer = MetricsLayer::new(clock);
+        let locks = Locks::builder(store.clone()).clock(clock).layer(layer).build().unwrap();
+        let lock = locks.named("lock").unwrap().ttl(Duration::from_secs(9));
+        let held = lock.acquire().await.unwrap();
+        assert!(lock.acquire_timeout(Duration::from_secs(7)).await.is_err());
+        store.lose_next_reply();
+        assert!(held.check().await.is_err());
+        store.lose_now("lock");
+        held.lost().await;
+        drop(held);
+        lock.acquire().await.unwrap().release().await.unwrap();
+        locks.close(Duration::from_secs(1)).await.unwrap();
+    });
+    let mut names = BTreeSet::new();
+    for (key, unit, text, _) in recorder.snapshotter().snapshot().into_vec() {
+        let name = key.key().name();
+        let expected = if name.ends_with("_seconds") { Unit::Seconds } else { Unit::Count };
+        assert_eq!(unit, Some(expected), "the unit of {name}");
+        assert!(text.is_some_and(|text| text.len() > 20), "{name} has no help text");
+        names.insert(name.to_owned());
+    }
+    assert_eq!(names.len(), 8, "not each of them was used: {names:?}");
 }
