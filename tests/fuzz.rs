@@ -14,6 +14,13 @@ fn target(name: &str, words: &'static [&'static str]) -> Fuzz {
 /// In every URL of the corpus this is the password.
 const SECRET: &str = "s3ntinel";
 
+/// Whether what follows the scheme is the path of a file, in which a colon and an `@` mean nothing. A
+/// whole URL in its place may have a password all the same.
+fn is_path(url: &str) -> bool {
+    let (scheme, location) = url.split_once(':').unwrap_or_default();
+    scheme.eq_ignore_ascii_case("sqlite") && !location.contains("://")
+}
+
 #[test]
 fn fuzz_urls() {
     const WORDS: &[&str] = &[
@@ -65,7 +72,8 @@ fn fuzz_urls() {
         let Ok(url) = std::str::from_utf8(input) else { return String::new() };
         match distlock::builder(url).connect_lazy() {
             Ok(locks) => {
-                assert!(!format!("{locks:?}").contains(SECRET), "a password is shown");
+                let shows = format!("{locks:?}").contains(SECRET);
+                assert!(!shows || is_path(url), "a password is shown");
                 url.split(':').next().unwrap_or_default().to_owned()
             }
             Err(error) => {
@@ -73,6 +81,7 @@ fn fuzz_urls() {
                 // It is one only before the parameters, and where it stands nowhere else, encoded or not.
                 let place = url.split('?').next().unwrap_or_default();
                 let is_password = place.contains(":s3ntinel@")
+                    && !is_path(url)
                     && url.matches(SECRET).count() == 1
                     && !url.contains('%');
                 assert!(!(is_password && shown.contains(SECRET)), "a password is shown: {shown}");
