@@ -8,11 +8,16 @@
 //! A client that does not know the base yet reads it. If its fences would lag behind the clock, it
 //! raises the base together with its entry: the cluster was restored from a snapshot, or another
 //! store was used meanwhile.
+//!
+//! Each raise refuses all entries that were sent with the base before it. So one claim of a client
+//! asks first, and the others wait for its answer; and who has used a base never raises it, nor one
+//! that another client has put above it.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lock_core::{Error, ErrorKind};
+use tokio::sync::{Mutex as Turn, MutexGuard as TurnGuard};
 
 use crate::cluster::Cluster;
 use crate::error::{Failed, Why};
@@ -27,6 +32,8 @@ pub(crate) struct Base {
     key: String,
     rules: Rules,
     state: Mutex<State>,
+    /// Held by the claim that finds out the base for all of them.
+    first: Turn<()>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -43,14 +50,14 @@ enum Known {
     Nothing,
     /// The store returned it at this revision; 0 means none.
     Shown { base: i64, revision: i64 },
-    /// An entry was created with it.
+    /// An entry was created with it, or another client has raised one of ours to it.
     Used(i64),
 }
 
 impl Base {
     /// The base of the locks in `folder`. Its key has no slash, so it is in no client's queue.
     pub(crate) fn new(folder: &str, rules: Rules) -> Self {
-        Self { key: names::base(folder), rules, state: Mutex::default() }
+        Self { key: names::base(folder), rules, state: Mutex::default(), first: Turn::default() }
     }
 
     pub(crate) fn key(&self) -> &str {
@@ -59,6 +66,16 @@ impl Base {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// While the base is not known: the turn of this claim to find it out, by its entry. `None` if
+    /// another claim has done so, or takes longer than `limit`: one that is stuck stops nobody.
+    pub(crate) async fn first(&self, limit: Duration) -> Option<TurnGuard<'_, ()>> {
+        if matches!(self.state().known, Known::Used(_)) {
+            return None;
+        }
+        let turn = tokio::time::timeout(limit, self.first.lock()).await.ok()?;
+        matches!(self.state().known, Known::Nothing).then_some(turn)
     }
 
     /// The base for the next entry; read from the store if it is not known.
@@ -94,7 +111,13 @@ impl Base {
                 .filter(|base| (1..=i64::MAX / 2).contains(base))
                 .ok_or_else(|| self.no_number())?,
         };
-        self.state().known = Known::Shown { base, revision };
+        let mut state = self.state();
+        state.known = match state.known {
+            // Replies overtake each other, so this revision may be older than our last entry's. Of
+            // a store that has gone back our next entry tells.
+            Known::Used(used) if (self.rules.is_in_use)(base, used) => Known::Used(base),
+            _ => Known::Shown { base, revision },
+        };
         Ok(())
     }
 
@@ -149,4 +172,89 @@ impl Base {
 fn now() -> i64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(now.as_micros()).unwrap_or(i64::MAX / 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::RULES;
+
+    /// Every base is behind the clock.
+    fn base() -> Base {
+        Base::new("", Rules { base: |base, _, _, _| base + 100, ..RULES })
+    }
+
+    fn found(base: i64) -> KeyValue {
+        KeyValue { value: base.to_string().into(), ..KeyValue::default() }
+    }
+
+    /// What the next entry expects, and what it leaves behind.
+    fn next(base: &Base) -> (i64, i64) {
+        let step = base.known_step().unwrap();
+        (step.found, step.base)
+    }
+
+    #[test]
+    fn a_base_in_use_is_not_raised_again() {
+        let base = base();
+        base.shown(Some(&found(1000)), 5).unwrap();
+        assert_eq!(next(&base), (1000, 1100), "a new client raises it");
+        assert!(base.took(&base.known_step().unwrap(), 6));
+        assert_eq!(next(&base), (1100, 1100));
+        // Another claim's entry was refused, by now or earlier.
+        for revision in [7, 6, 5] {
+            base.shown(Some(&found(1100)), revision).unwrap();
+            assert_eq!(next(&base), (1100, 1100), "seen again at {revision}");
+        }
+        base.shown(Some(&found(1500)), 8).unwrap();
+        assert_eq!(next(&base), (1500, 1500), "another client has raised it");
+        assert!(base.took(&base.known_step().unwrap(), 9));
+    }
+
+    #[test]
+    fn a_base_that_was_lowered_is_raised() {
+        let base = base();
+        base.shown(Some(&found(1000)), 5).unwrap();
+        assert!(base.took(&base.known_step().unwrap(), 6));
+        base.shown(Some(&found(1099)), 7).unwrap();
+        assert_eq!(next(&base), (1099, 1199));
+        base.shown(None, 8).unwrap();
+        assert_eq!(next(&base), (0, 100));
+    }
+
+    #[test]
+    fn an_entry_tells_that_the_store_has_gone_back() {
+        let base = base();
+        base.shown(Some(&found(1000)), 500).unwrap();
+        assert!(base.took(&base.known_step().unwrap(), 501));
+        base.shown(Some(&found(1100)), 20).unwrap();
+        assert!(!base.took(&base.known_step().unwrap(), 21), "below 1100 + 501");
+        assert!(base.known_step().is_none(), "so the base is read again");
+    }
+
+    #[tokio::test]
+    async fn one_claim_asks_first() {
+        let base = base();
+        let (long, short) = (Duration::from_secs(60), Duration::from_millis(1));
+        let turn = base.first(long).await;
+        assert!(turn.is_some());
+        base.shown(Some(&found(1000)), 5).unwrap();
+        assert!(base.first(short).await.is_none(), "one that is stuck stops nobody");
+        {
+            let mut second = std::pin::pin!(base.first(long));
+            let waits = tokio::time::timeout(short, &mut second).await.is_err();
+            assert!(waits, "a claim went on before the first one was answered");
+            drop(turn);
+            assert!(second.await.is_none(), "a second claim asks what is known");
+        }
+        assert!(base.took(&base.known_step().unwrap(), 6));
+        assert!(base.first(long).await.is_none());
+    }
+
+    #[tokio::test]
+    async fn a_claim_that_gives_up_leaves_its_turn_to_the_next() {
+        let base = base();
+        drop(base.first(Duration::from_secs(60)).await);
+        assert!(base.first(Duration::from_secs(60)).await.is_some());
+    }
 }

@@ -120,6 +120,11 @@ impl Queue {
     /// Creates an entry with `lease`, if there is none yet: behind others if `wait`.
     pub(crate) async fn take(&mut self, lease: i64, wait: bool) -> Result<Taken, Failed> {
         let store = Arc::clone(&self.store);
+        // To the end: until this entry was answered, the others wait if it is the first.
+        let _turn = match &store.base {
+            Some(base) => base.first(self.limit()).await,
+            None => None,
+        };
         let base = match &store.base {
             Some(base) => {
                 let step = base.step(&store.cluster, self.limit()).await;

@@ -18,6 +18,9 @@ pub(crate) struct Rules {
     /// The base to use if the store has `base` at `revision`: the same, unless the next fence would
     /// be behind the clock or not above `highest`.
     pub(crate) base: fn(base: i64, revision: i64, highest: i64, now: i64) -> i64,
+    /// Whether a base that the store shows is in use if we have used the base `used`. It only ever
+    /// rises, and whoever raised it did so by the clock.
+    pub(crate) is_in_use: fn(found: i64, used: i64) -> bool,
     /// Whether a fence is above the highest one before it.
     pub(crate) rises: fn(fence: i64, highest: i64) -> bool,
 }
@@ -39,6 +42,7 @@ pub(crate) const RULES: Rules = Rules {
         }
         now.max(highest).saturating_sub(revision).max(base + 1)
     },
+    is_in_use: |found, used| found >= used,
     rises: |fence, highest| fence > highest,
 };
 

@@ -8,6 +8,7 @@ mod scenarios;
 common::run! {
     fences_are_above_those_of_other_stores
     fences_rise_over_clients
+    a_base_in_use_is_not_raised_again
     a_hold_keeps_its_fence_when_the_base_is_lifted
     a_wiped_cluster_gives_no_lower_fence
     a_restored_snapshot_gives_no_lower_fence

@@ -65,6 +65,7 @@ mod wrong {
         leases_that_a_restore_has_taken_are_not_tried_one_by_one
         a_waiter_outlives_the_runtime_that_served_it
         fences_rise_over_clients
+        a_base_in_use_is_not_raised_again
         a_restored_snapshot_gives_no_lower_fence
     }
 

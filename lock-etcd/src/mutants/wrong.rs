@@ -90,6 +90,8 @@ mutants! {
     fence_is_the_lease: "the fencing token is the lease id", c09_fences_rise_over_releases;
     base_is_never_lifted: "fences count from the first base for ever",
         a_restored_snapshot_gives_no_lower_fence;
+    raises_what_is_in_use: "a base is raised whenever it is seen to be behind the clock",
+        a_base_in_use_is_not_raised_again;
     trusts_a_store_that_went_back: "a fence may be below one that was seen before",
         a_restored_snapshot_gives_no_lower_fence;
 }
@@ -276,6 +278,7 @@ pub(crate) fn rules() -> Rules {
                 if is_above { base } else { (RULES.base)(base, revision, highest, now) }
             };
         }
+        "raises_what_is_in_use" => rules.is_in_use = |_, _| false,
         "trusts_a_store_that_went_back" => rules.rises = |_, _| true,
         _ => {}
     }

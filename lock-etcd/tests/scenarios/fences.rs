@@ -99,6 +99,21 @@ pub(crate) async fn fences_rise_over_clients() {
     assert!(fences[0] > last && fences.windows(2).all(|two| two[0] < two[1]), "{fences:?}");
 }
 
+/// A raise refuses the entries of all clients that do not know of it yet. If each of them raised the
+/// base in its turn because it is behind the clock by then, a crowd of them would never get in.
+pub(crate) async fn a_base_in_use_is_not_raised_again() {
+    let cluster = one().await;
+    let a = backend(&cluster).await;
+    let other = plain(&cluster, 0);
+    let fence = hold(&a).await;
+    // Another client has raised it, and that was longer ago than a new client would put up with.
+    let raised = base_of(&other, "").await.unwrap() + 1;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    other.put("distlock-fence:", &raised.to_string()).await;
+    assert!(hold(&a).await > fence);
+    assert_eq!(base_of(&other, "").await, Some(raised), "it is in use, and was raised again");
+}
+
 /// An entry keeps the fence that its key shows, even if the base has changed since.
 pub(crate) async fn a_hold_keeps_its_fence_when_the_base_is_lifted() {
     let cluster = one().await;
