@@ -1,12 +1,19 @@
 //! Renewals by keep-alives: one stream carries those of many leases, with one in flight for each
 //! lease.
 //!
-//! A reply names its lease, not its request. With two requests in flight the reply to the first
-//! would be credited to the second, which was sent later, and the lease would be trusted for longer
-//! than the server keeps it.
+//! A reply names its lease, not its request. With two requests in flight on one stream the reply to
+//! the first would be credited to the second, which was sent later, and the lease would be trusted
+//! for longer than the server keeps it.
+//!
+//! A stream does not wait for an answer before it sends the next keep-alive. But a member processes
+//! the keep-alives of one stream one after another, and a follower asks the leader for each: with
+//! 10 ms between the members and back, that is a hundred a second, and the rest waits in the
+//! member. So there are more streams the more keep-alives wait for their answer: few where the
+//! leader is near, and as many as it takes where it is far.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use lock_core::ClockInstant;
@@ -22,15 +29,49 @@ use crate::proto::{LeaseKeepAliveRequest, LeaseKeepAliveResponse};
 use crate::streams::{self, IDLE, Streamed};
 use crate::wire::Renewed;
 
-/// A member processes the keep-alives of one stream one after another, and a follower asks the
-/// leader for each: several streams, on one connection, keep up with many thousands of leases.
-const LANES: usize = 4;
+/// The fewest and the most streams, all on one connection. A server may permit no more than 250
+/// requests and streams on a connection.
+const LANES: (usize, usize) = (4, 64);
+/// There is one more for each of so many keep-alives that wait for their answer.
+const FOR_EACH: usize = 8;
 
 /// The keep-alives of a client.
 #[derive(Debug)]
 pub(crate) struct Renewals {
     cluster: Arc<Cluster>,
-    lanes: [Lines<Ask>; LANES],
+    lanes: Vec<Lines<Ask>>,
+    /// How many keep-alives wait for their answer.
+    waiting: AtomicUsize,
+    /// How many were given up.
+    given_up: AtomicUsize,
+    is_down: Arc<AtomicBool>,
+}
+
+/// A keep-alive that waits for its answer.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl<'a> Waiting<'a> {
+    /// Also returns how many there are besides.
+    fn begin(count: &'a AtomicUsize) -> (Self, usize) {
+        let others = count.fetch_add(1, Relaxed);
+        (Self(count), others)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+/// The stream for a lease, while `others` wait for their answer. A lease keeps its stream, so that
+/// it finds a keep-alive that is on its way; but not after one was `given_up`, since one stream may
+/// hang while the others work. A second one in flight on another stream does no harm.
+fn lane(lease: i64, others: usize, given_up: usize) -> usize {
+    let (fewest, most) = LANES;
+    let lanes = (fewest + others / FOR_EACH).min(most);
+    let lease = usize::try_from(lease.unsigned_abs()).unwrap_or_default();
+    lease.wrapping_add(given_up) % lanes
 }
 
 /// A requested keep-alive.
@@ -43,6 +84,9 @@ struct Ask {
 struct Lane {
     cluster: Arc<Cluster>,
     line: Line<Ask>,
+    /// Whether no member opens a stream. A server that is down sees the fewest streams then,
+    /// however many keep-alives there are.
+    is_down: Arc<AtomicBool>,
     /// Leases whose keep-alive is still to be sent.
     queue: VecDeque<i64>,
     flights: HashMap<i64, Flight>,
@@ -57,24 +101,29 @@ struct Flight {
 
 impl Renewals {
     pub(crate) fn new(cluster: Arc<Cluster>) -> Self {
-        Self { cluster, lanes: Default::default() }
+        let lanes = (0..LANES.1).map(|_| Lines::default()).collect();
+        let (waiting, given_up, is_down) = Default::default();
+        Self { cluster, lanes, waiting, given_up, is_down }
     }
 
     /// Keeps `lease` alive. Joins a request already in flight, so the reply may belong to one sent
     /// before this call. After `limit` without a reply, this counts against the connection.
     pub(crate) async fn renew(&self, lease: i64, limit: Duration) -> Result<Renewed, Failed> {
-        let lane = &self.lanes[usize::try_from(lease.unsigned_abs()).unwrap_or(0) % LANES];
+        let (_waiting, others) = Waiting::begin(&self.waiting);
+        let others = if self.is_down.load(Relaxed) { 0 } else { others };
+        let lane = &self.lanes[lane(lease, others, self.given_up.load(Relaxed))];
         let asked = self.cluster.clock().now();
         let Some(connection) = self.cluster.connection() else { return Err(Failed::closed()) };
         let (reply, answer) = oneshot::channel();
         lane.push(Ask { lease, reply }, |line| {
-            let (cluster, queue, flights) =
-                (Arc::clone(&self.cluster), VecDeque::new(), HashMap::new());
-            streams::serve(Arc::clone(&cluster), Lane { cluster, line, queue, flights })
+            let (cluster, is_down) = (Arc::clone(&self.cluster), Arc::clone(&self.is_down));
+            let (queue, flights) = Default::default();
+            streams::serve(Arc::clone(&cluster), Lane { cluster, line, is_down, queue, flights })
         });
         match tokio::time::timeout(limit, answer).await {
             Ok(answer) => answer.unwrap_or_else(|_| Err(Failed::closed())),
             Err(_) => {
+                self.given_up.fetch_add(1, Relaxed);
                 self.cluster.gave_up(&connection, asked).await;
                 Err(Failed::timeout(connection.endpoint(), limit))
             }
@@ -108,6 +157,7 @@ impl Streamed for Lane {
                     let answer = answer.map_err(|status| connection.describe(status))?;
                     let answer = answer.ok_or_else(|| connection.hung_up())?;
                     *heard = true;
+                    self.is_down.store(false, Relaxed);
                     connection.answered(self.cluster.clock().now());
                     self.answered(answer.id, answer.ttl);
                 }
@@ -130,6 +180,9 @@ impl Streamed for Lane {
     /// member is usable now, all waiters get the error: thousands of leases must not each open a
     /// stream, one after another.
     fn failed(&mut self, failed: &Failed, is_down: bool) {
+        if is_down {
+            self.is_down.store(true, Relaxed);
+        }
         let all = is_down || failed.why == Why::Refused;
         for (_, flight) in self.flights.extract_if(|_, flight| all || flight.sent.is_some()) {
             for waiter in flight.waiters {
@@ -193,5 +246,84 @@ async fn last_words(
     match tokio::time::timeout(Duration::from_millis(100), answers.message()).await {
         Ok(Err(status)) => connection.describe(status),
         _ => connection.hung_up(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::EtcdConfig;
+    use lock_core::SystemClock;
+    use std::collections::HashSet;
+
+    fn used(others: usize) -> usize {
+        (1..1000).map(|lease| lane(lease, others, 0)).collect::<HashSet<_>>().len()
+    }
+
+    #[test]
+    fn the_more_wait_the_more_streams_there_are() {
+        let streams: Vec<_> = [0, 7, 8, 100, 480, 10_000].into_iter().map(used).collect();
+        assert_eq!(streams, [4, 4, 5, 16, 64, 64]);
+    }
+
+    #[test]
+    fn a_lease_leaves_a_stream_on_which_it_was_given_up() {
+        for (lease, others) in [(1, 0), (7, 30), (i64::MAX, 10_000)] {
+            assert_eq!(lane(lease, others, 3), lane(lease, others, 3));
+            assert_ne!(lane(lease, others, 3), lane(lease, others, 4));
+        }
+    }
+
+    #[test]
+    fn what_is_answered_or_dropped_waits_no_more() {
+        let count = AtomicUsize::new(0);
+        let (first, others) = Waiting::begin(&count);
+        assert_eq!(others, 0);
+        let (second, others) = Waiting::begin(&count);
+        assert_eq!(others, 1);
+        drop((first, second));
+        assert_eq!(Waiting::begin(&count).1, 0);
+    }
+
+    /// A member that hangs up on everybody, as the address of a cluster that is down may, and how
+    /// often it was connected to.
+    async fn useless() -> (Arc<AtomicUsize>, Arc<Cluster>) {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let config = EtcdConfig::new([listener.local_addr().unwrap().to_string()]).unwrap();
+        let opened = Arc::<AtomicUsize>::default();
+        let count = Arc::clone(&opened);
+        tokio::spawn(async move {
+            while let Ok((connection, _)) = listener.accept().await {
+                count.fetch_add(1, Relaxed);
+                drop(connection);
+            }
+        });
+        (opened, Arc::new(Cluster::open(config, Arc::new(SystemClock::default())).unwrap()))
+    }
+
+    #[tokio::test]
+    async fn a_member_that_is_down_sees_few_streams() {
+        let (opened, cluster) = useless().await;
+        let renewals = Arc::new(Renewals::new(cluster));
+        let pause = Duration::from_millis(100);
+        // The first failures show that nobody answers.
+        while !renewals.is_down.load(Relaxed) {
+            let _ = renewals.renew(1, pause).await;
+        }
+        let before = opened.load(Relaxed);
+        let mut tasks = tokio::task::JoinSet::new();
+        for lease in 1..=500 {
+            let renewals = Arc::clone(&renewals);
+            tasks.spawn(async move {
+                for _ in 0..10 {
+                    assert!(renewals.renew(lease, 10 * pause).await.is_err());
+                    tokio::time::sleep(pause).await;
+                }
+            });
+        }
+        tasks.join_all().await;
+        // Each of the few streams is tried less often each time. With 64 there would be hundreds.
+        let seen = opened.load(Relaxed) - before;
+        assert!(seen <= 100, "{seen} connections");
     }
 }

@@ -8,10 +8,10 @@ mod common;
 
 use std::time::Duration;
 
-use lock_core::{LockState, Locks};
+use lock_core::{LockGuard, LockState, Locks};
 use lock_testkit::servers::EtcdCluster;
 
-use common::{keys, locks, metrics, one, plain, soon};
+use common::{keys, locks, locks_from, metrics, one, plain, proxied, soon};
 
 const TTL: Duration = Duration::from_secs(60);
 
@@ -150,16 +150,8 @@ async fn many_waiters_of_a_new_client_enter_by_a_few_requests_each() {
 async fn hold_many(count: usize, ttl: Duration, time: Duration) -> usize {
     let cluster = one().await;
     let locks: Locks = locks(&cluster).await;
-    let mut guards = Vec::with_capacity(count);
     let before = connections(&cluster);
-    for start in (0..count).step_by(64) {
-        let mut round = tokio::task::JoinSet::new();
-        for at in start..count.min(start + 64) {
-            let lock = locks.named(format!("lock{at}")).unwrap().ttl(ttl);
-            round.spawn(async move { lock.acquire().await.unwrap() });
-        }
-        guards.extend(round.join_all().await);
-    }
+    let guards = take(&locks, count, ttl).await;
     let used = process_time();
     let sent = received(&cluster);
     tokio::time::sleep(time).await;
@@ -169,13 +161,29 @@ async fn hold_many(count: usize, ttl: Duration, time: Duration) -> usize {
     println!(
         "{count} locks of {ttl:?} held for {time:?}: {rate:.0} requests/s, {cpu:.1} % of a CPU for this client, {before} connections before and {after} after"
     );
-    let lost: Vec<_> = guards
-        .iter()
-        .map(|guard| guard.state())
-        .filter(|state| matches!(state, LockState::Lost(_)))
-        .collect();
-    assert!(lost.is_empty(), "{} of {count} locks were lost: {:?}", lost.len(), lost.first());
+    assert_held(&guards);
     after
+}
+
+/// Takes `count` locks.
+async fn take(locks: &Locks, count: usize, ttl: Duration) -> Vec<LockGuard> {
+    let mut guards = Vec::with_capacity(count);
+    for start in (0..count).step_by(64) {
+        let mut round = tokio::task::JoinSet::new();
+        for at in start..count.min(start + 64) {
+            let lock = locks.named(format!("lock{at}")).unwrap().ttl(ttl);
+            round.spawn(async move { lock.acquire().await.unwrap() });
+        }
+        guards.extend(round.join_all().await);
+    }
+    guards
+}
+
+fn assert_held(guards: &[LockGuard]) {
+    let lost = guards.iter().map(|guard| guard.state());
+    let lost: Vec<_> = lost.filter(|state| matches!(state, LockState::Lost(_))).collect();
+    let count = guards.len();
+    assert!(lost.is_empty(), "{} of {count} locks were lost: {:?}", lost.len(), lost.first());
 }
 
 /// User and system time of this process.
@@ -197,4 +205,37 @@ async fn many_locks_are_kept_alive_over_one_connection() {
 async fn ten_thousand_locks_are_kept_alive_over_one_connection() {
     let connections = hold_many(10_000, Duration::from_secs(30), Duration::from_secs(60)).await;
     assert!(connections <= 2, "{connections} connections");
+}
+
+/// 20 ms to the server and back: if each of a few streams waited for an answer before it sent the
+/// next request, it would carry fifty renewals in a second.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_locks_are_kept_alive_by_a_server_far_away() {
+    let cluster = one().await;
+    let (proxy, backend) = proxied(&cluster).await;
+    let (locks, ttl) = (Locks::new(backend), Duration::from_secs(9));
+    let guards = take(&locks, 1_200, ttl).await;
+    proxy.delay(Duration::from_millis(10), Duration::ZERO);
+    tokio::time::sleep(ttl * 2 + Duration::from_secs(2)).await;
+    assert_held(&guards);
+}
+
+/// A follower asks the leader for each renewal, one after another on each stream: with 20 ms to the
+/// leader and back, four streams would carry two hundred in a second, and half of these locks would
+/// end. Then the follower stands still, with all keep-alives that it has: another member takes them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_locks_are_kept_alive_by_a_follower_far_from_its_leader() {
+    let apart = Duration::from_millis(10);
+    let cluster = EtcdCluster::builder().members(3).apart(apart).start().await.unwrap();
+    let leader = cluster.leader().await.unwrap();
+    let follower = (leader + 1) % 3;
+    let locks = locks_from(&cluster, follower).await;
+    let ttl = Duration::from_secs(12);
+    let guards = take(&locks, 1_600, ttl).await;
+    tokio::time::sleep(ttl + Duration::from_secs(2)).await;
+    assert_held(&guards);
+    cluster.freeze(follower).unwrap();
+    tokio::time::sleep(ttl + Duration::from_secs(2)).await;
+    assert_held(&guards);
+    cluster.thaw(follower).unwrap();
 }

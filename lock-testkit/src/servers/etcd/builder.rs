@@ -21,6 +21,7 @@ pub struct EtcdClusterBuilder {
     learner: bool,
     options: Vec<String>,
     cuttable: bool,
+    apart: Option<Duration>,
     election: Option<Duration>,
     tls: bool,
 }
@@ -65,6 +66,12 @@ impl EtcdClusterBuilder {
         self
     }
 
+    /// Puts the members this far apart: each message from one to another takes that long.
+    pub fn apart(mut self, distance: Duration) -> Self {
+        self.apart = Some(distance);
+        self
+    }
+
     /// Starts the cluster and waits until every member answers. Never uses the one of
     /// `LOCK_TEST_ETCD_URL`.
     pub async fn start(self) -> Result<EtcdCluster, Unavailable> {
@@ -89,6 +96,9 @@ impl EtcdClusterBuilder {
         for at in 0..=self.more_members + usize::from(self.learner) {
             let mut member = Member::new(directory.path(), at, self.tls)?;
             member.set_learner(at > self.more_members);
+            if let Some(distance) = self.apart {
+                member.announce(links.add_far(member.announced(), distance)?);
+            }
             if self.cuttable {
                 member.announce(links.add(&peers, at, member.announced())?);
             }

@@ -48,7 +48,7 @@ impl Own {
 
     /// The links between the members, if they can be cut.
     pub(super) fn peers(&self) -> Option<&Peers> {
-        (!self.links.is_empty()).then_some(&*self.peers)
+        self.links.can_be_cut().then_some(&*self.peers)
     }
 
     /// Starts a new cluster.
