@@ -24,6 +24,13 @@ async fn a_try_that_arrives_after_the_release_takes_nothing() {
     of_one_node::a_try_that_arrives_after_the_release_takes_nothing().await.unwrap();
 }
 
+#[tokio::test]
+async fn a_late_request_ends_no_hold_sooner() {
+    let server = server().await;
+    let backend = backend(&server).await;
+    of_one_node::a_late_request_ends_no_hold_sooner(&backend, &[server]).await.unwrap();
+}
+
 /// The same, where a second try of the same claim had got the lock and given it back.
 #[tokio::test]
 async fn a_first_try_that_arrives_after_all_takes_nothing() {

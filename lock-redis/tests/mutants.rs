@@ -17,9 +17,9 @@ fn main() -> ExitCode {
         // The cases are named after their clauses.
         if name.as_bytes()[1].is_ascii_digit() { Case(name) } else { Scene(name) }
     };
-    let mutants = MUTANTS.iter().map(|mutant| mutant.name).collect();
-    let killers: Vec<_> =
-        MUTANTS.iter().map(|mutant| (mutant.name, killer(mutant.killed_by))).collect();
+    let all = || MUTANTS.iter().copied().flatten();
+    let mutants = all().map(|mutant| mutant.name).collect();
+    let killers: Vec<_> = all().map(|mutant| (mutant.name, killer(mutant.killed_by))).collect();
     let mutation = Mutation { variable: VARIABLE, mutants, killers: &killers };
     mutation.main(|| lock_testkit::proxied::main(harness::OneNode), play)
 }
@@ -42,6 +42,14 @@ fn play(scene: &str) -> Result<(), String> {
                 scenes::many_stopped_processes_cost_one_grace_each().await
             }
             "a_long_value_names_one_hold" => scenes::a_long_value_names_one_hold().await,
+            "a_late_request_ends_no_hold_sooner" => {
+                let server = redlock_common::common::server().await;
+                let backend = redlock_common::common::backend(&server).await;
+                scenes::a_late_request_ends_no_hold_sooner(&backend, &[server]).await
+            }
+            "a_late_request_ends_no_vote_sooner" => {
+                scenarios::a_late_request_ends_no_hold_sooner(|config| config).await
+            }
             "a_seed_counts_for_every_lock" => {
                 scenarios::a_seed_counts_for_every_lock(|config| config).await
             }

@@ -19,6 +19,7 @@ scenarios_hold! {
     nodes_that_fail_lose_nothing
     a_key_of_another_type_concerns_its_lock_alone
     a_renewal_is_believed_from_its_own_request
+    a_late_request_ends_no_hold_sooner
 }
 
 fn all_alive(answers: &[lock_core::Result<Renewal>]) -> bool {

@@ -8,9 +8,9 @@ use crate::node::scripts;
 pub(crate) const NODE_KEY: &str = "distlock\u{1e}quorum";
 
 scripts! {
-    ACQUIRE_VOTE = "../scripts/value" "scripts/common" "scripts/acquire";
+    ACQUIRE_VOTE = "../scripts/value" "../scripts/lasting" "scripts/common" "scripts/acquire";
     RAISE_VOTE = "../scripts/value" "scripts/common" "scripts/raise";
-    RENEW_VOTE = "../scripts/value" "scripts/common" "scripts/renew";
+    RENEW_VOTE = "../scripts/value" "../scripts/lasting" "scripts/common" "scripts/renew";
     RELEASE_VOTE = "../scripts/value" "scripts/common" "scripts/wake" "scripts/release";
     FORCE_VOTE = "../scripts/value" "../scripts/mark" "scripts/wake" "scripts/force";
     LOOK = "../scripts/value" "../scripts/mark" "scripts/look";

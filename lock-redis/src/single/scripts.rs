@@ -3,11 +3,12 @@
 use crate::node::scripts;
 
 scripts! {
-    ACQUIRE = "../scripts/value" "../scripts/mark" "scripts/grant" "scripts/acquire_free" "scripts/queue" "scripts/acquire";
+    ACQUIRE = "../scripts/value" "../scripts/mark" "scripts/grant" "scripts/acquire_free" "scripts/queue" "../scripts/lasting"
+        "scripts/acquire";
     RELEASE = "../scripts/value" "scripts/held" "scripts/grant" "scripts/release" "scripts/queue"
         "scripts/release_next";
     FORCE = "../scripts/value" "../scripts/mark" "scripts/grant" "scripts/queue" "scripts/force";
-    RENEW = "../scripts/value" "scripts/held" "scripts/renew";
+    RENEW = "../scripts/value" "../scripts/lasting" "scripts/held" "scripts/renew";
     INSPECT = "../scripts/value" "../scripts/mark" "scripts/inspect";
     PROBE = "../scripts/try" "scripts/probe";
 }

@@ -6,8 +6,13 @@
 use std::time::Duration;
 
 use conformance_tests::{Fault, Faults};
-use lock_core::{Effect, ErrorKind, LockBackend, Released};
+use lock_core::{
+    Bytes, Claim, ClaimRequest, Effect, ErrorKind, LockBackend, LockKey, OsRng, OwnerId, Released,
+    Renewal, Resume,
+};
 use lock_redis::RedisBackend;
+use lock_testkit::servers::RedisServer;
+use redis::Value;
 use tokio::time::Instant;
 
 use super::{
@@ -45,11 +50,8 @@ pub(crate) async fn a_try_that_arrives_after_the_release_takes_nothing() -> Seen
         drop(claim);
         let before = proxy.requests();
         tokio::time::sleep(Duration::from_millis(1_800)).await;
-        let info = observer
-            .admin()
-            .unwrap()
-            .inspect(&lock_core::LockKey::new("", name.as_str()).unwrap())
-            .await;
+        let info =
+            observer.admin().unwrap().inspect(&LockKey::new("", name.as_str()).unwrap()).await;
         let left = info.unwrap();
         if left.is_some() {
             return Err(format!("a late try left something behind: {left:?}"));
@@ -140,6 +142,53 @@ pub(crate) async fn a_long_value_names_one_hold() -> Seen {
     run(&mut plain, &["SET", NAME, &values[0]]).await;
     if locks.force_release(NAME, Some(mark)).await.unwrap() != Released::Freed {
         return Err("its own mark does not name the hold".to_owned());
+    }
+    Ok(())
+}
+
+/// Requests of a hold that were sent before it was given a longer ttl, and arrive after that: a repeated
+/// try, a renewal, and the renewal of a claim that has taken the hold over. None of them ends it sooner, at
+/// any of these `servers`.
+pub(crate) async fn a_late_request_ends_no_hold_sooner(
+    backend: &impl LockBackend,
+    servers: &[RedisServer],
+) -> Seen {
+    const SHORT: Duration = Duration::from_millis(300);
+    let (key, owner) = (LockKey::new("", NAME).unwrap(), OwnerId::generate(&OsRng).unwrap());
+    let request = |ttl| ClaimRequest::new(key.clone(), owner, ttl);
+    let mut holder = backend.claim(request(TTL)).unwrap();
+    let token = granted(&mut *holder).await;
+    renewed(&mut *holder).await;
+    // To a server, what a claim with the same owner asks for is what the hold has asked for.
+    let mut late = backend.claim(request(SHORT)).unwrap();
+    assert_eq!(granted(&mut *late).await, token);
+    still_lasts(servers, "a try").await?;
+    renewed(&mut *late).await;
+    still_lasts(servers, "a renewal").await?;
+    let resumed = request(SHORT).with_resume(Resume::new(token, Bytes::new()));
+    renewed(&mut *backend.claim(resumed).unwrap()).await;
+    still_lasts(servers, "a renewal after a move").await?;
+    renewed(&mut *holder).await;
+    Ok(())
+}
+
+async fn renewed(claim: &mut dyn Claim) {
+    let renewal = claim.renew().await.unwrap();
+    assert!(matches!(renewal, Renewal::Alive { .. }), "{renewal:?}");
+}
+
+/// Whether everything that the servers have of the lock lasts for about its ttl.
+async fn still_lasts(servers: &[RedisServer], after: &str) -> Seen {
+    for server in servers {
+        let mut plain = plain(server).await;
+        let keys = super::keys(&mut plain).await;
+        for key in keys.iter().filter(|key| key.contains(NAME)) {
+            let left = run(&mut plain, &["PTTL", key]).await;
+            let Value::Int(left) = left else { panic!("{left:?}") };
+            if left < 20_000 {
+                return Err(format!("after {after}, {key:?} ends in {left} ms"));
+            }
+        }
     }
     Ok(())
 }

@@ -32,8 +32,9 @@ mod renewals;
 
 #[allow(unused_imports, reason = "each test target uses a part of it")]
 pub(crate) use renewals::{
-    a_key_of_another_type_concerns_its_lock_alone, a_renewal_is_believed_from_its_own_request,
-    each_hold_of_a_batch_hears_its_own_answer, holds, nodes_that_fail_lose_nothing, renewed,
+    a_key_of_another_type_concerns_its_lock_alone, a_late_request_ends_no_hold_sooner,
+    a_renewal_is_believed_from_its_own_request, each_hold_of_a_batch_hears_its_own_answer, holds,
+    nodes_that_fail_lose_nothing, renewed,
 };
 
 async fn client(links: &Links, tweak: Tweak) -> RedlockBackend {

@@ -13,14 +13,16 @@ local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
 local held = value_of(KEYS[2])
 if is_mine(held, owner) then
+  ttl = lasting(KEYS[2], ttl)
   local counter = tonumber(redis.call('HGET', KEYS[3], 'counter') or nil)
   if counter then
     -- An older try of the same claim that arrives late changes nothing: what undoes it must not
     -- undo the newer one.
     if tonumber(string.sub(held, #owner + 2)) < tonumber(try) then
-      redis.call('SET', KEYS[2], owner .. '.' .. try)
+      redis.call('SET', KEYS[2], owner .. '.' .. try, 'PX', ttl)
+    else
+      redis.call('PEXPIRE', KEYS[2], ttl)
     end
-    redis.call('PEXPIRE', KEYS[2], ttl)
     redis.call('PEXPIRE', KEYS[3], ttl + 1000)
     return {1, counter, mark, -1}
   end

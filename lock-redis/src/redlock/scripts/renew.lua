@@ -19,8 +19,9 @@ local function renew(lock, key, owner, fence, adopt, ttl)
   if not adopts and fence ~= '' and not has_fence(vote, fence) then return {2, tonumber(vote[1])} end
   if ttl ~= '0' then
     -- First: this is carried out where the memory is used up, and so is what follows in the same script.
-    redis.call('PEXPIRE', lock, ttl)
-    redis.call('PEXPIRE', key, ttl + 1000)
+    local left = lasting(lock, ttl)
+    redis.call('PEXPIRE', lock, left)
+    redis.call('PEXPIRE', key, left + 1000)
     -- Who takes a lock over is to hear of a forced release.
     if vote[3] ~= channel then redis.call('HSET', key, 'channel', channel) end
     if adopts then redis.call('HSET', key, 'fence', fence) end

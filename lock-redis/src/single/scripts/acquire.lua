@@ -16,8 +16,9 @@ if holder == me then
   else
     since = began
   end
-  redis.call('PEXPIRE', lock, ttl)
-  write_hold(fences, me, since, client, label, ttl)
+  local left = lasting(lock, ttl)
+  redis.call('PEXPIRE', lock, left)
+  write_hold(fences, me, since, client, label, left)
   drop_waiter(me)
   return {1, fences, missed}
 end

@@ -23,13 +23,14 @@ for a = 1, #ARGV, 4 do
   if kind == 'L' or kind == 'l' then
     local mine = is_held_by(who, lock, KEYS[k + 1])
     if mine and kind == 'L' then
-      redis.call('PEXPIRE', lock, ttl)
-      redis.call('PEXPIRE', KEYS[k + 1], ttl)
+      local left = lasting(lock, ttl)
+      redis.call('PEXPIRE', lock, left)
+      redis.call('PEXPIRE', KEYS[k + 1], left)
       if #who > 32 then
         -- The client that has taken the lock over is now the one to tell of its loss.
         local since, label = string.match(redis.call('GET', KEYS[k + 1]), '^[%d+]+|%x+|(%d+)|%x+|(.*)$')
         if since then
-          redis.call('SET', KEYS[k + 1], who .. '|' .. since .. '|' .. client .. '|' .. label, 'PX', ttl)
+          redis.call('SET', KEYS[k + 1], who .. '|' .. since .. '|' .. client .. '|' .. label, 'PX', left)
         end
       end
       answer = tonumber(ttl)

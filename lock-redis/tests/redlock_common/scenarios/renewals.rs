@@ -8,7 +8,7 @@ use redis::Value;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use super::super::common::requests;
+use super::super::common::{requests, scenes};
 use super::super::{Masters, claim, granted};
 use super::{Seen, TTL, Tweak, client, start};
 
@@ -121,6 +121,13 @@ pub(crate) async fn a_key_of_another_type_concerns_its_lock_alone(tweak: Tweak) 
         }
     }
     Ok(())
+}
+
+/// At no node either.
+pub(crate) async fn a_late_request_ends_no_hold_sooner(tweak: Tweak) -> Seen {
+    let (masters, links) = start().await;
+    let backend = client(&links, tweak).await;
+    scenes::a_late_request_ends_no_hold_sooner(&backend, &masters.0).await
 }
 
 /// A renewal is believed in for no longer than the nodes keep the lock, however late the answers come.
