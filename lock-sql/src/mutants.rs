@@ -1,6 +1,7 @@
 //! Deliberately wrong statements, for the tests of the tests: mistakes which locks in a table are
 //! known to be made with, and the case of the suite, or the scene of a test, that must fail each.
 
+mod ends;
 mod shown;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,7 +43,7 @@ pub fn mutants_of(dialect: &str) -> impl Iterator<Item = &'static Mutant> {
 }
 
 fn all() -> impl Iterator<Item = &'static Mutant> {
-    MUTANTS.iter().chain(shown::MUTANTS)
+    MUTANTS.iter().chain(ends::MUTANTS).chain(shown::MUTANTS)
 }
 
 /// The replacements of the mutant that the environment names.
@@ -271,45 +272,12 @@ const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        name: "renewal_of_what_has_ended",
-        what_is_wrong: "a renewal prolongs a lease that has ended",
-        killed_by: "c06_a_renewal_after_the_end_is_lost",
-        sqlite: &[("AND boot = :boot AND expires > :now", "AND boot = :boot")],
-        postgres: &[("AND l.expires > clock_timestamp() ORDER BY", "ORDER BY")],
-        mysql: &[("AND owner = :owner AND expires > ", "AND owner = :owner AND 0 < ")],
-    },
-    Mutant {
-        name: "a_lease_that_is_never_longer",
-        what_is_wrong: "a renewal writes and prolongs nothing, as where the present is that of a transaction's start",
-        killed_by: "c04_renewals_keep_the_lock",
-        sqlite: &[("ELSE max(expires, :now", "ELSE min(expires, :now")],
-        postgres: &[(
-            "SET expires = clock_timestamp() + due.ttl * interval '1 microsecond' FROM",
-            "SET expires = least(l.expires, clock_timestamp() + due.ttl * interval '1 microsecond') FROM",
-        )],
-        mysql: &[("+ :ttl, GREATEST(expires, {now} + :ttl))", "+ :ttl, expires + 0 * :ttl)")],
-    },
-    Mutant {
         name: "new_token_on_repeat",
         what_is_wrong: "a repeated try gets another token",
         killed_by: "c02_a_repeated_try_returns_the_same_token",
         sqlite: &[("WHEN owner = excluded.owner THEN fence", "WHEN owner = '' THEN fence")],
         postgres: &[("WHEN l.owner = excluded.owner OR NOT", "WHEN NOT")],
         mysql: &[("LAST_INSERT_ID(fence), IF(", "LAST_INSERT_ID(fence + 1), IF(")],
-    },
-    Mutant {
-        name: "a_repeat_shortens_the_lease",
-        what_is_wrong: "a repeated try ends the lease at once",
-        killed_by: "c04_a_repeat_is_kept_as_long_as_promised",
-        sqlite: &[("THEN max(expires, excluded.expires)", "THEN excluded.acquired")],
-        postgres: &[("THEN greatest(l.expires, excluded.expires)", "THEN excluded.acquired")],
-        mysql: &[
-            ("GREATEST(expires, VALUES(expires))", "VALUES(acquired)"),
-            (
-                "IF(owner <=> :owner, GREATEST(expires, {now} + :ttl)",
-                "IF(owner <=> :owner, {now} + 0 * :ttl",
-            ),
-        ],
     },
     Mutant {
         name: "block_of_one",

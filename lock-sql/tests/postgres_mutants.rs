@@ -16,15 +16,11 @@ fn main() -> std::process::ExitCode {
     mutants::main(
         "postgres",
         || proxied::main(Postgres(Route::Direct)),
-        |scene| {
-            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-            runtime.unwrap().block_on(async {
-                match scene {
-                    "reads_that_are_behind" => postgres_scenes::reads_that_are_behind().await,
-                    "looks_write_nothing" => postgres_scenes::looks_write_nothing().await,
-                    other => panic!("no scene {other}"),
-                }
-            })
+        async |scene| match scene {
+            "reads_that_are_behind" => postgres_scenes::reads_that_are_behind().await,
+            "looks_write_nothing" => postgres_scenes::looks_write_nothing().await,
+            "late_requests" => mutants::late_requests(postgres_common::server().await.url()).await,
+            other => panic!("no scene {other}"),
         },
     )
 }

@@ -7,7 +7,7 @@ use lock_core::{Error, FencingToken, HolderInfo, Result};
 use tokio_util::task::TaskTracker;
 
 use super::statement::Values;
-use super::value::{Row, from_micros, micros, nullable};
+use super::value::{Row, from_micros, nullable};
 use super::wake::Waiter;
 
 /// What a claim writes into its row, in the form bound to statements.
@@ -44,7 +44,6 @@ impl Entry {
             .with("ttl", self.ttl)
             .with("label", nullable(self.label_in_row()))
             .with("more", i64::from(self.more))
-            .with("excess", self.longest_excess())
             .with("fence", fence)
     }
 
@@ -71,18 +70,6 @@ impl Entry {
     /// The first fence of a hold of ours that has this one in its row.
     pub(crate) fn first(&self, last: i64) -> Result<FencingToken> {
         FencingToken::answered(last.saturating_sub(self.more.into()))
-    }
-
-    /// How far, in µs, a lease may extend beyond what a renewal asks for without being cut. A hold
-    /// that was taken over ends by the ttl of its new holder (clause C14), which may be shorter.
-    /// But a statement that has waited must not cut what a later one has promised; none waits this
-    /// long. Renewals of other holds never cut a lease.
-    pub(crate) fn longest_excess(&self) -> i64 {
-        match self.taken_over {
-            Some(_) => micros(Duration::from_secs(3)),
-            // A sum with it and a time in µs does not overflow.
-            None => i64::MAX / 4,
-        }
     }
 }
 

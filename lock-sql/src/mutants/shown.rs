@@ -61,14 +61,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "held_since_the_renewal",
         what_is_wrong: "a renewal begins the hold anew",
         killed_by: "c01_inspection_follows_the_hold",
-        sqlite: &[("SET expires = CASE WHEN", "SET acquired = :now, expires = CASE WHEN")],
+        sqlite: &[("SET expires = max(", "SET acquired = :now, expires = max(")],
         postgres: &[(
-            "SET expires = clock_timestamp() +",
-            "SET acquired = clock_timestamp(), expires = clock_timestamp() +",
+            "SET expires = greatest(l.expires, clock_timestamp() +",
+            "SET acquired = clock_timestamp(), expires = greatest(l.expires, clock_timestamp() +",
         )],
         mysql: &[(
-            "expires = IF(expires > {now} + :ttl",
-            "acquired = {now}, expires = IF(expires > {now} + :ttl",
+            "expires = GREATEST(expires, {now} + :ttl) WHERE",
+            "acquired = {now}, expires = GREATEST(expires, {now} + :ttl) WHERE",
         )],
     },
     Mutant {

@@ -84,20 +84,18 @@ impl Renewing<'_> {
             in_doubt.extend(missing.into_iter().filter(absent));
         }
         // Leases of one length are renewed together, as most are.
-        let mut lengths: BTreeMap<(Duration, i64), Vec<usize>> = BTreeMap::new();
+        let mut lengths: BTreeMap<Duration, Vec<usize>> = BTreeMap::new();
         for at in many.iter().copied().filter(|at| unlocked.contains_key(name(&dues[*at]))) {
             if runs(&unlocked, &dues[at]) {
-                let entry = dues[at].entry;
-                lengths.entry((entry.ttl, entry.longest_excess())).or_default().push(at);
+                lengths.entry(dues[at].entry.ttl).or_default().push(at);
             } else {
                 in_doubt.push(at);
             }
         }
-        for ((ttl, excess), group) in lengths {
+        for (ttl, group) in lengths {
             let values = names(dues, &group)
                 .with("keys", group.iter().map(|at| key(&dues[*at]).into()).collect::<Vec<Value>>())
-                .with("ttl", ttl)
-                .with("excess", excess);
+                .with("ttl", ttl);
             let statement = statements.renew_all.fitting(group.len());
             let reply = self.executor.execute(self.want, statement, &values).await?;
             let Some(reply) = reply else { continue };

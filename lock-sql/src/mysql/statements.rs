@@ -12,8 +12,9 @@
 //!   promise "not before the start of the call + ttl" (clause C4) holds;
 //! - *renewal*: `expires > now` may prolong a lease that ended during the wait. The row still has
 //!   its owner, so no other client has taken it, and none can while the statement runs;
-//! - *order*: a statement whose caller has given up may run after a later one of the same owner.
-//!   `GREATEST` keeps it from moving the end of the lease back.
+//! - *order*: a statement whose caller has given up may run after a later one of the same owner,
+//!   which may have asked for another ttl. `GREATEST` keeps it from moving the end of the lease
+//!   back.
 //!
 //! # The outcome
 //!
@@ -105,14 +106,14 @@ impl Sizes {
 pub(crate) struct OwnStatements {
     /// As `acquire`, of a name that has no row, and so never without an answer.
     pub(crate) make: Statement,
-    /// name, owner, fence, ttl, longest excess → the fence.
+    /// name, owner, fence, ttl → the fence.
     pub(crate) renew: Statement,
     /// names → rows of name, key of the hold, whether it is running; without rows that another
     /// client has locked.
     pub(crate) unlocked: Sizes,
     /// names → rows as for `unlocked`, including locked ones.
     pub(crate) present: Sizes,
-    /// names, keys of the holds, ttl, longest excess.
+    /// names, keys of the holds, ttl.
     pub(crate) renew_all: Sizes,
 }
 
@@ -192,11 +193,7 @@ pub(crate) fn table(at: String, settings: &Settings) -> LockTable<OwnStatements>
         ),
         ("{hold}", "name, CONCAT(owner, '.', fence), CAST(expires > {now} AS SIGNED)"),
         ("{lease}", "name, owner, fence, expires - {now}, {now} - acquired, label"),
-        // See `Entry::longest_excess`.
-        (
-            "{prolonged}",
-            "expires = IF(expires > {now} + :ttl + :excess, {now} + :ttl, GREATEST(expires, {now} + :ttl))",
-        ),
+        ("{prolonged}", "expires = GREATEST(expires, {now} + :ttl)"),
         // The first number is `WAS_RUNNING`.
         (
             "{freed}",

@@ -6,8 +6,8 @@
 //! start of the transaction. A statement that decides more than one thing reads it once, before it
 //! waits for a row: with a reading made stale by that wait, it takes a lock over later than it
 //! might, and starts its lease earlier than it might, but not before the call (clause C4). A
-//! renewal reads it when it has the row, so a later one ends later, unless it asks for less, as
-//! after a takeover (clause C14).
+//! statement whose caller has given up may run after a later one of the same owner, which may have
+//! asked for another ttl: `greatest` keeps it from moving the end of the lease back.
 //!
 //! # The fence
 //!
@@ -237,7 +237,7 @@ fn own(prepared: &Preparation) -> OwnStatements {
                    WHERE l.owner = due.owner AND due.fence IN (0, l.fence) AND l.expires > clock_timestamp() \
                    ORDER BY l.name FOR NO KEY UPDATE OF l SKIP LOCKED), \
                  renewed AS ( \
-                   UPDATE {t} AS l SET expires = clock_timestamp() + due.ttl {us} \
+                   UPDATE {t} AS l SET expires = greatest(l.expires, clock_timestamp() + due.ttl {us}) \
                    FROM due JOIN ours ON ours.name = due.name \
                    WHERE l.name = due.name AND l.owner = due.owner AND due.fence IN (0, l.fence) \
                    RETURNING l.name) \
@@ -249,7 +249,7 @@ fn own(prepared: &Preparation) -> OwnStatements {
         // Waits for a row that other clients keep locking for 200 ms: the limit is set before the
         // first row is looked at, and ends with the transaction.
         renew_waiting: statement(
-            "UPDATE {t} AS l SET expires = clock_timestamp() + :ttl::bigint {us} \
+            "UPDATE {t} AS l SET expires = greatest(l.expires, clock_timestamp() + :ttl::bigint {us}) \
                  WHERE l.name = :name::text AND l.owner = :owner::text AND :fence::bigint IN (0, l.fence) \
                    AND l.expires > clock_timestamp() \
                    AND (SELECT set_config('lock_timeout', '200ms', true)) IS NOT NULL \

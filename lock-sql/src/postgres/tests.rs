@@ -4,7 +4,8 @@ use lock_testkit::servers;
 use sqlx::{AssertSqlSafe, Executor, PgPool};
 
 use super::*;
-use crate::engine::tests::{Bench, read, shared};
+use crate::engine::entry::Secret;
+use crate::engine::tests::{Bench, START, TTL, entry, granted, left, read, shared};
 
 struct Database {
     server: servers::PostgresServer,
@@ -14,8 +15,6 @@ struct Database {
 #[async_trait]
 impl Bench for Database {
     type Of = Postgres;
-    // A renewal reads the clock when it has the row.
-    const KEEPS_ENDS: bool = false;
 
     async fn start() -> Self {
         let server = servers::PostgresServer::builder().start().await.unwrap();
@@ -51,6 +50,21 @@ impl Bench for Database {
 
 shared!(
     Database,
-    without: a_shorter_ttl_cuts_and_a_late_statement_does_not,
-    fences_rise_while_two_stores_sweep_all_the_time
+    without: fences_rise_while_two_stores_sweep_all_the_time
 );
+
+/// As `no_request_of_a_hold_shortens_its_lease`, of the statement that waits for a row.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_renewal_that_waits_for_its_row_shortens_nothing() {
+    let database = Database::start().await;
+    let store = database.at(START * 1_000_000).await;
+    let mine = entry("x");
+    let fence = Some(granted(store.acquire(&mine, false).await));
+    for (ttl, wanted) in [(TTL / 2, TTL), (TTL * 2, TTL * 2)] {
+        let values = Entry { ttl, owner: Secret(mine.owner.0.clone()), ..entry("x") }.values(fence);
+        let statement = &store.executor.own().renew_waiting;
+        let reply = store.executor.patiently(Turn::Keep, TTL, statement, &values).await.unwrap();
+        assert_eq!(reply.rows.len(), 1);
+        assert_eq!(left(&store, &mine, fence).await, Some(wanted.as_millis()));
+    }
+}

@@ -18,8 +18,8 @@
 //!   the promise "not before the start of the call + ttl" (clause C4) holds;
 //! - *renewal*: `expires > now` may prolong a lease that ended during the wait. The row still has
 //!   its owner, so no other client has taken it, and none can while the statement runs;
-//! - *order*: a statement whose caller has given up may run after a later one of the same owner.
-//!   `max` keeps it from moving the end of the lease back.
+//! - *order*: a statement whose caller has given up may run after a later one of the same owner,
+//!   which may have asked for another ttl. `max` keeps it from moving the end of the lease back.
 //!
 //! # The fence
 //!
@@ -134,8 +134,7 @@ const TERMS: [(&str, &str); 4] = [
     ("{end}", ":now + 1 +"),
 ];
 
-const RENEW: &str = "UPDATE {t} SET expires = CASE WHEN expires > {end} (due.value ->> 2) + (due.value ->> 4) THEN {end} (due.value ->> 2) \
-       ELSE max(expires, {end} (due.value ->> 2)) END FROM json_each(:leases) AS due \
+const RENEW: &str = "UPDATE {t} SET expires = max(expires, {end} (due.value ->> 2)) FROM json_each(:leases) AS due \
      WHERE name = due.value ->> 0 AND owner = due.value ->> 1 AND boot = :boot AND expires > :now \
        AND due.value ->> 3 IN (0, fence) \
      RETURNING name";
@@ -146,8 +145,7 @@ pub(crate) fn table(at: String, settings: &Settings) -> LockTable<Statement> {
     LockTable::new(&TEXTS, &prepared, at, settings, prepared.statement(RENEW))
 }
 
-/// The leases to renew, as one bound value: name, owner, ttl, fence or 0, and how much later a
-/// lease may end without being cut.
+/// The leases to renew, as one bound value: name, owner, ttl, fence or 0.
 pub(crate) fn leases(dues: &[Due<'_>]) -> String {
     use std::fmt::Write as _;
 
@@ -167,9 +165,8 @@ pub(crate) fn leases(dues: &[Due<'_>]) -> String {
                 c => json.push(c),
             }
         }
-        let (ttl, excess) = (micros(entry.ttl), entry.longest_excess());
-        let fence = fence.map_or(0, |fence| fence.as_i64());
-        let _ = write!(json, "\",\"{}\",{ttl},{fence},{excess}]", entry.owner.0);
+        let (ttl, fence) = (micros(entry.ttl), fence.map_or(0, |fence| fence.as_i64()));
+        let _ = write!(json, "\",\"{}\",{ttl},{fence}]", entry.owner.0);
     }
     json.push(']');
     json
