@@ -32,7 +32,6 @@ impl Kind for MariaDb {
     const PROGRAM: &'static str = "mariadbd";
     const PACKAGE: &'static str = "mariadb-server";
     const URL: &'static str = "LOCK_TEST_MYSQL_URL";
-    const START_LIMIT: Duration = Duration::from_secs(30);
     const STOP: Signal = Signal::TERM;
 
     fn prepare() -> Result<Self, Unavailable> {

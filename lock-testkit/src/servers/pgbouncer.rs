@@ -10,10 +10,9 @@ use tempfile::TempDir;
 
 use super::data::Servant;
 use super::postgres::servant;
-use super::process::{failed, from_package, not_installed};
+use super::process::{START_LIMIT, failed, from_package, not_installed};
 
 const BINARY: &str = "LOCK_TEST_PGBOUNCER";
-const START_LIMIT: Duration = Duration::from_secs(10);
 
 /// A PgBouncer that runs each transaction on any of a few server connections.
 #[derive(Debug)]

@@ -33,7 +33,6 @@ impl Kind for Postgres {
     const PROGRAM: &'static str = "postgres";
     const PACKAGE: &'static str = "postgresql";
     const URL: &'static str = "LOCK_TEST_POSTGRES_URL";
-    const START_LIMIT: Duration = Duration::from_secs(20);
     /// "Fast".
     const STOP: Signal = Signal::INT;
     /// "Immediate": as a crash, and it cleans up after itself. A killed server leaves a small

@@ -10,6 +10,10 @@ use conformance_tests::server::Process;
 
 use crate::usage;
 
+/// How long any server may take to start. It takes a second or two, but the machine may be busy, and a server
+/// that has ended is noticed at once.
+pub(super) const START_LIMIT: Duration = Duration::from_secs(60);
+
 /// A program of a Debian package, which is not running yet and will write to `log`.
 pub(super) fn from_package(program: &str, package: &str, log: PathBuf) -> Process {
     Process::new(program, install(package), log)

@@ -38,7 +38,6 @@ impl Kind for Redis {
     const PROGRAM: &'static str = "redis-server";
     const PACKAGE: &'static str = "redis-server";
     const URL: &'static str = "LOCK_TEST_REDIS_URL";
-    const START_LIMIT: Duration = Duration::from_secs(10);
     const STOP: Signal = Signal::TERM;
 
     fn prepare() -> Result<Self, Unavailable> {

@@ -14,7 +14,7 @@ use lock_core::async_trait;
 use rustix::process::Signal;
 
 use super::contract::Servers;
-use super::process::{cpu_time, from_package, url_from};
+use super::process::{START_LIMIT, cpu_time, from_package, url_from};
 
 /// What differs between kinds of servers. A value is the folder of one server.
 pub trait Kind: fmt::Debug + Sized + Send + Sync + 'static {
@@ -24,8 +24,6 @@ pub trait Kind: fmt::Debug + Sized + Send + Sync + 'static {
     const PACKAGE: &'static str;
     /// The variable that names a server to use instead of a local program.
     const URL: &'static str;
-    /// How long it may take to start.
-    const START_LIMIT: Duration;
     /// The signal for an orderly shutdown, without waiting for its clients.
     const STOP: Signal;
     /// The signal that ends it when its value is dropped, if it must not be killed.
@@ -225,7 +223,7 @@ impl<K: Kind> Own<K> {
         command.args(&self.options);
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         self.process.spawn(&mut command)?;
-        self.process.ready(K::START_LIMIT, |id| self.kind.answers(self.address(), id)).await
+        self.process.ready(START_LIMIT, |id| self.kind.answers(self.address(), id)).await
     }
 }
 

@@ -8,10 +8,10 @@ use conformance_tests::Unavailable;
 use lock_core::async_trait;
 
 use super::member::Member;
-use super::own::{Own, START_LIMIT};
+use super::own::Own;
 use super::peers::Peers;
 use crate::servers::contract::Servers;
-use crate::servers::process::cpu_time;
+use crate::servers::process::{START_LIMIT, cpu_time};
 
 /// The variable that names a cluster to use instead of a local binary.
 pub(super) const URL: &str = "LOCK_TEST_ETCD_URL";

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
 
 use conformance_tests::Unavailable;
 use tempfile::TempDir;
@@ -12,11 +11,10 @@ use tempfile::TempDir;
 use super::member::Member;
 use super::peers::{PeerLinks, Peers};
 use crate::servers::data;
-use crate::servers::process::failed;
+use crate::servers::process::{START_LIMIT, failed};
 
 /// The variable that names the binary; `etcd` by default.
 const BINARY: &str = "LOCK_TEST_ETCD";
-pub(super) const START_LIMIT: Duration = Duration::from_secs(20);
 /// Whether `etcd` can leave out `fsync`, as newer versions can. What it has written still survives
 /// a kill: only a crash of the machine would lose it.
 static UNSYNCED: AtomicBool = AtomicBool::new(true);

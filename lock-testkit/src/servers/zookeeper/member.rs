@@ -11,14 +11,13 @@ use conformance_tests::server::{Port, Process};
 use tempfile::TempDir;
 
 use crate::servers::data;
-use crate::servers::process::{failed, from_package, not_installed};
+use crate::servers::process::{START_LIMIT, failed, from_package, not_installed};
 
 /// The variable that names the class path; Debian's jar by default.
 const CLASS_PATH: &str = "LOCK_TEST_ZOOKEEPER_JAR";
 const JAR: &str = "/usr/share/java/zookeeper.jar";
 /// The packages needed on Debian: neither a service nor a graphical Java.
 const PACKAGES: &str = "libzookeeper-java default-jre-headless";
-const START_LIMIT: Duration = Duration::from_secs(30);
 /// How long to wait for a server that accepts a request and does not answer, one value after the
 /// other: it accepts connections before it answers, and a busy machine keeps it waiting.
 const PATIENCE: [Duration; 4] = [
