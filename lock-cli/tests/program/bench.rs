@@ -58,6 +58,15 @@ impl Done {
     }
 }
 
+/// A program that no signal is ignored for. It would inherit that from a test that runs in the background of a
+/// shell, or under `nohup`.
+pub(crate) fn heeding_signals(program: &str) -> Command {
+    // Becomes the program, in the same process.
+    let mut command = Command::new("env");
+    command.args(["--default-signal=HUP,INT,QUIT", program]);
+    command
+}
+
 impl Bench {
     pub(crate) fn new() -> Self {
         Self { folder: TempDir::new().expect("a temporary folder") }
@@ -74,7 +83,7 @@ impl Bench {
     /// The program on this store. It has its own process group, so it never believes that it is in
     /// the foreground of the terminal in which the tests are run.
     pub(crate) fn distlock<I: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = I>) -> Command {
-        let mut command = Command::new(PROGRAM);
+        let mut command = heeding_signals(PROGRAM);
         self.prepare(command.args(args).process_group(0));
         command
     }

@@ -1,14 +1,15 @@
 //! Signals that `run` gets while its command runs.
 
 use std::os::unix::process::CommandExt;
-use std::process::Command;
 
-use crate::bench::{Bench, Running, SOON, child_of, finish, id, is_alive, now, read, send, until};
+use crate::bench::{
+    Bench, Running, SOON, child_of, finish, heeding_signals, id, is_alive, now, read, send, until,
+};
 use rustix::process::Signal;
 
 /// Another program that starts ours.
 fn started(bench: &Bench, program: &str, args: &[&str]) -> Running {
-    let mut command = Command::new(program);
+    let mut command = heeding_signals(program);
     bench.prepare(command.args(args).process_group(0));
     command.spawn().expect("it starts").into()
 }
@@ -61,7 +62,7 @@ fn the_command_starts_with_default_signals_and_no_open_files_of_ours() {
     let bench = Bench::new();
     let script = "grep -E 'SigBlk|SigIgn|SigCgt' /proc/self/status; ls /proc/self/fd";
     let with = bench.done(["run", "a", "--", "sh", "-c", script]);
-    let mut plain = Command::new("sh");
+    let mut plain = heeding_signals("sh");
     plain.args(["-c", script]).stdin(std::process::Stdio::null());
     let plain = plain.output().unwrap();
     assert_eq!(with.stdout, String::from_utf8_lossy(&plain.stdout));
