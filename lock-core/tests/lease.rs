@@ -225,3 +225,17 @@ async fn a_label_is_checked_like_a_name() {
     let longest = locks.named("free").unwrap().label("ü".repeat(256));
     longest.acquire().await.unwrap().release().await.unwrap();
 }
+
+/// A check may promise what a bearer with a longer ttl was promised. The clocks drift apart for all of
+/// that time, not only for the ttl of the one who asks.
+#[tokio::test(start_paused = true)]
+async fn what_is_promised_beyond_the_ttl_has_its_margin_too() {
+    let (store, locks, clock) = shop();
+    let token = locks.named("x").unwrap().ttl(100 * SECOND).acquire().await.unwrap();
+    let token = token.detach().await.unwrap();
+    let other = with_prefix(&store.client(), clock, "shop");
+    let guard = other.named("x").unwrap().ttl(SECOND).attach(&token).await.unwrap();
+    guard.check().await.unwrap();
+    let (left, longest) = (guard.remaining(), 99 * SECOND - Duration::from_millis(2));
+    assert!((98 * SECOND..=longest).contains(&left), "{left:?} of 100 s are believed");
+}

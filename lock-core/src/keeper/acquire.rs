@@ -13,7 +13,7 @@ use super::last::{Last, SeenHolder};
 use super::search::Search;
 use super::{Acquired, Granted, Keeper, Outcome, Patience};
 use crate::contract::Block;
-use crate::locks::held::{lead, margin};
+use crate::locks::held::{lead, promised_end};
 use crate::{Attempt, Busy, ClockInstant, Effect, Error, ErrorKind, FencingToken, Result};
 
 /// What one attempt, or one wait, led to.
@@ -154,7 +154,7 @@ impl Acquisition<'_> {
         let (now, ttl) = (self.client.clock.now(), self.keeper.terms.ttl);
         self.search.heard(now);
         let is_fresh = valid_for.is_some();
-        let until = valid_for.map(|d| (sent + d).minus(margin(ttl))).or(self.search.place.until);
+        let until = valid_for.map(|d| promised_end(sent, d, ttl)).or(self.search.place.until);
         match until {
             Some(until) if until.minus(lead(ttl)) > now => {
                 self.search.last = Some(Last::Answer(None));
@@ -189,7 +189,7 @@ impl Acquisition<'_> {
         search.pace.busy(&self.client, now, busy.retry_after);
         match busy.valid_for {
             Some(lasts) => {
-                let until = (sent + lasts).minus(margin(ttl));
+                let until = promised_end(sent, lasts, ttl);
                 search.place.found(&self.client, sent, until, ttl);
             }
             None => search.place.is_gone(),

@@ -12,7 +12,7 @@ use super::inbox::{Inbox, Leave};
 use super::plan::Plan;
 use super::{Command, Detached, Granted, Keeper, schedule};
 use crate::contract::Block;
-use crate::locks::held::margin;
+use crate::locks::held::promised_end;
 use crate::{
     Claim, ClockInstant, Error, Held, LeaseToken, LockState, LostReason, Operation, Released,
     Renewal, Result,
@@ -357,7 +357,7 @@ impl Holding {
 
     fn prolong(&self, sent: ClockInstant, valid_for: Option<Duration>) {
         if let Some(valid_for) = valid_for {
-            self.held.extend((sent + valid_for).minus(margin(self.keeper.terms.ttl)));
+            self.held.extend(promised_end(sent, valid_for, self.keeper.terms.ttl));
         }
     }
 

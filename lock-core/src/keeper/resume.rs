@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 use super::call::{self, Ended};
 use super::{Granted, Keeper, Outcome};
 use crate::contract::Block;
-use crate::locks::held::margin;
+use crate::locks::held::promised_end;
 use crate::{Error, ErrorKind, FencingToken, LostReason, Operation, Released, Renewal, Result};
 
 impl Keeper {
@@ -26,7 +26,7 @@ impl Keeper {
                 refused(call::no_end("a renewal of a lock that is taken over"))
             }
             Ended::Answer(Ok(Renewal::Alive { valid_for: Some(valid_for) })) => {
-                let until = (sent + valid_for).minus(margin(self.terms.ttl));
+                let until = promised_end(sent, valid_for, self.terms.ttl);
                 if until > self.client.clock.now() {
                     let (is_fresh, cohort) = (true, None);
                     return Outcome::Granted(Granted { token, block, until, is_fresh, cohort });

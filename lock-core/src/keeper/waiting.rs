@@ -7,7 +7,7 @@ use super::cohort::Pass;
 use super::gate::{Gate, Spot, Turn};
 use super::last::Last;
 use super::{Outcome, Patience, call};
-use crate::locks::held::margin;
+use crate::locks::held::promised_end;
 use crate::{ClockInstant, Renewal, Result};
 
 impl Acquisition<'_> {
@@ -112,7 +112,7 @@ impl Acquisition<'_> {
         search.place.is_unsettled = false;
         match renewal {
             Renewal::Alive { valid_for } => {
-                let until = valid_for.map(|lasts| (sent + lasts).minus(margin(ttl)));
+                let until = valid_for.map(|lasts| promised_end(sent, lasts, ttl));
                 search.place.renewed(client, sent, until, ttl);
             }
             Renewal::Lost => search.place.is_gone(),

@@ -30,6 +30,13 @@ pub(crate) fn margin(ttl: Duration) -> Duration {
     ttl / 100 + Duration::from_millis(2)
 }
 
+/// The end of what a store has promised for a call that was sent at `sent`, less the margin. After an
+/// earlier bearer with a longer ttl it may promise more than this ttl, and the clocks drift apart for
+/// all of that time.
+pub(crate) fn promised_end(sent: ClockInstant, valid_for: Duration, ttl: Duration) -> ClockInstant {
+    (sent + valid_for).minus(margin(ttl.max(valid_for)))
+}
+
 /// How long before the end of validity the lost signal fires, so the work has a moment to stop.
 pub(crate) fn lead(ttl: Duration) -> Duration {
     (ttl / 10).min(Duration::from_millis(50))
