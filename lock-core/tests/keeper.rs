@@ -68,6 +68,31 @@ async fn a_late_try_is_undone_also_after_a_place_was_freed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_had_no_effect_is_not_undone() {
+    let (store, locks, _) = virtual_locks(MemoryBackend::queued());
+    store.refuse();
+    assert!(locks.named("x").unwrap().try_acquire().await.is_err());
+    locks.close(MS).await.unwrap();
+    assert_eq!(store.requests(), 2, "the two attempts and nothing else");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_try_in_doubt_is_undone_although_later_ones_had_no_effect() {
+    let (store, locks, clock) = virtual_locks(MemoryBackend::queued());
+    let client = store.client();
+    let other = Locks::builder(client.clone()).clock(clock).build().unwrap();
+    client.lose_next_reply();
+    let lock = other.named("x").unwrap();
+    let gives_up = tokio::spawn(async move { lock.acquire_timeout(300 * MS).await.map(drop) });
+    clock.sleep(10 * MS).await;
+    client.refuse();
+    assert!(gives_up.await.unwrap().is_err());
+    client.heal();
+    clock.sleep(Duration::from_secs(2)).await;
+    assert_eq!(locks.inspect("x").await.unwrap(), None);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_failing_renewal_is_never_a_tight_loop() {
     let (store, locks, clock) = virtual_locks(MemoryBackend::queued());
     let lock = locks.named("x").unwrap().ttl(1000 * MS).renew_every(20 * MS);

@@ -137,6 +137,7 @@ impl Acquisition<'_> {
             Ended::Answer(Ok(attempt)) => keeper.doubt.answered(request, attempt.has_entry()),
             Ended::Answer(Err(error)) if error.effect() == Effect::None => {
                 keeper.doubt.answered(request, false);
+                search.without_effect += 1;
             }
             // The request stays in doubt.
             Ended::Answer(Err(_)) | Ended::OutOfTime | Ended::Stopped => {}
@@ -241,9 +242,9 @@ impl Acquisition<'_> {
         ))
     }
 
-    /// There is nothing to clean up if nothing was sent.
+    /// There is nothing to clean up if nothing was sent, or nothing that was sent had an effect.
     fn ended(&self, error: Error) -> Outcome {
-        Outcome::Refused { error, clean_up: self.search.tries > 0 }
+        Outcome::Refused { error, clean_up: self.search.tries > self.search.without_effect }
     }
 
     fn not_acquired(&self, seen: Option<&SeenHolder>) -> Error {

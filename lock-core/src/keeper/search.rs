@@ -19,6 +19,8 @@ pub(super) struct Search {
     /// What the store said last. A call cut short by the deadline says nothing.
     pub(super) last: Option<Last>,
     pub(super) tries: u32,
+    /// How many of them had no effect, as their errors say.
+    pub(super) without_effect: u32,
     pub(super) place: Place,
     pub(super) pace: Pace,
 }
@@ -51,6 +53,7 @@ impl Search {
             answered_at: now,
             last: None,
             tries: 0,
+            without_effect: 0,
             place: Place { until: None, renew_at: ClockInstant::FAR_FUTURE, is_unsettled: false },
             pace: Pace { busy: 0, backoff: schedule::backoff(), look_at: now, push_from: now },
         }
