@@ -20,7 +20,7 @@ use crate::{
 
 /// Ends the hold when its keeper ends for any reason: it would no longer be renewed, nor its loss
 /// signalled.
-struct EndOfKeeper(Held);
+pub(super) struct EndOfKeeper(pub(super) Held);
 
 impl Drop for EndOfKeeper {
     fn drop(&mut self) {
@@ -50,17 +50,16 @@ enum Next {
 }
 
 impl Keeper {
-    pub(super) async fn hold(
+    pub(super) fn holding(
         self,
         held: Held,
         commands: mpsc::UnboundedReceiver<Command>,
         Granted { block, is_fresh, cohort, .. }: Granted,
-    ) {
-        let _end = EndOfKeeper(held.clone());
+    ) -> Holding {
         let inbox = Inbox::new(commands);
         let plan = self.first_plan(&held, is_fresh);
         let was_passed_on = cohort.as_ref().is_some_and(Cohort::was_passed_on);
-        Holding { keeper: self, held, inbox, plan, block, cohort, was_passed_on }.run().await;
+        Holding { keeper: self, held, inbox, plan, block, cohort, was_passed_on }
     }
 
     fn lost(&self, reason: LostReason, operation: Operation) -> Error {
@@ -69,8 +68,9 @@ impl Keeper {
 }
 
 impl Holding {
-    /// The calls are boxed: a held lock mostly sleeps, and its task should then be small.
-    async fn run(mut self) {
+    /// Keeps the lock until its guard leaves; `None` if it now belongs to another owner. The calls are
+    /// boxed, so that the task is small while it sleeps.
+    pub(super) async fn run(&mut self) -> Option<Leave> {
         let clock = Arc::clone(&self.keeper.client.clock);
         let mut is_told = false;
         let leave = loop {
@@ -94,7 +94,7 @@ impl Holding {
                     match Box::pin(self.obey(command)).await {
                         Next::Hold => {}
                         Next::Leave(leave) => break leave,
-                        Next::Done => return,
+                        Next::Done => return None,
                     }
                 }
                 pushed = self.keeper.claim.changed(), if push => match pushed {
@@ -111,7 +111,7 @@ impl Holding {
             }
         };
         self.tell_loss(&mut is_told);
-        Box::pin(self.leave(leave)).await;
+        Some(leave)
     }
 
     /// Tells the claim, once, that its hold has ended by the clock, since no answer of the store
@@ -311,7 +311,7 @@ impl Holding {
     /// The guard was dropped or wants to leave: pass the hold on, or tell the store, answer, and
     /// clean up what is in doubt. A hold that was taken over is released only on request: it belongs
     /// to its lease token.
-    async fn leave(self, leave: Leave) {
+    pub(super) async fn leave(self, leave: Leave) {
         self.held.lose(LostReason::Released);
         if self.keeper.attached && leave.is_none() {
             return;

@@ -7,6 +7,7 @@ use tracing::Instrument as _;
 
 use super::client::Client;
 use super::cohort::Pass;
+use super::holding::{EndOfKeeper, Holding};
 use super::terms::Terms;
 use super::{Acquired, Granted, Handover, Keeper, Outcome, Start};
 use crate::locks::held::Grant;
@@ -54,6 +55,8 @@ pub(crate) fn spawn_release(
 }
 
 impl Keeper {
+    /// A lock that is held mostly rests, and its task should then be small. So what comes before and
+    /// after is boxed, and what need not wait is no future: each would have a place in the task.
     async fn run(mut self, start: Start, mut answer: oneshot::Sender<Acquired>) {
         let outcome = match start {
             Start::Acquire(patience) => Box::pin(self.acquire(patience, &mut answer)).await,
@@ -63,14 +66,7 @@ impl Keeper {
         };
         let (keeper, granted) = match outcome {
             Outcome::Granted(granted) => (self, granted),
-            Outcome::Passed(pass) => {
-                let Pass { mut keeper, cohort, token, until } = *pass;
-                keeper.claim.passed_on(token);
-                // It has sent nothing, so it goes without a release.
-                self.claim.passed_on(token);
-                let (block, cohort) = (cohort.block, Some(cohort));
-                (keeper, Granted { token, block, until, is_fresh: false, cohort })
-            }
+            Outcome::Passed(pass) => self.replaced(*pass),
             Outcome::Refused { error, clean_up } => {
                 let _ = answer.send(Err(self.describe(error, start.operation())));
                 if clean_up {
@@ -79,11 +75,30 @@ impl Keeper {
                 return;
             }
         };
-        keeper.serve(start, answer, granted).await;
+        // They are dropped in this order: first the hold.
+        let Some((_end, mut holding)) = keeper.hand_over(start, answer, granted) else { return };
+        if let Some(leave) = holding.run().await {
+            Box::pin(holding.leave(leave)).await;
+        }
     }
 
-    /// Hands the lock over to the caller, and keeps it.
-    async fn serve(self, start: Start, answer: oneshot::Sender<Acquired>, granted: Granted) {
+    /// Another task of this process passes its hold on, with the claim that it has.
+    fn replaced(mut self, pass: Pass) -> (Self, Granted) {
+        let Pass { mut keeper, cohort, token, until } = pass;
+        keeper.claim.passed_on(token);
+        // It has sent nothing, so it goes without a release.
+        self.claim.passed_on(token);
+        let (block, cohort) = (cohort.block, Some(cohort));
+        (keeper, Granted { token, block, until, is_fresh: false, cohort })
+    }
+
+    /// Hands the lock over to the caller. Returns the hold that is to be kept from now on, if any is.
+    fn hand_over(
+        self,
+        start: Start,
+        answer: oneshot::Sender<Acquired>,
+        granted: Granted,
+    ) -> Option<(EndOfKeeper, Holding)> {
         let (commands, inbox) = mpsc::unbounded_channel();
         let token = granted.token;
         let held = Held::new(
@@ -101,12 +116,37 @@ impl Keeper {
         let by = start.operation();
         tracing::Span::current().record("lock.fence", token.get());
         tracing::debug!(target: "distlock", key = %self.key, fence = token.get(), %by, "held");
-        // If the caller has left, the handover is dropped here, and the closed channel tells `hold`.
+        // If the caller has left, the handover is dropped here, and the closed channel tells the hold.
         let call_timeout = self.terms.call_timeout;
         let handover = Handover { held: held.clone(), commands, call_timeout };
         let _ = answer.send(Ok(handover));
-        if !matches!(start, Start::Renew(..)) {
-            self.hold(held, inbox, granted).await;
-        }
+        let is_kept = !matches!(start, Start::Renew(..));
+        is_kept.then(|| (EndOfKeeper(held.clone()), self.holding(held, inbox, granted)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::Patience;
+    use super::*;
+    use crate::memory::MemoryBackend;
+    use crate::{LockKey, Locks, OwnerId};
+
+    /// The largest task of a lock, in bytes: an application may hold ten thousand.
+    const LARGEST: usize = 3 * 1024;
+
+    #[tokio::test]
+    async fn the_task_of_a_held_lock_is_small() {
+        let locks = Locks::new(MemoryBackend::queued());
+        let (owner, terms) = (OwnerId::from_bytes([1; 16]), Terms::for_a_test());
+        let request = ClaimRequest::new(LockKey::new("", "a").unwrap(), owner, terms.ttl)
+            .with_call_timeout(Duration::from_secs(1));
+        let (_, keeper) = Keeper::new(&locks.0, request, terms).unwrap();
+        let (answer, _receiver) = oneshot::channel();
+        let size = size_of_val(&keeper.run(Start::Acquire(Patience::Try), answer));
+        println!("the task of a lock has {size} bytes");
+        assert!(size <= LARGEST, "the task of a lock has {size} bytes");
     }
 }

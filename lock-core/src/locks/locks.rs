@@ -64,7 +64,7 @@ use crate::{
 ///
 /// [`Lock::acquire_blocking`] and the other blocking calls need no Tokio runtime.
 #[derive(Clone, Debug)]
-pub struct Locks(pub(super) Arc<Client>);
+pub struct Locks(pub(crate) Arc<Client>);
 
 impl Locks {
     /// The lock with this name, with the settings of this `Locks`. Nothing is sent, and nothing is
