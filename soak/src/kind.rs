@@ -46,6 +46,19 @@ impl Kind {
         }
     }
 
+    /// How often each fault strikes in a phase, so that all set-ups take about as long: a file has few rows,
+    /// and an ensemble the longest ttl.
+    pub(crate) fn hits(self, asked: usize) -> usize {
+        let eighths = match self {
+            Self::Sqlite => 24,
+            Self::Redlock3 | Self::Redlock5 => 7,
+            Self::Etcd1 | Self::Zookeeper1 => 6,
+            Self::Etcd3 | Self::Zookeeper3 => 5,
+            _ => 8,
+        };
+        (asked * eighths).div_ceil(8)
+    }
+
     /// Within this time and a ttl after the last fault every lock is granted again: reconnecting, an
     /// election, or the wait of Redlock nodes that have forgotten something.
     pub(crate) fn bound(self) -> Duration {

@@ -16,7 +16,7 @@ pub(crate) struct Loss {
     pub(crate) reason: String,
     /// Nanoseconds after the end of validity.
     pub(crate) late: u64,
-    /// For how long the holder itself had not run.
+    /// For how long the holder itself had not run since then.
     pub(crate) stalled: u64,
 }
 
@@ -66,6 +66,11 @@ impl Ledger {
                 self.last_grant[*name] = self.last_grant[*name].max(*granted);
                 self.waits.saturating_record(((granted - invoked) / 1000).max(1));
                 self.grants += 1;
+            }
+            Say::Releasing { hold, at } => {
+                if let Some(open) = self.open.get_mut(hold) {
+                    open.hold.release_invoked = Some(*at);
+                }
             }
             Say::Ended(ended) => self.end(ended),
             Say::Detached { hold, .. } => {
@@ -136,5 +141,25 @@ impl Ledger {
             self.holds[name].push(hold);
         }
         self.holds
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The store may have granted the lock to the next one before the death of the worker is noticed.
+    #[test]
+    fn a_worker_that_is_killed_while_it_releases_believes_in_nothing() {
+        let mut ledger = Ledger::new(1, Histogram::new(3).unwrap());
+        for hold in [1, 2] {
+            let (invoked, granted, fence, valid_until) = (hold, hold + 1, hold, 1000);
+            ledger.note(0, &Say::Granted { hold, name: 0, invoked, granted, fence, valid_until });
+        }
+        ledger.note(0, &Say::Releasing { hold: 1, at: 50 });
+        ledger.died(0, 90);
+        let mut holds = ledger.into_holds().remove(0);
+        holds.sort_by_key(|hold| hold.fence);
+        assert_eq!([holds[0].end(), holds[1].end()], [50, 90]);
     }
 }

@@ -6,6 +6,7 @@ mod kind;
 mod ledger;
 mod meter;
 mod protocol;
+mod pulse;
 mod report;
 mod run;
 mod site;
@@ -18,6 +19,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
 use crate::kind::Kind;
@@ -29,10 +31,15 @@ const VIOLATED: u8 = 1;
 /// Nothing was violated, but too little was put to the test.
 const VOID: u8 = 2;
 
+/// How long an interrupted run waits for its servers to end.
+const LONGEST_END: Duration = Duration::from_secs(20);
+
 /// Runs contenders against every store under faults, and judges what they saw.
 ///
-/// Exit status: 0 if nothing was violated, 1 if something was, 2 if the run is void.
+/// Exit status: 0 if nothing was violated, 1 if something was, 2 if the run is void, 130 or 143 after Ctrl-C
+/// or SIGTERM, which end all workers and servers.
 #[derive(Debug, Parser)]
+#[command(args_override_self = true)]
 struct Args {
     /// Replays the schedule of an earlier run; a new one by default
     #[arg(long)]
@@ -43,7 +50,8 @@ struct Args {
     /// The set-ups, separated by commas; all by default
     #[arg(long, value_delimiter = ',')]
     setup: Vec<Kind>,
-    /// How often each fault strikes in a phase
+    /// How often each fault strikes in a phase; more often at SQLite, and less often at Redlock, etcd and
+    /// ZooKeeper, so that all set-ups take about as long
     #[arg(long, default_value_t = 8)]
     hits: usize,
     /// The mean time for which a lock is held while nothing may break
@@ -68,10 +76,17 @@ fn main() -> ExitCode {
     // Some steps of starting servers block a thread, and the links must not stand still meanwhile.
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(8).enable_all().build();
-    let ended = match runtime {
-        Ok(runtime) => runtime.block_on(soak(args)),
-        Err(error) => Err(error),
-    };
+    let ended = runtime.and_then(|runtime| {
+        let ended = runtime.block_on(async {
+            tokio::select! {
+                ended = soak(args) => ended,
+                code = interrupted() => code,
+            }
+        });
+        // Ends all workers and servers, which are killed when their values are dropped.
+        runtime.shutdown_timeout(LONGEST_END);
+        ended
+    });
     site::remove_library();
     match ended {
         Ok(code) => code,
@@ -80,6 +95,19 @@ fn main() -> ExitCode {
             ExitCode::from(VOID)
         }
     }
+}
+
+/// Waits for Ctrl-C or SIGTERM.
+async fn interrupted() -> std::io::Result<ExitCode> {
+    let (interrupt, terminate) = (SignalKind::interrupt(), SignalKind::terminate());
+    let (mut interrupts, mut terminates) = (signal(interrupt)?, signal(terminate)?);
+    let kind = tokio::select! {
+        _ = interrupts.recv() => interrupt,
+        _ = terminates.recv() => terminate,
+    };
+    eprintln!("soak: interrupted");
+    // As a shell shows a program that a signal has ended.
+    Ok(ExitCode::from(u8::try_from(128 + kind.as_raw_value()).unwrap_or(VIOLATED)))
 }
 
 async fn soak(args: Args) -> std::io::Result<ExitCode> {

@@ -79,6 +79,12 @@ pub(crate) enum Say {
         read: Reads,
         added: u64,
     },
+    /// A release is about to be asked for: from now on its holder believes in nothing. Said before the store can
+    /// hear of it, since a worker may be killed before it can say how that went.
+    Releasing {
+        hold: u64,
+        at: u64,
+    },
     Ended(Ended),
     /// The hold goes on under a lease token.
     Detached {
@@ -109,7 +115,7 @@ pub(crate) struct Ended {
 pub(crate) struct Lost {
     pub(crate) at: u64,
     pub(crate) reason: String,
-    /// For how long the worker itself has not run just before.
+    /// For how long the worker itself has not run since the end of validity.
     pub(crate) stalled: u64,
 }
 

@@ -23,7 +23,7 @@ use crate::verdict::{Evidence, doctored};
 #[derive(Clone, Debug)]
 pub(crate) struct Size {
     pub(crate) seed: u64,
-    /// How often each row strikes in a phase.
+    /// How often each row strikes in a phase, but for [`Kind::hits`].
     pub(crate) hits: usize,
     /// For how long the phases are repeated; once if it is over before.
     pub(crate) lasts: Duration,
@@ -54,7 +54,7 @@ pub(crate) async fn run(kind: Kind, size: Size) -> SetupReport {
         report.void.push(format!("{kind}: {error}"));
     }
     report.took = begun.elapsed().as_secs_f64();
-    report.finish(size.hits);
+    report.finish(kind.hits(size.hits));
     report
 }
 
@@ -72,7 +72,7 @@ async fn phases(kind: Kind, size: &Size, report: &mut SetupReport) -> Result<(),
     let mut round = 0;
     loop {
         for phase in [Phase::Calm, Phase::Storm, Phase::Break, Phase::Step, Phase::Ruin] {
-            let faults = deck(kind, phase, size.hits, &mut seeded);
+            let faults = deck(kind, phase, kind.hits(size.hits), &mut seeded);
             if faults.is_empty() && phase != Phase::Calm {
                 continue;
             }
@@ -135,12 +135,13 @@ impl Setting<'_> {
             tokio::time::sleep(self.size.calm).await;
         }
         let (struck, grants) = (stage.now(), stage.ledger().grants);
+        let stalled = stage.stalled_since(ready);
         injector.heal(strikes.iter().any(|strike| strike.number == 28)).await?;
-        let healed_in = self.progress(&stage, stage.now()).await;
+        let healing = self.progress(&stage, stage.now()).await;
         let samples = meter.stop();
         crew.finish().await;
         let left_over = self.left_over(&stage).await;
-        let times = Times { begun, ready, struck, grants, healed_in, left_over };
+        let times = Times { begun, ready, struck, stalled, grants, healing, left_over };
         Ok(self.close(phase, stage, strikes, times, samples))
     }
 
@@ -159,48 +160,60 @@ impl Setting<'_> {
         brief.collect()
     }
 
-    /// Waits until every lock has been granted again; in how many seconds that was.
-    async fn progress(&self, stage: &Stage, since: u64) -> f64 {
+    /// Waits until every lock has been granted again; how long that took.
+    async fn progress(&self, stage: &Stage, since: u64) -> Healing {
         let limit = self.kind.ttl() + self.kind.bound();
-        let begun = tokio::time::Instant::now();
         loop {
             let stuck = stage.ledger().stuck_since(since);
-            if stuck.is_empty() {
-                return begun.elapsed().as_secs_f64();
-            }
-            if begun.elapsed() >= limit {
-                let names: Vec<_> = stuck.iter().map(|name| &stage.names[*name]).collect();
-                stage.complain("L1", format!(
-                    "{names:?} were not granted within {limit:?}; the last failure of a worker: {:?}",
-                    stage.last_failure()
-                ));
-                return begun.elapsed().as_secs_f64();
+            let took = Duration::from_nanos(stage.now() - since);
+            let stalled = stage.stalled_since(since);
+            let is_late = took.saturating_sub(stalled) >= limit;
+            if stuck.is_empty() || is_late {
+                if !stuck.is_empty() {
+                    self.stuck(stage, &stuck, limit, stalled).await;
+                }
+                return Healing { took, excused: stuck.is_empty() && took >= limit };
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
 
+    /// L1, with what an operator would ask for.
+    async fn stuck(&self, stage: &Stage, stuck: &[usize], limit: Duration, stalled: Duration) {
+        let mut shown = String::new();
+        for name in stuck.iter().map(|name| &stage.names[*name]) {
+            match self.operator.inspect(name).await {
+                Ok(info) => shown += &format!("; {name:?} in the store: {info:?}"),
+                Err(error) => shown += &format!("; {name:?} cannot be inspected: {error}"),
+            }
+        }
+        stage.complain("L1", format!(
+            "{} locks were not granted within {limit:?}, without the {stalled:?} in which the soak did \
+             not run; the last failure of a worker: {:?}{shown}",
+            stuck.len(),
+            stage.last_failure()
+        ));
+    }
+
     /// What the store still has of the locks of the phase when their leases must have ended.
     async fn left_over(&self, stage: &Stage) -> usize {
-        let begun = tokio::time::Instant::now();
+        let limit = self.kind.ttl() + self.kind.bound();
+        let since = stage.now();
         loop {
-            let mut left = 0;
+            let mut left = Vec::new();
             for name in &stage.names {
                 match self.operator.inspect(name).await {
                     Ok(None) => {}
-                    Ok(Some(_)) => left += 1,
-                    Err(error) => {
-                        stage.complain("S4", format!("{name:?} cannot be inspected: {error}"));
-                        left += 1;
-                    }
+                    Ok(Some(info)) => left.push(format!("{name:?}: {info:?}")),
+                    Err(error) => left.push(format!("{name:?} cannot be inspected: {error}")),
                 }
             }
-            if left == 0 {
-                return 0;
-            }
-            if begun.elapsed() >= self.kind.ttl() + self.kind.bound() {
-                stage.complain("S4", format!("{left} locks are left in the store"));
-                return left;
+            let took = Duration::from_nanos(stage.now() - since);
+            if left.is_empty() || took.saturating_sub(stage.stalled_since(since)) >= limit {
+                if !left.is_empty() {
+                    stage.complain("S4", format!("left in the store: {}", left.join("; ")));
+                }
+                return left.len();
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
@@ -238,13 +251,16 @@ impl Setting<'_> {
         }
         let doctored = (phase == Phase::Calm).then(|| doctored(&holds));
         let seconds = (times.struck - times.ready) as f64 / 1e9;
+        let stalled = times.stalled.as_secs_f64();
         PhaseReport {
             phase,
             begun: times.begun,
             seconds,
-            rate: times.grants as f64 / seconds.max(0.001),
+            rate: times.grants as f64 / (seconds - stalled).max(0.001),
+            stalled,
             grants: all,
-            healed_in: times.healed_in,
+            healed_in: times.healing.took.as_secs_f64(),
+            healing_excused: times.healing.excused,
             left_over: times.left_over,
             strikes,
             verdict,
@@ -265,8 +281,18 @@ struct Times {
     begun: u64,
     ready: u64,
     struck: u64,
+    /// For how long the soak did not run from `ready` to `struck`.
+    stalled: Duration,
     /// Up to `struck`.
     grants: u64,
-    healed_in: f64,
+    healing: Healing,
     left_over: usize,
+}
+
+/// How every lock was granted again.
+#[derive(Clone, Copy, Debug)]
+struct Healing {
+    took: Duration,
+    /// It took longer than the limit, but not without the time in which the soak did not run.
+    excused: bool,
 }

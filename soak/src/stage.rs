@@ -1,6 +1,7 @@
 //! Where a phase takes place: the registers, the ledger, and the way back to the workers.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use conformance_tests::shared::{Compares, Register};
 use distlock::FencingToken;
@@ -8,6 +9,7 @@ use distlock::clock::{Clock, SystemClock};
 
 use crate::ledger::Ledger;
 use crate::protocol::{Answer, EMPTY, Order, Reads, Say};
+use crate::pulse::Pulse;
 use crate::verdict::Violated;
 
 /// The registers of one lock: one that checks the fence, and the two controls.
@@ -17,6 +19,7 @@ pub(crate) const REGISTERS: [Compares; 3] = [Compares::Always, Compares::OnWrite
 pub(crate) struct Stage {
     pub(crate) names: Vec<String>,
     clock: SystemClock,
+    pulse: Arc<Pulse>,
     ledger: Mutex<Ledger>,
     /// By name.
     registers: Mutex<Vec<[Register; 3]>>,
@@ -28,9 +31,11 @@ pub(crate) struct Stage {
 impl Stage {
     pub(crate) fn new(names: Vec<String>, ledger: Ledger) -> Self {
         let registers = names.iter().map(|_| REGISTERS.map(Register::new)).collect();
+        let clock = SystemClock::default();
         Self {
             names,
-            clock: SystemClock::default(),
+            pulse: Pulse::start(clock.clone()),
+            clock,
             ledger: Mutex::new(ledger),
             registers: Mutex::new(registers),
             complaints: Mutex::default(),
@@ -44,6 +49,12 @@ impl Stage {
 
     pub(crate) fn now(&self) -> u64 {
         self.clock.now().as_nanos()
+    }
+
+    /// For how long the soak itself has stood still since a moment: its servers and workers share the
+    /// processors with it.
+    pub(crate) fn stalled_since(&self, moment: u64) -> Duration {
+        Duration::from_nanos(self.pulse.stalled_since(moment, self.now()))
     }
 
     pub(crate) fn ledger(&self) -> MutexGuard<'_, Ledger> {

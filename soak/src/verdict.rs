@@ -46,6 +46,9 @@ impl Violated {
 pub(crate) struct Verdict {
     pub(crate) violations: Vec<Violated>,
     pub(crate) broken: Vec<Broken>,
+    /// Losses that were told late by processes that had not run, and for how long the one had not run that
+    /// needed it most, in nanoseconds.
+    pub(crate) excused: (usize, u64),
     /// Updates that the guarded register has acknowledged.
     pub(crate) acknowledged: usize,
     /// Updates that each control has lost.
@@ -78,18 +81,7 @@ impl Evidence<'_> {
         for (name, registers) in self.names.iter().zip(self.registers) {
             self.register(name, registers, &mut verdict);
         }
-        for loss in self.losses {
-            if loss.late > LATE + loss.stalled {
-                let what = format!(
-                    "{:?}: a loss ({}) was reported {} ms after the end of validity; the process had not run for {} ms",
-                    self.names[loss.name],
-                    loss.reason,
-                    loss.late / 1_000_000,
-                    loss.stalled / 1_000_000
-                );
-                verdict.violations.push(Violated::new("S5", what));
-            }
-        }
+        self.in_time(&mut verdict);
         verdict
     }
 
@@ -112,6 +104,25 @@ impl Evidence<'_> {
                     verdict.violations.push(Violated::new("S1", what));
                 }
             }
+        }
+    }
+
+    /// S5. A process that did not run could not tell anything.
+    fn in_time(&self, verdict: &mut Verdict) {
+        for loss in self.losses.iter().filter(|loss| loss.late > LATE) {
+            if loss.late <= LATE + loss.stalled {
+                let (losses, longest) = verdict.excused;
+                verdict.excused = (losses + 1, longest.max(loss.stalled));
+                continue;
+            }
+            let what = format!(
+                "{:?}: a loss ({}) was reported {} ms after the end of validity; the process had not run for {} ms since",
+                self.names[loss.name],
+                loss.reason,
+                loss.late / 1_000_000,
+                loss.stalled / 1_000_000
+            );
+            verdict.violations.push(Violated::new("S5", what));
         }
     }
 
@@ -188,6 +199,25 @@ mod tests {
         let hold = |start| HoldRecord::new(1, start, start + 1, start + 1, start + 5);
         assert_eq!(doctored(&[vec![hold(0), hold(10), hold(20)]]), Ok(()));
         assert!(doctored(&[vec![hold(0)]]).is_err());
+    }
+
+    #[test]
+    fn only_a_standstill_of_its_process_excuses_a_late_loss() {
+        let loss = |late: u64, stalled: u64| {
+            let (late, stalled) = (late * 1_000_000, stalled * 1_000_000);
+            Loss { name: 0, at: 0, reason: "Expired".to_owned(), late, stalled }
+        };
+        let judge = |losses: &[Loss]| {
+            let names = ["a".to_owned()];
+            let (kind, phase) = (Kind::Redis, Phase::Storm);
+            let (holds, registers, strikes) = (&[], &[], &[]);
+            let verdict =
+                Evidence { kind, phase, names: &names, holds, registers, strikes, losses }.judge();
+            (verdict.violations.len(), verdict.excused)
+        };
+        assert_eq!(judge(&[loss(50, 0), loss(10, 900)]), (0, (0, 0)));
+        assert_eq!(judge(&[loss(51, 0), loss(900, 849)]), (2, (0, 0)));
+        assert_eq!(judge(&[loss(900, 850), loss(100, 60)]), (0, (2, 850_000_000)));
     }
 
     fn judge(phase: Phase, strikes: &[Strike], holds: &[Vec<HoldRecord>]) -> Verdict {

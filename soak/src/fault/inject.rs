@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use conformance_tests::server::{Cut, Proxy};
 use conformance_tests::{Fault, Faults, Unavailable};
-use distlock::Locks;
 use distlock::clock::Clock;
+use distlock::{Effect, Locks, Released};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use serde::Serialize;
 
@@ -19,6 +19,8 @@ use crate::stage::Stage;
 
 /// The file descriptors that a starved server may have: none of these is free.
 const FEW_FILES: u64 = 4;
+/// How often a lock is taken away whose fate is not known, before that is given up.
+const FORCED: usize = 4;
 /// A day in seconds.
 const DAY: i64 = 86_400;
 
@@ -100,8 +102,17 @@ impl Injector<'_> {
         }
         let at = below(planned.pick, self.crew.workers.len());
         self.stop(at).await;
+        let (held, since) = (self.stage.ledger().name_held_by(at), self.stage.clock().now());
         let acted = act.await;
         tokio::time::sleep(self.ttl.mul_f64(0.4)).await;
+        // A busy machine grants it later, but not for longer than the one that is stopped may believe in it.
+        let is_waited_for =
+            |name| self.stage.ledger().stuck_since(since.as_nanos()).contains(&name);
+        while self.stage.clock().now() < since + self.ttl.mul_f64(0.8)
+            && held.is_some_and(is_waited_for)
+        {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
         self.crew.workers[at].tell(Do::Continue);
         acted
     }
@@ -287,9 +298,20 @@ impl Injector<'_> {
         let stopped = below(pick, self.crew.workers.len());
         let name = self.stage.ledger().name_held_by(stopped);
         let name = name.unwrap_or_else(|| below(pick, self.stage.names.len()));
-        let forced = self.operator.force_release(&self.stage.names[name], None).await;
-        forced.map(drop).map_err(|error| Unavailable::broken(format!("not forced: {error}")))
+        let name = &self.stage.names[name];
+        for _ in 1..FORCED {
+            match self.operator.force_release(name, None).await {
+                // Neither done nor not done: an operator looks again.
+                Err(error) if error.effect() == Effect::Unknown => {}
+                forced => return told(forced),
+            }
+        }
+        told(self.operator.force_release(name, None).await)
     }
+}
+
+fn told(forced: distlock::Result<Released>) -> Result<(), Unavailable> {
+    forced.map(drop).map_err(|error| Unavailable::broken(format!("not forced: {error}")))
 }
 
 /// Something below a limit, from a number that was drawn in advance.

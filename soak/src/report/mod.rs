@@ -29,10 +29,13 @@ pub(crate) struct PhaseReport {
     pub(crate) begun: u64,
     /// From the first grants to the last fault.
     pub(crate) seconds: f64,
-    /// Grants a second in that time.
+    /// For how many of these the soak did not run.
+    pub(crate) stalled: f64,
+    /// Grants a second in the rest of that time: the machine may be busier in one phase than in another.
     pub(crate) rate: f64,
     pub(crate) grants: u64,
     pub(crate) healed_in: f64,
+    pub(crate) healing_excused: bool,
     pub(crate) left_over: usize,
     pub(crate) strikes: Vec<Strike>,
     pub(crate) verdict: Verdict,
@@ -65,8 +68,10 @@ pub(crate) struct RowReport {
 pub(crate) struct PhaseSummary {
     pub(crate) played: usize,
     pub(crate) seconds: f64,
+    /// For how many of these the soak did not run.
+    pub(crate) stalled: f64,
     pub(crate) grants: u64,
-    /// Grants a second up to the last fault, on average over the phases.
+    /// Grants a second in the rest, up to the last fault, on average over the phases.
     pub(crate) rate: f64,
     pub(crate) longest_healing: f64,
     /// Of the workers at the second sample, and at the last one.
@@ -86,6 +91,12 @@ pub(crate) struct SetupReport {
     pub(crate) losses: BTreeMap<String, u64>,
     /// The latest report of a loss, in milliseconds after the end of validity, of processes that ran.
     pub(crate) latest_loss_ms: f64,
+    /// Losses that were told late by processes that had not run since the end of validity.
+    pub(crate) losses_excused: usize,
+    /// For how long the one of them had not run that needed it most.
+    pub(crate) longest_standstill_ms: f64,
+    /// Phases that took longer than the limit to heal, but not without the time in which the soak did not run.
+    pub(crate) healings_excused: usize,
     /// The median, the 99th percentile and the longest, in milliseconds.
     pub(crate) waits_ms: [f64; 3],
     pub(crate) left_over: usize,
@@ -119,6 +130,9 @@ impl SetupReport {
             seen: BTreeMap::new(),
             losses: BTreeMap::new(),
             latest_loss_ms: 0.0,
+            losses_excused: 0,
+            longest_standstill_ms: 0.0,
+            healings_excused: 0,
             waits_ms: [0.0; 3],
             left_over: 0,
             acknowledged: 0,
@@ -137,6 +151,7 @@ impl SetupReport {
         summary.rate = (summary.rate * so_far + played.rate) / (so_far + 1.0);
         summary.played += 1;
         summary.seconds += played.seconds;
+        summary.stalled += played.stalled;
         summary.grants += played.grants;
         summary.longest_healing = summary.longest_healing.max(played.healed_in);
         if let (Some(first), Some(last)) = (played.samples.get(1), played.samples.last()) {
@@ -171,6 +186,10 @@ impl SetupReport {
             let late = loss.late.saturating_sub(loss.stalled) as f64 / 1e6;
             self.latest_loss_ms = self.latest_loss_ms.max(late);
         }
+        let (losses, longest) = played.verdict.excused;
+        self.losses_excused += losses;
+        self.longest_standstill_ms = self.longest_standstill_ms.max(longest as f64 / 1e6);
+        self.healings_excused += usize::from(played.healing_excused);
         for (sum, lost) in self.lost_by_controls.iter_mut().zip(played.verdict.lost_by_controls) {
             *sum += lost;
         }

@@ -150,9 +150,8 @@ impl Contender {
             self.hold(&held, name, asked).await;
             // From here on it is up to `run`, which does not say when it releases, or whether that
             // succeeds.
-            let now = self.shared.now();
             if let Some((ended, _)) = &mut self.open {
-                ended.release_invoked = Some(now);
+                self.shared.releasing(ended).await;
             }
         };
         let ran = lock.run(body).await;
@@ -238,7 +237,7 @@ impl Contender {
     async fn release(&mut self, guard: LockGuard) {
         let Some((mut ended, held)) = self.open.take() else { return };
         ended.valid_until = held.valid_until().as_nanos();
-        ended.release_invoked = Some(self.shared.now());
+        self.shared.releasing(&mut ended).await;
         match guard.release().await {
             Ok(Released::Freed) => ended.released = Some(self.shared.now()),
             Ok(_) => {}

@@ -2,7 +2,6 @@
 
 mod contender;
 mod post;
-mod pulse;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -17,8 +16,8 @@ use tokio::task::JoinSet;
 
 use self::contender::Contender;
 use self::post::Post;
-use self::pulse::Pulse;
-use crate::protocol::{Brief, Lost, Order, Say};
+use crate::protocol::{Brief, Ended, Lost, Order, Say};
+use crate::pulse::Pulse;
 
 /// Set for a worker, and only for a worker: its [`Brief`].
 pub(crate) const BRIEF: &str = "DISTLOCK_SOAK_WORKER";
@@ -32,7 +31,7 @@ struct Shared {
     brief: Brief,
     locks: Locks,
     post: Post,
-    pulse: Pulse,
+    pulse: Arc<Pulse>,
     clock: SystemClock,
     finishing: AtomicBool,
     /// After how many polls the next acquisition kills the process; 0 if none does.
@@ -46,11 +45,20 @@ impl Shared {
         self.clock.now().as_nanos()
     }
 
+    /// Lets go of a hold, and makes sure that this is heard before the store can hear of it.
+    async fn releasing(&self, ended: &mut Ended) {
+        let at = self.now();
+        ended.release_invoked = Some(at);
+        self.post.say(Say::Releasing { hold: ended.hold, at });
+        self.post.flush().await;
+    }
+
     /// A loss that is reported now.
     fn lost(&self, held: &Held) -> Lost {
         let at = self.now();
         let reason = held.lost().reason().map_or_else(String::new, |reason| format!("{reason:?}"));
-        Lost { at, reason, stalled: self.pulse.stalled(at) }
+        let stalled = self.pulse.stalled_since(held.valid_until().as_nanos(), at);
+        Lost { at, reason, stalled }
     }
 }
 
@@ -64,23 +72,22 @@ pub(crate) fn run(brief: &str) -> ExitCode {
         }
     };
     let (post, orders) = Post::open();
-    let failed = |error: &dyn std::fmt::Display| {
-        post.say(Say::Failed(error.to_string()));
-        post.flush();
-        ExitCode::FAILURE
-    };
     // One thread, so that a starved runtime is starved as a whole.
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return failed(&error),
-    };
-    match runtime.block_on(contend(brief, post.clone(), orders)) {
-        Ok(()) => {
-            post.flush();
-            ExitCode::SUCCESS
+        Err(error) => {
+            eprintln!("a worker has no runtime: {error}");
+            return ExitCode::FAILURE;
         }
-        Err(error) => failed(&error),
-    }
+    };
+    runtime.block_on(async {
+        let contended = contend(brief, post.clone(), orders).await;
+        if let Err(error) = &contended {
+            post.say(Say::Failed(error.to_string()));
+        }
+        post.flush().await;
+        if contended.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    })
 }
 
 async fn contend(
@@ -95,7 +102,7 @@ async fn contend(
         .await?;
     post.say(Say::Ready);
     let shared = Arc::new(Shared {
-        pulse: Pulse::default(),
+        pulse: Pulse::start(SystemClock::default()),
         clock: SystemClock::default(),
         finishing: AtomicBool::new(false),
         deadly: AtomicUsize::new(0),
@@ -110,7 +117,6 @@ async fn contend(
         let seeded = Seeded::from(seeds.next_u64());
         contenders.spawn(Contender::new(Arc::clone(&shared), nth, seeded).run());
     }
-    tokio::spawn(pulse::beat(Arc::clone(&shared)));
     let mut visitors = shared.brief.contenders;
     while let Some(order) = orders.recv().await {
         match order {

@@ -24,7 +24,7 @@ pub(super) struct Post {
 enum Letter {
     Say(Box<Say>),
     /// Answered when everything before it has been written.
-    Flush(line::Sender<()>),
+    Flush(oneshot::Sender<()>),
 }
 
 impl Post {
@@ -49,10 +49,12 @@ impl Post {
         let _ = self.lines.send(Letter::Say(Box::new(say)));
     }
 
-    pub(super) fn flush(&self) {
-        let (done, flushed) = line::channel();
+    /// Waits until everything that was said has been written, so that it is heard whatever happens to this
+    /// process.
+    pub(super) async fn flush(&self) {
+        let (done, flushed) = oneshot::channel();
         let _ = self.lines.send(Letter::Flush(done));
-        let _ = flushed.recv();
+        let _ = flushed.await;
     }
 
     /// Reads all registers of a lock.
