@@ -6,13 +6,14 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
 use std::net::SocketAddr;
+use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use distlock::{Error, ErrorKind, LockGuard, Locks};
 use lock_testkit::hostile::{FLOOD, Manner, Turncoat};
 use lock_testkit::networked::Networked;
-use lock_testkit::usage::resident;
+use lock_testkit::usage::allocated;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
@@ -22,8 +23,16 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// How long a client may take to notice that its server is good again.
 const RECOVERY: Duration = Duration::from_secs(20);
 /// What all clients together may keep of what they were sent, of which each was offered [`FLOOD`] in most rounds.
-/// For the time of a call a driver takes what comes, and an allocator gives back in pieces.
-const MEMORY: u64 = 2 * FLOOD;
+/// For the time of a call a driver takes what comes.
+const MEMORY: u64 = FLOOD / 2;
+/// With these, glibc gives a freed buffer back to the kernel at once, so that the memory of the process is what is
+/// held. By default it keeps freed buffers of up to 32 MiB for the next ones, in an arena for each thread: how much
+/// is chance.
+const FRUGAL: [(&str, &str); 3] = [
+    ("MALLOC_ARENA_MAX", "1"),
+    ("MALLOC_MMAP_THRESHOLD_", "65536"),
+    ("MALLOC_TRIM_THRESHOLD_", "65536"),
+];
 /// Longer than any error ought to be, whatever a server says.
 const LONGEST: usize = 1_500;
 
@@ -31,8 +40,23 @@ const LONGEST: usize = 1_500;
 /// while it reads bytes is caught.
 static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_server_can_hang_crash_or_fill_a_client() {
+#[test]
+fn no_server_can_hang_crash_or_fill_a_client() {
+    if std::env::var_os(FRUGAL[0].0).is_some() {
+        return play_all();
+    }
+    // glibc reads them when the program starts.
+    let mut again = Command::new(std::env::current_exe().unwrap());
+    again.args(["--exact", "no_server_can_hang_crash_or_fill_a_client", "--nocapture"]);
+    let output = again.envs(FRUGAL).output().unwrap();
+    print!("{}", String::from_utf8_lossy(&output.stdout));
+    eprint!("{}", String::from_utf8_lossy(&output.stderr));
+    let passed = String::from_utf8_lossy(&output.stdout).contains("test result: ok. 1 passed; ");
+    assert!(output.status.success() && passed, "{}", output.status);
+}
+
+#[tokio::main(worker_threads = 2)]
+async fn play_all() {
     let mut starting = JoinSet::new();
     for store in Networked::ALL {
         starting.spawn(Scene::start(store));
@@ -223,7 +247,7 @@ async fn kept_since(memory: u64) -> u64 {
     }
 }
 
-/// The memory of this process, in bytes.
+/// What this process has asked for, in bytes.
 fn memory_in_use() -> u64 {
-    resident(std::process::id()).unwrap()
+    allocated(std::process::id()).unwrap()
 }

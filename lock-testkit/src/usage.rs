@@ -15,8 +15,18 @@ pub fn cpu_time(pid: u32) -> Option<Duration> {
 
 /// The resident memory of a process, in bytes; `None` if there is no such process.
 pub fn resident(pid: u32) -> Option<u64> {
+    bytes(pid, "VmRSS:")
+}
+
+/// The resident memory of a process that it has asked for, in bytes, without its program and other files; `None` if
+/// there is no such process.
+pub fn allocated(pid: u32) -> Option<u64> {
+    bytes(pid, "RssAnon:")
+}
+
+fn bytes(pid: u32, field: &str) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(field))?;
     Some(line.trim().trim_end_matches(" kB").parse::<u64>().ok()? << 10)
 }
 
@@ -28,6 +38,8 @@ mod tests {
     fn this_process_uses_time_and_memory() {
         let pid = std::process::id();
         assert!(cpu_time(pid).is_some() && cpu_time(0).is_none());
-        assert!(resident(pid).is_some_and(|bytes| bytes > 100_000) && resident(0).is_none());
+        let (resident, allocated) = (resident(pid).unwrap(), allocated(pid).unwrap());
+        assert!(resident > allocated && allocated > 100_000, "{allocated} of {resident}");
+        assert!(super::resident(0).is_none() && super::allocated(0).is_none());
     }
 }
