@@ -3,6 +3,7 @@
 #
 #   ./test.sh          all checks and tests
 #   ./test.sh quick    format, lints, unit tests, and the suite on memory, SQLite and Redis
+#   ./test.sh soak     only the soak: every set-up under 2 000 faults (see docs/testing.md); a part of everything
 #
 # As root it installs missing packages through apt; otherwise it prints the exact command and stops. A store
 # whose server is missing fails the run: LOCK_TEST_REQUIRE is "all" here.
@@ -10,7 +11,7 @@ set -euo pipefail
 cd "$(dirname "$0")"
 
 mode=${1:-full}
-case $mode in full | quick) ;; *) echo "usage: ./test.sh [quick]" >&2; exit 64 ;; esac
+case $mode in full | quick | soak) ;; *) echo "usage: ./test.sh [quick | soak]" >&2; exit 64 ;; esac
 
 export LOCK_TEST_REQUIRE=${LOCK_TEST_REQUIRE:-all}
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
@@ -24,7 +25,7 @@ die() { printf '%s\n' "$@" >&2; exit 1; }
 
 # probe:package. A probe is a command or a path pattern; if it finds nothing, its package is needed.
 needed=(
-    cc:gcc kill:procps script:bsdutils
+    cc:gcc kill:procps script:bsdutils chrt:util-linux
     redis-server:redis-server
     etcd:etcd-server etcdctl:etcd-client
     # The benchmarks' floor is etcd's own Rust client, which generates its code.
@@ -69,6 +70,12 @@ for tool in fmt clippy; do
     cargo "$tool" --version >/dev/null 2>&1 || die "cargo $tool is missing: rustup component add rustfmt clippy"
 done
 echo "$(cargo --version), $(rustc --version)"
+
+if [ "$mode" = soak ]; then
+    step "soak"
+    .ci/soak
+    exit
+fi
 
 # --- the text of the code -----------------------------------------------------------------------
 
@@ -126,14 +133,15 @@ if [ "$mode" = quick ]; then
 fi
 
 # Most tests wait for a ttl or a server. So more programs, and more tests within a program, run at a time than
-# there are processors, and CPU-bound work runs beside them at the lowest priority.
+# there are processors, and CPU-bound work runs beside them when processors are idle.
 lanes=$(($(nproc) + ($(nproc) + 1) / 2))
 export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((2 * $(nproc)))}
 if [ "$mode" = full ]; then
     mapfile -t computes < <(list '/redlock-model-')
     set -m
-    # Without the wrapper that the tests are built with: these checks reuse their own earlier builds.
-    env -u RUSTC_WORKSPACE_WRAPPER nice -n 19 .ci/beside-tests "$jobs/beside" "${computes[@]}" </dev/null &
+    # Without the wrapper that the tests are built with: these checks reuse their own earlier builds. They get only
+    # the time that no test wants, so that they make none late.
+    env -u RUSTC_WORKSPACE_WRAPPER chrt --idle 0 .ci/beside-tests "$jobs/beside" "${computes[@]}" </dev/null &
     beside=$!
     set +m
 fi
@@ -155,6 +163,11 @@ if [ -e "$jobs/again" ]; then
     step "again, one at a time"
     sort -u "$jobs/again" | while read -r job; do RUST_TEST_THREADS=1 .ci/judge-again "$job"; done
 fi
+if [ "$mode" = full ]; then
+    # Nothing else runs now: the servers of all set-ups run at once.
+    step "soak"
+    .ci/soak | tee "$jobs/soak.shown" || echo "the soak" >>"$jobs/failed"
+fi
 failed=()
 [ ! -e "$jobs/failed" ] || mapfile -t failed < <(sort -u "$jobs/failed")
 shopt -s nullglob
@@ -162,6 +175,7 @@ cat "$jobs"/*.out "$jobs"/beside.?????? >"$log"
 
 step "summary"
 grep -E '^[a-z0-9-]+: [0-9]+ ran, |^mutants: |^repeated: ' "$log" || true
+[ "$mode" != full ] || grep -E '^soak: .* faults, |^repeated: ' "$jobs/soak.shown" || true
 echo "ignored, and why:"
 grep -E '^ +[0-9]+ ignored: ' "$log" | sed 's/^ *[0-9]* ignored: //' | sort | uniq -c || true
 awk '/^test result: /{p += $4; f += $6; i += $8} END {printf "tests: %d passed, %d failed beside others, %d skipped\n", p, f, i}' "$log"
