@@ -80,9 +80,8 @@ async fn what_had_no_effect_is_not_undone() {
 async fn a_try_in_doubt_is_undone_although_later_ones_had_no_effect() {
     let (store, locks, clock) = virtual_locks(MemoryBackend::queued());
     let client = store.client();
-    let other = Locks::builder(client.clone()).clock(clock).build().unwrap();
+    let lock = Locks::builder(client.clone()).clock(clock).build().unwrap().named("x").unwrap();
     client.lose_next_reply();
-    let lock = other.named("x").unwrap();
     let gives_up = tokio::spawn(async move { lock.acquire_timeout(300 * MS).await.map(drop) });
     clock.sleep(10 * MS).await;
     client.refuse();
