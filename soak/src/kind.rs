@@ -40,14 +40,15 @@ impl Kind {
     /// an election or for the shortest session.
     pub(crate) fn ttl(self) -> Duration {
         match self {
-            Self::Etcd1 | Self::Etcd3 | Self::Zookeeper1 => Duration::from_secs(2),
-            Self::Zookeeper3 => Duration::from_secs(3),
+            Self::Etcd1 | Self::Etcd3 | Self::Zookeeper1 | Self::Zookeeper3 => {
+                Duration::from_secs(2)
+            }
             _ => Duration::from_secs(1),
         }
     }
 
     /// How often each fault strikes in a phase, so that all set-ups take about as long: a file has few rows,
-    /// and an ensemble the longest ttl.
+    /// and etcd and ZooKeeper have the longest ttl.
     pub(crate) fn hits(self, asked: usize) -> usize {
         let eighths = match self {
             Self::Sqlite => 24,
