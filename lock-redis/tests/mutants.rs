@@ -50,6 +50,12 @@ fn play(scene: &str) -> Result<(), String> {
             "a_late_request_ends_no_vote_sooner" => {
                 scenarios::a_late_request_ends_no_hold_sooner(|config| config).await
             }
+            "no_fence_of_a_block_is_given_again" => {
+                scenarios::no_fence_of_a_block_is_given_again(|config| config).await
+            }
+            "only_its_own_block_is_taken_over" => {
+                scenarios::only_its_own_block_is_taken_over(|config| config).await
+            }
             "a_seed_counts_for_every_lock" => {
                 scenarios::a_seed_counts_for_every_lock(|config| config).await
             }

@@ -25,6 +25,8 @@ scenarios_hold! {
     an_old_fence_does_not_come_back
     a_hold_that_was_interrupted_is_not_renewed
     a_grant_that_is_over_is_given_back
+    no_fence_of_a_block_is_given_again
+    only_its_own_block_is_taken_over
 }
 
 /// A node that joined later counts after a renewal, whatever its counter: then one of the first two may

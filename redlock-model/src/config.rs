@@ -1,23 +1,23 @@
 //! What is checked, and what can happen in it.
 
 use crate::node::NodeRules;
-use crate::state::{Message, NODES};
+use crate::state::Message;
 use crate::variants::Variant;
 
-/// A quorum of three nodes under a set of rules.
+/// A quorum of a few nodes under a set of rules.
 #[derive(Clone, Debug)]
 pub struct RedlockModel {
     /// The rules of the clients.
     pub variant: Variant,
     /// The rules of the nodes.
     pub nodes: NodeRules,
-    /// How many claims a run has.
-    pub clients: usize,
+    /// The claims of a run: how many fences each asks for.
+    pub blocks: Vec<u8>,
     /// How often a node may lose all its data.
     pub losses: u8,
-    /// The counters at the start, one list per initial state. Unequal ones are what partial
+    /// The counters of all nodes at the start, one list per initial state. Unequal ones are what partial
     /// acquisitions leave behind.
-    pub counters: Vec<[u8; NODES]>,
+    pub counters: Vec<Vec<u8>>,
     /// The values that clients may propose.
     pub proposals: Vec<u8>,
     /// How many acquire requests arrive a second time, or ask a node to join a hold later.
@@ -32,18 +32,18 @@ pub struct RedlockModel {
     pub calls: u8,
     /// Whether these calls are renewals alone, by the client that has returned the fence 1.
     pub renewals_only: bool,
-    /// Whether the run begins with a client that has returned the fence 1, which two nodes show while the
-    /// request to the third one is still under way; only with `holds`.
+    /// Whether the run begins with a client that has returned the fence 1, which a bare quorum shows while
+    /// the requests to the others are still under way; only with `holds`.
     pub held: bool,
     /// Whether releases arrive, and nodes that refuse say so. Without, a lock that ends at any moment
     /// stands for them.
     pub gives_back: bool,
-    /// How many nodes take part at all; the others refuse whatever they are asked.
-    pub voting: usize,
+    /// How many nodes refuse whatever they are asked.
+    pub refusing: usize,
     /// Whether the run begins with a node that lost its data and was admitted again, while a second
     /// copy of that admission is still under way.
     pub stale_admission: bool,
-    /// The greatest counter that is explored, at most seven.
+    /// The greatest counter that is explored, at most fifteen.
     pub top: u8,
     /// How often the clock of a client may tick in one call.
     pub ticks: u8,
@@ -71,6 +71,8 @@ pub(crate) enum Step {
     Renew(usize),
     /// A client releases.
     Release(usize),
+    /// A holder passes the lock on, with the next fence of its block.
+    Pass(usize),
     /// A client ceases to believe.
     Lapse(usize),
     /// A client gives up the call under way.
@@ -101,9 +103,9 @@ impl Default for RedlockModel {
         Self {
             variant: Variant::Real,
             nodes: NodeRules::REAL,
-            clients: 2,
+            blocks: vec![1, 1],
             losses: 0,
-            counters: vec![[0; NODES]],
+            counters: vec![vec![0; 3]],
             proposals: vec![1, 2],
             repeats: 0,
             silences: 0,
@@ -112,9 +114,9 @@ impl Default for RedlockModel {
             renewals_only: false,
             held: false,
             gives_back: false,
-            voting: NODES,
+            refusing: 0,
             stale_admission: false,
-            top: 7,
+            top: 15,
             ticks: 1,
         }
     }

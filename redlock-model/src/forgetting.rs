@@ -3,7 +3,7 @@
 use crate::config::RedlockModel;
 use crate::contender::Contender;
 use crate::set::id;
-use crate::state::{Body, Client, Message, NODES, Stage, State};
+use crate::state::{Body, Client, Message, Stage, State};
 
 impl RedlockModel {
     /// Whether the client may make a second call, as long as there are any.
@@ -13,10 +13,11 @@ impl RedlockModel {
 
     /// What can have no effect any more is the same in all states.
     pub(crate) fn forget(&self, state: &mut State) {
+        let nodes = state.nodes.len();
         for c in 0..state.clients.len() {
             if !self.gives_back {
                 let contender = &mut state.clients[c].contender;
-                contender.debts = Contender::new(NODES, None).debts;
+                contender.debts = Contender::new(nodes, None).debts;
                 contender.undoings.0.clear();
             }
             let goes_on = match state.clients[c].stage {
@@ -35,10 +36,11 @@ impl RedlockModel {
             if joins && client.stage == Stage::Returned {
                 continue;
             }
-            client.contender = Contender::new(NODES, None);
+            client.contender = Contender::new(nodes, None);
             client.now = 0;
             if !believes {
                 (client.proven, client.over) = (0, 0);
+                (client.first, client.passes) = (0, 0);
             }
             let of_client = id(c);
             let is_over = |message: &Message| {

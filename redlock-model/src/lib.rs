@@ -10,11 +10,30 @@
 //! node keeps it for longer. "Wait for the longest ttl" is modelled by what it achieves: the attempts that
 //! had begun before the loss have ended. A client's clock ticks only where its contender waits for it.
 //!
-//! It checks that
-//! - **F1**, fences are distinct, and **F2**, a fence is greater than every fence that was returned before
-//!   its acquisition began;
+//! A claim asks for a block of one fence or of several, which the nodes count as one step. The model checks
+//! that
+//! - **F1**, fences are distinct, those of a block too, and **F2**, the first fence of a block is greater than
+//!   every fence that was returned before its acquisition began;
+//! - **F3**, a claim that tries again has the same block, or one that has no fence in common with it;
+//! - **F4**, where a block is passed on, each holder has a greater fence than the holder before, of the same
+//!   block or of another;
 //! - **E**, two clients never believe at once that they hold the lock;
 //! - **R**, what was released or given back leaves nothing behind at a node, and nothing on its way.
+//!
+//! What is covered, on three nodes and exhaustively, with blocks of one and of two where nothing else is said.
+//! What is checked "by name" is ignored unless it is named, since it takes long:
+//! - acquiring, with raised counters, and from unequal ones (blocks of one);
+//! - a request that arrives twice (blocks of one);
+//! - a node that joins a hold later, and is adopted by a renewal (blocks of one);
+//! - a second try or renewal of a hold (blocks of two; those of one by name); and within twelve steps, with a
+//!   request that has no answer;
+//! - the loss of the data of one node, and its admission; by name, with late copies of it (blocks of one);
+//! - giving back and release, for one claim at one node (blocks of one): what is left there depends neither on
+//!   other nodes nor on the fence.
+//!
+//! On five nodes, with blocks of two: all that happens within eleven steps after a grant, such as the expiry
+//! and the grant to another client. Not covered: the recovery of a quorum that was restarted as a whole,
+//! whose fences rest on the clocks, and a hold that another process continues.
 //!
 //! [`RedlockModel::default`] has the rules of the product; each other variant breaks one of them, and the
 //! check must find the violation.

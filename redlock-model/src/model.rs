@@ -3,19 +3,26 @@
 use stateright::{Model, Property};
 
 use crate::config::{Action, Hearing, RedlockModel, Step};
-use crate::contender::Request;
+use crate::contender::{Request, rule};
 use crate::node::{Node, Quarantine, Rejoin};
-use crate::state::{Body, Broken, Client, Message, NODES, Stage, State};
+use crate::state::{Body, Broken, Client, Message, Stage, State};
 
 impl RedlockModel {
-    fn nodes_at_start(&self, counters: &[u8; NODES]) -> [Node; NODES] {
-        let mut nodes = counters.map(|counter| Node { counter, ..Node::default() });
-        nodes[self.voting..].iter_mut().for_each(|node| node.refuses = true);
+    fn nodes_at_start(&self, counters: &[u8]) -> Vec<Node> {
+        let node = |counter: &u8| Node { counter: *counter, ..Node::default() };
+        let mut nodes: Vec<_> = counters.iter().map(node).collect();
+        nodes.iter_mut().rev().take(self.refusing).for_each(|node| node.refuses = true);
         if self.stale_admission {
             nodes[0].generation = 1;
             nodes[0].admission = Some((1, counters[0]));
         }
         nodes
+    }
+
+    /// Whether so many nodes take part that a try can be granted.
+    fn can_grant(&self) -> bool {
+        let nodes = self.counters[0].len();
+        nodes - self.refusing >= rule::quorum_of(nodes)
     }
 
     fn others(&self) -> usize {
@@ -62,6 +69,9 @@ impl RedlockModel {
         }
         if client.believes() {
             steps.push(Step::Lapse(c));
+            if client.stage == Stage::Returned && client.passes + 1 < client.block {
+                steps.push(Step::Pass(c));
+            }
         }
         if self.may_tick(client) {
             steps.push(Step::Tick(c));
@@ -103,7 +113,7 @@ impl RedlockModel {
         let Some(quarantine) = &node.quarantine else { return };
         if self.may_read(quarantine) {
             let admitted = |m: &usize| *m != n && state.nodes[*m].quarantine.is_none();
-            steps.extend((0..NODES).filter(admitted).map(|m| Step::ReadMark(n, m)));
+            steps.extend((0..state.nodes.len()).filter(admitted).map(|m| Step::ReadMark(n, m)));
         }
         if self.may_admit(quarantine) {
             steps.push(Step::SendAdmission(n));
@@ -119,12 +129,13 @@ impl Model for RedlockModel {
         let states = self.counters.iter().map(|counters| {
             let state = State {
                 nodes: self.nodes_at_start(counters),
-                clients: vec![Client::new(); self.clients],
+                clients: self.blocks.iter().map(|b| Client::new(counters.len(), *b)).collect(),
                 flight: Vec::new(),
                 losses_left: self.losses,
                 repeats_left: self.repeats,
                 calls_left: self.calls,
                 silences_left: self.silences,
+                used: 0,
                 broken: None,
             };
             let state = if self.held { self.with_a_hold(state) } else { state };
@@ -137,7 +148,7 @@ impl Model for RedlockModel {
         let mut steps = Vec::new();
         (0..state.clients.len()).for_each(|c| self.of_client(state, c, &mut steps));
         state.flight.iter().for_each(|message| self.of_message(state, *message, &mut steps));
-        (0..NODES).for_each(|n| self.of_node(state, n, &mut steps));
+        (0..state.nodes.len()).for_each(|n| self.of_node(state, n, &mut steps));
         actions.extend(steps.into_iter().map(Action));
     }
 
@@ -154,9 +165,13 @@ impl Model for RedlockModel {
             Property::always("F2: a later fence is greater", |_: &Self, state: &State| {
                 state.broken != Some(Broken::NotGreater)
             }),
+            Property::always(
+                "F3: a claim has a block or another one",
+                |_: &Self, state: &State| state.broken != Some(Broken::Overlaps),
+            ),
         ];
         // Without these a model in which nothing happens would pass.
-        if self.voting > NODES / 2 {
+        if self.can_grant() {
             properties.push(Property::sometimes(
                 "every acquisition can return",
                 |_: &Self, state: &State| state.clients.iter().all(|client| client.fences != 0),
@@ -167,6 +182,21 @@ impl Model for RedlockModel {
                 "E: one client believes",
                 |_: &Self, state: &State| {
                     state.clients.iter().filter(|client| client.believes()).count() <= 1
+                },
+            ));
+        }
+        if self.holds && self.blocks.iter().any(|block| *block > 1) {
+            properties.push(Property::always(
+                "F4: each holder has a greater fence than the one before",
+                |_: &Self, state: &State| state.broken != Some(Broken::NotAbove),
+            ));
+            properties.push(Property::sometimes(
+                "a whole block can be passed on",
+                |_: &Self, state: &State| {
+                    state
+                        .clients
+                        .iter()
+                        .any(|client| client.passes > 0 && client.passes + 1 == client.block)
                 },
             ));
         }
@@ -185,7 +215,7 @@ impl Model for RedlockModel {
                 },
             ));
         }
-        if self.calls > 0 && self.voting > NODES / 2 {
+        if self.calls > 0 && self.can_grant() {
             let proves = "a second call can succeed";
             properties.push(Property::sometimes(proves, |_: &Self, state: &State| {
                 state.clients.iter().any(|client| client.proven > 1)

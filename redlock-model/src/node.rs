@@ -67,6 +67,8 @@ pub struct NodeRules {
     /// Whether an admission names the quarantine that it ends, so that one that arrives late cannot
     /// admit a node that was flushed again.
     pub admission_names_quarantine: bool,
+    /// Whether a grant counts all fences of its block, and not only one.
+    pub counts_blocks: bool,
     /// Whether giving a try back leaves alone what a newer try has made.
     pub release_names_try: bool,
 }
@@ -78,6 +80,7 @@ impl NodeRules {
         raise_shows_counter: true,
         rejoin: Rejoin::WaitThenSeed { others: rule::seeds_needed(3, rule::quorum_of(3)) },
         admission_names_quarantine: true,
+        counts_blocks: true,
         release_names_try: true,
     };
 }
@@ -109,7 +112,7 @@ impl Node {
             return Reply::NoVote;
         }
         match request {
-            Request::Acquire { attempt, proposal, .. } => {
+            Request::Acquire { attempt, proposal, fences, .. } => {
                 let attempt = small(attempt.into());
                 match &mut self.holder {
                     Some((holder, tried)) if *holder == client => {
@@ -120,7 +123,8 @@ impl Node {
                     None => {
                         self.holder = Some((client, attempt));
                         (self.adopted, self.stamp) = (0, stamp);
-                        self.counter = (self.counter + 1).max(small(proposal));
+                        let more = if rules.counts_blocks { small(fences.into()) - 1 } else { 0 };
+                        self.counter = (self.counter + 1).max(small(proposal)) + more;
                     }
                 }
                 Reply::Mine { counter: self.counter.into() }

@@ -2,15 +2,12 @@
 
 use crate::contender::{Contender, Reply, Request};
 use crate::node::Node;
-use crate::set::Set;
-
-/// The number of nodes. Three is the smallest quorum that survives a loss.
-pub(crate) const NODES: usize = 3;
+use crate::set::{Fences, Set, greatest};
 
 /// The whole system at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct State {
-    pub(crate) nodes: [Node; NODES],
+    pub(crate) nodes: Vec<Node>,
     pub(crate) clients: Vec<Client>,
     /// What is under way, in order.
     pub(crate) flight: Vec<Message>,
@@ -18,6 +15,8 @@ pub struct State {
     pub(crate) repeats_left: u8,
     pub(crate) calls_left: u8,
     pub(crate) silences_left: u8,
+    /// The greatest fence that a holder has had; only where the model knows who believes.
+    pub(crate) used: u8,
     /// A property of fences that was violated on the way here.
     pub(crate) broken: Option<Broken>,
 }
@@ -27,6 +26,10 @@ pub struct State {
 pub(crate) enum Broken {
     NotDistinct,
     NotGreater,
+    /// A claim has another block than before, with a fence of the earlier one.
+    Overlaps,
+    /// A holder has a fence that is not above that of the holder before.
+    NotAbove,
 }
 
 /// A message between a client and a node. One that is lost never arrives.
@@ -54,10 +57,16 @@ pub(crate) struct Client {
     pub(crate) now: u8,
     /// The greatest fence that was returned before this acquisition began.
     pub(crate) floor: u8,
+    /// How many fences it asks for.
+    pub(crate) block: u8,
+    /// The first fence of the last block that it has returned; 0 for none.
+    pub(crate) first: u8,
+    /// How often its holder has passed the lock on.
+    pub(crate) passes: u8,
     /// All that it has returned.
-    pub(crate) fences: Set,
+    pub(crate) fences: Fences,
     /// Those of them that it had reason to believe in.
-    pub(crate) believed: Set,
+    pub(crate) believed: Fences,
     /// The last call that was answered well; 0 if it holds nothing.
     pub(crate) proven: u8,
     /// The last call whose validity is over.
@@ -81,11 +90,21 @@ pub(crate) enum Stage {
 }
 
 impl Client {
-    pub(crate) fn new() -> Self {
-        let contender = Contender::new(NODES, None);
-        let (fences, believed) = (0, 0);
-        let (now, floor, proven, over) = (0, 0, 0, 0);
-        Self { contender, stage: Stage::Idle, now, floor, fences, believed, proven, over }
+    /// Of a quorum of so many nodes.
+    pub(crate) fn new(nodes: usize, block: u8) -> Self {
+        Self {
+            contender: Contender::new(nodes, None),
+            stage: Stage::Idle,
+            now: 0,
+            floor: 0,
+            block,
+            first: 0,
+            passes: 0,
+            fences: 0,
+            believed: 0,
+            proven: 0,
+            over: 0,
+        }
     }
 
     pub(crate) fn call(&self) -> u8 {
@@ -116,10 +135,14 @@ impl State {
     }
 
     /// The greatest of the fences that `of` picks for the clients other than `c`.
-    pub(crate) fn greatest(&self, c: usize, of: fn(&Client) -> Set) -> u8 {
+    pub(crate) fn greatest(&self, c: usize, of: fn(&Client) -> Fences) -> u8 {
+        greatest(self.of_others(c, of))
+    }
+
+    /// What `of` picks for the clients other than `c`.
+    pub(crate) fn of_others(&self, c: usize, of: fn(&Client) -> Fences) -> Fences {
         let others = self.clients.iter().enumerate().filter(|(other, _)| *other != c);
-        let all = others.fold(0, |all, (_, client)| all | of(client));
-        u8::try_from(all.checked_ilog2().unwrap_or(0)).unwrap_or(u8::MAX)
+        others.fold(0, |all, (_, client)| all | of(client))
     }
 
     /// Whether nothing is left of what the client has given back, where its contender is content: neither
@@ -148,7 +171,7 @@ impl State {
             holder.is_some_and(|(holder, attempt)| usize::from(holder) == c && is_meant(attempt))
         };
         let is_content = |n: &usize| !contender.undoings.0.iter().any(|undoing| undoing.node == *n);
-        (0..NODES).filter(is_content).all(|n| !is_under_way(n) && !has(n))
+        (0..self.nodes.len()).filter(is_content).all(|n| !is_under_way(n) && !has(n))
     }
 
     pub(crate) fn put(&mut self, message: Message) {

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use crate::config::{Hearing, RedlockModel, Step};
 use crate::contender::machine::Phase;
-use crate::contender::{Contender, Outcome, Reply, Request, Sent, Terms, Time};
+use crate::contender::{Contender, Outcome, Reply, Request, Sent, Terms, Time, rule};
 use crate::node::{Quarantine, Rejoin};
-use crate::set::id;
+use crate::set::{id, in_a_row};
 use crate::state::{Body, Broken, Client, Message, Stage, State};
 use crate::variants::Variant;
 
@@ -18,9 +18,11 @@ fn ticks(ticks: u8) -> Time {
 }
 
 impl RedlockModel {
-    pub(crate) fn terms(&self) -> Terms {
+    /// Those of a client that asks for so many fences.
+    pub(crate) fn terms(&self, fences: u8) -> Terms {
         Terms {
             rules: self.variant.rules(),
+            fences: fences.into(),
             valid: ticks(LATE),
             margin: ticks(0),
             lasts: ticks(100),
@@ -36,7 +38,7 @@ impl RedlockModel {
     /// Whether the contender of a client waits for its clock.
     pub(crate) fn may_tick(&self, client: &Client) -> bool {
         let now = self.now(client);
-        let at = client.contender.wake_at(&self.terms(), ticks(now));
+        let at = client.contender.wake_at(&self.terms(client.block), ticks(now));
         now < LATE && at.is_some_and(|at| at <= ticks(self.ticks))
     }
 
@@ -77,7 +79,8 @@ impl RedlockModel {
         what: impl FnOnce(&mut Contender, &Terms, Time) -> Vec<Sent>,
     ) {
         let now = ticks(self.now(&state.clients[c]));
-        let sent = what(&mut state.clients[c].contender, &self.terms(), now);
+        let terms = self.terms(state.clients[c].block);
+        let sent = what(&mut state.clients[c].contender, &terms, now);
         self.post(state, c, sent);
         match state.clients[c].contender.phase {
             Phase::Done(outcome) => self.conclude(state, c, outcome),
@@ -89,36 +92,18 @@ impl RedlockModel {
     }
 
     fn conclude(&self, state: &mut State, c: usize, outcome: Outcome) {
-        let others = state.clients.iter().enumerate().filter(|(other, _)| *other != c);
-        let taken = others.fold(0, |taken, (_, client)| taken | client.fences);
         let client = &mut state.clients[c];
-        let call = client.call();
         client.contender.abandon();
         let fence = match outcome {
             Outcome::Granted { fence, .. } => Some(fence),
-            Outcome::Held => client.contender.fence,
+            Outcome::Held => {
+                let block = |last| rule::Block { last, fences: client.block.into() };
+                client.contender.fence.map(|last| block(last).first())
+            }
             _ => None,
         };
-        if let Some(fence) = fence.and_then(|fence| u8::try_from(fence).ok()) {
-            if taken & (1 << fence) != 0 {
-                state.broken = Some(Broken::NotDistinct);
-            } else if fence <= state.clients[c].floor {
-                state.broken = Some(Broken::NotGreater);
-            }
-            let client = &mut state.clients[c];
-            client.fences |= 1 << fence;
-            (client.stage, client.floor) = (Stage::Returned, 0);
-            // A grant that is used although it is over is believed in.
-            if self.variant == Variant::LateGrant {
-                client.over = client.over.min(call - 1);
-            }
-            if self.holds {
-                client.proven = call;
-                if client.believes() {
-                    client.believed |= 1 << fence;
-                }
-            }
-            return;
+        if let Some(first) = fence.and_then(|fence| u8::try_from(fence).ok()) {
+            return self.has_returned(state, c, first);
         }
         client.floor = 0;
         match (client.stage, outcome) {
@@ -133,20 +118,63 @@ impl RedlockModel {
         }
     }
 
+    /// A call has returned a block with this first fence.
+    fn has_returned(&self, state: &mut State, c: usize, first: u8) {
+        let taken = state.of_others(c, |client| client.fences);
+        let (variant, used) = (self.variant, state.used);
+        let client = &mut state.clients[c];
+        let call = client.call();
+        let fences = in_a_row(first, client.block);
+        let is_another = first != client.first;
+        let mut broken = None;
+        if taken & fences != 0 {
+            broken = Some(Broken::NotDistinct);
+        } else if first <= client.floor {
+            broken = Some(Broken::NotGreater);
+        } else if is_another && client.fences & fences != 0 {
+            broken = Some(Broken::Overlaps);
+        }
+        client.fences |= fences;
+        (client.stage, client.floor) = (Stage::Returned, 0);
+        if is_another {
+            (client.first, client.passes) = (first, 0);
+        }
+        // A grant that is used although it is over is believed in.
+        if variant == Variant::LateGrant {
+            client.over = client.over.min(call - 1);
+        }
+        if self.holds {
+            client.proven = call;
+            if client.believes() {
+                client.believed |= fences;
+                if is_another && self.passes() {
+                    broken = broken.or((first <= used).then_some(Broken::NotAbove));
+                    state.used = used.max(first);
+                }
+            }
+        }
+        state.broken = broken.or(state.broken);
+    }
+
+    /// Whether the model follows the holders of a block.
+    fn passes(&self) -> bool {
+        self.blocks.iter().any(|block| *block > 1)
+    }
+
     /// Begins a try; a grant must be above `floor`.
     pub(crate) fn begin_try(&self, state: &mut State, c: usize, proposal: u8, floor: u8) {
         let client = &mut state.clients[c];
         (client.stage, client.now, client.floor) = (Stage::Trying, 0, floor);
         let start = (Time::ZERO, Time::ZERO);
-        let terms = self.terms();
+        let terms = self.terms(client.block);
         let sent = client.contender.begin_try(&terms, start, proposal.into());
         self.post(state, c, sent);
     }
 
-    /// The first client has the votes of the first two nodes.
+    /// The first client has the votes of a bare quorum.
     pub(crate) fn with_a_hold(&self, mut state: State) -> State {
         self.begin_try(&mut state, 0, 1, 0);
-        for node in 0..2 {
+        for node in 0..id(rule::quorum_of(state.nodes.len())) {
             let message = state.flight.iter().find(|message| message.node == node).copied();
             if let Some(message) = message {
                 let _ = self.arrive(&mut state, message, Hearing::Heard);
@@ -169,7 +197,9 @@ impl RedlockModel {
             Step::Invoke(..) | Step::TryAgain(_) | Step::Renew(_) | Step::Release(_) => {
                 self.begin(&mut state, step);
             }
-            Step::GiveUp(_) | Step::Tick(_) | Step::Lapse(_) => self.live(&mut state, step),
+            Step::GiveUp(_) | Step::Tick(_) | Step::Lapse(_) | Step::Pass(_) => {
+                self.live(&mut state, step)
+            }
             at_a_node => self.happen(&mut state, at_a_node)?,
         }
         state.settle();
@@ -258,9 +288,8 @@ impl RedlockModel {
             Step::TryAgain(c) => {
                 state.calls_left -= 1;
                 let others = state.greatest(c, |client| client.fences);
-                // Its own fence may come back, and must not fall either.
-                let own = state.clients[c].fences.checked_ilog2().map_or(0, |own| own - 1);
-                let floor = others.max(u8::try_from(own).unwrap_or(u8::MAX));
+                // Its own block may come back, and must not fall either.
+                let floor = others.max(state.clients[c].first.saturating_sub(1));
                 self.begin_try(state, c, self.proposals[0], floor);
             }
             Step::Renew(c) => {
@@ -269,13 +298,15 @@ impl RedlockModel {
                 let floor = state.greatest(c, |client| client.believed);
                 let client = &mut state.clients[c];
                 (client.stage, client.now, client.floor) = (Stage::Renewing, 0, floor);
-                let sent = client.contender.begin_survey(&self.terms(), Time::ZERO, true);
+                let terms = self.terms(client.block);
+                let sent = client.contender.begin_survey(&terms, Time::ZERO, true);
                 self.post(state, c, sent);
             }
             Step::Release(c) => {
                 let client = &mut state.clients[c];
                 (client.stage, client.now, client.proven) = (Stage::Releasing, 0, 0);
-                let sent = client.contender.begin_release(&self.terms(), Time::ZERO, false);
+                let terms = self.terms(client.block);
+                let sent = client.contender.begin_release(&terms, Time::ZERO, false);
                 self.post(state, c, sent);
             }
             _ => {}
@@ -292,13 +323,23 @@ impl RedlockModel {
                 (client.floor, client.proven) = (0, 0);
             }
             Step::Tick(c) => {
-                let (terms, now) = (self.terms(), ticks(state.clients[c].now));
+                let terms = self.terms(state.clients[c].block);
+                let now = ticks(state.clients[c].now);
                 let at = state.clients[c].contender.wake_at(&terms, now);
                 let at = at.and_then(|at| u8::try_from(at.as_nanos()).ok()).unwrap_or(LATE);
                 state.clients[c].now = state.clients[c].now.max(at);
                 self.tell(state, c, |contender, terms, now| contender.time(terms, now));
             }
             Step::Lapse(c) => state.clients[c].over = state.clients[c].proven,
+            Step::Pass(c) => {
+                let client = &mut state.clients[c];
+                client.passes += 1;
+                let fence = client.first + client.passes;
+                if fence <= state.used {
+                    state.broken = Some(Broken::NotAbove);
+                }
+                state.used = state.used.max(fence);
+            }
             _ => {}
         }
     }

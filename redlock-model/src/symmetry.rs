@@ -3,20 +3,20 @@
 use std::hash::{Hash, Hasher};
 
 use crate::set::Set;
-use crate::state::{Client, Message, NODES, State};
+use crate::state::{Client, Message, State};
 
 impl State {
     /// One of all states that differ from this one by the numbering of nodes and clients, nearly always the
     /// same one: clients and nodes are sorted by what does not depend on the numbering.
-    pub(crate) fn representative(&self) -> Self {
+    pub(crate) fn representative(self) -> Self {
         let mut clients: Vec<_> = (0..self.clients.len()).collect();
         clients.sort_by_cached_key(|client| self.key_of_client(*client));
         let client_places = places(&clients);
-        let mut nodes: Vec<_> = (0..NODES).collect();
+        let mut nodes: Vec<_> = (0..self.nodes.len()).collect();
         nodes.sort_by_cached_key(|node| self.key_of_node(*node, &clients, &client_places));
         let is_sorted = |order: &[usize]| order.iter().enumerate().all(|(at, old)| at == *old);
         if is_sorted(&clients) && is_sorted(&nodes) {
-            return self.clone();
+            return self;
         }
         self.renumbered(&nodes, &clients, &client_places)
     }
@@ -29,6 +29,7 @@ impl State {
         (client.proven, client.over, contender.phase, contender.fence, contender.call)
             .hash(&mut key);
         (contender.granted, contender.attempt).hash(&mut key);
+        (client.block, client.first, client.passes).hash(&mut key);
         // Sums do not depend on the order of the nodes.
         let of_node = |n: usize| {
             let mut key = Mix::default();
@@ -42,7 +43,7 @@ impl State {
             }
             key.finish()
         };
-        (0..NODES).fold(key.finish(), |sum, n| sum.wrapping_add(of_node(n)))
+        (0..self.nodes.len()).fold(key.finish(), |sum, n| sum.wrapping_add(of_node(n)))
     }
 
     fn key_of_node(&self, n: usize, clients: &[usize], client_places: &[u8]) -> u64 {
@@ -90,7 +91,8 @@ impl State {
             node
         };
         let clients = clients.iter().map(|c| self.clients[*c].with_nodes(nodes, &node_places));
-        Self { nodes: std::array::from_fn(node), clients: clients.collect(), flight, ..*self }
+        let nodes = (0..nodes.len()).map(node).collect();
+        Self { nodes, clients: clients.collect(), flight, ..*self }
     }
 }
 
@@ -146,6 +148,10 @@ impl Hasher for Mix {
 
     fn write(&mut self, bytes: &[u8]) {
         bytes.iter().for_each(|byte| self.mix((*byte).into()));
+    }
+
+    fn write_u16(&mut self, word: u16) {
+        self.mix(word.into());
     }
 
     fn write_u8(&mut self, byte: u8) {

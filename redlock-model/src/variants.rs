@@ -19,6 +19,8 @@ pub enum Variant {
     RenewsAnyFence,
     /// Wrong: a second try gives the old fence back as soon as a quorum is the owner's.
     OldFenceOfAnyQuorum,
+    /// Wrong: another block of the same claim may have fences of the earlier one.
+    OverlapsItsOwn,
     /// Wrong: only what has voted is given back, and no release is repeated.
     ForgetsTheUnanswered,
     /// Wrong: every answer to a release proves that nothing is left.
@@ -46,10 +48,17 @@ impl Variant {
             Self::RenewsAnyFence => rules.renews = |_| None,
             Self::OldFenceOfAnyQuorum => {
                 rules.judge = |needed, votes, kept, pending| match kept {
-                    Some(fence) if votes.iter().flatten().count() >= needed => {
-                        Verdict::Established(fence)
+                    Some(kept) if votes.iter().flatten().count() >= needed => {
+                        Verdict::Established(kept.last)
                     }
                     _ => rule::judge(needed, votes, kept, pending),
+                };
+            }
+            Self::OverlapsItsOwn => {
+                rules.judge = |needed, votes, kept, pending| {
+                    // A block of one never overlaps another one.
+                    let kept = kept.map(|kept| rule::Block { fences: 1, ..kept });
+                    rule::judge(needed, votes, kept, pending)
                 };
             }
             Self::ForgetsTheUnanswered => rules.gives_back = |voted| voted,

@@ -244,7 +244,7 @@ async fn s05_a_hold_in_doubt_is_not_passed_on(cx: Cx) -> Check {
 async fn s05_only_equal_tasks_join_a_cohort(cx: Cx) -> Check {
     let lock = cohort(&cx, 8).await?;
     let others = [
-        ("ttl", lock.clone().ttl(cx.long_ttl() * 2)),
+        ("ttl", lock.clone().ttl(cx.round(cx.long_ttl() * 3 / 4))),
         ("max_hold", lock.clone().max_hold(cx.long_ttl())),
         ("label", lock.clone().label("another")),
         ("cohort", lock.clone().cohort(2)),

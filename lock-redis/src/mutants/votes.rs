@@ -59,4 +59,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
         right: "math.max(tonumber(ttl), redis.call('PTTL', key))",
         replaced_by: "tonumber(ttl)",
     },
+    Mutant {
+        name: "a_vote_counts_one_of_a_block",
+        wrong: "A node of a quorum counts one, whatever block of fences was asked for.",
+        killed_by: "no_fence_of_a_block_is_given_again",
+        scripts: &["ACQUIRE_VOTE"],
+        right: " + fences - 1",
+        replaced_by: "",
+    },
+    Mutant {
+        name: "the_length_of_a_block_is_not_compared",
+        wrong: "On a quorum, a lock is taken over with a longer block than it has.",
+        killed_by: "only_its_own_block_is_taken_over",
+        scripts: &["RENEW_VOTE", "RELEASE_VOTE"],
+        right: " and (vote[3] or '1') == fences",
+        replaced_by: "",
+    },
 ];

@@ -126,6 +126,7 @@ impl LockBackend for RedlockBackend {
         can.detachable = true;
         can.inspect = true;
         can.min_ttl = Duration::from_millis(50);
+        can.fence_block = true;
         can.max_ttl = Some(self.quorum.config.max_ttl);
         if self.quorum.config.eviction == Eviction::Warn {
             can.loses_data_on = &[DataLoss::Eviction];

@@ -9,13 +9,13 @@ use lock_core::{
 };
 
 use super::admission::Admission;
+use super::contender::rule::Block;
 use super::contender::{Contender, Outcome, Terms};
 use super::driver::Driver;
 use super::quorum::Quorum;
 use super::replies::Replies;
 use super::target::Target;
 use super::wake::Waiter;
-use crate::names::Keys;
 use crate::node::Interest;
 
 /// How often to repeat a try in which the votes were split and no client got a quorum.
@@ -51,8 +51,9 @@ impl RedlockClaim {
                 resume.data.len()
             )));
         }
-        let resumed = request.resume.as_ref().map(|resume| resume.fence.get());
-        let target = Target::new(Keys::new(&request.key), &request.owner, request.label.as_deref());
+        let block = |first: FencingToken| Block::from_first(first.get(), request.fences);
+        let resumed = request.resume.as_ref().map(|resume| block(resume.fence).last);
+        let target = Target::new(request);
         let contender = Contender::new(quorum.len(), resumed);
         // A little less than the core allows, so that the error can name each node's answer.
         let limit = request.call_timeout * 9 / 10;
@@ -60,6 +61,7 @@ impl RedlockClaim {
         let ttl = request.ttl;
         let terms = Terms {
             rules: quorum.config.rules.contender,
+            fences: request.fences,
             // The core subtracts 1 % and 2 ms itself.
             valid: ttl.saturating_sub(ttl.mul_f64((quorum.config.drift - 0.01).max(0.0))),
             margin: ttl / 100 + Duration::from_millis(2),

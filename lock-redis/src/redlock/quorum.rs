@@ -180,10 +180,11 @@ impl Quorum {
         };
         let run = |call| self.nodes[node].run(call, times.limit);
         let (reply, mark) = match request {
-            Request::Acquire { attempt, proposal, .. } => {
+            Request::Acquire { attempt, proposal, fences, .. } => {
                 let call = about(&ACQUIRE_VOTE).key(&to.waiters);
                 let call = call.number(attempt.into()).number(ttl_ms).number(proposal);
                 let call = call.arg(&self.channel).maybe(times.waited.map(micros)).arg(&to.label);
+                let call = call.number(fences.into());
                 NodeReply::from_script(run(call).await)
             }
             Request::Raise { value, .. } => {
@@ -199,7 +200,8 @@ impl Quorum {
                 let call = about(&RELEASE_VOTE).key(&to.waiters);
                 // A vote that is given back wakes no waiter: the winner holds the other nodes.
                 let call = call.maybe(attempt.map(u64::from)).flag(attempt.is_none()).arg(&to.lock);
-                let call = call.arg(if leaves { self.channel.as_str() } else { "" }).maybe(fence);
+                let call = call.arg(if leaves { self.channel.as_str() } else { "" });
+                let call = call.maybe(fence).number(to.fences.into());
                 (NodeReply::from_release(run(call).await), 0)
             }
         };

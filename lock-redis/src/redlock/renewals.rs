@@ -18,7 +18,7 @@ const BATCH: usize = 256;
 #[derive(Debug)]
 pub(crate) struct Item {
     pub(crate) target: Arc<Target>,
-    /// The fence that the node must show; `None` for any.
+    /// The last fence that the node must show; `None` for any.
     pub(crate) fence: Option<u64>,
     /// The counter at which the node takes part from now on.
     pub(crate) adopt: Option<u64>,
@@ -67,7 +67,8 @@ impl Sender {
         let mut call = RENEW_VOTE.call().key(NODE_KEY).arg(&self.fingerprint).arg(&self.channel);
         for item in items() {
             call = call.key(&item.target.lock).key(&item.target.vote).arg(&item.target.owner);
-            call = call.maybe(item.fence).maybe(item.adopt).number(item.ttl_ms);
+            call = call.maybe(item.fence).number(item.target.fences.into());
+            call = call.maybe(item.adopt).number(item.ttl_ms);
         }
         let answer = self.node.run(call, limit).await;
         let answers = answer.as_ref().map_err(Error::clone).and_then(|value| {

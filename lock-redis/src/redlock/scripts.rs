@@ -62,7 +62,13 @@ mod tests {
             let call = ACQUIRE_VOTE.call().key("node").keys(&parts).arg("q").arg("owner");
             let call = call.number(1).number(30_000).number(ahead).arg("channel");
             let before = time(&mut connection).await;
-            call.number(waited).arg("").by_text().exec_async(&mut connection).await.unwrap();
+            call.number(waited)
+                .arg("")
+                .number(1)
+                .by_text()
+                .exec_async(&mut connection)
+                .await
+                .unwrap();
             let after = time(&mut connection).await;
             let mut score = redis::cmd("ZSCORE");
             score.arg(&["a:waiters", "channel"]);
@@ -85,7 +91,7 @@ mod tests {
             async |connection: &mut redis::aio::MultiplexedConnection| -> (u64, u64, u64, i64) {
                 let call = ACQUIRE_VOTE.call().key("node").keys(&parts).arg("q").arg("owner");
                 let call = call.number(1).number(1000).number(0).arg("").arg("").arg("");
-                call.by_text().query_async(connection).await.unwrap()
+                call.number(1).by_text().query_async(connection).await.unwrap()
             };
         assert_eq!(acquire(&mut connection).await, (1, 1, 1, -1));
         redis::cmd("DEL").arg("a").exec_async(&mut connection).await.unwrap();
@@ -108,7 +114,8 @@ mod tests {
         for (lock, proposal) in [("a", 1 << 52), ("b", 1 << 52), ("c", 0)] {
             let parts = [lock.to_owned(), format!("{lock}:vote"), format!("{lock}:waiters")];
             let call = ACQUIRE_VOTE.call().key("node").keys(&parts).arg("q").arg("owner");
-            let call = call.number(1).number(30_000).number(proposal).arg("").arg("").arg("");
+            let call =
+                call.number(1).number(30_000).number(proposal).arg("").arg("").arg("").number(1);
             let (granted, counter, mark, _): (u64, u64, u64, i64) =
                 call.by_text().query_async(&mut connection).await.unwrap();
             let now = time(&mut connection).await;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use lock_core::OwnerId;
+use lock_core::ClaimRequest;
 
 use crate::names::Keys;
 
@@ -12,6 +12,8 @@ pub(crate) struct Target {
     pub(crate) vote: String,
     pub(crate) waiters: String,
     pub(crate) owner: String,
+    /// How many fences the hold has, or is to have.
+    pub(crate) fences: u32,
     pub(crate) label: String,
 }
 
@@ -23,9 +25,11 @@ impl fmt::Debug for Target {
 }
 
 impl Target {
-    pub(crate) fn new(keys: Keys, owner: &OwnerId, label: Option<&str>) -> Self {
+    pub(crate) fn new(request: &ClaimRequest) -> Self {
+        let keys = Keys::new(&request.key);
         let (vote, waiters) = (keys.part("vote"), keys.part("waiters"));
-        let label = label.unwrap_or_default().to_owned();
-        Self { lock: keys.lock, vote, waiters, owner: owner.to_hex(), label }
+        let label = request.label.clone().unwrap_or_default();
+        let (owner, fences) = (request.owner.to_hex(), request.fences);
+        Self { lock: keys.lock, vote, waiters, owner, fences, label }
     }
 }

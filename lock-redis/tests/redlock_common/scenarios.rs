@@ -28,8 +28,11 @@ macro_rules! ensure {
     };
 }
 
+mod blocks;
 mod renewals;
 
+#[allow(unused_imports, reason = "each test target uses a part of it")]
+pub(crate) use blocks::{no_fence_of_a_block_is_given_again, only_its_own_block_is_taken_over};
 #[allow(unused_imports, reason = "each test target uses a part of it")]
 pub(crate) use renewals::{
     a_key_of_another_type_concerns_its_lock_alone, a_late_request_ends_no_hold_sooner,

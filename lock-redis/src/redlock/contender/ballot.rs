@@ -1,7 +1,7 @@
 //! Counting the answers to one call.
 
 use super::message::{Outcome, Reply};
-use super::rule::{self, Standing, Verdict, Vote};
+use super::rule::{self, Block, Standing, Verdict, Vote};
 use super::rules::Rules;
 
 /// The answers to one call, node by node.
@@ -22,6 +22,7 @@ pub(crate) struct Paper {
 /// What the answers to a try say so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Count {
+    /// With this fence, or this last one of a block.
     Granted(u64),
     /// A quorum has granted, with different values.
     Differ(u64),
@@ -70,8 +71,8 @@ impl Ballot {
         low
     }
 
-    /// What the answers to a try say. `kept` is the fence of an earlier grant to the same claim.
-    pub(crate) fn count(&self, rules: &Rules, kept: Option<u64>) -> Count {
+    /// What the answers to a try say. `kept` has the fences of an earlier grant to the same claim.
+    pub(crate) fn count(&self, rules: &Rules, kept: Option<Block>) -> Count {
         let vote = |paper: &Paper| -> Vote {
             paper.reply.filter(|_| !paper.raising).and_then(Reply::counter)
         };
@@ -79,7 +80,7 @@ impl Ballot {
         let (nodes, voting, pending) = (self.0.len(), self.voting(), self.pending());
         let needed = (rules.needed)(nodes, voting, pending);
         match (rules.judge)(needed, &votes, kept, pending) {
-            Verdict::Established(fence) => return Count::Granted(fence),
+            Verdict::Established(last) => return Count::Granted(last),
             Verdict::Raise(highest) => return Count::Differ(highest),
             Verdict::Wait => return Count::Open,
             Verdict::Short => {}

@@ -3,7 +3,7 @@
 use super::ballot::Ballot;
 use super::debts::Debts;
 use super::message::{Outcome, Reply, Request, Time};
-use super::rule::{self, Standing};
+use super::rule::{self, Block, Standing};
 use super::rules::Terms;
 use super::trying::{Step, Trying};
 use super::undoing::Undoings;
@@ -28,7 +28,7 @@ pub(crate) struct Contender {
     pub(crate) attempt: u32,
     /// The try that was granted, if the last one was.
     pub(crate) granted: Option<u32>,
-    /// The fence, from the grant on.
+    /// The fence, from the grant on; of a block the last one, which is what the nodes count.
     pub(crate) fence: Option<u64>,
     /// The hold is another process's, by a token that no node has confirmed yet.
     pub(crate) unproven: bool,
@@ -61,7 +61,7 @@ pub(crate) enum Phase {
 }
 
 impl Contender {
-    /// For this many `nodes`. With `resumed`, it continues another process's hold with this fence.
+    /// For this many `nodes`. With `resumed`, it continues another process's hold with this last fence.
     pub(crate) fn new(nodes: usize, resumed: Option<u64>) -> Self {
         Self {
             ballot: Ballot::new(nodes),
@@ -104,7 +104,8 @@ impl Contender {
         self.attempt = self.call;
         self.granted = None;
         self.forget_joining();
-        let request = Request::Acquire { attempt: self.attempt, proposal, joins: false };
+        let (attempt, fences) = (self.attempt, terms.fences);
+        let request = Request::Acquire { attempt, proposal, fences, joins: false };
         (0..self.nodes()).map(|node| self.owe(terms, now, node, request)).collect()
     }
 
@@ -221,8 +222,10 @@ impl Contender {
         sent.extend(due.iter().map(|undoing| (undoing.node, undoing.request(fence, false))));
         if self.join_at.is_some_and(|at| at <= now) {
             self.join_at = None;
-            let proposal = self.fence.unwrap_or(0);
-            let request = Request::Acquire { attempt: self.attempt, proposal, joins: true };
+            // Where nothing higher was counted, the node then shows just the fence of the hold.
+            let (attempt, fences) = (self.attempt, terms.fences);
+            let proposal = self.fence.map_or(0, |last| Block { last, fences }.first());
+            let request = Request::Acquire { attempt, proposal, fences, joins: true };
             for node in std::mem::take(&mut self.joining) {
                 sent.push(self.owe(terms, now, node, request));
             }
@@ -299,7 +302,7 @@ impl Contender {
             }
             Step::End(Outcome::Granted { fence, valid_for }) => {
                 self.phase = Phase::Done(Outcome::Granted { fence, valid_for });
-                self.fence = Some(fence);
+                self.fence = Some(Block::from_first(fence, terms.fences).last);
                 self.granted = Some(self.attempt);
                 for node in 0..self.nodes() {
                     let reply = self.ballot.0[node].reply;

@@ -10,22 +10,23 @@ pub(crate) type Time = Duration;
 pub(crate) enum Request {
     /// To take the lock, or to show what is there for this owner. `attempt` is the number of the try; it
     /// stands behind the owner id, so that what takes an older try back and arrives late cannot touch a
-    /// newer one. With `joins`, the lock is granted already, and the node is to join the hold.
-    Acquire { attempt: u32, proposal: u64, joins: bool },
+    /// newer one. A grant comes with so many `fences` in a row, the first of them at least `proposal`. With
+    /// `joins`, the lock is granted already, and the node is to join the hold.
+    Acquire { attempt: u32, proposal: u64, fences: u32, joins: bool },
     /// To raise the counter, if the lock is this owner's.
     Raise { attempt: u32, value: u64 },
-    /// To show a hold with this fence (`None`: any), and to prolong it if `prolongs`. With `adopt`, a node
+    /// To show a hold whose last fence is this (`None`: any), and to prolong it if `prolongs`. With `adopt`, a node
     /// that stands at this counter takes part in the hold from now on.
     Renew { call: u32, fence: Option<u64>, adopt: Option<u64>, prolongs: bool },
     /// To give up what the try `attempt` has taken, or with `None` what any has; with `fence`, only a hold
-    /// with that fence. With `leaves`, this client stops waiting for the lock.
+    /// whose last fence that is. With `leaves`, this client stops waiting for the lock.
     Release { call: u32, attempt: Option<u32>, fence: Option<u64>, leaves: bool },
 }
 
 /// What one node has answered, as far as it matters for what is done next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Reply {
-    /// The lock is this owner's there, with this counter.
+    /// The lock is this owner's there, with this counter: the last fence that the node has given it.
     Mine { counter: u64 },
     /// It is this owner's there, but not with the fence of the claim: it joined later.
     Unproven { counter: u64 },
@@ -56,7 +57,7 @@ impl Reply {
 /// How a call has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Outcome {
-    /// A quorum has granted: the fence, and for how long, from the call on, it can be believed.
+    /// A quorum has granted: the first fence, and for how long, from the call on, it can be believed.
     Granted { fence: u64, valid_for: Duration },
     /// A quorum has granted, but so late that the lock is over before it can be used.
     TooLate,

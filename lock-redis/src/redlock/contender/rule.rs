@@ -1,5 +1,29 @@
 //! What a client of a quorum concludes from the answers of the nodes.
 
+/// The fences of a hold, in a row: the counters of the nodes stand for the last one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Block {
+    pub(crate) last: u64,
+    pub(crate) fences: u32,
+}
+
+impl Block {
+    pub(crate) fn from_first(first: u64, fences: u32) -> Self {
+        Self { last: first.saturating_add(u64::from(fences).saturating_sub(1)), fences }
+    }
+
+    pub(crate) fn first(self) -> u64 {
+        self.last.saturating_sub(u64::from(self.fences).saturating_sub(1))
+    }
+
+    /// The last fence of a block of the same length that has to be above this one, and should have `last`.
+    /// The same block is no other one.
+    fn apart(self, last: u64) -> u64 {
+        let next = self.last.saturating_add(self.fences.into());
+        if (self.last + 1..next).contains(&last) { next } else { last }
+    }
+}
+
 /// What one node last answered while it held this claim's owner id: the value of its counter.
 ///
 /// `None` if it has given no vote: it has not answered, another client has the lock there, or it is
@@ -9,7 +33,7 @@ pub(crate) type Vote = Option<u64>;
 /// What follows from the votes for the fence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// A quorum has answered exactly this value: it is the fence.
+    /// A quorum has answered exactly this value: it is the fence, or the last one of the block.
     Established(u64),
     /// A quorum has voted, with different values: raise the nodes that have answered less to this
     /// one, and look again.
@@ -21,8 +45,8 @@ pub(crate) enum Verdict {
     Short,
 }
 
-/// Judges the votes of all nodes, of which `quorum` decide and so many are `pending`. `kept` is the
-/// fence of an earlier grant to the same claim.
+/// Judges the votes of all nodes, of which `quorum` decide and so many are `pending`. `kept` has the
+/// fences of an earlier grant to the same claim.
 ///
 /// *A fence F is established only by a quorum of nodes that each answered exactly F while they held
 /// this claim's owner id.* A node's counter rises with every grant, and only the present holder may
@@ -30,21 +54,27 @@ pub(crate) enum Verdict {
 /// ordered as the periods are. Two established fences share a node, and there they belong to
 /// different periods: they differ, and are ordered as at that node. No clock is needed.
 ///
+/// With blocks of fences, a counter stands for the last fence of one, and a grant of n moves it by n at
+/// least. So in the later period it stands n above the last fence of the earlier block, at least, and the
+/// first fence of the later one is above it, too.
+///
 /// If several values have a quorum (which needs answers from different times), the greatest counts.
 ///
 /// A claim that tries again gets the token that it had, if a quorum shows it: others may have held the
-/// lock since.
-pub(crate) fn judge(quorum: usize, votes: &[Vote], kept: Option<u64>, pending: usize) -> Verdict {
+/// lock since. Otherwise it gets a block that has no fence in common with the earlier one.
+pub(crate) fn judge(quorum: usize, votes: &[Vote], kept: Option<Block>, pending: usize) -> Verdict {
     let voted = || votes.iter().copied().flatten();
     let showing = |value: u64| voted().filter(|vote| *vote == value).count();
-    if let Some(fence) = voted().filter(|value| showing(*value) >= quorum).max() {
-        return Verdict::Established(fence);
+    let apart = |last: u64| kept.map_or(last, |kept| kept.apart(last));
+    if let Some(last) = voted().filter(|value| showing(*value) >= quorum).max() {
+        let apart = apart(last);
+        return if apart == last { Verdict::Established(last) } else { Verdict::Raise(apart) };
     }
-    if kept.is_some_and(|fence| showing(fence) + pending >= quorum) {
+    if kept.is_some_and(|kept| showing(kept.last) + pending >= quorum) {
         return Verdict::Wait;
     }
     match voted().max() {
-        Some(highest) if voted().count() >= quorum => Verdict::Raise(highest),
+        Some(highest) if voted().count() >= quorum => Verdict::Raise(apart(highest)),
         _ => Verdict::Short,
     }
 }
@@ -95,9 +125,29 @@ mod tests {
     #[test]
     fn an_old_fence_is_waited_for_as_long_as_it_can_be_had() {
         let votes = [Some(3), Some(8), None];
-        assert_eq!(judge(2, &votes, Some(3), 1), Verdict::Wait);
-        assert_eq!(judge(2, &votes, Some(3), 0), Verdict::Raise(8));
-        assert_eq!(judge(2, &[Some(9), Some(8), None], Some(3), 1), Verdict::Raise(9));
+        let kept = Some(Block { last: 3, fences: 1 });
+        assert_eq!(judge(2, &votes, kept, 1), Verdict::Wait);
+        assert_eq!(judge(2, &votes, kept, 0), Verdict::Raise(8));
+        assert_eq!(judge(2, &[Some(9), Some(8), None], kept, 1), Verdict::Raise(9));
+    }
+
+    #[test]
+    fn a_later_block_of_the_same_claim_has_other_fences() {
+        let kept = Some(Block::from_first(4, 5));
+        let agreed = |last| judge(2, &[Some(last), Some(last), None], kept, 0);
+        assert_eq!(agreed(8), Verdict::Established(8));
+        assert_eq!(agreed(9), Verdict::Raise(13));
+        assert_eq!(agreed(13), Verdict::Established(13));
+        assert_eq!(judge(2, &[Some(8), Some(12), None], kept, 0), Verdict::Raise(13));
+        assert_eq!(judge(2, &[Some(8), Some(14), None], kept, 0), Verdict::Raise(14));
+    }
+
+    #[test]
+    fn a_block_is_named_by_its_first_fence() {
+        assert_eq!(Block::from_first(4, 1), Block { last: 4, fences: 1 });
+        assert_eq!(Block::from_first(4, 5), Block { last: 8, fences: 5 });
+        assert_eq!(Block::from_first(4, 5).first(), 4);
+        assert_eq!(Block::from_first(u64::MAX, 5).last, u64::MAX);
     }
 
     #[test]

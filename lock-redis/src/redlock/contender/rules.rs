@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use super::debts::Open;
 use super::message::Time;
-use super::rule::{self, Verdict, Vote};
+use super::rule::{self, Block, Verdict, Vote};
 
 /// The settings of one contender.
 #[derive(Clone, Debug)]
 pub(crate) struct Terms {
     pub(crate) rules: Rules,
+    /// With how many fences in a row a grant comes.
+    pub(crate) fences: u32,
     /// For how long, from the call on, a grant is believed.
     pub(crate) valid: Duration,
     /// A grant that is valid for less is of no use.
@@ -43,7 +45,7 @@ pub(crate) struct Rules {
     pub(crate) needed: fn(nodes: usize, voted: usize, pending: usize) -> usize,
     /// When a value is the fence: see [`rule::judge`].
     pub(crate) judge:
-        fn(needed: usize, votes: &[Vote], kept: Option<u64>, pending: usize) -> Verdict,
+        fn(needed: usize, votes: &[Vote], kept: Option<Block>, pending: usize) -> Verdict,
     /// From when on an answer is valid that was called for at `called` and has come `now`.
     pub(crate) valid_from: fn(called: Time, now: Time) -> Time,
     /// Which fence the nodes must show for a renewal of the hold with this fence.

@@ -2,6 +2,7 @@
 
 use super::ballot::{Ballot, Count};
 use super::message::{Outcome, Time};
+use super::rule::Block;
 use super::rules::Terms;
 
 /// A try under way.
@@ -31,7 +32,7 @@ impl Trying {
         Self { called, started, raise_at: None, fail_at: None }
     }
 
-    /// `kept` is the fence of an earlier grant to the same claim.
+    /// `kept` is the last fence of an earlier grant to the same claim.
     pub(crate) fn step(
         &mut self,
         terms: &Terms,
@@ -41,6 +42,7 @@ impl Trying {
     ) -> Step {
         let took = now - self.started;
         let is_complete = ballot.pending() == 0;
+        let kept = kept.map(|last| Block { last, fences: terms.fences });
         match ballot.count(&terms.rules, kept) {
             // Under contention, votes are not withheld from others to wait for a slow node.
             Count::Open if took >= terms.slow_after && ballot.is_contended() => {
@@ -64,15 +66,16 @@ impl Trying {
                 let raise_at = *self.raise_at.get_or_insert(now + wait);
                 if is_complete || now >= raise_at { Step::Raise(highest) } else { Step::Wait }
             }
-            Count::Granted(fence) => Step::End(self.grant(terms, now, fence)),
+            Count::Granted(last) => Step::End(self.grant(terms, now, last)),
         }
     }
 
-    fn grant(&self, terms: &Terms, now: Time, fence: u64) -> Outcome {
+    fn grant(&self, terms: &Terms, now: Time, last: u64) -> Outcome {
         let valid_for = terms.believed(self.called, now);
         if now - self.called + terms.margin >= valid_for {
             return Outcome::TooLate;
         }
+        let fence = Block { last, fences: terms.fences }.first();
         Outcome::Granted { fence, valid_for }
     }
 

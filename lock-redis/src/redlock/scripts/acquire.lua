@@ -1,9 +1,10 @@
 -- KEYS: the node, the lock, the vote, the waiters.
 -- ARGV: quorum, owner, number of the try, ttl in ms, proposal, channel of the client, how long it has
--- waited in µs or '' if it does not wait, label.
+-- waited in µs or '' if it does not wait, label, number of fences.
+-- The counter is the last fence of the block.
 -- Answers {1, counter, mark, -1} | {0, ms left, who, mark} | {-1, why} | {-2, quorum} | {-3, counter}
 local owner, try, ttl, proposal = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
-local channel, waited = ARGV[6], ARGV[7]
+local channel, waited, fences = ARGV[6], ARGV[7], tonumber(ARGV[9])
 local node = redis.call('HMGET', KEYS[1], 'run_id', 'state', 'quorum', 'mark', 'floor')
 local refused = refusal(node)
 if refused then return refused end
@@ -42,13 +43,14 @@ end
 local counter = tonumber(redis.call('HGET', KEYS[3], 'counter') or nil) or mark
 counter = math.max(counter, tonumber(node[5] or '0'))
 -- One client whose clock is in the next century must not use up the counters.
-counter = math.max(counter + 1, math.min(proposal, now + 60000000))
-if counter > 9007199254740991 then return {-3, counter - 1} end
+local last = math.max(counter + 1, math.min(proposal, now + 60000000)) + fences - 1
+if last > 9007199254740991 then return {-3, counter} end
+counter = last
 mark = math.max(mark, counter)
 redis.call('HSET', KEYS[1], 'mark', digits(mark))
 redis.call('DEL', KEYS[3])
 redis.call('HSET', KEYS[3], 'counter', digits(counter), 'since', digits(now), 'label', ARGV[8],
-  'channel', channel)
+  'channel', channel, 'fences', ARGV[9])
 redis.call('PEXPIRE', KEYS[3], ttl + 1000)
 redis.call('SET', KEYS[2], owner .. '.' .. try, 'PX', ttl)
 if waited ~= '' then redis.call('ZREM', KEYS[4], channel) end

@@ -19,10 +19,11 @@ local function is_mine(value, owner)
   return type(value) == 'string' and string.sub(value, 1, #owner + 1) == owner .. '.'
 end
 
--- Whether a vote {counter, fence} stands for this fence: the node has counted just that, or it joined
--- the hold later and was adopted by a renewal that a quorum of the others had answered.
-local function has_fence(vote, fence)
-  return vote[1] == fence or vote[2] == fence
+-- Whether a vote {counter, fence, fences} stands for a block of so many fences with this last one: the
+-- node has counted just that, or it joined the hold later and was adopted by a renewal that a quorum of
+-- the others had answered.
+local function has_fence(vote, fence, fences)
+  return (vote[1] == fence or vote[2] == fence) and (vote[3] or '1') == fences
 end
 
 -- Lua prints only 14 digits by itself.

@@ -10,6 +10,7 @@ const fn ms(ms: u64) -> Time {
 fn terms() -> Terms {
     Terms {
         rules: Rules::REAL,
+        fences: 1,
         valid: ms(10_000),
         margin: ms(102),
         lasts: ms(12_000),
