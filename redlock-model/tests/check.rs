@@ -98,13 +98,11 @@ fn the_real_rule_holds_when_requests_arrive_again() {
 }
 
 #[test]
-#[ignore = "takes half a minute, and blocks are checked with a loss: run it by name with --ignored"]
 fn the_real_rule_holds_when_a_node_loses_its_data() {
     holds("two acquisitions, one loss", RedlockModel { losses: 1, ..RedlockModel::default() });
 }
 
 #[test]
-#[ignore = "takes half a minute: run it by name with --ignored"]
 fn the_real_rule_holds_when_an_admission_arrives_late() {
     let model = RedlockModel { stale_admission: true, ..one_loss_one_proposal() };
     holds("two acquisitions, one loss, one late admission", model);
