@@ -16,6 +16,9 @@ use crate::servers::process::{START_LIMIT, cpu_time};
 /// The variable that names a cluster to use instead of a local binary.
 pub(super) const URL: &str = "LOCK_TEST_ETCD_URL";
 
+/// How long a leader is asked to hand over.
+const HAND_OVER_LIMIT: Duration = Duration::from_secs(5);
+
 /// The test's own etcd cluster, or the one that `LOCK_TEST_ETCD_URL` names.
 pub struct EtcdCluster {
     own: Option<Own>,
@@ -143,18 +146,29 @@ impl EtcdCluster {
         }
     }
 
-    /// Transfers the leadership to another member.
+    /// Transfers the leadership to another member. A leader refuses while that one is behind, so it is
+    /// asked again for some seconds.
     pub async fn move_leader(&self, to: usize) -> Result<(), Unavailable> {
-        let leader = self.leader().await?;
+        let deadline = tokio::time::Instant::now() + HAND_OVER_LIMIT;
+        loop {
+            let leader = self.leader().await?;
+            if leader == to || self.asked_to_hand_over(leader, to)? {
+                return Ok(());
+            }
+            if tokio::time::Instant::now() >= deadline {
+                return Err(Unavailable::broken("the leader does not hand over"));
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    fn asked_to_hand_over(&self, leader: usize, to: usize) -> Result<bool, Unavailable> {
         let (id, _) = self
             .member(to)?
             .status()
             .ok_or_else(|| Unavailable::broken("the member that should lead does not answer"))?;
         let body = format!("{{\"targetID\":\"{id}\"}}");
-        self.member(leader)?
-            .post("/v3/maintenance/transfer-leadership", &body)
-            .map(drop)
-            .ok_or_else(|| Unavailable::broken("the leader does not hand over"))
+        Ok(self.member(leader)?.post("/v3/maintenance/transfer-leadership", &body).is_some())
     }
 
     fn own(&self) -> Result<&Own, Unavailable> {
