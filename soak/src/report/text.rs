@@ -20,10 +20,10 @@ pub(super) fn text(report: &Report) -> String {
     for (row, why) in report.left_out {
         line(format_args!("  {row}: {why}"));
     }
+    for why in report.voids() {
+        line(format_args!("void: {why}"));
+    }
     for setup in &report.setups {
-        for why in &setup.void {
-            line(format_args!("void: {why}"));
-        }
         for violated in &setup.violations {
             line(format_args!("violated: {}: {}", violated.promise, violated.what));
         }
