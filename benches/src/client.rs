@@ -51,11 +51,9 @@ impl Library {
     pub(crate) fn on(store: Store) -> Vec<Self> {
         // The fence of etcd and ZooKeeper is a revision, which cannot be granted in blocks.
         let cohort = !matches!(store, Store::Etcd | Store::Zookeeper);
-        let ours = [Self::Distlock].into_iter().chain(cohort.then_some(Self::Cohort));
+        let all = [Self::Distlock].into_iter().chain(cohort.then_some(Self::Cohort));
         #[cfg(feature = "peers")]
-        let all = ours.chain(crate::peers::on(store).iter().copied().map(Self::Peer));
-        #[cfg(not(feature = "peers"))]
-        let all = ours;
+        let all = all.chain(crate::peers::on(store).iter().copied().map(Self::Peer));
         all.collect()
     }
 

@@ -278,12 +278,12 @@ impl Report {
         self.setups.iter().map(|setup| setup.violations.len()).sum()
     }
 
-    /// The set-ups that a busy machine may have been too slow for; none if anything was violated that
-    /// this does not excuse.
+    /// The set-ups that a busy machine may have been too slow for; none if anything is wrong that this does
+    /// not excuse, or that one set-up alone cannot make good.
     pub(crate) fn to_be_judged_again(&self) -> Vec<Kind> {
         let violations = |setup: &SetupReport| !setup.violations.is_empty();
         let grave = |setup: &SetupReport| setup.violations.iter().any(Violated::is_grave);
-        if self.setups.iter().any(grave) {
+        if !self.void.is_empty() || self.setups.iter().any(grave) {
             return Vec::new();
         }
         let again = self.setups.iter().filter(|setup| violations(setup) || !setup.void.is_empty());
@@ -344,5 +344,12 @@ mod tests {
         assert!(!is_void(&[[0, 7], [3, 0]]));
         assert!(is_void(&[[0, 7], [0, 1]]));
         assert!(is_void(&[[3, 0], [1, 0]]));
+    }
+
+    #[test]
+    fn a_set_up_that_is_judged_again_makes_no_useless_control_good() {
+        let slow = |lost| SetupReport { void: vec!["too slow".to_owned()], ..setup(lost) };
+        let again = |lost| Report::new(1, 1.0, vec![slow(lost)]).to_be_judged_again().len();
+        assert_eq!([again([1, 1]), again([0, 1])], [1, 0]);
     }
 }
