@@ -75,14 +75,14 @@ impl EtcdClusterBuilder {
     /// Starts the cluster and waits until every member answers. Never uses the one of
     /// `LOCK_TEST_ETCD_URL`.
     pub async fn start(self) -> Result<EtcdCluster, Unavailable> {
-        let own = self.prepare()?;
+        let own = self.prepare().await?;
         own.start().await?;
         let members: Vec<_> =
             own.members().iter().map(|member| member.address().to_string()).collect();
         Ok(EtcdCluster::new(Some(own), format!("etcd://{}", members.join(","))))
     }
 
-    fn prepare(&self) -> Result<Own, Unavailable> {
+    async fn prepare(&self) -> Result<Own, Unavailable> {
         let directory = data::folder("etcd")?;
         let election = self.election.unwrap_or(Duration::from_millis(match self.more_members {
             0 => 100,
@@ -97,7 +97,7 @@ impl EtcdClusterBuilder {
             let mut member = Member::new(directory.path(), at, self.tls)?;
             member.set_learner(at > self.more_members);
             if let Some(distance) = self.apart {
-                member.announce(links.add_far(member.announced(), distance)?);
+                member.announce(links.add_far(member.announced(), distance).await?);
             }
             if self.cuttable {
                 member.announce(links.add(&peers, at, member.announced())?);

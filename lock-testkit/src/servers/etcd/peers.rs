@@ -9,15 +9,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::mpsc::unbounded_channel;
 use tokio::sync::watch;
-use tokio::time::Instant;
 
 use conformance_tests::Unavailable;
+use conformance_tests::server::Proxy;
 
 /// The forwarders in front of the members. They have their own runtime: a test that blocks a shared
 /// one would stop its cluster.
@@ -25,6 +22,7 @@ use conformance_tests::Unavailable;
 pub(super) struct PeerLinks {
     runtime: Option<Runtime>,
     can_be_cut: bool,
+    far: Vec<Proxy>,
 }
 
 /// What all forwarders of a cluster know.
@@ -84,35 +82,40 @@ impl PeerLinks {
         member: usize,
         upstream: SocketAddr,
     ) -> Result<SocketAddr, Unavailable> {
-        let peers = Arc::clone(peers);
         self.can_be_cut = true;
-        self.forward(|listener| accept(listener, peers, member, upstream)).map_err(broken)
+        let listening = || {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+            listener.set_nonblocking(true)?;
+            Ok((listener.local_addr()?, listener))
+        };
+        let (address, listener) = listening().map_err(broken)?;
+        let runtime = self.runtime().map_err(broken)?;
+        let _inside = runtime.enter();
+        let listener = TcpListener::from_std(listener).map_err(broken)?;
+        runtime.spawn(accept(listener, Arc::clone(peers), member, upstream));
+        Ok(address)
     }
 
     /// The same, for a forwarder that takes `delay` for whatever it passes on, and cannot be cut.
-    pub(super) fn add_far(
+    pub(super) async fn add_far(
         &mut self,
         upstream: SocketAddr,
         delay: Duration,
     ) -> Result<SocketAddr, Unavailable> {
-        self.forward(|listener| accept_far(listener, upstream, delay)).map_err(broken)
+        let starting = self.runtime().map_err(broken)?.spawn(Proxy::start(upstream));
+        let proxy = starting.await.map_err(|error| broken(error.into()))??;
+        proxy.delay(delay, Duration::ZERO);
+        let address = proxy.address();
+        self.far.push(proxy);
+        Ok(address)
     }
 
-    fn forward<F>(&mut self, serve: impl FnOnce(TcpListener) -> F) -> std::io::Result<SocketAddr>
-    where
-        F: Future<Output = ()> + Send + 'static,
-    {
+    fn runtime(&mut self) -> std::io::Result<&Runtime> {
         let runtime = match self.runtime.take() {
             Some(runtime) => runtime,
             None => Builder::new_multi_thread().worker_threads(1).enable_all().build()?,
         };
-        let runtime = self.runtime.insert(runtime);
-        let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
-        listener.set_nonblocking(true)?;
-        let address = listener.local_addr()?;
-        let _inside = runtime.enter();
-        runtime.spawn(serve(TcpListener::from_std(listener)?));
-        Ok(address)
+        Ok(self.runtime.insert(runtime))
     }
 
     pub(super) fn can_be_cut(&self) -> bool {
@@ -164,41 +167,4 @@ async fn forward(mut client: TcpStream, upstream: SocketAddr) {
         let _ = (client.set_nodelay(true), server.set_nodelay(true));
         let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
     }
-}
-
-async fn accept_far(listener: TcpListener, upstream: SocketAddr, delay: Duration) {
-    loop {
-        let Ok((client, _)) = listener.accept().await else { continue };
-        tokio::spawn(async move {
-            let Ok(server) = TcpStream::connect(upstream).await else { return };
-            let _ = (client.set_nodelay(true), server.set_nodelay(true));
-            let ((from_client, to_client), (from_server, to_server)) =
-                (client.into_split(), server.into_split());
-            // The end of either direction ends both.
-            tokio::select! {
-                () = carry_late(from_client, to_server, delay) => {}
-                () = carry_late(from_server, to_client, delay) => {}
-            }
-        });
-    }
-}
-
-/// Delivers each piece `delay` after it has come, however many are on their way.
-async fn carry_late(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, delay: Duration) {
-    let (pieces, mut due) = unbounded_channel();
-    let read = async move {
-        let mut buffer = vec![0; 64 * 1024];
-        while let Ok(length @ 1..) = from.read(&mut buffer).await {
-            let _ = pieces.send((Instant::now() + delay, buffer[..length].to_vec()));
-        }
-    };
-    let write = async move {
-        while let Some((at, piece)) = due.recv().await {
-            tokio::time::sleep_until(at).await;
-            if to.write_all(&piece).await.is_err() {
-                return;
-            }
-        }
-    };
-    tokio::join!(read, write);
 }
