@@ -89,8 +89,15 @@ cargo clippy --locked --workspace --all-features --all-targets -- -D warnings --
 
 if [ "$mode" = full ]; then
     step "dependencies"
+    # Without cargo deny the tests of advisories and dependencies check the same, against the snapshot.
+    made=$(sed -n 's/^- Commit: .* of //p' .ci/advisories/README.md)
+    echo "the snapshot of the RustSec advisories is $((($(date +%s) - $(date +%s -d "$made")) / 86400)) days old ($made)"
     if command -v cargo-deny >/dev/null 2>&1; then
-        cargo deny --offline check bans licenses sources
+        checks=(bans licenses sources)
+        # What `cargo deny fetch` has put there.
+        ! compgen -G "${CARGO_HOME:-$HOME/.cargo}/advisory-dbs/*" >/dev/null || checks+=(advisories)
+        echo "cargo deny: ${checks[*]}"
+        cargo deny --offline check "${checks[@]}"
     else
         echo "not run: cargo deny is not installed (cargo install cargo-deny --locked); deny.toml is its configuration"
     fi
@@ -113,7 +120,7 @@ export RUSTC_WORKSPACE_WRAPPER=$PWD/.ci/rustc-with-mutants
 targets=(--tests)
 if [ "$mode" = quick ]; then
     targets=(--lib --bins)
-    for test in docs dependencies packages keeper lease metrics smoke standstill 'memory_*' mutants small_backend \
+    for test in docs advisories dependencies packages keeper lease metrics smoke standstill 'memory_*' mutants small_backend \
         conformance sqlite_conformance; do
         targets+=(--test "$test")
     done
@@ -128,7 +135,7 @@ rm -f "$jobs"/lock-simulation-*
 list() { find "$jobs" -name '*.job' | grep -E "$@" | sort || true; }
 if [ "$mode" = quick ]; then
     # Everything that needs no server, and one store that needs one.
-    list -v '/(lock-(core|testkit)|conformance-tests|distlock-(docs|dependencies|packages)|lock-redis-conformance|lock-sql-sqlite|[a-z-]+-lib-)' |
+    list -v '/(lock-(core|testkit)|conformance-tests|distlock-(docs|advisories|dependencies|packages)|lock-redis-conformance|lock-sql-sqlite|[a-z-]+-lib-)' |
         xargs -r rm --
 fi
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
 use serde_json::Value;
+use toml::Table;
 
 /// Every member, and the members that it may depend on. A new crate must be added here.
 const ALLOWED: &[(&str, &[&str])] = &[
@@ -159,16 +160,13 @@ fn drivers_in(tree: &BTreeSet<String>) -> BTreeSet<&'static str> {
     DRIVERS.iter().copied().filter(|driver| tree.contains(*driver)).collect()
 }
 
-/// The words in quotes of a list of `deny.toml`.
+/// The names in a list of `deny.toml`, be they words or those of crates.
 fn listed(section: &str, list: &str) -> BTreeSet<String> {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/deny.toml"));
-    let page = page.expect("deny.toml");
-    let section = page.split(&format!("[{section}]")).nth(1).expect("a section");
-    let items = section.split(&format!("{list} = [")).nth(1).expect("a list");
-    // A list ends on a line of its own.
-    let items = items.split("\n]").next().expect("an end");
-    let lines = items.lines().filter(|line| !line.trim_start().starts_with('#'));
-    lines.flat_map(|line| line.split('"').skip(1).step_by(2)).map(str::to_owned).collect()
+    let deny: Table = page.expect("deny.toml").parse().expect("TOML");
+    let items = deny[section][list].as_array().expect("a list");
+    let name = |item: &toml::Value| item.get("crate").unwrap_or(item).as_str().map(str::to_owned);
+    items.iter().map(|item| name(item).expect("a name")).collect()
 }
 
 /// Whether an SPDX expression can be met: each part that is required has a licence on the list.
