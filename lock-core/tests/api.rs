@@ -8,8 +8,8 @@ use std::time::Duration;
 use lock_core::testing::{MemoryBackend, TokioClock};
 use lock_core::{
     Attempt, Bytes, Capabilities, Claim, ClaimRequest, Clock, DataLoss, Error, ErrorKind, Feature,
-    LockAdmin, LockBackend, LockLayer, LockState, Locks, LocksBuilder, LostReason, Released,
-    Renewal, Result, async_trait,
+    Finding, HolderMark, LockAdmin, LockBackend, LockInfo, LockKey, LockLayer, LockState, Locks,
+    LocksBuilder, LostReason, Released, Renewal, Result, async_trait,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -56,6 +56,8 @@ async fn bad_settings_are_found_when_the_locks_are_built() {
     }
     let good = Locks::builder(MemoryBackend::queued()).prefix("p".repeat(512)).label("");
     good.default_ttl(10 * MS).call_timeout(MS).build().unwrap();
+    let longest = Duration::from_secs(366 * 24 * 3600);
+    Locks::builder(MemoryBackend::queued()).default_ttl(longest).build().unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -123,6 +125,11 @@ async fn health_is_one_request_and_counts_what_is_in_use() {
     assert_eq!(locks.health().await.unwrap_err().kind(), ErrorKind::NoAnswer);
 }
 
+/// An error with a cause.
+#[derive(Debug, thiserror::Error)]
+#[error("the connection broke")]
+struct Broken(#[source] std::fmt::Error);
+
 /// A store that fails every detach, and counts its calls.
 #[derive(Debug)]
 struct Stubborn;
@@ -182,7 +189,8 @@ impl Claim for StubbornClaim {
     }
     async fn detach(&mut self) -> Result<Bytes> {
         self.is_unknown = true;
-        Err(Error::new(ErrorKind::NoAnswer, "a reply never came"))
+        Err(Error::new(ErrorKind::NoAnswer, "a reply never came")
+            .with_source(Broken(std::fmt::Error)))
     }
 }
 
@@ -194,6 +202,9 @@ async fn a_detach_that_fails_gives_the_guard_back_and_the_lock_stays() {
     let failed = lock.acquire().await.unwrap().detach().await.unwrap_err();
     assert_eq!(failed.error().kind(), ErrorKind::NoAnswer);
     assert!(failed.to_string().contains("detach"), "{failed}");
+    let cause = std::error::Error::source(&failed).unwrap();
+    assert!(cause.is::<std::fmt::Error>());
+    assert!(format!("{failed:?}").contains("a reply never came"), "{failed:?}");
     let guard = failed.into_guard();
     // Renewed for several ttls, in a legal sequence.
     clock.sleep(Duration::from_secs(10)).await;
@@ -247,4 +258,94 @@ async fn a_dropped_guard_is_lost_at_once() {
     // Its keeper has not run since.
     assert_eq!(held.state(), LockState::Lost(LostReason::Released));
     assert_eq!(held.lost().reason(), Some(LostReason::Released));
+}
+
+#[tokio::test]
+async fn a_holder_is_shown_by_its_process_unless_it_has_a_label() {
+    let (_, locks, _) = shop();
+    let _guard = locks.named("a").unwrap().acquire().await.unwrap();
+    let holder = locks.inspect("a").await.unwrap().unwrap().holder.unwrap();
+    let process = format!("/{}", std::process::id());
+    assert!(holder.label.unwrap().ends_with(&process));
+}
+
+/// Owner ids are secrets of their holders.
+#[tokio::test]
+async fn what_is_logged_names_the_lock_and_shows_no_secret() {
+    let (_, locks, _) = shop();
+    let guard = locks.named("order:42").unwrap().acquire().await.unwrap();
+    let (held, owner) = (guard.held().clone(), guard.held().owner());
+    let texts = [
+        (format!("{:?}", held.key()), "order:42"),
+        (format!("{held:?}"), "Secure"),
+        (format!("{:?}", HolderMark::from(owner)), "HolderMark"),
+        (format!("{:?}", guard.detach().await.unwrap()), "memory"),
+    ];
+    for (text, part) in texts {
+        assert!(text.contains(part) && !text.contains(&owner.to_hex()), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_close_that_fails_is_told_through_a_layer() {
+    let error = found().close(MS).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Store);
+}
+
+/// A store with findings, which cannot be closed.
+#[derive(Debug)]
+struct Found(MemoryBackend);
+
+#[async_trait]
+impl LockBackend for Found {
+    fn name(&self) -> &'static str {
+        "found"
+    }
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+    fn claim(&self, request: ClaimRequest) -> Result<Box<dyn Claim>> {
+        self.0.claim(request)
+    }
+    async fn ping(&self) -> Result<()> {
+        self.0.ping().await
+    }
+    fn admin(&self) -> Option<&dyn LockAdmin> {
+        Some(self)
+    }
+    async fn close(&self) -> Result<()> {
+        Err(Error::new(ErrorKind::Store, "it is still in use"))
+    }
+}
+
+#[async_trait]
+impl LockAdmin for Found {
+    async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {
+        LockAdmin::inspect(&self.0, key).await
+    }
+    async fn list(&self, prefix: &str, name_start: &str) -> Result<Vec<LockInfo>> {
+        LockAdmin::list(&self.0, prefix, name_start).await
+    }
+    async fn force_release(&self, key: &LockKey, mark: Option<&HolderMark>) -> Result<Released> {
+        self.0.force_release(key, mark).await
+    }
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        Ok(vec![Finding::fact("a"), Finding::critical("b", "c"), Finding::warning("d", "e")])
+    }
+}
+
+/// Locks on it, through a layer.
+fn found() -> Locks {
+    let builder = Locks::builder(Arc::new(Found(MemoryBackend::queued())));
+    #[cfg(feature = "metrics")]
+    let builder = builder.layer(lock_core::MetricsLayer::new(TokioClock::default()));
+    builder.build().unwrap()
+}
+
+#[tokio::test]
+async fn an_operator_sees_the_worst_first_and_recovers_only_what_waits_for_it() {
+    let locks = found();
+    let found: Vec<_> = locks.diagnose().await.unwrap().into_iter().map(|one| one.what).collect();
+    assert_eq!(found, ["b", "d", "a"]);
+    assert_eq!(locks.recover().await.unwrap_err().kind(), ErrorKind::Unsupported);
 }

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use lock_core::memory::MemoryBackend;
-use lock_core::testing::TokioClock;
+use lock_core::testing::{ManualClock, TokioClock};
 use lock_core::{Clock, ErrorKind, Lock, LockGuard, Locks, LostReason, Result};
 use tokio::task::JoinHandle;
 
@@ -24,10 +24,15 @@ fn locks(store: MemoryBackend) -> (MemoryBackend, Locks, TokioClock) {
 async fn joins(lock: &Lock) -> JoinHandle<Result<LockGuard>> {
     let lock = lock.clone();
     let task = tokio::spawn(async move { lock.acquire().await });
-    for _ in 0..4 {
+    settled().await;
+    task
+}
+
+/// All tasks have done what they can do at this moment.
+async fn settled() {
+    for _ in 0..8 {
         tokio::task::yield_now().await;
     }
-    task
 }
 
 async fn got(task: JoinHandle<Result<LockGuard>>) -> LockGuard {
@@ -92,6 +97,16 @@ async fn a_time_that_is_over_also_ends_the_waiting_of_those_behind() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn without_a_cohort_the_first_in_line_asks_at_once() {
+    let (store, locks, _) = locks(MemoryBackend::poll_only());
+    let lock = locks.named("x").unwrap().cohort(1);
+    let _guard = lock.acquire().await.unwrap();
+    let next = joins(&lock).await;
+    assert_eq!(store.requests(), 2);
+    next.abort();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_panic_of_the_holder_passes_on() {
     let (_, locks, _) = locks(MemoryBackend::queued());
     let lock = locks.named("x").unwrap();
@@ -131,6 +146,78 @@ async fn a_hold_without_renewals_is_whole_again_for_the_next() {
     let guard = got(next).await;
     clock.sleep(1 * MS).await;
     assert!(guard.remaining() > 90 * MS, "{:?} of 100 ms", guard.remaining());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_without_renewals_that_is_whole_is_not_renewed_for_the_next() {
+    let (store, locks, clock) = locks(MemoryBackend::queued());
+    let lock = locks.named("x").unwrap().ttl(10_000 * MS).no_renew();
+    let guard = lock.acquire().await.unwrap();
+    let next = joins(&lock).await;
+    drop(guard);
+    let _next = got(next).await;
+    clock.sleep(1 * MS).await;
+    assert_eq!(store.requests(), 1, "the first try and nothing else");
+}
+
+/// Its holder leaves in time, and its keeper sees it too late.
+#[tokio::test]
+async fn a_hold_whose_time_is_over_at_the_pass_is_released() {
+    let clock = ManualClock::default();
+    let store = MemoryBackend::queued().with_clock(clock.clone());
+    let builder = Locks::builder(store.clone()).clock(clock.clone()).cohort(8);
+    let lock = builder.build().unwrap().named("x").unwrap();
+    let guard = lock.acquire().await.unwrap();
+    let first = guard.token().unwrap().get();
+    let next = joins(&lock).await;
+    drop(guard);
+    clock.advance(50 * MS);
+    assert_eq!(got(next).await.token().unwrap().get(), first + 8);
+}
+
+/// A release tells the line of this process, unless others have waited for a whole cohort.
+#[tokio::test(start_paused = true)]
+async fn the_release_of_a_hold_that_was_not_passed_on_is_heard_at_once() {
+    let (_, locks, clock) = locks(MemoryBackend::poll_only());
+    let lock = locks.named("x").unwrap();
+    let guard = lock.acquire().await.unwrap();
+    let next = joins(&lock).await;
+    // Long enough that it polls with the longest pause.
+    clock.sleep(2_000 * MS).await;
+    let released = clock.now();
+    guard.release().await.unwrap();
+    drop(got(next).await);
+    assert!(clock.now().since(released) < 1 * MS);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_release_of_a_hold_that_was_passed_on_lets_others_be_first() {
+    let (store, locks, clock) = locks(MemoryBackend::poll_only());
+    let lock = locks.named("x").unwrap();
+    let guard = lock.acquire().await.unwrap();
+    let (second, third) = (joins(&lock).await, joins(&lock).await);
+    drop(guard);
+    let guard = got(second).await;
+    clock.sleep(2_000 * MS).await;
+    settled().await;
+    let asked = store.requests();
+    guard.release().await.unwrap();
+    settled().await;
+    assert_eq!(store.requests(), asked + 1, "the release and nothing else");
+    drop(got(third).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_that_is_passed_to_a_task_that_gives_up_is_released() {
+    let (_, locks, clock) = locks(MemoryBackend::queued());
+    let lock = locks.named("x").unwrap();
+    let guard = lock.acquire().await.unwrap();
+    let next = joins(&lock).await;
+    // The keeper of the hold runs before that of the task, which is then told of both.
+    drop(guard);
+    next.abort();
+    clock.sleep(1 * MS).await;
+    assert_eq!(locks.inspect("x").await.unwrap(), None);
 }
 
 #[tokio::test(start_paused = true)]

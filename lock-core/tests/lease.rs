@@ -58,6 +58,7 @@ async fn a_token_of_another_lock_is_refused_before_anything_is_sent() {
 async fn a_failed_attach_is_described_as_one() {
     let (store, locks, _) = shop();
     let token = detached(&locks, "order:42").await;
+    assert_eq!(token.backend(), "memory");
     let lock = locks.named("order:42").unwrap();
     store.lose_next_request();
     let error = lock.attach(&token).await.unwrap_err();

@@ -44,6 +44,9 @@ fn a_life_of_a_lock_is_counted() {
             .layer(MetricsLayer::new(clock))
             .build()
             .unwrap();
+        assert_eq!(locks.backend_name(), "memory", "a layer changes nothing");
+        locks.health().await.unwrap();
+        assert_eq!(store.requests(), 1);
         let lock = locks.named("secret-name").unwrap().ttl(Duration::from_secs(9));
         let guard = lock.acquire().await.unwrap();
         let waiter = tokio::spawn({
@@ -179,6 +182,21 @@ fn each_holder_of_a_cohort_is_counted() {
     }
     assert!(seen.keys().all(|key| !key.contains("given_up") && !key.contains("dropped")));
     assert_eq!(seen.get("lock_held backend=memory"), Some(&DebugValue::Gauge(0.0.into())));
+}
+
+#[test]
+fn a_hold_that_is_taken_over_is_one() {
+    let recorder = DebuggingRecorder::new();
+    recorded(&recorder, async |clock| {
+        let store = MemoryBackend::queued().with_clock(clock);
+        let plain = Locks::builder(store.client()).clock(clock).build().unwrap();
+        let token = plain.named("a").unwrap().acquire().await.unwrap().detach().await.unwrap();
+        let layer = MetricsLayer::new(clock);
+        let locks = Locks::builder(store).clock(clock).layer(layer).build().unwrap();
+        let _guard = locks.named("a").unwrap().attach(&token).await.unwrap();
+        let seen = snapshot(&recorder);
+        assert_eq!(seen.get("lock_held backend=memory"), Some(&DebugValue::Gauge(1.0.into())));
+    });
 }
 
 /// Whoever looks at a dashboard, or writes an alert, is told what a metric means.

@@ -6,8 +6,11 @@
 use std::time::Duration;
 
 use lock_core::memory::MemoryBackend;
-use lock_core::testing::TokioClock;
-use lock_core::{Clock, ErrorKind, LockState, Locks, LostReason, Released};
+use lock_core::testing::{ManualClock, TokioClock};
+use lock_core::{
+    Attempt, ClaimRequest, Clock, ErrorKind, LockAdmin as _, LockBackend as _, LockKey, LockState,
+    Locks, LostReason, OwnerId, Released,
+};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -108,5 +111,56 @@ async fn a_detached_lock_stays_held_until_somebody_attaches() {
         assert_eq!(guard.release().await.unwrap(), Released::Freed);
         let error = lock.attach(&token).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Lost(LostReason::Taken));
+    }
+}
+
+#[tokio::test]
+async fn stores_are_shared_by_name_while_they_are_in_use() {
+    let locks = |name| Locks::new(MemoryBackend::named(name)).named("x").unwrap();
+    let guard = locks("one").acquire().await.unwrap();
+    assert!(locks("one").try_acquire().await.unwrap().is_none());
+    assert!(locks("other").try_acquire().await.unwrap().is_some());
+    drop(guard);
+}
+
+/// At the very moment at which a lease ends, it has ended.
+#[tokio::test]
+async fn a_lease_ends_with_its_ttl() {
+    let clock = ManualClock::default();
+    let store = MemoryBackend::queued().with_clock(clock.clone());
+    let claim = |n: u8, ttl| {
+        let key = LockKey::new("", "x").unwrap();
+        let request = ClaimRequest::new(key, OwnerId::from_bytes([n; 16]), ttl);
+        store.claim(request.with_wait(n > 1)).unwrap()
+    };
+    let shown = async || {
+        let info = store.inspect(&LockKey::new("", "x").unwrap()).await.unwrap();
+        info.map(|info| (info.holder.is_some(), info.waiters))
+    };
+    let [mut holder, mut waiter] = [claim(1, SECOND), claim(2, 2 * SECOND)];
+    holder.try_acquire().await.unwrap();
+    waiter.try_acquire().await.unwrap();
+    assert_eq!(shown().await, Some((true, Some(1))));
+    // An inspection changes nothing, so the waiter has not got the lock.
+    clock.advance(SECOND);
+    assert_eq!(shown().await, Some((false, Some(1))));
+    clock.advance(SECOND);
+    assert_eq!(shown().await, None);
+    let next = claim(3, SECOND).try_acquire().await.unwrap();
+    assert!(matches!(next, Attempt::Granted { .. }), "{next:?}");
+}
+
+/// For tests that drop calls half-way.
+#[tokio::test]
+async fn a_stepwise_store_yields_before_and_after_it_acts() {
+    for (store, polls) in [(MemoryBackend::queued(), 1), (MemoryBackend::queued().stepwise(), 3)] {
+        let (mut ping, mut polled) = (store.ping(), 0);
+        std::future::poll_fn(|cx| {
+            polled += 1;
+            ping.as_mut().poll(cx)
+        })
+        .await
+        .unwrap();
+        assert_eq!(polled, polls);
     }
 }

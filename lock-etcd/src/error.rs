@@ -240,4 +240,50 @@ mod tests {
             assert!(failed.error.is_retryable(), "{text}");
         }
     }
+
+    #[test]
+    fn a_refusal_says_what_to_do() {
+        for (code, text, kind, part, is_about_a_right) in [
+            (
+                Code::PermissionDenied,
+                "etcdserver: permission denied",
+                ErrorKind::Denied,
+                "denied a permission",
+                true,
+            ),
+            (Code::Unauthenticated, "who?", ErrorKind::Denied, "denied a permission", false),
+            (
+                Code::InvalidArgument,
+                "etcdserver: user name is empty",
+                ErrorKind::Denied,
+                "asks for a user",
+                false,
+            ),
+            (
+                Code::Unimplemented,
+                "unknown service",
+                ErrorKind::Store,
+                "refused the request",
+                false,
+            ),
+            (
+                Code::InvalidArgument,
+                "etcdserver: key is not provided",
+                ErrorKind::Store,
+                "refused the request",
+                false,
+            ),
+        ] {
+            let failed = from_etcd(&Status::new(code, text), "h:1");
+            assert_eq!((failed.why, failed.error.kind()), (Why::Refused, kind), "{text}");
+            assert!(failed.error.to_string().contains(part), "{}", failed.error);
+            assert_eq!(failed.is_about_a_right(), is_about_a_right, "{text}");
+        }
+        let said = "etcdserver: lost: permission denied";
+        assert!(from_etcd(&Status::new(Code::Unavailable, said), "h:1").is_about_a_right());
+        let never = from_etcd(&Status::new(Code::Unavailable, "tcp connect error"), "h:1");
+        assert_eq!((never.why, never.is_about_a_right()), (Why::NotSent, false));
+        let broken = from_etcd(&Status::new(Code::Unavailable, "goodbye"), "h:1");
+        assert_eq!(broken.why, Why::Broken);
+    }
 }

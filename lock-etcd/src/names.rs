@@ -138,4 +138,12 @@ mod tests {
         assert_eq!(after(&[b'a', 0xff]), b"b");
         assert_eq!(after(b""), [0]);
     }
+
+    #[test]
+    fn an_entry_of_a_queue_lies_right_below_it() {
+        let queue = queue("", "a");
+        let has = |key: &str| queue.has(key.as_bytes());
+        assert!(has(&queue.entry(77)));
+        assert!(!has(queue.start()) && !has("a") && !has("a/b/4d"));
+    }
 }

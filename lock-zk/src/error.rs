@@ -72,3 +72,19 @@ pub(crate) fn no_answer(limit: Duration, endpoint: &str) -> Error {
 pub(crate) fn closed() -> Error {
     Error::new(ErrorKind::Closed, "the session with ZooKeeper was closed")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_that_was_not_opened_is_told_by_its_cause() {
+        for (error, kind) in [
+            (zk::Error::AuthFailed, ErrorKind::Denied),
+            (zk::Error::BadArguments(&"no host"), ErrorKind::Config),
+            (zk::Error::ConnectionLoss, ErrorKind::Unavailable),
+        ] {
+            assert_eq!(not_connected(&error, "h:2181").kind(), kind, "{error}");
+        }
+    }
+}

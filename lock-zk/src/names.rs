@@ -182,4 +182,13 @@ mod tests {
             ]
         );
     }
+
+    #[test]
+    fn the_data_of_a_node_carry_the_label() {
+        for label in ["", "web-3"] {
+            assert_eq!(label_in(&node_data(Some(label))).as_deref(), Some(label));
+        }
+        assert_eq!(label_in(&node_data(None)).as_deref(), Some(""));
+        assert_eq!(label_in(b"192.0.2.7"), None, "a lock of Curator");
+    }
 }

@@ -186,4 +186,17 @@ mod tests {
             assert!(left >= TIMEOUT * least / 100, "{tick:?}: {left:?}");
         }
     }
+
+    #[test]
+    fn requests_are_kept_for_one_timeout_and_a_sixty_fourth_apart() {
+        let mut line = Timeline::new(TIMEOUT, at(0), at(0));
+        line.answered(at(124), at(124));
+        assert_eq!(line.touches.len(), 1);
+        line.answered(at(125), at(125));
+        line.answered(at(8000), at(8000));
+        assert_eq!(line.touches.len(), 3);
+        line.answered(at(16_001), at(16_001));
+        assert_eq!(line.touches.len(), 1);
+        assert_eq!(Timeline::beat(TIMEOUT), Duration::from_millis(400));
+    }
 }

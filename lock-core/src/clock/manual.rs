@@ -88,6 +88,22 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn sleepers_until_the_same_moment_all_wake() {
+        let clock = ManualClock::default();
+        let sleeps = [5, 5, 5].map(|wait| tokio::spawn(clock.sleep(Duration::from_secs(wait))));
+        tokio::task::yield_now().await;
+        clock.advance(Duration::from_secs(5));
+        for sleep in sleeps {
+            sleep.await.unwrap();
+        }
+    }
+
+    #[test]
+    fn an_instant_is_shown_as_the_time_since_the_origin() {
+        assert_eq!(format!("{:?}", ClockInstant::from_nanos(1_500_000_000)), "1.5s");
+    }
+
+    #[tokio::test]
     async fn a_dropped_sleep_leaves_no_timer() {
         let clock = ManualClock::default();
         let mut sleep = clock.sleep(Duration::from_secs(5));

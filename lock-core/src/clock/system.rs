@@ -236,6 +236,13 @@ mod tests {
         clock.sleep(Duration::ZERO).await;
     }
 
+    #[tokio::test]
+    async fn without_a_timer_a_sleep_is_no_shorter() {
+        let end = boot_time() + Duration::from_millis(5);
+        sliced_sleep(end).await;
+        assert!(boot_time() >= end);
+    }
+
     #[test]
     fn the_thread_ends_with_its_clock() {
         let clock = SystemClock(Arc::default());

@@ -61,3 +61,25 @@ impl fmt::Display for Feature {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Binding;
+
+    #[test]
+    fn a_store_has_what_it_declares() {
+        let mut can = Capabilities::new(Binding::Lease, Wake::Poll);
+        (can.min_ttl, can.max_ttl) = (Duration::from_secs(2), Some(Duration::from_secs(9)));
+        can.loses_data_on = &[DataLoss::Restart];
+        let ttls = [1, 2, 9, 10].map(|ttl| can.has(Feature::Ttl(Duration::from_secs(ttl))));
+        assert_eq!(ttls, [false, true, true, false]);
+        can.max_ttl = None;
+        assert!(can.has(Feature::Ttl(Duration::MAX)));
+        assert!(!can.has(Feature::Survives(DataLoss::Restart)));
+        assert!(can.has(Feature::Survives(DataLoss::Failover)));
+        assert!(!can.has(Feature::Push) && !can.has(Feature::DurableFences));
+        (can.wake, can.fencing) = (Wake::Hint, Fencing::Durable);
+        assert!(can.has(Feature::Push) && can.has(Feature::DurableFences));
+    }
+}

@@ -162,6 +162,8 @@ mod tests {
         assert!(FencingToken::new(1 << 63).is_err());
         assert_eq!(FencingToken::new(i64::MAX as u64).unwrap(), FencingToken::MAX);
         assert!(serde_json::from_str::<FencingToken>("0").is_err());
+        assert_eq!(FencingToken(7).to_string(), "7");
+        assert_eq!(FencingToken(7).as_i64(), 7);
     }
 
     #[test]

@@ -71,3 +71,16 @@ impl fmt::Display for Severity {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_finding_is_shown_with_its_remedy() {
+        let (fact, warning) = (Finding::fact("a"), Finding::warning("b", "do c"));
+        assert_eq!((fact.to_string(), warning.to_string()), ("a".to_owned(), "b: do c".to_owned()));
+        let critical = Finding::critical("d", "do e").severity;
+        assert_eq!(format!("{:<8}|{:<8}", critical, fact.severity), "critical|fact    ");
+    }
+}

@@ -129,3 +129,16 @@ impl Error {
         self.cause()?.downcast_ref().map(|HeldBy(holder)| holder)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_is_what_the_store_made_it_from() {
+        assert_eq!(HolderMark::new("7").as_bytes(), b"7");
+        let owner = OwnerId::from_bytes([7; 16]);
+        assert_eq!(HolderMark::from(owner).owner(), Some(owner));
+        assert_eq!(HolderMark::new("7").owner(), None);
+    }
+}

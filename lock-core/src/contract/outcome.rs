@@ -94,3 +94,18 @@ pub enum Released {
     /// We had none. After a release whose answer was lost, this means success.
     AlreadyGone,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_answer_leaves_an_entry_only_with_a_place() {
+        let valid_for = Some(Duration::from_secs(1));
+        assert!(
+            Attempt::Granted { token: FencingToken::new(1).unwrap(), valid_for: None }.has_entry()
+        );
+        assert!(Attempt::Busy(Busy::default().with_place(valid_for)).has_entry());
+        assert!(!Attempt::Busy(Busy::default().with_retry_after(valid_for)).has_entry());
+    }
+}

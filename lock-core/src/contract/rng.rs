@@ -51,4 +51,29 @@ mod tests {
         }
         assert_eq!(jitter(&OsRng, Duration::ZERO), Duration::ZERO);
     }
+
+    /// Gives always this number, or fails.
+    #[derive(Debug)]
+    struct Always(Option<u32>);
+
+    impl Rng for Always {
+        fn fill(&self, bytes: &mut [u8]) -> Result<()> {
+            let number = self.0.ok_or_else(|| Error::new(ErrorKind::Internal, "no chance"))?;
+            bytes.copy_from_slice(&number.to_le_bytes());
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn jitter_is_a_uniform_part_of_its_limit() {
+        let drawn = |number| jitter(&Always(number), Duration::from_secs(8)).as_secs_f64();
+        assert_eq!([0, 1 << 30, 1 << 31].map(|number| drawn(Some(number))), [0.0, 2.0, 4.0]);
+        assert!((7.9..8.0).contains(&drawn(Some(u32::MAX))));
+        // By just one more it would be the limit itself.
+        assert_eq!(
+            jitter(&Always(Some(u32::MAX)), Duration::from_nanos(1 << 33)).as_nanos(),
+            (1 << 33) - 2
+        );
+        assert_eq!(drawn(None), 4.0);
+    }
 }

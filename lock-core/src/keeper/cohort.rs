@@ -111,3 +111,15 @@ impl fmt::Debug for Pass {
         f.debug_struct("Pass").field("token", &self.token).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hold_that_ends_at_this_moment_is_not_passed_on() {
+        let now = ClockInstant::from_nanos(5);
+        assert!(!(Rules::REAL.is_valid)(now, now));
+        assert!((Rules::REAL.is_valid)(ClockInstant::from_nanos(6), now));
+    }
+}

@@ -308,7 +308,10 @@ impl Drop for Ticket {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::testing::ManualClock;
 
     fn gates() -> (Gates, LockKey, Terms) {
         (Gates::default(), LockKey::new("", "a").unwrap(), Terms::for_a_test())
@@ -325,18 +328,34 @@ mod tests {
         assert!(!gates.is_contended(&key));
     }
 
+    #[test]
+    fn a_cohort_keeps_the_first_in_line_waiting_until_its_time_is_over() {
+        let (gates, key, terms) = gates();
+        let clock = ManualClock::default();
+        let until = clock.now() + Duration::from_millis(50);
+        let (before, open) = (gates.open(&key, clock.now()), gates.open(&key, until));
+        // That one belongs to a hold which has been lost meanwhile.
+        drop(before);
+        let spot = gates.enter(&key, terms);
+        assert!(matches!(spot.turn(&clock), Turn::At(at) if at == until));
+        clock.advance(Duration::from_millis(50));
+        assert!(matches!(spot.turn(&clock), Turn::Now));
+        drop(open);
+        assert!(matches!(spot.turn(&clock), Turn::Now));
+    }
+
     #[tokio::test]
     async fn a_streak_of_local_hand_overs_ends() {
         let (gates, key, terms) = gates();
         let spot = gates.enter(&key, terms);
-        let mut told = 0;
-        for _ in 0..=LONGEST_STREAK {
+        let mut told = Vec::new();
+        for _ in 0..LONGEST_STREAK + 2 {
             gates.released(&key);
             let notified = spot.gate().released.notified();
-            if tokio::time::timeout(std::time::Duration::ZERO, notified).await.is_ok() {
-                told += 1;
-            }
+            told.push(tokio::time::timeout(Duration::ZERO, notified).await.is_ok());
         }
-        assert_eq!(told, LONGEST_STREAK);
+        let mut expected = [true; LONGEST_STREAK as usize + 2];
+        expected[LONGEST_STREAK as usize] = false;
+        assert_eq!(told, expected);
     }
 }

@@ -77,3 +77,6 @@ pub(super) fn retry_at(
     let pause = (ttl / 24 * failures.clamp(1, 4)).min(Duration::from_secs(2));
     now + pause * 3 / 4 + jitter(&*client.rng, pause / 2)
 }
+
+#[cfg(test)]
+mod tests;

@@ -42,7 +42,9 @@ mod tests {
     fn a_slow_answer_is_no_skew() {
         let sent = SystemTime::UNIX_EPOCH + Duration::from_secs(1000);
         let ours = (sent, sent + Duration::from_secs(5));
-        for within in [0, 3, 5] {
+        let behind = clock("s", sent - TOLERATED, ours);
+        assert_eq!(behind, None, "not worth a word");
+        for within in [0, 3, 5, 6] {
             assert_eq!(clock("s", sent + Duration::from_secs(within), ours), None);
         }
         let behind = clock("s", sent - Duration::from_secs(2), ours).unwrap();

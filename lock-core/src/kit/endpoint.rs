@@ -200,6 +200,9 @@ mod tests {
             let endpoint = parse(url).unwrap();
             assert_eq!(endpoint.to_string(), shown, "{url}");
             assert_eq!((endpoint.user(), endpoint.password()), (user, password), "{url}");
+            assert_eq!(format!("{endpoint:?}"), format!("Endpoint({shown})"));
+            assert_eq!(endpoint.hosts().len(), url.split(',').count(), "{url}");
+            assert_eq!(endpoint.path(), shown.split_once('/').unwrap_or_default().1, "{url}");
         }
     }
 

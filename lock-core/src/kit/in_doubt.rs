@@ -192,13 +192,23 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_to_what_was_settled_says_nothing_of_a_later_request() {
+        let mut doubt = InDoubt::default();
+        let early = doubt.sent(NOW, END);
+        doubt.settled();
+        doubt.sent(NOW, END);
+        doubt.answered(early, false);
+        assert!(!doubt.open(NOW).is_clear());
+    }
+
+    #[test]
     fn time_settles_everything() {
         let mut doubt = InDoubt::default();
-        doubt.sent(NOW, END);
+        let sent = doubt.sent(NOW, END);
         let later = ClockInstant::from_nanos(20);
         doubt.lasts_until(later);
         assert_eq!((doubt.until(), doubt.gone_at()), (Some(END), Some(later)));
-        assert!(doubt.open(END).is_clear());
+        assert!(doubt.open(END).is_clear() && doubt.open_of(sent, END).is_clear());
         doubt.sent(END, later);
         assert_eq!(doubt.open.len(), 1, "requests that are over are forgotten");
     }

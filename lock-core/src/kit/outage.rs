@@ -278,6 +278,21 @@ mod tests {
         let start = Instant::now();
         assert_eq!(outage.ask(good, |_| true).await, Ok(Ok(7)));
         assert_eq!(start.elapsed(), Duration::ZERO);
+        let slow = async || {
+            tokio::time::sleep(PAUSES.0).await;
+            good().await
+        };
+        let _ = tokio::join!(outage.ask(slow, |_| true), outage.ask(slow, |_| true));
+        assert_eq!(start.elapsed(), PAUSES.0, "nobody waits for another any more");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_another_caller_is_told_ends_the_wait_for_something_else() {
+        let (outage, server) = (outage(), Server::default());
+        assert_eq!(outage.over().await, Ok(()), "nothing is known against the server");
+        outage.down();
+        let told = tokio::join!(outage.ask(|| server.refuse(), |_| true), outage.over());
+        assert_eq!(told, (Ok(Err("refused")), Err("refused")));
     }
 
     #[tokio::test(start_paused = true)]

@@ -117,6 +117,12 @@ mod tests {
     }
 
     #[test]
+    fn a_version_is_shown_as_short_as_it_can_be() {
+        assert_eq!(ETCD.to_string(), "etcd 3.4");
+        assert_eq!(ZOOKEEPER.to_string(), "ZooKeeper 3.5.5");
+    }
+
+    #[test]
     fn a_text_without_a_number_is_no_version() {
         assert_eq!(REDIS.check("unknown").unwrap_err().kind(), ErrorKind::Store);
         assert_eq!(REDIS.check("").unwrap_err().kind(), ErrorKind::Store);

@@ -82,3 +82,44 @@ impl<'a> Reply<'a> {
         unexpected(self.what, self.whole)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_read_as_they_come_and_nothing_is_assumed() {
+        let list = Value::Array(vec![
+            Value::Int(7),
+            Value::BulkString(b"-8".to_vec()),
+            Value::BulkString(b"x".to_vec()),
+            Value::Nil,
+        ]);
+        let reply = Reply::new("a script", &list).unwrap();
+        assert_eq!(reply.len(), 4);
+        assert_eq!((reply.number(0).unwrap(), reply.number(1).unwrap()), (7, -8));
+        assert_eq!(reply.count(0).unwrap(), 7);
+        assert_eq!(reply.millis(0).unwrap(), Some(Duration::from_millis(7)));
+        assert_eq!(reply.millis(1).unwrap(), None, "a key without an expiry");
+        assert!(reply.count(1).is_err() && reply.text(0).is_err() && reply.list(0).is_err());
+        assert!([2, 3, 4].iter().all(|at| reply.number(*at).is_err()));
+        assert_eq!(reply.text(2).unwrap(), "x");
+        assert!(Reply::new("a script", &Value::Nil).is_err());
+    }
+
+    #[test]
+    fn a_field_of_info_is_found_in_either_protocol() {
+        let text = "# Server\r\nredis_version:7.0.15\r\nrun_id:ab:c\r\n";
+        let format = redis::VerbatimFormat::Text;
+        for info in [
+            Value::BulkString(text.into()),
+            Value::SimpleString(text.into()),
+            Value::VerbatimString { format, text: text.into() },
+        ] {
+            assert_eq!(info_field(&info, "redis_version").as_deref(), Some("7.0.15"));
+            assert_eq!(info_field(&info, "run_id").as_deref(), Some("ab:c"));
+            assert_eq!(info_field(&info, "version"), None);
+        }
+        assert_eq!(info_field(&Value::Int(1), "run_id"), None);
+    }
+}

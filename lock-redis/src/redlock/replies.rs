@@ -130,6 +130,8 @@ fn final_kind(reply: &NodeReply) -> Option<ErrorKind> {
 
 #[cfg(test)]
 mod tests {
+    use lock_core::Effect;
+
     use super::*;
 
     fn mine() -> NodeReply {
@@ -162,5 +164,74 @@ mod tests {
         let other = NodeReply::Otherwise("q".into());
         let error = replies(vec![Some(other), Some(down()), None]).error(|_| "h", None);
         assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Config, false));
+    }
+
+    fn failed(kind: ErrorKind) -> Option<NodeReply> {
+        Some(NodeReply::Failed(Error::new(kind, "why")))
+    }
+
+    /// The kind of the error of a try, and whether its effect is unknown.
+    fn outcome(given: Vec<Option<NodeReply>>) -> (ErrorKind, bool) {
+        let error = replies(given).error(|_| "h", None);
+        (error.kind(), error.effect() == Effect::Unknown)
+    }
+
+    #[test]
+    fn the_error_of_a_try_says_whether_it_may_still_take_effect() {
+        use ErrorKind::{Denied, NoAnswer, Unavailable};
+        let (denied, slow) = (|| failed(Denied), || failed(NoAnswer));
+        for (given, kind, is_open) in [
+            (vec![denied(), denied(), Some(mine())], Denied, false),
+            (vec![denied(), Some(down()), Some(mine())], Unavailable, false),
+            (vec![slow(), slow(), Some(mine())], NoAnswer, true),
+            (vec![slow(), Some(down()), Some(mine())], Unavailable, true),
+            (vec![Some(down()), None, Some(down())], Unavailable, true),
+            (vec![Some(down()), Some(down()), Some(mine())], Unavailable, false),
+        ] {
+            let seen = format!("{given:?}");
+            assert_eq!(outcome(given), (kind, is_open), "{seen}");
+        }
+    }
+
+    #[test]
+    fn the_error_of_a_try_lists_the_nodes_and_why_they_do_not_vote() {
+        let why = Some("they wait");
+        let given = replies(vec![Some(mine()), None, Some(NodeReply::NotAdmitted("boot".into()))]);
+        assert!(given.lacks_admission());
+        let text = given.error(|node| ["a", "b", "c"][node], why).to_string();
+        for part in [
+            "2 of 3 nodes",
+            "; a: granted it",
+            "; b: slow, no answer yet",
+            "; c: not",
+            ". they wait",
+        ] {
+            assert!(text.contains(part), "{text}");
+        }
+        let given = replies(vec![Some(mine()), Some(down()), Some(down())]);
+        assert!(!given.lacks_admission());
+        assert!(!given.error(|_| "h", why).to_string().contains("they wait"));
+    }
+
+    #[test]
+    fn what_is_left_and_who_is_least_counts_what_was_answered() {
+        let left = |secs| NodeReply::Mine { counter: 1, left: Some(Duration::from_secs(secs)) };
+        let mut given = Replies::new(3, 2);
+        assert_eq!((given.left(), given.free_in()), (None, None));
+        given.set(0, left(9));
+        assert_eq!(given.left(), None, "one is no quorum");
+        given.set(2, left(4));
+        assert_eq!(given.left(), Some(Duration::from_secs(4)));
+        assert_eq!(given.free_in(), Some(Duration::ZERO));
+        let given = replies(vec![Some(taken("b", 9)), Some(taken("c", 4)), None]);
+        assert!(given.is_least("a") && given.is_least("b") && !given.is_least("bb"));
+        assert_eq!(given.left(), None);
+        let free = NodeReply::NotMine { left: None, who: String::new() };
+        let stuck = NodeReply::NotMine { left: None, who: "x".into() };
+        let given = replies(vec![Some(free.clone()), Some(stuck.clone()), Some(free)]);
+        assert_eq!(given.free_in(), Some(Duration::ZERO));
+        let given = replies(vec![Some(stuck.clone()), Some(stuck), Some(taken("a", 4))]);
+        assert_eq!(given.free_in(), None);
+        assert!(given.is_least("") && given.is_held());
     }
 }

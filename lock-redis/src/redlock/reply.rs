@@ -134,3 +134,87 @@ fn explain(why: &str) -> &'static str {
         _ => "its marker cannot be read",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(kind: ErrorKind) -> Error {
+        Error::new(kind, "why")
+    }
+
+    /// What it says to the contender, to people, and the mark.
+    fn said(answer: Vec<Value>) -> (Reply, String, u64) {
+        let (reply, mark) = NodeReply::from_script(Ok(Value::Array(answer)));
+        (reply.brief(), reply.to_string(), mark)
+    }
+
+    #[test]
+    fn each_answer_of_a_script_is_read() {
+        let (int, text) = (Value::Int, |text: &str| Value::BulkString(text.into()));
+        for (answer, brief, words, mark) in [
+            (vec![int(1), int(7), int(5), int(90)], Reply::Mine { counter: 7 }, "granted it", 7),
+            (vec![int(1), int(7), int(9), int(90)], Reply::Mine { counter: 7 }, "granted it", 9),
+            (vec![int(0), int(-2), text(""), int(3)], Reply::NotMine, "does not hold it for us", 3),
+            (
+                vec![int(0), int(1500), text("ab"), int(0)],
+                Reply::NotMine,
+                "taken by another client for another 1.5s",
+                0,
+            ),
+            (
+                vec![int(0), int(-1), text("ab"), int(0)],
+                Reply::NotMine,
+                "taken by another client, without an expiry",
+                0,
+            ),
+            (
+                vec![int(2), int(7)],
+                Reply::Unproven { counter: 7 },
+                "holds it for us with another fence",
+                0,
+            ),
+            (vec![int(-2), text("q")], Reply::NoVote, "belongs to another quorum, \"q\"", 0),
+        ] {
+            assert_eq!(said(answer), (brief, words.to_owned(), mark));
+        }
+        for (why, part) in [
+            ("none", "it is new"),
+            ("restarted", "it was restarted"),
+            ("quarantine", "it lost its data"),
+            ("boot", "the quorum is new"),
+            ("?", "cannot be read"),
+        ] {
+            let (brief, words, _) = said(vec![int(-1), text(why)]);
+            assert_eq!(brief, Reply::NoVote);
+            assert!(words.starts_with("not admitted: ") && words.contains(part), "{words}");
+        }
+        for (answer, part) in [
+            (vec![int(-3), int(5)], "stands at 5"),
+            (vec![int(-4)], "is of another type"),
+            (vec![int(9)], "a script"),
+        ] {
+            let (_, words, _) = said(answer);
+            assert!(words.contains(part), "{words}");
+        }
+    }
+
+    #[test]
+    fn only_an_answer_is_a_vote_and_only_no_answer_is_unknown() {
+        let failed = |kind| NodeReply::Failed(error(kind));
+        for (reply, brief, words) in [
+            (failed(ErrorKind::NoAnswer), Reply::Unknown, "slow: why"),
+            (failed(ErrorKind::Unavailable), Reply::NoVote, "unreachable: why"),
+            (failed(ErrorKind::Denied), Reply::NoVote, "why"),
+        ] {
+            assert_eq!((reply.brief(), reply.to_string().as_str()), (brief, words));
+            assert!(reply.has_failed());
+        }
+        let released = |answer| NodeReply::from_release(answer).brief();
+        assert_eq!(released(Ok(Value::Int(1))), Reply::Freed(true));
+        assert_eq!(released(Ok(Value::Int(0))), Reply::Freed(false));
+        assert_eq!(released(Err(error(ErrorKind::NoAnswer))), Reply::Unknown);
+        assert!(NodeReply::from_release(Ok(Value::Nil)).has_failed());
+        assert!(!NodeReply::Freed(false).has_failed());
+    }
+}

@@ -59,3 +59,37 @@ impl<T: Send + 'static> Round<Result<T>> {
         Err(Error::new(if hopeless { ErrorKind::Denied } else { ErrorKind::Unavailable }, text))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn round(answers: Vec<Result<u8>>) -> Round<Result<u8>> {
+        Round::new(
+            answers.len(),
+            answers.into_iter().enumerate().map(|(node, answer)| (node, async { answer })),
+        )
+    }
+
+    fn failed(kind: ErrorKind) -> Result<u8> {
+        Err(Error::new(kind, "why"))
+    }
+
+    #[tokio::test]
+    async fn a_round_ends_with_what_is_wanted_or_with_the_last_answer() {
+        let (denied, down) = (|| failed(ErrorKind::Denied), || failed(ErrorKind::Unavailable));
+        assert_eq!(round(vec![Ok(1), Ok(1), Ok(1)]).collect(2, 2).await.unwrap(), [1, 1]);
+        assert_eq!(round(vec![Ok(1), Ok(1), Ok(1)]).collect(2, 3).await.unwrap().len(), 3);
+        assert_eq!(round(vec![Ok(1), down(), Ok(1)]).collect(2, 3).await.unwrap().len(), 2);
+        for (answers, kind, text) in [
+            (vec![Ok(1), down(), down()], ErrorKind::Unavailable, "1 of 3 nodes"),
+            (vec![Ok(1), denied(), down()], ErrorKind::Unavailable, "2 are needed: why; why"),
+            (vec![Ok(1), denied(), denied()], ErrorKind::Denied, "1 of 3 nodes"),
+            (vec![denied(), denied(), denied()], ErrorKind::Denied, "0 of 3 nodes"),
+        ] {
+            let error = round(answers).collect(2, 3).await.unwrap_err();
+            assert_eq!(error.kind(), kind, "{error}");
+            assert!(error.to_string().contains(text), "{error}");
+        }
+    }
+}

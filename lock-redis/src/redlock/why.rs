@@ -106,4 +106,14 @@ mod tests {
         assert_eq!(whys.text(endpoint, later), None);
         assert!(whys.note(&list, false, start));
     }
+
+    #[test]
+    fn a_reason_is_of_one_node_or_of_all() {
+        let left = Duration::from_secs(9);
+        let (one, all) = (Why::node(1, "a").left(left), Why::all("b"));
+        assert!(one.is_of(1) && !one.is_of(0) && !one.is_of_all());
+        assert!(all.is_of_all() && !all.is_of(1));
+        assert_eq!((one.time_left(), all.time_left()), (Some(left), None));
+        assert_eq!(one.text(|_| "h", Duration::ZERO), "h a, in 9.0s");
+    }
 }

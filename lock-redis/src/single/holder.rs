@@ -36,3 +36,28 @@ pub(super) fn holder(mark: &[u8], record: &[u8], left: Option<Duration>, now: u6
     }
     info
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_says_who_holds_and_since_when() {
+        let owner = "00112233445566778899aabbccddeeff";
+        let token = |n| FencingToken::new(n).unwrap();
+        assert_eq!(in_record(token(7), 1), "7");
+        assert_eq!(in_record(token(7), 2), "7+2");
+        for (fences, label, shown) in [("7", "", None), ("7+2", "web|3", Some("web|3"))] {
+            assert_eq!(first_of(fences), Some(7));
+            let record = format!("{fences}|{owner}|1000|client|{label}");
+            let info = holder(owner.as_bytes(), record.as_bytes(), None, 3000);
+            assert_eq!(info.owner.unwrap().to_hex(), owner);
+            assert_eq!((info.fence, info.label.as_deref()), (Some(token(7)), shown));
+            assert_eq!(info.held_for, Some(Duration::from_millis(2)));
+            let other = holder(b"someone", record.as_bytes(), None, 3000);
+            assert_eq!((other.owner, other.fence, other.held_for), (None, None, None));
+            assert_eq!(other.label.as_deref(), Some("a client that is not distlock"));
+        }
+        assert_eq!(first_of("x"), None);
+    }
+}

@@ -19,6 +19,13 @@ fn urls_are_read() {
     assert_eq!(config.granted_acl(), Acl::Creator);
     assert_eq!(config.session_timeout, Some(Duration::from_secs(8)));
     assert_eq!(config.fence, Fence::Based);
+    let key = LockKey::new("", "order:42").unwrap();
+    let config = ZkConfig::from_url("zk://h/shop").unwrap();
+    assert_eq!(config.path_of(&key), format!("/shop/{}", names::encode(&key)));
+    assert_eq!(config.fence_base_path(), format!("/shop/{}", names::FENCE_BASE));
+    for limit in ["10ms", "1h"] {
+        ZkConfig::from_url(&format!("zk://h?lock_connect_timeout={limit}")).unwrap();
+    }
     let config = ZkConfig::from_url("zk://u:p@h?lock_acl=open&lock_fence=revision").unwrap();
     assert_eq!((config.granted_acl(), config.fence), (Acl::Open, Fence::Revision));
 }
@@ -34,6 +41,7 @@ fn what_is_wrong_is_named() {
         ("zk://h?lock_fence=czxid", "revision"),
         ("zk://h?lock_acl=creator", "user and a password"),
         ("zk://u@h", "a password, or neither"),
+        ("zk://a%3Ab:p@h", "without a colon"),
         ("zk://h/a//b", "not a ZooKeeper path"),
         ("zk://h/a/../b", "not a ZooKeeper path"),
         ("zk://h/zookeeper", "belongs to ZooKeeper"),

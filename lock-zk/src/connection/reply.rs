@@ -146,4 +146,33 @@ mod tests {
             assert!(matches!(why(zk::Error::NoNode), Failure::NoNode));
         }
     }
+
+    #[test]
+    fn a_reply_without_an_effect_is_told_from_an_unknown_one() {
+        let words = |error: zk::Error| format!("{:?}", Failure::from(error));
+        for (error, is_refusal, kind) in [
+            (zk::Error::NoNode, false, "NoNode"),
+            (zk::Error::NodeExists, false, "NodeExists"),
+            (zk::Error::NoAuth, true, "Denied"),
+            (zk::Error::AuthFailed, true, "Denied"),
+            (zk::Error::SessionExpired, false, "SessionEnded"),
+            (zk::Error::ClientClosed, false, "SessionEnded"),
+            (zk::Error::Unimplemented, true, "TooOld"),
+            (zk::Error::NotEmpty, true, "Refused"),
+            (zk::Error::QuotaExceeded, true, "Refused"),
+            (zk::Error::ConnectionLoss, false, "Unknown"),
+            (zk::Error::SessionMoved, false, "Unknown"),
+        ] {
+            assert!(words(error.clone()).starts_with(kind), "{error}");
+            assert_eq!(Failure::from(error.clone()).is_refusal(), is_refusal, "{error}");
+        }
+    }
+
+    #[test]
+    fn only_what_the_driver_did_not_take_was_not_sent() {
+        let unexpected = |why: &str| zk::Error::UnexpectedError(why.to_owned());
+        assert!(was_not_sent(&unexpected("expect response, but got none")));
+        assert!(!was_not_sent(&unexpected("expect response, but got another")));
+        assert!(!was_not_sent(&zk::Error::ConnectionLoss));
+    }
 }

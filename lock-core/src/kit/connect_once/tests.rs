@@ -65,6 +65,21 @@ async fn an_attempt_has_a_limit() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_attempt_is_shared_until_it_has_ended() {
+    let link = link();
+    let slow = |number| async move {
+        tokio::time::sleep(MS(900)).await;
+        Ok(number)
+    };
+    let late = async {
+        tokio::time::sleep(MS(850)).await;
+        link.get(LIMIT, || slow(2)).await
+    };
+    let (first, second) = tokio::join!(link.get(LIMIT, || slow(1)), late);
+    assert_eq!((first.unwrap(), second.unwrap()), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
 async fn after_the_end_nothing_is_connected() {
     let link = link();
     let slow = async || {
@@ -87,7 +102,8 @@ fn a_runtime_that_ends_or_stands_still_stops_nobody_else() {
     let (link, standing, ending) =
         (ConnectOnce::new("X", MS(50), Backoff::new(MS(1), MS(1))), runtime(), runtime());
     let connect = || async { Ok(std::future::pending::<u32>().await) };
-    standing.block_on(link.get(MS(5), connect)).unwrap_err();
+    let (answers, late) = tokio::sync::oneshot::channel();
+    standing.block_on(link.get(MS(5), || async { Ok(late.await.unwrap()) })).unwrap_err();
     let elsewhere = runtime();
     let mut tries = (0..100).map(|_| elsewhere.block_on(link.get(MS(50), || async { Ok(2) })));
     assert!(tries.any(|got| got.is_ok()), "it waits for another runtime");
@@ -95,6 +111,11 @@ fn a_runtime_that_ends_or_stands_still_stops_nobody_else() {
     ending.block_on(link.get(MS(5), connect)).unwrap_err();
     drop(ending);
     assert_eq!(elsewhere.block_on(link.get(MS(5000), || async { Ok(3) })).unwrap(), 3);
-    drop(standing);
-    assert_eq!(link.current(), Some(3));
+    answers.send(9).unwrap();
+    standing.block_on(async {
+        for _ in 0..8 {
+            tokio::task::yield_now().await;
+        }
+    });
+    assert_eq!(link.current(), Some(3), "that one was given up");
 }

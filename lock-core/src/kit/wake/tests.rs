@@ -22,6 +22,8 @@ fn a_push_is_kept_until_somebody_listens_and_wakes_once() {
     waiters.each("a", |slot| slot.wake());
     assert!(is_woken(&waiter) && !is_woken(&waiter));
     waiters.all(|_, slot| slot.wake());
+    assert!(is_woken(&waiter));
+    waiters.all(|_, slot| slot.wake());
     waiter.look().done();
     assert!(!is_woken(&waiter), "the look has covered it");
 }
@@ -44,6 +46,7 @@ async fn one_that_listens_gets_the_permit_alone() {
 fn if_none_listens_all_of_them_look() {
     let waiters = waiters();
     let [first, second] = [(); 2].map(|()| waiters.register("a".to_owned(), ()));
+    assert!(!is_woken(&first), "it has listened, and does so no more");
     waiters.permit("a");
     assert!(is_woken(&first) && is_woken(&second));
 }

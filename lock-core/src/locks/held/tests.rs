@@ -59,6 +59,19 @@ fn an_answer_that_promises_less_does_not_shorten() {
     assert_eq!(held.remaining(), 10 * SECOND);
 }
 
+#[test]
+fn the_end_on_the_wall_clock_is_as_far_away() {
+    let clock = ManualClock::default();
+    let held = hold(&clock, None);
+    let (before, shown, after) =
+        (SystemTime::now(), held.valid_until_wall_clock(), SystemTime::now());
+    assert!((before + 10 * SECOND..=after + 10 * SECOND).contains(&shown));
+    let ago = clock.now();
+    clock.advance(15 * SECOND);
+    let (before, shown, after) = (SystemTime::now(), ago.to_system_time(&clock), SystemTime::now());
+    assert!((before - 15 * SECOND..=after - 15 * SECOND).contains(&shown));
+}
+
 /// What the tasks and threads that share a hold do with it. Each is one step under its lock, so every
 /// interleaving of threads is a sequence of these.
 #[derive(Clone, Copy, Debug)]

@@ -173,6 +173,44 @@ fn when_all_nodes_answer_the_quorum_recovers_without_an_operator() {
     }
 }
 
+/// One second more than a lock can have lasted: the server rounds its uptime down.
+#[test]
+fn a_node_remembers_only_what_is_certain() {
+    let up = |uptime| with(report("boot", 0), |report| report.uptime = uptime);
+    let second = Duration::from_secs(1);
+    let just = WAIT + second;
+    let waits = plan(&[up(just), up(just), up(just)], &terms(false)).unwrap();
+    assert_eq!((waits.steps.len(), waits.wait), (0, Some(WAIT)));
+    let longer = just + Duration::from_millis(1);
+    assert_eq!(plan(&[up(longer), up(longer), up(longer)], &terms(false)).unwrap().steps.len(), 3);
+}
+
+#[test]
+fn clients_that_begin_at_once_agree_on_the_least_id() {
+    let boot = |id: &str| with(report("boot", 0), |report| report.boot = id.into());
+    let again = plan(&[boot("b3"), boot("b4"), boot("b3")], &terms(true)).unwrap();
+    assert!(
+        matches!(&again.steps[..], [Step::Begin { node: 1, state: "boot", boot }] if boot == "b3")
+    );
+    // One that is of another beginning than those that vote may have voted in it.
+    let admitted = || report("admitted", 99);
+    let other = plan(&[admitted(), boot("b9"), admitted()], &terms(true)).unwrap();
+    assert!(matches!(&other.steps[..], [Step::Begin { node: 1, state: "quarantine", .. }]));
+    assert!(!other.all_vote);
+    assert!(plan(&[admitted(), admitted(), None], &terms(true)).unwrap().all_vote);
+}
+
+#[test]
+fn without_enough_that_vote_the_others_wait_for_all_nodes_or_for_an_operator() {
+    let restarted = || with(report("admitted", 99), |report| report.run_id = "r2".into());
+    let waits = plan(&[restarted(), restarted(), restarted()], &terms(true)).unwrap();
+    assert!(waits.steps.is_empty(), "{waits:?}");
+    assert!(told(&waits).contains("until an operator calls"), "{}", told(&waits));
+    let recovers = Terms { recovers_with: 3, ..terms(false) };
+    let away = plan(&[report("admitted", 99), report("quarantine", 99), None], &recovers).unwrap();
+    assert!(told(&away).contains("or until all nodes answer"), "{}", told(&away));
+}
+
 fn node_of(step: &Step) -> usize {
     let (Step::Begin { node, .. } | Step::Admit { node, .. }) = step;
     *node
