@@ -3,11 +3,11 @@
 use crate::node::scripts;
 
 scripts! {
-    ACQUIRE = "../scripts/value" "../scripts/mark" "scripts/grant" "scripts/acquire_free" "scripts/queue" "../scripts/lasting"
-        "scripts/acquire";
-    RELEASE = "../scripts/value" "scripts/held" "scripts/grant" "scripts/release" "scripts/queue"
+    ACQUIRE = "scripts/keys" "scripts/grant" "scripts/acquire_free" "../scripts/value" "../scripts/mark" "scripts/queue"
+        "../scripts/lasting" "scripts/acquire";
+    RELEASE = "scripts/keys" "../scripts/value" "scripts/held" "scripts/release" "scripts/grant" "scripts/queue"
         "scripts/release_next";
-    FORCE = "../scripts/value" "../scripts/mark" "scripts/grant" "scripts/queue" "scripts/force";
+    FORCE = "scripts/keys" "../scripts/value" "../scripts/mark" "scripts/grant" "scripts/queue" "scripts/force";
     RENEW = "../scripts/value" "../scripts/lasting" "scripts/held" "scripts/renew";
     INSPECT = "../scripts/value" "../scripts/mark" "scripts/inspect";
     PROBE = "../scripts/try" "scripts/probe";

@@ -7,14 +7,12 @@ local missed = redis.call('HDEL', waiters, 's:' .. client)
 local holder = value_of(lock)
 
 if holder == me then
-  local since = string.format('%.0f', now)
-  local fences, owner, began = string.match(redis.call('GET', hold) or '', '^([%d+]+)|(%x+)|(%d+)|')
+  local fences, owner, since = string.match(redis.call('GET', hold) or '', '^([%d+]+)|(%x+)|(%d+)|')
   if owner ~= me then
     local last
-    fences, last = next_fences(now, count)
+    fences, last = next_fences(count)
     redis.call('SET', mark, last)
-  else
-    since = began
+    since = digits
   end
   local left = lasting(lock, ttl)
   redis.call('PEXPIRE', lock, left)
@@ -26,19 +24,21 @@ end
 -- This try was under way when its owner gave everything up.
 if redis.call('EXISTS', gone) == 1 then return {2} end
 
+read_clock()
+
 if wait then
   local score = redis.call('ZSCORE', queue, me)
   local w = read_waiter(me)
   if w and w.given then missed = 2 end
   if score then
-    ticket = string.format('%.0f', tonumber(score))
+    ticket = digits_of(tonumber(score))
   else
     -- A waiter that has lost its place comes back with its old ticket.
     if ticket == '0' then
       local number = now
       local last = redis.call('ZREVRANGE', queue, 0, 0, 'WITHSCORES')
       if last[2] and tonumber(last[2]) >= number then number = tonumber(last[2]) + 1 end
-      ticket = string.format('%.0f', number)
+      ticket = digits_of(number)
     end
     redis.call('ZADD', queue, ticket, me)
   end
@@ -55,27 +55,27 @@ local again = -1
 -- found the lock free.
 local shown = {}
 if holder == false then
-  local state, value = pass_on(now, wait and me or nil, may_pause)
+  local state, value = pass_on(wait and me or nil, may_pause)
   if state == 'mine' then
-    write_hold(value, me, string.format('%.0f', now), client, label, ttl)
+    write_hold(value, me, digits, client, label, ttl)
     return {1, value, missed}
   elseif state == 'free' then
-    local fences, last = next_fences(now, count)
+    local fences, last = next_fences(count)
     redis.call('SET', lock, me, 'PX', ttl)
     redis.call('SET', mark, last)
-    write_hold(fences, me, string.format('%.0f', now), client, label, ttl)
+    write_hold(fences, me, digits, client, label, ttl)
     return {1, fences, missed}
   end
   again = value
 else
   local value, record = mark_of(holder), redis.call('GET', hold) or ''
-  shown = {value, record, string.format('%.0f', now)}
+  shown = {value, record, digits}
   -- A plain client has it.
   if wait and string.match(record, '^[%d+]+|(%x+)|') ~= holder then
     local due = tonumber(redis.call('HGET', pauses, 'next') or nil)
-    redis.call('HSET', pauses, 'seen', string.format('%.0f', now))
+    redis.call('HSET', pauses, 'seen', digits)
     if not due or due > now + 1000000 then
-      redis.call('HSET', pauses, 'next', string.format('%.0f', now + 1000000))
+      redis.call('HSET', pauses, 'next', digits_of(now + 1000000))
     end
     redis.call('PEXPIRE', pauses, 60000)
   end

@@ -1,4 +1,4 @@
--- KEYS: those of grant.lua, then the mark of an owner that has gone.
+-- KEYS: those of keys.lua, then the mark of an owner that has gone.
 -- ARGV: owner, ttl in ms, client, wait, ticket or 0, grace in ms, may pause, number of fences, label.
 -- Answers {1, fences, missed} | {2}
 -- | {0, ticket or 0, rank, ms left or -1, {mark, record or '', µs} or {}, missed, look again in ms or -1, clients ahead or -1}
@@ -6,14 +6,12 @@ local gone = KEYS[7]
 local me, ttl, client, wait, ticket, grace, may_pause, count, label =
   ARGV[1], ARGV[2], ARGV[3], ARGV[4] == '1', ARGV[5], ARGV[6], ARGV[7] == '1', tonumber(ARGV[8]), ARGV[9]
 
-local now = clock()
-
 -- There are no waiters: the lock goes to the first to come.
 if redis.call('EXISTS', queue, gone) == 0 then
-  local fences, last = next_fences(now, count)
+  local fences, last = next_fences(count)
   if redis.call('SET', lock, me, 'NX', 'PX', ttl) then
     redis.call('SET', mark, last)
-    write_hold(fences, me, string.format('%.0f', now), client, label, ttl)
+    write_hold(fences, me, digits, client, label, ttl)
     -- A waiter that finds no queue has lost its place, and so have the others of its client.
     return {1, fences, ticket ~= '0' and 1 or 0}
   end

@@ -1,16 +1,15 @@
--- KEYS: those of grant.lua. ARGV: '=' and the mark that the lock must have, or 'any'; may pause. A
+-- KEYS: those of keys.lua. ARGV: '=' and the mark that the lock must have, or 'any'; may pause. A
 -- lock that is no string, as Redisson's, counts as one with an empty value.
 -- Answers {freed, look again in ms or -1}.
 local expected, may_pause = ARGV[1], ARGV[2] == '1'
 local holder = value_of(lock)
 if holder == false then return {0, -1} end
 if expected ~= 'any' and expected ~= '=' .. mark_of(holder) then return {0, -1} end
-local now = clock()
-local _, last = next_fences(now, 1)
+local _, last = next_fences(1)
 local owner, client = string.match(redis.call('GET', hold) or '', '^[%d+]+|(%x+)|%d+|(%x+)|')
 redis.call('DEL', lock, hold)
 redis.call('SET', mark, last)
 if type(holder) == 'string' then drop_waiter(holder) end
-local _, again = pass_on(now, nil, may_pause)
+local _, again = pass_on(nil, may_pause)
 if owner == holder then redis.pcall('PUBLISH', 'distlock:' .. client, 'l' .. owner) end
 return {1, again}

@@ -1,5 +1,5 @@
 -- The queue, for the scripts that hand the lock over. A script answers what needs no queue before
--- this part, since defining its functions is a tenth of the time that an uncontended call takes.
+-- this part.
 
 -- A waiter: client, end of its place in ms, ttl, grace, number of fences, whether the lock was handed
 -- to it.
@@ -15,7 +15,7 @@ end
 
 local function write_waiter(owner, w, given)
   redis.call('HSET', waiters, owner,
-    w.client .. '|' .. string.format('%.0f', w.till) .. '|' .. w.ttl .. '|' .. w.grace .. '|' .. w.count .. '|' .. (given and '1' or '0'))
+    w.client .. '|' .. digits_of(w.till) .. '|' .. w.ttl .. '|' .. w.grace .. '|' .. w.count .. '|' .. (given and '1' or '0'))
 end
 
 local function drop_waiter(owner)
@@ -26,33 +26,35 @@ end
 -- Tells two of the next in the queue, of two other clients than the chosen one if there are so many,
 -- when to check whether the chosen one has confirmed the lock. These two poll from then on.
 local function watch(client, pause)
+  local owners = redis.call('ZRANGE', queue, 1, 8)
+  if #owners == 0 then return end
   local chosen, spare, clients = {}, nil, {[client] = true}
-  for _, owner in ipairs(redis.call('ZRANGE', queue, 1, 8)) do
-    local w = read_waiter(owner)
-    if w and not clients[w.client] then
-      clients[w.client] = true
-      chosen[#chosen + 1] = {owner, w.client}
+  for at, text in ipairs(redis.call('HMGET', waiters, unpack(owners))) do
+    local other = text and string.match(text, '^(%x+)|')
+    if other and not clients[other] then
+      clients[other] = true
+      chosen[#chosen + 1] = {owners[at], other}
       if #chosen == 2 then break end
-    elseif w and not spare then
-      spare = {owner, w.client}
+    elseif other and not spare then
+      spare = {owners[at], other}
     end
   end
   if #chosen == 0 then chosen[1] = spare end
   for _, next in ipairs(chosen) do
-    redis.pcall('PUBLISH', 'distlock:' .. next[2], 'w' .. next[1] .. ':' .. string.format('%.0f', pause))
+    redis.pcall('PUBLISH', 'distlock:' .. next[2], 'w' .. next[1] .. ':' .. digits_of(pause))
   end
 end
 
 -- Whether the lock is to be left free for a while, so that a client which polls with a plain SET NX
 -- gets a turn: every second while one was seen in the last minute, else every 10 s.
-local function pause_due(now, due, seen)
+local function pause_due(due, seen)
   if due and now < due then return false end
   local every = 10000000
   if seen and now - seen < 60000000 then every = 1000000 end
-  redis.call('HSET', pauses, 'next', string.format('%.0f', now + every + 300000))
+  redis.call('HSET', pauses, 'next', digits_of(now + every + 300000))
   redis.call('PEXPIRE', pauses, 60000)
   if not due then return false end
-  redis.call('HSET', pauses, 'till', string.format('%.0f', now + 300000))
+  redis.call('HSET', pauses, 'till', digits_of(now + 300000))
   return true
 end
 
@@ -60,7 +62,8 @@ end
 -- then it has the lock at once. Returns what happened, and after how many ms to check again (-1: no
 -- check is needed).
 --   'mine', fences | 'given', ms | 'pause', ms | 'more', 0 | 'free', -1 | 'deaf', -1
-local function pass_on(now, me, may_pause)
+local function pass_on(me, may_pause)
+  read_clock()
   local p = redis.call('HMGET', pauses, 'till', 'next', 'seen')
   local till = tonumber(p[1] or nil)
   if till and till > now and till - now <= 300000 then return 'pause', math.ceil((till - now) / 1000) end
@@ -74,10 +77,10 @@ local function pass_on(now, me, may_pause)
     if not w or w.till * 1000 <= now then
       drop_waiter(owner)
     elseif owner == me then
-      local fences, last = next_fences(now, w.count)
+      local fences, last = next_fences(w.count)
       redis.call('SET', lock, owner, 'PX', w.ttl)
       redis.call('SET', mark, last)
-      write_hold(fences, owner, string.format('%.0f', now), w.client, '', w.ttl)
+      write_hold(fences, owner, digits, w.client, '', w.ttl)
       drop_waiter(owner)
       return 'mine', fences
     elseif w.given then
@@ -87,15 +90,15 @@ local function pass_on(now, me, may_pause)
       drop_waiter(owner)
     elseif redis.call('HEXISTS', waiters, 's:' .. w.client) == 1 then
       drop_waiter(owner)
-    elseif may_pause and pause_due(now, tonumber(p[2] or nil), tonumber(p[3] or nil)) then
+    elseif may_pause and pause_due(tonumber(p[2] or nil), tonumber(p[3] or nil)) then
       redis.pcall('PUBLISH', 'distlock:' .. w.client, 'w' .. owner .. ':300')
       return 'pause', 300
     else
       may_pause = false
-      local fences, last = next_fences(now, w.count)
+      local fences, last = next_fences(w.count)
       redis.call('SET', lock, owner, 'PX', w.grace)
       redis.call('SET', mark, last)
-      write_hold(fences, owner, string.format('%.0f', now), w.client, '', w.grace)
+      write_hold(fences, owner, digits, w.client, '', w.grace)
       write_waiter(owner, w, true)
       local told = redis.pcall('PUBLISH', 'distlock:' .. w.client, 'g' .. owner)
       if type(told) == 'table' then

@@ -1,4 +1,4 @@
--- KEYS: those of grant.lua, then the mark of an owner that has gone.
+-- KEYS: those of keys.lua, then the mark of an owner that has gone.
 -- ARGV: who (see held.lua), or '' to look only whether a lock that was handed over is free again; ms for which the mark of a gone owner is kept or 0, may pause.
 -- Answers {freed, look again in ms or -1}.
 -- Deletions come first: when the memory is full a script may go on writing only after a write that

@@ -1,3 +1,3 @@
 -- Goes on where release.lua has left a free lock to those that wait for it.
-local _, again = pass_on(clock(), nil, may_pause)
+local _, again = pass_on(nil, may_pause)
 return {freed, again}
