@@ -44,7 +44,7 @@ impl EtcdClaim {
             None => None,
         };
         Ok(Self {
-            wake: Wake::new(Arc::clone(&store.watches)),
+            wake: Wake::new(Arc::clone(&store.watches), Arc::clone(&store.neighbours)),
             store,
             request,
             queue,
@@ -80,7 +80,7 @@ impl EtcdClaim {
         let now = self.store.clock().now();
         self.lease = Some(Lease::taken_over(lease, self.request.ttl, now));
         (self.entry, self.is_held) = (Some(entry), true);
-        self.wake.stands(look, revision, None);
+        self.wake.stands(look, revision);
         Ok(())
     }
 
@@ -139,6 +139,9 @@ impl EtcdClaim {
             self.forget();
             return Ok(None);
         };
+        if let Some(proof) = self.wake.proof(self.store.clock().now(), self.queue.limit()) {
+            return self.stands(lease, Standing::First, proof.look, proof.revision);
+        }
         let look = self.wake.look();
         let (standing, revision) = self.queue.look(entry).await?;
         self.stands(lease, standing, look, revision)
@@ -154,14 +157,15 @@ impl EtcdClaim {
     ) -> Result<Option<Attempt>, Failed> {
         match standing {
             Standing::First => {
-                self.wake.stands(look, revision, None);
+                self.wake.stands(look, revision);
                 self.is_held = true;
                 let entry = self.entry.as_ref().ok_or_else(|| unexpected("no entry"))?;
                 let token = (self.store.rules.fence)(entry.fence, lease.id);
                 Ok(Some(Attempt::Granted { token, valid_for: None }))
             }
             Standing::Behind(key) => {
-                self.wake.stands(look, revision, Some(key));
+                let entry = self.entry.as_ref().ok_or_else(|| unexpected("no entry"))?;
+                self.wake.is_behind(look, revision, entry, key);
                 Ok(Some(Attempt::Busy(Busy::default())))
             }
             Standing::Gone => {
@@ -191,7 +195,7 @@ impl EtcdClaim {
             None => {
                 let (found, revision) = self.queue.find(lease.id).await?;
                 if found.is_some() {
-                    self.wake.stands(look, revision, None);
+                    self.wake.stands(look, revision);
                 }
                 self.entry = found;
                 self.entry.as_ref().map(|_| revision)
@@ -207,7 +211,7 @@ impl EtcdClaim {
     async fn release_entry(&mut self) -> Result<Released, Failed> {
         let Some(entry) = &self.entry else { return Ok(Released::AlreadyGone) };
         self.wake.clear();
-        if !self.queue.release(entry).await? {
+        if !self.queue.release(entry, self.is_held).await? {
             self.forget();
             return Ok(Released::AlreadyGone);
         }

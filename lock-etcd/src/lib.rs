@@ -20,6 +20,7 @@ pub mod mutants;
 #[cfg(not(distlock_mutants))]
 mod mutants;
 mod names;
+mod neighbours;
 mod proto;
 mod queue;
 mod renewals;
@@ -29,6 +30,7 @@ mod store;
 mod streams;
 mod version;
 mod wake;
+mod watched;
 mod watches;
 mod wire;
 

@@ -176,7 +176,7 @@ pub(crate) enum Operation {
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct RequestOp {
     #[prost(oneof = "Operation", tags = "1, 2, 3")]
-    operation: Option<Operation>,
+    pub(crate) operation: Option<Operation>,
 }
 
 impl From<Operation> for RequestOp {

@@ -288,12 +288,28 @@ impl Queue {
         Ok(found.map(|found| self.entry(found)).transpose()?.flatten())
     }
 
-    /// Deletes the entry; false if it did not exist.
-    pub(crate) async fn release(&mut self, entry: &Entry) -> Result<bool, Failed> {
+    /// Deletes the entry; false if it did not exist. If the lock was `held`, the answer may prove
+    /// that the next holder is another claim of this client.
+    pub(crate) async fn release(&mut self, entry: &Entry, held: bool) -> Result<bool, Failed> {
+        let store = Arc::clone(&self.store);
+        let (queue, now) = (self.keys.start(), store.clock().now());
+        let look = store.watches.look();
+        let leaving = held.then(|| store.neighbours.leave(queue, &entry.key, look, now)).flatten();
+        let statement = match leaving {
+            Some(_) => statements::release_and_show(queue, entry),
+            None => statements::release(entry),
+        };
         let request = self.sending();
-        let reply = self.store.cluster.ask(self.limit(), statements::release(entry)).await;
+        let reply = store.cluster.ask(self.limit(), statement).await;
         let reply = reply.map_err(|failed| self.failed(request, failed))?;
         self.noted(request);
+        if let Some(leaving) = leaving.filter(|_| reply.succeeded)
+            && let Ok(Some(first)) = reply.first(0)
+            // If the queue of another lock is below this one, the next one looks for itself.
+            && self.keys.has(&first.key)
+        {
+            leaving.hand_on(first, reply.revision);
+        }
         Ok(reply.succeeded)
     }
 }

@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use lock_core::{FencingToken, OwnerId};
 
+use crate::entry::Entry;
+use crate::proto::KeyValue;
+
 /// The rules by which a store decides.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
@@ -23,6 +26,17 @@ pub(crate) struct Rules {
     pub(crate) is_in_use: fn(found: i64, used: i64) -> bool,
     /// Whether a fence is above the highest one before it.
     pub(crate) rises: fn(fence: i64, highest: i64) -> bool,
+    /// Whether a watch that reports changes from `reports` on serves a claim that has to hear of
+    /// those from `from` on.
+    pub(crate) is_in_time: fn(reports: i64, from: i64) -> bool,
+    /// Whether a change at `at` concerns a claim that watches from `from` on.
+    pub(crate) is_news: fn(at: i64, from: i64) -> bool,
+    /// Whether the key that was `found` is the entry at which one of our claims waits.
+    pub(crate) is_waiting: fn(entry: &Entry, found: &KeyValue) -> bool,
+    /// Whether a proof of this age may be taken where a request has this timeout.
+    pub(crate) is_fresh: fn(age: Duration, limit: Duration) -> bool,
+    /// How long a waiter waits for the answer to the release of the entry before it.
+    pub(crate) answer_in: Duration,
 }
 
 /// A base whose fences are behind the clock by less than this is not raised. Other clients must
@@ -44,6 +58,11 @@ pub(crate) const RULES: Rules = Rules {
     },
     is_in_use: |found, used| found >= used,
     rises: |fence, highest| fence > highest,
+    is_in_time: |reports, from| reports <= from,
+    is_news: |at, from| at >= from,
+    is_waiting: |entry, found| entry.rev == found.create_revision && entry.value == found.value,
+    is_fresh: |age, limit| age <= limit,
+    answer_in: Duration::from_millis(20),
 };
 
 #[cfg(test)]

@@ -143,6 +143,14 @@ pub(crate) fn release(entry: &Entry) -> Statement {
     Statement::new(Kind::Release, key).when(mine(entry)).then([delete(key)])
 }
 
+/// The same, and returns the first entry of its queue after that, with its value.
+pub(crate) fn release_and_show(queue: &str, entry: &Entry) -> Statement {
+    let mut release = release(entry);
+    let first = RangeRequest { limit: 1, ..all(queue, SortOrder::Ascend) };
+    release.then.push(read_of(first));
+    release
+}
+
 /// Deletes the key `key` that was created at `rev`.
 pub(crate) fn force(key: &[u8], rev: i64) -> Statement {
     Statement::new(Kind::Force, key).when([Compare::create_revision(key, rev)]).then([delete(key)])

@@ -10,6 +10,7 @@ use crate::cluster::Cluster;
 use crate::fences::Base;
 use crate::leases::Leases;
 use crate::mutants;
+use crate::neighbours::Neighbours;
 use crate::renewals::Renewals;
 use crate::rules::Rules;
 use crate::watches::Watches;
@@ -20,6 +21,7 @@ pub(crate) struct Store {
     pub(crate) renewals: Arc<Renewals>,
     pub(crate) leases: Arc<Leases>,
     pub(crate) watches: Arc<Watches>,
+    pub(crate) neighbours: Arc<Neighbours>,
     /// The prefix of all lock names.
     pub(crate) folder: String,
     /// The base of the fences; `None` if they count from 0.
@@ -48,8 +50,9 @@ impl Store {
         let renewals = Arc::new(Renewals::new(Arc::clone(&cluster)));
         let leases = Arc::new(Leases::new(Arc::clone(&cluster), Arc::clone(&renewals), limit));
         let watches = Arc::new(Watches::new(Arc::clone(&cluster)));
+        let neighbours = Arc::new(Neighbours::new(rules));
         let base = (!revision_fences).then(|| Base::new(&folder, rules));
-        Self { cluster, renewals, leases, watches, folder, base, rules, limit }
+        Self { cluster, renewals, leases, watches, neighbours, folder, base, rules, limit }
     }
 
     pub(crate) fn clock(&self) -> &dyn Clock {

@@ -4,14 +4,15 @@
 //! the server would answer 90 ms late: it treats such a watch as one that has to catch up.
 //!
 //! Each runtime has its own stream, so a runtime that has ended or is not driven does not keep news
-//! from waiters on another.
+//! from waiters on another. Only claims on one runtime share watches.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use lock_core::{Error, ErrorKind, Result};
 use tokio::runtime::{Handle, Id};
+use tokio::sync::mpsc::error::SendError;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Notify, watch};
 
@@ -19,8 +20,9 @@ use crate::cluster::Cluster;
 use crate::connection::Connection;
 use crate::error::{Failed, Why};
 use crate::mutants;
-use crate::proto::{WatchCreateRequest, WatchRequest};
 use crate::streams::{self, IDLE, Streamed};
+use crate::wake::Look;
+use crate::watched::{Listener, Signs, Watched};
 use crate::wire::News;
 
 /// All watches of a client.
@@ -43,35 +45,15 @@ struct Orders {
 
 #[derive(Debug)]
 enum Order {
-    Watch(i64, Watched),
+    Watch(i64, Vec<u8>, Listener),
     Cancel(i64),
 }
 
-/// One watched key. Dropping it ends the watch.
+/// One watched key, as a claim sees it. Dropping it ends the claim's part in the watch.
 #[derive(Debug)]
 pub(crate) struct Watch {
     id: i64,
     orders: Orders,
-    signs: Arc<Signs>,
-}
-
-/// What a watch has reported.
-#[derive(Debug, Default)]
-struct Signs {
-    /// The server has confirmed the watch on the current stream: changes are reported.
-    live: AtomicBool,
-    deleted: AtomicBool,
-    /// The watch is over: it has to be started again, after another read.
-    ended: AtomicBool,
-}
-
-/// A watched key, as its service knows it.
-#[derive(Debug)]
-struct Watched {
-    key: Vec<u8>,
-    /// The revision from which it is watched; advances with what was reported.
-    from: i64,
-    news: Arc<Notify>,
     signs: Arc<Signs>,
 }
 
@@ -81,10 +63,11 @@ impl Watches {
         Self { cluster, streams, last, services }
     }
 
-    /// How many streams were opened so far. While this stays the same, the store is still that of
-    /// an earlier read and not an older copy: a member closes its streams when it stops.
-    pub(crate) fn streams(&self) -> u64 {
-        self.streams.load(Relaxed)
+    /// A read that is about to begin: how many streams were opened so far. While this stays the
+    /// same, the store is still that of an earlier read and not an older copy: a member closes its
+    /// streams when it stops.
+    pub(crate) fn look(&self) -> Look {
+        Look(self.streams.load(Relaxed))
     }
 
     /// Watches `key` from revision `from`, and notifies `news`.
@@ -100,8 +83,11 @@ impl Watches {
         let orders = self.service();
         if mutants::watches(&key) {
             let (news, signs) = (Arc::clone(news), Arc::clone(&signs));
-            // A service that ends right now reports nothing: the core polls anyway.
-            let _ = orders.to.send(Order::Watch(id, Watched { key, from, news, signs }));
+            let order = Order::Watch(id, key, Listener { from, news, signs });
+            // The service ends right now.
+            if let Err(SendError(Order::Watch(.., listener))) = orders.to.send(order) {
+                listener.ended();
+            }
         }
         Ok(Watch { id, orders, signs })
     }
@@ -119,8 +105,7 @@ impl Watches {
                 orders,
                 is_down,
                 streams: Arc::clone(&self.streams),
-                watched: BTreeMap::new(),
-                unsent: VecDeque::new(),
+                watched: Watched::new(mutants::rules()),
             };
             tokio::spawn(streams::serve(Arc::clone(&self.cluster), service));
             Orders { to, down }
@@ -164,29 +149,15 @@ struct Service {
     orders: UnboundedReceiver<Order>,
     is_down: watch::Sender<bool>,
     streams: Arc<AtomicU64>,
-    watched: BTreeMap<i64, Watched>,
-    /// Watches still to be sent on the current stream: requested if they are watched, cancelled if
-    /// not.
-    unsent: VecDeque<i64>,
+    watched: Watched,
 }
 
 impl Service {
     fn note(&mut self, order: Order) {
-        let id = match order {
-            Order::Watch(id, watched) => {
-                self.watched.insert(id, watched);
-                id
-            }
-            Order::Cancel(id) if self.watched.remove(&id).is_some() => id,
-            Order::Cancel(_) => return,
-        };
-        self.unsent.push_back(id);
-    }
-
-    fn next(&self) -> Option<WatchRequest> {
-        let id = *self.unsent.front()?;
-        let watched = self.watched.get(&id);
-        Some(watched.map_or_else(|| WatchRequest::cancel(id), |watched| watched.request(id)))
+        match order {
+            Order::Watch(id, key, listener) => self.watched.listen(id, key, listener),
+            Order::Cancel(id) => self.watched.leave(id),
+        }
     }
 
     /// Acts on what the server reported.
@@ -196,20 +167,15 @@ impl Service {
             News::Opened => drop(self.streams.fetch_add(1, Relaxed)),
             News::Stands { id, revision } => {
                 tracing::trace!(target: "distlock", id, revision, "a watch stands");
-                if let Some(watched) = self.watched.get(&id) {
-                    watched.signs.live.store(true, Relaxed);
-                }
+                self.watched.stands(id);
             }
             News::Told { id, up_to, changed, deleted } => {
-                if let Some(watched) = self.watched.get_mut(&id) {
-                    watched.told(up_to, changed, deleted);
-                }
+                self.watched.told(id, up_to, changed, deleted);
             }
             News::Ended { id, is_compacted, reason } => {
                 // The changes since then are not available: the claim reads the key, and watches
                 // again.
-                if let Some(watched) = self.watched.remove(&id) {
-                    watched.ended();
+                if self.watched.ended(id) {
                     // Servers before 3.4.22 and 3.5.6 give a refused watch its id, and only this
                     // reason.
                     let denied = !is_compacted && reason.contains("permission denied");
@@ -220,7 +186,7 @@ impl Service {
                     return Err(why_refused(&reason));
                 }
             }
-            News::Unserved => self.watched.values().for_each(Watched::ended),
+            News::Unserved => self.watched.unserved(),
         }
         Ok(())
     }
@@ -228,7 +194,8 @@ impl Service {
 
 impl Streamed for Service {
     async fn is_needed(&mut self) -> bool {
-        while self.watched.is_empty() {
+        self.watched.over();
+        while self.watched.is_unused() {
             self.is_down.send_replace(false);
             tokio::select! {
                 order = self.orders.recv() => match order {
@@ -243,14 +210,14 @@ impl Streamed for Service {
 
     /// Everything is watched (again), on a new stream.
     async fn stream(&mut self, connection: &Connection, heard: &mut bool) -> Result<(), Failed> {
-        self.unsent = self.watched.keys().copied().collect();
-        let Some(first) = self.next() else { return Ok(()) };
+        self.watched.begin();
+        let Some(first) = self.watched.next() else { return Ok(()) };
         let (requests, mut answers) = connection.open(first).await?;
-        self.unsent.pop_front();
+        self.watched.sent();
         // A read that began earlier may have seen another copy of the store.
         self.believe(News::Opened).map_err(|why| refused(connection, why, ""))?;
         loop {
-            let next = self.next();
+            let next = self.watched.next();
             let idle = next.is_none();
             tokio::select! {
                 biased;
@@ -267,19 +234,19 @@ impl Streamed for Service {
                     if !sent {
                         return Err(connection.hung_up());
                     }
-                    self.unsent.pop_front();
+                    self.watched.sent();
                 }
                 order = self.orders.recv(), if idle => match order {
                     Some(order) => self.note(order),
                     None => return Ok(()),
                 },
-                () = tokio::time::sleep(IDLE), if idle && self.watched.is_empty() => return Ok(()),
+                () = tokio::time::sleep(IDLE), if idle && self.watched.is_unused() => return Ok(()),
             }
         }
     }
 
     fn failed(&mut self, _: &Failed, is_down: bool) {
-        self.watched.values().for_each(|watched| watched.signs.live.store(false, Relaxed));
+        self.watched.over();
         if is_down {
             self.is_down.send_replace(true);
         }
@@ -290,31 +257,11 @@ impl Drop for Service {
     /// If the runtime of the task has ended, a claim that continues on another one is notified: it
     /// reads the key, and watches there.
     fn drop(&mut self) {
+        self.orders.close();
+        while let Ok(order) = self.orders.try_recv() {
+            self.note(order);
+        }
         let _ = self.believe(News::Unserved);
-    }
-}
-
-impl Watched {
-    /// All changes up to `up_to` have been reported.
-    fn told(&mut self, up_to: i64, changed: bool, deleted: bool) {
-        self.signs.live.store(true, Relaxed);
-        self.from = self.from.max(up_to + 1);
-        if deleted {
-            self.signs.deleted.store(true, Relaxed);
-        }
-        if changed {
-            self.news.notify_one();
-        }
-    }
-
-    fn ended(&self) {
-        self.signs.ended.store(true, Relaxed);
-        self.news.notify_one();
-    }
-
-    fn request(&self, watch_id: i64) -> WatchRequest {
-        let (key, start_revision) = (self.key.clone(), self.from);
-        WatchCreateRequest { key, start_revision, progress_notify: true, watch_id }.into()
     }
 }
 

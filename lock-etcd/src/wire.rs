@@ -6,8 +6,8 @@ use lock_core::ClockInstant;
 
 use crate::error::{Failed, unexpected};
 use crate::proto::{
-    EventType, KeyValue, LeaseGrantResponse, LeaseTimeToLiveResponse, StatusResponse, TxnResponse,
-    WatchResponse,
+    Event, EventType, KeyValue, LeaseGrantResponse, LeaseTimeToLiveResponse, StatusResponse,
+    TxnResponse, WatchResponse,
 };
 use crate::statements::{Kind, Statement};
 
@@ -137,9 +137,9 @@ pub(crate) enum News {
     Opened,
     /// The watch `id` is set, on a store at `revision`. Changes since its first revision follow.
     Stands { id: i64, revision: i64 },
-    /// All changes up to `up_to` were reported to the watch `id`. `changed`: there was one;
-    /// `deleted`: one of them deleted the key.
-    Told { id: i64, up_to: i64, changed: bool, deleted: bool },
+    /// All changes up to `up_to` were reported to the watch `id`. `changed`: there was one, the last
+    /// at `up_to`; `deleted`: the last one that deleted the key.
+    Told { id: i64, up_to: i64, changed: bool, deleted: Option<i64> },
     /// The server has ended the watch `id`, or refused one, which has no id.
     Ended { id: i64, is_compacted: bool, reason: String },
     /// The watches are no longer served.
@@ -160,9 +160,58 @@ impl News {
         }
         // A message with changes carries the revision of the store, which may be that of a change
         // in the next message.
-        let keys = changes.iter().filter_map(|change| change.kv.as_ref());
-        let last = keys.map(|key| key.mod_revision).max();
-        let deleted = changes.iter().any(|change| change.kind() == EventType::Delete);
-        Self::Told { id, up_to: last.unwrap_or(revision), changed: !changes.is_empty(), deleted }
+        let at = |change: &Event| change.kv.as_ref().map_or(revision, |key| key.mod_revision);
+        let last = changes.iter().map(at).max();
+        let deletions = changes.iter().filter(|change| change.kind() == EventType::Delete);
+        let (up_to, deleted) = (last.unwrap_or(revision), deletions.map(at).max());
+        Self::Told { id, up_to, changed: last.is_some(), deleted }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::{RangeResponse, ResponseHeader, ResponseOp};
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn a_reply_has_what_the_server_said_of_a_lease() {
+        let granted = Reply::from(LeaseGrantResponse { id: 7, ttl: 9 });
+        assert_eq!((granted.lease, granted.ttl), (7, Some(9 * SECOND)));
+        let asked = |ttl| Reply::from(LeaseTimeToLiveResponse { id: 7, ttl, granted_ttl: 9 });
+        assert_eq!((asked(4).lease, asked(4).ttl), (7, Some(4 * SECOND)));
+        assert_eq!(asked(4).granted, 9 * SECOND);
+        assert_eq!(asked(-1).ttl, None, "it is gone");
+        assert_eq!(asked(0).ttl, Some(Duration::ZERO), "it is about to end");
+        let now = ClockInstant::from_nanos(5);
+        assert_eq!([0, 1].map(|ttl| Renewed::read(now, ttl).ttl), [None, Some(SECOND)]);
+    }
+
+    #[test]
+    fn a_reply_has_the_keys_that_each_read_found() {
+        let (key, version) = (KeyValue { lease: 7, ..KeyValue::default() }, "3.5.9".to_owned());
+        let found = |kvs| ResponseOp { range: Some(RangeResponse { kvs }) };
+        let reply = Reply::from(TxnResponse {
+            header: Some(ResponseHeader { revision: 5 }),
+            succeeded: true,
+            responses: vec![found(vec![key.clone()]), ResponseOp { range: None }, found(vec![])],
+        });
+        assert_eq!((reply.succeeded, reply.revision, reply.reads.len()), (true, 5, 2));
+        assert_eq!(reply.read(0).unwrap(), std::slice::from_ref(&key));
+        assert_eq!((reply.first(0).unwrap(), reply.first(1).unwrap()), (Some(&key), None));
+        assert!(reply.read(2).is_err() && reply.first(2).is_err());
+        let status = StatusResponse { version: version.clone(), ..StatusResponse::default() };
+        assert_eq!(Reply::from(status).version, version);
+    }
+
+    #[test]
+    fn a_watch_that_has_ended_says_whether_it_was_overtaken() {
+        for (compact_revision, is_compacted) in [(0, false), (5, true)] {
+            let answer =
+                WatchResponse { canceled: true, compact_revision, ..WatchResponse::default() };
+            let ended = News::Ended { id: 0, is_compacted, reason: String::new() };
+            assert_eq!(News::read(answer), ended);
+        }
     }
 }

@@ -35,6 +35,12 @@ common::run! {
     a_token_is_refused_where_the_lease_is_another
     a_check_after_an_unknown_try_asks_the_store
     a_check_before_the_try_arrives_settles_nothing
+    a_shared_watch_hides_nothing
+    a_place_is_not_lost_with_the_one_before
+    a_release_hands_the_lock_to_the_next
+    a_release_proves_no_place_that_others_have_written
+    a_proof_that_nobody_took_is_not_believed_later
+    a_release_that_stands_still_keeps_nobody_waiting
 }
 
 /// Holds a lock through `disturb`, with one waiter behind it, on clients that begin with different

@@ -67,6 +67,12 @@ mod wrong {
         fences_rise_over_clients
         a_base_in_use_is_not_raised_again
         a_restored_snapshot_gives_no_lower_fence
+        a_shared_watch_hides_nothing
+        a_place_is_not_lost_with_the_one_before
+        a_release_hands_the_lock_to_the_next
+        a_release_proves_no_place_that_others_have_written
+        a_proof_that_nobody_took_is_not_believed_later
+        a_release_that_stands_still_keeps_nobody_waiting
     }
 
     pub(crate) fn main() -> ExitCode {

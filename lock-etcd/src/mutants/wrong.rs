@@ -8,7 +8,7 @@ use lock_core::{Clock, FencingToken};
 use tokio::runtime::Id;
 
 use crate::error::{Failed, Why};
-use crate::proto::{Compare, KeyValue};
+use crate::proto::{Compare, KeyValue, Operation, RequestOp, SortOrder};
 use crate::rules::{RULES, Rules};
 use crate::statements::{Kind, Statement};
 use crate::wire::{News, Renewed, Reply, Request};
@@ -83,6 +83,18 @@ mutants! {
         a_waiter_outlives_the_runtime_that_served_it;
     serves_all_on_one_runtime: "the watches of all runtimes are served by one of them",
         a_waiter_outlives_the_runtime_that_served_it;
+    shares_a_watch_that_has_passed: "a watch is shared although it has passed what is to be heard of",
+        a_shared_watch_hides_nothing;
+    hears_of_what_was_before: "a change of the key from before an entry is one of that entry",
+        a_place_is_not_lost_with_the_one_before;
+    hands_to_the_last: "a release hands the lock to the last in the queue",
+        a_release_hands_the_lock_to_the_next;
+    hands_to_a_key: "a release hands the lock to whom a key belonged, whatever is there by now",
+        a_release_proves_no_place_that_others_have_written;
+    believes_an_old_proof: "what a neighbour has proven is believed for ever",
+        a_proof_that_nobody_took_is_not_believed_later;
+    waits_for_any_answer: "a waiter waits for the answer to the release before it, however long",
+        a_release_that_stands_still_keeps_nobody_waiting;
     believes_the_owner: "a token is good for whatever stands at its key",
         an_altered_token_touches_no_lease;
     believes_the_fence: "a token is good whatever its fence is", an_altered_token_touches_no_lease;
@@ -146,10 +158,17 @@ fn stated(mut statement: Statement) -> Statement {
         Kind::EnterIfEmpty if is("counts_from_any_base") => when.truncate(1),
         Kind::Release if is("release_by_name") => when.clear(),
         Kind::Release if is("release_keeps_the_key") => then.clear(),
+        Kind::Release if is("hands_to_the_last") => then.iter_mut().for_each(reverse),
         Kind::Force if is("force_needs_no_owner") => when.clear(),
         _ => {}
     }
     statement
+}
+
+fn reverse(operation: &mut RequestOp) {
+    if let Some(Operation::Range(range)) = &mut operation.operation {
+        range.sort_order = SortOrder::Descend.into();
+    }
 }
 
 /// A reply, before it is trusted.
@@ -256,7 +275,7 @@ pub(crate) fn news(news: News) -> Option<News> {
         News::Ended { is_compacted: true, .. } if is("resumes_after_compaction") => None,
         News::Ended { id, .. } if id < 0 && is("ignores_a_refused_watch") => None,
         News::Stands { id, revision } if is("skips_what_was_not_told") => {
-            Some(News::Told { id, up_to: revision, changed: false, deleted: false })
+            Some(News::Told { id, up_to: revision, changed: false, deleted: None })
         }
         news => Some(news),
     }
@@ -280,6 +299,11 @@ pub(crate) fn rules() -> Rules {
         }
         "raises_what_is_in_use" => rules.is_in_use = |_, _| false,
         "trusts_a_store_that_went_back" => rules.rises = |_, _| true,
+        "shares_a_watch_that_has_passed" => rules.is_in_time = |_, _| true,
+        "hears_of_what_was_before" => rules.is_news = |_, _| true,
+        "hands_to_a_key" => rules.is_waiting = |_, _| true,
+        "believes_an_old_proof" => rules.is_fresh = |_, _| true,
+        "waits_for_any_answer" => rules.answer_in = Duration::from_secs(3600),
         _ => {}
     }
     rules

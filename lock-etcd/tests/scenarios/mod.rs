@@ -8,6 +8,8 @@
 mod doubt;
 mod fences;
 mod members;
+mod neighbours;
+mod shared;
 mod trust;
 
 use std::time::Duration;
@@ -15,6 +17,8 @@ use std::time::Duration;
 pub(crate) use doubt::*;
 pub(crate) use fences::*;
 pub(crate) use members::*;
+pub(crate) use neighbours::*;
+pub(crate) use shared::*;
 pub(crate) use trust::*;
 
 use conformance_tests::server::Cut;
