@@ -103,11 +103,14 @@ const MUTANTS: &[Mutant] = &[
         postgres: &[
             ("greatest(coalesce((SELECT fence", "least(1, coalesce((SELECT fence"),
             (
-                "UPDATE {t} AS l SET owner = NULL, label = NULL, expires = least(l.expires, present.now), \
-                 woken = l.waiters[1], waiters = l.waiters[2:] FROM (",
-                "DELETE FROM {t} AS l USING (",
+                "UPDATE {t} AS l SET owner = NULL, label = NULL, expires = least(l.expires, statement_timestamp()), \
+                 woken = l.waiters[1], waiters = l.waiters[2:] WHERE",
+                "DELETE FROM {t} AS l WHERE",
             ),
-            ("RETURNING l.expires = present.now", "RETURNING l.expires > present.now"),
+            (
+                "RETURNING l.expires = statement_timestamp()",
+                "RETURNING l.expires > statement_timestamp()",
+            ),
         ],
         mysql: &[
             ("LAST_INSERT_ID(GREATEST(COALESCE(", "LAST_INSERT_ID(LEAST(1, COALESCE("),
@@ -163,8 +166,12 @@ const MUTANTS: &[Mutant] = &[
                 "true",
             ),
             (
-                "l.owner = :owner::text AND :fence::bigint IN (0, l.fence) RETURNING l.expires = present.now",
-                "l.owner = :owner::text AND :fence::bigint IN (0, l.fence) AND pg_advisory_unlock(hashtext(l.name)) RETURNING l.expires = present.now",
+                "(l.owner IS NULL OR l.expires <= clock_timestamp() AND l.owner <> :owner::text)",
+                "pg_try_advisory_lock(hashtext(:name::text))",
+            ),
+            (
+                "l.owner = :owner::text AND :fence::bigint IN (0, l.fence) RETURNING l.expires = statement_timestamp()",
+                "l.owner = :owner::text AND :fence::bigint IN (0, l.fence) AND pg_advisory_unlock(hashtext(l.name)) RETURNING l.expires = statement_timestamp()",
             ),
         ],
         mysql: &[
@@ -211,6 +218,10 @@ const MUTANTS: &[Mutant] = &[
         postgres: &[
             ("OR l.expires <= excluded.acquired", "OR l.expires > excluded.acquired"),
             ("AND h.expires > present.now", "AND h.expires <= present.now"),
+            (
+                "l.expires <= clock_timestamp() AND l.owner <> :owner::text",
+                "l.expires > clock_timestamp() AND l.owner <> :owner::text",
+            ),
         ],
         mysql: &[
             ("IF(expires <= VALUES(acquired)", "IF(expires - 300000000 <= VALUES(acquired)"),
@@ -292,7 +303,10 @@ const MUTANTS: &[Mutant] = &[
         what_is_wrong: "the next holder gets the token of the last one",
         killed_by: "c09_fences_rise_over_releases",
         sqlite: &[("ELSE max(fence + 1, :wall) + :more END", "ELSE fence END")],
-        postgres: &[("ELSE greatest(l.fence + 1,", "ELSE least(l.fence,")],
+        postgres: &[
+            ("ELSE greatest(l.fence + 1,", "ELSE least(l.fence,"),
+            ("fence = greatest(l.fence + 1,", "fence = least(l.fence,"),
+        ],
         mysql: &[
             ("GREATEST(fence + 1, VALUES(acquired))", "fence"),
             ("GREATEST(fence + 1, {now})", "fence"),

@@ -236,7 +236,7 @@ fn timers(port: u16) -> Vec<(u8, i64)> {
     .collect()
 }
 
-/// What is between us has forgotten a connection without a word. It is tested after a rest, for a
+/// What is between us has forgotten a connection without a word. It is tested while it rests, for a
 /// second at most.
 #[tokio::test]
 async fn a_silent_connection_does_not_cost_a_try() {
@@ -245,10 +245,33 @@ async fn a_silent_connection_does_not_cost_a_try() {
     // Nobody listens there, who would notice.
     let client = lock_sql::connect(&format!("{url}&lock_pooler=transaction")).await.unwrap();
     granted(&mut *claim(&client, "x", TTL, false)).await;
-    tokio::time::sleep(Duration::from_millis(1100)).await;
     proxy.stall_present();
+    tokio::time::sleep(Duration::from_millis(1100)).await;
     // Its limit is 2 s.
     granted(&mut *claim(&client, "y", TTL, false)).await;
+}
+
+#[tokio::test]
+async fn a_try_after_a_rest_does_not_wait_for_a_test_of_its_connection() {
+    let server = server().await;
+    let (proxy, url) = proxied(&server).await;
+    let client = lock_sql::connect(&format!("{url}&lock_pooler=transaction")).await.unwrap();
+    let mut seen = Vec::new();
+    // A test in the background may come at the very moment of a try.
+    while seen.last() != Some(&1) {
+        assert!(seen.len() < 5, "requests of each try: {seen:?}");
+        let mut first = claim(&client, "x", TTL, false);
+        granted(&mut *first).await;
+        first.release().await.unwrap();
+        let before = proxy.requests();
+        tokio::time::sleep(Duration::from_millis(1600)).await;
+        let rested = proxy.requests();
+        assert!(rested > before, "it is tested while it rests");
+        let mut next = claim(&client, "x", TTL, false);
+        granted(&mut *next).await;
+        seen.push(proxy.requests() - rested);
+        next.release().await.unwrap();
+    }
 }
 
 #[tokio::test]

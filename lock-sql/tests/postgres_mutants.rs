@@ -19,6 +19,7 @@ fn main() -> std::process::ExitCode {
         async |scene| match scene {
             "reads_that_are_behind" => postgres_scenes::reads_that_are_behind().await,
             "looks_write_nothing" => postgres_scenes::looks_write_nothing().await,
+            "late_repeats" => postgres_scenes::late_repeats().await,
             "late_requests" => mutants::late_requests(postgres_common::server().await.url()).await,
             other => panic!("no scene {other}"),
         },

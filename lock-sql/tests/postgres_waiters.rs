@@ -155,3 +155,40 @@ async fn a_full_queue_of_notifications_stops_no_release() {
     assert_eq!(late.capabilities().wake, Wake::Poll);
     granted(&mut *claim(&late, "held", TTL, false)).await;
 }
+
+/// One statement for a new name, for one that was released here, and for one that is held. Only who is
+/// mistaken about it needs two.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_acquire_is_one_statement() {
+    let server = server().await;
+    let (proxy, url) = proxied(&server).await;
+    // Each statement is one message.
+    let client = lock_sql::connect(&format!("{url}&lock_pooler=transaction")).await.unwrap();
+    let other = backend(&server).await;
+    granted(&mut *claim(&client, "warm", TTL, false)).await;
+    let (wanted, mut seen) = ([1, 1, 1, 2], Vec::new());
+    // Something in the background may come in between.
+    while !seen.contains(&wanted) {
+        let round = seen.len();
+        assert!(round < 5, "{seen:?}");
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let name = format!("n{round}");
+        let count = async |held: bool| {
+            let (before, mut mine) = (proxy.requests(), claim(&client, &name, TTL, false));
+            if held {
+                busy(&mut *mine).await;
+            } else {
+                granted(&mut *mine).await;
+            }
+            (proxy.requests() - before, mine)
+        };
+        let (new, mut first) = count(false).await;
+        first.release().await.unwrap();
+        let (known, mut second) = count(false).await;
+        let (held, _) = count(true).await;
+        second.release().await.unwrap();
+        granted(&mut *claim(&other, &name, TTL, false)).await;
+        let (mistaken, _) = count(true).await;
+        seen.push([new, known, held, mistaken]);
+    }
+}

@@ -12,14 +12,9 @@ use lock_testkit::networked::Networked;
 use lock_testkit::servers::{EtcdCluster, Servers};
 use tokio::time::Instant;
 
-/// The stores whose servers have users.
-pub(crate) const STORES: [Networked; 5] = [
-    Networked::Redis,
-    Networked::Redlock,
-    Networked::Etcd,
-    Networked::Postgres,
-    Networked::MariaDb,
-];
+/// The class of `zkCli.sh`, and where Debian's server has it.
+const ZOOKEEPER_CLIENT: [&str; 3] =
+    ["-cp", "/usr/share/java/zookeeper.jar", "org.apache.zookeeper.ZooKeeperMain"];
 
 /// What an administrator enters, for a user `app` with the password `secret`.
 pub(crate) fn rights(store: Networked) -> &'static str {
@@ -29,7 +24,7 @@ pub(crate) fn rights(store: Networked) -> &'static str {
         Networked::Etcd => include_str!("../../docs/guide/rights/etcd.txt"),
         Networked::Postgres => include_str!("../../docs/guide/rights/postgres.txt"),
         Networked::MariaDb => include_str!("../../docs/guide/rights/mysql.txt"),
-        Networked::ZooKeeper => "",
+        Networked::ZooKeeper => include_str!("../../docs/guide/rights/zookeeper.txt"),
     }
 }
 
@@ -60,7 +55,7 @@ fn administrate(store: Networked, address: SocketAddr, commands: &str) {
         Networked::Etcd => "sh",
         Networked::Postgres => "psql",
         Networked::MariaDb => "mariadb",
-        Networked::ZooKeeper => return,
+        Networked::ZooKeeper => "java",
     });
     let mut commands = commands.to_owned();
     match store {
@@ -92,7 +87,11 @@ fn administrate(store: Networked, address: SocketAddr, commands: &str) {
             let root = "etcdctl user add root:of-the-root\netcdctl user grant-role root root\n";
             commands = format!("{root}{commands}etcdctl auth enable\n");
         }
-        _ => {
+        Networked::ZooKeeper => {
+            client.args(ZOOKEEPER_CLIENT);
+            client.args(["-waitforconnection", "-server", &address.to_string()]);
+        }
+        Networked::Redis | Networked::Redlock => {
             client.args(["-p", &port]);
         }
     }
@@ -101,8 +100,14 @@ fn administrate(store: Networked, address: SocketAddr, commands: &str) {
     child.stdin.take().unwrap().write_all(commands.as_bytes()).unwrap();
     let done = child.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&done.stdout).into_owned();
-    let refused = said.lines().any(|line| line.starts_with("ERR") || line.starts_with("(error)"));
     let errors = String::from_utf8_lossy(&done.stderr);
+    let refused = match store {
+        // It says what it has created, on the channel for errors.
+        Networked::ZooKeeper => errors
+            .lines()
+            .any(|line| !["SLF4J: ", "Created "].iter().any(|fine| line.starts_with(fine))),
+        _ => said.lines().any(|line| line.starts_with("ERR") || line.starts_with("(error)")),
+    };
     assert!(done.status.success() && !refused, "{store:?}: {commands}\n{said}\n{errors}");
 }
 
@@ -112,7 +117,9 @@ pub(crate) fn url(store: Networked, servers: &[SocketAddr], password: &str) -> S
     let (scheme, rest) = all.split_once("://").unwrap();
     let hosts = rest.split_once('@').map_or(rest, |(_, hosts)| hosts);
     match store {
-        Networked::Etcd => format!("etcd://app:{password}@{}", hosts.replace('?', "/app?")),
+        Networked::Etcd | Networked::ZooKeeper => {
+            format!("{scheme}://app:{password}@{}", hosts.replace('?', "/app?"))
+        }
         Networked::Redis | Networked::Redlock => {
             format!("{scheme}://app:{password}@{hosts}&lock_prefix=app")
         }

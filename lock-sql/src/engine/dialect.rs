@@ -12,7 +12,7 @@ use super::driver::Driver;
 use super::entry::{Due, Entry, Outcome};
 use super::executor::Executor;
 use super::statement::Values;
-use super::wake::{WHILE_CONTENDED, Waiter, busy};
+use super::wake::Waiter;
 
 /// What a dialect does differently, with the statements that it has.
 #[async_trait]
@@ -48,9 +48,19 @@ pub(crate) trait Dialect: Debug + Send + Sync + Sized + 'static {
     /// The store is closed.
     fn closing(&self) {}
 
-    /// An acquire that began at `start` returned no row.
-    async fn missing(_: &Executor<Self::Driver>, _: &Entry, _: ClockInstant) -> Result<Attempt> {
-        Ok(busy(Some(WHILE_CONTENDED)))
+    /// Whether the statement `acquire` is worth a try. Otherwise [`missing`](Self::missing) is the first to
+    /// ask.
+    fn tries(&self, _: &Entry) -> bool {
+        true
+    }
+    /// An acquire that began at `start` got no row by `acquire`. `None`: because other clients are writing.
+    async fn missing(
+        &self,
+        _: &Executor<Self::Driver>,
+        _: &Entry,
+        _: ClockInstant,
+    ) -> Result<Option<Attempt>> {
+        Ok(None)
     }
     /// See [`Renew::renew`](super::renewals::Renew::renew).
     async fn renew(
@@ -59,8 +69,8 @@ pub(crate) trait Dialect: Debug + Send + Sync + Sized + 'static {
         dues: &[Due<'_>],
         limit: Duration,
     ) -> Result<Vec<Outcome>>;
-    /// After a release: the claim no longer waits.
-    async fn released(&self, _: &Executor<Self::Driver>, _: &Entry) {}
+    /// After a release, which has `freed` the lock: the claim no longer waits.
+    async fn released(&self, _: &Executor<Self::Driver>, _: &Entry, _freed: bool) {}
     /// What an operator should know about the database.
     async fn diagnose(&self, executor: &Executor<Self::Driver>) -> Result<Vec<Finding>>;
     /// After a sweep.

@@ -1,26 +1,23 @@
 //! The connections of one client to a server.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use lock_core::kit::backoff::Backoff;
 use lock_core::kit::outage::Outage;
-use lock_core::{Clock, Result, SystemClock, async_trait};
+use lock_core::{Result, SystemClock, async_trait};
 use sqlx::Connection;
 use tokio::sync::Semaphore;
 
 use super::driver::Driver;
 use super::error::{Failure, Left, Means, closed};
 use super::links::{Links, Turn, Want};
-use super::resting::{REST, Resting};
+use super::resting::{QUIET, REST, Resting};
 use super::shield::shielded;
 use super::statement::Query;
 use super::unfinished::Finished;
 use super::value::Reply;
-
-/// The limit for testing a connection.
-const PING: Duration = Duration::from_secs(1);
 
 /// The pauses between attempts to connect to a server that is down.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
@@ -32,7 +29,7 @@ const TURNS: [u32; 3] = [3, 3, 4];
 /// A server that a pool leads to.
 #[async_trait]
 pub(crate) trait Server: Driver {
-    /// A connection that has been idle for this long is tested before use.
+    /// A connection that has not answered for this long is tested before use.
     const FRESH: Duration;
     /// The same for a statement that may take a lock. It is not retried silently, so it should not
     /// be the one to find a dead connection.
@@ -53,8 +50,6 @@ pub(crate) struct Pool<S: Server> {
     server: Arc<S>,
     turns: [Arc<Semaphore>; TURNS.len()],
     resting: Arc<Resting<S::Connection>>,
-    /// Connections from before this number are not used any more.
-    generation: AtomicU64,
     /// Whether connections can be opened.
     outage: Outage<Failure>,
     clock: SystemClock,
@@ -66,30 +61,11 @@ impl<S: Server> Pool<S> {
         Arc::new(Self {
             server,
             turns: TURNS.map(|most| Arc::new(Semaphore::new(most as usize))),
-            resting: Resting::new(clock.clone(), REST),
-            generation: AtomicU64::new(0),
+            resting: Resting::new(clock.clone(), REST, QUIET),
             outage: Outage::new(BACKOFF),
             clock,
             closed: AtomicBool::new(false),
         })
-    }
-
-    /// The connection that was used last, if it is still good: the least likely to have been cut.
-    async fn take(&self, fresh: Duration) -> Option<S::Connection> {
-        let (mut connection, since) = self.resting.pop()?;
-        if self.clock.now().since(since) < fresh {
-            return Some(connection);
-        }
-        let alive = tokio::select! {
-            pong = shielded(connection.ping()) => pong.is_ok(),
-            () = self.clock.sleep_until(self.clock.now() + PING) => false,
-        };
-        if alive {
-            return Some(connection);
-        }
-        // The others are as old.
-        self.drop_resting();
-        None
     }
 
     /// A new connection. While none can be opened, callers try one at a time.
@@ -101,21 +77,19 @@ impl<S: Server> Pool<S> {
 
     /// Adds a connection that was made before the pool.
     pub(crate) fn keep(&self, connection: S::Connection) {
-        self.put_back(connection, self.generation.load(Ordering::Acquire));
+        self.put_back(connection, self.resting.generation());
     }
 
     fn put_back(&self, connection: S::Connection, generation: u64) {
-        let current = generation == self.generation.load(Ordering::Acquire);
-        if current && !self.closed.load(Ordering::Acquire) {
-            self.resting.push(connection);
+        if !self.closed.load(Ordering::Acquire) {
+            self.resting.push(connection, generation);
         }
     }
 
     /// Stops using the present connections: their server does not answer, or is now a different
     /// one.
     fn drop_resting(&self) {
-        self.generation.fetch_add(1, Ordering::AcqRel);
-        drop(self.resting.take());
+        drop(self.resting.drop_all());
     }
 }
 
@@ -140,11 +114,15 @@ impl<S: Server> Links for Arc<Pool<S>> {
         if self.closed.load(Ordering::Acquire) {
             return Err(closed());
         }
-        let generation = self.generation.load(Ordering::Acquire);
+        let mut generation = self.resting.generation();
         let fresh = if want.taker.is_some() { S::FRESH_FOR_TRIES } else { S::FRESH };
-        let mut connection = match self.take(fresh).await {
+        let mut connection = match self.resting.take(fresh).await {
             Some(connection) => connection,
-            None => self.open().await?,
+            None => {
+                // That of the test that has failed just now, if one has.
+                generation = self.resting.generation();
+                self.open().await?
+            }
         };
         let (pool, query) = (Self::clone(self), make());
         let statement = async move {
@@ -181,7 +159,7 @@ impl<S: Server> Links for Arc<Pool<S>> {
             let _all = turns.acquire_many(most).await;
             turns.close();
         }
-        for connection in self.resting.take() {
+        for connection in self.resting.drop_all() {
             // One that has ended already is closed, too.
             let _ = connection.close().await;
         }

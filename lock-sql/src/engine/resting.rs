@@ -7,9 +7,19 @@ use lock_core::{Clock, ClockInstant, SystemClock};
 use sqlx::Connection;
 use tokio::runtime::Handle;
 
+use super::shield::shielded;
+
 /// How long a connection stays idle before it is closed. Network devices drop connections that are
 /// idle for some minutes, and the server has better uses for them.
 pub(super) const REST: Duration = Duration::from_secs(60);
+/// How long the connection that is used next goes without a word from the server before it is tested
+/// in the background, so that no statement has to wait for a test. Those behind it are tested when they
+/// are used.
+pub(super) const QUIET: Duration = Duration::from_millis(750);
+/// The limit for testing a connection.
+const PING: Duration = Duration::from_secs(1);
+/// How long a test in the background is waited for: making a connection takes longer than an answer.
+const MOMENT: Duration = Duration::from_millis(20);
 /// The limit for closing a connection.
 const CLOSE: Duration = Duration::from_secs(1);
 
@@ -17,31 +27,56 @@ const CLOSE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Resting<C> {
     line: Mutex<Line<C>>,
+    /// Held while the connection that would be used next is tested in the background.
+    testing: tokio::sync::Mutex<()>,
     clock: SystemClock,
     rest: Duration,
+    quiet: Duration,
 }
 
 #[derive(Debug)]
 struct Line<C> {
-    connections: Vec<(C, ClockInstant)>,
-    /// Lives as long as the task that closes them in time.
+    connections: Vec<Idle<C>>,
+    /// Connections from before this number are not used any more.
+    generation: u64,
+    /// Lives as long as the task that tests them, and closes them in time.
     tended: Weak<()>,
 }
 
+#[derive(Debug)]
+struct Idle<C> {
+    connection: C,
+    /// Since when it has been idle.
+    since: ClockInstant,
+    /// When it last answered.
+    heard: ClockInstant,
+}
+
 impl<C: Connection + Send + 'static> Resting<C> {
-    pub(super) fn new(clock: SystemClock, rest: Duration) -> Arc<Self> {
-        let line = Line { connections: Vec::new(), tended: Weak::new() };
-        Arc::new(Self { line: Mutex::new(line), clock, rest })
+    pub(super) fn new(clock: SystemClock, rest: Duration, quiet: Duration) -> Arc<Self> {
+        let line = Line { connections: Vec::new(), generation: 0, tended: Weak::new() };
+        let testing = tokio::sync::Mutex::default();
+        Arc::new(Self { line: Mutex::new(line), testing, clock, rest, quiet })
     }
 
     fn line(&self) -> MutexGuard<'_, Line<C>> {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Outside a runtime it is not closed in time; the next push within a runtime starts that task.
-    pub(super) fn push(self: &Arc<Self>, connection: C) {
+    /// The number of the connections that are made now.
+    pub(super) fn generation(&self) -> u64 {
+        self.line().generation
+    }
+
+    /// Adds one of this generation that has just answered. Outside a runtime it is not closed in time;
+    /// the next push within a runtime starts the task that does it.
+    pub(super) fn push(self: &Arc<Self>, connection: C, generation: u64) {
+        let now = self.clock.now();
         let mut line = self.line();
-        line.connections.push((connection, self.clock.now()));
+        if generation != line.generation {
+            return;
+        }
+        line.connections.push(Idle { connection, since: now, heard: now });
         if line.tended.strong_count() > 0 {
             return;
         }
@@ -53,48 +88,105 @@ impl<C: Connection + Send + 'static> Resting<C> {
         runtime.spawn(async move {
             // Its runtime may end before the store.
             let _tending = tending;
-            while let Some(next) = close_rested(&resting).await {
+            while let Some(next) = tend(&resting).await {
                 clock.sleep_until(next).await;
             }
         });
     }
 
-    /// The one that was used last, and since when it has been idle.
-    pub(super) fn pop(&self) -> Option<(C, ClockInstant)> {
-        self.line().connections.pop()
+    /// The one that was used last, and so is the least likely to have been cut; `None` if it is not good
+    /// any more. It is tested unless it has answered within `fresh`.
+    pub(super) async fn take(&self, fresh: Duration) -> Option<C> {
+        let next = self.line().connections.pop();
+        let mut idle = match next {
+            Some(idle) => idle,
+            None => {
+                // It may be back in a moment. A silent one is not waited for.
+                let _ = tokio::time::timeout(MOMENT, self.testing.lock()).await;
+                self.line().connections.pop()?
+            }
+        };
+        if self.clock.now().since(idle.heard) < fresh || self.answers(&mut idle.connection).await {
+            return Some(idle.connection);
+        }
+        // The others are as old.
+        self.drop_all();
+        None
     }
 
-    pub(super) fn take(&self) -> Vec<C> {
-        let all = std::mem::take(&mut self.line().connections);
-        all.into_iter().map(|(connection, _)| connection).collect()
+    async fn answers(&self, connection: &mut C) -> bool {
+        tokio::select! {
+            pong = shielded(connection.ping()) => pong.is_ok(),
+            () = self.clock.sleep_until(self.clock.now() + PING) => false,
+        }
+    }
+
+    /// Those that rest and those in use are not used any more. Returns the former.
+    pub(super) fn drop_all(&self) -> Vec<C> {
+        let mut line = self.line();
+        line.generation += 1;
+        let all = std::mem::take(&mut line.connections);
+        all.into_iter().map(|idle| idle.connection).collect()
+    }
+
+    /// Removes those that have rested long enough.
+    fn take_rested(&self) -> Vec<C> {
+        let mut line = self.line();
+        let now = self.clock.now();
+        let rested = |idle: &Idle<C>| now.since(idle.since) >= self.rest;
+        let young = line.connections.partition_point(rested);
+        line.connections.drain(..young).map(|idle| idle.connection).collect()
+    }
+
+    /// Tests the one that is used next if it has been quiet for a while. The server may have ended it
+    /// meanwhile, or been started again.
+    async fn test_next(&self) {
+        let _testing = self.testing.lock().await;
+        let (mut idle, generation) = {
+            let mut line = self.line();
+            let now = self.clock.now();
+            let is_quiet = |idle: &mut Idle<C>| now.since(idle.heard) >= self.quiet;
+            let Some(idle) = line.connections.pop_if(is_quiet) else { return };
+            (idle, line.generation)
+        };
+        if !self.answers(&mut idle.connection).await {
+            self.drop_all();
+            return;
+        }
+        idle.heard = self.clock.now();
+        let mut line = self.line();
+        if generation == line.generation {
+            let at = line.connections.partition_point(|other| other.since <= idle.since);
+            line.connections.insert(at, idle);
+        }
+    }
+
+    /// When to tend to them again; `None` if none is left.
+    fn due(&self) -> Option<ClockInstant> {
+        let mut line = self.line();
+        let (first, last) = (line.connections.first(), line.connections.last());
+        let next = first
+            .zip(last)
+            .map(|(first, last)| (first.since + self.rest).min(last.heard + self.quiet));
+        if next.is_none() {
+            // The next push starts another task, whether or not this one has ended by then.
+            line.tended = Weak::new();
+        }
+        next
     }
 }
 
-/// Closes those that have rested, but does not keep them alive. Returns when to check again; `None`
-/// if none is left.
-async fn close_rested<C: Connection + Send + 'static>(
-    resting: &Weak<Resting<C>>,
-) -> Option<ClockInstant> {
-    let rested: Vec<_> = {
-        let resting = resting.upgrade()?;
-        let mut line = resting.line();
-        let now = resting.clock.now();
-        let rested = |since: ClockInstant| now.since(since) >= resting.rest;
-        let young = line.connections.partition_point(|(_, since)| rested(*since));
-        line.connections.drain(..young).collect()
-    };
-    for (connection, _) in rested {
+/// Closes those that have rested, and tests the next one, but does not keep them alive. Returns when
+/// to do it again; `None` if none is left.
+async fn tend<C: Connection + Send + 'static>(resting: &Weak<Resting<C>>) -> Option<ClockInstant> {
+    let rested = resting.upgrade()?.take_rested();
+    for connection in rested {
         // Only that it ends matters.
         let _ = tokio::time::timeout(CLOSE, connection.close()).await;
     }
     let resting = resting.upgrade()?;
-    let mut line = resting.line();
-    let next = line.connections.first().map(|(_, since)| *since + resting.rest);
-    if next.is_none() {
-        // The next push starts another task, whether or not this one has ended by then.
-        line.tended = Weak::new();
-    }
-    next
+    resting.test_next().await;
+    resting.due()
 }
 
 #[cfg(test)]
@@ -102,17 +194,18 @@ async fn close_rested<C: Connection + Send + 'static>(
 mod tests {
     use lock_testkit::servers::PostgresServer;
 
-    use sqlx::PgConnection;
+    use sqlx::{Executor, PgConnection};
 
     use super::*;
 
-    async fn until_closed(resting: &Resting<PgConnection>) {
-        let closed = async {
-            while !resting.line().connections.is_empty() {
+    async fn until_gone(resting: &Resting<PgConnection>) {
+        let gone = async {
+            // One that is tested is not in the line.
+            while resting.testing.try_lock().is_err() || !resting.line().connections.is_empty() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(10), closed).await.unwrap();
+        tokio::time::timeout(Duration::from_secs(10), gone).await.unwrap();
     }
 
     #[test]
@@ -123,19 +216,45 @@ mod tests {
         let server = first.block_on(PostgresServer::builder().start()).unwrap();
         let connect = || PgConnection::connect(server.url());
         let rest = Duration::from_millis(200);
-        let resting = Resting::new(SystemClock::default(), rest);
+        // Tests do not prolong the rest.
+        let resting = Resting::new(SystemClock::default(), rest, rest / 4);
         first.block_on(async {
             let start = resting.clock.now();
-            resting.push(connect().await.unwrap());
-            until_closed(&resting).await;
+            resting.push(connect().await.unwrap(), 0);
+            until_gone(&resting).await;
             assert!(resting.clock.now().since(start) >= rest);
-            resting.push(connect().await.unwrap());
+            assert_eq!(resting.generation(), 0, "the server has answered");
+            resting.push(connect().await.unwrap(), 0);
         });
         // The task that would have closed it ends here.
         drop(first);
         second.block_on(async {
-            resting.push(connect().await.unwrap());
-            until_closed(&resting).await;
+            resting.push(connect().await.unwrap(), 0);
+            until_gone(&resting).await;
         });
+    }
+
+    #[tokio::test]
+    async fn one_that_has_ended_takes_the_others_with_it_before_it_is_used() {
+        let server = PostgresServer::builder().start().await.unwrap();
+        let resting = Resting::new(SystemClock::default(), REST, Duration::from_millis(50));
+        for _ in 0..2 {
+            resting.push(PgConnection::connect(server.url()).await.unwrap(), 0);
+        }
+        let mut other = PgConnection::connect(server.url()).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        {
+            let _testing = resting.testing.lock().await;
+            let line = resting.line();
+            let heard = |at: usize| line.connections[at].heard > line.connections[at].since;
+            assert_eq!((heard(0), heard(1)), (false, true), "the next one is tested, and it alone");
+        }
+        let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+                   WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()";
+        other.execute(end).await.unwrap();
+        until_gone(&resting).await;
+        assert_eq!(resting.generation(), 1);
+        resting.push(other, 0);
+        assert!(resting.take(REST).await.is_none(), "it is as old as they are");
     }
 }

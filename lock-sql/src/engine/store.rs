@@ -73,14 +73,17 @@ impl<D: Dialect> Store<D> {
                 return Ok(busy);
             }
         }
-        if reply.is_none() {
+        if reply.is_none() && self.dialect.tries(entry) {
             reply = self.executor.execute(want, statement, &values).await?;
+            if reply.is_none() {
+                return Ok(busy(Some(WHILE_CONTENDED)));
+            }
         }
-        let Some(reply) = reply else { return Ok(busy(Some(WHILE_CONTENDED))) };
-        let Some(row) = reply.rows.first() else {
-            return D::missing(&self.executor, entry, start).await;
+        let attempt = match reply.as_ref().and_then(|reply| reply.rows.first()) {
+            Some(row) => Some(self.executor.attempt(entry, row)?),
+            None => self.dialect.missing(&self.executor, entry, start).await?,
         };
-        let attempt = self.executor.attempt(entry, row)?;
+        let Some(attempt) = attempt else { return Ok(busy(Some(WHILE_CONTENDED))) };
         if let Some((waiter, look)) = look {
             waiter.answered(look, matches!(attempt, Attempt::Granted { .. }));
         }
@@ -135,7 +138,8 @@ impl<D: Dialect> Store<D> {
         let limit = limit.saturating_sub(self.executor.now().since(start));
         let statement = &self.executor.statements().release;
         let freed = self.free(statement, entry.values(entry.taken_over), limit).await;
-        self.dialect.released(&self.executor, entry).await;
+        let is_free = matches!(freed, Ok(Released::Freed));
+        self.dialect.released(&self.executor, entry, is_free).await;
         match freed? {
             // A try that is still under way may still take it.
             Released::AlreadyGone if !settled => Err(self.unanswered()),

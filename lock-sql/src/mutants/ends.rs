@@ -26,6 +26,17 @@ pub(super) const MUTANTS: &[Mutant] = &[
         )],
     },
     Mutant {
+        name: "a_repeat_after_the_end_takes_anew",
+        what_is_wrong: "a try that is repeated after the end of its lease gets another token",
+        killed_by: "late_repeats",
+        sqlite: &[],
+        postgres: &[(
+            "l.expires <= clock_timestamp() AND l.owner <> :owner::text",
+            "l.expires <= clock_timestamp()",
+        )],
+        mysql: &[],
+    },
+    Mutant {
         name: "a_late_try_shortens_the_lease",
         what_is_wrong: "a try that is late ends the lease one ttl of its own after it",
         killed_by: "late_requests",

@@ -13,6 +13,10 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
         postgres: &[
             ("THEN excluded.label ELSE", "THEN coalesce(l.label, excluded.label) ELSE"),
+            (
+                "acquired = clock_timestamp(), label = :label::text",
+                "acquired = clock_timestamp(), label = coalesce(l.label, :label::text)",
+            ),
             ("SET owner = NULL, label = NULL,", "SET owner = NULL,"),
         ],
         mysql: &[
@@ -45,10 +49,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         what_is_wrong: "a lease is kept in whole seconds",
         killed_by: "c04_a_ttl_with_a_fraction_is_kept",
         sqlite: &[("+ 1 + :ttl, :now", "+ 1 + :ttl / 1000000 * 1000000, :now")],
-        postgres: &[(
-            "present.now + :ttl::bigint *",
-            "present.now + (:ttl::bigint / 1000000 * 1000000) *",
-        )],
+        postgres: &[
+            ("present.now + :ttl::bigint *", "present.now + (:ttl::bigint / 1000000 * 1000000) *"),
+            (
+                "expires = clock_timestamp() + :ttl::bigint *",
+                "expires = clock_timestamp() + (:ttl::bigint / 1000000 * 1000000) *",
+            ),
+        ],
         mysql: &[
             ("{now} + :ttl, {now}, LEFT", "{now} + :ttl DIV 1000000 * 1000000, {now}, LEFT"),
             (

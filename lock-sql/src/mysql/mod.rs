@@ -30,7 +30,7 @@ use crate::engine::settings::Settings;
 use crate::engine::statement::Values;
 use crate::engine::store::Store;
 use crate::engine::target::Target;
-use crate::engine::wake::{WHILE_CONTENDED, busy};
+use crate::engine::wake::busy;
 use server::MySqlServer;
 use statements::{NAME, WAS_RUNNING};
 
@@ -73,10 +73,11 @@ impl Dialect for MySql {
 
     /// A new name, or one whose row was removed.
     async fn missing(
+        &self,
         executor: &Executor<MySqlServer>,
         entry: &Entry,
         start: ClockInstant,
-    ) -> Result<Attempt> {
+    ) -> Result<Option<Attempt>> {
         let (make, values) = (&executor.own().make, entry.values(None));
         let marking = Want::patient(Turn::Try, start, entry.call_timeout);
         let want = marking.by(entry);
@@ -89,10 +90,10 @@ impl Dialect for MySql {
             executor.execute(marking.once(), &executor.statements().sweep_fold, &values).await?;
             made = executor.execute(want, make, &entry.values(None)).await?;
         }
-        match made.as_ref().map(|made| made.rows.first()) {
-            Some(Some(row)) => executor.attempt(entry, row),
-            Some(None) => Ok(busy(Some(Duration::ZERO))),
-            None => Ok(busy(Some(WHILE_CONTENDED))),
+        let Some(made) = made else { return Ok(None) };
+        match made.rows.first() {
+            Some(row) => executor.attempt(entry, row).map(Some),
+            None => Ok(Some(busy(Some(Duration::ZERO)))),
         }
     }
 

@@ -134,7 +134,7 @@ impl Driver for MySqlServer {
 
 #[async_trait]
 impl Server for MySqlServer {
-    const FRESH: Duration = Duration::from_millis(500);
+    const FRESH: Duration = Duration::from_secs(1);
     // A small server has been seen to stop and be back within 80 ms.
     const FRESH_FOR_TRIES: Duration = Duration::from_millis(25);
 

@@ -9,6 +9,7 @@ use sqlx::{Acquire, ConnectOptions, Executor as _};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
+use super::free::Free;
 use super::server::PostgresServer;
 use super::statements::{CHANNEL, KEEP_ALIVE};
 use crate::engine::driver::Driver as _;
@@ -133,6 +134,7 @@ pub(super) struct Receiver {
     pub(super) waiters: Arc<Waiters>,
     /// Names whose notification found no waiter: this client no longer wants the lock.
     pub(super) unwanted: mpsc::UnboundedReceiver<Arc<str>>,
+    pub(super) free: Arc<Free>,
     /// The name of this client.
     pub(super) client: String,
     /// Does not keep the store alive.
@@ -210,6 +212,7 @@ impl Delivery {
                     Ok(Some(notification)) if notification.channel() == self.listener.channels[0] => {
                         // An empty one is our own, from the proof.
                         if !notification.payload().is_empty() {
+                            self.receiver.free.note(notification.payload());
                             self.receiver.waiters.wake_one(notification.payload());
                         }
                     }

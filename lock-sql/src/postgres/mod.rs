@@ -3,6 +3,7 @@
 mod codes;
 mod config;
 mod doctor;
+mod free;
 mod inline;
 mod listener;
 mod pooler;
@@ -17,7 +18,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use lock_core::kit::runtime;
-use lock_core::{Finding, LockBackend, OsRng, Result, Rng, SystemClock, Wake, async_trait};
+use lock_core::{
+    Attempt, ClockInstant, Finding, LockBackend, OsRng, Result, Rng, SystemClock, Wake, async_trait,
+};
 use tokio::task::AbortHandle;
 
 pub(crate) use config::PostgresTarget;
@@ -28,7 +31,7 @@ use crate::engine::dialect::Dialect;
 use crate::engine::entry::{Due, Entry, Outcome};
 use crate::engine::error::no_answer;
 use crate::engine::executor::Executor;
-use crate::engine::links::Turn;
+use crate::engine::links::{Turn, Want};
 use crate::engine::pool::Pool;
 use crate::engine::settings::Settings;
 use crate::engine::statement::Values;
@@ -37,6 +40,7 @@ use crate::engine::sweep;
 use crate::engine::target::Target;
 use crate::engine::value::nullable;
 use crate::engine::wake::{Waiter, Waiters};
+use free::Free;
 use listener::{Listener, Receiver};
 use renew::Waits;
 use server::PostgresServer;
@@ -55,6 +59,7 @@ pub(crate) struct Postgres {
     /// Delivers notifications.
     delivery: OnceLock<AbortHandle>,
     waits: Waits,
+    free: Arc<Free>,
     /// The number of dead row versions in the last warning.
     warned: AtomicI64,
 }
@@ -107,13 +112,15 @@ async fn open(target: &PostgresTarget, settings: &Settings) -> Result<Arc<Store<
         waiters: listener.is_some().then(|| Arc::clone(&waiters)),
         delivery: OnceLock::new(),
         waits: Waits::default(),
+        free: Arc::default(),
         warned: AtomicI64::new(0),
     };
     let store = Arc::new(Store::new(postgres, server, Arc::new(pool), clock));
     store.executor.probe(limit).await?;
     if let Some(listener) = listener {
         let (client, executor) = (store.dialect.client.clone(), Arc::downgrade(&store.executor));
-        let receiver = Receiver { waiters, unwanted, client, executor };
+        let free = Arc::clone(&store.dialect.free);
+        let receiver = Receiver { waiters, unwanted, free, client, executor };
         // It is set nowhere else.
         let _ = store.dialect.delivery.set(listener.start(receiver));
     }
@@ -137,6 +144,22 @@ impl Dialect for Postgres {
             .values(None)
             .with("client", nullable(listed.map(|_| &*self.client)))
             .with("company", listed.is_some_and(Waiter::has_company))
+    }
+
+    fn tries(&self, entry: &Entry) -> bool {
+        self.free.take(&entry.name)
+    }
+
+    async fn missing(
+        &self,
+        executor: &Executor<PostgresServer>,
+        entry: &Entry,
+        start: ClockInstant,
+    ) -> Result<Option<Attempt>> {
+        let want = Want::patient(Turn::Try, start, entry.call_timeout).by(entry);
+        let reply = executor.execute(want, &executor.own().enter, &self.wanted(entry)).await?;
+        let row = reply.as_ref().and_then(|reply| reply.rows.first());
+        row.map(|row| executor.attempt(entry, row)).transpose()
     }
 
     fn wake(&self) -> Wake {
@@ -166,7 +189,10 @@ impl Dialect for Postgres {
         renew::renew(&self.waits, executor, dues, limit).await
     }
 
-    async fn released(&self, executor: &Executor<PostgresServer>, entry: &Entry) {
+    async fn released(&self, executor: &Executor<PostgresServer>, entry: &Entry, freed: bool) {
+        if freed {
+            self.free.note(&entry.name);
+        }
         let Some(waiter) = &entry.waiter else { return };
         if !waiter.leave() {
             return;

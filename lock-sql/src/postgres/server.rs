@@ -99,8 +99,9 @@ impl Driver for PostgresServer {
     }
 
     fn own_statements(&self) -> Vec<&Statement> {
-        let OwnStatements { renew, renew_waiting, pass, leave, dead_rows: _ } = &self.table.own;
-        vec![renew, renew_waiting, pass, leave]
+        let OwnStatements { enter, renew, renew_waiting, pass, leave, dead_rows: _ } =
+            &self.table.own;
+        vec![enter, renew, renew_waiting, pass, leave]
     }
 
     async fn check_server(&self, connection: &mut PgConnection) -> Result<(), Failure> {

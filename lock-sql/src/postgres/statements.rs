@@ -3,11 +3,13 @@
 //! # Time
 //!
 //! The server's clock, read inside the statement: `clock_timestamp()`, not `now()`, which is the
-//! start of the transaction. A statement that decides more than one thing reads it once, before it
-//! waits for a row: with a reading made stale by that wait, it takes a lock over later than it
-//! might, and starts its lease earlier than it might, but not before the call (clause C4). A
-//! statement whose caller has given up may run after a later one of the same owner, which may have
-//! asked for another ttl: `greatest` keeps it from moving the end of the lease back.
+//! start of the transaction. A statement that decides more than one thing by one reading has it from
+//! before it waits for a row: with a reading made stale by that wait, it takes a lock over later than
+//! it might, and starts its lease earlier than it might, but not before the call (clause C4). For a
+//! release that is `statement_timestamp()`, which costs no join. `acquire` reads the clock anew each
+//! time, first for the end of the lease that was, so that its own begins later. A statement whose
+//! caller has given up may run after a later one of the same owner, which may have asked for another
+//! ttl: `greatest` keeps it from moving the end of the lease back.
 //!
 //! # The fence
 //!
@@ -20,13 +22,14 @@
 //! `waiters` lists the clients (processes) that wait for the lock, each once, in order of arrival.
 //! A release takes the first one off the list and notifies only that client, on its own channel, in
 //! the same statement. If no client waits, none is notified: a commit with a notification takes a
-//! lock that all such commits share. The list is a hint; waiters also poll slowly.
+//! lock that all such commits share. The list is a hint; waiters also poll slowly. Whoever asks when
+//! the lock is free gets it, on the list or not.
 //!
 //! # Who locks the row
 //!
 //! The lock on a row lasts until its transaction is on the disk, and a renewal skips a locked row.
-//! So `acquire` reads first, and locks the row only to take the lock or to join the list: waiters
-//! do not keep the row from its holder. Where waiters constantly come and go, `renew_waiting`
+//! So `acquire` and `enter` read first, and lock the row only to take the lock or to join the list:
+//! waiters do not keep the row from its holder. Where waiters constantly come and go, `renew_waiting`
 //! queues for the row.
 //!
 //! # Reads
@@ -96,6 +99,9 @@ const TABLE: &str = "SELECT CASE \
 /// What only PostgreSQL has.
 #[derive(Debug)]
 pub(crate) struct OwnStatements {
+    /// As `acquire`, whatever the row says: takes a free lock, makes the row, finds our own, or puts the
+    /// client on the list. Answers a number, and the row as `look` does.
+    pub(crate) enter: Statement,
     /// names, owners, fences, ttls: arrays → name, what was found.
     pub(crate) renew: Statement,
     /// name, owner, fence, ttl → a row if it was renewed. Waits for the row.
@@ -133,48 +139,33 @@ const TEXTS: Texts = Texts {
         "correct the URL, or the options of the pool",
     ],
     statements: Statements {
-        // A repeat by the same owner finds its own row and keeps its fence (clause C2). Also wants:
-        // client or NULL, whether the client has more waiters. Answers a number, and the row as `look`
-        // does. No row: another client has made it at this moment.
-        acquire: "WITH answer AS ( \
-                   INSERT INTO {t} AS l (name, owner, fence, expires, acquired, label, waiters) \
-                   SELECT :name::text, :owner::text, \
-                     greatest(coalesce((SELECT fence FROM {t} WHERE name = '{mark}'), 0) + 1, {now}) + :more::bigint, \
-                     present.now + :ttl::bigint {us}, present.now, :label::text, '{}' \
-                   FROM {present} \
-                   WHERE NOT EXISTS (SELECT FROM {t} AS h WHERE h.name = :name::text \
-                     AND h.owner <> :owner::text AND h.expires > present.now \
-                     AND (:client::text IS NULL OR :client::text = ANY (h.waiters))) \
-                   ON CONFLICT (name) DO UPDATE SET \
-                     owner = CASE WHEN {can} THEN excluded.owner ELSE l.owner END, \
-                     fence = CASE WHEN {mine} OR NOT {can} THEN l.fence ELSE greatest(l.fence + 1, {taken at}) + :more::bigint END, \
-                     expires = CASE WHEN {mine} THEN greatest(l.expires, excluded.expires) \
-                       WHEN {can} THEN excluded.expires ELSE l.expires END, \
-                     acquired = CASE WHEN {mine} OR NOT {can} THEN l.acquired ELSE excluded.acquired END, \
-                     label = CASE WHEN {can} THEN excluded.label ELSE l.label END, \
-                     waiters = CASE WHEN {can} AND NOT :company::bool THEN array_remove(l.waiters, :client::text) \
-                       WHEN {can} THEN array_remove(l.waiters, :client::text) || :client::text \
-                       ELSE l.waiters || :client::text END \
-                   WHERE {can} OR (:client::text IS NOT NULL AND :client::text <> ALL (l.waiters)) \
-                   RETURNING l.owner = :owner::text AS mine, {holder}) \
-                 SELECT CASE WHEN mine THEN fence ELSE -greatest(left_us, 0) END, \
-                   name, owner, fence, left_us, held_us, label FROM answer \
-                 UNION ALL \
-                 SELECT -greatest({left}, 0), {holder} FROM {t} AS l \
-                   WHERE l.name = :name::text AND NOT EXISTS (SELECT FROM answer)",
+        // Nothing but taking a free lock, since each further part costs its share whether it is
+        // needed or not: for names of which this is expected. Of a held lock the row is only read. No
+        // row: see `enter`. Each reading of the clock is later than the one that found the lock
+        // free, also after a wait for the row, where all is computed anew. A hold of our own that
+        // has ended is not free: a repeat keeps its fence (clause C2). Also wants: client or NULL,
+        // whether the client has more waiters.
+        acquire: "UPDATE {t} AS l SET owner = :owner::text, \
+                   fence = greatest(l.fence + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) + :more::bigint, \
+                   expires = clock_timestamp() + :ttl::bigint {us}, acquired = clock_timestamp(), label = :label::text, \
+                   waiters = CASE WHEN NOT :company::bool THEN array_remove(l.waiters, :client::text) \
+                     ELSE array_remove(l.waiters, :client::text) || :client::text END \
+                 WHERE l.name = :name::text \
+                   AND (l.owner IS NULL OR l.expires <= clock_timestamp() AND l.owner <> :owner::text) \
+                 RETURNING l.fence",
         confirm: Some(
             "SELECT {left} FROM {t} AS l WHERE l.name = :name::text AND l.owner = :owner::text AND :fence::bigint IN (0, l.fence) FOR KEY SHARE",
         ),
         // The row stays, with its fence. A lease that had ended already keeps its end, which
         // tells the two cases apart. The next holder's fence is greater by `acquire`.
-        release: "UPDATE {t} AS l SET {free} FROM {present} \
+        release: "UPDATE {t} AS l SET {free} \
                  WHERE l.name = :name::text AND l.owner = :owner::text AND :fence::bigint IN (0, l.fence) \
-                 RETURNING l.expires = present.now, {tell}",
+                 RETURNING l.expires = statement_timestamp(), {tell}",
         force: Some(
-            "UPDATE {t} AS l SET {free} FROM {present} \
+            "UPDATE {t} AS l SET {free} \
                  WHERE l.name = :name::text AND l.owner IS NOT NULL AND (:owner::text IS NULL OR l.owner = :owner::text) \
                    AND :fence::bigint IN (0, l.fence) \
-                 RETURNING l.expires = present.now, {tell}, \
+                 RETURNING l.expires = statement_timestamp(), {tell}, \
                    CASE WHEN :tell::bool THEN pg_notify('{losses}', l.name) IS NULL END",
         ),
         look: "SELECT {holder} FROM {t} AS l WHERE l.name = :name::text AND l.owner IS NOT NULL AND l.expires > clock_timestamp()",
@@ -212,7 +203,7 @@ const TERMS: [(&str, &str); 11] = [
     // The release of a lock, and the choice of who is told.
     (
         "{free}",
-        "owner = NULL, label = NULL, expires = least(l.expires, present.now), woken = l.waiters[1], waiters = l.waiters[2:]",
+        "owner = NULL, label = NULL, expires = least(l.expires, statement_timestamp()), woken = l.waiters[1], waiters = l.waiters[2:]",
     ),
     (
         "{tell}",
@@ -224,9 +215,39 @@ const TERMS: [(&str, &str); 11] = [
     ("{channel}", CHANNEL),
 ];
 
+/// A repeat by the same owner finds its own row and keeps its fence (clause C2). No row: another
+/// client has made it at this moment.
+const ENTER: &str = "WITH answer AS ( \
+      INSERT INTO {t} AS l (name, owner, fence, expires, acquired, label, waiters) \
+      SELECT :name::text, :owner::text, \
+        greatest(coalesce((SELECT fence FROM {t} WHERE name = '{mark}'), 0) + 1, {now}) + :more::bigint, \
+        present.now + :ttl::bigint {us}, present.now, :label::text, '{}' \
+      FROM {present} \
+      WHERE NOT EXISTS (SELECT FROM {t} AS h WHERE h.name = :name::text \
+        AND h.owner <> :owner::text AND h.expires > present.now \
+        AND (:client::text IS NULL OR :client::text = ANY (h.waiters))) \
+      ON CONFLICT (name) DO UPDATE SET \
+        owner = CASE WHEN {can} THEN excluded.owner ELSE l.owner END, \
+        fence = CASE WHEN {mine} OR NOT {can} THEN l.fence ELSE greatest(l.fence + 1, {taken at}) + :more::bigint END, \
+        expires = CASE WHEN {mine} THEN greatest(l.expires, excluded.expires) \
+          WHEN {can} THEN excluded.expires ELSE l.expires END, \
+        acquired = CASE WHEN {mine} OR NOT {can} THEN l.acquired ELSE excluded.acquired END, \
+        label = CASE WHEN {can} THEN excluded.label ELSE l.label END, \
+        waiters = CASE WHEN {can} AND NOT :company::bool THEN array_remove(l.waiters, :client::text) \
+          WHEN {can} THEN array_remove(l.waiters, :client::text) || :client::text \
+          ELSE l.waiters || :client::text END \
+      WHERE {can} OR (:client::text IS NOT NULL AND :client::text <> ALL (l.waiters)) \
+      RETURNING l.owner = :owner::text AS mine, {holder}) \
+    SELECT CASE WHEN mine THEN fence ELSE -greatest(left_us, 0) END, \
+      name, owner, fence, left_us, held_us, label FROM answer \
+    UNION ALL \
+    SELECT -greatest({left}, 0), {holder} FROM {t} AS l \
+      WHERE l.name = :name::text AND NOT EXISTS (SELECT FROM answer)";
+
 fn own(prepared: &Preparation) -> OwnStatements {
     let statement = |text: &str| prepared.statement(text);
     OwnStatements {
+        enter: statement(ENTER),
         // Locking before updating, so that a row which is locked is passed over. What was neither
         // renewed nor is gone by the snapshot is asked for again.
         renew: statement(

@@ -1,4 +1,4 @@
-//! The statements, by a clock that the test sets: a function of the same name stands before the server's.
+//! The statements, by a clock that the test sets: functions of the same names stand before the server's.
 
 use lock_testkit::servers;
 use sqlx::{AssertSqlSafe, Executor, PgPool};
@@ -23,6 +23,8 @@ impl Bench for Database {
         this.run(
             "CREATE TABLE clock AS SELECT now() AS at; \
              CREATE FUNCTION public.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE AS \
+             'SELECT at FROM clock'; \
+             CREATE FUNCTION public.statement_timestamp() RETURNS timestamptz LANGUAGE sql STABLE AS \
              'SELECT at FROM clock'; \
              ALTER DATABASE postgres SET search_path = public, pg_catalog",
         )

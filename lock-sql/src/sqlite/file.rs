@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use lock_core::kit::versions::SQLITE;
 use lock_core::{Error, ErrorKind, Result, async_trait};
+use rustix::fs::{Access, access};
 use sqlx::sqlite::{SqliteRow, SqliteSynchronous};
 use sqlx::{
     AssertSqlSafe, ConnectOptions, Connection as _, Executor, Row as _, Sqlite, SqliteConnection,
@@ -129,6 +130,12 @@ impl SqliteFile {
         Ok(text.unwrap_or_default().to_owned())
     }
 
+    /// The first of the file and those that SQLite keeps next to it that this process may not use.
+    fn forbidden(&self) -> Option<String> {
+        let at = self.target.path.display();
+        let files = ["", "-wal", "-shm"].map(|end| format!("{at}{end}"));
+        files.into_iter().find(|path| !usable(Path::new(path), Access::READ_OK | Access::WRITE_OK))
+    }
     /// SQLite says only that it cannot open the file: find out why.
     fn cannot_open(&self, error: sqlx::Error) -> Failure {
         let at = &self.table.names.at;
@@ -160,13 +167,21 @@ impl SqliteFile {
                     "{at} does not exist, and may not be created here (mode=rw, or a pool): create it, or use mode=rwc"
                 ))
             }
-            _ if !writable(&self.target.path) || !writable(folder) => {
+            _ if [&self.target.path, folder].iter().any(|path| !usable(path, Access::WRITE_OK)) => {
                 return self.table.names.failure(Some(READONLY), error, false);
             }
-            _ => Error::new(
-                ErrorKind::Unavailable,
-                format!("{at} cannot be opened: perhaps this process has too many open files"),
-            ),
+            _ => match self.forbidden() {
+                Some(path) => Error::new(
+                    ErrorKind::Denied,
+                    format!(
+                        "{path} is there, and this process may not read and write it: grant it the right. Users who share a file need a group, and a folder that gives its group to new files (chmod g+s)"
+                    ),
+                ),
+                None => Error::new(
+                    ErrorKind::Unavailable,
+                    format!("{at} cannot be opened: perhaps this process has too many open files"),
+                ),
+            },
         };
         why.with_source(error).into()
     }
@@ -268,11 +283,10 @@ fn row(row: &SqliteRow) -> sqlx::Result<Row> {
     (0..row.len()).map(value).collect::<sqlx::Result<_>>().map(Row)
 }
 
-/// Whether this process may write `path`, as far as the system tells without opening it. Opening
+/// Whether this process may use `path` so, as far as the system tells without opening it. Opening
 /// and closing the file would drop the locks that SQLite holds on it (fcntl(2)).
-fn writable(path: &Path) -> bool {
-    use rustix::fs::{Access, access};
-    match access(path, Access::WRITE_OK) {
+fn usable(path: &Path, way: Access) -> bool {
+    match access(path, way) {
         Ok(()) => true,
         Err(error) => error == rustix::io::Errno::NOENT,
     }

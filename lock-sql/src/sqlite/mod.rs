@@ -74,11 +74,12 @@ impl Dialect for Sqlite {
 
     /// The lock was held when the statement ran, or is another machine's.
     async fn missing(
+        &self,
         executor: &Executor<SqliteFile>,
         entry: &Entry,
         _start: ClockInstant,
-    ) -> Result<Attempt> {
-        Ok(executor.held_by_another(entry).await?.unwrap_or_else(|| busy(None)))
+    ) -> Result<Option<Attempt>> {
+        Ok(Some(executor.held_by_another(entry).await?.unwrap_or_else(|| busy(None))))
     }
 
     async fn diagnose(&self, executor: &Executor<SqliteFile>) -> Result<Vec<Finding>> {

@@ -11,7 +11,8 @@ use lock_sql::mutants::{VARIABLE, mutants_of};
 pub(crate) use late::late_requests;
 
 /// What is no case of the suite.
-const SCENES: [&str; 3] = ["reads_that_are_behind", "looks_write_nothing", "late_requests"];
+const SCENES: [&str; 4] =
+    ["reads_that_are_behind", "looks_write_nothing", "late_requests", "late_repeats"];
 
 pub(crate) fn main(
     dialect: &str,

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test target uses a part of it")]
 
 use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
 
 use lock_core::{LockBackend, Renewal};
 use lock_sql::SqlBackend;
@@ -77,4 +78,27 @@ pub(crate) async fn reads_that_are_behind() -> Seen {
         Renewal::Alive { valid_for: Some(left) } if left <= TTL => Ok(()),
         other => Err(format!("a read that is behind was taken for {other:?}")),
     }
+}
+
+/// A try that comes again after the end of its lease finds its hold if nobody has taken it, also where its
+/// client was told that the lock is free, and so begins with the statement that takes free locks.
+pub(crate) async fn late_repeats() -> Seen {
+    let server = server().await;
+    let (client, other) = (backend(&server).await, backend(&server).await);
+    let mut connection = plain(&server).await;
+    granted(&mut *claim(&other, "held", TTL, true)).await;
+    let mut waiter = claim(&client, "held", TTL, true);
+    let listed = "SELECT cardinality(waiters)::bigint FROM distlock WHERE name = 'held'";
+    while number(&mut connection, listed).await == 0 {
+        busy(&mut *waiter).await;
+    }
+    let ttl = Duration::from_secs(1);
+    let mut mine = claim(&client, "x", ttl, false);
+    let first = granted(&mut *mine).await;
+    tokio::time::sleep(ttl * 5 / 4).await;
+    let tell = "SELECT pg_notify('distlock_' || waiters[1], 'x') FROM distlock WHERE name = 'held'";
+    run(&mut connection, tell).await;
+    tokio::time::sleep(ttl / 2).await;
+    let again = granted(&mut *mine).await;
+    unless(first == again, || format!("a repeat got {again}, and {first} before"))
 }

@@ -1,0 +1,48 @@
+//! Which locks are probably free.
+
+use std::collections::HashSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The most names that are kept in mind.
+const MOST: usize = 4096;
+
+/// The names of locks that were free when this client last heard of them: it has released them, or was
+/// told. Their rows are there, so the statement that does nothing but take a free lock is worth a try.
+#[derive(Debug, Default)]
+pub(super) struct Free(Mutex<HashSet<String>>);
+
+impl Free {
+    pub(super) fn note(&self, name: &str) {
+        let mut names = self.names();
+        if names.len() >= MOST {
+            // Each costs one statement more at most.
+            names.clear();
+        }
+        names.insert(name.to_owned());
+    }
+
+    /// Whether it is noted. Not any more afterwards, since the caller tries to take it.
+    pub(super) fn take(&self, name: &str) -> bool {
+        self.names().remove(name)
+    }
+
+    fn names(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_keeps_a_limited_number_of_names() {
+        let free = Free::default();
+        for n in 0..3 * MOST {
+            free.note(&n.to_string());
+        }
+        assert!(free.names().len() <= MOST);
+        let last = (3 * MOST - 1).to_string();
+        assert!(free.take(&last) && !free.take(&last));
+    }
+}
