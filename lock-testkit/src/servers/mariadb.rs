@@ -1,4 +1,4 @@
-//! `mariadbd`.
+//! `mariadbd`, or `mysqld`.
 
 use std::io::Read;
 use std::net::{SocketAddr, TcpStream};
@@ -14,19 +14,28 @@ use super::data::{self, Servant};
 use super::process::failed;
 use super::single::{Kind, Server};
 
-/// The variable that names the binary; `mariadbd` by default.
+/// The variable that names the binary, which may also be that of MySQL; `mariadbd` by default.
 const BINARY: &str = "LOCK_TEST_MARIADBD";
+/// The variable that names the program that makes the data folder of a MariaDB server. Those of a newer release
+/// are none to an older server.
+const INSTALLER: (&str, &str) = ("LOCK_TEST_MARIADB_INSTALL_DB", "mariadb-install-db");
 /// The user the server runs as under root.
 const USER: &str = "mysql";
 /// The database that every server has.
 const DATABASE: &str = "locks";
+/// The size of the redo log.
+const MARIADB_LOG: &str = "--innodb-log-file-size=8M";
+const MYSQL_LOG: &str = "--innodb-redo-log-capacity=16M";
 
 /// A MariaDB server, or the MySQL server that the variable names. Its user is `root`, without a password.
 pub type MariaDbServer = Server<MariaDb>;
 
 /// The folder of a MariaDB server.
 #[derive(Debug)]
-pub struct MariaDb(TempDir);
+pub struct MariaDb {
+    directory: TempDir,
+    is_mysql: bool,
+}
 
 impl Kind for MariaDb {
     const PROGRAM: &'static str = "mariadbd";
@@ -37,20 +46,24 @@ impl Kind for MariaDb {
     fn prepare() -> Result<Self, Unavailable> {
         let servant = servant()?;
         let version = data::output(Command::new(binary()).arg("--version"), Self::PACKAGE)?;
+        let is_mysql = !version.contains("MariaDB");
         let version: String = version
             .chars()
             .map(|c| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' })
             .collect();
         let name = format!("mariadb-{}", version.trim_end_matches('-'));
-        let template = data::template(&name, servant, |data| install(data, servant))?;
+        let template = data::template(&name, servant, |data| match is_mysql {
+            true => install_mysql(data, servant),
+            false => install(data, servant),
+        })?;
         // A fresh server is 30 MB of files.
-        let new = Self(Servant::folder(servant, "mariadb")?);
+        let new = Self { directory: Servant::folder(servant, "mariadb")?, is_mysql };
         data::copy(&template, &new.data())?;
         Ok(new)
     }
 
     fn folder(&self) -> &Path {
-        self.0.path()
+        self.directory.path()
     }
 
     fn url(address: SocketAddr) -> String {
@@ -74,9 +87,14 @@ impl Kind for MariaDb {
             .arg(format!("--tmpdir={}", folder.display()))
             // The log is written at each commit, and never synced: a test does not cut the power.
             .args(["--innodb-flush-log-at-trx-commit=2", "--innodb-flush-method=nosync"])
-            .args(["--skip-log-bin", "--innodb-buffer-pool-size=16M", "--innodb-log-file-size=8M"])
+            .args(["--skip-log-bin", "--innodb-buffer-pool-size=16M", "--skip-stack-trace"])
             .args(["--performance-schema=off", "--max-connections=500", "--key-buffer-size=1M"])
-            .args(["--innodb-fast-shutdown=2", "--skip-stack-trace"]);
+            .arg("--innodb-fast-shutdown=2");
+        match self.is_mysql {
+            // Neither a second port nor a folder outside.
+            true => command.args(["--mysqlx=OFF", "--secure-file-priv=NULL", MYSQL_LOG]),
+            false => command.arg(MARIADB_LOG),
+        };
         if servant()?.is_some() {
             command.arg(format!("--user={USER}"));
         }
@@ -125,12 +143,33 @@ fn servant() -> Result<Option<Servant>, Unavailable> {
     Servant::find(&[USER], MariaDb::PACKAGE)
 }
 
-/// Makes the data folder of a new server.
+/// Makes the data folder of a new MySQL server, with what its first user and our database need.
+fn install_mysql(data: &Path, servant: Option<Servant>) -> Result<(), Unavailable> {
+    let first = data.with_extension("sql");
+    let statements = format!(
+        "CREATE DATABASE {DATABASE};\nCREATE USER root@'%' IDENTIFIED BY '';\n\
+         GRANT ALL ON *.* TO root@'%' WITH GRANT OPTION;\n"
+    );
+    std::fs::write(&first, statements).map_err(|error| failed("the first statements", error))?;
+    Servant::give(servant, &first)?;
+    let mut install = Command::new(binary());
+    install
+        .args(["--no-defaults", "--initialize-insecure", "--innodb-flush-method=nosync", MYSQL_LOG])
+        .arg(format!("--init-file={}", first.display()))
+        .arg(format!("--datadir={}", data.display()));
+    if servant.is_some() {
+        install.arg(format!("--user={USER}"));
+    }
+    data::output(&mut install, MariaDb::PACKAGE).map(drop)
+}
+
+/// Makes the data folder of a new MariaDB server.
 fn install(data: &Path, servant: Option<Servant>) -> Result<(), Unavailable> {
-    let mut install = Command::new("mariadb-install-db");
+    let mut install =
+        Command::new(std::env::var_os(INSTALLER.0).unwrap_or_else(|| INSTALLER.1.into()));
     install
         .args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"])
-        .args(["--innodb-log-file-size=8M", "--innodb-flush-method=nosync"])
+        .args([MARIADB_LOG, "--innodb-flush-method=nosync"])
         .arg(format!("--datadir={}", data.display()));
     if let Some(folder) = data.parent() {
         install.env("TMPDIR", folder);
