@@ -131,4 +131,6 @@ pub(crate) enum Seen {
     Failed,
     /// Failed, and the effect is unknown.
     Unknown,
+    /// Several tasks waited at once, to pass one hold on.
+    Cohort,
 }

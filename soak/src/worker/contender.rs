@@ -1,13 +1,14 @@
 //! One contender: it takes the locks in every way there is, and adds to the registers under them.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use conformance_tests::shared::{Cut, Seeded, drop_after};
 use distlock::clock::Clock;
 use distlock::{Effect, Error, Held, LeaseToken, Lock, LockGuard, Released, Result};
 use rustix::process::{Signal, getpid, kill_process};
+use tokio::task::JoinSet;
 
 use super::Shared;
 use crate::protocol::{Ended, Say, Seen};
@@ -25,26 +26,36 @@ enum Turn {
     Detach,
     NoRenew,
     MaxHold,
+    /// Several tasks at once, which pass one hold on where the store can grant a block of fences.
+    Cohort,
 }
+
+/// How many tasks the largest cohort has.
+const LARGEST_COHORT: u32 = 32;
+/// A cohort ends after 50 ms, so its holds are short. Every other one has no pause at all.
+const HOLD_IN_COHORT: Duration = Duration::from_millis(1);
 
 /// Each way, and how often it is taken.
 const TURNS: &[(u64, Turn)] = &[
-    (25, Turn::Acquire),
-    (25, Turn::Try),
+    (24, Turn::Acquire),
+    (23, Turn::Try),
     (15, Turn::Timeout),
     (10, Turn::Run),
     (10, Turn::Drop),
     (5, Turn::Detach),
     (5, Turn::NoRenew),
     (5, Turn::MaxHold),
-    // Cohorts have their line here as soon as there are cohorts.
+    (3, Turn::Cohort),
 ];
 
 #[derive(Debug)]
 pub(super) struct Contender {
     shared: Arc<Shared>,
     chance: Seeded,
-    next_hold: u64,
+    /// The number of the next hold, of the tasks of a cohort too.
+    next_hold: Arc<AtomicU64>,
+    /// The mean time for which it holds a lock.
+    hold: Duration,
     /// The hold that has been told, and whose end has not.
     open: Option<(Ended, Held)>,
 }
@@ -52,8 +63,9 @@ pub(super) struct Contender {
 impl Contender {
     pub(super) fn new(shared: Arc<Shared>, nth: u64, chance: Seeded) -> Self {
         // Numbers that no other contender of any worker uses, and that are not `EMPTY`.
-        let next_hold = (shared.brief.number << 40 | nth << 24) + 1;
-        Self { shared, chance, next_hold, open: None }
+        let first = (shared.brief.number << 40 | nth << 24) + 1;
+        let (next_hold, hold) = (Arc::new(AtomicU64::new(first)), shared.brief.hold);
+        Self { shared, chance, next_hold, hold, open: None }
     }
 
     pub(super) async fn run(mut self) {
@@ -86,6 +98,9 @@ impl Contender {
     /// Up to twice so long.
     async fn rest(&mut self, mean: Duration) {
         let micros = u64::try_from(mean.as_micros() * 2).unwrap_or(u64::MAX);
+        if micros == 0 {
+            return tokio::task::yield_now().await;
+        }
         let pause = Duration::from_micros(self.chance.below(micros));
         self.shared.clock.sleep(pause).await;
     }
@@ -98,8 +113,10 @@ impl Contender {
             _ => {}
         }
         let asked = self.shared.now();
-        if turn == Turn::Run {
-            return self.run_under(&lock, name, asked).await;
+        match turn {
+            Turn::Run => return self.run_under(&lock, name, asked).await,
+            Turn::Cohort => return self.cohort(lock, name).await,
+            _ => {}
         }
         let Some(guard) = self.take(turn, &lock).await? else {
             self.rest(Duration::from_millis(15)).await;
@@ -145,6 +162,40 @@ impl Contender {
         }
     }
 
+    /// Lets several tasks wait for the lock at once.
+    async fn cohort(&mut self, mut lock: Lock, name: usize) -> Result<()> {
+        if self.shared.locks.capabilities().fence_block {
+            lock = lock.cohort(LARGEST_COHORT);
+            self.shared.post.say(Say::Saw(Seen::Cohort));
+        }
+        let mut tasks = JoinSet::new();
+        for _ in 0..2 + self.below(u64::from(LARGEST_COHORT) - 1) {
+            let pause = HOLD_IN_COHORT * u32::from(self.below(2) == 0);
+            let member = Self {
+                shared: Arc::clone(&self.shared),
+                chance: Seeded::from(self.chance.next_u64()),
+                next_hold: Arc::clone(&self.next_hold),
+                hold: self.hold.min(pause),
+                open: None,
+            };
+            tasks.spawn(member.hold_once(lock.clone(), name));
+        }
+        let mut ended = Ok(());
+        while let Some(held) = tasks.join_next().await {
+            ended = ended.and(held.unwrap_or(Ok(())));
+        }
+        ended
+    }
+
+    async fn hold_once(mut self, lock: Lock, name: usize) -> Result<()> {
+        let asked = self.shared.now();
+        let guard = lock.acquire().await?;
+        if self.hold(&guard, name, asked).await {
+            self.release(guard).await;
+        }
+        Ok(())
+    }
+
     async fn run_under(&mut self, lock: &Lock, name: usize, asked: u64) -> Result<()> {
         let body = async |held: Held| {
             self.hold(&held, name, asked).await;
@@ -173,8 +224,7 @@ impl Contender {
             self.shared.post.say(Say::Saw(Seen::LostAtOnce));
             return false;
         };
-        let hold = self.next_hold;
-        self.next_hold += 1;
+        let hold = self.next_hold.fetch_add(1, Relaxed);
         let valid_until = held.valid_until().as_nanos();
         self.shared.post.say(Say::Granted {
             hold,
@@ -209,11 +259,10 @@ impl Contender {
         if self.shared.halt_before.swap(0, Relaxed) > self.shared.now() {
             let _ = kill_process(getpid(), Signal::STOP);
         }
-        let shared = Arc::clone(&self.shared);
         let lost = tokio::select! {
             biased;
             lost = &mut watch => lost.ok(),
-            () = self.rest(shared.brief.hold) => None,
+            () = self.rest(self.hold) => None,
         };
         watch.abort();
         let lost = match &mut self.open {
@@ -224,12 +273,11 @@ impl Contender {
             None => false,
         };
         // An attached hold writes once more than it was granted, and each element is new.
-        let added = self.next_hold;
-        self.next_hold += 1;
+        let added = self.next_hold.fetch_add(1, Relaxed);
         // It goes on as a process would that was paused here, and has not asked whether it still
         // holds the lock: sometimes at once, and sometimes when the next one has read.
         if lost && self.chance.below(2) == 0 {
-            self.rest(shared.brief.hold / 2).await;
+            self.rest(self.hold / 2).await;
         }
         self.shared.post.write(name, fence, read, added).await;
     }
