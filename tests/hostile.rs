@@ -7,13 +7,14 @@
 
 use std::net::SocketAddr;
 use std::process::Command;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use distlock::{Error, ErrorKind, LockGuard, Locks};
 use lock_testkit::hostile::{FLOOD, Manner, Turncoat};
 use lock_testkit::networked::Networked;
 use lock_testkit::usage::allocated;
+use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
@@ -72,9 +73,12 @@ async fn play_all() {
     let mut faults = Vec::new();
     for round in 0..rounds {
         let (memory, begun) = (memory_in_use(), Instant::now());
+        // What floods one client takes the processors from the others, too: no recovery is timed beside a flood.
+        let players = scenes.iter().filter(|scene| scene.manners.len() > round).count();
+        let together = Arc::new(Barrier::new(players));
         let mut playing = JoinSet::new();
         for scene in scenes.drain(..) {
-            playing.spawn(scene.play(round));
+            playing.spawn(scene.play(round, Arc::clone(&together)));
         }
         let mut said = Vec::new();
         for (scene, found) in playing.join_all().await {
@@ -133,19 +137,21 @@ impl Scene {
         Some(format!("{:?} {name} ({} KiB)", self.store, flooded >> 10))
     }
 
-    /// Returns the faults that it has found.
-    async fn play(self, round: usize) -> (Self, Vec<String>) {
+    /// Returns the faults that it has found. All scenes turn at one time, and are good again at one time.
+    async fn play(self, round: usize, together: Arc<Barrier>) -> (Self, Vec<String>) {
         let Some(manner) = self.manners.get(round).cloned() else { return (self, Vec::new()) };
-        let guard = match self.honest(&format!("held{round}")).await {
-            Ok(guard) => guard,
-            Err(why) => return (self, vec![why]),
-        };
+        let held = self.honest(&format!("held{round}")).await;
+        together.wait().await;
         self.turncoats.iter().for_each(|server| server.turn(manner.clone()));
-        let mut faults = self.in_use(guard, round).await;
+        let mut faults = match held {
+            Ok(guard) => self.in_use(guard, round).await,
+            Err(why) => vec![why],
+        };
         let start = Instant::now();
         let opened = timeout(LIMIT, distlock::connect(&url(self.store, &self.turncoats))).await;
         faults.extend(self.judge("connecting", start, opened, true));
         self.turncoats.iter().for_each(Turncoat::repent);
+        together.wait().await;
         faults.extend(self.honest(&format!("after{round}")).await.err());
         let faults = faults.into_iter().map(|it| format!("{:?} {}: {it}", self.store, manner.name));
         let faults = faults.collect();
