@@ -101,11 +101,14 @@ fn in_async_code_that_blocks_its_only_thread() {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let locks = Locks::new(MemoryBackend::queued());
-        let error = locks.named("a").unwrap().acquire_blocking().unwrap_err();
+        let lock = locks.named("a").unwrap();
+        let guard = lock.acquire().await.unwrap();
+        let error = lock.acquire_blocking().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NoAnswer, "{error}");
         assert!(error.to_string().contains("spawn_blocking"), "{error}");
-        // The attempt was given up with its call: the lock is free.
-        assert!(locks.named("a").unwrap().try_acquire().await.unwrap().is_some());
+        // The attempt was given up with its call: nobody waits.
+        guard.release().await.unwrap();
+        drop(lock.acquire_timeout(Duration::from_secs(20)).await.unwrap());
         let error = blocking::run(async { Ok(()) }).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NoAnswer, "{error}");
     });

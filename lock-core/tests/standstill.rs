@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use lock_core::memory::MemoryBackend;
-use lock_core::{Error, ErrorKind, LockState, Locks, LostReason, Result};
+use lock_core::{Error, ErrorKind, LockState, Locks, LostReason, Released, Result};
 use tokio::runtime::{Builder, Runtime};
 
 const MS: Duration = Duration::from_millis(1);
@@ -102,13 +102,23 @@ fn run_gives_back_what_its_body_gave() {
 }
 
 #[test]
-fn an_acquisition_with_a_limit_ends_at_it() {
+fn a_wait_with_a_limit_ends_at_it() {
     let (keepers, locks) = Keepers::start();
     let _standing = keepers.stand_still();
     let lock = locks.named("a").unwrap();
+    // One attempt needs the store and the caller, and this store needs no runtime.
+    let guard = block_on(lock.acquire()).unwrap();
+    assert!(block_on(lock.try_acquire()).unwrap().is_none());
     is_timeout(block_on(lock.acquire_timeout(200 * MS)));
-    is_timeout(block_on(lock.acquire_timeout(Duration::ZERO)));
-    is_timeout(block_on(lock.try_acquire()));
+    assert_eq!(guard.state(), LockState::Secure);
+}
+
+#[test]
+fn a_hold_that_nobody_can_renew_ends_with_its_lease() {
+    let (keepers, locks) = Keepers::start();
+    let _standing = keepers.stand_still();
+    let guard = block_on(locks.named("a").unwrap().ttl(300 * MS).acquire()).unwrap();
+    assert_eq!(block_on(guard.lost().wait()), LostReason::Expired);
 }
 
 #[test]
@@ -121,7 +131,11 @@ fn what_a_guard_asks_of_its_keeper_has_a_limit() {
     is_timeout(block_on(guard.check()));
     assert_eq!(guard.state(), LockState::Secure, "that says nothing about the lock");
     is_timeout(block_on(other.detach()).map_err(Error::from));
-    is_timeout(block_on(guard.release()));
+    assert_eq!(
+        block_on(guard.release()).unwrap(),
+        Released::Freed,
+        "the caller is enough for that"
+    );
     // It resumes where it stopped, and so releases what was given up.
     standing.block_on(locks.clock().sleep(300 * MS));
     assert_eq!(standing.block_on(locks.inspect("a")).unwrap(), None);
@@ -134,7 +148,8 @@ fn what_is_done_with_a_lease_token_ends() {
     let lock = locks.named("a").unwrap();
     let token = block_on(async { Ok::<_, Error>(lock.acquire().await?.detach().await?) }).unwrap();
     let _standing = keepers.stand_still();
-    is_timeout(block_on(lock.attach(&token)));
-    is_timeout(block_on(lock.renew(&token)));
-    is_timeout(block_on(lock.release(token)));
+    let guard = block_on(lock.attach(&token)).unwrap();
+    is_timeout(block_on(guard.renew()));
+    block_on(lock.renew(&token)).unwrap();
+    assert_eq!(block_on(lock.release(token)).unwrap(), Released::Freed);
 }

@@ -65,7 +65,9 @@ impl Clock for SystemClock {
     }
 
     fn sleep_until(&self, at: ClockInstant) -> Sleep {
-        if self.0.start_driver() {
+        if at == ClockInstant::FAR_FUTURE {
+            Box::pin(std::future::pending())
+        } else if self.0.start_driver() {
             Box::pin(TimerSleep::new(Arc::clone(&self.0), at))
         } else {
             Box::pin(sliced_sleep(at))

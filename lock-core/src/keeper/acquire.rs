@@ -10,6 +10,7 @@ use super::client::Client;
 use super::cohort::Cohort;
 use super::gate::Gate;
 use super::last::{Last, SeenHolder};
+use super::life::Turn;
 use super::search::Search;
 use super::{Acquired, Granted, Keeper, Outcome, Patience};
 use crate::contract::Block;
@@ -28,10 +29,11 @@ impl Keeper {
         &mut self,
         patience: Patience,
         caller: &mut oneshot::Sender<Acquired>,
+        turn: &Turn,
     ) -> Outcome {
         let client = Arc::clone(&self.client);
         let search = Search::new(patience, client.clock.now());
-        Acquisition { keeper: self, client, caller, search }.run().await
+        Acquisition { keeper: self, client, caller, turn, search }.run().await
     }
 }
 
@@ -40,6 +42,7 @@ pub(super) struct Acquisition<'a> {
     pub(super) client: Arc<Client>,
     /// Closed when the caller no longer waits for the lock.
     pub(super) caller: &'a mut oneshot::Sender<Acquired>,
+    pub(super) turn: &'a Turn,
     pub(super) search: Search,
 }
 
@@ -117,7 +120,7 @@ impl Acquisition<'_> {
 
     /// One attempt, and when it was sent; `None` if the caller no longer waits.
     async fn ask(&mut self) -> Option<(ClockInstant, Result<Attempt>)> {
-        let Self { keeper, client, caller, search } = self;
+        let Self { keeper, client, caller, search, .. } = self;
         let (clock, call_timeout) = (&*client.clock, keeper.terms.call_timeout);
         let sent = clock.now();
         let limit = search.deadline().min(sent + call_timeout);

@@ -1,8 +1,9 @@
 //! The task that owns one claim, from the first byte to the release.
 //!
-//! The caller's future only waits on a channel. Dropping it, or the guard, tells the keeper. So
-//! `Drop` never spawns or blocks, and clean-up has one place. A keeper outlives its caller until
-//! the store has confirmed the clean-up, or must have ended the entry on its own.
+//! The caller's future waits on a channel, and meanwhile polls the keeper ([`life`]). Dropping it, or the
+//! guard, tells the keeper, which goes on in its task. So `Drop` never blocks, and clean-up has one place.
+//! A keeper outlives its caller until the store has confirmed the clean-up, or must have ended the
+//! entry on its own.
 
 mod acquire;
 mod call;
@@ -13,6 +14,7 @@ mod gate;
 mod holding;
 mod inbox;
 mod last;
+mod life;
 mod passing;
 mod plan;
 mod resume;
@@ -39,7 +41,8 @@ use crate::{
 pub(crate) use client::{Client, Defaults, GRACE};
 pub(crate) use cohort::Rules;
 pub(crate) use gate::Gates;
-pub(crate) use run::{spawn, spawn_release};
+pub(crate) use life::{Answer, Life};
+pub(crate) use run::{begin, begin_release};
 pub(crate) use terms::Terms;
 
 /// How long the caller wants to wait.

@@ -8,58 +8,62 @@ use tracing::Instrument as _;
 use super::client::Client;
 use super::cohort::Pass;
 use super::holding::{EndOfKeeper, Holding};
+use super::life::{Answer, Life, Turn};
 use super::terms::Terms;
 use super::{Acquired, Granted, Handover, Keeper, Outcome, Start};
 use crate::locks::held::Grant;
 use crate::{ClaimRequest, Held, Released, Result};
 
-/// Spawns the keeper of a new claim and returns the channel on which its caller waits. The whole
-/// life of the claim, from its first attempt to its clean-up, is one span, a child of the caller's.
+/// Makes the keeper of a new claim, and returns the answer for which its caller waits. The whole life of
+/// the claim, from its first attempt to its clean-up, is one span, a child of the caller's.
 ///
 /// # Errors
 ///
 /// If the backend cannot make the claim, the `Locks` is closed, or there is no runtime.
-pub(crate) fn spawn(
+pub(crate) fn begin(
     client: &Arc<Client>,
     request: ClaimRequest,
     terms: Terms,
     start: Start,
-) -> Result<oneshot::Receiver<Acquired>> {
+) -> Result<(Arc<Life>, Answer<Acquired>)> {
     let (runtime, keeper) = Keeper::new(client, request, terms)?;
     let (answer, receiver) = oneshot::channel();
-    let life = tracing::debug_span!(
+    let span = tracing::debug_span!(
         target: "distlock",
         "lock",
         lock.name = keeper.key.name(),
         lock.backend = client.backend.name(),
         lock.fence = tracing::field::Empty,
     );
-    client.keepers.spawn_on(keeper.run(start, answer).instrument(life), &runtime);
-    Ok(receiver)
+    let life = Life::new(runtime, |turn| {
+        client.keepers.track_future(keeper.run(start, answer, turn).instrument(span))
+    });
+    let answer = life.answer(receiver);
+    Ok((life, answer))
 }
 
-/// Spawns a keeper that only releases the hold that the request resumes.
+/// Makes a keeper that only releases the hold that the request resumes.
 ///
 /// # Errors
 ///
-/// As [`spawn`].
-pub(crate) fn spawn_release(
+/// As [`begin`].
+pub(crate) fn begin_release(
     client: &Arc<Client>,
     request: ClaimRequest,
     terms: Terms,
-) -> Result<oneshot::Receiver<Result<Released>>> {
+) -> Result<Answer<Result<Released>>> {
     let (runtime, keeper) = Keeper::new(client, request, terms)?;
     let (answer, receiver) = oneshot::channel();
-    client.keepers.spawn_on(keeper.release(answer), &runtime);
-    Ok(receiver)
+    let life = Life::new(runtime, |_| client.keepers.track_future(keeper.release(answer)));
+    Ok(life.answer(receiver))
 }
 
 impl Keeper {
     /// A lock that is held mostly rests, and its task should then be small. So what comes before and
     /// after is boxed, and what need not wait is no future: each would have a place in the task.
-    async fn run(mut self, start: Start, mut answer: oneshot::Sender<Acquired>) {
+    async fn run(mut self, start: Start, mut answer: oneshot::Sender<Acquired>, turn: Arc<Turn>) {
         let outcome = match start {
-            Start::Acquire(patience) => Box::pin(self.acquire(patience, &mut answer)).await,
+            Start::Acquire(patience) => Box::pin(self.acquire(patience, &mut answer, &turn)).await,
             Start::Attach(fence, block) | Start::Renew(fence, block) => {
                 Box::pin(self.resume((fence, block), &mut answer)).await
             }
@@ -77,6 +81,7 @@ impl Keeper {
         };
         // They are dropped in this order: first the hold.
         let Some((_end, mut holding)) = keeper.hand_over(start, answer, granted) else { return };
+        turn.end().await;
         if let Some(leave) = holding.run().await {
             Box::pin(holding.leave(leave)).await;
         }
@@ -145,7 +150,7 @@ mod tests {
             .with_call_timeout(Duration::from_secs(1));
         let (_, keeper) = Keeper::new(&locks.0, request, terms).unwrap();
         let (answer, _receiver) = oneshot::channel();
-        let size = size_of_val(&keeper.run(Start::Acquire(Patience::Try), answer));
+        let size = size_of_val(&keeper.run(Start::Acquire(Patience::Try), answer, Arc::default()));
         println!("the task of a lock has {size} bytes");
         assert!(size <= LARGEST, "the task of a lock has {size} bytes");
     }

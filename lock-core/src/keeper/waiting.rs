@@ -18,6 +18,7 @@ impl Acquisition<'_> {
         &mut self,
         spot: &Spot,
     ) -> Result<Option<Box<Pass>>, Outcome> {
+        self.turn.end().await;
         let clock = Arc::clone(&self.client.clock);
         let (gate, deadline) = (spot.gate(), self.search.deadline());
         loop {
@@ -59,6 +60,7 @@ impl Acquisition<'_> {
     /// Waits until another attempt is worthwhile: a push, the store's own hint, the slow poll, a
     /// lost place. Renews the place while waiting.
     pub(super) async fn wait(&mut self, gate: Option<&Gate>) -> Step {
+        self.turn.end().await;
         let clock = Arc::clone(&self.client.clock);
         // A store that is fair says itself when it is a waiter's turn.
         let gate = gate.filter(|_| !self.client.capabilities.fair);
@@ -99,7 +101,7 @@ impl Acquisition<'_> {
 
     /// Renews the place in the queue. If it is lost, the next attempt takes a new one.
     pub(super) async fn renew_place(&mut self) -> Result<Renewal> {
-        let Self { keeper, client, caller, search } = self;
+        let Self { keeper, client, caller, search, .. } = self;
         let (sent, ttl) = (client.clock.now(), keeper.terms.ttl);
         let limit = search.deadline().min(sent + keeper.terms.call_timeout);
         keeper.doubt.lasts_until(keeper.terms.gone_at(sent));

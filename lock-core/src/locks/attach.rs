@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::lock::Lock;
 use crate::contract::Block;
-use crate::keeper::{self, GRACE, Handover, Start, Terms};
+use crate::keeper::{self, GRACE, Handover, Life, Start, Terms};
 use crate::{
     ClaimRequest, Error, FencingToken, LeaseToken, LockGuard, Operation, Released, RenewedLease,
     Result, Resume,
@@ -46,8 +46,8 @@ impl Lock {
     ///
     /// Cancel-safe: the lock stays held, and may or may not have been renewed.
     pub async fn attach(&self, token: &LeaseToken) -> Result<LockGuard> {
-        let handover = self.resume(token, Operation::Attach, Start::Attach).await?;
-        Ok(LockGuard::new(Arc::clone(&self.client), handover))
+        let (life, handover) = self.resume(token, Operation::Attach, Start::Attach).await?;
+        self.guard(life, handover).map_err(|error| self.describe(error, Operation::Attach))
     }
 
     /// Renews a lock that was [detached](LockGuard::detach), once, as a heartbeat does. The ttl is
@@ -76,7 +76,7 @@ impl Lock {
     ///
     /// Cancel-safe: the lock stays held, and may or may not have been renewed.
     pub async fn renew(&self, token: &LeaseToken) -> Result<RenewedLease> {
-        let handover = self.resume(token, Operation::Renew, Start::Renew).await?;
+        let (_, handover) = self.resume(token, Operation::Renew, Start::Renew).await?;
         RenewedLease::of(&handover.held).map_err(|error| self.describe(error, Operation::Renew))
     }
 
@@ -109,7 +109,7 @@ impl Lock {
         let described = |error| self.describe(error, Operation::Release);
         let (request, terms) = self.resumed(&token).map_err(described)?;
         let limit = self.client.clock.now() + terms.call_timeout + GRACE;
-        let answer = keeper::spawn_release(&self.client, request, terms).map_err(described)?;
+        let answer = keeper::begin_release(&self.client, request, terms).map_err(described)?;
         let answer = self.answer(answer, limit).await.map_err(described)?;
         answer.unwrap_or_else(|_| Err(described(self.client.keeper_gone())))
     }
@@ -120,16 +120,16 @@ impl Lock {
         token: &LeaseToken,
         operation: Operation,
         start: impl FnOnce(FencingToken, Block) -> Start,
-    ) -> Result<Handover> {
+    ) -> Result<(Arc<Life>, Handover)> {
         let described = |error| self.describe(error, operation);
         let (request, mut terms) = self.resumed(token).map_err(described)?;
         terms.renew_every = None;
         let limit = self.client.clock.now() + terms.call_timeout + GRACE;
-        let answer =
-            keeper::spawn(&self.client, request, terms, start(token.fence(), token.block()))
-                .map_err(described)?;
+        let start = start(token.fence(), token.block());
+        let (life, answer) =
+            keeper::begin(&self.client, request, terms, start).map_err(described)?;
         match self.answer(answer, limit).await.map_err(described)? {
-            Ok(answer) => answer,
+            Ok(handover) => Ok((life, handover?)),
             Err(_) => Err(described(self.client.keeper_gone())),
         }
     }

@@ -4,10 +4,11 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
+use tokio::sync::oneshot::{self, error::RecvError};
 
 use crate::blocking;
-use crate::keeper::{Client, Command, GRACE, Handover};
+use crate::keeper::{Client, Command, GRACE, Handover, Life};
 use crate::{Error, Held, LockState, LostReason, Operation, Released, Result};
 
 /// A held lock, renewed in the background until the guard is dropped or released.
@@ -42,16 +43,18 @@ use crate::{Error, Held, LockState, LostReason, Operation, Released, Result};
 pub struct LockGuard {
     pub(super) held: Held,
     commands: mpsc::UnboundedSender<Command>,
+    life: Arc<Life>,
     /// How long the keeper takes to answer at most, if its runtime is driven.
     patience: Duration,
     pub(super) client: Arc<Client>,
 }
 
 impl LockGuard {
-    pub(crate) fn new(client: Arc<Client>, handover: Handover) -> Self {
+    pub(crate) fn new(client: Arc<Client>, life: Arc<Life>, handover: Handover) -> Self {
         // A call in progress, a renewal that has to be repeated, and the call itself.
         let patience = handover.call_timeout * 3 + GRACE;
-        Self { held: handover.held, commands: handover.commands, patience, client }
+        let Handover { held, commands, .. } = handover;
+        Self { held, commands, life, patience, client }
     }
 
     /// A view of this hold to pass around; it does not keep the lock.
@@ -83,12 +86,14 @@ impl LockGuard {
     /// polled.
     pub async fn release(self) -> Result<Released> {
         let before = self.held.lose(LostReason::Released);
-        let answer = self.ask(Command::Release, Operation::Release);
+        let (reply, answer) = oneshot::channel();
+        let answer = self.life.answer(answer);
+        let _ = self.commands.send(Command::Release(reply));
         if let Some(reason) = before {
             // The keeper still tells the store, but the caller does not wait for that.
             return Err(self.lost_at(reason, Operation::Release));
         }
-        answer.await
+        self.answered(answer, Operation::Release).await
     }
 
     /// Renews the lock now, in addition to the background renewals.
@@ -214,22 +219,28 @@ impl LockGuard {
     ) -> impl Future<Output = Result<T>> {
         let (reply, answer) = oneshot::channel();
         let _ = self.commands.send(command(reply));
-        async move {
-            let answer = tokio::select! {
-                biased;
-                answer = answer => answer,
-                () = self.client.clock.sleep(self.patience) => {
-                    let error = self.client.standstill(self.patience);
-                    return Err(self.client.describe(error, operation, self.held.key()));
-                }
-            };
-            match answer {
-                Ok(answer) => answer,
-                Err(_) => Err(match self.held.state() {
-                    LockState::Lost(reason) => self.lost_at(reason, operation),
-                    LockState::Secure | LockState::AtRisk => self.client.keeper_gone(),
-                }),
+        self.answered(answer, operation)
+    }
+
+    async fn answered<T>(
+        &self,
+        answer: impl Future<Output = Result<Result<T>, RecvError>>,
+        operation: Operation,
+    ) -> Result<T> {
+        let answer = tokio::select! {
+            biased;
+            answer = answer => answer,
+            () = self.client.clock.sleep(self.patience) => {
+                let error = self.client.standstill(self.patience);
+                return Err(self.client.describe(error, operation, self.held.key()));
             }
+        };
+        match answer {
+            Ok(answer) => answer,
+            Err(_) => Err(match self.held.state() {
+                LockState::Lost(reason) => self.lost_at(reason, operation),
+                LockState::Secure | LockState::AtRisk => self.client.keeper_gone(),
+            }),
         }
     }
 

@@ -3,13 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::RecvError;
 
 use super::options::{Options, RenewalWish};
 use crate::blocking;
 use crate::contract::check_part;
-use crate::keeper::{self, Client, GRACE, Patience, Start, Terms};
+use crate::keeper::{self, Answer, Client, GRACE, Handover, Life, Patience, Start, Terms};
 use crate::{
     ClaimRequest, ClockInstant, Error, ErrorKind, Held, LockGuard, LockKey, Operation, OwnerId,
     Result,
@@ -157,7 +156,8 @@ impl Lock {
     /// # Cancel safety
     ///
     /// Cancel-safe: a dropped call loses its place, and anything it had taken is released in the
-    /// background.
+    /// background. Waiting needs no polling. But a call that is neither polled nor dropped while the store
+    /// grants it the lock keeps the lock from others until its ttl ends.
     pub async fn acquire(&self) -> Result<LockGuard> {
         self.take(Patience::Forever).await
     }
@@ -345,20 +345,28 @@ impl Lock {
             Patience::Until(deadline) => deadline + GRACE,
             Patience::Forever => ClockInstant::FAR_FUTURE,
         };
-        let answer = keeper::spawn(&self.client, request, terms, Start::Acquire(patience))
-            .map_err(described)?;
+        let start = Start::Acquire(patience);
+        let (life, answer) =
+            keeper::begin(&self.client, request, terms, start).map_err(described)?;
         match self.answer(answer, limit).await.map_err(described)? {
-            Ok(Ok(handover)) => Ok(LockGuard::new(Arc::clone(&self.client), handover)),
-            Ok(Err(error)) => Err(error),
+            Ok(handover) => self.guard(life, handover?).map_err(described),
             Err(_) => Err(described(self.client.keeper_gone())),
         }
+    }
+
+    /// The guard of a hold that somebody keeps.
+    pub(super) fn guard(&self, life: Arc<Life>, handover: Handover) -> Result<LockGuard> {
+        if life.has_ended() {
+            return Err(self.client.keeper_gone());
+        }
+        Ok(LockGuard::new(Arc::clone(&self.client), life, handover))
     }
 
     /// What the keeper answers until `limit`. The clock needs no runtime, so this ends even if the
     /// keeper's is not driven.
     pub(super) async fn answer<T>(
         &self,
-        answer: oneshot::Receiver<T>,
+        answer: Answer<T>,
         limit: ClockInstant,
     ) -> Result<Result<T, RecvError>> {
         let clock = &self.client.clock;
