@@ -183,6 +183,8 @@ impl Acquisition<'_> {
         let (now, ttl) = (self.client.clock.now(), self.keeper.terms.ttl);
         let search = &mut self.search;
         search.heard(now);
+        let has_moved =
+            search.last.as_ref().is_some_and(|last| last.is_before(busy.holder.as_deref()));
         let seen = busy.holder.map(|holder| Arc::new(SeenHolder { holder: *holder, at: now }));
         search.last = Some(Last::Answer(seen));
         if matches!(search.patience, Patience::Try) {
@@ -190,7 +192,7 @@ impl Acquisition<'_> {
             let clean_up = !self.keeper.doubt.open(now).is_clear();
             return Step::End(Outcome::Refused { error: self.refusal(), clean_up });
         }
-        search.pace.busy(&self.client, now, busy.retry_after);
+        search.pace.busy(&self.client, now, busy.retry_after, has_moved);
         match busy.valid_for {
             Some(lasts) => {
                 let until = promised_end(sent, lasts, ttl);

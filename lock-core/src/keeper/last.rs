@@ -13,6 +13,18 @@ pub(super) enum Last {
     Failure(Error),
 }
 
+impl Last {
+    /// Whether the lock has gone from one holder to the next since then.
+    pub(super) fn is_before(&self, holder: Option<&HolderInfo>) -> bool {
+        match (self, holder) {
+            (Self::Answer(Some(seen)), Some(holder)) => {
+                seen.holder.fence.is_some() && seen.holder.fence != holder.fence
+            }
+            _ => false,
+        }
+    }
+}
+
 /// A holder, and when the store showed it.
 #[derive(Debug)]
 pub(super) struct SeenHolder {

@@ -8,6 +8,10 @@ use super::{Patience, schedule};
 use crate::ClockInstant;
 use crate::kit::backoff::Backoff;
 
+/// As many pauses grow while the lock goes from holder to holder: whoever polls more rarely is never there
+/// when it is free for a moment.
+const LOOKS_AT_MOVING: u32 = 3;
+
 /// The shortest time between two attempts caused by pushes.
 const PUSH_SPACING: Duration = Duration::from_micros(100);
 
@@ -114,8 +118,17 @@ impl Place {
 
 impl Pace {
     /// Another client has the lock; the store proposes to retry after `hint`.
-    pub(super) fn busy(&mut self, client: &Client, now: ClockInstant, hint: Option<Duration>) {
+    pub(super) fn busy(
+        &mut self,
+        client: &Client,
+        now: ClockInstant,
+        hint: Option<Duration>,
+        has_moved: bool,
+    ) {
         self.busy += 1;
+        if has_moved {
+            self.busy = self.busy.min(LOOKS_AT_MOVING);
+        }
         let wake = client.capabilities.wake;
         self.look_at = now + schedule::after_busy(client, wake, self.busy, hint);
     }
@@ -136,5 +149,44 @@ impl Pace {
     pub(super) fn no_pushes(&mut self, client: &Client, now: ClockInstant) {
         self.push_from = now + self.backoff.failed(&*client.rng);
         self.look_at = self.look_at.min(self.push_from);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::MemoryBackend;
+    use crate::{FencingToken, HolderInfo, Locks};
+
+    #[test]
+    fn polls_grow_rare_only_while_one_holder_has_the_lock() {
+        let locks = Locks::new(MemoryBackend::poll_only());
+        let now = ClockInstant::from_nanos(0);
+        let mut pace = Search::new(Patience::Forever, now).pace;
+        let mut pause = |has_moved| {
+            pace.busy(&locks.0, now, None, has_moved);
+            pace.look_at.since(now)
+        };
+        assert!((0..20).all(|_| pause(true) <= Duration::from_millis(10)));
+        assert!((0..20).map(|_| pause(false)).last() >= Some(Duration::from_millis(75)));
+        assert!(pause(true) <= Duration::from_millis(10));
+    }
+
+    #[test]
+    fn a_lock_has_moved_if_its_fence_is_another_one() {
+        let held = |fence| {
+            let mut holder = HolderInfo::new(None);
+            holder.fence = FencingToken::new(fence).ok();
+            holder
+        };
+        let seen = |holder| {
+            let at = ClockInstant::from_nanos(0);
+            Last::Answer(Some(std::sync::Arc::new(super::super::last::SeenHolder { holder, at })))
+        };
+        assert!(seen(held(1)).is_before(Some(&held(2))));
+        assert!(!seen(held(1)).is_before(Some(&held(1))));
+        assert!(!seen(held(0)).is_before(Some(&held(2))), "it was not shown");
+        assert!(!seen(held(1)).is_before(None));
+        assert!(!Last::Answer(None).is_before(Some(&held(1))));
     }
 }

@@ -187,6 +187,11 @@ mod tests {
             (vec![slow(), Some(down()), Some(mine())], Unavailable, true),
             (vec![Some(down()), None, Some(down())], Unavailable, true),
             (vec![Some(down()), Some(down()), Some(mine())], Unavailable, false),
+            (
+                vec![denied(), denied(), Some(down()), Some(mine()), Some(mine())],
+                Unavailable,
+                false,
+            ),
         ] {
             let seen = format!("{given:?}");
             assert_eq!(outcome(given), (kind, is_open), "{seen}");
@@ -230,6 +235,7 @@ mod tests {
         let stuck = NodeReply::NotMine { left: None, who: "x".into() };
         let given = replies(vec![Some(free.clone()), Some(stuck.clone()), Some(free)]);
         assert_eq!(given.free_in(), Some(Duration::ZERO));
+        assert!(!given.is_held(), "nobody has the nodes that are free");
         let given = replies(vec![Some(stuck.clone()), Some(stuck), Some(taken("a", 4))]);
         assert_eq!(given.free_in(), None);
         assert!(given.is_least("") && given.is_held());

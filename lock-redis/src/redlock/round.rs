@@ -91,5 +91,8 @@ mod tests {
             assert_eq!(error.kind(), kind, "{error}");
             assert!(error.to_string().contains(text), "{error}");
         }
+        let two_of_five = vec![denied(), denied(), down(), Ok(1), Ok(1)];
+        let error = round(two_of_five).collect(3, 5).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "two more could still vote: {error}");
     }
 }
