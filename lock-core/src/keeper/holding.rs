@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use super::call::{self, Ended};
 use super::cohort::Cohort;
@@ -53,10 +53,9 @@ impl Keeper {
     pub(super) fn holding(
         self,
         held: Held,
-        commands: mpsc::UnboundedReceiver<Command>,
+        inbox: Inbox,
         Granted { block, is_fresh, cohort, .. }: Granted,
     ) -> Holding {
-        let inbox = Inbox::new(commands);
         let plan = self.first_plan(&held, is_fresh);
         let was_passed_on = cohort.as_ref().is_some_and(Cohort::was_passed_on);
         Holding { keeper: self, held, inbox, plan, block, cohort, was_passed_on }

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use self::cohort::{Cohort, Pass};
 use crate::contract::Block;
@@ -41,6 +41,7 @@ use crate::{
 pub(crate) use client::{Client, Defaults, GRACE};
 pub(crate) use cohort::Rules;
 pub(crate) use gate::Gates;
+pub(crate) use inbox::Outbox;
 pub(crate) use life::{Answer, Life};
 pub(crate) use run::{begin, begin_release};
 pub(crate) use terms::Terms;
@@ -99,7 +100,7 @@ pub(crate) struct Detached {
 #[derive(Debug)]
 pub(crate) struct Handover {
     pub(crate) held: Held,
-    pub(crate) commands: mpsc::UnboundedSender<Command>,
+    pub(crate) commands: Outbox,
     /// The limit for each call that the keeper makes.
     pub(crate) call_timeout: Duration,
 }

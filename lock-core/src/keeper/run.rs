@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tracing::Instrument as _;
 
 use super::client::Client;
 use super::cohort::Pass;
 use super::holding::{EndOfKeeper, Holding};
+use super::inbox;
 use super::life::{Answer, Life, Turn};
 use super::terms::Terms;
 use super::{Acquired, Granted, Handover, Keeper, Outcome, Start};
@@ -104,7 +105,7 @@ impl Keeper {
         answer: oneshot::Sender<Acquired>,
         granted: Granted,
     ) -> Option<(EndOfKeeper, Holding)> {
-        let (commands, inbox) = mpsc::unbounded_channel();
+        let (commands, inbox) = inbox::channel();
         let token = granted.token;
         let held = Held::new(
             Arc::clone(&self.client.clock),

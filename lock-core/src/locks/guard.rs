@@ -4,11 +4,10 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
 use tokio::sync::oneshot::{self, error::RecvError};
 
 use crate::blocking;
-use crate::keeper::{Client, Command, GRACE, Handover, Life};
+use crate::keeper::{Client, Command, GRACE, Handover, Life, Outbox};
 use crate::{Error, Held, LockState, LostReason, Operation, Released, Result};
 
 /// A held lock, renewed in the background until the guard is dropped or released.
@@ -42,7 +41,7 @@ use crate::{Error, Held, LockState, LostReason, Operation, Released, Result};
 #[must_use = "dropping the guard releases the lock"]
 pub struct LockGuard {
     pub(super) held: Held,
-    commands: mpsc::UnboundedSender<Command>,
+    commands: Outbox,
     life: Arc<Life>,
     /// How long the keeper takes to answer at most, if its runtime is driven.
     patience: Duration,
@@ -88,7 +87,7 @@ impl LockGuard {
         let before = self.held.lose(LostReason::Released);
         let (reply, answer) = oneshot::channel();
         let answer = self.life.answer(answer);
-        let _ = self.commands.send(Command::Release(reply));
+        self.commands.send(Command::Release(reply));
         if let Some(reason) = before {
             // The keeper still tells the store, but the caller does not wait for that.
             return Err(self.lost_at(reason, Operation::Release));
@@ -152,7 +151,7 @@ impl LockGuard {
     /// the renewals.
     pub fn keep_alive(&self) {
         // A keeper that has ended has already recorded that in the state.
-        let _ = self.commands.send(Command::KeepAlive);
+        self.commands.send(Command::KeepAlive);
     }
 
     /// Runs `body` under the lock, then releases it. If the lock is lost, the body is dropped at
@@ -218,7 +217,7 @@ impl LockGuard {
         operation: Operation,
     ) -> impl Future<Output = Result<T>> {
         let (reply, answer) = oneshot::channel();
-        let _ = self.commands.send(command(reply));
+        self.commands.send(command(reply));
         self.answered(answer, operation)
     }
 
