@@ -102,7 +102,7 @@ fn run_gives_back_what_its_body_gave() {
 }
 
 #[test]
-fn a_wait_with_a_limit_ends_at_it() {
+fn an_acquisition_with_a_limit_ends_at_it() {
     let (keepers, locks) = Keepers::start();
     let _standing = keepers.stand_still();
     let lock = locks.named("a").unwrap();

@@ -58,7 +58,15 @@ async fn cohort(cx: &Cx, holders: u32) -> Check<Lock> {
 /// A task that waits for the lock, behind those that do so already.
 async fn joins(cx: &Cx, lock: &Lock) -> JoinHandle<Result<LockGuard, Error>> {
     let lock = lock.clone();
-    let task = tokio::spawn(async move { lock.acquire().await });
+    let mut waiting = Box::pin(async move { lock.acquire().await });
+    // It takes its place when it is polled for the first time. A task might be polled after the next one.
+    let first = poll_fn(|context| Poll::Ready(waiting.as_mut().poll(context))).await;
+    let task = tokio::spawn(async move {
+        match first {
+            Poll::Ready(got) => got,
+            Poll::Pending => waiting.await,
+        }
+    });
     turns(cx, 4).await;
     task
 }
