@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use super::gate::Gates;
 use crate::{Capabilities, Clock, Error, ErrorKind, LockBackend, LockKey, Operation, Result, Rng};
@@ -18,7 +18,7 @@ pub(crate) struct Client {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) rng: Arc<dyn Rng>,
     /// Where the keepers run; `None` if this was not built inside a runtime.
-    pub(crate) runtime: Option<Handle>,
+    pub(crate) runtime: Option<Home>,
     pub(crate) prefix: Arc<str>,
     pub(crate) defaults: Defaults,
     pub(crate) gates: Gates,
@@ -29,6 +29,21 @@ pub(crate) struct Client {
     pub(crate) killed: CancellationToken,
     /// Where the grid of renewals begins, so processes do not renew in step.
     pub(crate) grid_phase: u64,
+}
+
+/// A runtime that is driven by somebody else, and may end.
+#[derive(Debug)]
+pub(crate) struct Home {
+    handle: Handle,
+    /// Ends with the runtime. A lock that is taken after that would be kept by nobody.
+    lives: AbortOnDropHandle<()>,
+}
+
+impl Home {
+    pub(crate) fn new(handle: Handle) -> Self {
+        let lives = AbortOnDropHandle::new(handle.spawn(std::future::pending()));
+        Self { handle, lives }
+    }
 }
 
 /// A panic leaves nothing half-done: shared state changes in single steps, and a mutex poisoned by
@@ -50,7 +65,8 @@ pub(crate) struct Defaults {
 impl Client {
     pub(crate) fn runtime(&self) -> Result<Handle> {
         match &self.runtime {
-            Some(runtime) => Ok(runtime.clone()),
+            Some(home) if home.lives.is_finished() => Err(self.keeper_gone()),
+            Some(home) => Ok(home.handle.clone()),
             None => Handle::try_current().map_err(|_| no_runtime()),
         }
     }

@@ -38,7 +38,7 @@ use crate::{
     LockState, Operation, OwnerId, Released, Result,
 };
 
-pub(crate) use client::{Client, Defaults, GRACE};
+pub(crate) use client::{Client, Defaults, GRACE, Home};
 pub(crate) use cohort::Rules;
 pub(crate) use gate::Gates;
 pub(crate) use inbox::Outbox;

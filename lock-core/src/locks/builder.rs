@@ -9,7 +9,7 @@ use tokio_util::task::TaskTracker;
 
 use super::locks::Locks;
 use crate::contract::check_part;
-use crate::keeper::{Client, Defaults, Gates};
+use crate::keeper::{Client, Defaults, Gates, Home};
 use crate::{Clock, LockBackend, LockLayer, OsRng, Result, Rng, SystemClock};
 
 impl Locks {
@@ -183,7 +183,7 @@ impl LocksBuilder {
             backend: self.backend,
             clock: self.clock.unwrap_or_else(|| Arc::new(SystemClock::default())),
             rng: self.rng,
-            runtime: self.runtime.or_else(|| Handle::try_current().ok()),
+            runtime: self.runtime.or_else(|| Handle::try_current().ok()).map(Home::new),
             prefix: self.prefix,
             defaults: self.defaults,
             gates: Gates::default(),
