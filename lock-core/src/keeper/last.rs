@@ -31,3 +31,27 @@ pub(super) struct SeenHolder {
     pub(super) holder: HolderInfo,
     pub(super) at: ClockInstant,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::FencingToken;
+
+    #[test]
+    fn a_lock_has_moved_if_its_fence_is_another_one() {
+        let held = |fence| {
+            let mut holder = HolderInfo::new(None);
+            holder.fence = FencingToken::new(fence).ok();
+            holder
+        };
+        let seen = |holder| {
+            let at = ClockInstant::from_nanos(0);
+            Last::Answer(Some(Arc::new(SeenHolder { holder, at })))
+        };
+        assert!(seen(held(1)).is_before(Some(&held(2))));
+        assert!(!seen(held(1)).is_before(Some(&held(1))));
+        assert!(!seen(held(0)).is_before(Some(&held(2))), "it was not shown");
+        assert!(!seen(held(1)).is_before(None));
+        assert!(!Last::Answer(None).is_before(Some(&held(1))));
+    }
+}

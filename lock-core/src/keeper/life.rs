@@ -39,7 +39,7 @@ pub(super) struct Turn {
     /// It is polled in place of its task. Written under the lock of the state.
     in_place: AtomicBool,
     /// The keeper does not want to be polled in place any more.
-    has_ended: AtomicBool,
+    is_over: AtomicBool,
 }
 
 /// A mutex poisoned by a panic stays in use, and a keeper that has panicked has ended.
@@ -63,7 +63,7 @@ impl Life {
     pub(crate) fn answer<T>(self: &Arc<Self>, answer: oneshot::Receiver<T>) -> Answer<T> {
         let _state = self.state();
         self.turn.in_place.store(true, Relaxed);
-        self.turn.has_ended.store(false, Relaxed);
+        self.turn.is_over.store(false, Relaxed);
         // What is asked next wakes nobody: the caller is about to poll.
         drop(self.turn.waker().take());
         Answer { answer, in_place: Some(InPlace(Arc::clone(self))) }
@@ -85,8 +85,8 @@ impl Life {
         let waker = Waker::from(Arc::clone(&self.turn));
         // Its requests belong to this runtime, wherever the caller is.
         let _runtime = self.runtime.enter();
-        let mut poll = || whole.as_mut().poll(&mut Context::from_waker(&waker));
-        if matches!(catch_unwind(AssertUnwindSafe(&mut poll)), Ok(Poll::Pending)) {
+        let poll = || whole.as_mut().poll(&mut Context::from_waker(&waker));
+        if matches!(catch_unwind(AssertUnwindSafe(poll)), Ok(Poll::Pending)) {
             return Poll::Pending;
         }
         let ended = state.whole.take();
@@ -111,7 +111,7 @@ impl Turn {
             if std::mem::replace(&mut was_ended, true) {
                 return Poll::Ready(());
             }
-            self.has_ended.store(true, Relaxed);
+            self.is_over.store(true, Relaxed);
             Poll::Pending
         })
         .await;
@@ -164,7 +164,7 @@ impl InPlace {
     /// Ready when it has ended, or wants to go on in its task.
     fn poll(&self, cx: &Context<'_>) -> Poll<()> {
         match self.0.poll(self.0.state(), cx) {
-            Poll::Pending if !self.0.turn.has_ended.load(Relaxed) => Poll::Pending,
+            Poll::Pending if !self.0.turn.is_over.load(Relaxed) => Poll::Pending,
             _ => Poll::Ready(()),
         }
     }

@@ -155,8 +155,8 @@ impl Pace {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Locks;
     use crate::memory::MemoryBackend;
-    use crate::{FencingToken, HolderInfo, Locks};
 
     #[test]
     fn polls_grow_rare_only_while_one_holder_has_the_lock() {
@@ -170,23 +170,5 @@ mod tests {
         assert!((0..20).all(|_| pause(true) <= Duration::from_millis(10)));
         assert!((0..20).map(|_| pause(false)).last() >= Some(Duration::from_millis(75)));
         assert!(pause(true) <= Duration::from_millis(10));
-    }
-
-    #[test]
-    fn a_lock_has_moved_if_its_fence_is_another_one() {
-        let held = |fence| {
-            let mut holder = HolderInfo::new(None);
-            holder.fence = FencingToken::new(fence).ok();
-            holder
-        };
-        let seen = |holder| {
-            let at = ClockInstant::from_nanos(0);
-            Last::Answer(Some(std::sync::Arc::new(super::super::last::SeenHolder { holder, at })))
-        };
-        assert!(seen(held(1)).is_before(Some(&held(2))));
-        assert!(!seen(held(1)).is_before(Some(&held(1))));
-        assert!(!seen(held(0)).is_before(Some(&held(2))), "it was not shown");
-        assert!(!seen(held(1)).is_before(None));
-        assert!(!Last::Answer(None).is_before(Some(&held(1))));
     }
 }
