@@ -4,7 +4,9 @@
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
+use conformance_tests::server::{Cut, Proxy};
 use lock_core::{Error, ErrorKind, Locks};
 use lock_sql::{SqlBackend, SqlConfig};
 use lock_testkit::servers::{MariaDbServer, PostgresServer};
@@ -120,4 +122,28 @@ fn a_runtime_without_what_is_needed_is_an_error() {
     refused(&opened.unwrap_err(), "PostgreSQL", "enable_all");
     let opened = runtime.block_on(SqlBackend::from_pool(mysql, SqlConfig::default()));
     refused(&opened.unwrap_err(), "MySQL", "enable_all");
+}
+
+/// Far from the server, opening a connection takes most of a call, and the statement that follows has to be
+/// prepared first. What one call has no time for serves the next one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_takes_longer_than_a_call_is_opened_for_the_next_one() {
+    let databases = Databases::start().await;
+    let postgres = Proxy::start(databases.postgres.address().unwrap()).await.unwrap();
+    let mysql = Proxy::start(databases.mysql.address().unwrap()).await.unwrap();
+    let ttl = Duration::from_secs(1);
+    for (proxy, url) in [
+        (&postgres, format!("postgres://postgres@{}/postgres?sslmode=disable", postgres.address())),
+        (&mysql, databases.mysql.url_by(mysql.address()).unwrap()),
+    ] {
+        let backend = lock_sql::connect(&url).await.unwrap();
+        let locks = Locks::builder(backend).default_ttl(ttl).build().unwrap();
+        let lock = locks.named("far").unwrap();
+        lock.acquire().await.unwrap().release().await.unwrap();
+        proxy.delay(Duration::from_millis(45), Duration::ZERO);
+        proxy.cut(Cut::Reset);
+        let granted = tokio::time::timeout(Duration::from_secs(20), lock.acquire()).await;
+        granted.unwrap_or_else(|_| panic!("{url}: not granted")).unwrap().release().await.unwrap();
+        proxy.delay(Duration::ZERO, Duration::ZERO);
+    }
 }

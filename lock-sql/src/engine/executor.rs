@@ -49,12 +49,13 @@ impl<V: Driver> Executor<V> {
         statement: &Statement,
         values: &Values,
     ) -> Result<Option<Reply>, Failure> {
+        let begun = self.now();
         // Neither the driver nor a hung disk limits how long a statement takes.
         tokio::select! {
             biased;
             reply = self.repeat(want, statement, values) => reply,
             () = self.clock.sleep_until(want.end) => {
-                self.links.gave_up();
+                self.links.gave_up(begun);
                 Err(no_answer(self.at(), want.whole).into())
             }
         }

@@ -23,8 +23,9 @@ pub(crate) trait Links: Debug + Send + Sync + 'static {
     ) -> Result<Reply, Failure>;
     /// Stops using the present connections.
     fn forget(&self) {}
-    /// No reply came in time: the present connections are probably just as silent.
-    fn gave_up(&self) {}
+    /// No reply has come since then, and none in time: connections that have not answered since then, either,
+    /// are probably just as silent.
+    fn gave_up(&self, _since: ClockInstant) {}
     async fn close(&self) -> Result<()>;
 }
 

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use lock_core::kit::backoff::Backoff;
 use lock_core::kit::outage::Outage;
-use lock_core::{Result, SystemClock, async_trait};
+use lock_core::{Clock, ClockInstant, Error, ErrorKind, Result, SystemClock, async_trait};
 use sqlx::Connection;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
+use tokio_util::task::TaskTracker;
 
 use super::driver::Driver;
 use super::error::{Failure, Left, Means, closed};
@@ -21,6 +22,9 @@ use super::value::Reply;
 
 /// The pauses between attempts to connect to a server that is down.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
+
+/// How long a connection may take to open, however short the calls are.
+const OPENING: Duration = Duration::from_secs(10);
 
 /// The most statements that are under way at a time: those that renew or check, those that release,
 /// and all others.
@@ -68,11 +72,49 @@ impl<S: Server> Pool<S> {
         })
     }
 
-    /// A new connection. While none can be opened, callers try one at a time.
-    async fn open(&self) -> Result<S::Connection, Failure> {
+    /// A new connection, for a call that ends at `end`. Its opening goes on if that call has ended: the next
+    /// one may have no more time for it. While none can be opened, callers try one at a time.
+    async fn open(self: &Arc<Self>, end: ClockInstant) -> Result<S::Connection, Failure> {
+        let generation = self.resting.generation();
+        let (caller, opened) = oneshot::channel();
+        let pool = Arc::clone(self);
+        let work = async move {
+            let answer = pool.opened(end).await;
+            let answer = answer.and_then(|(connection, late)| match late {
+                Some(late) => {
+                    pool.put_back(connection, generation);
+                    Err(late.into())
+                }
+                None => Ok(connection),
+            });
+            if let Err(Ok(connection)) = caller.send(answer) {
+                pool.put_back(connection, generation);
+            }
+        };
+        let work = Some(Box::pin(work) as _);
+        let (clock, tracker) = (self.clock.clone(), TaskTracker::new());
+        let end = clock.now() + OPENING;
+        Finished { work, clock, end, tracker }.await;
+        opened.await.map_err(|_| closed())?
+    }
+
+    /// A new connection, and why a call that ends at `end` does not use it: what is sent over a new connection
+    /// is prepared first, which takes about as long as half of the opening.
+    async fn opened(&self, end: ClockInstant) -> Result<(S::Connection, Option<Error>), Failure> {
         let is_down =
             |failure: &Failure| !matches!(failure.means, Means::Contended | Means::NoTable);
-        self.outage.ask(|| self.server.open(), is_down).await.flatten()
+        let open = || async {
+            let begun = self.clock.now();
+            let connection = self.server.open().await?;
+            let (now, at) = (self.clock.now(), &self.server.table().names.at);
+            let took = now.since(begun);
+            let late = (end.since(now) < took).then(|| {
+                let text = format!("opening a connection to {at} took {took:.1?}, and less is left of this call: the next one uses it");
+                Error::new(ErrorKind::Unavailable, text)
+            });
+            Ok((connection, late))
+        };
+        self.outage.ask(open, is_down).await.flatten()
     }
 
     /// Adds a connection that was made before the pool.
@@ -86,8 +128,7 @@ impl<S: Server> Pool<S> {
         }
     }
 
-    /// Stops using the present connections: their server does not answer, or is now a different
-    /// one.
+    /// Stops using the present connections: their server has ended, or is now a different one.
     fn drop_resting(&self) {
         drop(self.resting.drop_all());
     }
@@ -108,8 +149,10 @@ impl<S: Server> Links for Arc<Pool<S>> {
             Turn::Release => 1,
             Turn::Try | Turn::Look => 2,
         };
-        // Not in a turn, which would be used up by waiting.
-        self.outage.over().await?;
+        if self.resting.is_empty() {
+            // Not in a turn, which would be used up by waiting.
+            self.outage.over().await?;
+        }
         let turn = Arc::clone(&self.turns[turns]).acquire_owned().await.map_err(|_| closed())?;
         if self.closed.load(Ordering::Acquire) {
             return Err(closed());
@@ -121,7 +164,7 @@ impl<S: Server> Links for Arc<Pool<S>> {
             None => {
                 // That of the test that has failed just now, if one has.
                 generation = self.resting.generation();
-                self.open().await?
+                self.open(want.end).await?
             }
         };
         let (pool, query) = (Self::clone(self), make());
@@ -145,10 +188,12 @@ impl<S: Server> Links for Arc<Pool<S>> {
         self.drop_resting();
     }
 
-    /// A new connection may be as silent.
-    fn gave_up(&self) {
-        self.drop_resting();
-        self.outage.down();
+    /// If none has answered meanwhile, a new connection may be as silent.
+    fn gave_up(&self, since: ClockInstant) {
+        self.resting.drop_silent(since);
+        if self.resting.is_empty() {
+            self.outage.down();
+        }
     }
 
     /// Waits for the statements under way and closes the connections properly.

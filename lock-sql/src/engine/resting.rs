@@ -16,6 +16,8 @@ pub(super) const REST: Duration = Duration::from_secs(60);
 /// in the background, so that no statement has to wait for a test. Those behind it are tested when they
 /// are used.
 pub(super) const QUIET: Duration = Duration::from_millis(750);
+/// As many as are in use at most. More are there if some took so long to open that nobody waited for them.
+const MOST: usize = 10;
 /// The limit for testing a connection.
 const PING: Duration = Duration::from_secs(1);
 /// How long a test in the background is waited for: making a connection takes longer than an answer.
@@ -73,7 +75,7 @@ impl<C: Connection + Send + 'static> Resting<C> {
     pub(super) fn push(self: &Arc<Self>, connection: C, generation: u64) {
         let now = self.clock.now();
         let mut line = self.line();
-        if generation != line.generation {
+        if generation != line.generation || line.connections.len() >= MOST {
             return;
         }
         line.connections.push(Idle { connection, since: now, heard: now });
@@ -127,6 +129,20 @@ impl<C: Connection + Send + 'static> Resting<C> {
         line.generation += 1;
         let all = std::mem::take(&mut line.connections);
         all.into_iter().map(|idle| idle.connection).collect()
+    }
+
+    /// Those that have not answered since `then` are not used any more. The ones in use are if they answer.
+    pub(super) fn drop_silent(&self, then: ClockInstant) {
+        let silent: Vec<_> = {
+            let mut line = self.line();
+            line.connections.extract_if(.., |idle| idle.heard < then).collect()
+        };
+        // Their sockets are closed outside the mutex.
+        drop(silent);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.line().connections.is_empty()
     }
 
     /// Removes those that have rested long enough.
@@ -201,7 +217,7 @@ mod tests {
     async fn until_gone(resting: &Resting<PgConnection>) {
         let gone = async {
             // One that is tested is not in the line.
-            while resting.testing.try_lock().is_err() || !resting.line().connections.is_empty() {
+            while resting.testing.try_lock().is_err() || !resting.is_empty() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
@@ -256,5 +272,19 @@ mod tests {
         assert_eq!(resting.generation(), 1);
         resting.push(other, 0);
         assert!(resting.take(REST).await.is_none(), "it is as old as they are");
+    }
+
+    #[tokio::test]
+    async fn what_has_answered_meanwhile_outlives_a_call_without_an_answer() {
+        let server = PostgresServer::builder().start().await.unwrap();
+        let resting = Resting::new(SystemClock::default(), REST, REST);
+        let connect = || PgConnection::connect(server.url());
+        resting.push(connect().await.unwrap(), 0);
+        let begun = resting.clock.now();
+        resting.push(connect().await.unwrap(), 0);
+        resting.drop_silent(begun);
+        assert!(resting.take(REST).await.is_some());
+        assert!(resting.is_empty(), "the other one may be as silent as that call");
+        assert_eq!(resting.generation(), 0, "one that is in use may come back");
     }
 }
