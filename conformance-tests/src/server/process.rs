@@ -97,9 +97,13 @@ impl Process {
     ///
     /// # Errors
     ///
-    /// If it is not running.
+    /// If it is not running, also if it has ended by itself.
     pub fn id(&self) -> Result<u32, Unavailable> {
-        self.running(|process| Ok(process.id()))
+        let id = self.running(|process| Ok((process.id(), process.ended())))?;
+        match id {
+            (id, None) => Ok(id),
+            (_, Some(status)) => Err(self.broken(&format!("has ended: {status}"))),
+        }
     }
 
     /// How it has ended, if it has.

@@ -254,9 +254,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let process = Process::new("true", "install it", folder.path().join("log"));
         process.spawn(&mut Command::new("true")).unwrap();
-        let id = process.id().unwrap();
-        assert!(is_gone(id).await);
-        let error = process.freeze().unwrap_err();
-        assert!(error.reason().contains("has ended: exit status: 0"), "{error}");
+        while process.ended().unwrap().is_none() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        for error in [process.freeze().unwrap_err(), process.id().unwrap_err()] {
+            assert!(error.reason().contains("has ended: exit status: 0"), "{error}");
+        }
     }
 }

@@ -237,23 +237,31 @@ impl Injector<'_> {
                 let data = if how == OnServer::Crash { Data::Kept } else { Data::Lost };
                 self.site.start(&servers, data).await
             }
-            OnServer::NoFiles => {
-                let pids = self.site.pids();
-                let limited: Vec<_> = servers.iter().filter_map(|at| pids[*at]).collect();
-                let mut before = Vec::new();
-                for pid in &limited {
-                    before.push(limit_files(*pid, Some(FEW_FILES))?);
-                }
-                for link in self.crew.workers.iter().flat_map(|worker| &worker.links) {
-                    link.cut(Cut::Reset);
-                }
-                tokio::time::sleep(lasts).await;
-                for (pid, limit) in limited.into_iter().zip(before) {
-                    limit_files(pid, limit)?;
-                }
-                Ok(())
+            OnServer::NoFiles => self.starve(&servers, lasts).await,
+        }
+    }
+
+    /// Leaves servers without free file descriptors for a while.
+    async fn starve(&self, servers: &[usize], lasts: Duration) -> Result<(), Unavailable> {
+        let pids = self.site.pids();
+        let mut before = Vec::new();
+        for (at, pid) in servers.iter().filter_map(|at| Some((*at, pids[*at]?))) {
+            before.push((at, limit_files(pid, Some(FEW_FILES))?));
+        }
+        for link in self.crew.workers.iter().flat_map(|worker| &worker.links) {
+            link.cut(Cut::Reset);
+        }
+        tokio::time::sleep(lasts).await;
+        let pids = self.site.pids();
+        for (at, limit) in before {
+            match pids[at] {
+                Some(pid) => drop(limit_files(pid, limit)?),
+                // etcd ends if it cannot open the next file of its log. A service manager would start it
+                // again.
+                None => self.site.start(&[at], Data::Kept).await?,
             }
         }
+        Ok(())
     }
 
     async fn choose(&self, which: Which, pick: u64) -> Result<Vec<usize>, Unavailable> {
