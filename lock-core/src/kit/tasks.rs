@@ -39,17 +39,24 @@ impl Tasks {
     /// [`close`](Self::close) has begun.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) -> bool {
         let Ok(runtime) = Handle::try_current() else { return false };
+        let Some(work) = self.track(work) else { return false };
+        runtime.spawn(work);
+        true
+    }
+
+    /// `work` for its caller to poll, or to spawn later: it is waited for and ends as if it ran in the
+    /// background. Drops it and returns `None` once [`close`](Self::close) has begun.
+    pub fn track(
+        &self,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) -> Option<impl Future<Output = ()> + Send + 'static> {
         if self.closing.is_cancelled() {
-            return false;
+            return None;
         }
         let killed = self.killed.clone();
-        self.tracker.spawn_on(
-            async move {
-                let _ = killed.run_until_cancelled(work).await;
-            },
-            &runtime,
-        );
-        true
+        Some(self.tracker.track_future(async move {
+            let _ = killed.run_until_cancelled(work).await;
+        }))
     }
 
     /// Ready when [`close`](Self::close) has begun.
@@ -117,6 +124,17 @@ mod tests {
         assert!(!tasks.idle(SECOND / 2).await, "both run");
         assert!(tasks.close(2 * SECOND).await);
         assert!(!tasks.spawn(async {}), "nothing more is started");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_caller_polls_is_waited_for_and_dropped_in_time() {
+        let tasks = Tasks::default();
+        let short = tasks.track(tokio::time::sleep(SECOND)).unwrap();
+        let long = tasks.track(std::future::pending()).unwrap();
+        assert!(!tasks.idle(SECOND).await, "nobody polls them");
+        let (closed, (), ()) = tokio::join!(tasks.close(2 * SECOND), short, long);
+        assert!(!closed, "one has not ended");
+        assert!(tasks.track(async {}).is_none());
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,10 +1,14 @@
 //! Runs one claim: its contender, and the requests that the contender asks for.
 
 use std::fmt;
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use lock_core::{ClockInstant, Error, ErrorKind};
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 
 use super::contender::{Contender, Outcome, Request, Sent, Terms, Time};
@@ -13,8 +17,9 @@ use super::replies::Replies;
 use super::reply::NodeReply;
 use super::target::Target;
 
-/// Sends to the nodes what the contender asks for, and tells it what comes back. Its requests are tasks:
-/// they go on when a call is dropped, so that the contender hears what became of them.
+/// Sends to the nodes what the contender asks for, and tells it what comes back. A call polls its requests,
+/// which spares them a task each. They go on in tasks when it ends or is dropped, so that the contender
+/// hears what became of them.
 pub(super) struct Driver {
     pub(super) quorum: Arc<Quorum>,
     pub(super) target: Arc<Target>,
@@ -29,26 +34,30 @@ pub(super) struct Driver {
     retimed: Notify,
 }
 
-#[derive(Debug)]
 struct State {
     contender: Contender,
     /// The nodes' replies to the call under way.
     replies: Replies,
     /// Since when the claim waits, if it is to be woken.
     waits_since: Option<ClockInstant>,
-    /// A call is under way, which minds the time.
+    /// A call is under way, which minds the time and polls what is sent.
     is_called: bool,
+    /// What it has not polled yet.
+    sent: Vec<Flight>,
     /// A task minds the time.
     is_minded: bool,
     /// Ready when the last request to each node has ended, in the order of the nodes.
     ended: Vec<oneshot::Receiver<()>>,
 }
 
+/// A request, until its answer has been heard.
+type Flight = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 impl fmt::Debug for Driver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Driver")
             .field("target", &self.target)
-            .field("state", &self.state)
+            .field("contender", &self.state().contender)
             .finish_non_exhaustive()
     }
 }
@@ -64,7 +73,8 @@ impl Driver {
         let replies = Replies::new(quorum.len(), quorum.needed());
         let (is_called, is_minded) = (false, false);
         let ended = (0..quorum.len()).map(|_| oneshot::channel().1).collect();
-        let state = State { contender, replies, waits_since: None, is_called, is_minded, ended };
+        let (waits_since, sent) = (None, Vec::new());
+        let state = State { contender, replies, waits_since, is_called, sent, is_minded, ended };
         let (answered, retimed) = (Notify::new(), Notify::new());
         let (state, target) = (Mutex::new(state), Arc::new(target));
         Arc::new(Self { quorum, target, ttl, limit, terms, state, answered, retimed })
@@ -103,7 +113,7 @@ impl Driver {
         self: &Arc<Self>,
         begin: impl FnOnce(&mut Contender, &Terms, Time) -> Vec<Sent>,
     ) -> (Outcome, Replies) {
-        let call = Call(self);
+        let mut call = Call { driver: self, flights: Vec::new() };
         let sent = {
             let mut state = self.state();
             state.is_called = true;
@@ -113,15 +123,17 @@ impl Driver {
         self.send(sent);
         loop {
             let at = {
-                let state = call.0.state();
+                let mut state = self.state();
                 if let Some(outcome) = state.contender.outcome() {
                     return (outcome, state.replies.clone());
                 }
+                call.flights.append(&mut state.sent);
                 state.contender.wake_at(&self.terms, self.now())
             };
             tokio::select! {
                 biased;
                 () = self.answered.notified() => {}
+                () = call.landing() => {}
                 () = self.sleep_until(at), if at.is_some() => self.pass_time(),
             }
         }
@@ -144,10 +156,19 @@ impl Driver {
             let before = std::mem::replace(&mut self.state().ended[sent.0], ended);
             let driver = Arc::clone(self);
             let request = InFlight { driver, sent, is_answered: false, _ends: ends }.run(before);
-            match sent.1 {
-                Request::Release { .. } => self.quorum.undoing.spawn(request),
-                _ => self.quorum.tasks.spawn(request),
+            let tasks = match sent.1 {
+                Request::Release { .. } => &self.quorum.undoing,
+                _ => &self.quorum.tasks,
             };
+            let Some(request) = tasks.track(request) else { continue };
+            let request: Flight = Box::pin(request);
+            let mut state = self.state();
+            if state.is_called {
+                state.sent.push(request);
+            } else {
+                drop(state);
+                go_on([request]);
+            }
         }
     }
 
@@ -184,15 +205,44 @@ impl Driver {
 }
 
 /// A call is under way until this is dropped.
-struct Call<'a>(&'a Arc<Driver>);
+struct Call<'a> {
+    driver: &'a Arc<Driver>,
+    /// What it polls.
+    flights: Vec<Flight>,
+}
+
+impl Call<'_> {
+    /// Ready when a request has ended.
+    async fn landing(&mut self) {
+        poll_fn(|context| {
+            let before = self.flights.len();
+            self.flights.retain_mut(|flight| flight.as_mut().poll(context).is_pending());
+            if self.flights.len() < before { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+}
 
 impl Drop for Call<'_> {
     fn drop(&mut self) {
-        let mut state = self.0.state();
+        let mut state = self.driver.state();
         state.is_called = false;
         state.contender.abandon();
+        self.flights.append(&mut state.sent);
         drop(state);
-        self.0.mind();
+        go_on(self.flights.drain(..));
+        self.driver.mind();
+    }
+}
+
+/// Lets requests go on in the background. Without a runtime they are dropped, which answers them.
+fn go_on(flights: impl IntoIterator<Item = Flight>) {
+    let runtime = Handle::try_current();
+    for flight in flights {
+        match &runtime {
+            Ok(runtime) => drop(runtime.spawn(flight)),
+            Err(_) => drop(flight),
+        }
     }
 }
 
