@@ -145,12 +145,11 @@ lanes=$(($(nproc) + ($(nproc) + 1) / 2))
 export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((2 * $(nproc)))}
 if [ "$mode" = full ]; then
     mapfile -t computes < <(list '/redlock-model-')
-    set -m
     # Without the wrapper that the tests are built with: these checks reuse their own earlier builds. They get only
-    # the time that no test wants, so that they make none late.
-    env -u RUSTC_WORKSPACE_WRAPPER chrt --idle 0 .ci/beside-tests "$jobs/beside" "${computes[@]}" </dev/null &
+    # the time that no test wants, so that they make none late: the kernel shares time between sessions first.
+    env --default-signal=INT,QUIT -u RUSTC_WORKSPACE_WRAPPER setsid chrt --idle 0 \
+        .ci/beside-tests "$jobs/beside" "${computes[@]}" </dev/null &
     beside=$!
-    set +m
 fi
 step "tests, $lanes programs at a time"
 # The longest first, so that none runs alone at the end.
