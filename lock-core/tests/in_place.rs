@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
+use lock_core::memory::MemoryBackend;
 use lock_core::{
     Attempt, Binding, Capabilities, Claim, ClaimRequest, Clock, ErrorKind, FencingToken,
     LockBackend, LockState, Locks, LostReason, Released, Renewal, Result, Wake, async_trait,
@@ -190,4 +191,27 @@ fn nobody_keeps_a_hold_when_the_runtime_ends() {
         let error = guard.release().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Lost(LostReason::Closed), "{error}");
     });
+}
+
+/// A task that takes and releases a lock that is always free leaves the processor to others in between.
+#[test]
+fn a_task_that_never_has_to_wait_lets_others_run() {
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let turns = runtime.block_on(async {
+        let locks = Locks::new(MemoryBackend::queued());
+        let turns = Arc::new(AtomicUsize::new(0));
+        let other = Arc::clone(&turns);
+        let other = tokio::spawn(async move {
+            loop {
+                other.fetch_add(1, SeqCst);
+                tokio::task::yield_now().await;
+            }
+        });
+        for name in ["a", "b"].repeat(1_000) {
+            locks.named(name).unwrap().acquire().await.unwrap().release().await.unwrap();
+        }
+        other.abort();
+        turns.load(SeqCst)
+    });
+    assert!(turns >= 200, "{turns} turns beside 2 000 locks");
 }

@@ -15,6 +15,11 @@ use std::task::{Context, Poll, Wake, Waker, ready};
 
 use tokio::runtime::Handle;
 use tokio::sync::oneshot::{self, error::RecvError};
+use tokio::task::coop;
+
+/// What an answer costs a task of the budget of 128 after which Tokio lets others run. A task that takes free
+/// locks in a loop makes one for each, and with many of them before them others would hardly get a turn.
+const COST: usize = 16;
 
 /// All that a keeper does, from its first request to its last.
 pub(crate) struct Life {
@@ -152,6 +157,12 @@ impl<T> Future for Answer<T> {
         }
         let answer = ready!(Pin::new(&mut self.answer).poll(cx));
         self.in_place = None;
+        // If too little is left, the next call waits.
+        for _ in 0..COST {
+            if let Poll::Ready(budget) = coop::poll_proceed(cx) {
+                budget.made_progress();
+            }
+        }
         Poll::Ready(answer)
     }
 }
