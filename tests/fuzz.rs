@@ -17,7 +17,8 @@ const SECRET: &str = "s3ntinel";
 /// Whether what follows the scheme is the path of a file, in which a colon and an `@` mean nothing. A
 /// whole URL in its place may have a password all the same.
 fn is_path(url: &str) -> bool {
-    let (scheme, location) = url.split_once(':').unwrap_or_default();
+    let (scheme, rest) = url.split_once(':').unwrap_or_default();
+    let location = rest.split('?').next().unwrap_or_default();
     scheme.eq_ignore_ascii_case("sqlite") && !location.contains("://")
 }
 
