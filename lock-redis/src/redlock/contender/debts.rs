@@ -124,4 +124,25 @@ mod tests {
         assert!(debts.open(0, Some(1)).is_settled_by(false), "its lock has ended");
         assert!(!debts.open(0, Some(2)).is_settled_by(false));
     }
+
+    #[test]
+    fn a_node_that_has_granted_the_lock_twice_has_granted_it() {
+        let mut debts = Debts::new(1, false);
+        for attempt in [1, 2] {
+            debts.owe(0, attempt, NOW, END);
+            debts.settle(0, attempt, true);
+            assert!(!debts.open(0, None).is_nothing());
+            assert!(!debts.open(0, Some(attempt)).is_nothing(), "this try got it");
+        }
+    }
+
+    #[test]
+    fn the_order_of_the_requests_makes_no_difference() {
+        let owing = |nodes: [usize; 3]| {
+            let mut debts = Debts::new(3, false);
+            nodes.iter().for_each(|node| debts.owe(*node, 1, NOW, END));
+            debts
+        };
+        assert_eq!(owing([2, 0, 1]), owing([0, 1, 2]));
+    }
 }
