@@ -159,9 +159,8 @@ impl<T> Future for Answer<T> {
         self.in_place = None;
         // If too little is left, the next call waits.
         for _ in 0..COST {
-            if let Poll::Ready(budget) = coop::poll_proceed(cx) {
-                budget.made_progress();
-            }
+            let Poll::Ready(budget) = coop::poll_proceed(cx) else { break };
+            budget.made_progress();
         }
         Poll::Ready(answer)
     }
