@@ -29,6 +29,8 @@ const OPENING: Duration = Duration::from_secs(10);
 /// The most statements that are under way at a time: those that renew or check, those that release,
 /// and all others.
 const TURNS: [u32; 3] = [3, 3, 4];
+/// The most connections that are kept: as many as statements can use at a time.
+const MOST: usize = (TURNS[0] + TURNS[1] + TURNS[2]) as usize;
 
 /// A server that a pool leads to.
 #[async_trait]
@@ -65,7 +67,7 @@ impl<S: Server> Pool<S> {
         Arc::new(Self {
             server,
             turns: TURNS.map(|most| Arc::new(Semaphore::new(most as usize))),
-            resting: Resting::new(clock.clone(), REST, QUIET),
+            resting: Resting::new(clock.clone(), MOST, REST, QUIET),
             outage: Outage::new(BACKOFF),
             clock,
             closed: AtomicBool::new(false),

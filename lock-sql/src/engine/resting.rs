@@ -16,8 +16,6 @@ pub(super) const REST: Duration = Duration::from_secs(60);
 /// in the background, so that no statement has to wait for a test. Those behind it are tested when they
 /// are used.
 pub(super) const QUIET: Duration = Duration::from_millis(750);
-/// As many as are in use at most. More are there if some took so long to open that nobody waited for them.
-const MOST: usize = 10;
 /// The limit for testing a connection.
 const PING: Duration = Duration::from_secs(1);
 /// How long a test in the background is waited for: making a connection takes longer than an answer.
@@ -32,6 +30,8 @@ pub(super) struct Resting<C> {
     /// Held while the connection that would be used next is tested in the background.
     testing: tokio::sync::Mutex<()>,
     clock: SystemClock,
+    /// How many there are at most. More come if some took so long to open that nobody waited for them.
+    most: usize,
     rest: Duration,
     quiet: Duration,
 }
@@ -55,10 +55,15 @@ struct Idle<C> {
 }
 
 impl<C: Connection + Send + 'static> Resting<C> {
-    pub(super) fn new(clock: SystemClock, rest: Duration, quiet: Duration) -> Arc<Self> {
+    pub(super) fn new(
+        clock: SystemClock,
+        most: usize,
+        rest: Duration,
+        quiet: Duration,
+    ) -> Arc<Self> {
         let line = Line { connections: Vec::new(), generation: 0, tended: Weak::new() };
         let testing = tokio::sync::Mutex::default();
-        Arc::new(Self { line: Mutex::new(line), testing, clock, rest, quiet })
+        Arc::new(Self { line: Mutex::new(line), testing, clock, most, rest, quiet })
     }
 
     fn line(&self) -> MutexGuard<'_, Line<C>> {
@@ -75,7 +80,7 @@ impl<C: Connection + Send + 'static> Resting<C> {
     pub(super) fn push(self: &Arc<Self>, connection: C, generation: u64) {
         let now = self.clock.now();
         let mut line = self.line();
-        if generation != line.generation || line.connections.len() >= MOST {
+        if generation != line.generation || line.connections.len() >= self.most {
             return;
         }
         line.connections.push(Idle { connection, since: now, heard: now });
@@ -233,7 +238,7 @@ mod tests {
         let connect = || PgConnection::connect(server.url());
         let rest = Duration::from_millis(200);
         // Tests do not prolong the rest.
-        let resting = Resting::new(SystemClock::default(), rest, rest / 4);
+        let resting = Resting::new(SystemClock::default(), 2, rest, rest / 4);
         first.block_on(async {
             let start = resting.clock.now();
             resting.push(connect().await.unwrap(), 0);
@@ -253,7 +258,7 @@ mod tests {
     #[tokio::test]
     async fn one_that_has_ended_takes_the_others_with_it_before_it_is_used() {
         let server = PostgresServer::builder().start().await.unwrap();
-        let resting = Resting::new(SystemClock::default(), REST, Duration::from_millis(50));
+        let resting = Resting::new(SystemClock::default(), 2, REST, Duration::from_millis(50));
         for _ in 0..2 {
             resting.push(PgConnection::connect(server.url()).await.unwrap(), 0);
         }
@@ -277,7 +282,7 @@ mod tests {
     #[tokio::test]
     async fn what_has_answered_meanwhile_outlives_a_call_without_an_answer() {
         let server = PostgresServer::builder().start().await.unwrap();
-        let resting = Resting::new(SystemClock::default(), REST, REST);
+        let resting = Resting::new(SystemClock::default(), 2, REST, REST);
         let connect = || PgConnection::connect(server.url());
         resting.push(connect().await.unwrap(), 0);
         let begun = resting.clock.now();
