@@ -156,7 +156,7 @@ impl Acquisition<'_> {
         valid_for: Option<Duration>,
     ) -> Result<Outcome> {
         let (now, ttl) = (self.client.clock.now(), self.keeper.terms.ttl);
-        self.search.heard(now);
+        self.search.heard(&self.client, now);
         let is_fresh = valid_for.is_some();
         let until = valid_for.map(|d| promised_end(sent, d, ttl)).or(self.search.place.until);
         match until {
@@ -182,7 +182,7 @@ impl Acquisition<'_> {
     fn busy(&mut self, sent: ClockInstant, busy: Busy) -> Step {
         let (now, ttl) = (self.client.clock.now(), self.keeper.terms.ttl);
         let search = &mut self.search;
-        search.heard(now);
+        search.heard(&self.client, now);
         let has_moved =
             search.last.as_ref().is_some_and(|last| last.is_before(busy.holder.as_deref()));
         let seen = busy.holder.map(|holder| Arc::new(SeenHolder { holder: *holder, at: now }));

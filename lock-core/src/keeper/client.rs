@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use super::gate::Gates;
+use super::looks::Looks;
 use crate::{Capabilities, Clock, Error, ErrorKind, LockBackend, LockKey, Operation, Result, Rng};
 
 #[derive(Debug)]
@@ -22,6 +23,7 @@ pub(crate) struct Client {
     pub(crate) prefix: Arc<str>,
     pub(crate) defaults: Defaults,
     pub(crate) gates: Gates,
+    pub(crate) looks: Looks,
     pub(crate) keepers: TaskTracker,
     /// No new claims; waiting ones give up.
     pub(crate) closing: CancellationToken,

@@ -258,7 +258,7 @@ impl Holding {
             (_, Ok(Renewal::Lost)) => Err(self.taken(Operation::Check)),
             (_, Err(error)) => {
                 // The pushed change still has to be read, but not in a tight loop.
-                let pause = schedule::after_a_check(&self.keeper.client);
+                let pause = schedule::a_moment(&self.keeper.client);
                 self.plan.check_at = self.keeper.client.clock.now() + pause;
                 self.plan.no_push_until = self.plan.check_at;
                 Err(error)

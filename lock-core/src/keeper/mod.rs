@@ -15,6 +15,7 @@ mod holding;
 mod inbox;
 mod last;
 mod life;
+mod looks;
 mod passing;
 mod plan;
 mod resume;
@@ -43,6 +44,7 @@ pub(crate) use cohort::Rules;
 pub(crate) use gate::Gates;
 pub(crate) use inbox::Outbox;
 pub(crate) use life::{Answer, Life};
+pub(crate) use looks::Looks;
 pub(crate) use run::{begin, begin_release};
 pub(crate) use terms::Terms;
 

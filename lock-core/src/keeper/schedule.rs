@@ -45,8 +45,8 @@ pub(super) fn without_pushes(client: &Client) -> Duration {
     pause + jitter(&*client.rng, pause / 2)
 }
 
-/// The pause after a failed check.
-pub(super) fn after_a_check(client: &Client) -> Duration {
+/// The pause after a failed check, or before a look that is put off.
+pub(super) fn a_moment(client: &Client) -> Duration {
     BACK_OFF.0 + jitter(&*client.rng, BACK_OFF.0 / 2)
 }
 

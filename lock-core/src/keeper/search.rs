@@ -64,7 +64,8 @@ impl Search {
     }
 
     /// The store has answered.
-    pub(super) fn heard(&mut self, now: ClockInstant) {
+    pub(super) fn heard(&mut self, client: &Client, now: ClockInstant) {
+        client.looks.answered();
         self.answered_at = now;
         self.pace.backoff.reset();
     }
@@ -137,6 +138,11 @@ impl Pace {
     pub(super) fn failed(&mut self, client: &Client, now: ClockInstant) {
         self.busy = 0;
         self.look_at = now + self.backoff.failed(&*client.rng);
+    }
+
+    /// It is not this waiter's turn to look.
+    pub(super) fn put_off(&mut self, client: &Client, now: ClockInstant) {
+        self.look_at = now + schedule::a_moment(client);
     }
 
     /// A push has come. A change is kept until it is asked for, so asking a little later misses

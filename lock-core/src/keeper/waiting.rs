@@ -8,7 +8,7 @@ use super::gate::{Gate, Spot, Turn};
 use super::last::Last;
 use super::{Outcome, Patience, call};
 use crate::locks::held::promised_end;
-use crate::{ClockInstant, Renewal, Result};
+use crate::{ClockInstant, Renewal, Result, Wake};
 
 impl Acquisition<'_> {
     /// Waits behind the other tasks of this process, until it is this task's turn to ask the store, or
@@ -70,7 +70,10 @@ impl Acquisition<'_> {
                 return Step::End(self.refused());
             }
             if now >= self.search.pace.look_at {
-                return Step::Look;
+                if self.client.capabilities.wake == Wake::Poll || self.client.looks.may_begin(now) {
+                    return Step::Look;
+                }
+                self.search.pace.put_off(&self.client, now);
             }
             if now >= self.search.place.renew_at {
                 match self.renew_place().await {
@@ -111,6 +114,7 @@ impl Acquisition<'_> {
         let ended = call::bounded(&*client.clock, limit, stop, keeper.claim.renew()).await;
         let renewal = ended.or_timeout(limit.since(sent))?;
         search.answered_at = client.clock.now();
+        client.looks.answered();
         search.place.is_unsettled = false;
         match renewal {
             Renewal::Alive { valid_for } => {

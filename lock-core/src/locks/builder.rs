@@ -9,7 +9,7 @@ use tokio_util::task::TaskTracker;
 
 use super::locks::Locks;
 use crate::contract::check_part;
-use crate::keeper::{Client, Defaults, Gates, Home};
+use crate::keeper::{Client, Defaults, Gates, Home, Looks};
 use crate::{Clock, LockBackend, LockLayer, OsRng, Result, Rng, SystemClock};
 
 impl Locks {
@@ -187,6 +187,7 @@ impl LocksBuilder {
             prefix: self.prefix,
             defaults: self.defaults,
             gates: Gates::default(),
+            looks: Looks::default(),
             keepers: TaskTracker::new(),
             closing: CancellationToken::new(),
             killed: CancellationToken::new(),

@@ -46,7 +46,7 @@ fn the_pause_after_a_busy_answer_is_three_to_five_quarters() {
 #[test]
 fn pauses_without_pushes_and_after_a_failed_check() {
     assert_eq!(clients().map(|client| without_pushes(&client)), [MS(400), MS(500)]);
-    let checks = clients().map(|client| after_a_check(&client).as_micros());
+    let checks = clients().map(|client| a_moment(&client).as_micros());
     assert_eq!(checks, [50_000, 62_500]);
 }
 
