@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use lock_core::memory::MemoryBackend;
@@ -104,6 +104,36 @@ impl Claim for Held {
 fn begin<T>(call: std::pin::Pin<&mut impl Future<Output = T>>) {
     let is_ready = call.poll(&mut Context::from_waker(Waker::noop())).is_ready();
     assert!(!is_ready, "the store has not answered");
+}
+
+/// How often a caller was woken.
+#[derive(Default)]
+struct Woken(AtomicUsize);
+
+impl std::task::Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+/// Tokio polls a task once more that is woken while it runs, and wakes a thread for that.
+#[tokio::test]
+async fn a_caller_is_not_woken_by_the_answer_that_it_is_given() {
+    let (store, woken) = (Held::default(), Arc::<Woken>::default());
+    let waker = Waker::from(Arc::clone(&woken));
+    let mut cx = Context::from_waker(&waker);
+    let lock = store.locks().named("x").unwrap().ttl(300 * MS);
+    let mut acquiring = Box::pin(lock.acquire());
+    assert!(acquiring.as_mut().poll(&mut cx).is_pending());
+    store.0.answers.notify_one();
+    assert_eq!(woken.0.load(SeqCst), 1, "by the store");
+    let Poll::Ready(guard) = acquiring.as_mut().poll(&mut cx) else { panic!("not acquired") };
+    let mut releasing = Box::pin(guard.unwrap().release());
+    assert!(releasing.as_mut().poll(&mut cx).is_pending());
+    assert_eq!(woken.0.load(SeqCst), 1);
+    store.0.answers.notify_one();
+    assert!(releasing.as_mut().poll(&mut cx).is_ready());
+    assert_eq!(woken.0.load(SeqCst), 2, "by the store");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -152,10 +152,10 @@ impl<T> Future for Answer<T> {
     type Output = Result<T, RecvError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if self.in_place.as_ref().is_some_and(|it| it.poll(cx).is_ready()) {
-            self.in_place = None;
-        }
-        let answer = ready!(Pin::new(&mut self.answer).poll(cx));
+        let answer = match self.poll_in_place(cx) {
+            Poll::Ready(answer) => answer,
+            Poll::Pending => ready!(Pin::new(&mut self.answer).poll(cx)),
+        };
         self.in_place = None;
         // If too little is left, the next call waits.
         for _ in 0..COST {
@@ -163,6 +163,24 @@ impl<T> Future for Answer<T> {
             budget.made_progress();
         }
         Poll::Ready(answer)
+    }
+}
+
+impl<T> Answer<T> {
+    /// Polls the keeper, if that is up to the caller; ready if another caller has done so already, and the
+    /// answer is here.
+    fn poll_in_place(&mut self, cx: &Context<'_>) -> Poll<Result<T, RecvError>> {
+        let Some(in_place) = &self.in_place else { return Poll::Pending };
+        // An answer that comes while the caller polls must not wake it: a task that is woken while it runs
+        // is polled once more for nothing, and Tokio wakes another thread for that.
+        let mut nobody = Context::from_waker(Waker::noop());
+        if let Poll::Ready(answer) = Pin::new(&mut self.answer).poll(&mut nobody) {
+            return Poll::Ready(answer);
+        }
+        if in_place.poll(cx).is_ready() {
+            self.in_place = None;
+        }
+        Poll::Pending
     }
 }
 
