@@ -13,8 +13,10 @@ const MOST: (u32, Duration) = (8, Duration::from_secs(1));
 /// The looks of waiters that have heard nothing from a store that pushes.
 #[derive(Debug, Default)]
 pub(crate) struct Looks {
-    /// How many were made, and since when.
+    /// When they were last counted from nothing.
     since: Mutex<Option<ClockInstant>>,
+    /// How many were asked for since then, or since an answer. Apart from the time, so that an answer takes no
+    /// lock.
     unanswered: AtomicU32,
 }
 

@@ -63,11 +63,16 @@ impl Search {
         }
     }
 
-    /// The store has answered.
+    /// The store has answered a look.
     pub(super) fn heard(&mut self, client: &Client, now: ClockInstant) {
+        self.answered(client, now);
+        self.pace.backoff.reset();
+    }
+
+    /// The store has answered anything.
+    pub(super) fn answered(&mut self, client: &Client, now: ClockInstant) {
         client.looks.answered();
         self.answered_at = now;
-        self.pace.backoff.reset();
     }
 
     pub(super) fn deadline(&self) -> ClockInstant {

@@ -113,8 +113,7 @@ impl Acquisition<'_> {
         // If the caller has left, the next wait sees it.
         let ended = call::bounded(&*client.clock, limit, stop, keeper.claim.renew()).await;
         let renewal = ended.or_timeout(limit.since(sent))?;
-        search.answered_at = client.clock.now();
-        client.looks.answered();
+        search.answered(client, client.clock.now());
         search.place.is_unsettled = false;
         match renewal {
             Renewal::Alive { valid_for } => {
