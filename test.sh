@@ -15,6 +15,8 @@ case $mode in full | quick | soak) ;; *) echo "usage: ./test.sh [quick | soak]" 
 
 export LOCK_TEST_REQUIRE=${LOCK_TEST_REQUIRE:-all}
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
+# Nothing is built twice here, and what would speed up a second build takes gigabytes.
+export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
 log=$(mktemp "${TMPDIR:-/tmp}/distlock-test.XXXXXX")
 trap 'rm -f "$log"' EXIT
 
@@ -120,7 +122,7 @@ export RUSTC_WORKSPACE_WRAPPER=$PWD/.ci/rustc-with-mutants
 targets=(--tests)
 if [ "$mode" = quick ]; then
     targets=(--lib --bins)
-    for test in docs advisories dependencies packages keeper lease metrics smoke standstill 'memory_*' mutants small_backend \
+    for test in docs maps verdicts advisories dependencies packages keeper lease metrics smoke standstill 'memory_*' mutants small_backend \
         conformance sqlite_conformance; do
         targets+=(--test "$test")
     done
@@ -135,7 +137,7 @@ rm -f "$jobs"/lock-simulation-*
 list() { find "$jobs" -name '*.job' | grep -E "$@" | sort || true; }
 if [ "$mode" = quick ]; then
     # Everything that needs no server, and one store that needs one.
-    list -v '/(lock-(core|testkit)|conformance-tests|distlock-(docs|advisories|dependencies|packages)|lock-redis-conformance|lock-sql-sqlite|[a-z-]+-lib-)' |
+    list -v '/(lock-(core|testkit)|conformance-tests|distlock-(docs|maps|advisories|dependencies|packages)|lock-redis-conformance|lock-sql-sqlite|[a-z-]+-lib-)' |
         xargs -r rm --
 fi
 
@@ -153,7 +155,7 @@ if [ "$mode" = full ]; then
 fi
 step "tests, $lanes programs at a time"
 # The longest first, so that none runs alone at the end.
-long='conformance|mutants|faults|small_backend|scenes|swap|benches-short|hostile|outage|secrets'
+long='conformance|lock-(etcd|sql)-it|one_server|lock-redis-redlock-|mutants|faults|small_backend|scenes|swap|benches-short|hostile|outage|secrets'
 { list "$long"; list -v "$long"; } | { grep -v '/redlock-model-' || true; } | xargs -r -P "$lanes" -n 1 .ci/run-test
 
 if [ -n "$beside" ]; then

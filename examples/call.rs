@@ -12,9 +12,9 @@
 //!
 //! ```sh
 //! cargo run -p distlock-examples --bin call -- \
-//!     sqlite:///tmp/locks.db 'sqlite:///tmp/app.db?mode=rwc' question game-1
+//!     sqlite://target/locks.db 'sqlite://target/app.db?mode=rwc' question game-1
 //! cargo run -p distlock-examples --bin call -- \
-//!     sqlite:///tmp/locks.db 'sqlite:///tmp/app.db?mode=rwc' pay 100
+//!     sqlite://target/locks.db 'sqlite://target/app.db?mode=rwc' pay 100
 //! ```
 
 use std::error::Error;

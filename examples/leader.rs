@@ -5,13 +5,14 @@
 //! hand and releases the lock, so the next replica leads at once; when it is killed, the next one
 //! leads after the ttl.
 //!
-//! **What the lock gives:** one leader at a time, who hears of it before another one can lead.
+//! **What the lock gives:** one leader at a time, who stops before its lease can end. (Only one whose lock is
+//! taken away by force, or lost by the store, hears of it after the fact.)
 //! **What it does not give:** it cannot stop a leader that is paused in the middle of a piece of
 //! work. So each piece carries the fence, and the database refuses that of an earlier leader.
 //!
 //! ```sh
 //! cargo run -p distlock-examples --bin leader -- \
-//!     sqlite:///tmp/locks.db 'sqlite:///tmp/app.db?mode=rwc' replica-1
+//!     sqlite://target/locks.db 'sqlite://target/app.db?mode=rwc' replica-1
 //! ```
 
 use std::error::Error;

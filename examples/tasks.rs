@@ -11,7 +11,7 @@
 //!
 //! ```sh
 //! cargo run -p distlock-examples --bin tasks -- \
-//!     sqlite:///tmp/locks.db 'sqlite:///tmp/app.db?mode=rwc' worker-1
+//!     sqlite://target/locks.db 'sqlite://target/app.db?mode=rwc' worker-1
 //! ```
 
 use std::error::Error;

@@ -1,8 +1,19 @@
-//! Connecting by URL, with the settings in the URL.
+//! Connecting by URL: with the settings in the URL or with others besides it, now or when it is needed.
 
-use lock_core::{Locks, Result, blocking};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
 
-use crate::builder::ConnectBuilder;
+use lock_core::backoff::Backoff;
+use lock_core::clock::Clock;
+use lock_core::contract::LockLayer;
+use lock_core::{Error, ErrorKind, Locks, LocksBuilder, Operation, Result, blocking};
+use lock_kit::connect_once::ConnectOnce;
+use tokio::runtime::Handle;
+use tokio::task::JoinError;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::url::{Setting, StoreUrl};
 
 /// Connects to the store named by `url`.
 ///
@@ -51,7 +62,7 @@ use crate::builder::ConnectBuilder;
 ///
 /// Cancel-safe.
 pub async fn connect(url: &str) -> Result<Locks> {
-    ConnectBuilder::new(url).connect().await
+    builder(url).connect().await
 }
 
 /// [`connect`] for a program without async code. The store's tasks run on the runtime of this
@@ -72,6 +83,244 @@ pub async fn connect(url: &str) -> Result<Locks> {
 /// Those of [`connect`], and [`NoAnswer`](lock_core::ErrorKind::NoAnswer) if the runtime of this
 /// thread is not driven while it waits.
 pub fn connect_blocking(url: &str) -> Result<Locks> {
-    let builder = ConnectBuilder::new(url);
+    let builder = builder(url);
     blocking::run(async move { builder.connect().await })
+}
+
+/// A store named by a URL, with settings that a URL cannot express or should not decide.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> distlock::Result<()> {
+/// let locks = distlock::builder("memory://?lock_label=blue")
+///     .prefix("shop")
+///     .default_ttl(Duration::from_secs(10))
+///     .connect()
+///     .await?;
+/// assert_eq!(locks.named("order:42")?.key().to_string(), "shop/order:42");
+/// # Ok(()) }
+/// ```
+///
+/// For the parameters of a URL see [`connect`].
+pub fn builder(url: impl Into<String>) -> ConnectBuilder {
+    ConnectBuilder {
+        url: url.into(),
+        runtime: None,
+        #[cfg(feature = "metrics")]
+        metrics: lock_core::MetricsLayer::default(),
+        settings: Vec::new(),
+    }
+}
+
+/// Settings for [`connect`], made by [`builder`]. All are optional, and each has
+/// the default and the limits of its namesake in [`LocksBuilder`]. Settings made here override the
+/// URL.
+#[derive(Clone)]
+#[must_use = "a builder does nothing until it connects"]
+pub struct ConnectBuilder {
+    url: String,
+    runtime: Option<Handle>,
+    #[cfg(feature = "metrics")]
+    metrics: lock_core::MetricsLayer,
+    settings: Vec<Setting>,
+}
+
+impl ConnectBuilder {
+    fn with(mut self, set: impl Fn(LocksBuilder) -> LocksBuilder + Send + Sync + 'static) -> Self {
+        self.settings.push(Arc::new(set));
+        self
+    }
+
+    /// The source of time: see [`LocksBuilder::clock`].
+    pub fn clock(self, clock: impl Clock) -> Self {
+        let clock = Arc::new(clock);
+        self.with(move |locks| locks.clock(Arc::clone(&clock)))
+    }
+
+    /// The runtime on which the store is connected and locks are kept: see
+    /// [`LocksBuilder::runtime`]. By default the caller's.
+    pub fn runtime(mut self, runtime: Handle) -> Self {
+        self.runtime = Some(runtime);
+        self
+    }
+
+    /// A prefix for all names: see [`LocksBuilder::prefix`].
+    pub fn prefix(self, prefix: impl Into<String>) -> Self {
+        let prefix = prefix.into();
+        self.with(move |locks| locks.prefix(&prefix))
+    }
+
+    /// The ttl of locks that do not set their own: see [`LocksBuilder::default_ttl`].
+    pub fn default_ttl(self, ttl: Duration) -> Self {
+        self.with(move |locks| locks.default_ttl(ttl))
+    }
+
+    /// The limit for one call to the store: see [`LocksBuilder::call_timeout`].
+    pub fn call_timeout(self, limit: Duration) -> Self {
+        self.with(move |locks| locks.call_timeout(limit))
+    }
+
+    /// When a wait without a limit gives up on a store that does not answer: see
+    /// [`LocksBuilder::unavailable_after`].
+    pub fn unavailable_after(self, limit: Duration) -> Self {
+        self.with(move |locks| locks.unavailable_after(limit))
+    }
+
+    /// How many tasks may pass one hold on: see [`LocksBuilder::cohort`].
+    pub fn cohort(self, holders: u32) -> Self {
+        self.with(move |locks| locks.cohort(holders))
+    }
+
+    /// The holder's name as shown to people: see [`LocksBuilder::label`].
+    pub fn label(self, label: impl Into<String>) -> Self {
+        let label = label.into();
+        self.with(move |locks| locks.label(&label))
+    }
+
+    /// How the use of the store is reported: for instance with
+    /// [names of locks](lock_core::MetricsLayer::named_by).
+    #[cfg(feature = "metrics")]
+    pub fn metrics(mut self, layer: lock_core::MetricsLayer) -> Self {
+        self.metrics = layer;
+        self
+    }
+
+    /// Wraps the backend: see [`LocksBuilder::layer`].
+    pub fn layer(self, layer: impl LockLayer + Send + Sync + 'static) -> Self {
+        let layer = Arc::new(layer);
+        self.with(move |locks| locks.layer(Arc::clone(&layer)))
+    }
+
+    /// Connects to the store.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`connect`], and of [`LocksBuilder::build`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe.
+    pub async fn connect(self) -> Result<Locks> {
+        let store = self.store()?;
+        self.open(store).await
+    }
+
+    /// Locks of a store that may not be running yet. The URL is read now, so a mistake in it is
+    /// found when the program starts; the first call that needs the store connects to it.
+    ///
+    /// # Errors
+    ///
+    /// [`Config`](lock_core::ErrorKind::Config) as for [`connect`], for anything
+    /// wrong with the URL.
+    pub fn connect_lazy(self) -> Result<LazyLocks> {
+        let store = self.store()?;
+        Ok(LazyLocks::new(self, store))
+    }
+
+    fn store(&self) -> Result<StoreUrl> {
+        StoreUrl::parse(&self.url).map_err(|error| error.in_operation(Operation::Connect))
+    }
+
+    async fn open(self, store: StoreUrl) -> Result<Locks> {
+        let opened = match &self.runtime {
+            // A driver stays on the runtime in which it connects.
+            Some(runtime) => {
+                let opening = AbortOnDropHandle::new(runtime.spawn(store.open()));
+                opening.await.unwrap_or_else(|error| Err(runtime_ended(error)))
+            }
+            None => store.open().await,
+        };
+        let mut locks = opened.map_err(|error| error.in_operation(Operation::Connect))?;
+        #[cfg(feature = "metrics")]
+        {
+            locks = locks.layer(self.metrics);
+        }
+        if let Some(runtime) = self.runtime {
+            locks = locks.runtime(runtime);
+        }
+        let locks = self.settings.iter().fold(locks, |locks, set| set(locks));
+        locks.build().map_err(|error| error.in_operation(Operation::Connect))
+    }
+}
+
+fn runtime_ended(error: JoinError) -> Error {
+    Error::new(ErrorKind::Closed, "the runtime on which the store was being connected has ended")
+        .with_source(error)
+}
+
+/// Omits the URL, which may contain a password.
+impl fmt::Debug for ConnectBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = self.url.split_once("://").map(|(scheme, _)| scheme);
+        f.debug_struct("ConnectBuilder").field("scheme", &scheme).finish_non_exhaustive()
+    }
+}
+
+/// Locks of a store that the first call to need it connects, made by
+/// [`ConnectBuilder::connect_lazy`]: for a service that may start before its store.
+///
+/// A store's capabilities are known only once it is connected, so this is not itself a [`Locks`]:
+/// [`get`](Self::get) returns one. Clones share the connection.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> distlock::Result<()> {
+/// let lazy = distlock::builder("memory://").connect_lazy()?; // sends nothing
+/// assert!(lazy.current().is_none());
+///
+/// // In each request:
+/// let locks = lazy.get().await?;
+/// let guard = locks.named("order:42")?.acquire().await?;
+/// # drop(guard);
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct LazyLocks {
+    builder: ConnectBuilder,
+    store: StoreUrl,
+    link: ConnectOnce<Locks>,
+}
+
+impl LazyLocks {
+    /// The time limit of one attempt. The store's own connect timeout is shorter unless it was set
+    /// longer.
+    const LIMIT: Duration = Duration::from_secs(60);
+    /// The shortest and the longest pause after a failed attempt.
+    const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
+
+    fn new(builder: ConnectBuilder, store: StoreUrl) -> Self {
+        let backoff = Backoff::new(Self::PAUSES.0, Self::PAUSES.1);
+        let link = ConnectOnce::new("the store", Self::LIMIT, backoff);
+        Self { builder, store, link }
+    }
+
+    /// The locks, connecting first if necessary, by one attempt that all waiting callers share.
+    /// After a failed attempt, the next call makes another one, up to two seconds later.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`ConnectBuilder::connect`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: the attempt continues, for the next call.
+    pub async fn get(&self) -> Result<Locks> {
+        let connect = || self.builder.clone().open(self.store.clone());
+        self.link.get(Self::LIMIT + Self::PAUSES.1, connect).await
+    }
+
+    /// The locks, if they are connected. Never waits, so a program can shut down without connecting
+    /// first.
+    pub fn current(&self) -> Option<Locks> {
+        self.link.current()
+    }
+}
+
+/// Omits the store, whose settings may contain a password.
+impl fmt::Debug for LazyLocks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LazyLocks")
+            .field("is_connected", &self.current().is_some())
+            .finish_non_exhaustive()
+    }
 }

@@ -24,18 +24,21 @@
 //! [MIT]: https://docs.rs/crate/distlock/latest/source/LICENSE-MIT
 //!
 #![doc = include_str!("../README.md")]
+//!
+//! ## The code of this crate
+//!
+//! All else is in [`lock_core`] and in the crates of the stores.
+//!
+//! - `connect` — connecting by URL, now or later, and the builder with settings besides it
+//! - `url` — what a URL says: which store, and with which settings
+//! - `stores` — the table of stores: schemes, features, and what opens each
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod builder;
 mod connect;
-mod lazy;
-mod opening;
-mod scheme;
-mod target;
+mod stores;
+mod url;
 
-pub use builder::{ConnectBuilder, builder};
-pub use connect::{connect, connect_blocking};
-pub use lazy::LazyLocks;
+pub use connect::{ConnectBuilder, LazyLocks, builder, connect, connect_blocking};
 #[doc(inline)]
 pub use lock_core::{
     Binding, Capabilities, DataLoss, DetachError, Effect, Error, ErrorKind, Feature, FenceCheck,
@@ -45,7 +48,7 @@ pub use lock_core::{
 };
 #[doc(inline)]
 pub use lock_core::{blocking, clock, testing};
-pub use scheme::{StoreKind, schemes, stores};
+pub use stores::{StoreKind, schemes, stores};
 
 /// For authors of a store or a layer: the contract, and what is needed to implement it.
 pub mod backend {
@@ -54,7 +57,7 @@ pub mod backend {
     #[doc(no_inline)]
     pub use lock_core::contract::*;
     #[doc(no_inline)]
-    pub use lock_core::{Bytes, async_trait};
+    pub use lock_core::{Bytes, EndOfHold, LockEvent, LockObserver, async_trait};
 }
 
 /// Locks in an SQL table: typed constructors, for callers that already have a pool, or for settings

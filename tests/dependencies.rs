@@ -9,18 +9,19 @@ use toml::Table;
 /// Every member, and the members that it may depend on. A new crate must be added here.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("lock-core", &[]),
-    ("lock-sql", &["lock-core"]),
-    ("lock-redis", &["lock-core"]),
-    ("lock-etcd", &["lock-core"]),
-    ("lock-zk", &["lock-core"]),
+    ("lock-kit", &["lock-core"]),
+    ("lock-sql", &["lock-core", "lock-kit"]),
+    ("lock-redis", &["lock-core", "lock-kit"]),
+    ("lock-etcd", &["lock-core", "lock-kit"]),
+    ("lock-zk", &["lock-core", "lock-kit"]),
     ("conformance-tests", &["lock-core"]),
     ("lock-testkit", &["lock-core", "conformance-tests"]),
-    ("distlock", &["lock-core", "lock-redis", "lock-sql", "lock-etcd", "lock-zk"]),
+    ("distlock", &["lock-core", "lock-kit", "lock-redis", "lock-sql", "lock-etcd", "lock-zk"]),
     ("lock-cli", &["distlock", "conformance-tests"]),
     ("distlock-examples", &["distlock"]),
     ("distlock-soak", &["distlock", "conformance-tests", "lock-testkit"]),
     ("distlock-benches", &["distlock", "lock-testkit"]),
-    ("redlock-model", &[]),
+    ("redlock-model", &["lock-core", "lock-kit"]),
     ("lock-simulation", &["lock-core"]),
 ];
 

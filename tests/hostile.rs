@@ -184,7 +184,7 @@ impl Scene {
             timeout(LIMIT, guard.check()),
             timeout(LIMIT, self.locks.inspect(&name)),
             timeout(LIMIT, self.locks.list("")),
-            timeout(LIMIT, self.locks.force_release(&name, None)),
+            timeout(LIMIT, self.locks.force_release_any(&name)),
             timeout(LIMIT, self.locks.health()),
         );
         let mut faults: Vec<_> = [

@@ -1,41 +1,35 @@
+//! - `harness` — what a store's author writes; the one of the memory store, and a layer that makes faults
+//! - `server` — a real server for each case, and the proxy that disturbs its link
+//! - `cases` — the cases, by topic
+//! - `context` — what a case works with: the store and its clients, time, and who was promised what
+//! - `runner` — runs cases, judges what they saw, and reports it
+//! - `matrix` — which case decides what, for each call, state and event
+//! - `mutants` — stores and guards that are wrong on purpose
+//! - `mutation.rs` — runs what must catch each mistake of a store, with and without it
+//!
 #![doc = include_str!("../README.md")]
 
-mod cancel;
-mod case;
 mod cases;
-mod check;
-mod child;
-mod cx;
+mod context;
 mod harness;
-mod history;
-mod main_fn;
 mod matrix;
-mod memory_harness;
 pub mod mutants;
 pub mod mutation;
-mod pace;
-mod register;
-mod registry;
-mod report;
-mod require;
 mod runner;
-mod seed;
 #[cfg(unix)]
 pub mod server;
-mod simulated;
-mod witness;
 
+pub use harness::memory::{MemoryFaults, MemoryHarness, MemoryStore};
 pub use harness::{Client, Fault, Faults, Harness, Store, Time, Unavailable};
-pub use main_fn::main;
-pub use memory_harness::{MemoryFaults, MemoryHarness, MemoryStore};
-pub use report::{CaseResult, Outcome, Report};
+pub use runner::main_fn::main;
+pub use runner::report::{CaseResult, Outcome, Report};
 pub use runner::{all_cases, run};
 
 /// What distlock's own soak has in common with the suite. No part of the public API.
 #[doc(hidden)]
 pub mod shared {
-    pub use crate::cancel::{Cut, drop_after};
-    pub use crate::history::{HoldRecord, Violation, check, check_fences, overlaps};
-    pub use crate::register::{Compares, Register};
-    pub use crate::seed::Seeded;
+    pub use crate::context::cancel::{Cut, drop_after};
+    pub use crate::context::history::{HoldRecord, Violation, check, check_fences, overlaps};
+    pub use crate::context::register::{Compares, Register};
+    pub use crate::context::seed::Seeded;
 }

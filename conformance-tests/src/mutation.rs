@@ -1,30 +1,37 @@
 //! Tests of a backend's tests: wrong variants of the backend, and what must catch each.
 //!
-//! A backend that an environment variable can tell to make a known mistake has a test target with
-//! `harness = false` that calls [`main`](Mutation::main):
+//! A backend that the environment variable [`Mutant::VARIABLE`] can tell to make a known mistake has a
+//! test target with `harness = false` that calls [`main`]:
 //!
 //! ```no_run
-//! use conformance_tests::mutation::{Killer, Mutation};
-//! use conformance_tests::MemoryHarness;
+//! use conformance_tests::{MemoryHarness, mutation};
+//! use lock_core::testing::Mutant;
 //!
 //! fn main() -> std::process::ExitCode {
-//!     let mutation = Mutation {
-//!         variable: "MY_STORE_MUTANT",
-//!         mutants: vec!["release_without_owner"],
-//!         killers: &[("release_without_owner", Killer::Case("c07_a_release_after_busy_does_nothing"))],
-//!     };
-//!     mutation.main(|| conformance_tests::main(MemoryHarness::queued()), |_| Ok(()))
+//!     let mutants = [Mutant {
+//!         name: "release_without_owner",
+//!         what: "a release frees the lock of any holder",
+//!         killed_by: "c07_a_release_after_busy_does_nothing",
+//!     }];
+//!     mutation::main(
+//!         mutants,
+//!         || conformance_tests::main(MemoryHarness::queued()),
+//!         |scene| panic!("no scene {scene}"),
+//!     )
 //! }
 //! ```
 //!
 //! If the mistakes are compiled in only under a `--cfg`, `main` has a second body for the build
 //! without: [`not_built`].
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::{Mutex, PoisonError};
 
-use crate::runner::REPEAT;
+use lock_core::testing::Mutant;
+
+use crate::runner::case;
+use crate::runner::{MARK, REPEAT, clause};
 
 /// Tells a child process what to run: `suite`, or `scene:` and a name.
 const CHILD: &str = "DISTLOCK_MUTATION_CHILD";
@@ -33,105 +40,104 @@ const SCENE: &str = "scene:";
 /// The number of child processes at a time. They mostly sleep, and each has its own server.
 const AT_ONCE: usize = 4;
 
-/// What must fail for a mutant, and pass for the correct backend.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Killer {
-    /// A case of the suite, by its full name.
-    Case(&'static str),
-    /// A scene that only this backend has.
-    Scene(&'static str),
+/// Runs what must catch each mutant, with and without it, each in its own process, and says which
+/// mutants live. With an argument, runs only the mutants whose names contain it.
+///
+/// What [`Mutant::killed_by`] names is a case of the suite, or else a scene of the backend. `suite`
+/// and `scene` are what the child processes run. A scene ends with an error if it saw the mistake;
+/// one that panics did not finish, and has shown nothing.
+pub fn main(
+    mutants: impl IntoIterator<Item = Mutant>,
+    suite: impl FnOnce() -> ExitCode,
+    scene: impl FnOnce(&str) -> Result<(), String>,
+) -> ExitCode {
+    match std::env::var(CHILD) {
+        Ok(child) if child == SUITE => return suite(),
+        Ok(child) => return play(child.trim_start_matches(SCENE), scene),
+        Err(_) => {}
+    }
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    if arguments.iter().any(|argument| argument == "--list") {
+        return ExitCode::SUCCESS;
+    }
+    let mutants: Vec<_> = mutants.into_iter().filter(|it| is_wanted(it.name, &arguments)).collect();
+    let killers: BTreeSet<_> = mutants.iter().map(|mutant| mutant.killed_by).collect();
+    let killers: Vec<_> = killers.into_iter().collect();
+    let unmutated = side_by_side(&killers, |killer| seen(killer, ""));
+    let unmutated: HashMap<_, _> = killers.iter().copied().zip(unmutated).collect();
+    let verdicts = side_by_side(&mutants, |mutant| {
+        let killer = mutant.killed_by;
+        match &unmutated[killer] {
+            Ok(None) => {}
+            // On a line of its own: it may begin with the mark of what is never excused.
+            Ok(Some(seen)) => return Err(format!("not judged: without it {killer} sees\n{seen}")),
+            Err(why) => return Err(format!("not judged: without it {killer}: {why}")),
+        }
+        match seen(killer, mutant.name) {
+            Ok(Some(seen)) => Ok(format!("killed by {killer}, which saw: {seen}")),
+            Ok(None) => Err(format!("SURVIVED {killer}: {}", mutant.what)),
+            Err(why) => Err(format!("not judged: {why}")),
+        }
+    });
+    let mut killed = 0;
+    for (mutant, verdict) in mutants.iter().zip(verdicts) {
+        killed += usize::from(verdict.is_ok());
+        println!("{}: {}", mutant.name, verdict.unwrap_or_else(|why| why));
+    }
+    println!("mutants: {killed} of {} killed", mutants.len());
+    if killed == mutants.len() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// The wrong variants of one backend.
-#[derive(Clone, Debug)]
-pub struct Mutation<'a> {
-    /// The environment variable that names the mistake to the backend.
-    pub variable: &'a str,
-    /// The names of all mistakes.
-    pub mutants: Vec<&'a str>,
-    /// What must catch each of them.
-    pub killers: &'a [(&'a str, Killer)],
+/// Whether the arguments ask for the mutant of this name: with `--exact` by its whole name.
+fn is_wanted(mutant: &str, arguments: &[String]) -> bool {
+    let is_exact = arguments.iter().any(|argument| argument == "--exact");
+    match arguments.iter().find(|argument| !argument.starts_with('-')) {
+        Some(name) if is_exact => mutant == name,
+        Some(name) => mutant.contains(name.as_str()),
+        None => true,
+    }
 }
 
-impl Mutation<'_> {
-    /// Runs every killer with and without its mutant, each in its own process, and says which
-    /// mutants live. With an argument, runs only the mutants whose names contain it.
-    ///
-    /// `suite` and `scene` are what the child processes run. A scene ends with an error if it saw
-    /// the mistake; one that panics did not finish, and has shown nothing.
-    pub fn main(
-        &self,
-        suite: impl FnOnce() -> ExitCode,
-        scene: impl FnOnce(&str) -> Result<(), String>,
-    ) -> ExitCode {
-        match std::env::var(CHILD) {
-            Ok(child) if child == SUITE => return suite(),
-            Ok(child) => return play(child.trim_start_matches(SCENE), scene),
-            Err(_) => {}
+/// What a killer saw, if it saw a mistake. An error if it did not finish, or a case could not
+/// judge.
+fn seen(killer: &str, mutant: &str) -> Result<Option<String>, String> {
+    let executable = std::env::current_exe().map_err(|error| error.to_string())?;
+    let mut command = Command::new(executable);
+    let runs = if mutant.is_empty() { 1 } else { RUNS };
+    command.env(Mutant::VARIABLE, mutant).env(REPEAT, runs.to_string()).stderr(Stdio::piped());
+    let is_case = case::all().any(|case| case.id == killer);
+    let end = if is_case {
+        command.env(CHILD, SUITE).args(["--exact", killer]);
+        ": 1 ran, "
+    } else {
+        command.env(CHILD, format!("{SCENE}{killer}"));
+        ENDED
+    };
+    let output = command.output().map_err(|error| error.to_string())?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let seen = text.lines().find_map(|line| line.strip_prefix("seen: "));
+    match (seen, output.status.success()) {
+        _ if !text.contains(end) => {
+            Err(quoted("it broke off", &[&text, &String::from_utf8_lossy(&output.stderr)]))
         }
-        let arguments: Vec<_> = std::env::args().skip(1).collect();
-        if arguments.iter().any(|argument| argument == "--list") {
-            return ExitCode::SUCCESS;
+        (Some(_), false) if is_case && !has_judged(killer, &text) => {
+            Err(quoted("it says no clause that is broken", &[&text]))
         }
-        let wanted = arguments.iter().find(|argument| !argument.starts_with('-'));
-        let mutants = self.mutants.iter().copied();
-        let mutants = mutants.filter(|mutant| wanted.is_none_or(|wanted| mutant.contains(wanted)));
-        let mutants: Vec<_> = mutants.collect();
-        let killers: HashMap<_, _> = self.killers.iter().copied().collect();
-        let mut baseline: Vec<_> =
-            mutants.iter().filter_map(|mutant| killers.get(mutant)).collect();
-        baseline.sort_unstable_by_key(|killer| format!("{killer:?}"));
-        baseline.dedup();
-        let unmutated = side_by_side(&baseline, |killer| self.seen(**killer, ""));
-        let unmutated: HashMap<_, _> = baseline.into_iter().zip(unmutated).collect();
-        let verdicts = side_by_side(&mutants, |mutant| {
-            let killer = killers.get(mutant).ok_or("nothing is named that kills it")?;
-            match &unmutated[killer] {
-                Ok(None) => {}
-                other => return Err(format!("without it {killer:?} sees {other:?}")),
-            }
-            match self.seen(*killer, mutant)? {
-                Some(seen) => Ok(format!("killed by {killer:?}, which saw: {seen}")),
-                None => Err(format!("SURVIVED {killer:?}")),
-            }
-        });
-        let mut killed = 0;
-        for (mutant, verdict) in mutants.iter().zip(verdicts) {
-            killed += usize::from(verdict.is_ok());
-            println!("{mutant}: {}", verdict.unwrap_or_else(|why| why));
+        (None, true) => Ok(None),
+        (Some(seen), false) => {
+            let is_violated = seen.starts_with(MARK) || text.lines().any(is_marked);
+            let mark = if is_violated { MARK } else { "" };
+            Ok(Some(format!("{mark}{}", seen.trim_start_matches(MARK))))
         }
-        println!("mutants: {killed} of {} killed", mutants.len());
-        if killed == mutants.len() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        _ => Err(quoted("it failed without a word", &[&text])),
     }
+}
 
-    /// What a killer saw, if it saw a mistake. An error if it did not finish.
-    fn seen(&self, killer: Killer, mutant: &str) -> Result<Option<String>, String> {
-        let executable = std::env::current_exe().map_err(|error| error.to_string())?;
-        let mut command = Command::new(executable);
-        // One run each: a failing mutant gets no second chance.
-        command.env(self.variable, mutant).env(REPEAT, "1").stderr(Stdio::piped());
-        let end = match killer {
-            Killer::Case(case) => {
-                command.env(CHILD, SUITE).args(["--exact", case]);
-                ": 1 ran, "
-            }
-            Killer::Scene(scene) => {
-                command.env(CHILD, format!("{SCENE}{scene}"));
-                ENDED
-            }
-        };
-        let output = command.output().map_err(|error| error.to_string())?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        let seen = text.lines().find_map(|line| line.strip_prefix("seen: "));
-        match (seen, output.status.success()) {
-            _ if !text.contains(end) => {
-                Err(format!("it broke off: {text}{}", String::from_utf8_lossy(&output.stderr)))
-            }
-            (None, true) => Ok(None),
-            (Some(seen), false) => Ok(Some(seen.to_owned())),
-            _ => Err(format!("it failed without a word: {text}")),
-        }
-    }
+/// Whether a case says in its output that its own clause is broken. One that says "not judged" has
+/// seen nothing; a scene that did not finish never gets here.
+fn has_judged(case: &str, text: &str) -> bool {
+    let broken = format!("{} broken: ", clause(case));
+    text.lines().any(|line| line.trim_start().starts_with(&broken))
 }
 
 /// For the `main` of a build without the mutants: says that they are ignored, and why.
@@ -152,6 +158,10 @@ pub fn not_built(without: &str) -> ExitCode {
     ExitCode::SUCCESS
 }
 
+/// How often a case is run on a mutant until it fails. On a real server a fault or a race may miss the mistake: one that
+/// no run has seen has survived.
+const RUNS: u32 = 5;
+
 /// Printed by a scene that finished.
 const ENDED: &str = "the scene has ended";
 
@@ -165,6 +175,16 @@ fn play(name: &str, scene: impl FnOnce(&str) -> Result<(), String>) -> ExitCode 
             ExitCode::FAILURE
         }
     }
+}
+
+fn is_marked(line: &str) -> bool {
+    line.trim_start().starts_with(MARK)
+}
+
+/// The output of a child process. Its lines are no lines of ours.
+fn quoted(what: &str, output: &[&str]) -> String {
+    let lines = output.iter().flat_map(|text| text.lines());
+    lines.fold(what.to_owned(), |all, line| all + "\n| " + line)
 }
 
 /// Does `work` for each of `items`, a few at a time; the results are in the same order.

@@ -17,26 +17,16 @@ mod wrong {
     use std::process::ExitCode;
     use std::time::Duration;
 
-    use conformance_tests::MemoryHarness;
-    use conformance_tests::mutation::{Killer, Mutation};
-    use lock_core::mutants::{MUTANTS, VARIABLE};
+    use conformance_tests::{MemoryHarness, mutation};
+    use lock_core::mutants::MUTANTS;
     use lock_core::testing::{ManualClock, MemoryBackend};
     use lock_core::{Locks, Result};
 
     const SCENE: &str = "the_rest_of_a_hold_is_not_passed_on";
 
     pub(crate) fn main() -> ExitCode {
-        let killers: Vec<_> = MUTANTS
-            .iter()
-            .map(|mutant| {
-                let is_scene = mutant.killed_by == SCENE;
-                let killer = if is_scene { Killer::Scene } else { Killer::Case };
-                (mutant.name, killer(mutant.killed_by))
-            })
-            .collect();
-        let mutants = MUTANTS.iter().map(|mutant| mutant.name).collect();
-        let mutation = Mutation { variable: VARIABLE, mutants, killers: &killers };
-        mutation.main(|| conformance_tests::main(MemoryHarness::queued()), play)
+        let suite = || conformance_tests::main(MemoryHarness::queued());
+        mutation::main(MUTANTS.iter().copied(), suite, play)
     }
 
     fn play(name: &str) -> Result<(), String> {

@@ -15,7 +15,6 @@ use lock_core::{
 use sha2::{Digest, Sha256};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
-use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 /// The server looks at its clock once a second and sees whole seconds, so an item may end almost two
@@ -48,7 +47,7 @@ impl LockBackend for Memcached {
     }
 
     fn claim(&self, request: ClaimRequest) -> Result<Box<dyn Claim>> {
-        Ok(Box::new(MemcachedClaim { server: self.0.clone(), request, turn: Arc::default() }))
+        Ok(Box::new(MemcachedClaim { server: self.0.clone(), request }))
     }
 
     async fn ping(&self) -> Result<()> {
@@ -70,23 +69,13 @@ enum Wish {
 struct MemcachedClaim {
     server: String,
     request: ClaimRequest,
-    /// Taken by the call that runs; if the call is dropped, it runs on.
-    turn: Arc<Mutex<()>>,
 }
 
 impl MemcachedClaim {
-    /// The fence of the hold, if it is this owner's.
+    /// The fence of the hold, if it is this owner's. C12: no call lasts longer than it may.
     async fn run(&self, wish: Wish) -> Result<Option<u64>> {
-        // C8: an attempt that was dropped is still on its way, and no release may overtake it.
-        let turn = Arc::clone(&self.turn).lock_owned().await;
-        let call = fulfil(wish, self.server.clone(), self.request.clone());
-        // C12: no call lasts longer than this.
-        let call = timeout(self.request.call_timeout, call);
-        let call = tokio::spawn(async {
-            let _turn = turn;
-            call.await
-        });
-        async { call.await?? }.await.map_err(unknown)
+        let call = timeout(self.request.call_timeout, fulfil(wish, &self.server, &self.request));
+        async { call.await? }.await.map_err(unknown)
     }
 }
 
@@ -95,10 +84,10 @@ impl MemcachedClaim {
 /// Each call has a connection of its own, for two reasons. What was read before a restart of the server
 /// is never a condition after it, when versions begin anew. And the thread that accepts connections
 /// keeps the clock, so a server that was stopped gives no lease by the time at which it was stopped.
-async fn fulfil(wish: Wish, server: String, request: ClaimRequest) -> io::Result<Option<u64>> {
+async fn fulfil(wish: Wish, server: &str, request: &ClaimRequest) -> io::Result<Option<u64>> {
     let (key, owner) = (hash(&request.key), request.owner.to_hex());
     // C14: what comes from a lease token can have been edited.
-    let resumed = request.resume.map(|resume| resume.fence.to_string());
+    let resumed = request.resume.as_ref().map(|resume| resume.fence.to_string());
     let mine =
         |by: &str, fence: &str| by == owner && resumed.as_deref().is_none_or(|it| it == fence);
     let write = |condition: &str, fence: &str, left: u64| {

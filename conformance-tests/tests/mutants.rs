@@ -2,9 +2,10 @@
 
 use std::process::ExitCode;
 
-use conformance_tests::mutants::{Mutant, mutants};
+use conformance_tests::mutants::{SuiteMutant, mutants};
 use conformance_tests::run;
 use libtest_mimic::{Arguments, Failed, Trial};
+use lock_core::testing::Mutant;
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
@@ -18,21 +19,22 @@ fn main() -> ExitCode {
     conclusion.exit_code()
 }
 
-fn trial(mutant: Mutant) -> Trial {
-    let name = format!("{} is killed by {}", mutant.name, mutant.killed_by);
-    Trial::test(name, move || killed(&mutant))
+fn trial(wrong: SuiteMutant) -> Trial {
+    let name = format!("{} is killed by {}", wrong.mutant.name, wrong.mutant.killed_by);
+    Trial::test(name, move || killed(&wrong))
 }
 
-fn killed(mutant: &Mutant) -> Result<(), Failed> {
-    let named = run(mutant.harness(), |id| id == mutant.killed_by);
-    if named.failed().next().is_some() {
+fn killed(wrong: &SuiteMutant) -> Result<(), Failed> {
+    let Mutant { what, killed_by, .. } = wrong.mutant;
+    let named = run(wrong.harness(), |id| id == killed_by);
+    if named.broken().next().is_some() {
         return Ok(());
     }
-    let report = run(mutant.harness(), |_| true);
-    let killers: Vec<_> = report.failed().map(|(id, _)| id).collect();
+    let report = run(wrong.harness(), |_| true);
+    let killers: Vec<_> = report.broken().map(|(id, _)| id).collect();
     Err(format!(
-        "a library that {} lives: {} does not fail (those that do: {killers:?})",
-        mutant.wrong, mutant.killed_by
+        "a library that {what} lives: {killed_by} says {:?} (those that say what is broken: {killers:?})",
+        named.outcome(killed_by)
     )
     .into())
 }

@@ -17,7 +17,7 @@
 //!
 //! ```sh
 //! cargo run -p distlock-examples --bin edit_lock -- \
-//!     sqlite:///tmp/locks.db 'sqlite:///tmp/app.db?mode=rwc' 8001
+//!     sqlite://target/locks.db 'sqlite://target/app.db?mode=rwc' 8001
 //! ```
 //!
 //! Start a second one on port 8002, and open <http://127.0.0.1:8001/orders/42?user=ann> and

@@ -1,21 +1,16 @@
 //! The command line.
 
-mod tools;
-
 use std::ffi::OsString;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
-pub(crate) use self::tools::{BenchArgs, DoctorArgs, Order, RecoverArgs, WatchArgs};
-#[cfg(feature = "conformance")]
-pub(crate) use self::tools::{ConformanceArgs, ReportForm};
-use crate::run::signals;
+use crate::signals;
 
 const AFTER_HELP: &str = "\
-Exit codes: of `run` the command's own; 128+N if signal N killed it; 64 wrong usage; 69 the store \
+Exit codes: of `run` the command's own; 128+N if signal N killed it, which then ends `run` too; 64 wrong usage; 69 the store \
 cannot be reached or refused us; 70 internal error; 75 not acquired; 78 wrong configuration; 79 the \
-lock was lost while the command ran, --max-hold was reached, or a lease has expired; 126 the command cannot be executed; \
+lock was lost while the command ran or before --min-hold had passed, --max-hold was reached, or a lease has expired; 126 the command cannot be executed; \
 127 the command was not found; 130 or 143 interrupted while waiting.";
 
 /// Run a command under a distributed lock, and see who holds what.
@@ -23,38 +18,107 @@ lock was lost while the command ran, --max-hold was reached, or a lease has expi
 #[command(name = "distlock", version, after_help = AFTER_HELP, max_term_width = 100)]
 pub(crate) struct Cli {
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: CliCommand,
+    /// Whether errors are printed as JSON too.
+    #[arg(skip)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum CliCommand {
     /// Take one or more locks, run a command, release them
     Run(RunArgs),
     /// Show who holds a lock
-    Status(StatusArgs),
+    Status {
+        /// The name of the lock
+        name: String,
+        #[command(flatten)]
+        store: StoreArgs,
+        /// Print nothing; exit 0 if the lock is held, 1 if it is free
+        #[arg(short, long, conflicts_with = "json")]
+        quiet: bool,
+    },
     /// List the locks that are held or waited for
-    List(ListArgs),
+    List {
+        /// Only names that start with this
+        #[arg(default_value = "", hide_default_value = true)]
+        prefix: String,
+        #[command(flatten)]
+        store: StoreArgs,
+        /// The order
+        #[arg(long, value_enum, default_value = "name")]
+        sort: SortBy,
+    },
     /// Take the lock, print its lease, and exit: for scripts that cannot be run under `run`
-    Acquire(AcquireArgs),
+    Acquire {
+        /// The name of the lock: 1 to 512 bytes without control characters
+        name: String,
+        #[command(flatten)]
+        want: WantArgs,
+    },
     /// Renew a lock taken by `acquire`
-    Renew(RenewArgs),
+    Renew {
+        #[command(flatten)]
+        lease: LeaseArgs,
+        /// How long the store keeps the lock from now on. Default: 30s, whatever ttl `acquire` was
+        /// given
+        #[arg(long, value_name = "DURATION", value_parser = duration)]
+        ttl: Option<Duration>,
+    },
     /// Release a lock taken by `acquire`, or take a lock away from its holder
     Release(ReleaseArgs),
     /// Show who holds these locks, again and again: a table on a terminal, else a line of JSON for
     /// each change
-    Watch(WatchArgs),
+    Watch {
+        /// The names of the locks
+        #[arg(required = true)]
+        names: Vec<String>,
+        #[command(flatten)]
+        store: StoreArgs,
+        /// How often the store is asked
+        #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "500ms")]
+        every: Duration,
+    },
     /// Find out whether the store can keep locks, what is wrong with it, and what to do about it
-    Doctor(DoctorArgs),
+    Doctor {
+        /// The lock that is taken and released to prove the rights; a new name by default. Name one if
+        /// your rights cover certain names only
+        name: Option<String>,
+        #[command(flatten)]
+        store: StoreArgs,
+    },
     /// Measure how long locks take, beside a bare round trip to the store
-    Bench(BenchArgs),
+    Bench {
+        #[command(flatten)]
+        store: StoreArgs,
+        /// How often each call is measured
+        #[arg(long, default_value = "200", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+        rounds: u32,
+        /// How often the hand-over to a waiting client is measured
+        #[arg(long, default_value = "20", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+        hand_overs: u32,
+    },
     /// Judge a store by the conformance suite of this library. Its locks end with the run; use a
     /// server on which some load does no harm
     #[cfg(feature = "conformance")]
     Conformance(ConformanceArgs),
     /// Let a Redlock quorum serve again that waits for a person, since its nodes have lost their data
-    Recover(RecoverArgs),
+    Recover {
+        #[command(flatten)]
+        store: StoreArgs,
+        /// Repeat it until the store serves again, for at most this long
+        #[arg(short, long, value_name = "DURATION", value_parser = duration)]
+        wait: Option<Duration>,
+        /// Do not ask for confirmation
+        #[arg(long, short)]
+        yes: bool,
+    },
     /// Show the stores of this build, and the form of their URLs
-    Stores(StoresArgs),
+    Stores {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Print the completions for a shell
     Completions {
         /// The shell
@@ -68,27 +132,30 @@ pub(crate) enum Command {
     /// The resident half of `run`; not for direct use
     #[command(hide = true)]
     Supervise(SuperviseArgs),
+    /// The end by a signal; not for direct use
+    #[command(hide = true)]
+    Die { signal: i32 },
 }
 
-impl Command {
-    /// Whether errors are printed as JSON too.
-    pub(crate) fn json(&self) -> bool {
-        match self {
-            Self::Run(args) => args.want.store.json,
-            Self::Acquire(args) => args.want.store.json,
-            Self::Renew(args) => args.lease.store.json,
-            Self::Status(args) => args.store.json,
-            Self::List(args) => args.store.json,
-            Self::Watch(args) => args.store.json,
-            Self::Doctor(args) => args.store.json,
-            Self::Bench(args) => args.store.json,
-            #[cfg(feature = "conformance")]
-            Self::Conformance(args) => args.store.json,
-            Self::Recover(args) => args.store.json,
-            Self::Release(args) => args.lease.store.json,
-            Self::Stores(args) => args.json,
-            Self::Completions { .. } | Self::Man { .. } | Self::Supervise(_) => false,
+impl Cli {
+    /// # Errors
+    ///
+    /// As clap shows them, help among them.
+    pub(crate) fn read(words: impl IntoIterator<Item = OsString>) -> clap::error::Result<Self> {
+        let mut command = Self::command();
+        let matches = command.try_get_matches_from_mut(words)?;
+        let mut cli =
+            Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
+        let Some((_, given)) = matches.subcommand() else { return Ok(cli) };
+        cli.json = matches!(given.try_get_one("json"), Ok(Some(true)));
+        if let CliCommand::Run(args) = &mut cli.command
+            && args.shell.is_some()
+        {
+            let line = given.index_of("shell");
+            let names = given.indices_of("names").into_iter().flatten();
+            args.name_after_line = names.skip(1).any(|name| Some(name) > line);
         }
+        Ok(cli)
     }
 }
 
@@ -134,14 +201,6 @@ pub(crate) struct WantArgs {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct AcquireArgs {
-    /// The name of the lock: 1 to 512 bytes without control characters
-    pub(crate) name: String,
-    #[command(flatten)]
-    pub(crate) want: WantArgs,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct RunArgs {
     /// The name of the lock: 1 to 512 bytes without control characters. With several names, the
     /// command runs when all of them are held
@@ -167,6 +226,9 @@ pub(crate) struct RunArgs {
     /// one that runs
     #[arg(long, value_enum, value_name = "WHAT", default_value = "term")]
     pub(crate) on_lost: OnLost,
+    /// Whether a second name comes after `-c LINE`, where `sh` has arguments.
+    #[arg(skip)]
+    pub(crate) name_after_line: bool,
     /// Run this line with /bin/sh instead of a command
     #[arg(short = 'c', long = "shell", value_name = "LINE", conflicts_with = "command")]
     pub(crate) shell: Option<OsString>,
@@ -206,46 +268,6 @@ pub(crate) struct LeaseArgs {
     pub(crate) lease: Option<String>,
     #[command(flatten)]
     pub(crate) store: StoreArgs,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct RenewArgs {
-    #[command(flatten)]
-    pub(crate) lease: LeaseArgs,
-    /// How long the store keeps the lock from now on. Default: 30s, whatever ttl `acquire` was
-    /// given
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
-    pub(crate) ttl: Option<Duration>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct StatusArgs {
-    /// The name of the lock
-    pub(crate) name: String,
-    #[command(flatten)]
-    pub(crate) store: StoreArgs,
-    /// Print nothing; exit 0 if the lock is held, 1 if it is free
-    #[arg(short, long, conflicts_with = "json")]
-    pub(crate) quiet: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ListArgs {
-    /// Only names that start with this
-    #[arg(default_value = "", hide_default_value = true)]
-    pub(crate) prefix: String,
-    #[command(flatten)]
-    pub(crate) store: StoreArgs,
-    /// The order
-    #[arg(long, value_enum, default_value = "name")]
-    pub(crate) sort: Order,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct StoresArgs {
-    /// Print JSON
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -299,10 +321,45 @@ fn owner(text: &str) -> Result<String, String> {
         .to_owned())
 }
 
+#[cfg(feature = "conformance")]
+#[derive(Debug, Args)]
+pub(crate) struct ConformanceArgs {
+    /// Only cases whose names begin with one of these, such as c03 or s01
+    pub(crate) cases: Vec<String>,
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
+    /// The form of the report on standard output. --json is short for json
+    #[arg(long, value_enum, default_value = "text", conflicts_with = "json")]
+    pub(crate) report: ReportForm,
+    /// How many cases run at the same time; they mostly sleep
+    #[arg(long, default_value = "8", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) jobs: u16,
+}
+
+#[cfg(feature = "conformance")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ReportForm {
+    /// Failures and a summary, for people
+    Text,
+    /// One object with all cases
+    Json,
+    /// The XML that build servers read
+    Junit,
+}
+
+/// The order of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SortBy {
+    /// By name
+    Name,
+    /// The lock that has been held longest first
+    Age,
+    /// The lease that ends first
+    Left,
+}
+
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]

@@ -1,6 +1,10 @@
 //! Exit codes, and errors that end the program.
 
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
 use distlock::{Error, ErrorKind};
+use rustix::process::{Resource, Rlimit, Signal, getpid, kill_process, setrlimit};
 
 /// The codes of sysexits.h where one fits, those of env(1) and timeout(1) for the command, and 79,
 /// which neither uses, for a lost lock.
@@ -31,18 +35,20 @@ pub(crate) mod code {
 
 /// An error that ends the program: its exit code, what went wrong, and what to do about it.
 #[derive(Debug)]
-pub(crate) struct Failure {
-    code: u8,
+pub(crate) struct ExitError {
+    pub(crate) code: u8,
     pub(crate) kind: &'static str,
     pub(crate) message: String,
     pub(crate) hint: Option<String>,
     /// It has been said already, or the user does not want to hear it.
     pub(crate) said: bool,
+    /// The signal that is behind it.
+    pub(crate) signal: Option<i32>,
 }
 
-impl Failure {
+impl ExitError {
     pub(crate) fn new(code: u8, kind: &'static str, message: impl Into<String>) -> Self {
-        Self { code, kind, message: message.into(), hint: None, said: false }
+        Self { code, kind, message: message.into(), hint: None, said: false, signal: None }
     }
 
     pub(crate) fn usage(message: impl Into<String>) -> Self {
@@ -57,14 +63,10 @@ impl Failure {
         Self::new(code::INTERNAL, "internal", message)
     }
 
-    /// A signal ended us before the command was started.
-    pub(crate) fn interrupted(signal: i32, name: &str) -> Self {
-        let code = code::SIGNAL.saturating_add(u8::try_from(signal).unwrap_or(0));
-        Self::new(
-            code,
-            "interrupted",
-            format!("{name} while waiting: the lock was not taken, and nothing was started"),
-        )
+    /// A signal ended us, or the command. Whoever started us must see that (see [`die_of`]).
+    pub(crate) fn of_signal(number: i32, message: impl Into<String>) -> Self {
+        let code = code::SIGNAL.saturating_add(u8::try_from(number).unwrap_or(0));
+        Self { signal: Some(number), ..Self::new(code, "interrupted", message) }
     }
 
     /// A second line: what to do about it.
@@ -73,25 +75,37 @@ impl Failure {
         self
     }
 
-    /// The same failure with the exit code the user asked for.
-    pub(crate) fn with_code(mut self, code: Option<u8>) -> Self {
-        self.code = code.unwrap_or(self.code);
-        self
-    }
-
     /// Marks it as already reported, or as not wanted by the user.
     pub(crate) fn said(mut self) -> Self {
         self.said = true;
         self
     }
+}
 
-    pub(crate) fn code(&self) -> u8 {
-        self.code
+/// Ends this process by `signal`, as timeout(1) does: a shell gives up its script when a command died
+/// of Ctrl-C, and goes on when it only exited with 130. Returns where that is not possible, as in
+/// the first process of a container.
+///
+/// Signals that are caught have their default again after an exec, so the program becomes itself.
+pub(crate) fn die_of(signal: i32) {
+    let _ = Command::new("/proc/self/exe").arg("die").arg(signal.to_string()).exec();
+}
+
+/// The end of it, in the fresh program.
+pub(crate) fn die(signal: i32) -> u8 {
+    // The command has written its own core, if any.
+    let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
+    if let Some(signal) = Signal::from_named_raw(signal) {
+        // Rust's own handler for SIGSEGV and SIGBUS only leaves with the first.
+        for _ in 0..2 {
+            let _ = kill_process(getpid(), signal);
+        }
     }
+    code::SIGNAL.saturating_add(u8::try_from(signal).unwrap_or(0))
 }
 
 /// Each kind of library error maps to one code. Kinds not listed here count as internal errors.
-impl From<Error> for Failure {
+impl From<Error> for ExitError {
     fn from(error: Error) -> Self {
         let (code, kind) = match error.kind() {
             ErrorKind::InvalidInput => (code::USAGE, "invalid-input"),

@@ -1,38 +1,50 @@
 //! The `distlock` program: run a command under a distributed lock, and manage locks.
 //!
 //! The crate's README says what it does, and how. It works on Linux only, since it relies on the
-//! parent-death signal, the child subreaper and `/proc`.
+//! parent-death signal, the child subreaper and `/proc`. The code, in reading order:
+//!
+//! - `args` — the command line
+//! - `store` — choosing the store, and opening it
+//! - `run` — `run`: take the locks, run the command under them, release them
+//! - `waiting` — asking for a lock, and what is shown meanwhile
+//! - `held_locks` — the locks that a command runs under, as one
+//! - `hold_machine` — what happens to a command whose lease ends; pure
+//! - `supervisor` — the process that ends the command, and how `run` talks to it
+//! - `commands` — all other subcommands
+//! - `signals` — receiving signals
+//! - `output` — what is printed, for people and for programs
+//! - `exit` — exit codes, and errors that end the program
 
 mod args;
-mod bench;
-#[cfg(feature = "conformance")]
-mod conformance;
-mod doctor;
 mod exit;
-mod holder;
-mod lease;
-mod list;
 mod output;
-mod pages;
-mod patience;
-mod recover;
-mod release;
 mod run;
-mod status;
-mod stderr;
+mod signals;
 mod store;
-mod stores;
-mod watch;
+
+/// The subcommands besides `run`.
+mod commands {
+    pub(crate) mod admin;
+    pub(crate) mod bench;
+    #[cfg(feature = "conformance")]
+    pub(crate) mod conformance;
+    pub(crate) mod doctor;
+    pub(crate) mod inspect;
+    pub(crate) mod lease;
+    pub(crate) mod pages;
+    pub(crate) mod watch;
+}
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
-use crate::args::{Cli, Command};
-use crate::exit::{Failure, code};
+use crate::args::{Cli, CliCommand};
+#[cfg(feature = "conformance")]
+use crate::commands::conformance;
+use crate::commands::{admin, bench, doctor, inspect, lease, pages, watch};
+use crate::exit::{ExitError, code};
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::read(std::env::args_os()) {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version are not errors; everything else is. A closed pipe is ignored.
@@ -40,30 +52,45 @@ fn main() -> ExitCode {
             return ExitCode::from(if error.use_stderr() { code::USAGE } else { 0 });
         }
     };
-    let json = cli.command.json();
+    let json = cli.json;
     let outcome = match cli.command {
-        Command::Run(args) => with_runtime(run::run(args)),
-        Command::Acquire(args) => with_runtime(lease::acquire(args)),
-        Command::Renew(args) => with_runtime(lease::renew(args)),
-        Command::Status(args) => with_runtime(status::status(args)),
-        Command::List(args) => with_runtime(list::list(args)),
-        Command::Release(args) => with_runtime(release::release(args)),
-        Command::Watch(args) => with_runtime(watch::watch(args)),
-        Command::Doctor(args) => with_runtime(doctor::doctor(args)),
-        Command::Bench(args) => with_runtime(bench::bench(args)),
+        CliCommand::Run(args) => with_runtime(run::run(args)),
+        CliCommand::Acquire { name, want } => with_runtime(lease::acquire(name, want)),
+        CliCommand::Renew { lease, ttl } => with_runtime(lease::renew(lease, ttl)),
+        CliCommand::Status { name, store, quiet } => {
+            with_runtime(inspect::status(name, store, quiet))
+        }
+        CliCommand::List { prefix, store, sort } => {
+            with_runtime(inspect::list(prefix, store, sort))
+        }
+        CliCommand::Release(args) => with_runtime(admin::release(args)),
+        CliCommand::Watch { names, store, every } => {
+            with_runtime(watch::watch(names, store, every))
+        }
+        CliCommand::Doctor { name, store } => with_runtime(doctor::doctor(name, store)),
+        CliCommand::Bench { store, rounds, hand_overs } => {
+            with_runtime(bench::bench(store, rounds, hand_overs))
+        }
         #[cfg(feature = "conformance")]
-        Command::Conformance(args) => conformance::conformance(&args),
-        Command::Recover(args) => with_runtime(recover::recover(args)),
-        Command::Stores(args) => stores::stores(&args),
-        Command::Completions { shell } => pages::completions(shell),
-        Command::Man { subcommand } => pages::man(subcommand.as_deref()),
-        Command::Supervise(args) => run::supervisor::supervise(args),
+        CliCommand::Conformance(args) => conformance::conformance(&args),
+        CliCommand::Recover { store, wait, yes } => with_runtime(admin::recover(store, wait, yes)),
+        CliCommand::Stores { json } => pages::stores(json),
+        CliCommand::Completions { shell } => pages::completions(shell),
+        CliCommand::Man { subcommand } => pages::man(subcommand.as_deref()),
+        CliCommand::Supervise(args) => run::supervisor::supervise(args),
+        CliCommand::Die { signal } => Ok(exit::die(signal)),
     };
-    let code = outcome.unwrap_or_else(|failure| {
-        output::failure(&failure, json);
-        failure.code()
-    });
-    stderr::flush();
+    let (code, signal) = match outcome {
+        Ok(code) => (code, None),
+        Err(failure) => {
+            output::failure(&failure, json);
+            (failure.code, failure.signal)
+        }
+    };
+    output::stderr::flush();
+    if let Some(signal) = signal {
+        exit::die_of(signal);
+    }
     ExitCode::from(code)
 }
 
@@ -72,13 +99,13 @@ fn main() -> ExitCode {
 /// The main thread itself starts the supervisor: the kernel ties the parent-death signal to the
 /// *thread* that started a process, and this one lives as long as the process.
 pub(crate) fn with_runtime<T>(
-    work: impl Future<Output = Result<T, Failure>>,
-) -> Result<T, Failure> {
+    work: impl Future<Output = Result<T, ExitError>>,
+) -> Result<T, ExitError> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
-        .map_err(|error| Failure::internal(format!("cannot start the runtime: {error}")))?;
+        .map_err(|error| ExitError::internal(format!("cannot start the runtime: {error}")))?;
     let outcome = runtime.block_on(work);
     runtime.shutdown_background();
     outcome

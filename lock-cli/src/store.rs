@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use distlock::{Error, ErrorKind, Lock, Locks};
-use serde_json::json;
 use tokio::time::timeout;
 
 use crate::args::StoreArgs;
-use crate::exit::Failure;
-use crate::output::{self, short};
+use crate::exit::ExitError;
+use crate::output::short;
+use crate::signals::until_signal;
 
 /// The variable with the store's URL if `--store` is not given.
 const VARIABLE: &str = "DISTLOCK_STORE";
@@ -22,15 +22,30 @@ const CLOSE: Duration = Duration::from_secs(1);
 
 /// An open store, and where its URL came from. The URL itself may contain a password and is not
 /// kept.
-pub(crate) struct Store {
+pub(crate) struct OpenStore {
     pub(crate) locks: Locks,
     origin: String,
 }
 
-impl Store {
+impl OpenStore {
+    /// Opens a store that other processes share, as [`open_any`](Self::open_any) finds it.
+    pub(crate) async fn open(args: &StoreArgs, limit: Option<Duration>) -> Result<Self, ExitError> {
+        let store = Self::open_any(args, limit).await?;
+        if store.locks.backend_name() == "memory" {
+            let message = "a memory:// store ends with this process: its locks exclude nobody";
+            return Err(ExitError::config(message).with_hint(
+                "name a store that others can reach, or none: the default is an SQLite file",
+            ));
+        }
+        Ok(store)
+    }
+
     /// Opens the store from `--store`, else from the environment, else the file in the user's state
     /// directory. Without a `limit` it takes as long as the store's own limits allow.
-    pub(crate) async fn open(args: &StoreArgs, limit: Option<Duration>) -> Result<Self, Failure> {
+    pub(crate) async fn open_any(
+        args: &StoreArgs,
+        limit: Option<Duration>,
+    ) -> Result<Self, ExitError> {
         let (url, origin) = choose(args.store.as_deref(), |name| std::env::var_os(name))?;
         let connecting = distlock::connect(&url);
         let connected = match limit {
@@ -41,21 +56,34 @@ impl Store {
             }),
         };
         let locks = connected.map_err(|error| explain(error, &origin))?;
-        if locks.backend_name() == "memory" {
-            let warning =
-                "a memory:// store ends with this process, so its locks exclude no other process";
-            if args.json {
-                output::event("warning", json!({ "message": warning }));
-            } else {
-                output::stderr_line(&format!("distlock: {warning}"));
-            }
-        }
         Ok(Self { locks, origin })
+    }
+
+    /// The outcome of `work` on a store that is [opened](Self::open) for it, and closed afterwards.
+    pub(crate) async fn with<T>(
+        args: &StoreArgs,
+        work: impl AsyncFnOnce(&Self) -> Result<T, ExitError>,
+    ) -> Result<T, ExitError> {
+        let store = Self::open(args, None).await?;
+        let done = work(&store).await;
+        store.close().await;
+        done
+    }
+
+    /// As [`with`](Self::with), until a signal comes: then the work is dropped, and the store closed.
+    pub(crate) async fn with_until_signal<T>(
+        args: &StoreArgs,
+        work: impl AsyncFnOnce(&Self) -> Result<T, ExitError>,
+    ) -> Result<T, ExitError> {
+        let store = until_signal(Self::open(args, None)).await?;
+        let done = until_signal(work(&store)).await;
+        store.close().await;
+        done
     }
 
     /// The URL of the store that the options name. It may contain a password.
     #[cfg(feature = "conformance")]
-    pub(crate) fn url(args: &StoreArgs) -> Result<String, Failure> {
+    pub(crate) fn url(args: &StoreArgs) -> Result<String, ExitError> {
         choose(args.store.as_deref(), |name| std::env::var_os(name)).map(|(url, _)| url)
     }
 
@@ -66,12 +94,12 @@ impl Store {
     }
 
     /// A lock of this store, with its time to live if one was given.
-    pub(crate) fn lock(&self, name: &str, ttl: Option<Duration>) -> Result<Lock, Failure> {
+    pub(crate) fn lock(&self, name: &str, ttl: Option<Duration>) -> Result<Lock, ExitError> {
         let lock = self.locks.named(name)?;
         let Some(ttl) = ttl else { return Ok(lock) };
         let least = self.locks.capabilities().min_ttl;
         if ttl < least {
-            return Err(Failure::usage(format!(
+            return Err(ExitError::usage(format!(
                 "--ttl {} is too short for {}: it keeps a lock for {} at least",
                 humantime::format_duration(ttl),
                 self.locks.backend_name(),
@@ -83,7 +111,7 @@ impl Store {
     }
 
     /// An answer of the store, with a hint where the store is to blame.
-    pub(crate) fn describe<T>(&self, answer: Result<T, Error>) -> Result<T, Failure> {
+    pub(crate) fn describe<T>(&self, answer: Result<T, Error>) -> Result<T, ExitError> {
         answer.map_err(|error| explain(error, &self.origin))
     }
 
@@ -94,7 +122,7 @@ impl Store {
     }
 }
 
-fn explain(error: Error, origin: &str) -> Failure {
+fn explain(error: Error, origin: &str) -> ExitError {
     let hint = match error.kind() {
         ErrorKind::Unavailable | ErrorKind::NoAnswer => {
             format!(
@@ -109,25 +137,25 @@ fn explain(error: Error, origin: &str) -> Failure {
         ErrorKind::Config => format!("the store comes from {origin}"),
         _ => return error.into(),
     };
-    Failure::from(error).with_hint(hint)
+    ExitError::from(error).with_hint(hint)
 }
 
 /// The URL of the store and where it came from.
 fn choose(
     option: Option<&str>,
     variable: impl Fn(&str) -> Option<OsString>,
-) -> Result<(String, String), Failure> {
+) -> Result<(String, String), ExitError> {
     if let Some(url) = option {
         return Ok((url.to_owned(), "--store".to_owned()));
     }
     if let Some(url) = variable(VARIABLE).filter(|url| !url.is_empty()) {
         return match url.into_string() {
             Ok(url) => Ok((url, format!("${VARIABLE}"))),
-            Err(_) => Err(Failure::config(format!("${VARIABLE} is not UTF-8, as it must be"))),
+            Err(_) => Err(ExitError::config(format!("${VARIABLE} is not UTF-8, as it must be"))),
         };
     }
     if !cfg!(feature = "sqlite") {
-        return Err(Failure::config(format!(
+        return Err(ExitError::config(format!(
             "no store is given, and this build has no SQLite for the default store: pass --store or set ${VARIABLE}"
         )));
     }
@@ -139,20 +167,20 @@ fn choose(
 
 /// `$XDG_STATE_HOME/distlock`, else `~/.local/state/distlock`. The XDG base directory specification
 /// says that a relative path there is to be ignored.
-fn state_folder(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, Failure> {
+fn state_folder(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, ExitError> {
     let path = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let state =
         path("XDG_STATE_HOME").or_else(|| path("HOME").map(|home| home.join(".local/state")));
     state.map(|state| state.join("distlock")).ok_or_else(|| {
-        Failure::config(format!(
+        ExitError::config(format!(
             "no store is given, and neither $XDG_STATE_HOME nor $HOME says where your state directory is: pass --store or set ${VARIABLE}"
         ))
     })
 }
 
-fn make_folder(folder: &Path) -> Result<(), Failure> {
+fn make_folder(folder: &Path) -> Result<(), ExitError> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|error| {
-        Failure::new(
+        ExitError::new(
             crate::exit::code::UNAVAILABLE,
             "unavailable",
             format!("cannot create {} for the default store: {error}", folder.display()),
@@ -162,9 +190,9 @@ fn make_folder(folder: &Path) -> Result<(), Failure> {
 }
 
 /// A URL in which no part of the path can be mistaken for a parameter.
-fn sqlite_url(file: &Path) -> Result<String, Failure> {
+fn sqlite_url(file: &Path) -> Result<String, ExitError> {
     let path = file.to_str().ok_or_else(|| {
-        Failure::config(format!(
+        ExitError::config(format!(
             "the state directory {} is not UTF-8: pass --store or set ${VARIABLE}",
             file.display()
         ))

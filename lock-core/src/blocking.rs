@@ -9,11 +9,12 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
+use crate::mutex::Mutex;
 use tokio::runtime::{Builder, Handle};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -117,7 +118,7 @@ fn current_or_own() -> Result<Handle> {
 /// which lives as long as the process.
 fn own_runtime() -> Result<Handle> {
     static OWN: Mutex<Option<Handle>> = Mutex::new(None);
-    let mut own = OWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut own = OWN.lock();
     if let Some(handle) = &*own {
         return Ok(handle.clone());
     }

@@ -1,5 +1,18 @@
 //! The core of distlock: the contract that a store implements, and everything above it that all
-//! stores share.
+//! stores share. In reading order:
+//!
+//! - `contract` — what the core asks of a store, clause by clause
+//! - `memory` — the store that shows how, and can be made to fail
+//! - `locks` — what users call: `Locks`, `Lock`, `LockGuard`
+//! - `keeper` — who owns a claim: `search` tries, and waits until the caller's deadline, behind others
+//!   of its process in `line`; `call` lets a call end, and gives up one that overruns; `holding` keeps
+//!   a hold alive, at the times in `schedule`; `undo` releases until nothing is in doubt
+//! - `hold` — whether a lock is held, decided by the clock; the token that hands it over
+//! - `blocking` — the same for threads that run no async code
+//! - `in_doubt`, `backoff` — what may still take effect in the store, and pauses
+//! - `clock`, `mutex` — time, and the one thread that wakes all sleepers; a mutex without poison
+//! - `observer` — what happens to locks, for those who watch; `metrics` reports it
+//! - `testing` — clocks and stores for tests of users; `mutants` — known mistakes, for tests of tests
 //!
 //! Users start at [`Locks`], authors of a store at [`LockBackend`] and the [clauses of the
 //! contract](mod@contract). Applications depend on the `distlock` crate, which adds connecting to a
@@ -18,37 +31,37 @@
 //! - No lock can stop a process that is paused inside its critical section. That is what the
 //!   fencing token is for.
 
+pub mod backoff;
 pub mod blocking;
 pub mod clock;
 pub mod contract;
-pub mod kit;
+pub mod in_doubt;
 pub mod locks;
 pub mod memory;
 pub mod testing;
 
+mod hold;
 mod keeper;
-#[cfg(feature = "metrics")]
-mod metrics;
 #[cfg(distlock_mutants)]
 #[doc(hidden)]
 pub mod mutants;
-#[cfg(not(distlock_mutants))]
-mod mutants;
+mod mutex;
+mod observer;
 
 pub use clock::{Clock, ClockInstant, Sleep, SystemClock};
 pub use contract::{
     Attempt, Binding, Busy, Capabilities, Claim, ClaimRequest, DataLoss, Effect, Error, ErrorKind,
     Feature, FenceCheck, Fencing, FencingToken, Finding, HolderInfo, HolderMark, LockAdmin,
     LockBackend, LockInfo, LockKey, LockLayer, LostReason, Mode, Operation, OsRng, OwnerId,
-    Released, Renewal, Result, Resume, Rng, Severity, Wake, jitter,
+    Released, Renewal, Result, Resume, Rng, Severity, Victim, Wake, jitter,
 };
-pub use kit::url;
 pub use locks::{
     DetachError, Health, Held, LeaseToken, Lock, LockGuard, LockState, Locks, LocksBuilder,
     LostSignal, RenewedLease,
 };
 #[cfg(feature = "metrics")]
-pub use metrics::MetricsLayer;
+pub use observer::MetricsLayer;
+pub use observer::{EndOfHold, LockEvent, LockObserver};
 
 /// Re-exported for implementations of [`LockBackend`] and [`Claim`].
 pub use async_trait::async_trait;

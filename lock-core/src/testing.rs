@@ -43,10 +43,12 @@
 //! # Ok(()) }
 //! ```
 
+use std::sync::LazyLock;
+
 use crate::{Clock, Locks};
 
-pub use crate::clock::manual::ManualClock;
-pub use crate::clock::tokio_clock::TokioClock;
+pub use crate::clock::test_clocks::ManualClock;
+pub use crate::clock::test_clocks::TokioClock;
 pub use crate::memory::MemoryBackend;
 
 /// A new memory store that serves its waiters in order, and locks of it, on the same clock.
@@ -57,4 +59,28 @@ pub fn locks_on(clock: impl Clock + Clone) -> (MemoryBackend, Locks) {
     let store = MemoryBackend::queued().with_clock(clock.clone());
     let locks = Locks::on_clock(store.clone(), clock);
     (store, locks)
+}
+
+/// A known mistake of a store, or of the core, that a test build can be told to make: so its tests
+/// are tested, by `conformance_tests::mutation`.
+#[derive(Clone, Copy, Debug)]
+pub struct Mutant {
+    /// Its name.
+    pub name: &'static str,
+    /// What is wrong.
+    pub what: &'static str,
+    /// The case of the suite, or the scene, that fails for it.
+    pub killed_by: &'static str,
+}
+
+impl Mutant {
+    /// The environment variable that names the mistake to make.
+    pub const VARIABLE: &'static str = "DISTLOCK_MUTANT";
+
+    /// Whether this process is to make the mistake of this name.
+    pub fn is_wanted(name: &str) -> bool {
+        static WANTED: LazyLock<String> =
+            LazyLock::new(|| std::env::var(Mutant::VARIABLE).unwrap_or_default());
+        *WANTED == name
+    }
 }

@@ -7,12 +7,14 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use lock_core::memory::MemoryBackend;
 use lock_core::testing::TokioClock;
 use lock_core::{
-    Attempt, Binding, Busy, Bytes, Capabilities, Claim, ClaimRequest, Clock, Error, ErrorKind,
-    FencingToken, LeaseToken, LockBackend, LockState, Locks, LocksBuilder, LostReason, Released,
-    Renewal, Result, Wake, async_trait,
+    Attempt, Binding, Busy, Bytes, Capabilities, Claim, ClaimRequest, Clock, Effect, Error,
+    ErrorKind, FencingToken, LeaseToken, LockBackend, LockState, Locks, LocksBuilder, LostReason,
+    Released, Renewal, Result, Wake, async_trait,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -187,16 +189,17 @@ async fn a_grant_counts_only_while_something_of_it_is_left() {
 async fn a_lease_token_carries_what_the_store_has_written_on_it() {
     let store = Script::new([(AT_ONCE, granted())]);
     let (builder, _clock) = store.locks();
-    #[cfg(feature = "metrics")]
-    let builder = builder.layer(lock_core::MetricsLayer::new(_clock));
     let lock = builder.build().unwrap().named("x").unwrap().ttl(SECOND);
     let token = lock.acquire().await.unwrap().detach().await.unwrap();
     let _guard = lock.attach(&token.to_text().parse().unwrap()).await.unwrap();
     assert_eq!(store.0.resumed.lock().unwrap().as_deref(), Some(&b"entry 7"[..]));
     // This store grants one fence at a time.
-    let mut fields = serde_json::to_value(&token).unwrap();
+    let text = token.to_text();
+    let json = URL_SAFE_NO_PAD.decode(text.strip_prefix("distlock1.").unwrap()).unwrap();
+    let mut fields: serde_json::Value = serde_json::from_slice(&json).unwrap();
     fields["s"] = serde_json::json!([1, 2]);
-    let edited: LeaseToken = serde_json::from_value(fields).unwrap();
+    let edited = format!("distlock1.{}", URL_SAFE_NO_PAD.encode(fields.to_string()));
+    let edited: LeaseToken = edited.parse().unwrap();
     let error = lock.attach(&edited).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
 }
@@ -231,10 +234,10 @@ async fn a_call_that_the_deadline_cuts_short_says_nothing() {
     let silent = || (NEVER, busy());
     for (tries, kind) in [
         (vec![(AT_ONCE, busy()), silent()], ErrorKind::NotAcquired),
-        (vec![(AT_ONCE, Err(cut())), silent()], ErrorKind::NoAnswer),
+        (vec![(AT_ONCE, Err(cut())), silent()], ErrorKind::Unavailable),
         (vec![silent()], ErrorKind::NoAnswer),
+        (vec![(AT_ONCE, busy()), (200 * MS, Err(cut())), silent()], ErrorKind::Unavailable),
         // This one has ended by its own limit.
-        (vec![(AT_ONCE, busy()), (200 * MS, Err(cut())), silent()], ErrorKind::NoAnswer),
         (
             vec![(AT_ONCE, busy()), (AT_ONCE, Err(Error::new(ErrorKind::NoAnswer, "")))],
             ErrorKind::NoAnswer,
@@ -247,10 +250,19 @@ async fn a_call_that_the_deadline_cuts_short_says_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_try_waits_for_two_calls() {
-    let locks = Script::new([(NEVER, busy())]).locks().0.call_timeout(SECOND).build().unwrap();
-    let error = locks.named("x").unwrap().try_acquire().await.unwrap_err();
-    assert_eq!(error.message(), "the store did not answer within 1s");
+async fn a_try_gives_a_silent_store_up_after_one_call() {
+    for (tries, kind) in [
+        (vec![(NEVER, busy())], ErrorKind::NoAnswer),
+        // The second one says less than the first, but nobody knows what it has done.
+        (vec![(800 * MS, Err(cut())), (NEVER, busy())], ErrorKind::Unavailable),
+    ] {
+        let (builder, clock) = Script::new(tries).locks();
+        let locks = builder.call_timeout(SECOND).build().unwrap();
+        let begun = clock.now();
+        let error = locks.named("x").unwrap().acquire_timeout(Duration::ZERO).await.unwrap_err();
+        assert_eq!((error.kind(), error.effect()), (kind, Effect::Unknown), "{error}");
+        assert_eq!(clock.now().since(begun), SECOND);
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -292,13 +304,13 @@ async fn an_acquisition_that_is_dropped_before_its_second_request_does_not_send_
     // The next look is due when its task runs for the first time.
     tokio::time::advance(20 * SECOND).await;
     clock.sleep(SECOND).await;
-    assert_eq!(*store.0.calls.lock().unwrap(), ["try", "release"]);
+    assert_eq!((store.count("try"), store.count("release")), (1, 1));
 }
 
 /// What is bound to a lease ends with it; a session may last for ever.
 #[tokio::test(start_paused = true)]
 async fn a_clean_up_is_given_up_only_where_the_lease_does_it() {
-    for (binding, releases) in [(Binding::Lease, 4..=5), (Binding::Session, 11..=11)] {
+    for (binding, releases) in [(Binding::Lease, 5..=6), (Binding::Session, 11..=11)] {
         let can = Capabilities::new(binding, Wake::Poll);
         let failing = (0..10).map(|_| (AT_ONCE, Err(cut())));
         let store = Script::of(can, [(AT_ONCE, Err(cut()))]).releases(

@@ -26,7 +26,7 @@ promise!(everywhere: Error, ErrorKind, Effect, Operation, LockState, LostReason,
 promise!(everywhere: LockKey, OwnerId, FencingToken, FenceCheck, RenewedLease, Released);
 promise!(everywhere: LockInfo, HolderInfo, HolderMark, Capabilities, ClockInstant);
 promise!(everywhere: SystemClock, ManualClock, TokioClock, MemoryBackend);
-promise!(through_a_panic: Locks, Lock, LockGuard, Held, LostSignal, LeaseToken);
+promise!(through_a_panic: Locks, Lock, LockGuard, Held, LostSignal, LeaseToken, SystemClock, ManualClock);
 promise!(through_a_panic: LockKey, OwnerId, FencingToken, FenceCheck, LockState, LostReason);
 promise!(through_a_panic: ErrorKind, Effect, Operation, Capabilities, LockInfo, RenewedLease);
 promise!(cloned: Locks, Lock, Held, LostSignal, LeaseToken, Error, LockKey, Capabilities);

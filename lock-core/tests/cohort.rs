@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use lock_core::memory::MemoryBackend;
 use lock_core::testing::{ManualClock, TokioClock};
-use lock_core::{Clock, ErrorKind, Lock, LockGuard, Locks, LostReason, Result};
+use lock_core::{Clock, ErrorKind, Lock, LockGuard, LockState, Locks, LostReason, Result};
 use tokio::task::JoinHandle;
 
 const MS: Duration = Duration::from_millis(1);
@@ -286,4 +286,21 @@ async fn a_cohort_out_of_range_is_refused() {
         let built = Locks::builder(MemoryBackend::queued()).cohort(holders).build();
         assert_eq!(built.unwrap_err().kind(), ErrorKind::InvalidInput);
     }
+}
+
+#[test]
+fn a_hold_that_was_passed_to_another_runtime_outlives_the_first_one() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let (first, second) = (runtime(), runtime());
+    let locks = Locks::builder(MemoryBackend::queued()).cohort(8).build().unwrap();
+    let lock = locks.named("x").unwrap();
+    let guard = first.block_on(lock.acquire()).unwrap();
+    let fence = guard.token().unwrap().get();
+    let task = second.block_on(joins(&lock));
+    first.block_on(guard.release()).unwrap();
+    let guard = second.block_on(got(task));
+    assert_eq!(guard.token().unwrap().get(), fence + 1, "it was passed on");
+    drop(first);
+    assert_eq!(guard.state(), LockState::Secure);
+    second.block_on(guard.release()).unwrap();
 }

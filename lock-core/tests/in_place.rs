@@ -2,15 +2,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use lock_core::memory::MemoryBackend;
 use lock_core::{
-    Attempt, Binding, Capabilities, Claim, ClaimRequest, Clock, ErrorKind, FencingToken,
-    LockBackend, LockState, Locks, LostReason, Released, Renewal, Result, Wake, async_trait,
+    Attempt, Binding, Capabilities, Claim, ClaimRequest, Clock, Effect, ErrorKind, FencingToken,
+    Lock, LockBackend, LockState, Locks, LostReason, Released, Renewal, Result, Wake, async_trait,
 };
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Notify;
@@ -27,6 +27,7 @@ struct Inner {
     answers: Notify,
     made: Mutex<Vec<&'static str>>,
     renewals: AtomicUsize,
+    ran_on: Mutex<Vec<tokio::runtime::Id>>,
     panics_in: Mutex<Option<&'static str>>,
 }
 
@@ -73,7 +74,14 @@ impl LockBackend for Held {
     }
 
     async fn ping(&self) -> Result<()> {
+        self.0.ran_on.lock().unwrap().push(tokio::runtime::Handle::current().id());
+        tokio::task::yield_now().await;
+        self.0.ran_on.lock().unwrap().push(tokio::runtime::Handle::current().id());
         Ok(())
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.ping().await
     }
 }
 
@@ -196,7 +204,9 @@ async fn a_panic_of_the_store_is_an_error_of_the_caller() {
     store.0.answers.notify_one();
     let guard = lock.acquire().await.unwrap();
     let signal = guard.lost();
-    assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost(LostReason::Released));
+    // The store may keep the lock.
+    let error = guard.release().await.unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::Closed, Effect::Unknown), "{error}");
     assert_eq!(signal.wait().await, LostReason::Released);
 }
 
@@ -244,4 +254,117 @@ fn a_task_that_never_has_to_wait_lets_others_run() {
         turns.load(SeqCst)
     });
     assert!(turns >= 200, "{turns} turns beside 2 000 locks");
+}
+
+/// Keeps a worker busy, while three others are idle.
+#[allow(clippy::disallowed_methods, reason = "it is to block a worker")]
+fn compute(time: Duration) {
+    std::thread::sleep(time);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_hold_is_renewed_while_its_holder_computes() {
+    let store = Held::default();
+    let lock = store.locks().named("a").unwrap().ttl(300 * MS);
+    store.0.answers.notify_one();
+    let computes = tokio::spawn(async move {
+        let guard = lock.acquire().await.unwrap();
+        compute(1_000 * MS);
+        guard.state()
+    });
+    assert_eq!(computes.await.unwrap(), LockState::Secure);
+    assert!(store.0.renewals.load(SeqCst) >= 2);
+}
+
+/// The same under `run`, whose result would be thrown away.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_work_of_run_may_compute() {
+    let store = Held::default();
+    let lock = store.locks().named("a").unwrap().ttl(300 * MS);
+    store.0.answers.notify_one();
+    let computes = tokio::spawn(async move {
+        let work = async |_| {
+            compute(1_000 * MS);
+            7
+        };
+        lock.run(work).await
+    });
+    assert_eq!(computes.await.unwrap().unwrap(), 7);
+    assert!(store.0.renewals.load(SeqCst) >= 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_lock_that_was_taken_over_is_renewed_while_its_holder_computes() {
+    let lock = Locks::new(MemoryBackend::queued()).named("a").unwrap().ttl(600 * MS);
+    let token = lock.acquire().await.unwrap().detach().await.unwrap();
+    let computes = tokio::spawn(async move {
+        let guard = lock.attach(&token).await.unwrap();
+        guard.keep_alive();
+        compute(1_500 * MS);
+        guard.state()
+    });
+    assert_eq!(computes.await.unwrap(), LockState::Secure);
+}
+
+/// A task gives its lock up and computes: whoever waits in the same process has it meanwhile.
+async fn gives_up_and_computes(lock: Lock, by_drop: bool) {
+    let guard = lock.acquire().await.unwrap();
+    let is_busy = Arc::new(AtomicBool::new(true));
+    let (next, busy) = (lock.clone(), Arc::clone(&is_busy));
+    let waits = tokio::spawn(async move {
+        let guard = next.acquire().await.unwrap();
+        assert!(busy.load(SeqCst), "it was given the lock when the other task had computed");
+        guard.release().await.unwrap();
+    });
+    // It waits in its own task by then.
+    tokio::time::sleep(100 * MS).await;
+    let computes = tokio::spawn(async move {
+        if by_drop {
+            drop(guard);
+        } else {
+            guard.release().await.unwrap();
+        }
+        compute(1_000 * MS);
+        is_busy.store(false, SeqCst);
+    });
+    waits.await.unwrap();
+    computes.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_lock_goes_on_while_the_one_who_gave_it_up_computes() {
+    for store in [MemoryBackend::queued(), MemoryBackend::poll_only()] {
+        let locks = Locks::new(store);
+        for cohort in [1, 8] {
+            for by_drop in [false, true] {
+                let lock = locks.named("a").unwrap().ttl(30_000 * MS).cohort(cohort);
+                gives_up_and_computes(lock, by_drop).await;
+            }
+        }
+    }
+}
+
+/// The `Locks` has no runtime of its own.
+#[test]
+fn a_hold_ends_with_the_runtime_of_its_caller() {
+    let locks = Locks::new(MemoryBackend::queued());
+    let new = || Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (caller, other): (Runtime, Runtime) = (new(), new());
+    let guard = caller.block_on(locks.named("a").unwrap().acquire()).unwrap();
+    assert_eq!(guard.state(), LockState::Secure);
+    caller.shutdown_background();
+    assert_eq!(other.block_on(guard.lost().wait()), LostReason::Closed);
+    other.block_on(locks.close(20_000 * MS)).unwrap();
+}
+
+/// A connection that is opened belongs to the runtime of the `Locks`, and not to one that ends with the call.
+#[test]
+fn what_an_operator_asks_runs_where_the_locks_do() {
+    let new = || Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (keepers, caller): (Runtime, Runtime) = (new(), new());
+    let store = Held::default();
+    let locks = keepers.block_on(async { store.locks() });
+    caller.block_on(locks.health()).unwrap();
+    caller.block_on(locks.close(Duration::ZERO)).unwrap();
+    assert_eq!(*store.0.ran_on.lock().unwrap(), [keepers.handle().id(); 4]);
 }

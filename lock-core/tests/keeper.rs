@@ -14,6 +14,7 @@ use lock_core::{
 };
 
 const MS: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
 
 /// A store and locks on it, in virtual time.
 fn virtual_locks(store: MemoryBackend) -> (MemoryBackend, Locks, TokioClock) {
@@ -388,13 +389,35 @@ async fn a_guard_is_lost_before_its_store_is_closed() {
     assert_eq!(guard.lost().await, LostReason::Closed);
 }
 
-#[tokio::test]
-async fn a_lock_whose_renewal_failed_is_renewed_before_it_is_detached() {
-    let witness = Witness::new();
-    let locks = Locks::new(witness.clone());
-    let guard = locks.named("x").unwrap().acquire().await.unwrap();
-    witness.store.lose_next_request();
-    guard.renew().await.unwrap_err();
-    let _token = guard.detach().await.unwrap();
-    assert_eq!(*witness.calls.lock().unwrap(), ["renewal failed", "renewed", "detached"]);
+/// Guards are shared. However many ask at a silent store, each is told that it is silent, and one call answers all.
+#[tokio::test(start_paused = true)]
+async fn those_who_share_a_guard_ask_with_one_call() {
+    let clock = TokioClock::default();
+    let store = MemoryBackend::queued().with_clock(clock);
+    let locks = Locks::builder(store.clone()).clock(clock).call_timeout(SECOND).build().unwrap();
+    let guard = Arc::new(locks.named("a").unwrap().ttl(60 * SECOND).acquire().await.unwrap());
+    // Those who have given up are not asked for.
+    for _ in 0..8 {
+        tokio::time::timeout(SECOND / 10, guard.check()).await.ok();
+    }
+    store.freeze();
+    let asks: Vec<_> = (0..16)
+        .map(|at| {
+            let guard = Arc::clone(&guard);
+            tokio::spawn(async move {
+                if at % 2 == 0 { guard.check().await } else { guard.renew().await }
+            })
+        })
+        .collect();
+    for ask in asks {
+        let error = ask.await.unwrap().unwrap_err();
+        assert!(error.message().starts_with("the store did not answer"), "{error}");
+    }
+    store.thaw();
+    // What was due meanwhile is done.
+    clock.sleep(5 * SECOND).await;
+    let sent = store.requests();
+    let (one, other, third) = tokio::join!(guard.check(), guard.check(), guard.check());
+    assert!(one.is_ok() && other.is_ok() && third.is_ok());
+    assert_eq!(store.requests() - sent, 1);
 }

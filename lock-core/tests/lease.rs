@@ -128,15 +128,6 @@ async fn a_release_by_token_is_repeated_until_it_is_answered() {
     assert_eq!(locks.inspect("order:42").await.unwrap(), None);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_ttl_in_the_text_is_not_read() {
-    let (_, locks, _) = shop();
-    let token = detached(&locks, "order:42").await;
-    let mut fields = serde_json::to_value(&token).unwrap();
-    fields["t_us"] = (300_u64 * 24 * 3600 * 1_000_000).into();
-    assert!(serde_json::from_value::<LeaseToken>(fields).is_err());
-}
-
 /// The future of a detach whose answer is not read holds its keeper; closing the store lets it go.
 #[tokio::test(start_paused = true)]
 async fn a_detach_that_nobody_reads_does_not_outlive_the_closing() {
@@ -155,15 +146,14 @@ async fn a_detach_that_nobody_reads_does_not_outlive_the_closing() {
 
 /// Closing at that very moment must not make the keeper believe that the token has arrived.
 #[tokio::test(start_paused = true)]
-async fn a_token_that_nobody_got_is_released_although_the_store_is_closed() {
+async fn a_token_that_nobody_got_is_released_before_the_store_is_closed() {
     let (store, locks, clock) = shop();
     let guard = locks.named("order:42").unwrap().acquire().await.unwrap();
     let mut detaching = Box::pin(guard.detach());
     std::future::poll_fn(|cx| Poll::Ready(detaching.as_mut().poll(cx).is_ready())).await;
     clock.sleep(Duration::from_millis(10)).await;
     drop(detaching);
-    let _ = locks.close(Duration::ZERO).await;
-    clock.sleep(SECOND).await;
+    locks.close(SECOND).await.unwrap();
     let other = with_prefix(&store, clock, "shop");
     assert_eq!(other.inspect("order:42").await.unwrap(), None);
 }
@@ -239,4 +229,28 @@ async fn what_is_promised_beyond_the_ttl_has_its_margin_too() {
     guard.check().await.unwrap();
     let (left, longest) = (guard.remaining(), 99 * SECOND - Duration::from_millis(2));
     assert!((98 * SECOND..=longest).contains(&left), "{left:?} of 100 s are believed");
+}
+
+/// The entry lasts for the longest ttl that a bearer has asked for, and so does the clean-up.
+#[tokio::test(start_paused = true)]
+async fn a_release_by_a_bearer_with_a_short_ttl_is_repeated_until_it_is_answered() {
+    for attaches in [false, true] {
+        let (store, locks, clock) = shop();
+        let token = locks.named("x").unwrap().ttl(100 * SECOND).acquire().await.unwrap();
+        let token = token.detach().await.unwrap();
+        let client = store.client();
+        let other = with_prefix(&client, clock, "shop").named("x").unwrap().ttl(SECOND);
+        if attaches {
+            let guard = other.attach(&token).await.unwrap();
+            client.refuse();
+            guard.release().await.unwrap_err();
+        } else {
+            client.refuse();
+            other.release(token).await.unwrap_err();
+        }
+        clock.sleep(5 * SECOND).await;
+        client.heal();
+        clock.sleep(2 * SECOND).await;
+        assert_eq!(locks.inspect("x").await.unwrap(), None, "attached: {attaches}");
+    }
 }

@@ -41,7 +41,7 @@ fn a_life_of_a_lock_is_counted() {
         let store = MemoryBackend::queued().with_clock(clock);
         let locks = Locks::builder(store.clone())
             .clock(clock)
-            .layer(MetricsLayer::new(clock))
+            .layer(MetricsLayer::default())
             .build()
             .unwrap();
         assert_eq!(locks.backend_name(), "memory", "a layer changes nothing");
@@ -111,7 +111,7 @@ fn a_heartbeat_is_no_hold_of_its_own() {
     let recorder = DebuggingRecorder::new();
     recorded(&recorder, async |clock| {
         let store = MemoryBackend::queued().with_clock(clock);
-        let layer = MetricsLayer::new(clock);
+        let layer = MetricsLayer::default();
         let locks = Locks::builder(store).clock(clock).layer(layer).build().unwrap();
         let lock = locks.named("a").unwrap();
         let token = lock.acquire().await.unwrap().detach().await.unwrap();
@@ -134,7 +134,7 @@ fn slack_is_what_was_left_and_a_lock_has_the_name_that_it_is_given() {
     let recorder = DebuggingRecorder::new();
     recorded(&recorder, async |clock| {
         let kind = |key: &LockKey| Some(key.name().strip_suffix(":42")?.to_owned());
-        let layer = MetricsLayer::new(clock).named_by(kind);
+        let layer = MetricsLayer::default().named_by(kind);
         let store = MemoryBackend::queued().with_clock(clock);
         let locks = Locks::builder(store).clock(clock).layer(layer).build().unwrap();
         for name in ["order:42", "other"] {
@@ -158,7 +158,7 @@ fn each_holder_of_a_cohort_is_counted() {
     let recorder = DebuggingRecorder::new();
     recorded(&recorder, async |clock| {
         let store = MemoryBackend::queued().with_clock(clock);
-        let layer = MetricsLayer::new(clock);
+        let layer = MetricsLayer::default();
         let locks = Locks::builder(store).clock(clock).layer(layer).cohort(8).build().unwrap();
         let lock = locks.named("a").unwrap();
         let first = lock.acquire().await.unwrap();
@@ -191,7 +191,7 @@ fn a_hold_that_is_taken_over_is_one() {
         let store = MemoryBackend::queued().with_clock(clock);
         let plain = Locks::builder(store.client()).clock(clock).build().unwrap();
         let token = plain.named("a").unwrap().acquire().await.unwrap().detach().await.unwrap();
-        let layer = MetricsLayer::new(clock);
+        let layer = MetricsLayer::default();
         let locks = Locks::builder(store).clock(clock).layer(layer).build().unwrap();
         let _guard = locks.named("a").unwrap().attach(&token).await.unwrap();
         let seen = snapshot(&recorder);
@@ -206,7 +206,7 @@ fn each_metric_has_a_help_text_and_a_unit() {
     let link = MemoryBackend::queued();
     recorded(&recorder, async |clock| {
         let store = link.with_clock(clock);
-        let layer = MetricsLayer::new(clock);
+        let layer = MetricsLayer::default();
         let locks = Locks::builder(store.clone()).clock(clock).layer(layer).build().unwrap();
         let lock = locks.named("lock").unwrap().ttl(Duration::from_secs(9));
         let held = lock.acquire().await.unwrap();
@@ -228,4 +228,24 @@ fn each_metric_has_a_help_text_and_a_unit() {
         names.insert(name.to_owned());
     }
     assert_eq!(names.len(), 8, "not each of them was used: {names:?}");
+}
+
+/// Those behind the first of their process ask the store nothing.
+#[test]
+fn all_who_wait_are_counted() {
+    let recorder = DebuggingRecorder::new();
+    recorded(&recorder, async |clock| {
+        let store = MemoryBackend::poll_only().with_clock(clock);
+        let layer = MetricsLayer::default();
+        let locks = Locks::builder(store).clock(clock).layer(layer).build().unwrap();
+        let lock = locks.named("a").unwrap();
+        let _guard = lock.acquire().await.unwrap();
+        for _ in 0..5 {
+            let lock = lock.clone();
+            tokio::spawn(async move { lock.acquire().await.map(drop) });
+        }
+        clock.sleep(Duration::from_secs(1)).await;
+        let waiting = snapshot(&recorder).remove("lock_waiting backend=memory");
+        assert_eq!(waiting, Some(DebugValue::Gauge(5.0.into())));
+    });
 }

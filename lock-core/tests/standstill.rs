@@ -153,3 +153,26 @@ fn what_is_done_with_a_lease_token_ends() {
     block_on(lock.renew(&token)).unwrap();
     assert_eq!(block_on(lock.release(token)).unwrap(), Released::Freed);
 }
+
+/// Those who wait for one name wait behind one another. The runtime of the first, which has polled once, is not
+/// driven any more; its caller has left, or has not.
+#[test]
+fn nobody_waits_for_a_runtime_that_stands_still() {
+    for store in [MemoryBackend::poll_only(), MemoryBackend::queued()] {
+        for has_left in [true, false] {
+            let locks = Locks::builder(store.clone()).call_timeout(100 * MS).build().unwrap();
+            let lock = locks.named("a").unwrap().ttl(2_000 * MS).cohort(8);
+            let new = || Builder::new_current_thread().enable_all().build().unwrap();
+            let (holder, first) = (new(), new());
+            let guard = holder.block_on(lock.acquire()).unwrap();
+            let mut acquiring = Box::pin(lock.acquire());
+            let limited = async { tokio::time::timeout(300 * MS, acquiring.as_mut()).await };
+            first.block_on(limited).unwrap_err();
+            let acquiring = Some(acquiring).filter(|_| !has_left);
+            holder.block_on(guard.release()).unwrap();
+            let next = block_on(lock.acquire());
+            assert!(next.is_ok(), "{has_left} {next:?}");
+            drop(acquiring);
+        }
+    }
+}

@@ -3,20 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::kit::runtime;
 use lock_core::{
     Binding, Capabilities, Claim, ClaimRequest, ErrorKind, Fencing, LockAdmin, LockBackend, Result,
     SystemClock, Wake, async_trait,
 };
+use lock_kit::runtime;
 use tonic::transport::Channel;
 
-use crate::claim::EtcdClaim;
-use crate::cluster::Cluster;
 use crate::config::EtcdConfig;
-use crate::statements;
-use crate::store::Store;
-use crate::version;
-use crate::wire::Request;
+use crate::doctor;
+use crate::queue::EtcdClaim;
+use crate::queue::statements;
+use crate::shared_state::SharedState;
+use crate::wire::Cluster;
+use crate::wire::messages::EtcdRequest;
 
 /// The longest lease that etcd grants.
 const LONGEST: Duration = Duration::from_secs(9_000_000_000);
@@ -27,7 +27,7 @@ const LONGEST: Duration = Duration::from_secs(9_000_000_000);
 /// The guarantees, and what breaks them, are in the [crate documentation](crate).
 #[derive(Clone, Debug)]
 pub struct EtcdBackend {
-    pub(crate) store: Arc<Store>,
+    pub(crate) store: Arc<SharedState>,
 }
 
 impl EtcdBackend {
@@ -52,10 +52,10 @@ impl EtcdBackend {
         let members = u32::try_from(config.members.len()).unwrap_or(u32::MAX);
         let first = config.connect_timeout.saturating_mul(members) + limit;
         let cluster = Cluster::open(config.clone(), Arc::new(SystemClock::default()))?;
-        let store = Store::new(cluster, config.folder.clone(), config.revision_fences, limit);
+        let store = SharedState::new(cluster, config.folder.clone(), config.revision_fences, limit);
         let backend = Self::start(store, first).await?;
         if let Some(connection) = backend.store.cluster.connection() {
-            tokio::spawn(version::report_others(config, connection.member()));
+            tokio::spawn(doctor::report_others(config, connection.member()));
         }
         Ok(backend)
     }
@@ -65,7 +65,7 @@ impl EtcdBackend {
     /// one. The backend sees the channel as one connection: whether another member is tried when
     /// one fails is up to the channel. Configure it with a connect timeout and with keep-alives of
     /// HTTP/2: with the defaults, a member that is gone is noticed late. Lock names are used as keys
-    /// without a prefix.
+    /// without a prefix, fences count from a base, and a response has 2 s.
     ///
     /// # Errors
     ///
@@ -78,13 +78,13 @@ impl EtcdBackend {
         runtime::require("etcd")?;
         let cluster = Cluster::foreign(channel, user, Arc::new(SystemClock::default()));
         let limit = Duration::from_secs(2);
-        Self::start(Store::new(cluster, String::new(), false, limit), limit * 2).await
+        Self::start(SharedState::new(cluster, String::new(), false, limit), limit * 2).await
     }
 
     /// `first` is the timeout of the first request, which may have to try all members.
-    async fn start(store: Store, first: Duration) -> Result<Self> {
+    async fn start(store: SharedState, first: Duration) -> Result<Self> {
         check_version(&store, first).await?;
-        store.leases.ask_for_the_shortest(store.limit).await.map_err(|failed| failed.error)?;
+        store.leases.ask_for_the_shortest(store.limit).await?;
         let backend = Self { store: Arc::new(store) };
         // All of that is answered without authentication; a read is not, if the cluster requires
         // it.
@@ -93,17 +93,17 @@ impl EtcdBackend {
     }
 }
 
-async fn check_version(store: &Store, limit: Duration) -> Result<()> {
-    let status = store.cluster.ask(limit, Request::Status).await;
+async fn check_version(store: &SharedState, limit: Duration) -> Result<()> {
+    let status = store.cluster.ask(limit, EtcdRequest::Status).await;
     let connection = store.cluster.connection();
     let endpoint = connection.as_ref().map_or("", |connection| connection.endpoint());
     match status {
-        Ok(status) => version::report(&status.version, endpoint),
+        Ok(status) => doctor::report(&status.version, endpoint),
         Err(failed) if failed.error.kind() == ErrorKind::Denied && !failed.is_unknown() => {
             tracing::warn!(target: "distlock", endpoint, "this user may not read the version of etcd, so it is not known whether its leases have defects: use 3.4.38, 3.5.23, 3.6.5 or newer");
             Ok(())
         }
-        Err(failed) => Err(failed.error),
+        Err(failed) => Err(failed.into()),
     }
 }
 
@@ -136,7 +136,7 @@ impl LockBackend for EtcdBackend {
             Ok(_) => Ok(()),
             // A user needs rights only to the keys of its locks, which a probe cannot know.
             Err(failed) if failed.is_about_a_right() => Ok(()),
-            Err(failed) => Err(failed.error),
+            Err(failed) => Err(failed.into()),
         }
     }
 
@@ -146,7 +146,7 @@ impl LockBackend for EtcdBackend {
         }
         let closed = self.store.leases.close().await;
         self.store.cluster.close();
-        closed.map_err(|failed| failed.error)
+        Ok(closed?)
     }
 
     fn admin(&self) -> Option<&dyn LockAdmin> {

@@ -1,30 +1,71 @@
 //! The settings for connecting to an etcd cluster.
 
-mod tls;
-
 use std::fmt;
 use std::time::Duration;
 
-use lock_core::kit::endpoint::{Endpoint, Host};
-use lock_core::url::Params;
 use lock_core::{Error, Result};
+use lock_kit::endpoint::{Endpoint, Host};
+use lock_kit::settings::{Between, Parameter, Text, Words};
+use lock_kit::url::{Params, pem_file};
 use tonic::transport::{self, Channel};
-
-use self::tls::Tls;
 
 /// The URL schemes of etcd.
 pub const SCHEMES: &[&str] = &["etcd", "etcds"];
 
 /// The URL parameters of this store.
 pub const PARAMETERS: &[&str] = &[
-    "lock_connect_timeout",
-    "lock_response_timeout",
-    "lock_ca",
-    "lock_cert",
-    "lock_key",
-    "lock_server_name",
-    "lock_fence",
+    CONNECT_TIMEOUT.name,
+    RESPONSE_TIMEOUT.name,
+    CA.name,
+    CERT.name,
+    KEY.name,
+    SERVER_NAME.name,
+    FENCE.name,
 ];
+
+const CONNECT_TIMEOUT: Parameter<Between> = Parameter {
+    name: "lock_connect_timeout",
+    text: "the timeout for connecting to one member",
+    default: "`1s`",
+    values: Duration::from_millis(1)..=LONGEST,
+};
+const RESPONSE_TIMEOUT: Parameter<Between> = Parameter {
+    name: "lock_response_timeout",
+    text: "the timeout for one response; a call may set a shorter one",
+    default: "`2s`",
+    values: Duration::from_millis(1)..=LONGEST,
+};
+const CA: Parameter<Text> = Parameter {
+    name: "lock_ca",
+    text: "a PEM file with the certificate authorities to trust (`etcds` only)",
+    default: "those of the system",
+    values: Text,
+};
+const CERT: Parameter<Text> = Parameter {
+    name: "lock_cert",
+    text: "a PEM file with the client certificate (`etcds` only)",
+    default: "none",
+    values: Text,
+};
+const KEY: Parameter<Text> = Parameter {
+    name: "lock_key",
+    text: "a PEM file with the key of that certificate (`etcds` only)",
+    default: "none",
+    values: Text,
+};
+const SERVER_NAME: Parameter<Text> = Parameter {
+    name: "lock_server_name",
+    text: "the name expected in the servers' certificates (`etcds` only)",
+    default: "the host",
+    values: Text,
+};
+/// Whether fences are bare revisions.
+const FENCE: Parameter<Words<bool>> = Parameter {
+    name: "lock_fence",
+    text: "`clock` for fences above those of every other store, `revision` for bare revisions as in Go",
+    default: "`clock`",
+    values: &[("clock", false), ("revision", true)],
+};
 
 /// The port of a member if the URL names none.
 const PORT: u16 = 2379;
@@ -55,7 +96,7 @@ pub struct EtcdConfig {
     pub(crate) folder: String,
     pub(crate) connect_timeout: Duration,
     pub(crate) response_timeout: Duration,
-    pub(crate) tls: Option<Tls>,
+    pub(crate) tls: Option<TlsFiles>,
     /// Whether fences are bare revisions.
     pub(crate) revision_fences: bool,
 }
@@ -63,16 +104,7 @@ pub struct EtcdConfig {
 impl EtcdConfig {
     /// Reads the settings from a URL: `etcd://[user:password@]host[:2379][,host…][/prefix]`, or
     /// `etcds://` for TLS (feature `tls`). The names of all locks are prefixed with the prefix and
-    /// a slash.
-    ///
-    /// | parameter | meaning | default |
-    /// |---|---|---|
-    /// | `lock_connect_timeout` | the timeout for connecting to one member | `1s` |
-    /// | `lock_response_timeout` | the timeout for one response; a call may set a shorter one | `2s` |
-    /// | `lock_ca` | a PEM file with the certificate authorities to trust (`etcds` only) | those of the system |
-    /// | `lock_cert`, `lock_key` | PEM files with the client certificate and its key (`etcds` only) | none |
-    /// | `lock_server_name` | the name expected in the servers' certificates (`etcds` only) | the host |
-    /// | `lock_fence` | `clock`, or `revision`: see [`revision_fences`](Self::revision_fences) | `clock` |
+    /// a slash. The parameters are listed in the [crate documentation](crate#connecting).
     ///
     /// # Errors
     ///
@@ -107,15 +139,12 @@ impl EtcdConfig {
             }
         };
         config.folder = folder(endpoint.path())?;
-        if let Some(limit) = params.duration("lock_connect_timeout")? {
-            config.connect_timeout = limit;
-        }
-        if let Some(limit) = params.duration("lock_response_timeout")? {
-            config.response_timeout = limit;
-        }
-        let fences = params.choice("lock_fence", &[("clock", false), ("revision", true)])?;
-        config.revision_fences = fences.unwrap_or(false);
-        config.tls = tls::read(&mut params, secure)?;
+        let limit = CONNECT_TIMEOUT.read(&mut params)?;
+        config.connect_timeout = limit.unwrap_or(config.connect_timeout);
+        let limit = RESPONSE_TIMEOUT.read(&mut params)?;
+        config.response_timeout = limit.unwrap_or(config.response_timeout);
+        config.revision_fences = FENCE.read(&mut params)?.unwrap_or(config.revision_fences);
+        config.tls = read_tls(&mut params, secure)?;
         params.finish(scheme, PARAMETERS)?;
         config.check()?;
         Ok(config)
@@ -189,18 +218,8 @@ impl EtcdConfig {
     }
 
     pub(crate) fn check(&self) -> Result<()> {
-        let limits = [
-            ("the connect timeout", self.connect_timeout),
-            ("the response timeout", self.response_timeout),
-        ];
-        for (what, value) in limits {
-            if value < Duration::from_millis(1) || value > LONGEST {
-                return Err(Error::config(format!(
-                    "{what} is {value:?}: it must be between 1ms and {LONGEST:?}"
-                )));
-            }
-        }
-        Ok(())
+        CONNECT_TIMEOUT.check(self.connect_timeout)?;
+        RESPONSE_TIMEOUT.check(self.response_timeout)
     }
 
     /// A channel to a member, which connects with the first request.
@@ -256,6 +275,62 @@ impl fmt::Debug for EtcdConfig {
     }
 }
 
+/// The trusted authorities and the client's identity.
+#[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "never made without the feature"))]
+#[derive(Clone, Default)]
+pub(crate) struct TlsFiles {
+    /// In PEM.
+    ca: Option<Vec<u8>>,
+    identity: Option<(Vec<u8>, Vec<u8>)>,
+    server_name: Option<String>,
+}
+
+#[cfg(feature = "tls")]
+impl TlsFiles {
+    fn options(&self) -> transport::ClientTlsConfig {
+        use transport::{Certificate, ClientTlsConfig, Identity};
+        let mut options = match &self.ca {
+            Some(ca) => ClientTlsConfig::new().ca_certificate(Certificate::from_pem(ca)),
+            None => ClientTlsConfig::new().with_enabled_roots(),
+        };
+        if let Some((certificate, key)) = &self.identity {
+            options = options.identity(Identity::from_pem(certificate, key));
+        }
+        if let Some(name) = &self.server_name {
+            options = options.domain_name(name);
+        }
+        options
+    }
+}
+
+/// Reads the parameters for TLS, which only `secure` URLs have.
+fn read_tls(params: &mut Params, secure: bool) -> Result<Option<TlsFiles>> {
+    let (ca, server_name) = (CA.read(params)?, SERVER_NAME.read(params)?);
+    let (cert, key) = (CERT.read(params)?, KEY.read(params)?);
+    if !secure {
+        if ca.is_some() || cert.is_some() || key.is_some() || server_name.is_some() {
+            return Err(Error::config(
+                "lock_ca, lock_cert, lock_key and lock_server_name belong to etcds://; etcd:// does not use TLS",
+            ));
+        }
+        return Ok(None);
+    }
+    let identity = match (cert, key) {
+        (Some(cert), Some(key)) => {
+            let certificate = pem_file(CERT.name, &cert, "CERTIFICATE")?;
+            Some((certificate, pem_file(KEY.name, &key, "PRIVATE KEY")?))
+        }
+        (None, None) => None,
+        _ => {
+            return Err(Error::config(
+                "lock_cert and lock_key belong together: the certificate of this client, and its key",
+            ));
+        }
+    };
+    let ca = ca.map(|path| pem_file(CA.name, &path, "CERTIFICATE")).transpose()?;
+    Ok(Some(TlsFiles { ca, identity, server_name }))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -280,6 +355,23 @@ mod tests {
             assert_eq!(config.response_timeout, Duration::from_millis(200));
             assert_eq!(config.connect_timeout, Duration::from_millis(30));
         }
+    }
+
+    #[test]
+    fn the_page_says_of_each_parameter_what_is_declared() {
+        let rows = [
+            CONNECT_TIMEOUT.row(),
+            RESPONSE_TIMEOUT.row(),
+            CA.row(),
+            CERT.row(),
+            KEY.row(),
+            SERVER_NAME.row(),
+            FENCE.row(),
+        ];
+        assert!(include_str!("../README.md").contains(&rows.concat()), "{}", rows.concat());
+        let config = EtcdConfig::new(["h"]).unwrap();
+        assert_eq!(CONNECT_TIMEOUT.default, format!("`{:?}`", config.connect_timeout));
+        assert_eq!(RESPONSE_TIMEOUT.default, format!("`{:?}`", config.response_timeout));
     }
 
     #[test]

@@ -1,24 +1,28 @@
-//! What an operator should know about a cluster and each of its members.
+//! What an operator should know about a cluster and each of its members: first of all, which version
+//! it is, and the known defects of that.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{Error, Finding, Result};
+use lock_core::{Error, ErrorKind, Finding, Result};
+use lock_kit::server::MinimumVersion;
 use tokio::task::JoinSet;
 
-use crate::cluster::Cluster;
 use crate::config::EtcdConfig;
-use crate::connection::Connection;
-use crate::driver::Call;
-use crate::error::{Failed, Why};
-use crate::proto::{MemberListRequest, MemberListResponse, StatusRequest, StatusResponse};
-use crate::version;
+use crate::error::{EtcdFailure, FailureClass};
+use crate::wire::Cluster;
+use crate::wire::connection::MemberConnection;
+use crate::wire::exchange;
+use crate::wire::messages::EtcdRequest;
+use crate::wire::protobuf::{
+    Call, MemberListRequest, MemberListResponse, StatusRequest, StatusResponse,
+};
 
 /// The limit for asking one member.
 const LIMIT: Duration = Duration::from_secs(3);
 
 pub(crate) async fn diagnose(cluster: &Cluster) -> Result<Vec<Finding>> {
-    let Some(connection) = cluster.connection() else { return Err(Failed::closed().error) };
+    let Some(connection) = cluster.connection() else { return Err(EtcdFailure::closed().error) };
     let mut findings = Vec::new();
     match cluster.config() {
         Some(config) => findings.extend(all_members(config).await),
@@ -40,7 +44,7 @@ async fn all_members(config: &EtcdConfig) -> Vec<Finding> {
     for at in 0..config.members.len() {
         let config = Arc::clone(&config);
         asked.spawn(async move {
-            let status = match Connection::to_member(&config, at, 0) {
+            let status = match MemberConnection::to_member(&config, at, 0) {
                 Ok(connection) => ask(&connection, StatusRequest {}).await,
                 Err(error) => Err(error),
             };
@@ -53,20 +57,20 @@ async fn all_members(config: &EtcdConfig) -> Vec<Finding> {
     answers.into_iter().flat_map(name).collect()
 }
 
-async fn ask<C: Call + Copy>(connection: &Connection, message: C) -> Result<C::Reply> {
+async fn ask<C: Call + Clone>(connection: &MemberConnection, message: C) -> Result<C::Reply> {
     let call = async {
         let token = connection.token();
-        match connection.call(message).await {
-            Err(failed) if failed.why == Why::StaleToken => {
+        match connection.call(message.clone()).await {
+            Err(failed) if failed.why == FailureClass::StaleToken => {
                 connection.renew_token(token).await?;
                 connection.call(message).await
             }
             answer => answer,
         }
     };
-    let late = || Err(Failed::timeout(connection.endpoint(), LIMIT));
+    let late = || Err(EtcdFailure::timeout(connection.endpoint(), LIMIT));
     let answer = tokio::time::timeout(LIMIT, call).await.unwrap_or_else(|_| late());
-    answer.map_err(|failed| failed.error)
+    Ok(answer?)
 }
 
 /// How many failures the cluster survives.
@@ -87,7 +91,7 @@ fn voters(list: &MemberListResponse) -> Finding {
 
 fn member(endpoint: &str, answer: Result<StatusResponse>) -> Vec<Finding> {
     match answer {
-        Ok(status) => Standing::of(status).findings(endpoint),
+        Ok(status) => findings(&status, endpoint),
         Err(error) => vec![away(endpoint, &error)],
     }
 }
@@ -100,57 +104,115 @@ fn away(endpoint: &str, error: &Error) -> Finding {
 }
 
 /// What a member says about itself.
-#[derive(Clone, Debug, Default)]
-struct Standing {
-    version: String,
-    has_leader: bool,
-    is_learner: bool,
-    alarms: Vec<String>,
+fn findings(status: &StatusResponse, endpoint: &str) -> Vec<Finding> {
+    let (at, version) = (format!("the etcd member at {endpoint}"), &status.version);
+    let mut findings = vec![Finding::fact(format!("{at} is etcd {version}"))];
+    match judge(version, endpoint) {
+        Ok(defects) => findings.extend(defects.into_iter().map(|defect| {
+            Finding::warning(
+                format!("{at} is etcd {version}, which has a known defect: {defect}"),
+                "upgrade every member to 3.4.38, 3.5.23, 3.6.5 or newer",
+            )
+        })),
+        Err(error) => findings.push(Finding::critical(error.to_string(), "upgrade it")),
+    }
+    if status.is_learner {
+        findings.push(Finding::warning(
+            format!("{at} is a learner: it has no vote, and serves no locks"),
+            "promote it with `etcdctl member promote`, or take it out of the URL",
+        ));
+    }
+    if status.leader == 0 {
+        findings.push(Finding::critical(
+            format!("{at} has no leader: it is cut off, or too few members run"),
+            "start the other members, or mend the network between them",
+        ));
+    }
+    // The same words of every member: a missing leader, and alarms such as NOSPACE.
+    let alarms = status.errors.iter().filter(|alarm| !alarm.contains("no leader"));
+    findings.extend(alarms.map(|alarm| {
+        Finding::critical(
+            format!("{at} reports {alarm}"),
+            "see `etcdctl alarm list`; after NOSPACE compact and defragment every member, then `etcdctl alarm disarm`",
+        )
+    }));
+    findings
 }
 
-impl Standing {
-    fn of(status: StatusResponse) -> Self {
-        Self {
-            version: status.version,
-            has_leader: status.leader != 0,
-            is_learner: status.is_learner,
-            alarms: status.errors,
+/// Watches of one stream are numbered since 3.4.
+const ETCD: MinimumVersion =
+    MinimumVersion::new("etcd", [3, 4, 0], "older ones cannot number the watches of one stream");
+
+/// Defects of old servers, and the first patch of each line without them.
+const DEFECTS: [(&str, &[[u32; 3]]); 2] = [
+    (
+        "an old leader that was stuck in a disk write keeps revoking and renewing leases (etcd-io/etcd#15247, narrowed in 3.4.31 and 3.5.13)",
+        &[[3, 4, 31], [3, 5, 13]],
+    ),
+    (
+        "a revoked lease is reported as renewed (fixed in 3.4.38, 3.5.23 and 3.6.5)",
+        &[[3, 4, 38], [3, 5, 23], [3, 6, 5]],
+    ),
+];
+
+/// The known defects of a server of version `text`.
+///
+/// # Errors
+///
+/// If it cannot be used for locks at all.
+pub(crate) fn judge(text: &str, endpoint: &str) -> Result<Vec<&'static str>> {
+    ETCD.check(text).map_err(|error| {
+        Error::new(error.kind(), format!("the etcd member at {endpoint} cannot be used: {error}"))
+    })?;
+    let is_older = |version| MinimumVersion::new("etcd", version, "").check(text).is_err();
+    // Whether it is in the line of this patch, and older.
+    let lacks = |patch: &[u32; 3]| !is_older([patch[0], patch[1], 0]) && is_older(*patch);
+    let known = DEFECTS.iter().filter(|(_, fixed)| fixed.iter().any(lacks));
+    Ok(known.map(|(what, _)| *what).collect())
+}
+
+/// Warns of the known defects of a server of version `text`.
+///
+/// # Errors
+///
+/// As [`judge`].
+pub(crate) fn report(text: &str, endpoint: &str) -> Result<()> {
+    for bug in judge(text, endpoint)? {
+        tracing::warn!(target: "distlock", endpoint, version = text, bug, "this version of etcd has a known defect: upgrade it");
+    }
+    Ok(())
+}
+
+/// Warns of the versions of the members other than `known`. The leader decides on leases, and any
+/// member may become leader. Runs in the background.
+pub(crate) async fn report_others(config: EtcdConfig, known: usize) {
+    for member in (0..config.members.len()).filter(|member| *member != known) {
+        let endpoint = &config.members[member];
+        let reported = match version_of(&config, member).await {
+            Ok(version) => report(&version, endpoint),
+            Err(failed) => Err(failed.into()),
+        };
+        match reported {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::Unsupported => {
+                tracing::warn!(target: "distlock", endpoint, %error, "this member of etcd cannot be used");
+            }
+            Err(error) => {
+                tracing::debug!(target: "distlock", endpoint, %error, "the version of this member of etcd is not known");
+            }
         }
     }
+}
 
-    fn findings(&self, endpoint: &str) -> Vec<Finding> {
-        let (at, version) = (format!("the etcd member at {endpoint}"), &self.version);
-        let mut findings = vec![Finding::fact(format!("{at} is etcd {version}"))];
-        match version::judge(version, endpoint) {
-            Ok(defects) => findings.extend(defects.into_iter().map(|defect| {
-                Finding::warning(
-                    format!("{at} is etcd {version}, which has a known defect: {defect}"),
-                    "upgrade every member to 3.4.38, 3.5.23, 3.6.5 or newer",
-                )
-            })),
-            Err(error) => findings.push(Finding::critical(error.to_string(), "upgrade it")),
-        }
-        if self.is_learner {
-            findings.push(Finding::warning(
-                format!("{at} is a learner: it has no vote, and serves no locks"),
-                "promote it with `etcdctl member promote`, or take it out of the URL",
-            ));
-        }
-        if !self.has_leader {
-            findings.push(Finding::critical(
-                format!("{at} has no leader: it is cut off, or too few members run"),
-                "start the other members, or mend the network between them",
-            ));
-        }
-        // The same words of every member: a missing leader, and alarms such as NOSPACE.
-        let alarms = self.alarms.iter().filter(|alarm| !alarm.contains("no leader"));
-        findings.extend(alarms.map(|alarm| {
-            Finding::critical(
-                format!("{at} reports {alarm}"),
-                "see `etcdctl alarm list`; after NOSPACE compact and defragment every member, then `etcdctl alarm disarm`",
-            )
-        }));
-        findings
+/// The version of one member, requested over a separate connection.
+async fn version_of(config: &EtcdConfig, member: usize) -> Result<String, EtcdFailure> {
+    let connection = MemberConnection::to_member(config, member, 0);
+    let connection =
+        connection.map_err(|error| EtcdFailure { why: FailureClass::Refused, error })?;
+    let limit = config.connect_timeout + config.response_timeout;
+    match tokio::time::timeout(limit, exchange::send(&connection, &EtcdRequest::Status)).await {
+        Ok(status) => Ok(status?.version),
+        Err(_) => Err(EtcdFailure::timeout(connection.endpoint(), limit)),
     }
 }
 
@@ -161,18 +223,45 @@ mod tests {
 
     #[test]
     fn a_member_that_cannot_serve_is_critical() {
-        let sound = Standing { version: "3.6.5".into(), has_leader: true, ..Standing::default() };
-        assert_eq!(sound.findings("a:1"), [Finding::fact("the etcd member at a:1 is etcd 3.6.5")]);
-        let worst = |standing: &Standing| {
-            standing.findings("a:1").into_iter().max_by_key(|found| found.severity).unwrap()
+        let sound =
+            StatusResponse { version: "3.6.5".into(), leader: 7, ..StatusResponse::default() };
+        assert_eq!(
+            findings(&sound, "a:1"),
+            [Finding::fact("the etcd member at a:1 is etcd 3.6.5")]
+        );
+        let worst = |status: StatusResponse| {
+            findings(&status, "a:1").into_iter().max_by_key(|found| found.severity).unwrap()
         };
-        let old = worst(&Standing { version: "3.6.4".into(), ..sound.clone() });
+        let old = worst(StatusResponse { version: "3.6.4".into(), ..sound.clone() });
         assert!(old.severity == Severity::Warning && old.what.contains("revoked"), "{old}");
-        let cut_off = worst(&Standing { has_leader: false, ..sound.clone() });
+        let cut_off = worst(StatusResponse { leader: 0, ..sound.clone() });
         assert!(cut_off.severity == Severity::Critical && cut_off.what.contains("no leader"));
         let alarms =
             vec!["memberID:7 alarm:NOSPACE".to_owned(), "etcdserver: no leader".to_owned()];
-        let full = Standing { alarms, ..sound }.findings("a:1");
+        let full = findings(&StatusResponse { errors: alarms, ..sound }, "a:1");
         assert!(full.len() == 2 && full[1].what.contains("NOSPACE"), "{full:?}");
+    }
+
+    #[test]
+    fn each_line_has_its_own_first_good_patch() {
+        for (version, bugs) in [
+            ("3.4.23", 2),
+            ("3.4.31", 1),
+            ("3.4.38", 0),
+            ("3.5.12", 2),
+            ("3.5.22", 1),
+            ("3.5.23", 0),
+            ("3.6.4", 1),
+            ("3.6.5", 0),
+            ("3.7.0-rc.1", 0),
+            ("4.0.0", 0),
+        ] {
+            assert_eq!(judge(version, "h").unwrap().len(), bugs, "{version}");
+        }
+        let error = judge("3.3.27", "h:1").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        let text = error.to_string();
+        assert!(["3.3.27", "h:1", "3.4"].iter().all(|part| text.contains(part)), "{text}");
+        assert!(judge("not a version", "h:1").is_err());
     }
 }

@@ -3,17 +3,17 @@
 use std::error::Error as StdError;
 
 use lock_core::{Error, ErrorKind};
-use tonic::{Code, Status};
+use tonic::{Code, ConnectError, Status};
 
 /// A failed request, and what the failure means for its sender.
 #[derive(Clone, Debug)]
-pub(crate) struct Failed {
-    pub(crate) why: Why,
+pub(crate) struct EtcdFailure {
+    pub(crate) why: FailureClass,
     pub(crate) error: Error,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Why {
+pub(crate) enum FailureClass {
     /// There was no connection: nothing was sent. Another member may succeed.
     NotSent,
     /// The member answered that it has no leader: it did nothing, and another member may succeed.
@@ -35,10 +35,16 @@ pub(crate) enum Why {
     Unsettled,
 }
 
-impl Failed {
+impl From<EtcdFailure> for Error {
+    fn from(failed: EtcdFailure) -> Self {
+        failed.error
+    }
+}
+
+impl EtcdFailure {
     pub(crate) fn timeout(endpoint: &str, limit: std::time::Duration) -> Self {
         let text = format!("the etcd member at {endpoint} did not answer within {limit:?}");
-        Self { why: Why::Broken, error: Error::new(ErrorKind::NoAnswer, text) }
+        Self { why: FailureClass::Broken, error: Error::new(ErrorKind::NoAnswer, text) }
     }
 
     /// The client was closed, or its runtime has ended.
@@ -53,7 +59,7 @@ impl Failed {
     }
 
     fn unsettled(kind: ErrorKind, text: String) -> Self {
-        Self { why: Why::Unsettled, error: Error::new(kind, text).with_unknown_effect() }
+        Self { why: FailureClass::Unsettled, error: Error::new(kind, text).with_unknown_effect() }
     }
 
     /// The same failure, for a request that changes nothing in the store.
@@ -62,78 +68,92 @@ impl Failed {
             return self;
         }
         let error = Error::new(ErrorKind::Unavailable, self.error.to_string());
-        Self { why: Why::NotSent, error }
+        Self { why: FailureClass::NotSent, error }
     }
 
     /// Whether the request may have been executed, or may be later.
     pub(crate) fn is_unknown(&self) -> bool {
-        matches!(self.why, Why::Broken | Why::Ending | Why::Unsettled)
+        matches!(self.why, FailureClass::Broken | FailureClass::Ending | FailureClass::Unsettled)
     }
 
     /// Whether the user is signed in, but not permitted to do this to this key.
     pub(crate) fn is_about_a_right(&self) -> bool {
-        self.why == Why::Refused && self.error.to_string().contains("permission denied")
+        self.why == FailureClass::Refused && self.error.to_string().contains("permission denied")
     }
 
     /// Whether the connection to this member is no longer of use.
     pub(crate) fn is_about_the_member(&self) -> bool {
-        self.is_for_another() || matches!(self.why, Why::Broken | Why::Ending)
+        self.is_for_another() || matches!(self.why, FailureClass::Broken | FailureClass::Ending)
     }
 
     /// Whether nothing was done, and another member is worth trying.
     pub(crate) fn is_for_another(&self) -> bool {
-        matches!(self.why, Why::NotSent | Why::NoLeader | Why::Learner)
+        matches!(self.why, FailureClass::NotSent | FailureClass::NoLeader | FailureClass::Learner)
     }
 }
 
 /// Describes an error of the member at `endpoint`. Neither the driver's text nor the server's
 /// contains the password.
-pub(crate) fn from_etcd(status: &Status, endpoint: &str) -> Failed {
+pub(crate) fn from_etcd(status: &Status, endpoint: &str) -> EtcdFailure {
     let (why, kind) = judge(status);
     let what = match why {
-        Why::NotSent => "cannot be reached",
-        Why::NoLeader => "has no leader: it is cut off, or an election is under way",
-        Why::Learner => "is a learner, which serves no locks",
-        Why::Ending => "is stopping, or its cluster is unhealthy",
-        Why::StaleToken => "no longer accepts the user's auth token",
-        Why::LeaseGone => "does not know the lease",
-        Why::Broken => "did not complete its reply",
-        Why::Refused => refusal(status, kind),
-        Why::Unsettled => "could not carry out the request",
+        FailureClass::NotSent => "cannot be reached",
+        FailureClass::NoLeader => "has no leader: it is cut off, or an election is under way",
+        FailureClass::Learner => "is a learner, which serves no locks",
+        FailureClass::Ending => "is stopping, or its cluster is unhealthy",
+        FailureClass::StaleToken => "no longer accepts the user's auth token",
+        FailureClass::LeaseGone => "does not know the lease",
+        FailureClass::Broken => "did not complete its reply",
+        FailureClass::Refused => refusal(status, kind),
+        FailureClass::Unsettled => "could not carry out the request",
     };
     let described = Error::new(kind, format!("the etcd member at {endpoint} {what}"));
     // The driver's text repeats all headers of the reply.
-    let described = described.with_source(Told(told(status)));
+    let described = described.with_source(ServerText(told(status)));
     let error = match why {
-        Why::Broken | Why::Ending | Why::Unsettled => described.with_unknown_effect(),
+        FailureClass::Broken | FailureClass::Ending | FailureClass::Unsettled => {
+            described.with_unknown_effect()
+        }
         _ => described,
     };
-    Failed { why, error }
+    EtcdFailure { why, error }
 }
 
 /// The messages of etcd, and what each means.
-const SAID: [(&str, Why, ErrorKind); 10] = [
-    ("requested lease not found", Why::LeaseGone, ErrorKind::Store),
-    ("invalid auth token", Why::StaleToken, ErrorKind::Denied),
-    ("revision of auth store is old", Why::StaleToken, ErrorKind::Denied),
-    ("authentication failed", Why::Refused, ErrorKind::Denied),
-    ("user name is empty", Why::Refused, ErrorKind::Denied),
-    ("permission denied", Why::Refused, ErrorKind::Denied),
-    ("no leader", Why::NoLeader, ErrorKind::Unavailable),
-    ("not supported for learner", Why::Learner, ErrorKind::Unavailable),
-    ("etcdserver: server stopped", Why::Ending, ErrorKind::Unavailable),
-    ("etcdserver: unhealthy cluster", Why::Ending, ErrorKind::Unavailable),
+const SAID: [(&str, FailureClass, ErrorKind); 10] = [
+    ("requested lease not found", FailureClass::LeaseGone, ErrorKind::Store),
+    ("invalid auth token", FailureClass::StaleToken, ErrorKind::Denied),
+    ("revision of auth store is old", FailureClass::StaleToken, ErrorKind::Denied),
+    ("authentication failed", FailureClass::Refused, ErrorKind::Denied),
+    (NO_USER, FailureClass::Refused, ErrorKind::Denied),
+    ("permission denied", FailureClass::Refused, ErrorKind::Denied),
+    ("no leader", FailureClass::NoLeader, ErrorKind::Unavailable),
+    ("not supported for learner", FailureClass::Learner, ErrorKind::Unavailable),
+    ("etcdserver: server stopped", FailureClass::Ending, ErrorKind::Unavailable),
+    ("etcdserver: unhealthy cluster", FailureClass::Ending, ErrorKind::Unavailable),
 ];
 
 /// What a refusal means that is about the user, and what to do.
-const USERS: [(&str, &str); 3] = [
+const USERS: [(&str, &str); 2] = [
     (
-        "user name is empty",
+        NO_USER,
         "asks for a user: write user and password into the URL, as in etcd://user:password@host",
     ),
     ("authentication failed", "refused the user or the password"),
-    ("authentication is not enabled", "has no users: omit user and password from the URL"),
 ];
+
+/// Said where a request has no token.
+const NO_USER: &str = "user name is empty";
+
+/// Whether the server refused to sign a user in because it asks nobody who they are.
+pub(crate) fn asks_nobody(status: &Status) -> bool {
+    status.message().contains("authentication is not enabled")
+}
+
+/// Whether the server refused a request because it has no token.
+pub(crate) fn asks_for_a_user(status: &Status) -> bool {
+    status.message().contains(NO_USER)
+}
 
 fn refusal(status: &Status, kind: ErrorKind) -> &'static str {
     let text = status.message();
@@ -144,7 +164,7 @@ fn refusal(status: &Status, kind: ErrorKind) -> &'static str {
     }
 }
 
-fn judge(status: &Status) -> (Why, ErrorKind) {
+fn judge(status: &Status) -> (FailureClass, ErrorKind) {
     let text = status.message();
     if let Some((_, why, kind)) = SAID.iter().find(|(said, ..)| text.contains(said)) {
         return (*why, *kind);
@@ -152,32 +172,32 @@ fn judge(status: &Status) -> (Why, ErrorKind) {
     // etcd's own messages begin so; all others come from the transport.
     let said = text.contains("etcdserver:") || text.contains("auth:");
     match status.code() {
-        Code::PermissionDenied | Code::Unauthenticated => (Why::Refused, ErrorKind::Denied),
-        Code::Unimplemented => (Why::Refused, ErrorKind::Store),
-        Code::ResourceExhausted if said => (Why::Refused, ErrorKind::Unavailable),
-        Code::Unavailable if said => (Why::Unsettled, ErrorKind::Unavailable),
-        Code::Unavailable if is_about_connecting(status) => (Why::NotSent, ErrorKind::Unavailable),
+        Code::PermissionDenied | Code::Unauthenticated => {
+            (FailureClass::Refused, ErrorKind::Denied)
+        }
+        Code::Unimplemented => (FailureClass::Refused, ErrorKind::Store),
+        Code::ResourceExhausted if said => (FailureClass::Refused, ErrorKind::Unavailable),
+        Code::Unavailable if said => (FailureClass::Unsettled, ErrorKind::Unavailable),
+        Code::Unavailable if is_about_connecting(status) => {
+            (FailureClass::NotSent, ErrorKind::Unavailable)
+        }
         Code::InvalidArgument | Code::FailedPrecondition | Code::NotFound | Code::OutOfRange
             if said =>
         {
-            (Why::Refused, ErrorKind::Store)
+            (FailureClass::Refused, ErrorKind::Store)
         }
-        _ => (Why::Broken, ErrorKind::Unavailable),
+        _ => (FailureClass::Broken, ErrorKind::Unavailable),
     }
 }
 
-/// Whether the connection was never made. The transport shows it only in its text.
-fn is_about_connecting(error: &(dyn StdError + 'static)) -> bool {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        let text = error.to_string();
-        if ["tcp connect error", "dns error", "error trying to connect", "connection refused"]
-            .iter()
-            .any(|known| text.to_ascii_lowercase().contains(known))
-        {
+/// Whether the connection was never made: there is no address, nobody accepts it, or TLS fails.
+fn is_about_connecting(status: &Status) -> bool {
+    let mut cause = StdError::source(status);
+    while let Some(error) = cause {
+        if error.is::<ConnectError>() {
             return true;
         }
-        next = error.source();
+        cause = error.source();
     }
     false
 }
@@ -201,19 +221,19 @@ fn told(status: &Status) -> String {
 
 /// What the server or the transport said.
 #[derive(Debug)]
-struct Told(String);
+struct ServerText(String);
 
-impl std::fmt::Display for Told {
+impl std::fmt::Display for ServerText {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl StdError for Told {}
+impl StdError for ServerText {}
 
 /// A reply that a correct server does not give.
-pub(crate) fn unexpected(what: &str) -> Failed {
-    Failed::unsettled(ErrorKind::Store, format!("the etcd server answered {what}"))
+pub(crate) fn unexpected(what: &str) -> EtcdFailure {
+    EtcdFailure::unsettled(ErrorKind::Store, format!("the etcd server answered {what}"))
 }
 
 #[cfg(test)]
@@ -223,12 +243,12 @@ mod tests {
     #[test]
     fn a_member_is_left_where_another_may_do_better() {
         for (text, why, leaves, unknown) in [
-            ("rpc not supported for learner", Why::Learner, true, false),
-            ("no leader", Why::NoLeader, true, false),
-            ("server stopped", Why::Ending, true, true),
-            ("unhealthy cluster", Why::Ending, true, true),
-            ("request timed out", Why::Unsettled, false, true),
-            ("too many requests", Why::Refused, false, false),
+            ("rpc not supported for learner", FailureClass::Learner, true, false),
+            ("no leader", FailureClass::NoLeader, true, false),
+            ("server stopped", FailureClass::Ending, true, true),
+            ("unhealthy cluster", FailureClass::Ending, true, true),
+            ("request timed out", FailureClass::Unsettled, false, true),
+            ("too many requests", FailureClass::Refused, false, false),
         ] {
             let is_busy = text == "too many requests";
             let code = if is_busy { Code::ResourceExhausted } else { Code::Unavailable };
@@ -275,15 +295,17 @@ mod tests {
             ),
         ] {
             let failed = from_etcd(&Status::new(code, text), "h:1");
-            assert_eq!((failed.why, failed.error.kind()), (Why::Refused, kind), "{text}");
+            assert_eq!((failed.why, failed.error.kind()), (FailureClass::Refused, kind), "{text}");
             assert!(failed.error.to_string().contains(part), "{}", failed.error);
             assert_eq!(failed.is_about_a_right(), is_about_a_right, "{text}");
         }
         let said = "etcdserver: lost: permission denied";
         assert!(from_etcd(&Status::new(Code::Unavailable, said), "h:1").is_about_a_right());
-        let never = from_etcd(&Status::new(Code::Unavailable, "tcp connect error"), "h:1");
-        assert_eq!((never.why, never.is_about_a_right()), (Why::NotSent, false));
+        // Whatever the words are, as those of TLS.
+        let never = ConnectError("certificate has expired".into());
+        let never = from_etcd(&Status::from_error(Box::new(never)), "h:1");
+        assert_eq!((never.why, never.is_about_a_right()), (FailureClass::NotSent, false));
         let broken = from_etcd(&Status::new(Code::Unavailable, "goodbye"), "h:1");
-        assert_eq!(broken.why, Why::Broken);
+        assert_eq!(broken.why, FailureClass::Broken);
     }
 }

@@ -1,37 +1,40 @@
+//! # Map
+//!
+//! In reading order:
+//!
+//! - `backend.rs` — the store as the core sees it; connecting
+//! - `config.rs` — the URL and its parameters
+//! - `shared_state.rs` — what all claims of a client share
+//! - `queue` — one claim: the order of its steps, and how a lost reply is settled, in `claim.rs`; what it asks, and
+//!   whether that is in doubt, in `operations.rs`, as transactions in `statements.rs`; what wakes it in `watches.rs`;
+//!   keys and values in `entry.rs`, what fences are counted from in `fences.rs`
+//! - `watch` — the watch stream of a runtime in `task.rs`; whom its news wakes, and who shares a watch, in
+//!   `sharing.rs`; whom a neighbour's release wakes in `handover.rs`
+//! - `leases` — spare leases in `mod.rs`, their keep-alives in `renewals.rs`
+//! - `wire` — the cluster in `mod.rs`: one member at a time, and whether the store went back; requests
+//!   as data in `messages.rs`, how they are sent in `exchange.rs`, etcd's messages in `protobuf.rs`,
+//!   one member in `connection.rs`, streams that stay open in `streams.rs`
+//! - `error.rs` — what a failure means for its sender
+//! - `rules.rs` — decisions that no request or reply shows
+//! - `admin.rs` — inspection, and release by force
+//! - `doctor.rs` — what an operator should know; defects of versions
+//! - `mutants` — known mistakes, in builds that test the tests
 #![doc = include_str!("../README.md")]
 
 mod admin;
 mod backend;
-mod claim;
-mod cluster;
 mod config;
-mod connection;
 mod doctor;
-mod driver;
-mod entry;
 mod error;
-mod fences;
-#[cfg(test)]
-mod fuzz;
 mod leases;
 #[cfg(distlock_mutants)]
 #[doc(hidden)]
 pub mod mutants;
-#[cfg(not(distlock_mutants))]
-mod mutants;
-mod names;
-mod neighbours;
-mod proto;
 mod queue;
-mod renewals;
+#[cfg_attr(distlock_mutants, path = "mutants/rules.rs")]
 mod rules;
-mod statements;
-mod store;
-mod streams;
-mod version;
-mod wake;
-mod watched;
-mod watches;
+mod shared_state;
+mod watch;
 mod wire;
 
 pub use backend::EtcdBackend;

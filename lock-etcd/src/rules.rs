@@ -1,69 +1,105 @@
-//! The decisions that no request or reply shows, one line each.
+//! The decisions that no request or reply shows.
 
 use std::time::Duration;
 
 use lock_core::{FencingToken, OwnerId};
+use tokio::runtime::{Handle, Id};
+use tokio::sync::watch;
 
-use crate::entry::Entry;
-use crate::proto::KeyValue;
-
-/// The rules by which a store decides.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Rules {
-    /// Whether a key that was `written` by this owner is an entry of `ours`.
-    pub(crate) is_ours: fn(written: Option<OwnerId>, ours: OwnerId) -> bool,
-    /// Whether a lease token that names the fence `told` matches the entry with the fence `found`.
-    pub(crate) is_told: fn(told: FencingToken, found: FencingToken) -> bool,
-    /// Whether a lease that was `granted` for this long is what the caller `asked` for.
-    pub(crate) is_asked: fn(granted: Duration, asked: Duration) -> bool,
-    /// The fence of an entry that is bound to this lease.
-    pub(crate) fence: fn(fence: FencingToken, lease: i64) -> FencingToken,
-    /// The base to use if the store has `base` at `revision`: the same, unless the next fence would
-    /// be behind the clock or not above `highest`.
-    pub(crate) base: fn(base: i64, revision: i64, highest: i64, now: i64) -> i64,
-    /// Whether a base that the store shows is in use if we have used the base `used`. It only ever
-    /// rises, and whoever raised it did so by the clock.
-    pub(crate) is_in_use: fn(found: i64, used: i64) -> bool,
-    /// Whether a fence is above the highest one before it.
-    pub(crate) rises: fn(fence: i64, highest: i64) -> bool,
-    /// Whether a watch that reports changes from `reports` on serves a claim that has to hear of
-    /// those from `from` on.
-    pub(crate) is_in_time: fn(reports: i64, from: i64) -> bool,
-    /// Whether a change at `at` concerns a claim that watches from `from` on.
-    pub(crate) is_news: fn(at: i64, from: i64) -> bool,
-    /// Whether the key that was `found` is the entry at which one of our claims waits.
-    pub(crate) is_waiting: fn(entry: &Entry, found: &KeyValue) -> bool,
-    /// Whether a proof of this age may be taken where a request has this timeout.
-    pub(crate) is_fresh: fn(age: Duration, limit: Duration) -> bool,
-    /// How long a waiter waits for the answer to the release of the entry before it.
-    pub(crate) answer_in: Duration,
-}
+use crate::queue::entry::QueueEntry;
+use crate::wire::messages::Mark;
+use crate::wire::protobuf::KeyValue;
 
 /// A base whose fences are behind the clock by less than this is not raised. Other clients must
 /// read a raised base again, so this bounds how often a cluster with many short-lived clients does
 /// that.
 const LAG: i64 = 100_000;
+/// How long a waiter waits for the answer to the release of the entry in front of it. Whoever gets that
+/// may be stuck, on another runtime or in a task that is not polled.
+const ANSWER_IN: Duration = Duration::from_millis(20);
 
-pub(crate) const RULES: Rules = Rules {
-    is_ours: |written, ours| written == Some(ours),
-    is_told: |told, found| told == found,
-    is_asked: |granted, asked| granted == asked,
-    fence: |fence, _| fence,
-    base: |base, revision, highest, now| {
-        let next = base.saturating_add(revision);
-        if base > 0 && next >= highest && next >= now - LAG {
-            return base;
-        }
-        now.max(highest).saturating_sub(revision).max(base + 1)
-    },
-    is_in_use: |found, used| found >= used,
-    rises: |fence, highest| fence > highest,
-    is_in_time: |reports, from| reports <= from,
-    is_news: |at, from| at >= from,
-    is_waiting: |entry, found| entry.rev == found.create_revision && entry.value == found.value,
-    is_fresh: |age, limit| age <= limit,
-    answer_in: Duration::from_millis(20),
-};
+/// Whether a key that was `written` by this owner is an entry of `ours`.
+pub(crate) fn is_ours(written: Option<OwnerId>, ours: OwnerId) -> bool {
+    written == Some(ours)
+}
+
+/// Whether a lease token that names the fence `told` matches the entry with the fence `found`.
+pub(crate) fn is_told(told: FencingToken, found: FencingToken) -> bool {
+    told == found
+}
+
+/// Whether a lease that was `granted` for this long is what the caller `asked` for.
+pub(crate) fn is_asked(granted: Duration, asked: Duration) -> bool {
+    granted == asked
+}
+
+/// The fencing token of who holds the lock by this entry.
+pub(crate) fn token(entry: &QueueEntry) -> FencingToken {
+    entry.fence
+}
+
+/// The base to use if the store has `base` at `revision`: the same, unless the next fence would
+/// be behind the clock or not above `highest`.
+pub(crate) fn base(base: i64, revision: i64, highest: i64, now: i64) -> i64 {
+    let next = base.saturating_add(revision);
+    if base > 0 && next >= highest && next >= now - LAG {
+        return base;
+    }
+    now.max(highest).saturating_sub(revision).max(base + 1)
+}
+
+/// Whether a base that the store shows is in use if we have used the base `used`. It only ever
+/// rises, and whoever raised it did so by the clock.
+pub(crate) fn is_in_use(found: i64, used: i64) -> bool {
+    found >= used
+}
+
+/// Whether a store that shows this is still the one that has shown what was `seen` before.
+pub(crate) fn goes_on(seen: Mark, shown: Mark) -> bool {
+    shown.revision >= seen.revision && (seen.term == 0 || shown.term == seen.term)
+}
+
+/// Whether a lease is good for another lock that was granted in this era, where it is another
+/// one `now`.
+pub(crate) fn is_spare<Era: PartialEq>(granted: Era, now: Era) -> bool {
+    granted == now
+}
+
+/// Whether a watch reports changes from `reports` on early enough for a claim that has to hear of
+/// those from `from` on.
+pub(crate) fn is_in_time(reports: i64, from: i64) -> bool {
+    reports <= from
+}
+
+/// Whether a change at `at` concerns a claim that watches from `from` on.
+pub(crate) fn is_news(at: i64, from: i64) -> bool {
+    at >= from
+}
+
+/// Whether a watch has stood since the read that it follows: no stream was opened since `then`.
+pub(crate) fn stood_since<Count: PartialEq>(then: Count, now: Count) -> bool {
+    then == now
+}
+
+/// The runtime that serves the watches that are asked for here.
+pub(crate) fn runtime() -> Id {
+    Handle::current().id()
+}
+
+/// Whether the key that was `found` is the entry at which one of our claims waits.
+pub(crate) fn is_waiting(entry: &QueueEntry, found: &KeyValue) -> bool {
+    entry.rev == found.create_revision && entry.value == found.value
+}
+
+/// Whether a proof of this age may be taken where a request has this timeout.
+pub(crate) fn is_fresh(age: Duration, limit: Duration) -> bool {
+    age <= limit
+}
+
+/// Waits until a release was answered, but not for long.
+pub(crate) async fn answered(mut release: watch::Receiver<()>) {
+    let _ = tokio::time::timeout(ANSWER_IN, release.changed()).await;
+}
 
 #[cfg(test)]
 mod tests {
@@ -73,7 +109,7 @@ mod tests {
 
     #[test]
     fn a_base_is_lifted_to_the_clock_and_never_lowered() {
-        for (what, base, revision, highest, expected) in [
+        for (what, found, revision, highest, expected) in [
             ("a new cluster", 0, 5, 0, NOW - 5),
             ("one that is up to date", NOW - 50, 20, NOW - 40, NOW - 50),
             ("a little behind", NOW - LAG, 0, 0, NOW - LAG),
@@ -82,9 +118,9 @@ mod tests {
             ("a cluster that was wiped", 0, 5, NOW + 1000, NOW + 995),
             ("a snapshot, and a clock behind", NOW, 7, NOW + 1000, NOW + 993),
         ] {
-            let base_now = (RULES.base)(base, revision, highest, NOW);
-            assert_eq!(base_now, expected, "{what}");
-            assert!(base_now >= base && base_now + revision + 1 > highest, "{what}");
+            let lifted = base(found, revision, highest, NOW);
+            assert_eq!(lifted, expected, "{what}");
+            assert!(lifted >= found && lifted + revision + 1 > highest, "{what}");
         }
     }
 }

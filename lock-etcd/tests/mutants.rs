@@ -27,15 +27,13 @@ mod wrong {
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::process::ExitCode;
 
-    use conformance_tests::mutation::{Killer, Mutation};
-    use lock_etcd::mutants::{MUTANTS, VARIABLE};
+    use conformance_tests::mutation;
+    use lock_etcd::mutants::MUTANTS;
 
     use crate::{harness, scenarios};
 
     macro_rules! scenes {
         ($($name:ident)+) => {
-            const SCENES: &[&str] = &[$(stringify!($name)),+];
-
             async fn scene(name: &str) {
                 match name {
                     $(stringify!($name) => scenarios::$name().await,)+
@@ -55,6 +53,7 @@ mod wrong {
         a_watch_is_not_refused_unnoticed
         a_holder_looks_although_its_watch_stands
         a_renewal_needs_to_see_the_key
+        a_check_does_not_believe_a_member_that_is_cut_off
         an_answer_counts_from_its_own_request
         a_foreign_queue_below_ours_blocks_nobody
         every_claim_has_a_lease_of_its_own
@@ -67,6 +66,8 @@ mod wrong {
         fences_rise_over_clients
         a_base_in_use_is_not_raised_again
         a_restored_snapshot_gives_no_lower_fence
+        who_missed_the_last_fences_gives_no_lower_one
+        a_spare_lease_keeps_no_lock_of_the_past
         a_shared_watch_hides_nothing
         a_place_is_not_lost_with_the_one_before
         a_release_hands_the_lock_to_the_next
@@ -76,17 +77,7 @@ mod wrong {
     }
 
     pub(crate) fn main() -> ExitCode {
-        let killers: Vec<_> = MUTANTS
-            .iter()
-            .map(|mutant| {
-                let is_scene = SCENES.contains(&mutant.killed_by);
-                let killer = if is_scene { Killer::Scene } else { Killer::Case };
-                (mutant.name, killer(mutant.killed_by))
-            })
-            .collect();
-        let mutants = MUTANTS.iter().map(|mutant| mutant.name).collect();
-        let mutation = Mutation { variable: VARIABLE, mutants, killers: &killers };
-        mutation.main(|| harness::main(1), play)
+        mutation::main(MUTANTS.iter().copied(), || harness::main(1), play)
     }
 
     /// A scene asserts what must hold, so a panic is what it saw.

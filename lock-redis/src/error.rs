@@ -1,12 +1,16 @@
 //! Maps the driver's errors to ours.
 
-use lock_core::kit::versions::REDIS;
 use lock_core::{Error, ErrorKind};
+use lock_kit::server::MinimumVersion;
 use redis::{RedisError, ServerErrorKind};
+
+/// `EVALSHA` with effects replication is the default since Redis 5; 6.0 is the oldest that was tested.
+pub(crate) const REDIS: MinimumVersion =
+    MinimumVersion::new("Redis", [6, 0, 0], "scripts were not tested on older ones");
 
 /// How far the request had got when it failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub(crate) enum RequestStage {
     /// Nothing of it was sent.
     Connecting,
     /// It was handed to the connection: the server may have acted, or may act later.
@@ -15,7 +19,7 @@ pub(crate) enum Stage {
 
 /// Describes `error` of the server at `endpoint`. The driver's own text names neither user nor
 /// password; the server's text does not either.
-pub(crate) fn from_redis(error: RedisError, stage: Stage, endpoint: &str) -> Error {
+pub(crate) fn from_redis(error: RedisError, stage: RequestStage, endpoint: &str) -> Error {
     let code = code_of(&error);
     let kind = match error.kind() {
         redis::ErrorKind::AuthenticationFailed => ErrorKind::Denied,
@@ -40,7 +44,6 @@ pub(crate) fn from_redis(error: RedisError, stage: Stage, endpoint: &str) -> Err
             "NOAUTH" | "WRONGPASS" | "NOPERM" => ErrorKind::Denied,
             _ if error.detail().is_some_and(tells_of_a_right) => ErrorKind::Denied,
             code if TRANSIENT.contains(&code) => ErrorKind::Unavailable,
-            "" if stage == Stage::Connecting && error.is_timeout() => ErrorKind::NoAnswer,
             "" => ErrorKind::Unavailable,
             _ => ErrorKind::Store,
         },
@@ -51,21 +54,22 @@ pub(crate) fn from_redis(error: RedisError, stage: Stage, endpoint: &str) -> Err
         || matches!(code, "NOAUTH" | "WRONGPASS")
         || is_refused_before_it_runs(&error);
     let what = match (stage, kind) {
-        (Stage::Connecting, ErrorKind::Denied) => "refused the credentials",
-        (Stage::Connecting, _) if is_about_a_certificate(&error) => CERTIFICATES,
-        (Stage::Connecting, _) if error.is_connection_dropped() => HANGS_UP,
-        (Stage::Connecting, _) => "cannot be reached",
-        (Stage::Sent, ErrorKind::Denied) if is_about_a_key(&error) => KEYS,
-        (Stage::Sent, ErrorKind::Denied) => "denied a right that locks need",
-        (Stage::Sent, ErrorKind::Unavailable) => "did not serve the request",
-        (Stage::Sent, _) => "answered with an error",
+        (RequestStage::Connecting, ErrorKind::Denied) => "refused the credentials",
+        (RequestStage::Connecting, _) if is_about_a_certificate(&error) => CERTIFICATES,
+        (RequestStage::Connecting, _) if hangs_up(&error) => HANGS_UP,
+        (RequestStage::Connecting, _) => "cannot be reached",
+        (RequestStage::Sent, ErrorKind::Denied) if is_about_a_key(&error) => KEYS,
+        (RequestStage::Sent, ErrorKind::Denied) => "denied a right that locks need",
+        (RequestStage::Sent, ErrorKind::Unavailable) => "did not serve the request",
+        (RequestStage::Sent, _) => "answered with an error",
     };
     let described =
         Error::new(kind, format!("the Redis server at {endpoint} {what}")).with_source(error);
     match stage {
-        Stage::Connecting => without_effect(described),
-        Stage::Sent if refused => described,
-        Stage::Sent => described.with_unknown_effect(),
+        // Nothing was sent.
+        RequestStage::Connecting => described,
+        RequestStage::Sent if refused => described,
+        RequestStage::Sent => described.with_unknown_effect(),
     }
 }
 
@@ -119,6 +123,12 @@ fn is_about_a_certificate(error: &RedisError) -> bool {
 /// What a server does that hears TLS and expects none, or the reverse.
 const HANGS_UP: &str = "cannot be reached, since it closes the connection: rediss:// and redlocks:// are for servers that expect TLS, redis:// and redlock:// for those that do not";
 
+/// Whether somebody was there and closed the connection. The driver also calls it dropped where nobody
+/// listens.
+fn hangs_up(error: &RedisError) -> bool {
+    error.is_connection_dropped() && !error.is_connection_refusal()
+}
+
 /// In the words of Redis 6 and 7.0, of 7.2, and of its scripts.
 fn is_about_a_key(error: &RedisError) -> bool {
     let words = ["one of the keys", "to access a key", "' key"];
@@ -129,14 +139,6 @@ fn is_about_a_key(error: &RedisError) -> bool {
 fn is_refused_before_it_runs(error: &RedisError) -> bool {
     error.code() == Some("NOPERM")
         && !error.detail().is_some_and(|detail| detail.contains("script"))
-}
-
-/// A timeout begins as "unknown"; while connecting nothing has been sent.
-fn without_effect(error: Error) -> Error {
-    if error.kind() != ErrorKind::NoAnswer {
-        return error;
-    }
-    Error::new(ErrorKind::Unavailable, error.to_string())
 }
 
 /// The error for a refused probe: each entry is a command, a colon and the server's reason. A
@@ -197,7 +199,7 @@ mod tests {
     #[test]
     fn a_node_of_a_cluster_is_refused() {
         for code in [ServerErrorKind::CrossSlot, ServerErrorKind::Moved] {
-            let error = from_redis(server(code, "x"), Stage::Sent, "h:1");
+            let error = from_redis(server(code, "x"), RequestStage::Sent, "h:1");
             assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Config, false));
             assert!(error.to_string().contains("Cluster"), "{error}");
         }
@@ -219,13 +221,13 @@ mod tests {
                 Effect::Unknown,
             ),
         ] {
-            let error = from_redis(server(code, denied), Stage::Sent, "h:1");
+            let error = from_redis(server(code, denied), RequestStage::Sent, "h:1");
             assert_eq!((error.kind(), error.effect()), (ErrorKind::Denied, effect), "{error}");
             assert!(error.to_string().contains("~{<lock_prefix>*"), "{error}");
         }
         let code = ServerErrorKind::ResponseError;
         let unknown = server(code, "unknown command 'EVALSHA', with args beginning with: 'x'");
-        let error = from_redis(unknown, Stage::Sent, "h:1");
+        let error = from_redis(unknown, RequestStage::Sent, "h:1");
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains("Sentinel"), "{error}");
     }
@@ -237,8 +239,11 @@ mod tests {
             "Error running script: @user_script:7: The user executing the script can't run this",
             "ACL failure in script: User app has no permissions to run the 'get' command",
         ] {
-            let error =
-                from_redis(server(ServerErrorKind::ResponseError, words), Stage::Sent, "h:1");
+            let error = from_redis(
+                server(ServerErrorKind::ResponseError, words),
+                RequestStage::Sent,
+                "h:1",
+            );
             assert_eq!(error.kind(), ErrorKind::Denied, "{words}");
         }
     }
@@ -254,7 +259,7 @@ mod tests {
         ] {
             let wrapped = server(ServerErrorKind::ResponseError, &format!("{PLACE}{said}"));
             assert_eq!(is_read_only(&wrapped), said.starts_with("-READONLY"), "{said}");
-            let error = from_redis(wrapped, Stage::Sent, "h:1");
+            let error = from_redis(wrapped, RequestStage::Sent, "h:1");
             assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Unavailable, true));
             assert_eq!(error.effect(), Effect::None, "refused before its first write: {said}");
         }
@@ -264,7 +269,11 @@ mod tests {
             "Wrong number of args calling Redis command From Lua script",
         ] {
             let wrapped = server(ServerErrorKind::ResponseError, &format!("{PLACE}{said}"));
-            assert_eq!(from_redis(wrapped, Stage::Sent, "h:1").kind(), ErrorKind::Store, "{said}");
+            assert_eq!(
+                from_redis(wrapped, RequestStage::Sent, "h:1").kind(),
+                ErrorKind::Store,
+                "{said}"
+            );
         }
     }
 

@@ -1,16 +1,27 @@
 //! [REDLOCK.md]: mod@redlock
 //!
 #![doc = include_str!("../README.md")]
+//!
+//! # In the source
+//!
+//! In reading order:
+//!
+//! - `names` — the keys of a lock in Redis
+//! - `node` — one server: its URL in `address`; scripts and how they are sent in `script` and `server`, with the
+//!   Lua that both stores share in `shared_lua`; the connection in `connection`; what is heard of it in
+//!   `server_health`, and whether it can keep locks in `doctor`
+//! - `single` — one server as a store: a try, a release and a lost reply in `claim`, leases in `renewals`, who is
+//!   woken in `waiters`, what all claims share in `client`, hand-overs in `hand_overs`, the queue itself in `scripts`
+//! - `redlock` — a quorum of servers as a store, with a map of its own
+//! - `error` — what an error of the driver means for a request
+//! - `seams` — what `mutants` replaces: known mistakes, for the tests of the tests
 
 mod error;
-#[cfg(distlock_mutants)]
-#[doc(hidden)]
-pub mod mutants;
-#[cfg(not(distlock_mutants))]
-mod mutants;
 mod names;
 mod node;
 pub mod redlock;
+#[cfg_attr(distlock_mutants, path = "mutants/mod.rs")]
+mod seams;
 mod single;
 
 pub use node::Eviction;
@@ -18,4 +29,7 @@ pub use redlock::{
     Bootstrap, REDLOCK_PARAMETERS, REDLOCK_SCHEMES, Recover, RedlockBackend, RedlockConfig,
     connect_redlock,
 };
+#[cfg(distlock_mutants)]
+#[doc(hidden)]
+pub use seams::{REDLOCK_MUTANTS, SCRIPT_MUTANTS};
 pub use single::{PARAMETERS, Pause, RedisBackend, RedisConfig, SCHEMES, connect};

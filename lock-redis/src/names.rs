@@ -38,8 +38,8 @@ impl Keys {
     }
 
     /// The keys of a script that hands the lock over, beside the lock itself and in its order.
-    pub(crate) fn parts(&self) -> [String; 4] {
-        ["hold", "queue", "waiters", "pauses"].map(|part| self.part(part))
+    pub(crate) fn parts(&self) -> [String; 3] {
+        ["hold", "queue", "waiters"].map(|part| self.part(part))
     }
 
     /// The mark that an owner leaves when it gives up while one of its tries may still be on its

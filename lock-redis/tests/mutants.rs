@@ -9,19 +9,11 @@ use std::process::ExitCode;
 
 #[cfg(distlock_mutants)]
 fn main() -> ExitCode {
-    use conformance_tests::mutation::Killer::{Case, Scene};
-    use conformance_tests::mutation::Mutation;
-    use lock_redis::mutants::{MUTANTS, VARIABLE};
+    use conformance_tests::mutation;
+    use lock_redis::SCRIPT_MUTANTS;
 
-    let killer = |name: &'static str| {
-        // The cases are named after their clauses.
-        if name.as_bytes()[1].is_ascii_digit() { Case(name) } else { Scene(name) }
-    };
-    let all = || MUTANTS.iter().copied().flatten();
-    let mutants = all().map(|mutant| mutant.name).collect();
-    let killers: Vec<_> = all().map(|mutant| (mutant.name, killer(mutant.killed_by))).collect();
-    let mutation = Mutation { variable: VARIABLE, mutants, killers: &killers };
-    mutation.main(|| lock_testkit::proxied::main(harness::OneNode), play)
+    let suite = || lock_testkit::proxied::main(harness::OneNode);
+    mutation::main(SCRIPT_MUTANTS.iter().copied(), suite, play)
 }
 
 #[cfg(distlock_mutants)]
@@ -41,6 +33,21 @@ fn play(scene: &str) -> Result<(), String> {
             "many_stopped_processes_cost_one_grace_each" => {
                 scenes::many_stopped_processes_cost_one_grace_each().await
             }
+            "waiters_behind_the_block_of_another_client_read_no_queue" => {
+                scenes::waiters_behind_the_block_of_another_client_read_no_queue().await
+            }
+            "whoever_speaks_first_tells_all_of_lost_places" => {
+                scenes::whoever_speaks_first_tells_all_of_lost_places().await
+            }
+            "long_holds_leave_a_turn_to_plain_clients" => {
+                scenes::long_holds_leave_a_turn_to_plain_clients().await
+            }
+            "a_full_memory_refuses_newcomers_to_a_queue" => {
+                scenes::a_full_memory_refuses_newcomers_to_a_queue().await
+            }
+            "a_lock_that_is_handed_to_nobody_is_declined" => {
+                scenes::a_lock_that_is_handed_to_nobody_is_declined().await
+            }
             "a_long_value_names_one_hold" => scenes::a_long_value_names_one_hold().await,
             "a_late_request_ends_no_hold_sooner" => {
                 let server = redlock_common::common::server().await;
@@ -48,24 +55,9 @@ fn play(scene: &str) -> Result<(), String> {
                 scenes::a_late_request_ends_no_hold_sooner(&backend, &[server]).await
             }
             "a_late_request_ends_no_vote_sooner" => {
-                scenarios::a_late_request_ends_no_hold_sooner(|config| config).await
+                scenarios::play("a_late_request_ends_no_hold_sooner").await
             }
-            "no_fence_of_a_block_is_given_again" => {
-                scenarios::no_fence_of_a_block_is_given_again(|config| config).await
-            }
-            "only_its_own_block_is_taken_over" => {
-                scenarios::only_its_own_block_is_taken_over(|config| config).await
-            }
-            "a_seed_counts_for_every_lock" => {
-                scenarios::a_seed_counts_for_every_lock(|config| config).await
-            }
-            "each_hold_of_a_batch_hears_its_own_answer" => {
-                scenarios::each_hold_of_a_batch_hears_its_own_answer(|config| config).await
-            }
-            "a_key_of_another_type_concerns_its_lock_alone" => {
-                scenarios::a_key_of_another_type_concerns_its_lock_alone(|config| config).await
-            }
-            other => panic!("there is no scene {other}"),
+            other => scenarios::play(other).await,
         }
     })
 }

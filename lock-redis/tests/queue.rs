@@ -10,8 +10,8 @@ mod common;
 use std::time::Duration;
 
 use common::children::{self, Children};
-use common::{commands, locks, plain, queued, requests, server};
-use lock_core::{Locks, OwnerId};
+use common::{backend, commands, locks, plain, queued, requests, run, scenes, server};
+use lock_core::{Lock, Locks, OwnerId, Released};
 use lock_testkit::servers::RedisServer;
 use redis::aio::MultiplexedConnection;
 use tokio::time::Instant;
@@ -88,6 +88,70 @@ async fn until_queued(connection: &mut MultiplexedConnection, count: usize) -> V
     }
 }
 
+#[tokio::test]
+async fn waiters_behind_the_block_of_another_client_read_no_queue() {
+    scenes::waiters_behind_the_block_of_another_client_read_no_queue().await.unwrap();
+}
+
+/// So many tasks that wait for `lock`, and release it when they have it.
+async fn line_up(
+    plain: &mut MultiplexedConnection,
+    lock: &Lock,
+    waiters: usize,
+) -> tokio::task::JoinSet<Released> {
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..waiters {
+        let lock = lock.clone();
+        tasks.spawn(async move { lock.acquire().await.unwrap().release().await.unwrap() });
+    }
+    until_queued(plain, waiters).await;
+    tasks
+}
+
+/// After a break, places are asked for all together: each waiter that looked by itself would keep the server
+/// busy, and so break the next connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_connection_costs_few_requests_however_many_wait() {
+    const WAITERS: usize = 1_000;
+    let server = server().await;
+    let mut plain = plain(&server).await;
+    let locks = locks(&server).await;
+    let guard = locks.named(NAME).unwrap().ttl(Duration::from_secs(300)).acquire().await.unwrap();
+    let waiting = backend(&server).await;
+    let lock = Locks::new(waiting).named(NAME).unwrap().ttl(Duration::from_secs(300));
+    let tasks = line_up(&mut plain, &lock, WAITERS).await;
+    let before = requests(&mut plain).await;
+    run(&mut plain, &["CLIENT", "KILL", "TYPE", "pubsub"]).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let sent = requests(&mut plain).await - before;
+    println!("{WAITERS} waiters sent {sent} requests after their connection had broken");
+    assert!(sent < 60, "{sent} requests");
+    // Nothing was lost by that.
+    guard.release().await.unwrap();
+    tasks.join_all().await;
+}
+
+/// Those that are not to look for others leave the server in peace while the holder goes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_of_one_process_do_not_poll() {
+    const WAITERS: usize = 200;
+    let server = server().await;
+    let mut plain = plain(&server).await;
+    let ttl = Duration::from_secs(120);
+    let holder = locks(&server).await;
+    let guard = holder.named(NAME).unwrap().ttl(ttl).acquire().await.unwrap();
+    let lock = locks(&server).await.named(NAME).unwrap().ttl(ttl);
+    let tasks = line_up(&mut plain, &lock, WAITERS).await;
+    let before = requests(&mut plain).await;
+    tokio::time::sleep(Duration::from_secs(22)).await;
+    let sent = requests(&mut plain).await - before;
+    println!("{WAITERS} waiters sent {sent} requests in 22 s");
+    // One looks every 0.9 s, and places are renewed together.
+    assert!(sent < 60, "{sent} requests");
+    guard.release().await.unwrap();
+    tasks.join_all().await;
+}
+
 /// All waiters are served once, in order of arrival. Returns requests and commands per
 /// hand-over: the first without, the second with those inside of scripts.
 async fn in_order(processes: usize, waiters: usize) -> (f64, f64) {
@@ -136,6 +200,44 @@ async fn a_thousand_waiters_are_served_in_the_order_of_arrival() {
     let (thousand, thousand_all) = in_order(4, 1000).await;
     assert!(hundred <= ten * 1.2 + 0.5 && thousand <= ten * 1.2 + 0.5);
     assert!(hundred_all <= ten_all * 1.2 + 5.0 && thousand_all <= ten_all * 1.2 + 5.0);
+}
+
+/// Two processes queue one after the other behind a long holder: then nothing goes on.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "the full size"]
+async fn four_thousand_waiters_of_two_processes_settle() {
+    const EACH: usize = 2_000;
+    const WATCHED: Duration = Duration::from_secs(20);
+    let server = server().await;
+    let (holder, mut plain) = (locks(&server).await, plain(&server).await);
+    let _guard = holder.named(NAME).unwrap().ttl(Duration::from_secs(300)).acquire().await.unwrap();
+    let start = Instant::now();
+    let _one = Waiting::start(&server, 1, EACH);
+    until_queued(&mut plain, EACH).await;
+    let _other = Waiting::start(&server, 1, EACH);
+    until_queued(&mut plain, 2 * EACH).await;
+    println!(
+        "{EACH} waiters and then {EACH} of another process have queued after {:?}",
+        start.elapsed()
+    );
+    let figures = async |plain: &mut MultiplexedConnection| {
+        let info: String = redis::cmd("INFO").query_async(plain).await.unwrap();
+        let field = |name: &str| -> f64 {
+            let line = info.lines().find_map(|line| line.strip_prefix(name));
+            line.unwrap().trim().parse().unwrap()
+        };
+        (field("used_cpu_user:") + field("used_cpu_sys:"), field("total_connections_received:"))
+    };
+    let (before, sent) = (figures(&mut plain).await, requests(&mut plain).await);
+    tokio::time::sleep(WATCHED).await;
+    let (after, sent) = (figures(&mut plain).await, requests(&mut plain).await - sent);
+    let busy = (after.0 - before.0) / WATCHED.as_secs_f64();
+    println!(
+        "then {:.1} % of a core, {sent} requests and {} connections in {WATCHED:?}",
+        busy * 100.0,
+        after.1 - before.1
+    );
+    assert!(busy < 0.2 && sent < 2_000);
 }
 
 /// Half of the waiting processes are stopped, or killed: the others are delayed by one grace per

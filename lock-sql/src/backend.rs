@@ -8,7 +8,8 @@ use lock_core::{
 };
 
 use crate::config::SqlConfig;
-use crate::engine::target::Target;
+use crate::engine::table::settings::SqlTarget;
+
 #[cfg(feature = "mysql")]
 use crate::mysql::MySqlTarget;
 #[cfg(feature = "postgres")]
@@ -83,6 +84,10 @@ impl SqlBackend {
             )
             .in_operation(Operation::Connect));
         };
+        if config.settings.schema.is_some() && target.dialect() != "postgres" {
+            let text = "a schema is named, and only PostgreSQL has schemas: omit it";
+            return Err(failed(target.dialect(), Error::config(text)));
+        }
         let opened = target.open(&config.settings).await;
         opened.map(Self).map_err(|error| failed(target.dialect(), error))
     }
@@ -116,7 +121,7 @@ impl SqlBackend {
 
 impl SqlPool {
     /// The database to which its connections lead.
-    fn target(self) -> Result<Arc<dyn Target>> {
+    fn target(self) -> Result<Arc<dyn SqlTarget>> {
         match self {
             #[cfg(feature = "postgres")]
             Self::Postgres(pool) => target("postgres", PostgresTarget::of_pool(&pool)),
@@ -128,7 +133,10 @@ impl SqlPool {
     }
 }
 
-fn target(name: &'static str, target: Result<impl Target + 'static>) -> Result<Arc<dyn Target>> {
+fn target(
+    name: &'static str,
+    target: Result<impl SqlTarget + 'static>,
+) -> Result<Arc<dyn SqlTarget>> {
     match target {
         Ok(target) => Ok(Arc::new(target)),
         Err(error) => Err(failed(name, error)),

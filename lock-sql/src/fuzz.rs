@@ -2,8 +2,8 @@
 
 use lock_testkit::fuzz::{Fuzz, Pieces, reason};
 
-use crate::engine::entry::{Lease, State};
-use crate::engine::value::{Row, Value};
+use crate::engine::table::row::{LeaseRow, LeaseState};
+use crate::engine::wire::statement::{Row, SqlValue};
 
 const WORDS: &[&str] = &[
     "order:42",
@@ -14,13 +14,13 @@ const WORDS: &[&str] = &[
     "label",
 ];
 
-fn value(pieces: &mut Pieces<'_>) -> Value {
+fn value(pieces: &mut Pieces<'_>) -> SqlValue {
     match pieces.byte() % 6 {
-        0 => Value::Text(String::from_utf8_lossy(pieces.bytes()).into_owned()),
-        1 => Value::Bytes(pieces.bytes().to_vec()),
-        2 | 3 => Value::Int(pieces.number()),
-        4 => Value::Bool(pieces.byte().is_multiple_of(2)),
-        _ => Value::Null,
+        0 => SqlValue::Text(String::from_utf8_lossy(pieces.bytes()).into_owned()),
+        1 => SqlValue::Bytes(pieces.bytes().to_vec()),
+        2 | 3 => SqlValue::Int(pieces.number()),
+        4 => SqlValue::Bool(pieces.byte().is_multiple_of(2)),
+        _ => SqlValue::Null,
     }
 }
 
@@ -32,19 +32,19 @@ fn fuzz_rows() {
         while !pieces.is_over() && row.0.len() < 12 {
             row.0.push(value(&mut pieces));
         }
-        let told = Lease::told(&row).map(|lease| lease.is_some());
+        let told = LeaseRow::after_number(&row).map(|lease| lease.is_some());
         let told = told.map_or_else(|error| reason(&error), |told| format!("{told}"));
-        let lease = match Lease::read(&row) {
+        let lease = match LeaseRow::read(&row) {
             Ok(lease) => lease,
             Err(error) => return format!("{told} {}", reason(&error)),
         };
         let owner = lease.owner.clone().unwrap_or_default();
         let left = lease.left_of(&owner, None);
         assert!(
-            left.is_none() || matches!(lease.state, State::Runs(_)),
+            left.is_none() || matches!(lease.state, LeaseState::Runs(_)),
             "a lease that is over lasts"
         );
-        let over = lease.state == State::Over;
+        let over = lease.state == LeaseState::Over;
         let holder = lease.holder();
         assert!(!(over && holder.is_some()), "a lease that is over has a holder");
         let known = holder.map(|info| (info.owner.is_some(), info.fence.is_some()));

@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a scene that cannot go on panics")]
 
+mod common;
 mod mutants;
 mod mysql_common;
 mod mysql_harness;

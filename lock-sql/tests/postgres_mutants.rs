@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a scene that cannot go on panics")]
 
+mod common;
 mod mutants;
 mod postgres_common;
 mod postgres_harness;
@@ -19,6 +20,8 @@ fn main() -> std::process::ExitCode {
         async |scene| match scene {
             "reads_that_are_behind" => postgres_scenes::reads_that_are_behind().await,
             "looks_write_nothing" => postgres_scenes::looks_write_nothing().await,
+            "paths_of_others" => postgres_scenes::paths_of_others().await,
+            "late_inserts" => postgres_scenes::late_inserts().await,
             "late_repeats" => postgres_scenes::late_repeats().await,
             "late_requests" => mutants::late_requests(postgres_common::server().await.url()).await,
             other => panic!("no scene {other}"),

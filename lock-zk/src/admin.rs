@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use lock_core::{
-    Finding, HolderInfo, HolderMark, LockAdmin, LockInfo, LockKey, Released, Result, async_trait,
+    Finding, HolderInfo, HolderMark, LockAdmin, LockInfo, LockKey, Released, Result, Victim,
+    async_trait,
 };
 use tokio::task::JoinSet;
 
 use crate::backend::ZkBackend;
-use crate::connection::reply::{Reply, none_if_missing};
 use crate::doctor;
-use crate::names;
+use crate::error::Reply;
+use crate::queue::entry;
 
 /// The timeout of each request of an inspection.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -26,10 +27,10 @@ impl LockAdmin for ZkBackend {
     /// Inspects every matching lock under the root of this client, with one listing each.
     async fn list(&self, prefix: &str, name_start: &str) -> Result<Vec<LockInfo>> {
         let root = &self.sessions.ensemble.config.root;
-        let listed = self.sessions.bounded(LIMIT, self.children(root)).await?.unwrap_or_default();
+        let listed = self.sessions.bounded(LIMIT, self.children(root)).await?;
         let mut keys: Vec<_> = listed
             .iter()
-            .filter_map(|child| names::decode(child))
+            .filter_map(|child| entry::decode(child))
             .filter(|key| key.prefix() == prefix && key.name().starts_with(name_start))
             .collect();
         keys.sort_unstable();
@@ -48,12 +49,8 @@ impl LockAdmin for ZkBackend {
         Ok(locks)
     }
 
-    async fn force_release(
-        &self,
-        key: &LockKey,
-        expected: Option<&HolderMark>,
-    ) -> Result<Released> {
-        self.sessions.bounded(LIMIT, self.remove_holder(key, expected)).await
+    async fn force_release(&self, key: &LockKey, victim: &Victim) -> Result<Released> {
+        self.sessions.bounded(LIMIT, self.remove_holder(key, victim)).await
     }
 
     async fn diagnose(&self) -> Result<Vec<Finding>> {
@@ -62,29 +59,24 @@ impl LockAdmin for ZkBackend {
 }
 
 impl ZkBackend {
-    async fn children(&self, path: &str) -> Reply<Option<Vec<String>>> {
-        let session = self.sessions.any_share(LIMIT).await?;
-        none_if_missing(session.sync_and_list(path).await)
+    async fn children(&self, path: &str) -> Reply<Vec<String>> {
+        self.sessions.any_seat(LIMIT).await?.sync_and_list(path).await
     }
 
     async fn look_at(&self, key: &LockKey) -> Reply<Option<LockInfo>> {
-        let session = self.sessions.any_share(LIMIT).await?;
+        let session = self.sessions.any_seat(LIMIT).await?;
         let parent = self.sessions.ensemble.config.path_of(key);
         // A holder may leave between the two requests; then the next one is inspected.
         loop {
-            let Some(children) = none_if_missing(session.sync_and_list(&parent).await)? else {
-                return Ok(None);
-            };
-            let queue = names::contenders(&children);
+            let children = session.sync_and_list(&parent).await?;
+            let queue = entry::contenders(&children);
             let Some((first, waiters)) = queue.split_first() else { return Ok(None) };
             let Some(node) = session.get(&format!("{parent}/{first}")).await? else { continue };
-            let mut holder = HolderInfo::new(None);
-            // No two nodes of a parent ever have the same name.
-            holder.mark = Some(HolderMark::new((*first).to_owned()));
+            let mut holder = HolderInfo::new(mark_of(first));
             holder.fence = session.known_fence(node.czxid).await?;
-            match names::label_in(&node.data) {
+            match entry::label_in(&node.data) {
                 Some(label) => {
-                    holder.owner = names::owner_of(first);
+                    holder.owner = entry::owner_of(first);
                     holder.label = Some(label).filter(|label| !label.is_empty());
                 }
                 None => holder.label = Some("a client that is not distlock".to_owned()),
@@ -93,15 +85,20 @@ impl ZkBackend {
         }
     }
 
-    async fn remove_holder(&self, key: &LockKey, expected: Option<&HolderMark>) -> Reply<Released> {
-        let session = self.sessions.any_share(LIMIT).await?;
+    async fn remove_holder(&self, key: &LockKey, victim: &Victim) -> Reply<Released> {
+        let session = self.sessions.any_seat(LIMIT).await?;
         let parent = self.sessions.ensemble.config.path_of(key);
-        let children = none_if_missing(session.sync_and_list(&parent).await)?.unwrap_or_default();
-        let holder = names::contenders(&children).first().copied();
-        let is_meant =
-            |name: &&str| expected.is_none_or(|expected| expected.as_bytes() == name.as_bytes());
-        let Some(holder) = holder.filter(is_meant) else { return Ok(Released::AlreadyGone) };
+        let children = session.sync_and_list(&parent).await?;
+        let holder = entry::contenders(&children).first().copied();
+        let Some(holder) = holder.filter(|holder| victim.is(&mark_of(holder))) else {
+            return Ok(Released::AlreadyGone);
+        };
         // Its name is never reused, so no other contender is affected.
         session.delete(&format!("{parent}/{holder}")).await
     }
+}
+
+/// No two nodes of a parent ever have the same name.
+fn mark_of(node: &str) -> HolderMark {
+    HolderMark::new(node.to_owned())
 }

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::kit::runtime;
 use lock_core::{
     Binding, Capabilities, Claim, ClaimRequest, Fencing, LockAdmin, LockBackend, Result, Wake,
     async_trait,
 };
+use lock_kit::runtime;
 
-use crate::claim::ZkClaim;
-use crate::config::ZkConfig;
-use crate::connection::reply::Failure;
+use crate::error::RequestFailure;
+use crate::queue::ZkClaim;
 use crate::sessions::{Ensemble, Sessions};
+use crate::settings::ZkConfig;
 
 /// The locks of one ZooKeeper ensemble, as seen by one client, whose sessions hold all its locks
 /// and places.
@@ -103,13 +103,13 @@ impl LockBackend for ZkBackend {
         let ask = async {
             // The session may end meanwhile; the next attempt gets a new one.
             for _ in 0..2 {
-                match sessions.any_share(LIMIT).await?.sync(&sessions.ensemble.config.root).await {
-                    Ok(()) | Err(Failure::NoNode) => return Ok(()),
-                    Err(Failure::SessionEnded) => {}
+                match sessions.any_seat(LIMIT).await?.sync(&sessions.ensemble.config.root).await {
+                    Ok(()) | Err(RequestFailure::NoNode) => return Ok(()),
+                    Err(RequestFailure::SessionEnded) => {}
                     Err(failure) => return Err(failure),
                 }
             }
-            Err(Failure::SessionEnded)
+            Err(RequestFailure::SessionEnded)
         };
         sessions.bounded(LIMIT, ask).await
     }

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use lock_core::Finding;
-use lock_core::kit::versions::ZOOKEEPER;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
+use crate::error::ZOOKEEPER;
 use crate::sessions::Sessions;
 
 /// The limit for asking one server.

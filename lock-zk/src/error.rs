@@ -1,14 +1,112 @@
-//! Conversion of request failures into errors.
+//! What became of a request that failed: whether it may have had an effect, and what users are told.
 
 use std::time::Duration;
 
-use lock_core::kit::versions::ZOOKEEPER;
 use lock_core::{Error, ErrorKind};
+use lock_kit::server::MinimumVersion;
 use zookeeper_client as zk;
 
-use crate::connection::reply::Failure;
+/// Container nodes came with 3.5.3; the first stable release of that line was 3.5.5.
+pub(crate) const ZOOKEEPER: MinimumVersion =
+    MinimumVersion::new("ZooKeeper", [3, 5, 5], "older ones have no stable container nodes");
 
-impl Failure {
+/// The reply to a request, or why there is none.
+pub(crate) type Reply<T> = Result<T, RequestFailure>;
+
+/// Why a request failed.
+#[derive(Clone, Debug)]
+pub(crate) enum RequestFailure {
+    NoNode,
+    NodeExists,
+    /// A right is missing, named for people.
+    Denied(String),
+    /// The server does not know this request.
+    TooOld,
+    /// The session is over: once the server has ended it, none of its requests are executed.
+    SessionEnded,
+    /// The server refused, and did nothing.
+    Refused(String),
+    /// No reply came: the request may have been executed, or may be later.
+    Unknown(String),
+    /// Any other error.
+    Other(Error),
+}
+
+impl RequestFailure {
+    /// Whether nothing was done.
+    pub(crate) fn is_refusal(&self) -> bool {
+        matches!(self, Self::Denied(_) | Self::TooOld | Self::Refused(_))
+    }
+}
+
+impl From<Error> for RequestFailure {
+    fn from(error: Error) -> Self {
+        Self::Other(error)
+    }
+}
+
+impl From<zk::Error> for RequestFailure {
+    fn from(error: zk::Error) -> Self {
+        match error {
+            zk::Error::NoNode => Self::NoNode,
+            zk::Error::NodeExists => Self::NodeExists,
+            zk::Error::NoAuth | zk::Error::AuthFailed | zk::Error::InvalidAcl => {
+                Self::Denied(error.to_string())
+            }
+            zk::Error::SessionExpired | zk::Error::ClientClosed => Self::SessionEnded,
+            zk::Error::Unimplemented => Self::TooOld,
+            zk::Error::BadArguments(_)
+            | zk::Error::BadVersion
+            | zk::Error::NotEmpty
+            | zk::Error::NoChildrenForEphemerals
+            | zk::Error::NotReadOnly
+            | zk::Error::QuotaExceeded
+            | zk::Error::Throttled
+            | zk::Error::MarshallingError
+            | zk::Error::NoHosts => Self::Refused(error.to_string()),
+            // A moved session, a lost or silent connection, and everything else.
+            _ => Self::Unknown(error.to_string()),
+        }
+    }
+}
+
+/// Why a request failed that needs the right to read `node`. The server names no right.
+pub(crate) fn reading(node: &str) -> impl Fn(zk::Error) -> RequestFailure {
+    needs("read", node)
+}
+
+/// Why creating the node at `path` failed.
+pub(crate) fn creating(path: &str) -> impl Fn(zk::Error) -> RequestFailure {
+    needs("create", parent(path))
+}
+
+/// Why deleting the node at `path` failed.
+pub(crate) fn deleting(path: &str) -> impl Fn(zk::Error) -> RequestFailure {
+    needs("delete", parent(path))
+}
+
+fn needs(right: &'static str, node: &str) -> impl Fn(zk::Error) -> RequestFailure {
+    move |error| match error {
+        zk::Error::NoAuth => RequestFailure::Denied(format!("{right:?} on the node {node}")),
+        error => error.into(),
+    }
+}
+
+/// Creating and deleting a node are rights on the one above it.
+fn parent(path: &str) -> &str {
+    match path.rfind('/') {
+        Some(0) | None => "/",
+        Some(at) => &path[..at],
+    }
+}
+
+/// Whether the driver dropped the request without a word, and reports that it "got none" of a response.
+/// One that it had taken ends with another error, unless the driver has panicked.
+pub(crate) fn got_none(error: &zk::Error) -> bool {
+    matches!(error, zk::Error::UnexpectedError(why) if why.ends_with("response, but got none"))
+}
+
+impl RequestFailure {
     /// Describes the failure of a request to the ensemble at `endpoint`.
     pub(crate) fn at(self, endpoint: &str) -> Error {
         let said = |kind, what: &str| {
@@ -61,6 +159,13 @@ pub(crate) fn bad_hosts(cluster: &str) -> Error {
     ))
 }
 
+/// The topmost node of a path cannot be created, since there is none for the chroot.
+pub(crate) fn no_chroot() -> Error {
+    Error::config(
+        "the chroot of the ZooKeeper connect string does not exist: create its node first",
+    )
+}
+
 /// No answer within the timeout of a call.
 pub(crate) fn no_answer(limit: Duration, endpoint: &str) -> Error {
     Error::new(
@@ -76,6 +181,51 @@ pub(crate) fn closed() -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_right_that_is_missing_is_named() {
+        let (read, create) = (reading("/locks/a"), creating("/locks/a/_c_1"));
+        let (delete, root) = (deleting("/locks/a"), creating("/locks"));
+        for (why, words) in [
+            (&read as &dyn Fn(zk::Error) -> RequestFailure, "\"read\" on the node /locks/a"),
+            (&create, "\"create\" on the node /locks/a"),
+            (&delete, "\"delete\" on the node /locks"),
+            (&root, "\"create\" on the node /"),
+        ] {
+            let RequestFailure::Denied(what) = why(zk::Error::NoAuth) else { panic!("{words}") };
+            assert_eq!(what, words);
+            assert!(matches!(why(zk::Error::NoNode), RequestFailure::NoNode));
+        }
+    }
+
+    #[test]
+    fn a_reply_without_an_effect_is_told_from_an_unknown_one() {
+        let words = |error: zk::Error| format!("{:?}", RequestFailure::from(error));
+        for (error, is_refusal, kind) in [
+            (zk::Error::NoNode, false, "NoNode"),
+            (zk::Error::NodeExists, false, "NodeExists"),
+            (zk::Error::NoAuth, true, "Denied"),
+            (zk::Error::AuthFailed, true, "Denied"),
+            (zk::Error::SessionExpired, false, "SessionEnded"),
+            (zk::Error::ClientClosed, false, "SessionEnded"),
+            (zk::Error::Unimplemented, true, "TooOld"),
+            (zk::Error::NotEmpty, true, "Refused"),
+            (zk::Error::QuotaExceeded, true, "Refused"),
+            (zk::Error::ConnectionLoss, false, "Unknown"),
+            (zk::Error::SessionMoved, false, "Unknown"),
+        ] {
+            assert!(words(error.clone()).starts_with(kind), "{error}");
+            assert_eq!(RequestFailure::from(error.clone()).is_refusal(), is_refusal, "{error}");
+        }
+    }
+
+    #[test]
+    fn a_request_that_is_dropped_is_told_from_one_that_fails() {
+        let unexpected = |why: &str| zk::Error::UnexpectedError(why.to_owned());
+        assert!(got_none(&unexpected("expect response, but got none")));
+        assert!(!got_none(&unexpected("expect response, but got another")));
+        assert!(!got_none(&zk::Error::ConnectionLoss));
+    }
 
     #[test]
     fn a_session_that_was_not_opened_is_told_by_its_cause() {

@@ -1,31 +1,37 @@
 #![doc = include_str!("../README.md")]
 
+//! # In the source
+//!
+//! In reading order:
+//!
+//! - `settings` — the URL, and its parameters with their limits
+//! - `backend` — the store: what it can do, and its claims
+//! - `queue` — one claim: the order of its steps, and how a lost reply is settled, in `claim`; what it asks in
+//!   `operations`; what wakes it in `watches`; how it is renewed, with others, in `confirmations`; the names of locks and
+//!   what is in an `entry`; `fences`, and what they are counted from
+//! - `sessions` — the servers, and how a session is opened, in `ensemble`; resumed in `resume`; shared by claims in
+//!   `seats`; kept alive in `keep_alive`
+//! - `wire` — one `connection`, one `session` over several, its `requests`, and in `timeline` until when servers keep it
+//! - `error` — what became of a request that failed
+//! - `admin` — inspecting locks, and releasing them by force
+//! - `doctor` — what an operator should know of each server
+//! - `mutants` — known mistakes, for the tests of the tests
+
 mod admin;
 mod backend;
-mod claim;
-mod config;
-mod connection;
 mod doctor;
 mod error;
-#[cfg(test)]
-mod fuzz;
 #[cfg(distlock_mutants)]
 #[doc(hidden)]
 pub mod mutants;
-mod names;
-mod renewals;
+mod queue;
 mod sessions;
-mod timeline;
-mod wake;
-
-/// The layer that sends requests: the real connections, or ones with a deliberate mistake.
-#[cfg(not(distlock_mutants))]
-use connection as wire;
-#[cfg(distlock_mutants)]
-use mutants as wire;
+mod settings;
+#[cfg_attr(distlock_mutants, path = "mutants/wire.rs")]
+mod wire;
 
 pub use backend::ZkBackend;
-pub use config::{Acl, Fence, PARAMETERS, SCHEMES, ZkConfig};
+pub use settings::{Acl, Fence, PARAMETERS, SCHEMES, ZkConfig};
 
 /// Connects to the ensemble at `url`: see [`ZkConfig::from_url`] for its form and parameters.
 ///

@@ -210,6 +210,11 @@ async fn a_given_connector_keeps_its_chroot() {
     tokio::time::sleep(SESSION * 2).await;
     guard.token().unwrap();
     guard.release().await.unwrap();
+    let cluster = format!("{}/missing", hosts(&servers));
+    let nowhere = ZkBackend::from_connector(zk::Client::connector(), &cluster).await.unwrap();
+    let error = claim(&nowhere, "lock", true).try_acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config);
+    assert!(error.to_string().contains("the chroot"), "{error}");
     let error = ZkBackend::from_connector(zk::Client::connector(), "a,,b").await.unwrap_err();
     assert!(error.to_string().contains("\"a,,b\""), "{error}");
 }

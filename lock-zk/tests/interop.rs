@@ -12,7 +12,7 @@ use std::time::Duration;
 use common::{
     SLACK, acquired, backend, busy, children, claim, granted, held, plain, server, until,
 };
-use lock_core::{LockAdmin, LockKey, Released};
+use lock_core::{LockAdmin, LockKey, Released, Victim};
 use zookeeper_client as zk;
 
 /// A peer's recipe: how its nodes are named, and by what it orders them.
@@ -134,11 +134,11 @@ async fn a_peer_is_shown_as_what_it_is_and_can_be_removed() {
     assert_eq!((holder.owner, shown.waiters), (None, Some(1)));
     assert!(holder.label.as_ref().unwrap().contains("not distlock"));
     assert_eq!(ours.list("", "").await.unwrap().len(), 1);
-    let shown = holder.mark.unwrap();
-    assert_eq!(ours.force_release(&key, Some(&shown)).await.unwrap(), Released::Freed);
+    let shown = Victim::Shown(holder.mark);
+    assert_eq!(ours.force_release(&key, &shown).await.unwrap(), Released::Freed);
     acquired(&mut *waiter).await;
     // The peer that was shown is gone: its mark does not release another holder's lock.
-    assert_eq!(ours.force_release(&key, Some(&shown)).await.unwrap(), Released::AlreadyGone);
+    assert_eq!(ours.force_release(&key, &shown).await.unwrap(), Released::AlreadyGone);
     waiter.release().await.unwrap();
     until("nobody is shown", SLACK, async || ours.inspect(&key).await.unwrap().is_none()).await;
 }

@@ -21,8 +21,8 @@ mod common;
 mod built {
     use std::process::ExitCode;
 
-    use conformance_tests::mutation::{Killer, Mutation};
-    use lock_zk::mutants::{MUTANTS, VARIABLE};
+    use conformance_tests::mutation;
+    use lock_zk::mutants::MUTANTS;
 
     use crate::common::scenes::Seen;
     use crate::common::{all_scenes, scenes, session_scenes};
@@ -41,10 +41,7 @@ mod built {
     all_scenes!(play);
 
     pub(crate) fn main() -> ExitCode {
-        let mutants = MUTANTS.iter().map(|mutant| mutant.name).collect();
-        let killers: Vec<_> =
-            MUTANTS.iter().map(|mutant| (mutant.name, Killer::Scene(mutant.killed_by))).collect();
-        let mutation = Mutation { variable: VARIABLE, mutants, killers: &killers };
-        mutation.main(|| panic!("no case of the suite is a killer"), play)
+        let suite = || panic!("no case of the suite is a killer");
+        mutation::main(MUTANTS.iter().copied(), suite, play)
     }
 }

@@ -11,6 +11,7 @@ use common::{
     granted, held, hosts, locks, plain, server, session_scenes, until,
 };
 use conformance_tests::server::Cut;
+use conformance_tests::shared::{self, drop_after};
 use lock_core::{LockAdmin, LockBackend, LockKey, LockState, Locks, LostReason, Released, Renewal};
 use lock_testkit::scenes;
 use lock_testkit::servers::ZooKeeper;
@@ -52,6 +53,24 @@ async fn an_idle_session_is_closed() {
     held(&ours, "lock").await;
     ours.close().await.unwrap();
     assert_eq!(sessions(&servers), before);
+}
+
+/// A claim is dropped as a whole, as with its runtime, while other locks keep the session alive.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_dropped_claim_has_left_ends_with_its_ttl() {
+    let servers = server().await;
+    let (ours, plain) = (backend(&servers).await, plain(&servers).await);
+    let mut kept = held(&ours, "other").await;
+    let left = held(&ours, "lock").await;
+    let dropped = tokio::time::Instant::now();
+    drop(left);
+    until("its node is removed", SESSION + SLACK, async || {
+        children(&plain, "lock").await.is_empty()
+    })
+    .await;
+    let took = dropped.elapsed();
+    assert!(took >= SESSION, "a holder may have counted on it after {took:?}");
+    assert!(matches!(kept.check().await, Ok(Renewal::Alive { .. })));
 }
 
 /// The fences of the store that was used before, and of the bare transactions.
@@ -296,27 +315,64 @@ async fn renewals_survive_the_end_and_the_standstill_of_another_runtime() {
     .await;
 }
 
-/// Missing nodes fail the transaction of all renewals, but only their own renewals.
+/// Nodes that are missing, or that an operator has closed to us, fail the transaction of all
+/// renewals, but only their own renewals.
 #[tokio::test(flavor = "multi_thread")]
-async fn missing_nodes_cost_no_other_lock_its_renewal() {
+async fn missing_and_closed_nodes_cost_no_other_lock_its_renewal() {
     let servers = server().await;
     let (ours, plain) = (backend(&servers).await, plain(&servers).await);
     let is_missing = |n: usize| [0, 3, 4, 9, 19].contains(&n);
+    let is_closed = |n: usize| [1, 5, 11, 18].contains(&n);
+    let closed = [zk::Acl::new(zk::Permission::CREATE, zk::AuthId::anyone())];
     let mut holders = Vec::new();
     for n in 0..20 {
         let mut holder = claim(&ours, &format!("lock-{n}"), true);
         granted(&mut *holder).await;
         holders.push(holder);
     }
-    for n in (0..20).filter(|n| is_missing(*n)) {
+    for n in 0..20 {
         let node = children(&plain, &format!("lock-{n}")).await.pop().unwrap();
-        plain.delete(&format!("/locks/lock-{n}/{node}"), None).await.unwrap();
+        let node = format!("/locks/lock-{n}/{node}");
+        if is_missing(n) {
+            plain.delete(&node, None).await.unwrap();
+        } else if is_closed(n) {
+            plain.set_acl(&node, &closed, None).await.unwrap();
+        }
     }
     let mut renewals = tokio::task::JoinSet::new();
     for (n, mut holder) in holders.into_iter().enumerate() {
-        renewals.spawn(async move { (n, holder.renew().await.unwrap()) });
+        renewals.spawn(async move { (n, holder.renew().await) });
     }
     for (n, renewal) in renewals.join_all().await {
-        assert_eq!(renewal == Renewal::Lost, is_missing(n), "lock-{n}: {renewal:?}");
+        match renewal {
+            Ok(Renewal::Alive { .. }) => assert!(!is_missing(n) && !is_closed(n), "lock-{n}"),
+            Ok(_) => assert!(is_missing(n), "lock-{n}"),
+            Err(error) => {
+                let is_its_own = error.to_string().contains(&format!("/locks/lock-{n}/"));
+                assert!(is_closed(n) && is_its_own, "lock-{n}: {error}");
+            }
+        }
+    }
+}
+
+/// A claim that nobody drives any more, at whichever await of its first try, keeps no other one of its session
+/// waiting.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_stands_still_stops_no_other() {
+    let servers = server().await;
+    for polls in 1.. {
+        let ours = backend(&servers).await;
+        let (mut still, mut other) = (claim(&ours, "still", false), claim(&ours, "other", false));
+        let mut call = still.try_acquire();
+        let cut = drop_after(polls, call.as_mut()).await;
+        granted(&mut *other).await;
+        other.release().await.unwrap();
+        let is_done = matches!(cut, shared::Cut::Done(_));
+        drop(call);
+        ours.close().await.unwrap();
+        if is_done {
+            assert!(polls > 3, "it has met few awaits");
+            break;
+        }
     }
 }

@@ -153,7 +153,7 @@ pub(crate) async fn scene(url: &str) -> distlock::Result<()> {
     guard.release().await?;
     waiter.await.unwrap()?.release().await?;
     let taken = a.named("x")?.acquire_timeout(limit).await?;
-    b.force_release("x", None).await?;
+    b.force_release_any("x").await?;
     drop(taken);
     b.health().await.map(drop)
 }

@@ -51,8 +51,10 @@ pub(crate) fn write(page: &Path, files: &[PathBuf]) -> Done {
     fs::create_dir_all(&folder)?;
     let mut figures = format!("\n{}\n", results.machine);
     for (part, rows) in by_part(&results.rows) {
-        figures += &format!("\n### {}\n\n{}", part.title(), table::of(&rows));
-        if let Some(plot) = plot::of(part.title(), &rows) {
+        let plot = plot::of(part.title(), &rows);
+        let shown: Vec<_> = rows.into_iter().filter(|row| is_on_page(row)).collect();
+        figures += &format!("\n### {}\n\n{}", part.title(), table::of(&shown));
+        if let Some(plot) = plot {
             let name = format!("{part:?}.svg").to_lowercase();
             fs::write(folder.join(&name), plot)?;
             figures += &format!("\n![{}](plots/{name})\n", part.title());
@@ -62,6 +64,22 @@ pub(crate) fn write(page: &Path, files: &[PathBuf]) -> Done {
     let old = fs::read_to_string(page)?;
     fs::write(page, replaced(&old, &figures)?)?;
     Ok(())
+}
+
+/// A page with every case is read by nobody. In the files and the plots only are the halves of a pair,
+/// the numbers of waiters and of held locks in between, and of other libraries what nobody compares.
+fn is_on_page(row: &Row) -> bool {
+    let (case, is_peer) = (row.case.as_str(), !row.library.starts_with("distlock"));
+    match row.part {
+        _ if row.failed.is_some() => true,
+        Part::Pair if is_peer => case == "busy: both",
+        Part::Pair => case.ends_with("both"),
+        Part::HandOver if is_peer && case.ends_with(" 1 processes") => false,
+        Part::HandOver => !case.starts_with("1 waiting") && !case.starts_with("100 waiting"),
+        Part::Throughput if is_peer => case.ends_with(" 1 names"),
+        Part::Held => !case.starts_with("1000 "),
+        _ => true,
+    }
 }
 
 /// The page with other text between its markers.

@@ -11,34 +11,54 @@ pub(super) fn of(rows: &[&Row]) -> String {
             counts.push(name);
         }
     }
+    // A column of noughts is one line.
+    let (shown, noughts): (Vec<&str>, _) = counts.into_iter().partition(|name| {
+        rows.iter().any(|row| row.counted(name).is_some_and(|count| count != 0.0))
+    });
     let timed = rows.iter().any(|row| row.time.is_some());
     let floored = rows.iter().any(|row| row.floor.is_some());
-    let mut head = vec!["store", "library", "case"];
+    let mut head = vec!["store", "case"];
     if timed {
-        head.push("p50 / p99 / max");
+        head.push("p50/p99/max");
     }
     if floored {
         head.extend(["floor", "p50 × floor"]);
     }
-    head.extend(&counts);
+    head.extend(&shown);
     let mut text = line(head.iter().map(|name| (*name).to_owned()));
     text += &line(head.iter().map(|_| "---".to_owned()));
     for row in rows {
         let case = row.failed.as_ref().map_or(row.case.clone(), |why| format!("failed: {why}"));
-        let mut cells = vec![row.store.name().to_owned(), row.library.clone(), case];
+        let mut cells = vec![whose(row), case];
         let spread = |spread: Option<Spread>| spread.map_or("–".to_owned(), times);
         if timed {
             cells.push(spread(row.time));
         }
         if floored {
             let ratio = row.ratio().map_or("–".to_owned(), |ratio| format!("{ratio:.2}"));
-            cells.extend([spread(row.floor), ratio]);
+            let floor = row.floor.map_or("–".to_owned(), |floor| {
+                let (unit, size) = unit(floor.p50 as f64);
+                format!("{} {unit}", number(floor.p50 as f64 / size))
+            });
+            cells.extend([floor, ratio]);
         }
         let count = |name: &&str| row.counted(name).map_or("–".to_owned(), number);
-        cells.extend(counts.iter().map(count));
+        cells.extend(shown.iter().map(count));
         text += &line(cells);
     }
+    if !noughts.is_empty() {
+        text += &format!("\nNought in every row: {}.\n", noughts.join(", "));
+    }
     text
+}
+
+/// The store, and the library unless it is this one.
+fn whose(row: &Row) -> String {
+    let store = row.store.name();
+    match row.library.strip_prefix("distlock") {
+        Some(variant) => format!("{store}{variant}"),
+        None => format!("{store}: {}", row.library),
+    }
 }
 
 pub(super) fn line(cells: impl IntoIterator<Item = String>) -> String {
@@ -52,7 +72,7 @@ fn times(spread: Spread) -> String {
     let (unit, size) = unit(spread.p50 as f64);
     let [p50, p99, max] =
         [spread.p50, spread.p99, spread.max].map(|time| number(time as f64 / size));
-    format!("{p50} / {p99} / {max} {unit}")
+    format!("{p50}/{p99}/{max} {unit}")
 }
 
 /// The largest unit of which there is at least one, and its nanoseconds.
@@ -79,19 +99,22 @@ mod tests {
     #[test]
     fn a_row_shows_its_times_its_ratio_and_its_counts() {
         let spread = |p50| Some(Spread { count: 9, p50, p99: 2 * p50, max: 150 * p50 });
-        let row = Row::new(Part::Pair, Store::Redis, "distlock", "busy")
+        let row = Row::new(Part::Pair, Store::Redis, "distlock, cohort(32)", "busy")
             .times(spread(1_500), spread(1_000))
-            .count("requests each", 2.0);
+            .count("requests each", 2.0)
+            .count("lost", 0.0);
         let other =
             Row { failed: Some("a|b".to_owned()), ..Row::new(Part::Pair, Store::Etcd, "x", "y") };
         let table = of(&[&row, &other]);
         assert_eq!(
             table.lines().collect::<Vec<_>>(),
             [
-                "| store | library | case | p50 / p99 / max | floor | p50 × floor | requests each |",
-                "| --- | --- | --- | --- | --- | --- | --- |",
-                "| Redis | distlock | busy | 1.50 / 3 / 225 µs | 1 / 2 / 150 µs | 1.50 | 2 |",
-                "| etcd | x | failed: a/b | – | – | – | – |",
+                "| store | case | p50/p99/max | floor | p50 × floor | requests each |",
+                "| --- | --- | --- | --- | --- | --- |",
+                "| Redis, cohort(32) | busy | 1.50/3/225 µs | 1 µs | 1.50 | 2 |",
+                "| etcd: x | failed: a/b | – | – | – | – |",
+                "",
+                "Nought in every row: lost.",
             ]
         );
     }

@@ -2,7 +2,6 @@
 //! meet it. A case names the cells that it decides, and would fail if the store were wrong there;
 //! every other cell has a reason. `docs/matrix.md` shows it all.
 
-mod axis;
 #[cfg(test)]
 mod page;
 mod reason;
@@ -12,12 +11,63 @@ mod user;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use self::axis::Axis;
-pub(crate) use self::axis::Event;
 use self::reason::{Reason, Why};
 pub(crate) use self::store::{Call, State};
 pub(crate) use self::user::{UserCall, UserState};
-use crate::case::Case;
+use crate::runner::case::Case;
+
+/// The values of one axis, and what the page calls them.
+trait Axis: Copy + fmt::Debug + Eq + Ord + 'static {
+    const ALL: &'static [Self];
+
+    fn label(self) -> &'static str;
+}
+
+/// An enum whose variants are the values of an axis, each with its label.
+macro_rules! axis {
+    ($(#[$about:meta])* $name:ident { $($variant:ident $label:literal,)+ }) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub(crate) enum $name {
+            $($variant,)+
+        }
+
+        impl $crate::matrix::Axis for $name {
+            const ALL: &'static [Self] = &[$(Self::$variant),+];
+
+            fn label(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $label,)+
+                }
+            }
+        }
+    };
+}
+
+use axis;
+
+axis! {
+    /// What happens since the call before, or during the call.
+    Event {
+        Plain "nothing else happens",
+        RequestLost "the request is lost",
+        ReplyLost "the reply is lost",
+        // The reply, or the request itself.
+        ReplyLate "the reply is late",
+        Dropped "dropped at an await",
+        OtherHolder "another holds the lock",
+        OtherReleases "another has released it",
+        // Of the claim itself, or of the holder that it waits for.
+        Expiry "the lease has ended",
+        QueueBehind "others wait",
+        Forced "taken away by force",
+        Restart "the store was restarted",
+        // Cut off, frozen, or refusing connections.
+        Unreachable "the store is out of reach",
+        Suspended "the process was stopped",
+        StandStill "the runtime stands still",
+    }
+}
 
 /// A call, the state in which it is made, and what happens before or during it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

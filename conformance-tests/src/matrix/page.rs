@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 
-use super::axis::Axis;
+use super::Axis;
 use super::reason::{Like, Why};
 use super::{Cell, Decided, Matrix, store, user};
-use crate::case::Case;
-use crate::registry;
+use crate::runner::case;
+use crate::runner::case::Case;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/matrix.md");
@@ -30,6 +30,7 @@ its own, with the reason below: most often another cell decides, and the reason 
 legal in that state.
 
 What happens may happen before the call or during it. *The reply is late* stands for a request that arrives late, too.
+Where a call of a claim is *dropped at an await*, the claim is dropped with it: only `changed` is dropped alone.
 ";
 
 struct Section<'a, C: 'static, S: 'static> {
@@ -61,7 +62,7 @@ impl<'a, C: Axis, S: Axis> Section<'a, C, S> {
         let mine = self.decided.iter().filter(|(cell, _)| cell.call == self.call);
         let ids: BTreeSet<_> =
             mine.flat_map(|(_, cases)| cases.iter().map(|case| case.id)).collect();
-        let mut cases: Vec<_> = registry::cases().filter(|case| ids.contains(case.id)).collect();
+        let mut cases: Vec<_> = case::all().filter(|case| ids.contains(case.id)).collect();
         cases.sort_by_key(|case| clause(case).map(|(letter, number)| (order(letter), number)));
         cases
     }
@@ -138,7 +139,7 @@ fn other<C: Axis, S: Axis>(like: &Like<C, S>) -> String {
 }
 
 fn part<C: Axis, S: Axis>(page: &mut String, heading: &str, matrix: &Matrix<C, S>) {
-    let decided = matrix.decided(registry::cases()).unwrap();
+    let decided = matrix.decided(case::all()).unwrap();
     let cells = matrix.cells();
     let _ = writeln!(
         page,
@@ -155,7 +156,7 @@ fn part<C: Axis, S: Axis>(page: &mut String, heading: &str, matrix: &Matrix<C, S
 
 /// The cases that name no cell, since what they demand holds everywhere.
 fn everywhere(page: &mut String) {
-    let cases = registry::cases();
+    let cases = case::all();
     let mut cases =
         cases.filter(|case| case.covers.is_empty() && case.guards.is_empty()).peekable();
     if cases.peek().is_some() {

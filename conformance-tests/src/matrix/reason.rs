@@ -1,6 +1,6 @@
 //! Why a cell has no case of the suite.
 
-use super::axis::Axis;
+use super::Axis;
 use super::{Cell, Event};
 
 /// A reason, and the cells that it is for: all combinations of these. An empty list is all of them.

@@ -4,7 +4,7 @@ use self::Call::*;
 use self::State::*;
 use super::Event::*;
 use super::Matrix;
-use super::axis::axis;
+use super::axis;
 use super::reason::{Like, Reason, Why, reasons};
 
 axis! {
@@ -52,7 +52,7 @@ pub(super) const MATRIX: Matrix<Call, State> = Matrix {
         (Held, &[TryAcquire, Changed, Renew, Check, Detach, Release]),
         (PlaceLost, &[TryAcquire, Release]),
         (Lost, &[Release]),
-        (Unknown, &[TryAcquire, Changed, Renew, Check, Detach, Release]),
+        (Unknown, &[TryAcquire, Changed, Check, Release]),
         (Done, &[Release]),
         (Detached, &[Release]),
         (Open, &[Ping, Inspect, List, ForceRelease, Close]),
@@ -148,7 +148,7 @@ const REASONS: &[Reason<Call, State>] = reasons![
         "the request is that of a first try, and the store's answer does not depend on what the claim remembers",
         Like::state(New),
     );
-    [Renew, Check, Detach, Release] [Unknown] [] => Why::As(
+    [Check, Release] [Unknown] [] => Why::As(
         "the request is a holder's: what the claim does not know, the store does",
         Like::state(Held),
     );
@@ -183,10 +183,6 @@ const REASONS: &[Reason<Call, State>] = reasons![
     [Detach] [Held] [QueueBehind] => Why::As(
         "a hold that is handed to another process stays a hold, and its waiters wait",
         Like::event(Plain),
-    );
-    [Detach] [Held] [ReplyLate, Unreachable] => Why::As(
-        "the core gives it up, and its effect is unknown",
-        Like::event(Dropped),
     );
 
     // A client's calls that concern no claim.
@@ -229,7 +225,7 @@ const REASONS: &[Reason<Call, State>] = reasons![
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::super::axis::Axis as _;
+    use super::super::Axis as _;
     use super::*;
 
     const CONTRACT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../lock-core/src/contract/mod.rs");

@@ -3,7 +3,7 @@
 use self::UserCall::*;
 use self::UserState::*;
 use super::Event::*;
-use super::axis::axis;
+use super::axis;
 use super::reason::{Like, Reason, Why, reasons};
 use super::{Axis as _, Event, Matrix};
 
@@ -206,9 +206,6 @@ const REASONS: &[Reason<UserCall, UserState>] = reasons![
     // A guard at risk is held.
     [Renew, Check] [AtRisk] [Plain] => Why::Test {
         file: KEEPER, name: "a_check_does_not_hide_a_failed_renewal",
-    };
-    [Detach] [AtRisk] [Plain] => Why::Test {
-        file: KEEPER, name: "a_lock_whose_renewal_failed_is_renewed_before_it_is_detached",
     };
     [] [AtRisk] [] => Why::As(
         "a guard at risk is held, and each call does what it does on a secure one",

@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::{
     Capabilities, Claim, ClaimRequest, Error, Finding, HolderMark, LockAdmin, LockBackend,
-    LockInfo, LockKey, OwnerId, Released, Result,
+    LockInfo, LockKey, OwnerId, Released, Result, Victim,
 };
 
 use super::bug::Bug;
@@ -159,27 +159,22 @@ impl LockAdmin for WrongBackend {
         self.below()?.list(prefix, name_start).await
     }
 
-    async fn force_release(
-        &self,
-        key: &LockKey,
-        expected: Option<&HolderMark>,
-    ) -> Result<Released> {
+    async fn force_release(&self, key: &LockKey, victim: &Victim) -> Result<Released> {
         let (below, key) = (self.below()?, self.key(key)?);
         let waiting = self.side.waiting(&key);
-        let is_a_waiters = |mark: &&HolderMark| {
-            waiting.iter().any(|waiter| HolderMark::from(waiter.owner) == **mark)
-        };
-        let expected = match self.bug {
-            Bug::ForceIgnoresOwner => None,
-            Bug::ForceInSteps if expected.is_some() => {
+        let is_a_waiter =
+            || waiting.iter().any(|waiter| victim.is(&HolderMark::from(waiter.owner)));
+        let victim = match self.bug {
+            Bug::ForceIgnoresOwner => &Victim::Anybody,
+            Bug::ForceInSteps => {
                 let holder = below.inspect(&key).await?.and_then(|info| info.holder);
-                if holder.and_then(|holder| holder.mark).as_ref() != expected {
+                if !holder.is_some_and(|holder| victim.is(&holder.mark)) {
                     return Ok(Released::AlreadyGone);
                 }
-                None
+                &Victim::Anybody
             }
-            Bug::ForceBelievesWaiters => expected.filter(|mark| !is_a_waiters(mark)),
-            _ => expected,
+            Bug::ForceBelievesWaiters if is_a_waiter() => &Victim::Anybody,
+            _ => victim,
         };
         match self.bug {
             Bug::ForceClearsQueue => {
@@ -195,7 +190,7 @@ impl LockAdmin for WrongBackend {
             Bug::ForcePushesNobody => self.side.silence(&key),
             _ => {}
         }
-        below.force_release(&key, expected).await
+        below.force_release(&key, victim).await
     }
 
     async fn diagnose(&self) -> Result<Vec<Finding>> {

@@ -1,5 +1,7 @@
 //! The list of mistakes.
 
+use lock_core::testing::Mutant;
+
 /// The kind of memory store that a mistake is made on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flavour {
@@ -7,17 +9,13 @@ pub(super) enum Flavour {
     PollOnly,
 }
 
-/// A mistake, its description, and the case that must catch it.
+/// A mutant, and the mistake that it is. Other cases than the one that it names may fail, too.
 #[derive(Clone, Copy, Debug)]
-pub struct Mutant {
+pub struct SuiteMutant {
     pub(super) bug: Bug,
     pub(super) flavour: Flavour,
-    /// A short name.
-    pub name: &'static str,
-    /// What is done wrong.
-    pub wrong: &'static str,
-    /// The case that must fail. Others may fail too.
-    pub killed_by: &'static str,
+    /// Its name, what it does wrong, and the case that must fail.
+    pub mutant: Mutant,
 }
 
 /// The mistakes, and the mutants that make each: `name "what is wrong" => killed_by`. One mistake makes
@@ -31,14 +29,16 @@ macro_rules! mutants {
         }
 
         /// All mutants.
-        pub fn mutants() -> Vec<Mutant> {
+        pub fn mutants() -> Vec<SuiteMutant> {
             vec![$($(
-                Mutant {
+                SuiteMutant {
                     bug: Bug::$bug,
                     flavour: Flavour::$flavour,
-                    name: stringify!($name),
-                    wrong: $wrong,
-                    killed_by: stringify!($killed_by),
+                    mutant: Mutant {
+                        name: stringify!($name),
+                        what: $wrong,
+                        killed_by: stringify!($killed_by),
+                    },
                 },
             )+)+]
         }
@@ -76,8 +76,11 @@ mutants! {
         => s03_a_slow_release_does_not_free_the_next_holder;
     [PollOnly ReleaseWithoutHaving] release_without_having "releases in `finally`, although the lock was never taken"
         => c07_a_release_after_busy_does_nothing;
-    [PollOnly ReleaseByMemory] release_by_memory "releases only what it remembers acquiring"
+    [PollOnly ReleaseByMemory]
+        release_by_memory "releases only what it remembers acquiring"
         => c07_a_release_after_a_failed_try_frees_the_lock;
+        release_by_its_own_memory "releases only what this very claim remembers acquiring"
+        => c12_a_new_claim_releases_what_a_dropped_one_left;
     [PollOnly RenewalThatLies]
         renewal_that_lies "does not renew, but says that it did" => c04_renewals_keep_the_lock;
         renewal_that_does_not_ask "says that it has renewed what it does not ask about"
@@ -155,7 +158,7 @@ mutants! {
         => c08_a_dropped_claim_writes_nothing;
     [PollOnly CheckWrites] check_writes "prolongs the lock when it is only checked" => c04_a_check_prolongs_nothing;
     [PollOnly DetachReleases]
-        detach_releases "releases the lock when it is handed over" => c08_a_dropped_detach_can_be_undone;
+        detach_releases "releases the lock when it is handed over" => c04_a_detached_lock_is_kept_for_its_ttl;
         detach_again_releases "releases the lock when it is handed over again"
         => c08_a_detach_without_an_answer_can_be_repeated;
     [PollOnly ForceIgnoresOwner] force_ignores_owner "takes the lock from any holder, although one owner was named"
@@ -252,15 +255,15 @@ mutants! {
     [Queued ReleasedOnce]
         released_once "takes a release without an answer for done"
         => c13_a_waiter_that_leaves_without_an_answer_is_gone;
-        dropped_release_is_done "takes a release that was dropped for done"
-        => c13_a_waiter_that_was_dropped_while_it_left_is_gone;
         token_released_once "takes a release by token without an answer for done"
         => s04_a_call_with_a_token_that_gets_no_answer_loses_nothing;
     [PollOnly ReleasedLater]
         released_later "answers a release before it is made" => c07_a_released_lock_is_free_at_once;
         run_released_later "answers the release of a run before it is made" => s04_a_dropped_run_leaves_nothing;
-    [Queued DropForgotten] drop_forgotten "makes a second entry after a look that was dropped"
-        => c08_a_dropped_look_can_be_repeated;
+    [PollOnly TriesOn] tries_on "tries again in the background when it is dropped in a try"
+        => c08_a_dropped_claim_writes_nothing;
+    [PollOnly DropPoisons] drop_poisons "leaves its client's connection unusable when it is dropped in a call"
+        => c08_a_dropped_claim_disturbs_no_other;
     [PollOnly TwoErrorsAreBusy] two_errors_are_busy "takes the second try without an answer for a refusal"
         => c02_many_lost_answers_make_one_entry;
     [PollOnly DoubtIsAlive] doubt_is_alive "takes a try without an answer for a grant when it is checked"
@@ -282,13 +285,10 @@ mutants! {
         => c06_a_check_of_a_waiter_says_whether_it_has_a_place;
     [Queued PlaceIsRemembered] place_is_remembered "answers the check of a waiter from memory"
         => c06_a_check_of_a_place_that_has_ended_is_lost;
-    [Queued DroppedCallForgets]
-        dropped_check_forgets "takes a dropped check for the end of the place"
-        => c08_a_dropped_check_of_a_place_changes_nothing;
-        dropped_renewal_forgets "takes a dropped renewal for the end of the place"
-        => c08_a_dropped_renewal_of_a_place_can_be_repeated;
-    [Queued DroppedCallKeeps] dropped_renewal_keeps "does not give up a place after a dropped renewal"
-        => c08_a_dropped_renewal_of_a_place_can_be_undone;
+    [Queued DoubtForgets] doubt_forgets "takes a renewal or a check without an answer for the end of the place, from the next call on"
+        => c06_a_place_outlives_lost_answers;
+    [Queued DoubtKeeps] doubt_keeps "does not give up a place after a renewal without an answer"
+        => c13_a_waiter_that_leaves_after_a_failed_renewal_is_gone;
     [PollOnly TtlCut] ttl_cut "cuts a ttl to whole seconds" => c04_a_ttl_with_a_fraction_is_kept;
     [PollOnly TtlRoundedUp] ttl_rounded_up "keeps leases of whole seconds, and declares no such step"
         => c04_a_ttl_with_a_fraction_is_kept;

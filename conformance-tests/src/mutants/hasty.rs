@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::{
-    Attempt, Busy, Bytes, Capabilities, Claim, ClaimRequest, Error, ErrorKind, HolderMark,
-    LockAdmin, LockBackend, LockInfo, LockKey, OsRng, OwnerId, Released, Renewal, Result,
+    Attempt, Busy, Bytes, Capabilities, Claim, ClaimRequest, Error, ErrorKind, LockAdmin,
+    LockBackend, LockInfo, LockKey, Released, Renewal, Result, Victim,
 };
 
 use super::bug::Bug;
@@ -20,11 +20,13 @@ pub(super) struct HastyBackend {
     side: Arc<Side>,
     /// A forced release was begun and has had no answer.
     forcing: AtomicBool,
+    /// No call gets through any more.
+    poisoned: Arc<AtomicBool>,
 }
 
 impl HastyBackend {
     pub(super) fn new(bug: Bug, right: Arc<dyn LockBackend>, side: Arc<Side>) -> Self {
-        Self { bug, right, side, forcing: AtomicBool::new(false) }
+        Self { bug, right, side, forcing: AtomicBool::default(), poisoned: Arc::default() }
     }
 
     fn below(&self) -> Result<&dyn LockAdmin> {
@@ -49,8 +51,9 @@ impl LockBackend for HastyBackend {
             side: Arc::clone(&self.side),
             right: self.right.claim(request.clone())?,
             request,
+            poisoned: Arc::clone(&self.poisoned),
             is_granted: false,
-            trying: false,
+            under_way: None,
             unanswered: 0,
             place_lost: false,
             releasing: false,
@@ -64,7 +67,7 @@ impl LockBackend for HastyBackend {
     async fn close(&self) -> Result<()> {
         if self.bug == Bug::CloseEndsAll {
             for info in self.list("", "").await? {
-                self.below()?.force_release(&info.key, None).await?;
+                self.below()?.force_release(&info.key, &Victim::Anybody).await?;
             }
         }
         self.right.close().await
@@ -85,15 +88,11 @@ impl LockAdmin for HastyBackend {
         self.below()?.list(prefix, name_start).await
     }
 
-    async fn force_release(
-        &self,
-        key: &LockKey,
-        expected: Option<&HolderMark>,
-    ) -> Result<Released> {
+    async fn force_release(&self, key: &LockKey, victim: &Victim) -> Result<Released> {
         if self.forcing.swap(true, Ordering::Relaxed) && self.bug == Bug::ForcedOnce {
             return Ok(Released::Freed);
         }
-        let answer = self.below()?.force_release(key, expected).await;
+        let answer = self.below()?.force_release(key, victim).await;
         self.forcing.store(answer.is_err(), Ordering::Relaxed);
         answer
     }
@@ -106,9 +105,10 @@ struct HastyClaim {
     side: Arc<Side>,
     request: ClaimRequest,
     right: Box<dyn Claim>,
+    poisoned: Arc<AtomicBool>,
     is_granted: bool,
-    /// A try was begun and has not ended.
-    trying: bool,
+    /// The call that was begun and has not ended.
+    under_way: Option<Call>,
     /// How many tries in a row had no answer.
     unanswered: u32,
     place_lost: bool,
@@ -116,7 +116,21 @@ struct HastyClaim {
     releasing: bool,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Call {
+    Try,
+    Other,
+}
+
 impl HastyClaim {
+    fn begin(&mut self, call: Call) -> Result<()> {
+        if self.poisoned.load(Ordering::Relaxed) {
+            return Err(Error::new(ErrorKind::Unavailable, "the connection is out of step"));
+        }
+        self.under_way = Some(call);
+        Ok(())
+    }
+
     /// What it makes of the answer to a renewal or a check.
     fn concluded(&mut self, answer: Result<Renewal>) -> Result<Renewal> {
         self.place_lost |= !self.is_granted && matches!(answer, Ok(Renewal::Lost));
@@ -143,13 +157,9 @@ impl Claim for HastyClaim {
         if self.bug == Bug::LostPlaceIsFinal && self.place_lost {
             return Ok(Attempt::Busy(Busy::default()));
         }
-        if self.bug == Bug::DropForgotten && self.trying {
-            self.request.owner = OwnerId::generate(&OsRng)?;
-            self.right = self.store.claim(self.request.clone())?;
-        }
-        self.trying = true;
+        self.begin(Call::Try)?;
         let answer = self.right.try_acquire().await;
-        self.trying = false;
+        self.under_way = None;
         self.is_granted |= matches!(answer, Ok(Attempt::Granted { .. }));
         self.unanswered = if answer.is_err() { self.unanswered + 1 } else { 0 };
         if self.bug == Bug::TwoErrorsAreBusy && self.unanswered > 1 {
@@ -159,7 +169,9 @@ impl Claim for HastyClaim {
     }
 
     async fn renew(&mut self) -> Result<Renewal> {
+        self.begin(Call::Other)?;
         let answer = self.right.renew().await;
+        self.under_way = None;
         self.concluded(answer)
     }
 
@@ -194,7 +206,7 @@ impl Claim for HastyClaim {
         if self.bug == Bug::DoubtReleasesAnybody && self.unanswered > 0 {
             let admin = self.store.admin();
             let admin = admin.ok_or_else(|| Error::unsupported("there is no inspection"))?;
-            return admin.force_release(&self.request.key, None).await;
+            return admin.force_release(&self.request.key, &Victim::Anybody).await;
         }
         self.right.release().await
     }
@@ -205,5 +217,25 @@ impl Claim for HastyClaim {
 
     async fn detach(&mut self) -> Result<Bytes> {
         self.right.detach().await
+    }
+}
+
+impl Drop for HastyClaim {
+    fn drop(&mut self) {
+        match (self.bug, self.under_way) {
+            (Bug::DropPoisons, Some(_)) => self.poisoned.store(true, Ordering::Relaxed),
+            (Bug::TriesOn, Some(Call::Try)) => {
+                let pause = self.side.clock.sleep(self.request.ttl / 2);
+                if let Ok(mut again) = self.store.claim(self.request.clone())
+                    && let Ok(runtime) = tokio::runtime::Handle::try_current()
+                {
+                    runtime.spawn(async move {
+                        pause.await;
+                        again.try_acquire().await
+                    });
+                }
+            }
+            _ => {}
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Tests of the tests: stores and guards that are wrong on purpose.
 //!
 //! Each mutant makes one mistake that has been made before, around a correct memory store. The
-//! suite must fail each one, in the case named by [`Mutant::killed_by`]; a suite that lets one live
+//! suite must fail each one, in the case named by [`killed_by`](lock_core::testing::Mutant::killed_by); a suite that lets one live
 //! proves nothing about the rule that it breaks. Store authors can run them to see what a failure
 //! looks like.
 
@@ -12,7 +12,6 @@ mod guard;
 mod hasty;
 mod place;
 mod side;
-mod steps;
 mod view;
 
 use std::sync::Arc;
@@ -28,12 +27,12 @@ use self::side::Side;
 use self::view::WrongView;
 use crate::MemoryHarness;
 
-pub use self::bug::{Mutant, mutants};
+pub use self::bug::{SuiteMutant, mutants};
 
 /// The password with which the stores of the mutants are opened: some of them print it.
 pub const PASSWORD: &str = "s3cr3t-of-the-mutants";
 
-impl Mutant {
+impl SuiteMutant {
     /// Makes this mistake around the clients of one correct store, whichever it is: for mistakes
     /// that are not the memory store's alone, such as two requests where one is right.
     pub fn wrap(&self) -> impl Fn(Arc<dyn LockBackend>) -> Arc<dyn LockBackend> + use<> {
@@ -52,7 +51,7 @@ impl Mutant {
             Flavour::Queued => MemoryHarness::queued(),
             Flavour::PollOnly => MemoryHarness::poll_only(),
         };
-        let name = format!("mutant-{}", self.name);
+        let name = format!("mutant-{}", self.mutant.name);
         right
             .wrapped(name, self.wrap())
             .configured(move |builder| wrong_guard(bug, builder))

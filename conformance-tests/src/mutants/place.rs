@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::{
-    Attempt, Bytes, Claim, ClaimRequest, Error, FencingToken, HolderInfo, LockBackend, LostReason,
-    Released, Renewal, Result,
+    Attempt, Bytes, Claim, ClaimRequest, Error, HolderInfo, LockBackend, Released, Renewal, Result,
 };
 
 use super::bug::Bug;
@@ -23,8 +22,8 @@ pub(super) struct WrongPlace {
     request: ClaimRequest,
     /// The last answer was a place in the queue.
     waits: bool,
-    /// A call is under way, or was dropped.
-    under_way: bool,
+    /// The last renewal or check had no answer.
+    in_doubt: bool,
 }
 
 impl fmt::Debug for WrongPlace {
@@ -47,7 +46,7 @@ impl WrongPlace {
         request: ClaimRequest,
     ) -> Result<Self> {
         let right = store.claim(request.clone())?;
-        Ok(Self { bug, store, side, right, asked, request, waits: false, under_way: false })
+        Ok(Self { bug, store, side, right, asked, request, waits: false, in_doubt: false })
     }
 
     fn with_ttl(&self, ttl: Duration) -> Result<Box<dyn Claim>> {
@@ -85,9 +84,9 @@ impl WrongPlace {
         }
     }
 
-    /// Whether a dropped call is wrongly taken for the end of the place.
+    /// Whether a call without an answer is wrongly taken for the end of the place.
     fn is_forgotten(&self, bug: Bug) -> bool {
-        self.bug == bug && self.waits && self.under_way
+        self.bug == bug && self.waits && self.in_doubt
     }
 }
 
@@ -120,12 +119,11 @@ impl Claim for WrongPlace {
     }
 
     async fn renew(&mut self) -> Result<Renewal> {
-        if self.is_forgotten(Bug::DroppedCallForgets) {
+        if self.is_forgotten(Bug::DoubtForgets) {
             return Ok(Renewal::Lost);
         }
-        self.under_way = true;
         let answer = self.right.renew().await.map_err(|error| self.error(error));
-        self.under_way = false;
+        self.in_doubt = answer.is_err();
         match answer? {
             Renewal::Alive { valid_for } => {
                 Ok(Renewal::Alive { valid_for: self.promised(valid_for) })
@@ -135,15 +133,14 @@ impl Claim for WrongPlace {
     }
 
     async fn check(&mut self) -> Result<Renewal> {
-        if self.is_forgotten(Bug::DroppedCallForgets) {
+        if self.is_forgotten(Bug::DoubtForgets) {
             return Ok(Renewal::Lost);
         }
         if self.bug == Bug::PlaceIsRemembered && self.waits {
             return Ok(Renewal::Alive { valid_for: None });
         }
-        self.under_way = true;
         let answer = self.right.check().await.map_err(|error| self.error(error));
-        self.under_way = false;
+        self.in_doubt = answer.is_err();
         match answer? {
             _ if self.bug == Bug::PlaceIsNotSeen && self.waits => Ok(Renewal::Lost),
             answer => Ok(answer),
@@ -151,7 +148,7 @@ impl Claim for WrongPlace {
     }
 
     async fn release(&mut self) -> Result<Released> {
-        if self.is_forgotten(Bug::DroppedCallKeeps) {
+        if self.is_forgotten(Bug::DoubtKeeps) {
             return Ok(Released::AlreadyGone);
         }
         self.side.leave(&self.asked.key, self.asked.owner);
@@ -164,14 +161,6 @@ impl Claim for WrongPlace {
             tokio::task::yield_now().await;
         }
         Ok(())
-    }
-
-    fn lost(&mut self, reason: LostReason) {
-        self.right.lost(reason);
-    }
-
-    fn passed_on(&mut self, fence: FencingToken) {
-        self.right.passed_on(fence);
     }
 
     async fn detach(&mut self) -> Result<Bytes> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::{
     Capabilities, Claim, ClaimRequest, Error, ErrorKind, HolderInfo, HolderMark, LockAdmin,
-    LockBackend, LockInfo, LockKey, OwnerId, Released, Result,
+    LockBackend, LockInfo, LockKey, OwnerId, Released, Result, Victim,
 };
 
 use super::PASSWORD;
@@ -56,7 +56,7 @@ impl WrongView {
     /// The holder, as it is wrongly shown.
     fn shown(&self, key: &LockKey, mut holder: HolderInfo) -> HolderInfo {
         match self.bug {
-            Bug::MarkOfTheLock => holder.mark = Some(HolderMark::new(key.encode())),
+            Bug::MarkOfTheLock => holder.mark = HolderMark::new(key.encode()),
             Bug::LabelStays => holder.label = self.side.first_label(holder.label),
             Bug::FenceOfTheNext => {
                 holder.fence = holder.fence.and_then(|fence| (fence.get() + 1).try_into().ok());
@@ -176,17 +176,13 @@ impl LockAdmin for WrongView {
         Ok(list.into_iter().map(|info| self.info(info)).collect())
     }
 
-    async fn force_release(
-        &self,
-        key: &LockKey,
-        expected: Option<&HolderMark>,
-    ) -> Result<Released> {
+    async fn force_release(&self, key: &LockKey, victim: &Victim) -> Result<Released> {
         if self.bug != Bug::ForceByPrefix {
-            return self.below()?.force_release(&self.key(key)?, expected).await;
+            return self.below()?.force_release(&self.key(key)?, victim).await;
         }
         let mut freed = Released::AlreadyGone;
         for info in self.below()?.list(key.prefix(), key.name()).await? {
-            if self.below()?.force_release(&info.key, expected).await? == Released::Freed {
+            if self.below()?.force_release(&info.key, victim).await? == Released::Freed {
                 freed = Released::Freed;
             }
         }

@@ -33,7 +33,7 @@ impl Harness for MyHarness {
 
     /// Opens the store from another process, which the suite starts, stops and kills.
     async fn join(&self, uri: &str) -> Result<Arc<dyn LockBackend>> {
-        Ok(Arc::new(ByHand::new(uri)))
+        Ok(Arc::new(ByHand(uri.to_owned())))
     }
 }
 
@@ -41,7 +41,7 @@ impl Harness for MyHarness {
 impl Store for MyStore {
     async fn client(&self) -> Result<Client> {
         let proxy = Proxy::start(self.0.address()).await?;
-        Ok(Client::new(ByHand::new(proxy.address())).with_faults(proxy))
+        Ok(Client::new(ByHand(proxy.address().to_string())).with_faults(proxy))
     }
 
     fn server(&self) -> Option<&Server> {
@@ -50,8 +50,7 @@ impl Store for MyStore {
 
     /// As an operator does who knows the database.
     async fn break_hold(&self, key: &LockKey) -> Result<(), Unavailable> {
-        let delete = store::command(&["DEL", &store::hold(key)]);
-        store::ask(self.0.address().to_string(), delete).await?;
+        store::ask(&self.0.address().to_string(), &["DEL", &store::hold(key)]).await?;
         Ok(())
     }
 }

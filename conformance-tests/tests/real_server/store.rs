@@ -1,6 +1,5 @@
 //! A complete small store on a server: Redis, without a driver.
 
-use std::fmt::Display;
 use std::time::Duration;
 
 use lock_core::{
@@ -9,7 +8,6 @@ use lock_core::{
 };
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
-use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 /// The server does not run anything else while it runs a script, so each script is one atomic step.
@@ -43,17 +41,9 @@ const RENEW: &str = "
 const CHECK: &str = "return redis.call('PTTL', KEYS[1])";
 const RELEASE: &str = "return redis.call('DEL', KEYS[1])";
 
-/// A client of the store.
+/// A client of the store: the address of the server.
 #[derive(Debug)]
-pub(crate) struct ByHand {
-    server: String,
-}
-
-impl ByHand {
-    pub(crate) fn new(server: impl Display) -> Self {
-        Self { server: server.to_string() }
-    }
-}
+pub(crate) struct ByHand(pub(crate) String);
 
 /// The key of a hold. Different locks have different keys, whatever is in their names (C11).
 pub(crate) fn hold(key: &LockKey) -> String {
@@ -73,11 +63,11 @@ impl LockBackend for ByHand {
     }
 
     fn claim(&self, request: ClaimRequest) -> Result<Box<dyn Claim>> {
-        Ok(Box::new(ByHandClaim { server: self.server.clone(), request, last: None }))
+        Ok(Box::new(ByHandClaim { server: self.0.clone(), request }))
     }
 
     async fn ping(&self) -> Result<()> {
-        ask(self.server.clone(), command(&["EXISTS", "lock"])).await.map(drop)
+        ask(&self.0, &["EXISTS", "lock"]).await.map(drop)
     }
 }
 
@@ -86,34 +76,23 @@ impl LockBackend for ByHand {
 struct ByHandClaim {
     server: String,
     request: ClaimRequest,
-    /// The question that was asked last. If the call is dropped, it runs on.
-    last: Option<JoinHandle<Result<u64>>>,
 }
 
 impl ByHandClaim {
     /// Runs a script, which answers with a number.
-    async fn run(&mut self, script: &str) -> Result<u64> {
-        // C8: an attempt that was dropped is still on its way, and no release may overtake it.
-        if let Some(last) = &mut self.last {
-            let _ = last.await;
-        }
+    async fn run(&self, script: &str) -> Result<u64> {
         let ClaimRequest { key, owner, ttl, call_timeout, resume, .. } = &self.request;
         let (hold, fence) = (hold(key), format!("fence:{}", key.encode()));
         let (owner, ttl) = (owner.to_hex(), ttl.as_millis().to_string());
         let resumed = resume.as_ref().map_or(String::new(), |resume| resume.fence.to_string());
-        let command = command(&["EVAL", script, "2", &hold, &fence, &owner, &ttl, &resumed]);
-        // C12: no question lasts longer than this.
-        let asked = timeout(*call_timeout, ask(self.server.clone(), command));
-        let answer = self.last.insert(tokio::spawn(async {
-            asked.await.unwrap_or_else(|late| Err(unknown(ErrorKind::NoAnswer, late)))
-        }));
-        let answer = answer.await;
-        self.last = None;
-        answer.unwrap_or_else(|ended| Err(unknown(ErrorKind::NoAnswer, ended)))
+        let command = ["EVAL", script, "2", &hold, &fence, &owner, &ttl, &resumed];
+        // C12: each call ends in time, with an answer or an error.
+        let answer = timeout(*call_timeout, ask(&self.server, &command)).await;
+        answer.unwrap_or_else(|late| Err(unknown(ErrorKind::NoAnswer, late.to_string())))
     }
 
     /// Runs a script that answers how long the hold has left if it is still this owner's.
-    async fn if_mine(&mut self, script: &str) -> Result<Renewal> {
+    async fn if_mine(&self, script: &str) -> Result<Renewal> {
         Ok(match self.run(&format!("{MINE} {script}")).await? {
             // C6: this is an answer of the server, not a failure to get one.
             0 => Renewal::Lost,
@@ -151,34 +130,32 @@ impl Claim for ByHandClaim {
     }
 
     async fn detach(&mut self) -> Result<Bytes> {
-        // Owner and fence travel anyway; this store needs nothing else.
-        Ok(Bytes::new())
+        Ok(Bytes::new()) // Owner and fence travel anyway; this store needs nothing else.
     }
 }
 
-/// Sends a command on a connection of its own, and returns its answer, which must be a number.
-pub(crate) async fn ask(server: String, command: String) -> Result<u64> {
+/// Sends a command, and returns its answer, which must be a number. Each has a connection of its own, so
+/// nobody reads the late answer to another one.
+pub(crate) async fn ask(server: &str, command: &[&str]) -> Result<u64> {
+    // A command as Redis reads it.
+    let parts = command.iter().map(|part| format!("${}\r\n{part}\r\n", part.len()));
+    let request = format!("*{}\r\n{}", parts.len(), parts.collect::<String>());
     let exchange = async {
-        let mut link = BufReader::new(TcpStream::connect(&server).await?);
-        link.write_all(command.as_bytes()).await?;
+        let mut link = BufReader::new(TcpStream::connect(server).await?);
+        link.write_all(request.as_bytes()).await?;
         let mut answer = String::new();
         link.read_line(&mut answer).await?;
         std::io::Result::Ok(answer)
     };
-    let answer = exchange.await.map_err(|error| unknown(ErrorKind::Unavailable, error))?;
+    let answer =
+        exchange.await.map_err(|error| unknown(ErrorKind::Unavailable, error.to_string()))?;
     // Without its end of line, it was cut off.
     let number = answer.strip_prefix(':').and_then(|number| number.strip_suffix("\r\n"));
     let number = number.and_then(|number| number.parse().ok());
     number.ok_or_else(|| unknown(ErrorKind::Unavailable, format!("not a number: {answer:?}")))
 }
 
-/// A command as Redis reads it.
-pub(crate) fn command(parts: &[&str]) -> String {
-    let parts = parts.iter().map(|part| format!("${}\r\n{part}\r\n", part.len()));
-    format!("*{}\r\n{}", parts.len(), parts.collect::<String>())
-}
-
 /// The server may have done it, or may do it later.
-fn unknown(kind: ErrorKind, why: impl Display) -> Error {
-    Error::new(kind, why.to_string()).with_unknown_effect()
+fn unknown(kind: ErrorKind, why: String) -> Error {
+    Error::new(kind, why).with_unknown_effect()
 }

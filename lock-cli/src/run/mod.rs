@@ -1,16 +1,9 @@
 //! `distlock run`: take the lock, run a command, release the lock.
 
-mod child;
-mod course;
-mod deadline;
-mod family;
-mod holding;
-pub(crate) mod notes;
-mod protocol;
-pub(crate) mod signals;
+mod held_locks;
+pub(crate) mod hold_machine;
 pub(crate) mod supervisor;
 pub(crate) mod waiting;
-mod watch;
 
 use std::io;
 use std::sync::Arc;
@@ -21,286 +14,267 @@ use distlock::{Error, ErrorKind, LockGuard, LostReason};
 use rustix::process::Signal;
 use serde_json::json;
 
-use self::child::{Job, Supervised};
-use self::course::{End, Verdict, Why};
-use self::deadline::Policy;
-use self::holding::Holding;
-use self::notes::Notes;
-use self::protocol::Ended;
-use self::signals::{FORWARDED, Signals};
-use self::waiting::Patience;
+use self::held_locks::HeldLocks;
+use self::hold_machine::deadline::Policy;
+use self::hold_machine::{HoldAction, HoldEnd, HoldEvent, HoldMachine, StopReason};
+use self::supervisor::handle::SupervisorHandle;
+use self::supervisor::protocol::CommandExit;
+use self::waiting::StoreSession;
 use crate::args::{OnLost, RunArgs};
-use crate::exit::{Failure, code};
+use crate::exit::{ExitError, code};
 use crate::output::{millis, quoted, rfc3339, short};
-use crate::store::Store;
+use crate::signals::Signals;
+use crate::store::OpenStore;
 
-/// How long the program may still take when all that is left is to tell the store: after the
-/// command, or after an abandoned wait. What the store has not confirmed by then expires with the
-/// lease.
-pub(crate) const ENDING: Duration = Duration::from_millis(2500);
-/// The part of it reserved for closing the store.
+/// The part of [`ENDING`] reserved for closing the store.
 const CLOSING: Duration = Duration::from_millis(500);
 
-pub(crate) async fn run(args: RunArgs) -> Result<u8, Failure> {
+pub(crate) async fn run(args: RunArgs) -> Result<u8, ExitError> {
     check(&args)?;
-    let notes = Notes::new(&args.names, &args.want);
-    let mut signals = Signals::watch(&FORWARDED)?;
     // If our parent set SIGCHLD to be ignored, the kernel frees a dead supervisor's pid at once
     // unless we listen, and the number could then belong to another process group.
-    let _children = Signals::watch_even_ignored(Signal::CHILD)?;
-    let (store, patience) = waiting::open(&args.want, &mut signals).await?;
-    let mut end_by = None;
-    let outcome = hold(&args, &store, patience, &mut end_by, &mut signals, &notes).await;
-    let end_by = end_by.unwrap_or_else(|| store.locks.clock().now() + ENDING);
-    close(&store, end_by, &mut signals, &notes).await;
+    let _children = Signals::watch(&[], &[Signal::CHILD])?;
+    let mut session = StoreSession::open(&args.names, &args.want).await?;
+    let outcome = hold(&args, &mut session).await;
+    session.close().await;
     outcome
 }
 
 /// Errors that can be found without the store.
-fn check(args: &RunArgs) -> Result<(), Failure> {
-    holding::check(&args.names)?;
+fn check(args: &RunArgs) -> Result<(), ExitError> {
+    held_locks::check(&args.names)?;
+    if args.name_after_line {
+        return Err(ExitError::usage(
+            "a second NAME after -c would be a second lock, and no argument of LINE",
+        )
+        .with_hint("put the names before -c, and what LINE needs into LINE"));
+    }
     let Some(limit) = args.max_hold else { return Ok(()) };
     if limit.is_zero() {
-        return Err(Failure::usage(
+        return Err(ExitError::usage(
             "--max-hold 0 would stop the command at once: give it some time",
         ));
     }
     if args.min_hold.is_some_and(|least| least > limit) {
-        return Err(Failure::usage("--min-hold is longer than --max-hold: make it shorter"));
+        return Err(ExitError::usage("--min-hold is longer than --max-hold: make it shorter"));
     }
     Ok(())
 }
 
-/// Removes what an abandoned wait has left in the store, and closes the store. A second signal ends
-/// that, unless it came together with the first.
-pub(crate) async fn close(
-    store: &Store,
-    end_by: ClockInstant,
-    signals: &mut Signals,
-    notes: &Notes,
-) {
-    let clock = store.locks.clock();
-    let impatience = async {
-        clock.sleep(Duration::from_millis(500)).await;
-        signals.next().await
-    };
-    let clean = tokio::select! {
-        biased;
-        _ = impatience => return,
-        clean = store.locks.close(end_by.since(clock.now())) => clean,
-        () = clock.sleep_until(end_by) => {
-            Err(Error::new(ErrorKind::NoAnswer, "the store does not answer"))
-        }
-    };
-    if let Err(error) = clean {
-        notes.warn("not_cleaned_up", json!({ "message": error.to_string() }), || {
-            format!("{}: could not tell the store that we are leaving: {error}", notes.name())
-        });
-    }
-}
-
-/// Takes the locks and runs the command under them. Sets `end_by` to the time by which the program
-/// has to end, once the command has ended.
-async fn hold(
-    args: &RunArgs,
-    store: &Store,
-    patience: Patience,
-    end_by: &mut Option<ClockInstant>,
-    signals: &mut Signals,
-    notes: &Notes,
-) -> Result<u8, Failure> {
-    let clock = store.locks.clock();
-    let mut holding = Holding::none();
-    let taken = Holding::take(args, store, patience, &mut holding, signals, notes).await;
-    if let Err(failure) = taken {
-        let end_by = *end_by.insert(clock.now() + ENDING);
-        release(holding, notes, &**clock, end_by.minus(CLOSING)).await;
+/// Takes the locks and runs the command under them. The program begins to end when the command has
+/// ended.
+async fn hold(args: &RunArgs, session: &mut StoreSession) -> Result<u8, ExitError> {
+    let clock = Arc::clone(session.clock());
+    let mut held = HeldLocks::default();
+    if let Err(failure) = HeldLocks::take(args, session, &mut held).await {
+        release(held, session).await;
         return Err(failure);
     }
     let free_at = args.min_hold.map(|least| clock.now() + least);
-    let verdict = work(args, store, &holding, signals, notes).await;
-    let mut covered = false;
-    if let (Some(at), Ok(Verdict { ended: End::Command(_), stopped: None })) = (free_at, &verdict) {
-        covered = keep(&holding, at, &**clock, signals, notes).await;
+    let outcome = work(args, session, &held).await;
+    let (mut is_kept, mut lost_early) = (false, None);
+    if let (Some(at), Ok((HoldEnd::Command(_), None))) = (free_at, &outcome) {
+        lost_early = keep(&held, at, session).await;
+        is_kept = true;
     }
-    let weakest = holding.weakest().map(|name| notes.of(name));
-    let end_by = *end_by.insert(clock.now() + ENDING);
-    let taken_away = release(holding, notes, &**clock, end_by.minus(CLOSING)).await;
-    let (lost_at_last, which) = taken_away.filter(|_| !covered).unzip();
-    let Verdict { ended, stopped } = verdict?;
+    let weakest = quoted(held.weakest());
+    let (lost_at_last, which) = release(held, session).await.unzip();
+    let (ended, stopped) = outcome?;
+    if let Some(why) = lost_early.or(lost_at_last.filter(|_| is_kept)) {
+        return Err(kept_too_shortly(why, &weakest));
+    }
     let about = match (stopped, which) {
         (None, Some(taken_away)) => taken_away,
         // The limit is one for all locks.
-        (Some(Why::MaxHold), _) => notes.clone(),
-        _ => weakest.unwrap_or_else(|| notes.clone()),
+        (Some(StopReason::MaxHold), _) => session.reporter.name(),
+        _ => weakest,
     };
     match (stopped.or(lost_at_last), ended) {
-        (_, End::NotStarted(errno)) => Err(not_started(args, errno)),
+        (_, HoldEnd::NotStarted(errno)) => Err(not_started(args, errno)),
         (Some(why), _) => Err(lost(why, ended, args.on_lost, &about)),
-        (None, End::TooLate) => Err(lost(Why::LeaseEnding, ended, args.on_lost, &about)),
-        (None, End::Unsupervised) => Err(unsupervised()),
-        (None, End::Command(Ended::Exited(code))) => Ok(code),
-        (None, End::Command(Ended::Signaled(signal))) => {
-            Ok(code::SIGNAL.saturating_add(u8::try_from(signal).unwrap_or(0)))
+        (None, HoldEnd::TooLate) => Err(lost(StopReason::LeaseEnding, ended, args.on_lost, &about)),
+        (None, HoldEnd::Unsupervised) => Err(unsupervised()),
+        (None, HoldEnd::Command(CommandExit::Exited(code))) => Ok(code),
+        (None, HoldEnd::Command(CommandExit::Signaled(signal))) => {
+            Err(ExitError::of_signal(signal, "the command died of a signal").said())
         }
     }
 }
 
-/// Keeps the lock until `at`, unless it is lost first or a signal arrives. Returns whether the
-/// store has confirmed that the command was covered: a later loss is then harmless.
+/// Keeps the lock until `at`, unless a signal arrives. Returns a reason if it is lost before.
 async fn keep(
-    holding: &Holding,
+    held: &HeldLocks,
     at: ClockInstant,
-    clock: &dyn Clock,
-    signals: &mut Signals,
-    notes: &Notes,
-) -> bool {
+    session: &mut StoreSession,
+) -> Option<StopReason> {
+    let StoreSession { store, signals, reporter, .. } = session;
+    let clock = store.locks.clock();
     let left = at.since(clock.now());
-    notes.detail("holding", json!({ "left_ms": millis(left) }), || {
-        format!("holding {} for {} more", notes.name(), short(left))
-    });
-    let waiting = async {
-        let covered = holding.check().await;
-        tokio::select! {
-            _ = holding.lost() => {}
-            () = clock.sleep_until(at) => {}
-        }
-        covered
-    };
+    let text = format!("holding {} for {} more", reporter.name(), short(left));
+    reporter.detail("holding", json!({ "left_ms": millis(left) }), &text);
     tokio::select! {
         biased;
-        _ = signals.next() => false,
-        covered = waiting => covered,
+        _ = signals.next() => None,
+        reason = held.lost() => Some(StopReason::Lost(reason)),
+        () = clock.sleep_until(at) => None,
     }
 }
 
 /// Runs the command under the lock.
 async fn work(
     args: &RunArgs,
-    store: &Store,
-    holding: &Holding,
-    signals: &mut Signals,
-    notes: &Notes,
-) -> Result<Verdict, Failure> {
-    let clock: Arc<dyn Clock> = Arc::clone(store.locks.clock());
+    session: &mut StoreSession,
+    held: &HeldLocks,
+) -> Result<(HoldEnd, Option<StopReason>), ExitError> {
+    let clock = Arc::clone(session.clock());
     let max_hold_at = args.max_hold.map(|limit| clock.now() + limit);
-    let policy = Policy::new(holding.ttl(), args.kill_after, max_hold_at, args.on_lost);
-    let job = Job {
-        command: args.argv(),
-        environment: environment(args, store, holding)?,
-        mark: format!("DISTLOCK_OWNER={}", owners(args, holding)),
-        signal: args.signal,
-        kill_after: args.kill_after,
-    };
-    let supervised = Supervised::start(&job, &*clock).await?;
-    let verdict = watch::watch(holding, supervised, policy, &clock, signals, notes).await;
-    if let End::Command(ended) = verdict.ended {
-        notes.ended(ended);
+    let policy = Policy::new(held.ttl(), args.kill_after, max_hold_at, args.on_lost);
+    let owners = in_lines(args, held, |guard| Ok(guard.owner().to_hex()))?;
+    let environment = environment(args, &session.store, held)?;
+    let supervised =
+        SupervisorHandle::start(args, &owners, environment, &*clock, &mut session.signals).await?;
+    let (ended, stopped) = watch(held, supervised, policy, session).await;
+    if let HoldEnd::Command(ended) = ended {
+        session.reporter.ended(ended);
     }
-    Ok(verdict)
+    Ok((ended, stopped))
 }
 
-/// The words of several locks are on lines of their own, in the order in which the locks were given.
+/// Returns when the command has ended: how, and why it had to, if it had to. Whatever happens, the
+/// command does not keep running without the lock.
+async fn watch(
+    held: &HeldLocks,
+    mut supervised: SupervisorHandle,
+    policy: Policy,
+    session: &mut StoreSession,
+) -> (HoldEnd, Option<StopReason>) {
+    let StoreSession { store, signals, reporter, .. } = session;
+    let clock = store.locks.clock();
+    let (mut machine, first) =
+        HoldMachine::begin(policy, held.ttl(), held.valid_until(), clock.now());
+    supervised.tell(first);
+    let ended = 'machine: loop {
+        let event = tokio::select! {
+            biased;
+            report = supervised.report() => report.map_or(HoldEvent::Silence, HoldEvent::Report),
+            signal = signals.next() => HoldEvent::Signal(signal.as_raw()),
+            reason = held.lost(), if machine.awaits_loss() => HoldEvent::Lost(reason),
+            () = clock.sleep_until(machine.wake_at()) => HoldEvent::Time,
+        };
+        for action in machine.on(event, held.lease(), clock.now()) {
+            match action {
+                HoldAction::SayStarted(pid) => {
+                    let text = format!("the command runs as process {pid}");
+                    reporter.detail("started", json!({ "pid": pid }), &text);
+                }
+                HoldAction::SayStopping(why) => {
+                    let text = format!("{}; stopping the command", why.sentence());
+                    reporter.warn("stopping", json!({ "reason": why.name() }), &text);
+                }
+                HoldAction::SayLost(why) => {
+                    let text = format!("{}; the command goes on without it", why.sentence());
+                    reporter.warn("lost", json!({ "reason": why.name() }), &text);
+                }
+                HoldAction::Tell(order) => supervised.tell(order),
+                HoldAction::Kill => supervised.kill(&**clock).await,
+                HoldAction::End(end) => break 'machine end,
+            }
+        }
+    };
+    supervised.join(&**clock).await;
+    (ended, machine.stopped(held.loss()))
+}
+
 fn environment(
     args: &RunArgs,
-    store: &Store,
-    holding: &Holding,
-) -> Result<Vec<(&'static str, String)>, Failure> {
-    let fences = holding.in_order(&args.names).map(|guard| Ok(guard.token()?.to_string()));
-    let fences = fences.collect::<Result<Vec<_>, Failure>>()?;
-    let ends = holding.in_order(&args.names).map(|guard| guard.valid_until_wall_clock());
-    Ok(vec![
+    store: &OpenStore,
+    held: &HeldLocks,
+) -> Result<[(&'static str, String); 5], ExitError> {
+    let ends = held.in_order(&args.names).map(|guard| guard.valid_until_wall_clock());
+    Ok([
         ("DISTLOCK_NAME", args.names.join("\n")),
-        ("DISTLOCK_FENCE", fences.join("\n")),
-        ("DISTLOCK_OWNER", owners(args, holding)),
+        ("DISTLOCK_FENCE", in_lines(args, held, |guard| Ok(guard.token()?.to_string()))?),
         ("DISTLOCK_VALID_UNTIL", ends.min().map(rfc3339).unwrap_or_default()),
-        ("DISTLOCK_TTL_MS", millis(holding.ttl()).to_string()),
+        ("DISTLOCK_TTL_MS", millis(held.ttl()).to_string()),
         ("DISTLOCK_BACKEND", store.locks.backend_name().to_owned()),
     ])
 }
 
-fn owners(args: &RunArgs, holding: &Holding) -> String {
-    let owners: Vec<_> =
-        holding.in_order(&args.names).map(|guard| guard.owner().to_hex()).collect();
-    owners.join("\n")
+/// The words of several locks are on lines of their own, in the order in which the locks were given.
+fn in_lines(
+    args: &RunArgs,
+    held: &HeldLocks,
+    word: impl Fn(&LockGuard) -> Result<String, ExitError>,
+) -> Result<String, ExitError> {
+    let words: Result<Vec<_>, _> = held.in_order(&args.names).map(word).collect();
+    Ok(words?.join("\n"))
 }
 
-/// Releases the locks in reverse, and waits for the answers until `limit`. Returns a reason, and the
-/// notes of its lock, if it turns out that one had already been taken away.
-async fn release(
-    holding: Holding,
-    notes: &Notes,
-    clock: &dyn Clock,
-    limit: ClockInstant,
-) -> Option<(Why, Notes)> {
+/// Releases the locks in reverse, and waits for the answers for as long as the end may take. Returns
+/// a reason, and the name of its lock, if it turns out that one had already been taken away.
+async fn release(held: HeldLocks, session: &mut StoreSession) -> Option<(StopReason, String)> {
+    let limit = session.end_by().minus(CLOSING);
+    let clock = session.clock();
     let mut taken_away = None;
-    for guard in holding.into_reverse() {
-        let notes = notes.of(guard.key().name());
-        if let Some(why) = release_one(guard, &notes, clock, limit).await {
-            taken_away.get_or_insert((why, notes));
+    for guard in held.into_reverse() {
+        let reporter = session.reporter.of(guard.key().name());
+        let released = tokio::select! {
+            biased;
+            released = guard.release() => released,
+            () = clock.sleep_until(limit) => {
+                Err(Error::new(ErrorKind::NoAnswer, "the store does not answer"))
+            }
+        };
+        let Err(error) = released else {
+            reporter.detail("released", json!({}), &format!("released {}", reporter.name()));
+            continue;
+        };
+        match error.kind() {
+            ErrorKind::Lost(reason @ LostReason::Taken) => {
+                taken_away.get_or_insert((StopReason::Lost(reason), reporter.name()));
+            }
+            // Already reported, or of no consequence: the command ended in time.
+            ErrorKind::Lost(_) => {}
+            _ => {
+                let text = format!(
+                    "the release could not be confirmed ({error}); the lease will expire on its own"
+                );
+                let fields = json!({ "message": error.to_string() });
+                reporter.warn("release_unconfirmed", fields, &text);
+            }
         }
     }
     taken_away
 }
 
-/// Releases a lock. Returns a reason if it turns out that
-/// the lock had already been taken away.
-async fn release_one(
-    guard: LockGuard,
-    notes: &Notes,
-    clock: &dyn Clock,
-    limit: ClockInstant,
-) -> Option<Why> {
-    let released = tokio::select! {
-        biased;
-        released = guard.release() => released,
-        () = clock.sleep_until(limit) => {
-            Err(Error::new(ErrorKind::NoAnswer, "the store does not answer"))
-        }
-    };
-    match released {
-        Ok(_) => {
-            notes.detail("released", json!({}), || format!("released {}", notes.name()));
-            None
-        }
-        Err(error) => match error.kind() {
-            ErrorKind::Lost(reason @ LostReason::Taken) => Some(Why::Lost(reason)),
-            // Already reported, or of no consequence: the command ended in time.
-            ErrorKind::Lost(_) => None,
-            _ => {
-                notes.warn("release_unconfirmed", json!({ "message": error.to_string() }), || {
-                    format!("{}: the release could not be confirmed ({error}); the lease will expire on its own", notes.name())
-                });
-                None
-            }
-        },
-    }
-}
-
-fn lost(why: Why, ended: End, on_lost: OnLost, notes: &Notes) -> Failure {
-    let (name, reason) = (notes.name(), why.sentence());
+fn lost(why: StopReason, ended: HoldEnd, on_lost: OnLost, name: &str) -> ExitError {
+    let reason = why.sentence();
+    let while_it_ran = |then| format!("{name} was lost while the command ran: {reason}{then}");
     let message = match (ended, why) {
-        (End::TooLate, _) => {
+        (HoldEnd::TooLate, _) => {
             format!("{name} was lost before the command could start: {reason}")
         }
-        (_, Why::MaxHold) => format!("{name}: {reason}, so the command was stopped"),
-        (End::Command(_), Why::Lost(_)) if on_lost == OnLost::Ignore => {
-            format!(
-                "{name} was lost while the command ran: {reason}; the command went on to its end"
-            )
+        (_, StopReason::MaxHold) => format!("{name}: {reason}, so the command was stopped"),
+        (HoldEnd::Command(_), StopReason::Lost(_)) if on_lost == OnLost::Ignore => {
+            while_it_ran("; the command went on to its end")
         }
-        (_, Why::Lost(LostReason::Taken)) => {
-            format!("{name} was lost while the command ran: {reason}")
-        }
-        _ => format!(
-            "{name} was lost while the command ran: {reason}; the command was stopped before the lease ended"
-        ),
+        (_, StopReason::Lost(LostReason::Taken)) => while_it_ran(""),
+        _ => while_it_ran("; the command was stopped before the lease ended"),
     };
-    Failure::new(code::LOST, why.name(), message)
+    ExitError::new(code::LOST, why.name(), message)
 }
 
-fn unsupervised() -> Failure {
-    Failure::new(
+/// The command has run to its end under the lock, but others may already run it again.
+fn kept_too_shortly(why: StopReason, name: &str) -> ExitError {
+    let message = format!(
+        "{name} was lost before --min-hold had passed: {}; the command has ended, and another may start at once",
+        why.sentence()
+    );
+    ExitError::new(code::LOST, why.name(), message)
+}
+
+fn unsupervised() -> ExitError {
+    ExitError::new(
         code::SIGNAL + 9,
         "unsupervised",
         "the command's supervisor was killed, so the command was killed too",
@@ -310,15 +284,15 @@ fn unsupervised() -> Failure {
 
 /// The command could not be started: 127 if it was not found, 126 otherwise, as with env(1) and
 /// timeout(1).
-fn not_started(args: &RunArgs, errno: i32) -> Failure {
+fn not_started(args: &RunArgs, errno: i32) -> ExitError {
     let program = args.argv().first().map(|program| quoted(&program.to_string_lossy()));
     let program = program.unwrap_or_default();
     let error = io::Error::from_raw_os_error(errno);
     if error.kind() == io::ErrorKind::NotFound {
-        return Failure::new(code::NOT_FOUND, "not-found", format!("the command {program} was not found"))
+        return ExitError::new(code::NOT_FOUND, "not-found", format!("the command {program} was not found"))
             .with_hint("check the spelling and $PATH; if it is a script, the program in its first line may be missing");
     }
-    Failure::new(
+    ExitError::new(
         code::NOT_EXECUTABLE,
         "not-executable",
         format!("the command {program} cannot be executed: {error}"),

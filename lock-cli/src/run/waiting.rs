@@ -2,29 +2,21 @@
 
 use std::io::IsTerminal;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use distlock::clock::{Clock, ClockInstant, SystemClock};
-use distlock::{ErrorKind, HolderInfo, Lock, LockGuard};
-use rustix::process::Signal;
+use distlock::{Error, ErrorKind, HolderInfo, Lock, LockGuard};
 use serde_json::json;
 
-use super::notes::Notes;
-use super::signals::{self, Signals};
 use crate::args::WantArgs;
-use crate::exit::{Failure, code};
-use crate::holder;
+use crate::exit::{ExitError, code};
+use crate::output::holder;
+use crate::output::reporter::Reporter;
+use crate::output::stderr;
 use crate::output::{columns, millis, rfc3339, short, stopwatch};
-use crate::stderr;
-use crate::store::Store;
-
-/// How long to wait.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Patience {
-    Try,
-    Limit(Duration),
-    Forever,
-}
+use crate::signals::{FORWARDED, Signals, interrupted};
+use crate::store::OpenStore;
 
 /// A wait shorter than this is not reported.
 const GRACE: Duration = Duration::from_millis(300);
@@ -34,38 +26,72 @@ const REPEAT: Duration = Duration::from_secs(30);
 /// How long we wait to learn who holds the lock, which is only a courtesy.
 const ASKING: Duration = Duration::from_secs(1);
 
-/// Opens the store, and returns how long to wait for the lock, less the time that connecting took.
-pub(crate) async fn open(
-    want: &WantArgs,
-    signals: &mut Signals,
-) -> Result<(Store, Patience), Failure> {
-    let begun = SystemClock::default().now();
-    let store = tokio::select! {
-        biased;
-        signal = signals.next() => return Err(interrupted(signal)),
-        store = Store::open(&want.store, want.wait) => store?,
-    };
-    let took = store.locks.clock().now().since(begun);
-    let patience = match (want.nonblock, want.wait) {
-        (true, _) => Patience::Try,
-        (false, Some(limit)) => Patience::Limit(limit.saturating_sub(took)),
-        (false, None) => Patience::Forever,
-    };
-    Ok((store, patience))
+/// How long the program may still take when all that is left is to tell the store: after the
+/// command, or after an abandoned wait. What the store has not confirmed by then expires with the
+/// lease.
+const ENDING: Duration = Duration::from_millis(2500);
+
+/// What `run` and `acquire` work with: the store, the signals that may come, and what is told.
+pub(crate) struct StoreSession {
+    pub(crate) store: OpenStore,
+    /// When the wait for all locks ends. It has begun with connecting.
+    give_up_at: Option<ClockInstant>,
+    pub(crate) signals: Signals,
+    pub(crate) reporter: Reporter,
+    /// When the program has to have ended, once all that is left is to tell the store.
+    end_by: Option<ClockInstant>,
 }
 
-impl Patience {
-    /// What is left of it.
-    pub(crate) fn after(self, passed: Duration) -> Self {
-        match self {
-            Self::Limit(limit) => Self::Limit(limit.saturating_sub(passed)),
-            unlimited => unlimited,
+impl StoreSession {
+    pub(crate) async fn open(names: &[String], want: &WantArgs) -> Result<Self, ExitError> {
+        let mut signals = Signals::watch(&FORWARDED, &[])?;
+        let give_up_at = want.wait.map(|limit| SystemClock::default().now() + limit);
+        let store = tokio::select! {
+            biased;
+            signal = signals.next() => return Err(interrupted(signal)),
+            store = OpenStore::open(&want.store, want.wait) => store?,
+        };
+        let reporter = Reporter::new(names, want);
+        Ok(Self { store, give_up_at, signals, reporter, end_by: None })
+    }
+
+    /// By when the program has to end, which begins with the first call.
+    pub(crate) fn end_by(&mut self) -> ClockInstant {
+        let now = self.store.locks.clock().now();
+        *self.end_by.get_or_insert(now + ENDING)
+    }
+
+    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
+        self.store.locks.clock()
+    }
+
+    /// Removes what an abandoned wait has left in the store, and closes the store. A second signal ends
+    /// that, unless it came together with the first.
+    pub(crate) async fn close(mut self) {
+        let end_by = self.end_by();
+        let Self { store, mut signals, reporter, .. } = self;
+        let clock = store.locks.clock();
+        let impatience = async {
+            clock.sleep(Duration::from_millis(500)).await;
+            signals.next().await
+        };
+        let clean = tokio::select! {
+            biased;
+            _ = impatience => return,
+            clean = store.locks.close(end_by.since(clock.now())) => clean,
+            () = clock.sleep_until(end_by) => {
+                Err(Error::new(ErrorKind::NoAnswer, "the store does not answer"))
+            }
+        };
+        if let Err(error) = clean {
+            let text = format!("could not tell the store that we are leaving: {error}");
+            reporter.warn("not_cleaned_up", json!({ "message": error.to_string() }), &text);
         }
     }
 }
 
 /// A lock that is wanted.
-pub(crate) fn lock(name: &str, want: &WantArgs, store: &Store) -> Result<Lock, Failure> {
+pub(crate) fn lock(name: &str, want: &WantArgs, store: &OpenStore) -> Result<Lock, ExitError> {
     let lock = store.lock(name, want.ttl)?;
     Ok(match &want.label {
         Some(label) => lock.label(label.as_str()),
@@ -77,51 +103,49 @@ pub(crate) fn lock(name: &str, want: &WantArgs, store: &Store) -> Result<Lock, F
 /// which cleans up whatever was left there.
 pub(crate) async fn acquire(
     want: &WantArgs,
-    store: &Store,
+    session: &mut StoreSession,
     lock: &Lock,
-    patience: Patience,
-    signals: &mut Signals,
-    notes: &Notes,
-) -> Result<LockGuard, Failure> {
-    let clock = store.locks.clock();
+) -> Result<LockGuard, ExitError> {
+    let reporter = &session.reporter.of(lock.key().name());
+    let clock = Arc::clone(session.clock());
     let started = clock.now();
-    let guard = wait(store, lock, patience, signals, notes).await;
-    let guard = guard.map_err(|failure| match failure.code() {
-        code::NOT_ACQUIRED => failure.with_code(want.conflict_exit_code),
-        _ => failure,
+    let guard = wait(want, session, lock, reporter).await.map_err(|mut failure| {
+        if failure.code == code::NOT_ACQUIRED {
+            failure.code = want.conflict_exit_code.unwrap_or(failure.code);
+        }
+        failure
     })?;
     let (fence, waited) = (guard.token()?, clock.now().since(started));
     let fields = json!({
         "fence": fence.get(),
         "owner": guard.owner().short(),
-        "backend": store.locks.backend_name(),
+        "backend": session.store.locks.backend_name(),
         "ttl_ms": millis(guard.ttl()),
         "valid_until": rfc3339(guard.valid_until_wall_clock()),
         "waited_ms": millis(waited),
     });
-    notes.detail("acquired", fields, || {
-        format!("acquired {} after {}, fence {fence}", notes.name(), short(waited))
-    });
+    let text = format!("acquired {} after {}, fence {fence}", reporter.name(), short(waited));
+    reporter.detail("acquired", fields, &text);
     Ok(guard)
 }
 
 async fn wait(
-    store: &Store,
+    want: &WantArgs,
+    session: &mut StoreSession,
     lock: &Lock,
-    patience: Patience,
-    signals: &mut Signals,
-    notes: &Notes,
-) -> Result<LockGuard, Failure> {
+    reporter: &Reporter,
+) -> Result<LockGuard, ExitError> {
+    let StoreSession { store, give_up_at, signals, .. } = session;
     let clock = store.locks.clock();
     let started = clock.now();
     let mut acquiring = pin!(async {
-        match patience {
-            Patience::Try => lock.try_acquire().await,
-            Patience::Limit(limit) => lock.acquire_timeout(limit).await.map(Some),
-            Patience::Forever => lock.acquire().await.map(Some),
+        match *give_up_at {
+            _ if want.nonblock => lock.try_acquire().await,
+            Some(at) => lock.acquire_timeout(at.since(started)).await.map(Some),
+            None => lock.acquire().await.map(Some),
         }
     });
-    let mut display = Display::new(notes, started);
+    let mut display = Display::new(reporter, started);
     let answer = loop {
         tokio::select! {
             biased;
@@ -129,40 +153,40 @@ async fn wait(
                 return Err(interrupted(signal));
             }
             answer = &mut acquiring => break answer,
-            () = clock.sleep_until(display.next_at), if !notes.quiet() => {
+            () = clock.sleep_until(display.next_at), if !reporter.quiet => {
                 // The wait continues while we ask.
                 let asked = tokio::select! {
                     biased;
                     answer = &mut acquiring => break answer,
                     holder = ask(store, lock) => holder,
                 };
-                display.show(notes, asked.as_ref(), &**clock);
+                display.show(reporter, asked.as_ref(), &**clock);
             }
         }
     };
     drop(display);
-    match answer {
-        Ok(Some(guard)) => Ok(guard),
-        Ok(None) => Err(not_acquired(notes, ask(store, lock).await, None)),
+    let (holder, waited) = match answer {
+        Ok(Some(guard)) => return Ok(guard),
+        Ok(None) => (None, None),
         Err(error) if error.kind() == ErrorKind::NotAcquired => {
-            let waited = clock.now().since(started);
-            let who = match error.holder() {
-                Some(holder) => Some(holder.clone()),
-                None => ask(store, lock).await,
-            };
-            Err(not_acquired(notes, who, Some(waited)))
+            (error.holder().cloned(), Some(clock.now().since(started)))
         }
-        Err(error) => store.describe(Err(error)),
-    }
-}
-
-fn interrupted(signal: Signal) -> Failure {
-    Failure::interrupted(signal.as_raw(), &signals::name(signal.as_raw()))
+        Err(error) => return store.describe(Err(error)),
+    };
+    let holder = match holder {
+        None => ask(store, lock).await,
+        known => known,
+    };
+    Err(not_acquired(reporter, holder, waited))
 }
 
 /// Another client holds it: say who.
-fn not_acquired(notes: &Notes, who: Option<HolderInfo>, waited: Option<Duration>) -> Failure {
-    let name = notes.name();
+fn not_acquired(
+    reporter: &Reporter,
+    who: Option<HolderInfo>,
+    waited: Option<Duration>,
+) -> ExitError {
+    let name = reporter.name();
     let after =
         waited.map(|waited| format!(" after {} of waiting", short(waited))).unwrap_or_default();
     let fields = json!({
@@ -175,12 +199,12 @@ fn not_acquired(notes: &Notes, who: Option<HolderInfo>, waited: Option<Duration>
         }
         None => format!("{name} not acquired{after}: another client held it until just now"),
     };
-    notes.note("not_acquired", fields, || message.clone());
-    Failure::new(code::NOT_ACQUIRED, "not-acquired", message).said()
+    reporter.note("not_acquired", fields, &message);
+    ExitError::new(code::NOT_ACQUIRED, "not-acquired", message).said()
 }
 
 /// Who holds the lock, if the store answers soon.
-async fn ask(store: &Store, lock: &Lock) -> Option<HolderInfo> {
+async fn ask(store: &OpenStore, lock: &Lock) -> Option<HolderInfo> {
     tokio::select! {
         answer = store.locks.inspect(lock.key().name()) => answer.ok().flatten()?.holder,
         () = store.locks.clock().sleep(ASKING) => None,
@@ -196,17 +220,17 @@ struct Display {
 }
 
 impl Display {
-    fn new(notes: &Notes, started: ClockInstant) -> Self {
-        let on_terminal = !notes.json() && std::io::stderr().is_terminal();
+    fn new(reporter: &Reporter, started: ClockInstant) -> Self {
+        let on_terminal = !reporter.json && std::io::stderr().is_terminal();
         Self { started, next_at: started + GRACE, on_terminal, drawn: false }
     }
 
-    fn show(&mut self, notes: &Notes, holder: Option<&HolderInfo>, clock: &dyn Clock) {
+    fn show(&mut self, reporter: &Reporter, holder: Option<&HolderInfo>, clock: &dyn Clock) {
         let now = clock.now();
         let waited = now.since(self.started);
         if !self.on_terminal {
             self.next_at = now + REPEAT;
-            return notes.waiting(holder, millis(waited));
+            return reporter.waiting(holder, millis(waited));
         }
         self.next_at = now + REDRAW;
         // A stopped terminal will show the next one.
@@ -214,7 +238,7 @@ impl Display {
             return;
         }
         let by = holder.map(|holder| format!(" · held by {}", holder::brief(holder)));
-        let text = format!("waiting for {}{}", notes.name(), by.unwrap_or_default());
+        let text = format!("waiting for {}{}", reporter.name(), by.unwrap_or_default());
         let end = format!(" · {}", stopwatch(waited));
         stderr::write(format!("\r{}\x1b[K", fit(&text, &end, columns(std::io::stderr()))));
         self.drawn = true;

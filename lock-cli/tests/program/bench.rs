@@ -28,7 +28,10 @@ pub(crate) struct Bench {
 /// The result of a finished program.
 #[derive(Debug)]
 pub(crate) struct Done {
+    /// As a shell shows it: 128 + N for an end by signal N.
     pub(crate) code: Option<i32>,
+    /// The signal of which it died.
+    pub(crate) signal: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
@@ -69,7 +72,9 @@ pub(crate) fn heeding_signals(program: &str) -> Command {
 
 impl Bench {
     pub(crate) fn new() -> Self {
-        Self { folder: TempDir::new().expect("a temporary folder") }
+        // Not below /tmp, which `doctor` warns of.
+        let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR"));
+        Self { folder: folder.expect("a temporary folder") }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -280,7 +285,8 @@ pub(crate) fn finish(child: impl Into<Running>, limit: Duration) -> Done {
     };
     let text = |thread: std::thread::JoinHandle<String>| thread.join().expect("a reader");
     let done = Done {
-        code: status.code().or_else(|| status.signal().map(|signal| -signal)),
+        code: status.code().or_else(|| status.signal().map(|signal| 128 + signal)),
+        signal: status.signal(),
         stdout: text(out),
         stderr: text(err),
     };

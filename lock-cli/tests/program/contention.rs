@@ -162,12 +162,19 @@ fn a_lock_can_be_kept_for_longer_than_the_command() {
     send(id(&run), Signal::TERM);
     let done = finish(run, SOON).is(4).saying(["\"holding\"", "\"released\""]);
     assert!(bench.held().is_empty(), "{done:?}");
-    // Taken away after the command has ended: harmless.
+    // Taken away meanwhile: another machine may now run the job again.
     let run = bench.hold("a", &["--min-hold", "30s", "--ttl", "900ms"], "echo >over; exit 4");
     bench.line("over");
     pause(Duration::from_millis(500));
     bench.done(["release", "a", "--force", "--yes"]).is(0);
-    finish(run, SOON).is(4);
+    finish(run, SOON).is(79).saying(["before --min-hold had passed"]);
+    // Not renewed, since the store is gone.
+    let options = ["--min-hold", "30s", "--ttl", "900ms", "--quiet"];
+    let run = bench.hold("a", &options, "echo >gone; exit 0");
+    bench.line("gone");
+    let frozen = bench.freeze();
+    finish(run, SOON).is(79).saying(["before --min-hold had passed"]);
+    drop(frozen);
     // A command that did not start does not keep the lock.
     bench.done(["run", "a", "--min-hold", "30s", "--", "no-such-command-here"]).is(127);
     let both = ["run", "a", "--min-hold", "2s", "--max-hold", "1s", "--", "echo", "ran"];

@@ -97,6 +97,13 @@ fn wrong_usage_is_64() {
     refused(bench.done(["run", "a", "--max-hold", "0s", "--", "echo", "ran"]), 64, "--max-hold");
     refused(bench.done(["run", "a", "--label", "a\u{1b}[2J", "--", "echo", "ran"]), 64, "label");
     refused(bench.done(["release", "a"]), 64, "--force");
+    // As `sh -c LINE ARGUMENT` has it: here it would be a lock.
+    for args in [["a", "-c", "echo ran", "b"], ["-c", "echo ran", "a", "b"]] {
+        refused(bench.done([&["run"], &args[..]].concat()), 64, "second lock");
+    }
+    for args in [&["a", "b", "-c", "echo ran"][..], &["-c", "echo ran", "a"]] {
+        bench.done([&["run"], args].concat()).is(0).printing("ran\n");
+    }
 }
 
 #[test]
@@ -216,13 +223,15 @@ fn no_credential_is_printed() {
 }
 
 #[test]
-fn a_memory_store_is_allowed_but_said_to_exclude_nobody() {
+fn a_memory_store_is_refused_since_it_excludes_nobody() {
     let bench = Bench::new();
-    let done = bench
-        .done(["run", "a", "--store", "memory://", "--", "echo", "ran"])
-        .is(0)
-        .printing("ran\n");
-    assert!(done.stderr.contains("exclude no other process"), "{done:?}");
+    let memory = ["--store", "memory://"];
+    for args in [&["run", "a"][..], &["acquire", "a"], &["status", "a"], &["list"]] {
+        let args = [args, &memory].concat();
+        let command = if args[0] == "run" { &["--", "echo", "ran"][..] } else { &[] };
+        refused(bench.done([&args[..], command].concat()), 78, "exclude nobody");
+    }
+    bench.done([&["doctor"], &memory[..]].concat()).is(0);
 }
 
 #[test]

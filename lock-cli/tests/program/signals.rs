@@ -1,9 +1,11 @@
 //! Signals that `run` gets while its command runs.
 
 use std::os::unix::process::CommandExt;
+use std::time::Duration;
 
 use crate::bench::{
-    Bench, Running, SOON, child_of, finish, heeding_signals, id, is_alive, now, read, send, until,
+    Bench, Running, SOON, child_of, finish, heeding_signals, id, is_alive, now, pause, read, send,
+    until,
 };
 use rustix::process::Signal;
 
@@ -31,6 +33,62 @@ fn signals_are_passed_on_and_the_command_decides() {
     finish(run, SOON).is(9);
     assert_eq!(read(&bench.path("log")), "HUP\nINT\nQUIT\nUSR1\nUSR2\nTERM\n", "each once");
     assert!(bench.held().is_empty());
+}
+
+/// As a service manager does it.
+#[test]
+fn a_signal_to_all_processes_reaches_the_command_once() {
+    let bench = Bench::new();
+    let script = "trap 'echo TERM >>log' TERM; trap 'echo INT >>log; exit 3' INT; \
+                  echo $$ >command; while :; do sleep 5 & wait; done";
+    let run = bench.hold("a", &[], script);
+    let command = bench.pid("command");
+    let count = || read(&bench.path("log")).lines().count();
+    for pid in [id(&run), child_of(id(&run)), command] {
+        send(pid, Signal::TERM);
+    }
+    until("the command has it", SOON, || count() > 0);
+    // Time for a second copy, which must not arrive.
+    pause(Duration::from_millis(400));
+    assert_eq!(count(), 1);
+    // Those to `run` alone are all passed on, however close together.
+    for nth in 2..=3 {
+        send(id(&run), Signal::TERM);
+        until("the command has it", SOON, || count() >= nth);
+    }
+    send(id(&run), Signal::INT);
+    finish(run, SOON).is(3);
+    assert_eq!(read(&bench.path("log")), "TERM\nTERM\nTERM\nINT\n");
+}
+
+/// A shell must see of what the command died, or it goes on with its script after Ctrl-C.
+#[test]
+fn run_dies_of_the_signal_that_ended_its_command() {
+    let bench = Bench::new();
+    for signal in [Signal::INT, Signal::TERM, Signal::SEGV, Signal::KILL] {
+        let script = format!("kill -{} $$", signal.as_raw());
+        let done = bench.done(["run", "a", "--", "sh", "-c", &script]);
+        assert_eq!((done.signal, &*done.stderr), (Some(signal.as_raw()), ""), "{done:?}");
+        assert!(!bench.is_held("a"));
+    }
+    // One that has handled it has not died of it.
+    let script = "trap 'exit 130' INT; kill -INT $$";
+    let done = bench.done(["run", "a", "--", "sh", "-c", script]).is(130);
+    assert_eq!(done.signal, None);
+    let _holder = bench.holding("a", &[]);
+    let waiting = bench.hold("a", &[], "true");
+    until("it waits", SOON, || caught(id(&waiting), Signal::INT));
+    send(id(&waiting), Signal::INT);
+    let done = finish(waiting, SOON).saying(["SIGINT: nothing was started"]);
+    assert_eq!(done.signal, Some(Signal::INT.as_raw()), "{done:?}");
+}
+
+/// Whether the process catches this signal.
+fn caught(pid: i32, signal: Signal) -> bool {
+    let status = read(format!("/proc/{pid}/status").as_ref());
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let caught = caught.expect("a line").trim();
+    u64::from_str_radix(caught, 16).expect("a number") & 1 << (signal.as_raw() - 1) != 0
 }
 
 #[test]
@@ -76,10 +134,7 @@ fn an_ignored_sigchld_does_not_lose_the_exit_code() {
     let args = ["--ignore-signal=CHLD", "distlock", "run", "a", "--", "sh", "-c", script];
     let run = started(&bench, "env", &args);
     bench.pid("supervisor");
-    let status = read(format!("/proc/{}/status", id(&run)).as_ref());
-    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap().trim();
-    let caught = u64::from_str_radix(caught, 16).unwrap();
-    assert_ne!(caught & 1 << (Signal::CHILD.as_raw() - 1), 0, "{status}");
+    assert!(caught(id(&run), Signal::CHILD));
     std::fs::write(bench.path("go"), "").unwrap();
     finish(run, SOON).is(6);
 }

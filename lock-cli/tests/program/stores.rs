@@ -1,5 +1,6 @@
 //! The program on every store of this build, changing only the URL.
 
+use std::io::Write;
 use std::time::Duration;
 
 use crate::bench::{Bench, SOON, finish, now, pause};
@@ -184,4 +185,17 @@ async fn on_zookeeper() {
     let bench = Bench::new();
     let options = ["--store", server.url(), "--ttl", "6s"];
     finish(bench.hold("a", &options, "sleep 12; echo done"), 2 * SOON).is(0).printing("done\n");
+}
+
+/// The release, and the end, must not wait for a reader of our own messages.
+#[test]
+fn messages_that_nobody_reads_keep_neither_the_lock_nor_the_program() {
+    let bench = Bench::new();
+    let (_unread, mut writer) = std::io::pipe().unwrap();
+    // As much as a pipe takes.
+    writer.write_all(&[b'x'; 1 << 16]).unwrap();
+    let mut command = bench.distlock(["run", "a", "-v", "--", "true"]);
+    let run = command.stderr(writer).spawn().unwrap();
+    finish(run, Duration::from_secs(3)).is(0);
+    assert!(!bench.is_held("a"));
 }

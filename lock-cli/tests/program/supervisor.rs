@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, Running, SOON, finish, id, is_alive, now, until};
+use crate::bench::{Bench, Running, SOON, finish, id, is_alive, now, send, until};
+use rustix::process::Signal;
 
 struct Supervisor {
     child: Running,
@@ -17,6 +18,10 @@ struct Supervisor {
 
 /// The thread that starts it must end last: the parent-death signal is tied to threads.
 fn start(bench: &Bench, script: &str) -> Supervisor {
+    start_with(bench, &[], script)
+}
+
+fn start_with(bench: &Bench, options: &[&str], script: &str) -> Supervisor {
     let socket = format!("lock-supervisor-test-{}", now().as_nanos());
     let address =
         SocketAddr::from_abstract_name(&socket).expect("the supervisor listens and answers");
@@ -25,7 +30,7 @@ fn start(bench: &Bench, script: &str) -> Supervisor {
     let args = ["supervise", "--parent", &parent, "--socket", &socket, "--signal", "15"];
     let more = ["--kill-after-ns", "300000000", "--", "sh", "-c", script];
     let child = bench
-        .distlock([&args[..], &more].concat())
+        .distlock([&args[..], options, &more].concat())
         .spawn()
         .expect("the supervisor listens and answers");
     let (orders, _) = listener.accept().expect("the supervisor listens and answers");
@@ -38,7 +43,7 @@ impl Supervisor {
     fn lease(&mut self, ask: Duration, kill: Duration) {
         let now = now();
         let (ask, kill) = ((now + ask).as_nanos(), (now + kill).as_nanos());
-        self.order(&json!({"lease": {"ask_at": ask, "kill_at": kill}}));
+        self.order(&json!({"lease": {"start_by": ask, "ask_at": ask, "kill_at": kill}}));
     }
 
     fn order(&mut self, order: &Value) {
@@ -57,11 +62,29 @@ const LONG: Duration = Duration::from_secs(60);
 #[test]
 fn a_lease_that_is_over_starts_nothing() {
     let bench = Bench::new();
-    let mut supervisor = start(&bench, "echo ran >ran");
-    supervisor.order(&json!({"lease": {"ask_at": 1, "kill_at": 1}}));
-    assert_eq!(supervisor.report(), "too_late");
+    // Also of a command that would go on without one.
+    for end in [1, u64::MAX] {
+        let mut supervisor = start(&bench, "echo ran >ran");
+        supervisor.order(&json!({"lease": {"start_by": 1, "ask_at": end, "kill_at": end}}));
+        assert_eq!(supervisor.report(), "too_late");
+        finish(supervisor.child, SOON).is(0);
+        assert!(!bench.path("ran").exists());
+    }
+}
+
+/// From the terminal to the whole group, when the command was not there to receive it.
+#[test]
+fn a_signal_that_came_before_the_command_is_passed_on() {
+    let bench = Bench::new();
+    let script = "echo $$ >command; exec sleep 60";
+    let mut supervisor = start_with(&bench, &["--shared-group"], script);
+    send(id(&supervisor.child), Signal::INT);
+    supervisor.lease(LONG, LONG);
+    supervisor.order(&json!({"signal": Signal::INT.as_raw()}));
+    let started = supervisor.report();
+    assert!(started["started"].is_i64(), "{started}");
+    assert_eq!(supervisor.report(), json!({"ended": {"signaled": 2}}));
     finish(supervisor.child, SOON).is(0);
-    assert!(!bench.path("ran").exists());
 }
 
 #[test]
@@ -73,7 +96,7 @@ fn a_closed_socket_is_the_end_of_the_command() {
     assert_eq!(supervisor.report(), json!({"started": command}));
     drop((supervisor.orders, supervisor.reports));
     until("the command is dead", Duration::from_secs(1), || !is_alive(command));
-    assert_eq!(finish(supervisor.child, SOON).code, Some(-9), "with its group");
+    assert_eq!(finish(supervisor.child, SOON).signal, Some(9), "with its group");
 }
 
 #[test]
@@ -94,7 +117,7 @@ fn it_keeps_the_deadline_alone_and_moves_it_with_the_lease() {
         "{killed:?}"
     );
     assert_eq!(supervisor.report(), json!({"ended": {"signaled": 9}}));
-    assert_eq!(finish(supervisor.child, SOON).code, Some(-9), "with its group");
+    assert_eq!(finish(supervisor.child, SOON).signal, Some(9), "with its group");
 }
 
 #[test]

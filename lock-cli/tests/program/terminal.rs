@@ -4,7 +4,9 @@ use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::bench::{Bench, Done, Running, SOON, finish, is_alive, pause, read, send, stat, until};
+use crate::bench::{
+    Bench, Done, Running, SOON, child_of, finish, is_alive, pause, read, send, stat, until,
+};
 #[cfg(feature = "redis")]
 use crate::redis::Plain;
 use rustix::process::Signal;
@@ -77,6 +79,39 @@ fn an_interrupt_key_reaches_the_command_once() {
     }
     send(command, Signal::TERM);
     terminal.done().is(4);
+}
+
+#[test]
+fn an_interrupt_key_ends_the_script_around_it() {
+    let bench = Bench::new();
+    std::fs::write(
+        bench.path("script"),
+        "for name in a b; do distlock run $name -- sh -c 'echo >>started; exec sleep 30'; done; echo over",
+    )
+    .unwrap();
+    let mut terminal = Terminal::new(&bench, "exec bash script");
+    bench.line("started");
+    terminal.types("\u{3}");
+    let done = terminal.done().is(130);
+    assert!(!done.stdout.contains("over"), "{done:?}");
+    assert_eq!(read(&bench.path("started")).lines().count(), 1);
+}
+
+/// While the supervisor starts, and before the command has begun.
+#[test]
+fn an_early_interrupt_key_is_not_lost() {
+    let bench = Bench::new();
+    for tenth in 0..20 {
+        let _ = std::fs::remove_file(bench.path("run"));
+        let line = "echo $$ >run; exec distlock run a -- sh -c 'sleep 1; echo swallowed'";
+        let mut terminal = Terminal::new(&bench, line);
+        let run = bench.pid("run");
+        child_of(run);
+        pause(Duration::from_micros(100 * tenth * 2));
+        terminal.types("\u{3}");
+        let done = terminal.done().is(130);
+        assert!(!done.stdout.contains("swallowed"), "{done:?}");
+    }
 }
 
 #[test]
@@ -187,6 +222,23 @@ fn a_lock_that_has_changed_hands_is_not_released() {
     terminal.types("y\n");
     let done = terminal.done().is(75);
     assert!(done.stdout.contains("has already given up \"a\""), "{done:?}");
+    assert_eq!(bench.status("a")["holder"]["label"], "second");
+    second.stop();
+}
+
+/// The same where another program has written the row, whose owner is none of ours.
+#[test]
+fn a_lock_that_another_programs_row_has_given_up_is_not_released() {
+    let bench = Bench::new();
+    bench.done(["run", "a", "--", "true"]).is(0);
+    drop(bench.execute("UPDATE distlock SET owner = 'worker-7', expires = expires + 60000000"));
+    let mut terminal = Terminal::new(&bench, "exec distlock release a --force");
+    let question = terminal.shows("[y/N]");
+    assert!(question.contains("held by"), "{question}");
+    drop(bench.execute("UPDATE distlock SET owner = NULL, expires = 0"));
+    let second = bench.holding("a", &["--label", "second"]);
+    terminal.types("y\n");
+    terminal.done().is(75);
     assert_eq!(bench.status("a")["holder"]["label"], "second");
     second.stop();
 }

@@ -7,10 +7,9 @@
 //! tokio's (paused) test time, and [`ManualClock`](crate::testing::ManualClock) moves only when a
 //! test says so.
 
-pub(crate) mod manual;
 mod system;
+pub(crate) mod test_clocks;
 mod timers;
-pub(crate) mod tokio_clock;
 
 use std::fmt::{self, Debug};
 use std::future::Future;

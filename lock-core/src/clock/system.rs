@@ -6,10 +6,12 @@ compile_error!(
 );
 
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::Duration;
 
+use crate::mutex::{Mutex, MutexGuard};
 use rustix::time::{
     ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
     timerfd_create, timerfd_settime,
@@ -28,31 +30,36 @@ use super::{Clock, ClockInstant, Sleep};
 /// and outlives each. All clocks of a process share this thread, and it ends with the last of them.
 /// If no thread or file descriptor is left, tokio's timers are used in slices of a second, which
 /// needs a Tokio runtime.
+///
+/// A process that forks without `exec` has no such thread in its child, so what was made before the fork
+/// must not be used there: make the clock, and the [`Locks`](crate::Locks), afterwards.
 #[derive(Clone, Debug)]
 pub struct SystemClock(Arc<Alarm>);
 
-/// This process's alarm, by process id: a forked process has no thread of its parent's.
+/// This process's alarm, by process id: a forked process has no thread of its parent's, so a clock that it makes
+/// is not its parent's.
 static SHARED: Mutex<(u32, Weak<Alarm>)> = Mutex::new((0, Weak::new()));
 
 /// The timers of all sleepers, and what wakes them.
 #[derive(Debug, Default)]
 struct Alarm {
     timers: Mutex<Timers>,
-    driver: Mutex<Driver>,
+    driver: Mutex<TimerDriver>,
 }
 
 #[derive(Debug, Default)]
-struct Driver {
+struct TimerDriver {
     fd: Option<Arc<OwnedFd>>,
     /// When the kernel's timer fires next. It is moved earlier at once, but never later: firing
     /// once in vain is cheaper than a system call for every cancelled sleep.
     armed: Option<ClockInstant>,
+    has_warned: bool,
 }
 
 impl Default for SystemClock {
     fn default() -> Self {
         let process = std::process::id();
-        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shared = SHARED.lock();
         let alarm = shared.1.upgrade().filter(|_| shared.0 == process).unwrap_or_default();
         *shared = (process, Arc::downgrade(&alarm));
         Self(alarm)
@@ -81,7 +88,7 @@ impl TimerSource for Alarm {
     }
 
     fn timers(&self) -> MutexGuard<'_, Timers> {
-        self.timers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.timers.lock()
     }
 
     fn added(&self, timers: &mut Timers) {
@@ -92,8 +99,8 @@ impl TimerSource for Alarm {
 }
 
 impl Alarm {
-    fn driver(&self) -> MutexGuard<'_, Driver> {
-        self.driver.lock().unwrap_or_else(PoisonError::into_inner)
+    fn driver(&self) -> MutexGuard<'_, TimerDriver> {
+        self.driver.lock()
     }
 
     /// Starts the timer and its thread when they are first needed.
@@ -108,7 +115,9 @@ impl Alarm {
                 true
             }
             Err(error) => {
-                tracing::warn!(%error, "no boot-time timer: loss after a suspend is noticed up to a second late");
+                if !std::mem::replace(&mut driver.has_warned, true) {
+                    tracing::warn!(%error, "no boot-time timer: loss after a suspend is noticed up to a second late");
+                }
                 false
             }
         }
@@ -126,7 +135,7 @@ impl Alarm {
     }
 }
 
-impl Driver {
+impl TimerDriver {
     fn arm(&mut self, at: ClockInstant) {
         if self.armed.is_some_and(|armed| armed <= at) {
             return;
@@ -141,7 +150,7 @@ impl Driver {
 /// Ends the thread: the timer fires, and the thread finds no clock left.
 impl Drop for Alarm {
     fn drop(&mut self) {
-        let driver = self.driver.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let driver = self.driver.get_mut();
         if let Some(fd) = &driver.fd {
             set_timer(fd, ClockInstant::from_nanos(1));
         }
@@ -166,7 +175,10 @@ fn drive(clock: &Weak<Alarm>, timer: &OwnedFd) {
         let Some(clock) = clock.upgrade() else { return };
         let due = clock.fire();
         drop(clock);
-        due.into_iter().for_each(Waker::wake);
+        for waker in due {
+            // A waker of a foreign executor may panic; all others of the process depend on this thread.
+            let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+        }
     }
 }
 
@@ -231,6 +243,25 @@ mod tests {
         long.abort();
     }
 
+    /// A waker of an executor that is gone.
+    struct Panics;
+
+    impl std::task::Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("on purpose");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_waker_that_panics_holds_nobody_up() {
+        let clock = SystemClock(Arc::default());
+        let mut sleep = clock.sleep(Duration::from_millis(10));
+        let waker = Waker::from(Arc::new(Panics));
+        assert!(sleep.as_mut().poll(&mut std::task::Context::from_waker(&waker)).is_pending());
+        clock.sleep(Duration::from_millis(10)).await;
+        clock.sleep(Duration::from_millis(10)).await;
+    }
+
     #[tokio::test]
     async fn the_past_is_over_at_once() {
         let clock = SystemClock::default();
@@ -249,7 +280,7 @@ mod tests {
     fn the_thread_ends_with_its_clock() {
         let clock = SystemClock(Arc::default());
         assert!(clock.0.start_driver());
-        let fd = Arc::downgrade(clock.0.driver.lock().unwrap().fd.as_ref().unwrap());
+        let fd = Arc::downgrade(clock.0.driver.lock().fd.as_ref().unwrap());
         drop(clock);
         // The thread holds the other reference to the timer.
         let patience = SystemClock::default();

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+
+use crate::mutex::MutexGuard;
 
 use super::ClockInstant;
 

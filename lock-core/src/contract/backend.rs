@@ -1,11 +1,11 @@
-//! A store, as seen by one client.
+//! One store, as seen by one client, and layers around it.
 
 use std::fmt::Debug;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::{Capabilities, Claim, ClaimRequest, LockAdmin, Result};
+use crate::{Capabilities, Claim, ClaimRequest, LockAdmin, LockObserver, Result};
 
 /// One store, as seen by one client: used as `Arc<dyn LockBackend>`.
 ///
@@ -79,5 +79,51 @@ impl<B: LockBackend + ?Sized> LockBackend for Arc<B> {
 
     fn admin(&self) -> Option<&dyn LockAdmin> {
         (**self).admin()
+    }
+}
+
+/// Comes between the core and a backend: watches the locks, as metrics do, or wraps the backend in another one,
+/// as fault injection does.
+///
+/// A wrapper must forward every method of [`LockBackend`] and of [`Claim`](crate::Claim),
+/// including the provided ones: `#[deny(clippy::missing_trait_methods)]` on the impl finds a
+/// forgotten one. A layer must keep the clauses of the contract: it must not retry, cache or wait.
+/// Layers are applied in the order in which they are added, the last one outermost.
+///
+/// ```
+/// use std::sync::Arc;
+/// use lock_core::{LockBackend, LockLayer, Locks, memory::MemoryBackend};
+///
+/// #[derive(Debug)]
+/// struct Nothing;
+/// impl LockLayer for Nothing {
+///     fn layer(&self, inner: Arc<dyn LockBackend>) -> Arc<dyn LockBackend> { inner }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+/// let locks = Locks::builder(MemoryBackend::queued()).layer(Nothing).build()?;
+/// locks.named("a")?.acquire().await?.release().await?;
+/// # Ok(()) }
+/// ```
+pub trait LockLayer {
+    /// Wraps `inner`. The default does not.
+    fn layer(&self, inner: Arc<dyn LockBackend>) -> Arc<dyn LockBackend> {
+        inner
+    }
+
+    /// Who is told what happens to the locks; nobody by default.
+    fn observer(&self) -> Option<Arc<dyn LockObserver>> {
+        None
+    }
+}
+
+/// A shared layer is a layer.
+impl<L: LockLayer + ?Sized> LockLayer for Arc<L> {
+    fn layer(&self, inner: Arc<dyn LockBackend>) -> Arc<dyn LockBackend> {
+        (**self).layer(inner)
+    }
+
+    fn observer(&self) -> Option<Arc<dyn LockObserver>> {
+        (**self).observer()
     }
 }

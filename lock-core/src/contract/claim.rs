@@ -1,16 +1,18 @@
-//! A contender, as its store sees it.
+//! A contender, as its store sees it: what it is made from, and what the store answers.
 
 use std::fmt::Debug;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use crate::{Attempt, Error, FencingToken, LostReason, Released, Renewal, Result};
+use crate::{Error, FencingToken, HolderInfo, LockKey, OwnerId, Result};
 
 /// One contender, from its first attempt to its release.
 ///
 /// A waiter in a queue and a holder are the same thing: an entry with an owner that must be kept
-/// alive, can change, and must be given up. Dropping a claim writes nothing to the store.
+/// alive, can change, and must be given up. Each call but `changed` is let end, within the request's
+/// `call_timeout` (clauses C8 and C12). Dropping a claim writes nothing to the store.
 #[async_trait]
 pub trait Claim: Debug + Send + 'static {
     /// Tries once: takes the lock if it is free, or a place in the queue if the request says `wait`
@@ -19,10 +21,6 @@ pub trait Claim: Debug + Send + 'static {
     /// # Errors
     ///
     /// "Busy" is not an error. [`Effect::Unknown`](crate::Effect) if an entry may exist now or later.
-    ///
-    /// # Cancel safety
-    ///
-    /// A dropped call may have taken the lock: repeat it, or call `release`.
     async fn try_acquire(&mut self) -> Result<Attempt>;
 
     /// Keeps the place or the lock alive for another ttl, if the entry is still this owner's.
@@ -30,10 +28,6 @@ pub trait Claim: Debug + Send + 'static {
     /// # Errors
     ///
     /// After an error the state is unknown: not lost, and not prolonged (clause C6).
-    ///
-    /// # Cancel safety
-    ///
-    /// As an error.
     async fn renew(&mut self) -> Result<Renewal>;
 
     /// Asks the store whether the entry is still this owner's. Writes nothing.
@@ -41,10 +35,6 @@ pub trait Claim: Debug + Send + 'static {
     /// # Errors
     ///
     /// An error is unknown.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel-safe.
     async fn check(&mut self) -> Result<Renewal>;
 
     /// Gives up the place or the lock, whatever happened before. Idempotent; compares the owner
@@ -53,10 +43,6 @@ pub trait Claim: Debug + Send + 'static {
     /// # Errors
     ///
     /// The entry may still be there: call this again.
-    ///
-    /// # Cancel safety
-    ///
-    /// As an error.
     async fn release(&mut self) -> Result<Released>;
 
     /// Returns when another attempt is worthwhile: the lock may be free, the place may have moved
@@ -74,26 +60,10 @@ pub trait Claim: Debug + Send + 'static {
         std::future::pending().await
     }
 
-    /// Tells the claim that this hold has ended by the holder's own clock: its lease ran out, or
-    /// [`max_hold`](crate::Lock::max_hold) was reached. The store is not called for that, so this
-    /// is for layers that observe; a store has nothing to do. `release` follows once the guard is
-    /// dropped.
-    fn lost(&mut self, reason: LostReason) {
-        let _ = reason;
-    }
-
-    /// Tells two claims of this process that a hold was passed on, with this fence of its block
-    /// (clause C16): the one that has the hold, and goes on with it for another task; and that
-    /// task's own, which has waited and is dropped unused. The store is not called for that, so this
-    /// is for layers that observe; a store has nothing to do.
-    fn passed_on(&mut self, fence: FencingToken) {
-        let _ = fence;
-    }
-
     /// What another process needs, besides owner and fence, to take over this hold: it gets the
     /// bytes back in [`Resume`](crate::Resume), possibly edited (clause C14). The core drops the
-    /// claim afterwards. If the claim was itself resumed, the bytes it was resumed with keep
-    /// working, since the new ones may never be delivered.
+    /// claim afterwards, unless the answer came too late: then the hold goes on. If the claim was itself
+    /// resumed, the bytes it was resumed with keep working, since the new ones may never be delivered.
     ///
     /// # Errors
     ///
@@ -101,5 +71,227 @@ pub trait Claim: Debug + Send + 'static {
     /// [`Capabilities::detachable`](crate::Capabilities) is declared.
     async fn detach(&mut self) -> Result<Bytes> {
         Err(Error::unsupported("this store cannot hand a lock to another process"))
+    }
+}
+
+/// Everything a backend needs to make a claim. The core fills it in; a backend only reads it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ClaimRequest {
+    /// The lock.
+    pub key: LockKey,
+    /// The identity of this claim, new for every claim (clause C1).
+    pub owner: OwnerId,
+    /// How long the store keeps the lock without a renewal. Already rounded up to what the store
+    /// can keep by its [`Capabilities`](crate::Capabilities).
+    pub ttl: Duration,
+    /// Within what time each call of the claim ends, by an answer or an error (clause C12).
+    pub call_timeout: Duration,
+    /// Whether a busy answer may leave a place in the store's queue (clause C13).
+    pub wait: bool,
+    /// How the lock is shared.
+    pub mode: Mode,
+    /// How many fencing tokens in a row the grant comes with, at least 1 (clause C16). The core asks
+    /// for more than one only where the store declares
+    /// [`fence_block`](crate::Capabilities::fence_block).
+    pub fences: u32,
+    /// A human-readable name of the holder: shown by inspection, never compared.
+    pub label: Option<String>,
+    /// Set when the claim takes over a lock that is already held. To be compared, not trusted
+    /// (clause C14).
+    pub resume: Option<Resume>,
+}
+
+impl ClaimRequest {
+    /// A request that does not wait, for an exclusive lock with one token and without a label.
+    pub fn new(key: LockKey, owner: OwnerId, ttl: Duration) -> Self {
+        Self {
+            key,
+            owner,
+            ttl,
+            call_timeout: Duration::from_secs(5),
+            wait: false,
+            mode: Mode::Exclusive,
+            fences: 1,
+            label: None,
+            resume: None,
+        }
+    }
+
+    /// Whether a busy answer may leave a place in the queue.
+    #[must_use]
+    pub fn with_wait(mut self, wait: bool) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// The limit for one call.
+    #[must_use]
+    pub fn with_call_timeout(mut self, limit: Duration) -> Self {
+        self.call_timeout = limit;
+        self
+    }
+
+    /// How many fencing tokens in a row the grant comes with.
+    #[must_use]
+    pub fn with_fences(mut self, fences: u32) -> Self {
+        self.fences = fences;
+        self
+    }
+
+    /// A human-readable name of the holder.
+    #[must_use]
+    pub fn with_label(mut self, label: Option<String>) -> Self {
+        self.label = label;
+        self
+    }
+
+    /// Takes over a lock that is already held.
+    #[must_use]
+    pub fn with_resume(mut self, resume: Resume) -> Self {
+        self.resume = Some(resume);
+        self
+    }
+}
+
+/// How a lock is shared between holders.
+///
+/// Shared locks and counting locks may come later. The core refuses a mode that a store has not
+/// declared in [`Capabilities::modes`](crate::Capabilities), so a store with exclusive locks only
+/// can ignore this.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Mode {
+    /// One holder at a time.
+    #[default]
+    Exclusive,
+}
+
+/// What another process handed over along with the owner id: see
+/// [`Claim::detach`](crate::Claim::detach). It comes from a text that its bearer can edit (clause
+/// C14).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Resume {
+    /// The fencing token of the hold: the first, if the request asks for
+    /// [several](ClaimRequest::fences).
+    pub fence: FencingToken,
+    /// The backend's own bytes, as its `detach` returned them.
+    pub data: Bytes,
+}
+
+impl Resume {
+    /// The hold to take over.
+    pub fn new(fence: FencingToken, data: Bytes) -> Self {
+        Self { fence, data }
+    }
+}
+
+/// The answer to [`Claim::try_acquire`](crate::Claim::try_acquire).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Attempt {
+    /// The lock is ours.
+    Granted {
+        /// The fencing token of this hold; the first one, if the request asked for
+        /// [several](crate::ClaimRequest::fences). A repeated call returns the same one (clause C2).
+        token: FencingToken,
+        /// How long after the start of this very call the store keeps the lock, at least (clause
+        /// C4). `None` only where place and lock are one and the same lease, whose end the core
+        /// knows from earlier answers.
+        valid_for: Option<Duration>,
+    },
+    /// Another client has it.
+    Busy(Busy),
+}
+
+/// What is known about a lock that another client has. A store fills in what its answer shows
+/// without a further request, and leaves out the rest (clause C15).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Busy {
+    /// How long after the start of this very call the store keeps *our place in the queue*, at
+    /// least; `None` if we have no place.
+    pub valid_for: Option<Duration>,
+    /// The longest sensible pause before the next attempt, for instance until the holder's lease
+    /// will have ended, and never zero; `None` if the store cannot tell. The core looks sooner, every 10 s
+    /// where pushes are reliable, unless the store serves its waiters [in order](crate::Capabilities):
+    /// then it only renews the place so often, and a store that finds the lock there for it says so by
+    /// [`changed`](crate::Claim::changed).
+    pub retry_after: Option<Duration>,
+    /// The holder. Shown to the user if the wait fails.
+    pub holder: Option<Box<HolderInfo>>,
+}
+
+impl Busy {
+    /// Adds a [place in the queue](Self::valid_for) for this long.
+    #[must_use]
+    pub fn with_place(mut self, valid_for: impl Into<Option<Duration>>) -> Self {
+        self.valid_for = valid_for.into();
+        self
+    }
+
+    /// Adds the time of the [next attempt](Self::retry_after).
+    #[must_use]
+    pub fn with_retry_after(mut self, after: impl Into<Option<Duration>>) -> Self {
+        self.retry_after = after.into();
+        self
+    }
+
+    /// Adds the [holder](Self::holder).
+    #[must_use]
+    pub fn with_holder(mut self, holder: HolderInfo) -> Self {
+        self.holder = Some(Box::new(holder));
+        self
+    }
+}
+
+impl Attempt {
+    /// Whether, by this answer, the store has an entry of ours: a place or the lock.
+    pub(crate) fn has_entry(&self) -> bool {
+        match self {
+            Self::Granted { .. } => true,
+            Self::Busy(busy) => busy.valid_for.is_some(),
+        }
+    }
+}
+
+/// The answer to [`Claim::renew`](crate::Claim::renew) and [`Claim::check`](crate::Claim::check).
+/// An error is neither: the hold is unknown, not lost, and not prolonged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Renewal {
+    /// The place or the lock is still ours.
+    Alive {
+        /// How long after the start of this very call the store keeps it, at least; `None` if this
+        /// call says nothing new about that.
+        valid_for: Option<Duration>,
+    },
+    /// The store says that it is no longer ours.
+    Lost,
+}
+
+/// The answer to [`Claim::release`](crate::Claim::release).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Released {
+    /// We had a place or the lock, and it is gone now.
+    Freed,
+    /// We had none. After a release whose answer was lost, this means success.
+    AlreadyGone,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_answer_leaves_an_entry_only_with_a_place() {
+        let valid_for = Some(Duration::from_secs(1));
+        assert!(
+            Attempt::Granted { token: FencingToken::new(1).unwrap(), valid_for: None }.has_entry()
+        );
+        assert!(Attempt::Busy(Busy::default().with_place(valid_for)).has_entry());
+        assert!(!Attempt::Busy(Busy::default().with_retry_after(valid_for)).has_entry());
     }
 }

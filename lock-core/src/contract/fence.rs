@@ -86,22 +86,22 @@ impl TryFrom<u64> for FencingToken {
 
 /// Fencing tokens in a row, which all belong to one hold in the store (clause C16).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Block {
+pub(crate) struct Fences {
     pub(crate) first: FencingToken,
-    pub(crate) fences: u32,
+    pub(crate) count: u32,
 }
 
-impl Block {
+impl Fences {
     /// More holders than this one after the other are no cohort any more.
     pub(crate) const LONGEST: u32 = 1024;
 
     /// That of a hold without a cohort.
     pub(crate) fn of_one(fence: FencingToken) -> Self {
-        Self { first: fence, fences: 1 }
+        Self { first: fence, count: 1 }
     }
 
     pub(crate) fn contains(self, fence: FencingToken) -> bool {
-        (self.first.0..self.first.0 + u64::from(self.fences)).contains(&fence.0)
+        (self.first.0..self.first.0 + u64::from(self.count)).contains(&fence.0)
     }
 }
 

@@ -19,10 +19,12 @@
 //!   look: arm, then check, then wait. Its error is not a loss; the core polls with back-off
 //!   instead.
 //! - **C6** `Lost` only if the server said so. After an error the state is unknown.
-//! - **C7** `release` works after any failed or dropped call, twice, and never touches another
-//!   owner's entry.
-//! - **C8** The core may drop any call at any await; the legal sequences are below. A dropped claim
-//!   writes nothing.
+//! - **C7** `release` works after any failed call, twice, and never touches another owner's entry.
+//! - **C8** The core makes one call of a claim at a time and lets it end; the legal sequences are
+//!   below. It drops only `changed`, and the claim as a whole: when the `Locks` is closed, when the
+//!   runtime ends, and after a call that did not end (C12). A claim that is dropped, with whatever
+//!   call is running, sends nothing more, leaves no task behind, and spoils nothing that other claims
+//!   use. What it has sent may still be carried out.
 //! - **C9** Tokens (1 to 2⁶³ − 1) strictly rise per key, across holders, releases, expiries, crashes
 //!   and restarts.
 //! - **C10** No driver type crosses the boundary, except in constructors that take a client of the
@@ -30,8 +32,10 @@
 //! - **C11** Distinct names never block each other; equal names always do. A name is 1 to 512 bytes
 //!   of UTF-8 without control characters; a prefix is not counted and is encoded apart from the
 //!   name, so that ("a", "bc") and ("ab", "c") differ. Each backend encodes injectively.
-//! - **C12** Every call is bounded: the core drops it at the first of the caller's deadline, the
-//!   `call_timeout` and the end of validity. The backend also hands `call_timeout` to its driver.
+//! - **C12** A store ends each call of a claim within the request's `call_timeout`, by an answer or an
+//!   error. One that overruns it by as long again, or by a second if that is longer, costs the claim:
+//!   the core drops it, a hold ends by the clock, and a new claim of the same owner releases what the
+//!   first one left.
 //! - **C13** With `wait: false` a busy answer leaves no place behind. A waiter that gives up
 //!   declines at once, also where the store has just handed it the lock: the next one gets it
 //!   without waiting for a grace period to pass.
@@ -119,8 +123,8 @@
 //!
 //! # Legal call sequences
 //!
-//! The core makes one call of a claim at a time. "Dropped" means that the future was dropped before
-//! it was ready, so its effect is unknown.
+//! A call begins when the one before it has ended (C8). Users' futures may be dropped anywhere, and have
+//! deadlines of their own: then the core answers them, and lets the call go on.
 //!
 //! | state of the claim | calls that may follow | leads to |
 //! |---|---|---|
@@ -131,10 +135,10 @@
 //! | held: last answer `Granted`, or `Alive` after it | `try_acquire` (answers the same token), `renew`, `check`, `changed`, `detach`, `release` | held, lost, detached, done |
 //! | place lost: `Lost` while waiting | `try_acquire`, `release` | waiting, held, done |
 //! | lost: `Lost` while held | `release` | done |
-//! | unknown: `try_acquire`, `renew`, `release` or `detach` failed or was dropped | the same call again, `changed`, `check`, `release` | as that call |
-//! | `changed` or `check`, which write nothing, failed or was dropped | as if it had not been called | as before |
-//! | done: `release` has answered | `release` | done |
-//! | detached | `release`, if `detach` had no receiver; else the claim is dropped | done |
+//! | unknown: `try_acquire` failed | `try_acquire`, `changed`, `check`, `release` | as that call |
+//! | `renew`, `check`, `detach` or `changed` failed | as before it | as before it |
+//! | done: `release` has answered, or failed | `release` | done |
+//! | detached | `release`, if `detach` had no receiver; if its answer came after its limit, as before it; else the claim is dropped | done; as before it |
 //!
 //! # Example
 //!
@@ -145,33 +149,25 @@ mod backend;
 mod capabilities;
 mod claim;
 mod error;
-mod feature;
 mod fence;
-mod finding;
-mod holder;
 mod key;
-mod layer;
-mod loss;
-mod outcome;
-mod owner;
-mod request;
 mod rng;
 
-pub use admin::{LockAdmin, LockInfo};
+pub use admin::{Finding, Severity};
+pub use admin::{HolderInfo, HolderMark};
+pub use admin::{LockAdmin, LockInfo, Victim};
 pub use backend::LockBackend;
+pub use backend::LockLayer;
+pub use capabilities::Feature;
 pub use capabilities::{Binding, Capabilities, DataLoss, Fencing, Wake};
 pub use claim::Claim;
+pub use claim::{Attempt, Busy, Released, Renewal};
+pub use claim::{ClaimRequest, Mode, Resume};
+pub use error::LostReason;
 pub use error::{Effect, Error, ErrorKind, Operation, Result};
-pub use feature::Feature;
-pub(crate) use fence::Block;
+pub(crate) use fence::Fences;
 pub use fence::{FenceCheck, FencingToken};
-pub use finding::{Finding, Severity};
-pub use holder::{HolderInfo, HolderMark};
 pub use key::LockKey;
+pub use key::OwnerId;
 pub(crate) use key::check_part;
-pub use layer::LockLayer;
-pub use loss::LostReason;
-pub use outcome::{Attempt, Busy, Released, Renewal};
-pub use owner::OwnerId;
-pub use request::{ClaimRequest, Mode, Resume};
 pub use rng::{OsRng, Rng, jitter};

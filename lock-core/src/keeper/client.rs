@@ -1,29 +1,41 @@
 //! The state shared by all locks and keepers of one `Locks`.
 
+use std::future::{Future, poll_fn};
 use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use crate::mutex::{Mutex, MutexGuard};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::{AbortOnDropHandle, TaskTracker};
+use tokio_util::task::TaskTracker;
 
-use super::gate::Gates;
-use super::looks::Looks;
-use crate::{Capabilities, Clock, Error, ErrorKind, LockBackend, LockKey, Operation, Result, Rng};
+use super::line::LocalLines;
+use super::polling::KeeperRuntime;
+use crate::hold::Defaults;
+use crate::{
+    Capabilities, Clock, ClockInstant, Error, ErrorKind, LockBackend, LockEvent, LockKey,
+    LockObserver, Operation, Result, Rng,
+};
 
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) backend: Arc<dyn LockBackend>,
+    pub(crate) observers: Vec<Arc<dyn LockObserver>>,
     pub(crate) capabilities: Capabilities,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) rng: Arc<dyn Rng>,
     /// Where the keepers run; `None` if this was not built inside a runtime.
-    pub(crate) runtime: Option<Home>,
+    pub(crate) runtime: Option<Arc<KeeperRuntime>>,
+    /// Otherwise those of the callers.
+    pub(crate) visited: Mutex<Vec<Arc<KeeperRuntime>>>,
     pub(crate) prefix: Arc<str>,
     pub(crate) defaults: Defaults,
-    pub(crate) gates: Gates,
-    pub(crate) looks: Looks,
+    pub(crate) lines: LocalLines,
+    pub(crate) silent_store: SilentStore,
     pub(crate) keepers: TaskTracker,
     /// No new claims; waiting ones give up.
     pub(crate) closing: CancellationToken,
@@ -33,43 +45,55 @@ pub(crate) struct Client {
     pub(crate) grid_phase: u64,
 }
 
-/// A runtime that is driven by somebody else, and may end.
-#[derive(Debug)]
-pub(crate) struct Home {
-    handle: Handle,
-    /// Ends with the runtime. A lock that is taken after that would be kept by nobody.
-    lives: AbortOnDropHandle<()>,
-}
-
-impl Home {
-    pub(crate) fn new(handle: Handle) -> Self {
-        let lives = AbortOnDropHandle::new(handle.spawn(std::future::pending()));
-        Self { handle, lives }
-    }
-}
-
 /// A panic leaves nothing half-done: shared state changes in single steps, and a mutex poisoned by
 /// a panic stays in use.
 impl UnwindSafe for Client {}
 impl RefUnwindSafe for Client {}
 
-/// A lock's settings unless it overrides them.
-#[derive(Clone, Debug)]
-pub(crate) struct Defaults {
-    /// `None`: 30 s, or what the store allows.
-    pub(crate) ttl: Option<Duration>,
-    pub(crate) call_timeout: Option<Duration>,
-    pub(crate) unavailable_after: Duration,
-    pub(crate) label: Option<Arc<str>>,
-    pub(crate) cohort: u32,
-}
-
 impl Client {
+    /// Where a new keeper runs.
+    pub(super) fn home(&self) -> Result<Arc<KeeperRuntime>> {
+        let home = match &self.runtime {
+            Some(home) => Arc::clone(home),
+            None => self.visit(Handle::try_current().map_err(|_| no_runtime())?),
+        };
+        if home.ended().is_cancelled() && !self.killed.is_cancelled() {
+            return Err(self.keeper_gone());
+        }
+        Ok(home)
+    }
+
     pub(crate) fn runtime(&self) -> Result<Handle> {
-        match &self.runtime {
-            Some(home) if home.lives.is_finished() => Err(self.keeper_gone()),
-            Some(home) => Ok(home.handle.clone()),
-            None => Handle::try_current().map_err(|_| no_runtime()),
+        self.home().map(|home| home.handle().clone())
+    }
+
+    /// Polls a call of the store where the keepers run. A connection that it opens belongs to that runtime, and
+    /// not to the caller's, which may end at once.
+    pub(crate) async fn at_home<T>(&self, call: impl Future<Output = T>) -> T {
+        let mut call = pin!(call);
+        let home = self.runtime.as_ref().filter(|home| !home.is_over());
+        poll_fn(|cx| {
+            let _inside = home.map(|home| home.handle().enter());
+            call.as_mut().poll(cx)
+        })
+        .await
+    }
+
+    fn visit(&self, handle: Handle) -> Arc<KeeperRuntime> {
+        let mut visited = self.visited.lock();
+        if let Some(home) = visited.iter().find(|home| home.handle().id() == handle.id()) {
+            return Arc::clone(home);
+        }
+        visited.retain(|home| !home.ended().is_cancelled());
+        let home = KeeperRuntime::new(handle, &self.killed);
+        visited.push(Arc::clone(&home));
+        home
+    }
+
+    /// Tells all who watch.
+    pub(crate) fn tell(&self, lock: Option<&LockKey>, event: LockEvent<'_>) {
+        for observer in &self.observers {
+            observer.observe(self.backend.name(), lock, event);
         }
     }
 
@@ -101,10 +125,91 @@ impl Client {
 
 /// How long after the keeper's limit its caller gives up on it. The keeper's own answer says more,
 /// so a busy machine gets a moment.
-pub(crate) const GRACE: Duration = Duration::from_millis(250);
+pub(crate) const STANDSTILL_GRACE: Duration = Duration::from_millis(250);
 
 fn no_runtime() -> Error {
     Error::config(
         "there is no Tokio runtime here: build the `Locks` inside one, or pass its handle to `LocksBuilder::runtime`",
     )
+}
+
+/// So many looks are made in this time while none is answered. A call may take seconds to find out that a
+/// store keeps silent, and a thousand waiters would all ask it meanwhile.
+const MOST: (u32, Duration) = (8, Duration::from_secs(1));
+
+/// The looks of waiters that have heard nothing from a store that pushes.
+#[derive(Debug, Default)]
+pub(crate) struct SilentStore {
+    silence: Mutex<Silence>,
+    /// How many were asked for since then, or since an answer. Apart from the time, so that an answer takes no
+    /// lock.
+    unanswered: AtomicU32,
+}
+
+#[derive(Debug, Default)]
+struct Silence {
+    /// When the looks were last counted from nothing.
+    since: Option<ClockInstant>,
+    /// How the last of them failed, and when.
+    failure: Option<(Error, ClockInstant)>,
+}
+
+impl SilentStore {
+    /// Whether another one may be made at `now`; if so, it is counted.
+    pub(super) fn may_begin(&self, now: ClockInstant) -> bool {
+        let (most, within) = MOST;
+        let mut silence = self.silence();
+        if silence.since.is_none_or(|since| now.since(since) >= within) {
+            silence.since = Some(now);
+            self.unanswered.store(0, Relaxed);
+        }
+        self.unanswered.fetch_add(1, Relaxed) < most
+    }
+
+    /// The store has answered.
+    pub(super) fn answered(&self) {
+        if self.unanswered.load(Relaxed) > 0 {
+            self.unanswered.store(0, Relaxed);
+            self.silence().failure = None;
+        }
+    }
+
+    /// A call of a waiter has failed.
+    pub(super) fn failed(&self, error: &Error, now: ClockInstant) {
+        self.unanswered.fetch_max(1, Relaxed);
+        self.silence().failure = Some((error.clone(), now));
+    }
+
+    /// What the others have met, if the store has answered nobody since, and a waiter not since `answered_at`.
+    pub(super) fn failure(&self, answered_at: ClockInstant) -> Option<Error> {
+        let silence = self.silence();
+        silence.failure.as_ref().filter(|(_, at)| *at > answered_at).map(|(error, _)| error.clone())
+    }
+
+    fn silence(&self) -> MutexGuard<'_, Silence> {
+        self.silence.lock()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_that_answers_nobody_is_asked_by_few() {
+        let looks = SilentStore::default();
+        let (most, within) = MOST;
+        let at = |ms: u64| ClockInstant::from_nanos(ms * 1_000_000);
+        let made = (0..1_000).filter(|ms| looks.may_begin(at(*ms))).count();
+        assert_eq!(made, most as usize);
+        // Nobody is kept from asking for ever.
+        let later = 1 + u64::try_from(within.as_millis()).unwrap();
+        assert!(looks.may_begin(at(later)));
+        // A store that answers is asked by all.
+        let all_ask = |ms| {
+            looks.answered();
+            looks.may_begin(at(ms))
+        };
+        assert!((later..later + 900).all(all_ask));
+    }
 }

@@ -1,21 +1,22 @@
-//! Holding the lock: renewing it, watching its end, serving the guard.
+//! Holding the lock: renewing it, watching its end, serving the guard, passing the hold on.
 
-use std::pin::Pin;
+use std::collections::VecDeque;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
+use crate::mutex::{Mutex, MutexGuard};
+use tokio::sync::{Notify, oneshot};
 
-use super::call::{self, Ended};
-use super::cohort::Cohort;
-use super::inbox::{Inbox, Leave};
-use super::plan::Plan;
-use super::{Command, Detached, Granted, Keeper, schedule};
-use crate::contract::Block;
-use crate::locks::held::promised_end;
+use super::call::Call;
+use super::line::Cohort;
+use super::rules;
+use super::{Command, DetachAnswer, GrantedClaim, Keeper, call, make_way, schedule};
+use crate::contract::Fences;
+use crate::hold::{margin, promised_end};
 use crate::{
-    Claim, ClockInstant, Error, Held, LeaseToken, LockState, LostReason, Operation, Released,
-    Renewal, Result,
+    Claim, ClockInstant, EndOfHold, Error, Held, LeaseToken, LockState, LostReason, Operation,
+    Released, Renewal, Result,
 };
 
 /// Ends the hold when its keeper ends for any reason: it would no longer be renewed, nor its loss
@@ -29,20 +30,24 @@ impl Drop for EndOfKeeper {
 }
 
 /// A lock that is held.
-pub(super) struct Holding {
+pub(super) struct HeldClaim {
     pub(super) keeper: Keeper,
     pub(super) held: Held,
     pub(super) inbox: Inbox,
-    pub(super) plan: Plan,
+    pub(super) plan: RenewalSchedule,
     /// The fences that it has in the store.
-    pub(super) block: Block,
+    pub(super) fences: Fences,
     /// As long as it may be passed on.
     pub(super) cohort: Option<Cohort>,
     pub(super) was_passed_on: bool,
+    /// Who waits for the answer to the call in progress.
+    pub(super) asked: Vec<oneshot::Sender<Result<LockState>>>,
+    /// Who waits for a lease token from it.
+    pub(super) detaches: Option<oneshot::Sender<Result<DetachAnswer>>>,
 }
 
 /// What a command led to.
-enum Next {
+enum AfterCommand {
     Hold,
     Leave(Leave),
     /// The hold now belongs to another owner.
@@ -54,11 +59,12 @@ impl Keeper {
         self,
         held: Held,
         inbox: Inbox,
-        Granted { block, is_fresh, cohort, .. }: Granted,
-    ) -> Holding {
+        GrantedClaim { fences, is_fresh, cohort, .. }: GrantedClaim,
+    ) -> HeldClaim {
         let plan = self.first_plan(&held, is_fresh);
         let was_passed_on = cohort.as_ref().is_some_and(Cohort::was_passed_on);
-        Holding { keeper: self, held, inbox, plan, block, cohort, was_passed_on }
+        let (asked, detaches, keeper) = (Vec::new(), None, self);
+        HeldClaim { keeper, held, inbox, plan, fences, cohort, was_passed_on, asked, detaches }
     }
 
     fn lost(&self, reason: LostReason, operation: Operation) -> Error {
@@ -66,17 +72,13 @@ impl Keeper {
     }
 }
 
-impl Holding {
+impl HeldClaim {
     /// Keeps the lock until its guard leaves; `None` if it now belongs to another owner. The calls are
     /// boxed, so that the task is small while it sleeps.
     pub(super) async fn run(&mut self) -> Option<Leave> {
         let clock = Arc::clone(&self.keeper.client.clock);
-        let mut is_told = false;
         let leave = loop {
-            self.tell_loss(&mut is_told);
-            if let Some(leave) = self.inbox.leave.take() {
-                break leave;
-            }
+            self.tell_loss();
             let state = self.held.state();
             let is_alive = !matches!(state, LockState::Lost(_));
             let now = clock.now();
@@ -91,41 +93,38 @@ impl Holding {
                 biased;
                 command = self.inbox.next() => {
                     match Box::pin(self.obey(command)).await {
-                        Next::Hold => {}
-                        Next::Leave(leave) => break leave,
-                        Next::Done => return None,
+                        AfterCommand::Hold => {}
+                        AfterCommand::Leave(leave) => break leave,
+                        AfterCommand::Done => return None,
                     }
                 }
-                pushed = self.keeper.claim.changed(), if push => match pushed {
+                pushed = call::changed(&mut self.keeper.claim), if push => match pushed {
                     Ok(()) => self.plan.check_at = now,
                     Err(_) => {
                         self.plan.no_push_until = now + schedule::without_pushes(&self.keeper.client);
                     }
                 },
-                // The state already says so; this wakes the tasks that wait for the signal.
-                () = self.keeper.client.killed.cancelled(), if is_alive => {
-                    self.held.lose(LostReason::Closed);
-                }
                 () = clock.sleep_until(wake_at) => {}
             }
         };
-        self.tell_loss(&mut is_told);
+        self.tell_loss();
         Some(leave)
     }
 
-    /// Tells the claim, once, that its hold has ended by the clock, since no answer of the store
-    /// does.
-    fn tell_loss(&mut self, is_told: &mut bool) {
-        if let LockState::Lost(reason @ (LostReason::Expired | LostReason::MaxHold)) =
-            self.held.state()
-            && !std::mem::replace(is_told, true)
-        {
-            self.keeper.claim.lost(reason);
+    fn tell_loss(&mut self) {
+        let LockState::Lost(reason) = self.held.state() else { return };
+        if matches!(reason, LostReason::Taken | LostReason::Expired | LostReason::MaxHold) {
+            self.keeper.tell_end(EndOfHold::Lost(reason));
         }
     }
 
+    /// Without a claim, only its end is due.
     fn due_at(&self) -> ClockInstant {
-        self.plan.renew_at.min(self.plan.check_at).min(self.held.signal_at())
+        let end = self.held.signal_at();
+        match self.keeper.claim {
+            Some(_) => end.min(self.plan.renew_at).min(self.plan.check_at),
+            None => end,
+        }
     }
 
     fn wake_at(&self, push: bool) -> ClockInstant {
@@ -147,17 +146,24 @@ impl Holding {
     }
 
     /// Does what the guard asks for; no command means that the guard was dropped.
-    async fn obey(&mut self, command: Option<Command>) -> Next {
+    async fn obey(&mut self, command: Option<Command>) -> AfterCommand {
         match command {
-            None => return Next::Leave(None),
-            Some(Command::Release(reply)) => return Next::Leave(Some(reply)),
+            None => return AfterCommand::Leave(None),
+            Some(Command::Release(reply)) => return AfterCommand::Leave(Some(reply)),
+            // Nobody waits for it any more.
+            Some(Command::Renew(reply) | Command::Check(reply)) if reply.is_closed() => {}
+            // One call answers all who have asked before it.
             Some(Command::Renew(reply)) => {
+                let others = self.inbox.others_who(|it| matches!(it, Command::Renew(_)));
+                self.wait_for_one_call(reply, others);
                 let answer = self.renew().await;
-                let _ = reply.send(answer);
+                tell_all(&mut self.asked, &answer);
             }
             Some(Command::Check(reply)) => {
+                let others = self.inbox.others_who(|it| matches!(it, Command::Check(_)));
+                self.wait_for_one_call(reply, others);
                 let answer = self.check().await;
-                let _ = reply.send(answer);
+                tell_all(&mut self.asked, &answer);
             }
             Some(Command::Detach(reply)) => return self.detach(reply).await,
             Some(Command::KeepAlive) => {
@@ -165,59 +171,75 @@ impl Holding {
                 self.plan.renew_at = self.keeper.client.clock.now();
             }
         }
-        Next::Hold
+        AfterCommand::Hold
     }
 
-    /// One call for a held lock, bounded by the end of validity: a later answer is of no use. Also
-    /// returns when it was sent.
-    async fn ask<T: Send>(
+    fn wait_for_one_call(
+        &mut self,
+        first: oneshot::Sender<Result<LockState>>,
+        others: Vec<Command>,
+    ) {
+        let others = others.into_iter().filter_map(|command| match command {
+            Command::Renew(reply) | Command::Check(reply) => Some(reply),
+            _ => None,
+        });
+        self.asked = std::iter::once(first).chain(others).collect();
+    }
+
+    /// One call for a held lock, and when it was sent. Whoever asked for it is answered at its limit, and at the end
+    /// of validity at the latest; an answer that comes later is of no use to them.
+    async fn ask<T>(
         &mut self,
         operation: Operation,
         call: impl for<'a> FnOnce(&'a mut dyn Claim) -> Call<'a, T>,
     ) -> (ClockInstant, Result<T>) {
-        let client = Arc::clone(&self.keeper.client);
-        let sent = client.clock.now();
-        if let LockState::Lost(reason) = self.held.state() {
-            return (sent, Err(self.keeper.lost(reason, operation)));
+        let Self { keeper, held, asked, detaches, .. } = self;
+        let Keeper { client, request, claim, .. } = keeper;
+        let clock = &*client.clock;
+        let sent = clock.now();
+        let described = |error| client.describe(error, operation, &request.key);
+        if let LockState::Lost(reason) = held.state() {
+            return (sent, Err(described(Error::lost(reason))));
         }
-        let limit = self.held.signal_at().min(sent + self.keeper.terms.call_timeout);
-        let stop = async {
-            tokio::select! {
-                biased;
-                () = self.inbox.leaving() => {}
-                () = client.killed.cancelled() => {}
+        let limit = held.signal_at().min(sent + request.call_timeout);
+        let meanwhile = async {
+            clock.sleep_until(limit).await;
+            let error = described(call::no_answer(limit.since(sent)));
+            tell_all(asked, &Err(error.clone()));
+            if let Some(detaches) = detaches.take() {
+                let _ = detaches.send(Err(error));
             }
+            clock.sleep_until(held.signal_at()).await;
+            held.expire();
         };
-        let error =
-            match call::bounded(&*client.clock, limit, stop, call(&mut *self.keeper.claim)).await {
-                Ended::Answer(Ok(answer)) => return (sent, Ok(answer)),
-                Ended::Answer(Err(error)) => error,
-                Ended::OutOfTime => call::no_answer(limit.since(sent)),
-                Ended::Stopped => match self.held.state() {
-                    LockState::Lost(reason) => Error::lost(reason),
-                    LockState::Secure | LockState::AtRisk => Error::lost(LostReason::Released),
-                },
-            };
-        (sent, Err(self.keeper.describe(error, operation)))
+        let by = (&**client, &**request);
+        let answer = call::to_its_end(claim, by, operation, call, meanwhile).await;
+        let answer = match held.state() {
+            LockState::Lost(reason) => Err(Error::lost(reason)),
+            LockState::Secure | LockState::AtRisk => answer,
+        };
+        (sent, answer.map_err(described))
     }
 
     async fn renew(&mut self) -> Result<LockState> {
         let now = self.keeper.client.clock.now();
-        self.keeper.doubt.lasts_until(self.keeper.terms.gone_at(now));
+        self.keeper.doubt.lasts_until(self.keeper.gone_at(now));
         let planned = self.plan.renew_at != ClockInstant::FAR_FUTURE;
-        let answer = match self.settle().await {
-            Ok(()) => self.ask(Operation::Renew, |claim| claim.renew()).await,
-            Err(error) => (now, Err(error)),
-        };
-        match answer {
-            (sent, Ok(Renewal::Alive { valid_for })) => {
+        match self.ask(Operation::Renew, |claim| claim.renew()).await {
+            (sent, Ok(renewal @ Renewal::Alive { valid_for })) => {
+                let end = self.held.lease_end() + margin(self.keeper.terms.ttl);
+                let left = valid_for.map(|_| end.since(self.keeper.client.clock.now()));
+                self.keeper.tell_renewed(renewal, left);
                 self.prolong(sent, valid_for);
                 self.held.set_at_risk(false);
                 self.keeper.plan_renewal(&mut self.plan, sent);
-                tracing::trace!(target: "distlock", key = %self.keeper.key, "renewed");
+                tracing::trace!(target: "distlock", key = %self.keeper.key(), "renewed");
                 Ok(self.held.state())
             }
-            (_, Ok(Renewal::Lost)) => Err(self.taken(Operation::Renew)),
+            (_, Ok(Renewal::Lost)) => {
+                self.keeper.tell_renewed(Renewal::Lost, None);
+                Err(self.taken(Operation::Renew))
+            }
             // Unknown: neither lost nor prolonged.
             (_, Err(error)) => {
                 self.held.set_at_risk(true);
@@ -234,16 +256,11 @@ impl Holding {
                 if error.lost_reason().is_none() {
                     let left_ms =
                         u64::try_from(self.held.remaining().as_millis()).unwrap_or(u64::MAX);
-                    tracing::warn!(target: "distlock", key = %self.keeper.key, %error, left_ms, "a renewal failed");
+                    tracing::warn!(target: "distlock", key = %self.keeper.key(), %error, left_ms, "a renewal failed");
                 }
                 Err(error)
             }
         }
-    }
-
-    /// After a failed detach: asks what is in the store.
-    async fn settle(&mut self) -> Result<()> {
-        if self.plan.is_unsettled { self.check().await.map(drop) } else { Ok(()) }
     }
 
     /// Asks the store. Writes nothing.
@@ -252,7 +269,6 @@ impl Holding {
         match self.ask(Operation::Check, |claim| claim.check()).await {
             (sent, Ok(Renewal::Alive { valid_for })) => {
                 self.prolong(sent, valid_for);
-                self.plan.is_unsettled = false;
                 Ok(self.held.state())
             }
             (_, Ok(Renewal::Lost)) => Err(self.taken(Operation::Check)),
@@ -266,43 +282,35 @@ impl Holding {
         }
     }
 
-    /// Hands the hold to another process. If that fails, the guard keeps it.
-    async fn detach(&mut self, reply: oneshot::Sender<Result<Detached>>) -> Next {
-        // After a renewal without an answer the same call comes first (clause C8).
-        if self.plan.failures > 0
-            && let Err(error) = self.renew().await
-        {
-            let _ = reply.send(Err(error));
-            return Next::Hold;
-        }
-        match self.ask(Operation::Detach, |claim| claim.detach()).await {
-            (_, Ok(data)) => {
+    /// Hands the hold to another process. If that fails, or its answer comes too late, the guard keeps it.
+    async fn detach(&mut self, reply: oneshot::Sender<Result<DetachAnswer>>) -> AfterCommand {
+        self.cohort = None;
+        self.detaches = Some(reply);
+        let (_, answer) = self.ask(Operation::Detach, |claim| claim.detach()).await;
+        // Who has been told that there was no answer goes on with the guard.
+        let Some(reply) = self.detaches.take() else { return AfterCommand::Hold };
+        match answer {
+            Ok(data) => {
                 let token = LeaseToken::new(
                     self.keeper.client.backend.name(),
-                    self.keeper.key.clone(),
-                    self.keeper.owner,
+                    self.keeper.key().clone(),
+                    self.keeper.request.owner,
                     self.held.fence(),
-                    self.block,
+                    self.fences,
                     data,
                 );
                 self.held.lose(LostReason::Detached);
                 let (received, arrived) = oneshot::channel();
                 // A token that is never delivered could not be used, so the lock is released. When
-                // the backend is closed, the token may still be read; if not, the lease ends the
+                // the backend is closed meanwhile, the token may still be read; if not, the lease ends the
                 // hold.
-                let closed = self.keeper.client.killed.cancelled();
-                let is_handed_over = reply.send(Ok(Detached { token, received })).is_ok()
-                    && tokio::select! {
-                        biased;
-                        arrived = arrived => arrived.is_ok(),
-                        () = closed => true,
-                    };
-                if is_handed_over { Next::Done } else { Next::Leave(None) }
+                let is_handed_over = reply.send(Ok(DetachAnswer { token, received })).is_ok()
+                    && arrived.await.is_ok();
+                if is_handed_over { AfterCommand::Done } else { AfterCommand::Leave(None) }
             }
-            (_, Err(error)) => {
-                self.plan.is_unsettled = true;
+            Err(error) => {
                 let _ = reply.send(Err(error));
-                Next::Hold
+                AfterCommand::Hold
             }
         }
     }
@@ -312,10 +320,10 @@ impl Holding {
     /// to its lease token.
     pub(super) async fn leave(self, leave: Leave) {
         self.held.lose(LostReason::Released);
-        if self.keeper.attached && leave.is_none() {
+        if self.keeper.is_attached() && leave.is_none() {
             return;
         }
-        let key = self.keeper.key.clone();
+        let key = self.keeper.key().clone();
         match self.pass_on().await {
             Some(holding) => holding.release(leave).await,
             None => {
@@ -327,11 +335,11 @@ impl Holding {
         }
     }
 
-    async fn release(mut self, leave: Leave) {
-        let (released, settled) = self.keeper.release_once().await;
+    async fn release(mut self, mut leave: Leave) {
+        let (released, settled) = self.keeper.release_once(&mut leave).await;
         // Whoever waits elsewhere has waited for a whole cohort, and polls.
         if !self.was_passed_on {
-            self.keeper.client.gates.released(&self.keeper.key);
+            self.keeper.client.lines.released(self.keeper.key());
         }
         let answer = match released {
             // The first release found nothing, although the lease had not run out.
@@ -341,9 +349,9 @@ impl Holding {
             released => released.map_err(|error| self.keeper.describe(error, Operation::Release)),
         };
         match &answer {
-            Ok(_) => tracing::debug!(target: "distlock", key = %self.keeper.key, "released"),
+            Ok(_) => tracing::debug!(target: "distlock", key = %self.keeper.key(), "released"),
             Err(error) => {
-                tracing::debug!(target: "distlock", key = %self.keeper.key, %error, "not released cleanly");
+                tracing::debug!(target: "distlock", key = %self.keeper.key(), %error, "not released cleanly");
             }
         }
         if let Some(reply) = leave {
@@ -362,10 +370,191 @@ impl Holding {
 
     fn taken(&self, operation: Operation) -> Error {
         let reason = self.held.lose(LostReason::Taken).unwrap_or(LostReason::Taken);
-        tracing::error!(target: "distlock", key = %self.keeper.key, %reason, "lost");
+        tracing::error!(target: "distlock", key = %self.keeper.key(), %reason, "lost");
         self.keeper.lost(reason, operation)
     }
 }
 
-/// The future of a call of a claim.
-type Call<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
+/// Gives one answer to all who wait for it.
+fn tell_all(asked: &mut Vec<oneshot::Sender<Result<LockState>>>, answer: &Result<LockState>) {
+    for asks in asked.drain(..) {
+        let _ = asks.send(answer.clone());
+    }
+}
+
+impl HeldClaim {
+    /// Ends the cohort when its time is over, or the hold is lost.
+    pub(super) fn end_cohort(&mut self, state: LockState, now: ClockInstant) {
+        let is_lost = matches!(state, LockState::Lost(reason) if !rules::is_given_up(reason));
+        self.cohort.take_if(|cohort| is_lost || now >= cohort.until);
+    }
+
+    /// Whether the store is not known, or about to be known, to have ended the hold, and its holder
+    /// has given it up.
+    async fn may_be_passed_on(&mut self) -> bool {
+        let LockState::Lost(reason) = self.held.state() else { return false };
+        let no_push = tokio::select! {
+            biased;
+            _ = call::changed(&mut self.keeper.claim) => false,
+            () = std::future::ready(()) => true,
+        };
+        let RenewalSchedule { failures, check_at, .. } = self.plan;
+        let checked = check_at == ClockInstant::FAR_FUTURE;
+        rules::is_given_up(reason)
+            && rules::is_quiet(no_push, failures, checked)
+            && !self.keeper.client.closing.is_cancelled()
+    }
+
+    /// Passes the hold on to the next task of this process; otherwise returns what is to be released.
+    /// The next one is let go to the store before that: then it queues behind those who wait there.
+    pub(super) async fn pass_on(mut self) -> Option<Self> {
+        let Some(cohort) = self.cohort.take() else { return Some(self) };
+        if !self.may_be_passed_on().await {
+            return Some(self);
+        }
+        let keeper = cohort.pass(self.keeper, self.held.lease_end())?;
+        Some(Self { keeper, ..self })
+    }
+}
+
+/// The plan for renewals and checks.
+pub(super) struct RenewalSchedule {
+    pub(super) renew_at: ClockInstant,
+    pub(super) failures: u32,
+    /// When to ask the store, since a push said that something has changed.
+    pub(super) check_at: ClockInstant,
+    /// Pushes are not asked for until then, since they failed.
+    pub(super) no_push_until: ClockInstant,
+}
+
+impl Keeper {
+    pub(super) fn first_plan(&self, held: &Held, is_fresh: bool) -> RenewalSchedule {
+        let (now, ttl) = (self.client.clock.now(), self.terms.ttl);
+        // Validity counts from here: when the attempt was sent, or an earlier renewal of the place.
+        let counted_from = (held.lease_end() + margin(ttl)).minus(ttl).min(now);
+        let mut plan = RenewalSchedule {
+            renew_at: ClockInstant::FAR_FUTURE,
+            failures: 0,
+            check_at: ClockInstant::FAR_FUTURE,
+            no_push_until: now,
+        };
+        self.plan_renewal(&mut plan, counted_from);
+        // A lock without renewals lasts for a ttl from its grant. Where place and lock are one
+        // lease, part of that has passed in the queue, and where it was passed on, with its earlier
+        // holders. Any other grant itself says how long it lasts.
+        let is_whole = held.lease_end().since(now) >= ttl * 9 / 10;
+        if self.terms.renew_every.is_none() && !is_fresh && !is_whole {
+            plan.renew_at = now;
+        }
+        plan
+    }
+
+    pub(super) fn plan_renewal(&self, plan: &mut RenewalSchedule, sent: ClockInstant) {
+        plan.failures = 0;
+        plan.renew_at = match self.terms.renew_every {
+            Some(every) => schedule::renew_at(&self.client, sent, every, self.terms.ttl),
+            None => ClockInstant::FAR_FUTURE,
+        };
+    }
+}
+
+/// A channel for few commands: an application may hold ten thousand locks, and one of Tokio's keeps
+/// room for 32.
+#[derive(Debug, Default)]
+struct GuardChannel {
+    commands: Mutex<CommandQueue>,
+    changed: Notify,
+}
+
+/// A panic leaves nothing half-done: the queue changes in single steps.
+impl UnwindSafe for GuardChannel {}
+impl RefUnwindSafe for GuardChannel {}
+
+#[derive(Debug, Default)]
+struct CommandQueue {
+    sent: VecDeque<Command>,
+    is_closed: bool,
+}
+
+impl GuardChannel {
+    fn commands(&self) -> MutexGuard<'_, CommandQueue> {
+        self.commands.lock()
+    }
+}
+
+/// A channel from a guard to its keeper.
+pub(super) fn channel() -> (Outbox, Inbox) {
+    let channel = Arc::<GuardChannel>::default();
+    (Outbox(Arc::clone(&channel)), Inbox { channel })
+}
+
+/// The guard's end. Dropping it tells the keeper that the guard was dropped.
+#[derive(Debug)]
+pub(crate) struct Outbox(Arc<GuardChannel>);
+
+impl Outbox {
+    /// Asks the keeper for something. If it has ended, the command is dropped, and so is what it answers
+    /// with.
+    pub(crate) fn send(&self, command: Command) {
+        let mut commands = self.0.commands();
+        if !commands.is_closed {
+            commands.sent.push_back(command);
+            drop(commands);
+            self.0.changed.notify_one();
+        }
+    }
+}
+
+impl Drop for Outbox {
+    fn drop(&mut self) {
+        if !std::mem::replace(&mut self.0.commands().is_closed, true) {
+            self.0.changed.notify_one();
+            // Whoever drops a guard need not await anything for long.
+            make_way();
+        }
+    }
+}
+
+/// What the guard asks for. While a call to the store is in progress, requests wait here.
+pub(super) struct Inbox {
+    channel: Arc<GuardChannel>,
+}
+
+/// The guard was dropped, or wants to leave and waits for an answer.
+pub(super) type Leave = Option<oneshot::Sender<Result<Released>>>;
+
+impl Inbox {
+    /// Takes the waiting commands that ask for the same.
+    pub(super) fn others_who(&mut self, ask_the_same: impl Fn(&Command) -> bool) -> Vec<Command> {
+        let sent = &mut self.channel.commands().sent;
+        let (same, rest): (Vec<_>, Vec<_>) =
+            sent.drain(..).partition(|command| ask_the_same(command));
+        *sent = rest.into();
+        same
+    }
+
+    /// The next command; `None` when the guard was dropped.
+    pub(super) async fn next(&mut self) -> Option<Command> {
+        loop {
+            {
+                let mut commands = self.channel.commands();
+                let command = commands.sent.pop_front();
+                if command.is_some() || commands.is_closed {
+                    return command;
+                }
+            }
+            self.channel.changed.notified().await;
+        }
+    }
+}
+
+/// Whoever waits for an answer is told that there will be none.
+impl Drop for Inbox {
+    fn drop(&mut self) {
+        let mut commands = self.channel.commands();
+        commands.is_closed = true;
+        let unanswered = std::mem::take(&mut commands.sent);
+        drop(commands);
+        drop(unanswered);
+    }
+}

@@ -1,52 +1,45 @@
-//! The task that owns one claim, from the first byte to the release.
+//! The keeper owns one claim, from the first byte to the release.
 //!
-//! The caller's future waits on a channel, and meanwhile polls the keeper ([`life`]). Dropping it, or the
-//! guard, tells the keeper, which goes on in its task. So `Drop` never blocks, and clean-up has one place.
+//! The caller's future waits on a channel, and meanwhile polls the keeper ([`polling`]). Dropping it, or the
+//! guard, tells the keeper, which goes on in a task of its own. So `Drop` never blocks, and clean-up has one place.
 //! A keeper outlives its caller until the store has confirmed the clean-up, or must have ended the
 //! entry on its own.
 
-mod acquire;
 mod call;
-mod cleanup;
 mod client;
-mod cohort;
-mod gate;
 mod holding;
-mod inbox;
-mod last;
-mod life;
-mod looks;
-mod passing;
-mod plan;
-mod resume;
-mod run;
+mod line;
+mod polling;
+#[cfg_attr(distlock_mutants, path = "../mutants/rules.rs")]
+mod rules;
 mod schedule;
 mod search;
-mod terms;
-mod waiting;
+mod undo;
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::runtime::Handle;
 use tokio::sync::oneshot;
+use tracing::Instrument as _;
 
-use self::cohort::{Cohort, Pass};
-use crate::contract::Block;
-use crate::kit::in_doubt::InDoubt;
+use self::call::ClaimSlot;
+use self::holding::{EndOfKeeper, HeldClaim};
+use self::line::{Cohort, Pass};
+use self::polling::Poller;
+use crate::contract::Fences;
+use crate::hold::{Grant, LockTerms, Options, margin, promised_end};
+use crate::in_doubt::InDoubt;
 use crate::{
-    Claim, ClaimRequest, ClockInstant, Error, ErrorKind, FencingToken, Held, LeaseToken, LockKey,
-    LockState, Operation, OwnerId, Released, Result,
+    ClaimRequest, ClockInstant, EndOfHold, Error, ErrorKind, FencingToken, Held, LeaseToken,
+    LockEvent, LockKey, LockState, LostReason, Operation, Released, Renewal, Result,
 };
 
-pub(crate) use client::{Client, Defaults, GRACE, Home};
-pub(crate) use cohort::Rules;
-pub(crate) use gate::Gates;
-pub(crate) use inbox::Outbox;
-pub(crate) use life::{Answer, Life};
-pub(crate) use looks::Looks;
-pub(crate) use run::{begin, begin_release};
-pub(crate) use terms::Terms;
+pub(crate) use call::overrun_grace;
+pub(crate) use client::{Client, STANDSTILL_GRACE, SilentStore};
+pub(crate) use holding::Outbox;
+pub(crate) use line::LocalLines;
+pub(crate) use polling::{Answer, KeeperRuntime, PolledKeeper, make_way};
 
 /// How long the caller wants to wait.
 #[derive(Clone, Copy, Debug)]
@@ -64,9 +57,9 @@ pub(crate) enum Patience {
 pub(crate) enum Start {
     Acquire(Patience),
     /// Takes over a hold with this fence, which is one of a block.
-    Attach(FencingToken, Block),
+    Attach(FencingToken, Fences),
     /// Renews such a hold, then leaves it to its lease token.
-    Renew(FencingToken, Block),
+    Renew(FencingToken, Fences),
 }
 
 impl Start {
@@ -85,14 +78,14 @@ pub(crate) enum Command {
     Release(oneshot::Sender<Result<Released>>),
     Renew(oneshot::Sender<Result<LockState>>),
     Check(oneshot::Sender<Result<LockState>>),
-    Detach(oneshot::Sender<Result<Detached>>),
+    Detach(oneshot::Sender<Result<DetachAnswer>>),
     KeepAlive,
 }
 
 /// A lease token on its way to the caller, who confirms its arrival: one that is never delivered
 /// would block the name for a ttl.
 #[derive(Debug)]
-pub(crate) struct Detached {
+pub(crate) struct DetachAnswer {
     pub(crate) token: LeaseToken,
     pub(crate) received: oneshot::Sender<()>,
 }
@@ -108,53 +101,161 @@ pub(crate) struct Handover {
 }
 
 /// What a caller is told.
-pub(crate) type Acquired = Result<Handover>;
+pub(crate) type AcquireAnswer = Result<Handover>;
 
 pub(crate) struct Keeper {
     client: Arc<Client>,
-    key: LockKey,
-    owner: OwnerId,
-    claim: Box<dyn Claim>,
-    terms: Terms,
+    home: Arc<KeeperRuntime>,
+    /// What its claim is made from.
+    request: Box<ClaimRequest>,
+    claim: ClaimSlot,
+    terms: LockTerms,
     /// Our entries that may be in the store, now or later.
     doubt: InDoubt,
-    /// Whether this hold belongs to a lease token: it ends on request or with its lease, never
-    /// because a guard was dropped.
-    attached: bool,
+    stage: KeeperStage,
+}
+
+/// What a keeper has come to, for those who watch. Each of them is told of the end of a stage once.
+#[derive(Clone, Copy, Debug)]
+enum KeeperStage {
+    /// Its caller wants the lock, since then, and may wait for it.
+    Wanted(ClockInstant, bool),
+    /// It has the lock, since then, or from elsewhere.
+    Held(Option<ClockInstant>),
+    /// It has neither, or nobody watches.
+    Unobserved,
 }
 
 impl Keeper {
-    /// A keeper, and the runtime on which it has to run.
-    fn new(client: &Arc<Client>, request: ClaimRequest, terms: Terms) -> Result<(Handle, Self)> {
-        let runtime = client.runtime()?;
+    fn new(client: &Arc<Client>, request: ClaimRequest, terms: LockTerms) -> Result<Self> {
+        let home = client.home()?;
         if client.closing.is_cancelled() {
             return Err(Error::new(ErrorKind::Closed, "this connection to the store was closed"));
         }
         client.capabilities.check_mode(request.mode, client.backend.name())?;
-        let (key, owner, attached) = (request.key.clone(), request.owner, request.resume.is_some());
-        let claim = client.backend.claim(request)?;
-        let keeper = Self {
-            client: Arc::clone(client),
-            key,
-            owner,
-            claim,
-            terms,
-            doubt: InDoubt::default(),
-            attached,
-        };
-        Ok((runtime, keeper))
+        let claim = Some(client.backend.claim(request.clone())?);
+        let (client, doubt) = (Arc::clone(client), InDoubt::default());
+        let (request, stage) = (Box::new(request), KeeperStage::Unobserved);
+        Ok(Self { client, home, request, claim, terms, doubt, stage })
+    }
+
+    fn key(&self) -> &LockKey {
+        &self.request.key
+    }
+
+    /// Whether this hold belongs to a lease token: it ends on request or with its lease, never because a guard
+    /// was dropped.
+    fn is_attached(&self) -> bool {
+        self.request.resume.is_some()
+    }
+
+    /// By when the store must have ended whatever a request sent at `sent` makes or prolongs. A hold that
+    /// was taken over lasts for the longest ttl that one of its bearers has asked for.
+    fn gone_at(&self, sent: ClockInstant) -> ClockInstant {
+        let ttl = if self.is_attached() { Options::LONGEST_TTL } else { self.terms.ttl };
+        sent + ttl + margin(ttl)
     }
 
     fn describe(&self, error: Error, operation: Operation) -> Error {
-        self.client.describe(error, operation, &self.key)
+        self.client.describe(error, operation, self.key())
+    }
+}
+
+impl Keeper {
+    fn tell(&self, event: LockEvent<'_>) {
+        self.client.tell(Some(self.key()), event);
+    }
+
+    /// Its caller wants the lock, unless that is held already.
+    fn tell_start(&mut self, start: Start) {
+        if matches!(start, Start::Acquire(_)) && !self.client.observers.is_empty() {
+            let waits = self.request.wait;
+            self.stage = KeeperStage::Wanted(self.client.clock.now(), waits);
+            self.tell(LockEvent::Wanted { waits });
+        }
+    }
+
+    /// Its caller has the lock, or will have it in a moment.
+    fn tell_held(&mut self, start: Start) {
+        match (self.stage, start) {
+            (KeeperStage::Wanted(since, waits), _) => {
+                let now = self.client.clock.now();
+                self.stage = KeeperStage::Held(Some(now));
+                self.tell(LockEvent::Granted { waits, after: now.since(since) });
+            }
+            (KeeperStage::Unobserved, Start::Attach(..)) => {
+                self.stage = KeeperStage::Held(None);
+                self.tell(LockEvent::Attached);
+            }
+            _ => {}
+        }
+    }
+
+    fn tell_renewed(&self, renewal: Renewal, left: Option<Duration>) {
+        let is_alive = renewal != Renewal::Lost;
+        self.tell(LockEvent::Renewed { is_alive, left });
+    }
+
+    /// Its stage is over: its caller does not wait any more, or its hold has ended.
+    fn tell_end(&mut self, end: EndOfHold) {
+        let lasted = |since| self.client.clock.now().since(since);
+        match std::mem::replace(&mut self.stage, KeeperStage::Unobserved) {
+            KeeperStage::Wanted(since, waits) => {
+                self.tell(LockEvent::GivenUp { waits, after: lasted(since) });
+            }
+            KeeperStage::Held(since) => {
+                self.tell(LockEvent::Ended { end, after: since.map(lasted) });
+            }
+            KeeperStage::Unobserved => {}
+        }
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.tell_end(EndOfHold::Dropped);
+    }
+}
+
+/// Who waits for the lock, until it has been answered.
+struct Caller {
+    answer: Option<oneshot::Sender<AcquireAnswer>>,
+    asks_for: Operation,
+}
+
+impl Caller {
+    fn is_answered(&self) -> bool {
+        self.answer.is_none()
+    }
+
+    /// Whether it has been answered, or does not wait any more.
+    fn has_left(&self) -> bool {
+        self.answer.as_ref().is_none_or(oneshot::Sender::is_closed)
+    }
+
+    /// Ready when it has left.
+    async fn left(&mut self) {
+        if let Some(answer) = &mut self.answer {
+            answer.closed().await;
+        }
+    }
+
+    fn refuse(&mut self, client: &Client, key: &LockKey, error: Error) {
+        self.answer(Err(client.describe(error, self.asks_for, key)));
+    }
+
+    fn answer(&mut self, answer: AcquireAnswer) {
+        if let Some(waits) = self.answer.take() {
+            let _ = waits.send(answer);
+        }
     }
 }
 
 /// A lock that the store has granted.
-struct Granted {
+struct GrantedClaim {
     token: FencingToken,
     /// The fences that it has in the store.
-    block: Block,
+    fences: Fences,
     until: ClockInstant,
     /// Its ttl has begun with the grant, and not with a place in the queue, or with another holder.
     is_fresh: bool,
@@ -162,13 +263,247 @@ struct Granted {
 }
 
 /// How an acquisition ended.
-enum Outcome {
-    Granted(Granted),
+enum SearchOutcome {
+    Granted(GrantedClaim),
     /// The hold of another task of this process.
     Passed(Box<Pass>),
+    /// The caller has been told.
     Refused {
-        error: Error,
         /// Whether an entry of ours may exist, now or later.
         clean_up: bool,
     },
+}
+
+/// Makes the keeper of a new claim, and returns the answer for which its caller waits. The whole life of
+/// the claim, from its first attempt to its clean-up, is one span, a child of the caller's.
+///
+/// # Errors
+///
+/// If the backend cannot make the claim, the `Locks` is closed, or there is no runtime.
+pub(crate) fn begin(
+    client: &Arc<Client>,
+    request: ClaimRequest,
+    terms: LockTerms,
+    start: Start,
+) -> Result<(Arc<PolledKeeper>, Answer<AcquireAnswer>)> {
+    let mut keeper = Keeper::new(client, request, terms)?;
+    keeper.tell_start(start);
+    let (answer, receiver) = oneshot::channel();
+    let span = tracing::debug_span!(
+        target: "distlock",
+        "lock",
+        lock.name = keeper.key().name(),
+        lock.backend = client.backend.name(),
+        lock.fence = tracing::field::Empty,
+    );
+    let caller = Caller { answer: Some(answer), asks_for: start.operation() };
+    let home = Arc::clone(&keeper.home);
+    let polled = PolledKeeper::new(Arc::clone(&home), |poller| {
+        let whole = until_it_ends(home, keeper.run(start, caller, poller));
+        client.keepers.track_future(whole.instrument(span))
+    });
+    let answer = polled.answer(receiver);
+    Ok((polled, answer))
+}
+
+/// Makes a keeper that only releases the hold that the request resumes.
+///
+/// # Errors
+///
+/// As [`begin`].
+pub(crate) fn begin_release(
+    client: &Arc<Client>,
+    request: ClaimRequest,
+    terms: LockTerms,
+) -> Result<Answer<Result<Released>>> {
+    let keeper = Keeper::new(client, request, terms)?;
+    let (answer, receiver) = oneshot::channel();
+    let home = Arc::clone(&keeper.home);
+    let polled = PolledKeeper::new(Arc::clone(&home), |_| {
+        client.keepers.track_future(until_it_ends(home, keeper.release(answer)))
+    });
+    Ok(polled.answer(receiver))
+}
+
+/// With its runtime, or when the backend is closed, a keeper ends as a whole, and its claim with it (clause C8).
+async fn until_it_ends(home: Arc<KeeperRuntime>, keeper: impl Future<Output = ()>) {
+    tokio::select! {
+        biased;
+        () = home.ended().cancelled() => {}
+        () = keeper => {}
+    }
+}
+
+impl Keeper {
+    /// A lock that is held mostly rests, and its task should then be small. So what comes before and
+    /// after is boxed, and what need not wait is no future: each would have a place in the task.
+    async fn run(mut self, start: Start, mut caller: Caller, poller: Arc<Poller>) {
+        let outcome = match start {
+            Start::Acquire(patience) => {
+                Box::pin(self.acquire(patience, &mut caller, &poller)).await
+            }
+            Start::Attach(fence, fences) | Start::Renew(fence, fences) => {
+                Box::pin(self.resume((fence, fences), &mut caller)).await
+            }
+        };
+        let (keeper, granted) = match outcome {
+            SearchOutcome::Granted(granted) => (self, granted),
+            SearchOutcome::Passed(pass) => self.replaced(*pass),
+            SearchOutcome::Refused { clean_up } => {
+                self.tell_end(EndOfHold::Dropped);
+                if clean_up {
+                    Box::pin(self.clean_up()).await;
+                }
+                return;
+            }
+        };
+        // They are dropped in this order: first the hold.
+        let Some((_end, mut holding)) = keeper.hand_over(start, caller, granted) else { return };
+        poller.end();
+        if let Some(leave) = holding.run().await {
+            Box::pin(holding.leave(leave)).await;
+        }
+    }
+
+    /// Another task of this process passes its hold on, with the claim that it has.
+    fn replaced(mut self, pass: Pass) -> (Self, GrantedClaim) {
+        let Pass { mut keeper, cohort, token, until } = pass;
+        // It goes on in this task, so it ends with this one's runtime, and not with the passer's.
+        keeper.home = Arc::clone(&self.home);
+        keeper.tell_end(EndOfHold::PassedOn);
+        // This one has sent nothing, so it goes without a release.
+        keeper.stage = std::mem::replace(&mut self.stage, KeeperStage::Unobserved);
+        let (fences, cohort) = (cohort.fences, Some(cohort));
+        (keeper, GrantedClaim { token, fences, until, is_fresh: false, cohort })
+    }
+
+    /// Hands the lock over to the caller. Returns the hold that is to be kept from now on, if any is.
+    fn hand_over(
+        mut self,
+        start: Start,
+        mut caller: Caller,
+        granted: GrantedClaim,
+    ) -> Option<(EndOfKeeper, HeldClaim)> {
+        self.tell_held(start);
+        let (commands, inbox) = holding::channel();
+        let token = granted.token;
+        let held = Held::new(
+            Arc::clone(&self.client.clock),
+            Grant {
+                key: self.key().clone(),
+                owner: self.request.owner,
+                token,
+                ttl: self.terms.ttl,
+                until: granted.until,
+                max_hold: self.terms.max_hold,
+                killed: self.home.ended().clone(),
+            },
+        );
+        let by = start.operation();
+        tracing::Span::current().record("lock.fence", token.get());
+        tracing::debug!(target: "distlock", key = %self.key(), fence = token.get(), %by, "held");
+        // If the caller has left, the handover is dropped here, and the closed channel tells the hold.
+        let call_timeout = self.terms.call_timeout;
+        let handover = Handover { held: held.clone(), commands, call_timeout };
+        caller.answer(Ok(handover));
+        let is_kept = !matches!(start, Start::Renew(..));
+        is_kept.then(|| (EndOfKeeper(held.clone()), self.holding(held, inbox, granted)))
+    }
+}
+
+impl Keeper {
+    /// One renewal proves that the hold is still there, with this fence. If it fails, nothing is
+    /// released: the hold belongs to the token, and the token may be forged.
+    async fn resume(
+        &mut self,
+        (token, fences): (FencingToken, Fences),
+        caller: &mut Caller,
+    ) -> SearchOutcome {
+        let sent = self.client.clock.now();
+        self.doubt.lasts_until(self.gone_at(sent));
+        match self.proven_until(sent, caller).await {
+            Ok(until) if !caller.is_answered() => {
+                let (is_fresh, cohort) = (true, None);
+                SearchOutcome::Granted(GrantedClaim { token, fences, until, is_fresh, cohort })
+            }
+            Ok(_) => SearchOutcome::Refused { clean_up: false },
+            Err(error) => {
+                caller.refuse(&self.client, self.key(), error);
+                SearchOutcome::Refused { clean_up: false }
+            }
+        }
+    }
+
+    /// Until when the hold is valid, as a renewal has proven.
+    async fn proven_until(
+        &mut self,
+        sent: ClockInstant,
+        caller: &mut Caller,
+    ) -> Result<ClockInstant> {
+        let Self { client, request, claim, terms, .. } = self;
+        let (clock, ttl, call_timeout) = (&*client.clock, terms.ttl, terms.call_timeout);
+        let meanwhile = async {
+            clock.sleep_until(sent + call_timeout).await;
+            caller.refuse(client, &request.key, call::no_answer(call_timeout));
+        };
+        let (by, operation) = ((&**client, &**request), Operation::Renew);
+        let renewed = call::to_its_end(claim, by, operation, |claim| claim.renew(), meanwhile);
+        let renewal = renewed.await?;
+        self.tell_renewed(renewal, None);
+        let valid_for = match renewal {
+            Renewal::Alive { valid_for } => {
+                valid_for.ok_or_else(|| call::no_end("a renewal of a lock that is taken over"))?
+            }
+            Renewal::Lost => return Err(Error::lost(LostReason::Taken)),
+        };
+        let until = promised_end(sent, valid_for, ttl);
+        if until > self.client.clock.now() {
+            return Ok(until);
+        }
+        Err(Error::new(
+            ErrorKind::NoAnswer,
+            "the store's answer to the renewal came after the lease had ended",
+        ))
+    }
+
+    /// Releases the hold, and keeps trying in the background if the store did not answer.
+    async fn release(mut self, answer: oneshot::Sender<Result<Released>>) {
+        self.doubt.lasts_until(self.gone_at(self.client.clock.now()));
+        let mut answer = Some(answer);
+        let (released, settled) = self.release_once(&mut answer).await;
+        self.client.lines.released(self.key());
+        if let Some(answer) = answer {
+            let _ = answer.send(released.map_err(|error| self.describe(error, Operation::Release)));
+        }
+        if !settled {
+            Box::pin(self.clean_up()).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::memory::MemoryBackend;
+    use crate::{LockKey, Locks, Operation, OwnerId};
+
+    /// The largest task of a lock, in bytes: an application may hold ten thousand.
+    const LARGEST: usize = 3 * 1024;
+
+    #[tokio::test]
+    async fn the_task_of_a_held_lock_is_small() {
+        let locks = Locks::new(MemoryBackend::queued());
+        let (owner, terms) = (OwnerId::from_bytes([1; 16]), LockTerms::for_a_test());
+        let request = ClaimRequest::new(LockKey::new("", "a").unwrap(), owner, terms.ttl)
+            .with_call_timeout(Duration::from_secs(1));
+        let keeper = Keeper::new(&locks.0, request, terms).unwrap();
+        let (answer, _receiver) = oneshot::channel();
+        let caller = Caller { answer: Some(answer), asks_for: Operation::Acquire };
+        let keeper = keeper.run(Start::Acquire(Patience::Try), caller, Arc::default());
+        let size = size_of_val(&until_it_ends(locks.0.home().unwrap(), keeper));
+        println!("the task of a lock has {size} bytes");
+        assert!(size <= LARGEST, "the task of a lock has {size} bytes");
+    }
 }

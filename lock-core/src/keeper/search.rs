@@ -1,12 +1,433 @@
-//! What a keeper knows while it tries and waits.
+//! Acquiring the lock: try, wait, try again.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::call::Call;
 use super::client::Client;
-use super::last::Last;
-use super::{Patience, schedule};
-use crate::ClockInstant;
-use crate::kit::backoff::Backoff;
+use super::line::{Cohort, LastAnswer, LineSeat, LineTurn, Pass, SeenHolder};
+use super::polling::Poller;
+use super::{Caller, GrantedClaim, Keeper, Patience, SearchOutcome, call, schedule};
+use crate::backoff::Backoff;
+use crate::contract::Fences;
+use crate::hold::{LockTerms, lead, promised_end};
+use crate::{
+    Attempt, Busy, Claim, ClockInstant, Effect, Error, ErrorKind, FencingToken, Operation, Renewal,
+    Result, Wake,
+};
+
+/// What one attempt, or one wait, led to.
+pub(super) enum SearchStep {
+    Look,
+    Wait,
+    End(SearchOutcome),
+}
+
+impl Keeper {
+    pub(super) async fn acquire(
+        &mut self,
+        patience: Patience,
+        caller: &mut Caller,
+        poller: &Arc<Poller>,
+    ) -> SearchOutcome {
+        let client = Arc::clone(&self.client);
+        let search = Search::new(patience, client.clock.now(), self.terms.call_timeout);
+        Acquisition { keeper: self, client, caller, poller, search, seat: None }.run().await
+    }
+}
+
+pub(super) struct Acquisition<'a> {
+    pub(super) keeper: &'a mut Keeper,
+    pub(super) client: Arc<Client>,
+    pub(super) caller: &'a mut Caller,
+    pub(super) poller: &'a Arc<Poller>,
+    pub(super) search: Search,
+    /// Once it is its turn, in the line of this process.
+    pub(super) seat: Option<LineSeat>,
+}
+
+impl Acquisition<'_> {
+    async fn run(mut self) -> SearchOutcome {
+        let client = Arc::clone(&self.client);
+        let cohort = self.keeper.terms.cohort;
+        let mut step = SearchStep::Look;
+        // Where the store is not fair, or a hold can be passed on, later tasks of this process wait
+        // behind the first. A `try` never does: the line says nothing about the lock.
+        let in_line = !client.capabilities.fair || cohort > 1;
+        if !in_line || matches!(self.search.patience, Patience::Try) {
+            return self.look_and_wait(step).await;
+        }
+        if cohort == 1 && !client.lines.is_contended(self.keeper.key()) {
+            step = match self.look().await {
+                SearchStep::End(outcome) => return outcome,
+                SearchStep::Look | SearchStep::Wait => SearchStep::Wait,
+            };
+        }
+        let (key, terms) = (self.keeper.key(), self.keeper.terms.clone());
+        let seat = client.lines.enter(key, terms, Arc::clone(self.poller));
+        match self.wait_for_turn(&seat).await {
+            Ok(Some(pass)) => SearchOutcome::Passed(pass),
+            Ok(None) => {
+                self.seat = Some(seat);
+                self.look_and_wait(step).await
+            }
+            // A hold may have been passed to it at this very moment.
+            Err(error) => match seat.leave() {
+                Some(pass) => SearchOutcome::Passed(pass),
+                None => self.ended(error),
+            },
+        }
+    }
+
+    /// Tries and waits in turn, starting with `step`.
+    async fn look_and_wait(&mut self, mut step: SearchStep) -> SearchOutcome {
+        loop {
+            if let SearchStep::Wait | SearchStep::End(_) = step {
+                self.seat.iter().for_each(|seat| self.search.tell(seat));
+            }
+            step = match step {
+                SearchStep::Look => self.look().await,
+                SearchStep::Wait => self.wait().await,
+                SearchStep::End(outcome) => return outcome,
+            };
+        }
+    }
+
+    /// Asks the store once, and returns the next step.
+    async fn look(&mut self) -> SearchStep {
+        loop {
+            // If the caller no longer waits, nothing is sent: it might take a lock late, for a
+            // moment.
+            if self.caller.has_left() || self.client.closing.is_cancelled() {
+                return SearchStep::End(self.abandoned());
+            }
+            let (sent, answer) = self.ask().await;
+            if self.caller.is_answered() {
+                // Too late for this caller, but the others are to know that the store does answer.
+                if answer.is_ok() {
+                    self.search.answered(&self.client, self.client.clock.now());
+                }
+                return SearchStep::End(self.abandoned());
+            }
+            let answer = match answer {
+                Ok(Attempt::Granted { token, valid_for }) => self.granted(sent, token, valid_for),
+                Ok(Attempt::Busy(busy)) => return self.busy(sent, busy),
+                Err(error) => Err(error),
+            };
+            match answer.map_err(|error| self.failed(error)) {
+                Ok(outcome) => return SearchStep::End(outcome),
+                // The second call of a `try`: the same claim finds what the first one left.
+                Err(SearchStep::Look) => {}
+                Err(step) => return step,
+            }
+        }
+    }
+
+    /// One attempt, and when it was sent.
+    async fn ask(&mut self) -> (ClockInstant, Result<Attempt>) {
+        let sent = self.client.clock.now();
+        let request = self.keeper.doubt.sent(sent, self.keeper.gone_at(sent));
+        self.search.tries += 1;
+        let answer = self.call(sent, Operation::Acquire, |claim| claim.try_acquire()).await;
+        match &answer {
+            Ok(attempt) => self.keeper.doubt.answered(request, attempt.has_entry()),
+            Err(error) if error.effect() == Effect::None => {
+                self.keeper.doubt.answered(request, false);
+                self.search.without_effect += 1;
+            }
+            // The request stays in doubt.
+            Err(_) => {}
+        }
+        (sent, answer)
+    }
+
+    /// One call. The caller is answered when its time is over, and the call goes on: after its answer, one
+    /// release proves that nothing is left.
+    pub(super) async fn call<T>(
+        &mut self,
+        sent: ClockInstant,
+        operation: Operation,
+        call: impl for<'a> FnOnce(&'a mut dyn Claim) -> Call<'a, T>,
+    ) -> Result<T> {
+        let Self { keeper, client, caller, search, seat, .. } = self;
+        let Keeper { claim, request, .. } = &mut **keeper;
+        let meanwhile = async {
+            let is_late = tokio::select! {
+                biased;
+                () = stopped(client, caller) => false,
+                () = client.clock.sleep_until(search.deadline()) => true,
+            };
+            let error = if is_late {
+                search.is_cut_short(client, sent);
+                search.refusal(client)
+            } else {
+                closed()
+            };
+            caller.refuse(client, &request.key, error);
+            // Nor does it keep those behind it waiting.
+            if let Some(seat) = seat.take() {
+                search.tell(&seat);
+            }
+        };
+        call::to_its_end(claim, (&**client, &**request), operation, call, meanwhile).await
+    }
+
+    /// The store has granted the lock: if there is time left to use it, the search is over.
+    fn granted(
+        &mut self,
+        sent: ClockInstant,
+        token: FencingToken,
+        valid_for: Option<Duration>,
+    ) -> Result<SearchOutcome> {
+        let (now, ttl) = (self.client.clock.now(), self.keeper.terms.ttl);
+        self.search.heard(&self.client, now);
+        let is_fresh = valid_for.is_some();
+        let until = valid_for.map(|d| promised_end(sent, d, ttl)).or(self.search.place.until);
+        match until {
+            Some(until) if until.minus(lead(ttl)) > now => {
+                self.search.last = Some(LastAnswer::Answer(None));
+                let cohort = self.keeper.terms.cohort;
+                let fences = Fences { first: token, count: cohort };
+                let open = || Cohort::open(&self.client.lines, self.keeper.key(), fences, now);
+                let cohort = (cohort > 1).then(open);
+                Ok(SearchOutcome::Granted(GrantedClaim { token, fences, until, is_fresh, cohort }))
+            }
+            // The same call again finds the same entry, with a new end (clause C2).
+            Some(_) => Err(Error::new(
+                ErrorKind::NoAnswer,
+                format!(
+                    "the store granted the lock, but its answer came after the lease of {ttl:?} had ended"
+                ),
+            )),
+            None => Err(call::no_end("a lock without a place in its queue")),
+        }
+    }
+
+    fn busy(&mut self, sent: ClockInstant, busy: Busy) -> SearchStep {
+        let (now, ttl) = (self.client.clock.now(), self.keeper.terms.ttl);
+        let search = &mut self.search;
+        search.heard(&self.client, now);
+        let has_moved =
+            search.last.as_ref().is_some_and(|last| last.is_before(busy.holder.as_deref()));
+        let seen = busy.holder.map(|holder| Arc::new(SeenHolder { holder: *holder, at: now }));
+        search.last = Some(LastAnswer::Answer(seen));
+        if matches!(search.patience, Patience::Try) {
+            // Clause C13: nothing is left behind, unless an earlier call may still take effect.
+            let clean_up = !self.keeper.doubt.open(now).is_clear();
+            self.caller.refuse(&self.client, self.keeper.key(), self.search.refusal(&self.client));
+            return SearchStep::End(SearchOutcome::Refused { clean_up });
+        }
+        let notices = search.notices_within(now, &self.keeper.terms);
+        // Who has a place need not look for that: its renewals travel with others.
+        let longest = match busy.valid_for {
+            Some(lasts) => {
+                let until = promised_end(sent, lasts, ttl);
+                search.place.found(&self.client, sent, until, ttl, notices);
+                Duration::MAX
+            }
+            None => {
+                search.place.is_gone();
+                notices
+            }
+        };
+        search.pace.busy(&self.client, now, busy.retry_after, has_moved, longest);
+        SearchStep::Wait
+    }
+
+    pub(super) fn failed(&mut self, error: Error) -> SearchStep {
+        let now = self.client.clock.now();
+        tracing::debug!(target: "distlock", key = %self.keeper.key(), %error, "an attempt to acquire failed");
+        let search = &mut self.search;
+        search.place.renew_at = ClockInstant::FAR_FUTURE;
+        search.pace.failed(&self.client, now);
+        let is_final = !error.is_retryable() || self.keeper.claim.is_none();
+        search.failed(&self.client, error, now);
+        let is_over = is_final
+            || match search.patience {
+                Patience::Try if search.tries < 2 && now < search.deadline() => {
+                    return SearchStep::Look;
+                }
+                Patience::Try => true,
+                Patience::Until(deadline) => now >= deadline,
+                Patience::Forever => {
+                    now.since(search.answered_at) >= self.keeper.terms.unavailable_after
+                }
+            };
+        if is_over { SearchStep::End(self.refused()) } else { SearchStep::Wait }
+    }
+
+    pub(super) fn refused(&mut self) -> SearchOutcome {
+        self.ended(self.search.refusal(&self.client))
+    }
+
+    /// The caller has left, or the `Locks` was closed.
+    pub(super) fn abandoned(&mut self) -> SearchOutcome {
+        self.ended(closed())
+    }
+
+    /// There is nothing to clean up if nothing was sent, or nothing that was sent had an effect.
+    fn ended(&mut self, error: Error) -> SearchOutcome {
+        self.caller.refuse(&self.client, self.keeper.key(), error);
+        SearchOutcome::Refused { clean_up: self.search.tries > self.search.without_effect }
+    }
+}
+
+pub(super) fn closed() -> Error {
+    Error::new(ErrorKind::Closed, "the connection to the store was closed while waiting")
+}
+
+/// Ready when the answer is no longer awaited.
+pub(super) async fn stopped(client: &Client, caller: &mut Caller) {
+    tokio::select! {
+        biased;
+        () = caller.left() => {}
+        () = client.closing.cancelled() => {}
+    }
+}
+
+impl Acquisition<'_> {
+    /// Waits behind the other tasks of this process, until it is this task's turn to ask the store, or
+    /// a hold is passed to it. The first in line asks for all of them, so all of them give up on a
+    /// store that does not answer.
+    pub(super) async fn wait_for_turn(
+        &mut self,
+        seat: &LineSeat,
+    ) -> Result<Option<Box<Pass>>, Error> {
+        self.poller.end();
+        let clock = Arc::clone(&self.client.clock);
+        let line = seat.line();
+        loop {
+            let mut failed = std::pin::pin!(line.failed.notified());
+            failed.as_mut().enable();
+            let now = clock.now();
+            if let Some((last, answered_at)) = line.last(now) {
+                self.search.last = Some(last);
+                self.search.answered_at = self.search.answered_at.max(answered_at);
+            }
+            let turn_at = match seat.turn(&*clock) {
+                LineTurn::Now => return Ok(None),
+                LineTurn::Passed(pass) => return Ok(Some(pass)),
+                LineTurn::At(at) => at,
+            };
+            if self.is_over(now) {
+                return Err(self.search.refusal(&self.client));
+            }
+            let wake_at = turn_at.min(self.ends_at(now));
+            tokio::select! {
+                biased;
+                () = stopped(&self.client, self.caller) => return Err(closed()),
+                () = seat.turned() => {}
+                () = failed => {}
+                () = clock.sleep_until(wake_at) => {}
+            }
+        }
+    }
+
+    /// Waits until another attempt is worthwhile: a push, the store's own hint, the slow poll, a
+    /// lost place. Renews the place while waiting.
+    pub(super) async fn wait(&mut self) -> SearchStep {
+        self.poller.end();
+        let clock = Arc::clone(&self.client.clock);
+        loop {
+            let now = clock.now();
+            if self.is_over(now) {
+                return SearchStep::End(self.refused());
+            }
+            if now >= self.search.pace.look_at {
+                if self.client.capabilities.wake == Wake::Poll
+                    || self.client.silent_store.may_begin(now)
+                {
+                    return SearchStep::Look;
+                }
+                self.search.pace.put_off(&self.client, now);
+            }
+            if now >= self.search.place.renew_at {
+                match self.renew_place().await {
+                    _ if self.caller.is_answered() => return SearchStep::End(self.abandoned()),
+                    Ok(Renewal::Lost) => return SearchStep::Look,
+                    Ok(_) => continue,
+                    Err(error) => return self.failed(error),
+                }
+            }
+            let push = now >= self.search.pace.push_from;
+            let wake_at = self.search.wake_at(now).min(self.ends_at(now));
+            if let Some(seat) = &self.seat {
+                seat.asks_at(wake_at);
+            }
+            // A store that is fair says itself when it is a waiter's turn.
+            let seat = self.seat.as_ref().filter(|_| !self.client.capabilities.fair);
+            tokio::select! {
+                biased;
+                () = stopped(&self.client, self.caller) => return SearchStep::End(self.abandoned()),
+                pushed = call::changed(&mut self.keeper.claim), if push => match pushed {
+                    Ok(()) => {
+                        self.search.pace.pushed(now);
+                        return SearchStep::Look;
+                    }
+                    Err(error) => {
+                        tracing::debug!(target: "distlock", key = %self.keeper.key(), %error, "no pushes: polling");
+                        self.search.pace.no_pushes(&self.client, now);
+                    }
+                },
+                () = local_release(seat) => return SearchStep::Look,
+                () = clock.sleep_until(wake_at) => {}
+            }
+        }
+    }
+
+    /// When a store that is silent is given up.
+    fn gives_up_at(&self) -> ClockInstant {
+        match self.search.patience {
+            Patience::Forever => self.search.answered_at + self.keeper.terms.unavailable_after,
+            Patience::Try | Patience::Until(_) => ClockInstant::FAR_FUTURE,
+        }
+    }
+
+    /// When [`is_over`](Self::is_over) may have changed.
+    fn ends_at(&self, now: ClockInstant) -> ClockInstant {
+        let gives_up_at = Some(self.gives_up_at()).filter(|at| *at > now);
+        gives_up_at.unwrap_or(ClockInstant::FAR_FUTURE).min(self.search.deadline())
+    }
+
+    /// Whether the time is over. A silent store is asked by few, so what they have met counts for all.
+    fn is_over(&mut self, now: ClockInstant) -> bool {
+        let (deadline, gives_up_at) = (self.search.deadline(), self.gives_up_at());
+        if now < deadline.min(gives_up_at) {
+            return false;
+        }
+        if let Some(error) = self.client.silent_store.failure(self.search.answered_at) {
+            self.search.last = Some(LastAnswer::Failure(error));
+        }
+        now >= deadline || matches!(self.search.last, Some(LastAnswer::Failure(_)))
+    }
+
+    /// Renews the place in the queue. If it is lost, the next attempt takes a new one.
+    async fn renew_place(&mut self) -> Result<Renewal> {
+        let sent = self.client.clock.now();
+        self.keeper.doubt.lasts_until(self.keeper.gone_at(sent));
+        let renewal = self.call(sent, Operation::Renew, |claim| claim.renew()).await?;
+        let Self { keeper, client, search, .. } = self;
+        keeper.tell_renewed(renewal, None);
+        let ttl = keeper.terms.ttl;
+        search.answered(client, client.clock.now());
+        match renewal {
+            Renewal::Alive { valid_for } => {
+                let until = valid_for.map(|lasts| promised_end(sent, lasts, ttl));
+                let notices = search.notices_within(sent, &keeper.terms);
+                search.place.renewed(client, sent, until, ttl, notices);
+            }
+            Renewal::Lost => search.place.is_gone(),
+        }
+        Ok(renewal)
+    }
+}
+
+async fn local_release(seat: Option<&LineSeat>) {
+    match seat {
+        Some(seat) => seat.line().released.notified().await,
+        None => std::future::pending().await,
+    }
+}
 
 /// As many pauses grow while the lock goes from holder to holder: whoever polls more rarely is never there
 /// when it is free for a moment.
@@ -15,27 +436,29 @@ const LOOKS_AT_MOVING: u32 = 3;
 /// The shortest time between two attempts caused by pushes.
 const PUSH_SPACING: Duration = Duration::from_micros(100);
 
+/// However soon a silent store is given up, it is not asked more often for that.
+const SHORTEST_NOTICE: Duration = Duration::from_secs(1);
+
 pub(super) struct Search {
     pub(super) patience: Patience,
     pub(super) started: ClockInstant,
+    deadline: ClockInstant,
     /// When the store last answered anything.
     pub(super) answered_at: ClockInstant,
-    /// What the store said last. A call cut short by the deadline says nothing.
-    pub(super) last: Option<Last>,
+    /// What the store said last.
+    pub(super) last: Option<LastAnswer>,
     pub(super) tries: u32,
     /// How many of them had no effect, as their errors say.
     pub(super) without_effect: u32,
-    pub(super) place: Place,
+    pub(super) place: QueuePlace,
     pub(super) pace: Pace,
 }
 
 /// The place in the store's queue.
-pub(super) struct Place {
+pub(super) struct QueuePlace {
     /// Until when the store keeps it; `None` if there is none.
     pub(super) until: Option<ClockInstant>,
     pub(super) renew_at: ClockInstant,
-    /// A renewal had no answer: it is repeated before the next attempt (clause C8).
-    pub(super) is_unsettled: bool,
 }
 
 /// When to try again, and when to ask for pushes.
@@ -50,15 +473,22 @@ pub(super) struct Pace {
 }
 
 impl Search {
-    pub(super) fn new(patience: Patience, now: ClockInstant) -> Self {
+    pub(super) fn new(patience: Patience, now: ClockInstant, call_timeout: Duration) -> Self {
+        let deadline = match patience {
+            // For its second attempt, too.
+            Patience::Try => now + call_timeout,
+            Patience::Until(deadline) => deadline,
+            Patience::Forever => ClockInstant::FAR_FUTURE,
+        };
         Self {
             patience,
             started: now,
+            deadline,
             answered_at: now,
             last: None,
             tries: 0,
             without_effect: 0,
-            place: Place { until: None, renew_at: ClockInstant::FAR_FUTURE, is_unsettled: false },
+            place: QueuePlace { until: None, renew_at: ClockInstant::FAR_FUTURE },
             pace: Pace { busy: 0, backoff: schedule::backoff(), look_at: now, push_from: now },
         }
     }
@@ -71,15 +501,71 @@ impl Search {
 
     /// The store has answered anything.
     pub(super) fn answered(&mut self, client: &Client, now: ClockInstant) {
-        client.looks.answered();
+        client.silent_store.answered();
         self.answered_at = now;
     }
 
     pub(super) fn deadline(&self) -> ClockInstant {
-        match self.patience {
-            Patience::Until(deadline) => deadline,
-            Patience::Try | Patience::Forever => ClockInstant::FAR_FUTURE,
+        self.deadline
+    }
+
+    /// The deadline has come before the answer to a call that was sent at `sent`. That says less than what came
+    /// before, but the call may be carried out.
+    pub(super) fn is_cut_short(&mut self, client: &Client, sent: ClockInstant) {
+        let now = client.clock.now();
+        match &mut self.last {
+            Some(LastAnswer::Answer(_)) => {}
+            Some(LastAnswer::Failure(before)) => *before = before.clone().with_unknown_effect(),
+            None => self.failed(client, call::no_answer(now.since(sent)), now),
         }
+    }
+
+    /// Tells those behind this task in line what the store said last.
+    pub(super) fn tell(&self, seat: &LineSeat) {
+        if let Some(last) = &self.last {
+            seat.line().note(last.clone(), self.answered_at);
+        }
+    }
+
+    /// A call has failed.
+    pub(super) fn failed(&mut self, client: &Client, error: Error, now: ClockInstant) {
+        client.silent_store.failed(&error, now);
+        self.last = Some(LastAnswer::Failure(error));
+    }
+
+    /// Why the search ends without the lock: "not acquired" only if the store's last answer was "busy".
+    pub(super) fn refusal(&self, client: &Client) -> Error {
+        let now = client.clock.now();
+        match &self.last {
+            Some(LastAnswer::Answer(seen)) => self.not_acquired(seen.as_deref(), now),
+            Some(LastAnswer::Failure(error)) => error.clone(),
+            None => call::no_answer(now.since(self.started)),
+        }
+    }
+
+    fn not_acquired(&self, seen: Option<&SeenHolder>, now: ClockInstant) -> Error {
+        let mut text = "another client holds it".to_owned();
+        if !matches!(self.patience, Patience::Try) {
+            text += &format!(", after {:.1?} of waiting", now.since(self.started));
+        }
+        let error = Error::new(ErrorKind::NotAcquired, text);
+        match seen {
+            Some(SeenHolder { holder, at }) => error.held_by(holder.clone().after(now.since(*at))),
+            None => error,
+        }
+    }
+
+    /// Within what time from `now` on this waiter is to notice that the store answers nobody.
+    pub(super) fn notices_within(&self, now: ClockInstant, terms: &LockTerms) -> Duration {
+        let within = match self.patience {
+            Patience::Try => None,
+            Patience::Forever => Some(terms.unavailable_after / 2),
+            // Once, so early that a call without an answer is over before the deadline.
+            Patience::Until(deadline) => {
+                deadline.since(now).checked_sub(terms.call_timeout * 5 / 4)
+            }
+        };
+        within.map_or(Duration::MAX, |within| within.max(SHORTEST_NOTICE))
     }
 
     /// When something is due while nothing is heard.
@@ -89,7 +575,7 @@ impl Search {
     }
 }
 
-impl Place {
+impl QueuePlace {
     /// A look has found it. That need not have renewed it, so a look never puts the renewal off: a waiter who
     /// looks more often than a renewal is due would lose its place. `sent` is when the store was asked.
     pub(super) fn found(
@@ -98,9 +584,10 @@ impl Place {
         sent: ClockInstant,
         until: ClockInstant,
         ttl: Duration,
+        notices: Duration,
     ) {
         self.until = Some(until);
-        self.renew_at = self.renew_at.min(schedule::renew_at(client, sent, ttl / 3, ttl));
+        self.renew_at = self.renew_at.min(schedule::renew_place_at(client, sent, ttl, notices));
     }
 
     /// The store has renewed it: records its end, if the store gave one, and plans the next renewal.
@@ -110,9 +597,10 @@ impl Place {
         sent: ClockInstant,
         until: Option<ClockInstant>,
         ttl: Duration,
+        notices: Duration,
     ) {
         self.until = until.or(self.until);
-        self.renew_at = schedule::renew_at(client, sent, ttl / 3, ttl);
+        self.renew_at = schedule::renew_place_at(client, sent, ttl, notices);
     }
 
     /// There is no place.
@@ -123,20 +611,22 @@ impl Place {
 }
 
 impl Pace {
-    /// Another client has the lock; the store proposes to retry after `hint`.
+    /// Another client has the lock; the store proposes to retry after `hint`, and the next look comes after
+    /// `longest` at the latest.
     pub(super) fn busy(
         &mut self,
         client: &Client,
         now: ClockInstant,
         hint: Option<Duration>,
         has_moved: bool,
+        longest: Duration,
     ) {
         self.busy += 1;
         if has_moved {
             self.busy = self.busy.min(LOOKS_AT_MOVING);
         }
         let wake = client.capabilities.wake;
-        self.look_at = now + schedule::after_busy(client, wake, self.busy, hint);
+        self.look_at = now + schedule::after_busy(client, wake, self.busy, longest, hint);
     }
 
     /// An attempt has failed.
@@ -173,9 +663,9 @@ mod tests {
     fn polls_grow_rare_only_while_one_holder_has_the_lock() {
         let locks = Locks::new(MemoryBackend::poll_only());
         let now = ClockInstant::from_nanos(0);
-        let mut pace = Search::new(Patience::Forever, now).pace;
+        let mut pace = Search::new(Patience::Forever, now, Duration::ZERO).pace;
         let mut pause = |has_moved| {
-            pace.busy(&locks.0, now, None, has_moved);
+            pace.busy(&locks.0, now, None, has_moved, Duration::MAX);
             pace.look_at.since(now)
         };
         assert!((0..20).all(|_| pause(true) <= Duration::from_millis(10)));

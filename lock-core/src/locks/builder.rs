@@ -3,14 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::mutex::Mutex;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::locks::Locks;
 use crate::contract::check_part;
-use crate::keeper::{Client, Defaults, Gates, Home, Looks};
-use crate::{Clock, LockBackend, LockLayer, OsRng, Result, Rng, SystemClock};
+use crate::hold::Defaults;
+use crate::keeper::{Client, KeeperRuntime, LocalLines, SilentStore};
+use crate::{Clock, LockBackend, LockLayer, LockObserver, OsRng, Result, Rng, SystemClock};
 
 impl Locks {
     /// Creates the locks of `backend` with the defaults of [`LocksBuilder`].
@@ -61,6 +63,7 @@ impl Locks {
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct LocksBuilder {
     backend: Arc<dyn LockBackend>,
+    observers: Vec<Arc<dyn LockObserver>>,
     clock: Option<Arc<dyn Clock>>,
     rng: Arc<dyn Rng>,
     runtime: Option<Handle>,
@@ -72,6 +75,7 @@ impl LocksBuilder {
     fn new(backend: Arc<dyn LockBackend>) -> Self {
         Self {
             backend,
+            observers: Vec::new(),
             clock: None,
             rng: Arc::new(OsRng),
             runtime: None,
@@ -102,7 +106,8 @@ impl LocksBuilder {
 
     /// The runtime for the tasks that keep locks alive; by default the one in which
     /// [`build`](Self::build) is called. It must be driven for as long as any guard lives: a lock
-    /// whose runtime is stalled is not renewed.
+    /// whose runtime is stalled is not renewed. Connections that the store opens later belong to it,
+    /// too, whoever calls.
     pub fn runtime(mut self, runtime: Handle) -> Self {
         self.runtime = Some(runtime);
         self
@@ -123,7 +128,7 @@ impl LocksBuilder {
         self
     }
 
-    /// The limit for one call to the store, more than zero. By default a third of the lock's ttl, at
+    /// The limit for one call to the store, more than zero and at most 366 days. By default a third of the lock's ttl, at
     /// least 10 ms and at most 5 s.
     pub fn call_timeout(mut self, limit: Duration) -> Self {
         self.defaults.call_timeout = Some(limit);
@@ -131,7 +136,9 @@ impl LocksBuilder {
     }
 
     /// How long [`Lock::acquire`](crate::Lock::acquire) keeps trying when the store does not answer
-    /// at all; 30 s by default. With zero it gives up after the first attempt.
+    /// at all; 30 s by default. With zero it gives up after the first attempt. It counts from the last
+    /// answer that the call had, and a request that is on its way then is waited for, up to
+    /// [`call_timeout`](Self::call_timeout).
     pub fn unavailable_after(mut self, limit: Duration) -> Self {
         self.defaults.unavailable_after = limit;
         self
@@ -153,9 +160,10 @@ impl LocksBuilder {
         self
     }
 
-    /// Wraps the backend in a layer; none by default. The layer added last is the outermost.
+    /// Wraps the backend in a layer, or watches the locks; none by default. The layer added last is the outermost.
     #[allow(clippy::needless_pass_by_value, reason = "a layer is used up by its use")]
     pub fn layer(mut self, layer: impl LockLayer) -> Self {
+        self.observers.extend(layer.observer());
         self.backend = layer.layer(self.backend);
         self
     }
@@ -178,19 +186,23 @@ impl LocksBuilder {
         let mut phase = [0; 8];
         // Without random bytes all processes renew in step, which costs load but is not an error.
         let _ = self.rng.fill(&mut phase);
+        let killed = CancellationToken::new();
+        let runtime = self.runtime.or_else(|| Handle::try_current().ok());
         Locks(Arc::new(Client {
             capabilities: self.backend.capabilities(),
             backend: self.backend,
+            observers: self.observers,
             clock: self.clock.unwrap_or_else(|| Arc::new(SystemClock::default())),
             rng: self.rng,
-            runtime: self.runtime.or_else(|| Handle::try_current().ok()).map(Home::new),
+            runtime: runtime.map(|runtime| KeeperRuntime::new(runtime, &killed)),
+            visited: Mutex::default(),
             prefix: self.prefix,
             defaults: self.defaults,
-            gates: Gates::default(),
-            looks: Looks::default(),
+            lines: LocalLines::default(),
+            silent_store: SilentStore::default(),
             keepers: TaskTracker::new(),
             closing: CancellationToken::new(),
-            killed: CancellationToken::new(),
+            killed,
             grid_phase: u64::from_le_bytes(phase),
         }))
     }

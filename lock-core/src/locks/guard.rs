@@ -1,14 +1,19 @@
 //! A lock that is held.
 
+use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::oneshot::{self, error::RecvError};
+use tokio::sync::oneshot;
+use tokio::sync::oneshot::error::RecvError;
 
-use crate::blocking;
-use crate::keeper::{Client, Command, GRACE, Handover, Life, Outbox};
-use crate::{Error, Held, LockState, LostReason, Operation, Released, Result};
+use crate::keeper::{
+    Client, Command, Handover, Outbox, PolledKeeper, STANDSTILL_GRACE, make_way, overrun_grace,
+};
+use crate::{
+    Error, Held, LeaseToken, LockState, LostReason, Operation, Released, Result, blocking,
+};
 
 /// A held lock, renewed in the background until the guard is dropped or released.
 ///
@@ -42,18 +47,20 @@ use crate::{Error, Held, LockState, LostReason, Operation, Released, Result};
 pub struct LockGuard {
     pub(super) held: Held,
     commands: Outbox,
-    life: Arc<Life>,
+    keeper: Arc<PolledKeeper>,
     /// How long the keeper takes to answer at most, if its runtime is driven.
     patience: Duration,
     pub(super) client: Arc<Client>,
 }
 
 impl LockGuard {
-    pub(crate) fn new(client: Arc<Client>, life: Arc<Life>, handover: Handover) -> Self {
-        // A call in progress, a renewal that has to be repeated, and the call itself.
-        let patience = handover.call_timeout * 3 + GRACE;
+    pub(crate) fn new(client: Arc<Client>, keeper: Arc<PolledKeeper>, handover: Handover) -> Self {
+        // A call in progress, a renewal that is due, one that is asked for, and the call itself. After one that
+        // overruns its limit there are no more.
+        let patience =
+            handover.call_timeout * 4 + overrun_grace(handover.call_timeout) + STANDSTILL_GRACE;
         let Handover { held, commands, .. } = handover;
-        Self { held, commands, life, patience, client }
+        Self { held, commands, keeper, patience, client }
     }
 
     /// A view of this hold to pass around; it does not keep the lock.
@@ -86,7 +93,7 @@ impl LockGuard {
     pub async fn release(self) -> Result<Released> {
         let before = self.held.lose(LostReason::Released);
         let (reply, answer) = oneshot::channel();
-        let answer = self.life.answer(answer);
+        let answer = self.keeper.answer(answer);
         self.commands.send(Command::Release(reply));
         if let Some(reason) = before {
             // The keeper still tells the store, but the caller does not wait for that.
@@ -152,6 +159,7 @@ impl LockGuard {
     pub fn keep_alive(&self) {
         // A keeper that has ended has already recorded that in the state.
         self.commands.send(Command::KeepAlive);
+        make_way();
     }
 
     /// Runs `body` under the lock, then releases it. If the lock is lost, the body is dropped at
@@ -237,8 +245,11 @@ impl LockGuard {
         match answer {
             Ok(answer) => answer,
             Err(_) => Err(match self.held.state() {
-                LockState::Lost(reason) => self.lost_at(reason, operation),
-                LockState::Secure | LockState::AtRisk => self.client.keeper_gone(),
+                // A release that nobody has answered says so itself: the store may keep the lock.
+                LockState::Lost(reason) if operation != Operation::Release => {
+                    self.lost_at(reason, operation)
+                }
+                _ => self.client.describe(self.client.keeper_gone(), operation, self.held.key()),
             }),
         }
     }
@@ -264,5 +275,114 @@ impl Deref for LockGuard {
 impl Drop for LockGuard {
     fn drop(&mut self) {
         self.held.lose(LostReason::Released);
+    }
+}
+
+impl LockGuard {
+    /// Hands the lock to another process, or to a later request. It stays held but is no longer
+    /// renewed by this process, and lapses one ttl after its last renewal unless it is
+    /// [renewed](crate::Lock::renew) or [attached](crate::Lock::attach).
+    ///
+    /// ```
+    /// # use lock_core::{Locks, testing::MemoryBackend};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+    /// # let locks = Locks::new(MemoryBackend::queued());
+    /// let order = locks.named("order:42")?;
+    /// let token = order.acquire().await?.detach().await?;
+    /// assert!(order.try_acquire().await?.is_none(), "still held, by the bearer of the token");
+    /// println!("Set-Cookie: lock={}", token.to_text());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) where locks are bound to this process's
+    /// session with the store; [`Lost`](crate::ErrorKind::Lost) if it is lost. The error carries
+    /// the guard, so a lock that could not be detached is still held.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: dropping the future before it returns the token drops the guard.
+    pub async fn detach(self) -> Result<LeaseToken, DetachError> {
+        if !self.client.capabilities.detachable {
+            let error = Error::unsupported(format!(
+                "{} binds a lock to its session, so it cannot be handed to another process",
+                self.client.backend.name()
+            ));
+            let error = self.client.describe(error, Operation::Detach, self.held.key());
+            return Err(DetachError::new(error, self));
+        }
+        let detached = match self.ask(Command::Detach, Operation::Detach).await {
+            Ok(detached) => detached,
+            Err(error) => return Err(DetachError::new(error, self)),
+        };
+        // In the same step that returns the token. If the keeper has ended, the lock lasts for its
+        // ttl, as it should.
+        let _ = detached.received.send(());
+        Ok(detached.token)
+    }
+}
+
+/// Why [`LockGuard::detach`] failed, and the guard, which still holds its lock unless the error says
+/// that it is lost.
+///
+/// `?` turns it into an [`Error`] and drops the guard, which releases the lock.
+///
+/// ```
+/// use lock_core::{Locks, testing::MemoryBackend};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+/// let store = MemoryBackend::queued();
+/// let guard = Locks::new(store.clone()).named("order:42")?.acquire().await?;
+/// store.lose_now("order:42");
+/// guard.check().await.unwrap_err(); // the store says that the lock was taken away
+/// let failed = guard.detach().await.unwrap_err();
+/// assert!(failed.error().lost_reason().is_some());
+/// drop(failed.into_guard());
+/// # Ok(()) }
+/// ```
+pub struct DetachError {
+    error: Error,
+    guard: LockGuard,
+}
+
+impl DetachError {
+    pub(super) fn new(error: Error, guard: LockGuard) -> Self {
+        Self { error, guard }
+    }
+
+    /// What went wrong.
+    pub fn error(&self) -> &Error {
+        &self.error
+    }
+
+    /// The guard, to keep using.
+    pub fn into_guard(self) -> LockGuard {
+        self.guard
+    }
+}
+
+impl fmt::Debug for DetachError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DetachError").field("error", &self.error).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for DetachError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl std::error::Error for DetachError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.error.source()
+    }
+}
+
+/// Drops the guard.
+impl From<DetachError> for Error {
+    fn from(failed: DetachError) -> Self {
+        failed.error
     }
 }

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use tokio::sync::oneshot::error::RecvError;
 
-use super::options::{Options, RenewalWish};
-use crate::blocking;
-use crate::contract::check_part;
-use crate::keeper::{self, Answer, Client, GRACE, Handover, Life, Patience, Start, Terms};
+use crate::contract::{Fences, check_part};
+use crate::hold::{LockTerms, Options, RenewalWish};
+use crate::keeper::{Answer, Client, Handover, Patience, PolledKeeper, STANDSTILL_GRACE, Start};
 use crate::{
-    ClaimRequest, ClockInstant, Error, ErrorKind, Held, LockGuard, LockKey, Operation, OwnerId,
-    Result,
+    ClaimRequest, ClockInstant, Error, ErrorKind, FencingToken, Held, LeaseToken, LockGuard,
+    LockKey, LockState, LostReason, Operation, OwnerId, Released, RenewedLease, Result, Resume,
+    blocking, keeper,
 };
 
 /// One named lock with its settings, from [`Locks::named`](crate::Locks::named). Cheap to clone.
@@ -162,7 +162,8 @@ impl Lock {
         self.take(Patience::Forever).await
     }
 
-    /// Takes the lock, waiting for at most `limit`. With a limit of zero it tries once.
+    /// Takes the lock, waiting for at most `limit`. With a limit of zero it is
+    /// [`try_acquire`](Self::try_acquire), which gives a silent store up after the call timeout.
     ///
     /// ```
     /// use std::time::Duration;
@@ -182,8 +183,9 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// [`NotAcquired`](ErrorKind::NotAcquired) if the time ran out and the store's last answer was
-    /// that another client holds the lock; otherwise the last error.
+    /// [`NotAcquired`](ErrorKind::NotAcquired) if the time ran out and the store's last answer to this call
+    /// was that another client holds the lock, and it has not failed to answer others of this `Locks`
+    /// since; otherwise the last error.
     /// [`NoAnswer`](ErrorKind::NoAnswer), a quarter of a second later, if the runtime of the
     /// `Locks` is not driven.
     ///
@@ -215,7 +217,8 @@ impl Lock {
     /// # Errors
     ///
     /// Invalid settings, or no usable answer from the store after one attempt, and one more if the
-    /// outcome of the first was unknown or the store was unreachable.
+    /// outcome of the first was unknown or the store was unreachable; both have one
+    /// [call timeout](crate::LocksBuilder::call_timeout) together.
     ///
     /// # Cancel safety
     ///
@@ -340,26 +343,25 @@ impl Lock {
         let request = request.with_wait(!matches!(patience, Patience::Try));
         let now = self.client.clock.now();
         let limit = match patience {
-            // The first attempt, and one more.
-            Patience::Try => now + terms.call_timeout * 2 + GRACE,
-            Patience::Until(deadline) => deadline + GRACE,
+            Patience::Try => now + terms.call_timeout + STANDSTILL_GRACE,
+            Patience::Until(deadline) => deadline + STANDSTILL_GRACE,
             Patience::Forever => ClockInstant::FAR_FUTURE,
         };
         let start = Start::Acquire(patience);
-        let (life, answer) =
+        let (polled, answer) =
             keeper::begin(&self.client, request, terms, start).map_err(described)?;
         match self.answer(answer, limit).await.map_err(described)? {
-            Ok(handover) => self.guard(life, handover?).map_err(described),
+            Ok(handover) => self.guard(polled, handover?).map_err(described),
             Err(_) => Err(described(self.client.keeper_gone())),
         }
     }
 
     /// The guard of a hold that somebody keeps.
-    pub(super) fn guard(&self, life: Arc<Life>, handover: Handover) -> Result<LockGuard> {
-        if life.has_ended() {
+    pub(super) fn guard(&self, polled: Arc<PolledKeeper>, handover: Handover) -> Result<LockGuard> {
+        if handover.held.state() == LockState::Lost(LostReason::Closed) {
             return Err(self.client.keeper_gone());
         }
-        Ok(LockGuard::new(Arc::clone(&self.client), life, handover))
+        Ok(LockGuard::new(Arc::clone(&self.client), polled, handover))
     }
 
     /// What the keeper answers until `limit`. The clock needs no runtime, so this ends even if the
@@ -378,9 +380,12 @@ impl Lock {
         }
     }
 
-    pub(super) fn request(&self, owner: OwnerId) -> Result<(ClaimRequest, Terms)> {
+    pub(super) fn request(&self, owner: OwnerId) -> Result<(ClaimRequest, LockTerms)> {
         check_part("label", self.label.as_deref().unwrap_or_default())?;
-        let terms = self.options.terms(&self.client, self.label.clone())?;
+        let terms = {
+            let Client { defaults, capabilities, backend, .. } = &*self.client;
+            self.options.terms(defaults, capabilities, backend.name(), self.label.clone())?
+        };
         let request = ClaimRequest::new(self.key.clone(), owner, terms.ttl)
             .with_call_timeout(terms.call_timeout)
             .with_fences(terms.cohort)
@@ -390,5 +395,151 @@ impl Lock {
 
     pub(super) fn describe(&self, error: Error, operation: Operation) -> Error {
         self.client.describe(error, operation, &self.key)
+    }
+}
+
+impl Lock {
+    /// Takes over a lock that was [detached](LockGuard::detach), here or in another process. It
+    /// starts with one renewal, by which the store confirms owner and fence.
+    ///
+    /// All settings come from this `Lock`, not from the one that was detached, so use the same
+    /// ones; [`max_hold`](Self::max_hold) counts from now. The guard is not renewed in the
+    /// background; see [`LockGuard::keep_alive`]. **Nor does dropping it release the lock**, since
+    /// the lock belongs to the bearer of the token: an error, or a request cancelled between here
+    /// and the answer, must not take it away. It lapses one ttl after its last renewal, or is
+    /// released by [`LockGuard::release`] or [`release`](Self::release).
+    ///
+    /// For a heartbeat, which only renews, use [`renew`](Self::renew).
+    ///
+    /// ```
+    /// # use lock_core::{LeaseToken, Locks, testing::MemoryBackend};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+    /// # let locks = Locks::new(MemoryBackend::queued());
+    /// let text = locks.named("import")?.acquire().await?.detach().await?.to_text();
+    /// // In another process:
+    /// let token: LeaseToken = text.parse()?;
+    /// let guard = locks.named("import")?.attach(&token).await?;
+    /// guard.keep_alive(); // from now on this process renews it
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if the token belongs to another lock or
+    /// another kind of store, or was edited; [`Lost`](crate::ErrorKind::Lost) if the lease has
+    /// ended or never matched the token; and any error of a renewal. The lock then stays as it is.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: the lock stays held, and may or may not have been renewed.
+    pub async fn attach(&self, token: &LeaseToken) -> Result<LockGuard> {
+        let (polled, handover) = self.resume(token, Operation::Attach, Start::Attach).await?;
+        self.guard(polled, handover).map_err(|error| self.describe(error, Operation::Attach))
+    }
+
+    /// Renews a lock that was [detached](LockGuard::detach), once, as a heartbeat does. The ttl is
+    /// that of this `Lock`, and the token stays the same.
+    ///
+    /// ```
+    /// # use lock_core::{LeaseToken, Locks, Result, memory::MemoryBackend};
+    /// /// A heartbeat of a page that edits an order; returns for how long the page may go on.
+    /// async fn heartbeat(locks: &Locks, order: u32, text: &str) -> Result<std::time::Duration> {
+    ///     let token: LeaseToken = text.parse()?;
+    ///     Ok(locks.named(format!("order:{order}"))?.renew(&token).await?.remaining)
+    /// }
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<()> {
+    /// # let locks = Locks::new(MemoryBackend::queued());
+    /// let text = locks.named("order:42")?.acquire().await?.detach().await?.to_text();
+    /// assert!(heartbeat(&locks, 42, &text).await?.as_secs() > 20);
+    /// assert!(heartbeat(&locks, 43, &text).await.is_err());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`attach`](Self::attach).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: the lock stays held, and may or may not have been renewed.
+    pub async fn renew(&self, token: &LeaseToken) -> Result<RenewedLease> {
+        let (_, handover) = self.resume(token, Operation::Renew, Start::Renew).await?;
+        RenewedLease::of(&handover.held).map_err(|error| self.describe(error, Operation::Renew))
+    }
+
+    /// Releases a lock that was [detached](LockGuard::detach).
+    ///
+    /// [`AlreadyGone`](Released::AlreadyGone) means that the store no longer has such a hold: it
+    /// was already released, its lease has ended, or the token was edited.
+    ///
+    /// ```
+    /// # use lock_core::{Locks, Released, testing::MemoryBackend};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+    /// # let locks = Locks::new(MemoryBackend::queued());
+    /// let order = locks.named("order:42")?;
+    /// let token = order.acquire().await?.detach().await?;
+    /// assert_eq!(order.release(token.clone()).await?, Released::Freed);
+    /// assert_eq!(order.release(token).await?, Released::AlreadyGone);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) as for [`attach`](Self::attach). After any
+    /// other error the lock may or may not have been released; the release is repeated in the
+    /// background until the store has confirmed it or the lease must have ended.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: once this has been polled, the lock is released in the background.
+    pub async fn release(&self, token: LeaseToken) -> Result<Released> {
+        let described = |error| self.describe(error, Operation::Release);
+        let (request, terms) = self.resumed(&token).map_err(described)?;
+        let limit = self.client.clock.now() + terms.call_timeout + STANDSTILL_GRACE;
+        let answer = keeper::begin_release(&self.client, request, terms).map_err(described)?;
+        let answer = self.answer(answer, limit).await.map_err(described)?;
+        answer.unwrap_or_else(|_| Err(described(self.client.keeper_gone())))
+    }
+
+    /// Renews the hold of `token`, for `operation`.
+    async fn resume(
+        &self,
+        token: &LeaseToken,
+        operation: Operation,
+        start: impl FnOnce(FencingToken, Fences) -> Start,
+    ) -> Result<(Arc<PolledKeeper>, Handover)> {
+        let described = |error| self.describe(error, operation);
+        let (request, mut terms) = self.resumed(token).map_err(described)?;
+        terms.renew_every = None;
+        let limit = self.client.clock.now() + terms.call_timeout + STANDSTILL_GRACE;
+        let start = start(token.fence(), token.fences());
+        let (polled, answer) =
+            keeper::begin(&self.client, request, terms, start).map_err(described)?;
+        match self.answer(answer, limit).await.map_err(described)? {
+            Ok(handover) => Ok((polled, handover?)),
+            Err(_) => Err(described(self.client.keeper_gone())),
+        }
+    }
+
+    /// A request that continues the hold of `token`. Owner, fence and data are the token's, for the
+    /// store to compare; everything else is this lock's.
+    fn resumed(&self, token: &LeaseToken) -> Result<(ClaimRequest, LockTerms)> {
+        let backend = self.client.backend.name();
+        token.check_is_of(&self.key, backend)?;
+        if !self.client.capabilities.detachable {
+            return Err(Error::unsupported(format!(
+                "{backend} binds a lock to its session, so no other process can take it over"
+            )));
+        }
+        let (request, terms) = self.request(token.owner())?;
+        let Fences { first, count } = token.fences();
+        if count > 1 && !self.client.capabilities.fence_block {
+            return Err(Error::invalid(format!(
+                "this lease token was edited: {backend} grants no fencing tokens in blocks"
+            )));
+        }
+        let resume = Resume::new(first, token.data().clone());
+        Ok((request.with_fences(count).with_resume(resume), terms))
     }
 }

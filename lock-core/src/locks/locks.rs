@@ -4,13 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::lock::Lock;
-use super::options::Options;
-use crate::blocking;
 use crate::contract::check_part;
+use crate::hold::Options;
 use crate::keeper::Client;
 use crate::{
-    Capabilities, Clock, Error, ErrorKind, Feature, Health, HolderMark, LockAdmin, LockInfo,
-    LockKey, Operation, Released, Result,
+    Capabilities, Clock, Error, ErrorKind, Feature, Finding, HolderMark, LockAdmin, LockEvent,
+    LockInfo, LockKey, Operation, Released, Result, Victim, blocking,
 };
 
 /// All locks of one store: the starting point. Cheap to clone; clones share the connection.
@@ -160,7 +159,13 @@ impl Locks {
     /// Cancel-safe.
     pub async fn health(&self) -> Result<Health> {
         let sent = self.0.clock.now();
-        self.bounded(Operation::Ping, self.0.backend.ping()).await?;
+        let ping = async {
+            let operation = Operation::Ping;
+            let failed =
+                |error: &Error| self.0.tell(None, LockEvent::CallFailed { operation, error });
+            self.0.backend.ping().await.inspect_err(failed)
+        };
+        self.bounded(Operation::Ping, ping).await?;
         let answered_in = self.0.clock.now().since(sent);
         Ok(Health { answered_in, in_use: self.0.keepers.len() })
     }
@@ -216,10 +221,10 @@ impl Locks {
         self.bounded(Operation::List, self.admin()?.list(&self.0.prefix, name_start)).await
     }
 
-    /// Takes the lock away from its holder, or ends only the hold that [`inspect`](Self::inspect)
-    /// showed ([`HolderInfo::mark`](crate::HolderInfo)): the store compares, so no later holder
-    /// loses the lock. The next holder gets a greater fencing token; the old holder learns of it at
-    /// its next renewal at the latest.
+    /// Ends the hold that [`inspect`](Self::inspect) showed, by its
+    /// [`mark`](crate::HolderInfo::mark): the store compares, so no later holder loses the lock. The
+    /// next holder gets a greater fencing token; the old holder learns of it at its next renewal at
+    /// the latest.
     ///
     /// ```
     /// # use lock_core::{Locks, Released, testing::MemoryBackend};
@@ -229,7 +234,7 @@ impl Locks {
     /// let shown = locks.inspect("order:42").await?.and_then(|info| info.holder);
     /// if let Some(holder) = shown {
     ///     // A person has said yes to this holder, and to no later one.
-    ///     let released = locks.force_release("order:42", holder.mark).await?;
+    ///     let released = locks.force_release("order:42", &holder.mark).await?;
     ///     assert_eq!(released, Released::Freed);
     /// }
     /// # Ok(()) }
@@ -245,11 +250,29 @@ impl Locks {
     pub async fn force_release(
         &self,
         name: impl AsRef<str>,
-        expected: Option<HolderMark>,
+        mark: &HolderMark,
     ) -> Result<Released> {
+        self.force(name, &Victim::Shown(mark.clone())).await
+    }
+
+    /// Takes the lock away from whoever holds it when the call reaches the store, even if that is not the
+    /// holder that anybody has seen: [`force_release`](Self::force_release) is for people, this for
+    /// a clean-up that must not ask. Else as that call.
+    ///
+    /// # Errors
+    ///
+    /// As [`inspect`](Self::inspect).
+    ///
+    /// # Cancel safety
+    ///
+    /// If dropped, the release may or may not have happened.
+    pub async fn force_release_any(&self, name: impl AsRef<str>) -> Result<Released> {
+        self.force(name, &Victim::Anybody).await
+    }
+
+    async fn force(&self, name: impl AsRef<str>, victim: &Victim) -> Result<Released> {
         let key = self.key(name)?;
-        let call = self.admin()?.force_release(&key, expected.as_ref());
-        self.bounded(Operation::ForceRelease, call).await
+        self.bounded(Operation::ForceRelease, self.admin()?.force_release(&key, victim)).await
     }
 
     /// Ends the use of the store: nothing more can be acquired, waiters give up, and locks that are
@@ -344,11 +367,72 @@ impl Locks {
     ) -> Result<T> {
         let answer = tokio::select! {
             biased;
-            answer = call => answer,
+            answer = self.0.at_home(call) => answer,
             () = self.0.clock.sleep(limit) => {
                 Err(Error::new(ErrorKind::NoAnswer, format!("the store did not answer within {limit:?}")))
             }
         };
         answer.map_err(|error| error.in_operation(operation).on_backend(self.0.backend.name()))
     }
+}
+
+/// It may take several requests to several servers, one of which is silent.
+const LIMIT: Duration = Duration::from_secs(15);
+
+impl Locks {
+    /// What an operator should know about this store, worst first: versions with known defects,
+    /// settings that lose locks, members that do not serve. Changes nothing.
+    ///
+    /// ```
+    /// # use lock_core::{Locks, testing::MemoryBackend};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+    /// # let locks = Locks::new(MemoryBackend::queued());
+    /// for finding in locks.diagnose().await? {
+    ///     println!("{}: {finding}", finding.severity);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`inspect`](Self::inspect).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe.
+    pub async fn diagnose(&self) -> Result<Vec<Finding>> {
+        let asked = self.within(LIMIT, Operation::Diagnose, self.admin()?.diagnose()).await;
+        asked.map(|mut findings| {
+            findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+            findings
+        })
+    }
+
+    /// Lets a store serve again that waits for an operator, such as a Redlock quorum whose nodes
+    /// have lost their data, with `lock_recover=manual`. Call it only when it is certain that the
+    /// servers that answer are the right ones.
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) for a store that never waits for an operator;
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) while a lock may still be held that the store
+    /// has forgotten: the message says when to repeat the call.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the recovery may have begun: call this again.
+    pub async fn recover(&self) -> Result<()> {
+        self.within(LIMIT, Operation::Recover, self.admin()?.recover()).await
+    }
+}
+
+/// The answer of [`Locks::health`](crate::Locks::health).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Health {
+    /// How long the store took to answer.
+    pub answered_in: Duration,
+    /// How many locks this `Locks` and its clones hold, wait for, or still have to clean up. If it
+    /// keeps rising, guards are leaking, or the store cannot be reached to release them.
+    pub in_use: usize,
 }

@@ -6,16 +6,16 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::sync::Notify;
 
-use super::store::{Entry, Flavour, Me, Store};
+use super::store::{Flavour, Me, MemoryEntry, MemoryStore};
 use super::{FaultLink, request};
-use crate::contract::Block;
+use crate::contract::Fences;
 use crate::{
     Attempt, Claim, ClaimRequest, ClockInstant, Error, ErrorKind, Released, Renewal, Result, Resume,
 };
 
 #[derive(Debug)]
 pub(super) struct MemoryClaim {
-    store: Arc<Store>,
+    store: Arc<MemoryStore>,
     link: Arc<FaultLink>,
     request: ClaimRequest,
     changed: Arc<Notify>,
@@ -23,7 +23,7 @@ pub(super) struct MemoryClaim {
 
 impl MemoryClaim {
     pub(super) fn new(
-        store: Arc<Store>,
+        store: Arc<MemoryStore>,
         link: Arc<FaultLink>,
         request: ClaimRequest,
     ) -> Result<Self> {
@@ -38,7 +38,7 @@ impl MemoryClaim {
     /// One request of this claim, which has no answer after its `call_timeout` (clause C12).
     async fn ask<T: Send + 'static>(
         &self,
-        act: impl FnOnce(&Arc<Store>) -> T + Send + 'static,
+        act: impl FnOnce(&Arc<MemoryStore>) -> T + Send + 'static,
     ) -> Result<T> {
         let limit = self.request.call_timeout;
         tokio::select! {
@@ -54,7 +54,7 @@ impl MemoryClaim {
 
     fn me(&self) -> Me {
         let ClaimRequest { owner, ttl, fences, resume, .. } = &self.request;
-        let block = |resume: &Resume| Block { first: resume.fence, fences: *fences };
+        let block = |resume: &Resume| Fences { first: resume.fence, count: *fences };
         Me { owner: *owner, ttl: *ttl, resumed: resume.as_ref().map(block) }
     }
 }
@@ -63,7 +63,7 @@ impl MemoryClaim {
 impl Claim for MemoryClaim {
     async fn try_acquire(&mut self) -> Result<Attempt> {
         let (key, wait) = (self.request.key.clone(), self.request.wait);
-        let me = Entry {
+        let me = MemoryEntry {
             owner: self.request.owner,
             ttl: self.request.ttl,
             fences: self.request.fences,

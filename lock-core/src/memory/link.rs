@@ -1,10 +1,11 @@
 //! The link from a client to a memory store, with its faults.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::mutex::Mutex;
 use tokio::sync::{oneshot, watch};
 
 use crate::{Clock, Error, ErrorKind, Result};
@@ -16,14 +17,14 @@ use crate::{Clock, Error, ErrorKind, Result};
 /// backend; a fake store can use it too.
 #[derive(Debug)]
 pub struct FaultLink {
-    state: watch::Sender<State>,
-    faults: Mutex<VecDeque<Fault>>,
+    state: watch::Sender<LinkState>,
+    faults: Mutex<VecDeque<RequestFault>>,
     requests: AtomicU64,
     stepwise: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum LinkState {
     Open,
     Cut,
     Refused,
@@ -31,7 +32,7 @@ enum State {
 
 /// What happens to one request.
 #[derive(Clone, Copy, Debug)]
-enum Fault {
+enum RequestFault {
     None,
     LoseRequest,
     LoseReply,
@@ -44,7 +45,7 @@ impl FaultLink {
     /// acts, as one to a real server does.
     pub fn new(stepwise: bool) -> Self {
         Self {
-            state: watch::Sender::new(State::Open),
+            state: watch::Sender::new(LinkState::Open),
             faults: Mutex::default(),
             requests: AtomicU64::new(0),
             stepwise,
@@ -52,48 +53,48 @@ impl FaultLink {
     }
 
     /// Cuts the client off: requests wait until [`heal`](Self::heal), and reach the store only
-    /// then. One that is dropped before then never reaches it.
+    /// then. One whose time is over before then never reaches it.
     pub fn partition(&self) {
-        self.state.send_replace(State::Cut);
+        self.state.send_replace(LinkState::Cut);
     }
 
     /// Refuses the client, like a server that is down: its requests fail at once until
     /// [`heal`](Self::heal), and the store does not act on them.
     pub fn refuse(&self) {
-        self.state.send_replace(State::Refused);
+        self.state.send_replace(LinkState::Refused);
     }
 
     /// Ends a [`partition`](Self::partition), or a [refusal](Self::refuse).
     pub fn heal(&self) {
-        self.state.send_replace(State::Open);
+        self.state.send_replace(LinkState::Open);
     }
 
     /// This many requests pass, and what is arranged next happens to the one after them.
     pub fn skip_requests(&self, requests: u32) {
         for _ in 0..requests {
-            self.plan(Fault::None);
+            self.plan(RequestFault::None);
         }
     }
 
     /// The store acts on the next request at once, but the answer takes `delay`.
     pub fn delay_next(&self, delay: Duration) {
-        self.plan(Fault::DelayReply(delay));
+        self.plan(RequestFault::DelayReply(delay));
     }
 
     /// The next request reaches the store only after `delay`, even if the caller has given up by
     /// then: the late request that any real network can produce.
     pub fn hold_next_request(&self, delay: Duration) {
-        self.plan(Fault::HoldRequest(delay));
+        self.plan(RequestFault::HoldRequest(delay));
     }
 
     /// The next request fails and never reaches the store.
     pub fn lose_next_request(&self) {
-        self.plan(Fault::LoseRequest);
+        self.plan(RequestFault::LoseRequest);
     }
 
     /// The next request fails although the store acts on it.
     pub fn lose_next_reply(&self) {
-        self.plan(Fault::LoseReply);
+        self.plan(RequestFault::LoseReply);
     }
 
     /// How many requests were made.
@@ -103,7 +104,7 @@ impl FaultLink {
 
     /// Whether the client is currently cut off or refused.
     pub fn is_cut(&self) -> bool {
-        *self.state.borrow() != State::Open
+        *self.state.borrow() != LinkState::Open
     }
 
     /// Ready when the client is neither cut off nor refused.
@@ -112,7 +113,7 @@ impl FaultLink {
     ///
     /// Cancel-safe.
     pub async fn open(&self) {
-        wait_until(&self.state, |state| *state == State::Open).await;
+        wait_until(&self.state, |state| *state == LinkState::Open).await;
     }
 
     /// Sends one request: `act` is what the store does, in one step, during this call.
@@ -131,15 +132,15 @@ impl FaultLink {
         act: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T> {
         self.requests.fetch_add(1, Ordering::Relaxed);
-        let fault = self.faults.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-        wait_until(&self.state, |state| *state != State::Cut).await;
+        let fault = self.faults.lock().pop_front();
+        wait_until(&self.state, |state| *state != LinkState::Cut).await;
         self.step().await;
-        if *self.state.borrow() == State::Refused {
+        if *self.state.borrow() == LinkState::Refused {
             return Err(Error::new(ErrorKind::Unavailable, "the connection was refused"));
         }
         let answer = match fault {
-            Some(Fault::LoseRequest) => return Err(cut_off()),
-            Some(Fault::HoldRequest(delay)) => {
+            Some(RequestFault::LoseRequest) => return Err(cut_off()),
+            Some(RequestFault::HoldRequest(delay)) => {
                 let (reply, answer) = oneshot::channel();
                 let late = clock.sleep(delay);
                 tokio::spawn(async move {
@@ -149,23 +150,23 @@ impl FaultLink {
                 });
                 answer.await.map_err(|_| cut_off())?
             }
-            Some(Fault::LoseReply) => {
+            Some(RequestFault::LoseReply) => {
                 act();
                 return Err(cut_off());
             }
-            Some(Fault::DelayReply(delay)) => {
+            Some(RequestFault::DelayReply(delay)) => {
                 let answer = act();
                 clock.sleep(delay).await;
                 answer
             }
-            Some(Fault::None) | None => act(),
+            Some(RequestFault::None) | None => act(),
         };
         self.step().await;
         Ok(answer)
     }
 
-    fn plan(&self, fault: Fault) {
-        self.faults.lock().unwrap_or_else(PoisonError::into_inner).push_back(fault);
+    fn plan(&self, fault: RequestFault) {
+        self.faults.lock().push_back(fault);
     }
 
     async fn step(&self) {

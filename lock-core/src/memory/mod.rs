@@ -29,17 +29,18 @@ mod store;
 
 use std::collections::HashMap;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use crate::mutex::Mutex;
 use async_trait::async_trait;
 
 use self::claim::MemoryClaim;
 pub use self::link::FaultLink;
 use self::link::wait_until;
-use self::store::{Flavour, Store};
+use self::store::{Flavour, MemoryStore};
 use crate::{
-    Binding, Capabilities, Claim, ClaimRequest, Clock, DataLoss, Fencing, HolderMark, LockAdmin,
-    LockBackend, LockInfo, LockKey, Released, Result, SystemClock, Wake,
+    Binding, Capabilities, Claim, ClaimRequest, Clock, DataLoss, Fencing, LockAdmin, LockBackend,
+    LockInfo, LockKey, Released, Result, SystemClock, Victim, Wake,
 };
 
 /// A client of a store in the memory of this process.
@@ -53,7 +54,7 @@ use crate::{
 /// [`BestEffort`](Fencing::BestEffort).
 #[derive(Clone, Debug)]
 pub struct MemoryBackend {
-    store: Arc<Store>,
+    store: Arc<MemoryStore>,
     link: Arc<FaultLink>,
 }
 
@@ -71,8 +72,8 @@ impl MemoryBackend {
     /// A client of the store with this name, shared within the process; a new store if the name is
     /// not in use.
     pub fn named(name: &str) -> Self {
-        static STORES: Mutex<Option<HashMap<String, Weak<Store>>>> = Mutex::new(None);
-        let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
+        static STORES: Mutex<Option<HashMap<String, Weak<MemoryStore>>>> = Mutex::new(None);
+        let mut stores = STORES.lock();
         let stores = stores.get_or_insert_default();
         stores.retain(|_, store| store.strong_count() > 0);
         if let Some(store) = stores.get(name).and_then(Weak::upgrade) {
@@ -84,10 +85,10 @@ impl MemoryBackend {
     }
 
     fn new(flavour: Flavour, clock: Arc<dyn Clock>, stepwise: bool) -> Self {
-        Self::client_of(Arc::new(Store::new(flavour, clock, stepwise)))
+        Self::client_of(Arc::new(MemoryStore::new(flavour, clock, stepwise)))
     }
 
-    fn client_of(store: Arc<Store>) -> Self {
+    fn client_of(store: Arc<MemoryStore>) -> Self {
         let link = Arc::new(FaultLink::new(store.stepwise));
         Self { store, link }
     }
@@ -185,22 +186,17 @@ impl LockAdmin for MemoryBackend {
         .await
     }
 
-    async fn force_release(
-        &self,
-        key: &LockKey,
-        expected: Option<&HolderMark>,
-    ) -> Result<Released> {
-        let (key, expected) = (key.clone(), expected.cloned());
-        request(&self.link, &self.store, move |store| store.force_release(&key, expected.as_ref()))
-            .await
+    async fn force_release(&self, key: &LockKey, victim: &Victim) -> Result<Released> {
+        let (key, victim) = (key.clone(), victim.clone());
+        request(&self.link, &self.store, move |store| store.force_release(&key, &victim)).await
     }
 }
 
 /// One request of a client: it waits while the store is frozen, then the store acts in one step.
 async fn request<T: Send + 'static>(
     link: &FaultLink,
-    store: &Arc<Store>,
-    act: impl FnOnce(&Arc<Store>) -> T + Send + 'static,
+    store: &Arc<MemoryStore>,
+    act: impl FnOnce(&Arc<MemoryStore>) -> T + Send + 'static,
 ) -> Result<T> {
     wait_until(&store.frozen, |frozen| !frozen).await;
     let at = Arc::clone(store);

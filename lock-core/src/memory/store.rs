@@ -1,17 +1,18 @@
 //! The data of the memory store. Every method is one atomic step of the store.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use crate::mutex::{Mutex, MutexGuard};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
-use crate::contract::Block;
+use crate::contract::Fences;
 use crate::{
     Attempt, Busy, Clock, ClockInstant, FencingToken, HolderInfo, HolderMark, LockInfo, LockKey,
-    OwnerId, Released, Renewal, Result,
+    OwnerId, Released, Renewal, Result, Victim,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,26 +22,26 @@ pub(super) enum Flavour {
 }
 
 #[derive(Debug)]
-pub(super) struct Store {
+pub(super) struct MemoryStore {
     pub(super) flavour: Flavour,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) stepwise: bool,
     pub(super) frozen: watch::Sender<bool>,
-    data: Mutex<Data>,
+    data: Mutex<StoreData>,
 }
 
 #[derive(Debug, Default)]
-struct Data {
+struct StoreData {
     /// The greatest fence ever given, of all names: so nothing has to be kept for a free lock.
     last_fence: u64,
-    locks: BTreeMap<LockKey, Line>,
+    locks: BTreeMap<LockKey, MemoryLine>,
 }
 
 /// A lock that is held or waited for.
 #[derive(Debug, Default)]
-struct Line {
-    holder: Option<(Entry, Block)>,
-    waiters: VecDeque<Entry>,
+struct MemoryLine {
+    holder: Option<(MemoryEntry, Fences)>,
+    waiters: VecDeque<MemoryEntry>,
     /// Tells the reaper that there is now another holder, or none.
     turned: Arc<Notify>,
     /// The task that ends leases while there are waiters.
@@ -49,7 +50,7 @@ struct Line {
 
 /// What a claim has in the store: a place, or the lock.
 #[derive(Clone, Debug)]
-pub(super) struct Entry {
+pub(super) struct MemoryEntry {
     pub(super) owner: OwnerId,
     pub(super) ttl: Duration,
     pub(super) fences: u32,
@@ -61,11 +62,12 @@ pub(super) struct Entry {
     pub(super) until: ClockInstant,
 }
 
-impl Entry {
-    fn shown(&self, block: Block, now: ClockInstant) -> HolderInfo {
-        let mut info = HolderInfo::new(Some(self.owner));
+impl MemoryEntry {
+    fn shown(&self, fences: Fences, now: ClockInstant) -> HolderInfo {
+        let mut info = HolderInfo::new(self.owner);
+        info.owner = Some(self.owner);
         info.label.clone_from(&self.label);
-        info.fence = Some(block.first);
+        info.fence = Some(fences.first);
         info.expires_in = Some(self.until.since(now));
         info.held_for = Some(now.since(self.since));
         info
@@ -77,22 +79,22 @@ impl Entry {
 pub(super) struct Me {
     pub(super) owner: OwnerId,
     pub(super) ttl: Duration,
-    /// The fences that a lease token claims. If set, only the hold with this very block is theirs
+    /// The fences that a lease token claims. If set, only the hold with this very fences is theirs
     /// (clause C14), and no place in a queue.
-    pub(super) resumed: Option<Block>,
+    pub(super) resumed: Option<Fences>,
 }
 
 impl Me {
-    fn holds(&self, holder: &Entry, block: Block) -> bool {
-        holder.owner == self.owner && self.resumed.is_none_or(|resumed| resumed == block)
+    fn holds(&self, holder: &MemoryEntry, fences: Fences) -> bool {
+        holder.owner == self.owner && self.resumed.is_none_or(|resumed| resumed == fences)
     }
 
-    fn waits(&self, waiter: &Entry) -> bool {
+    fn waits(&self, waiter: &MemoryEntry) -> bool {
         waiter.owner == self.owner && self.resumed.is_none()
     }
 }
 
-impl Store {
+impl MemoryStore {
     pub(super) fn new(flavour: Flavour, clock: Arc<dyn Clock>, stepwise: bool) -> Self {
         Self { flavour, clock, stepwise, frozen: watch::Sender::new(false), data: Mutex::default() }
     }
@@ -100,33 +102,33 @@ impl Store {
     pub(super) fn try_acquire(
         self: &Arc<Self>,
         key: &LockKey,
-        mut me: Entry,
+        mut me: MemoryEntry,
         wait: bool,
     ) -> Result<Attempt> {
         let now = self.clock.now();
         me.until = now + me.ttl;
         let mut data = self.lock();
         data.settle(key, now)?;
-        let Data { last_fence, locks } = &mut *data;
+        let StoreData { last_fence, locks } = &mut *data;
         let line = locks.entry(key.clone()).or_default();
         let ttl = me.ttl;
         match &mut line.holder {
-            Some((holder, block)) if holder.owner == me.owner => {
+            Some((holder, fences)) if holder.owner == me.owner => {
                 holder.until = holder.until.max(me.until);
-                Ok(Attempt::Granted { token: block.first, valid_for: Some(ttl) })
+                Ok(Attempt::Granted { token: fences.first, valid_for: Some(ttl) })
             }
             // `settle` has handed a free lock to the head of the queue, so there are no waiters
             // here.
             None => {
-                let block = next_block(last_fence, me.fences)?;
+                let fences = next_fences(last_fence, me.fences)?;
                 me.since = now;
-                line.holder = Some((me, block));
-                Ok(Attempt::Granted { token: block.first, valid_for: Some(ttl) })
+                line.holder = Some((me, fences));
+                Ok(Attempt::Granted { token: fences.first, valid_for: Some(ttl) })
             }
-            Some((holder, block)) => {
+            Some((holder, fences)) => {
                 let busy = Busy::default()
                     .with_retry_after(holder.until.since(now))
-                    .with_holder(holder.shown(*block, now));
+                    .with_holder(holder.shown(*fences, now));
                 if !wait || self.flavour == Flavour::PollOnly {
                     return Ok(Attempt::Busy(busy));
                 }
@@ -170,7 +172,7 @@ impl Store {
         let Some(line) = data.locks.get_mut(key) else { return Ok(Released::AlreadyGone) };
         let entries = line.waiters.len() + usize::from(line.holder.is_some());
         line.waiters.retain(|waiter| !me.waits(waiter));
-        line.holder.take_if(|(holder, block)| me.holds(holder, *block));
+        line.holder.take_if(|(holder, fences)| me.holds(holder, *fences));
         let left = line.waiters.len() + usize::from(line.holder.is_some());
         data.settle(key, now)?;
         Ok(if left < entries { Released::Freed } else { Released::AlreadyGone })
@@ -217,7 +219,7 @@ impl Store {
             .filter_map(|(key, line)| {
                 let holder = line.holder.as_ref().filter(|(entry, _)| entry.until > now);
                 let waiters = line.waiters.iter().filter(|waiter| waiter.until > now).count();
-                let holder = holder.map(|(entry, block)| entry.shown(*block, now));
+                let holder = holder.map(|(entry, fences)| entry.shown(*fences, now));
                 let known = self.flavour == Flavour::Queued;
                 (holder.is_some() || waiters > 0)
                     .then(|| LockInfo::new(key.clone(), holder, known.then_some(waiters)))
@@ -225,16 +227,16 @@ impl Store {
             .collect()
     }
 
-    pub(super) fn force_release(&self, key: &LockKey, expected: Option<&HolderMark>) -> Released {
+    pub(super) fn force_release(&self, key: &LockKey, victim: &Victim) -> Released {
         let mut freed = Released::AlreadyGone;
         self.take_away(
             |other| other == key,
             |owner| {
-                let ours = expected.is_none_or(|expected| expected.owner().as_ref() == Some(owner));
-                if ours {
+                let is_meant = victim.is(&HolderMark::from(*owner));
+                if is_meant {
                     freed = Released::Freed;
                 }
-                ours
+                is_meant
             },
         );
         freed
@@ -265,25 +267,25 @@ impl Store {
         key: &LockKey,
         me: &Me,
         now: ClockInstant,
-        act: impl FnOnce(&mut Entry) -> Renewal,
+        act: impl FnOnce(&mut MemoryEntry) -> Renewal,
     ) -> Result<Renewal> {
         let mut data = self.lock();
         data.settle(key, now)?;
         let entry = data.locks.get_mut(key).and_then(|line| {
-            let Line { holder, waiters, .. } = line;
-            let holder = holder.as_mut().filter(|(entry, block)| me.holds(entry, *block));
+            let MemoryLine { holder, waiters, .. } = line;
+            let holder = holder.as_mut().filter(|(entry, fences)| me.holds(entry, *fences));
             let place = waiters.iter_mut().find(|entry| me.waits(entry));
             holder.map(|(entry, _)| entry).or(place)
         });
         Ok(entry.map_or(Renewal::Lost, act))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Data> {
-        self.data.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, StoreData> {
+        self.data.lock()
     }
 }
 
-impl Data {
+impl StoreData {
     /// Brings one lock up to date: expired entries are removed, and a free lock is handed to the
     /// head of its queue, with its full ttl.
     fn settle(&mut self, key: &LockKey, now: ClockInstant) -> Result<()> {
@@ -298,8 +300,8 @@ impl Data {
             next.until = now + next.ttl;
             next.since = now;
             next.changed.notify_one();
-            let block = next_block(&mut self.last_fence, next.fences)?;
-            line.holder = Some((next, block));
+            let fences = next_fences(&mut self.last_fence, next.fences)?;
+            line.holder = Some((next, fences));
             line.turned.notify_one();
         }
         if line.holder.is_none() {
@@ -310,8 +312,8 @@ impl Data {
     }
 }
 
-fn next_block(last: &mut u64, fences: u32) -> Result<Block> {
+fn next_fences(last: &mut u64, count: u32) -> Result<Fences> {
     let first = FencingToken::answered(*last + 1)?;
-    *last = FencingToken::answered(*last + u64::from(fences))?.get();
-    Ok(Block { first, fences })
+    *last = FencingToken::answered(*last + u64::from(count))?.get();
+    Ok(Fences { first, count })
 }

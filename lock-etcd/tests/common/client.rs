@@ -156,6 +156,10 @@ impl Client {
         self.call("auth/enable", &json!({})).await;
     }
 
+    pub(crate) async fn auth_disable(&self) {
+        self.call("auth/disable", &json!({})).await;
+    }
+
     async fn call(&self, method: &str, body: &Value) -> Value {
         self.ask(method, body).await.unwrap_or_else(|refused| panic!("{method}: {refused}"))
     }

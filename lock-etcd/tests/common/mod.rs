@@ -24,7 +24,7 @@ macro_rules! run {
     ($($scene:ident)+) => {
         $(#[tokio::test]
         async fn $scene() {
-            scenarios::$scene().await;
+            $crate::scenarios::$scene().await;
         })+
     };
 }

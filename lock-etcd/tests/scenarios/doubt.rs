@@ -71,15 +71,16 @@ pub(crate) async fn a_stream_that_breaks_twice_hides_nothing() {
     }
 }
 
-/// An old copy of the store is put back. The lease was granted ahead, so it is in the copy, and
-/// lives; the key is not. The watch waits for revisions that are still to come.
+/// An old copy of the store is put back. The lease was there before the claim had its place, so it is
+/// in the copy, and lives; the key is not. The watch waits for revisions that are still to come.
 pub(crate) async fn a_holder_looks_although_its_watch_stands() {
     let cluster = one().await;
     let a = backend(&cluster).await;
-    let mut warm = a.claim(request("warm", LONG)).unwrap();
-    granted(&mut *warm).await;
-    warm.release().await.unwrap();
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    let mut first = claim(&a, "lock", false);
+    granted(&mut *first).await;
+    let mut holder = a.claim(request("lock", LONG)).unwrap();
+    busy(&mut *holder).await;
+    first.release().await.unwrap();
     cluster.back_up().await.unwrap();
     let other = plain(&cluster, 0);
     let leases = other.leases().await;
@@ -87,7 +88,6 @@ pub(crate) async fn a_holder_looks_although_its_watch_stands() {
     for _ in 0..5 {
         other.put("noise", "").await;
     }
-    let mut holder = a.claim(request("lock", LONG)).unwrap();
     granted(&mut *holder).await;
     let lease = keys(&other, "lock/").await[0].1;
     assert!(leases.contains(&lease), "a lease that is not copied");

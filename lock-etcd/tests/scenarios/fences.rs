@@ -2,6 +2,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use conformance_tests::shared::{Cut, drop_after};
+use conformance_tests::{Fault, Faults};
 use lock_core::{
     Attempt, FencingToken, LockAdmin, LockBackend, LockKey, Released, Renewal, Resume,
 };
@@ -9,7 +11,7 @@ use lock_etcd::EtcdBackend;
 use lock_testkit::servers::EtcdCluster;
 
 use crate::common::client::Client;
-use crate::common::{backend, busy, claim, granted, one, plain, request, soon};
+use crate::common::{backend, busy, claim, granted, one, plain, proxied, request, soon};
 
 /// µs since 1970, which fences of other stores are about.
 fn clock() -> u64 {
@@ -189,6 +191,71 @@ pub(crate) async fn a_restored_snapshot_gives_no_lower_fence() {
     }
 }
 
+/// A client that has missed the last fences before a restore is the first to take the lock after it.
+/// All clocks are right.
+pub(crate) async fn who_missed_the_last_fences_gives_no_lower_one() {
+    let cluster = one().await;
+    let (a, c) = (backend(&cluster).await, backend(&cluster).await);
+    hold(&c).await;
+    hold(&a).await;
+    cluster.back_up().await.unwrap();
+    noise(&plain(&cluster, 0)).await;
+    let mut last = hold(&a).await;
+    restored(&cluster, &[]).await;
+    for backend in [&c, &a] {
+        let fence = hold(backend).await;
+        assert!(fence > last, "{fence} after {last}");
+        last = fence;
+    }
+}
+
+/// After a restore the first attempt takes the lock, and its answer is lost.
+pub(crate) async fn a_fence_that_was_found_is_not_below_earlier_ones() {
+    let cluster = one().await;
+    let (proxy, a) = proxied(&cluster).await;
+    hold(&a).await;
+    cluster.back_up().await.unwrap();
+    noise(&plain(&cluster, 0)).await;
+    let last = hold(&a).await;
+    restored(&cluster, &[]).await;
+    proxy.inject(Fault::LoseNextReply).await.unwrap();
+    let fence = hold(&a).await;
+    assert!(fence > last, "{fence} after {last}");
+}
+
+/// A lease had a lock when the snapshot was taken, and is a spare one by now. After the restore it
+/// has that lock again, which nobody holds.
+pub(crate) async fn a_spare_lease_keeps_no_lock_of_the_past() {
+    let cluster = one().await;
+    let (a, b) = (backend(&cluster).await, backend(&cluster).await);
+    let short = |name| a.claim(request(name, Duration::from_secs(3))).unwrap();
+    let mut holder = short("lock");
+    granted(&mut *holder).await;
+    cluster.back_up().await.unwrap();
+    soon("the release", async { while holder.release().await.is_err() {} }).await;
+    restored(&cluster, &[&a, &b]).await;
+    // While the client goes on to take locks with that ttl.
+    let goes_on = async {
+        loop {
+            let mut holder = short("another");
+            let _ = holder.try_acquire().await;
+            let _ = holder.release().await;
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    let freed = async {
+        let mut next = claim(&b, "lock", false);
+        while !matches!(next.try_acquire().await, Ok(Attempt::Granted { .. })) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let limit = Duration::from_secs(10);
+    tokio::select! {
+        freed = tokio::time::timeout(limit, freed) => assert!(freed.is_ok(), "held by nobody"),
+        () = goes_on => {}
+    }
+}
+
 /// An operator deletes the base, or overwrites it with something that is not a number.
 pub(crate) async fn a_base_that_was_tampered_with_lowers_no_fence() {
     let cluster = one().await;
@@ -248,5 +315,24 @@ pub(crate) async fn the_base_is_seen_by_nobody() {
         granted(&mut *holder).await;
         busy(&mut *claim(&plain_names, name, false)).await;
         holder.release().await.unwrap();
+    }
+}
+
+/// The claim that finds out the base is driven no more, at whichever await. The others of its client do not
+/// lose their calls to it, although these have no more time than a request.
+pub(crate) async fn a_claim_that_stands_still_stops_no_other() {
+    let cluster = one().await;
+    for polls in 1.. {
+        let backend = backend(&cluster).await;
+        let (mut still, mut other) =
+            (claim(&backend, "still", false), claim(&backend, "other", false));
+        let mut call = still.try_acquire();
+        let cut = drop_after(polls, call.as_mut()).await;
+        granted(&mut *other).await;
+        other.release().await.unwrap();
+        if matches!(cut, Cut::Done(_)) {
+            assert!(polls > 2, "it has met few awaits");
+            break;
+        }
     }
 }

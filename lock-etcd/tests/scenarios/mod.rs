@@ -1,4 +1,4 @@
-//! What only etcd can do to a lock. `tests/faults.rs` runs these, and `tests/mutants.rs` shows that
+//! What only etcd can do to a lock. `tests/it` runs these, and `tests/mutants.rs` shows that
 //! they fail for wrong backends.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
@@ -9,7 +9,9 @@ mod doubt;
 mod fences;
 mod members;
 mod neighbours;
+mod proxy;
 mod shared;
+mod stale;
 mod trust;
 
 use std::time::Duration;
@@ -18,7 +20,9 @@ pub(crate) use doubt::*;
 pub(crate) use fences::*;
 pub(crate) use members::*;
 pub(crate) use neighbours::*;
+pub(crate) use proxy::*;
 pub(crate) use shared::*;
+pub(crate) use stale::*;
 pub(crate) use trust::*;
 
 use conformance_tests::server::Cut;
@@ -161,4 +165,19 @@ pub(crate) async fn every_claim_has_a_lease_of_its_own() {
     assert_ne!(places[0].1, places[1].1, "one lease for two claims");
     holder.release().await.unwrap();
     granted(&mut *waiter).await;
+}
+
+/// The prefix is shared with other data, which is more than one answer holds by default.
+pub(crate) async fn locks_are_listed_beside_large_values() {
+    let cluster = one().await;
+    let backend = backend(&cluster).await;
+    let other = plain(&cluster, 0);
+    for at in 0..6 {
+        other.put(format!("data{at}"), &"x".repeat(900_000)).await;
+    }
+    let mut holder = claim(&backend, "lock", false);
+    let fence = granted(&mut *holder).await;
+    let list = backend.list("", "").await.unwrap();
+    assert_eq!(list.len(), 1, "{list:?}");
+    assert_eq!(list[0].holder.as_ref().unwrap().fence, Some(fence));
 }

@@ -1,4 +1,8 @@
-//! One connection to a server: calls with a limit, and the check whether it still answers.
+//! One connection to a server: how it is opened, a request and its answer, and when it is given up.
+//!
+//! The rule: a connection on which nothing has come back since something was asked is left. A request
+//! that is not answered in its own time says nothing by itself, since a server that is behind still
+//! answers those that were sent before; so the connection is checked then.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -6,139 +10,220 @@ use std::time::Duration;
 
 use lock_core::{ClockInstant, Error, ErrorKind, Result};
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, RedisError, Value};
+use redis::{Client, Cmd, PushInfo, PushKind, RedisError, Value};
 
-use super::pulse::{NodeEvent, Pulse};
-use crate::error::is_read_only;
+use super::reply::info_field;
+use super::server_health::{NodeEvent, ServerHealth};
+use crate::error::{REDIS, RequestStage, from_redis, is_read_only, lacks_hello};
 
+/// The kernel gives up data that the server's machine has not confirmed for this long.
+const USER_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long a new connection is assumed to lead where the server's name does.
 const FRESH: Duration = Duration::from_secs(1);
 
 /// One connection, which all calls share.
-pub(super) struct Connection {
+pub(super) struct NodeConnection {
     driver: MultiplexedConnection,
     made: ClockInstant,
-    life: Arc<Life>,
-    /// A check whether it still answers is under way.
-    doubted: AtomicBool,
+    fate: Arc<ConnectionFate>,
+    /// Held while it is checked whether it still answers.
+    check: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// Whether a connection may still be used. The driver's own task, which reports its end, shares this.
-pub(super) struct Life {
-    pub(super) pulse: Arc<Pulse>,
+struct ConnectionFate {
+    health: Arc<ServerHealth>,
     /// Nothing new is sent over it: it is closed, or a reply never came.
     over: AtomicBool,
+    /// An answer made no sense: no other one is believed.
+    senseless: AtomicBool,
 }
 
-impl Life {
-    pub(super) fn new(pulse: Arc<Pulse>) -> Self {
-        Self { pulse, over: AtomicBool::new(false) }
-    }
-
+impl ConnectionFate {
     /// Nothing new goes over this connection. What is under way may still be answered.
-    pub(super) fn give_up(&self) {
+    fn give_up(&self) {
         if !self.over.swap(true, Relaxed) {
-            tracing::debug!(target: "distlock", endpoint = %self.pulse.endpoint, "giving up a Redis connection");
-            self.pulse.emit(NodeEvent::Down);
-            self.pulse.attention.notify_one();
+            tracing::debug!(target: "distlock", endpoint = %self.health.endpoint, "giving up a Redis connection");
+            self.health.attention.notify_waiters();
         }
     }
 }
 
-impl Connection {
-    pub(super) fn new(driver: MultiplexedConnection, life: Arc<Life>) -> Self {
-        let made = life.pulse.clock.now();
-        Self { driver, made, life, doubted: AtomicBool::new(false) }
+/// The client with the settings of our connections. RESP3 is switched on: pushes share the connection
+/// with the answers.
+pub(super) fn with_our_settings(client: &Client, endpoint: &str) -> Result<Client> {
+    let info = client.get_connection_info().clone();
+    let settings = info
+        .redis_settings()
+        .clone()
+        .set_protocol(redis::ProtocolVersion::RESP3)
+        .set_lib_name("distlock", env!("CARGO_PKG_VERSION"));
+    let tcp = info
+        .tcp_settings()
+        .clone()
+        .set_nodelay(true)
+        // Unconfirmed bytes are given up then: a request cannot arrive long after its caller has
+        // forgotten it.
+        .set_user_timeout(USER_TIMEOUT);
+    Client::open(info.set_redis_settings(settings).set_tcp_settings(tcp))
+        .map_err(|error| from_redis(error, RequestStage::Connecting, endpoint))
+}
+
+impl NodeConnection {
+    /// Opens a connection and notifies the listener.
+    pub(super) async fn open(client: Client, health: Arc<ServerHealth>) -> Result<Self> {
+        match Self::handshake(&client, &health).await {
+            Ok(connection) => {
+                health.emit(NodeEvent::Up);
+                Ok(connection)
+            }
+            Err(error) if lacks_hello(&error) => {
+                Err(too_old(&client, error, &health.endpoint).await)
+            }
+            Err(error) => Err(from_redis(error, RequestStage::Connecting, &health.endpoint)),
+        }
+    }
+
+    async fn handshake(
+        client: &Client,
+        health: &Arc<ServerHealth>,
+    ) -> std::result::Result<Self, RedisError> {
+        let fate = Arc::new(ConnectionFate {
+            health: Arc::clone(health),
+            over: AtomicBool::new(false),
+            senseless: AtomicBool::new(false),
+        });
+        let pushed = Arc::clone(&fate);
+        let config = unlimited().set_push_sender(move |info: PushInfo| {
+            match (&info.kind, info.data.as_slice()) {
+                (PushKind::Message, [_, Value::BulkString(payload)]) => {
+                    pushed.health.note_push(payload);
+                }
+                (PushKind::Disconnection, _) => pushed.give_up(),
+                _ => {}
+            }
+            Ok::<_, redis::aio::SendError>(())
+        });
+        let mut driver = client.get_multiplexed_async_connection_with_config(&config).await?;
+        if let Some(channel) = health.channel() {
+            driver.subscribe(channel).await?;
+        }
+        Ok(Self { driver, made: health.clock.now(), fate, check: Arc::default() })
     }
 
     pub(super) fn is_over(&self) -> bool {
-        self.life.over.load(Relaxed)
+        self.fate.over.load(Relaxed)
     }
 
-    /// Sends `command`, and waits for the answer until `limit` is over. A connection that is silent for
-    /// as long as `patience` is given up.
+    /// An answer made no sense. Those that are still to come are not believed.
+    pub(super) fn distrust(&self) {
+        self.fate.senseless.store(true, Relaxed);
+        self.fate.give_up();
+    }
+
+    /// Sends `command`, and waits for the answer until `end`. A connection on which nothing at all comes back
+    /// for as long as `patience` is given up; no answer is waited for longer than that.
     ///
     /// The inner result is what the server said, or how the connection broke; the outer one is an
     /// error of ours.
     pub(super) async fn exchange(
         self: &Arc<Self>,
         command: &Cmd,
-        limit: Duration,
+        end: ClockInstant,
         patience: Duration,
     ) -> Result<std::result::Result<Value, RedisError>> {
-        let pulse = &self.life.pulse;
-        let sent = pulse.clock.now();
+        let health = &self.fate.health;
+        let sent = health.clock.now();
+        let limit = end.since(sent).min(patience);
         let mut driver = self.driver.clone();
-        let mut request = InFlight { connection: self, sent, patience, answered: false };
+        let unanswered = Unanswered { connection: self, sent, patience };
         // The driver's timer, not the lock's clock: it bounds a call, and decides nothing.
         let answer = tokio::time::timeout(limit, driver.send_packed_command(command)).await;
         let Ok(answer) = answer else {
-            return Err(Error::new(
-                ErrorKind::NoAnswer,
-                format!("the Redis server at {} did not answer within {limit:?}", pulse.endpoint),
-            ));
+            return Err(no_answer(&health.endpoint, limit));
         };
-        request.answered = true;
+        std::mem::forget(unanswered);
+        if self.fate.senseless.load(Relaxed) {
+            let text = format!("answers of the Redis server at {} make no sense", health.endpoint);
+            return Err(Error::new(ErrorKind::Unavailable, text).with_unknown_effect());
+        }
         let answer = answer.and_then(Value::extract_error);
         match &answer {
             Err(error) if error.is_unrecoverable_error() || error.is_io_error() => {
-                self.life.give_up();
+                self.fate.give_up();
             }
             // A replica by now: the name may lead to its master. A new connection has just followed
             // the name, and each one wakes all waiters, so reconnects must not chase one another.
             Err(error) if is_read_only(error) && sent.since(self.made) >= FRESH => {
-                self.life.give_up();
+                self.fate.give_up();
             }
-            _ => pulse.note_answer(sent),
+            _ => health.note_answer(sent),
         }
         Ok(answer)
     }
 
-    /// Finds out whether the connection is slow or dead: answers come in the order of the requests.
-    /// One check at a time.
-    fn doubt(self: &Arc<Self>, patience: Duration) {
-        if self.is_over() || self.doubted.swap(true, Relaxed) {
-            return;
-        }
-        let doubt = Doubt(Arc::clone(self));
-        self.life.pulse.tasks.spawn(async move {
-            // A failure gives the connection up.
-            let _ = doubt.0.exchange(&redis::cmd("PING"), patience, patience).await;
-        });
+    /// Gives the connection up if no answer comes within `patience`.
+    pub(super) async fn ping(self: &Arc<Self>, patience: Duration) -> Result<()> {
+        let end = self.fate.health.clock.now() + patience;
+        self.exchange(&redis::cmd("PING"), end, patience).await.map(drop)
     }
 }
 
-/// A check of a connection is under way until this is dropped, at the latest with its runtime.
-struct Doubt(Arc<Connection>);
-
-impl Drop for Doubt {
-    fn drop(&mut self) {
-        self.0.doubted.store(false, Relaxed);
-    }
+/// A request may have had its effect all the same.
+pub(super) fn no_answer(endpoint: &str, limit: Duration) -> Error {
+    let text = format!("the Redis server at {endpoint} did not answer within {limit:?}");
+    Error::new(ErrorKind::NoAnswer, text)
 }
 
-/// A request without an answer yet.
-struct InFlight<'a> {
-    connection: &'a Arc<Connection>,
+/// A request without an answer yet. It ends with its time, or with the inspection or the claim that it was
+/// made for.
+struct Unanswered<'a> {
+    connection: &'a Arc<NodeConnection>,
     sent: ClockInstant,
-    /// A connection that is silent for this long is given up.
     patience: Duration,
-    answered: bool,
 }
 
-/// The caller has given up, or its time is over. That says nothing about the shared connection,
-/// unless it was silent for as long as any request waits.
-impl Drop for InFlight<'_> {
+/// If the connection was silent for as long as any request waits, it is given up; if not, it is found out
+/// whether it is slow or dead, by one check at a time: answers come in the order of the requests.
+impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
-        if self.answered {
-            return;
-        }
-        let life = &self.connection.life;
-        // The core drops a call at the same limit, and its timer may be the faster one.
-        if life.pulse.clock.now().since(self.sent) >= self.patience * 9 / 10 {
-            life.give_up();
-        } else {
-            self.connection.doubt(self.patience);
+        let (connection, patience) = (Arc::clone(self.connection), self.patience);
+        let health = &connection.fate.health;
+        let silent = health.silent_for().min(health.clock.now().since(self.sent));
+        // Some of a call's limit is spent before its request is sent.
+        if silent >= patience * 9 / 10 {
+            connection.fate.give_up();
+        } else if !connection.is_over()
+            && let Ok(checking) = Arc::clone(&connection.check).try_lock_owned()
+        {
+            let checked = Arc::clone(&connection);
+            health.tasks.spawn(async move {
+                // A failure gives the connection up.
+                let _ = checked.ping(patience).await;
+                drop(checking);
+            });
         }
     }
+}
+
+/// Describes `error` of a server without RESP3, with the version that it reports over RESP2.
+async fn too_old(client: &Client, error: RedisError, endpoint: &str) -> Error {
+    let info = client.get_connection_info();
+    let settings = info.redis_settings().clone().set_protocol(redis::ProtocolVersion::RESP2);
+    let info = info.clone().set_redis_settings(settings);
+    let version = async {
+        let client = Client::open(info)?;
+        let mut driver = client.get_multiplexed_async_connection_with_config(&unlimited()).await?;
+        redis::cmd("INFO").arg("server").query_async::<Value>(&mut driver).await
+    };
+    let version = version.await.ok().and_then(|info| info_field(&info, "redis_version"));
+    match version.map(|version| REDIS.check(&version)) {
+        Some(Err(too_old)) => too_old,
+        _ => from_redis(error, RequestStage::Connecting, endpoint),
+    }
+}
+
+/// Our own limits apply, not those of the driver.
+fn unlimited() -> redis::AsyncConnectionConfig {
+    redis::AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None)
 }

@@ -18,20 +18,42 @@ pub(crate) fn info_field(info: &Value, field: &str) -> Option<String> {
     lines.find_map(|(name, value)| (name == field).then(|| value.trim().to_owned()))
 }
 
+/// Whether a script that answers a number has answered 1.
+pub(crate) fn is_one(what: &str, answer: &Value) -> Result<bool> {
+    match answer {
+        Value::Int(number) => Ok(*number == 1),
+        other => Err(unexpected(what, other)),
+    }
+}
+
 /// An answer that is a list.
 #[derive(Debug)]
-pub(crate) struct Reply<'a> {
+pub(crate) struct ReplyReader<'a> {
     what: &'a str,
     items: &'a [Value],
     whole: &'a Value,
 }
 
-impl<'a> Reply<'a> {
+impl<'a> ReplyReader<'a> {
     pub(crate) fn new(what: &'a str, value: &'a Value) -> Result<Self> {
         match value {
             Value::Array(items) => Ok(Self { what, items, whole: value }),
             _ => Err(unexpected(what, value)),
         }
+    }
+
+    /// Reads a list of so many lists, one after the other.
+    pub(crate) fn lists<T>(
+        what: &'a str,
+        value: &'a Value,
+        number: usize,
+        read: impl Fn(Self) -> Result<T>,
+    ) -> Result<Vec<T>> {
+        let all = Self::new(what, value)?;
+        if all.len() != number {
+            return Err(all.wrong());
+        }
+        (0..number).map(|at| read(all.list(at)?)).collect()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -95,7 +117,7 @@ mod tests {
             Value::BulkString(b"x".to_vec()),
             Value::Nil,
         ]);
-        let reply = Reply::new("a script", &list).unwrap();
+        let reply = ReplyReader::new("a script", &list).unwrap();
         assert_eq!(reply.len(), 4);
         assert_eq!((reply.number(0).unwrap(), reply.number(1).unwrap()), (7, -8));
         assert_eq!(reply.count(0).unwrap(), 7);
@@ -104,7 +126,7 @@ mod tests {
         assert!(reply.count(1).is_err() && reply.text(0).is_err() && reply.list(0).is_err());
         assert!([2, 3, 4].iter().all(|at| reply.number(*at).is_err()));
         assert_eq!(reply.text(2).unwrap(), "x");
-        assert!(Reply::new("a script", &Value::Nil).is_err());
+        assert!(ReplyReader::new("a script", &Value::Nil).is_err());
     }
 
     #[test]

@@ -2,15 +2,22 @@
 
 use std::borrow::Cow;
 
-use lock_core::HolderMark;
+use lock_core::Victim;
 use redis::Cmd;
 
 /// A script of this crate. Its digest is computed once.
 #[derive(Debug)]
 pub(crate) struct Script {
+    name: &'static str,
     /// Never contains user input: names and values are passed as `KEYS` and `ARGV`.
     text: String,
     sha: String,
+}
+
+pub(crate) fn compiled(name: &'static str, text: &str) -> Script {
+    let text = crate::seams::text_of(name, text);
+    let sha = redis::Script::new(&text).get_hash().to_owned();
+    Script { name, text, sha }
 }
 
 /// Makes a static [`Script`] of each name by concatenating its files.
@@ -20,36 +27,29 @@ macro_rules! scripts {
         pub(crate) static $name: std::sync::LazyLock<crate::node::Script> =
             std::sync::LazyLock::new(|| {
                 let text = concat!($(include_str!(concat!($file, ".lua")), "\n"),+);
-                crate::node::Script::new(stringify!($name), text)
+                crate::node::compiled(stringify!($name), text)
             });
     )+};
 }
 pub(crate) use scripts;
 
 impl Script {
-    /// Tests refer to the script by this name.
-    pub(crate) fn new(name: &str, text: &str) -> Self {
-        let text = crate::mutants::apply(name, text);
-        let sha = redis::Script::new(&text).get_hash().to_owned();
-        Self { text, sha }
-    }
-
     /// A call of this script, to which keys and arguments are added.
-    pub(crate) fn call(&self) -> Call<'_> {
-        Call { script: self, keys: Vec::with_capacity(8), args: Vec::with_capacity(8) }
+    pub(crate) fn call(&self) -> ScriptCall<'_> {
+        ScriptCall { script: self, keys: Vec::with_capacity(8), args: Vec::with_capacity(8) }
     }
 }
 
 /// One call of a script.
 #[derive(Debug)]
 #[must_use = "a call does nothing until a node runs it"]
-pub(crate) struct Call<'a> {
+pub(crate) struct ScriptCall<'a> {
     script: &'a Script,
     keys: Vec<Cow<'a, [u8]>>,
     args: Vec<Cow<'a, [u8]>>,
 }
 
-impl<'a> Call<'a> {
+impl<'a> ScriptCall<'a> {
     pub(crate) fn key(mut self, key: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
         self.keys.push(Cow::Borrowed(key.as_ref()));
         self
@@ -82,14 +82,19 @@ impl<'a> Call<'a> {
     }
 
     /// What a hold must be named to be released by force: `=` and its mark, or `any`.
-    pub(crate) fn expects(mut self, mark: Option<&HolderMark>) -> Self {
-        let Some(mark) = mark else { return self.arg("any") };
+    pub(crate) fn victim(mut self, victim: &Victim) -> Self {
+        let Victim::Shown(mark) = victim else { return self.arg("any") };
         self.args.push(Cow::Owned([b"=", mark.as_bytes()].concat()));
         self
     }
 
     pub(crate) fn flag(self, flag: bool) -> Self {
         self.arg(if flag { "1" } else { "0" })
+    }
+
+    /// The name of the script.
+    pub(crate) fn name(&self) -> &'static str {
+        self.script.name
     }
 
     /// By digest: short, for a script in the server's cache.

@@ -4,18 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{
-    Attempt, Busy, Bytes, Claim, ClaimRequest, Error, ErrorKind, FencingToken, Released, Renewal,
-    Result, async_trait,
+    Attempt, Busy, Bytes, Claim, ClaimRequest, ClockInstant, Error, ErrorKind, FencingToken,
+    Released, Renewal, Result, async_trait,
 };
 
 use super::admission::Admission;
-use super::contender::rule::Block;
-use super::contender::{Contender, Outcome, Terms};
-use super::driver::Driver;
-use super::quorum::Quorum;
-use super::replies::Replies;
-use super::target::Target;
-use super::wake::Waiter;
+use super::contender::{CallOutcome, Contender, ContenderTerms};
+use super::quorum::answers::AnswerTally;
+use super::quorum::runner::ContenderRunner;
+use super::quorum::waiters::QuorumWaiter;
+use super::quorum::{LockKeys, Quorum};
+use super::rules::{self, FenceBlock};
 use crate::node::Interest;
 
 /// How often to repeat a try in which the votes were split and no client got a quorum.
@@ -24,17 +23,20 @@ const TRIES: u32 = 8;
 /// A contender: asks all nodes at once, and holds what a quorum grants.
 #[derive(Debug)]
 pub(crate) struct RedlockClaim {
-    driver: Arc<Driver>,
+    runner: Arc<ContenderRunner>,
     admission: Arc<Admission>,
     wait: bool,
-    waiting: Option<Waiting>,
+    /// A call runs that makes several of the contender.
+    is_trying: bool,
+    waiting: Option<PushWait>,
     /// Is notified of a forced release.
-    holding: Option<Waiter>,
+    holding: Option<QuorumWaiter>,
 }
 
 #[derive(Debug)]
-struct Waiting {
-    waiter: Waiter,
+struct PushWait {
+    waiter: QuorumWaiter,
+    since: ClockInstant,
     /// Keeps up the connections over which pushes arrive.
     interest: Vec<Interest>,
 }
@@ -51,16 +53,14 @@ impl RedlockClaim {
                 resume.data.len()
             )));
         }
-        let block = |first: FencingToken| Block::from_first(first.get(), request.fences);
+        let block = |first: FencingToken| FenceBlock::from_first(first.get(), request.fences);
         let resumed = request.resume.as_ref().map(|resume| block(resume.fence).last);
-        let target = Target::new(request);
-        let contender = Contender::new(quorum.len(), resumed);
+        let keys = LockKeys::new(request);
         // A little less than the core allows, so that the error can name each node's answer.
         let limit = request.call_timeout * 9 / 10;
         let slow_after = quorum.node_timeout(request.ttl, request.call_timeout);
         let ttl = request.ttl;
-        let terms = Terms {
-            rules: quorum.config.rules.contender,
+        let terms = ContenderTerms {
             fences: request.fences,
             // The core subtracts 1 % and 2 ms itself.
             valid: ttl.saturating_sub(ttl.mul_f64((quorum.config.drift - 0.01).max(0.0))),
@@ -72,9 +72,9 @@ impl RedlockClaim {
             join_after: (ttl / 20).min(Duration::from_millis(250)),
             pauses: (Duration::from_millis(50), Duration::from_secs(1)),
         };
-        let driver = Driver::new(quorum, target, (ttl, limit), terms, contender);
-        let mut claim =
-            Self { driver, admission, wait: request.wait, waiting: None, holding: None };
+        let runner = ContenderRunner::new(quorum, keys, limit, terms, resumed);
+        let (wait, is_trying) = (request.wait, false);
+        let mut claim = Self { runner, admission, wait, is_trying, waiting: None, holding: None };
         if request.resume.is_some() {
             claim.hear_of_the_end();
         }
@@ -82,42 +82,34 @@ impl RedlockClaim {
     }
 
     fn quorum(&self) -> &Arc<Quorum> {
-        &self.driver.quorum
+        &self.runner.quorum
     }
 
     /// From now on, this claim is notified when its lock is released by force.
     fn hear_of_the_end(&mut self) {
-        let driver = &self.driver;
-        self.holding.get_or_insert_with(|| driver.quorum.waiters.holder(&driver.target.owner));
+        let runner = &self.runner;
+        self.holding.get_or_insert_with(|| runner.quorum.waiters.holder(&runner.keys.owner));
     }
 
-    /// From now on, this claim receives pushes.
-    fn listen(&mut self) {
-        match &self.waiting {
-            Some(waiting) => waiting.waiter.arm(),
-            None if self.wait => self.begin_to_wait(),
-            None => {}
+    /// From now on, this claim receives pushes, if it is to wait. Returns for how long it has waited.
+    fn listen(&mut self) -> Option<Duration> {
+        let (runner, now) = (&self.runner, self.runner.quorum.clock().now());
+        if self.wait {
+            let waiting = self.waiting.get_or_insert_with(|| {
+                let waiter = runner.quorum.waiters.waiter(&runner.keys.lock);
+                PushWait { waiter, since: now, interest: Vec::new() }
+            });
+            waiting.waiter.arm();
         }
-    }
-
-    fn begin_to_wait(&mut self) {
-        let waiter = self.quorum().waiters.waiter(&self.driver.target.lock);
-        let since = self.quorum().clock().now();
-        self.driver.waits_since(Some(since));
-        self.waiting = Some(Waiting { waiter, interest: Vec::new() });
-    }
-
-    fn end_wait(&mut self) {
-        self.waiting = None;
-        self.driver.waits_since(None);
+        self.waiting.as_ref().map(|waiting| now.since(waiting.since))
     }
 
     /// How long to wait after the votes were split for the `tries`-th time: at random, longer each
     /// time, and shortest for the contender with the least owner id, so that one goes first.
-    fn split_delay(&self, replies: &Replies, tries: u32) -> Duration {
+    fn split_delay(&self, replies: &AnswerTally, tries: u32) -> Duration {
         let (shortest, longest) = self.quorum().config.retry_delay;
         let chance = (longest - shortest).mul_f64(Quorum::chance());
-        if replies.is_least(&self.driver.target.owner) {
+        if replies.is_least(&self.runner.keys.owner) {
             return shortest + chance / 4;
         }
         shortest + longest / 4 + chance * tries.min(8)
@@ -125,19 +117,15 @@ impl RedlockClaim {
 
     /// Another client has the lock, or the hold is over.
     fn end_hold(&mut self) {
-        self.driver.tell(Contender::end_hold);
+        self.runner.tell(Contender::end_hold);
         self.holding = None;
     }
 
     /// The busy answer. The first one also registers for pushes, which keeps the connections up.
-    fn busy(&mut self, replies: &Replies, tries: u32) -> Attempt {
-        let quorum = self.quorum();
-        let interest = || (0..quorum.len()).map(|node| quorum.node(node).interest()).collect();
-        if self.waiting.as_ref().is_some_and(|waiting| waiting.interest.is_empty()) {
-            let interest = interest();
-            if let Some(waiting) = &mut self.waiting {
-                waiting.interest = interest;
-            }
+    fn busy(&mut self, replies: &AnswerTally, tries: u32) -> Attempt {
+        let quorum = &self.runner.quorum;
+        if let Some(waiting) = self.waiting.as_mut().filter(|waiting| waiting.interest.is_empty()) {
+            waiting.interest = (0..quorum.len()).map(|node| quorum.node(node).interest()).collect();
         }
         let free_in = replies.free_in();
         let retry_after = if replies.is_held() {
@@ -151,41 +139,40 @@ impl RedlockClaim {
 
     /// Asks all nodes about the hold, and extends it if `prolongs`. Returns how long it is valid,
     /// if it still is.
-    async fn survey(&self, prolongs: bool) -> Result<Renewal> {
-        let called = self.driver.now();
-        let (outcome, replies) = self
-            .driver
-            .call(|contender, terms, now| contender.begin_survey(terms, now, prolongs))
-            .await;
-        let is_held = outcome == Outcome::Held;
-        if replies.lacks_admission() && (outcome == Outcome::Unknown || (is_held && prolongs)) {
+    async fn renew_or_check(&self, prolongs: bool) -> Result<Renewal> {
+        let called = self.runner.now();
+        let end = called + self.runner.limit;
+        let begin = |contender: &mut Contender, _: &_, now| contender.begin_renewal(now, prolongs);
+        let (outcome, replies) = self.runner.call(end, None, begin).await;
+        let is_held = outcome == CallOutcome::Held;
+        if replies.lacks_admission() && (outcome == CallOutcome::Unknown || (is_held && prolongs)) {
             self.admission.tend();
         }
-        let terms = &self.driver.terms;
+        let terms = &self.runner.terms;
         match outcome {
-            Outcome::Held if prolongs => {
-                Ok(Renewal::Alive { valid_for: Some(terms.believed(called, self.driver.now())) })
+            CallOutcome::Held if prolongs => {
+                let took = self.runner.now() - called;
+                Ok(Renewal::Alive { valid_for: Some(rules::valid_for(terms.valid, took)) })
             }
-            Outcome::Held => {
-                let drift = self.driver.ttl - terms.valid;
+            CallOutcome::Held => {
+                let drift = self.runner.keys.ttl - terms.valid;
                 let left = replies.left().map(|left| left.saturating_sub(drift));
                 Ok(Renewal::Alive { valid_for: left })
             }
-            Outcome::Lost => Ok(Renewal::Lost),
+            CallOutcome::Lost => Ok(Renewal::Lost),
             _ => Err(self.describe(&replies).with_unknown_effect()),
         }
     }
 
-    fn describe(&self, replies: &Replies) -> Error {
+    fn describe(&self, replies: &AnswerTally) -> Error {
         let why = self.admission.why();
         replies.error(|node| self.quorum().node(node).endpoint(), why.as_deref())
     }
 }
 
-/// Nothing more is acquired for it.
 impl Drop for RedlockClaim {
     fn drop(&mut self) {
-        self.driver.tell(Contender::close);
+        self.runner.close(self.is_trying);
     }
 }
 
@@ -193,54 +180,67 @@ impl Drop for RedlockClaim {
 impl Claim for RedlockClaim {
     async fn try_acquire(&mut self) -> Result<Attempt> {
         let started = self.quorum().clock().now();
+        let (called, limit) = (ContenderRunner::time(started), self.runner.limit);
         let (mut tries, mut has_advanced) = (0, false);
+        self.is_trying = true;
         let (outcome, replies) = loop {
-            self.listen();
-            let (called, proposal) = (Driver::time(started), self.quorum().proposal());
-            let (outcome, replies) = self
-                .driver
-                .call(|contender, terms, now| contender.begin_try(terms, (called, now), proposal))
-                .await;
-            if replies.lacks_admission() && outcome == Outcome::Failed && !has_advanced {
+            let waited = self.listen();
+            let proposal = self.quorum().proposal();
+            let begin = |contender: &mut Contender, terms: &_, now| {
+                contender.begin_try(terms, (called, now), proposal)
+            };
+            let (outcome, replies) = self.runner.call(called + limit, waited, begin).await;
+            if replies.lacks_admission() && outcome == CallOutcome::Failed && !has_advanced {
                 // A quorum that was never used begins to vote now, if it may.
-                self.admission.advance().await?;
                 has_advanced = true;
+                tokio::select! {
+                    advanced = self.admission.advance() => if let Err(error) = advanced {
+                        self.is_trying = false;
+                        return Err(error);
+                    },
+                    () = self.quorum().clock().sleep_until(started + limit) => {
+                        break (outcome, replies);
+                    }
+                }
                 continue;
             }
             tries += 1;
-            if outcome != Outcome::Busy || replies.is_held() || tries == TRIES {
+            let pause = self.split_delay(&replies, tries);
+            // What is left of the call behind the pause must be enough for another try.
+            let is_late = self.quorum().clock().now() + pause > started + limit * 3 / 4;
+            if outcome != CallOutcome::Busy || replies.is_held() || is_late || tries == TRIES {
                 break (outcome, replies);
             }
-            let pause = self.split_delay(&replies, tries);
             self.quorum().clock().sleep(pause).await;
         };
+        self.is_trying = false;
         if replies.lacks_admission() {
             self.admission.tend();
         }
         match outcome {
-            Outcome::Granted { fence, valid_for } => {
-                self.end_wait();
+            CallOutcome::Granted { fence, valid_for } => {
+                self.waiting = None;
                 self.hear_of_the_end();
                 let token = FencingToken::answered(fence)?;
                 Ok(Attempt::Granted { token, valid_for: Some(valid_for) })
             }
-            Outcome::TooLate => {
+            CallOutcome::TooLate => {
                 self.end_hold();
                 let took = self.quorum().clock().now().since(started);
                 Err(Error::new(
                     ErrorKind::NoAnswer,
                     format!(
                         "a quorum granted the lock only after {took:.1?}, when its ttl of {:?} was over",
-                        self.driver.ttl
+                        self.runner.keys.ttl
                     ),
                 )
                 .with_unknown_effect())
             }
-            Outcome::Busy => {
+            CallOutcome::Busy => {
                 self.end_hold();
                 Ok(self.busy(&replies, tries))
             }
-            Outcome::Closed => Err(Error::new(
+            CallOutcome::Closed => Err(Error::new(
                 ErrorKind::Internal,
                 "BUG: this claim was released before it tried to acquire",
             )),
@@ -250,24 +250,23 @@ impl Claim for RedlockClaim {
 
     async fn renew(&mut self) -> Result<Renewal> {
         // There are no places on a quorum, and a vote that is to be given back is not prolonged.
-        self.survey(self.driver.has_fence()).await
+        self.renew_or_check(self.runner.has_fence()).await
     }
 
     async fn check(&mut self) -> Result<Renewal> {
-        self.survey(false).await
+        self.renew_or_check(false).await
     }
 
     async fn release(&mut self) -> Result<Released> {
         let leaves = self.waiting.as_ref().is_some_and(|waiting| waiting.waiter.is_last());
-        let (outcome, replies) = self
-            .driver
-            .call(|contender, terms, now| contender.begin_release(terms, now, leaves))
-            .await;
-        let Outcome::Released(freed) = outcome else {
+        let end = self.runner.now() + self.runner.limit;
+        let begin =
+            |contender: &mut Contender, terms: &_, now| contender.begin_release(terms, now, leaves);
+        let (outcome, replies) = self.runner.call(end, None, begin).await;
+        let CallOutcome::Released(freed) = outcome else {
             return Err(self.describe(&replies).with_unknown_effect());
         };
-        self.end_wait();
-        self.holding = None;
+        (self.waiting, self.holding) = (None, None);
         Ok(if freed { Released::Freed } else { Released::AlreadyGone })
     }
 

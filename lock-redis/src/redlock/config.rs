@@ -3,29 +3,71 @@
 use std::fmt;
 use std::time::Duration;
 
-use lock_core::kit::url::Params;
 use lock_core::{Error, Result};
+use lock_kit::settings::{Between, Parameter, ReadBy, Words};
+use lock_kit::url::Params;
 
-use super::rules::Rules;
-use crate::node::{Eviction, Tls, tcp_clients};
+use crate::node::{CONNECT_TIMEOUT, EVICTION, Eviction, LONGEST_TIMEOUT, Tls, tcp_clients};
 
 /// The URL schemes of Redlock.
 pub const REDLOCK_SCHEMES: &[&str] = &["redlock", "redlocks"];
 
 /// The parameters of a Redlock URL: see [`RedlockConfig::from_url`].
 pub const REDLOCK_PARAMETERS: &[&str] = &[
-    "lock_max_ttl",
-    "lock_bootstrap",
-    "lock_recover",
-    "lock_quorum_name",
-    "lock_node_timeout",
-    "lock_connect_timeout",
-    "lock_drift",
-    Eviction::PARAMETER,
+    MAX_TTL.name,
+    BOOTSTRAP.name,
+    RECOVER.name,
+    QUORUM_NAME.name,
+    NODE_TIMEOUT.name,
+    CONNECT_TIMEOUT.name,
+    DRIFT.name,
+    EVICTION.name,
     Tls::PARAMETERS[0],
     Tls::PARAMETERS[1],
     Tls::PARAMETERS[2],
 ];
+
+const MAX_TTL: Parameter<Between> = Parameter {
+    name: "lock_max_ttl",
+    text: "the longest ttl; the same for all clients",
+    default: "`30s`",
+    values: Duration::from_millis(100)..=Duration::from_secs(24 * 3600),
+};
+const BOOTSTRAP: Parameter<Words<Bootstrap>> = Parameter {
+    name: "lock_bootstrap",
+    text: "`wait` or `now`",
+    default: "`wait`",
+    values: &[("wait", Bootstrap::Wait), ("now", Bootstrap::Now)],
+};
+const RECOVER: Parameter<Words<Recover>> = Parameter {
+    name: "lock_recover",
+    text: "`auto` or `manual`: whether a quorum that was restarted as a whole votes again without an operator",
+    default: "`auto`",
+    values: &[("auto", Recover::Auto), ("manual", Recover::Manual)],
+};
+const QUORUM_NAME: Parameter<ReadBy<String>> = Parameter {
+    name: "lock_quorum_name",
+    text: "the name by which the nodes know the quorum",
+    default: "the sorted addresses",
+    values: |name| Ok(name.to_owned()),
+};
+const NODE_TIMEOUT: Parameter<Between> = Parameter {
+    name: "lock_node_timeout",
+    text: "after how long a node counts as slow under contention",
+    default: "5 % of the ttl, at least `100ms`",
+    values: Duration::from_millis(1)..=LONGEST_TIMEOUT,
+};
+const DRIFT: Parameter<ReadBy<f64>> = Parameter {
+    name: "lock_drift",
+    text: "by how much clocks may disagree",
+    default: "`0.01`",
+    values: |drift| {
+        let number = drift.parse();
+        number.map_err(|_| {
+            Error::config(format!("lock_drift={drift:?} is not a number such as 0.01"))
+        })
+    },
+};
 
 /// The settings of a [`RedlockBackend`](crate::RedlockBackend).
 ///
@@ -55,7 +97,6 @@ pub struct RedlockConfig {
     pub(crate) drift: f64,
     pub(crate) retry_delay: (Duration, Duration),
     pub(crate) eviction: Eviction,
-    pub(crate) rules: Rules,
 }
 
 /// When the nodes of a new quorum begin to vote.
@@ -82,9 +123,9 @@ pub enum Bootstrap {
 #[non_exhaustive]
 pub enum Recover {
     /// Once all nodes answer and the longest ttl has passed, they vote again, with fences above
-    /// every mark that any node knows and above every node's clock in µs. So fences increase unless
-    /// the latest counts were lost *and* the clocks have gone back: the same guarantee that a
-    /// single Redis gives after a loss.
+    /// every mark that any node knows and above every node's clock in µs, which by then are above
+    /// what was lost. So fences increase unless the latest counts were lost *and* the clocks have
+    /// gone back: the same guarantee that a single Redis gives after a loss.
     #[default]
     Auto,
     /// Nothing, until an operator calls [`RedlockBackend::recover`](crate::RedlockBackend::recover): for
@@ -117,24 +158,15 @@ impl RedlockConfig {
         let tls = Tls::read(&mut params, scheme, "redlocks")?;
         let clients: Result<Vec<_>> = clients.into_iter().map(|client| tls.apply(client)).collect();
         let mut config = Self::from_clients(clients?);
-        config.name = params.text("lock_quorum_name")?;
-        config.node_timeout = params.duration("lock_node_timeout")?;
-        for (name, limit) in [
-            ("lock_max_ttl", &mut config.max_ttl),
-            ("lock_connect_timeout", &mut config.connect_timeout),
-        ] {
-            *limit = params.duration(name)?.unwrap_or(*limit);
-        }
-        if let Some(drift) = params.text("lock_drift")? {
-            config.drift = drift.parse().map_err(|_| {
-                Error::config(format!("lock_drift={drift:?} is not a number such as 0.01"))
-            })?;
-        }
-        let choices = [("wait", Bootstrap::Wait), ("now", Bootstrap::Now)];
-        config.bootstrap = params.choice("lock_bootstrap", &choices)?.unwrap_or_default();
-        let choices = [("auto", Recover::Auto), ("manual", Recover::Manual)];
-        config.recover = params.choice("lock_recover", &choices)?.unwrap_or_default();
-        config.eviction = Eviction::read(&mut params)?.unwrap_or_default();
+        config.name = QUORUM_NAME.read(&mut params)?;
+        config.node_timeout = NODE_TIMEOUT.read(&mut params)?;
+        config.max_ttl = MAX_TTL.read(&mut params)?.unwrap_or(config.max_ttl);
+        let limit = CONNECT_TIMEOUT.read(&mut params)?;
+        config.connect_timeout = limit.unwrap_or(config.connect_timeout);
+        config.drift = DRIFT.read(&mut params)?.unwrap_or(config.drift);
+        config.bootstrap = BOOTSTRAP.read(&mut params)?.unwrap_or_default();
+        config.recover = RECOVER.read(&mut params)?.unwrap_or_default();
+        config.eviction = EVICTION.read(&mut params)?.unwrap_or_default();
         params.finish(scheme, REDLOCK_PARAMETERS)?;
         config.check()?;
         Ok(config)
@@ -154,7 +186,6 @@ impl RedlockConfig {
             drift: 0.01,
             retry_delay: (Duration::from_millis(1), Duration::from_millis(8)),
             eviction: Eviction::default(),
-            rules: Rules::REAL,
         }
     }
 
@@ -245,28 +276,24 @@ impl RedlockConfig {
         self
     }
 
-    /// Makes one of the known mistakes, to prove that the tests notice it. Never for real use.
-    #[cfg(distlock_mutants)]
-    #[doc(hidden)]
-    #[must_use]
-    pub fn mutant(mut self, mutant: &super::mutants::Mutant) -> Self {
-        (mutant.replace)(&mut self.rules);
-        self
-    }
-
     /// Host and port of each node.
     pub fn endpoints(&self) -> impl Iterator<Item = String> {
         self.nodes.iter().map(|client| client.get_connection_info().addr().to_string())
     }
 
-    /// What the nodes remember: the number of nodes, the longest ttl, and which nodes.
-    pub(crate) fn fingerprint(&self) -> String {
-        let name = self.name.clone().unwrap_or_else(|| {
-            let mut endpoints: Vec<_> = self.endpoints().collect();
-            endpoints.sort();
-            endpoints.join(",")
-        });
-        format!("{} nodes, lock_max_ttl {}ms, {name}", self.nodes.len(), self.max_ttl.as_millis())
+    /// What each node remembers: the number of nodes, the longest ttl, and which nodes. Where they are known
+    /// by their addresses, it remembers its own, so that it votes under no other one.
+    pub(crate) fn fingerprints(&self) -> Vec<String> {
+        let terms =
+            format!("{} nodes, lock_max_ttl {}ms", self.nodes.len(), self.max_ttl.as_millis());
+        let mut sorted: Vec<_> = self.endpoints().collect();
+        sorted.sort();
+        let sorted = sorted.join(",");
+        let of_node = |endpoint| match &self.name {
+            Some(name) => format!("{terms}, {name}"),
+            None => format!("{terms}, {sorted}, here {endpoint}"),
+        };
+        self.endpoints().map(of_node).collect()
     }
 
     pub(crate) fn check(&self) -> Result<()> {
@@ -284,8 +311,7 @@ impl RedlockConfig {
                 pair[0]
             )));
         }
-        let range = Duration::from_millis(100)..=Duration::from_secs(24 * 3600);
-        if !range.contains(&self.max_ttl) {
+        if !MAX_TTL.values.contains(&self.max_ttl) {
             return Err(Error::config(format!(
                 "lock_max_ttl is {:?}: it must be between 100ms and one day, and a node that lost its data waits for that long",
                 self.max_ttl
@@ -306,12 +332,14 @@ impl RedlockConfig {
         if self.name.as_deref().is_some_and(|name| name.is_empty() || name.len() > 200) {
             return Err(Error::config("lock_quorum_name must have 1 to 200 bytes"));
         }
-        for (what, limit) in [("node", self.node_timeout), ("connect", Some(self.connect_timeout))]
+        let connect_timeout = Some(self.connect_timeout);
+        for (parameter, limit) in
+            [(NODE_TIMEOUT, self.node_timeout), (CONNECT_TIMEOUT, connect_timeout)]
         {
-            let allowed = Duration::from_millis(1)..=Duration::from_secs(60);
-            if let Some(limit) = limit.filter(|limit| !allowed.contains(limit)) {
+            if let Some(limit) = limit.filter(|limit| !parameter.values.contains(limit)) {
                 return Err(Error::config(format!(
-                    "lock_{what}_timeout is {limit:?}: it must be between 1ms and 60s"
+                    "{} is {limit:?}: it must be between 1ms and 60s",
+                    parameter.name
                 )));
             }
         }
@@ -333,4 +361,102 @@ impl fmt::Debug for RedlockConfig {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use lock_core::ErrorKind;
+
+    #[test]
+    fn urls_are_read() {
+        let config = RedlockConfig::from_url(
+            "redlock://u:p%40@c:1,a,[::1]:7/2?lock_max_ttl=1m&lock_bootstrap=now&lock_recover=manual&lock_drift=0.05",
+        )
+        .unwrap();
+        assert_eq!(config.endpoints().collect::<Vec<_>>(), ["c:1", "a:6379", "::1:7"]);
+        assert_eq!(config.max_ttl, Duration::from_secs(60));
+        assert_eq!((config.bootstrap, config.recover), (Bootstrap::Now, Recover::Manual));
+        let known = "3 nodes, lock_max_ttl 60000ms, ::1:7,a:6379,c:1, here ";
+        let here = ["c:1", "a:6379", "::1:7"].map(|endpoint| format!("{known}{endpoint}"));
+        assert_eq!(config.fingerprints(), here);
+        let named = config.clone().quorum_name("x").fingerprints();
+        assert_eq!(named, vec!["3 nodes, lock_max_ttl 60000ms, x"; 3]);
+        for client in &config.nodes {
+            assert_eq!(client.get_connection_info().redis_settings().db(), 2);
+        }
+    }
+
+    #[test]
+    fn the_page_says_of_each_parameter_what_is_declared() {
+        let rows = [
+            MAX_TTL.row(),
+            BOOTSTRAP.row(),
+            RECOVER.row(),
+            QUORUM_NAME.row(),
+            NODE_TIMEOUT.row(),
+            CONNECT_TIMEOUT.row(),
+            DRIFT.row(),
+            EVICTION.row(),
+        ];
+        assert!(include_str!("../../REDLOCK.md").contains(&rows.concat()), "{}", rows.concat());
+        let config = RedlockConfig::from_url("redlock://a,b,c").unwrap();
+        assert_eq!(MAX_TTL.default, format!("`{:?}`", config.max_ttl));
+        assert_eq!(CONNECT_TIMEOUT.default, format!("`{:?}`", config.connect_timeout));
+        assert_eq!(DRIFT.default, format!("`{}`", config.drift));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (url, part) in [
+            ("redlock://a,b", "quorum of 2 nodes"),
+            ("redlock://a,b,a:6379", "named twice"),
+            ("redlock://a,,c", "empty host"),
+            ("redlock://a,b,c?lock_max_tl=1s", "lock_max_ttl"),
+            ("redlock://a,b,c?lock_max_ttl=1ms", "lock_max_ttl is 1ms"),
+            ("redlock://a,b,c?lock_drift=x", "not a number"),
+            ("redlock://a,b,c?lock_drift=0.5", "less than 0.5"),
+            ("redlock://a,b,c?lock_bootstrap=soon", "none of wait, now"),
+            ("redlock://a,b,c?lock_recover=never", "none of auto, manual"),
+            ("redis://a,b,c", "begins with redlock"),
+        ] {
+            let error = RedlockConfig::from_url(url).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Config, "{url}");
+            assert!(error.to_string().contains(part), "{url}: {error}");
+        }
+    }
+
+    #[cfg(not(feature = "tls"))]
+    #[test]
+    fn tls_names_its_feature() {
+        let error = RedlockConfig::from_url("redlocks://a,b,c").unwrap_err();
+        assert!(error.to_string().contains("feature \"tls\""), "{error}");
+    }
+
+    #[cfg(feature = "tls")]
+    #[test]
+    fn every_node_of_a_quorum_with_tls_has_it() {
+        let config = RedlockConfig::from_url("redlocks://u:p@a,b:1,c").unwrap();
+        assert_eq!(config.endpoints().collect::<Vec<_>>(), ["a:6379", "b:1", "c:6379"]);
+        for client in &config.nodes {
+            let address = client.get_connection_info().addr();
+            let is_checked =
+                matches!(address, redis::ConnectionAddr::TcpTls { insecure: false, .. });
+            assert!(is_checked, "{address:?}");
+        }
+    }
+
+    #[test]
+    fn no_secret_is_shown() {
+        const SENTINEL: &str = "s3cr3t-sentinel";
+        for url in [
+            format!("redlock://u:{SENTINEL}@a,b,c"),
+            format!("redlock://u:12?{SENTINEL}@a,b,c"),
+            format!("redlock://u:{SENTINEL}@a,b"),
+            format!("redlock://u:{SENTINEL}#@a,b,c"),
+            format!("redlock://u:{SENTINEL}/x@a,b,c"),
+            format!("redlock://a,b,c?pw={SENTINEL}"),
+            format!("redlock:{SENTINEL}"),
+        ] {
+            let shown = format!("{:?}", RedlockConfig::from_url(&url));
+            assert!(!shown.contains(SENTINEL), "{url} gave {shown}");
+        }
+    }
+}

@@ -1,16 +1,17 @@
-//! Inspects locks and releases them by force.
+//! For operators: inspects locks, releases them by force, and says what is to be known of the server.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use lock_core::{Finding, HolderMark, LockAdmin, LockInfo, LockKey, Released, Result, async_trait};
+use lock_core::{
+    ErrorKind, Finding, LockAdmin, LockInfo, LockKey, Released, Result, Victim, async_trait,
+};
+use redis::Value;
 
-use super::backend::RedisBackend;
-use super::doctor;
-use super::holder::holder;
-use super::scripts::{FORCE, INSPECT, MARK};
+use super::scripts::{FORCE, INSPECT};
+use super::{RedisBackend, holder};
 use crate::names::Keys;
-use crate::node::Reply;
+use crate::node::{Info, Node, ReplyReader};
 
 /// The limit for one request of an inspection.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -28,7 +29,7 @@ impl LockAdmin for RedisBackend {
     /// finds the locks that this library holds or waits for. A lock that only a plain `SET NX`
     /// client holds looks like any other string: inspect it by name.
     async fn list(&self, prefix: &str, name_start: &str) -> Result<Vec<LockInfo>> {
-        let found = self.store.node.find((prefix, name_start), &["hold", "queue"], LIMIT).await?;
+        let found = self.client.node.find((prefix, name_start), &["hold", "queue"], LIMIT).await?;
         let keys: BTreeSet<_> = found.into_iter().collect();
         let keys: Vec<_> = keys.into_iter().collect();
         let mut locks = Vec::with_capacity(keys.len());
@@ -38,28 +39,22 @@ impl LockAdmin for RedisBackend {
         Ok(locks)
     }
 
-    async fn force_release(
-        &self,
-        key: &LockKey,
-        expected: Option<&HolderMark>,
-    ) -> Result<Released> {
-        let keys = Keys::new(key);
-        let parts = keys.parts();
-        let call = FORCE
-            .call()
-            .key(&keys.lock)
-            .keys(&parts)
-            .key(MARK)
-            .expects(expected)
-            .flag(self.store.may_pause);
-        let value = self.store.node.run(call, LIMIT).await?;
-        let reply = Reply::new("a forced release", &value)?;
-        self.store.look_after(&keys, reply.number(1)?);
-        Ok(if reply.number(0)? == 0 { Released::AlreadyGone } else { Released::Freed })
+    async fn force_release(&self, key: &LockKey, victim: &Victim) -> Result<Released> {
+        let call = FORCE.call().victim(victim);
+        self.client.hand_overs.free(&Keys::new(key), None, call, LIMIT).await
     }
 
     async fn diagnose(&self) -> Result<Vec<Finding>> {
-        doctor::diagnose(&self.store).await
+        let mut keeps_file = false;
+        let more = |info: &Info<'_>, at: &str| {
+            keeps_file = info.text("aof_enabled") == "1";
+            durability(info, at)
+        };
+        let mut findings = self.client.node.diagnose(more, DOCTOR_LIMIT).await?;
+        if keeps_file {
+            findings.extend(sync(&self.client.node).await?);
+        }
+        Ok(findings)
     }
 }
 
@@ -67,34 +62,84 @@ impl RedisBackend {
     /// Those of `keys` that are held or waited for.
     async fn look_at(&self, keys: &[LockKey]) -> Result<Vec<LockInfo>> {
         let names: Vec<_> = keys.iter().map(Keys::new).collect();
-        let parts: Vec<_> = names
-            .iter()
-            .map(|keys| ["hold", "queue", "waiters"].map(|part| keys.part(part)))
-            .collect();
+        let parts: Vec<_> = names.iter().map(Keys::parts).collect();
         let mut call = INSPECT.call();
         for (names, parts) in names.iter().zip(&parts) {
             call = call.key(&names.lock).keys(parts);
         }
-        let value = self.store.node.run(call, LIMIT).await?;
-        let reply = Reply::new("an inspection", &value)?;
-        if reply.len() != keys.len() {
-            return Err(reply.wrong());
-        }
-        let mut locks = Vec::new();
-        for (at, key) in keys.iter().enumerate() {
-            let lock = reply.list(at)?;
-            let waiters = usize::try_from(lock.count(4)?).unwrap_or(usize::MAX);
-            let holder = match lock.number(0)? {
-                0 => None,
-                _ => {
-                    let (mark, record) = (lock.bytes(1)?, lock.bytes(3)?);
-                    Some(holder(mark, record, lock.millis(2)?, lock.count(5)?))
-                }
-            };
-            if holder.is_some() || waiters > 0 {
-                locks.push(LockInfo::new(key.clone(), holder, Some(waiters)));
-            }
-        }
-        Ok(locks)
+        self.client.node.ask(call, LIMIT, |value| held_or_waited_for(keys, &value)).await
     }
+}
+
+/// Those of `keys` that are held or waited for, by the answer to an inspection.
+fn held_or_waited_for(keys: &[LockKey], value: &Value) -> Result<Vec<LockInfo>> {
+    let found = ReplyReader::lists("an inspection", value, keys.len(), |lock| {
+        let waiters = usize::try_from(lock.count(4)?).unwrap_or(usize::MAX);
+        let holder = match lock.number(0)? {
+            0 => None,
+            _ => Some(holder(lock.bytes(1)?, lock.bytes(3)?, lock.millis(2)?, lock.count(5)?)),
+        };
+        Ok((holder, waiters))
+    })?;
+    let found =
+        keys.iter().zip(found).filter(|(_, (holder, waiters))| holder.is_some() || *waiters > 0);
+    let info =
+        |(key, (holder, waiters)): (&LockKey, _)| LockInfo::new(key.clone(), holder, Some(waiters));
+    Ok(found.map(info).collect())
+}
+
+/// The limit for one request about the server itself.
+const DOCTOR_LIMIT: Duration = Duration::from_secs(3);
+
+/// What a restart or a fail-over forgets.
+fn durability(info: &Info<'_>, at: &str) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if info.text("aof_enabled") == "0" {
+        findings.push(Finding::warning(
+            format!("{at} keeps no append-only file: a restart forgets the locks that are held, which second holders then get"),
+            "set appendonly to yes and appendfsync to always, or use a store that keeps what it has acknowledged, such as etcd, ZooKeeper or a database",
+        ));
+    }
+    let replicas = info.text("connected_slaves");
+    if !matches!(replicas.as_str(), "" | "0") {
+        findings.push(Finding::warning(
+            format!("{at} has replicas ({replicas}): a fail-over to one that is behind forgets the locks that are held"),
+            "let the resource check the fencing tokens, or use a store with a quorum: redlock, etcd or ZooKeeper",
+        ));
+    }
+    findings
+}
+
+/// How much of the append-only file a crash of the machine forgets.
+async fn sync(node: &Node) -> Result<Option<Finding>> {
+    let mut ask = redis::cmd("CONFIG");
+    let answer = match node.command(ask.arg("GET").arg("appendfsync"), DOCTOR_LIMIT).await {
+        Err(error) if matches!(error.kind(), ErrorKind::Denied | ErrorKind::Store) => {
+            return Ok(None);
+        }
+        answer => answer?,
+    };
+    let value = match &answer {
+        Value::Map(pairs) => match pairs.first() {
+            Some((_, Value::BulkString(value))) => String::from_utf8_lossy(value).into(),
+            _ => String::new(),
+        },
+        list => ReplyReader::new("CONFIG GET", list)?.text(1)?,
+    };
+    let at = node.endpoint();
+    match value.as_str() {
+        "" => return Ok(None),
+        "always" => {
+            return Ok(Some(Finding::fact(format!(
+                "the Redis server at {at} syncs each write: a restart forgets no lock"
+            ))));
+        }
+        _ => {}
+    }
+    Ok(Some(Finding::warning(
+        format!(
+            "the Redis server at {at} has appendfsync {value}: a crash of its machine forgets the last locks, which second holders then get"
+        ),
+        "CONFIG SET appendfsync always, and set it in redis.conf",
+    )))
 }

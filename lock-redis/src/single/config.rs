@@ -3,25 +3,47 @@
 use std::fmt;
 use std::time::Duration;
 
-use lock_core::kit::url::Params;
 use lock_core::{Error, Result};
+use lock_kit::settings::{Between, Parameter, Words};
+use lock_kit::url::Params;
 
-use crate::node::{Eviction, Tls, tcp_clients, unix_client};
+use crate::node::{
+    CONNECT_TIMEOUT, EVICTION, Eviction, LONGEST_TIMEOUT, Tls, tcp_clients, unix_client,
+};
 
 /// The URL schemes of one Redis node.
 pub const SCHEMES: &[&str] = &["redis", "rediss", "redis+unix"];
 
 /// The parameters of a URL of one Redis node: see [`RedisConfig::from_url`].
 pub const PARAMETERS: &[&str] = &[
-    "lock_connect_timeout",
-    "lock_response_timeout",
-    "lock_grace",
-    Eviction::PARAMETER,
-    "lock_pause",
+    CONNECT_TIMEOUT.name,
+    RESPONSE_TIMEOUT.name,
+    GRACE.name,
+    EVICTION.name,
+    PAUSE.name,
     Tls::PARAMETERS[0],
     Tls::PARAMETERS[1],
     Tls::PARAMETERS[2],
 ];
+
+const RESPONSE_TIMEOUT: Parameter<Between> = Parameter {
+    name: "lock_response_timeout",
+    text: "the limit for one reply; a call may have a shorter one; a connection that is silent for so long is replaced",
+    default: "`2s`",
+    values: Duration::from_millis(1)..=LONGEST_TIMEOUT,
+};
+const GRACE: Parameter<Between> = Parameter {
+    name: "lock_grace",
+    text: "how long a waiter has to confirm a lock that was handed to it; never less than four round trips, and doubled after a missed turn",
+    default: "`500ms`",
+    values: Duration::from_millis(50)..=LONGEST_TIMEOUT,
+};
+const PAUSE: Parameter<Words<Pause>> = Parameter {
+    name: "lock_pause",
+    text: "`auto` or `never`: leave a contended lock free for a moment, for plain clients",
+    default: "`auto`",
+    values: &[("auto", Pause::Auto), ("never", Pause::Never)],
+};
 
 /// The extra parameters of a socket's URL, which has no user, password or database before the `?`.
 const SOCKET_PARAMETERS: &[&str] = &["db", "user", "pass"];
@@ -97,23 +119,23 @@ impl RedisConfig {
         };
         let tls = Tls::read(&mut params, scheme, "rediss")?;
         let mut config = Self::from_client(tls.apply(client)?);
-        for (name, limit) in [
-            ("lock_connect_timeout", &mut config.connect_timeout),
-            ("lock_response_timeout", &mut config.response_timeout),
-            ("lock_grace", &mut config.grace),
+        for (parameter, limit) in [
+            (CONNECT_TIMEOUT, &mut config.connect_timeout),
+            (RESPONSE_TIMEOUT, &mut config.response_timeout),
+            (GRACE, &mut config.grace),
         ] {
-            *limit = params.duration(name)?.unwrap_or(*limit);
+            *limit = parameter.read(&mut params)?.unwrap_or(*limit);
         }
-        config.eviction = Eviction::read(&mut params)?.unwrap_or_default();
-        let choices = [("auto", Pause::Auto), ("never", Pause::Never)];
-        config.pause = params.choice("lock_pause", &choices)?.unwrap_or_default();
+        config.eviction = EVICTION.read(&mut params)?.unwrap_or_default();
+        config.pause = PAUSE.read(&mut params)?.unwrap_or_default();
         let socket = if scheme == "redis+unix" { SOCKET_PARAMETERS } else { &[] };
         params.finish(scheme, &[PARAMETERS, socket].concat())?;
         config.check()?;
         Ok(config)
     }
 
-    /// The default settings for the server of `client`. Its protocol is raised to RESP3.
+    /// The default settings for the server of `client`. Its protocol is raised to RESP3. Address and
+    /// credentials are those of now: a token that the client would renew works until the connection is lost.
     pub fn from_client(client: redis::Client) -> Self {
         Self {
             client,
@@ -167,24 +189,11 @@ impl RedisConfig {
     }
 
     pub(crate) fn check(&self) -> Result<()> {
-        let limits = [
-            ("the connect timeout", self.connect_timeout, Duration::from_millis(1)),
-            ("the response timeout", self.response_timeout, Duration::from_millis(1)),
-            ("the grace", self.grace, Duration::from_millis(50)),
-        ];
-        for (what, value, least) in limits {
-            if value < least || value > LONGEST {
-                return Err(Error::config(format!(
-                    "{what} is {value:?}: it must be between {least:?} and {LONGEST:?}"
-                )));
-            }
-        }
-        Ok(())
+        CONNECT_TIMEOUT.check(self.connect_timeout)?;
+        RESPONSE_TIMEOUT.check(self.response_timeout)?;
+        GRACE.check(self.grace)
     }
 }
-
-/// No limit of a connection makes sense above this.
-const LONGEST: Duration = Duration::from_secs(60);
 
 impl fmt::Debug for RedisConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -223,6 +232,26 @@ mod tests {
             (config.response_timeout, config.pause),
             (Duration::from_millis(200), Pause::Never)
         );
+    }
+
+    #[test]
+    fn the_page_says_of_each_parameter_what_is_declared() {
+        let rows = [
+            CONNECT_TIMEOUT.row(),
+            RESPONSE_TIMEOUT.row(),
+            GRACE.row(),
+            EVICTION.row(),
+            PAUSE.row(),
+        ];
+        assert!(include_str!("../../README.md").contains(&rows.concat()), "{}", rows.concat());
+        let config = RedisConfig::from_url("redis://h").unwrap();
+        for (parameter, default) in [
+            (CONNECT_TIMEOUT, config.connect_timeout),
+            (RESPONSE_TIMEOUT, config.response_timeout),
+            (GRACE, config.grace),
+        ] {
+            assert_eq!(parameter.default, format!("`{default:?}`"));
+        }
     }
 
     #[test]

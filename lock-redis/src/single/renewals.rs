@@ -3,37 +3,46 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::kit::batch::{Batches, Entry};
 use lock_core::{Error, ErrorKind, Result};
+use lock_kit::batch::Entry;
+use redis::Value;
 
-use super::scripts::{BROKEN, HANDED, PLACE, RENEW};
-use crate::node::Node;
-use crate::node::Reply;
+use super::scripts::RENEW;
+use crate::node::{Node, ReplyReader};
 
 /// The most entries of one request: about half a millisecond of the server's time.
-const BATCH: usize = 256;
+pub(super) const BATCH: usize = 256;
+
+/// Added to what a renewal answers for a place in a queue.
+const PLACE: i64 = 1 << 40;
+/// Added to what a renewal answers for a lock that was handed over and not yet taken up.
+const HANDED: i64 = 1 << 41;
+/// Added to what a renewal answers for a place of a client that was taken for dead until then.
+const DOUBTED: i64 = 1 << 42;
+/// What a renewal answers for a place in a queue whose keys are of another type.
+const BROKEN: i64 = -2;
 
 /// One entry to renew, or to check.
-#[derive(Debug)]
-pub(crate) struct Item {
-    pub(crate) kind: Kind,
-    pub(crate) lock: String,
+#[derive(Clone, Debug)]
+pub(super) struct RenewalItem {
+    pub(super) kind: RenewalKind,
+    pub(super) lock: String,
     /// What else the kind needs, in the order of the script.
-    pub(crate) others: Vec<String>,
-    pub(crate) owner: String,
-    pub(crate) ttl: Duration,
-    pub(crate) limit: Duration,
+    pub(super) others: Vec<String>,
+    pub(super) owner: String,
+    pub(super) ttl: Duration,
+    pub(super) limit: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(super) enum RenewalKind {
     RenewLock,
     CheckLock,
     RenewPlace,
     CheckPlace,
 }
 
-impl Kind {
+impl RenewalKind {
     fn letter(self) -> &'static str {
         match self {
             Self::RenewLock => "L",
@@ -46,67 +55,67 @@ impl Kind {
 
 /// What the server says of one entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(super) enum RenewalAnswer {
     Gone,
     /// The lock is ours for so long.
     Lock(Duration),
     /// The place is ours for so long.
     Place(Duration),
+    /// As a place; but until now our whole client was taken for dead.
+    Doubted(Duration),
     /// The lock was handed to us, for so long.
     Handed(Duration),
 }
 
-/// The renewals of one server.
-#[derive(Debug)]
-pub(crate) struct Renewals(Batches<Item, Result<Outcome>>);
-
-impl Default for Renewals {
-    fn default() -> Self {
-        Self(Batches::of_at_most(BATCH))
-    }
-}
-
-impl Renewals {
-    /// Asks the server about one entry, together with all that is asked at this moment. The request
-    /// is always sent after this call, so what it promises counts from this call at least.
-    pub(crate) async fn ask(&self, node: &Node, client: &Arc<str>, item: Item) -> Result<Outcome> {
-        let (node, client) = (node.clone(), Arc::clone(client));
-        self.0.ask(item, move |batch| send(node.clone(), Arc::clone(&client), batch)).await?
-    }
-}
-
-async fn send(node: Node, client: Arc<str>, batch: Vec<Entry<Item, Result<Outcome>>>) {
-    let limit = batch.iter().map(|entry| entry.request.limit).max().unwrap_or_default();
-    let ttls: Vec<_> =
-        batch.iter().map(|entry| entry.request.ttl.as_millis().to_string()).collect();
-    let mut call = RENEW.call();
-    for (entry, ttl) in batch.iter().zip(&ttls) {
-        let item = &entry.request;
-        call = call.key(&item.lock).keys(&item.others);
-        call = call.arg(item.kind.letter()).arg(&item.owner).arg(ttl).arg(&*client);
-    }
-    let answer = node.run(call, limit).await;
-    let reply = answer.as_ref().map_err(Error::clone).and_then(|value| {
-        let reply = Reply::new("a renewal", value)?;
-        if reply.len() == batch.len() { Ok(reply) } else { Err(reply.wrong()) }
-    });
+/// Sends what was asked for at one moment as one request.
+pub(super) async fn send(
+    node: Arc<Node>,
+    client: Arc<str>,
+    batch: Vec<Entry<RenewalItem, Result<RenewalAnswer>>>,
+) {
+    let items: Vec<_> = batch.iter().map(|entry| &entry.request).collect();
+    let answers = answers(&node, &client, &items).await;
     for (at, entry) in batch.into_iter().enumerate() {
-        let outcome = match &reply {
-            Ok(reply) => reply.number(at).and_then(|number| read(number, &entry.request)),
+        entry.answer(match &answers {
+            Ok(answers) => answers[at].clone(),
             Err(error) => Err(error.clone()),
-        };
-        entry.answer(outcome);
+        });
     }
 }
 
-pub(super) fn read(number: i64, item: &Item) -> Result<Outcome> {
+/// One request about all `items`, which are at most [`BATCH`]: an outcome for each.
+pub(super) async fn answers(
+    node: &Node,
+    client: &str,
+    items: &[&RenewalItem],
+) -> Result<Vec<Result<RenewalAnswer>>> {
+    let limit = items.iter().map(|item| item.limit).max().unwrap_or_default();
+    let ttls: Vec<_> = items.iter().map(|item| item.ttl.as_millis().to_string()).collect();
+    let mut call = RENEW.call();
+    for (item, ttl) in items.iter().zip(&ttls) {
+        call = call.key(&item.lock).keys(&item.others);
+        call = call.arg(item.kind.letter()).arg(&item.owner).arg(ttl).arg(client);
+    }
+    let numbers = |value: Value| -> Result<Vec<_>> {
+        let reply = ReplyReader::new("a renewal", &value)?;
+        if reply.len() != items.len() {
+            return Err(reply.wrong());
+        }
+        (0..reply.len()).map(|at| reply.number(at)).collect()
+    };
+    let numbers = node.ask(call, limit, numbers).await?;
+    Ok(numbers.into_iter().zip(items).map(|(number, item)| read(number, item)).collect())
+}
+
+fn read(number: i64, item: &RenewalItem) -> Result<RenewalAnswer> {
     let ms = |number: i64| u64::try_from(number).map(Duration::from_millis).unwrap_or_default();
     Ok(match number {
-        number if number >= HANDED => Outcome::Handed(ms(number - HANDED)),
-        number if number >= PLACE => Outcome::Place(ms(number - PLACE)),
-        number if number >= 0 => Outcome::Lock(ms(number)),
+        number if number >= DOUBTED => RenewalAnswer::Doubted(ms(number - DOUBTED)),
+        number if number >= HANDED => RenewalAnswer::Handed(ms(number - HANDED)),
+        number if number >= PLACE => RenewalAnswer::Place(ms(number - PLACE)),
+        number if number >= 0 => RenewalAnswer::Lock(ms(number)),
         BROKEN => return Err(broken(&item.others)),
-        _ => Outcome::Gone,
+        _ => RenewalAnswer::Gone,
     })
 }
 
@@ -117,4 +126,74 @@ fn broken(keys: &[String]) -> Error {
             "something else has written to the queue of this lock: delete the keys {keys:?} in Redis"
         ),
     )
+}
+
+/// Fuzzes what a server can answer: bytes of the protocol, read by the driver and then by us.
+#[cfg(test)]
+mod fuzz {
+    use lock_testkit::fuzz::{Fuzz, reason};
+
+    use super::*;
+    use crate::single::holder;
+
+    const WORDS: &[&str] = &[
+        "*6\r\n",
+        "*1\r\n",
+        ":1\r\n",
+        ":0\r\n",
+        ":-1\r\n",
+        ":-2\r\n",
+        "$3\r\na|b\r\n",
+        "$0\r\n\r\n",
+        "$-1\r\n",
+        "|",
+        "$2\r\n",
+        ":9223372036854775807\r\n",
+        ":4611686018427387904\r\n",
+        "_\r\n",
+        "+OK\r\n",
+        "7|",
+    ];
+
+    #[test]
+    fn fuzz_replies_of_a_server() {
+        let item = RenewalItem {
+            kind: RenewalKind::RenewLock,
+            lock: String::new(),
+            others: Vec::new(),
+            owner: String::new(),
+            ttl: Duration::from_secs(1),
+            limit: Duration::from_secs(1),
+        };
+        Fuzz::new(env!("CARGO_MANIFEST_DIR"), "server", WORDS).run(|input| {
+            let Ok(value) = redis::parse_redis_value(input) else { return String::new() };
+            let reply = match ReplyReader::new("a reply", &value) {
+                Ok(reply) => reply,
+                Err(error) => return reason(&error),
+            };
+            let renewals = (0..reply.len().min(4)).map(|at| {
+                let answer = reply.number(at).and_then(|number| read(number, &item));
+                answer.map_or_else(
+                    |error| reason(&error),
+                    |answer| {
+                        format!("{answer:?}")
+                            .chars()
+                            .take_while(char::is_ascii_alphabetic)
+                            .collect()
+                    },
+                )
+            });
+            let renewals: String = renewals.collect();
+            let shown = reply.bytes(0).and_then(|mark| {
+                let info = holder(mark, reply.bytes(1)?, reply.millis(2)?, reply.count(3)?);
+                let known = (info.owner.is_some(), info.fence.is_some(), info.held_for.is_some());
+                assert!(
+                    info.owner.is_none() || info.label.as_deref() != Some(""),
+                    "an empty label"
+                );
+                Ok(format!("{known:?}"))
+            });
+            format!("{renewals} {}", shown.unwrap_or_else(|error| reason(&error)))
+        });
+    }
 }

@@ -130,7 +130,10 @@ pub(crate) async fn requests(connection: &mut MultiplexedConnection) -> u64 {
 }
 
 /// How often the commands that are `meant` ran.
-async fn calls(connection: &mut MultiplexedConnection, meant: impl Fn(&str) -> bool) -> u64 {
+pub(crate) async fn calls(
+    connection: &mut MultiplexedConnection,
+    meant: impl Fn(&str) -> bool,
+) -> u64 {
     let info: String =
         redis::cmd("INFO").arg("commandstats").query_async(connection).await.unwrap();
     let calls = |line: &str| {

@@ -28,7 +28,7 @@ macro_rules! scenarios_hold {
     ($($scenario:ident)+) => {$(
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn $scenario() {
-            scenarios::$scenario(|config| config).await.unwrap();
+            scenarios::$scenario().await.unwrap();
         }
     )+};
 }

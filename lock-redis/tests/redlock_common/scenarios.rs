@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-use lock_core::{Attempt, Claim, FencingToken, Locks, Released, Renewal};
-use lock_redis::{RedlockBackend, RedlockConfig};
+use lock_core::{Attempt, Claim, FencingToken, LockBackend, Locks, Released, Renewal};
+use lock_redis::{Bootstrap, RedlockBackend, RedlockConfig};
 use lock_testkit::servers::Data;
 use redis::Value;
 use tokio::time::{Instant, sleep, timeout};
@@ -14,8 +14,6 @@ use tokio::time::{Instant, sleep, timeout};
 use super::common::until;
 use super::{Links, Masters, claim, granted};
 
-/// The last word on a client's settings: where a scenario runs on a wrong variant.
-pub(crate) type Tweak = fn(RedlockConfig) -> RedlockConfig;
 pub(crate) type Seen = Result<(), String>;
 
 const TTL: Duration = Duration::from_secs(10);
@@ -24,6 +22,18 @@ macro_rules! ensure {
     ($holds:expr, $($seen:tt)+) => {
         if !$holds {
             return Err(format!($($seen)+));
+        }
+    };
+}
+
+/// Plays the scenario of this name, for the tests of the tests.
+macro_rules! played_by_name {
+    ($($scenario:ident)+) => {
+        pub(crate) async fn play(scene: &str) -> Seen {
+            match scene {
+                $(stringify!($scenario) => $scenario().await,)+
+                other => panic!("there is no scene {other}"),
+            }
         }
     };
 }
@@ -40,8 +50,30 @@ pub(crate) use renewals::{
     nodes_that_fail_lose_nothing, renewed,
 };
 
-async fn client(links: &Links, tweak: Tweak) -> RedlockBackend {
-    RedlockBackend::connect(tweak(links.config().unwrap())).await.unwrap()
+played_by_name! {
+    a_minority_grants_nothing
+    a_fence_stands_on_a_quorum
+    partial_votes_are_given_back
+    a_late_vote_is_given_back
+    an_unanswered_node_is_released
+    a_grant_that_is_over_is_given_back
+    a_renewal_is_believed_from_its_own_request
+    a_hold_that_was_interrupted_is_not_renewed
+    nodes_that_fail_lose_nothing
+    a_restarted_node_gives_no_vote
+    a_flushed_node_gives_no_vote
+    fences_rise_over_a_loss
+    a_late_request_ends_no_hold_sooner
+    no_fence_of_a_block_is_given_again
+    only_its_own_block_is_taken_over
+    a_seed_counts_for_every_lock
+    fences_rise_over_a_loss_after_a_client_that_is_ahead
+    each_hold_of_a_batch_hears_its_own_answer
+    a_key_of_another_type_concerns_its_lock_alone
+}
+
+async fn client(links: &Links) -> RedlockBackend {
+    RedlockBackend::connect(links.config().unwrap()).await.unwrap()
 }
 
 async fn start() -> (Masters, Links) {
@@ -68,11 +100,11 @@ fn is_granted(attempt: &lock_core::Result<Attempt>) -> bool {
 
 /// A client that reaches one node of three gets nothing, while another one gets the lock from the
 /// other two.
-pub(crate) async fn a_minority_grants_nothing(tweak: Tweak) -> Seen {
+pub(crate) async fn a_minority_grants_nothing() -> Seen {
     let (masters, cut_off) = start().await;
-    let cut_off_client = client(&cut_off, tweak).await;
+    let cut_off_client = client(&cut_off).await;
     let links = masters.links().await.unwrap();
-    let other = client(&links, tweak).await;
+    let other = client(&links).await;
     for proxy in &cut_off.0[1..] {
         proxy.refuse_new(true);
         proxy.cut(conformance_tests::server::Cut::Reset);
@@ -85,16 +117,16 @@ pub(crate) async fn a_minority_grants_nothing(tweak: Tweak) -> Seen {
     let mut alone = claim(&cut_off_client, "lock", TTL);
     for _ in 0..3 {
         let seen = alone.try_acquire().await;
-        ensure!(!is_granted(&seen), "two holders: {seen:?}");
+        ensure!(!is_granted(&seen), "violated: two holders: {seen:?}");
     }
     Ok(())
 }
 
 /// The established fence is what a quorum of nodes show, although their counters differed.
-pub(crate) async fn a_fence_stands_on_a_quorum(tweak: Tweak) -> Seen {
+pub(crate) async fn a_fence_stands_on_a_quorum() -> Seen {
     let (masters, links) = start().await;
     // It has not seen the marks that are set now, so its proposal is below them.
-    let backend = client(&links, tweak).await;
+    let backend = client(&links).await;
     let ahead = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     let ahead = u64::try_from((ahead + Duration::from_secs(3600)).as_micros()).unwrap();
     for node in 0..3 {
@@ -114,9 +146,9 @@ pub(crate) async fn a_fence_stands_on_a_quorum(tweak: Tweak) -> Seen {
 }
 
 /// A try that did not get a quorum leaves no vote behind when it answers.
-pub(crate) async fn partial_votes_are_given_back(tweak: Tweak) -> Seen {
+pub(crate) async fn partial_votes_are_given_back() -> Seen {
     let (masters, links) = start().await;
-    let backend = client(&links, tweak).await;
+    let backend = client(&links).await;
     masters.occupy(0..2).await;
     let mut claim = claim(&backend, "lock", TTL);
     let seen = claim.try_acquire().await.unwrap();
@@ -130,9 +162,9 @@ pub(crate) async fn partial_votes_are_given_back(tweak: Tweak) -> Seen {
 }
 
 /// A vote that a slow node gives after the try has failed is given back as well.
-pub(crate) async fn a_late_vote_is_given_back(tweak: Tweak) -> Seen {
+pub(crate) async fn a_late_vote_is_given_back() -> Seen {
     let (masters, links) = start().await;
-    let backend = client(&links, tweak).await;
+    let backend = client(&links).await;
     // The nodes know the scripts from then on, so one request is the whole try.
     let mut first = claim(&backend, "other", TTL);
     granted(&mut *first).await;
@@ -156,20 +188,37 @@ pub(crate) async fn a_late_vote_is_given_back(tweak: Tweak) -> Seen {
     Ok(())
 }
 
-/// A node that did not answer the acquire, nor the release, is released when it can be reached,
-/// although the old connection's bytes arrive after the new one's.
-pub(crate) async fn an_unanswered_node_is_released(tweak: Tweak) -> Seen {
+/// A node that did not answer the acquire is released when it can be reached, although the old connection's
+/// bytes arrive after the new one's.
+pub(crate) async fn an_unanswered_node_is_released() -> Seen {
     let (masters, links) = start().await;
-    let backend = client(&links, tweak).await;
+    let backend = client(&links).await;
+    // The third node knows both scripts from then on: what is stalled below is one request that takes the lock.
+    let mut first = claim(&backend, "other", TTL);
+    granted(&mut *first).await;
+    until("the third vote", TTL, async || masters.has(2, "other").await).await;
+    first.release().await.unwrap();
+    until("its release", TTL, async || !masters.has(2, "other").await).await;
+    let before = links.0[2].connections();
     links.0[2].stall_present();
-    let mut holder = claim(&backend, "lock", TTL);
+    let mut holder = claim(&backend, "lock", Duration::from_secs(30));
     granted(&mut *holder).await;
-    // Until the connection is given up.
-    sleep(Duration::from_millis(2500)).await;
+    // Else the release would travel behind the acquire.
+    until("the end of the silent connection", TTL, async || {
+        let _ = backend.ping().await;
+        links.0[2].connections() > before
+    })
+    .await;
     assert_eq!(holder.release().await.unwrap(), Released::Freed);
     sleep(Duration::from_millis(500)).await;
+    assert!(
+        !masters.has(2, "lock").await,
+        "the acquire has arrived already, or the node has joined"
+    );
     links.0[2].pass();
-    sleep(Duration::from_millis(300)).await;
+    // A vote leaves its record behind for a second.
+    let record = async || masters.has(2, "{lock}\u{1e}vote").await;
+    until("the late vote", Duration::from_secs(1), record).await;
     ensure!(
         gone_within(&masters, 2, "lock", Duration::from_secs(3)).await,
         "the third node still has the lock of a holder that released it"
@@ -179,21 +228,21 @@ pub(crate) async fn an_unanswered_node_is_released(tweak: Tweak) -> Seen {
 
 /// A node that was restarted without its data gives no vote before the longest ttl has passed, and
 /// then the fences go on above all that were given.
-pub(crate) async fn a_restarted_node_gives_no_vote(tweak: Tweak) -> Seen {
-    loses_its_data(tweak, "restart").await
+pub(crate) async fn a_restarted_node_gives_no_vote() -> Seen {
+    loses_its_data("restart").await
 }
 
 /// The same after `FLUSHALL`, which leaves the process running.
-pub(crate) async fn a_flushed_node_gives_no_vote(tweak: Tweak) -> Seen {
-    loses_its_data(tweak, "flush").await
+pub(crate) async fn a_flushed_node_gives_no_vote() -> Seen {
+    loses_its_data("flush").await
 }
 
-async fn loses_its_data(tweak: Tweak, how: &str) -> Seen {
+async fn loses_its_data(how: &str) -> Seen {
     let ttl = Duration::from_secs(6);
     let masters = Masters::start().await.unwrap();
     let links = masters.links().await.unwrap();
     let config = links.config().unwrap().max_ttl(ttl);
-    let backend = RedlockBackend::connect(tweak(config)).await.unwrap();
+    let backend = RedlockBackend::connect(config).await.unwrap();
     // The first holder has the votes of nodes 0 and 1. Then node 0 forgets its vote.
     links.0[2].stall();
     let mut first = claim(&backend, "lock", ttl);
@@ -206,7 +255,7 @@ async fn loses_its_data(tweak: Tweak, how: &str) -> Seen {
     }
     let links = masters.links().await.unwrap();
     let config = links.config().unwrap().max_ttl(ttl);
-    let other = RedlockBackend::connect(tweak(config)).await.unwrap();
+    let other = RedlockBackend::connect(config).await.unwrap();
     let mut second = claim(&other, "lock", ttl);
     let mut tries = 0;
     loop {
@@ -241,8 +290,8 @@ async fn loses_its_data(tweak: Tweak, how: &str) -> Seen {
 
 /// A's hold rests on nodes 0 and 1. It ends on node 1, and another client holds the lock on nodes 1
 /// and 2 with a greater fence. Then A's request for node 2 arrives there at last.
-async fn interrupted(links: &Links, masters: &Masters, tweak: Tweak) -> (Box<dyn Claim>, u64, u64) {
-    let a_client = client(links, tweak).await;
+async fn interrupted(links: &Links, masters: &Masters) -> (Box<dyn Claim>, u64, u64) {
+    let a_client = client(links).await;
     // The nodes know the scripts from then on, so one request is the whole try.
     let mut first = claim(&a_client, "other", TTL);
     granted(&mut *first).await;
@@ -256,7 +305,7 @@ async fn interrupted(links: &Links, masters: &Masters, tweak: Tweak) -> (Box<dyn
     let fence = granted(&mut *a).await;
     masters.command(1, &["DEL", "lock"]).await;
     let other_links = masters.links().await.unwrap();
-    let other = client(&other_links, tweak).await;
+    let other = client(&other_links).await;
     let mut b = claim(&other, "lock", TTL);
     let between = granted(&mut *b).await;
     assert!(between > fence, "{between} after {fence}");
@@ -271,18 +320,18 @@ async fn interrupted(links: &Links, masters: &Masters, tweak: Tweak) -> (Box<dyn
 
 /// A second try of a claim returns the token of the first one only if no other client can have held
 /// the lock in between.
-pub(crate) async fn an_old_fence_does_not_come_back(tweak: Tweak) -> Seen {
+pub(crate) async fn an_old_fence_does_not_come_back() -> Seen {
     let (masters, links) = start().await;
-    let (mut a, fence, between) = interrupted(&links, &masters, tweak).await;
+    let (mut a, fence, between) = interrupted(&links, &masters).await;
     let again = granted(&mut *a).await;
     ensure!(again > between, "{again} after {between} (and {fence} before)");
     Ok(())
 }
 
 /// A hold that another client's hold has interrupted is lost.
-pub(crate) async fn a_hold_that_was_interrupted_is_not_renewed(tweak: Tweak) -> Seen {
+pub(crate) async fn a_hold_that_was_interrupted_is_not_renewed() -> Seen {
     let (masters, links) = start().await;
-    let (mut a, fence, between) = interrupted(&links, &masters, tweak).await;
+    let (mut a, fence, between) = interrupted(&links, &masters).await;
     let seen = a.renew().await;
     ensure!(
         !matches!(seen, Ok(Renewal::Alive { .. })),
@@ -292,9 +341,9 @@ pub(crate) async fn a_hold_that_was_interrupted_is_not_renewed(tweak: Tweak) -> 
 }
 
 /// A quorum whose answers come when the ttl is over has granted nothing, and keeps nothing.
-pub(crate) async fn a_grant_that_is_over_is_given_back(tweak: Tweak) -> Seen {
+pub(crate) async fn a_grant_that_is_over_is_given_back() -> Seen {
     let (masters, links) = start().await;
-    let backend = client(&links, tweak).await;
+    let backend = client(&links).await;
     let mut first = claim(&backend, "other", TTL);
     granted(&mut *first).await;
     for proxy in &links.0 {
@@ -319,16 +368,16 @@ pub(crate) fn micros() -> u64 {
 
 /// A node comes back without its last writes, and with what it had counted for a lock before. It counts on
 /// from its seed all the same, where no clock helps.
-pub(crate) async fn a_seed_counts_for_every_lock(tweak: Tweak) -> Seen {
+pub(crate) async fn a_seed_counts_for_every_lock() -> Seen {
     let ttl = Duration::from_secs(1);
     let (masters, links) = start().await;
     let record = "distlock\u{1e}quorum";
     let settings = || links.config().unwrap().max_ttl(ttl);
     // It does not see the marks that are set now, so its proposal is below them.
-    let late = RedlockBackend::connect(tweak(settings())).await.unwrap();
+    let late = RedlockBackend::connect(settings()).await.unwrap();
     let ahead = (micros() + 3_600_000_000).to_string();
     masters.each(0..3, &["HSET", record, "mark", &ahead]).await;
-    let holder = RedlockBackend::connect(tweak(settings())).await.unwrap();
+    let holder = RedlockBackend::connect(settings()).await.unwrap();
     let fence = granted(&mut *claim(&holder, "lock", ttl)).await;
     // The first node had written an older counter to its disk, and the third one had no part.
     masters.command(0, &["HSET", record, "mark", "1"]).await;
@@ -351,6 +400,57 @@ pub(crate) async fn a_seed_counts_for_every_lock(tweak: Tweak) -> Seen {
     let next = granted(&mut *claim(&late, "lock", ttl)).await;
     ensure!(next > fence, "the fence {next} does not rise over {fence}");
     Ok(())
+}
+
+/// All nodes are restarted with their data, and lose everything soon after: what the restart has put the
+/// fences ahead of the clocks is over when the nodes vote again.
+pub(crate) async fn fences_rise_over_a_loss() -> Seen {
+    for nodes in [3, 5] {
+        let masters = Masters::start_number(nodes).await.unwrap();
+        let settings = || RedlockConfig::from_url(&masters.url("&lock_max_ttl=1s")).unwrap();
+        let holder = RedlockBackend::connect(settings()).await.unwrap();
+        let first = granted(&mut *claim(&holder, "lock", Duration::from_secs(1))).await;
+        for server in &masters.0 {
+            server.restart(Data::Keep).await.unwrap();
+        }
+        let kept = granted_in_time(settings()).await;
+        ensure!(kept > first, "{nodes} nodes: {kept} after {first}, with all data");
+        for server in &masters.0 {
+            server.restart(Data::Lose).await.unwrap();
+        }
+        let next = granted_in_time(settings().bootstrap(Bootstrap::Wait)).await;
+        ensure!(next > kept, "{nodes} nodes: {next} after {kept}");
+    }
+    Ok(())
+}
+
+/// A client proposes fences that are an hour ahead, as one does whose clock is. Then all data is lost, and
+/// another client goes on once the nodes vote again.
+pub(crate) async fn fences_rise_over_a_loss_after_a_client_that_is_ahead() -> Seen {
+    let (masters, links) = start().await;
+    let settings = || links.config().unwrap().max_ttl(Duration::from_secs(1));
+    RedlockBackend::connect(settings()).await.unwrap();
+    let record = "distlock\u{1e}quorum";
+    let ahead = (micros() + 3_600_000_000).to_string();
+    masters.command(2, &["HSET", record, "mark", &ahead]).await;
+    // It proposes above the greatest mark that it has seen.
+    let early = RedlockBackend::connect(settings()).await.unwrap();
+    masters.command(2, &["HSET", record, "mark", "1", "floor", "1"]).await;
+    let fence = granted(&mut *claim(&early, "lock", Duration::from_secs(1))).await;
+    ensure!(fence > micros(), "its proposal counted for nothing");
+    for server in &masters.0 {
+        server.restart(Data::Lose).await.unwrap();
+    }
+    let next = granted_in_time(settings().bootstrap(Bootstrap::Wait)).await;
+    ensure!(next > fence, "the fence {next} does not rise over {fence}");
+    Ok(())
+}
+
+/// The fence that a client gets as soon as the nodes vote.
+async fn granted_in_time(config: RedlockConfig) -> u64 {
+    let locks = Locks::new(RedlockBackend::connect(config).await.unwrap());
+    let lock = locks.named("lock").unwrap().ttl(Duration::from_secs(1));
+    lock.acquire_timeout(Duration::from_secs(20)).await.unwrap().token().unwrap().get()
 }
 
 /// A guard for tests that wait as users do.

@@ -1,39 +1,43 @@
-//! A store as the core and administrators use it.
+//! A store, as the core and administrators use it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{
-    Capabilities, Claim, ClaimRequest, Clock, Finding, HolderMark, LockAdmin, LockBackend,
-    LockInfo, LockKey, OwnerId, Released, Result, async_trait,
+    Capabilities, Claim, ClaimRequest, Clock, Finding, LockAdmin, LockBackend, LockInfo, LockKey,
+    Released, Result, Victim, async_trait,
 };
 
-use super::claim::SqlClaim;
-use super::dialect::Dialect;
-use super::entry::Lease;
-use super::links::Turn;
-use super::statement::Values;
-use super::store::{ADMIN_LIMIT, Store};
-use super::sweep::Sweeper;
+use crate::engine::claim::SqlClaim;
+use crate::engine::renewals::Renewals;
+use crate::engine::store::{ADMIN_LIMIT, Dialect, SqlStore};
+use crate::engine::table::lock_table::StatementName;
+use crate::engine::table::row::LeaseRow;
+use crate::engine::table::sweep::Sweeper;
+use crate::engine::wire::connections::StatementClass;
+use crate::engine::wire::statement::Values;
 
 /// The limit for the last sweep and for closing the connections. Nothing is lost if it is exceeded.
 const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 
 /// One client of a database.
 #[derive(Debug)]
-pub(crate) struct Backend<D: Dialect> {
-    pub(crate) store: Arc<Store<D>>,
+pub(crate) struct DialectBackend<D: Dialect> {
+    pub(crate) store: Arc<SqlStore<D>>,
+    renewals: Arc<Renewals<SqlStore<D>>>,
     sweeper: Arc<Sweeper<D>>,
 }
 
-impl<D: Dialect> Backend<D> {
-    pub(crate) fn new(store: Arc<Store<D>>, retention: Duration) -> Self {
-        Self { sweeper: Arc::new(Sweeper::new(Arc::clone(&store), retention)), store }
+impl<D: Dialect> DialectBackend<D> {
+    pub(crate) fn new(store: Arc<SqlStore<D>>, retention: Duration) -> Self {
+        let renewals = Arc::new(Renewals::new(Arc::clone(&store)));
+        let sweeper = Arc::new(Sweeper::new(Arc::clone(&store), retention));
+        Self { store, renewals, sweeper }
     }
 }
 
 #[async_trait]
-impl<D: Dialect> LockBackend for Backend<D> {
+impl<D: Dialect> LockBackend for DialectBackend<D> {
     fn name(&self) -> &'static str {
         D::NAME
     }
@@ -43,24 +47,24 @@ impl<D: Dialect> LockBackend for Backend<D> {
     }
 
     fn claim(&self, request: ClaimRequest) -> Result<Box<dyn Claim>> {
-        Ok(Box::new(SqlClaim::new(&self.sweeper, request)?))
+        Ok(Box::new(SqlClaim::new(&self.renewals, &self.sweeper, request)?))
     }
 
     async fn ping(&self) -> Result<()> {
-        self.store.executor.probe(ADMIN_LIMIT).await
+        self.store.probe(ADMIN_LIMIT).await
     }
 
     async fn close(&self) -> Result<()> {
         self.store.dialect.closing();
-        let executor = &self.store.executor;
+        let store = &self.store;
         let closing = async {
             self.sweeper.sweep_at_end().await;
-            executor.links.close().await
+            store.connections.close().await
         };
         // An unresponsive server does not hold us up: the connections end anyway.
         tokio::select! {
             closed = closing => closed,
-            () = executor.clock.sleep_until(executor.now() + CLOSE_LIMIT) => Ok(()),
+            () = store.clock.sleep_until(store.now() + CLOSE_LIMIT) => Ok(()),
         }
     }
 
@@ -70,9 +74,10 @@ impl<D: Dialect> LockBackend for Backend<D> {
 }
 
 #[async_trait]
-impl<D: Dialect> LockAdmin for Backend<D> {
+impl<D: Dialect> LockAdmin for DialectBackend<D> {
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {
-        let lease = self.store.look(Turn::Look, &key.encode(), ADMIN_LIMIT).await?;
+        let limits = self.store.limits(StatementClass::Look, ADMIN_LIMIT);
+        let lease = self.store.look(limits, &key.encode()).await?;
         Ok(lease.and_then(|lease| self.store.info(lease)))
     }
 
@@ -82,31 +87,21 @@ impl<D: Dialect> LockAdmin for Backend<D> {
             .with("start", &*start)
             .with("length", i64::try_from(start.len()).unwrap_or(i64::MAX))
             .with("bare", prefix.is_empty());
-        let executor = &self.store.executor;
-        let list = &executor.statements().list;
-        let reply = executor.patiently(Turn::Look, ADMIN_LIMIT, list, &values).await?;
+        let limits = self.store.limits(StatementClass::Look, ADMIN_LIMIT);
+        let list = self.store.statement(StatementName::List);
+        let reply = self.store.patiently(limits, list, &values).await?;
         let mut found = Vec::with_capacity(reply.rows.len());
         for row in &reply.rows {
-            found.extend(self.store.info(Lease::read(row)?));
+            found.extend(self.store.info(LeaseRow::read(row)?));
         }
         Ok(found)
     }
 
-    async fn force_release(
-        &self,
-        key: &LockKey,
-        expected: Option<&HolderMark>,
-    ) -> Result<Released> {
-        let owner = match expected.map(HolderMark::owner) {
-            // Every hold in the table has an owner.
-            Some(None) => return Ok(Released::AlreadyGone),
-            Some(owner) => owner,
-            None => None,
-        };
-        self.store.free_by_force(&key.encode(), owner.as_ref().map(OwnerId::to_hex)).await
+    async fn force_release(&self, key: &LockKey, victim: &Victim) -> Result<Released> {
+        self.store.free_by_force(&key.encode(), victim).await
     }
 
     async fn diagnose(&self) -> Result<Vec<Finding>> {
-        self.store.dialect.diagnose(&self.store.executor).await
+        D::diagnose(&self.store).await
     }
 }

@@ -2,32 +2,30 @@
 //! codes, and the few steps that only one of them needs.
 
 pub(crate) mod backend;
-mod claim;
-pub(crate) mod dialect;
-mod doctor;
-pub(crate) mod driver;
-pub(crate) mod entry;
-pub(crate) mod error;
-pub(crate) mod executor;
-pub(crate) mod links;
-pub(crate) mod lock_table;
-#[cfg(any(feature = "postgres", feature = "mysql"))]
-pub(crate) mod pool;
-pub(crate) mod preparation;
+pub(crate) mod claim;
 pub(crate) mod renewals;
-#[cfg(any(feature = "postgres", feature = "mysql"))]
-mod resting;
-pub(crate) mod schema;
-pub(crate) mod settings;
-pub(crate) mod shield;
-pub(crate) mod statement;
 pub(crate) mod store;
-pub(crate) mod sweep;
-pub(crate) mod table;
-pub(crate) mod target;
 #[cfg(test)]
 pub(crate) mod tests;
-#[cfg(any(feature = "postgres", feature = "mysql"))]
-mod unfinished;
-pub(crate) mod value;
-pub(crate) mod wake;
+pub(crate) mod waiters;
+
+/// The lock table: its settings, its texts, its rows, how it comes to be, and how it stays small.
+pub(crate) mod table {
+    pub(crate) mod creation;
+    pub(crate) mod lock_table;
+    #[cfg_attr(distlock_mutants, path = "../../mutants/preparation.rs")]
+    pub(crate) mod preparation;
+    pub(crate) mod row;
+    pub(crate) mod settings;
+    pub(crate) mod sweep;
+}
+
+/// How a statement reaches the database, and what comes back.
+pub(crate) mod wire {
+    pub(crate) mod connections;
+    pub(crate) mod driver;
+    pub(crate) mod errors;
+    #[cfg(any(feature = "postgres", feature = "mysql"))]
+    pub(crate) mod pool;
+    pub(crate) mod statement;
+}

@@ -3,9 +3,9 @@
 use std::panic::RefUnwindSafe;
 use std::path::PathBuf;
 
-use lock_core::kit::endpoint::Endpoint;
-use lock_core::kit::url::{Params, pem_file};
 use lock_core::{Error, Result};
+use lock_kit::endpoint::Endpoint;
+use lock_kit::url::{Params, pem_file};
 use sqlx::MySqlPool;
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 
@@ -17,7 +17,7 @@ const FORM: &str = "mysql://user[:password]@host[:3306]/database";
 /// A database of a server.
 #[derive(Clone)]
 pub(crate) struct MySqlTarget {
-    source: Source,
+    source: OptionsSource,
     /// The server and the database as errors name them.
     pub(super) endpoint: String,
 }
@@ -27,7 +27,7 @@ impl RefUnwindSafe for MySqlTarget {}
 
 /// Where the options of a connection come from.
 #[derive(Clone)]
-enum Source {
+enum OptionsSource {
     Options(Box<MySqlConnectOptions>),
     /// An application's pool, which may be given new credentials while it is in use.
     Pool(MySqlPool),
@@ -36,8 +36,8 @@ enum Source {
 impl MySqlTarget {
     pub(crate) fn options(&self) -> MySqlConnectOptions {
         match &self.source {
-            Source::Options(options) => MySqlConnectOptions::clone(options),
-            Source::Pool(pool) => MySqlConnectOptions::clone(&pool.connect_options()),
+            OptionsSource::Options(options) => MySqlConnectOptions::clone(options),
+            OptionsSource::Pool(pool) => MySqlConnectOptions::clone(&pool.connect_options()),
         }
     }
 
@@ -72,7 +72,7 @@ impl MySqlTarget {
             options = options.socket(path);
         }
         let options = Box::new(with_tls(options, params)?);
-        Ok(Self { source: Source::Options(options), endpoint: shown })
+        Ok(Self { source: OptionsSource::Options(options), endpoint: shown })
     }
 
     /// Connections of our own, with the options of the pool.
@@ -87,7 +87,10 @@ impl MySqlTarget {
                 "the pool's connections to {server} have no database: name the one with the lock table"
             )));
         };
-        Ok(Self { source: Source::Pool(pool.clone()), endpoint: format!("{server}/{database}") })
+        Ok(Self {
+            source: OptionsSource::Pool(pool.clone()),
+            endpoint: format!("{server}/{database}"),
+        })
     }
 }
 

@@ -3,26 +3,39 @@
 use std::fmt;
 use std::time::Duration;
 
-use lock_core::kit::versions::{MARIADB, MYSQL};
 use lock_core::{Error, ErrorKind, FencingToken, Result, async_trait};
-use sqlx::mysql::{MySqlConnection, MySqlDatabaseError, MySqlRow};
-use sqlx::{AssertSqlSafe, ConnectOptions, Executor, MySql, Row as _};
+use lock_kit::server::MinimumVersion;
+use sqlx::mysql::{MySqlArguments, MySqlConnection, MySqlDatabaseError, MySqlRow};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection as _, Executor, MySql, Row as _};
 
-use super::config::MySqlTarget;
-use super::statements::{self, OwnStatements};
-use crate::engine::driver::Driver;
-use crate::engine::error::Failure;
-use crate::engine::lock_table::LockTable;
-use crate::engine::pool::Server;
-use crate::engine::schema::ensure_once;
-use crate::engine::settings::Settings;
-use crate::engine::shield::shielded;
-use crate::engine::statement::{Places, Query, Statement, Values};
-use crate::engine::value::{Reply, Row, Value, nullable};
+use crate::engine::table::creation::ensure_once;
+use crate::engine::table::lock_table::{LockTable, StatementName};
+use crate::engine::table::settings::Settings;
+use crate::engine::wire::driver::{SqlDriver, shielded};
+use crate::engine::wire::errors::StatementFailure;
+use crate::engine::wire::pool::PooledServer;
+use crate::engine::wire::statement::{
+    PlaceStyle, Query, Row, SqlStatement, SqlValue, StatementReply, Then, Values, nullable,
+};
+use crate::mysql::config::MySqlTarget;
+use crate::mysql::statements;
+
+/// `SKIP LOCKED` came with 8.0.
+const MYSQL: MinimumVersion = MinimumVersion::new(
+    "MySQL",
+    [8, 0, 0],
+    "older ones do not know SKIP LOCKED, which renewals need",
+);
+/// `SKIP LOCKED` came with 10.6 (MDEV-13115).
+const MARIADB: MinimumVersion = MinimumVersion::new(
+    "MariaDB",
+    [10, 6, 0],
+    "older ones do not know SKIP LOCKED, which renewals need",
+);
 
 /// A database, and how connections to it are made.
 pub(crate) struct MySqlServer {
-    pub(super) table: LockTable<OwnStatements>,
+    pub(super) table: LockTable,
     target: MySqlTarget,
 }
 
@@ -55,22 +68,15 @@ impl MySqlServer {
 }
 
 #[async_trait]
-impl Driver for MySqlServer {
+impl SqlDriver for MySqlServer {
     type Connection = MySqlConnection;
-    type Own = OwnStatements;
 
-    fn table(&self) -> &LockTable<OwnStatements> {
+    fn table(&self) -> &LockTable {
         &self.table
     }
 
-    fn own_statements(&self) -> Vec<&Statement> {
-        let OwnStatements { make, renew, unlocked, present, renew_all } = &self.table.own;
-        let smallest = [unlocked, present, renew_all].map(|sizes| &sizes.0[0]);
-        [make, renew].into_iter().chain(smallest).collect()
-    }
-
     /// The row was written; if the number is missing, the outcome is unknown.
-    fn told(&self, row: &Row) -> Result<i64> {
+    fn outcome_number(&self, row: &Row) -> Result<i64> {
         row.int(0).map_err(|_| {
             let text = format!(
                 "the reply of {} to an UPDATE lacks the number that the statement passed to LAST_INSERT_ID: use a proxy that passes it on, or none",
@@ -80,8 +86,8 @@ impl Driver for MySqlServer {
         })
     }
 
-    async fn check_server(&self, connection: &mut MySqlConnection) -> Result<(), Failure> {
-        let ask = Statement::new(Places::Marks, 0, statements::VERSION).bare();
+    async fn check_server(&self, connection: &mut MySqlConnection) -> Result<(), StatementFailure> {
+        let ask = SqlStatement::new(PlaceStyle::Marks, 0, statements::VERSION).bare();
         let rows = self.ask(connection, ask).await?;
         let version = rows.first().map(|row| row.text(0)).transpose()?;
         Ok(supported(version.unwrap_or_default())?)
@@ -89,38 +95,54 @@ impl Driver for MySqlServer {
 
     /// The number that a statement puts into `LAST_INSERT_ID` is its one row. It has none if no row
     /// was found, and NULL where the number is missing, as behind some proxies.
-    ///
-    /// Texts are bound as bytes, as they are in the table.
-    async fn run(&self, connection: &mut MySqlConnection, query: Query) -> sqlx::Result<Reply> {
+    async fn run(
+        &self,
+        connection: &mut MySqlConnection,
+        query: Query,
+    ) -> sqlx::Result<StatementReply> {
         let reads = query.sql.starts_with("SELECT");
-        let mut bound = sqlx::query::<MySql>(AssertSqlSafe(query.sql));
-        for value in query.values {
-            bound = match value {
-                Value::Text(text) => bound.bind(text.into_bytes()),
-                Value::Bytes(bytes) => bound.bind(bytes),
-                Value::Int(number) => bound.bind(number),
-                Value::Bool(flag) => bound.bind(i64::from(flag)),
-                Value::Null | Value::List(_) => bound.bind(None::<Vec<u8>>),
-            };
-        }
+        let bound = bound(query);
         if reads {
             let rows = bound.fetch_all(connection).await?;
-            return Reply::of_rows(rows.iter().map(row));
+            return StatementReply::of_rows(rows.iter().map(row));
         }
         let done = bound.execute(connection).await?;
         let affected = done.rows_affected();
         let rows = match done.last_insert_id().cast_signed() {
             0 if affected == 0 => Vec::new(),
-            0 => vec![Row(vec![Value::Null])],
-            number => vec![Row(vec![Value::Int(number)])],
+            0 => vec![Row(vec![SqlValue::Null])],
+            number => vec![Row(vec![SqlValue::Int(number)])],
         };
-        Ok(Reply { rows, affected, repeated: false })
+        Ok(StatementReply { rows, affected, repeated: false })
     }
 
-    async fn prove(
+    async fn run_both(
         &self,
         connection: &mut MySqlConnection,
-        statement: &Statement,
+        query: Query,
+        then: &Then,
+    ) -> sqlx::Result<StatementReply> {
+        let mut transaction = connection.begin().await?;
+        let both = async {
+            let reply = self.run(&mut transaction, query).await?;
+            let Some(next) = then(&reply) else { return Ok(reply) };
+            let affected = self.run(&mut transaction, next).await?.affected;
+            Ok(StatementReply { affected, ..reply })
+        };
+        match both.await {
+            Ok(reply) => transaction.commit().await.map(|()| reply),
+            Err(error) => {
+                // Not when it is used next, as the driver would: its rows are locked until then.
+                transaction.rollback().await?;
+                Err(error)
+            }
+        }
+    }
+
+    async fn explain(
+        &self,
+        connection: &mut MySqlConnection,
+        statement: &SqlStatement,
     ) -> sqlx::Result<()> {
         let text = sqlx::SqlSafeStr::into_sql_str(AssertSqlSafe(statement.bare().sql));
         connection.prepare(text).await.map(drop)
@@ -133,22 +155,37 @@ impl Driver for MySqlServer {
 }
 
 #[async_trait]
-impl Server for MySqlServer {
+impl PooledServer for MySqlServer {
     const FRESH: Duration = Duration::from_secs(1);
     // A small server has been seen to stop and be back within 80 ms.
     const FRESH_FOR_TRIES: Duration = Duration::from_millis(25);
 
-    async fn open(&self) -> Result<MySqlConnection, Failure> {
+    async fn open(&self) -> Result<MySqlConnection, StatementFailure> {
         let connecting = shielded(self.connect()).await;
         let mut connection = connecting.map_err(|error| self.failure(error, false))?;
         if ensure_once(self, &mut connection).await? {
             // Without it, clients that insert rows would lock the gap in its place.
             let fence = Values::default().with("fence", None::<FencingToken>);
-            let mark = self.table.statements.sweep_fold.bind(&fence);
+            let mark = self.table.statement(StatementName::SweepFold).bind(&fence);
             self.ask(&mut connection, mark).await?;
         }
         Ok(connection)
     }
+}
+
+/// Texts are bound as bytes, as they are in the table.
+fn bound(query: Query) -> sqlx::query::Query<'static, MySql, MySqlArguments> {
+    let mut bound = sqlx::query::<MySql>(AssertSqlSafe(query.sql));
+    for value in query.values {
+        bound = match value {
+            SqlValue::Text(text) => bound.bind(text.into_bytes()),
+            SqlValue::Bytes(bytes) => bound.bind(bytes),
+            SqlValue::Int(number) => bound.bind(number),
+            SqlValue::Bool(flag) => bound.bind(i64::from(flag)),
+            SqlValue::Null | SqlValue::List(_) => bound.bind(None::<Vec<u8>>),
+        };
+    }
+    bound
 }
 
 /// As numbers and bytes, since the two servers give the columns of their descriptions different

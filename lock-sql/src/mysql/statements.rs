@@ -36,29 +36,24 @@
 //!
 //! `GREATEST(fence + 1, now)` rises whatever the clock does. After a loss of the table, the clock
 //! keeps it rising. The sweep deletes a row only if its fence is not above that of the row
-//! [`MARK`], from which a new row starts.
+//! [`MARK`](crate::engine::table::settings::MARK), from which a new row starts.
 
-use super::codes::RULES;
-use crate::engine::lock_table::{LockTable, Texts};
-use crate::engine::preparation::Preparation;
-use crate::engine::renewals::BATCH;
-use crate::engine::settings::Settings;
-use crate::engine::statement::{Places, Statement, Statements};
+use crate::engine::table::lock_table::{LockTable, TableTexts, statements};
+use crate::engine::table::preparation::Preparation;
+use crate::engine::table::settings::Settings;
+use crate::engine::wire::statement::PlaceStyle;
+use crate::mysql::codes::RULES;
 
 pub(crate) const NAME: &str = "mysql";
 
-/// The name of the row [`MARK`](crate::engine::statement::MARK), as bytes.
+/// The name of the row [`MARK`](crate::engine::table::settings::MARK), as bytes.
 const MARK: &str = "x'0166656E6365'";
 
 /// The server's clock, in µs since 1970.
 pub(crate) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
 
-/// The answers of `release`, besides 0 for "no such row".
+/// The answers of `Release`, besides 0 for "no such row".
 pub(crate) const WAS_RUNNING: i64 = 2;
-
-/// How many names a statement on many rows has. Only these sizes, so that a connection prepares few
-/// statements.
-pub(crate) const SIZES: [usize; 4] = [8, 32, 128, BATCH];
 
 /// The session settings of every connection.
 ///
@@ -89,34 +84,6 @@ const TABLE: &str = "SELECT CASE \
          LIMIT 1) END \
      FROM information_schema.tables AS t WHERE t.table_schema = DATABASE() AND t.table_name = CONVERT(:table USING utf8mb4)";
 
-/// One statement for each of [`SIZES`].
-#[derive(Debug)]
-pub(crate) struct Sizes(pub(super) [Statement; SIZES.len()]);
-
-impl Sizes {
-    /// The statement for this many names.
-    pub(super) fn fitting(&self, count: usize) -> &Statement {
-        let at = SIZES.iter().position(|size| *size >= count).unwrap_or(SIZES.len() - 1);
-        &self.0[at]
-    }
-}
-
-/// What only MySQL has.
-#[derive(Debug)]
-pub(crate) struct OwnStatements {
-    /// As `acquire`, of a name that has no row, and so never without an answer.
-    pub(crate) make: Statement,
-    /// name, owner, fence, ttl → the fence.
-    pub(crate) renew: Statement,
-    /// names → rows of name, key of the hold, whether it is running; without rows that another
-    /// client has locked.
-    pub(crate) unlocked: Sizes,
-    /// names → rows as for `unlocked`, including locked ones.
-    pub(crate) present: Sizes,
-    /// names, keys of the holds, ttl.
-    pub(crate) renew_all: Sizes,
-}
-
 /// What an acquire does to the row that is there: takes it if it is free, prolongs it if it is our
 /// own, and leaves it alone otherwise. A repeat by the same owner keeps its fence (clause C2).
 fn taken(me: &str, now: &str, until: &str, label: &str) -> String {
@@ -131,7 +98,7 @@ fn taken(me: &str, now: &str, until: &str, label: &str) -> String {
     )
 }
 
-const TEXTS: Texts = Texts {
+const TEXTS: TableTexts = TableTexts {
     create: r"CREATE TABLE IF NOT EXISTS {t} (
   name     VARBINARY(1025) NOT NULL, -- the lock, compared byte by byte
   owner    VARBINARY(32),            -- who holds it, NULL when it is free
@@ -151,40 +118,60 @@ const TEXTS: Texts = Texts {
         // The driver needs TLS for the password of `caching_sha2_password`.
         "password authentication on a MySQL server needs TLS (the feature `tls`), or a user with mysql_native_password",
     ],
-    statements: Statements {
+    statements: statements! {
         // The row of a name that was used before is there, and the mark is not read. The present is
         // the same in the whole of a statement.
-        acquire: "UPDATE {t} SET {taken} WHERE name = :name",
+        Acquire: "UPDATE {t} SET {taken} WHERE name = :name",
         // An update, which every proxy sends to the primary.
-        confirm: Some(
-            "UPDATE {t} SET fence = fence + 0 * LAST_INSERT_ID(expires - {now}) \
-             WHERE name = :name AND owner = :owner AND expires > {now} AND :fence IN (0, fence)",
-        ),
-        // The row stays, with its fence: the next holder's is greater by `acquire`.
-        release: "UPDATE {t} SET {freed} WHERE name = :name AND owner = :owner AND :fence IN (0, fence)",
-        force: Some(
-            "UPDATE {t} SET {freed} WHERE name = :name AND owner IS NOT NULL AND (:owner IS NULL OR owner = :owner)",
-        ),
-        look: "SELECT {lease} FROM {t} WHERE name = :name",
+        Confirm: "UPDATE {t} SET fence = fence + 0 * LAST_INSERT_ID(expires - {now}) \
+             WHERE name = :name AND owner = :owner AND expires > {now} AND :fence IN (0, fence) \
+               AND IF(LOCATE(x'1F', label) > 0, CAST(SUBSTRING_INDEX(label, x'1F', 1) AS SIGNED), 1) > :more",
+        // The row stays, with its fence: the next holder's is greater by `Acquire`.
+        Release: "UPDATE {t} SET {freed} WHERE name = :name AND owner = :owner AND :fence IN (0, fence)",
+        ReleaseByForce: "UPDATE {t} SET {freed} WHERE name = :name AND owner IS NOT NULL AND (:owner IS NULL OR owner = :owner) \
+               AND :fence IN (0, fence)",
+        Look: "SELECT {lease} FROM {t} WHERE name = :name",
         // `LEFT` and not LIKE: no wildcards, and bytes are bytes.
-        list: "SELECT {lease} FROM {t} \
+        List: "SELECT {lease} FROM {t} \
              WHERE name >= :start AND LEFT(name, :length) = :start AND (:bare = 0 OR LOCATE(x'1F', name) = 0) \
                AND owner IS NOT NULL AND expires > {now} \
              ORDER BY name",
-        sweep_page: "SELECT name, fence, CAST(GREATEST(expires, acquired) <= {now} - :retention AS SIGNED) FROM {t} \
+        SweepPage: "SELECT name, fence, CAST(GREATEST(expires, acquired) <= {now} - :retention AS SIGNED) FROM {t} \
              WHERE name > :after ORDER BY name LIMIT {page}",
-        sweep_fold: "INSERT INTO {t} (name, owner, fence, expires, acquired, label) VALUES ({mark}, NULL, :fence, 0, 0, NULL) \
+        SweepFold: "INSERT INTO {t} (name, owner, fence, expires, acquired, label) VALUES ({mark}, NULL, :fence, 0, 0, NULL) \
              ON DUPLICATE KEY UPDATE fence = GREATEST(fence, VALUES(fence))",
         // Checked again: since the page was read, a row may have been taken, and even released. A
         // fence that is not above the one that was folded is not above the mark, which rises.
-        sweep_delete: "DELETE FROM {t} USING {t} FORCE INDEX (PRIMARY) WHERE name <> {mark} AND fence <= :folded \
+        SweepDelete: "DELETE FROM {t} USING {t} FORCE INDEX (PRIMARY) WHERE name <> {mark} AND fence <= :folded \
                AND GREATEST(expires, acquired) <= {now} - :retention AND name IN (:[names])",
-        probe: "UPDATE {t} SET fence = fence WHERE 1 = 0",
+        Probe: "UPDATE {t} SET fence = fence WHERE 1 = 0",
+        // The greatest value is asked for, and not the value, since a derived table that is merged
+        // into the statement may not read what the statement writes (error 1093).
+        //
+        // InnoDB reads the mark with a shared lock here, which is kept to the end of the statement:
+        // that makes "no such row" and "the greatest fence of removed rows" one answer. A statement
+        // that waits for a locked row would keep it all the while, and the next sweep, and behind
+        // that all who want any lock, would wait with it. Hence `Acquire` goes first.
+        AcquireNew: "INSERT INTO {t} (name, owner, fence, expires, acquired, label) VALUES (:name, :owner, \
+               LAST_INSERT_ID(GREATEST(COALESCE((SELECT m.fence FROM (SELECT MAX(fence) AS fence FROM {t} WHERE name = {mark}) AS m), 0) + 1, {now}) + :more), \
+               {now} + :ttl, {now}, {label}) \
+             ON DUPLICATE KEY UPDATE {retaken}",
+        RenewAlone: "UPDATE {t} SET fence = LAST_INSERT_ID(fence), {prolonged} \
+             WHERE name = :name AND owner = :owner AND expires > {now} AND :fence IN (0, fence)",
+        // For a list of names that is a large part of the table, the optimizer reads all of it, and
+        // would wait for rows that are not in the list: hence the index, here and below.
+        //
+        // A locking read sees committed data, and skips rows that others have locked; in autocommit
+        // its locks end with it.
+        ReadUnlocked: "SELECT {hold} FROM {t} FORCE INDEX (PRIMARY) WHERE name IN (:[names]) FOR UPDATE SKIP LOCKED",
+        ReadPresent: "SELECT {hold} FROM {t} WHERE name IN (:[names])",
+        RenewKeys: "UPDATE {t} FORCE INDEX (PRIMARY) SET {prolonged} \
+             WHERE expires > {now} AND name IN (:[names]) AND CONCAT(owner, '.', fence) IN (:[keys])",
     },
 };
 
 /// `at`: the database as errors name it.
-pub(crate) fn table(at: String, settings: &Settings) -> LockTable<OwnStatements> {
+pub(crate) fn table(at: String, settings: &Settings) -> LockTable {
     let terms = [
         ("{taken}", &*taken(":owner", "{now}", "{now} + :ttl", "{label}")),
         (
@@ -204,40 +191,6 @@ pub(crate) fn table(at: String, settings: &Settings) -> LockTable<OwnStatements>
         ("{mark}", MARK),
         ("{now}", NOW),
     ];
-    let prepared = Preparation::new(NAME, Places::Marks, &settings.table, &terms);
-    let statement = |text: &str| prepared.statement(text);
-    let sizes = |text: &str| Sizes(SIZES.map(|size| prepared.sized(size, text)));
-    let own = OwnStatements {
-        // The greatest value is asked for, and not the value, since a derived table that is merged
-        // into the statement may not read what the statement writes (error 1093).
-        //
-        // InnoDB reads the mark with a shared lock here, which is kept to the end of the statement:
-        // that makes "no such row" and "the greatest fence of removed rows" one answer. A statement
-        // that waits for a locked row would keep it all the while, and the next sweep, and behind
-        // that all who want any lock, would wait with it. Hence `acquire` goes first.
-        make: statement(
-            "INSERT INTO {t} (name, owner, fence, expires, acquired, label) VALUES (:name, :owner, \
-               LAST_INSERT_ID(GREATEST(COALESCE((SELECT m.fence FROM (SELECT MAX(fence) AS fence FROM {t} WHERE name = {mark}) AS m), 0) + 1, {now}) + :more), \
-               {now} + :ttl, {now}, {label}) \
-             ON DUPLICATE KEY UPDATE {retaken}",
-        ),
-        renew: statement(
-            "UPDATE {t} SET fence = LAST_INSERT_ID(fence), {prolonged} \
-             WHERE name = :name AND owner = :owner AND expires > {now} AND :fence IN (0, fence)",
-        ),
-        // For a list of names that is a large part of the table, the optimizer reads all of it, and
-        // would wait for rows that are not in the list: hence the index, here and below.
-        //
-        // A locking read sees committed data, and skips rows that others have locked; in autocommit
-        // its locks end with it.
-        unlocked: sizes(
-            "SELECT {hold} FROM {t} FORCE INDEX (PRIMARY) WHERE name IN (:[names]) FOR UPDATE SKIP LOCKED",
-        ),
-        present: sizes("SELECT {hold} FROM {t} WHERE name IN (:[names])"),
-        renew_all: sizes(
-            "UPDATE {t} FORCE INDEX (PRIMARY) SET {prolonged} \
-             WHERE expires > {now} AND name IN (:[names]) AND CONCAT(owner, '.', fence) IN (:[keys])",
-        ),
-    };
-    LockTable::new(&TEXTS, &prepared, at, settings, own)
+    let prepared = Preparation::new(PlaceStyle::Marks, &settings.table, &terms);
+    LockTable::new(&TEXTS, &prepared, at, &settings.table, settings.create_table)
 }

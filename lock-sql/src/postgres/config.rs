@@ -2,19 +2,23 @@
 
 use std::str::FromStr;
 
-use lock_core::url::{Params, decode, pem_file};
 use lock_core::{Error, Result};
+use lock_kit::settings::{Parameter, ReadBy, Words};
+use lock_kit::url::{Params, decode, pem_file};
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 use sqlx::{ConnectOptions, PgPool};
 
-/// The parameters that only PostgreSQL has. All but `lock_pooler` go to the driver; their names are
-/// those of libpq.
+use crate::engine::table::settings::schema_name;
+
+/// The parameters that only PostgreSQL has. All but those that begin with `lock_` go to the driver; their
+/// names are those of libpq.
 pub const POSTGRES_PARAMETERS: &[&str] = &[
     "application_name",
     "dbname",
     "host",
     "hostaddr",
-    "lock_pooler",
+    POOLER.name,
+    SCHEMA.name,
     "options",
     "password",
     "port",
@@ -24,6 +28,19 @@ pub const POSTGRES_PARAMETERS: &[&str] = &[
     "sslrootcert",
     "user",
 ];
+
+const POOLER: Parameter<Words<Pooler>> = Parameter {
+    name: "lock_pooler",
+    text: "`auto`, `transaction` or `none`: which kind of pooler is in front of the server",
+    default: "`auto`",
+    values: &[("auto", Pooler::Auto), ("transaction", Pooler::Transaction), ("none", Pooler::None)],
+};
+pub(crate) const SCHEMA: Parameter<ReadBy<String>> = Parameter {
+    name: "lock_schema",
+    text: "the schema of the table; it must exist",
+    default: "where the search path finds the table",
+    values: schema_name,
+};
 
 /// The kind of pooler in front of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -80,9 +97,7 @@ impl PostgresTarget {
                 "a postgres URL begins with `postgres://`: write it as in `postgres://user@host/database`",
             ));
         }
-        let choices =
-            [("auto", Pooler::Auto), ("transaction", Pooler::Transaction), ("none", Pooler::None)];
-        let pooler = params.choice("lock_pooler", &choices)?.unwrap_or_default();
+        let pooler = POOLER.read(params)?.unwrap_or_default();
         // The rest goes to the driver, which decodes it itself.
         let mut theirs = Vec::new();
         for name in POSTGRES_PARAMETERS {
@@ -143,5 +158,16 @@ fn verifying(mode: PgSslMode, mode_given: bool, authority_given: bool) -> Result
             Ok(PgSslMode::VerifyCa)
         }
         _ => Ok(mode),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_says_of_each_parameter_what_is_declared() {
+        let rows = [POOLER.row(), SCHEMA.row()].concat();
+        assert!(include_str!("../../README.md").contains(&rows), "{rows}");
     }
 }

@@ -2,14 +2,14 @@
 
 use lock_core::{Finding, Result};
 
-use super::server::PostgresServer;
-use super::{MANY_DEAD_ROWS, Postgres};
-use crate::engine::executor::Executor;
-use crate::engine::statement::{Places, Statement};
-use crate::engine::value::Row;
+use crate::engine::store::SqlStore;
+use crate::engine::table::lock_table::StatementName;
+use crate::engine::wire::statement::{PlaceStyle, Row, SqlStatement};
+use crate::postgres::server::PostgresServer;
 
-/// The quoted table → the clock, the version, the settings that matter as a new session gets them, and
-/// how the table is kept. A setting that this version does not have is NULL.
+/// The quoted table → the clock, the version, the settings that matter as a new session gets them, how the
+/// table is kept, and the other schemas with a table of this name. A setting that this version does not
+/// have is NULL.
 const SETTINGS: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, \
      current_setting('server_version'), \
      (SELECT reset_val FROM pg_settings WHERE name = 'synchronous_commit'), \
@@ -17,32 +17,43 @@ const SETTINGS: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)
      (SELECT relpersistence::text FROM pg_class WHERE oid = to_regclass(:table::text)), \
      (SELECT reset_val::bigint FROM pg_settings WHERE name = 'statement_timeout'), \
      (SELECT reset_val::bigint FROM pg_settings WHERE name = 'idle_session_timeout'), \
-     (SELECT reset_val::bigint FROM pg_settings WHERE name = 'transaction_timeout')";
+     (SELECT reset_val::bigint FROM pg_settings WHERE name = 'transaction_timeout'), \
+     (SELECT string_agg(o.relnamespace::regnamespace::text, ', ') FROM pg_class AS c JOIN pg_class AS o \
+       ON o.relname = c.relname AND o.oid <> c.oid AND o.relkind IN ('r', 'p') \
+       WHERE c.oid = to_regclass(:table::text))";
+
+/// The number of dead row versions that is worth a warning.
+pub(super) const MANY_DEAD_ROWS: i64 = 10_000;
 
 /// A statement may wait this long for a row, in ms, and must not be ended before.
 const LEAST_TIMEOUT: i64 = 2000;
 
-pub(super) async fn diagnose(
-    this: &Postgres,
-    executor: &Executor<PostgresServer>,
-) -> Result<Vec<Finding>> {
-    let (at, table) = (executor.at(), executor.driver.table.values());
-    let ask = Statement::new(Places::Dollars, 0, SETTINGS);
-    let (row, apart) = executor.ask_with_clock(&ask, &table).await?;
+pub(super) async fn diagnose(store: &SqlStore<PostgresServer>) -> Result<Vec<Finding>> {
+    let (at, server) = (store.at(), &store.dialect);
+    let table = server.table.values();
+    let ask = SqlStatement::new(PlaceStyle::Dollars, 0, SETTINGS);
+    let (row, apart) = store.ask_with_clock(&ask, &table).await?;
     let mut findings = settings(&row, at)?;
+    findings.push(Finding::fact(format!("the locks are in {}", server.table.names.table)));
+    if let Some(others) = row.optional_text(8)? {
+        findings.push(Finding::warning(
+            format!("a table of the same name is also in {others}, with locks of its own: a client whose search path leads there does not see these"),
+            "give all clients the same lock_schema, and drop the table that none of them uses",
+        ));
+    }
     findings.extend(apart);
-    if executor.driver.is_pooled() {
+    if server.is_pooled() {
         findings.push(Finding::warning(
             format!("a pooler before {at} gives each transaction another connection: waiters are not notified and poll, and statements are sent unprepared"),
             "give this program a direct connection, or a pooler in session mode",
         ));
-    } else if this.waiters.is_none() {
+    } else if server.pushes.get().is_none() {
         findings.push(Finding::warning(
             format!("no notifications arrive from {at}: waiters poll"),
             "connect to the primary directly, without a proxy that splits reads from writes",
         ));
     }
-    let dead = executor.ask(&executor.own().dead_rows, &table).await?.int(0)?;
+    let dead = store.ask(store.statement(StatementName::DeadRows), &table).await?.int(0)?;
     if dead >= MANY_DEAD_ROWS {
         findings.push(Finding::warning(
             format!("the lock table in {at} has {dead} dead row versions, and locks that change hands often become slow"),

@@ -1,79 +1,48 @@
 //! The PostgreSQL dialect.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use listener::NotificationListener;
+use lock_core::{Attempt, Finding, LockBackend, Result, SystemClock, Wake, async_trait};
+use lock_kit::runtime;
+use server::PostgresServer;
+use statements::{GONE, NAME, RENEWED};
+
+use crate::engine::backend::DialectBackend;
+use crate::engine::store::{Dialect, SqlStore};
+use crate::engine::table::lock_table::StatementName;
+use crate::engine::table::row::{DueRenewal, OwnRow, RenewalOutcome};
+use crate::engine::table::settings::{Settings, SqlTarget};
+use crate::engine::table::sweep;
+use crate::engine::waiters::NotifiedClaim;
+use crate::engine::wire::connections::{StatementClass, StatementLimits};
+use crate::engine::wire::errors::no_answer;
+use crate::engine::wire::pool::ServerPool;
+use crate::engine::wire::statement::{SqlValue, Values, nullable};
+
 mod codes;
 mod config;
 mod doctor;
-mod free;
-mod inline;
 mod listener;
 mod pooler;
-mod renew;
-mod server;
+mod probably_free;
+pub(crate) mod server;
 pub(crate) mod statements;
-#[cfg(test)]
-mod tests;
 
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
-
-use lock_core::kit::runtime;
-use lock_core::{
-    Attempt, ClockInstant, Finding, LockBackend, OsRng, Result, Rng, SystemClock, Wake, async_trait,
-};
-use tokio::task::AbortHandle;
-
-pub(crate) use config::PostgresTarget;
 pub use config::{POSTGRES_PARAMETERS, Pooler};
-
-use crate::engine::backend::Backend;
-use crate::engine::dialect::Dialect;
-use crate::engine::entry::{Due, Entry, Outcome};
-use crate::engine::error::no_answer;
-use crate::engine::executor::Executor;
-use crate::engine::links::{Turn, Want};
-use crate::engine::pool::Pool;
-use crate::engine::settings::Settings;
-use crate::engine::statement::Values;
-use crate::engine::store::Store;
-use crate::engine::sweep;
-use crate::engine::target::Target;
-use crate::engine::value::nullable;
-use crate::engine::wake::{Waiter, Waiters};
-use free::Free;
-use listener::{Listener, Receiver};
-use renew::Waits;
-use server::PostgresServer;
-use statements::NAME;
-
-/// The number of dead row versions that is worth a warning.
-const MANY_DEAD_ROWS: i64 = 10_000;
-
-/// The lock table in a PostgreSQL database.
-#[derive(Debug)]
-pub(crate) struct Postgres {
-    /// Identifies us in the list of waiters, and names our channel.
-    client: String,
-    /// Where pushes arrive, if the server can send them.
-    waiters: Option<Arc<Waiters>>,
-    /// Delivers notifications.
-    delivery: OnceLock<AbortHandle>,
-    waits: Waits,
-    free: Arc<Free>,
-    /// The number of dead row versions in the last warning.
-    warned: AtomicI64,
-}
-
-impl Drop for Postgres {
-    fn drop(&mut self) {
-        self.closing();
-    }
-}
+pub(crate) use config::{PostgresTarget, SCHEMA};
 
 #[async_trait]
-impl Target for PostgresTarget {
+impl SqlTarget for PostgresTarget {
     fn dialect(&self) -> &'static str {
         NAME
+    }
+
+    fn parameters(&self) -> &'static [&'static str] {
+        POSTGRES_PARAMETERS
     }
 
     fn endpoint(&self) -> String {
@@ -85,121 +54,142 @@ impl Target for PostgresTarget {
         let limit = settings.connect_timeout;
         let store = tokio::time::timeout(limit, open(self, settings)).await;
         let store = store.unwrap_or_else(|_| Err(no_answer(&self.at(), limit)))?;
-        Ok(Arc::new(Backend::new(store, settings.retention)))
+        Ok(Arc::new(DialectBackend::new(store, settings.retention)))
     }
 }
 
-async fn open(target: &PostgresTarget, settings: &Settings) -> Result<Arc<Store<Postgres>>> {
-    let (server, clock) = (Arc::new(PostgresServer::new(target, settings)), SystemClock::default());
+async fn open(
+    target: &PostgresTarget,
+    settings: &Settings,
+) -> Result<Arc<SqlStore<PostgresServer>>> {
+    let (mut server, clock) = (PostgresServer::new(target, settings)?, SystemClock::default());
     let limit = settings.connect_timeout;
-    let first = pooler::open_first(&server, target.pooler, limit).await;
-    let (first, third) = first?;
-    let mut id = [0; 8];
-    OsRng.fill(&mut id)?;
-    let client = format!("{:016x}", u64::from_be_bytes(id));
-    let pool = Pool::new(Arc::clone(&server), clock.clone());
-    first.into_iter().for_each(|connection| pool.keep(connection));
+    let (mut first, third) = pooler::open_first(&server, target.pooler, limit).await?;
+    server.name_schema(&mut first[0], settings).await?;
+    let server = Arc::new(server);
+    let pool = ServerPool::new(Arc::clone(&server), clock.clone());
+    for connection in first {
+        pool.keep(server.make_ours(connection).await?);
+    }
+    let store = Arc::new(SqlStore { dialect: server, connections: Arc::new(pool), clock });
+    let server = &store.dialect;
     let listener = match server.is_pooled() {
         true => None,
-        false => Listener::prove(&server, &pool, &clock, &client, limit, third).await?,
+        false => NotificationListener::prove(&store, limit, third).await?,
     };
-    if listener.is_none() {
-        tracing::info!(target: "distlock", at = %server.table.names.at, "no notifications arrive: waiters poll");
+    if listener.is_none() && !server.is_pooled() {
+        tracing::warn!(target: "distlock", at = %store.at(), "no notifications arrive: waiters poll");
     }
-    let (waiters, unwanted) = Waiters::new();
-    let postgres = Postgres {
-        client,
-        waiters: listener.is_some().then(|| Arc::clone(&waiters)),
-        delivery: OnceLock::new(),
-        waits: Waits::default(),
-        free: Arc::default(),
-        warned: AtomicI64::new(0),
-    };
-    let store = Arc::new(Store::new(postgres, server, Arc::new(pool), clock));
-    store.executor.probe(limit).await?;
+    store.probe(limit).await?;
     if let Some(listener) = listener {
-        let (client, executor) = (store.dialect.client.clone(), Arc::downgrade(&store.executor));
-        let free = Arc::clone(&store.dialect.free);
-        let receiver = Receiver { waiters, unwanted, free, client, executor };
         // It is set nowhere else.
-        let _ = store.dialect.delivery.set(listener.start(receiver));
+        let _ = server.pushes.set(listener.start(&store));
     }
     Ok(store)
 }
 
 #[async_trait]
-impl Dialect for Postgres {
-    type Driver = PostgresServer;
-
+impl Dialect for PostgresServer {
     const NAME: &'static str = NAME;
-    const LOOKS_FIRST: bool = false;
     // An insert reads the mark as of the start of its statement, so inserts that began before the
     // mark was raised must have ended.
     const SETTLE: Duration = Duration::from_secs(2);
 
-    fn wanted(&self, entry: &Entry) -> Values {
-        // On the list of waiters, or not.
-        let listed = entry.waiter.as_ref().filter(|waiter| waiter.waits());
-        entry
-            .values(None)
-            .with("client", nullable(listed.map(|_| &*self.client)))
-            .with("company", listed.is_some_and(Waiter::has_company))
-    }
-
-    fn tries(&self, entry: &Entry) -> bool {
-        self.free.take(&entry.name)
-    }
-
-    async fn missing(
-        &self,
-        executor: &Executor<PostgresServer>,
-        entry: &Entry,
-        start: ClockInstant,
+    async fn acquire(
+        store: &SqlStore<Self>,
+        entry: &OwnRow,
+        _polling: bool,
     ) -> Result<Option<Attempt>> {
-        let want = Want::patient(Turn::Try, start, entry.call_timeout).by(entry);
-        let reply = executor.execute(want, &executor.own().enter, &self.wanted(entry)).await?;
+        let server = &store.dialect;
+        let limits = store.limits(StatementClass::Try, entry.call_timeout).taking();
+        // On the list of waiters, or not. Made for each statement: another claim of this client may begin to
+        // wait in between, and a grant must then leave the client on the list.
+        let values = || {
+            let listed = entry.waiter.as_ref().filter(|waiter| waiter.waits());
+            let values = entry.values(None);
+            values
+                .with("client", nullable(listed.map(|_| &*server.client)))
+                .with("company", listed.is_some_and(NotifiedClaim::has_company))
+        };
+        if server.free.take(&entry.name) {
+            let reply =
+                store.execute(limits, store.statement(StatementName::Acquire), &values()).await?;
+            let Some(reply) = reply else { return Ok(None) };
+            if let Some(row) = reply.rows.first() {
+                return store.attempt(entry, row).map(Some);
+            }
+        }
+        let queue = store.statement(StatementName::AcquireOrQueue);
+        let reply = store.execute(limits, queue, &values()).await?;
         let row = reply.as_ref().and_then(|reply| reply.rows.first());
-        row.map(|row| executor.attempt(entry, row)).transpose()
+        row.map(|row| store.attempt(entry, row)).transpose()
     }
 
     fn wake(&self) -> Wake {
-        if self.waiters.is_some() { Wake::Hint } else { Wake::Poll }
+        if self.pushes.get().is_some() { Wake::Hint } else { Wake::Poll }
     }
 
-    fn listen(&self, name: &str, wait: bool) -> Option<Waiter> {
-        Some(self.waiters.as_ref()?.register(name, wait))
+    fn listen(&self, name: &str, wait: bool) -> Option<NotifiedClaim> {
+        self.pushes.get().map(|(waiters, _)| waiters.register(name, wait))
     }
 
     fn closing(&self) {
-        if let Some(delivery) = self.delivery.get() {
-            delivery.abort();
-        }
+        self.stop_delivery();
     }
 
-    async fn diagnose(&self, executor: &Executor<PostgresServer>) -> Result<Vec<Finding>> {
-        doctor::diagnose(self, executor).await
+    async fn diagnose(store: &SqlStore<Self>) -> Result<Vec<Finding>> {
+        doctor::diagnose(store).await
     }
 
-    async fn renew(
-        &self,
-        executor: &Executor<PostgresServer>,
-        dues: &[Due<'_>],
+    /// Skips rows that another client has locked.
+    async fn renew_batch(
+        store: &SqlStore<Self>,
+        dues: &[DueRenewal<'_>],
         limit: Duration,
-    ) -> Result<Vec<Outcome>> {
-        renew::renew(&self.waits, executor, dues, limit).await
+    ) -> Result<Vec<RenewalOutcome>> {
+        let list =
+            |value: fn(&DueRenewal<'_>) -> SqlValue| dues.iter().map(value).collect::<Vec<_>>();
+        let values = Values::default()
+            .with("names", list(|due| (&*due.entry.name).into()))
+            .with("owners", list(|due| (&*due.entry.owner.0).into()))
+            .with("fences", list(|due| due.fence.into()))
+            .with("ttls", list(|due| due.entry.ttl.into()));
+        let limits = store.limits(StatementClass::Keep, limit);
+        let renew = store.statement(StatementName::RenewBatch);
+        let reply = store.patiently(limits, renew, &values).await?;
+        let mut outcomes = HashMap::with_capacity(reply.rows.len());
+        for row in &reply.rows {
+            let outcome = match row.int(1)? {
+                RENEWED => RenewalOutcome::Renewed,
+                GONE => RenewalOutcome::Gone,
+                _ => RenewalOutcome::Locked,
+            };
+            outcomes.insert(row.text(0)?, outcome);
+        }
+        // A lease missing from the reply is retried.
+        let of = |due: &DueRenewal<'_>| {
+            outcomes.get(&*due.entry.name).copied().unwrap_or(RenewalOutcome::Locked)
+        };
+        Ok(dues.iter().map(of).collect())
     }
 
-    async fn released(&self, executor: &Executor<PostgresServer>, entry: &Entry, freed: bool) {
+    async fn released(
+        store: &SqlStore<Self>,
+        limits: StatementLimits,
+        entry: &OwnRow,
+        freed: bool,
+    ) {
+        let server = &store.dialect;
         if freed {
-            self.free.note(&entry.name);
+            server.free.note(&entry.name);
         }
         let Some(waiter) = &entry.waiter else { return };
         if !waiter.leave() {
             return;
         }
-        let values = Values::default().with("name", &*entry.name).with("client", &*self.client);
-        let want = executor.want(Turn::Release, entry.call_timeout);
-        if let Err(failure) = executor.execute(want, &executor.own().leave, &values).await {
+        let values = Values::default().with("name", &*entry.name).with("client", &*server.client);
+        let leave = store.statement(StatementName::Leave);
+        if let Err(failure) = store.execute(limits, leave, &values).await {
             let error = failure.error;
             // At worst an unwanted notification arrives, and is passed on.
             tracing::debug!(target: "distlock", %error, "could not be removed from the list of waiters");
@@ -209,18 +199,105 @@ impl Dialect for Postgres {
     }
 
     /// Each statement on a lock reads all versions of its row that the server has not removed yet.
-    async fn swept(&self, executor: &Executor<PostgresServer>) {
-        let (table, dead_rows) = (executor.driver.table.values(), &executor.own().dead_rows);
-        let reply = executor.patiently(Turn::Look, sweep::LIMIT, dead_rows, &table).await;
+    async fn swept(store: &SqlStore<Self>) {
+        let server = &store.dialect;
+        let (table, limits) =
+            (server.table.values(), store.limits(StatementClass::Look, sweep::LIMIT));
+        let dead_rows = store.statement(StatementName::DeadRows);
+        let reply = store.patiently(limits, dead_rows, &table).await;
         let Ok(reply) = reply else { return };
         let number = reply.rows.first().and_then(|row| row.int(0).ok()).unwrap_or(0);
         // Warn again only when it is twice as bad, or after it was fine.
-        let warned = self.warned.load(Ordering::Relaxed);
-        if number < MANY_DEAD_ROWS {
-            self.warned.store(0, Ordering::Relaxed);
+        let warned = server.warned.load(Ordering::Relaxed);
+        if number < doctor::MANY_DEAD_ROWS {
+            server.warned.store(0, Ordering::Relaxed);
         } else if number / 2 >= warned {
-            self.warned.store(number, Ordering::Relaxed);
-            tracing::warn!(target: "distlock", at = %executor.at(), number, "the lock table has many dead row versions, and locks that change hands often become slow: look for an old snapshot (a long or prepared transaction, a replication slot), and check that autovacuum is on");
+            server.warned.store(number, Ordering::Relaxed);
+            tracing::warn!(target: "distlock", at = %store.at(), number, "the lock table has many dead row versions, and locks that change hands often become slow: look for an old snapshot (a long or prepared transaction, a replication slot), and check that autovacuum is on");
+        }
+    }
+}
+
+/// The statements, by a clock that the test sets: functions of the same names stand before the server's.
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::table::row::OwnerSecret;
+    use crate::engine::tests::Bench;
+    use crate::engine::tests::START;
+    use crate::engine::tests::TTL;
+    use crate::engine::tests::acquire;
+    use crate::engine::tests::entry;
+    use crate::engine::tests::granted;
+    use crate::engine::tests::left;
+    use crate::engine::tests::read;
+    use crate::engine::tests::shared;
+    use lock_testkit::servers;
+    use sqlx::AssertSqlSafe;
+    use sqlx::Executor;
+    use sqlx::PgPool;
+
+    struct Database {
+        server: servers::PostgresServer,
+        admin: PgPool,
+    }
+
+    #[async_trait]
+    impl Bench for Database {
+        type Of = PostgresServer;
+
+        async fn start() -> Self {
+            let server = servers::PostgresServer::builder().start().await.unwrap();
+            let admin = PgPool::connect(server.url()).await.unwrap();
+            let this = Self { server, admin };
+            this.run(
+                "CREATE TABLE clock AS SELECT now() AS at; \
+                 CREATE FUNCTION public.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE AS \
+                 'SELECT at FROM clock'; \
+                 CREATE FUNCTION public.statement_timestamp() RETURNS timestamptz LANGUAGE sql STABLE AS \
+                 'SELECT at FROM clock'; \
+                 ALTER DATABASE postgres SET search_path = public, pg_catalog",
+            )
+            .await;
+            this
+        }
+
+        async fn at(&self, micros: i64) -> Arc<SqlStore<PostgresServer>> {
+            let clock = format!(
+                "UPDATE clock SET at = to_timestamp(0) + {micros} * interval '1 microsecond'"
+            );
+            self.run(&clock).await;
+            let target = read(self.server.url(), PostgresTarget::from_url);
+            open(&target, &Settings::default()).await.unwrap()
+        }
+
+        async fn run(&self, sql: &str) {
+            self.admin.execute(sqlx::raw_sql(AssertSqlSafe(sql.to_owned()))).await.unwrap();
+        }
+
+        async fn names(&self) -> Vec<String> {
+            let names = "SELECT name FROM distlock WHERE name <> E'\\x01fence' ORDER BY name";
+            sqlx::query_scalar(names).fetch_all(&self.admin).await.unwrap()
+        }
+    }
+
+    shared!(Database);
+
+    /// As `no_request_of_a_hold_shortens_its_lease`, of the statement that waits for a row.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_renewal_that_waits_for_its_row_shortens_nothing() {
+        let database = Database::start().await;
+        let store = database.at(START * 1_000_000).await;
+        let mine = entry("x");
+        let fence = Some(granted(acquire(&store, &mine, false).await));
+        for (ttl, wanted) in [(TTL / 2, TTL), (TTL * 2, TTL * 2)] {
+            let values = OwnRow { ttl, owner: OwnerSecret(mine.owner.0.clone()), ..entry("x") }
+                .values(fence);
+            let limits = store.limits(StatementClass::Keep, TTL);
+            let renew = store.statement(StatementName::RenewAlone);
+            let reply = store.patiently(limits, renew, &values).await.unwrap();
+            assert_eq!(reply.rows.len(), 1);
+            assert_eq!(left(&store, &mine, fence).await, Some(wanted.as_millis()));
         }
     }
 }

@@ -6,32 +6,30 @@ use lock_core::Result;
 use sqlx::postgres::PgListener;
 use sqlx::{Acquire, Executor, PgConnection, Row};
 
-use super::config::Pooler;
-use super::listener;
-use super::server::PostgresServer;
-use super::statements::BACKEND_PID;
-use crate::engine::driver::Driver as _;
-use crate::engine::error::Failure;
-use crate::engine::pool::Server as _;
+use crate::engine::wire::driver::SqlDriver as _;
+use crate::engine::wire::errors::StatementFailure;
+use crate::postgres::config::Pooler;
+use crate::postgres::listener;
+use crate::postgres::server::PostgresServer;
+use crate::postgres::statements::BACKEND_PID;
 
 /// How often the three connections are checked for a pooler.
 const ROUNDS: usize = 5;
 
-/// The first connections, whether there is a pooler, and a connection that can listen if one was
-/// needed to find that out.
+/// Opens the first connections, with nothing of ours set: one, or two and one that can listen, where those
+/// are needed to find out whether there is a pooler.
 pub(super) async fn open_first(
     server: &PostgresServer,
     pooler: Pooler,
     limit: Duration,
-) -> Result<(Vec<PgConnection>, Option<PgListener>), Failure> {
-    match pooler {
+) -> Result<(Vec<PgConnection>, Option<PgListener>), StatementFailure> {
+    Ok(match pooler {
         Pooler::Auto => {
-            let ([first, second], third) = look_for_pooler(server, limit).await?;
-            let ours = vec![server.make_ours(first).await?, server.make_ours(second).await?];
-            Ok((ours, Some(third)))
+            let (both, third) = look_for_pooler(server, limit).await?;
+            (both.into(), Some(third))
         }
-        Pooler::Transaction | Pooler::None => Ok((vec![server.open().await?], None)),
-    }
+        Pooler::Transaction | Pooler::None => (vec![server.connect().await?], None),
+    })
 }
 
 /// Finds out whether there is a pooler: our connections share a server connection, or one of them
@@ -42,9 +40,9 @@ pub(super) async fn open_first(
 async fn look_for_pooler(
     server: &PostgresServer,
     limit: Duration,
-) -> Result<([PgConnection; 2], PgListener), Failure> {
+) -> Result<([PgConnection; 2], PgListener), StatementFailure> {
     let failed = |error| server.failure(error, false);
-    let listening = async { listener::connect(server, limit).await.map_err(failed) };
+    let listening = async { listener::connect(&server.options, limit).await.map_err(failed) };
     let (mut first, mut second, mut listening) =
         tokio::try_join!(server.connect(), server.connect(), listening)?;
     let third = listening.acquire().await.map_err(failed)?;
@@ -80,12 +78,15 @@ async fn run(
     server: &PostgresServer,
     connection: &mut PgConnection,
     sql: &'static str,
-) -> Result<(), Failure> {
+) -> Result<(), StatementFailure> {
     let done = connection.execute(sqlx::raw_sql(sql)).await;
     done.map(drop).map_err(|error| server.failure(error, false))
 }
 
-async fn backend(server: &PostgresServer, connection: &mut PgConnection) -> Result<i32, Failure> {
+async fn backend(
+    server: &PostgresServer,
+    connection: &mut PgConnection,
+) -> Result<i32, StatementFailure> {
     let row = connection.fetch_one(sqlx::raw_sql(BACKEND_PID)).await;
     row.and_then(|row| row.try_get(0)).map_err(|error| server.failure(error, false))
 }

@@ -1,40 +1,54 @@
 //! Opening a connection, and making sure that the database contains our table.
 
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use lock_core::kit::versions::POSTGRES;
-use lock_core::{Error, Result, async_trait};
-use sqlx::postgres::{PgConnectOptions, PgRow};
+use lock_core::{Error, OsRng, Result, Rng, async_trait};
+use lock_kit::server::MinimumVersion;
+use sqlx::error::DatabaseError;
+use sqlx::postgres::{PgConnectOptions, PgDatabaseError, PgRow, PgSeverity};
 use sqlx::{
     AssertSqlSafe, Column as _, ConnectOptions, Executor, PgConnection, Postgres, Row as _,
     TypeInfo,
 };
+use tokio::task::AbortHandle;
 
-use super::codes::POOLED;
-use super::config::{Pooler, PostgresTarget};
-use super::inline::inline;
-use super::statements::{self, OwnStatements};
-use crate::engine::driver::Driver;
-use crate::engine::error::Failure;
-use crate::engine::lock_table::LockTable;
-use crate::engine::pool::Server;
-use crate::engine::schema::ensure_once;
-use crate::engine::settings::Settings;
-use crate::engine::shield::shielded;
-use crate::engine::statement::{Places, Query, Statement};
-use crate::engine::value::{Reply, Row, Value, nullable};
+use crate::engine::table::creation::ensure_once;
+use crate::engine::table::lock_table::LockTable;
+use crate::engine::table::settings::{Settings, schema_name};
+use crate::engine::waiters::NotifiedClaims;
+use crate::engine::wire::driver::{SqlDriver, shielded};
+use crate::engine::wire::errors::StatementFailure;
+use crate::engine::wire::pool::PooledServer;
+use crate::engine::wire::statement::{
+    PlaceStyle, Query, Row, SqlStatement, SqlValue, StatementReply, nullable,
+};
+use crate::postgres::codes::{ENDED, POOLED, STALE_PLAN};
+use crate::postgres::config::{Pooler, PostgresTarget};
+use crate::postgres::probably_free::ProbablyFree;
+use crate::postgres::statements::{self, inline};
 
-/// A database, and how connections to it are made.
+/// The oldest that was tested. The statements themselves need 9.5 (`ON CONFLICT`, `SKIP LOCKED`).
+const POSTGRES: MinimumVersion =
+    MinimumVersion::new("PostgreSQL", [13, 0, 0], "older ones have not been maintained since 2024");
+
+/// A database, how connections to it are made, and what one client of it knows.
 pub(crate) struct PostgresServer {
-    pub(super) table: LockTable<OwnStatements>,
+    pub(super) table: LockTable,
     /// The channel on which holders learn of a loss.
     pub(super) channel: String,
     pub(super) options: PgConnectOptions,
     /// Whether a pooler gives each transaction to another server connection.
     pooled: AtomicBool,
+    /// Identifies us in the list of waiters, and names our channel.
+    pub(super) client: String,
+    /// Where pushes arrive, and what delivers them, if the server can send them.
+    pub(super) pushes: OnceLock<(Arc<NotifiedClaims>, AbortHandle)>,
+    pub(super) free: ProbablyFree,
+    /// The number of dead row versions in the last warning.
+    pub(super) warned: AtomicI64,
 }
 
 /// Not derived, since the options contain the password.
@@ -47,15 +61,62 @@ impl fmt::Debug for PostgresServer {
     }
 }
 
+impl Drop for PostgresServer {
+    fn drop(&mut self) {
+        self.stop_delivery();
+    }
+}
+
 impl PostgresServer {
-    pub(super) fn new(target: &PostgresTarget, settings: &Settings) -> Self {
+    pub(crate) fn new(target: &PostgresTarget, settings: &Settings) -> Result<Self> {
         let user = target.options.get_username();
-        Self {
-            table: statements::table(target.at(), user, settings),
+        let mut id = [0; 8];
+        OsRng.fill(&mut id)?;
+        Ok(Self {
+            table: statements::table(target.at(), user, settings, &settings.table),
             channel: settings.table.as_str().to_owned(),
             options: target.options.clone(),
             pooled: AtomicBool::new(target.pooler == Pooler::Transaction),
+            client: format!("{:016x}", u64::from_be_bytes(id)),
+            pushes: OnceLock::new(),
+            free: ProbablyFree::default(),
+            warned: AtomicI64::new(0),
+        })
+    }
+
+    pub(super) fn stop_delivery(&self) {
+        if let Some((_, delivery)) = self.pushes.get() {
+            delivery.abort();
         }
+    }
+
+    /// Makes the statements name the schema of the table: whoever shares a pooler's connections with us may
+    /// have left another search path on them.
+    pub(super) async fn name_schema(
+        &mut self,
+        connection: &mut PgConnection,
+        settings: &Settings,
+    ) -> Result<(), StatementFailure> {
+        let ask = SqlStatement::new(PlaceStyle::Dollars, 0, statements::SCHEMA);
+        let Query { sql, values, .. } = ask.bind(&self.table.values());
+        let text = format!("{}{}", statements::DEFAULT_PATH, inline(&sql, &values));
+        let rows = shielded(connection.fetch_all(sqlx::raw_sql(AssertSqlSafe(text)))).await;
+        let reply = rows.and_then(|rows| StatementReply::of_rows(rows.iter().map(row)));
+        let reply = reply.map_err(|error| self.failure(error, false))?;
+        let Some(row) = reply.rows.first() else { return Ok(()) };
+        one_primary(row.text(0)?)?;
+        let schema = match (&settings.schema, row.optional_text(1)?) {
+            (Some(schema), _) => schema.clone(),
+            (None, Some(found)) => schema_name(found)?,
+            (None, None) => {
+                let why = "no schema is on the search path of this user";
+                return Err(self.table.names.no_table(why).into());
+            }
+        };
+        let (at, user) = (self.table.names.at.clone(), self.options.get_username());
+        let table = settings.table.within(&schema);
+        self.table = statements::table(at, user, settings, &table);
+        Ok(())
     }
 
     pub(super) fn is_pooled(&self) -> bool {
@@ -68,7 +129,7 @@ impl PostgresServer {
         }
     }
 
-    pub(super) async fn connect(&self) -> Result<PgConnection, Failure> {
+    pub(super) async fn connect(&self) -> Result<PgConnection, StatementFailure> {
         shielded(self.options.connect()).await.map_err(|error| self.failure(error, false))
     }
 
@@ -76,37 +137,33 @@ impl PostgresServer {
     pub(super) async fn make_ours(
         &self,
         mut connection: PgConnection,
-    ) -> Result<PgConnection, Failure> {
+    ) -> Result<PgConnection, StatementFailure> {
         if !self.is_pooled() {
             let settings = format!("{}; {}", statements::KEEP_ALIVE, statements::SESSION);
             let set = connection.fetch_all(sqlx::raw_sql(AssertSqlSafe(settings))).await;
             set.map_err(|error| self.failure(error, false))?;
         }
-        ensure_once(self, &mut connection).await?;
+        if ensure_once(self, &mut connection).await? {
+            self.table.stays_gone.store(true, Ordering::Release);
+        }
         Ok(connection)
     }
 }
 
 #[async_trait]
-impl Driver for PostgresServer {
+impl SqlDriver for PostgresServer {
     type Connection = PgConnection;
-    type Own = OwnStatements;
 
     const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(32));
 
-    fn table(&self) -> &LockTable<OwnStatements> {
+    fn table(&self) -> &LockTable {
         &self.table
     }
 
-    fn own_statements(&self) -> Vec<&Statement> {
-        let OwnStatements { enter, renew, renew_waiting, pass, leave, dead_rows: _ } =
-            &self.table.own;
-        vec![enter, renew, renew_waiting, pass, leave]
-    }
-
-    async fn check_server(&self, connection: &mut PgConnection) -> Result<(), Failure> {
+    async fn check_server(&self, connection: &mut PgConnection) -> Result<(), StatementFailure> {
         let at = &self.table.names.at;
-        let ask = Statement::new(Places::Dollars, 0, statements::SERVER).bind(&self.table.values());
+        let ask = SqlStatement::new(PlaceStyle::Dollars, 0, statements::SERVER)
+            .bind(&self.table.values());
         let rows = self.ask(connection, ask).await?;
         let Some(row) = rows.first() else { return Ok(()) };
         let (version, encoding, commit) = (row.text(0)?, row.text(1)?, row.text(2)?);
@@ -126,22 +183,26 @@ impl Driver for PostgresServer {
         Ok(())
     }
 
-    async fn run(&self, connection: &mut PgConnection, query: Query) -> sqlx::Result<Reply> {
-        let Query { sql, values } = query;
+    async fn run(
+        &self,
+        connection: &mut PgConnection,
+        query: Query,
+    ) -> sqlx::Result<StatementReply> {
+        let Query { sql, values, .. } = query;
         let rows = if self.is_pooled() {
             let text = format!("{}{}", statements::LIMITED, inline(&sql, &values));
             connection.fetch_all(sqlx::raw_sql(AssertSqlSafe(text))).await?
         } else {
             let query = sqlx::query::<Postgres>(AssertSqlSafe(Arc::clone(&sql)));
             let bound = values.into_iter().fold(query, |query, value| match value {
-                Value::Null => query.bind(None::<String>),
-                Value::Text(text) => query.bind(text),
-                Value::Bytes(bytes) => query.bind(bytes),
-                Value::Int(number) => query.bind(number),
-                Value::Bool(flag) => query.bind(flag),
-                Value::List(items) => match items.first() {
-                    Some(Value::Int(_)) => query.bind(all(items, |item| match item {
-                        Value::Int(number) => number,
+                SqlValue::Null => query.bind(None::<String>),
+                SqlValue::Text(text) => query.bind(text),
+                SqlValue::Bytes(bytes) => query.bind(bytes),
+                SqlValue::Int(number) => query.bind(number),
+                SqlValue::Bool(flag) => query.bind(flag),
+                SqlValue::List(items) => match items.first() {
+                    Some(SqlValue::Int(_)) => query.bind(all(items, |item| match item {
+                        SqlValue::Int(number) => number,
                         _ => 0,
                     })),
                     _ => query.bind(all(items, |item| {
@@ -151,42 +212,73 @@ impl Driver for PostgresServer {
             });
             bound.fetch_all(connection).await?
         };
-        Reply::of_rows(rows.iter().map(row))
+        StatementReply::of_rows(rows.iter().map(row))
     }
 
     /// The planner checks columns, types and rights. Sent in one piece, since EXPLAIN takes no
     /// values.
-    async fn prove(
+    async fn explain(
         &self,
         connection: &mut PgConnection,
-        statement: &Statement,
+        statement: &SqlStatement,
     ) -> sqlx::Result<()> {
-        let Query { sql, values } = statement.bare();
+        let Query { sql, values, .. } = statement.bare();
         let text = format!("EXPLAIN {}", inline(&sql, &values));
         connection.execute(sqlx::raw_sql(AssertSqlSafe(text))).await.map(drop)
     }
 
-    /// The SQLSTATE.
+    /// The SQLSTATE, or what is known better.
     fn code(&self, error: &sqlx::Error) -> Option<String> {
-        let code = error.as_database_error()?.code()?.into_owned();
-        if POOLED.contains(&&*code) {
+        let error = error.as_database_error()?.try_downcast_ref::<PgDatabaseError>()?;
+        let code = error.code();
+        if POOLED.contains(&code) {
             self.set_pooled();
         }
-        Some(code)
+        // The text is in the language of the server.
+        let is_stale = code == "0A000" && error.routine() == Some("RevalidateCachedQuery");
+        Some(if is_stale { STALE_PLAN } else { code }.to_owned())
+    }
+
+    fn failure(&self, error: sqlx::Error, sent: bool) -> StatementFailure {
+        let has_ended = |error: &dyn DatabaseError| {
+            let error = error.try_downcast_ref::<PgDatabaseError>();
+            error.is_some_and(|error| {
+                matches!(error.severity(), PgSeverity::Fatal | PgSeverity::Panic)
+            })
+        };
+        // A login that is refused ends its connection as well, and says why.
+        let code = match sent && error.as_database_error().is_some_and(has_ended) {
+            true => Some(ENDED.to_owned()),
+            false => self.code(&error),
+        };
+        self.table.names.failure(code.as_deref(), error, sent)
     }
 }
 
-fn all<T>(items: Vec<Value>, value: impl Fn(Value) -> T) -> Vec<T> {
+/// Refuses what says that it is PostgreSQL and is not: there a lease would be judged by the clock of
+/// whichever node its client is connected to.
+fn one_primary(version: &str) -> Result<()> {
+    for (name, word) in [("YugabyteDB", "-YB-"), ("CockroachDB", "CockroachDB")] {
+        if version.contains(word) {
+            return Err(Error::unsupported(format!(
+                "this server is {name}, whose nodes judge leases by clocks of their own: use PostgreSQL itself"
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn all<T>(items: Vec<SqlValue>, value: impl Fn(SqlValue) -> T) -> Vec<T> {
     items.into_iter().map(value).collect()
 }
 
 #[async_trait]
-impl Server for PostgresServer {
+impl PooledServer for PostgresServer {
     // The listening connection notices a dead server sooner.
     const FRESH: Duration = Duration::MAX;
     const FRESH_FOR_TRIES: Duration = Duration::from_secs(1);
 
-    async fn open(&self) -> Result<PgConnection, Failure> {
+    async fn open(&self) -> Result<PgConnection, StatementFailure> {
         let connection = self.connect().await?;
         self.make_ours(connection).await
     }
@@ -200,7 +292,7 @@ pub(super) fn row(row: &PgRow) -> sqlx::Result<Row> {
             "INT8" => nullable(row.try_get::<Option<i64>, _>(column)?),
             "INT4" => nullable(row.try_get::<Option<i32>, _>(column)?.map(i64::from)),
             "TEXT" => nullable(row.try_get::<Option<String>, _>(column)?),
-            _ => Value::Null,
+            _ => SqlValue::Null,
         })
     };
     (0..row.len()).map(value).collect::<sqlx::Result<_>>().map(Row)

@@ -6,7 +6,7 @@
 //! start of the transaction. A statement that decides more than one thing by one reading has it from
 //! before it waits for a row: with a reading made stale by that wait, it takes a lock over later than
 //! it might, and starts its lease earlier than it might, but not before the call (clause C4). For a
-//! release that is `statement_timestamp()`, which costs no join. `acquire` reads the clock anew each
+//! release that is `statement_timestamp()`, which costs no join. `Acquire` reads the clock anew each
 //! time, first for the end of the lease that was, so that its own begins later. A statement whose
 //! caller has given up may run after a later one of the same owner, which may have asked for another
 //! ttl: `greatest` keeps it from moving the end of the lease back.
@@ -15,7 +15,7 @@
 //!
 //! `greatest(fence + 1, clock in µs)` rises whatever the clock does. After a loss of the data, the
 //! clock keeps it rising. The sweep deletes a row only if its fence is not above that of the row
-//! [`MARK`], from which a new row starts.
+//! [`MARK`](crate::engine::table::settings::MARK), from which a new row starts.
 //!
 //! # The waiters
 //!
@@ -28,8 +28,8 @@
 //! # Who locks the row
 //!
 //! The lock on a row lasts until its transaction is on the disk, and a renewal skips a locked row.
-//! So `acquire` and `enter` read first, and lock the row only to take the lock or to join the list:
-//! waiters do not keep the row from its holder. Where waiters constantly come and go, `renew_waiting`
+//! So `Acquire` and `AcquireOrQueue` read first, and lock the row only to take the lock or to join the list:
+//! waiters do not keep the row from its holder. Where waiters constantly come and go, `RenewAlone`
 //! queues for the row.
 //!
 //! # Reads
@@ -37,11 +37,13 @@
 //! A proxy may send a plain `SELECT` to a standby that lags behind. Its result is good enough for
 //! "busy", and for people. A hold counts as gone only if a statement that writes or locks says so.
 
-use super::codes::RULES;
-use crate::engine::lock_table::{LockTable, Texts};
-use crate::engine::preparation::Preparation;
-use crate::engine::settings::Settings;
-use crate::engine::statement::{Places, Statement, Statements};
+use std::fmt::Write as _;
+
+use crate::engine::table::lock_table::{LockTable, TableTexts, statements};
+use crate::engine::table::preparation::Preparation;
+use crate::engine::table::settings::{Settings, TableName};
+use crate::engine::wire::statement::{PlaceStyle, SqlValue};
+use crate::postgres::codes::RULES;
 
 pub(crate) const NAME: &str = "postgres";
 
@@ -54,6 +56,17 @@ pub(crate) const SERVER: &str = "SELECT current_setting('server_version'), \
      (SELECT pg_encoding_to_char(encoding)::text FROM pg_database WHERE datname = current_database()), \
      current_setting('synchronous_commit'), \
      (SELECT relpersistence::text FROM pg_class WHERE oid = to_regclass(:table::text))";
+
+/// Goes ahead of the question for the schema, in the same message: the search path that the role or the
+/// database has, whatever somebody has set on this connection of the server.
+pub(crate) const DEFAULT_PATH: &str = "SET LOCAL search_path TO DEFAULT; ";
+
+/// The quoted table → what the server says it is, and the schema that has the table, or else the one for a
+/// new table; NULL if there is none.
+pub(crate) const SCHEMA: &str = "SELECT version(), coalesce( \
+     (SELECT n.nspname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace \
+       WHERE c.oid = to_regclass(:table::text)), \
+     current_schema())::text";
 
 /// Makes the server send something over a connection that rests: what is between us does not forget
 /// it, and the server notices that we have gone without a word. The driver has no setting for our
@@ -72,8 +85,10 @@ pub(crate) const SESSION: &str = "SET SESSION CHARACTERISTICS AS TRANSACTION ISO
 /// What goes ahead of each statement, in the same message and so in the same transaction, where a
 /// connection of the server is not ours alone and has no settings of ours. A pooler closes the
 /// connection of a statement that was given up, but the server notices only when the statement has
-/// its row: without a limit each repeat would leave one more behind there, too.
-pub(crate) const LIMITED: &str = "SET LOCAL lock_timeout = '1s'; ";
+/// its row: without a limit each repeat would leave one more behind there, too. The role may have another
+/// isolation level.
+pub(crate) const LIMITED: &str =
+    "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '1s'; ";
 
 pub(crate) const BACKEND_PID: &str = "SELECT pg_backend_pid()";
 
@@ -87,38 +102,23 @@ const TABLE: &str = "SELECT CASE \
            AND i.indpred IS NULL AND i.indnkeyatts = 1 AND i.indkey[0] = a.attnum AND a.attname = 'name') \
          THEN 'its name is not a primary key' \
        ELSE (SELECT CASE WHEN a.attname NOT IN ('name', 'owner') THEN 'it has a column ' || a.attname || ' that we cannot fill' \
+           WHEN a.atttypid NOT IN ('text'::regtype, 'varchar'::regtype) \
+             THEN 'its column ' || a.attname || ' is no text that is compared byte by byte' \
            ELSE 'its column ' || a.attname || ' has a collation for which different texts are equal' END \
          FROM pg_attribute AS a LEFT JOIN pg_collation AS o ON o.oid = a.attcollation \
          WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped \
-           AND (a.attname IN ('name', 'owner') AND NOT o.collisdeterministic \
+           AND (a.attname IN ('name', 'owner') AND (a.atttypid NOT IN ('text'::regtype, 'varchar'::regtype) \
+               OR NOT o.collisdeterministic) \
              OR a.attname NOT IN ('name', 'owner', 'fence', 'expires', 'acquired', 'label', 'waiters', 'woken') \
                AND a.attnotnull AND NOT a.atthasdef AND a.attidentity = '') \
          LIMIT 1) END::text \
      FROM pg_class AS c WHERE c.oid = to_regclass(:table::text)";
 
-/// What only PostgreSQL has.
-#[derive(Debug)]
-pub(crate) struct OwnStatements {
-    /// As `acquire`, whatever the row says: takes a free lock, makes the row, finds our own, or puts the
-    /// client on the list. Answers a number, and the row as `look` does.
-    pub(crate) enter: Statement,
-    /// names, owners, fences, ttls: arrays → name, what was found.
-    pub(crate) renew: Statement,
-    /// name, owner, fence, ttl → a row if it was renewed. Waits for the row.
-    pub(crate) renew_waiting: Statement,
-    /// name, client. A free lock's next client is told, since this one does not want it.
-    pub(crate) pass: Statement,
-    /// name, client. The client waits no more.
-    pub(crate) leave: Statement,
-    /// the quoted table → how many row versions nobody needs any more, and are still there.
-    pub(crate) dead_rows: Statement,
-}
-
-/// What [`OwnStatements::renew`] answers. Any other number: locked, or not seen.
+/// What `RenewBatch` answers. Any other number: locked, or not seen.
 pub(crate) const RENEWED: i64 = 0;
 pub(crate) const GONE: i64 = 1;
 
-const TEXTS: Texts = Texts {
+const TEXTS: TableTexts = TableTexts {
     create: r#"CREATE TABLE IF NOT EXISTS {t} (
   name     text COLLATE "C" PRIMARY KEY, -- the lock, compared byte by byte
   owner    text COLLATE "C",             -- who holds it; NULL when it is free
@@ -138,14 +138,14 @@ const TEXTS: Texts = Texts {
         "check sslmode, and that sslrootcert names the authority of the server's certificate; this program must be built with TLS (feature `tls`)",
         "correct the URL, or the options of the pool",
     ],
-    statements: Statements {
+    statements: statements! {
         // Nothing but taking a free lock, since each further part costs its share whether it is
         // needed or not: for names of which this is expected. Of a held lock the row is only read. No
-        // row: see `enter`. Each reading of the clock is later than the one that found the lock
+        // row: see `AcquireOrQueue`. Each reading of the clock is later than the one that found the lock
         // free, also after a wait for the row, where all is computed anew. A hold of our own that
         // has ended is not free: a repeat keeps its fence (clause C2). Also wants: client or NULL,
         // whether the client has more waiters.
-        acquire: "UPDATE {t} AS l SET owner = :owner::text, \
+        Acquire: "UPDATE {t} AS l SET owner = :owner::text, \
                    fence = greatest(l.fence + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) + :more::bigint, \
                    expires = clock_timestamp() + :ttl::bigint {us}, acquired = clock_timestamp(), label = :label::text, \
                    waiters = CASE WHEN NOT :company::bool THEN array_remove(l.waiters, :client::text) \
@@ -153,44 +153,84 @@ const TEXTS: Texts = Texts {
                  WHERE l.name = :name::text \
                    AND (l.owner IS NULL OR l.expires <= clock_timestamp() AND l.owner <> :owner::text) \
                  RETURNING l.fence",
-        confirm: Some(
-            "SELECT {left} FROM {t} AS l WHERE l.name = :name::text AND l.owner = :owner::text AND :fence::bigint IN (0, l.fence) FOR KEY SHARE",
-        ),
+        Confirm: "SELECT {left} FROM {t} AS l WHERE l.name = :name::text AND l.owner = :owner::text \
+               AND :fence::bigint IN (0, l.fence) \
+               AND {fences} > :more::bigint FOR KEY SHARE",
         // The row stays, with its fence. A lease that had ended already keeps its end, which
-        // tells the two cases apart. The next holder's fence is greater by `acquire`.
-        release: "UPDATE {t} AS l SET {free} \
+        // tells the two cases apart. The next holder's fence is greater by `Acquire`.
+        Release: "UPDATE {t} AS l SET {free} \
                  WHERE l.name = :name::text AND l.owner = :owner::text AND :fence::bigint IN (0, l.fence) \
                  RETURNING l.expires = statement_timestamp(), {tell}",
-        force: Some(
-            "UPDATE {t} AS l SET {free} \
+        ReleaseByForce: "UPDATE {t} AS l SET {free} \
                  WHERE l.name = :name::text AND l.owner IS NOT NULL AND (:owner::text IS NULL OR l.owner = :owner::text) \
                    AND :fence::bigint IN (0, l.fence) \
                  RETURNING l.expires = statement_timestamp(), {tell}, \
                    CASE WHEN :tell::bool THEN pg_notify('{losses}', l.name) IS NULL END",
-        ),
-        look: "SELECT {holder} FROM {t} AS l WHERE l.name = :name::text AND l.owner IS NOT NULL AND l.expires > clock_timestamp()",
+        Look: "SELECT {holder} FROM {t} AS l WHERE l.name = :name::text AND l.owner IS NOT NULL AND l.expires > clock_timestamp()",
         // `starts_with` and not LIKE: no wildcards, and upper and lower case stay apart.
-        list: "SELECT {holder} FROM {t} AS l \
+        List: "SELECT {holder} FROM {t} AS l \
                  WHERE l.name COLLATE \"C\" >= :start::text AND starts_with(l.name, :start::text) \
                    AND (NOT :bare::bool OR strpos(l.name, chr(31)) = 0) \
                    AND l.owner IS NOT NULL AND l.expires > clock_timestamp() \
                  ORDER BY l.name COLLATE \"C\"",
-        sweep_page: "SELECT name, fence, expires <= clock_timestamp() - :retention::bigint {us} \
+        SweepPage: "SELECT name, fence, expires <= clock_timestamp() - :retention::bigint {us} \
                  FROM {t} WHERE name > :after::text ORDER BY name LIMIT {page}",
-        sweep_fold: "INSERT INTO {t} AS l (name, owner, fence, expires, acquired, label, waiters) \
+        SweepFold: "INSERT INTO {t} AS l (name, owner, fence, expires, acquired, label, waiters) \
                  VALUES ('{mark}', NULL, :fence::bigint, to_timestamp(0), to_timestamp(0), NULL, '{}') \
                  ON CONFLICT (name) DO UPDATE SET fence = excluded.fence WHERE l.fence < excluded.fence",
         // Judged anew: since the page was read, a row may have been taken, and even released.
-        sweep_delete: "DELETE FROM {t} WHERE name = ANY (:names::text[]) AND name <> '{mark}' \
+        SweepDelete: "DELETE FROM {t} WHERE name = ANY (:names::text[]) AND name <> '{mark}' \
                    AND expires <= clock_timestamp() - :retention::bigint {us} \
                    AND fence <= (SELECT m.fence FROM {t} AS m WHERE m.name = '{mark}') \
                  RETURNING name",
-        probe: "DELETE FROM {t} WHERE false",
+        Probe: "DELETE FROM {t} WHERE false",
+        AcquireOrQueue: ACQUIRE_OR_QUEUE,
+        // Locking before updating, so that a row which is locked is passed over. What was neither
+        // renewed nor is gone by the snapshot is asked for again.
+        RenewBatch: "WITH due AS MATERIALIZED ( \
+                   SELECT * FROM unnest(:names::text[], :owners::text[], :fences::bigint[], :ttls::bigint[]) AS d (name, owner, fence, ttl)), \
+                 ours AS MATERIALIZED ( \
+                   SELECT l.name FROM {t} AS l JOIN due ON l.name = due.name \
+                   WHERE l.owner = due.owner AND due.fence IN (0, l.fence) AND l.expires > clock_timestamp() \
+                   ORDER BY l.name FOR NO KEY UPDATE OF l SKIP LOCKED), \
+                 renewed AS ( \
+                   UPDATE {t} AS l SET expires = greatest(l.expires, clock_timestamp() + due.ttl {us}) \
+                   FROM due JOIN ours ON ours.name = due.name \
+                   WHERE l.name = due.name AND l.owner = due.owner AND due.fence IN (0, l.fence) \
+                   RETURNING l.name) \
+                 SELECT due.name, CASE WHEN renewed.name IS NOT NULL THEN 0 WHEN l.name IS NULL THEN 1 ELSE 2 END \
+                 FROM due LEFT JOIN renewed ON renewed.name = due.name \
+                   LEFT JOIN {t} AS l ON l.name = due.name AND l.owner = due.owner \
+                     AND due.fence IN (0, l.fence) AND l.expires > clock_timestamp()",
+        // Waits for a row that other clients keep locking for 200 ms: the limit is set before the
+        // first row is looked at, and ends with the transaction.
+        RenewAlone: "UPDATE {t} AS l SET expires = greatest(l.expires, clock_timestamp() + :ttl::bigint {us}) \
+                 WHERE l.name = :name::text AND l.owner = :owner::text AND :fence::bigint IN (0, l.fence) \
+                   AND l.expires > clock_timestamp() \
+                   AND (SELECT set_config('lock_timeout', '200ms', true)) IS NOT NULL \
+                 RETURNING l.name",
+        Pass: "UPDATE {t} AS l SET woken = l.waiters[1], waiters = l.waiters[2:] \
+                 WHERE l.name = :name::text AND (l.owner IS NULL OR l.expires <= clock_timestamp()) \
+                   AND cardinality(l.waiters) > 0 \
+                 RETURNING pg_notify('{channel}' || l.woken, l.name) IS NULL",
+        Leave: "UPDATE {t} AS l SET waiters = array_remove(l.waiters, :client::text) \
+                 WHERE l.name = :name::text AND :client::text = ANY (l.waiters)",
+        DeadRows: "SELECT coalesce(pg_stat_get_dead_tuples(to_regclass(:table::text)), 0)",
     },
 };
 
 /// The words that come again.
-const TERMS: [(&str, &str); 11] = [
+const TERMS: [(&str, &str); 13] = [
+    // By the true clock, which no test sets, and no mutant moves.
+    (
+        "{in time}",
+        "(CASE WHEN pg_catalog.clock_timestamp () - pg_catalog.now () > interval '1.5 s' THEN 0 ELSE 1 END)",
+    ),
+    // They stand before the label if there are several.
+    (
+        "{fences}",
+        "CASE WHEN strpos(l.label, chr(31)) > 0 THEN split_part(l.label, chr(31), 1)::bigint ELSE 1 END",
+    ),
     (
         "{holder}",
         "l.name, l.owner, l.fence, {left} AS left_us, \
@@ -217,7 +257,12 @@ const TERMS: [(&str, &str); 11] = [
 
 /// A repeat by the same owner finds its own row and keeps its fence (clause C2). No row: another
 /// client has made it at this moment.
-const ENTER: &str = "WITH answer AS ( \
+///
+/// A new row starts above the mark as of the start of the statement, and a row that was swept is deleted no
+/// sooner than two seconds after the mark was raised above it: so the insert must have found that it is not
+/// there before. A grant that has taken longer, as on a server that was stopped for a while, is undone by a
+/// division by zero, and tried again.
+const ACQUIRE_OR_QUEUE: &str = "WITH answer AS ( \
       INSERT INTO {t} AS l (name, owner, fence, expires, acquired, label, waiters) \
       SELECT :name::text, :owner::text, \
         greatest(coalesce((SELECT fence FROM {t} WHERE name = '{mark}'), 0) + 1, {now}) + :more::bigint, \
@@ -238,66 +283,106 @@ const ENTER: &str = "WITH answer AS ( \
           ELSE l.waiters || :client::text END \
       WHERE {can} OR (:client::text IS NOT NULL AND :client::text <> ALL (l.waiters)) \
       RETURNING l.owner = :owner::text AS mine, {holder}) \
-    SELECT CASE WHEN mine THEN fence ELSE -greatest(left_us, 0) END, \
+    SELECT CASE WHEN mine THEN fence / {in time} ELSE -greatest(left_us, 0) END, \
       name, owner, fence, left_us, held_us, label FROM answer \
     UNION ALL \
     SELECT -greatest({left}, 0), {holder} FROM {t} AS l \
       WHERE l.name = :name::text AND NOT EXISTS (SELECT FROM answer)";
 
-fn own(prepared: &Preparation) -> OwnStatements {
-    let statement = |text: &str| prepared.statement(text);
-    OwnStatements {
-        enter: statement(ENTER),
-        // Locking before updating, so that a row which is locked is passed over. What was neither
-        // renewed nor is gone by the snapshot is asked for again.
-        renew: statement(
-            "WITH due AS MATERIALIZED ( \
-                   SELECT * FROM unnest(:names::text[], :owners::text[], :fences::bigint[], :ttls::bigint[]) AS d (name, owner, fence, ttl)), \
-                 ours AS MATERIALIZED ( \
-                   SELECT l.name FROM {t} AS l JOIN due ON l.name = due.name \
-                   WHERE l.owner = due.owner AND due.fence IN (0, l.fence) AND l.expires > clock_timestamp() \
-                   ORDER BY l.name FOR NO KEY UPDATE OF l SKIP LOCKED), \
-                 renewed AS ( \
-                   UPDATE {t} AS l SET expires = greatest(l.expires, clock_timestamp() + due.ttl {us}) \
-                   FROM due JOIN ours ON ours.name = due.name \
-                   WHERE l.name = due.name AND l.owner = due.owner AND due.fence IN (0, l.fence) \
-                   RETURNING l.name) \
-                 SELECT due.name, CASE WHEN renewed.name IS NOT NULL THEN 0 WHEN l.name IS NULL THEN 1 ELSE 2 END \
-                 FROM due LEFT JOIN renewed ON renewed.name = due.name \
-                   LEFT JOIN {t} AS l ON l.name = due.name AND l.owner = due.owner \
-                     AND due.fence IN (0, l.fence) AND l.expires > clock_timestamp()",
-        ),
-        // Waits for a row that other clients keep locking for 200 ms: the limit is set before the
-        // first row is looked at, and ends with the transaction.
-        renew_waiting: statement(
-            "UPDATE {t} AS l SET expires = greatest(l.expires, clock_timestamp() + :ttl::bigint {us}) \
-                 WHERE l.name = :name::text AND l.owner = :owner::text AND :fence::bigint IN (0, l.fence) \
-                   AND l.expires > clock_timestamp() \
-                   AND (SELECT set_config('lock_timeout', '200ms', true)) IS NOT NULL \
-                 RETURNING l.name",
-        ),
-        pass: statement(
-            "UPDATE {t} AS l SET woken = l.waiters[1], waiters = l.waiters[2:] \
-                 WHERE l.name = :name::text AND (l.owner IS NULL OR l.expires <= clock_timestamp()) \
-                   AND cardinality(l.waiters) > 0 \
-                 RETURNING pg_notify('{channel}' || l.woken, l.name) IS NULL",
-        ),
-        leave: statement(
-            "UPDATE {t} AS l SET waiters = array_remove(l.waiters, :client::text) \
-                 WHERE l.name = :name::text AND :client::text = ANY (l.waiters)",
-        ),
-        dead_rows: statement(
-            "SELECT coalesce(pg_stat_get_dead_tuples(to_regclass(:table::text)), 0)",
-        ),
+/// `at`: the database as errors name it; `user`: who needs the rights; `table`: with its schema, once that is
+/// known.
+pub(crate) fn table(at: String, user: &str, settings: &Settings, table: &TableName) -> LockTable {
+    // As PostgreSQL quotes a name.
+    let user = format!("\"{}\"", user.replace('"', "\"\""));
+    // Holders learn of a loss on the channel that has the name of the table.
+    let more = [("{losses}", settings.table.as_str()), ("{user}", &user)];
+    let terms = [&TERMS[..], &more].concat();
+    let prepared = Preparation::new(PlaceStyle::Dollars, table, &terms);
+    LockTable::new(&TEXTS, &prepared, at, table, settings.create_table)
+}
+
+/// The statement with its values in place of `$1` and so on, for the simple protocol. A pooler may
+/// give each message to another server connection, so a prepared statement may be missing when it
+/// is executed; a self-contained statement always works.
+///
+/// Text is written in hexadecimal, so nothing in it can be read as SQL, whatever
+/// `standard_conforming_strings` is.
+pub(super) fn inline(sql: &str, values: &[SqlValue]) -> String {
+    let mut text = String::with_capacity(sql.len() * 2);
+    let mut rest = sql;
+    while let Some(at) = rest.find('$') {
+        text.push_str(&rest[..at]);
+        let digits = rest[at + 1..].bytes().take_while(u8::is_ascii_digit).count();
+        let (number, after) = rest[at + 1..].split_at(digits);
+        let place: Option<usize> = number.parse().ok();
+        match place.and_then(|place| values.get(place.checked_sub(1)?)) {
+            Some(value) => write(&mut text, value),
+            None => {
+                text.push('$');
+                text.push_str(number);
+            }
+        }
+        rest = after;
+    }
+    text.push_str(rest);
+    text
+}
+
+/// Writes a value so that nothing in it could be read as SQL. Statements cast each place to its
+/// type.
+fn write(sql: &mut String, value: &SqlValue) {
+    match value {
+        SqlValue::Null => sql.push_str("NULL"),
+        SqlValue::Text(text) => write_bytes(sql, text.as_bytes()),
+        SqlValue::Bytes(bytes) => write_bytes(sql, bytes),
+        // In quotes, since the least number cannot be written without them.
+        SqlValue::Int(number) => {
+            let _ = write!(sql, "'{number}'");
+        }
+        SqlValue::Bool(flag) => sql.push_str(if *flag { "true" } else { "false" }),
+        SqlValue::List(items) => {
+            sql.push_str("ARRAY[");
+            for (at, item) in items.iter().enumerate() {
+                if at > 0 {
+                    sql.push(',');
+                }
+                write(sql, item);
+            }
+            sql.push(']');
+        }
     }
 }
 
-/// `at`: the database as errors name it; `user`: who needs the rights.
-pub(crate) fn table(at: String, user: &str, settings: &Settings) -> LockTable<OwnStatements> {
-    // Holders learn of a loss on the channel that has the name of the table.
-    let more = [("{losses}", settings.table.as_str()), ("{user}", user)];
-    let terms = [&TERMS[..], &more].concat();
-    let prepared = Preparation::new(NAME, Places::Dollars, &settings.table, &terms);
-    let own = own(&prepared);
-    LockTable::new(&TEXTS, &prepared, at, settings, own)
+fn write_bytes(sql: &mut String, bytes: &[u8]) {
+    sql.push_str("convert_from(decode('");
+    for byte in bytes {
+        // Writing to a string does not fail.
+        let _ = write!(sql, "{byte:02x}");
+    }
+    sql.push_str("','hex'),'UTF8')");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_written_so_that_nothing_is_read_as_sql() {
+        let values = [
+            SqlValue::from("a'; \\ $2 ü"),
+            SqlValue::Null,
+            SqlValue::from(i64::MIN),
+            SqlValue::from(true),
+            SqlValue::List(vec!["x".into(), "".into()]),
+            SqlValue::List(vec![1.into(), (-2).into()]),
+        ];
+        let sql = "SELECT $1::text, $2::text, $3::bigint, $4::bool, $5::text[], $6::bigint[], $10";
+        assert_eq!(
+            inline(sql, &values),
+            "SELECT convert_from(decode('61273b205c20243220c3bc','hex'),'UTF8')::text, NULL::text, \
+             '-9223372036854775808'::bigint, true::bool, \
+             ARRAY[convert_from(decode('78','hex'),'UTF8'),convert_from(decode('','hex'),'UTF8')]::text[], \
+             ARRAY['1','-2']::bigint[], $10"
+        );
+    }
 }

@@ -3,13 +3,22 @@
 use std::panic::RefUnwindSafe;
 use std::path::{Path, PathBuf};
 
-use lock_core::url::{Params, decode};
 use lock_core::{Error, Result};
+use lock_kit::settings::{Parameter, ReadBy};
+use lock_kit::url::{Params, decode};
 use sqlx::SqlitePool;
 use sqlx::sqlite::SqliteConnectOptions;
 
 /// The parameters that only SQLite has.
-pub const SQLITE_PARAMETERS: &[&str] = &["mode"];
+pub const SQLITE_PARAMETERS: &[&str] = &[MODE.name];
+
+/// Whether a missing file is created.
+const MODE: Parameter<ReadBy<bool>> = Parameter {
+    name: "mode",
+    text: "`rwc` creates a missing file, `rw` does not",
+    default: "`rwc`",
+    values: creates_file,
+};
 
 /// A database file, and what may be done to it.
 #[derive(Clone)]
@@ -30,7 +39,7 @@ impl RefUnwindSafe for SqliteTarget {}
 impl SqliteTarget {
     /// Reads the part of the URL between `sqlite:` and the parameters, and those.
     pub(crate) fn from_url(location: &str, params: &mut Params) -> Result<Self> {
-        let may_create = params.text("mode")?.as_deref().map_or(Ok(true), creates_file)?;
+        let may_create = MODE.read(params)?.unwrap_or(true);
         let path = absolute(&file_name(location)?)?;
         Ok(Self { path, may_create, use_wal: true, options: SqliteConnectOptions::new() })
     }
@@ -101,4 +110,14 @@ fn absolute(name: &str) -> Result<PathBuf> {
     std::path::absolute(Path::new(name)).map_err(|error| {
         Error::config(format!("{name:?} cannot be made an absolute path")).with_source(error)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_says_of_the_parameter_what_is_declared() {
+        assert!(include_str!("../../README.md").contains(&MODE.row()), "{}", MODE.row());
+    }
 }

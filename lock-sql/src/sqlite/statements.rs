@@ -26,15 +26,16 @@
 //! `max(fence + 1, wall clock in µs)` rises whatever the wall clock does. The row has the last fence of
 //! a block, so the next holder's first one is above it. After a loss of the file,
 //! the wall clock keeps it rising. The sweep deletes a row only if its fence is not above that of
-//! the row [`MARK`], from which a new row starts.
+//! the row [`MARK`](crate::engine::table::settings::MARK), from which a new row starts.
 
-use super::codes::RULES;
-use crate::engine::entry::Due;
-use crate::engine::lock_table::{LockTable, Texts};
-use crate::engine::preparation::Preparation;
-use crate::engine::settings::Settings;
-use crate::engine::statement::{Places, Statement, Statements};
-use crate::engine::value::micros;
+use lock_core::ErrorKind;
+
+use crate::engine::table::lock_table::{LockTable, TableTexts, statements};
+use crate::engine::table::preparation::Preparation;
+use crate::engine::table::row::DueRenewal;
+use crate::engine::table::settings::Settings;
+use crate::engine::wire::errors::{CodeRule, rules};
+use crate::engine::wire::statement::{PlaceStyle, micros};
 
 pub(crate) const NAME: &str = "sqlite";
 
@@ -56,7 +57,7 @@ const TABLE: &str = "SELECT CASE \
            ELSE \"notnull\" AND dflt_value IS NULL END LIMIT 1) END \
      FROM pragma_table_list AS t WHERE t.schema = 'main' AND t.name = :table COLLATE NOCASE";
 
-const TEXTS: Texts = Texts {
+const TEXTS: TableTexts = TableTexts {
     create: r#"CREATE TABLE IF NOT EXISTS {t} (
   name     TEXT    NOT NULL PRIMARY KEY, -- the lock, compared byte by byte
   owner    TEXT,                         -- who holds it; NULL when it is free
@@ -73,10 +74,10 @@ const TEXTS: Texts = Texts {
     hints: ["", "correct the options of the pool"],
     // The values that this dialect adds: the id of the machine's boot, its clock (now), the wall
     // clock, and the wall clock at that boot (booted).
-    statements: Statements {
+    statements: statements! {
         // A repeat by the same owner finds its own row and keeps its fence (clause C2). No row when
         // it is held.
-        acquire: "INSERT INTO {t} (name, owner, fence, boot, expires, acquired, label) \
+        Acquire: "INSERT INTO {t} (name, owner, fence, boot, expires, acquired, label) \
              VALUES (:name, :owner, max(coalesce((SELECT fence FROM {t} WHERE name = '{mark}'), 0) + 1, :wall) + :more, :boot, {end} :ttl, :now, :label) \
              ON CONFLICT (name) DO UPDATE SET \
                owner = excluded.owner, \
@@ -90,27 +91,30 @@ const TEXTS: Texts = Texts {
              WHERE owner IS NULL OR owner = excluded.owner OR {over} \
              RETURNING fence",
         // The row stays, with its fence. A lease that had ended already keeps its end, which
-        // tells the two cases apart. The next holder's fence is greater by `acquire`.
-        release: "UPDATE {t} SET owner = NULL, label = NULL, expires = min(expires, :now) \
+        // tells the two cases apart. The next holder's fence is greater by `Acquire`.
+        Release: "UPDATE {t} SET owner = NULL, label = NULL, expires = min(expires, :now) \
              WHERE name = :name AND owner IS NOT NULL AND (:owner IS NULL OR owner = :owner) AND :fence IN (0, fence) \
              RETURNING CASE WHEN boot = :boot THEN expires = :now ELSE fence >= :booted END",
-        force: None,
-        look: "SELECT {lease} FROM {t} WHERE name = :name",
+        Look: "SELECT {lease} FROM {t} WHERE name = :name",
         // `substr` and not LIKE: no wildcards, and case matters.
-        list: "SELECT {lease} FROM {t} \
+        List: "SELECT {lease} FROM {t} \
              WHERE name >= :start AND substr(name, 1, length(:start)) = :start AND (:bare = 0 OR instr(name, char(31)) = 0) \
                AND owner IS NOT NULL AND NOT ({over}) \
              ORDER BY name",
-        confirm: None,
-        sweep_page: "SELECT name, fence, {unused} FROM {t} WHERE name > :after ORDER BY name LIMIT {page}",
-        sweep_fold: "INSERT INTO {t} (name, owner, fence, boot, expires, acquired, label) \
+        SweepPage: "SELECT name, fence, {unused} FROM {t} WHERE name > :after ORDER BY name LIMIT {page}",
+        SweepFold: "INSERT INTO {t} (name, owner, fence, boot, expires, acquired, label) \
              VALUES ('{mark}', NULL, :fence, '', 0, 0, NULL) \
              ON CONFLICT (name) DO UPDATE SET fence = excluded.fence WHERE fence < excluded.fence",
         // Checked again: since the page was read, a row may have been taken, and even released.
-        sweep_delete: "DELETE FROM {t} WHERE name IN (:[names]) AND name <> '{mark}' AND {unused} \
+        SweepDelete: "DELETE FROM {t} WHERE name IN (:[names]) AND name <> '{mark}' AND {unused} \
                AND fence <= (SELECT fence FROM {t} WHERE name = '{mark}') \
              RETURNING name",
-        probe: "DELETE FROM {t} WHERE 0",
+        Probe: "DELETE FROM {t} WHERE 0",
+        RenewBatch: "UPDATE {t} SET expires = max(expires, {end} (due.value ->> 2)) FROM json_each(:leases) AS due \
+             WHERE name = due.value ->> 0 AND owner = due.value ->> 1 AND boot = :boot AND expires > :now \
+               AND due.value ->> 3 IN (0, fence) \
+             RETURNING name",
+        Save: "PRAGMA wal_checkpoint(PASSIVE)",
     },
 };
 
@@ -134,23 +138,18 @@ const TERMS: [(&str, &str); 4] = [
     ("{end}", ":now + 1 +"),
 ];
 
-const RENEW: &str = "UPDATE {t} SET expires = max(expires, {end} (due.value ->> 2)) FROM json_each(:leases) AS due \
-     WHERE name = due.value ->> 0 AND owner = due.value ->> 1 AND boot = :boot AND expires > :now \
-       AND due.value ->> 3 IN (0, fence) \
-     RETURNING name";
-
-/// The lock table, and the statement that renews. `at`: the database as errors name it.
-pub(crate) fn table(at: String, settings: &Settings) -> LockTable<Statement> {
-    let prepared = Preparation::new(NAME, Places::Numbers, &settings.table, &TERMS);
-    LockTable::new(&TEXTS, &prepared, at, settings, prepared.statement(RENEW))
+/// The lock table. `at`: the database as errors name it.
+pub(crate) fn table(at: String, settings: &Settings) -> LockTable {
+    let prepared = Preparation::new(PlaceStyle::Numbers, &settings.table, &TERMS);
+    LockTable::new(&TEXTS, &prepared, at, &settings.table, settings.create_table)
 }
 
 /// The leases to renew, as one bound value: name, owner, ttl, fence or 0.
-pub(crate) fn leases(dues: &[Due<'_>]) -> String {
+pub(crate) fn leases(dues: &[DueRenewal<'_>]) -> String {
     use std::fmt::Write as _;
 
     let mut json = String::from("[");
-    for Due { entry, fence } in dues {
+    for DueRenewal { entry, fence } in dues {
         if json.len() > 1 {
             json.push(',');
         }
@@ -171,3 +170,41 @@ pub(crate) fn leases(dues: &[Due<'_>]) -> String {
     json.push(']');
     json
 }
+
+/// A STRICT table refused a value: the fence has become a floating-point number. The others are
+/// primary codes.
+pub(super) const CONSTRAINT_DATATYPE: i32 = 3091;
+/// The file cannot be opened; SQLite does not say why.
+pub(super) const CANTOPEN: &str = "14";
+pub(super) const READONLY: &str = "8";
+
+const RULES: &[CodeRule] = rules! {
+    // BUSY, LOCKED; PROTOCOL: too many clients were starting to read the log; SCHEMA: the table was
+    // changed while the statement was prepared.
+    &["5", "6", "15", "17"] => contended();
+    // PERM, READONLY, AUTH.
+    &["3", READONLY, "23"] => fails(ErrorKind::Denied):
+        "{at} is read-only for this process: taking a lock writes to the file and to two files next to it: grant the right to write to the file and its folder";
+    // FULL.
+    &["13"] => fails(ErrorKind::Unavailable):
+        "the disk of {at} is full: free some space; no lock can be taken or renewed until then";
+    // NOMEM.
+    &["7"] => fails(ErrorKind::Unavailable): "not enough memory to use {at}";
+    // IOERR.
+    &["10"] => fails(ErrorKind::Unavailable).unknown(): "reading or writing {at} failed";
+    // NOTADB.
+    &["26"] => fails(ErrorKind::Store):
+        "{at} is not an SQLite database (or is encrypted): name another file";
+    // CORRUPT.
+    &["11"] => fails(ErrorKind::Store):
+        "{at} is damaged: stop its users, move it away with its -wal and -shm files, and start again";
+    &["3091"] => fails(ErrorKind::Store):
+        "the fencing tokens of this lock in {at} are used up (2^63-1 was stored): something else writes to the lock table";
+    // CONSTRAINT.
+    &["19"] => fails(ErrorKind::Store):
+        "{at} refused the write: a constraint or trigger was added to the lock table";
+    // ERROR. The connection is opened again by the next call, which looks for the table.
+    &["1"] => fails(ErrorKind::Store).retryable():
+        "{at} refused the statement: the lock table was dropped or changed while it was in use";
+    &["*"] => fails(ErrorKind::Store).unknown(): "{at} refused the statement (result code {code})";
+};

@@ -1,21 +1,23 @@
 //! The statements, on real files, with clocks that the test sets; other writers, failing commits,
-//! dropped calls, lost files.
+//! late replies, lost files.
 
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::task::Poll;
 
-use lock_core::{ErrorKind, LockAdmin as _, LockKey, Released};
+use lock_core::{ErrorKind, LockAdmin as _, LockKey, Released, Victim};
 use sqlx::SqliteConnection;
 use sqlx::sqlite::SqliteConnectOptions;
 use tempfile::TempDir;
 
-use super::time::Time;
-use super::*;
-use crate::engine::entry::Secret;
-use crate::engine::links::Links;
-use crate::engine::renewals::{BATCH, Renew as _};
-use crate::engine::sweep::Sweeper;
-use crate::engine::tests::{Bench, START, TTL, entry, granted, held, left, renew, shared};
+use crate::engine::renewals::RenewalSender as _;
+use crate::engine::table::row::OwnerSecret;
+use crate::engine::table::settings::BATCH;
+use crate::engine::table::sweep::Sweeper;
+use crate::engine::tests::{
+    Bench, START, TTL, acquire, entry, granted, held, left, release, renew, shared,
+};
+use crate::engine::wire::connections::Connections;
+use crate::sqlite::clocks::MachineClocks;
+use crate::sqlite::*;
 
 /// One machine: its boot, and its two clocks.
 #[derive(Debug)]
@@ -31,7 +33,7 @@ impl Machine {
     }
 }
 
-impl Time for Machine {
+impl MachineClocks for Machine {
     fn boot_id(&self) -> &str {
         self.boot_id
     }
@@ -45,13 +47,13 @@ impl Time for Machine {
     }
 }
 
-type SqliteStore = Arc<Store<Sqlite>>;
+type SqliteStore = Arc<SqlStore<SqliteFile>>;
 
 struct File(TempDir);
 
 #[async_trait]
 impl Bench for File {
-    type Of = Sqlite;
+    type Of = SqliteFile;
 
     async fn start() -> Self {
         Self(TempDir::new().unwrap())
@@ -80,13 +82,13 @@ impl File {
             use_wal: true,
             options: SqliteConnectOptions::new(),
         };
-        let time = Arc::clone(machine) as Arc<dyn Time>;
+        let time = Arc::clone(machine) as Arc<dyn MachineClocks>;
         Arc::new(SqliteFile::new(&target, &Settings::default(), time))
     }
 
     async fn on(&self, machine: &Arc<Machine>) -> SqliteStore {
         let store = on(&self.file(machine));
-        store.executor.probe(TTL).await.unwrap();
+        store.probe(TTL).await.unwrap();
         store
     }
 
@@ -102,8 +104,8 @@ impl File {
 
 shared!(File);
 
-fn admin(store: &SqliteStore) -> Backend<Sqlite> {
-    Backend::new(Arc::clone(store), TTL)
+fn admin(store: &SqliteStore) -> DialectBackend<SqliteFile> {
+    DialectBackend::new(Arc::clone(store), TTL)
 }
 
 const WALL: i64 = 1_700_000_000_000_000;
@@ -116,11 +118,11 @@ async fn a_restart_of_the_machine_ends_all_leases() {
     let after = Machine::new("b", 5_000_000, WALL + 10_000_000);
     let new = file.on(&after).await;
     let (survivor, taker) = (entry("x"), entry("x"));
-    let first = granted(old.acquire(&survivor, false).await);
+    let first = granted(acquire(&old, &survivor, false).await);
     assert_eq!(left(&new, &survivor, None).await, None);
-    assert_eq!(renew(&new, &survivor, None).await, Outcome::Gone);
+    assert_eq!(renew(&new, &survivor, None).await, RenewalOutcome::Gone);
     assert!(admin(&new).inspect(&LockKey::new("", "x").unwrap()).await.unwrap().is_none());
-    assert!(granted(new.acquire(&taker, true).await) > first);
+    assert!(granted(acquire(&new, &taker, true).await) > first);
 }
 
 /// Two virtual machines, or a file that was copied while it was in use: what was granted since we
@@ -132,11 +134,11 @@ async fn the_running_lease_of_another_machine_is_not_taken() {
     // Its lease is long over by our own clock, which says nothing.
     let ours = file.on(&Machine::new("b", 1_100_000_000, WALL)).await;
     let (holder, other, key) = (entry("x"), entry("x"), LockKey::new("", "x").unwrap());
-    granted(theirs.acquire(&holder, false).await);
+    granted(acquire(&theirs, &holder, false).await);
     for polling in [false, true] {
-        let error = ours.acquire(&other, polling).await.unwrap_err();
+        let error = acquire(&ours, &other, polling).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Store, "{error}");
-        assert!(error.to_string().contains("another machine") && !error.is_retryable(), "{error}");
+        assert!(error.to_string().contains("another machine"), "{error}");
     }
     // The sweep leaves it alone, too.
     Sweeper::new(Arc::clone(&ours), Duration::ZERO).sweep(Duration::ZERO).await.unwrap();
@@ -145,19 +147,35 @@ async fn the_running_lease_of_another_machine_is_not_taken() {
     assert_eq!((seen.label.as_deref(), seen.expires_in), (Some("somebody"), None));
     assert_eq!(admin(&ours).list("", "").await.unwrap().len(), 1);
     // The way out that the error names.
-    assert_eq!(admin(&ours).force_release(&key, None).await.unwrap(), Released::Freed);
-    granted(ours.acquire(&other, true).await);
-    let error = theirs.acquire(&holder, false).await.unwrap_err();
+    assert_eq!(admin(&ours).force_release(&key, &Victim::Anybody).await.unwrap(), Released::Freed);
+    granted(acquire(&ours, &other, true).await);
+    let error = acquire(&theirs, &holder, false).await.unwrap_err();
     assert!(error.to_string().contains("another machine"), "{error}");
-    assert_eq!(ours.release(&other).await.unwrap(), Released::Freed);
-    granted(theirs.acquire(&holder, false).await);
+    assert_eq!(release(&ours, &other).await.unwrap(), Released::Freed);
+    granted(acquire(&theirs, &holder, false).await);
+}
+
+/// A machine without a battery for its clock starts in the past, until it has asked others for the time.
+#[tokio::test]
+async fn a_clock_that_is_not_set_yet_after_a_start_delays_only() {
+    let file = File::start().await;
+    let old = file.on(&Machine::new("a", 1_000_000_000, WALL)).await;
+    let (dead, other) = (entry("x"), entry("x"));
+    let first = granted(acquire(&old, &dead, false).await);
+    let started = Machine::new("b", 5_000_000, WALL - 86_400_000_000);
+    let new = file.on(&started).await;
+    let error = acquire(&new, &other, false).await.unwrap_err();
+    assert!(error.is_retryable() && error.to_string().contains("not set yet"), "{error}");
+    started.wall.store(WALL + 10_000_000, Ordering::Relaxed);
+    assert!(granted(acquire(&new, &other, false).await) > first);
 }
 
 #[tokio::test]
 async fn a_full_batch_is_one_statement_that_uses_the_key() {
     let file = File::start().await;
     let store = file.store().await;
-    let sql = format!("EXPLAIN QUERY PLAN {}", store.executor.own().bare().sql);
+    let sql =
+        format!("EXPLAIN QUERY PLAN {}", store.statement(StatementName::RenewBatch).bare().sql);
     let plan: Vec<String> = sqlx::query(sqlx::AssertSqlSafe(sql))
         .fetch_all(&mut file.connection().await)
         .await
@@ -167,8 +185,11 @@ async fn a_full_batch_is_one_statement_that_uses_the_key() {
         .collect();
     assert!(plan.iter().any(|step| step.contains("PRIMARY KEY")), "{plan:?}");
     let entries: Vec<_> = (0..BATCH).map(|n| entry(&format!("n{n:04}"))).collect();
-    let dues: Vec<_> = entries.iter().map(|entry| Due { entry, fence: None }).collect();
-    assert_eq!(store.renew(&dues, TTL).await.unwrap(), vec![Outcome::Gone; dues.len()]);
+    let dues: Vec<_> = entries.iter().map(|entry| DueRenewal { entry, fence: None }).collect();
+    assert_eq!(
+        store.renew_batch(&dues, TTL).await.unwrap(),
+        vec![RenewalOutcome::Gone; dues.len()]
+    );
 }
 
 #[tokio::test]
@@ -182,52 +203,45 @@ async fn a_commit_that_fails_is_no_grant() {
          CREATE TRIGGER spoil AFTER INSERT ON distlock BEGIN INSERT INTO child VALUES (1); END",
     )
     .await;
-    let error = store.acquire(&entry("x"), false).await.unwrap_err();
+    let error = acquire(&store, &entry("x"), false).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Store, "{error}");
     assert!(file.names().await.is_empty());
     file.run("DROP TRIGGER spoil").await;
-    granted(store.acquire(&entry("x"), false).await);
+    granted(acquire(&store, &entry("x"), false).await);
 }
 
 #[tokio::test]
-async fn a_dropped_acquire_is_undone_by_the_release_wherever_it_was_dropped() {
+async fn an_acquire_without_an_answer_is_undone_by_the_release_wherever_it_is() {
     let file = File::start().await;
     let (store, mut other) = (file.store().await, file.connection().await);
     let key = LockKey::new("", "x").unwrap();
-    // All connections are open from here on, or dropping the opening would be all that is tested.
+    // All connections are open from here on, or a late opening would be all that is tested.
     let first = entry("x");
-    granted(store.acquire(&first, false).await);
-    assert_eq!(store.release(&first).await.unwrap(), Released::Freed);
+    granted(acquire(&store, &first, false).await);
+    assert_eq!(release(&store, &first).await.unwrap(), Released::Freed);
     for round in 0..40 {
         // Sometimes the database is locked, for less time than SQLite itself waits: then the
         // statement that no caller waits for any more is executed when the lock goes.
-        let (polls, locked) = (round % 5 + 1, round % 4 != 0);
+        let (time, locked) = (Duration::from_micros(round % 5 * 400), round % 4 != 0);
         if locked {
             sqlx::query("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();
         }
         let mine = entry("x");
-        {
-            let mut acquire = std::pin::pin!(store.acquire(&mine, false));
-            for _ in 0..polls {
-                let done = std::future::poll_fn(|cx| Poll::Ready(acquire.as_mut().poll(cx)));
-                if done.await.is_ready() {
-                    break;
-                }
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-        }
+        let owner = OwnerSecret(mine.owner.0.clone());
+        let late = OwnRow { call_timeout: time, owner, ..entry("x") };
+        let _ = acquire(&store, &late, false).await;
         let unlock = async {
             if locked {
                 tokio::time::sleep(Duration::from_millis(2)).await;
                 sqlx::query("COMMIT").execute(&mut other).await.unwrap();
             }
         };
-        let release = async { store.release(&mine).await.unwrap() };
-        tokio::join!(release, unlock);
+        let releasing = async { release(&store, &mine).await.unwrap() };
+        tokio::join!(releasing, unlock);
         // The connection executes in order: nothing of ours can come after the release.
         tokio::time::sleep(Duration::from_millis(30)).await;
         let holder = admin(&store).inspect(&key).await.unwrap();
-        assert_eq!(holder, None, "round {round}: dropped after {polls} polls, locked: {locked}");
+        assert_eq!(holder, None, "round {round}: given up after {time:?}, locked: {locked}");
     }
 }
 
@@ -236,15 +250,15 @@ async fn a_deleted_or_replaced_file_ends_the_holds_and_is_made_anew() {
     let file = File::start().await;
     let old = file.store().await;
     let mine = entry("x");
-    let first = granted(old.acquire(&mine, false).await);
+    let first = granted(acquire(&old, &mine, false).await);
     for name in ["locks.db", "locks.db-wal", "locks.db-shm"] {
         let _ = std::fs::remove_file(file.0.path().join(name));
     }
     let new = file.at(START * 1_000_000 + 1).await;
-    let second = granted(new.acquire(&entry("x"), false).await);
+    let second = granted(acquire(&new, &entry("x"), false).await);
     assert!(second > first, "the wall clock carries the fence over a loss of the file");
-    assert_eq!(renew(&old, &mine, None).await, Outcome::Gone);
-    held(old.acquire(&Entry { owner: Secret(mine.owner.0), ..entry("x") }, false).await);
+    assert_eq!(renew(&old, &mine, None).await, RenewalOutcome::Gone);
+    held(acquire(&old, &OwnRow { owner: OwnerSecret(mine.owner.0), ..entry("x") }, false).await);
     // The last connections tidy up: the log is in the file then.
     admin(&old).close().await.unwrap();
     admin(&new).close().await.unwrap();
@@ -256,18 +270,18 @@ async fn a_deleted_or_replaced_file_ends_the_holds_and_is_made_anew() {
 async fn a_renewal_waits_for_one_try_at_most() {
     let file = File::start().await;
     let file = file.file(&Machine::new("a", START, WALL));
-    let lanes = Arc::new(Lanes::new(&file));
-    let links = Arc::clone(&lanes) as Arc<dyn Links>;
-    let store = Arc::new(Store::new(Sqlite, file, links, SystemClock::default()));
+    let both = Arc::new(FileConnections::new(&file));
+    let connections = Arc::clone(&both) as Arc<dyn Connections>;
+    let store = Arc::new(SqlStore { dialect: file, connections, clock: SystemClock::default() });
     let mine = entry("held");
-    granted(store.acquire(&mine, false).await);
+    granted(acquire(&store, &mine, false).await);
     let done = Arc::new(std::sync::Mutex::new(Vec::new()));
-    let occupied = lanes.writer.occupy().await;
+    let occupied = both.writer.occupy().await;
     let mut tasks = tokio::task::JoinSet::new();
     for n in 0..50 {
         let (store, done) = (Arc::clone(&store), Arc::clone(&done));
         tasks.spawn(async move {
-            granted(store.acquire(&entry(&n.to_string()), false).await);
+            granted(acquire(&store, &entry(&n.to_string()), false).await);
             done.lock().unwrap().push("try");
         });
     }
@@ -275,7 +289,7 @@ async fn a_renewal_waits_for_one_try_at_most() {
     tokio::time::sleep(Duration::from_millis(20)).await;
     let (renewing, renewed) = (Arc::clone(&store), Arc::clone(&done));
     tasks.spawn(async move {
-        assert_eq!(renew(&renewing, &mine, None).await, Outcome::Renewed);
+        assert_eq!(renew(&renewing, &mine, None).await, RenewalOutcome::Renewed);
         renewed.lock().unwrap().push("renewal");
     });
     tokio::time::sleep(Duration::from_millis(20)).await;

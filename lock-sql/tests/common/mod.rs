@@ -74,9 +74,9 @@ impl Hammer {
                             continue;
                         }
                     };
-                    assert!(!inside.swap(true, SeqCst), "two holders at once");
+                    assert!(!inside.swap(true, SeqCst), "violated: two holders at once");
                     let fence = guard.token().unwrap().get();
-                    assert!(last.swap(fence, SeqCst) < fence, "a fence went back");
+                    assert!(last.swap(fence, SeqCst) < fence, "violated: a fence went back");
                     tokio::task::yield_now().await;
                     assert!(inside.swap(false, SeqCst));
                     rounds.fetch_add(1, SeqCst);

@@ -49,7 +49,9 @@ pub(crate) async fn late_requests(url: &str) -> Result<(), String> {
         let owner = OwnerId::generate(&OsRng).unwrap();
         let other = ClaimRequest::new(LockKey::new("", name).unwrap(), owner, TTLS.1);
         if let Attempt::Granted { .. } = store.claim(other).unwrap().try_acquire().await.unwrap() {
-            return Err(format!("{name}: a late request has shortened the lease: two holders"));
+            return Err(format!(
+                "violated: two holders of {name}: a late request has shortened the lease"
+            ));
         }
     }
     Ok(())

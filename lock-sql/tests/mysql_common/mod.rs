@@ -2,12 +2,9 @@
 
 #![allow(dead_code, unused_imports, reason = "each test target uses a part of it")]
 
-#[path = "../common/mod.rs"]
-mod common;
-
 use std::time::Duration;
 
-pub(crate) use common::{CALL, Hammer, TTL, assert_says, busy, granted};
+pub(crate) use crate::common::{CALL, Hammer, TTL, assert_says, busy, granted};
 use lock_core::{Claim, LockBackend, Locks};
 use lock_sql::SqlBackend;
 use lock_testkit::servers::MariaDbServer;
@@ -48,5 +45,5 @@ pub(crate) fn claim(
     ttl: Duration,
     call_timeout: Duration,
 ) -> Box<dyn Claim> {
-    common::claim_within(backend, name, (ttl, call_timeout), true)
+    crate::common::claim_within(backend, name, (ttl, call_timeout), true)
 }

@@ -4,12 +4,9 @@
 
 pub(crate) mod splitter;
 
-#[path = "../common/mod.rs"]
-mod common;
-
 use std::time::Duration;
 
-pub(crate) use common::{CALL, Hammer, TTL, assert_says, busy, granted};
+pub(crate) use crate::common::{CALL, Hammer, TTL, assert_says, busy, claim_within, granted};
 use conformance_tests::server::Proxy;
 use lock_core::{Attempt, Claim, LockBackend, Locks};
 use lock_sql::SqlBackend;
@@ -51,7 +48,7 @@ pub(crate) fn claim(
     ttl: Duration,
     wait: bool,
 ) -> Box<dyn Claim> {
-    common::claim_within(backend, name, (ttl, CALL), wait)
+    claim_within(backend, name, (ttl, CALL), wait)
 }
 
 /// A proxy before the server, and the URL of what is behind it.

@@ -59,7 +59,8 @@ async fn split(
             return None;
         }
         let text = String::from_utf8_lossy(&message[5..message.len() - 1]).into_owned();
-        let text = text.trim_start_matches("SET LOCAL lock_timeout = '1s'; ");
+        // Without the settings that go ahead.
+        let text = text.rsplit_once("'1s'; ").map_or(&*text, |(_, text)| text);
         let is_read = text.starts_with("SELECT") && !text.contains(" FOR ");
         let server = if is_read { &mut standby } else { &mut primary };
         reads.fetch_add(usize::from(is_read), SeqCst);

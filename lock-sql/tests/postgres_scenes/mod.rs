@@ -5,12 +5,16 @@
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use lock_core::{LockBackend, Renewal};
+use lock_core::{
+    Attempt, ClaimRequest, LockBackend, LockKey, OsRng, OwnerId, Released, Renewal, Resume,
+};
 use lock_sql::SqlBackend;
-use lock_testkit::servers::PostgresServer;
+use lock_testkit::servers::{PgBouncer, PostgresServer};
 
 use crate::postgres_common::splitter::Splitter;
-use crate::postgres_common::{TTL, backend, busy, claim, granted, number, plain, run, server};
+use crate::postgres_common::{
+    TTL, backend, busy, claim, claim_within, granted, number, plain, run, server,
+};
 
 /// What a scene saw that must not be.
 type Seen = Result<(), String>;
@@ -51,12 +55,15 @@ pub(crate) async fn looks_write_nothing() -> Seen {
     Ok(())
 }
 
-/// A primary, a standby that has the table and nothing since, what is before them, and a client of that.
-pub(crate) async fn behind_a_splitter() -> (PostgresServer, PostgresServer, Splitter, SqlBackend) {
+/// A primary, a standby that has the table and nothing since, but what `more` does there, what is before
+/// them, and a client of that.
+pub(crate) async fn behind_a_splitter(
+    more: &str,
+) -> (PostgresServer, PostgresServer, Splitter, SqlBackend) {
     let (primary, standby) = (server().await, server().await);
     backend(&standby).await.close().await.unwrap();
     let read_only = "ALTER DATABASE postgres SET default_transaction_read_only = on";
-    run(&mut plain(&standby).await, read_only).await;
+    run(&mut plain(&standby).await, &format!("{read_only}; {more}")).await;
     backend(&primary).await.close().await.unwrap();
     let splitter = Splitter::start(primary.address().unwrap(), standby.address().unwrap()).await;
     let url = format!(
@@ -68,7 +75,7 @@ pub(crate) async fn behind_a_splitter() -> (PostgresServer, PostgresServer, Spli
 }
 
 pub(crate) async fn reads_that_are_behind() -> Seen {
-    let (_primary, _standby, splitter, client) = behind_a_splitter().await;
+    let (_primary, _standby, splitter, client) = behind_a_splitter("").await;
     let mut held = claim(&client, "x", TTL, true);
     granted(&mut *held).await;
     let before = splitter.reads.load(SeqCst);
@@ -78,6 +85,91 @@ pub(crate) async fn reads_that_are_behind() -> Seen {
         Renewal::Alive { valid_for: Some(left) } if left <= TTL => Ok(()),
         other => Err(format!("a read that is behind was taken for {other:?}")),
     }
+}
+
+/// A clock that is two seconds behind.
+const BEHIND: &str = "CREATE FUNCTION public.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE AS \
+     $$ SELECT pg_catalog.clock_timestamp() - interval '2 s' $$; \
+     ALTER DATABASE postgres SET search_path = public, pg_catalog";
+
+/// A standby that has the row, and another clock, by which the lease lasts longer: that is no promise.
+pub(crate) async fn a_clock_that_is_behind() -> Seen {
+    let (primary, standby, splitter, client) = behind_a_splitter(BEHIND).await;
+    let mut held = claim(&client, "x", TTL, true);
+    granted(&mut *held).await;
+    let copy = "SELECT format('INSERT INTO distlock VALUES (%L, %L, %s, %L, %L, NULL, %L)', \
+         name, owner, fence, expires, acquired, waiters) FROM distlock WHERE name = 'x'";
+    let copy: String =
+        sqlx::query_scalar(copy).fetch_one(&mut plain(&primary).await).await.unwrap();
+    let copy = format!("BEGIN READ WRITE; {copy}; COMMIT");
+    run(&mut plain(&standby).await, &copy).await;
+    let before = splitter.reads.load(SeqCst);
+    let seen = held.check().await.unwrap();
+    assert!(splitter.reads.load(SeqCst) > before, "the standby was asked");
+    match seen {
+        Renewal::Alive { valid_for } if valid_for.is_none_or(|left| left <= TTL) => Ok(()),
+        other => Err(format!("a check of a lease of {TTL:?} is answered {other:?}")),
+    }
+}
+
+/// The hold of a cohort goes to another process, while a standby has not heard of it.
+pub(crate) async fn a_cohort_that_is_handed_over() -> Seen {
+    let (_primary, _standby, _splitter, client) = behind_a_splitter("").await;
+    let owner = OwnerId::generate(&OsRng).unwrap();
+    let request = ClaimRequest::new(LockKey::new("", "x").unwrap(), owner, TTL).with_fences(5);
+    let mut first = client.claim(request.clone()).unwrap();
+    let fence = granted(&mut *first).await;
+    let data = first.detach().await.unwrap();
+    let taken = |fences| {
+        let resume = Resume::new(fence, data.clone());
+        client.claim(request.clone().with_fences(fences).with_resume(resume)).unwrap()
+    };
+    for _ in 0..2 {
+        let (checked, renewed) = (taken(5).check().await.unwrap(), taken(5).renew().await.unwrap());
+        let alive = |answer: &Renewal| matches!(answer, Renewal::Alive { .. });
+        unless(alive(&checked) && alive(&renewed), || {
+            format!("a living hold is checked and renewed: {checked:?}, {renewed:?}")
+        })?;
+    }
+    let forged = taken(6).renew().await.unwrap();
+    unless(forged == Renewal::Lost, || format!("a block of another size: {forged:?}"))?;
+    let released = taken(5).release().await.unwrap();
+    unless(released == Released::Freed, || format!("its release is answered {released:?}"))
+}
+
+/// Other clients of a pooler leave their search path on the connections of the server, and there are
+/// tables of the same name.
+pub(crate) async fn paths_of_others() -> Seen {
+    let server = server().await;
+    let pooler = PgBouncer::start(server.address().unwrap(), "transaction", 1).await.unwrap();
+    let url = format!("postgres://postgres@{}/postgres?sslmode=disable", pooler.address());
+    let first = lock_sql::connect(&url).await.unwrap();
+    let mut held = claim(&first, "x", TTL, true);
+    granted(&mut *held).await;
+    let leak = format!("{url}&statement_cache_capacity=0");
+    let leak: sqlx::postgres::PgConnectOptions = leak.parse().unwrap();
+    let leak = leak.extra_float_digits(None);
+    let table = "CREATE TABLE t7.distlock (LIKE public.distlock INCLUDING ALL)";
+    for sql in ["CREATE SCHEMA t7", table] {
+        let mut other = sqlx::ConnectOptions::connect(&leak).await.unwrap();
+        run(&mut other, &format!("{sql}; SET search_path = t7")).await;
+        let second = lock_sql::connect(&url).await;
+        let second = second.map_err(|error| format!("after {sql}, opening fails: {error}"))?;
+        for client in [&first, &second] {
+            let tried = claim(client, "x", TTL, false).try_acquire().await;
+            unless(matches!(tried, Ok(Attempt::Busy { .. })), || {
+                format!("after {sql}, a lock that is held is answered {tried:?}")
+            })?;
+        }
+        let renewed = held.renew().await;
+        unless(matches!(renewed, Ok(Renewal::Alive { .. })), || {
+            format!("after {sql}, a hold is answered {renewed:?}")
+        })?;
+        let tables = "SELECT count(*) FROM pg_class WHERE relname = 'distlock' AND relkind = 'r'";
+        let tables = number(&mut plain(&server).await, tables).await;
+        unless(tables == if sql == table { 2 } else { 1 }, || format!("{tables} tables"))?;
+    }
+    Ok(())
 }
 
 /// A try that comes again after the end of its lease finds its hold if nobody has taken it, also where its
@@ -101,4 +193,55 @@ pub(crate) async fn late_repeats() -> Seen {
     tokio::time::sleep(ttl / 2).await;
     let again = granted(&mut *mine).await;
     unless(first == again, || format!("a repeat got {again}, and {first} before"))
+}
+
+/// Stops the inserts of pooled clients while `stall` says so.
+const STALL: &str = "CREATE TABLE stall AS SELECT false AS now; \
+     CREATE FUNCTION public.clock_timestamp() RETURNS timestamptz LANGUAGE plpgsql VOLATILE AS $$ BEGIN \
+       WHILE current_query() LIKE '%LOCAL%WITH answer%' AND (SELECT now FROM stall) LOOP \
+         PERFORM pg_sleep(0.01); END LOOP; \
+       RETURN pg_catalog.clock_timestamp(); END $$; \
+     ALTER DATABASE postgres SET search_path = public, pg_catalog";
+
+/// A server is stopped in the middle of an insert, and the row of that name is swept meanwhile. Its fence is
+/// ahead of the clock.
+pub(crate) async fn late_inserts() -> Seen {
+    let server = server().await;
+    let mut admin = plain(&server).await;
+    run(&mut admin, STALL).await;
+    let sweeping =
+        lock_sql::connect(&format!("{}?lock_retention=100ms", server.url())).await.unwrap();
+    let pooled =
+        lock_sql::connect(&format!("{}?lock_pooler=transaction", server.url())).await.unwrap();
+    let mut old = claim(&sweeping, "x", TTL, false);
+    granted(&mut *old).await;
+    old.release().await.unwrap();
+    let far = 3_000_000_000_000_000_i64;
+    let ahead =
+        format!("UPDATE distlock SET fence = {far} WHERE name = 'x'; UPDATE stall SET now = true");
+    run(&mut admin, &ahead).await;
+    let minute = Duration::from_secs(60);
+    let mut late = claim_within(&pooled, "x", (minute, minute), false);
+    let late = tokio::spawn(async move { late.try_acquire().await });
+    let within = tokio::time::timeout(minute, async {
+        let stalled = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
+        while number(&mut admin, stalled).await == 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        while number(&mut admin, "SELECT count(*) FROM distlock WHERE name = 'x'").await > 0 {
+            // A grant starts a sweep if one is due.
+            let mut other = claim(&sweeping, "other", TTL, false);
+            granted(&mut *other).await;
+            other.release().await.unwrap();
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        run(&mut admin, "UPDATE stall SET now = false").await;
+        late.await.unwrap()
+    });
+    match within.await.expect("the row was not swept").unwrap() {
+        Attempt::Granted { token, .. } => {
+            unless(token.as_i64() > far, || format!("a fence of {token} after {far}"))
+        }
+        other => Err(format!("a lock that is free is answered {other:?}")),
+    }
 }

@@ -2,48 +2,49 @@
 //! when a claim needs them, and reopened after they end.
 
 mod ensemble;
-mod fence_base;
-mod opening;
+mod keep_alive;
 mod resume;
-mod share;
+mod seats;
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use lock_core::kit::backoff::Backoff;
-use lock_core::kit::connect_once::ConnectOnce;
+use lock_core::backoff::Backoff;
 use lock_core::{Clock, Result};
+use lock_kit::connect_once::ConnectOnce;
+use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
-pub(crate) use self::ensemble::Ensemble;
-use self::opening::Limits;
-use self::resume::PAUSES;
-pub(crate) use self::share::{OpenSession, Share};
-use crate::config::SESSION;
-use crate::connection::reply::Reply;
+use self::ensemble::NewSession;
+pub(crate) use self::ensemble::{Ensemble, SessionLimits};
+use self::resume::{PAUSES, Resumption};
+pub(crate) use self::seats::{LeftEntries, SessionSeat, SharedSession};
+use crate::error::Reply;
 use crate::error::{closed, no_answer};
+use crate::settings::SESSION;
+use crate::wire::{Session, Timeline};
 
 pub(crate) struct Sessions {
     pub(crate) ensemble: Arc<Ensemble>,
-    pub(crate) limits: Limits,
-    state: Mutex<State>,
+    pub(crate) limits: SessionLimits,
+    table: Mutex<SessionTable>,
     closed: AtomicBool,
 }
 
-struct State {
-    open: Vec<Arc<OpenSession>>,
+struct SessionTable {
+    open: Vec<Arc<SharedSession>>,
     /// The attempts to open a session, by timeout. All callers share them.
-    openings: HashMap<Duration, ConnectOnce<Weak<OpenSession>>>,
+    openings: HashMap<Duration, ConnectOnce<Weak<SharedSession>>>,
 }
 
 impl fmt::Debug for Sessions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sessions")
             .field("endpoint", &self.ensemble.endpoint)
-            .field("open", &self.state().open)
+            .field("open", &self.table.lock().open)
             .finish_non_exhaustive()
     }
 }
@@ -51,85 +52,83 @@ impl fmt::Debug for Sessions {
 impl Sessions {
     pub(crate) async fn connect(ensemble: Ensemble) -> Result<Self> {
         let ensemble = Arc::new(ensemble);
-        let (limits, session) = ensemble.limits().await?;
-        let state = State { open: session.into_iter().collect(), openings: HashMap::new() };
-        Ok(Self { ensemble, limits, state: Mutex::new(state), closed: AtomicBool::new(false) })
+        let (limits, opened) = ensemble.limits().await?;
+        let open = opened.map(|opened| keep(&ensemble, limits.most, opened)).into_iter().collect();
+        let table = SessionTable { open, openings: HashMap::new() };
+        Ok(Self { ensemble, limits, table: Mutex::new(table), closed: AtomicBool::new(false) })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn open(&self) -> Vec<Arc<SharedSession>> {
+        self.table.lock().open.clone()
     }
 
-    pub(crate) fn open(&self) -> Vec<Arc<OpenSession>> {
-        self.state().open.clone()
-    }
-
-    /// A share in any session, for inspection.
+    /// A seat in any session, for inspection.
     ///
     /// # Errors
     ///
-    /// As [`share`](Self::share).
-    pub(crate) async fn any_share(self: &Arc<Self>, limit: Duration) -> Result<Share> {
-        let share = self.state().open.iter().find_map(|session| session.share(0));
-        match share {
-            Some(share) => Ok(share),
-            None => self.share(SESSION.clamp(self.limits.least, self.limits.most), 0, limit).await,
+    /// As [`seat`](Self::seat).
+    pub(crate) async fn any_seat(self: &Arc<Self>, limit: Duration) -> Result<SessionSeat> {
+        let seat = self.table.lock().open.iter().find_map(|session| session.seat(0));
+        match seat {
+            Some(seat) => Ok(seat),
+            None => self.seat(SESSION.clamp(self.limits.least, self.limits.most), 0, limit).await,
         }
     }
 
-    /// A share for a claim whose node has a path of `bytes`, in a session that lasts for `timeout`,
+    /// A seat for a claim whose node has a path of `bytes`, in a session that lasts for `timeout`,
     /// or for the servers' minimum. A session is opened if none has room.
     ///
     /// # Errors
     ///
     /// If there is none within `limit`, or the client was closed.
-    pub(crate) async fn share(
+    pub(crate) async fn seat(
         self: &Arc<Self>,
         timeout: Duration,
         bytes: usize,
         limit: Duration,
-    ) -> Result<Share> {
+    ) -> Result<SessionSeat> {
         let timeout = timeout.max(self.limits.least);
         let end = self.ensemble.clock.now() + limit;
         loop {
             if self.closed.load(Relaxed) {
                 return Err(closed());
             }
-            if let Some(share) = self.free_share(timeout, bytes) {
-                return Ok(share);
+            if let Some(seat) = self.free_seat(timeout, bytes) {
+                return Ok(seat);
             }
             let opening = self.opening(timeout);
             // The last session is over or full.
-            opening.forget(|last| last.upgrade().and_then(|last| last.share(bytes)).is_none());
+            opening.forget(|last| last.upgrade().and_then(|last| last.seat(bytes)).is_none());
             let sessions = Arc::clone(self);
             let open = move || async move { sessions.open_one(timeout).await };
             opening.get(end.since(self.ensemble.clock.now()), open).await?;
         }
     }
 
-    fn free_share(&self, timeout: Duration, bytes: usize) -> Option<Share> {
-        let mut state = self.state();
-        state.open.retain(|session| !session.is_leaving());
-        let mut fitting = state.open.iter().filter(|session| session.asked == timeout);
-        fitting.find_map(|session| session.share(bytes))
+    fn free_seat(&self, timeout: Duration, bytes: usize) -> Option<SessionSeat> {
+        let mut table = self.table.lock();
+        table.open.retain(|session| !session.is_leaving());
+        let mut fitting = table.open.iter().filter(|session| session.asked == timeout);
+        fitting.find_map(|session| session.seat(bytes))
     }
 
-    fn opening(&self, timeout: Duration) -> ConnectOnce<Weak<OpenSession>> {
+    fn opening(&self, timeout: Duration) -> ConnectOnce<Weak<SharedSession>> {
         let opening = || {
             let server = format!("the ZooKeeper ensemble at {}", self.ensemble.endpoint);
             let limit = self.ensemble.config.connect_timeout;
             ConnectOnce::new(server, limit, Backoff::new(PAUSES.0, PAUSES.1))
         };
-        self.state().openings.entry(timeout).or_insert_with(opening).clone()
+        self.table.lock().openings.entry(timeout).or_insert_with(opening).clone()
     }
 
-    async fn open_one(&self, timeout: Duration) -> Result<Weak<OpenSession>> {
-        let session = self.ensemble.session(timeout).await?;
+    async fn open_one(&self, timeout: Duration) -> Result<Weak<SharedSession>> {
+        let opened = self.ensemble.session(timeout).await?;
+        let session = keep(&self.ensemble, timeout, opened);
         let weak = Arc::downgrade(&session);
-        let mut state = self.state();
+        let mut table = self.table.lock();
         // A session that arrives too late is dropped, which ends it.
         if !self.closed.load(Relaxed) {
-            state.open.push(session);
+            table.open.push(session);
         }
         Ok(weak)
     }
@@ -155,11 +154,11 @@ impl Sessions {
     pub(crate) async fn close(&self) {
         self.closed.store(true, Relaxed);
         let open = {
-            let mut state = self.state();
-            for opening in state.openings.values() {
+            let mut table = self.table.lock();
+            for opening in table.openings.values() {
                 opening.close();
             }
-            std::mem::take(&mut state.open)
+            std::mem::take(&mut table.open)
         };
         let mut closing = JoinSet::new();
         for session in open {
@@ -167,4 +166,18 @@ impl Sessions {
         }
         while closing.join_next().await.is_some() {}
     }
+}
+
+/// Keeps a new session, for which this timeout was `asked`, connected and alive for as long as it is used. Must be called
+/// within a runtime.
+fn keep(ensemble: &Arc<Ensemble>, asked: Duration, opened: NewSession) -> Arc<SharedSession> {
+    let NewSession { sent, host, connection } = opened;
+    let resumption = Resumption::of(&connection, host, Arc::clone(ensemble));
+    let timeline = Timeline::new(connection.granted, sent, ensemble.clock.now());
+    let timeline = timeline.with_tick(ensemble.config.tick_time);
+    let session = Session::new(connection, timeline, ensemble.acl, Arc::clone(&ensemble.clock));
+    resumption.start(&session);
+    let session = SharedSession::new(session, asked, Arc::clone(&ensemble.config));
+    tokio::spawn(keep_alive::tend(Arc::downgrade(&session)));
+    session
 }

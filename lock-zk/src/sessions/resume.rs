@@ -4,12 +4,12 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use lock_core::OsRng;
-use lock_core::kit::backoff::Backoff;
+use lock_core::backoff::Backoff;
 use zookeeper_client as zk;
 
-use super::ensemble::Ensemble;
-use crate::connection::{Connection, End};
-use crate::wire::Session;
+use super::ensemble::{Ensemble, patience};
+use crate::wire::{self, Session};
+use crate::wire::{ConnectionEnd, DriverConnection};
 
 /// The first pause after a failed attempt, and the longest one. When resuming a session, an attempt
 /// is one round over all servers.
@@ -23,7 +23,7 @@ pub(super) struct Resumption {
     timeout: Duration,
     /// The index of the server of the current connection, and that connection's end.
     host: usize,
-    end: End,
+    end: ConnectionEnd,
 }
 
 /// Why a session was not resumed.
@@ -36,7 +36,7 @@ enum Obstacle {
 
 impl Resumption {
     /// For the session of `connection`, which is to the server with index `host`.
-    pub(super) fn of(connection: &Connection, host: usize, ensemble: Arc<Ensemble>) -> Self {
+    pub(super) fn of(connection: &DriverConnection, host: usize, ensemble: Arc<Ensemble>) -> Self {
         let session = connection.client().session().clone();
         Self { ensemble, session, timeout: connection.granted, host, end: connection.end() }
     }
@@ -71,7 +71,7 @@ impl Resumption {
 
     /// The next connection; `None` if the session is over. That is for a server to say: one that is down
     /// ends no session, and has it still when it is back, however long that takes.
-    async fn resume(&mut self, session: &Weak<Session>) -> Option<Connection> {
+    async fn resume(&mut self, session: &Weak<Session>) -> Option<DriverConnection> {
         // One that nobody uses any more is left then: a server that runs has ended it.
         let give_up = tokio::time::Instant::now() + self.timeout * 7 / 5;
         let mut backoff = Backoff::new(PAUSES.0, PAUSES.1.min(self.timeout / 16));
@@ -96,35 +96,54 @@ impl Resumption {
 
     /// The session itself is not tried on a server that would shorten it: the server would do so at
     /// once, and its answer could be lost. A new session shows what this server grants.
-    async fn try_to_resume(&self) -> Result<Connection, Obstacle> {
-        let _probe = self.connect(None).await?;
+    async fn try_to_resume(&self) -> Result<DriverConnection, Obstacle> {
+        let probe = self.connect(None).await?;
+        self.is_enough(&probe)?;
+        // A client address may have no place for two connections (`maxClientCnxns`).
+        wire::close(probe).await;
         let connection = self.connect(Some(&self.session)).await?;
-        // The server may be behind the previous one: nothing is read from it until it has caught
-        // up.
-        match connection.client().sync("/").await {
+        match self.is_usable(&connection).await {
             Ok(()) => Ok(connection),
-            Err(zk::Error::SessionExpired) => Err(Obstacle::Gone),
-            Err(_) => Err(Obstacle::Now),
+            Err(obstacle) => {
+                wire::sever(connection).await;
+                Err(obstacle)
+            }
         }
     }
 
-    async fn connect(&self, session: Option<&zk::SessionInfo>) -> Result<Connection, Obstacle> {
-        let patience = patience(self.timeout);
-        match self.ensemble.connect(self.host, self.timeout, patience, session).await {
-            Ok(connection) if connection.granted >= self.timeout => Ok(connection),
-            Ok(Connection { granted, .. }) => {
-                let asked = self.timeout;
-                tracing::error!(target: "distlock", ?granted, ?asked, "a ZooKeeper session is given up with all its locks: its server has lowered maxSessionTimeout");
-                Err(Obstacle::Gone)
-            }
-            Err(zk::Error::SessionExpired | zk::Error::AuthFailed) => Err(Obstacle::Gone),
-            Err(_) => Err(Obstacle::Now),
+    async fn is_usable(&self, connection: &DriverConnection) -> Result<(), Obstacle> {
+        self.is_enough(connection)?;
+        // The server may be behind the previous one: nothing is read from it until it has caught
+        // up.
+        Ok(connection.client().sync("/").await?)
+    }
+
+    fn is_enough(
+        &self,
+        DriverConnection { granted, .. }: &DriverConnection,
+    ) -> Result<(), Obstacle> {
+        if *granted >= self.timeout {
+            return Ok(());
         }
+        let asked = self.timeout;
+        tracing::error!(target: "distlock", ?granted, ?asked, "a ZooKeeper session is given up with all its locks: its server has lowered maxSessionTimeout");
+        Err(Obstacle::Gone)
+    }
+
+    async fn connect(
+        &self,
+        session: Option<&zk::SessionInfo>,
+    ) -> Result<DriverConnection, Obstacle> {
+        let patience = patience(self.timeout);
+        Ok(self.ensemble.connect(self.host, self.timeout, patience, session).await?)
     }
 }
 
-/// How long a server may be silent before it is left: less than the time left of a lock when its
-/// renewal is due, so that a lock outlives a server that falls silent.
-pub(super) fn patience(timeout: Duration) -> Duration {
-    timeout / 4
+impl From<zk::Error> for Obstacle {
+    fn from(error: zk::Error) -> Self {
+        match error {
+            zk::Error::SessionExpired | zk::Error::AuthFailed => Self::Gone,
+            _ => Self::Now,
+        }
+    }
 }

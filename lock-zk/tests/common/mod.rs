@@ -3,6 +3,7 @@
 #![allow(dead_code, unused_imports, unused_macros, reason = "each test target uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
+pub(crate) mod crossing;
 pub(crate) mod scenes;
 pub(crate) mod session_scenes;
 
@@ -29,9 +30,13 @@ macro_rules! all_scenes {
             scenes::a_server_that_is_behind_grants_nothing(),
             scenes::a_read_prolongs_nothing(),
             session_scenes::a_session_that_was_shortened_is_not_believed(),
+            session_scenes::a_session_that_is_given_up_is_not_closed(),
+            session_scenes::a_refused_sync_ends_no_session(),
+            session_scenes::a_full_address_costs_no_session(),
             session_scenes::a_lock_of_a_silent_holder_is_free_after_its_own_ttl(),
             session_scenes::a_full_session_is_followed_by_another(),
             session_scenes::fences_rise_over_an_ensemble_without_its_data(),
+            session_scenes::a_server_that_is_behind_shows_no_base(),
             session_scenes::a_hand_over_during_a_cut_is_not_missed(),
             session_scenes::a_check_after_a_lost_reply_asks(),
         }

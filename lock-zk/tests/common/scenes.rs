@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use lock_core::{Attempt, LockBackend, LockKey, Renewal};
+use lock_core::{Attempt, LockBackend, LockKey, Renewal, Victim};
 use lock_testkit::servers::ZooKeeper;
 use tokio::time::Instant;
 
@@ -25,7 +25,9 @@ pub(crate) async fn fences_rise_over_a_new_queue() -> Seen {
             let fence = granted(&mut *holder).await.get();
             holder.release().await.unwrap();
             if fence <= last {
-                return Err(format!("in round {round} the fence {fence} came after {last}"));
+                return Err(format!(
+                    "violated: in round {round} the fence {fence} came after {last}"
+                ));
             }
             last = fence;
         }
@@ -58,13 +60,15 @@ pub(crate) async fn a_node_of_an_old_session_is_not_trusted() -> Seen {
     // As if the first grant had never been handed out: the same claim tries again.
     let second = super::acquired(&mut *holder).await;
     if second <= first {
-        return Err(format!("the node of the old session was taken for ours: fence {second}"));
+        return Err(format!(
+            "violated: the node of the old session was taken for ours: fence {second}"
+        ));
     }
     let end = Instant::now() + LONG + Duration::from_secs(1);
     while Instant::now() < end {
         let mut probe = claim(&other, "lock", false);
         if let Ok(Attempt::Granted { .. }) = probe.try_acquire().await {
-            return Err("two holders".into());
+            return Err("violated: two holders".into());
         }
         if holder.check().await.unwrap() == Renewal::Lost {
             return Err("the new hold has ended with the old session".into());
@@ -119,7 +123,7 @@ pub(crate) async fn a_server_that_is_behind_confirms_nothing() -> Seen {
         let mut holder = super::held(&ours, "lock").await;
         servers.freeze_one(behind).unwrap();
         let key = LockKey::new("", "lock").unwrap();
-        operator.admin().unwrap().force_release(&key, None).await.unwrap();
+        operator.admin().unwrap().force_release(&key, &Victim::Anybody).await.unwrap();
         // The question waits at the server, together with what the leader has told it.
         let (answer, ()) = tokio::join!(holder.check(), async {
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -201,7 +205,7 @@ pub(crate) async fn a_server_that_is_behind_grants_nothing() -> Seen {
         }
         servers.freeze_one(behind).unwrap();
         let key = LockKey::new("", "lock").unwrap();
-        operator.admin().unwrap().force_release(&key, None).await.unwrap();
+        operator.admin().unwrap().force_release(&key, &Victim::Anybody).await.unwrap();
         let mut other = claim(&operator, "lock", true);
         let fence = granted(&mut *other).await;
         // The look waits at the server, together with what the leader has told it.
@@ -212,7 +216,7 @@ pub(crate) async fn a_server_that_is_behind_grants_nothing() -> Seen {
         match answer {
             Ok(Attempt::Granted { token, .. }) => {
                 return Err(format!(
-                    "in round {round} the fence {token} was granted while {fence} was held"
+                    "violated: in round {round} the fence {token} was granted while {fence} was held"
                 ));
             }
             Ok(_) => refused += 1,

@@ -10,6 +10,7 @@ use lock_testkit::servers::ZooKeeper;
 use lock_zk::{ZkBackend, ZkConfig};
 use tokio::time::Instant;
 
+use super::crossing::Crossing;
 use super::scenes::Seen;
 use super::{
     DEFAULT, SESSION, SLACK, acquired, backend, behind_proxy, children, claim, granted, hosts,
@@ -65,11 +66,33 @@ pub(crate) async fn fences_rise_over_an_ensemble_without_its_data() -> Seen {
         let mut holder = claim(ours, "lock", true);
         let fence = acquired(&mut *holder).await.get();
         if fence <= last {
-            return Err(format!("the fence {fence} came after {last}"));
+            return Err(format!("violated: the fence {fence} came after {last}"));
         }
         last = fence;
         holder.release().await.unwrap();
     }
+    Ok(())
+}
+
+/// The base was removed and made anew. The server of another client has not heard of it, and shows
+/// the old one.
+pub(crate) async fn a_server_that_is_behind_shows_no_base() -> Seen {
+    let servers = super::server().await;
+    let crossing = Crossing::start(servers.address(0).unwrap()).await;
+    let early = super::connect(crossing.address(), DEFAULT).await;
+    super::held(&early, "lock").await.release().await.unwrap();
+    // What keeps its session asks the leader as well, but seldom.
+    let late = super::connect(crossing.address(), "lock_session_timeout=60s").await;
+    plain(&servers).await.delete("/locks/%fence", None).await.unwrap();
+    let mut holder = super::held(&backend(&servers).await, "other").await;
+    let last = acquired(&mut *holder).await;
+    crossing.fall_behind();
+    let mut holder = claim(&late, "lock", true);
+    let fence = granted(&mut *holder).await;
+    if fence <= last {
+        return Err(format!("violated: the fence {fence} came after {last}"));
+    }
+    holder.release().await.unwrap();
     Ok(())
 }
 
@@ -100,6 +123,88 @@ pub(crate) async fn a_session_that_was_shortened_is_not_believed() -> Seen {
         ));
     }
     next.release().await.unwrap();
+    Ok(())
+}
+
+/// The server that shows its limit is not the one that resumes the session, and that one grants less:
+/// the session is given up, and its nodes stay for what was granted, so that a holder who is about
+/// to hear of it has time to stop.
+pub(crate) async fn a_session_that_is_given_up_is_not_closed() -> Seen {
+    const LONG: Duration = Duration::from_secs(6);
+    let servers = ZooKeeper::ensemble().await.unwrap();
+    let stricter = (servers.leader().unwrap() + 1) % 3;
+    servers.kill_one(stricter).unwrap();
+    let limit = format!("maxSessionTimeout={}\n", SESSION.as_millis());
+    servers.configure_one(stricter, &limit).unwrap();
+    servers.start_one(stricter).await.unwrap();
+    let usual = servers.address((stricter + 1) % 3).unwrap();
+    let crossing = Crossing::start(usual).await;
+    let ours = super::connect(crossing.address(), "lock_session_timeout=6s").await;
+    let guard = super::locks(ours, LONG).named("lock").unwrap().acquire().await.unwrap();
+    let other = super::connect(usual, "lock_session_timeout=6s").await;
+    let mut next = claim(&other, "lock", true);
+    super::busy(&mut *next).await;
+    let cut = Instant::now();
+    crossing.cut(servers.address(stricter).unwrap(), 0);
+    let lost = tokio::time::timeout(LONG, guard.lost().wait()).await;
+    lost.map_err(|_| "nobody is told that the session is given up")?;
+    acquired(&mut *next).await;
+    let free = cut.elapsed();
+    next.release().await.unwrap();
+    if free < SESSION {
+        return Err(format!("violated: the lock was granted again {free:?} after the cut"));
+    }
+    Ok(())
+}
+
+/// A server that resumes a session and then refuses a `sync` is left, and the session is not.
+pub(crate) async fn a_refused_sync_ends_no_session() -> Seen {
+    const LONG: Duration = Duration::from_secs(12);
+    let servers = super::server().await;
+    let crossing = Crossing::start(servers.address(0).unwrap()).await;
+    let ours = super::connect(crossing.address(), "lock_session_timeout=12s").await;
+    let guard = super::locks(ours, LONG).named("lock").unwrap().acquire().await.unwrap();
+    let other = backend(&servers).await;
+    crossing.cut(servers.address(0).unwrap(), 2);
+    super::until("both are refused", SLACK, async || {
+        crossing.to_refuse() == 0 || guard.token().is_err()
+    })
+    .await;
+    super::until("it is renewed or lost", SLACK, async || {
+        guard.renew().await.is_ok() || guard.token().is_err()
+    })
+    .await;
+    if let Err(error) = guard.token() {
+        return Err(format!("the lock is lost: {error}"));
+    }
+    super::busy(&mut *claim(&other, "lock", false)).await;
+    guard.release().await.unwrap();
+    Ok(())
+}
+
+/// A server takes no more connections from a client's address than it has. A session that is cut
+/// needs only its own place to be resumed.
+pub(crate) async fn a_full_address_costs_no_session() -> Seen {
+    const LONG: Duration = Duration::from_secs(4);
+    let servers = super::server().await;
+    servers.configure_one(0, "maxClientCnxns=2\n").unwrap();
+    servers.restart().await.unwrap();
+    let (ours, proxy) = behind_proxy(&servers, "lock_session_timeout=4s").await;
+    let guard = super::locks(ours, LONG).named("lock").unwrap().acquire().await.unwrap();
+    // The other place is taken, and stays so.
+    let other = plain(&servers).await;
+    for cut in 0..3 {
+        proxy.cut(Cut::Reset);
+        super::until("it is renewed or lost", LONG + SLACK, async || {
+            guard.renew().await.is_ok() || guard.token().is_err()
+        })
+        .await;
+        if let Err(error) = guard.token() {
+            return Err(format!("at cut {cut} the session is not resumed: {error}"));
+        }
+    }
+    assert_eq!(children(&other, "lock").await.len(), 1);
+    guard.release().await.unwrap();
     Ok(())
 }
 

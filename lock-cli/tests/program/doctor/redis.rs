@@ -19,7 +19,13 @@ async fn what_redis_forgets_is_a_warning() {
         .lacks("append-only file")
         .lacks("maxmemory-policy");
     plain.ask("CONFIG SET appendfsync always");
-    examine(server.url(), &[]).lacks("appendfsync").lacks("replica");
+    examine(server.url(), &[])
+        .lacks("appendfsync")
+        .lacks("replica")
+        .lacks("does not have")
+        .says("fact", "syncs each write: a restart forgets no lock", "")
+        .says("fact", "a ttl can be 10ms or more", "")
+        .lacks("up for 0ns");
     plain.ask("CONFIG SET appendonly no");
     examine(server.url(), &[]).is(1).says("warning", "keeps no append-only file", "appendonly");
     plain.ask("CONFIG SET maxmemory 100mb");

@@ -1,9 +1,13 @@
-//! Acquire requests without an answer: which may still take the lock, and until when.
+//! What a claim may have left at a node: acquire requests without an answer, and the releases that are
+//! repeated until nothing can be left.
 //!
-//! The rule is that of `lock_core::kit::in_doubt`, for each node and each try: a type of its own, since the
+//! The rule is that of `lock_core::in_doubt`, for each node and each try: a type of its own, since the
 //! model check orders and hashes it, and sees nothing but the standard library here.
 
-use super::message::Time;
+use std::time::Duration;
+
+use super::rules::{self, OpenAtNode};
+use super::{ContenderTerms, NodeRequest, Time};
 
 /// What a claim has at each node, or may have.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -12,6 +16,8 @@ pub(crate) struct Debts {
     pub(crate) owed: Vec<Debt>,
     /// Whether the node has ever granted the lock to this claim, or may have to an earlier process.
     pub(crate) granted: Vec<bool>,
+    /// What is being released, in the order in which it was begun.
+    pub(crate) undoings: Vec<Undoing>,
 }
 
 /// An acquire request without an answer.
@@ -23,32 +29,34 @@ pub(crate) struct Debt {
     pub(crate) until: Time,
 }
 
-/// What was open at a node when a release was sent there. Only this shows what its answer proves: a
-/// request that is answered before it may have been carried out after the release.
+/// What is to be released at one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Open {
-    owed: usize,
-    granted: bool,
+pub(crate) struct Undoing {
+    pub(crate) node: usize,
+    /// The try whose vote is given back; `None` for all that the claim has.
+    pub(crate) attempt: Option<u32>,
+    /// The call that has begun it.
+    pub(crate) call: u32,
+    /// The call waits for the first answer.
+    pub(crate) awaited: bool,
+    /// When what is to be released has ended without a release.
+    pub(crate) until: Time,
+    pub(crate) stage: UndoingStage,
+    pub(crate) pause: Duration,
 }
 
-impl Open {
-    /// Whether the claim has never got anything at the node, and no longer can: there is nothing to
-    /// release, and a node that is down need not be asked again for each lock.
-    pub(crate) fn is_nothing(self) -> bool {
-        self.owed == 0 && !self.granted
-    }
-
-    /// Whether the answer to the release, `freed`, proves that nothing is left at the node, and that
-    /// nothing can arrive there any more: nothing was owed, or what was freed is all that was.
-    pub(crate) fn is_settled_by(self, freed: bool) -> bool {
-        self.owed == 0 || (freed && self.owed == 1 && !self.granted)
-    }
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum UndoingStage {
+    /// A release is under way; this was open when it was sent.
+    Sent(OpenAtNode),
+    /// The next one is sent at this time.
+    Due(Time),
 }
 
 impl Debts {
     /// `resumed` is whether the claim continues what another one has got.
     pub(crate) fn new(nodes: usize, resumed: bool) -> Self {
-        Self { owed: Vec::new(), granted: vec![resumed; nodes] }
+        Self { owed: Vec::new(), granted: vec![resumed; nodes], undoings: Vec::new() }
     }
 
     /// An acquire request is about to be sent.
@@ -59,24 +67,106 @@ impl Debts {
         self.owed.insert(place, debt);
     }
 
-    /// A request was answered, with a grant or without, or was never sent.
+    /// A request was answered, with a grant or without, or was never sent. What one that was refused might have got
+    /// need not be released any more.
     pub(crate) fn settle(&mut self, node: usize, attempt: u32, granted: bool) {
         let is_this = |debt: &Debt| debt.node == node && debt.attempt == attempt;
         if let Some(place) = self.owed.iter().position(is_this) {
             self.owed.remove(place);
         }
         self.granted[node] |= granted;
+        if !granted && self.open(node, Some(attempt)).owed == 0 {
+            self.undoings
+                .retain(|undoing| (undoing.node, undoing.attempt) != (node, Some(attempt)));
+        }
     }
 
     /// What is open at the node, of one try or with `None` of all: asked before a release is sent.
-    pub(crate) fn open(&self, node: usize, attempt: Option<u32>) -> Open {
+    pub(crate) fn open(&self, node: usize, attempt: Option<u32>) -> OpenAtNode {
         let owed = |debt: &&Debt| {
             debt.node == node && attempt.is_none_or(|attempt| debt.attempt == attempt)
         };
         let owed = self.owed.iter().filter(owed).count();
         // A try asks each node once, until it is granted: of one that is owed, nothing was granted.
         let is_other = attempt.is_some() && owed > 0;
-        Open { owed, granted: self.granted[node] && !is_other }
+        OpenAtNode { owed, granted: self.granted[node] && !is_other }
+    }
+
+    /// A first release is sent to the node now.
+    pub(crate) fn begin_to_release(
+        &mut self,
+        terms: &ContenderTerms,
+        now: Time,
+        (call, node, attempt): (u32, usize, Option<u32>),
+    ) -> &mut Undoing {
+        let stage = UndoingStage::Sent(self.open(node, attempt));
+        let (until, pause) = (now + terms.lasts, terms.pauses.0);
+        let undoing = Undoing { node, attempt, call, awaited: false, until, stage, pause };
+        self.undoings.push(undoing);
+        let last = self.undoings.len() - 1;
+        &mut self.undoings[last]
+    }
+
+    /// A release was answered: `freed` is `None` where there is no answer. It is repeated after a pause
+    /// unless nothing can be left.
+    pub(crate) fn released(
+        &mut self,
+        terms: &ContenderTerms,
+        now: Time,
+        (call, node, attempt): (u32, usize, Option<u32>),
+        freed: Option<bool>,
+    ) {
+        let is_this = |undoing: &Undoing| {
+            (undoing.call, undoing.node, undoing.attempt) == (call, node, attempt)
+        };
+        let Some(place) = self.undoings.iter().position(is_this) else { return };
+        let undoing = &mut self.undoings[place];
+        let UndoingStage::Sent(open) = undoing.stage else { return };
+        if rules::is_settled(open, freed) {
+            self.undoings.remove(place);
+        } else {
+            undoing.awaited = false;
+            undoing.stage = UndoingStage::Due(now + undoing.pause);
+            undoing.pause = (undoing.pause * 2).min(terms.pauses.1);
+        }
+    }
+
+    /// The releases that are sent again now.
+    pub(crate) fn due(&mut self, now: Time) -> Vec<Undoing> {
+        let is_due =
+            |undoing: &Undoing| matches!(undoing.stage, UndoingStage::Due(at) if at <= now);
+        self.undoings.retain(|undoing| !is_due(undoing) || now < undoing.until);
+        let mut due = Vec::new();
+        for at in 0..self.undoings.len() {
+            let undoing = self.undoings[at];
+            if is_due(&undoing) {
+                let stage = UndoingStage::Sent(self.open(undoing.node, undoing.attempt));
+                self.undoings[at].stage = stage;
+                due.push(undoing);
+            }
+        }
+        due
+    }
+
+    /// Whether a call waits for a release.
+    pub(crate) fn are_awaited(&self) -> bool {
+        self.undoings.iter().any(|undoing| undoing.awaited)
+    }
+
+    /// When the next release is sent again.
+    pub(crate) fn next_at(&self) -> Option<Time> {
+        let at = |undoing: &Undoing| match undoing.stage {
+            UndoingStage::Due(at) => Some(at),
+            UndoingStage::Sent(_) => None,
+        };
+        self.undoings.iter().filter_map(at).min()
+    }
+}
+
+impl Undoing {
+    /// `fence` is what the hold must have; with `leaves`, this client waits for the lock no more.
+    pub(crate) fn request(&self, fence: Option<u64>, leaves: bool) -> NodeRequest {
+        NodeRequest::Release { call: self.call, attempt: self.attempt, fence, leaves }
     }
 }
 
@@ -90,15 +180,18 @@ mod tests {
     #[test]
     fn where_nothing_was_got_nothing_is_released() {
         let mut debts = Debts::new(1, false);
-        assert!(debts.open(0, None).is_nothing(), "the node was never asked");
+        assert!(rules::is_settled(debts.open(0, None), None), "the node was never asked");
         debts.owe(0, 1, NOW, END);
-        assert!(!debts.open(0, None).is_nothing());
+        assert!(!rules::is_settled(debts.open(0, None), None));
         debts.settle(0, 1, false);
-        assert!(debts.open(0, None).is_nothing());
+        assert!(rules::is_settled(debts.open(0, None), None));
         debts.owe(0, 2, NOW, END);
         debts.settle(0, 2, true);
-        assert!(!debts.open(0, None).is_nothing());
-        assert!(!Debts::new(1, true).open(0, None).is_nothing(), "another client got it");
+        assert!(!rules::is_settled(debts.open(0, None), None));
+        assert!(
+            !rules::is_settled(Debts::new(1, true).open(0, None), None),
+            "another client got it"
+        );
     }
 
     #[test]
@@ -107,13 +200,16 @@ mod tests {
         debts.owe(0, 1, NOW, END);
         debts.settle(0, 1, false);
         debts.owe(0, 2, NOW, END);
-        assert!(debts.open(0, None).is_settled_by(true), "the first one was refused");
+        assert!(rules::is_settled(debts.open(0, None), Some(true)), "the first one was refused");
         debts.owe(0, 3, NOW, END);
-        assert!(!debts.open(0, None).is_settled_by(true), "there are two");
+        assert!(!rules::is_settled(debts.open(0, None), Some(true)), "there are two");
         debts.settle(0, 3, true);
-        assert!(!debts.open(0, None).is_settled_by(true), "it may be what the last try got");
-        assert!(debts.open(0, Some(2)).is_settled_by(true));
-        assert!(!debts.open(0, Some(2)).is_settled_by(false), "it may still arrive");
+        assert!(
+            !rules::is_settled(debts.open(0, None), Some(true)),
+            "it may be what the last try got"
+        );
+        assert!(rules::is_settled(debts.open(0, Some(2)), Some(true)));
+        assert!(!rules::is_settled(debts.open(0, Some(2)), Some(false)), "it may still arrive");
     }
 
     #[test]
@@ -121,8 +217,8 @@ mod tests {
         let mut debts = Debts::new(1, false);
         debts.owe(0, 1, NOW, END);
         debts.owe(0, 2, END, END + END);
-        assert!(debts.open(0, Some(1)).is_settled_by(false), "its lock has ended");
-        assert!(!debts.open(0, Some(2)).is_settled_by(false));
+        assert!(rules::is_settled(debts.open(0, Some(1)), Some(false)), "its lock has ended");
+        assert!(!rules::is_settled(debts.open(0, Some(2)), Some(false)));
     }
 
     #[test]
@@ -131,8 +227,8 @@ mod tests {
         for attempt in [1, 2] {
             debts.owe(0, attempt, NOW, END);
             debts.settle(0, attempt, true);
-            assert!(!debts.open(0, None).is_nothing());
-            assert!(!debts.open(0, Some(attempt)).is_nothing(), "this try got it");
+            assert!(!rules::is_settled(debts.open(0, None), None));
+            assert!(!rules::is_settled(debts.open(0, Some(attempt)), None), "this try got it");
         }
     }
 

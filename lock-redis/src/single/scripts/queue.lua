@@ -1,6 +1,11 @@
 -- The queue, for the scripts that hand the lock over. A script answers what needs no queue before
 -- this part.
 
+-- Nobody waits any more. When the lock is to be left free is known for a while, since the next may come soon.
+local function forget_queue()
+  redis.call('PEXPIRE', waiters, 60000)
+end
+
 -- A waiter: client, end of its place in ms, ttl, grace, number of fences, whether the lock was handed
 -- to it.
 local function read_waiter(owner)
@@ -46,15 +51,15 @@ local function watch(client, pause)
 end
 
 -- Whether the lock is to be left free for a while, so that a client which polls with a plain SET NX
--- gets a turn: every second while one was seen in the last minute, else every 10 s.
+-- gets a turn: every second while one was seen in the last minute, else every 10 s. That is kept with the
+-- waiters, as long as there are any: a lock may be held for hours.
 local function pause_due(due, seen)
   if due and now < due then return false end
   local every = 10000000
   if seen and now - seen < 60000000 then every = 1000000 end
-  redis.call('HSET', pauses, 'next', digits_of(now + every + 300000))
-  redis.call('PEXPIRE', pauses, 60000)
+  redis.call('HSET', waiters, 'next', digits_of(now + every + 300000))
   if not due then return false end
-  redis.call('HSET', pauses, 'till', digits_of(now + 300000))
+  redis.call('HSET', waiters, 'till', digits_of(now + 300000))
   return true
 end
 
@@ -64,13 +69,13 @@ end
 --   'mine', fences | 'given', ms | 'pause', ms | 'more', 0 | 'free', -1 | 'deaf', -1
 local function pass_on(me, may_pause)
   read_clock()
-  local p = redis.call('HMGET', pauses, 'till', 'next', 'seen')
+  local p = redis.call('HMGET', waiters, 'till', 'next', 'seen')
   local till = tonumber(p[1] or nil)
   if till and till > now and till - now <= 300000 then return 'pause', math.ceil((till - now) / 1000) end
   for _ = 1, 128 do
     local owner = redis.call('ZRANGE', queue, 0, 0)[1]
     if not owner then
-      redis.call('DEL', waiters)
+      forget_queue()
       return 'free', -1
     end
     local w = read_waiter(owner)
@@ -85,9 +90,9 @@ local function pass_on(me, may_pause)
       return 'mine', fences
     elseif w.given then
       -- The lock was handed to it, and it did not confirm: its whole client is suspect. Otherwise one
-      -- stopped process would cost one grace per waiter.
-      redis.call('HSET', waiters, 's:' .. w.client, '1')
+      -- stopped process would cost one grace per waiter. The deletion first, for a full memory.
       drop_waiter(owner)
+      redis.call('HSET', waiters, 's:' .. w.client, '1')
     elseif redis.call('HEXISTS', waiters, 's:' .. w.client) == 1 then
       drop_waiter(owner)
     elseif may_pause and pause_due(tonumber(p[2] or nil), tonumber(p[3] or nil)) then
@@ -100,7 +105,7 @@ local function pass_on(me, may_pause)
       redis.call('SET', mark, last)
       write_hold(fences, owner, digits, w.client, '', w.grace)
       write_waiter(owner, w, true)
-      local told = redis.pcall('PUBLISH', 'distlock:' .. w.client, 'g' .. owner)
+      local told = redis.pcall('PUBLISH', 'distlock:' .. w.client, 'g' .. owner .. ':' .. lock)
       if type(told) == 'table' then
         -- An error is not "nobody hears it". The first ones in the queue poll.
         redis.call('DEL', lock, hold)

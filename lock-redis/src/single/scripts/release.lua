@@ -1,5 +1,5 @@
 -- KEYS: those of keys.lua, then the mark of an owner that has gone.
--- ARGV: who (see held.lua), or '' to look only whether a lock that was handed over is free again; ms for which the mark of a gone owner is kept or 0, may pause.
+-- ARGV: who (see value.lua), or '' to look only whether a lock that was handed over is free again; ms for which the mark of a gone owner is kept or 0, may pause.
 -- Answers {freed, look again in ms or -1}.
 -- Deletions come first: when the memory is full a script may go on writing only after a write that
 -- frees some.
@@ -19,11 +19,12 @@ if queued and who == me then
   end
 end
 -- A try of this owner that had no answer may still be on its way: it must not take the lock then.
-if keep ~= '0' then redis.call('SET', KEYS[7], '1', 'PX', keep) end
+if keep ~= '0' then redis.call('SET', KEYS[6], '1', 'PX', keep) end
 if not queued then return {freed, -1} end
 if not held then
   if redis.call('EXISTS', queue) == 0 then
-    redis.call('DEL', waiters)
+    -- As queue.lua forgets it, which comes later.
+    redis.call('PEXPIRE', waiters, 60000)
     return {freed, -1}
   end
   -- The one that leaves may be the one that was to look.

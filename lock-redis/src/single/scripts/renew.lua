@@ -1,9 +1,10 @@
--- Renews or looks at many entries. ARGV: for each: kind, who (see held.lua), ttl in ms,
+-- Renews or looks at many entries. ARGV: for each: kind, who (see value.lua), ttl in ms,
 -- client. L, l: a lock; KEYS: the lock, the holder's record. P, p: a place; KEYS: the lock, the queue, the
 -- waiters. Small letters write nothing.
 -- Answers for each: -1 gone, else the ms left: of a lock as such, of a place plus 2^40, of a lock
--- that was handed over and not yet taken up plus 2^41. -2: the queue is none, but a key of another type.
-local PLACE, HANDED = 1099511627776, 2199023255552
+-- that was handed over and not yet taken up plus 2^41, of a place whose client was suspect until now plus
+-- 2^42. -2: the queue is none, but a key of another type.
+local PLACE, HANDED, DOUBTED = 1099511627776, 2199023255552, 4398046511104
 local out, k = {}, 1
 local now
 -- An answer and false; or true alone if the key is of another type, which concerns this entry and no
@@ -54,12 +55,12 @@ for a = 1, #ARGV, 4 do
           now = t[1] * 1000 + math.floor(t[2] / 1000)
         end
         if kind == 'P' then
-          redis.call('HDEL', waiters, 's:' .. client)
+          local doubted = redis.call('HDEL', waiters, 's:' .. client) == 1
           redis.call('HSET', waiters, me, client .. '|' .. string.format('%.0f', now + ttl) .. '|' .. rest .. '|0')
           for _, name in ipairs({queue, waiters}) do
             if redis.call('PTTL', name) < tonumber(ttl) then redis.call('PEXPIRE', name, tonumber(ttl) + 1000) end
           end
-          answer = PLACE + tonumber(ttl)
+          answer = (doubted and DOUBTED or PLACE) + tonumber(ttl)
         elseif tonumber(till) > now then
           answer = PLACE + tonumber(till) - now
         end

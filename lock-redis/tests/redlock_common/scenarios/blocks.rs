@@ -3,16 +3,16 @@
 use lock_core::{ClaimRequest, FencingToken, LockBackend, Released, Renewal, Resume};
 
 use super::super::{granted, request};
-use super::{Seen, TTL, Tweak, client, start};
+use super::{Seen, TTL, client, start};
 
 /// As many as there are microseconds in ten seconds: nobody gets above them by waiting.
 const MANY: u32 = 10_000_000;
 
 /// Each block begins above the last fence of the one before, whoever had that, and whichever two of the
 /// three nodes grant it.
-pub(crate) async fn no_fence_of_a_block_is_given_again(tweak: Tweak) -> Seen {
+pub(crate) async fn no_fence_of_a_block_is_given_again() -> Seen {
     let (masters, links) = start().await;
-    let clients = [client(&links, tweak).await, client(&links, tweak).await];
+    let clients = [client(&links).await, client(&links).await];
     let mut last = 0;
     for turn in 0..9 {
         let fences = [MANY, 1, 5][turn % 3];
@@ -30,9 +30,9 @@ pub(crate) async fn no_fence_of_a_block_is_given_again(tweak: Tweak) -> Seen {
 
 /// A claim that names another block than the nodes have recorded gets nothing, although it may end with
 /// the same fence.
-pub(crate) async fn only_its_own_block_is_taken_over(tweak: Tweak) -> Seen {
+pub(crate) async fn only_its_own_block_is_taken_over() -> Seen {
     let (_masters, links) = start().await;
-    let backend = client(&links, tweak).await;
+    let backend = client(&links).await;
     let hold: ClaimRequest = request("lock", TTL).with_fences(5);
     let mut claim = backend.claim(hold.clone()).unwrap();
     let first = granted(&mut *claim).await;

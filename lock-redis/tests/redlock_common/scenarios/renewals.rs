@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use super::super::common::{requests, scenes};
 use super::super::{Masters, claim, granted};
-use super::{Seen, TTL, Tweak, client, start};
+use super::{Seen, TTL, client, start};
 
 type Claims = Vec<Box<dyn Claim>>;
 
@@ -52,10 +52,10 @@ async fn left(masters: &Masters, node: usize, name: &str) -> i64 {
 
 /// Three of eight locks are another client's by now: those three are lost and stay as they are, and the
 /// other five live on.
-pub(crate) async fn each_hold_of_a_batch_hears_its_own_answer(tweak: Tweak) -> Seen {
+pub(crate) async fn each_hold_of_a_batch_hears_its_own_answer() -> Seen {
     const THEIRS: usize = 3;
     let (masters, links) = start().await;
-    let backend = client(&links, tweak).await;
+    let backend = client(&links).await;
     let mut claims = holds(&backend, 8).await;
     for n in 0..THEIRS {
         masters.each(0..3, &["SET", &format!("lock{n}"), "foreign", "PX", "5000"]).await;
@@ -83,9 +83,9 @@ pub(crate) async fn each_hold_of_a_batch_hears_its_own_answer(tweak: Tweak) -> S
 }
 
 /// Whether a hold is lost is not known where the nodes do not answer.
-pub(crate) async fn nodes_that_fail_lose_nothing(tweak: Tweak) -> Seen {
+pub(crate) async fn nodes_that_fail_lose_nothing() -> Seen {
     let (_masters, links) = start().await;
-    let backend = client(&links, tweak).await;
+    let backend = client(&links).await;
     let mut claims = holds(&backend, 4).await;
     for proxy in &links.0[1..] {
         proxy.refuse_new(true);
@@ -108,9 +108,9 @@ pub(crate) async fn nodes_that_fail_lose_nothing(tweak: Tweak) -> Seen {
 
 /// Something else has written to the keys of one lock on two nodes. What becomes of that lock is not
 /// known, and the others are renewed as ever.
-pub(crate) async fn a_key_of_another_type_concerns_its_lock_alone(tweak: Tweak) -> Seen {
+pub(crate) async fn a_key_of_another_type_concerns_its_lock_alone() -> Seen {
     let (masters, links) = start().await;
-    let backend = client(&links, tweak).await;
+    let backend = client(&links).await;
     let mut claims = holds(&backend, 8).await;
     // Not the first one, which may travel alone.
     masters.each(0..2, &["SET", "{lock7}\u{1e}vote", "x"]).await;
@@ -124,16 +124,16 @@ pub(crate) async fn a_key_of_another_type_concerns_its_lock_alone(tweak: Tweak) 
 }
 
 /// At no node either.
-pub(crate) async fn a_late_request_ends_no_hold_sooner(tweak: Tweak) -> Seen {
+pub(crate) async fn a_late_request_ends_no_hold_sooner() -> Seen {
     let (masters, links) = start().await;
-    let backend = client(&links, tweak).await;
+    let backend = client(&links).await;
     scenes::a_late_request_ends_no_hold_sooner(&backend, &masters.0).await
 }
 
 /// A renewal is believed in for no longer than the nodes keep the lock, however late the answers come.
-pub(crate) async fn a_renewal_is_believed_from_its_own_request(tweak: Tweak) -> Seen {
+pub(crate) async fn a_renewal_is_believed_from_its_own_request() -> Seen {
     let (masters, links) = start().await;
-    let backend = client(&links, tweak).await;
+    let backend = client(&links).await;
     let mut holder = holds(&backend, 1).await.remove(0);
     for proxy in &links.0 {
         proxy.delay(Duration::from_millis(300), Duration::ZERO);

@@ -1,0 +1,115 @@
+//! C15: what an answer says besides its verdict is true, or left out.
+
+use std::time::Duration;
+
+use lock_core::{Attempt, Claim, ErrorKind, FencingToken, HolderInfo, LockBackend, OwnerId};
+
+use crate::cases::tools::take;
+use crate::context::{Cx, granted};
+use crate::runner::case::cases;
+use crate::runner::check::{Check, ensure, fail};
+
+cases! {
+    c15_a_busy_answer_names_the_true_holder []
+        "what a busy answer says about the holder is true of the current holder"
+        covers [TryAcquire/New/OtherHolder, TryAcquire/Refused/OtherHolder];
+    c15_a_wait_in_vain_names_the_true_holder []
+        "what the error of a failed wait says about the holder is true of the current holder"
+        guards [AcquireTimeout/Free/OtherHolder, AcquireTimeout/Waiting/Plain];
+}
+
+/// A holder with a label.
+struct Labelled {
+    claim: Box<dyn Claim>,
+    owner: OwnerId,
+    fence: FencingToken,
+    label: &'static str,
+}
+
+impl Labelled {
+    async fn take(cx: &Cx, backend: &dyn LockBackend, label: &'static str) -> Check<Self> {
+        let request = cx.request("lock")?.with_label(Some(label.into()));
+        let owner = request.owner;
+        let mut claim = backend.claim(request)?;
+        let fence = granted(&mut *claim).await?;
+        Ok(Self { claim, owner, fence, label })
+    }
+
+    /// Only this holder is shown, or nothing.
+    fn is_shown(&self, cx: &Cx, shown: &HolderInfo, held_for: Duration) -> Check {
+        let HolderInfo { owner, label, fence, expires_in, held_for: shown_for, .. } = shown;
+        let is_left =
+            |left: Duration| !left.is_zero() && left <= cx.ttl() + cx.capabilities().ttl_step;
+        ensure!(owner.is_none_or(|owner| owner == self.owner), "another owner is shown: {shown:?}");
+        ensure!(
+            label.as_deref().is_none_or(|label| label == self.label),
+            "the holder is {:?}, and shown is {label:?}",
+            self.label
+        );
+        ensure!(
+            fence.is_none_or(|fence| fence == self.fence),
+            "the fence is {}, and shown is {fence:?}",
+            self.fence
+        );
+        ensure!(
+            expires_in.is_none_or(is_left),
+            "a lease of {:?} is shown to end in {expires_in:?}",
+            cx.ttl()
+        );
+        ensure!(
+            shown_for.is_none_or(|shown| shown <= held_for + cx.skew()),
+            "a hold of {held_for:?} is shown to last for {shown_for:?}"
+        );
+        Ok(())
+    }
+}
+
+async fn c15_a_busy_answer_names_the_true_holder(cx: Cx) -> Check {
+    let (a, b) = (cx.backend().await?, cx.backend().await?);
+    for wait in [false, true] {
+        let mut waiter = b.claim(cx.request("lock")?.with_wait(wait))?;
+        // The same claim tries while one holds the lock, and while the next one does.
+        for label in ["host-7/42 ünï", "host-8"] {
+            let before = cx.now();
+            let mut holder = Labelled::take(&cx, &*a, label).await?;
+            cx.sleep(cx.ttl() / 20).await;
+            match waiter.try_acquire().await? {
+                Attempt::Busy(busy) => {
+                    if let Some(shown) = busy.holder {
+                        holder.is_shown(&cx, &shown, cx.now().since(before))?;
+                    }
+                }
+                other => fail!("another client holds the lock, but a try is answered {other:?}"),
+            }
+            if wait {
+                waiter.release().await?;
+                waiter = b.claim(cx.request("lock")?.with_wait(wait))?;
+            }
+            holder.claim.release().await?;
+        }
+    }
+    Ok(())
+}
+
+async fn c15_a_wait_in_vain_names_the_true_holder(cx: Cx) -> Check {
+    let (backend, locks) = (cx.backend().await?, cx.locks().await?);
+    for label in ["host-7/42 ünï", "host-8"] {
+        let before = cx.now();
+        let mut holder = Labelled::take(&cx, &*backend, label).await?;
+        for limit in [Duration::ZERO, cx.ttl() / 4] {
+            match locks.named("lock")?.acquire_timeout(limit).await {
+                Ok(_) => fail!("two holders of one lock"),
+                Err(error) if error.kind() == ErrorKind::NotAcquired => {
+                    if let Some(shown) = error.holder() {
+                        holder.is_shown(&cx, shown, cx.now().since(before))?;
+                    }
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        holder.claim.release().await?;
+    }
+    let free = take(&cx, &locks, "lock").await?;
+    free.release().await?;
+    Ok(())
+}

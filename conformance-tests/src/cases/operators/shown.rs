@@ -1,0 +1,338 @@
+//! C1, C11 and C13 for operators: each field of what is shown, against what was asked for and
+//! against time, and under which names.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::{
+    Attempt, Claim, ClaimRequest, ClockInstant, HolderInfo, LockBackend, LockInfo, LockKey,
+    Released, Renewal, Victim,
+};
+
+use crate::cases::tools::{admin, holds, queues, renewed, still_held};
+use crate::context::{Cx, granted};
+use crate::runner::case::cases;
+use crate::runner::check::{Check, ensure, fail};
+
+cases! {
+    c01_inspection_shows_what_was_asked_for [Inspect]
+        "inspection and list show the key, owner, mark, label and fence of the present holder, and of no earlier one"
+        covers [Inspect/Open/OtherHolder, List/Open/OtherHolder];
+    c01_inspection_follows_the_lease [Inspect, Lease]
+        "expires_in is what is left of the lease, for a renewed lease, too"
+        covers [Inspect/Open/Plain];
+    c01_inspection_follows_the_hold [Inspect]
+        "held_for counts from the grant, over renewals and repeated tries, and anew for the next holder"
+        covers [Inspect/Open/OtherReleases];
+    c13_inspection_counts_no_place_that_has_ended [Inspect, Fair, Lease]
+        "a waiter whose place has ended is no longer counted"
+        covers [Inspect/Open/QueueBehind];
+    c01_a_list_shows_no_lease_that_has_ended [Inspect, Lease]
+        "a list leaves out a lease that has ended, whether or not anybody has looked at it since"
+        covers [List/Open/Expiry, Inspect/Open/Expiry, ForceRelease/Open/Expiry];
+    c11_names_that_share_a_prefix_are_told_apart [Inspect]
+        "inspect, list and force_release of a name concern no other name or prefix that begins or matches alike"
+        covers [List/Open/Plain, ForceRelease/Open/OtherHolder];
+}
+
+/// The holder that an inspection shows, which must be the one in the list.
+async fn shown(backend: &Arc<dyn LockBackend>, key: &LockKey) -> Check<HolderInfo> {
+    let admin = admin(backend)?;
+    let Some(info) = admin.inspect(key).await? else { fail!("{key:?} is held, and not shown") };
+    ensure!(info.key == *key, "an inspection of {key:?} shows {:?}", info.key);
+    let Some(holder) = info.holder else { fail!("{key:?} is held, and shown without a holder") };
+    let list = admin.list(key.prefix(), key.name()).await?;
+    let [listed] = &list[..] else { fail!("one lock is held, and the list shows {list:?}") };
+    let same = listed.holder.as_ref().is_some_and(|listed| {
+        (listed.owner, &listed.mark, &listed.label, listed.fence)
+            == (holder.owner, &holder.mark, &holder.label, holder.fence)
+    });
+    ensure!(
+        listed.key == *key && listed.waiters == info.waiters && same,
+        "an inspection shows {holder:?}, and the list {listed:?}"
+    );
+    Ok(holder)
+}
+
+async fn c01_inspection_shows_what_was_asked_for(cx: Cx) -> Check {
+    let (a, b) = (cx.backend().await?, cx.backend().await?);
+    let key = cx.key("lock")?;
+    let mut marks = Vec::new();
+    for label in [Some("host-7/42 ünï"), None, Some("%_'\\ {}"), Some(&*"x".repeat(200))] {
+        let label = label.map(ToOwned::to_owned);
+        let request = cx.request_for("lock", cx.long_ttl())?.with_label(label.clone());
+        let owner = request.owner;
+        let mut claim = a.claim(request)?;
+        let token = granted(&mut *claim).await?;
+        let holder = shown(&b, &key).await?;
+        ensure!(holder.owner == Some(owner), "{owner:?} holds, and {:?} is shown", holder.owner);
+        ensure!(holder.label == label, "the label {label:?} is shown as {:?}", holder.label);
+        ensure!(
+            holder.fence.is_none_or(|fence| fence == token),
+            "the token {token} is shown as {:?}",
+            holder.fence
+        );
+        let mark = holder.mark.clone();
+        ensure!(!marks.contains(&mark), "two holds are shown with the same mark");
+        renewed(&mut *claim).await?;
+        let later = shown(&b, &key).await?;
+        ensure!(
+            (later.owner, &later.mark, &later.label, later.fence)
+                == (holder.owner, &mark, &holder.label, holder.fence),
+            "a renewal has changed what is shown from {holder:?} to {later:?}"
+        );
+        marks.push(mark);
+        claim.release().await?;
+    }
+    let left = admin(&b)?.inspect(&key).await?;
+    ensure!(left.is_none(), "the lock is free, and shown as {left:?}");
+    Ok(())
+}
+
+/// A moment that lies between two readings of the clock.
+#[derive(Clone, Copy, Debug)]
+struct Between(ClockInstant, ClockInstant);
+
+impl Between {
+    /// Makes a call, during which something happens.
+    async fn of<T>(cx: &Cx, call: impl Future<Output = Check<T>>) -> Check<(Self, T)> {
+        let before = cx.now();
+        let done = call.await?;
+        Ok((Self(before, cx.now()), done))
+    }
+
+    /// The least and the greatest time that may have passed since `earlier`.
+    fn since(self, earlier: Self) -> (Duration, Duration) {
+        (self.0.since(earlier.1), self.1.since(earlier.0))
+    }
+}
+
+/// How inexact a store may be that shows whole milliseconds, or steps.
+fn grain(cx: &Cx) -> Duration {
+    cx.capabilities().ttl_step.max(Duration::from_millis(2))
+}
+
+/// What an inspection shows of a lease of `ttl` that was made or renewed at `since`, and was promised
+/// for `valid_for` then: less than its ttl if it was granted ahead.
+async fn follows(
+    cx: &Cx,
+    backend: &Arc<dyn LockBackend>,
+    ttl: Duration,
+    (since, valid_for): (Between, Duration),
+    after: &str,
+) -> Check {
+    let look = async { shown(backend, &cx.key("lock")?).await };
+    let (looked, holder) = Between::of(cx, look).await?;
+    let (least, most) = looked.since(since);
+    let (step, grain) = (cx.capabilities().ttl_step, grain(cx));
+    let low = valid_for.saturating_sub(most + grain);
+    let high = (ttl + step + grain).saturating_sub(least);
+    ensure!(
+        holder.expires_in.is_none_or(|left| (low..=high).contains(&left)),
+        "{after}, {least:?} to {most:?} ago, a lease of {ttl:?} is shown to end in {:?}, not in {low:?} to {high:?}",
+        holder.expires_in
+    );
+    Ok(())
+}
+
+async fn c01_inspection_follows_the_lease(cx: Cx) -> Check {
+    let (a, b) = (cx.backend().await?, cx.backend().await?);
+    let (short, long) = (cx.round(cx.ttl() * 5), cx.long_ttl());
+    let pause = (cx.capabilities().ttl_step * 3).max(cx.ttl() / 4);
+    for ttl in [short, long] {
+        let mut claim = a.claim(cx.request_for("lock", ttl)?)?;
+        let granted = async {
+            match claim.try_acquire().await? {
+                Attempt::Granted { valid_for: Some(valid_for), .. } => Ok(valid_for),
+                other => {
+                    fail!("nobody else has the lock, and its first try was answered {other:?}")
+                }
+            }
+        };
+        let since = Between::of(&cx, granted).await?;
+        follows(&cx, &b, ttl, since, "after its grant").await?;
+        cx.sleep(pause).await;
+        follows(&cx, &b, ttl, since, "after its grant").await?;
+        let renewed = async {
+            match claim.renew().await? {
+                Renewal::Alive { valid_for } => Ok(valid_for.unwrap_or_default()),
+                other => fail!("a renewal in time was answered {other:?}"),
+            }
+        };
+        let since = Between::of(&cx, renewed).await?;
+        follows(&cx, &b, ttl, since, "after its renewal").await?;
+        claim.release().await?;
+    }
+    Ok(())
+}
+
+async fn c01_inspection_follows_the_hold(cx: Cx) -> Check {
+    let (a, b) = (cx.backend().await?, cx.backend().await?);
+    let key = cx.key("lock")?;
+    let pause = (grain(&cx) * 3).max(cx.ttl() / 8);
+    let follows = async |since: Between, after: &str| -> Check {
+        let (looked, holder) = Between::of(&cx, shown(&b, &key)).await?;
+        let (least, most) = looked.since(since);
+        let (low, high) = (least.saturating_sub(grain(&cx)), most + grain(&cx));
+        ensure!(
+            holder.held_for.is_none_or(|held| (low..=high).contains(&held)),
+            "{after}, the lock has been held for {low:?} to {high:?}, and is shown as held for {:?}",
+            holder.held_for
+        );
+        Ok(())
+    };
+    let mut first = a.claim(cx.request_for("lock", cx.long_ttl())?)?;
+    let (since, _) = Between::of(&cx, granted(&mut *first)).await?;
+    cx.sleep(pause).await;
+    follows(since, "after the grant").await?;
+    renewed(&mut *first).await?;
+    follows(since, "after a renewal").await?;
+    granted(&mut *first).await?;
+    follows(since, "after a repeated try").await?;
+    // A waiter that is handed the lock holds it from then on.
+    let mut next = queues(&cx, &b, "lock").await?;
+    cx.sleep(pause).await;
+    let handed = async {
+        first.release().await?;
+        granted(&mut *next).await
+    };
+    let (since, _) = Between::of(&cx, handed).await?;
+    follows(since, "after the lock was passed on").await?;
+    cx.sleep(pause).await;
+    follows(since, "after the lock was passed on").await?;
+    next.release().await?;
+    Ok(())
+}
+
+async fn c13_inspection_counts_no_place_that_has_ended(cx: Cx) -> Check {
+    let (a, b) = (cx.backend().await?, cx.backend().await?);
+    let key = cx.key("lock")?;
+    let waiters = async || -> Check<Option<usize>> {
+        let info = admin(&b)?.inspect(&key).await?;
+        Ok(info.and_then(|info: LockInfo| info.waiters))
+    };
+    let mut holder = holds(&cx, &a, "lock").await?;
+    let mut patient = queues(&cx, &b, "lock").await?;
+    let mut dead = cx.waiting_claim(&b, "lock")?;
+    crate::context::busy(&mut *dead).await?;
+    let before = waiters().await?;
+    ensure!(before.is_none_or(|n| n == 2), "two wait, and {before:?} are shown");
+    drop(dead);
+    cx.sleep(cx.over()).await;
+    let after = waiters().await?;
+    ensure!(after.is_none_or(|n| n == 1), "one place has ended, and {after:?} are shown");
+    patient.release().await?;
+    holder.release().await?;
+    Ok(())
+}
+
+async fn c01_a_list_shows_no_lease_that_has_ended(cx: Cx) -> Check {
+    let (a, b) = (cx.backend().await?, cx.backend().await?);
+    let (dead, _) = cx.held(&a, "lock a").await?;
+    drop(dead);
+    let mut alive = holds(&cx, &a, "lock b").await?;
+    cx.sleep(cx.over()).await;
+    let admin = admin(&b)?;
+    for _ in 0..2 {
+        let list = admin.list(cx.prefix(), "lock").await?;
+        ensure!(
+            list.len() == 1 && list[0].key == cx.key("lock b")?,
+            "the lease of \"lock a\" has ended and \"lock b\" is held, but the list shows {list:?}"
+        );
+    }
+    let shown = admin.inspect(&cx.key("lock a")?).await?;
+    ensure!(shown.is_none(), "a lock whose lease has ended is shown as {shown:?}");
+    let freed = admin.force_release(&cx.key("lock a")?, &Victim::Anybody).await?;
+    ensure!(
+        freed == Released::AlreadyGone,
+        "a forced release of a lease that has ended was answered {freed:?}"
+    );
+    alive.release().await?;
+    Ok(())
+}
+
+/// Held, each with another owner. Every one begins or matches like another one.
+const HELD: [&str; 8] = ["a", "a b", "a%", "a*", "a/b", "a/b/c", "ab", "b"];
+/// Free, though they begin or match like those.
+const FREE: [&str; 6] = ["A", "a/", "a_", "abc", "a/b/", "?"];
+
+async fn hold(
+    backend: &Arc<dyn LockBackend>,
+    cx: &Cx,
+    key: &LockKey,
+) -> Check<(ClaimRequest, Box<dyn Claim>)> {
+    let mut request = cx.request_for("any", cx.long_ttl())?;
+    request.key = key.clone();
+    let mut claim = backend.claim(request.clone())?;
+    granted(&mut *claim).await?;
+    Ok((request, claim))
+}
+
+async fn c11_names_that_share_a_prefix_are_told_apart(cx: Cx) -> Check {
+    let (a, b) = (cx.backend().await?, cx.backend().await?);
+    let admin = admin(&b)?;
+    let mut held = Vec::new();
+    for name in HELD {
+        held.push(hold(&a, &cx, &cx.key(name)?).await?);
+    }
+    // The same name under prefixes that begin like ours.
+    for more in ["a", "/", "%"] {
+        let prefix = format!("{}{more}", cx.prefix());
+        held.push(hold(&a, &cx, &LockKey::new(prefix, "a")?).await?);
+    }
+    for (request, _) in &held {
+        let owner = admin.inspect(&request.key).await?.and_then(|info| info.holder?.owner);
+        ensure!(
+            owner == Some(request.owner),
+            "{:?} is held by {:?}, and shown as held by {owner:?}",
+            request.key,
+            request.owner
+        );
+    }
+    for name in FREE {
+        let (key, none) = (cx.key(name)?, Released::AlreadyGone);
+        let shown = admin.inspect(&key).await?;
+        ensure!(shown.is_none(), "{name:?} is free, and shown as {shown:?}");
+        let freed = admin.force_release(&key, &Victim::Anybody).await?;
+        ensure!(
+            freed == none,
+            "a forced release of {name:?}, which is free, was answered {freed:?}"
+        );
+    }
+    for start in HELD.iter().chain(&FREE).chain(&[""]) {
+        let list = admin.list(cx.prefix(), start).await?;
+        let listed: Vec<_> = list.iter().map(|info| (info.key.prefix(), info.key.name())).collect();
+        let expected: Vec<_> = HELD
+            .iter()
+            .filter(|name| name.starts_with(start))
+            .map(|name| (cx.prefix(), *name))
+            .collect();
+        ensure!(listed == expected, "the list of {start:?} shows {listed:?}, not {expected:?}");
+    }
+    // Each is taken away on its own; those that come after it are left alone.
+    while !held.is_empty() {
+        let (request, _) = held.remove(0);
+        let freed = admin.force_release(&request.key, &Victim::Anybody).await?;
+        ensure!(freed == Released::Freed, "{:?} is held, but the answer is {freed:?}", request.key);
+        for (other, claim) in &mut held {
+            let check = claim.check().await?;
+            ensure!(
+                matches!(check, Renewal::Alive { .. }),
+                "a forced release of {:?} has cost {:?} its lock: a check says {check:?}",
+                request.key,
+                other.key
+            );
+        }
+    }
+    still_free(&cx, &a).await
+}
+
+/// None of the names is held any more, and each can be taken.
+async fn still_free(cx: &Cx, backend: &Arc<dyn LockBackend>) -> Check {
+    for name in HELD {
+        let mut claim = holds(cx, backend, name).await?;
+        still_held(cx, backend, name, "after it was taken again").await?;
+        claim.release().await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,126 @@
+//! A forced release, and a hand-over that is declined, with a queue behind.
+
+use std::sync::Arc;
+
+use lock_core::{Attempt, Claim, LockBackend, Released, Victim};
+
+use crate::cases::tools::{admin, holds, queues, served_in_order, soon, still_held};
+use crate::context::{Cx, busy, granted};
+use crate::runner::case::cases;
+use crate::runner::check::{Check, ensure, ensure_exactly};
+
+cases! {
+    l03_a_forced_release_keeps_the_queue [Inspect, Fair]
+        "after a forced release the waiters get the lock, in the order of their arrival"
+        covers [ForceRelease/Open/QueueBehind, TryAcquire/Waiting/Forced];
+    l03_no_newcomer_passes_after_a_forced_release [Inspect, Fair]
+        "after a forced release the lock goes to the first waiter, and to nobody who comes later"
+        covers [TryAcquire/New/Forced];
+    c09_a_forced_release_with_a_queue_raises_the_fence [Inspect, Fair]
+        "the waiter that gets the lock after a forced release has a greater token than the old holder"
+        covers [ForceRelease/Open/QueueBehind];
+    c05_a_forced_release_is_pushed [Inspect, Push]
+        "changed returns when the lock is taken away from its holder"
+        covers [Changed/Waiting/Forced];
+    s03_a_forced_release_of_a_waiter_does_nothing [Inspect]
+        "a forced release that names a waiter takes neither the lock from its holder nor the place from the waiter"
+        covers [ForceRelease/Open/OtherHolder];
+    c05_a_declined_lock_is_pushed_on [Push]
+        "when a waiter gives up at its turn, changed of the next one returns"
+        covers [Release/Waiting/QueueBehind, Changed/Waiting/OtherReleases];
+}
+
+/// Takes the lock away from its holder, which must be possible.
+async fn force(cx: &Cx, backend: &Arc<dyn LockBackend>) -> Check {
+    let answer = admin(backend)?.force_release(&cx.key("lock")?, &Victim::Anybody).await?;
+    ensure!(answer == Released::Freed, "a forced release of a held lock: {answer:?}");
+    Ok(())
+}
+
+async fn l03_a_forced_release_keeps_the_queue(cx: Cx) -> Check {
+    let (a, b, c) = (cx.backend().await?, cx.backend().await?, cx.backend().await?);
+    let _holder = holds(&cx, &a, "lock").await?;
+    let mut first = queues(&cx, &b, "lock").await?;
+    let mut second = queues(&cx, &c, "lock").await?;
+    force(&cx, &a).await?;
+    served_in_order(&mut *first, &mut *second).await
+}
+
+async fn l03_no_newcomer_passes_after_a_forced_release(cx: Cx) -> Check {
+    let (a, b, c) = (cx.backend().await?, cx.backend().await?, cx.backend().await?);
+    let _holder = holds(&cx, &a, "lock").await?;
+    let mut waiter = queues(&cx, &b, "lock").await?;
+    force(&cx, &a).await?;
+    let mut newcomer = cx.claim(&c, "lock")?;
+    busy(&mut *newcomer).await?;
+    granted(&mut *waiter).await?;
+    waiter.release().await?;
+    Ok(())
+}
+
+async fn c09_a_forced_release_with_a_queue_raises_the_fence(cx: Cx) -> Check {
+    let (a, b) = (cx.backend().await?, cx.backend().await?);
+    let mut holder = holds(&cx, &a, "lock").await?;
+    let old = granted(&mut *holder).await?;
+    let mut waiter = queues(&cx, &b, "lock").await?;
+    force(&cx, &a).await?;
+    let new = granted(&mut *waiter).await?;
+    ensure_exactly!(new > old, "after a forced release the waiter has {new}, not above {old}");
+    waiter.release().await?;
+    Ok(())
+}
+
+/// A task that waits for pushes until this waiter has the lock, and releases it.
+fn pushed(mut waiter: Box<dyn Claim>) -> tokio::task::JoinHandle<Check> {
+    tokio::spawn(async move {
+        loop {
+            waiter.changed().await?;
+            if let Attempt::Granted { .. } = waiter.try_acquire().await? {
+                waiter.release().await?;
+                return Ok(());
+            }
+        }
+    })
+}
+
+async fn c05_a_forced_release_is_pushed(cx: Cx) -> Check {
+    let (a, b) = (cx.backend().await?, cx.backend().await?);
+    let _holder = holds(&cx, &a, "lock").await?;
+    let waiting = pushed(queues(&cx, &b, "lock").await?);
+    cx.sleep(cx.ttl() / 4).await;
+    ensure!(!waiting.is_finished(), "a waiter was granted a lock that is held");
+    force(&cx, &a).await?;
+    soon(&cx, cx.slack(), "a waiter is told of a forced release", waiting).await??
+}
+
+async fn s03_a_forced_release_of_a_waiter_does_nothing(cx: Cx) -> Check {
+    let (a, b, c) = (cx.backend().await?, cx.backend().await?, cx.backend().await?);
+    let mut holder = holds(&cx, &a, "lock").await?;
+    let request = cx.request_for("lock", cx.long_ttl())?.with_wait(true);
+    let mark = Victim::Shown(request.owner.into());
+    let mut waiter = b.claim(request)?;
+    busy(&mut *waiter).await?;
+    let answer = admin(&c)?.force_release(&cx.key("lock")?, &mark).await?;
+    ensure!(
+        answer == Released::AlreadyGone,
+        "a forced release that names a waiter, who holds nothing, is answered {answer:?}"
+    );
+    still_held(&cx, &c, "lock", "after a forced release that names a waiter").await?;
+    busy(&mut *waiter).await?;
+    holder.release().await?;
+    granted(&mut *waiter).await?;
+    waiter.release().await?;
+    Ok(())
+}
+
+async fn c05_a_declined_lock_is_pushed_on(cx: Cx) -> Check {
+    let (a, b, c) = (cx.backend().await?, cx.backend().await?, cx.backend().await?);
+    let mut holder = holds(&cx, &a, "lock").await?;
+    let mut chosen = queues(&cx, &b, "lock").await?;
+    let waiting = pushed(queues(&cx, &c, "lock").await?);
+    cx.sleep(cx.ttl() / 4).await;
+    holder.release().await?;
+    // By now a store that hands over has given it to `chosen`, who no longer wants it.
+    chosen.release().await?;
+    soon(&cx, cx.slack(), "the next waiter is told that the lock was declined", waiting).await??
+}

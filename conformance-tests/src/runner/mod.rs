@@ -1,0 +1,416 @@
+//! Runs cases: each on its own thread and runtime, with limits on both clocks.
+
+pub(crate) mod case;
+pub(crate) mod check;
+pub(crate) mod main_fn;
+mod pace;
+pub(crate) mod report;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Runtime};
+
+use crate::context::Cx;
+use crate::context::seed;
+use crate::runner::case::{Case, Need};
+use crate::runner::check::{Check, Failure, Stop, Verdict};
+use crate::runner::pace::Pace;
+use crate::runner::report::{CaseResult, Outcome, Report};
+use crate::{Harness, Time};
+use lock_core::{Binding, Wake};
+
+/// The longest a case may take on its own clock and on the real one.
+const VIRTUAL_LIMIT: Duration = Duration::from_secs(3600);
+const VIRTUAL_WATCHDOG: Duration = Duration::from_secs(15);
+const REAL_LIMIT: Duration = Duration::from_secs(120);
+const REAL_WATCHDOG: Duration = Duration::from_secs(150);
+
+/// Runs all cases whose names `filter` accepts, one after the other, on stores of `harness`.
+///
+/// A [missing](crate::Unavailable::missing) store shows as ignored cases: compare the report with
+/// what you expect to have run.
+pub fn run(harness: impl Harness, filter: impl Fn(&str) -> bool) -> Report {
+    let harness: Arc<dyn Harness> = Arc::new(harness);
+    let results = case::all()
+        .filter(|case| filter(case.id))
+        .map(|case| CaseResult { id: case.id, outcome: run_case(&harness, *case) })
+        .collect();
+    Report { results }
+}
+
+/// All cases, in the order of the suite: their names, and what must hold, in one sentence each.
+pub fn all_cases() -> impl Iterator<Item = (&'static str, &'static str)> {
+    case::all().map(|case| (case.id, case.about))
+}
+
+/// The variable that says how often each case is run, each time on a fresh store.
+pub(crate) const REPEAT: &str = "LOCK_TEST_REPEAT";
+
+/// How often a case is run that fails while the machine is stalled.
+const TRIES: u32 = 3;
+
+/// Runs one case as often as `LOCK_TEST_REPEAT` says, or once. Never panics and always ends: a case
+/// that hangs is left behind on its thread.
+///
+/// Without that variable, a real-time case that failed while the machine was stalled is run again,
+/// and says so, unless no stall can excuse what it saw.
+pub(crate) fn run_case(harness: &Arc<dyn Harness>, case: Case) -> Outcome {
+    match std::env::var(REPEAT).ok().map(|times| times.parse()) {
+        None if harness.time() == Time::Virtual => run_once(harness, case).outcome(),
+        None => judged(case.id, || {
+            let pace = Pace::watch();
+            (run_once(harness, case), pace.standstill())
+        }),
+        Some(Ok(times)) if times > 0 => repeated(times, || run_once(harness, case).outcome()),
+        Some(_) => Outcome::Failed(format!("{REPEAT} must be a number of at least 1")),
+    }
+}
+
+/// How one run of a case ended.
+#[derive(Debug)]
+enum Ended {
+    As(Outcome),
+    Failed(Failure),
+}
+
+impl Ended {
+    fn hindered(seen: String) -> Self {
+        Self::Failed(Failure::new(seen, Verdict::Hindered))
+    }
+
+    fn outcome(self) -> Outcome {
+        match self {
+            Self::As(outcome) => outcome,
+            Self::Failed(failure) => Outcome::Failed(failure.seen),
+        }
+    }
+}
+
+/// The outcome of the first run without a stall, or of the last one.
+fn judged(id: &str, mut run: impl FnMut() -> (Ended, Option<String>)) -> Outcome {
+    for _ in 1..TRIES {
+        match run() {
+            (Ended::Failed(failure), Some(standstill)) if failure.verdict != Verdict::Violated => {
+                let told: Vec<_> = failure.seen.lines().take(2).collect();
+                eprintln!("repeated: {id}: {standstill}: {}", told.join(" "));
+            }
+            (ended, _) => return ended.outcome(),
+        }
+    }
+    run().0.outcome()
+}
+
+/// The first outcome that is not a pass, or else a pass.
+fn repeated(times: u32, run: impl Fn() -> Outcome) -> Outcome {
+    for nth in 1..=times {
+        match run() {
+            Outcome::Passed => {}
+            Outcome::Failed(seen) => {
+                return Outcome::Failed(format!("{seen}\nin run {nth} of {times}"));
+            }
+            Outcome::Ignored(reason) => return Outcome::Ignored(reason),
+        }
+    }
+    Outcome::Passed
+}
+
+fn run_once(harness: &Arc<dyn Harness>, case: Case) -> Ended {
+    let (send, receive) = sync_channel(1);
+    let time = harness.time();
+    let harness = Arc::clone(harness);
+    let spawned = std::thread::Builder::new().name(case.id.to_owned()).spawn(move || {
+        let outcome = catch_unwind(AssertUnwindSafe(|| block_on_case(&harness, case)))
+            .unwrap_or_else(|panic| Ended::hindered(format!("a panic: {}", panic_text(&*panic))));
+        let _ = send.send(outcome);
+    });
+    if let Err(error) = spawned {
+        return Ended::hindered(format!("the case's thread could not be started: {error}"));
+    }
+    let watchdog = if time == Time::Virtual { VIRTUAL_WATCHDOG } else { REAL_WATCHDOG };
+    let failure = match receive.recv_timeout(watchdog) {
+        Ok(Ended::Failed(failure)) => failure,
+        Ok(ended) => return ended,
+        Err(error) => {
+            let seen = match (error, time) {
+                (RecvTimeoutError::Disconnected, _) => "its thread vanished".to_owned(),
+                (_, Time::Virtual) => format!(
+                    "after {watchdog:?} it hangs: a task blocks its thread, or waits for what does not follow tokio's paused clock"
+                ),
+                (_, Time::Real) => format!("after {watchdog:?} it hangs: a task blocks its thread"),
+            };
+            Failure::new(seen, Verdict::Hindered)
+        }
+    };
+    Ended::Failed(Failure { seen: told(&case, &failure), ..failure })
+}
+
+/// A line that begins with it says that there were two holders, or that a fence fell. Nothing excuses
+/// that, wherever it is said: the programs that judge a run look for it.
+pub(crate) const MARK: &str = "violated: ";
+
+/// The clause that a case is about, as in `C7`.
+pub(crate) fn clause(case: &str) -> String {
+    let rule = case.split('_').next().unwrap_or_default().to_uppercase();
+    let (letter, number) = rule.split_at_checked(1).unwrap_or_default();
+    format!("{letter}{}", number.trim_start_matches('0'))
+}
+
+/// The rule, what it demands, what was seen instead, after which calls, and how to reproduce it.
+fn told(case: &Case, Failure { seen, verdict, calls }: &Failure) -> String {
+    let (what, excuse) = match verdict {
+        Verdict::Broken => ("broken", String::new()),
+        Verdict::Violated => ("broken", format!("\n{MARK}no slow machine excuses this")),
+        Verdict::Hindered => ("not judged", String::new()),
+    };
+    let seed = seed::replays(case.id).map(|seed| format!("\nseed: {seed}")).unwrap_or_default();
+    let calls: String = calls.iter().map(|call| format!("\nafter: {call}")).collect();
+    let clause = clause(case.id);
+    format!("{clause} {what}: {}\nseen: {seen}{calls}{seed}{excuse}", case.about)
+}
+
+fn block_on_case(harness: &Arc<dyn Harness>, case: Case) -> Ended {
+    let runtime = match runtime(harness.time()) {
+        Ok(runtime) => runtime,
+        Err(error) => return Ended::hindered(format!("no runtime: {error}")),
+    };
+    let limit = if harness.time() == Time::Virtual { VIRTUAL_LIMIT } else { REAL_LIMIT };
+    let harness = Arc::clone(harness);
+    let checked = runtime.block_on(async move {
+        match tokio::time::timeout(limit, checked(harness, case)).await {
+            Ok(checked) => checked,
+            Err(_) => Err(Stop::failed(format_args!("it did not end within {limit:?}"))),
+        }
+    });
+    // Remaining keepers hold their claims; a blocking call of a store may still run.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    match checked {
+        Ok(()) => Ended::As(Outcome::Passed),
+        Err(Stop::NotApplicable(reason)) => Ended::As(Outcome::Ignored(reason)),
+        Err(Stop::Failed(failure)) => Ended::Failed(failure),
+    }
+}
+
+pub(crate) fn runtime(time: Time) -> std::io::Result<Runtime> {
+    match time {
+        Time::Virtual => Builder::new_current_thread().enable_all().start_paused(true).build(),
+        Time::Real => Builder::new_multi_thread().worker_threads(2).enable_all().build(),
+    }
+}
+
+async fn checked(harness: Arc<dyn Harness>, case: Case) -> Check {
+    let cx = match Cx::start(&*harness).await {
+        Ok(cx) => cx,
+        Err(missing) if !missing.is_broken() && is_required(harness.name()) => {
+            return Err(Stop::hindered(format_args!(
+                "LOCK_TEST_REQUIRE asks for this store, and {missing}"
+            )));
+        }
+        Err(missing) => return Err(missing.into()),
+    };
+    if let Some(reason) = case.needs.iter().find_map(|need| unmet(&cx, *need)) {
+        return Err(Stop::NotApplicable(reason.to_owned()));
+    }
+    if case.needs.contains(&Need::Faults) {
+        cx.link().await?;
+    }
+    (case.body)(cx.clone()).await.map_err(|stop| match stop {
+        Stop::Failed(failure) => Stop::Failed(Failure { calls: cx.last_calls(), ..failure }),
+        other => other,
+    })
+}
+
+/// Why `need` is not met, if it is not.
+fn unmet(cx: &Cx, need: Need) -> Option<&'static str> {
+    let capabilities = cx.capabilities();
+    let (met, reason) = match need {
+        Need::Fair => (capabilities.fair, "the store does not declare `fair`"),
+        Need::Push => {
+            (capabilities.wake != Wake::Poll, "the store cannot push: it declares `Wake::Poll`")
+        }
+        Need::Blocks => (capabilities.fence_block, "the store does not declare `fence_block`"),
+        Need::NoBlocks => (
+            !capabilities.fence_block,
+            "the store declares `fence_block`, so there is no refusal to test",
+        ),
+        Need::Detach => (capabilities.detachable, "the store does not declare `detachable`"),
+        Need::NoDetach => (
+            !capabilities.detachable,
+            "the store declares `detachable`, so there is no refusal to test",
+        ),
+        Need::Inspect => (capabilities.inspect, "the store does not declare `inspect`"),
+        Need::NoInspect => {
+            (!capabilities.inspect, "the store declares `inspect`, so there is no refusal to test")
+        }
+        Need::Lease => (
+            capabilities.binding == Binding::Lease,
+            "a hold of this store does not have its own lease",
+        ),
+        Need::Faults => (true, ""),
+        Need::Processes => (
+            cx.store().uri().is_some()
+                && !cx.is_virtual()
+                && crate::context::child::can_have_children(),
+            "the store lives in one process: its harness provides no uri for a second one",
+        ),
+    };
+    (!met).then_some(reason)
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("(no text)")
+}
+
+/// The variable that makes missing stores a failure: `all`, or the names of harnesses.
+const REQUIRE: &str = "LOCK_TEST_REQUIRE";
+
+/// Whether `LOCK_TEST_REQUIRE` names this harness, or all.
+pub(crate) fn is_required(name: &str) -> bool {
+    std::env::var(REQUIRE).is_ok_and(|list| names(&list, name))
+}
+
+fn names(list: &str, name: &str) -> bool {
+    list.split(',').map(str::trim).any(|item| item == "all" || item == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use async_trait::async_trait;
+
+    use super::*;
+    use crate::{MemoryHarness, Store, Unavailable};
+
+    /// A store that is unavailable, in one of several ways.
+    #[derive(Clone, Copy, Debug)]
+    enum Nothing {
+        Missing,
+        Broken,
+        Hangs,
+        Panics,
+    }
+
+    #[async_trait]
+    impl Harness for Nothing {
+        fn name(&self) -> &str {
+            "nothing"
+        }
+
+        fn time(&self) -> Time {
+            Time::Virtual
+        }
+
+        async fn start(&self) -> Result<Box<dyn Store>, Unavailable> {
+            match self {
+                Self::Missing => Err(Unavailable::missing("no server")),
+                Self::Broken => Err(Unavailable::broken("wrong password")),
+                Self::Hangs => std::future::pending().await,
+                Self::Panics => panic!("a defect of the harness"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_missing_store_is_ignored_and_anything_else_fails() {
+        let one = |harness: Nothing| {
+            let report = run(harness, |id| id == "s06_busy_is_not_an_error");
+            assert_eq!(report.results.len(), 1);
+            report.results[0].outcome.clone()
+        };
+        match one(Nothing::Missing) {
+            Outcome::Ignored(reason) => assert_eq!(reason, "no server"),
+            // As in CI, where every store must be available.
+            Outcome::Failed(text) => {
+                assert!(is_required("nothing") && text.contains("no server"), "{text}");
+            }
+            Outcome::Passed => panic!("a case passed without a store"),
+        }
+        for (harness, seen) in [
+            (Nothing::Broken, "S6 not judged: "),
+            (Nothing::Broken, "\nseen: wrong password"),
+            (Nothing::Hangs, "\nseen: it did not end within 3600s"),
+            (Nothing::Panics, "S6 not judged: "),
+            (Nothing::Panics, "\nseen: a panic: a defect of the harness"),
+        ] {
+            match one(harness) {
+                Outcome::Failed(text) => assert!(text.contains(seen), "{harness:?}: {text}"),
+                other => panic!("{harness:?} led to {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_case_that_is_repeated_passes_only_if_it_always_does() {
+        let runs = std::cell::Cell::new(0);
+        let fails_at = |bad: u32| {
+            runs.set(0);
+            repeated(5, || {
+                runs.set(runs.get() + 1);
+                if runs.get() == bad { Outcome::Failed("seen".to_owned()) } else { Outcome::Passed }
+            })
+        };
+        assert!(matches!(fails_at(9), Outcome::Passed));
+        assert_eq!(runs.get(), 5);
+        match fails_at(3) {
+            Outcome::Failed(text) => assert_eq!(text, "seen\nin run 3 of 5"),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(runs.get(), 3);
+        let ignored = repeated(5, || Outcome::Ignored("no server".to_owned()));
+        assert!(matches!(ignored, Outcome::Ignored(_)));
+    }
+
+    #[test]
+    fn a_failure_on_a_machine_that_stood_still_is_looked_at_again() {
+        let runs = std::cell::Cell::new(0);
+        let run = |seen: [(&str, Verdict, bool); 3]| {
+            runs.set(0);
+            judged("case", || {
+                let (text, verdict, still) = seen[runs.get()];
+                runs.set(runs.get() + 1);
+                let ended = match text {
+                    "" => Ended::As(Outcome::Passed),
+                    text => Ended::Failed(Failure::new(text, verdict)),
+                };
+                (ended, still.then(|| "the machine stood still".to_owned()))
+            })
+        };
+        let (pass, late) = (("", Verdict::Broken, true), ("late", Verdict::Broken, true));
+        assert_eq!((run([late, late, pass]), runs.get()), (Outcome::Passed, 3));
+        assert_eq!((run([late, late, late]), runs.get()), (Outcome::Failed("late".to_owned()), 3));
+        let on_time = ("late", Verdict::Broken, false);
+        assert_eq!(
+            (run([on_time, pass, pass]), runs.get()),
+            (Outcome::Failed("late".to_owned()), 1)
+        );
+        let violation = ("two holders", Verdict::Violated, true);
+        assert_eq!(
+            (run([violation, pass, pass]), runs.get()),
+            (Outcome::Failed("two holders".to_owned()), 1)
+        );
+    }
+
+    #[test]
+    fn the_summary_counts_and_groups() {
+        let report = run(MemoryHarness::poll_only(), |id| id.starts_with("c05"));
+        let text = report.to_string();
+        let all = case::all().filter(|case| case.id.starts_with("c05"));
+        let (pushed, others): (Vec<&Case>, Vec<&Case>) =
+            all.partition(|case| case.needs.contains(&Need::Push));
+        let (pushed, ran) = (pushed.len(), others.len());
+        let counted = format!("{ran} ran, {ran} passed, 0 failed, {pushed} ignored");
+        assert!(pushed > 0 && ran > 0 && text.starts_with(&counted), "{text}");
+        assert!(text.contains(&format!("{pushed} ignored: the store cannot push")), "{text}");
+    }
+
+    #[test]
+    fn a_store_is_required_by_its_name_or_by_all() {
+        assert!(names("all", "redis") && names("sqlite, redis", "redis"));
+        assert!(!names("", "redis") && !names("redlock", "redis"));
+    }
+}

@@ -1,0 +1,119 @@
+//! A store with two holders in one run of five: the cases that see them say so in the words that nothing
+//! excuses.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use conformance_tests::{MemoryHarness, run};
+use lock_core::{
+    Attempt, Capabilities, Claim, ClaimRequest, FencingToken, LockAdmin, LockBackend, Released,
+    Renewal, Result,
+};
+
+/// What a case says that has seen two holders, or a falling fence.
+const WORDS: &[&str] = &[
+    "another client could take",
+    "another client got the lock",
+    "two clients hold",
+    "two claims hold",
+    "two guards of one lock",
+    "tokens granted are",
+    "does not rise",
+];
+
+/// Tells one claim of five that it has a lock that another one holds.
+#[derive(Debug)]
+struct Generous {
+    inner: Arc<dyn LockBackend>,
+    claims: Arc<AtomicUsize>,
+}
+
+#[async_trait]
+impl LockBackend for Generous {
+    fn name(&self) -> &'static str {
+        "generous"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn claim(&self, request: ClaimRequest) -> Result<Box<dyn Claim>> {
+        let is_generous = self.claims.fetch_add(1, Relaxed) % 5 == 4;
+        let ttl = request.ttl;
+        let inner = self.inner.claim(request)?;
+        Ok(if is_generous { Box::new(Given { inner, ttl }) } else { inner })
+    }
+
+    async fn ping(&self) -> Result<()> {
+        self.inner.ping().await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.inner.close().await
+    }
+
+    fn admin(&self) -> Option<&dyn LockAdmin> {
+        self.inner.admin()
+    }
+}
+
+#[derive(Debug)]
+struct Given {
+    inner: Box<dyn Claim>,
+    ttl: Duration,
+}
+
+#[async_trait]
+impl Claim for Given {
+    async fn try_acquire(&mut self) -> Result<Attempt> {
+        let answer = self.inner.try_acquire().await?;
+        Ok(match answer {
+            Attempt::Busy(_) => {
+                Attempt::Granted { token: FencingToken::answered(1)?, valid_for: Some(self.ttl) }
+            }
+            answer => answer,
+        })
+    }
+
+    async fn renew(&mut self) -> Result<Renewal> {
+        self.inner.renew().await
+    }
+
+    async fn check(&mut self) -> Result<Renewal> {
+        self.inner.check().await
+    }
+
+    async fn release(&mut self) -> Result<Released> {
+        self.inner.release().await
+    }
+
+    async fn changed(&mut self) -> Result<()> {
+        self.inner.changed().await
+    }
+}
+
+#[test]
+fn two_holders_in_one_run_of_five_are_never_excused() {
+    let (mut seen, mut excused) = (0, Vec::new());
+    for first in 0..5 {
+        let wrap = move |inner| -> Arc<dyn LockBackend> {
+            Arc::new(Generous { inner, claims: Arc::new(AtomicUsize::new(first)) })
+        };
+        let report = run(MemoryHarness::queued().wrapped("generous", wrap), |_| true);
+        for (case, told) in report.failed() {
+            if WORDS.iter().any(|words| told.contains(words)) {
+                seen += 1;
+                if !told.contains("\nviolated: ") {
+                    excused.push(format!("{case}: {told}"));
+                }
+            }
+        }
+    }
+    assert!(seen > 50, "only {seen} cases have seen two holders");
+    assert!(excused.is_empty(), "{} of {seen} are excused: {excused:#?}", excused.len());
+}

@@ -1,0 +1,163 @@
+//! `distlock doctor`: can this store keep locks, what is wrong with it, and what to do about it.
+
+use std::time::Duration;
+
+use distlock::clock::Clock;
+use distlock::{DataLoss, Error, ErrorKind, Feature, Finding, Severity};
+use serde_json::{Value, json};
+
+use crate::args::StoreArgs;
+use crate::exit::{ExitError, code};
+use crate::output::{self, holder, painted, quoted, short};
+use crate::signals::until_signal;
+use crate::store::OpenStore;
+
+/// How often the round trip is measured.
+const ROUNDS: usize = 5;
+/// Each lock costs several round trips, and each renewal one.
+const SLOW: Duration = Duration::from_millis(100);
+/// Colours, as ANSI codes.
+const DIM: &str = "2";
+const YELLOW: &str = "33";
+const BOLD_RED: &str = "31;1";
+
+pub(crate) async fn doctor(name: Option<String>, store: StoreArgs) -> Result<u8, ExitError> {
+    let opened = until_signal(async { Ok(OpenStore::open_any(&store, None).await) }).await?;
+    let (backend, mut findings, unusable) = match opened {
+        // What keeps us from the store is what we came to find.
+        Err(failure) => (None, vec![refused(&failure)], failure.code),
+        Ok(opened) => {
+            let found = until_signal(look(name, &opened)).await;
+            opened.close().await;
+            (Some(opened.locks.backend_name()), found?, code::UNAVAILABLE)
+        }
+    };
+    findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    let worst = findings.first().map_or(Severity::Fact, |finding| finding.severity);
+    let list: Vec<_> = findings.iter().map(as_json).collect();
+    let object = json!({ "backend": backend, "worst": worst.to_string(), "findings": list });
+    output::result(store.json, object, &as_text(&findings))?;
+    Ok(match worst {
+        Severity::Fact => 0,
+        Severity::Warning => code::WARNED,
+        _ => unusable,
+    })
+}
+
+fn refused(failure: &ExitError) -> Finding {
+    let remedy = failure
+        .hint
+        .as_deref()
+        .unwrap_or("do what it says, or use another store: `distlock stores` lists them");
+    Finding::critical(failure.message.as_str(), remedy)
+}
+
+/// Everything that can be found out over an open connection.
+async fn look(name: Option<String>, store: &OpenStore) -> Result<Vec<Finding>, ExitError> {
+    let mut findings = vec![latency(store).await];
+    match store.locks.diagnose().await {
+        Ok(found) => findings.extend(found),
+        Err(error) if error.kind() == ErrorKind::Unsupported => {}
+        Err(error) => findings.push(broken("it cannot be examined", &error)),
+    }
+    findings.push(try_a_lock(name, store).await?);
+    findings.extend(promises(store));
+    Ok(findings)
+}
+
+fn broken(what: &str, error: &Error) -> Finding {
+    let remedy = match error.kind() {
+        ErrorKind::Denied => {
+            "grant the rights that the message names, or name a lock that you may use: distlock doctor NAME"
+        }
+        _ => "see the other findings, and the log of the server",
+    };
+    Finding::critical(format!("{what}: {error}"), remedy)
+}
+
+async fn latency(store: &OpenStore) -> Finding {
+    let mut times = Vec::with_capacity(ROUNDS);
+    for _ in 0..ROUNDS {
+        match store.locks.health().await {
+            Ok(health) => times.push(health.answered_in),
+            Err(error) => return broken("it does not answer", &error),
+        }
+    }
+    times.sort_unstable();
+    let median = times[ROUNDS / 2];
+    let what = format!("it answers in {median:.2?} (median of {ROUNDS})");
+    if median < SLOW {
+        return Finding::fact(what);
+    }
+    Finding::warning(
+        format!("{what}: a lock costs several such round trips"),
+        "use a store that is nearer, and a ttl of at least a hundred round trips",
+    )
+}
+
+/// Takes a lock and releases it, which alone proves that this user may.
+async fn try_a_lock(name: Option<String>, store: &OpenStore) -> Result<Finding, ExitError> {
+    let name = name.map_or_else(|| OpenStore::new_name("doctor"), Ok)?;
+    let (lock, clock) = (store.lock(&name, None)?, store.locks.clock());
+    let name = quoted(&name);
+    let start = clock.now();
+    let guard = match lock.try_acquire().await {
+        Ok(Some(guard)) => guard,
+        Ok(None) => {
+            let info = store.locks.inspect(lock.key().name()).await.ok().flatten();
+            let who = info.and_then(|info| info.holder).map(|who| holder::sentence(&who));
+            let by = who.map(|who| format!(" by {who}")).unwrap_or_default();
+            return Ok(Finding::fact(format!("{name} is held{by}, so it was not tried")));
+        }
+        Err(error) => return Ok(broken(&format!("{name} cannot be taken"), &error)),
+    };
+    let taken = clock.now();
+    if let Err(error) = guard.release().await {
+        return Ok(broken(&format!("{name} was taken and cannot be released"), &error));
+    }
+    let (took, released) = (taken.since(start), clock.now().since(taken));
+    Ok(Finding::fact(format!("{name} was taken in {took:.2?} and released in {released:.2?}")))
+}
+
+/// What the store promises, in the words of the library.
+fn promises(store: &OpenStore) -> Vec<Finding> {
+    let can = store.locks.capabilities();
+    let least = short(can.min_ttl);
+    let ttl = match can.max_ttl {
+        Some(most) => format!("a ttl can be from {least} to {}", short(most)),
+        None => format!("a ttl can be {least} or more"),
+    };
+    let mut findings = vec![Finding::fact(ttl)];
+    let features = [Feature::Fair, Feature::Push, Feature::DurableFences, Feature::Detach];
+    let events = [DataLoss::Restart, DataLoss::Failover, DataLoss::Eviction];
+    let all = features.into_iter().chain(events.map(Feature::Survives));
+    findings.extend(all.map(|feature| {
+        // Whatever the settings of this server, which may do better.
+        let has = if can.has(feature) { "it has" } else { "a store of its kind does not promise" };
+        Finding::fact(format!("{has} {feature}"))
+    }));
+    findings
+}
+
+fn as_json(finding: &Finding) -> Value {
+    json!({
+        "severity": finding.severity.to_string(),
+        "what": finding.what,
+        "remedy": finding.remedy,
+    })
+}
+
+fn as_text(findings: &[Finding]) -> String {
+    let line = |finding: &Finding| {
+        let colour = match finding.severity {
+            Severity::Fact => DIM,
+            Severity::Warning => YELLOW,
+            _ => BOLD_RED,
+        };
+        let word = painted(colour, &format!("{:<8}", finding.severity));
+        let remedy = finding.remedy.as_ref();
+        let remedy = remedy.map(|text| format!("\n          do: {}", output::lines(text)));
+        format!("{word}  {}{}", output::lines(&finding.what), remedy.unwrap_or_default())
+    };
+    findings.iter().map(line).collect::<Vec<_>>().join("\n")
+}

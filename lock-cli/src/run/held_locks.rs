@@ -1,0 +1,136 @@
+//! The locks that a command runs under: usually one.
+
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use distlock::clock::ClockInstant;
+use distlock::{Lock, LockGuard, LockState, LostReason};
+
+use super::hold_machine::StopReason;
+use super::waiting::{self, StoreSession};
+use crate::args::RunArgs;
+use crate::exit::{ExitError, code};
+use crate::output::quoted;
+use crate::store::OpenStore;
+
+/// Several locks are one hold: it lasts as long as the shortest, and is lost with the first.
+#[derive(Default)]
+pub(super) struct HeldLocks {
+    /// In the order in which they were taken.
+    guards: Vec<LockGuard>,
+}
+
+/// Errors in the names that can be found without the store.
+pub(super) fn check(names: &[String]) -> Result<(), ExitError> {
+    let twice = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name));
+    match twice {
+        Some((_, name)) => Err(ExitError::usage(format!("{} is named twice", quoted(name)))),
+        None => Ok(()),
+    }
+}
+
+impl HeldLocks {
+    /// Takes all locks, or none. In the order of their names, whatever the order in which they were
+    /// given: two programs that each have a part of the other's locks would wait forever.
+    ///
+    /// On an error, `given_up` has what is still held.
+    pub(super) async fn take(
+        args: &RunArgs,
+        session: &mut StoreSession,
+        given_up: &mut Self,
+    ) -> Result<(), ExitError> {
+        for lock in locks(args, &session.store)? {
+            let mut waiting = pin!(waiting::acquire(&args.want, session, &lock));
+            let guard = tokio::select! {
+                biased;
+                reason = given_up.lost() => {
+                    return Err(given_up.lost_meanwhile(reason, lock.key().name()));
+                }
+                guard = &mut waiting => guard?,
+            };
+            given_up.guards.push(guard);
+        }
+        Ok(())
+    }
+
+    /// The hold of each of `names`, in that order.
+    pub(super) fn in_order<'a>(
+        &'a self,
+        names: &'a [String],
+    ) -> impl Iterator<Item = &'a LockGuard> {
+        names.iter().filter_map(|name| self.guards.iter().find(|guard| guard.key().name() == name))
+    }
+
+    /// The last one first.
+    pub(super) fn into_reverse(self) -> impl Iterator<Item = LockGuard> {
+        self.guards.into_iter().rev()
+    }
+
+    pub(super) fn ttl(&self) -> Duration {
+        self.guards.iter().map(|guard| guard.ttl()).min().unwrap_or_default()
+    }
+
+    pub(super) fn valid_until(&self) -> ClockInstant {
+        let ends = self.guards.iter().map(|guard| guard.valid_until());
+        ends.min().unwrap_or(ClockInstant::FAR_FUTURE)
+    }
+
+    /// The end of the lease; `None` if a lock is lost. Read in this order, since a loss ends the
+    /// validity at once.
+    pub(super) fn lease(&self) -> Option<ClockInstant> {
+        let until = self.valid_until();
+        self.loss().is_none().then_some(until)
+    }
+
+    /// The reason of a lost lock, if there is one.
+    pub(super) fn loss(&self) -> Option<LostReason> {
+        self.guards.iter().find_map(|guard| match guard.state() {
+            LockState::Lost(reason) => Some(reason),
+            _ => None,
+        })
+    }
+
+    /// Resolves when the first one is lost.
+    pub(super) async fn lost(&self) -> LostReason {
+        let mut signals: Vec<_> =
+            self.guards.iter().map(|guard| Box::pin(guard.lost().into_future())).collect();
+        std::future::poll_fn(move |context| {
+            let reasons = signals.iter_mut().map(|signal| signal.as_mut().poll(context));
+            reasons.into_iter().find(Poll::is_ready).unwrap_or(Poll::Pending)
+        })
+        .await
+    }
+
+    /// The lock that ended the hold, or would be the first to: for messages.
+    pub(super) fn weakest(&self) -> &str {
+        let lost = |guard: &&LockGuard| matches!(guard.state(), LockState::Lost(_));
+        let first = || self.guards.iter().min_by_key(|guard| guard.valid_until());
+        let weakest = self.guards.iter().find(lost).or_else(first);
+        weakest.map_or("", |guard| guard.key().name())
+    }
+
+    fn lost_meanwhile(&self, reason: LostReason, next: &str) -> ExitError {
+        let (lost, why) = (quoted(self.weakest()), StopReason::Lost(reason));
+        let (next, sentence) = (quoted(next), why.sentence());
+        let message = format!("{lost} was lost while waiting for {next}: {sentence}");
+        ExitError::new(code::LOST, why.name(), message)
+    }
+}
+
+/// All locks that are wanted, in the order in which they are taken. Nothing is sent yet.
+fn locks(args: &RunArgs, store: &OpenStore) -> Result<Vec<Lock>, ExitError> {
+    let mut names: Vec<_> = args.names.iter().collect();
+    names.sort_unstable();
+    let locks = names.into_iter().map(|name| waiting::lock(name, &args.want, store));
+    let mut locks = locks.collect::<Result<Vec<_>, _>>()?;
+    if let Some(limit) = args.max_hold
+        && let Some(last) = locks.pop()
+    {
+        // We ask the command to stop at the limit, and the locks are held until it has. The cap
+        // applies if we cannot. The others are held for longer, by the time it takes to get this one.
+        let cap = limit.saturating_add(args.kill_after).saturating_add(Duration::from_secs(1));
+        locks.push(last.max_hold(cap));
+    }
+    Ok(locks)
+}

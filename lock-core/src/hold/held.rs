@@ -1,0 +1,662 @@
+//! Whether a lock is held, the only place where that is decided, and the signal that it is lost.
+
+use std::fmt;
+use std::future::{Future, IntoFuture};
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use crate::mutex::{Mutex, MutexGuard};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::{Clock, ClockInstant, Error, FencingToken, LockKey, LostReason, OwnerId, Result};
+
+/// What a holder may believe, by the local clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LockState {
+    /// The lock is held, and the last renewal succeeded.
+    Secure,
+    /// The lock is held, but the last renewal failed: unless one succeeds, it will be lost at
+    /// [`Held::valid_until`].
+    AtRisk,
+    /// The lock is no longer held, and this guard will never hold it again.
+    Lost(LostReason),
+}
+
+/// The margin that the holder keeps before the end of the lease: 1 % of the ttl for clocks that run
+/// at different rates, and 2 ms for those that are coarse (the drift allowance of the Redlock
+/// algorithm's implementations).
+pub(crate) fn margin(ttl: Duration) -> Duration {
+    ttl / 100 + Duration::from_millis(2)
+}
+
+/// The end of what a store has promised for a call that was sent at `sent`, less the margin. After an
+/// earlier bearer with a longer ttl it may promise more than this ttl, and the clocks drift apart for
+/// all of that time.
+pub(crate) fn promised_end(sent: ClockInstant, valid_for: Duration, ttl: Duration) -> ClockInstant {
+    (sent + valid_for).minus(margin(ttl.max(valid_for)))
+}
+
+/// How long before the end of validity the lost signal fires, so the work has a moment to stop.
+pub(crate) fn lead(ttl: Duration) -> Duration {
+    (ttl / 10).min(Duration::from_millis(50))
+}
+
+/// A view of a held lock: its token, its end and its state. Cheap to clone.
+///
+/// ```
+/// use lock_core::{Held, LockState, Locks, testing::MemoryBackend};
+///
+/// /// A step of the work, somewhere deep inside: it stops if the lock is gone.
+/// fn step(held: &Held) -> lock_core::Result<u64> {
+///     Ok(held.token()?.get())
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+/// # let locks = Locks::new(MemoryBackend::queued());
+/// let guard = locks.named("order:42")?.acquire().await?;
+/// let held = guard.held().clone();
+/// step(&held)?;
+/// guard.release().await?;
+/// assert!(step(&held).is_err());
+/// assert!(matches!(held.state(), LockState::Lost(_)));
+/// # Ok(()) }
+/// ```
+///
+/// It stays accurate for as long as it lives, but does not keep the lock: only the guard does.
+/// Everything here is answered from the local clock and never waits.
+#[derive(Clone)]
+pub struct Held(Arc<SharedHold>);
+
+struct SharedHold {
+    key: LockKey,
+    owner: OwnerId,
+    token: FencingToken,
+    ttl: Duration,
+    clock: Arc<dyn Clock>,
+    /// How long before the end the lost signal fires.
+    lead: Duration,
+    /// The backend is being closed.
+    killed: CancellationToken,
+    validity: Mutex<Validity>,
+    lost: Notify,
+}
+
+/// Only `validity` changes, and in single steps.
+impl UnwindSafe for SharedHold {}
+impl RefUnwindSafe for SharedHold {}
+
+struct Validity {
+    until: ClockInstant,
+    /// Where `max_hold` ends it; `until` is never later.
+    cap: ClockInstant,
+    /// The end of the lease, by what the store has promised: it may be later than `until`.
+    lease_end: ClockInstant,
+    at_risk: bool,
+    /// Once set it stays.
+    lost: Option<LostReason>,
+    /// Cancelled on loss; created on demand.
+    token: Option<CancellationToken>,
+}
+
+/// What a new hold starts with.
+pub(crate) struct Grant {
+    pub(crate) key: LockKey,
+    pub(crate) owner: OwnerId,
+    pub(crate) token: FencingToken,
+    pub(crate) ttl: Duration,
+    pub(crate) until: ClockInstant,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) killed: CancellationToken,
+}
+
+impl Held {
+    pub(crate) fn new(clock: Arc<dyn Clock>, grant: Grant) -> Self {
+        let Grant { key, owner, token, ttl, until, max_hold, killed } = grant;
+        let cap = max_hold.map_or(ClockInstant::FAR_FUTURE, |limit| clock.now() + limit);
+        let lead = lead(ttl).min(max_hold.unwrap_or(ttl) / 10);
+        let validity = Validity {
+            until: until.min(cap),
+            cap,
+            lease_end: until,
+            at_risk: false,
+            lost: None,
+            token: None,
+        };
+        let (validity, lost) = (Mutex::new(validity), Notify::new());
+        Self(Arc::new(SharedHold { key, owner, token, ttl, clock, lead, killed, validity, lost }))
+    }
+
+    /// The lock.
+    pub fn key(&self) -> &LockKey {
+        &self.0.key
+    }
+
+    /// The identity of this hold. It is a secret of the holder: see [`OwnerId`].
+    pub fn owner(&self) -> OwnerId {
+        self.0.owner
+    }
+
+    /// The fencing token, to be presented to the protected resource with every access.
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](crate::ErrorKind::Lost) if the lock is no longer held: there is then nothing to
+    /// present.
+    pub fn token(&self) -> Result<FencingToken> {
+        match self.state() {
+            LockState::Lost(reason) => Err(Error::lost(reason).for_key(&self.0.key)),
+            LockState::Secure | LockState::AtRisk => Ok(self.0.token),
+        }
+    }
+
+    /// How long the store keeps the lock after a renewal: the requested ttl, rounded up to what the
+    /// store can keep.
+    pub fn ttl(&self) -> Duration {
+        self.0.ttl
+    }
+
+    /// The time until which the lock counts as held, unless it is renewed before. Counted from the
+    /// moment *before* the last successful request was sent, less a margin of 1 % of the ttl +
+    /// 2 ms. Once the lock is lost, this is the moment of its loss.
+    pub fn valid_until(&self) -> ClockInstant {
+        self.0.validity().until
+    }
+
+    /// [`valid_until`](Self::valid_until) on the wall clock, for people and logs.
+    pub fn valid_until_wall_clock(&self) -> SystemTime {
+        self.valid_until().to_system_time(&*self.0.clock)
+    }
+
+    /// How much longer the lock counts as held; zero once it is lost.
+    pub fn remaining(&self) -> Duration {
+        let validity = self.0.validity();
+        match validity.lost {
+            Some(_) => Duration::ZERO,
+            None => validity.until.since(self.0.clock.now()),
+        }
+    }
+
+    /// Held, at risk or lost, by the local clock.
+    pub fn state(&self) -> LockState {
+        let validity = self.0.validity();
+        match (validity.lost, validity.at_risk) {
+            (Some(reason), _) => LockState::Lost(reason),
+            (None, true) => LockState::AtRisk,
+            (None, false) => LockState::Secure,
+        }
+    }
+
+    /// Cancelled when the loss is marked.
+    pub(super) fn loss_token(&self) -> CancellationToken {
+        let mut validity = self.0.validity();
+        let token = validity.token.get_or_insert_default().clone();
+        if validity.lost.is_some() {
+            token.cancel();
+        }
+        token
+    }
+
+    pub(crate) fn lost_notify(&self) -> &Notify {
+        &self.0.lost
+    }
+
+    /// Ready when the backend is being closed.
+    pub(crate) async fn killed(&self) {
+        self.0.killed.cancelled().await;
+    }
+
+    pub(crate) fn fence(&self) -> FencingToken {
+        self.0.token
+    }
+
+    pub(crate) fn clock(&self) -> &dyn Clock {
+        &*self.0.clock
+    }
+
+    /// When the lost signal fires.
+    pub(crate) fn signal_at(&self) -> ClockInstant {
+        self.valid_until().minus(self.0.lead)
+    }
+
+    /// Until when the store has promised to keep the lock, whatever has become of the guard.
+    pub(crate) fn lease_end(&self) -> ClockInstant {
+        self.0.validity().lease_end
+    }
+
+    /// Moves the end of validity, unless it has passed: a guard never returns from lost. An answer
+    /// that promises less than an earlier one does not shorten it, since both promises hold.
+    pub(crate) fn extend(&self, until: ClockInstant) {
+        let mut validity = self.0.validity();
+        if validity.lost.is_none() {
+            validity.lease_end = validity.lease_end.max(until);
+            validity.until = validity.until.max(until).min(validity.cap);
+        }
+    }
+
+    /// Whether the last renewal failed.
+    pub(crate) fn set_at_risk(&self, at_risk: bool) {
+        self.0.validity().at_risk = at_risk;
+    }
+
+    /// Ends the hold for `reason`, unless it has ended. Returns why it had ended before.
+    pub(crate) fn lose(&self, reason: LostReason) -> Option<LostReason> {
+        let mut validity = self.0.validity();
+        let before = validity.lost;
+        if before.is_none() {
+            validity.end(reason, self.0.clock.now());
+        }
+        drop(validity);
+        if before.is_none() {
+            self.0.lost.notify_waiters();
+        }
+        before
+    }
+
+    /// Ends the hold because its time is over, by whichever limit that was. The first to notice
+    /// marks it: its keeper, or a task that waits for the loss. `None` if a renewal has come before.
+    pub(crate) fn expire(&self) -> Option<LostReason> {
+        let mut validity = self.0.validity();
+        if let Some(before) = validity.lost {
+            return Some(before);
+        }
+        let now = self.0.clock.now();
+        if now < validity.until.minus(self.0.lead) {
+            return None;
+        }
+        let reason = validity.reason_of_end();
+        validity.end(reason, now);
+        drop(validity);
+        self.0.lost.notify_waiters();
+        tracing::error!(target: "distlock", key = %self.0.key, %reason, "lost");
+        Some(reason)
+    }
+}
+
+impl SharedHold {
+    /// The validity as of now: an end that has passed is marked before it can be read.
+    fn validity(&self) -> MutexGuard<'_, Validity> {
+        let mut validity = self.validity.lock();
+        if validity.lost.is_none() {
+            let now = self.clock.now();
+            if now >= validity.until {
+                let reason = validity.reason_of_end();
+                validity.end(reason, now);
+                self.lost.notify_waiters();
+            } else if self.killed.is_cancelled() {
+                validity.end(LostReason::Closed, now);
+                self.lost.notify_waiters();
+            }
+        }
+        validity
+    }
+}
+
+impl Validity {
+    fn end(&mut self, reason: LostReason, now: ClockInstant) {
+        self.lost = Some(reason);
+        self.until = self.until.min(now);
+        if let Some(token) = &self.token {
+            token.cancel();
+        }
+    }
+
+    fn reason_of_end(&self) -> LostReason {
+        if self.until == self.cap { LostReason::MaxHold } else { LostReason::Expired }
+    }
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Held")
+            .field("key", &self.0.key)
+            .field("token", &self.0.token)
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Fires when the lock is lost; awaiting it returns the reason. Cheap to clone, and any number of
+/// tasks may await it.
+///
+/// ```
+/// # use lock_core::{Locks, LostReason, memory::MemoryBackend};
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+/// # let store = MemoryBackend::queued();
+/// # let locks = Locks::new(store.clone());
+/// let guard = locks.named("order:42")?.acquire().await?;
+/// # store.lose_now("order:42");
+/// tokio::select! {
+///     reason = guard.lost() => assert_eq!(reason, LostReason::Taken),
+///     () = async { /* the work */ std::future::pending().await } => {}
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a signal does nothing unless it is awaited or asked"]
+pub struct LostSignal(Held);
+
+impl Held {
+    /// A signal that fires when the lock is lost: at the latest min(50 ms, ttl / 10) before the end
+    /// of validity, as soon as the runtime runs. It needs no I/O.
+    pub fn lost(&self) -> LostSignal {
+        LostSignal(self.clone())
+    }
+}
+
+impl LostSignal {
+    /// Why the lock is lost, if it is.
+    pub fn reason(&self) -> Option<LostReason> {
+        match self.0.state() {
+            LockState::Lost(reason) => Some(reason),
+            LockState::Secure | LockState::AtRisk => None,
+        }
+    }
+
+    /// A token that is cancelled when the lock is lost, for code that takes one. Cancelling it
+    /// affects neither the lock nor other tokens.
+    ///
+    /// It is cancelled by the task that keeps the lock, so the runtime of the `Locks` must be
+    /// driven; [`wait`](Self::wait) depends on the clock alone.
+    ///
+    /// ```
+    /// # use lock_core::{Locks, testing::MemoryBackend};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+    /// # let store = MemoryBackend::queued();
+    /// # let locks = Locks::new(store.clone());
+    /// let guard = locks.named("order:42")?.acquire().await?;
+    /// let stop = guard.lost().cancellation_token();
+    /// let work = tokio::spawn(async move { stop.run_until_cancelled(std::future::pending::<()>()).await });
+    /// store.lose_now("order:42");
+    /// assert_eq!(work.await.unwrap(), None, "stopped");
+    /// # Ok(()) }
+    /// ```
+    #[must_use = "a token does nothing unless it is asked or awaited"]
+    pub fn cancellation_token(&self) -> CancellationToken {
+        self.0.loss_token().child_token()
+    }
+
+    /// Waits until the lock is lost. Fires a moment before the end of validity by the clock alone, and
+    /// when the `Locks` is closed, so for these it needs neither the store nor the runtime of the
+    /// `Locks`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe.
+    pub async fn wait(&self) -> LostReason {
+        loop {
+            // Arm, then check, then wait.
+            let mut notified = std::pin::pin!(self.0.lost_notify().notified());
+            notified.as_mut().enable();
+            if let Some(reason) = self.reason() {
+                return reason;
+            }
+            // A renewal moves it; this then waits again.
+            let end = self.0.signal_at();
+            if self.0.clock().now() >= end {
+                match self.0.expire() {
+                    Some(reason) => return reason,
+                    None => continue,
+                }
+            }
+            tokio::select! {
+                biased;
+                () = notified => {}
+                // The keeper says so, too, but its runtime may stand still.
+                () = self.0.killed() => {}
+                () = self.0.clock().sleep_until(end) => {}
+            }
+        }
+    }
+}
+
+impl IntoFuture for LostSignal {
+    type Output = LostReason;
+    type IntoFuture = Pin<Box<dyn Future<Output = LostReason> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move { self.wait().await })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::Pin;
+    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::Ordering::SeqCst;
+    use std::task::{Context, Poll, Wake, Waker};
+
+    use super::*;
+    use crate::testing::ManualClock;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn hold(clock: &ManualClock, max_hold: Option<Duration>) -> Held {
+        Held::new(
+            Arc::new(clock.clone()),
+            Grant {
+                key: LockKey::new("", "a").unwrap(),
+                owner: OwnerId::from_bytes([1; 16]),
+                token: FencingToken::new(1).unwrap(),
+                ttl: 10 * SECOND,
+                until: clock.now() + 10 * SECOND,
+                max_hold,
+                killed: CancellationToken::new(),
+            },
+        )
+    }
+
+    #[test]
+    fn the_end_is_exact_and_for_ever() {
+        let clock = ManualClock::default();
+        let held = hold(&clock, None);
+        clock.advance(10 * SECOND - Duration::from_nanos(1));
+        assert_eq!(held.state(), LockState::Secure);
+        clock.advance(Duration::from_nanos(1));
+        // An answer that comes at this very moment is too late.
+        held.extend(clock.now() + 10 * SECOND);
+        assert_eq!(held.state(), LockState::Lost(LostReason::Expired));
+        assert_eq!(held.remaining(), Duration::ZERO);
+        assert!(held.token().is_err());
+        assert_eq!(held.lose(LostReason::Released), Some(LostReason::Expired));
+    }
+
+    #[test]
+    fn a_renewal_prolongs_and_heals_but_never_past_max_hold() {
+        let clock = ManualClock::default();
+        let held = hold(&clock, Some(15 * SECOND));
+        held.set_at_risk(true);
+        assert_eq!(held.state(), LockState::AtRisk);
+        clock.advance(5 * SECOND);
+        held.extend(clock.now() + 20 * SECOND);
+        held.set_at_risk(false);
+        assert_eq!((held.state(), held.remaining()), (LockState::Secure, 10 * SECOND));
+        clock.advance(10 * SECOND);
+        assert_eq!(held.state(), LockState::Lost(LostReason::MaxHold));
+    }
+
+    #[test]
+    fn an_answer_that_promises_less_does_not_shorten() {
+        let clock = ManualClock::default();
+        let held = hold(&clock, None);
+        held.extend(clock.now() + SECOND);
+        assert_eq!(held.remaining(), 10 * SECOND);
+    }
+
+    #[test]
+    fn the_end_on_the_wall_clock_is_as_far_away() {
+        let clock = ManualClock::default();
+        let held = hold(&clock, None);
+        let (before, shown, after) =
+            (SystemTime::now(), held.valid_until_wall_clock(), SystemTime::now());
+        assert!((before + 10 * SECOND..=after + 10 * SECOND).contains(&shown));
+        let ago = clock.now();
+        clock.advance(15 * SECOND);
+        let (before, shown, after) =
+            (SystemTime::now(), ago.to_system_time(&clock), SystemTime::now());
+        assert!((before - 15 * SECOND..=after - 15 * SECOND).contains(&shown));
+    }
+
+    /// What the tasks and threads that share a hold do with it. Each is one step under its lock, so every
+    /// interleaving of threads is a sequence of these.
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        /// Time passes: to the signal of the loss, to the end of the lease, to that of `max_hold`.
+        Tick(u64),
+        /// The keeper has an answer: the lease lasts so many seconds from now.
+        Renewed(u32),
+        RenewalFailed,
+        /// The keeper sees that the signal is due.
+        Expire,
+        /// The store has said that it is gone.
+        Taken,
+        /// The guard is dropped.
+        Released,
+        /// The backend is being closed.
+        Killed,
+    }
+
+    const STEPS: [Step; 9] = [
+        Step::Tick(9_950),
+        Step::Tick(50),
+        Step::Tick(5_000),
+        Step::Renewed(10),
+        Step::RenewalFailed,
+        Step::Expire,
+        Step::Taken,
+        Step::Released,
+        Step::Killed,
+    ];
+
+    /// A task that waits for the signal.
+    struct Waiting {
+        signal: Option<Pin<Box<dyn Future<Output = LostReason> + Send>>>,
+        woken: Arc<Woken>,
+        heard: Option<LostReason>,
+    }
+
+    struct Woken(AtomicBool);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, SeqCst);
+        }
+    }
+
+    impl Waiting {
+        fn on(held: &Held) -> Self {
+            let signal: Pin<Box<dyn Future<Output = _> + Send>> =
+                Box::pin(held.lost().into_future());
+            let mut waiting = Self {
+                signal: Some(signal),
+                woken: Arc::new(Woken(AtomicBool::new(true))),
+                heard: None,
+            };
+            waiting.runs_if_woken();
+            waiting
+        }
+
+        fn runs_if_woken(&mut self) {
+            let waker = Waker::from(Arc::clone(&self.woken));
+            let mut cx = Context::from_waker(&waker);
+            while self.woken.0.swap(false, SeqCst)
+                && let Some(signal) = &mut self.signal
+            {
+                if let Poll::Ready(reason) = signal.as_mut().poll(&mut cx) {
+                    self.heard = Some(reason);
+                    self.signal = None;
+                }
+            }
+        }
+    }
+
+    /// Does the steps, and checks after each what the hold says.
+    fn play(steps: &[Step], max_hold: Option<Duration>) {
+        let clock = ManualClock::default();
+        let begun = clock.now();
+        let held = hold(&clock, max_hold);
+        let mut waiting = Waiting::on(&held);
+        let cancelled = held.lost().cancellation_token();
+        let cap = max_hold.map_or(ClockInstant::FAR_FUTURE, |limit| begun + limit);
+        let mut promised = begun + 10 * SECOND;
+        let mut lost = None;
+        for step in steps {
+            match *step {
+                Step::Tick(ms) => clock.advance(Duration::from_millis(ms)),
+                Step::Renewed(seconds) => {
+                    let until = clock.now() + seconds * SECOND;
+                    // The answer counts only if the hold is not over by then.
+                    if !matches!(held.state(), LockState::Lost(_)) {
+                        promised = promised.max(until);
+                    }
+                    held.extend(until);
+                }
+                Step::RenewalFailed => held.set_at_risk(true),
+                // A renewal may have come since it was due.
+                Step::Expire => {
+                    let _ = held.expire();
+                }
+                Step::Taken => {
+                    let _ = held.lose(LostReason::Taken);
+                }
+                Step::Released => {
+                    let _ = held.lose(LostReason::Released);
+                }
+                Step::Killed => held.0.killed.cancel(),
+            }
+            waiting.runs_if_woken();
+            let now = clock.now();
+            match held.state() {
+                LockState::Lost(reason) => {
+                    assert_eq!(
+                        *lost.get_or_insert(reason),
+                        reason,
+                        "it is lost once, for one reason"
+                    );
+                    waiting.runs_if_woken();
+                    assert_eq!(waiting.heard, Some(reason), "whoever waits hears of it");
+                    assert!(cancelled.is_cancelled() && held.token().is_err());
+                    assert!(held.remaining().is_zero() && held.valid_until() <= now);
+                }
+                LockState::Secure | LockState::AtRisk => {
+                    assert_eq!(lost, None, "it never returns");
+                    assert!(now < promised && now < cap && !held.0.killed.is_cancelled());
+                    assert_eq!(held.valid_until(), promised.min(cap));
+                    assert_eq!(held.lease_end(), promised);
+                    assert!(
+                        waiting.heard.is_none()
+                            && !cancelled.is_cancelled()
+                            && held.token().is_ok()
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_interleaving_of_the_threads_that_share_a_hold() {
+        const LONGEST: u32 = 5;
+        for max_hold in [None, Some(12 * SECOND)] {
+            for sequence in 0..STEPS.len().pow(LONGEST) {
+                let at = |place| sequence / STEPS.len().pow(place) % STEPS.len();
+                let steps: Vec<_> = (0..LONGEST).map(|place| STEPS[at(place)]).collect();
+                let played = std::panic::catch_unwind(|| play(&steps, max_hold));
+                assert!(played.is_ok(), "{steps:?} with max_hold {max_hold:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_margin_and_the_lead_are_as_documented() {
+        let ms = Duration::from_millis;
+        for (ttl, before_the_end, signal) in
+            [(10, 2, 1), (300, 5, 30), (500, 7, 50), (30_000, 302, 50)]
+        {
+            assert_eq!(margin(ms(ttl)).as_millis(), before_the_end, "{ttl}");
+            assert_eq!(lead(ms(ttl)).as_millis(), signal, "{ttl}");
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! A hold, as its holder sees it: what was asked for, its validity, the signal of its loss, and its lease token.
+
+mod held;
+mod lease_token;
+mod terms;
+
+pub(crate) use held::{Grant, lead, margin, promised_end};
+pub use held::{Held, LockState, LostSignal};
+pub use lease_token::{LeaseToken, RenewedLease};
+pub(crate) use terms::{Defaults, LockTerms, Options, RenewalWish};

@@ -1,0 +1,214 @@
+//! What a lock asks for: which settings are allowed, and how they are rounded.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::{Capabilities, Error, Result};
+
+/// A lock's own settings, as the caller gave them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Options {
+    pub(crate) ttl: Option<Duration>,
+    pub(crate) renewal: RenewalWish,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) cohort: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) enum RenewalWish {
+    /// Every third of the ttl.
+    #[default]
+    Default,
+    Every(Duration),
+    Never,
+}
+
+/// A lock's settings unless it overrides them.
+#[derive(Clone, Debug)]
+pub(crate) struct Defaults {
+    /// `None`: 30 s, or what the store allows.
+    pub(crate) ttl: Option<Duration>,
+    pub(crate) call_timeout: Option<Duration>,
+    pub(crate) unavailable_after: Duration,
+    pub(crate) label: Option<Arc<str>>,
+    pub(crate) cohort: u32,
+}
+
+/// What was asked for, checked and rounded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LockTerms {
+    pub(crate) ttl: Duration,
+    /// How often the lock is renewed; `None` for never.
+    pub(crate) renew_every: Option<Duration>,
+    /// How often it is renewed once renewal is requested.
+    pub(crate) every: Duration,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) call_timeout: Duration,
+    pub(crate) unavailable_after: Duration,
+    /// How many tasks of this process may have one hold after the other.
+    pub(crate) cohort: u32,
+    pub(crate) label: Option<Arc<str>>,
+}
+
+impl LockTerms {
+    #[cfg(test)]
+    pub(crate) fn for_a_test() -> Self {
+        let second = Duration::from_secs(1);
+        Self {
+            ttl: 30 * second,
+            renew_every: None,
+            every: 10 * second,
+            max_hold: None,
+            call_timeout: second,
+            unavailable_after: second,
+            cohort: 1,
+            label: None,
+        }
+    }
+}
+
+impl Options {
+    /// The defaults.
+    pub(crate) const DEFAULT_TTL: Duration = Duration::from_secs(30);
+    /// Below this the margins would use up the validity.
+    const SHORTEST_TTL: Duration = Duration::from_millis(10);
+    pub(crate) const LONGEST_TTL: Duration = Duration::from_secs(366 * 24 * 3600);
+    const SHORTEST_CALL: Duration = Duration::from_millis(10);
+    pub(crate) const LONGEST_CALL: Duration = Duration::from_secs(5);
+
+    /// Checks everything before anything is sent.
+    pub(crate) fn terms(
+        &self,
+        defaults: &Defaults,
+        store: &Capabilities,
+        backend: &str,
+        label: Option<Arc<str>>,
+    ) -> Result<LockTerms> {
+        let asked = self.ttl.or(defaults.ttl);
+        let ttl = round_ttl(asked.unwrap_or_else(|| default_ttl(store)), store)?;
+        let every = match self.renewal {
+            RenewalWish::Never | RenewalWish::Default => ttl / 3,
+            RenewalWish::Every(every) => check_renewal(every, ttl)?,
+        };
+        let renew_every = (!matches!(self.renewal, RenewalWish::Never)).then_some(every);
+        if self.max_hold.is_some_and(|limit| limit.is_zero()) {
+            return Err(Error::invalid(
+                "max_hold is zero: allow at least a millisecond, or omit it",
+            ));
+        }
+        let by_ttl = (ttl / 3).clamp(Self::SHORTEST_CALL, Self::LONGEST_CALL);
+        let call_timeout = defaults.call_timeout.unwrap_or(by_ttl);
+        let unavailable_after = defaults.unavailable_after;
+        let max_hold = self.max_hold;
+        let cohort = self.cohort.unwrap_or(defaults.cohort);
+        store.check_cohort(cohort, backend)?;
+        Ok(LockTerms {
+            ttl,
+            renew_every,
+            every,
+            max_hold,
+            call_timeout,
+            unavailable_after,
+            cohort,
+            label,
+        })
+    }
+}
+
+impl Defaults {
+    /// Checks what was set for all locks of a store.
+    pub(crate) fn check(&self, store: &Capabilities, backend: &str) -> Result<()> {
+        if let Some(limit) = self.call_timeout {
+            if limit.is_zero() {
+                return Err(Error::invalid("call_timeout is zero: no store answers that fast"));
+            }
+            if limit > Options::LONGEST_TTL {
+                return Err(Error::invalid(format!(
+                    "a call_timeout of {limit:?} is out of range: it must be at most 366 days, the longest ttl"
+                )));
+            }
+        }
+        store.check_cohort(self.cohort, backend)?;
+        self.ttl.map_or(Ok(()), |ttl| round_ttl(ttl, store).map(drop))
+    }
+}
+
+/// The ttl if none was set: a store that keeps locks for less must work, too.
+fn default_ttl(store: &Capabilities) -> Duration {
+    Options::DEFAULT_TTL.min(store.max_ttl.unwrap_or(Duration::MAX))
+}
+
+/// The ttl that the store can keep: never shorter than asked for.
+fn round_ttl(ttl: Duration, store: &Capabilities) -> Result<Duration> {
+    if ttl < Options::SHORTEST_TTL || ttl > Options::LONGEST_TTL {
+        return Err(Error::invalid(format!(
+            "a ttl of {ttl:?} is out of range: it must be between 10ms and 366 days"
+        )));
+    }
+    let step = store.ttl_step.as_nanos().max(1);
+    let wanted = ttl.max(store.min_ttl).as_nanos();
+    let rounded =
+        Duration::from_nanos(u64::try_from(wanted.div_ceil(step) * step).unwrap_or(u64::MAX));
+    if let Some(longest) = store.max_ttl.filter(|longest| rounded > *longest) {
+        return Err(Error::invalid(format!(
+            "a ttl of {ttl:?} is longer than this store allows, {longest:?}: shorten it, and let the lock renew itself"
+        )));
+    }
+    Ok(rounded)
+}
+
+/// A renewal must come early enough that a second one can follow before the lease ends.
+fn check_renewal(every: Duration, ttl: Duration) -> Result<Duration> {
+    if every.is_zero() || every > ttl * 2 / 3 {
+        return Err(Error::invalid(format!(
+            "renewing every {every:?} does not fit a ttl of {ttl:?}: it must be more than zero and at most two thirds of the ttl"
+        )));
+    }
+    Ok(every)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Binding, Wake};
+
+    #[test]
+    fn a_ttl_is_rounded_up_to_what_the_store_keeps() {
+        let mut store = Capabilities::new(Binding::Lease, Wake::Poll);
+        store.min_ttl = Duration::from_secs(2);
+        store.ttl_step = Duration::from_secs(1);
+        store.max_ttl = Some(Duration::from_secs(30));
+        let rounded = |ms| round_ttl(Duration::from_millis(ms), &store).map(|d| d.as_secs());
+        assert_eq!(rounded(500).unwrap(), 2);
+        assert_eq!(rounded(2000).unwrap(), 2);
+        assert_eq!(rounded(2001).unwrap(), 3);
+        assert!(rounded(30_001).is_err());
+        for bad in [0, 9] {
+            assert!(rounded(bad).is_err());
+        }
+        assert!(round_ttl(Duration::MAX, &store).is_err());
+    }
+
+    #[test]
+    fn the_default_is_what_the_store_allows() {
+        let mut store = Capabilities::new(Binding::Session, Wake::Poll);
+        assert_eq!(default_ttl(&store), Options::DEFAULT_TTL);
+        store.max_ttl = Some(Duration::from_secs(60));
+        assert_eq!(default_ttl(&store), Options::DEFAULT_TTL);
+        store.max_ttl = Some(Duration::from_secs(20));
+        assert_eq!(default_ttl(&store), Duration::from_secs(20));
+        assert!(round_ttl(default_ttl(&store), &store).is_ok());
+        assert!(
+            round_ttl(Options::DEFAULT_TTL, &store).is_err(),
+            "a requested ttl is not shortened"
+        );
+    }
+
+    #[test]
+    fn a_renewal_leaves_time_for_a_second_one() {
+        let ttl = Duration::from_secs(30);
+        assert!(check_renewal(Duration::from_secs(20), ttl).is_ok());
+        assert!(check_renewal(Duration::from_secs(21), ttl).is_err());
+        assert!(check_renewal(Duration::ZERO, ttl).is_err());
+    }
+}

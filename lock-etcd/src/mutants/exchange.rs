@@ -1,0 +1,225 @@
+//! The exchange with a member, with a mistake in a request or a reply if it is wanted.
+
+#[path = "../wire/exchange.rs"]
+mod right;
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use lock_core::testing::Mutant;
+use lock_core::{Clock, ClockInstant, SystemClock};
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::error::{EtcdFailure, FailureClass};
+use crate::wire::connection::MemberConnection;
+use crate::wire::messages::{
+    EtcdReply, EtcdRequest, KeepAliveAnswer, Transaction, TxnKind, WatchNews,
+};
+use crate::wire::protobuf::{
+    Compare, KeyValue, RequestOp, SortOrder, TxnOperation, WatchRequest, WatchResponse,
+};
+
+pub(crate) async fn send(
+    connection: &MemberConnection,
+    request: &EtcdRequest,
+) -> Result<EtcdReply, EtcdFailure> {
+    let request = sent(request.clone());
+    replied(&request, right::send(connection, &request).await)
+}
+
+/// What has passed so far.
+#[derive(Default)]
+struct Past {
+    /// By requested ttl.
+    granted: HashMap<i64, Vec<EtcdReply>>,
+    is_lease_gone: bool,
+    /// The keys of entries that wait, or will.
+    entered: Vec<Vec<u8>>,
+}
+
+fn past() -> MutexGuard<'static, Past> {
+    static PAST: LazyLock<Mutex<Past>> = LazyLock::new(Mutex::default);
+    PAST.lock()
+}
+
+/// A request, before it is sent.
+fn sent(request: EtcdRequest) -> EtcdRequest {
+    match request {
+        EtcdRequest::Txn(statement) => EtcdRequest::Txn(stated(statement)),
+        // It is not sent, and counts as answered.
+        EtcdRequest::Revoke { .. } if Mutant::is_wanted("keeps_unknown_leases") => {
+            EtcdRequest::Status
+        }
+        EtcdRequest::TimeToLive { lease } if Mutant::is_wanted("revokes_what_it_was_told_of") => {
+            EtcdRequest::Revoke { lease }
+        }
+        request => request,
+    }
+}
+
+fn stated(mut statement: Transaction) -> Transaction {
+    let Transaction { kind, when, then, .. } = &mut statement;
+    match kind {
+        TxnKind::Enter => {
+            past().entered.push(when[0].key.clone());
+            if Mutant::is_wanted("counts_from_any_base") {
+                when.truncate(1);
+            }
+        }
+        TxnKind::EnterIfEmpty if Mutant::is_wanted("try_leaves_a_place") => {
+            when[0] = Compare::create_revision(written_by(then), 0);
+        }
+        TxnKind::EnterIfEmpty if Mutant::is_wanted("counts_from_any_base") => when.truncate(1),
+        TxnKind::Release if Mutant::is_wanted("release_by_name") => when.clear(),
+        TxnKind::Release if Mutant::is_wanted("release_keeps_the_key") => then.clear(),
+        TxnKind::Release if Mutant::is_wanted("hands_to_the_last") => {
+            then.iter_mut().for_each(reverse)
+        }
+        TxnKind::Confirm if Mutant::is_wanted("confirms_from_a_copy") => then.clear(),
+        TxnKind::Force if Mutant::is_wanted("force_needs_no_owner") => when.clear(),
+        _ => {}
+    }
+    statement
+}
+
+fn reverse(operation: &mut RequestOp) {
+    if let Some(TxnOperation::Range(range)) = &mut operation.operation {
+        range.sort_order = SortOrder::Descend.into();
+    }
+}
+
+/// A reply, before it is trusted.
+fn replied(
+    request: &EtcdRequest,
+    reply: Result<EtcdReply, EtcdFailure>,
+) -> Result<EtcdReply, EtcdFailure> {
+    match (request, reply) {
+        (EtcdRequest::Txn(statement), Ok(reply)) => Ok(shown(statement, reply)),
+        (EtcdRequest::Grant { seconds }, Ok(reply)) => Ok(granted(*seconds, reply)),
+        (EtcdRequest::Txn(statement), Err(_))
+            if statement.kind == TxnKind::Confirm && Mutant::is_wanted("believes_in_the_lease") =>
+        {
+            Ok(EtcdReply { succeeded: true, ..EtcdReply::default() })
+        }
+        (_, Err(failed))
+            if failed.why == FailureClass::Learner && Mutant::is_wanted("stays_with_a_learner") =>
+        {
+            Err(EtcdFailure { why: FailureClass::Refused, ..failed })
+        }
+        (_, Err(failed)) => {
+            past().is_lease_gone |= failed.why == FailureClass::LeaseGone;
+            Err(failed)
+        }
+        (_, reply) => reply,
+    }
+}
+
+fn shown(statement: &Transaction, mut reply: EtcdReply) -> EtcdReply {
+    let hides_others = match statement.kind {
+        TxnKind::Enter => reply.succeeded && Mutant::is_wanted("ignores_the_queue"),
+        TxnKind::Look => {
+            Mutant::is_wanted("ignores_the_queue") || Mutant::is_wanted("no_look_after_waiting")
+        }
+        _ => false,
+    };
+    for read in &mut reply.reads {
+        if hides_others {
+            read.retain(|found| found.key == statement.when[0].key);
+        }
+        if Mutant::is_wanted("sees_nested_names") {
+            read.iter_mut().for_each(flatten);
+        }
+    }
+    match statement.kind {
+        TxnKind::Find if Mutant::is_wanted("checks_what_it_has_heard_of") => reply.reads[0].clear(),
+        TxnKind::Prove if Mutant::is_wanted("takes_a_place_for_a_hold") => {
+            reply.reads[1] = reply.reads[0].clone()
+        }
+        _ => {}
+    }
+    reply
+}
+
+/// Turns an entry of `a/b` into one of `a`.
+fn flatten(found: &mut KeyValue) {
+    let slashes = found.key.iter_mut().filter(|byte| **byte == b'/').skip(1);
+    slashes.for_each(|slash| *slash = b'-');
+}
+
+fn granted(seconds: i64, mut reply: EtcdReply) -> EtcdReply {
+    let mut past = past();
+    let is_lease_gone = past.is_lease_gone;
+    let before = past.granted.entry(seconds).or_default();
+    if Mutant::is_wanted("shares_a_lease")
+        && let Some(first) = before.first()
+    {
+        return first.clone();
+    }
+    if Mutant::is_wanted("keeps_its_pool")
+        && is_lease_gone
+        && let Some(last) = before.pop()
+    {
+        return last;
+    }
+    if Mutant::is_wanted("believes_in_twice_the_ttl") {
+        reply.ttl = reply.ttl.map(|ttl| ttl * 2);
+    }
+    before.push(reply.clone());
+    reply
+}
+
+/// The key that a transaction makes.
+fn written_by(operations: &[RequestOp]) -> Vec<u8> {
+    match operations.first().and_then(|operation| operation.operation.as_ref()) {
+        Some(TxnOperation::Put(put)) => put.key.clone(),
+        _ => Vec::new(),
+    }
+}
+
+pub(crate) fn keep_alive_answer(sent: ClockInstant, ttl: i64) -> KeepAliveAnswer {
+    let mut answer = right::keep_alive_answer(sent, ttl);
+    if Mutant::is_wanted("swallows_ttl_0") {
+        answer.ttl = answer.ttl.or(Some(Duration::from_secs(60)));
+    }
+    if Mutant::is_wanted("believes_in_twice_the_ttl") {
+        answer.ttl = answer.ttl.map(|ttl| ttl * 2);
+    }
+    if Mutant::is_wanted("credits_an_answer_to_a_later_request") {
+        answer.sent = SystemClock::default().now();
+    }
+    answer
+}
+
+pub(crate) fn watch_request(key: &[u8], from: i64) -> WatchRequest {
+    let is_own = past().entered.iter().any(|entered| entered == key);
+    if is_own && Mutant::is_wanted("own_place_unwatched") {
+        return right::watch_request(b"nobody", from);
+    }
+    right::watch_request(key, from)
+}
+
+pub(crate) fn watch_news(answer: WatchResponse) -> WatchNews {
+    let nothing = |id| WatchNews::Progress { id, up_to: 0, changed: false, deleted: None };
+    match right::watch_news(answer) {
+        WatchNews::Ended { id, is_compacted: true, .. }
+            if Mutant::is_wanted("resumes_after_compaction") =>
+        {
+            nothing(id)
+        }
+        WatchNews::Ended { id, .. } if id < 0 && Mutant::is_wanted("ignores_a_refused_watch") => {
+            nothing(id)
+        }
+        WatchNews::Stands { id, revision } if Mutant::is_wanted("skips_what_was_not_told") => {
+            WatchNews::Progress { id, up_to: revision, changed: false, deleted: None }
+        }
+        news => news,
+    }
+}
+
+pub(crate) fn end_of_the_news() -> WatchNews {
+    if Mutant::is_wanted("dies_with_its_runtime") {
+        return WatchNews::Progress { id: -1, up_to: 0, changed: false, deleted: None };
+    }
+    right::end_of_the_news()
+}

@@ -1,0 +1,287 @@
+//! The connection to one member, and calls over it by gRPC.
+
+use std::fmt;
+use std::time::Duration;
+
+use http::uri::PathAndQuery;
+use lock_core::{ClockInstant, Result};
+use parking_lot::Mutex as SyncMutex;
+use tokio::sync::Mutex;
+use tokio::sync::mpsc::{self, Sender};
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::client::Grpc;
+use tonic::metadata::AsciiMetadataValue;
+use tonic::transport::Channel;
+use tonic::{Response, Status, Streaming};
+use tonic_prost::ProstCodec;
+
+use crate::config::EtcdConfig;
+use crate::error::{
+    EtcdFailure, FailureClass, asks_for_a_user, asks_nobody, from_etcd, unexpected,
+};
+use crate::wire::protobuf::{AuthenticateRequest, AuthenticateResponse, Call};
+
+/// The client leaves a member that has answered nothing for this long. One call with a timeout too
+/// short for a busy member must not end the streams and the requests of all others; yet callers
+/// with short timeouts must get away from a dead connection in time.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(150);
+
+/// The connection to one member, shared by all requests and streams of a client.
+pub(crate) struct MemberConnection {
+    /// Rises with every new connection.
+    number: u64,
+    member: usize,
+    endpoint: String,
+    channel: Channel,
+    user: Option<(String, String)>,
+    signed_in: SyncMutex<Credential>,
+    /// Held while a token is requested.
+    signing_in: Mutex<()>,
+    /// Of everything that was asked.
+    silence: SyncMutex<MemberSilence>,
+    /// Of requests other than keep-alives. A member may pass these on to the leader, and be stuck
+    /// with everything else.
+    silence_of_calls: SyncMutex<MemberSilence>,
+}
+
+/// What is asked of a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RequestKind {
+    Call,
+    KeepAlive,
+}
+
+/// What the user was given.
+#[derive(Default)]
+struct Credential {
+    pass: AuthPass,
+    /// How many there were before this one.
+    before: u64,
+}
+
+/// What shows that a user has signed in.
+#[derive(Clone, Default)]
+enum AuthPass {
+    #[default]
+    Missing,
+    Token(Token),
+    /// The cluster asks nobody: it has no users, or they are switched off for a while.
+    NotNeeded,
+}
+
+impl Credential {
+    fn is_missing(&self) -> bool {
+        matches!(self.pass, AuthPass::Missing)
+    }
+}
+
+/// Tells whether a member is silent, or only slow.
+#[derive(Clone, Copy, Debug, Default)]
+struct MemberSilence {
+    /// When the last reply came.
+    answered: Option<ClockInstant>,
+    /// Since when the first request that timed out after that reply has been unanswered.
+    since: Option<ClockInstant>,
+}
+
+impl fmt::Debug for MemberConnection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemberConnection")
+            .field("number", &self.number)
+            .field("endpoint", &self.endpoint)
+            .finish()
+    }
+}
+
+impl MemberConnection {
+    fn new(
+        channel: Channel,
+        user: Option<(String, String)>,
+        endpoint: String,
+        number: u64,
+    ) -> Self {
+        Self {
+            number,
+            member: 0,
+            endpoint,
+            channel,
+            user,
+            signed_in: SyncMutex::default(),
+            signing_in: Mutex::default(),
+            silence: SyncMutex::default(),
+            silence_of_calls: SyncMutex::default(),
+        }
+    }
+
+    /// Connection number `number`, to this member. It is established by its first request.
+    pub(crate) fn to_member(config: &EtcdConfig, member: usize, number: u64) -> Result<Self> {
+        let endpoint = config.members[member].clone();
+        let channel = config.channel_to(&endpoint)?;
+        Ok(Self { member, ..Self::new(channel, config.user.clone(), endpoint, number) })
+    }
+
+    /// A connection through a caller's channel.
+    pub(crate) fn foreign(channel: Channel, user: Option<(String, String)>, number: u64) -> Self {
+        Self::new(channel, user, "the given channel".to_owned(), number)
+    }
+
+    /// The next connection through the same channel.
+    pub(crate) fn again(&self) -> Self {
+        Self::foreign(self.channel.clone(), self.user.clone(), self.number + 1)
+    }
+
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(crate) fn member(&self) -> usize {
+        self.member
+    }
+
+    pub(crate) fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+
+    /// Makes one request, without a timeout or a retry.
+    pub(crate) async fn call<C: Call>(&self, message: C) -> Result<C::Reply, EtcdFailure> {
+        let (token, codec) = (self.signed_in().await?, ProstCodec::<C, C::Reply>::default());
+        let mut grpc = self.grpc().await?;
+        let reply = grpc.unary(request(message, token), method::<C>(), codec).await;
+        reply.map(Response::into_inner).map_err(|status| self.describe(status))
+    }
+
+    /// Opens a stream, and sends `first` on it: a member answers nothing before it has read that.
+    pub(crate) async fn open<C: Call>(
+        &self,
+        first: C,
+    ) -> Result<(Sender<C>, Streaming<C::Reply>), EtcdFailure> {
+        let (token, codec) = (self.signed_in().await?, ProstCodec::<C, C::Reply>::default());
+        let (sender, receiver) = mpsc::channel(AHEAD);
+        let messages = tokio_stream::once(first).chain(ReceiverStream::new(receiver));
+        let mut grpc = self.grpc().await?;
+        let replies = grpc.streaming(request(messages, token), method::<C>(), codec).await;
+        let replies = replies.map_err(|status| self.describe(status))?;
+        Ok((sender, replies.into_inner()))
+    }
+
+    async fn grpc(&self) -> Result<Grpc<Channel>, EtcdFailure> {
+        // A long queue is more than the driver's 4 MiB.
+        let mut grpc = Grpc::new(self.channel.clone()).max_decoding_message_size(usize::MAX);
+        match grpc.ready().await {
+            Ok(()) => Ok(grpc),
+            Err(error) => Err(self.describe(Status::from_error(error.into()))),
+        }
+    }
+
+    /// The token of the user, if there is one.
+    async fn signed_in(&self) -> Result<Option<Token>, EtcdFailure> {
+        if self.user.is_some() && self.signed_in.lock().is_missing() {
+            self.sign_in(Credential::is_missing).await?;
+        }
+        Ok(match &self.signed_in.lock().pass {
+            AuthPass::Token(token) => Some(token.clone()),
+            AuthPass::Missing | AuthPass::NotNeeded => None,
+        })
+    }
+
+    /// Which token is in use, for [`renew_token`](Self::renew_token).
+    pub(crate) fn token(&self) -> u64 {
+        self.signed_in.lock().before
+    }
+
+    /// Signs in again, unless another task has done so since `token` was in use.
+    pub(crate) async fn renew_token(&self, token: u64) -> Result<(), EtcdFailure> {
+        self.sign_in(|present| present.before == token).await
+    }
+
+    /// Signs in, if that is still `needed` when it is this task's turn: checking a password is the
+    /// most expensive thing the server does.
+    async fn sign_in(&self, needed: impl Fn(&Credential) -> bool) -> Result<(), EtcdFailure> {
+        let _turn = self.signing_in.lock().await;
+        let user = self.user.clone().filter(|_| needed(&self.signed_in.lock()));
+        let Some((name, password)) = user else { return Ok(()) };
+        let mut grpc = self.grpc().await.map_err(EtcdFailure::without_effect)?;
+        let message = request(AuthenticateRequest { name, password }, None);
+        let (method, codec) = (method::<AuthenticateRequest>(), ProstCodec::default());
+        let answer = grpc.unary::<_, AuthenticateResponse, _>(message, method, codec).await;
+        let pass = match answer.map(Response::into_inner) {
+            Ok(answer) => {
+                let given = answer.token.parse();
+                let mut given: Token =
+                    given.map_err(|_| unexpected("an auth token that is no text"))?;
+                given.set_sensitive(true);
+                AuthPass::Token(given)
+            }
+            Err(status) if asks_nobody(&status) => {
+                tracing::warn!(target: "distlock", endpoint = self.endpoint, "etcd asks for no user and no password at present: anybody may take and release these locks");
+                AuthPass::NotNeeded
+            }
+            Err(status) => return Err(self.describe(status).without_effect()),
+        };
+        let mut present = self.signed_in.lock();
+        present.before += u64::from(!present.is_missing());
+        present.pass = pass;
+        Ok(())
+    }
+
+    /// The member has answered a request at `now`. Watch messages do not count: a member that is
+    /// cut off from the others sends them, too.
+    pub(crate) fn answered(&self, asked: RequestKind, now: ClockInstant) {
+        let answered = MemberSilence { answered: Some(now), since: None };
+        *self.silence.lock() = answered;
+        if asked == RequestKind::Call {
+            *self.silence_of_calls.lock() = answered;
+        }
+    }
+
+    /// A request sent at `sent` timed out at `now`. Returns whether the member has been silent for
+    /// too long.
+    pub(crate) fn gave_up(
+        &self,
+        asked: RequestKind,
+        sent: ClockInstant,
+        now: ClockInstant,
+    ) -> bool {
+        let silence = match asked {
+            RequestKind::Call => &self.silence_of_calls,
+            RequestKind::KeepAlive => &self.silence,
+        };
+        let mut silence = silence.lock();
+        let last = silence.answered.map_or(sent, |answered| answered.max(sent));
+        now.since(*silence.since.get_or_insert(last)) >= PATIENCE
+    }
+
+    pub(crate) fn describe(&self, status: Status) -> EtcdFailure {
+        let failed = from_etcd(&status, &self.endpoint);
+        // The cluster asked nobody when the user signed in.
+        let is_stale = self.user.is_some() && asks_for_a_user(&status);
+        if is_stale { EtcdFailure { why: FailureClass::StaleToken, ..failed } } else { failed }
+    }
+
+    /// A stream has ended without a reason.
+    pub(crate) fn hung_up(&self) -> EtcdFailure {
+        self.describe(Status::unknown("the stream has ended"))
+    }
+}
+
+/// The sign of a user who has signed in.
+pub(crate) type Token = AsciiMetadataValue;
+
+/// How many messages of a stream may wait to be sent.
+const AHEAD: usize = 100;
+
+fn method<C: Call>() -> PathAndQuery {
+    PathAndQuery::from_static(C::METHOD)
+}
+
+fn request<T>(message: T, token: Option<Token>) -> tonic::Request<T> {
+    let mut request = tonic::Request::new(message);
+    let metadata = request.metadata_mut();
+    // A member that is cut off from the others refuses the request at once, and ends the stream.
+    metadata.insert("hasleader", AsciiMetadataValue::from_static("true"));
+    if let Some(token) = token {
+        metadata.insert("token", token);
+    }
+    request
+}

@@ -1,0 +1,14 @@
+//! What only etcd does, on real servers.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod faults;
+mod fences;
+mod interop;
+mod members;
+#[path = "../scenarios/mod.rs"]
+mod scenarios;
+#[cfg(feature = "tls")]
+mod tls;

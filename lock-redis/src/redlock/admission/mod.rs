@@ -1,0 +1,414 @@
+//! Who may vote: new quorums, and nodes that were restarted or lost their data.
+
+pub(crate) mod plan;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::{ClockInstant, Error, ErrorKind, OsRng, OwnerId, Result};
+use parking_lot::Mutex;
+use redis::Value;
+
+pub(crate) use self::plan::{
+    AdmissionPlan, AdmissionStep, AdmissionTerms, Marker, NodeReport, NonVoter, NonVoters,
+};
+use super::config::{Bootstrap, Recover};
+use super::quorum::fan_out::FanOut;
+use super::quorum::scripts::{ADMIT, BEGIN, NODE_KEY, REPORT};
+use super::quorum::{Quorum, millis};
+use super::rules;
+use crate::node::{Node, ReplyReader, is_one};
+
+/// Brings nodes into the vote, on demand: when one has answered that it is not admitted.
+#[derive(Debug)]
+pub(crate) struct Admission {
+    quorum: Arc<Quorum>,
+    /// One round at a time. Who has waited for one that began after its call has the same plan.
+    turn: tokio::sync::Mutex<AdmissionTurn>,
+    /// Locked while a task brings nodes back.
+    tended: Arc<tokio::sync::Mutex<()>>,
+    /// Why nodes do not vote yet.
+    non_voters: Mutex<NonVoters>,
+}
+
+/// What one round leaves for the next.
+#[derive(Debug, Default)]
+struct AdmissionTurn {
+    /// In the order of the nodes.
+    clocks: Vec<Option<QuarantineClock>>,
+    /// What the last rounds have led to: when they began, and how many nodes had to answer.
+    last: Option<(ClockInstant, usize, AdmissionPlan)>,
+}
+
+/// The longest pause between two rounds of the background task.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// The pause after a step that a node has refused, or that had no effect.
+const AFTER_FAILURE: Duration = Duration::from_secs(2);
+/// The limit for one reply: it does not count towards any lock's time.
+const LIMIT: Duration = Duration::from_secs(1);
+
+impl Admission {
+    pub(crate) fn new(quorum: Arc<Quorum>) -> Self {
+        let clocks = (0..quorum.len()).map(|_| None).collect();
+        let turn = tokio::sync::Mutex::new(AdmissionTurn { clocks, last: None });
+        Self { quorum, turn, tended: Arc::default(), non_voters: Mutex::default() }
+    }
+
+    /// Why nodes do not vote yet, if that is known.
+    pub(crate) fn why(&self) -> Option<String> {
+        self.non_voters
+            .lock()
+            .text(|node| self.quorum.node(node).endpoint(), self.quorum.clock().now())
+    }
+
+    fn set_why(&self, plan: &AdmissionPlan) {
+        let warn = self.non_voters.lock().note(
+            &plan.why,
+            !plan.steps.is_empty(),
+            self.quorum.clock().now(),
+        );
+        if let Some(why) = self.why().filter(|_| warn) {
+            tracing::warn!(target: "distlock", why, "not all nodes of the quorum vote");
+        }
+    }
+
+    /// Does what can be done now, and repeats as long as there is progress.
+    ///
+    /// # Errors
+    ///
+    /// `Config` if two of the nodes are one server.
+    pub(crate) async fn advance(&self) -> Result<AdmissionPlan> {
+        self.advance_with(self.recovers_with()).await
+    }
+
+    /// How many nodes must answer for them to vote again without an operator.
+    fn recovers_with(&self) -> usize {
+        match self.quorum.config.recover {
+            Recover::Auto => self.quorum.len(),
+            Recover::Manual => usize::MAX,
+        }
+    }
+
+    /// What the nodes report, and what [`advance`](Self::advance) would do about it. Changes nothing.
+    pub(crate) async fn look(&self) -> Result<(Vec<Option<NodeReport>>, AdmissionPlan)> {
+        let mut turn = self.turn.lock().await;
+        self.round(&mut turn, self.recovers_with()).await
+    }
+
+    /// See [`RedlockBackend::recover`](crate::RedlockBackend::recover).
+    pub(crate) async fn recover(&self) -> Result<()> {
+        let plan = self.advance_with(self.quorum.needed()).await?;
+        if plan.all_vote {
+            return Ok(());
+        }
+        let why = self.why().unwrap_or_default();
+        Err(Error::new(
+            ErrorKind::Unavailable,
+            format!(
+                "recovery has begun: repeat it in {:.1?}. {why}",
+                plan.wait.unwrap_or_default()
+            ),
+        ))
+    }
+
+    /// Where too few nodes are left to seed the others, so many must answer for them to begin.
+    async fn advance_with(&self, recovers_with: usize) -> Result<AdmissionPlan> {
+        let called = self.quorum.clock().now();
+        let mut turn = self.turn.lock().await;
+        let same = |(begun, with, _): &&(ClockInstant, usize, AdmissionPlan)| {
+            *begun >= called && *with == recovers_with
+        };
+        if let Some((_, _, plan)) = turn.last.as_ref().filter(same) {
+            return Ok(plan.clone());
+        }
+        let begun = self.quorum.clock().now();
+        let plan = self.go_on(&mut turn, recovers_with).await?;
+        turn.last = Some((begun, recovers_with, plan.clone()));
+        Ok(plan)
+    }
+
+    async fn go_on(&self, turn: &mut AdmissionTurn, recovers_with: usize) -> Result<AdmissionPlan> {
+        let mut rounds = 0;
+        let mut ripe: Vec<String> = Vec::new();
+        loop {
+            let (reports, mut plan) = self.round(turn, recovers_with).await?;
+            // A seed counts only if it was read after the wait: the round that shows the wait to be
+            // over may have asked the others before.
+            let nonce = |step: &AdmissionStep| match step {
+                AdmissionStep::Admit { node, min_age, .. } if !min_age.is_zero() => {
+                    reports[*node].as_ref().map(|report| report.nonce.clone())
+                }
+                _ => None,
+            };
+            let ripe_now: Vec<_> = plan.steps.iter().filter_map(nonce).collect();
+            let waits_for_seed = ripe_now.iter().any(|nonce| !ripe.contains(nonce));
+            plan.steps.retain(|step| nonce(step).is_none_or(|nonce| ripe.contains(&nonce)));
+            ripe = ripe_now;
+            self.set_why(&plan);
+            rounds += 1;
+            if plan.steps.is_empty() && !waits_for_seed {
+                return Ok(plan);
+            }
+            let failed = self.carry_out(&plan.steps, &reports).await;
+            if failed.is_some() || rounds > 8 {
+                // If asked again at once, the node would answer the same.
+                plan.steps.clear();
+                plan.wait = Some(plan.wait.unwrap_or_default().max(AFTER_FAILURE));
+                if let Some(failed) = failed {
+                    plan.why = vec![NonVoter::all(failed)];
+                }
+                self.set_why(&plan);
+                return Ok(plan);
+            }
+        }
+    }
+
+    /// Brings the nodes that do not vote back in the background.
+    pub(crate) fn tend(self: &Arc<Self>) {
+        let Ok(tended) = Arc::clone(&self.tended).try_lock_owned() else { return };
+        let weak = Arc::downgrade(self);
+        self.quorum.tasks.spawn(async move {
+            // Until the task ends, or its runtime.
+            let _tended = tended;
+            // Ends with the backend, or when every node votes.
+            while let Some(admission) = weak.upgrade() {
+                let pause = match admission.advance().await {
+                    Ok(AdmissionPlan { wait: None, .. }) => return,
+                    Ok(AdmissionPlan { wait: Some(wait), .. }) => wait.max(Duration::from_millis(100)),
+                    Err(error) => {
+                        tracing::warn!(target: "distlock", %error, "cannot admit the nodes of the quorum");
+                        LONGEST_PAUSE
+                    }
+                };
+                let pause = admission.quorum.clock().sleep(pause.min(LONGEST_PAUSE));
+                drop(admission);
+                pause.await;
+            }
+        });
+    }
+
+    fn terms(&self, recovers_with: usize) -> Result<AdmissionTerms> {
+        let config = &self.quorum.config;
+        Ok(AdmissionTerms {
+            fingerprints: self.quorum.fingerprints.clone(),
+            wait: rules::quarantine(config.max_ttl, config.drift),
+            boot_now: config.bootstrap == Bootstrap::Now,
+            recovers_with,
+            used: self.quorum.has_voted(),
+            boot: OwnerId::generate(&OsRng)?.to_hex(),
+        })
+    }
+
+    /// Asks all nodes, and draws up a plan for those that can be used.
+    async fn round(
+        &self,
+        turn: &mut AdmissionTurn,
+        recovers_with: usize,
+    ) -> Result<(Vec<Option<NodeReport>>, AdmissionPlan)> {
+        let reports = self.reports(&mut turn.clocks).await?;
+        self.tell_apart(&reports)?;
+        let (mut usable, mut evicting) = (reports.clone(), Vec::new());
+        for (node, report) in usable.iter_mut().enumerate() {
+            let policy = report.as_ref().map_or("", |report| &report.policy);
+            let endpoint = self.quorum.node(node).endpoint();
+            // Not every server reports it.
+            if policy.is_empty() {
+                continue;
+            }
+            if let Err(error) = self.quorum.config.eviction.check(endpoint, policy) {
+                *report = None;
+                evicting.push((node, error));
+            }
+        }
+        let mut plan = plan::plan(&usable, &self.terms(recovers_with)?);
+        for (node, error) in evicting {
+            plan.leave_out(node, format!("cannot be used: {error}"));
+        }
+        Ok((reports, plan))
+    }
+
+    /// Each vote must come from a server of its own.
+    fn tell_apart(&self, reports: &[Option<NodeReport>]) -> Result<()> {
+        let run_id = |node: usize| reports[node].as_ref().map(|report| &report.run_id);
+        for node in 0..reports.len() {
+            let twin =
+                (0..node).find(|other| run_id(node).is_some() && run_id(*other) == run_id(node));
+            if let Some(twin) = twin {
+                let [one, other] = [twin, node].map(|node| self.quorum.node(node).endpoint());
+                return Err(Error::config(format!(
+                    "the Redlock nodes {one} and {other} are one server: each vote must come from a separate one"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    async fn reports(
+        &self,
+        clocks: &mut [Option<QuarantineClock>],
+    ) -> Result<Vec<Option<NodeReport>>> {
+        let mut round = self.quorum.all(|node| async move {
+            node.ask(REPORT.call().key(NODE_KEY), LIMIT, |answer| report(&answer)).await
+        });
+        let mut reports: Vec<_> = (0..self.quorum.len()).map(|_| None).collect();
+        let mut denied = None;
+        while let Some((number, answer)) = round.next().await {
+            let endpoint = self.quorum.node(number).endpoint();
+            match answer {
+                Ok(mut report) => {
+                    self.quorum.note_mark(report.mark);
+                    if report.marker() == Marker::Admitted {
+                        self.quorum.note_vote();
+                    }
+                    let now = self.quorum.clock().now();
+                    QuarantineClock::correct(&mut clocks[number], &mut report, now);
+                    reports[number] = Some(report);
+                }
+                Err(error) => {
+                    tracing::debug!(target: "distlock", endpoint, %error, "no report");
+                    if matches!(error.kind(), ErrorKind::Denied | ErrorKind::Config) {
+                        denied = Some(error);
+                    }
+                }
+            }
+        }
+        match denied {
+            Some(error) if reports.iter().all(Option::is_none) => Err(error),
+            _ => Ok(reports),
+        }
+    }
+
+    /// Takes the steps, and says which node has refused one, and why.
+    async fn carry_out(
+        &self,
+        steps: &[AdmissionStep],
+        reports: &[Option<NodeReport>],
+    ) -> Option<String> {
+        let mut failed = None;
+        let taking = steps.iter().filter_map(|step| {
+            let (node, step) = (step.node(), step.clone());
+            let seen = reports[node].clone()?;
+            let server = Arc::clone(self.quorum.node(node));
+            let fingerprint = self.quorum.fingerprints[node].clone();
+            Some((node, async move { take_step(&server, &fingerprint, &step, &seen).await }))
+        });
+        let mut round = FanOut::new(self.quorum.len(), taking);
+        while let Some((node, done)) = round.next().await {
+            let endpoint = self.quorum.node(node).endpoint();
+            match done {
+                Ok(done) => tracing::debug!(target: "distlock", endpoint, done, "admission step"),
+                Err(error) => {
+                    tracing::debug!(target: "distlock", endpoint, %error, "admission step failed");
+                    failed = Some(format!("a node cannot be brought into the vote: {error}"));
+                }
+            }
+        }
+        failed
+    }
+}
+
+async fn take_step(
+    node: &Node,
+    fingerprint: &str,
+    step: &AdmissionStep,
+    seen: &NodeReport,
+) -> Result<bool> {
+    let fresh = OwnerId::generate(&OsRng)?.to_hex();
+    let call = match step {
+        AdmissionStep::Begin { state, boot, .. } => {
+            // The bootstrap's own id is its nonce: the clients that share in it must agree on it.
+            let nonce = if *state == "boot" { boot } else { &fresh };
+            let current = match seen.marker() {
+                Marker::None | Marker::Stale => "",
+                Marker::Boot | Marker::Quarantine | Marker::Admitted => &seen.nonce,
+            };
+            let call = BEGIN.call().key(NODE_KEY).arg(*state).arg(nonce).arg(fingerprint);
+            call.arg(boot).arg(&seen.run_id).arg(&seen.flushes).arg(current)
+        }
+        AdmissionStep::Admit { seed, min_age, boot, .. } => {
+            let call = ADMIT.call().key(NODE_KEY).arg(&seen.nonce).number(*seed);
+            call.number(millis(*min_age)).arg(boot)
+        }
+    };
+    node.ask(call, LIMIT, |answer| is_one("an admission", &answer)).await
+}
+
+pub(super) fn report(answer: &Value) -> Result<NodeReport> {
+    let reply = ReplyReader::new("a report", answer)?;
+    let number = |at| reply.text(at).map(|text| text.parse::<u64>().unwrap_or(0));
+    let (now, since) = (number(3)?, number(8)?);
+    Ok(NodeReport {
+        run_id: reply.text(0)?,
+        uptime: Duration::from_secs(number(1)?),
+        flushes: reply.text(2)?,
+        now,
+        marker_run_id: reply.text(4)?,
+        state: reply.text(5)?,
+        quorum: reply.text(6)?,
+        nonce: reply.text(7)?,
+        age: Duration::from_micros(now.saturating_sub(since)),
+        is_ahead: since > now,
+        boot: reply.text(9)?,
+        mark: number(10)?,
+        policy: reply.text(11)?,
+    })
+}
+
+/// The wait that a node is in, as this client has first seen it.
+///
+/// A node's own clock, and the uptime that Redis computes from it, may be set forward in the middle
+/// of a quarantine. A client that has watched the quarantine counts the lesser of what the node's
+/// clock and its own monotonic clock say.
+#[derive(Debug)]
+pub(crate) struct QuarantineClock {
+    nonce: String,
+    run_id: String,
+    at: ClockInstant,
+    /// The node's own word, then.
+    age: Duration,
+}
+
+impl QuarantineClock {
+    /// Corrects the age in a report by what was seen before, and notes what is seen now.
+    pub(crate) fn correct(seen: &mut Option<Self>, report: &mut NodeReport, now: ClockInstant) {
+        match seen {
+            Some(seen) if seen.nonce == report.nonce && seen.run_id == report.run_id => {
+                report.age = report.age.min(seen.age + now.since(seen.at));
+            }
+            _ => {
+                let (nonce, run_id) = (report.nonce.clone(), report.run_id.clone());
+                *seen = Some(Self { nonce, run_id, at: now, age: report.age });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_a_quorum_is_read_whole() {
+        let name = "a-node-with-a-long-name.example:6379,".repeat(15);
+        let mut fields = vec![Value::BulkString(b"7".to_vec()); 12];
+        fields[6] = Value::BulkString(name.clone().into_bytes());
+        assert_eq!(report(&Value::Array(fields)).unwrap().quorum, name);
+    }
+
+    #[test]
+    fn a_clock_that_is_set_forward_ends_no_wait() {
+        let start = ClockInstant::from_nanos(5_000_000_000);
+        let mut seen = None;
+        let mut age_of = |nonce: &str, age: u64, after: u64| {
+            let age = Duration::from_secs(age);
+            let mut report = NodeReport { nonce: nonce.to_owned(), age, ..NodeReport::default() };
+            QuarantineClock::correct(&mut seen, &mut report, start + Duration::from_secs(after));
+            report.age.as_secs()
+        };
+        assert_eq!(age_of("a", 2, 0), 2, "the node's word counts at first");
+        assert_eq!(age_of("a", 37, 1), 3, "35 s in one second are a jump");
+        assert_eq!(age_of("a", 4, 5), 4, "the lesser counts");
+        assert_eq!(age_of("b", 1, 6), 1, "another wait");
+        assert_eq!(age_of("b", 9, 7), 2);
+    }
+}

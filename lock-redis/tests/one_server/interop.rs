@@ -1,0 +1,275 @@
+//! Clients in other languages, which use a plain `SET NX PX`, and this one exclude each other.
+
+use std::time::Duration;
+
+use crate::common::{self, backend, claim, commands, keys, locks, plain, run, server, set_nx};
+use lock_core::{Attempt, FencingToken, Released, Renewal};
+use lock_testkit::servers::RedisServer;
+use redis::Value;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+#[tokio::test]
+async fn a_plain_holder_excludes_us_and_we_notice_its_release() {
+    let server = server().await;
+    let (locks, mut plain) = (locks(&server).await, plain(&server).await);
+    assert!(set_nx(&mut plain, "job", 60_000).await);
+    assert!(locks.named("job").unwrap().try_acquire().await.unwrap().is_none());
+
+    let lock = locks.named("job").unwrap();
+    let waiter = tokio::spawn(async move { lock.acquire().await.unwrap() });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let released = Instant::now();
+    run(&mut plain, &["DEL", "job"]).await;
+    let guard = waiter.await.unwrap();
+    let took = released.elapsed();
+    assert!(took < Duration::from_secs(2), "noticed after {took:?}");
+    println!("plain release noticed after {took:?}");
+    assert_eq!(guard.release().await.unwrap(), Released::Freed);
+}
+
+#[tokio::test]
+async fn we_notice_the_expiry_of_a_plain_holder() {
+    let server = server().await;
+    let (locks, mut plain) = (locks(&server).await, plain(&server).await);
+    assert!(set_nx(&mut plain, "job", 1_500).await);
+    let start = Instant::now();
+    let guard = locks.named("job").unwrap().acquire().await.unwrap();
+    let late = start.elapsed().saturating_sub(Duration::from_millis(1_500));
+    assert!(start.elapsed() >= Duration::from_millis(1_490), "taken before its end");
+    assert!(late < Duration::from_secs(1), "noticed {late:?} late");
+    println!("plain expiry noticed {late:?} late");
+    drop(guard);
+}
+
+#[tokio::test]
+async fn we_exclude_a_plain_client() {
+    let server = server().await;
+    let (locks, mut plain) = (locks(&server).await, plain(&server).await);
+    let guard = locks.named("job").unwrap().acquire().await.unwrap();
+    assert!(!set_nx(&mut plain, "job", 1_000).await);
+    // What it reads is our owner id, and its own careful release does not touch us.
+    let value = run(&mut plain, &["GET", "job"]).await;
+    assert_eq!(value, Value::BulkString(guard.held().owner().to_hex().into_bytes()));
+    guard.check().await.unwrap();
+    guard.release().await.unwrap();
+    assert!(set_nx(&mut plain, "job", 1_000).await);
+}
+
+#[tokio::test]
+async fn a_foreign_lock_of_another_type_is_busy() {
+    let server = server().await;
+    let (locks, mut plain) = (locks(&server).await, plain(&server).await);
+    run(&mut plain, &["HSET", "job", "redisson:1", "1"]).await;
+    run(&mut plain, &["SET", "forever", "x"]).await;
+    for name in ["job", "forever"] {
+        assert!(locks.named(name).unwrap().try_acquire().await.unwrap().is_none(), "{name}");
+        let info = locks.inspect(name).await.unwrap().unwrap();
+        let holder = info.holder.unwrap();
+        assert_eq!((holder.owner, holder.fence, holder.expires_in), (None, None, None), "{name}");
+        assert!(holder.label.is_some());
+        let short = locks.named(name).unwrap().acquire_timeout(Duration::from_millis(200)).await;
+        let error = short.unwrap_err();
+        assert_eq!(error.kind(), lock_core::ErrorKind::NotAcquired);
+        assert_eq!(error.holder(), Some(&holder), "{name}");
+    }
+    let waiter = tokio::spawn({
+        let lock = locks.named("job").unwrap();
+        async move { lock.acquire().await.unwrap() }
+    });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    run(&mut plain, &["DEL", "job"]).await;
+    let released = Instant::now();
+    waiter.await.unwrap().release().await.unwrap();
+    assert!(released.elapsed() < Duration::from_secs(2));
+    assert_eq!(locks.force_release_any("forever").await.unwrap(), Released::Freed);
+    assert!(
+        locks.named("forever").unwrap().try_acquire().await.unwrap().is_some(),
+        "it was forced"
+    );
+}
+
+/// A claim whose hold ran out, and that queues behind a plain client, has a place: renewing it renews
+/// the place, and not a lock that it no longer has.
+#[tokio::test]
+async fn a_place_after_a_hold_that_ended_is_renewed_as_a_place() {
+    let server = server().await;
+    let (backend, mut plain) = (backend(&server).await, plain(&server).await);
+    let mut claim = claim(&backend, "job", Duration::from_secs(1), true);
+    let granted = claim.try_acquire().await.unwrap();
+    assert!(matches!(granted, Attempt::Granted { .. }), "{granted:?}");
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    assert!(set_nx(&mut plain, "job", 60_000).await);
+    let busy = claim.try_acquire().await.unwrap();
+    assert!(matches!(&busy, Attempt::Busy(busy) if busy.valid_for.is_some()), "{busy:?}");
+    for _ in 0..3 {
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        let renewal = claim.renew().await.unwrap();
+        assert!(matches!(renewal, Renewal::Alive { valid_for: Some(_) }), "{renewal:?}");
+    }
+    claim.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_long_value_names_one_hold() {
+    common::scenes::a_long_value_names_one_hold().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_forced_release_of_a_foreign_lock_hits_that_lock_only() {
+    let server = server().await;
+    let (locks, mut plain) = (locks(&server).await, plain(&server).await);
+    for first in ["a", ""] {
+        run(&mut plain, &["SET", "job", first]).await;
+        let shown = locks.inspect("job").await.unwrap().unwrap().holder.unwrap().mark;
+        // Somebody else takes it before the operator has said yes.
+        run(&mut plain, &["SET", "job", "another"]).await;
+        let answer = locks.force_release("job", &shown).await.unwrap();
+        assert_eq!(answer, Released::AlreadyGone, "{first:?}");
+        let shown = locks.inspect("job").await.unwrap().unwrap().holder.unwrap().mark;
+        assert_eq!(locks.force_release("job", &shown).await.unwrap(), Released::Freed);
+    }
+}
+
+/// Four clients that take the lock in turn without a pause, so that its queue is never empty.
+async fn keep_busy(server: &RedisServer) -> Vec<JoinHandle<()>> {
+    let mut busy = Vec::new();
+    for _ in 0..4 {
+        let locks = locks(server).await;
+        busy.push(tokio::spawn(async move {
+            let lock = locks.named("job").unwrap();
+            loop {
+                let guard = lock.acquire().await.unwrap();
+                tokio::time::sleep(Duration::from_millis(3)).await;
+                guard.release().await.unwrap();
+            }
+        }));
+    }
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    busy
+}
+
+/// While our queue is never empty, a client that polls every 250 ms still gets its turn.
+#[tokio::test]
+async fn a_polling_client_is_not_starved() {
+    let server = server().await;
+    let mut plain = plain(&server).await;
+    // It was there first, so it is known from the beginning.
+    assert!(set_nx(&mut plain, "job", 60_000).await);
+    let busy = keep_busy(&server).await;
+    run(&mut plain, &["DEL", "job"]).await;
+    let (start, mut turns) = (Instant::now(), 0);
+    while start.elapsed() < Duration::from_secs(8) {
+        tokio::time::sleep(Duration::from_millis(250)).await;
+        if set_nx(&mut plain, "job", 5_000).await {
+            turns += 1;
+            run(&mut plain, &["DEL", "job"]).await;
+        }
+    }
+    busy.iter().for_each(JoinHandle::abort);
+    println!("{turns} turns in 8 s");
+    assert!(turns >= 3, "a polling client got {turns} turns in 8 s");
+}
+
+/// A client that never had a turn cannot be seen, and still gets one.
+#[tokio::test]
+#[ignore = "takes 15 seconds; run with --ignored"]
+async fn a_polling_client_that_was_never_seen_is_not_starved() {
+    let server = server().await;
+    let mut plain = plain(&server).await;
+    let busy = keep_busy(&server).await;
+    let start = Instant::now();
+    while !set_nx(&mut plain, "job", 1_000).await {
+        assert!(start.elapsed() < Duration::from_secs(15), "it never got a turn");
+        tokio::time::sleep(Duration::from_millis(250)).await;
+    }
+    println!("a turn after {:?}", start.elapsed());
+    busy.iter().for_each(JoinHandle::abort);
+}
+
+#[tokio::test]
+async fn long_holds_leave_a_turn_to_plain_clients() {
+    common::scenes::long_holds_leave_a_turn_to_plain_clients().await.unwrap();
+}
+
+/// Locks and releases `tasks` × `each` names, and says what is left.
+async fn lock_names(tasks: usize, each: usize) -> Vec<String> {
+    let server = server().await;
+    let (locks, mut plain) = (locks(&server).await, plain(&server).await);
+    let mut running = tokio::task::JoinSet::new();
+    for task in 0..tasks {
+        let locks = locks.clone();
+        running.spawn(async move {
+            for n in 0..each {
+                let guard = locks.named(format!("n{task}-{n}")).unwrap().acquire().await.unwrap();
+                guard.release().await.unwrap();
+            }
+        });
+    }
+    while let Some(done) = running.join_next().await {
+        done.unwrap();
+    }
+    keys(&mut plain).await
+}
+
+#[tokio::test]
+async fn many_names_leave_a_bounded_number_of_keys() {
+    assert_eq!(
+        lock_names(16, 500).await,
+        ["distlock\u{1e}fence"],
+        "free locks leave the mark alone"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "the full size: a minute with --release"]
+async fn a_million_names_leave_a_bounded_number_of_keys() {
+    let start = Instant::now();
+    assert_eq!(lock_names(64, 15_625).await, ["distlock\u{1e}fence"]);
+    println!("a million names in {:?}, one key left", start.elapsed());
+}
+
+#[tokio::test]
+async fn an_uncontended_cycle_costs_two_requests() {
+    let server = server().await;
+    let (backend, mut plain) = (backend(&server).await, plain(&server).await);
+    let ttl = Duration::from_secs(30);
+    let mut last = 0;
+    let before = commands(&mut plain).await;
+    for n in 0..100 {
+        let mut claim = claim(&backend, &format!("n{n}"), ttl, true);
+        match claim.try_acquire().await.unwrap() {
+            Attempt::Granted { token, .. } => {
+                assert!(token.get() > last);
+                last = token.get();
+            }
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(claim.release().await.unwrap(), Released::Freed);
+        assert_eq!(claim.release().await.unwrap(), Released::AlreadyGone);
+    }
+    let all = commands(&mut plain).await - before;
+    println!("{} commands per cycle of three calls, those inside scripts included", all / 100);
+    assert!(all / 100 <= 20, "{all}");
+}
+
+#[tokio::test]
+async fn a_fence_mark_at_its_end_is_a_clear_error() {
+    let server = server().await;
+    let (locks, mut plain) = (locks(&server).await, plain(&server).await);
+    let mark = "distlock\u{1e}fence";
+    run(&mut plain, &["SET", mark, "1700000000000000"]).await;
+    let token = |guard: lock_core::LockGuard| guard.token().unwrap();
+    let first = token(locks.named("a").unwrap().acquire().await.unwrap());
+    assert!(first > FencingToken::new(1_700_000_000_000_000).unwrap());
+    // Ahead of the clock by a year: every digit counts.
+    run(&mut plain, &["SET", mark, "4102444800000001"]).await;
+    let second = token(locks.named("b").unwrap().acquire().await.unwrap());
+    assert_eq!(second.get(), 4_102_444_800_000_002);
+    for spoilt in ["9007199254740991", "x", "-1"] {
+        run(&mut plain, &["SET", mark, spoilt]).await;
+        let error = locks.named("c").unwrap().try_acquire().await.unwrap_err();
+        assert!(error.to_string().contains("fence mark"), "{error}");
+        assert_eq!(run(&mut plain, &["EXISTS", "c"]).await, Value::Int(0), "no half-made lock");
+    }
+}

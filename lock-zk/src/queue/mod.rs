@@ -1,0 +1,10 @@
+//! The queue of a lock: ephemeral sequential nodes under the node of the lock, as in Curator.
+
+mod claim;
+pub(crate) mod confirmations;
+pub(crate) mod entry;
+mod fences;
+mod operations;
+mod watches;
+
+pub(crate) use claim::ZkClaim;

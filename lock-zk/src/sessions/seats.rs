@@ -1,0 +1,141 @@
+//! How many claims one session carries.
+//!
+//! The end of a session is one transaction with the paths of all its nodes. A server that has
+//! written one of more than a megabyte cannot read it back, and never restarts (ZOOKEEPER-4306). So
+//! a session takes claims up to a fraction of that, and further claims get another session.
+
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use lock_core::ClockInstant;
+use parking_lot::Mutex;
+
+use crate::queue::confirmations::Confirmations;
+use crate::settings::ZkConfig;
+use crate::wire::Session;
+
+/// A session that claims have seats in, and their common state.
+#[derive(Debug)]
+pub(crate) struct SharedSession {
+    session: Arc<Session>,
+    pub(crate) config: Arc<ZkConfig>,
+    /// The requested timeout. The server may have set a longer one.
+    pub(super) asked: Duration,
+    pub(crate) confirmations: Confirmations,
+    /// The base of the fences, once known.
+    pub(crate) base: OnceLock<u64>,
+    usage: Mutex<Usage>,
+}
+
+/// The usage of one session by claims.
+#[derive(Debug)]
+struct Usage {
+    seats: usize,
+    bytes: usize,
+    idle_since: ClockInstant,
+    /// No more seats are given out.
+    retired: bool,
+    left: Vec<LeftEntries>,
+}
+
+/// The entries that a claim may have left in a queue when it was dropped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LeftEntries {
+    /// The node of the lock.
+    pub(crate) parent: String,
+    /// The beginning of their names.
+    pub(crate) prefix: String,
+    pub(crate) dropped: ClockInstant,
+}
+
+impl Deref for SharedSession {
+    type Target = Session;
+
+    fn deref(&self) -> &Session {
+        &self.session
+    }
+}
+
+impl SharedSession {
+    pub(super) fn new(session: Arc<Session>, asked: Duration, config: Arc<ZkConfig>) -> Arc<Self> {
+        let (seats, bytes, idle_since) = (0, 0, session.now());
+        let usage = Usage { seats, bytes, idle_since, retired: false, left: Vec::new() };
+        Arc::new(Self {
+            confirmations: Confirmations::new(Arc::clone(&session)),
+            base: OnceLock::new(),
+            usage: Mutex::new(usage),
+            config,
+            asked,
+            session,
+        })
+    }
+
+    /// A seat for a claim whose node has a path of `bytes`, without the chroot; `None` if there is
+    /// no room.
+    pub(super) fn seat(self: &Arc<Self>, bytes: usize) -> Option<SessionSeat> {
+        let bytes = if bytes == 0 { 0 } else { self.path_len(bytes) };
+        let mut usage = self.usage.lock();
+        let is_full = usage.seats > 0 && usage.bytes + bytes > self.config.path_limit;
+        if is_full || usage.retired || self.has_ended() {
+            return None;
+        }
+        usage.seats += 1;
+        usage.bytes += bytes;
+        Some(SessionSeat { open: Arc::clone(self), bytes })
+    }
+
+    /// Whether this session is over or about to end.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.usage.lock().retired || self.has_ended()
+    }
+
+    /// Notes what a claim may have left behind.
+    pub(crate) fn leave_behind(&self, left: LeftEntries) {
+        self.usage.lock().left.push(left);
+    }
+
+    /// What was left behind for so long that no holder can count on it any more.
+    pub(super) fn overdue(&self) -> Option<LeftEntries> {
+        let (now, usage) = (self.now(), self.usage.lock());
+        let is_over = |left: &&LeftEntries| now.since(left.dropped) >= self.timeout;
+        usage.left.iter().find(is_over).cloned()
+    }
+
+    /// It is removed.
+    pub(super) fn is_removed(&self, gone: &LeftEntries) {
+        self.usage.lock().left.retain(|left| left != gone);
+    }
+
+    /// Retires the session if it has had no seat for a while; then no more are given out.
+    pub(super) fn retire_if_idle(&self) -> bool {
+        let mut usage = self.usage.lock();
+        let idle = self.now().since(usage.idle_since);
+        usage.retired |= usage.seats == 0 && idle >= self.config.idle_limit;
+        usage.retired
+    }
+}
+
+/// A seat in a session, held until dropped.
+#[derive(Debug)]
+pub(crate) struct SessionSeat {
+    open: Arc<SharedSession>,
+    bytes: usize,
+}
+
+impl Deref for SessionSeat {
+    type Target = Arc<SharedSession>;
+
+    fn deref(&self) -> &Arc<SharedSession> {
+        &self.open
+    }
+}
+
+impl Drop for SessionSeat {
+    fn drop(&mut self) {
+        let mut usage = self.open.usage.lock();
+        usage.seats -= 1;
+        usage.bytes -= self.bytes;
+        usage.idle_since = self.open.now();
+    }
+}

@@ -1,0 +1,160 @@
+//! A link that leads a session that is resumed to another server than a new one, refuses a `sync`, and
+//! shows what a server would show that is behind.
+
+use std::collections::HashSet;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, tcp};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// The numbers of a `sync` and of a read among ZooKeeper's requests.
+const SYNC: i32 = 9;
+const READ: i32 = 4;
+/// What a server answers to a request that has waited too long in it (`ThrottledOp`).
+const THROTTLED: i32 = -127;
+
+pub(crate) struct Crossing {
+    address: SocketAddr,
+    plan: Arc<Mutex<Plan>>,
+    acceptor: JoinHandle<()>,
+}
+
+struct Plan {
+    /// The server of new sessions.
+    new: SocketAddr,
+    /// The server of those that are resumed.
+    resumed: SocketAddr,
+    /// How many more of the next `sync`s are refused.
+    refused: usize,
+    /// The last answer to a read of the base of the fences.
+    base: Vec<u8>,
+    /// Until the next `sync`, that is the answer to all further ones.
+    is_behind: bool,
+    /// Cuts the present connections.
+    cut: CancellationToken,
+}
+
+impl Crossing {
+    pub(crate) async fn start(server: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let plan = Plan {
+            new: server,
+            resumed: server,
+            refused: 0,
+            base: Vec::new(),
+            is_behind: false,
+            cut: CancellationToken::new(),
+        };
+        let plan = Arc::new(Mutex::new(plan));
+        let acceptor = tokio::spawn(accept(listener, Arc::clone(&plan)));
+        Self { address, plan, acceptor }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Cuts the present connections. Their sessions are resumed at this server, and it refuses this
+    /// many `sync`s.
+    pub(crate) fn cut(&self, resumed: SocketAddr, refused: usize) {
+        let mut plan = self.plan.lock().unwrap();
+        (plan.resumed, plan.refused) = (resumed, refused);
+        std::mem::take(&mut plan.cut).cancel();
+    }
+
+    /// Until the next `sync`, the base of the fences is shown as it was when last read.
+    pub(crate) fn fall_behind(&self) {
+        self.plan.lock().unwrap().is_behind = true;
+    }
+
+    /// How many `sync`s are still to be refused.
+    pub(crate) fn to_refuse(&self) -> usize {
+        self.plan.lock().unwrap().refused
+    }
+}
+
+impl Drop for Crossing {
+    fn drop(&mut self) {
+        self.acceptor.abort();
+        self.plan.lock().unwrap().cut.cancel();
+    }
+}
+
+async fn accept(listener: TcpListener, plan: Arc<Mutex<Plan>>) {
+    while let Ok((client, _)) = listener.accept().await {
+        let plan = Arc::clone(&plan);
+        let cut = plan.lock().unwrap().cut.clone();
+        tokio::spawn(cut.run_until_cancelled_owned(async move { carry(client, &plan).await }));
+    }
+}
+
+/// Each request and each reply begins with its length. The first of a connection is the handshake;
+/// others have a number of their own.
+async fn carry(client: TcpStream, plan: &Mutex<Plan>) -> io::Result<()> {
+    let (refused, read) = (Mutex::new(HashSet::new()), Mutex::new(HashSet::new()));
+    let (mut from_client, mut to_client) = client.into_split();
+    let handshake = frame(&mut from_client).await?;
+    let server = {
+        let plan = plan.lock().unwrap();
+        // The number of the session; a new one has none yet.
+        if handshake[16..24] == [0; 8] { plan.new } else { plan.resumed }
+    };
+    let (mut from_server, mut to_server) = TcpStream::connect(server).await?.into_split();
+    send(&mut to_server, &handshake).await?;
+    let requests = async {
+        loop {
+            let request = frame(&mut from_client).await?;
+            if number(&request, 4) == SYNC {
+                let mut plan = plan.lock().unwrap();
+                plan.is_behind = false;
+                if plan.refused > 0 {
+                    plan.refused -= 1;
+                    refused.lock().unwrap().insert(number(&request, 0));
+                }
+            } else if number(&request, 4) == READ && request.ends_with(b"/%fence\0") {
+                read.lock().unwrap().insert(number(&request, 0));
+            }
+            send(&mut to_server, &request).await?;
+        }
+    };
+    let replies = async {
+        let handshake = frame(&mut from_server).await?;
+        send(&mut to_client, &handshake).await?;
+        loop {
+            let mut reply = frame(&mut from_server).await?;
+            if refused.lock().unwrap().remove(&number(&reply, 0)) {
+                reply[12..16].copy_from_slice(&THROTTLED.to_be_bytes());
+            }
+            if read.lock().unwrap().remove(&number(&reply, 0)) {
+                let mut plan = plan.lock().unwrap();
+                if plan.is_behind {
+                    // After the number of the request.
+                    reply.splice(4.., plan.base[4..].iter().copied());
+                }
+                plan.base = reply.clone();
+            }
+            send(&mut to_client, &reply).await?;
+        }
+    };
+    tokio::select! { ended = requests => ended, ended = replies => ended }
+}
+
+async fn frame(from: &mut tcp::OwnedReadHalf) -> io::Result<Vec<u8>> {
+    let mut frame = vec![0; usize::try_from(from.read_u32().await?).unwrap()];
+    from.read_exact(&mut frame).await?;
+    Ok(frame)
+}
+
+async fn send(to: &mut tcp::OwnedWriteHalf, frame: &[u8]) -> io::Result<()> {
+    let length = u32::try_from(frame.len()).unwrap().to_be_bytes();
+    to.write_all(&[&length, frame].concat()).await
+}
+
+fn number(frame: &[u8], at: usize) -> i32 {
+    i32::from_be_bytes(frame[at..at + 4].try_into().unwrap())
+}

@@ -1,0 +1,37 @@
+//! A deterministic simulation of distlock's core.
+//!
+//! The keepers, the guards and the gate of `lock-core` run as they are shipped, in virtual time, on a
+//! store and a network that are simulated. One thread does everything, and a [seed](Choices::seeded)
+//! decides what comes next: which of the tasks that are ready, how long each request and each reply
+//! takes, which is lost, refused, late, or silent, which link is cut, which process is suspended, whose
+//! runtime stands still or ends, and what an operator takes away. The clocks of the processes run at
+//! different rates. After a while the faults end, and everything must work again.
+//!
+//! [`Property`] lists what must hold. A run that breaks one is [shrunk](shrink), and its decisions are
+//! kept as a file that is replayed from then on. The wrong [`Variant`]s show that each property can be
+//! found broken.
+//!
+//! Each runtime of Tokio is driven only when it is its turn, and reads no time but the virtual one. So
+//! what a run does depends on its decisions alone.
+//!
+//! - `choices.rs` — the decisions of a run, and how they are made fewer
+//! - `property.rs` — what must hold, and the wrong variants that break it
+//! - `run.rs` — one run: what is ready, what comes next, what goes wrong
+//! - `world.rs` — virtual time, and who decides
+//! - `process.rs` — a process: its `Locks`, its runtime, its clock
+//! - `user.rs` — what its tasks do with locks
+//! - `store` — the store, the network before it, and the order of the calls that reach it
+//! - `observer.rs` — sees what the store and the users do, and what that breaks
+
+mod choices;
+mod observer;
+mod process;
+mod property;
+mod run;
+mod store;
+mod user;
+mod world;
+
+pub use choices::{Choices, shrink};
+pub use property::{Property, Variant, Violation};
+pub use run::{Outcome, narrate, simulate};

@@ -1,0 +1,92 @@
+//! What must hold in every run, and wrong variants of what surrounds the core, each of which must break
+//! some of it.
+
+use std::fmt;
+
+/// A promise of the core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Property {
+    /// Two clients never believe at once that they hold a lock.
+    OneHolder,
+    /// A fence is greater than each that was given before its acquisition began.
+    RisingFences,
+    /// A hold counts as lost before the store may end it, however late its tasks run.
+    ValidNoLonger,
+    /// The signal of a loss comes before the store may end the hold, if the task that waits runs.
+    LossInTime,
+    /// The work under a lock is not continued after its loss.
+    StoppedWork,
+    /// A lock that nobody uses goes to somebody who waits for it.
+    NoStarvation,
+    /// What was dropped, released or given up leaves nothing in the store.
+    NoLeftovers,
+    /// The calls of a claim follow the table of the contract: nothing but a release after a release.
+    LegalCalls,
+    /// A call with a limit ends at it.
+    LimitKept,
+    /// The run ends.
+    Progress,
+}
+
+/// A broken promise.
+#[derive(Clone, Debug)]
+pub struct Violation {
+    /// What was broken.
+    pub property: Property,
+    /// How.
+    pub what: String,
+}
+
+impl Violation {
+    pub(crate) fn new(property: Property, what: impl Into<String>) -> Self {
+        Self { property, what: what.into() }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {}", self.property, self.what)
+    }
+}
+
+/// One mistake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Variant {
+    /// The store grants a lock that another client holds.
+    GrantsTwice,
+    /// The store forgets its fences when a lock is free.
+    ForgetsFences,
+    /// The store promises twice as long as it keeps the lock.
+    PromisesTooMuch,
+    /// A client's clock is a tenth too slow.
+    SlowClock,
+    /// Timers fire late: a loss is signalled too late.
+    LateTimers,
+    /// Pushes that cannot get lost get lost.
+    LosesPushes,
+    /// The store confirms the release of a place and keeps it.
+    KeepsPlaces,
+    /// The store confirms a release that it has not made.
+    KeepsHolds,
+    /// The store sets the end of a lease anew with each request: one with a shorter ttl, such as an older
+    /// one that arrives late, makes it shorter.
+    ShortensLeases,
+    /// The client renews once more after a release.
+    RenewsAfterRelease,
+}
+
+impl Variant {
+    /// All of them, and what each must break.
+    pub const ALL: [(Self, &'static [Property]); 10] = [
+        (Self::GrantsTwice, &[Property::OneHolder]),
+        (Self::ForgetsFences, &[Property::RisingFences]),
+        (Self::PromisesTooMuch, &[Property::ValidNoLonger]),
+        (Self::SlowClock, &[Property::ValidNoLonger]),
+        (Self::LateTimers, &[Property::LossInTime]),
+        (Self::LosesPushes, &[Property::NoStarvation]),
+        (Self::KeepsPlaces, &[Property::NoLeftovers, Property::NoStarvation]),
+        (Self::KeepsHolds, &[Property::NoLeftovers, Property::NoStarvation]),
+        (Self::ShortensLeases, &[Property::ValidNoLonger]),
+        (Self::RenewsAfterRelease, &[Property::LegalCalls]),
+    ];
+}

@@ -1,0 +1,312 @@
+//! One run: which task, runtime, message or fault comes next.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use lock_core::{Error, ErrorKind, Result};
+
+use crate::choices::Choices;
+use crate::observer::Observer;
+use crate::process::Driven;
+use crate::process::Process;
+use crate::property::Variant;
+use crate::property::{Property, Violation};
+use crate::store::Kind;
+use crate::store::network::{LONGEST_TTL, Network};
+use crate::user::User;
+use crate::world::{Time, World, nanos};
+
+/// A run that takes more steps than this does not end.
+const MOST_STEPS: usize = 200_000;
+/// How long after the last fault everything works as if there had been none: the longest pause
+/// between two looks at a store that pushes, and the latest request.
+const RECOVERY: Duration = Duration::from_secs(13 + LONGEST_TTL.as_secs());
+/// How long what is released without faults may take.
+const CLEAN_UP: Duration = Duration::from_secs(2);
+
+/// What a run has shown.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The first broken promise.
+    pub violation: Option<Violation>,
+    /// The decisions, to replay the run.
+    pub choices: Vec<u8>,
+    /// How often a task got a lock.
+    pub grants: usize,
+    /// How many steps the run had.
+    pub steps: usize,
+}
+
+/// Simulates one run, with a wrong variant or none.
+pub fn simulate(choices: Choices, variant: Option<Variant>) -> Outcome {
+    run(&World::new(choices, variant, false))
+}
+
+/// The same, told step by step.
+pub fn narrate(choices: Choices, variant: Option<Variant>) -> Vec<String> {
+    let world = World::new(choices, variant, true);
+    let outcome = run(&world);
+    let end = outcome.violation.map(|violation| violation.to_string());
+    world.story().into_iter().chain(end).collect()
+}
+
+fn run(world: &World) -> Outcome {
+    let (mut steps, mut grants) = (0, 0);
+    match Run::new(world) {
+        Ok(mut run) => {
+            run.finish();
+            (steps, grants) = (run.steps, run.network.observer().grants());
+        }
+        Err(error) => world.violated(Violation::new(Property::Progress, error.to_string())),
+    }
+    Outcome { violation: world.violation(), choices: world.taken(), grants, steps }
+}
+
+struct Run {
+    // In the order in which they are dropped: tasks before their runtimes.
+    tasks: Vec<Task>,
+    processes: Vec<Process>,
+    runtimes: Vec<Driven>,
+    /// The process of each runtime.
+    process_of: Vec<usize>,
+    network: Network,
+    world: World,
+    heals_at: Time,
+    calm_at: Time,
+    steps: usize,
+    activity: u64,
+}
+
+/// A task of a user.
+struct Task {
+    future: Option<Pin<Box<dyn Future<Output = ()>>>>,
+    ready: Arc<Ready>,
+    runtime: usize,
+}
+
+struct Ready {
+    is_set: AtomicBool,
+    world: World,
+}
+
+impl Wake for Ready {
+    fn wake(self: Arc<Self>) {
+        self.is_set.store(true, Relaxed);
+        self.world.stir();
+    }
+}
+
+/// What can come next.
+#[derive(Clone, Copy)]
+enum Next {
+    Due,
+    Task(usize),
+    Runtime(usize),
+}
+
+impl Run {
+    fn new(world: &World) -> Result<Self> {
+        let kind = [Kind::Pushing, Kind::Polled, Kind::Hinting, Kind::Leased][world.below(4)];
+        let (processes, users, names) =
+            (1 + world.below(3), 2 + world.below(3), 1 + world.below(2));
+        // A `Locks` has one runtime, or each of its callers has its own.
+        let is_shared = !world.one_in(2);
+        let process_of: Vec<_> = if is_shared {
+            (0..processes).collect()
+        } else {
+            (0..users).map(|user| user % processes).collect()
+        };
+        let runtimes: std::io::Result<Vec<_>> = process_of.iter().map(|_| Driven::new()).collect();
+        let runtimes = runtimes.map_err(|error| {
+            Error::new(ErrorKind::Internal, "no runtime could be made").with_source(error)
+        })?;
+        let network = Network::new(world, &Observer::new(world), kind, processes);
+        let processes: Result<Vec<_>> = (0..processes)
+            .map(|index| {
+                let runtime = is_shared.then(|| runtimes[index].handle()).flatten();
+                Process::new(&network, index, runtime)
+            })
+            .collect();
+        let processes = processes?;
+        let heals_at = nanos(Duration::from_secs(4) + world.duration(Duration::from_secs(12)));
+        let calm_at = heals_at + nanos(RECOVERY);
+        let tasks = (0..users).map(|user| {
+            let process = user % processes.len();
+            let user_of = User {
+                network: network.clone(),
+                process: processes[process].clone(),
+                other: processes[(process + 1) % processes.len()].clone(),
+                names,
+            };
+            Task {
+                future: Some(Box::pin(user_of.run(calm_at))),
+                ready: Arc::new(Ready { is_set: AtomicBool::new(true), world: world.clone() }),
+                runtime: if is_shared { process } else { user },
+            }
+        });
+        Ok(Self {
+            tasks: tasks.collect(),
+            processes,
+            runtimes,
+            process_of,
+            network,
+            world: world.clone(),
+            heals_at,
+            calm_at,
+            steps: 0,
+            activity: 0,
+        })
+    }
+
+    fn finish(&mut self) {
+        let mut ends_at = None;
+        while self.world.violation().is_none() {
+            self.steps += 1;
+            if self.steps > MOST_STEPS {
+                self.violated(Property::Progress, "the run does not end");
+            }
+            if ends_at.is_none() && self.tasks.iter().all(|task| task.future.is_none()) {
+                ends_at = Some(self.world.now() + nanos(CLEAN_UP));
+            }
+            if let Some(next) = self.choose() {
+                self.take(next);
+            } else if ends_at.is_some_and(|at| self.world.now() >= at) {
+                return self.look_for_leftovers();
+            } else {
+                self.pass_time(ends_at);
+            }
+        }
+    }
+
+    fn violated(&self, property: Property, what: impl Into<String>) {
+        self.world.violated(Violation::new(property, what));
+    }
+
+    /// One of the things that can come next at this time.
+    fn choose(&mut self) -> Option<Next> {
+        let activity = self.world.activity();
+        if activity != self.activity {
+            self.activity = activity;
+            self.runtimes.iter_mut().for_each(|runtime| runtime.is_stirred = true);
+        }
+        let now = self.world.now();
+        let mut next = Vec::with_capacity(8);
+        if self.world.next_due().is_some_and(|at| at <= now) {
+            next.push(Next::Due);
+        }
+        for (at, task) in self.tasks.iter().enumerate() {
+            let is_ready = task.future.is_some() && task.ready.is_set.load(Relaxed);
+            if is_ready && self.runs(task.runtime) {
+                next.push(Next::Task(at));
+            }
+        }
+        for (at, runtime) in self.runtimes.iter().enumerate() {
+            let stands = !self.world.is_healed() && now < runtime.stands_until;
+            if runtime.is_stirred && !runtime.has_ended() && !stands && self.runs(at) {
+                next.push(Next::Runtime(at));
+            }
+        }
+        (!next.is_empty()).then(|| next[self.world.below(next.len())])
+    }
+
+    fn runs(&self, runtime: usize) -> bool {
+        self.processes[self.process_of[runtime]].runs(&self.world)
+    }
+
+    fn take(&mut self, next: Next) {
+        match next {
+            Next::Due => self.world.step(),
+            Next::Task(at) => self.poll(at),
+            Next::Runtime(at) => {
+                self.world.set_current(at);
+                self.runtimes[at].is_stirred = false;
+                self.runtimes[at].drive();
+                let activity = self.world.activity();
+                if activity != self.activity {
+                    self.activity = activity;
+                    let others = self.runtimes.iter_mut().enumerate();
+                    others.filter(|(other, _)| *other != at).for_each(|(_, other)| {
+                        other.is_stirred = true;
+                    });
+                }
+            }
+        }
+    }
+
+    fn poll(&mut self, at: usize) {
+        let task = &mut self.tasks[at];
+        self.world.set_current(task.runtime);
+        task.ready.is_set.store(false, Relaxed);
+        // On a runtime that has ended a keeper cannot be spawned: its task is gone at once.
+        let handle = self.runtimes[task.runtime].handle();
+        let _inside = handle.as_ref().map(tokio::runtime::Handle::enter);
+        let waker = Waker::from(Arc::clone(&task.ready));
+        if let Some(future) = &mut task.future
+            && let Poll::Ready(()) = future.as_mut().poll(&mut Context::from_waker(&waker))
+        {
+            task.future = None;
+        }
+        self.world.stir();
+    }
+
+    /// Nothing can happen now, so time passes until something can.
+    fn pass_time(&mut self, ends_at: Option<Time>) {
+        let now = self.world.now();
+        let resumes = self.runtimes.iter().map(|runtime| runtime.stands_until);
+        let resumes = resumes.chain(self.processes.iter().map(Process::suspended_until));
+        let others = [self.world.next_due(), self.network.next_end(), ends_at, Some(self.heals_at)];
+        let later = resumes.chain(others.into_iter().flatten()).filter(|at| *at > now).min();
+        let Some(next) = later else {
+            return self.violated(Property::Progress, "nothing is left to wait for");
+        };
+        self.world.advance(next);
+        if next >= self.heals_at && !self.world.is_healed() {
+            self.world.heal();
+        }
+        self.network.settle();
+        if next >= self.calm_at {
+            self.network.observer().look_for_starvation();
+        }
+        if self.world.fault(20) {
+            self.disturb();
+        }
+    }
+
+    fn disturb(&mut self) {
+        let world = &self.world;
+        let until = world.now() + nanos(world.duration(2 * LONGEST_TTL));
+        let process = world.below(self.processes.len());
+        let runtime = world.below(self.runtimes.len());
+        let what = world.below(8);
+        world.tell(|| {
+            let seconds = until as f64 / 1e9;
+            format!("disturbed: {what}, process {process}, runtime {runtime}, until {seconds:.3} s")
+        });
+        match what {
+            0 | 1 => self.network.cut(process, until),
+            2 | 3 => self.processes[process].suspend(until),
+            4 | 5 => self.runtimes[runtime].stands_until = until,
+            6 => self.runtimes[runtime].end(),
+            _ => self.network.take_away_any(),
+        }
+        self.world.stir();
+    }
+
+    /// Everything was given up, so nothing is in the store but what belonged to something that ended.
+    fn look_for_leftovers(&self) {
+        let ended = |runtime: usize| {
+            self.runtimes[runtime].has_ended()
+                || self.processes[self.process_of[runtime]].is_closed()
+        };
+        let observer = self.network.observer();
+        for owner in self.network.owners() {
+            if !observer.runtimes_of(owner).into_iter().any(ended) {
+                self.violated(Property::NoLeftovers, format!("{owner:?} is still in the store"));
+            }
+        }
+    }
+}

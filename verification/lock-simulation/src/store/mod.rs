@@ -1,0 +1,269 @@
+//! The simulated store: one server with the true clock, which does each request in one step.
+
+pub(crate) mod backend;
+pub(crate) mod calls;
+pub(crate) mod network;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::{
+    Attempt, Busy, ClaimRequest, FencingToken, HolderInfo, LockKey, OwnerId, Released, Renewal,
+};
+use tokio::sync::Notify;
+
+use crate::property::Variant;
+use crate::world::{Time, World, nanos};
+
+/// The kinds of store, by what they promise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// No queue and no pushes, as an SQL table.
+    Polled,
+    /// A queue, and pushes that can get lost.
+    Hinting,
+    /// A queue, and pushes that come late rather than never.
+    Pushing,
+    /// The same, and a place in the queue is the lease of the lock.
+    Leased,
+}
+
+#[derive(Debug)]
+pub(crate) struct Store {
+    pub(crate) kind: Kind,
+    world: World,
+    fence: u64,
+    entries: u64,
+    lines: BTreeMap<LockKey, Line>,
+}
+
+#[derive(Debug, Default)]
+struct Line {
+    holder: Option<(Entry, FencingToken)>,
+    waiters: VecDeque<Entry>,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    owner: OwnerId,
+    ttl: u64,
+    until: Time,
+    /// Distinguishes the entries that one owner has had.
+    id: u64,
+    push: Push,
+}
+
+/// Where a claim listens, and whose link the push takes.
+#[derive(Clone, Debug)]
+pub(crate) struct Push {
+    pub(crate) notify: Arc<Notify>,
+    pub(crate) process: usize,
+}
+
+/// Who asks, and for which lock.
+#[derive(Clone, Debug)]
+pub(crate) struct Me {
+    pub(crate) key: LockKey,
+    owner: OwnerId,
+    ttl: Duration,
+    wait: bool,
+    resumed: Option<FencingToken>,
+    push: Push,
+}
+
+impl Me {
+    pub(crate) fn new(request: &ClaimRequest, push: Push) -> Self {
+        let resumed = request.resume.as_ref().map(|resume| resume.fence);
+        let ClaimRequest { key, owner, ttl, wait, .. } = request;
+        Self { key: key.clone(), owner: *owner, ttl: *ttl, wait: *wait, resumed, push }
+    }
+
+    fn holds(&self, (holder, fence): &(Entry, FencingToken)) -> bool {
+        holder.owner == self.owner && self.resumed.is_none_or(|resumed| resumed == *fence)
+    }
+}
+
+/// One step of the store, and the pushes that it sends.
+pub(crate) struct Step<'a> {
+    pub(crate) store: &'a mut Store,
+    pub(crate) pushes: Vec<Push>,
+}
+
+impl Store {
+    pub(crate) fn new(world: &World, kind: Kind) -> Self {
+        Self { kind, world: world.clone(), fence: 0, entries: 0, lines: BTreeMap::new() }
+    }
+
+    /// The holder, its fence, and until when it holds.
+    pub(crate) fn holder(&self, key: &LockKey) -> Option<(OwnerId, FencingToken, Time)> {
+        let (entry, fence) = self.lines.get(key)?.holder.as_ref()?;
+        (entry.until > self.world.now()).then_some((entry.owner, *fence, entry.until))
+    }
+
+    /// The owners of everything that is there.
+    pub(crate) fn owners(&self) -> Vec<OwnerId> {
+        let now = self.world.now();
+        let lines = self.lines.values();
+        let entries = lines
+            .flat_map(|line| line.holder.iter().map(|(holder, _)| holder).chain(&line.waiters));
+        entries.filter(|entry| entry.until > now).map(|entry| entry.owner).collect()
+    }
+
+    pub(crate) fn keys(&self) -> Vec<LockKey> {
+        self.lines.keys().cloned().collect()
+    }
+}
+
+impl Step<'_> {
+    /// Also says which entry is meant.
+    pub(crate) fn try_acquire(&mut self, me: &Me) -> (Attempt, u64) {
+        self.settle(&me.key);
+        let (now, ttl) = (self.store.world.now(), nanos(me.ttl));
+        let end = self.end_of(me);
+        let leased = self.store.kind == Kind::Leased;
+        self.store.entries += 1;
+        let id = self.store.entries;
+        let entry = Entry { owner: me.owner, ttl, until: now + ttl, id, push: me.push.clone() };
+        let line = self.store.lines.entry(me.key.clone()).or_default();
+        match &mut line.holder {
+            Some((holder, token)) if holder.owner == me.owner => {
+                if !leased {
+                    holder.until = end(holder.until);
+                }
+                let left = Duration::from_nanos(holder.until - now);
+                let valid_for = Some(promised(&self.store.world, left));
+                (Attempt::Granted { token: *token, valid_for }, holder.id)
+            }
+            Some((holder, token)) => {
+                if self.store.world.is_wrong(Variant::GrantsTwice) && self.store.world.one_in(2) {
+                    self.store.fence += 1;
+                    let token = token_of(self.store.fence);
+                    return (Attempt::Granted { token, valid_for: Some(me.ttl) }, id);
+                }
+                let mut info = HolderInfo::new(holder.owner);
+                info.owner = Some(holder.owner);
+                info.fence = Some(*token);
+                let left = Duration::from_nanos(holder.until - now);
+                let busy = Busy::default().with_retry_after(left).with_holder(info);
+                if !me.wait || self.store.kind == Kind::Polled {
+                    return (Attempt::Busy(busy), id);
+                }
+                let mine = line.waiters.iter().position(|waiter| waiter.owner == me.owner);
+                let at = mine.unwrap_or(line.waiters.len());
+                match line.waiters.get_mut(at) {
+                    Some(place) if !leased => place.until = end(place.until),
+                    Some(_) => {}
+                    None => line.waiters.push_back(entry),
+                }
+                let place = &line.waiters[at];
+                let lasts = Duration::from_nanos(place.until - now);
+                (Attempt::Busy(busy.with_place(lasts)), place.id)
+            }
+            None => {
+                self.store.fence += 1;
+                let token = token_of(self.store.fence);
+                line.holder = Some((entry, token));
+                let valid_for = Some(promised(&self.store.world, me.ttl));
+                (Attempt::Granted { token, valid_for }, id)
+            }
+        }
+    }
+
+    pub(crate) fn renew(&mut self, me: &Me) -> Renewal {
+        let end = self.end_of(me);
+        let valid_for = promised(&self.store.world, me.ttl);
+        self.with_entry(me, |entry| {
+            entry.until = end(entry.until);
+            Renewal::Alive { valid_for: Some(valid_for) }
+        })
+    }
+
+    pub(crate) fn check(&mut self, me: &Me) -> Renewal {
+        let (now, world) = (self.store.world.now(), self.store.world.clone());
+        self.with_entry(me, |entry| {
+            let left = Duration::from_nanos(entry.until - now);
+            Renewal::Alive { valid_for: Some(promised(&world, left)) }
+        })
+    }
+
+    pub(crate) fn release(&mut self, me: &Me) -> Released {
+        self.settle(&me.key);
+        let (keeps_places, keeps_holds) = (
+            self.store.world.is_wrong(Variant::KeepsPlaces),
+            self.store.world.is_wrong(Variant::KeepsHolds),
+        );
+        let Some(line) = self.store.lines.get_mut(&me.key) else { return Released::AlreadyGone };
+        let waiting = line.waiters.len();
+        let waits = |entry: &Entry| entry.owner == me.owner && me.resumed.is_none();
+        let had_place = line.waiters.iter().any(waits);
+        line.waiters.retain(|entry| keeps_places || !waits(entry));
+        let held = line.holder.as_ref().is_some_and(|holder| me.holds(holder));
+        if held && !(keeps_holds && waiting == 0) {
+            line.holder = None;
+        }
+        self.settle(&me.key);
+        if held || had_place { Released::Freed } else { Released::AlreadyGone }
+    }
+
+    /// An operator takes the lock away.
+    pub(crate) fn take_away(&mut self, key: &LockKey) {
+        self.settle(key);
+        let holder = self.store.lines.get_mut(key).and_then(|line| line.holder.take());
+        self.pushes.extend(holder.map(|(old, _)| old.push));
+        self.settle(key);
+    }
+
+    /// Ends what is over, and hands a free lock to the head of its queue.
+    pub(crate) fn settle(&mut self, key: &LockKey) {
+        let now = self.store.world.now();
+        let leased = self.store.kind == Kind::Leased;
+        let Some(line) = self.store.lines.get_mut(key) else { return };
+        if let Some((old, _)) = line.holder.take_if(|(holder, _)| holder.until <= now) {
+            self.pushes.push(old.push);
+        }
+        line.waiters.retain(|waiter| waiter.until > now);
+        if line.holder.is_none()
+            && let Some(mut next) = line.waiters.pop_front()
+        {
+            if !leased {
+                next.until = now + next.ttl;
+            }
+            self.pushes.push(next.push.clone());
+            self.store.fence += 1;
+            line.holder = Some((next, token_of(self.store.fence)));
+        }
+        if line.holder.is_none() {
+            self.store.lines.remove(key);
+            if self.store.world.is_wrong(Variant::ForgetsFences) {
+                self.store.fence = 0;
+            }
+        }
+    }
+
+    /// When an entry ends that would have ended at some time, and is asked for now.
+    fn end_of(&self, me: &Me) -> impl Fn(Time) -> Time + use<> {
+        let anew = self.store.world.now() + nanos(me.ttl);
+        let shortens = self.store.world.is_wrong(Variant::ShortensLeases);
+        move |before| if shortens { anew } else { anew.max(before) }
+    }
+
+    fn with_entry(&mut self, me: &Me, act: impl FnOnce(&mut Entry) -> Renewal) -> Renewal {
+        self.settle(&me.key);
+        let entry = self.store.lines.get_mut(&me.key).and_then(|line| {
+            let Line { holder, waiters } = line;
+            let held = holder.as_mut().filter(|holder| me.holds(holder)).map(|(entry, _)| entry);
+            let waits = |entry: &&mut Entry| entry.owner == me.owner && me.resumed.is_none();
+            held.or_else(|| waiters.iter_mut().find(waits))
+        });
+        entry.map_or(Renewal::Lost, act)
+    }
+}
+
+fn promised(world: &World, left: Duration) -> Duration {
+    if world.is_wrong(Variant::PromisesTooMuch) { left * 2 } else { left }
+}
+
+fn token_of(fence: u64) -> FencingToken {
+    FencingToken::new(fence).unwrap_or(FencingToken::MAX)
+}

@@ -1,0 +1,218 @@
+//! The way from a client to the store: requests and replies that are delayed, lost, and late.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use lock_core::{Error, ErrorKind, LockKey, OwnerId, Result};
+use tokio::sync::oneshot;
+
+use crate::observer::Observer;
+use crate::property::Variant;
+use crate::store::calls::Call;
+use crate::store::{Kind, Push, Step, Store};
+use crate::world::{Time, World};
+
+/// The longest ttl of a run; a request is never later than that.
+pub(crate) const LONGEST_TTL: Duration = Duration::from_secs(6);
+/// The longest way of a request or a reply, in ordinary times and in bad ones.
+const USUAL: Duration = Duration::from_millis(3);
+const SLOW: Duration = Duration::from_secs(2);
+
+/// The store, and the links of all processes to it.
+#[derive(Clone, Debug)]
+pub(crate) struct Network(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    world: World,
+    observer: Observer,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    store: Store,
+    /// Until when each process is cut off.
+    cut_until: Vec<Time>,
+}
+
+/// What happens to a request.
+#[derive(Debug)]
+enum Fate {
+    Arrives,
+    /// The connection fails before it is sent.
+    Refused,
+    /// The connection fails, and nobody knows whether it has arrived.
+    Broken {
+        arrives: bool,
+    },
+    /// Nobody hears of it again.
+    Silent {
+        arrives: bool,
+    },
+}
+
+impl Network {
+    pub(crate) fn new(world: &World, observer: &Observer, kind: Kind, processes: usize) -> Self {
+        let store = Store::new(world, kind);
+        let state = Mutex::new(State { store, cut_until: vec![0; processes] });
+        Self(Arc::new(Shared { world: world.clone(), observer: observer.clone(), state }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn world(&self) -> &World {
+        &self.0.world
+    }
+
+    pub(crate) fn observer(&self) -> &Observer {
+        &self.0.observer
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        self.state().store.kind
+    }
+
+    pub(crate) fn cut(&self, process: usize, until: Time) {
+        self.state().cut_until[process] = until;
+    }
+
+    pub(crate) fn is_cut(&self, process: usize) -> bool {
+        !self.world().is_healed() && self.world().now() < self.state().cut_until[process]
+    }
+
+    /// The owners of everything that is in the store.
+    pub(crate) fn owners(&self) -> Vec<OwnerId> {
+        self.state().store.owners()
+    }
+
+    /// An operator takes some lock away.
+    pub(crate) fn take_away_any(&self) {
+        let keys = self.state().store.keys();
+        let Some(key) = keys.get(self.world().below(keys.len())) else { return };
+        let holder = self.state().store.holder(key);
+        if let Some((_, fence, _)) = holder {
+            // The observer hears of it first: for the others it comes as a surprise.
+            self.observer().taken(key, fence);
+            self.act(key, |step| step.take_away(key));
+        }
+    }
+
+    /// When the store next ends a hold by itself.
+    pub(crate) fn next_end(&self) -> Option<Time> {
+        let store = &self.state().store;
+        store.keys().iter().filter_map(|key| store.holder(key)).map(|(.., until)| until).min()
+    }
+
+    /// The store ends what is over.
+    pub(crate) fn settle(&self) {
+        let keys = self.state().store.keys();
+        for key in keys {
+            self.act(&key, |step| step.settle(&key));
+        }
+    }
+
+    /// One step of the store, and what follows from it.
+    fn act<T>(&self, key: &LockKey, act: impl FnOnce(&mut Step<'_>) -> T) -> T {
+        let (answer, pushes, holder) = {
+            let mut state = self.state();
+            let mut step = Step { store: &mut state.store, pushes: Vec::new() };
+            let answer = act(&mut step);
+            let pushes = step.pushes;
+            (answer, pushes, state.store.holder(key))
+        };
+        self.observer().store_has(key, holder.map(|(_, fence, _)| fence));
+        pushes.into_iter().for_each(|push| self.push(push));
+        answer
+    }
+
+    fn push(&self, push: Push) {
+        let world = self.world();
+        let may_be_lost = self.kind() == Kind::Hinting && world.fault(3);
+        if may_be_lost || world.is_wrong(Variant::LosesPushes) {
+            return;
+        }
+        let delay = self.delay();
+        let network = self.clone();
+        world.later(delay, move || network.deliver(push));
+    }
+
+    /// A link that is cut keeps its pushes until it is back.
+    fn deliver(&self, push: Push) {
+        if self.is_cut(push.process) {
+            let network = self.clone();
+            self.world().later(SLOW, move || network.deliver(push));
+        } else {
+            push.notify.notify_one();
+        }
+    }
+
+    fn delay(&self) -> Duration {
+        let world = self.world();
+        world.duration(if world.fault(8) { SLOW } else { USUAL })
+    }
+
+    /// Sends one request, which the store does even if the caller has left by then.
+    pub(crate) async fn request<T: fmt::Debug + Send + 'static>(
+        &self,
+        process: usize,
+        (key, call): (&LockKey, Call),
+        act: impl FnOnce(&mut Step<'_>) -> T + Send + 'static,
+    ) -> Result<T> {
+        let world = self.world();
+        let (reply, answer) = oneshot::channel();
+        let (fate, there) = (self.fate(process), self.delay());
+        world.tell(|| format!("process {process} asks for {key}: {call:?}, {fate:?}"));
+        let arrives = match fate {
+            Fate::Arrives => true,
+            Fate::Refused => return Err(Error::new(ErrorKind::Unavailable, "refused")),
+            Fate::Broken { arrives } | Fate::Silent { arrives } => arrives,
+        };
+        let is_late = arrives && !matches!(fate, Fate::Arrives) && world.one_in(4);
+        let there = if is_late { world.duration(LONGEST_TTL) } else { there };
+        if arrives {
+            let (network, key) = (self.clone(), key.clone());
+            let back = self.delay();
+            let answers = matches!(fate, Fate::Arrives);
+            world.later(there, move || {
+                let answer = network.act(&key, act);
+                network.world().tell(|| format!("  the store did it: {answer:?}"));
+                if answers {
+                    // A caller that has left needs no answer.
+                    network.world().later(back, move || drop(reply.send(answer)));
+                }
+            });
+        }
+        match fate {
+            Fate::Silent { .. } => std::future::pending().await,
+            Fate::Broken { .. } => {
+                world.sleep(self.delay()).await;
+                Err(broken())
+            }
+            Fate::Arrives | Fate::Refused => answer.await.map_err(|_| broken()),
+        }
+    }
+
+    fn fate(&self, process: usize) -> Fate {
+        let world = self.world();
+        if self.is_cut(process) {
+            return if world.one_in(2) { Fate::Refused } else { Fate::Silent { arrives: false } };
+        }
+        if !world.fault(6) {
+            return Fate::Arrives;
+        }
+        let arrives = world.one_in(2);
+        match world.below(3) {
+            0 => Fate::Refused,
+            1 => Fate::Broken { arrives },
+            _ => Fate::Silent { arrives },
+        }
+    }
+}
+
+fn broken() -> Error {
+    Error::new(ErrorKind::Unavailable, "the connection broke").with_unknown_effect()
+}

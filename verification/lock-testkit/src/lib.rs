@@ -1,0 +1,27 @@
+//! - `servers` — real servers, each for one test
+//! - `proxied.rs` — the harness of a store on servers behind proxies
+//! - `networked.rs` — every store that is reached over a network
+//! - `wrong_clients.rs` — the suite's own wrong stores, around the clients of a real one
+//! - `scenes.rs` — scenarios that several stores run
+//! - `hostile` — servers of ill will
+//! - `fuzz.rs` — a saved corpus, mutated
+//! - `certificates.rs` — for servers with TLS
+//! - `usage.rs` — what a process has used
+//! - `warnings.rs` — the library's warnings
+//!
+#![doc = include_str!("../README.md")]
+#![allow(
+    clippy::missing_errors_doc,
+    reason = "an error says what is missing or broken, and makes the test fail"
+)]
+
+pub mod certificates;
+pub mod fuzz;
+pub mod hostile;
+pub mod networked;
+pub mod proxied;
+pub mod scenes;
+pub mod servers;
+pub mod usage;
+pub mod warnings;
+pub mod wrong_clients;

@@ -1,0 +1,327 @@
+//! What is made of the history of a phase.
+
+use conformance_tests::shared::{
+    Compares, HoldRecord, Register, Violation, check, check_fences, overlaps,
+};
+
+use serde::Serialize;
+
+use crate::fault::{Class, Phase, Strike};
+use crate::kind::Kind;
+use crate::ledger::Loss;
+use crate::stage::REGISTERS;
+
+/// How late a loss may be reported by a process that runs.
+const LATE: u64 = 50_000_000;
+/// The reason of a loss that no clock explains: `LostReason::Taken`, as the workers write it.
+const TAKEN: &str = "Taken";
+
+/// An exclusion that was broken, and the one fault that explains it.
+#[derive(Clone, Debug)]
+pub(crate) struct Broken {
+    pub(crate) number: u8,
+    pub(crate) name: &'static str,
+}
+
+/// A promise that was not kept.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Violated {
+    /// As the README numbers them.
+    pub(crate) promise: &'static str,
+    pub(crate) what: String,
+}
+
+impl Violated {
+    pub(crate) fn new(promise: &'static str, what: String) -> Self {
+        Self { promise, what }
+    }
+
+    /// Whether a busy machine is no excuse.
+    pub(crate) fn is_grave(&self) -> bool {
+        matches!(self.promise, "S1" | "S2" | "S3" | "S7")
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Verdict {
+    pub(crate) violations: Vec<Violated>,
+    pub(crate) broken: Vec<Broken>,
+    /// Exclusions that were broken under more than one fault that may have done it.
+    pub(crate) ambiguous: usize,
+    /// Losses that were told late by processes that had not run, and for how long the one had not run that
+    /// needed it most, in nanoseconds.
+    pub(crate) excused: (usize, u64),
+    /// Updates that the guarded register has acknowledged.
+    pub(crate) acknowledged: usize,
+    /// Updates that each control has lost.
+    pub(crate) lost_by_controls: [usize; 2],
+}
+
+/// What is known of one phase.
+#[derive(Debug)]
+pub(crate) struct Evidence<'a> {
+    pub(crate) kind: Kind,
+    pub(crate) phase: Phase,
+    pub(crate) names: &'a [String],
+    pub(crate) holds: &'a [Vec<HoldRecord>],
+    pub(crate) registers: &'a [[Register; 3]],
+    pub(crate) strikes: &'a [Strike],
+    pub(crate) losses: &'a [Loss],
+}
+
+impl Evidence<'_> {
+    pub(crate) fn judge(&self) -> Verdict {
+        let mut verdict = Verdict::default();
+        for (name, holds) in self.names.iter().zip(self.holds) {
+            self.exclusion(name, holds, &mut verdict);
+            if self.phase != Phase::Ruin
+                && let Err(violation) = check_fences(holds)
+            {
+                verdict.violations.push(Violated::new("S2", format!("{name:?}: {violation}")));
+            }
+        }
+        for (name, registers) in self.names.iter().zip(self.registers) {
+            self.register(name, registers, &mut verdict);
+        }
+        self.in_time(&mut verdict);
+        self.ownership(&mut verdict);
+        verdict
+    }
+
+    /// S1. Only a fault of class F that has met the earlier hold explains that it was broken.
+    fn exclusion(&self, name: &str, holds: &[HoldRecord], verdict: &mut Verdict) {
+        for (first, second) in overlaps(holds) {
+            let explains = |strike: &&Strike| self.explains(strike, name, holds, &first, &second);
+            match self.strikes.iter().filter(explains).collect::<Vec<_>>()[..] {
+                [] => {
+                    let violation = Violation::Overlap(Box::new((first, second)));
+                    let what = format!("{name:?}: {violation}");
+                    verdict.violations.push(Violated::new("S1", what));
+                }
+                [strike] => {
+                    verdict.broken.push(Broken { number: strike.number, name: strike.name });
+                }
+                // Nobody can tell which of them it was, so none gets the credit.
+                _ => verdict.ambiguous += 1,
+            }
+        }
+    }
+
+    /// A strike breaks a lock that a worker holds at that moment, and no lock but its own if it is aimed at one.
+    /// The worker may pass the hold on within its cohort, until it hears of it or its lease ends.
+    fn explains(
+        &self,
+        strike: &Strike,
+        name: &str,
+        holds: &[HoldRecord],
+        first: &HoldRecord,
+        second: &HoldRecord,
+    ) -> bool {
+        let ttl = u64::try_from(self.kind.ttl().as_nanos()).unwrap_or(u64::MAX);
+        let is_met = |hold: &HoldRecord| {
+            hold.client == first.client
+                && hold.granted <= strike.ended
+                && strike.begun <= hold.end()
+        };
+        strike.class >= Class::F
+            && strike.lock.as_deref().is_none_or(|lock| lock == name)
+            && strike.begun <= second.granted
+            && second.granted <= strike.ended + ttl
+            && holds.iter().any(is_met)
+    }
+
+    /// S3. Where nothing may break, no store says of a lock that somebody has taken it.
+    fn ownership(&self, verdict: &mut Verdict) {
+        if !matches!(self.phase, Phase::Calm | Phase::Storm) {
+            return;
+        }
+        for loss in self.losses.iter().filter(|loss| loss.reason == TAKEN) {
+            let what = format!("{:?}: a holder was told that it was taken", self.names[loss.name]);
+            verdict.violations.push(Violated::new("S3", what));
+        }
+    }
+
+    /// S5. A process that did not run could not tell anything.
+    fn in_time(&self, verdict: &mut Verdict) {
+        for loss in self.losses.iter().filter(|loss| loss.late > LATE) {
+            if loss.late <= LATE + loss.stalled {
+                let (losses, longest) = verdict.excused;
+                verdict.excused = (losses + 1, longest.max(loss.stalled));
+                continue;
+            }
+            let what = format!(
+                "{:?}: a loss ({}) was reported {} ms after the end of validity; the process had not run for {} ms since",
+                self.names[loss.name],
+                loss.reason,
+                loss.late / 1_000_000,
+                loss.stalled / 1_000_000
+            );
+            verdict.violations.push(Violated::new("S5", what));
+        }
+    }
+
+    /// S7.
+    fn register(&self, name: &str, registers: &[Register; 3], verdict: &mut Verdict) {
+        for (register, compares) in registers.iter().zip(REGISTERS) {
+            let lost = register.lost();
+            if compares == Compares::Always {
+                verdict.acknowledged += register.acknowledged();
+            }
+            match compares {
+                Compares::Always if self.phase == Phase::Ruin => {}
+                Compares::Always => {
+                    if !lost.is_empty() {
+                        let what = format!("{name:?}: lost {lost:?}");
+                        verdict.violations.push(Violated::new("S7", what));
+                    }
+                    if !register.fences().is_sorted() {
+                        let what = format!("{name:?}: the fences of the writes fall");
+                        verdict.violations.push(Violated::new("S7", what));
+                    }
+                }
+                Compares::OnWrite => verdict.lost_by_controls[0] += lost.len(),
+                Compares::Never => verdict.lost_by_controls[1] += lost.len(),
+            }
+        }
+    }
+}
+
+/// A change to two holds of which the second begins after the first.
+type Doctor = fn(&mut HoldRecord, &mut HoldRecord);
+
+/// Changes a real history in ways that must be refused; what was not refused.
+pub(crate) fn doctored(by_name: &[Vec<HoldRecord>]) -> Result<(), String> {
+    let apart = |pair: &[HoldRecord]| pair[1].invoked > pair[0].granted;
+    let found = by_name.iter().find_map(|holds| {
+        let mut by_time = holds.clone();
+        by_time.sort_by_key(|hold| hold.granted);
+        let at = by_time.windows(2).position(apart)?;
+        Some((by_time, at))
+    });
+    let Some((by_time, at)) = found else {
+        return Err("no two holds are far enough apart to be doctored".to_owned());
+    };
+    let ways: [(&str, Doctor); 3] = [
+        ("a fence that was given twice", |first, second| second.fence = first.fence),
+        ("fences that fall", |first, second| {
+            std::mem::swap(&mut first.fence, &mut second.fence);
+        }),
+        ("a holder that believed for too long", |first, second| {
+            first.valid_until = second.granted + 2;
+            (first.release_invoked, first.lost, first.released) = (None, None, None);
+            second.valid_until = second.valid_until.max(second.granted + 2);
+            (second.release_invoked, second.lost) = (None, None);
+        }),
+    ];
+    for (what, doctor) in ways {
+        let mut changed = by_time.clone();
+        let (first, second) = changed.split_at_mut(at + 1);
+        doctor(&mut first[at], &mut second[0]);
+        if check(&changed).is_ok() {
+            return Err(format!("the checker has let pass {what}"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_doctored_history_is_refused() {
+        let hold = |start| HoldRecord::new(1, start, start + 1, start + 1, start + 5);
+        assert_eq!(doctored(&[vec![hold(0), hold(10), hold(20)]]), Ok(()));
+        assert!(doctored(&[vec![hold(0)]]).is_err());
+    }
+
+    #[test]
+    fn only_a_standstill_of_its_process_excuses_a_late_loss() {
+        let loss = |late: u64, stalled: u64| {
+            let (late, stalled) = (late * 1_000_000, stalled * 1_000_000);
+            Loss { name: 0, at: 0, reason: "Expired".to_owned(), late, stalled }
+        };
+        let judge = |losses: &[Loss]| {
+            let names = ["a".to_owned()];
+            let (kind, phase) = (Kind::Redis, Phase::Storm);
+            let (holds, registers, strikes) = (&[], &[], &[]);
+            let verdict =
+                Evidence { kind, phase, names: &names, holds, registers, strikes, losses }.judge();
+            (verdict.violations.len(), verdict.excused)
+        };
+        assert_eq!(judge(&[loss(50, 0), loss(10, 900)]), (0, (0, 0)));
+        assert_eq!(judge(&[loss(51, 0), loss(900, 849)]), (2, (0, 0)));
+        assert_eq!(judge(&[loss(900, 850), loss(100, 60)]), (0, (2, 850_000_000)));
+    }
+
+    #[test]
+    fn nothing_is_taken_where_nothing_may_break() {
+        assert_eq!(TAKEN, format!("{:?}", distlock::LostReason::Taken));
+        let count = |phase, reason: &str| {
+            let loss = Loss { name: 0, at: 0, reason: reason.to_owned(), late: 0, stalled: 0 };
+            let names = ["a".to_owned()];
+            let (kind, losses) = (Kind::Redis, &[loss]);
+            let (holds, registers, strikes) = (&[], &[], &[]);
+            Evidence { kind, phase, names: &names, holds, registers, strikes, losses }
+                .judge()
+                .violations
+                .len()
+        };
+        for phase in [Phase::Calm, Phase::Storm] {
+            assert_eq!((count(phase, "Taken"), count(phase, "Expired")), (1, 0));
+        }
+        assert_eq!(count(Phase::Break, "Taken"), 0);
+    }
+
+    fn judge(phase: Phase, strikes: &[Strike], holds: &[Vec<HoldRecord>]) -> Verdict {
+        let names = ["a".to_owned()];
+        let registers = [REGISTERS.map(Register::new)];
+        let registers = &registers;
+        let kind = Kind::Redis;
+        Evidence { kind, phase, names: &names, holds, registers, strikes, losses: &[] }.judge()
+    }
+
+    #[test]
+    fn only_a_fault_that_has_met_the_hold_explains_two_holders() {
+        let tick = 100_000_000;
+        let hold = |client, start: u64, end: u64| {
+            HoldRecord::new(client, start * tick, start * tick, start, end * tick)
+        };
+        let strike = |class, begun: u64, lock: Option<&str>| Strike {
+            number: 20,
+            name: "all data is lost at once",
+            class,
+            begun: begun * tick,
+            ended: begun * tick,
+            lock: lock.map(str::to_owned),
+            failed: None,
+        };
+        let ttl = u64::try_from(Kind::Redis.ttl().as_nanos()).unwrap() / tick;
+        let count = |strikes: &[Strike], holds: &[HoldRecord]| {
+            let verdict = judge(Phase::Break, strikes, &[holds.to_vec()]);
+            (verdict.violations.len(), verdict.broken.len(), verdict.ambiguous)
+        };
+        let long = [hold(1, 10, 99), hold(2, 12, 14)];
+        assert_eq!(count(&[strike(Class::F, 11, None)], &long), (0, 1, 0));
+        assert_eq!(count(&[strike(Class::F, 11, Some("a"))], &long), (0, 1, 0));
+        let both = [strike(Class::F, 11, None), strike(Class::F, 12, None)];
+        assert_eq!(count(&both, &long), (0, 0, 1));
+        for wrong in [
+            strike(Class::U, 11, None),
+            strike(Class::F, 11, Some("b")),
+            // After the second grant, and before the first.
+            strike(Class::F, 13, None),
+            strike(Class::F, 9, None),
+        ] {
+            assert_eq!(count(&[wrong], &long), (1, 0, 0));
+        }
+        // A ttl after it, nobody may believe any more.
+        let late = [hold(1, 10, 99), hold(2, 12 + ttl, 99)];
+        assert_eq!(count(&[strike(Class::F, 11, None)], &late), (1, 0, 0));
+        // The worker has passed on in its cohort what it no longer had.
+        let passed_on = [hold(1, 10, 11), hold(1, 12, 99), hold(2, 13, 14)];
+        assert_eq!(count(&[strike(Class::F, 11, None)], &passed_on), (0, 1, 0));
+        let of_another = [hold(3, 10, 11), hold(1, 12, 99), hold(2, 13, 14)];
+        assert_eq!(count(&[strike(Class::F, 11, None)], &of_another), (1, 0, 0));
+    }
+}
