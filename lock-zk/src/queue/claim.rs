@@ -151,11 +151,14 @@ impl ZkClaim {
     /// Its node is removed when the queue is empty, and the numbers start over.
     async fn take(&mut self, session: &SharedSession, entry: QueueEntry) -> Reply<()> {
         let number = entry::sequence(&entry.name).unwrap_or(i64::MAX);
-        self.entry = Some(entry);
         if number < self.sessions.ensemble.config.sequence_limit {
+            self.entry = Some(entry);
             return Ok(());
         }
-        self.leave(session).await?;
+        // Never a place of ours: if its removal is cut off, the next try finds it again, and refuses it again.
+        self.queue.is_in_doubt = true;
+        self.queue.leave(session, &entry.name).await?;
+        self.queue.is_in_doubt = false;
         let parent = &self.queue.parent;
         // Fails while there are others.
         if matches!(self.queue.remove(session).await, Ok(Released::Freed)) {
