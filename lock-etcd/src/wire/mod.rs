@@ -187,11 +187,12 @@ impl Cluster {
             return Err(EtcdFailure::timeout(connection.endpoint(), limit).without_effect());
         }
         let mut used = None;
-        let tries = async || {
+        let asked = async {
+            let turn = self.outage.turn().await.map_err(EtcdFailure::without_effect)?;
             let sent = self.clock.now();
             let (mut moves, mut has_new_token) = (0, false);
-            loop {
-                let Some(connection) = self.connection() else { return Err(EtcdFailure::closed()) };
+            let answer = loop {
+                let Some(connection) = self.connection() else { break Err(EtcdFailure::closed()) };
                 used = Some((Arc::clone(&connection), sent));
                 let (token, seen) = (connection.token(), self.history.seen());
                 let reply = exchange::send(&connection, &request).await;
@@ -207,7 +208,7 @@ impl Cluster {
                                 if matches!(request, EtcdRequest::Txn(_)) {
                                     self.history.note(seen, &reply);
                                 }
-                                return Ok(reply);
+                                break Ok(reply);
                             }
                             Err(failed) => failed,
                         }
@@ -219,15 +220,18 @@ impl Cluster {
                     _ if moves_on && moves + 1 < self.members() => moves += 1,
                     FailureClass::StaleToken if !has_new_token => {
                         has_new_token = true;
-                        connection.renew_token(token).await?;
+                        if let Err(failed) = connection.renew_token(token).await {
+                            break Err(failed);
+                        }
                     }
-                    _ => return Err(failed),
+                    _ => break Err(failed),
                 }
-            }
+            };
+            turn.ends(answer.as_ref().err().filter(|failed| failed.is_about_the_member()));
+            answer
         };
-        let asked = self.outage.ask(tries, EtcdFailure::is_about_the_member);
         match tokio::time::timeout(limit, asked).await {
-            Ok(answer) => answer.unwrap_or_else(|of_another| Err(of_another.without_effect())),
+            Ok(answer) => answer,
             Err(_) => match (used, self.connection()) {
                 (Some((connection, sent)), _) => {
                     self.gave_up(&connection, RequestKind::Call, sent);

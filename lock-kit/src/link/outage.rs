@@ -7,12 +7,11 @@
 //!
 //! # #[tokio::main(flavor = "current_thread")] async fn main() {
 //! let outage = Outage::new(Backoff::new(Duration::from_millis(20), Duration::from_millis(500)));
-//! let refused = async || Err::<(), _>("refused");
 //! // Nothing is known against the server: each caller asks it.
-//! assert_eq!(outage.ask(refused, |_| true).await, Ok(Err("refused")));
+//! outage.turn().await.unwrap().ends(Some(&"refused"));
 //! // Now one caller asks, after a pause, and the other one gets to know what it was told.
-//! let (one, other) = tokio::join!(outage.ask(refused, |_| true), outage.ask(refused, |_| true));
-//! assert_eq!((one, other), (Ok(Err("refused")), Err("refused")));
+//! let one = async { outage.turn().await.map(|turn| turn.ends(Some(&"refused"))) };
+//! assert_eq!(tokio::join!(one, outage.turn()).1.err(), Some("refused"));
 //! # }
 //! ```
 
@@ -64,45 +63,28 @@ impl<E: Clone> Outage<E> {
         Self(Mutex::new(OutageState { failures: Failures::new(backoff), asking: None }))
     }
 
-    /// Asks by `work`, unless another caller does so of a server that is down: then this one waits, and asks
-    /// if the server is up. `is_down` tells an answer that means an outage from any other.
+    /// Waits for this caller's turn to ask: it comes at once if the server seems to be up. While another caller asks a
+    /// server that is down, this one waits, and asks if the server is up.
     ///
     /// # Errors
     ///
-    /// The error that the other caller got. Nothing was asked for this one.
+    /// The error that the other caller got. Nothing is asked for this one.
     ///
     /// # Cancel safety
     ///
-    /// Cancel-safe if `work` is: another caller asks instead.
-    pub async fn ask<T, F>(
-        &self,
-        work: impl FnOnce() -> F,
-        is_down: impl Fn(&E) -> bool,
-    ) -> Result<Result<T, E>, E>
-    where
-        F: Future<Output = Result<T, E>>,
-    {
-        let lead = loop {
+    /// Cancel-safe: another caller asks instead.
+    pub async fn turn(&self) -> Result<OutageTurn<'_, E>, E> {
+        loop {
             match self.part() {
-                Part::Ask => break None,
+                Part::Ask => return Ok(OutageTurn { outage: self, lead: None }),
                 Part::Lead(begin, sender) => {
                     tokio::time::sleep_until(begin).await;
-                    break Some(sender);
+                    return Ok(OutageTurn { outage: self, lead: Some(sender) });
                 }
                 // If nothing was told, another leader is needed.
                 Part::Follow(leader) => leader.outcome().await?,
             }
-        };
-        let answer = work().await;
-        let failed = answer.as_ref().err().filter(|error| is_down(error));
-        match failed {
-            Some(_) => self.down(),
-            None => self.0.lock().failures.end(),
         }
-        if let Some(lead) = lead {
-            lead.send_replace(Some(failed.map_or(Ok(()), |error| Err(error.clone()))));
-        }
-        Ok(answer)
     }
 
     /// Waits for a caller that asks a server that is down: for those who would wait for something else first,
@@ -141,6 +123,33 @@ impl<E: Clone> Outage<E> {
         let (sender, told) = watch::channel(None);
         state.asking = Some(Leader { told, end: begin + PATIENCE });
         Part::Lead(begin, sender)
+    }
+}
+
+/// A caller's turn to ask the server. If it is dropped before its end, another caller asks instead.
+#[must_use = "the others wait for the answer"]
+pub struct OutageTurn<'a, E> {
+    outage: &'a Outage<E>,
+    /// Whom the others follow.
+    lead: Option<watch::Sender<Option<Result<(), E>>>>,
+}
+
+impl<E: Clone> OutageTurn<'_, E> {
+    /// The server has answered, with the error if that means an outage: the others are told.
+    pub fn ends(self, outage: Option<&E>) {
+        match outage {
+            Some(_) => self.outage.down(),
+            None => self.outage.0.lock().failures.end(),
+        }
+        if let Some(lead) = self.lead {
+            lead.send_replace(Some(outage.map_or(Ok(()), |error| Err(error.clone()))));
+        }
+    }
+}
+
+impl<E> fmt::Debug for OutageTurn<'_, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OutageTurn").field("leads", &self.lead.is_some()).finish_non_exhaustive()
     }
 }
 
@@ -198,6 +207,18 @@ mod tests {
         Outage::new(Backoff::new(PAUSES.0, PAUSES.1))
     }
 
+    /// Asks by `work` in a turn of its own. The outer error is that of another caller.
+    async fn ask<T, F: Future<Output = Result<T, &'static str>>>(
+        outage: &Outage<&'static str>,
+        work: impl FnOnce() -> F,
+        is_down: bool,
+    ) -> Result<Result<T, &'static str>, &'static str> {
+        let turn = outage.turn().await?;
+        let answer = work().await;
+        turn.ends(answer.as_ref().err().filter(|_| is_down));
+        Ok(answer)
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_thousand_callers_ask_a_few_times_a_second() {
         let (outage, server) = (Arc::new(outage()), Arc::new(Server::default()));
@@ -207,7 +228,7 @@ mod tests {
             let (outage, server) = (Arc::clone(&outage), Arc::clone(&server));
             callers.spawn(async move {
                 while Instant::now() < end {
-                    let told = outage.ask(|| server.refuse(), |_| true).await;
+                    let told = ask(&outage, || server.refuse(), true).await;
                     assert!(matches!(told, Ok(Err("refused")) | Err("refused")));
                 }
             });
@@ -223,19 +244,19 @@ mod tests {
         let outage = outage();
         outage.down();
         let good = async || Ok::<_, &'static str>(7);
-        let (one, other) = tokio::join!(outage.ask(good, |_| true), outage.ask(good, |_| true));
+        let (one, other) = tokio::join!(ask(&outage, good, true), ask(&outage, good, true));
         assert_eq!((one, other), (Ok(Ok(7)), Ok(Ok(7))));
         // An error that says nothing about the server is no outage.
-        let told = outage.ask(async || Err::<(), _>("no right"), |_| false).await;
+        let told = ask(&outage, async || Err::<(), _>("no right"), false).await;
         assert_eq!(told, Ok(Err("no right")));
         let start = Instant::now();
-        assert_eq!(outage.ask(good, |_| true).await, Ok(Ok(7)));
+        assert_eq!(ask(&outage, good, true).await, Ok(Ok(7)));
         assert_eq!(start.elapsed(), Duration::ZERO);
         let slow = async || {
             tokio::time::sleep(PAUSES.0).await;
             good().await
         };
-        let _ = tokio::join!(outage.ask(slow, |_| true), outage.ask(slow, |_| true));
+        let _ = tokio::join!(ask(&outage, slow, true), ask(&outage, slow, true));
         assert_eq!(start.elapsed(), PAUSES.0, "nobody waits for another any more");
     }
 
@@ -244,7 +265,7 @@ mod tests {
         let (outage, server) = (outage(), Server::default());
         assert_eq!(outage.over().await, Ok(()), "nothing is known against the server");
         outage.down();
-        let told = tokio::join!(outage.ask(|| server.refuse(), |_| true), outage.over());
+        let told = tokio::join!(ask(&outage, || server.refuse(), true), outage.over());
         assert_eq!(told, (Ok(Err("refused")), Err("refused")));
     }
 
@@ -252,8 +273,8 @@ mod tests {
     async fn a_caller_that_is_dropped_is_followed_by_another() {
         let outage = outage();
         outage.down();
-        let stuck = outage.ask(std::future::pending::<Result<u8, &'static str>>, |_| true);
-        let waiting = outage.ask(async || Ok(7), |_| true);
+        let stuck = ask(&outage, std::future::pending::<Result<u8, &'static str>>, true);
+        let waiting = ask(&outage, async || Ok(7), true);
         let begun = Instant::now();
         let limit = PATIENCE / 2;
         let (dropped, told) = tokio::join!(tokio::time::timeout(limit, stuck), waiting);
@@ -267,11 +288,11 @@ mod tests {
     async fn a_caller_that_is_stuck_holds_up_nobody_for_long() {
         let outage = outage();
         outage.down();
-        let stuck = outage.ask(std::future::pending::<Result<u8, &'static str>>, |_| true);
+        let stuck = ask(&outage, std::future::pending::<Result<u8, &'static str>>, true);
         let told = tokio::select! {
             biased;
             _ = stuck => None,
-            told = outage.ask(async || Ok(7), |_| true) => Some(told),
+            told = ask(&outage, async || Ok(7), true) => Some(told),
         };
         assert_eq!(told, Some(Ok(Ok(7))));
     }

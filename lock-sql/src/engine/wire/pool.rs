@@ -126,23 +126,29 @@ impl<S: PooledServer> ServerPool<S> {
         &self,
         end: ClockInstant,
     ) -> Result<(S::Connection, Option<Error>), StatementFailure> {
-        let is_down = |failure: &StatementFailure| {
+        let turn = self.outage.turn().await?;
+        let answer = self.open_one(end).await;
+        turn.ends(answer.as_ref().err().filter(|failure| {
             !matches!(failure.remedy, FailureRemedy::Contended | FailureRemedy::NoTable)
-        };
-        let open = || async {
-            let (begun, table) = (self.clock.now(), self.server.table());
-            // The first one also looks at the table, which takes long and says nothing about the next.
-            let is_first = !table.checked.load(Ordering::Acquire);
-            let connection = self.server.open().await?;
-            let (now, at) = (self.clock.now(), &table.names.at);
-            let took = now.since(begun);
-            let late = (!is_first && end.since(now) < took).then(|| {
-                let text = format!("opening a connection to {at} took {took:.1?}, and less is left of this call: the next one uses it");
-                Error::new(ErrorKind::Unavailable, text)
-            });
-            Ok((connection, late))
-        };
-        self.outage.ask(open, is_down).await.flatten()
+        }));
+        answer
+    }
+
+    async fn open_one(
+        &self,
+        end: ClockInstant,
+    ) -> Result<(S::Connection, Option<Error>), StatementFailure> {
+        let (begun, table) = (self.clock.now(), self.server.table());
+        // The first one also looks at the table, which takes long and says nothing about the next.
+        let is_first = !table.checked.load(Ordering::Acquire);
+        let connection = self.server.open().await?;
+        let (now, at) = (self.clock.now(), &table.names.at);
+        let took = now.since(begun);
+        let late = (!is_first && end.since(now) < took).then(|| {
+            let text = format!("opening a connection to {at} took {took:.1?}, and less is left of this call: the next one uses it");
+            Error::new(ErrorKind::Unavailable, text)
+        });
+        Ok((connection, late))
     }
 
     /// Adds a connection that was made before the pool.
