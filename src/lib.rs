@@ -4,6 +4,7 @@
 //! [docs/guarantees.md]: https://docs.rs/crate/distlock/latest/source/docs/guarantees.md
 //! [docs/guide/errors.md]: https://docs.rs/crate/distlock/latest/source/docs/guide/errors.md
 //! [docs/guide/stores.md]: https://docs.rs/crate/distlock/latest/source/docs/guide/stores.md
+//! [docs/guide/observability.md]: https://docs.rs/crate/distlock/latest/source/docs/guide/observability.md
 //! [docs/testing.md]: https://docs.rs/crate/distlock/latest/source/docs/testing.md
 //! [docs/api.md]: https://docs.rs/crate/distlock/latest/source/docs/api.md
 //! [docs/design.md]: https://docs.rs/crate/distlock/latest/source/docs/design.md
