@@ -16,7 +16,7 @@
 //! - `sqlite` — a file: its `statements`, its two `connections`, where it may be in `filesystem`, and
 //!   the machine's `clocks`
 //! - `postgres` — its `statements`, notifications in `listener`, poolers in `pooler`, and for which locks one
-//!   statement less is enough in `probably_free`
+//!   statement less is enough in `server`
 //! - `mysql` — its `statements` and `renewals`
 //! - `mutants` — known mistakes in statements, for the tests of the tests
 //! - `fuzz` — rows that nobody has written

@@ -9,8 +9,8 @@
 //! - `queue` — one claim: the order of its steps, and how a lost reply is settled, in `claim`; what it asks in
 //!   `operations`; what wakes it in `watches`; how it is renewed, with others, in `confirmations`; the names of locks and
 //!   what is in an `entry`; `fences`, and what they are counted from
-//! - `sessions` — the servers, and how a session is opened, in `ensemble`; resumed in `resume`; shared by claims in
-//!   `seats`; kept alive in `keep_alive`
+//! - `sessions` — kept alive and ended in `mod.rs`; the servers, and how a session is opened, in `ensemble`; resumed
+//!   in `resume`; shared by claims in `seats`
 //! - `wire` — one `connection`, one `session` over several, its `requests`, and in `timeline` until when servers keep it
 //! - `error` — what became of a request that failed
 //! - `admin` — inspecting locks, and releasing them by force

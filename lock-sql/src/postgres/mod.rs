@@ -28,7 +28,6 @@ mod config;
 mod doctor;
 mod listener;
 mod pooler;
-mod probably_free;
 pub(crate) mod server;
 pub(crate) mod statements;
 

@@ -1,5 +1,6 @@
-//! Opening a connection, and making sure that the database contains our table.
+//! Opening a connection, making sure that the database contains our table, and which locks are probably free.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -7,6 +8,7 @@ use std::time::Duration;
 
 use lock_core::{Error, OsRng, Result, Rng, async_trait};
 use lock_kit::server::MinimumVersion;
+use parking_lot::Mutex;
 use sqlx::error::DatabaseError;
 use sqlx::postgres::{PgConnectOptions, PgDatabaseError, PgRow, PgSeverity};
 use sqlx::{
@@ -27,7 +29,6 @@ use crate::engine::wire::statement::{
 };
 use crate::postgres::codes::{ENDED, POOLED, STALE_PLAN};
 use crate::postgres::config::{Pooler, PostgresTarget};
-use crate::postgres::probably_free::ProbablyFree;
 use crate::postgres::statements::{self, inline};
 
 /// The oldest that was tested. The statements themselves need 9.5 (`ON CONFLICT`, `SKIP LOCKED`).
@@ -296,4 +297,44 @@ pub(super) fn row(row: &PgRow) -> sqlx::Result<Row> {
         })
     };
     (0..row.len()).map(value).collect::<sqlx::Result<_>>().map(Row)
+}
+
+/// The most names of [`ProbablyFree`] locks that are kept in mind.
+const MOST: usize = 4096;
+
+/// The names of locks that were free when this client last heard of them: it has released them, or was
+/// told. Their rows are there, so the statement that does nothing but take a free lock is worth a try.
+#[derive(Debug, Default)]
+pub(super) struct ProbablyFree(Mutex<HashSet<String>>);
+
+impl ProbablyFree {
+    pub(super) fn note(&self, name: &str) {
+        let mut names = self.0.lock();
+        if names.len() >= MOST {
+            // Each costs one statement more at most.
+            names.clear();
+        }
+        names.insert(name.to_owned());
+    }
+
+    /// Whether it is noted. Not any more afterwards, since the caller tries to take it.
+    pub(super) fn take(&self, name: &str) -> bool {
+        self.0.lock().remove(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_keeps_a_limited_number_of_names() {
+        let free = ProbablyFree::default();
+        for n in 0..3 * MOST {
+            free.note(&n.to_string());
+        }
+        assert!(free.0.lock().len() <= MOST);
+        let last = (3 * MOST - 1).to_string();
+        assert!(free.take(&last) && !free.take(&last));
+    }
 }
