@@ -6,11 +6,11 @@
 //! - `config.rs` — the URL and its parameters
 //! - `shared_state.rs` — what all claims of a client share
 //! - `queue` — one claim: the order of its steps, and how a lost reply is settled, in `claim.rs`; what it asks, and
-//!   whether that is in doubt, in `operations.rs`, as transactions in `statements.rs`; what wakes it in `watches.rs`;
+//!   whether that is in doubt, in `operations.rs`, as transactions in `statements.rs`; what it waits for in `watches.rs`;
 //!   keys and values in `entry.rs`, what fences are counted from in `fences.rs`
 //! - `watch` — the watch stream of a runtime in `task.rs`; whom its news wakes, and who shares a watch, in
 //!   `sharing.rs`; whom a neighbour's release wakes in `handover.rs`
-//! - `leases` — spare leases in `mod.rs`, their keep-alives in `renewals.rs`
+//! - `leases` — spare leases in `mod.rs`, the keep-alives of all leases in `renewals.rs`
 //! - `wire` — the cluster in `mod.rs`: one member at a time, and whether the store went back; requests
 //!   as data in `messages.rs`, how they are sent in `exchange.rs`, etcd's messages in `protobuf.rs`,
 //!   one member in `connection.rs`, streams that stay open in `streams.rs`

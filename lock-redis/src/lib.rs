@@ -7,11 +7,12 @@
 //! In reading order:
 //!
 //! - `names` — the keys of a lock in Redis
-//! - `node` — one server: its URL in `address`; scripts and how they are sent in `script` and `server`, with the
-//!   Lua that both stores share in `shared_lua`; the connection in `connection`; what is heard of it in
-//!   `server_health`, and whether it can keep locks in `doctor`
-//! - `single` — one server as a store: a try, a release and a lost reply in `claim`, leases in `renewals`, who is
-//!   woken in `waiters`, what all claims share in `client`, hand-overs in `hand_overs`, the queue itself in `scripts`
+//! - `node` — one server: its URL in `address`; scripts and how they are sent in `script` and `server`; the
+//!   connection in `connection`; what is heard of it in `server_health`, and whether it can keep locks in `doctor`
+//! - `shared_lua` — what scripts of both stores have in common
+//! - `single` — one server as a store: a try, a release and a lost reply in `claim` (the core repeats the release
+//!   until it is answered), leases in `renewals`, who is woken in `waiters`, what all claims share in `client`,
+//!   hand-overs in `hand_overs`, the queue itself in `scripts`
 //! - `redlock` — a quorum of servers as a store, with a map of its own
 //! - `error` — what an error of the driver means for a request
 //! - `seams` — what `mutants` replaces: known mistakes, for the tests of the tests

@@ -6,8 +6,9 @@
 //! - `config` — the URL and its parameters
 //! - `engine` — what the databases share: a store in `backend`, a contender for a lock in `claim`; in `store`
 //!   the steps of each dialect, taking and giving back a lock, limits, retries, and what is sent again after
-//!   a lost reply (what is still in doubt then, the core settles by a release); renewals that go out together
-//!   in `renewals`; which claim a notification wakes in `waiters` (without notifications the core polls)
+//!   a lost reply (what is still in doubt then, the core settles by a release, in its `keeper/undo`); renewals that
+//!   go out together in `renewals`, and how a dialect makes them as `renew_batch` in its own room; which claim a
+//!   notification wakes in `waiters` (without notifications the core polls, in its `keeper/search`)
 //! - `engine/table` — the lock table: which one in `settings`, its texts in `lock_table`, how they become
 //!   statements in `preparation`, what a row says in `row`, making sure that it is there in `creation`,
 //!   removing old rows in `sweep`
@@ -15,8 +16,8 @@
 //!   sends over in `connections`, those to a server in `pool`, what went wrong in `errors`
 //! - `sqlite` — a file: its `statements`, its two `connections`, where it may be in `filesystem`, and
 //!   the machine's `clocks`
-//! - `postgres` — its `statements`, notifications in `listener`, poolers in `pooler`, and for which locks one
-//!   statement less is enough in `server`
+//! - `postgres` — its `statements`, notifications in `listener`, poolers in `pooler`; opening a connection, and for
+//!   which locks one statement less is enough, in `server`
 //! - `mysql` — its `statements` and `renewals`
 //! - `mutants` — known mistakes in statements, for the tests of the tests
 //! - `fuzz` — rows that nobody has written

@@ -6,10 +6,10 @@
 //!
 //! - `settings` — the URL, and its parameters with their limits
 //! - `backend` — the store: what it can do, and its claims
-//! - `queue` — one claim: the order of its steps, and how a lost reply is settled, in `claim`; what it asks in
-//!   `operations`; what wakes it in `watches`; how it is renewed, with others, in `confirmations`; the names of locks and
-//!   what is in an `entry`; `fences`, and what they are counted from
-//! - `sessions` — kept alive and ended in `mod.rs`; the servers, and how a session is opened, in `ensemble`; resumed
+//! - `queue` — one claim: the order of its steps, and when a lost reply is settled, in `claim`; what it asks, and how
+//!   that is settled, in `operations`; what wakes it in `watches`; how a renewal proves its node, with others, in
+//!   `confirmations`; the names of locks and what is in an `entry`; `fences`, and what they are counted from
+//! - `sessions` — kept alive, which keeps all their nodes, and ended in `mod.rs`; the servers, and how a session is opened, in `ensemble`; resumed
 //!   in `resume`; shared by claims in `seats`
 //! - `wire` — one `connection`, one `session` over several, its `requests`, and in `timeline` until when servers keep it
 //! - `error` — what became of a request that failed

@@ -4,7 +4,7 @@
 //!
 //! All nodes are asked at once, and a quorum of *all* of them decides. In reading order:
 //!
-//! - `rules` — what follows from the answers of the nodes, as plain functions
+//! - `rules` — what follows from the answers of the nodes, as plain functions: when a lost reply is settled, too
 //! - `contender` — a claim as a state machine without any I/O, which the model check in the `redlock-model` crate
 //!   runs, in `machine`: what the answers say in `ballot`, what a lost reply leaves to be released in `debts`
 //! - `quorum` — the nodes: `runner` sends what a contender asks for, `answers` reads what they say, `renewals` renews
