@@ -33,6 +33,9 @@ pub(super) const RULES: &[CodeRule] = rules! {
     &["1047"] => fails(Unavailable).damages(Damage::Server): NOT_NOW;
     // Too many connections, in total or for this user.
     &["1040", "1203", "1226"] => fails(Unavailable): NOT_NOW;
+    // Nothing was executed: a statement could not be prepared.
+    &["1461"] => fails(Unavailable):
+        "{at} keeps as many prepared statements as max_prepared_stmt_count lets it: raise that, or use fewer connections";
     // Killed for a reason unrelated to the statement.
     &["1927", "3169", "4031", "1152", "1159", "1161"] => cut():
         "the server ended a connection to {at}";

@@ -215,7 +215,7 @@ async fn errors_that_pass_end_no_wait() {
     let server = server().await;
     let locks = locks(&server).await;
     let admin = admin(&server).await;
-    for code in ["9001", "9012", "1105", "3032"] {
+    for code in ["9001", "9012", "1105", "3032", "1461"] {
         for event in ["INSERT", "UPDATE"] {
             let failing = format!(
                 "CREATE TRIGGER fail_{event} BEFORE {event} ON distlock FOR EACH ROW \
