@@ -6,7 +6,7 @@
 //! - `locks` — what users call: `Locks`, `Lock`, `LockGuard`
 //! - `keeper` — who owns a claim: `search` tries, and waits until the caller's deadline, behind others
 //!   of its process in `line`; `call` lets a call end, and gives up one that overruns; `holding` keeps
-//!   a hold alive, at the times in `schedule`; `undo` releases until nothing is in doubt
+//!   a hold alive, at the times in `schedule`; `leaving` gives it up, and releases until nothing is in doubt
 //! - `hold` — whether a lock is held, decided by the clock; the token that hands it over
 //! - `blocking` — the same for threads that run no async code
 //! - `in_doubt`, `backoff` — what may still take effect in the store, and pauses

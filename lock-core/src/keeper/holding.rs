@@ -1,22 +1,22 @@
-//! Holding the lock: renewing it, watching its end, serving the guard, passing the hold on.
+//! Holding the lock: renewing it, watching its end, serving the guard.
 
 use std::collections::VecDeque;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::mutex::{Mutex, MutexGuard};
+use crate::mutex::Mutex;
 use tokio::sync::{Notify, oneshot};
 
 use super::call::Call;
+use super::leaving::Leaving;
 use super::line::Cohort;
-use super::rules;
-use super::{Command, DetachAnswer, GrantedClaim, Keeper, call, make_way, schedule};
+use super::{Command, DetachAnswer, GrantedClaim, Keeper, call, make_way, rules, schedule};
 use crate::contract::Fences;
 use crate::hold::{margin, promised_end};
 use crate::{
     Claim, ClockInstant, EndOfHold, Error, Held, LeaseToken, LockState, LostReason, Operation,
-    Released, Renewal, Result,
+    Renewal, Result,
 };
 
 /// Ends the hold when its keeper ends for any reason: it would no longer be renewed, nor its loss
@@ -39,19 +39,10 @@ pub(super) struct HeldClaim {
     pub(super) fences: Fences,
     /// As long as it may be passed on.
     pub(super) cohort: Option<Cohort>,
-    pub(super) was_passed_on: bool,
     /// Who waits for the answer to the call in progress.
     pub(super) asked: Vec<oneshot::Sender<Result<LockState>>>,
     /// Who waits for a lease token from it.
     pub(super) detaches: Option<oneshot::Sender<Result<DetachAnswer>>>,
-}
-
-/// What a command led to.
-enum AfterCommand {
-    Hold,
-    Leave(Leave),
-    /// The hold now belongs to another owner.
-    Done,
 }
 
 impl Keeper {
@@ -62,22 +53,16 @@ impl Keeper {
         GrantedClaim { fences, is_fresh, cohort, .. }: GrantedClaim,
     ) -> HeldClaim {
         let plan = self.first_plan(&held, is_fresh);
-        let was_passed_on = cohort.as_ref().is_some_and(Cohort::was_passed_on);
         let (asked, detaches, keeper) = (Vec::new(), None, self);
-        HeldClaim { keeper, held, inbox, plan, fences, cohort, was_passed_on, asked, detaches }
-    }
-
-    fn lost(&self, reason: LostReason, operation: Operation) -> Error {
-        self.describe(Error::lost(reason), operation)
+        HeldClaim { keeper, held, inbox, plan, fences, cohort, asked, detaches }
     }
 }
 
 impl HeldClaim {
-    /// Keeps the lock until its guard leaves; `None` if it now belongs to another owner. The calls are
-    /// boxed, so that the task is small while it sleeps.
-    pub(super) async fn run(&mut self) -> Option<Leave> {
+    /// Keeps the lock until it leaves. The calls are boxed, so that the task is small while it sleeps.
+    pub(super) async fn run(&mut self) -> Leaving {
         let clock = Arc::clone(&self.keeper.client.clock);
-        let leave = loop {
+        let leaving = loop {
             self.tell_loss();
             let state = self.held.state();
             let is_alive = !matches!(state, LockState::Lost(_));
@@ -92,10 +77,8 @@ impl HeldClaim {
             tokio::select! {
                 biased;
                 command = self.inbox.next() => {
-                    match Box::pin(self.obey(command)).await {
-                        AfterCommand::Hold => {}
-                        AfterCommand::Leave(leave) => break leave,
-                        AfterCommand::Done => return None,
+                    if let Some(leaving) = Box::pin(self.obey(command)).await {
+                        break leaving;
                     }
                 }
                 pushed = call::changed(&mut self.keeper.claim), if push => match pushed {
@@ -108,7 +91,13 @@ impl HeldClaim {
             }
         };
         self.tell_loss();
-        Some(leave)
+        leaving
+    }
+
+    /// Ends the cohort when its time is over, or the hold is lost.
+    fn end_cohort(&mut self, state: LockState, now: ClockInstant) {
+        let is_lost = matches!(state, LockState::Lost(reason) if !rules::is_given_up(reason));
+        self.cohort.take_if(|cohort| is_lost || now >= cohort.until);
     }
 
     fn tell_loss(&mut self) {
@@ -145,45 +134,31 @@ impl HeldClaim {
         }
     }
 
-    /// Does what the guard asks for; no command means that the guard was dropped.
-    async fn obey(&mut self, command: Option<Command>) -> AfterCommand {
+    /// Does what the guard asks for; no command means that the guard was dropped. Says if the hold leaves by that.
+    async fn obey(&mut self, command: Option<Command>) -> Option<Leaving> {
         match command {
-            None => return AfterCommand::Leave(None),
-            Some(Command::Release(reply)) => return AfterCommand::Leave(Some(reply)),
+            None => return Some(Leaving::Dropped),
+            Some(Command::Release(reply)) => return Some(Leaving::Asked(reply)),
+            Some(Command::Detach(reply)) => return self.detach(reply).await,
             // Nobody waits for it any more.
             Some(Command::Renew(reply) | Command::Check(reply)) if reply.is_closed() => {}
             // One call answers all who have asked before it.
             Some(Command::Renew(reply)) => {
-                let others = self.inbox.others_who(|it| matches!(it, Command::Renew(_)));
-                self.wait_for_one_call(reply, others);
+                self.asked = self.inbox.all_who(|it| matches!(it, Command::Renew(_)), reply);
                 let answer = self.renew().await;
                 tell_all(&mut self.asked, &answer);
             }
             Some(Command::Check(reply)) => {
-                let others = self.inbox.others_who(|it| matches!(it, Command::Check(_)));
-                self.wait_for_one_call(reply, others);
+                self.asked = self.inbox.all_who(|it| matches!(it, Command::Check(_)), reply);
                 let answer = self.check().await;
                 tell_all(&mut self.asked, &answer);
             }
-            Some(Command::Detach(reply)) => return self.detach(reply).await,
             Some(Command::KeepAlive) => {
                 self.keeper.terms.renew_every = Some(self.keeper.terms.every);
                 self.plan.renew_at = self.keeper.client.clock.now();
             }
         }
-        AfterCommand::Hold
-    }
-
-    fn wait_for_one_call(
-        &mut self,
-        first: oneshot::Sender<Result<LockState>>,
-        others: Vec<Command>,
-    ) {
-        let others = others.into_iter().filter_map(|command| match command {
-            Command::Renew(reply) | Command::Check(reply) => Some(reply),
-            _ => None,
-        });
-        self.asked = std::iter::once(first).chain(others).collect();
+        None
     }
 
     /// One call for a held lock, and when it was sent. Whoever asked for it is answered at its limit, and at the end
@@ -283,12 +258,12 @@ impl HeldClaim {
     }
 
     /// Hands the hold to another process. If that fails, or its answer comes too late, the guard keeps it.
-    async fn detach(&mut self, reply: oneshot::Sender<Result<DetachAnswer>>) -> AfterCommand {
+    async fn detach(&mut self, reply: oneshot::Sender<Result<DetachAnswer>>) -> Option<Leaving> {
         self.cohort = None;
         self.detaches = Some(reply);
         let (_, answer) = self.ask(Operation::Detach, |claim| claim.detach()).await;
         // Who has been told that there was no answer goes on with the guard.
-        let Some(reply) = self.detaches.take() else { return AfterCommand::Hold };
+        let reply = self.detaches.take()?;
         match answer {
             Ok(data) => {
                 let token = LeaseToken::new(
@@ -306,59 +281,12 @@ impl HeldClaim {
                 // hold.
                 let is_handed_over = reply.send(Ok(DetachAnswer { token, received })).is_ok()
                     && arrived.await.is_ok();
-                if is_handed_over { AfterCommand::Done } else { AfterCommand::Leave(None) }
+                Some(if is_handed_over { Leaving::Detached } else { Leaving::Dropped })
             }
             Err(error) => {
                 let _ = reply.send(Err(error));
-                AfterCommand::Hold
+                None
             }
-        }
-    }
-
-    /// The guard was dropped or wants to leave: pass the hold on, or tell the store, answer, and
-    /// clean up what is in doubt. A hold that was taken over is released only on request: it belongs
-    /// to its lease token.
-    pub(super) async fn leave(self, leave: Leave) {
-        self.held.lose(LostReason::Released);
-        if self.keeper.is_attached() && leave.is_none() {
-            return;
-        }
-        let key = self.keeper.key().clone();
-        match self.pass_on().await {
-            Some(holding) => holding.release(leave).await,
-            None => {
-                tracing::debug!(target: "distlock", %key, "passed on");
-                if let Some(reply) = leave {
-                    let _ = reply.send(Ok(Released::Freed));
-                }
-            }
-        }
-    }
-
-    async fn release(mut self, mut leave: Leave) {
-        let (released, settled) = self.keeper.release_once(&mut leave).await;
-        // Whoever waits elsewhere has waited for a whole cohort, and polls.
-        if !self.was_passed_on {
-            self.keeper.client.lines.released(self.keeper.key());
-        }
-        let answer = match released {
-            // The first release found nothing, although the lease had not run out.
-            Ok(Released::AlreadyGone) if self.keeper.client.clock.now() < self.held.lease_end() => {
-                Err(self.keeper.lost(LostReason::Taken, Operation::Release))
-            }
-            released => released.map_err(|error| self.keeper.describe(error, Operation::Release)),
-        };
-        match &answer {
-            Ok(_) => tracing::debug!(target: "distlock", key = %self.keeper.key(), "released"),
-            Err(error) => {
-                tracing::debug!(target: "distlock", key = %self.keeper.key(), %error, "not released cleanly");
-            }
-        }
-        if let Some(reply) = leave {
-            let _ = reply.send(answer);
-        }
-        if !settled {
-            Box::pin(self.keeper.clean_up()).await;
         }
     }
 
@@ -371,7 +299,7 @@ impl HeldClaim {
     fn taken(&self, operation: Operation) -> Error {
         let reason = self.held.lose(LostReason::Taken).unwrap_or(LostReason::Taken);
         tracing::error!(target: "distlock", key = %self.keeper.key(), %reason, "lost");
-        self.keeper.lost(reason, operation)
+        self.keeper.describe(Error::lost(reason), operation)
     }
 }
 
@@ -379,41 +307,6 @@ impl HeldClaim {
 fn tell_all(asked: &mut Vec<oneshot::Sender<Result<LockState>>>, answer: &Result<LockState>) {
     for asks in asked.drain(..) {
         let _ = asks.send(answer.clone());
-    }
-}
-
-impl HeldClaim {
-    /// Ends the cohort when its time is over, or the hold is lost.
-    pub(super) fn end_cohort(&mut self, state: LockState, now: ClockInstant) {
-        let is_lost = matches!(state, LockState::Lost(reason) if !rules::is_given_up(reason));
-        self.cohort.take_if(|cohort| is_lost || now >= cohort.until);
-    }
-
-    /// Whether the store is not known, or about to be known, to have ended the hold, and its holder
-    /// has given it up.
-    async fn may_be_passed_on(&mut self) -> bool {
-        let LockState::Lost(reason) = self.held.state() else { return false };
-        let no_push = tokio::select! {
-            biased;
-            _ = call::changed(&mut self.keeper.claim) => false,
-            () = std::future::ready(()) => true,
-        };
-        let RenewalSchedule { failures, check_at, .. } = self.plan;
-        let checked = check_at == ClockInstant::FAR_FUTURE;
-        rules::is_given_up(reason)
-            && rules::is_quiet(no_push, failures, checked)
-            && !self.keeper.client.closing.is_cancelled()
-    }
-
-    /// Passes the hold on to the next task of this process; otherwise returns what is to be released.
-    /// The next one is let go to the store before that: then it queues behind those who wait there.
-    pub(super) async fn pass_on(mut self) -> Option<Self> {
-        let Some(cohort) = self.cohort.take() else { return Some(self) };
-        if !self.may_be_passed_on().await {
-            return Some(self);
-        }
-        let keeper = cohort.pass(self.keeper, self.held.lease_end())?;
-        Some(Self { keeper, ..self })
     }
 }
 
@@ -476,12 +369,6 @@ struct CommandQueue {
     is_closed: bool,
 }
 
-impl GuardChannel {
-    fn commands(&self) -> MutexGuard<'_, CommandQueue> {
-        self.commands.lock()
-    }
-}
-
 /// A channel from a guard to its keeper.
 pub(super) fn channel() -> (Outbox, Inbox) {
     let channel = Arc::<GuardChannel>::default();
@@ -496,7 +383,7 @@ impl Outbox {
     /// Asks the keeper for something. If it has ended, the command is dropped, and so is what it answers
     /// with.
     pub(crate) fn send(&self, command: Command) {
-        let mut commands = self.0.commands();
+        let mut commands = self.0.commands.lock();
         if !commands.is_closed {
             commands.sent.push_back(command);
             drop(commands);
@@ -507,7 +394,7 @@ impl Outbox {
 
 impl Drop for Outbox {
     fn drop(&mut self) {
-        if !std::mem::replace(&mut self.0.commands().is_closed, true) {
+        if !std::mem::replace(&mut self.0.commands.lock().is_closed, true) {
             self.0.changed.notify_one();
             // Whoever drops a guard need not await anything for long.
             make_way();
@@ -520,24 +407,29 @@ pub(super) struct Inbox {
     channel: Arc<GuardChannel>,
 }
 
-/// The guard was dropped, or wants to leave and waits for an answer.
-pub(super) type Leave = Option<oneshot::Sender<Result<Released>>>;
-
 impl Inbox {
-    /// Takes the waiting commands that ask for the same.
-    pub(super) fn others_who(&mut self, ask_the_same: impl Fn(&Command) -> bool) -> Vec<Command> {
-        let sent = &mut self.channel.commands().sent;
+    /// `first`, and all others who ask for the same: their commands are taken.
+    fn all_who(
+        &mut self,
+        ask_the_same: impl Fn(&Command) -> bool,
+        first: oneshot::Sender<Result<LockState>>,
+    ) -> Vec<oneshot::Sender<Result<LockState>>> {
+        let sent = &mut self.channel.commands.lock().sent;
         let (same, rest): (Vec<_>, Vec<_>) =
             sent.drain(..).partition(|command| ask_the_same(command));
         *sent = rest.into();
-        same
+        let others = same.into_iter().filter_map(|command| match command {
+            Command::Renew(reply) | Command::Check(reply) => Some(reply),
+            Command::Release(_) | Command::Detach(_) | Command::KeepAlive => None,
+        });
+        std::iter::once(first).chain(others).collect()
     }
 
     /// The next command; `None` when the guard was dropped.
     pub(super) async fn next(&mut self) -> Option<Command> {
         loop {
             {
-                let mut commands = self.channel.commands();
+                let mut commands = self.channel.commands.lock();
                 let command = commands.sent.pop_front();
                 if command.is_some() || commands.is_closed {
                     return command;
@@ -551,7 +443,7 @@ impl Inbox {
 /// Whoever waits for an answer is told that there will be none.
 impl Drop for Inbox {
     fn drop(&mut self) {
-        let mut commands = self.channel.commands();
+        let mut commands = self.channel.commands.lock();
         commands.is_closed = true;
         let unanswered = std::mem::take(&mut commands.sent);
         drop(commands);

@@ -372,11 +372,6 @@ impl Cohort {
         Self { handle, id, fences, holders: 1, until }
     }
 
-    /// Whether the hold was passed on at least once.
-    pub(super) fn was_passed_on(&self) -> bool {
-        self.holders > 1
-    }
-
     /// Gives the hold of `keeper`, which is valid until then, to the first in line, if that waits for one on the
     /// same terms. Otherwise the cohort ends, and the keeper is returned.
     pub(super) fn pass(mut self, keeper: Keeper, until: ClockInstant) -> Option<Keeper> {

@@ -8,13 +8,13 @@
 mod call;
 mod client;
 mod holding;
+mod leaving;
 mod line;
 mod polling;
 #[cfg_attr(distlock_mutants, path = "../mutants/rules.rs")]
 mod rules;
 mod schedule;
 mod search;
-mod undo;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -113,6 +113,8 @@ pub(crate) struct Keeper {
     /// Our entries that may be in the store, now or later.
     doubt: InDoubt,
     stage: KeeperStage,
+    /// Its hold has gone from one task of this process to another.
+    was_passed_on: bool,
 }
 
 /// What a keeper has come to, for those who watch. Each of them is told of the end of a stage once.
@@ -136,7 +138,8 @@ impl Keeper {
         let claim = Some(client.backend.claim(request.clone())?);
         let (client, doubt) = (Arc::clone(client), InDoubt::default());
         let (request, stage) = (Box::new(request), KeeperStage::Unobserved);
-        Ok(Self { client, home, request, claim, terms, doubt, stage })
+        let was_passed_on = false;
+        Ok(Self { client, home, request, claim, terms, doubt, stage, was_passed_on })
     }
 
     fn key(&self) -> &LockKey {
@@ -316,11 +319,12 @@ pub(crate) fn begin_release(
     request: ClaimRequest,
     terms: LockTerms,
 ) -> Result<Answer<Result<Released>>> {
-    let keeper = Keeper::new(client, request, terms)?;
+    let mut keeper = Keeper::new(client, request, terms)?;
     let (answer, receiver) = oneshot::channel();
     let home = Arc::clone(&keeper.home);
     let polled = PolledKeeper::new(Arc::clone(&home), |_| {
-        client.keepers.track_future(until_it_ends(home, keeper.release(answer)))
+        keeper.doubt.lasts_until(keeper.gone_at(client.clock.now()));
+        client.keepers.track_future(until_it_ends(home, keeper.release(Some(answer), None)))
     });
     Ok(polled.answer(receiver))
 }
@@ -360,9 +364,8 @@ impl Keeper {
         // They are dropped in this order: first the hold.
         let Some((_end, mut holding)) = keeper.hand_over(start, caller, granted) else { return };
         poller.end();
-        if let Some(leave) = holding.run().await {
-            Box::pin(holding.leave(leave)).await;
-        }
+        let leaving = holding.run().await;
+        Box::pin(holding.leave(leaving)).await;
     }
 
     /// Another task of this process passes its hold on, with the claim that it has.
@@ -371,6 +374,7 @@ impl Keeper {
         // It goes on in this task, so it ends with this one's runtime, and not with the passer's.
         keeper.home = Arc::clone(&self.home);
         keeper.tell_end(EndOfHold::PassedOn);
+        keeper.was_passed_on = true;
         // This one has sent nothing, so it goes without a release.
         keeper.stage = std::mem::replace(&mut self.stage, KeeperStage::Unobserved);
         let (fences, cohort) = (cohort.fences, Some(cohort));
@@ -464,20 +468,6 @@ impl Keeper {
             ErrorKind::NoAnswer,
             "the store's answer to the renewal came after the lease had ended",
         ))
-    }
-
-    /// Releases the hold, and keeps trying in the background if the store did not answer.
-    async fn release(mut self, answer: oneshot::Sender<Result<Released>>) {
-        self.doubt.lasts_until(self.gone_at(self.client.clock.now()));
-        let mut answer = Some(answer);
-        let (released, settled) = self.release_once(&mut answer).await;
-        self.client.lines.released(self.key());
-        if let Some(answer) = answer {
-            let _ = answer.send(released.map_err(|error| self.describe(error, Operation::Release)));
-        }
-        if !settled {
-            Box::pin(self.clean_up()).await;
-        }
     }
 }
 

@@ -8,7 +8,7 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::locks::Locks;
+use super::Locks;
 use crate::contract::check_part;
 use crate::hold::Defaults;
 use crate::keeper::{Client, KeeperRuntime, LocalLines, SilentStore};

@@ -1,0 +1,176 @@
+//! How a claim leaves the store: its hold is released, passed on, or left to a lease token; and whatever is in
+//! doubt is undone.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use super::holding::HeldClaim;
+use super::{Keeper, call, rules, schedule};
+use crate::{
+    Binding, ClockInstant, EndOfHold, Error, LockState, LostReason, Operation, Released, Result,
+};
+
+/// Who waits for the answer to a release.
+pub(super) type ReleaseAnswer = oneshot::Sender<Result<Released>>;
+
+/// How a hold leaves its keeper.
+pub(super) enum Leaving {
+    /// Its guard was dropped, or its lease token was not received.
+    Dropped,
+    /// Its guard is released.
+    Asked(ReleaseAnswer),
+    /// It belongs to its lease token from now on.
+    Detached,
+}
+
+impl HeldClaim {
+    /// Ends the hold for this keeper: passes it on, or tells the store, answers, and cleans up what is in doubt.
+    pub(super) async fn leave(self, leaving: Leaving) {
+        self.held.lose(LostReason::Released);
+        let asked = match leaving {
+            Leaving::Detached => return,
+            // A hold that was taken over belongs to its lease token, so it is released only on request.
+            Leaving::Dropped if self.keeper.is_attached() => return,
+            Leaving::Dropped => None,
+            Leaving::Asked(asked) => Some(asked),
+        };
+        let key = self.keeper.key().clone();
+        match self.pass_on().await {
+            Some(Self { keeper, held, .. }) => keeper.release(asked, Some(held.lease_end())).await,
+            None => {
+                tracing::debug!(target: "distlock", %key, "passed on");
+                if let Some(asked) = asked {
+                    let _ = asked.send(Ok(Released::Freed));
+                }
+            }
+        }
+    }
+
+    /// Passes the hold on to the next task of this process; otherwise returns what is to be released.
+    /// The next one is let go to the store before that: then it queues behind those who wait there.
+    async fn pass_on(mut self) -> Option<Self> {
+        let Some(cohort) = self.cohort.take() else { return Some(self) };
+        if !self.may_be_passed_on().await {
+            return Some(self);
+        }
+        let keeper = cohort.pass(self.keeper, self.held.lease_end())?;
+        Some(Self { keeper, ..self })
+    }
+
+    /// Whether the store is not known, or about to be known, to have ended the hold, and its holder
+    /// has given it up.
+    async fn may_be_passed_on(&mut self) -> bool {
+        let LockState::Lost(reason) = self.held.state() else { return false };
+        let no_push = tokio::select! {
+            biased;
+            _ = call::changed(&mut self.keeper.claim) => false,
+            () = std::future::ready(()) => true,
+        };
+        let checked = self.plan.check_at == ClockInstant::FAR_FUTURE;
+        rules::is_given_up(reason)
+            && rules::is_quiet(no_push, self.plan.failures, checked)
+            && !self.keeper.client.closing.is_cancelled()
+    }
+}
+
+impl Keeper {
+    /// Releases the hold, answers whoever has `asked` for that, and goes on until nothing of it is in the store.
+    /// The store has promised to keep it until `promised`.
+    pub(super) async fn release(
+        mut self,
+        mut asked: Option<ReleaseAnswer>,
+        promised: Option<ClockInstant>,
+    ) {
+        let (released, settled) = self.release_once(&mut asked).await;
+        // Whoever waits elsewhere has waited for a whole cohort, and polls.
+        if !self.was_passed_on {
+            self.client.lines.released(self.key());
+        }
+        let is_promised = promised.is_some_and(|until| self.client.clock.now() < until);
+        let released = match released {
+            // The first release found nothing, although the lease had not run out.
+            Ok(Released::AlreadyGone) if is_promised => Err(Error::lost(LostReason::Taken)),
+            released => released,
+        };
+        let answer = released.map_err(|error| self.describe(error, Operation::Release));
+        match &answer {
+            Ok(_) => tracing::debug!(target: "distlock", key = %self.key(), "released"),
+            Err(error) => {
+                tracing::debug!(target: "distlock", key = %self.key(), %error, "not released cleanly");
+            }
+        }
+        if let Some(asked) = asked {
+            let _ = asked.send(answer);
+        }
+        if !settled {
+            Box::pin(self.clean_up()).await;
+        }
+    }
+
+    /// Repeats the release until the store has confirmed it, or must have ended the entry on its own.
+    ///
+    /// A release that finds nothing proves nothing while an acquire request is
+    /// [in doubt](crate::in_doubt), so it is repeated until one ttl after the last such
+    /// request was sent.
+    pub(super) async fn clean_up(mut self) {
+        let client = Arc::clone(&self.client);
+        let mut backoff = schedule::backoff();
+        loop {
+            let (released, settled) = self.release_once(&mut None).await;
+            if settled {
+                return;
+            }
+            let until = match released {
+                Ok(_) => self.doubt.until(),
+                Err(error) => {
+                    tracing::debug!(target: "distlock", key = %self.key(), %error, "clean-up failed; it will be repeated");
+                    self.doubt.gone_at()
+                }
+            };
+            let now = client.clock.now();
+            let mut next = now + backoff.failed(&*client.rng);
+            // An entry bound to a session lives as long as the session.
+            if client.capabilities.binding == Binding::Lease {
+                match until {
+                    Some(until) if now < until => next = next.min(until),
+                    _ => return,
+                }
+            }
+            client.clock.sleep_until(next).await;
+        }
+    }
+
+    /// One release, and whether its answer proves that nothing of ours is in the store, now or later. Whoever has
+    /// `asked` for it is answered at its limit, if there is no answer of the store. After a call that did not end, a
+    /// new claim of the same owner makes it (clause C12).
+    async fn release_once(
+        &mut self,
+        asked: &mut Option<ReleaseAnswer>,
+    ) -> (Result<Released>, bool) {
+        let Self { client, request, claim, terms, doubt, .. } = self;
+        if claim.is_none() {
+            match client.backend.claim((**request).clone()) {
+                Ok(anew) => *claim = Some(anew),
+                Err(error) => return (Err(error), false),
+            }
+        }
+        let call_timeout = terms.call_timeout;
+        let open = doubt.open(client.clock.now());
+        let meanwhile = async {
+            client.clock.sleep(call_timeout).await;
+            if let Some(asked) = asked.take() {
+                let error = call::no_answer(call_timeout);
+                let _ = asked.send(Err(client.describe(error, Operation::Release, &request.key)));
+            }
+        };
+        let (by, operation) = ((&**client, &**request), Operation::Release);
+        let release = call::to_its_end(claim, by, operation, |claim| claim.release(), meanwhile);
+        let released = release.await;
+        if released.is_ok() {
+            self.tell_end(EndOfHold::Released);
+        }
+        let settled = released.as_ref().is_ok_and(|released| open.is_settled_by(*released));
+        (released, settled)
+    }
+}
