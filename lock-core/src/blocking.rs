@@ -60,7 +60,7 @@ pub fn run<T: Send + 'static>(
 /// Waits for a call on the locks of `client`.
 pub(crate) fn wait<T>(client: &Client, call: impl Future<Output = Result<T>>) -> Result<T> {
     let runtime = match &client.runtime {
-        Some(_) => client.runtime()?,
+        Some(_) => client.home()?.handle().clone(),
         None => current_or_own()?,
     };
     wait_on(&runtime, call)

@@ -7,7 +7,7 @@
 //! - `keeper` — who owns a claim: `search` tries, and waits until the caller's deadline, behind others
 //!   of its process in `line`; `call` lets a call end, and gives up one that overruns; `holding` keeps
 //!   a hold alive, at the times in `schedule`; `leaving` gives it up, and releases until nothing is in doubt
-//! - `hold` — whether a lock is held, decided by the clock; the token that hands it over
+//! - `hold` — whether a lock is held, decided by the clock; the token that hands it over; `rules` by which it is passed on
 //! - `blocking` — the same for threads that run no async code
 //! - `in_doubt`, `backoff` — what may still take effect in the store, and pauses
 //! - `clock`, `mutex` — time, and the one thread that wakes all sleepers; a mutex without poison

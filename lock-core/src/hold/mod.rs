@@ -2,6 +2,8 @@
 
 mod held;
 mod lease_token;
+#[cfg_attr(distlock_mutants, path = "../mutants/rules.rs")]
+pub(crate) mod rules;
 mod terms;
 
 pub(crate) use held::{Grant, lead, margin, promised_end};

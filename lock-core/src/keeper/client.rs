@@ -52,7 +52,7 @@ impl RefUnwindSafe for Client {}
 
 impl Client {
     /// Where a new keeper runs.
-    pub(super) fn home(&self) -> Result<Arc<KeeperRuntime>> {
+    pub(crate) fn home(&self) -> Result<Arc<KeeperRuntime>> {
         let home = match &self.runtime {
             Some(home) => Arc::clone(home),
             None => self.visit(Handle::try_current().map_err(|_| no_runtime())?),
@@ -61,10 +61,6 @@ impl Client {
             return Err(self.keeper_gone());
         }
         Ok(home)
-    }
-
-    pub(crate) fn runtime(&self) -> Result<Handle> {
-        self.home().map(|home| home.handle().clone())
     }
 
     /// Polls a call of the store where the keepers run. A connection that it opens belongs to that runtime, and

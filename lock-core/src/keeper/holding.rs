@@ -11,9 +11,9 @@ use tokio::sync::{Notify, oneshot};
 use super::call::Call;
 use super::leaving::Leaving;
 use super::line::Cohort;
-use super::{Command, DetachAnswer, GrantedClaim, Keeper, call, make_way, rules, schedule};
+use super::{Command, DetachAnswer, GrantedClaim, Keeper, call, make_way, schedule};
 use crate::contract::Fences;
-use crate::hold::{margin, promised_end};
+use crate::hold::{margin, promised_end, rules};
 use crate::{
     Claim, ClockInstant, EndOfHold, Error, Held, LeaseToken, LockState, LostReason, Operation,
     Renewal, Result,

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use super::holding::HeldClaim;
-use super::{Keeper, call, rules, schedule};
+use super::{Keeper, call, schedule};
+use crate::hold::rules;
 use crate::{
     Binding, ClockInstant, EndOfHold, Error, LockState, LostReason, Operation, Released, Result,
 };
 
 /// Who waits for the answer to a release.
-pub(super) type ReleaseAnswer = oneshot::Sender<Result<Released>>;
+pub(crate) type ReleaseAnswer = oneshot::Sender<Result<Released>>;
 
 /// How a hold leaves its keeper.
 pub(super) enum Leaving {
@@ -76,12 +77,15 @@ impl HeldClaim {
 
 impl Keeper {
     /// Releases the hold, answers whoever has `asked` for that, and goes on until nothing of it is in the store.
-    /// The store has promised to keep it until `promised`.
-    pub(super) async fn release(
+    /// The store has promised this keeper to keep it until `promised`.
+    pub(crate) async fn release(
         mut self,
         mut asked: Option<ReleaseAnswer>,
         promised: Option<ClockInstant>,
     ) {
+        if promised.is_none() {
+            self.doubt.lasts_until(self.gone_at(self.client.clock.now()));
+        }
         let (released, settled) = self.release_once(&mut asked).await;
         // Whoever waits elsewhere has waited for a whole cohort, and polls.
         if !self.was_passed_on {

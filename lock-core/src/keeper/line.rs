@@ -15,10 +15,10 @@ use std::time::Duration;
 use crate::mutex::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
+use super::Keeper;
 use super::polling::Poller;
-use super::{Keeper, rules};
 use crate::contract::Fences;
-use crate::hold::{LockTerms, lead};
+use crate::hold::{LockTerms, lead, rules};
 use crate::{Clock, ClockInstant, Error, FencingToken, HolderInfo, LockKey};
 
 /// The lines of one `Locks`, one for each name with waiters or a cohort.

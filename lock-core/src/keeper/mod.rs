@@ -11,8 +11,6 @@ mod holding;
 mod leaving;
 mod line;
 mod polling;
-#[cfg_attr(distlock_mutants, path = "../mutants/rules.rs")]
-mod rules;
 mod schedule;
 mod search;
 
@@ -25,21 +23,21 @@ use tracing::Instrument as _;
 
 use self::call::ClaimSlot;
 use self::holding::{EndOfKeeper, HeldClaim};
+use self::leaving::ReleaseAnswer;
 use self::line::{Cohort, Pass};
-use self::polling::Poller;
 use crate::contract::Fences;
 use crate::hold::{Grant, LockTerms, Options, margin, promised_end};
 use crate::in_doubt::InDoubt;
 use crate::{
     ClaimRequest, ClockInstant, EndOfHold, Error, ErrorKind, FencingToken, Held, LeaseToken,
-    LockEvent, LockKey, LockState, LostReason, Operation, Released, Renewal, Result,
+    LockEvent, LockKey, LockState, LostReason, Operation, Renewal, Result,
 };
 
 pub(crate) use call::overrun_grace;
 pub(crate) use client::{Client, STANDSTILL_GRACE, SilentStore};
 pub(crate) use holding::Outbox;
 pub(crate) use line::LocalLines;
-pub(crate) use polling::{Answer, KeeperRuntime, PolledKeeper, make_way};
+pub(crate) use polling::{Answer, KeeperRuntime, PolledKeeper, Poller, make_way};
 
 /// How long the caller wants to wait.
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +48,18 @@ pub(crate) enum Patience {
     Until(ClockInstant),
     /// For as long as the store answers.
     Forever,
+}
+
+impl Patience {
+    /// Until when a caller waits that begins `now`.
+    pub(crate) fn deadline(self, now: ClockInstant, call_timeout: Duration) -> ClockInstant {
+        match self {
+            // For its second attempt, too.
+            Self::Try => now + call_timeout,
+            Self::Until(deadline) => deadline,
+            Self::Forever => ClockInstant::FAR_FUTURE,
+        }
+    }
 }
 
 /// How the keeper gets its lock.
@@ -75,7 +85,7 @@ impl Start {
 /// What the guard asks of its keeper. A closed channel means that the guard was dropped.
 #[derive(Debug)]
 pub(crate) enum Command {
-    Release(oneshot::Sender<Result<Released>>),
+    Release(ReleaseAnswer),
     Renew(oneshot::Sender<Result<LockState>>),
     Check(oneshot::Sender<Result<LockState>>),
     Detach(oneshot::Sender<Result<DetachAnswer>>),
@@ -99,9 +109,6 @@ pub(crate) struct Handover {
     /// The limit for each call that the keeper makes.
     pub(crate) call_timeout: Duration,
 }
-
-/// What a caller is told.
-pub(crate) type AcquireAnswer = Result<Handover>;
 
 pub(crate) struct Keeper {
     client: Arc<Client>,
@@ -222,7 +229,7 @@ impl Drop for Keeper {
 
 /// Who waits for the lock, until it has been answered.
 struct Caller {
-    answer: Option<oneshot::Sender<AcquireAnswer>>,
+    answer: Option<oneshot::Sender<Result<Handover>>>,
     asks_for: Operation,
 }
 
@@ -247,7 +254,7 @@ impl Caller {
         self.answer(Err(client.describe(error, self.asks_for, key)));
     }
 
-    fn answer(&mut self, answer: AcquireAnswer) {
+    fn answer(&mut self, answer: Result<Handover>) {
         if let Some(waits) = self.answer.take() {
             let _ = waits.send(answer);
         }
@@ -277,20 +284,19 @@ enum SearchOutcome {
     },
 }
 
-/// Makes the keeper of a new claim, and returns the answer for which its caller waits. The whole life of
-/// the claim, from its first attempt to its clean-up, is one span, a child of the caller's.
+/// Makes the keeper of a new claim, which lives as `life` says, and returns the answer for which its caller waits.
+/// The whole life of the claim, from its first attempt to its clean-up, is one span, a child of the caller's.
 ///
 /// # Errors
 ///
 /// If the backend cannot make the claim, the `Locks` is closed, or there is no runtime.
-pub(crate) fn begin(
+pub(crate) fn begin<T, L: Future<Output = ()> + Send + 'static>(
     client: &Arc<Client>,
     request: ClaimRequest,
     terms: LockTerms,
-    start: Start,
-) -> Result<(Arc<PolledKeeper>, Answer<AcquireAnswer>)> {
-    let mut keeper = Keeper::new(client, request, terms)?;
-    keeper.tell_start(start);
+    life: impl FnOnce(Keeper, oneshot::Sender<T>, Arc<Poller>) -> L,
+) -> Result<(Arc<PolledKeeper>, Answer<T>)> {
+    let keeper = Keeper::new(client, request, terms)?;
     let (answer, receiver) = oneshot::channel();
     let span = tracing::debug_span!(
         target: "distlock",
@@ -299,34 +305,13 @@ pub(crate) fn begin(
         lock.backend = client.backend.name(),
         lock.fence = tracing::field::Empty,
     );
-    let caller = Caller { answer: Some(answer), asks_for: start.operation() };
     let home = Arc::clone(&keeper.home);
     let polled = PolledKeeper::new(Arc::clone(&home), |poller| {
-        let whole = until_it_ends(home, keeper.run(start, caller, poller));
+        let whole = until_it_ends(home, life(keeper, answer, poller));
         client.keepers.track_future(whole.instrument(span))
     });
     let answer = polled.answer(receiver);
     Ok((polled, answer))
-}
-
-/// Makes a keeper that only releases the hold that the request resumes.
-///
-/// # Errors
-///
-/// As [`begin`].
-pub(crate) fn begin_release(
-    client: &Arc<Client>,
-    request: ClaimRequest,
-    terms: LockTerms,
-) -> Result<Answer<Result<Released>>> {
-    let mut keeper = Keeper::new(client, request, terms)?;
-    let (answer, receiver) = oneshot::channel();
-    let home = Arc::clone(&keeper.home);
-    let polled = PolledKeeper::new(Arc::clone(&home), |_| {
-        keeper.doubt.lasts_until(keeper.gone_at(client.clock.now()));
-        client.keepers.track_future(until_it_ends(home, keeper.release(Some(answer), None)))
-    });
-    Ok(polled.answer(receiver))
 }
 
 /// With its runtime, or when the backend is closed, a keeper ends as a whole, and its claim with it (clause C8).
@@ -341,7 +326,14 @@ async fn until_it_ends(home: Arc<KeeperRuntime>, keeper: impl Future<Output = ()
 impl Keeper {
     /// A lock that is held mostly rests, and its task should then be small. So what comes before and
     /// after is boxed, and what need not wait is no future: each would have a place in the task.
-    async fn run(mut self, start: Start, mut caller: Caller, poller: Arc<Poller>) {
+    pub(crate) async fn run(
+        mut self,
+        start: Start,
+        answer: oneshot::Sender<Result<Handover>>,
+        poller: Arc<Poller>,
+    ) {
+        self.tell_start(start);
+        let mut caller = Caller { answer: Some(answer), asks_for: start.operation() };
         let outcome = match start {
             Start::Acquire(patience) => {
                 Box::pin(self.acquire(patience, &mut caller, &poller)).await
@@ -477,7 +469,7 @@ mod tests {
 
     use super::*;
     use crate::memory::MemoryBackend;
-    use crate::{LockKey, Locks, Operation, OwnerId};
+    use crate::{LockKey, Locks, OwnerId};
 
     /// The largest task of a lock, in bytes: an application may hold ten thousand.
     const LARGEST: usize = 3 * 1024;
@@ -490,8 +482,7 @@ mod tests {
             .with_call_timeout(Duration::from_secs(1));
         let keeper = Keeper::new(&locks.0, request, terms).unwrap();
         let (answer, _receiver) = oneshot::channel();
-        let caller = Caller { answer: Some(answer), asks_for: Operation::Acquire };
-        let keeper = keeper.run(Start::Acquire(Patience::Try), caller, Arc::default());
+        let keeper = keeper.run(Start::Acquire(Patience::Try), answer, Arc::default());
         let size = size_of_val(&until_it_ends(locks.0.home().unwrap(), keeper));
         println!("the task of a lock has {size} bytes");
         assert!(size <= LARGEST, "the task of a lock has {size} bytes");

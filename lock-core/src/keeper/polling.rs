@@ -52,7 +52,7 @@ struct PolledState {
 
 /// What a keeper knows of those who poll it. They take turns, so it has one waker for all of them.
 #[derive(Debug, Default)]
-pub(super) struct Poller {
+pub(crate) struct Poller {
     next: Mutex<NextPoller>,
     /// It has a task, or will have one in a moment. Written under the lock of `next`.
     has_task: AtomicBool,

@@ -155,7 +155,7 @@ impl Acquisition<'_> {
             let is_late = tokio::select! {
                 biased;
                 () = stopped(client, caller) => false,
-                () = client.clock.sleep_until(search.deadline()) => true,
+                () = client.clock.sleep_until(search.deadline) => true,
             };
             let error = if is_late {
                 search.is_cut_short(client, sent);
@@ -244,7 +244,7 @@ impl Acquisition<'_> {
         search.failed(&self.client, error, now);
         let is_over = is_final
             || match search.patience {
-                Patience::Try if search.tries < 2 && now < search.deadline() => {
+                Patience::Try if search.tries < 2 && now < search.deadline => {
                     return SearchStep::Look;
                 }
                 Patience::Try => true,
@@ -386,12 +386,12 @@ impl Acquisition<'_> {
     /// When [`is_over`](Self::is_over) may have changed.
     fn ends_at(&self, now: ClockInstant) -> ClockInstant {
         let gives_up_at = Some(self.gives_up_at()).filter(|at| *at > now);
-        gives_up_at.unwrap_or(ClockInstant::FAR_FUTURE).min(self.search.deadline())
+        gives_up_at.unwrap_or(ClockInstant::FAR_FUTURE).min(self.search.deadline)
     }
 
     /// Whether the time is over. A silent store is asked by few, so what they have met counts for all.
     fn is_over(&mut self, now: ClockInstant) -> bool {
-        let (deadline, gives_up_at) = (self.search.deadline(), self.gives_up_at());
+        let (deadline, gives_up_at) = (self.search.deadline, self.gives_up_at());
         if now < deadline.min(gives_up_at) {
             return false;
         }
@@ -474,12 +474,7 @@ pub(super) struct Pace {
 
 impl Search {
     pub(super) fn new(patience: Patience, now: ClockInstant, call_timeout: Duration) -> Self {
-        let deadline = match patience {
-            // For its second attempt, too.
-            Patience::Try => now + call_timeout,
-            Patience::Until(deadline) => deadline,
-            Patience::Forever => ClockInstant::FAR_FUTURE,
-        };
+        let deadline = patience.deadline(now, call_timeout);
         Self {
             patience,
             started: now,
@@ -503,10 +498,6 @@ impl Search {
     pub(super) fn answered(&mut self, client: &Client, now: ClockInstant) {
         client.silent_store.answered();
         self.answered_at = now;
-    }
-
-    pub(super) fn deadline(&self) -> ClockInstant {
-        self.deadline
     }
 
     /// The deadline has come before the answer to a call that was sent at `sent`. That says less than what came
@@ -570,7 +561,7 @@ impl Search {
 
     /// When something is due while nothing is heard.
     pub(super) fn wake_at(&self, now: ClockInstant) -> ClockInstant {
-        let wake_at = self.pace.look_at.min(self.place.renew_at).min(self.deadline());
+        let wake_at = self.pace.look_at.min(self.place.renew_at).min(self.deadline);
         if self.pace.push_from > now { wake_at.min(self.pace.push_from) } else { wake_at }
     }
 }

@@ -54,13 +54,22 @@ pub struct LockGuard {
 }
 
 impl LockGuard {
-    pub(crate) fn new(client: Arc<Client>, keeper: Arc<PolledKeeper>, handover: Handover) -> Self {
+    /// # Errors
+    ///
+    /// If nobody keeps the hold any more.
+    pub(super) fn new(
+        client: Arc<Client>,
+        (keeper, handover): (Arc<PolledKeeper>, Handover),
+    ) -> Result<Self> {
+        if handover.held.state() == LockState::Lost(LostReason::Closed) {
+            return Err(client.keeper_gone());
+        }
         // A call in progress, a renewal that is due, one that is asked for, and the call itself. After one that
         // overruns its limit there are no more.
         let patience =
             handover.call_timeout * 4 + overrun_grace(handover.call_timeout) + STANDSTILL_GRACE;
         let Handover { held, commands, .. } = handover;
-        Self { held, commands, keeper, patience, client }
+        Ok(Self { held, commands, keeper, patience, client })
     }
 
     /// A view of this hold to pass around; it does not keep the lock.

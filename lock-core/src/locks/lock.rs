@@ -3,15 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::oneshot::error::RecvError;
+use tokio::sync::oneshot;
 
 use crate::contract::{Fences, check_part};
 use crate::hold::{LockTerms, Options, RenewalWish};
-use crate::keeper::{Answer, Client, Handover, Patience, PolledKeeper, STANDSTILL_GRACE, Start};
+use crate::keeper::{
+    Client, Handover, Keeper, Patience, PolledKeeper, Poller, STANDSTILL_GRACE, Start,
+};
 use crate::{
-    ClaimRequest, ClockInstant, Error, ErrorKind, FencingToken, Held, LeaseToken, LockGuard,
-    LockKey, LockState, LostReason, Operation, OwnerId, Released, RenewedLease, Result, Resume,
-    blocking, keeper,
+    ClaimRequest, Error, ErrorKind, FencingToken, Held, LeaseToken, LockGuard, LockKey, Operation,
+    OwnerId, Released, RenewedLease, Result, Resume, blocking, keeper,
 };
 
 /// One named lock with its settings, from [`Locks::named`](crate::Locks::named). Cheap to clone.
@@ -35,8 +36,8 @@ use crate::{
 #[derive(Clone, Debug)]
 #[must_use = "a lock does nothing until it is acquired"]
 pub struct Lock {
-    pub(super) client: Arc<Client>,
-    pub(super) key: LockKey,
+    client: Arc<Client>,
+    key: LockKey,
     options: Options,
     label: Option<Arc<str>>,
 }
@@ -337,50 +338,43 @@ impl Lock {
     }
 
     async fn take(&self, patience: Patience) -> Result<LockGuard> {
-        let described = |error| self.describe(error, Operation::Acquire);
-        let owner = OwnerId::generate(&*self.client.rng).map_err(described)?;
-        let (request, terms) = self.request(owner).map_err(described)?;
-        let request = request.with_wait(!matches!(patience, Patience::Try));
-        let now = self.client.clock.now();
-        let limit = match patience {
-            Patience::Try => now + terms.call_timeout + STANDSTILL_GRACE,
-            Patience::Until(deadline) => deadline + STANDSTILL_GRACE,
-            Patience::Forever => ClockInstant::FAR_FUTURE,
+        let taken = async {
+            let owner = OwnerId::generate(&*self.client.rng)?;
+            let (request, terms) = self.request(owner)?;
+            let request = request.with_wait(!matches!(patience, Patience::Try));
+            let life = |keeper: Keeper, answer, poller| {
+                keeper.run(Start::Acquire(patience), answer, poller)
+            };
+            let kept = self.keeper(request, terms, patience, life).await?;
+            LockGuard::new(Arc::clone(&self.client), kept)
         };
-        let start = Start::Acquire(patience);
-        let (polled, answer) =
-            keeper::begin(&self.client, request, terms, start).map_err(described)?;
-        match self.answer(answer, limit).await.map_err(described)? {
-            Ok(handover) => self.guard(polled, handover?).map_err(described),
-            Err(_) => Err(described(self.client.keeper_gone())),
-        }
+        taken.await.map_err(|error| self.client.describe(error, Operation::Acquire, &self.key))
     }
 
-    /// The guard of a hold that somebody keeps.
-    pub(super) fn guard(&self, polled: Arc<PolledKeeper>, handover: Handover) -> Result<LockGuard> {
-        if handover.held.state() == LockState::Lost(LostReason::Closed) {
-            return Err(self.client.keeper_gone());
-        }
-        Ok(LockGuard::new(Arc::clone(&self.client), polled, handover))
-    }
-
-    /// What the keeper answers until `limit`. The clock needs no runtime, so this ends even if the
-    /// keeper's is not driven.
-    pub(super) async fn answer<T>(
+    /// Begins a keeper, and waits for its answer. The clock needs no runtime, so this ends soon after the keeper's
+    /// own limit even if its runtime is not driven.
+    async fn keeper<T, L: Future<Output = ()> + Send + 'static>(
         &self,
-        answer: Answer<T>,
-        limit: ClockInstant,
-    ) -> Result<Result<T, RecvError>> {
+        request: ClaimRequest,
+        terms: LockTerms,
+        patience: Patience,
+        life: impl FnOnce(Keeper, oneshot::Sender<Result<T>>, Arc<Poller>) -> L,
+    ) -> Result<(Arc<PolledKeeper>, T)> {
         let clock = &self.client.clock;
         let begun = clock.now();
+        let limit = patience.deadline(begun, terms.call_timeout) + STANDSTILL_GRACE;
+        let (polled, answer) = keeper::begin(&self.client, request, terms, life)?;
         tokio::select! {
             biased;
-            answer = answer => Ok(answer),
+            answer = answer => match answer {
+                Ok(answer) => Ok((polled, answer?)),
+                Err(_) => Err(self.client.keeper_gone()),
+            },
             () = clock.sleep_until(limit) => Err(self.client.standstill(limit.since(begun))),
         }
     }
 
-    pub(super) fn request(&self, owner: OwnerId) -> Result<(ClaimRequest, LockTerms)> {
+    fn request(&self, owner: OwnerId) -> Result<(ClaimRequest, LockTerms)> {
         check_part("label", self.label.as_deref().unwrap_or_default())?;
         let terms = {
             let Client { defaults, capabilities, backend, .. } = &*self.client;
@@ -391,10 +385,6 @@ impl Lock {
             .with_fences(terms.cohort)
             .with_label(self.label.as_deref().map(str::to_owned));
         Ok((request, terms))
-    }
-
-    pub(super) fn describe(&self, error: Error, operation: Operation) -> Error {
-        self.client.describe(error, operation, &self.key)
     }
 }
 
@@ -434,8 +424,9 @@ impl Lock {
     ///
     /// Cancel-safe: the lock stays held, and may or may not have been renewed.
     pub async fn attach(&self, token: &LeaseToken) -> Result<LockGuard> {
-        let (polled, handover) = self.resume(token, Operation::Attach, Start::Attach).await?;
-        self.guard(polled, handover).map_err(|error| self.describe(error, Operation::Attach))
+        let kept = self.resume(token, Start::Attach).await;
+        let attached = kept.and_then(|kept| LockGuard::new(Arc::clone(&self.client), kept));
+        attached.map_err(|error| self.client.describe(error, Operation::Attach, &self.key))
     }
 
     /// Renews a lock that was [detached](LockGuard::detach), once, as a heartbeat does. The ttl is
@@ -464,8 +455,9 @@ impl Lock {
     ///
     /// Cancel-safe: the lock stays held, and may or may not have been renewed.
     pub async fn renew(&self, token: &LeaseToken) -> Result<RenewedLease> {
-        let (_, handover) = self.resume(token, Operation::Renew, Start::Renew).await?;
-        RenewedLease::of(&handover.held).map_err(|error| self.describe(error, Operation::Renew))
+        let kept = self.resume(token, Start::Renew).await;
+        let renewed = kept.and_then(|(_, handover)| RenewedLease::of(&handover.held));
+        renewed.map_err(|error| self.client.describe(error, Operation::Renew, &self.key))
     }
 
     /// Releases a lock that was [detached](LockGuard::detach).
@@ -494,32 +486,25 @@ impl Lock {
     ///
     /// Cancel-safe: once this has been polled, the lock is released in the background.
     pub async fn release(&self, token: LeaseToken) -> Result<Released> {
-        let described = |error| self.describe(error, Operation::Release);
-        let (request, terms) = self.resumed(&token).map_err(described)?;
-        let limit = self.client.clock.now() + terms.call_timeout + STANDSTILL_GRACE;
-        let answer = keeper::begin_release(&self.client, request, terms).map_err(described)?;
-        let answer = self.answer(answer, limit).await.map_err(described)?;
-        answer.unwrap_or_else(|_| Err(described(self.client.keeper_gone())))
+        let released = async {
+            let (request, terms) = self.resumed(&token)?;
+            let life = |keeper: Keeper, asked, _| keeper.release(Some(asked), None);
+            self.keeper(request, terms, Patience::Try, life).await.map(|(_, released)| released)
+        };
+        released.await.map_err(|error| self.client.describe(error, Operation::Release, &self.key))
     }
 
-    /// Renews the hold of `token`, for `operation`.
+    /// Renews the hold of `token`, and does with it what `start` says.
     async fn resume(
         &self,
         token: &LeaseToken,
-        operation: Operation,
         start: impl FnOnce(FencingToken, Fences) -> Start,
     ) -> Result<(Arc<PolledKeeper>, Handover)> {
-        let described = |error| self.describe(error, operation);
-        let (request, mut terms) = self.resumed(token).map_err(described)?;
+        let (request, mut terms) = self.resumed(token)?;
         terms.renew_every = None;
-        let limit = self.client.clock.now() + terms.call_timeout + STANDSTILL_GRACE;
         let start = start(token.fence(), token.fences());
-        let (polled, answer) =
-            keeper::begin(&self.client, request, terms, start).map_err(described)?;
-        match self.answer(answer, limit).await.map_err(described)? {
-            Ok(handover) => Ok((polled, handover?)),
-            Err(_) => Err(described(self.client.keeper_gone())),
-        }
+        let life = |keeper: Keeper, answer, poller| keeper.run(start, answer, poller);
+        self.keeper(request, terms, Patience::Try, life).await
     }
 
     /// A request that continues the hold of `token`. Owner, fence and data are the token's, for the

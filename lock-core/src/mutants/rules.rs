@@ -6,7 +6,7 @@ use crate::hold::LockTerms;
 use crate::testing::Mutant;
 use crate::{ClockInstant, LostReason};
 
-#[path = "../keeper/rules.rs"]
+#[path = "../hold/rules.rs"]
 mod right;
 
 pub(crate) fn longest() -> Duration {
