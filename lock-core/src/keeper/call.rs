@@ -10,8 +10,9 @@ use crate::{Claim, ClaimRequest, Error, ErrorKind, LockEvent, Operation, Result}
 /// A keeper's claim; `None` after a call that did not end.
 pub(super) type ClaimSlot = Option<Box<dyn Claim>>;
 
-/// The future of a call of a claim.
-pub(super) type Call<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
+/// A call of a claim.
+pub(super) type Call<T> =
+    for<'a> fn(&'a mut dyn Claim) -> Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 
 /// How long after its limit a call may still end (clause C12): a store may have bounded two requests of one call
 /// each by the whole limit, and on a busy machine its timer comes late.
@@ -28,7 +29,7 @@ pub(super) async fn to_its_end<T>(
     claim: &mut ClaimSlot,
     (client, request): (&Client, &ClaimRequest),
     operation: Operation,
-    call: impl for<'a> FnOnce(&'a mut dyn Claim) -> Call<'a, T>,
+    call: Call<T>,
     meanwhile: impl Future<Output = ()>,
 ) -> Result<T> {
     let (clock, call_timeout) = (&client.clock, request.call_timeout);
@@ -85,6 +86,8 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
+    type Called<'a> = Pin<Box<dyn Future<Output = Result<()>> + Send + 'a>>;
+
     /// A claim of a request with a call timeout of one second, and who makes it.
     fn claim() -> (ManualClock, Locks, ClaimRequest, ClaimSlot) {
         let clock = ManualClock::default();
@@ -96,14 +99,14 @@ mod tests {
     }
 
     /// A store that ends its call by Tokio's timer, which stands still while the machine sleeps.
-    fn without_an_answer(_: &mut dyn Claim) -> Call<'_, ()> {
+    fn without_an_answer(_: &mut dyn Claim) -> Called<'_> {
         Box::pin(async {
             let answer = std::future::pending();
             tokio::time::timeout(SECOND, answer).await.map_err(|_| no_answer(SECOND))
         })
     }
 
-    fn for_ever(_: &mut dyn Claim) -> Call<'_, ()> {
+    fn for_ever(_: &mut dyn Claim) -> Called<'_> {
         Box::pin(std::future::pending())
     }
 

@@ -15,8 +15,8 @@ use super::{Command, DetachAnswer, GrantedClaim, Keeper, call, make_way, schedul
 use crate::contract::Fences;
 use crate::hold::{margin, promised_end, rules};
 use crate::{
-    Claim, ClockInstant, EndOfHold, Error, Held, LeaseToken, LockState, LostReason, Operation,
-    Renewal, Result,
+    ClockInstant, EndOfHold, Error, Held, LeaseToken, LockState, LostReason, Operation, Renewal,
+    Result,
 };
 
 /// Ends the hold when its keeper ends for any reason: it would no longer be renewed, nor its loss
@@ -163,11 +163,7 @@ impl HeldClaim {
 
     /// One call for a held lock, and when it was sent. Whoever asked for it is answered at its limit, and at the end
     /// of validity at the latest; an answer that comes later is of no use to them.
-    async fn ask<T>(
-        &mut self,
-        operation: Operation,
-        call: impl for<'a> FnOnce(&'a mut dyn Claim) -> Call<'a, T>,
-    ) -> (ClockInstant, Result<T>) {
+    async fn ask<T>(&mut self, operation: Operation, call: Call<T>) -> (ClockInstant, Result<T>) {
         let Self { keeper, held, asked, detaches, .. } = self;
         let Keeper { client, request, claim, .. } = keeper;
         let clock = &*client.clock;

@@ -25,6 +25,7 @@ use self::call::ClaimSlot;
 use self::holding::{EndOfKeeper, HeldClaim};
 use self::leaving::ReleaseAnswer;
 use self::line::{Cohort, Pass};
+use self::search::Acquisition;
 use crate::contract::Fences;
 use crate::hold::{Grant, LockTerms, Options, margin, promised_end};
 use crate::in_doubt::InDoubt;
@@ -336,7 +337,7 @@ impl Keeper {
         let mut caller = Caller { answer: Some(answer), asks_for: start.operation() };
         let outcome = match start {
             Start::Acquire(patience) => {
-                Box::pin(self.acquire(patience, &mut caller, &poller)).await
+                Box::pin(Acquisition::new(&mut self, patience, &mut caller, &poller).run()).await
             }
             Start::Attach(fence, fences) | Start::Renew(fence, fences) => {
                 Box::pin(self.resume((fence, fences), &mut caller)).await

@@ -98,7 +98,7 @@ impl PolledKeeper {
     /// What `answer` brings. The keeper is polled with it, from now on; if the caller leaves, it goes on in
     /// its task.
     pub(crate) fn answer<T>(self: &Arc<Self>, answer: oneshot::Receiver<T>) -> Answer<T> {
-        let _state = self.state();
+        let _state = self.state.lock();
         self.poller.in_place.store(true, Relaxed);
         self.poller.is_over.store(false, Relaxed);
         self.poller.has_left.store(false, Relaxed);
@@ -116,12 +116,8 @@ impl PolledKeeper {
 
     /// The runtime has ended, and so does the keeper.
     pub(super) fn end(&self) {
-        let ended = self.state().whole.take();
+        let ended = self.state.lock().whole.take();
         drop(ended);
-    }
-
-    fn state(&self) -> MutexGuard<'_, PolledState> {
-        self.state.lock()
     }
 
     /// Polls it for whoever has the lock. A panic ends it, as it ends a task.
@@ -159,13 +155,9 @@ impl Poller {
         self.has_left.load(Relaxed)
     }
 
-    fn next(&self) -> MutexGuard<'_, NextPoller> {
-        self.next.lock()
-    }
-
     /// Says who comes next. What was said before may be dropped only without the lock.
     fn replace(&self, next: NextPoller) -> NextPoller {
-        std::mem::replace(&mut self.next(), next)
+        std::mem::replace(&mut self.next.lock(), next)
     }
 }
 
@@ -175,7 +167,7 @@ impl Wake for Poller {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        let mut next = self.next();
+        let mut next = self.next.lock();
         let woken = std::mem::take(&mut *next);
         if let NextPoller::NewTask(_) = woken {
             self.has_task.store(true, Relaxed);
@@ -235,14 +227,23 @@ impl<T> Answer<T> {
     /// Polls the keeper, if that is up to the caller; ready if another caller has done so already, and the
     /// answer is here.
     fn poll_in_place(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, RecvError>> {
-        let Some(in_place) = &self.in_place else { return Poll::Pending };
+        let Some(InPlace(keeper)) = &self.in_place else { return Poll::Pending };
         // An answer that comes while the caller polls must not wake it: a task that is woken while it runs
         // is polled once more for nothing, and Tokio wakes another thread for that.
         let mut nobody = Context::from_waker(Waker::noop());
         if let Poll::Ready(answer) = Pin::new(&mut self.answer).poll(&mut nobody) {
             return Poll::Ready(answer);
         }
-        if in_place.poll(cx).is_ready() {
+        WOKE.set(false);
+        // The caller's budget is charged for the answer. If it ended here, the keeper would be left half-way.
+        let poll = poll_fn(|cx| keeper.poll(keeper.state.lock(), cx));
+        let polled = pin!(coop::unconstrained(poll)).poll(cx);
+        // Others who wait for the lock, and the caller need not await anything for long.
+        if WOKE.take() {
+            make_way();
+        }
+        // It has ended, or wants to go on in its task.
+        if polled.is_ready() || keeper.poller.is_over.load(Relaxed) {
             self.in_place = None;
         }
         Poll::Pending
@@ -253,31 +254,13 @@ impl<T> Answer<T> {
 #[derive(Debug)]
 struct InPlace(Arc<PolledKeeper>);
 
-impl InPlace {
-    /// Ready when it has ended, or wants to go on in its task.
-    fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
-        WOKE.set(false);
-        // The caller's budget is charged for the answer. If it ended here, the keeper would be left half-way.
-        let poll = poll_fn(|cx| self.0.poll(self.0.state(), cx));
-        let polled = pin!(coop::unconstrained(poll)).poll(cx);
-        // Others who wait for the lock, and the caller need not await anything for long.
-        if WOKE.take() {
-            make_way();
-        }
-        match polled {
-            Poll::Pending if !self.0.poller.is_over.load(Relaxed) => Poll::Pending,
-            _ => Poll::Ready(()),
-        }
-    }
-}
-
 /// All that the keeper waits for wakes its task from now on.
 impl Drop for InPlace {
     fn drop(&mut self) {
-        let (state, poller) = (self.0.state(), &self.0.poller);
+        let (state, poller) = (self.0.state.lock(), &self.0.poller);
         poller.in_place.store(false, Relaxed);
         let (task, has_ended) = (state.task.clone(), state.whole.is_none());
-        let mut next = poller.next();
+        let mut next = poller.next.lock();
         let is_due = has_ended || matches!(*next, NextPoller::Due);
         let has_task = poller.has_task.load(Relaxed);
         let then = match task {
@@ -305,7 +288,7 @@ impl Future for KeeperTask {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let mut state = self.0.state();
+        let mut state = self.0.state.lock();
         state.task = Some(cx.waker().clone());
         if self.0.poller.in_place.load(Relaxed) && state.whole.is_some() {
             return Poll::Pending;
@@ -317,7 +300,7 @@ impl Future for KeeperTask {
 /// The runtime ends, or has ended: then a task is dropped where it is made.
 impl Drop for KeeperTask {
     fn drop(&mut self) {
-        let was_polled = self.0.state().task.is_some();
+        let was_polled = self.0.state.lock().task.is_some();
         if was_polled || !self.0.home.ends_later(&self.0) {
             self.0.end();
         }
@@ -362,18 +345,12 @@ impl KeeperRuntime {
     /// Ends `keeper` when this runtime has ended; false if it has. Whoever wakes a keeper may hold any lock, so
     /// there it must not be dropped.
     pub(super) fn ends_later(&self, keeper: &Arc<PolledKeeper>) -> bool {
-        self.end.left(|left| left.as_mut().map(|left| left.push(Arc::clone(keeper)))).is_some()
+        self.end.left.lock().as_mut().map(|left| left.push(Arc::clone(keeper))).is_some()
     }
 
     /// Whether nobody will end a keeper that is left to this runtime.
     pub(super) fn is_over(&self) -> bool {
-        self.end.left(|left| left.is_none())
-    }
-}
-
-impl RuntimeEnd {
-    fn left<T>(&self, act: impl FnOnce(&mut Option<Vec<Arc<PolledKeeper>>>) -> T) -> T {
-        act(&mut self.left.lock())
+        self.end.left.lock().is_none()
     }
 }
 
@@ -389,7 +366,7 @@ struct EndOfRuntime(Arc<RuntimeEnd>);
 impl Drop for EndOfRuntime {
     fn drop(&mut self) {
         self.0.ended.cancel();
-        let left = self.0.left(Option::take);
+        let left = self.0.left.lock().take();
         left.into_iter().flatten().for_each(|keeper| keeper.end());
     }
 }

@@ -12,75 +12,67 @@ use crate::backoff::Backoff;
 use crate::contract::Fences;
 use crate::hold::{LockTerms, lead, promised_end};
 use crate::{
-    Attempt, Busy, Claim, ClockInstant, Effect, Error, ErrorKind, FencingToken, Operation, Renewal,
+    Attempt, Busy, ClockInstant, Effect, Error, ErrorKind, FencingToken, Operation, Renewal,
     Result, Wake,
 };
 
 /// What one attempt, or one wait, led to.
-pub(super) enum SearchStep {
+enum SearchStep {
     Look,
     Wait,
     End(SearchOutcome),
 }
 
-impl Keeper {
-    pub(super) async fn acquire(
-        &mut self,
-        patience: Patience,
-        caller: &mut Caller,
-        poller: &Arc<Poller>,
-    ) -> SearchOutcome {
-        let client = Arc::clone(&self.client);
-        let search = Search::new(patience, client.clock.now(), self.terms.call_timeout);
-        Acquisition { keeper: self, client, caller, poller, search, seat: None }.run().await
-    }
-}
-
+/// The search of one keeper for its lock.
 pub(super) struct Acquisition<'a> {
-    pub(super) keeper: &'a mut Keeper,
-    pub(super) client: Arc<Client>,
-    pub(super) caller: &'a mut Caller,
-    pub(super) poller: &'a Arc<Poller>,
-    pub(super) search: Search,
+    keeper: &'a mut Keeper,
+    client: Arc<Client>,
+    caller: &'a mut Caller,
+    poller: &'a Arc<Poller>,
+    search: Search,
     /// Once it is its turn, in the line of this process.
-    pub(super) seat: Option<LineSeat>,
+    seat: Option<LineSeat>,
 }
 
-impl Acquisition<'_> {
-    async fn run(mut self) -> SearchOutcome {
+impl<'a> Acquisition<'a> {
+    pub(super) fn new(
+        keeper: &'a mut Keeper,
+        patience: Patience,
+        caller: &'a mut Caller,
+        poller: &'a Arc<Poller>,
+    ) -> Self {
+        let client = Arc::clone(&keeper.client);
+        let search = Search::new(patience, client.clock.now(), keeper.terms.call_timeout);
+        Self { keeper, client, caller, poller, search, seat: None }
+    }
+
+    /// Takes its place in the line of this process, if there is to be one, then tries and waits in turn.
+    pub(super) async fn run(mut self) -> SearchOutcome {
         let client = Arc::clone(&self.client);
         let cohort = self.keeper.terms.cohort;
         let mut step = SearchStep::Look;
         // Where the store is not fair, or a hold can be passed on, later tasks of this process wait
         // behind the first. A `try` never does: the line says nothing about the lock.
         let in_line = !client.capabilities.fair || cohort > 1;
-        if !in_line || matches!(self.search.patience, Patience::Try) {
-            return self.look_and_wait(step).await;
-        }
-        if cohort == 1 && !client.lines.is_contended(self.keeper.key()) {
-            step = match self.look().await {
-                SearchStep::End(outcome) => return outcome,
-                SearchStep::Look | SearchStep::Wait => SearchStep::Wait,
-            };
-        }
-        let (key, terms) = (self.keeper.key(), self.keeper.terms.clone());
-        let seat = client.lines.enter(key, terms, Arc::clone(self.poller));
-        match self.wait_for_turn(&seat).await {
-            Ok(Some(pass)) => SearchOutcome::Passed(pass),
-            Ok(None) => {
-                self.seat = Some(seat);
-                self.look_and_wait(step).await
+        if in_line && !matches!(self.search.patience, Patience::Try) {
+            if cohort == 1 && !client.lines.is_contended(self.keeper.key()) {
+                step = match self.look().await {
+                    SearchStep::End(outcome) => return outcome,
+                    SearchStep::Look | SearchStep::Wait => SearchStep::Wait,
+                };
             }
-            // A hold may have been passed to it at this very moment.
-            Err(error) => match seat.leave() {
-                Some(pass) => SearchOutcome::Passed(pass),
-                None => self.ended(error),
-            },
+            let (key, terms) = (self.keeper.key(), self.keeper.terms.clone());
+            let seat = client.lines.enter(key, terms, Arc::clone(self.poller));
+            match self.wait_for_turn(&seat).await {
+                Ok(Some(pass)) => return SearchOutcome::Passed(pass),
+                Ok(None) => self.seat = Some(seat),
+                // A hold may have been passed to it at this very moment.
+                Err(error) => match seat.leave() {
+                    Some(pass) => return SearchOutcome::Passed(pass),
+                    None => step = self.ended(error),
+                },
+            }
         }
-    }
-
-    /// Tries and waits in turn, starting with `step`.
-    async fn look_and_wait(&mut self, mut step: SearchStep) -> SearchOutcome {
         loop {
             if let SearchStep::Wait | SearchStep::End(_) = step {
                 self.seat.iter().for_each(|seat| self.search.tell(seat));
@@ -99,23 +91,35 @@ impl Acquisition<'_> {
             // If the caller no longer waits, nothing is sent: it might take a lock late, for a
             // moment.
             if self.caller.has_left() || self.client.closing.is_cancelled() {
-                return SearchStep::End(self.abandoned());
+                return self.ended(closed());
             }
-            let (sent, answer) = self.ask().await;
+            let sent = self.client.clock.now();
+            let request = self.keeper.doubt.sent(sent, self.keeper.gone_at(sent));
+            self.search.tries += 1;
+            let answer = self.call(sent, Operation::Acquire, |claim| claim.try_acquire()).await;
+            match &answer {
+                Ok(attempt) => self.keeper.doubt.answered(request, attempt.has_entry()),
+                Err(error) if error.effect() == Effect::None => {
+                    self.keeper.doubt.answered(request, false);
+                    self.search.without_effect += 1;
+                }
+                // The request stays in doubt.
+                Err(_) => {}
+            }
             if self.caller.is_answered() {
                 // Too late for this caller, but the others are to know that the store does answer.
                 if answer.is_ok() {
                     self.search.answered(&self.client, self.client.clock.now());
                 }
-                return SearchStep::End(self.abandoned());
+                return self.ended(closed());
             }
-            let answer = match answer {
+            let granted = match answer {
                 Ok(Attempt::Granted { token, valid_for }) => self.granted(sent, token, valid_for),
                 Ok(Attempt::Busy(busy)) => return self.busy(sent, busy),
                 Err(error) => Err(error),
             };
-            match answer.map_err(|error| self.failed(error)) {
-                Ok(outcome) => return SearchStep::End(outcome),
+            match granted.map_err(|error| self.failed(error)) {
+                Ok(granted) => return SearchStep::End(SearchOutcome::Granted(granted)),
                 // The second call of a `try`: the same claim finds what the first one left.
                 Err(SearchStep::Look) => {}
                 Err(step) => return step,
@@ -123,31 +127,13 @@ impl Acquisition<'_> {
         }
     }
 
-    /// One attempt, and when it was sent.
-    async fn ask(&mut self) -> (ClockInstant, Result<Attempt>) {
-        let sent = self.client.clock.now();
-        let request = self.keeper.doubt.sent(sent, self.keeper.gone_at(sent));
-        self.search.tries += 1;
-        let answer = self.call(sent, Operation::Acquire, |claim| claim.try_acquire()).await;
-        match &answer {
-            Ok(attempt) => self.keeper.doubt.answered(request, attempt.has_entry()),
-            Err(error) if error.effect() == Effect::None => {
-                self.keeper.doubt.answered(request, false);
-                self.search.without_effect += 1;
-            }
-            // The request stays in doubt.
-            Err(_) => {}
-        }
-        (sent, answer)
-    }
-
     /// One call. The caller is answered when its time is over, and the call goes on: after its answer, one
     /// release proves that nothing is left.
-    pub(super) async fn call<T>(
+    async fn call<T>(
         &mut self,
         sent: ClockInstant,
         operation: Operation,
-        call: impl for<'a> FnOnce(&'a mut dyn Claim) -> Call<'a, T>,
+        call: Call<T>,
     ) -> Result<T> {
         let Self { keeper, client, caller, search, seat, .. } = self;
         let Keeper { claim, request, .. } = &mut **keeper;
@@ -178,7 +164,7 @@ impl Acquisition<'_> {
         sent: ClockInstant,
         token: FencingToken,
         valid_for: Option<Duration>,
-    ) -> Result<SearchOutcome> {
+    ) -> Result<GrantedClaim> {
         let (now, ttl) = (self.client.clock.now(), self.keeper.terms.ttl);
         self.search.heard(&self.client, now);
         let is_fresh = valid_for.is_some();
@@ -190,7 +176,7 @@ impl Acquisition<'_> {
                 let fences = Fences { first: token, count: cohort };
                 let open = || Cohort::open(&self.client.lines, self.keeper.key(), fences, now);
                 let cohort = (cohort > 1).then(open);
-                Ok(SearchOutcome::Granted(GrantedClaim { token, fences, until, is_fresh, cohort }))
+                Ok(GrantedClaim { token, fences, until, is_fresh, cohort })
             }
             // The same call again finds the same entry, with a new end (clause C2).
             Some(_) => Err(Error::new(
@@ -226,7 +212,7 @@ impl Acquisition<'_> {
                 Duration::MAX
             }
             None => {
-                search.place.is_gone();
+                search.place = QueuePlace::NONE;
                 notices
             }
         };
@@ -234,7 +220,7 @@ impl Acquisition<'_> {
         SearchStep::Wait
     }
 
-    pub(super) fn failed(&mut self, error: Error) -> SearchStep {
+    fn failed(&mut self, error: Error) -> SearchStep {
         let now = self.client.clock.now();
         tracing::debug!(target: "distlock", key = %self.keeper.key(), %error, "an attempt to acquire failed");
         let search = &mut self.search;
@@ -253,31 +239,29 @@ impl Acquisition<'_> {
                     now.since(search.answered_at) >= self.keeper.terms.unavailable_after
                 }
             };
-        if is_over { SearchStep::End(self.refused()) } else { SearchStep::Wait }
+        if is_over { self.refused() } else { SearchStep::Wait }
     }
 
-    pub(super) fn refused(&mut self) -> SearchOutcome {
+    fn refused(&mut self) -> SearchStep {
         self.ended(self.search.refusal(&self.client))
     }
 
-    /// The caller has left, or the `Locks` was closed.
-    pub(super) fn abandoned(&mut self) -> SearchOutcome {
-        self.ended(closed())
-    }
-
-    /// There is nothing to clean up if nothing was sent, or nothing that was sent had an effect.
-    fn ended(&mut self, error: Error) -> SearchOutcome {
+    /// Tells the caller, unless that has been answered. There is nothing to clean up if nothing was sent, or
+    /// nothing that was sent had an effect.
+    fn ended(&mut self, error: Error) -> SearchStep {
         self.caller.refuse(&self.client, self.keeper.key(), error);
-        SearchOutcome::Refused { clean_up: self.search.tries > self.search.without_effect }
+        let clean_up = self.search.tries > self.search.without_effect;
+        SearchStep::End(SearchOutcome::Refused { clean_up })
     }
 }
 
-pub(super) fn closed() -> Error {
+/// The caller has left, or the `Locks` was closed.
+fn closed() -> Error {
     Error::new(ErrorKind::Closed, "the connection to the store was closed while waiting")
 }
 
 /// Ready when the answer is no longer awaited.
-pub(super) async fn stopped(client: &Client, caller: &mut Caller) {
+async fn stopped(client: &Client, caller: &mut Caller) {
     tokio::select! {
         biased;
         () = caller.left() => {}
@@ -289,10 +273,7 @@ impl Acquisition<'_> {
     /// Waits behind the other tasks of this process, until it is this task's turn to ask the store, or
     /// a hold is passed to it. The first in line asks for all of them, so all of them give up on a
     /// store that does not answer.
-    pub(super) async fn wait_for_turn(
-        &mut self,
-        seat: &LineSeat,
-    ) -> Result<Option<Box<Pass>>, Error> {
+    async fn wait_for_turn(&mut self, seat: &LineSeat) -> Result<Option<Box<Pass>>> {
         self.poller.end();
         let clock = Arc::clone(&self.client.clock);
         let line = seat.line();
@@ -325,13 +306,13 @@ impl Acquisition<'_> {
 
     /// Waits until another attempt is worthwhile: a push, the store's own hint, the slow poll, a
     /// lost place. Renews the place while waiting.
-    pub(super) async fn wait(&mut self) -> SearchStep {
+    async fn wait(&mut self) -> SearchStep {
         self.poller.end();
         let clock = Arc::clone(&self.client.clock);
         loop {
             let now = clock.now();
             if self.is_over(now) {
-                return SearchStep::End(self.refused());
+                return self.refused();
             }
             if now >= self.search.pace.look_at {
                 if self.client.capabilities.wake == Wake::Poll
@@ -339,11 +320,11 @@ impl Acquisition<'_> {
                 {
                     return SearchStep::Look;
                 }
-                self.search.pace.put_off(&self.client, now);
+                self.search.pace.look_at = now + schedule::a_moment(&self.client);
             }
             if now >= self.search.place.renew_at {
                 match self.renew_place().await {
-                    _ if self.caller.is_answered() => return SearchStep::End(self.abandoned()),
+                    _ if self.caller.is_answered() => return self.ended(closed()),
                     Ok(Renewal::Lost) => return SearchStep::Look,
                     Ok(_) => continue,
                     Err(error) => return self.failed(error),
@@ -358,10 +339,12 @@ impl Acquisition<'_> {
             let seat = self.seat.as_ref().filter(|_| !self.client.capabilities.fair);
             tokio::select! {
                 biased;
-                () = stopped(&self.client, self.caller) => return SearchStep::End(self.abandoned()),
+                () = stopped(&self.client, self.caller) => return self.ended(closed()),
                 pushed = call::changed(&mut self.keeper.claim), if push => match pushed {
                     Ok(()) => {
-                        self.search.pace.pushed(now);
+                        // A change is kept until it is asked for, so asking a little later misses nothing, and a
+                        // store that pushes endlessly is not asked endlessly.
+                        self.search.pace.push_from = now + PUSH_SPACING;
                         return SearchStep::Look;
                     }
                     Err(error) => {
@@ -416,7 +399,7 @@ impl Acquisition<'_> {
                 let notices = search.notices_within(sent, &keeper.terms);
                 search.place.renewed(client, sent, until, ttl, notices);
             }
-            Renewal::Lost => search.place.is_gone(),
+            Renewal::Lost => search.place = QueuePlace::NONE,
         }
         Ok(renewal)
     }
@@ -439,41 +422,41 @@ const PUSH_SPACING: Duration = Duration::from_micros(100);
 /// However soon a silent store is given up, it is not asked more often for that.
 const SHORTEST_NOTICE: Duration = Duration::from_secs(1);
 
-pub(super) struct Search {
-    pub(super) patience: Patience,
-    pub(super) started: ClockInstant,
+struct Search {
+    patience: Patience,
+    started: ClockInstant,
     deadline: ClockInstant,
     /// When the store last answered anything.
-    pub(super) answered_at: ClockInstant,
+    answered_at: ClockInstant,
     /// What the store said last.
-    pub(super) last: Option<LastAnswer>,
-    pub(super) tries: u32,
+    last: Option<LastAnswer>,
+    tries: u32,
     /// How many of them had no effect, as their errors say.
-    pub(super) without_effect: u32,
-    pub(super) place: QueuePlace,
-    pub(super) pace: Pace,
+    without_effect: u32,
+    place: QueuePlace,
+    pace: Pace,
 }
 
 /// The place in the store's queue.
-pub(super) struct QueuePlace {
+struct QueuePlace {
     /// Until when the store keeps it; `None` if there is none.
-    pub(super) until: Option<ClockInstant>,
-    pub(super) renew_at: ClockInstant,
+    until: Option<ClockInstant>,
+    renew_at: ClockInstant,
 }
 
 /// When to try again, and when to ask for pushes.
-pub(super) struct Pace {
+struct Pace {
     /// Busy answers in a row.
     busy: u32,
     backoff: Backoff,
     /// When to try again, whatever happens.
-    pub(super) look_at: ClockInstant,
+    look_at: ClockInstant,
     /// Pushes are not asked for until then, since they failed or came too fast.
-    pub(super) push_from: ClockInstant,
+    push_from: ClockInstant,
 }
 
 impl Search {
-    pub(super) fn new(patience: Patience, now: ClockInstant, call_timeout: Duration) -> Self {
+    fn new(patience: Patience, now: ClockInstant, call_timeout: Duration) -> Self {
         let deadline = patience.deadline(now, call_timeout);
         Self {
             patience,
@@ -483,26 +466,26 @@ impl Search {
             last: None,
             tries: 0,
             without_effect: 0,
-            place: QueuePlace { until: None, renew_at: ClockInstant::FAR_FUTURE },
+            place: QueuePlace::NONE,
             pace: Pace { busy: 0, backoff: schedule::backoff(), look_at: now, push_from: now },
         }
     }
 
     /// The store has answered a look.
-    pub(super) fn heard(&mut self, client: &Client, now: ClockInstant) {
+    fn heard(&mut self, client: &Client, now: ClockInstant) {
         self.answered(client, now);
         self.pace.backoff.reset();
     }
 
     /// The store has answered anything.
-    pub(super) fn answered(&mut self, client: &Client, now: ClockInstant) {
+    fn answered(&mut self, client: &Client, now: ClockInstant) {
         client.silent_store.answered();
         self.answered_at = now;
     }
 
     /// The deadline has come before the answer to a call that was sent at `sent`. That says less than what came
     /// before, but the call may be carried out.
-    pub(super) fn is_cut_short(&mut self, client: &Client, sent: ClockInstant) {
+    fn is_cut_short(&mut self, client: &Client, sent: ClockInstant) {
         let now = client.clock.now();
         match &mut self.last {
             Some(LastAnswer::Answer(_)) => {}
@@ -512,20 +495,20 @@ impl Search {
     }
 
     /// Tells those behind this task in line what the store said last.
-    pub(super) fn tell(&self, seat: &LineSeat) {
+    fn tell(&self, seat: &LineSeat) {
         if let Some(last) = &self.last {
             seat.line().note(last.clone(), self.answered_at);
         }
     }
 
     /// A call has failed.
-    pub(super) fn failed(&mut self, client: &Client, error: Error, now: ClockInstant) {
+    fn failed(&mut self, client: &Client, error: Error, now: ClockInstant) {
         client.silent_store.failed(&error, now);
         self.last = Some(LastAnswer::Failure(error));
     }
 
     /// Why the search ends without the lock: "not acquired" only if the store's last answer was "busy".
-    pub(super) fn refusal(&self, client: &Client) -> Error {
+    fn refusal(&self, client: &Client) -> Error {
         let now = client.clock.now();
         match &self.last {
             Some(LastAnswer::Answer(seen)) => self.not_acquired(seen.as_deref(), now),
@@ -547,7 +530,7 @@ impl Search {
     }
 
     /// Within what time from `now` on this waiter is to notice that the store answers nobody.
-    pub(super) fn notices_within(&self, now: ClockInstant, terms: &LockTerms) -> Duration {
+    fn notices_within(&self, now: ClockInstant, terms: &LockTerms) -> Duration {
         let within = match self.patience {
             Patience::Try => None,
             Patience::Forever => Some(terms.unavailable_after / 2),
@@ -560,16 +543,18 @@ impl Search {
     }
 
     /// When something is due while nothing is heard.
-    pub(super) fn wake_at(&self, now: ClockInstant) -> ClockInstant {
+    fn wake_at(&self, now: ClockInstant) -> ClockInstant {
         let wake_at = self.pace.look_at.min(self.place.renew_at).min(self.deadline);
         if self.pace.push_from > now { wake_at.min(self.pace.push_from) } else { wake_at }
     }
 }
 
 impl QueuePlace {
+    const NONE: Self = Self { until: None, renew_at: ClockInstant::FAR_FUTURE };
+
     /// A look has found it. That need not have renewed it, so a look never puts the renewal off: a waiter who
     /// looks more often than a renewal is due would lose its place. `sent` is when the store was asked.
-    pub(super) fn found(
+    fn found(
         &mut self,
         client: &Client,
         sent: ClockInstant,
@@ -582,7 +567,7 @@ impl QueuePlace {
     }
 
     /// The store has renewed it: records its end, if the store gave one, and plans the next renewal.
-    pub(super) fn renewed(
+    fn renewed(
         &mut self,
         client: &Client,
         sent: ClockInstant,
@@ -593,18 +578,12 @@ impl QueuePlace {
         self.until = until.or(self.until);
         self.renew_at = schedule::renew_place_at(client, sent, ttl, notices);
     }
-
-    /// There is no place.
-    pub(super) fn is_gone(&mut self) {
-        self.until = None;
-        self.renew_at = ClockInstant::FAR_FUTURE;
-    }
 }
 
 impl Pace {
     /// Another client has the lock; the store proposes to retry after `hint`, and the next look comes after
     /// `longest` at the latest.
-    pub(super) fn busy(
+    fn busy(
         &mut self,
         client: &Client,
         now: ClockInstant,
@@ -621,24 +600,13 @@ impl Pace {
     }
 
     /// An attempt has failed.
-    pub(super) fn failed(&mut self, client: &Client, now: ClockInstant) {
+    fn failed(&mut self, client: &Client, now: ClockInstant) {
         self.busy = 0;
         self.look_at = now + self.backoff.failed(&*client.rng);
     }
 
-    /// It is not this waiter's turn to look.
-    pub(super) fn put_off(&mut self, client: &Client, now: ClockInstant) {
-        self.look_at = now + schedule::a_moment(client);
-    }
-
-    /// A push has come. A change is kept until it is asked for, so asking a little later misses
-    /// nothing, and a store that pushes endlessly is not asked endlessly.
-    pub(super) fn pushed(&mut self, now: ClockInstant) {
-        self.push_from = now + PUSH_SPACING;
-    }
-
     /// Pushes are unavailable for now.
-    pub(super) fn no_pushes(&mut self, client: &Client, now: ClockInstant) {
+    fn no_pushes(&mut self, client: &Client, now: ClockInstant) {
         self.push_from = now + self.backoff.failed(&*client.rng);
         self.look_at = self.look_at.min(self.push_from);
     }
