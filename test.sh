@@ -122,7 +122,7 @@ export RUSTC_WORKSPACE_WRAPPER=$PWD/.ci/rustc-with-mutants
 targets=(--tests)
 if [ "$mode" = quick ]; then
     targets=(--lib --bins)
-    for test in docs maps verdicts advisories dependencies packages keeper lease metrics smoke standstill 'memory_*' mutants small_backend \
+    for test in docs maps verdicts advisories dependencies packages it metrics 'memory_*' mutants small_backend \
         conformance sqlite_conformance; do
         targets+=(--test "$test")
     done
@@ -155,7 +155,7 @@ if [ "$mode" = full ]; then
 fi
 step "tests, $lanes programs at a time"
 # The longest first, so that none runs alone at the end.
-long='conformance|lock-(etcd|sql)-it|one_server|lock-redis-redlock-|mutants|faults|small_backend|scenes|swap|benches-short|hostile|outage|secrets'
+long='conformance|lock-(core|etcd|sql)-it|one_server|lock-redis-redlock-|mutants|faults|small_backend|scenes|swap|benches-short|hostile|outage|secrets'
 { list "$long"; list -v "$long"; } | { grep -v '/redlock-model-' || true; } | xargs -r -P "$lanes" -n 1 .ci/run-test
 
 if [ -n "$beside" ]; then

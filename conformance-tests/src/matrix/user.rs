@@ -80,9 +80,9 @@ pub(super) const MATRIX: Matrix<UserCall, UserState> = Matrix {
     reasons: REASONS,
 };
 
-const STANDSTILL: &str = "lock-core/tests/standstill.rs";
-const KEEPER: &str = "lock-core/tests/keeper.rs";
-const API: &str = "lock-core/tests/api.rs";
+const STANDSTILL: &str = "lock-core/tests/it/standstill.rs";
+const KEEPER: &str = "lock-core/tests/it/keeper.rs";
+const API: &str = "lock-core/tests/it/api.rs";
 
 const REASONS: &[Reason<UserCall, UserState>] = reasons![
     // A client that was closed.

@@ -1,16 +1,12 @@
 //! Holds that tasks of one process pass on. The suite checks on each store what a user can see of them;
 //! these are the corners that need the memory store.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
-
-use std::time::Duration;
-
 use lock_core::memory::MemoryBackend;
 use lock_core::testing::{ManualClock, TokioClock};
 use lock_core::{Clock, ErrorKind, Lock, LockGuard, LockState, Locks, LostReason, Result};
 use tokio::task::JoinHandle;
 
-const MS: Duration = Duration::from_millis(1);
+use crate::MS;
 
 /// A store, locks on it whose tasks pass on, and the time.
 fn locks(store: MemoryBackend) -> (MemoryBackend, Locks, TokioClock) {

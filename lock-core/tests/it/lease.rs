@@ -1,7 +1,5 @@
 //! Lease tokens through the user API: what the core itself must compare, supply and leave alone.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
-
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -10,7 +8,7 @@ use lock_core::memory::MemoryBackend;
 use lock_core::testing::TokioClock;
 use lock_core::{Clock, ErrorKind, LeaseToken, LockState, Locks, LostReason, Operation, Released};
 
-const SECOND: Duration = Duration::from_secs(1);
+use crate::SECOND;
 
 /// A store, and locks on it with the prefix `shop`, in virtual time.
 fn shop() -> (MemoryBackend, Locks, TokioClock) {

@@ -1,24 +1,16 @@
 //! The promises of the user API that need no store.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::testing::{MemoryBackend, TokioClock};
+use lock_core::testing::MemoryBackend;
 use lock_core::{
     Attempt, Bytes, Capabilities, Claim, ClaimRequest, Clock, DataLoss, Error, ErrorKind, Feature,
     Finding, HolderMark, LockAdmin, LockBackend, LockInfo, LockKey, LockLayer, LockState, Locks,
     LocksBuilder, LostReason, Released, Renewal, Result, Victim, async_trait,
 };
 
-const MS: Duration = Duration::from_millis(1);
-
-fn shop() -> (MemoryBackend, Locks, TokioClock) {
-    let clock = TokioClock::default();
-    let store = MemoryBackend::queued().with_clock(clock);
-    (store.clone(), Locks::builder(store).clock(clock).build().unwrap(), clock)
-}
+use crate::{MS, virtual_locks};
 
 #[tokio::test]
 async fn any_string_is_a_name() {
@@ -64,7 +56,7 @@ async fn bad_settings_are_found_when_the_locks_are_built() {
 
 #[tokio::test(start_paused = true)]
 async fn run_on_a_guard_gives_the_value_and_releases() {
-    let (store, locks, clock) = shop();
+    let (store, locks, clock) = virtual_locks(MemoryBackend::queued());
     let lock = locks.named("a").unwrap();
     let fence = lock.acquire().await.unwrap().run(async |held| held.token()).await.unwrap();
     assert!(fence.is_ok());
@@ -78,7 +70,7 @@ async fn run_on_a_guard_gives_the_value_and_releases() {
 
 #[tokio::test(start_paused = true)]
 async fn every_token_of_a_loss_is_cancelled_and_alone() {
-    let (store, locks, _) = shop();
+    let (store, locks, _) = virtual_locks(MemoryBackend::queued());
     let guard = locks.named("a").unwrap().acquire().await.unwrap();
     let (early, mine) = (guard.lost().cancellation_token(), guard.lost().cancellation_token());
     mine.cancel();
@@ -113,7 +105,7 @@ async fn what_a_program_requires_is_refused_by_name() {
 
 #[tokio::test(start_paused = true)]
 async fn health_is_one_request_and_counts_what_is_in_use() {
-    let (store, locks, clock) = shop();
+    let (store, locks, clock) = virtual_locks(MemoryBackend::queued());
     let guard = locks.named("a").unwrap().acquire().await.unwrap();
     let before = store.requests();
     store.delay_next(30 * MS);
@@ -192,7 +184,7 @@ impl Claim for StubbornClaim {
 
 #[tokio::test(start_paused = true)]
 async fn a_detach_that_fails_gives_the_guard_back_and_the_lock_stays() {
-    let (store, _, clock) = shop();
+    let (store, _, clock) = virtual_locks(MemoryBackend::queued());
     let locks = Locks::builder(store).clock(clock).layer(Stubborn).build().unwrap();
     let lock = locks.named("a").unwrap().ttl(Duration::from_secs(3));
     let failed = lock.acquire().await.unwrap().detach().await.unwrap_err();
@@ -258,7 +250,7 @@ async fn a_dropped_guard_is_lost_at_once() {
 
 #[tokio::test]
 async fn a_holder_is_shown_by_its_process_unless_it_has_a_label() {
-    let (_, locks, _) = shop();
+    let (_, locks, _) = virtual_locks(MemoryBackend::queued());
     let _guard = locks.named("a").unwrap().acquire().await.unwrap();
     let holder = locks.inspect("a").await.unwrap().unwrap().holder.unwrap();
     let process = format!("/{}", std::process::id());
@@ -268,7 +260,7 @@ async fn a_holder_is_shown_by_its_process_unless_it_has_a_label() {
 /// Owner ids are secrets of their holders.
 #[tokio::test]
 async fn what_is_logged_names_the_lock_and_shows_no_secret() {
-    let (_, locks, _) = shop();
+    let (_, locks, _) = virtual_locks(MemoryBackend::queued());
     let guard = locks.named("order:42").unwrap().acquire().await.unwrap();
     let (held, owner) = (guard.held().clone(), guard.held().owner());
     let texts = [

@@ -1,8 +1,6 @@
 //! The runtime of the `Locks` stalls: it is no longer driven. Everything with a time limit keeps to
 //! it, since the clock needs no runtime.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
-
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -11,7 +9,8 @@ use lock_core::memory::MemoryBackend;
 use lock_core::{Error, ErrorKind, LockState, Locks, LostReason, Released, Result};
 use tokio::runtime::{Builder, Runtime};
 
-const MS: Duration = Duration::from_millis(1);
+use crate::MS;
+
 /// What a busy machine may need; far less than forever.
 const PATIENCE: Duration = Duration::from_secs(20);
 

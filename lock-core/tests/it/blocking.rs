@@ -1,7 +1,5 @@
 //! The calls for threads that run no async code: with a runtime, without one, and inside one.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
-
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -10,7 +8,7 @@ use lock_core::testing::MemoryBackend;
 use lock_core::{Clock, ErrorKind, Locks, LostReason, Released, Result, SystemClock, blocking};
 use tokio::runtime::{Builder, Handle};
 
-const MS: Duration = Duration::from_millis(1);
+use crate::MS;
 
 /// Every blocking call, on this thread.
 fn whole_course(locks: &Locks) {

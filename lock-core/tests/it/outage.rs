@@ -1,13 +1,11 @@
 //! Many waiters at a store that answers nobody.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
-
 use std::time::Duration;
 
 use lock_core::testing::{MemoryBackend, TokioClock};
 use lock_core::{Clock, Error, ErrorKind, Lock, LockGuard, Locks, LocksBuilder};
 
-const SECOND: Duration = Duration::from_secs(1);
+use crate::SECOND;
 
 /// A lock that another client holds, the client of those who wait for it, and what keeps it held.
 async fn held(

@@ -1,10 +1,6 @@
 //! The life of a lock, on both flavours of the memory store and in virtual time. The conformance
 //! suite covers every corner; this must hold before the suite is of any use.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
-
-use std::time::Duration;
-
 use lock_core::memory::MemoryBackend;
 use lock_core::testing::{ManualClock, TokioClock};
 use lock_core::{
@@ -12,7 +8,7 @@ use lock_core::{
     Locks, LostReason, OwnerId, Released,
 };
 
-const SECOND: Duration = Duration::from_secs(1);
+use crate::SECOND;
 
 fn stores() -> Vec<(MemoryBackend, TokioClock)> {
     let clock = TokioClock::default();

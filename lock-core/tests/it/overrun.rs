@@ -1,7 +1,5 @@
 //! A store whose calls do not end (clause C12): nobody hangs with them.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
-
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,7 +12,7 @@ use lock_core::{
     Released, Renewal, Result, async_trait,
 };
 
-const SECOND: Duration = Duration::from_secs(1);
+use crate::SECOND;
 
 /// Which of its calls never end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

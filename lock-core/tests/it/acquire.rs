@@ -1,8 +1,6 @@
 //! How a lock is searched for, kept and undone, on a store whose answers are written down. Each test is
 //! named after what must hold.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
-
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -17,8 +15,7 @@ use lock_core::{
     Released, Renewal, Result, Wake, async_trait,
 };
 
-const MS: Duration = Duration::from_millis(1);
-const SECOND: Duration = Duration::from_secs(1);
+use crate::{MS, SECOND};
 
 /// The answers to one kind of call, each with the time that it takes. The last one stays.
 type Answers<T> = Mutex<VecDeque<(Duration, Result<T>)>>;

@@ -1,8 +1,6 @@
 //! Corner cases of the keeper and the guard that were once wrong. Each test is named after what
 //! must hold.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
-
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -13,15 +11,7 @@ use lock_core::{
     LockState, Locks, LostReason, OwnerId, Released, Renewal, Result, SystemClock, async_trait,
 };
 
-const MS: Duration = Duration::from_millis(1);
-const SECOND: Duration = Duration::from_secs(1);
-
-/// A store and locks on it, in virtual time.
-fn virtual_locks(store: MemoryBackend) -> (MemoryBackend, Locks, TokioClock) {
-    let clock = TokioClock::default();
-    let store = store.with_clock(clock);
-    (store.clone(), Locks::builder(store).clock(clock).build().unwrap(), clock)
-}
+use crate::{MS, SECOND, virtual_locks};
 
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()

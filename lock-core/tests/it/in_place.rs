@@ -1,7 +1,5 @@
 //! A caller polls its keeper itself, for one attempt or one release. What that must not change.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
-
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
@@ -15,7 +13,8 @@ use lock_core::{
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Notify;
 
-const MS: Duration = Duration::from_millis(1);
+use crate::MS;
+
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A store whose answers come when the test lets them go. A grant is valid for 300 ms.
