@@ -93,19 +93,15 @@ impl TimerSource for Alarm {
 
     fn added(&self, timers: &mut Timers) {
         if let Some(earliest) = timers.earliest() {
-            self.driver().arm(earliest);
+            self.driver.lock().arm(earliest);
         }
     }
 }
 
 impl Alarm {
-    fn driver(&self) -> MutexGuard<'_, TimerDriver> {
-        self.driver.lock()
-    }
-
     /// Starts the timer and its thread when they are first needed.
     fn start_driver(self: &Arc<Self>) -> bool {
-        let mut driver = self.driver();
+        let mut driver = self.driver.lock();
         if driver.fd.is_some() {
             return true;
         }
@@ -126,7 +122,7 @@ impl Alarm {
     fn fire(&self) -> Vec<Waker> {
         let mut timers = self.timers();
         let due = timers.take_due(boot_time());
-        let mut driver = self.driver();
+        let mut driver = self.driver.lock();
         driver.armed = None;
         if let Some(earliest) = timers.earliest() {
             driver.arm(earliest);

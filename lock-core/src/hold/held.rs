@@ -11,7 +11,9 @@ use crate::mutex::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Clock, ClockInstant, Error, FencingToken, LockKey, LostReason, OwnerId, Result};
+use crate::{
+    ClaimRequest, Clock, ClockInstant, Error, FencingToken, LockKey, LostReason, OwnerId, Result,
+};
 
 /// What a holder may believe, by the local clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -102,20 +104,18 @@ struct Validity {
     token: Option<CancellationToken>,
 }
 
-/// What a new hold starts with.
-pub(crate) struct Grant {
-    pub(crate) key: LockKey,
-    pub(crate) owner: OwnerId,
-    pub(crate) token: FencingToken,
-    pub(crate) ttl: Duration,
-    pub(crate) until: ClockInstant,
-    pub(crate) max_hold: Option<Duration>,
-    pub(crate) killed: CancellationToken,
-}
-
 impl Held {
-    pub(crate) fn new(clock: Arc<dyn Clock>, grant: Grant) -> Self {
-        let Grant { key, owner, token, ttl, until, max_hold, killed } = grant;
+    /// What was requested is granted with this token, and valid until then. It ends sooner if it is `killed`.
+    pub(crate) fn new(
+        clock: Arc<dyn Clock>,
+        request: &ClaimRequest,
+        token: FencingToken,
+        until: ClockInstant,
+        max_hold: Option<Duration>,
+        killed: CancellationToken,
+    ) -> Self {
+        let ClaimRequest { key, owner, ttl, .. } = request;
+        let (key, owner, ttl) = (key.clone(), *owner, *ttl);
         let cap = max_hold.map_or(ClockInstant::FAR_FUTURE, |limit| clock.now() + limit);
         let lead = lead(ttl).min(max_hold.unwrap_or(ttl) / 10);
         let validity = Validity {
@@ -190,31 +190,8 @@ impl Held {
         }
     }
 
-    /// Cancelled when the loss is marked.
-    pub(super) fn loss_token(&self) -> CancellationToken {
-        let mut validity = self.0.validity();
-        let token = validity.token.get_or_insert_default().clone();
-        if validity.lost.is_some() {
-            token.cancel();
-        }
-        token
-    }
-
-    pub(crate) fn lost_notify(&self) -> &Notify {
-        &self.0.lost
-    }
-
-    /// Ready when the backend is being closed.
-    pub(crate) async fn killed(&self) {
-        self.0.killed.cancelled().await;
-    }
-
     pub(crate) fn fence(&self) -> FencingToken {
         self.0.token
-    }
-
-    pub(crate) fn clock(&self) -> &dyn Clock {
-        &*self.0.clock
     }
 
     /// When the lost signal fires.
@@ -376,7 +353,12 @@ impl LostSignal {
     /// ```
     #[must_use = "a token does nothing unless it is asked or awaited"]
     pub fn cancellation_token(&self) -> CancellationToken {
-        self.0.loss_token().child_token()
+        let mut validity = self.0.0.validity();
+        let token = validity.token.get_or_insert_default().clone();
+        if validity.lost.is_some() {
+            token.cancel();
+        }
+        token.child_token()
     }
 
     /// Waits until the lock is lost. Fires a moment before the end of validity by the clock alone, and
@@ -387,16 +369,17 @@ impl LostSignal {
     ///
     /// Cancel-safe.
     pub async fn wait(&self) -> LostReason {
+        let SharedHold { clock, killed, lost, .. } = &*self.0.0;
         loop {
             // Arm, then check, then wait.
-            let mut notified = std::pin::pin!(self.0.lost_notify().notified());
+            let mut notified = std::pin::pin!(lost.notified());
             notified.as_mut().enable();
             if let Some(reason) = self.reason() {
                 return reason;
             }
             // A renewal moves it; this then waits again.
             let end = self.0.signal_at();
-            if self.0.clock().now() >= end {
+            if clock.now() >= end {
                 match self.0.expire() {
                     Some(reason) => return reason,
                     None => continue,
@@ -406,8 +389,8 @@ impl LostSignal {
                 biased;
                 () = notified => {}
                 // The keeper says so, too, but its runtime may stand still.
-                () = self.0.killed() => {}
-                () = self.0.clock().sleep_until(end) => {}
+                () = killed.cancelled() => {}
+                () = clock.sleep_until(end) => {}
             }
         }
     }
@@ -435,18 +418,11 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn hold(clock: &ManualClock, max_hold: Option<Duration>) -> Held {
-        Held::new(
-            Arc::new(clock.clone()),
-            Grant {
-                key: LockKey::new("", "a").unwrap(),
-                owner: OwnerId::from_bytes([1; 16]),
-                token: FencingToken::new(1).unwrap(),
-                ttl: 10 * SECOND,
-                until: clock.now() + 10 * SECOND,
-                max_hold,
-                killed: CancellationToken::new(),
-            },
-        )
+        let (key, owner) = (LockKey::new("", "a").unwrap(), OwnerId::from_bytes([1; 16]));
+        let request = ClaimRequest::new(key, owner, 10 * SECOND);
+        let (token, until) = (FencingToken::new(1).unwrap(), clock.now() + 10 * SECOND);
+        let killed = CancellationToken::new();
+        Held::new(Arc::new(clock.clone()), &request, token, until, max_hold, killed)
     }
 
     #[test]

@@ -6,7 +6,7 @@ mod lease_token;
 pub(crate) mod rules;
 mod terms;
 
-pub(crate) use held::{Grant, lead, margin, promised_end};
 pub use held::{Held, LockState, LostSignal};
+pub(crate) use held::{lead, margin, promised_end};
 pub use lease_token::{LeaseToken, RenewedLease};
 pub(crate) use terms::{Defaults, LockTerms, Options, RenewalWish};

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use crate::mutex::{Mutex, MutexGuard};
+use crate::mutex::Mutex;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -55,7 +55,11 @@ impl Client {
     pub(crate) fn home(&self) -> Result<Arc<KeeperRuntime>> {
         let home = match &self.runtime {
             Some(home) => Arc::clone(home),
-            None => self.visit(Handle::try_current().map_err(|_| no_runtime())?),
+            None => self.visit(Handle::try_current().map_err(|_| {
+                Error::config(
+                    "there is no Tokio runtime here: build the `Locks` inside one, or pass its handle to `LocksBuilder::runtime`",
+                )
+            })?),
         };
         if home.ended().is_cancelled() && !self.killed.is_cancelled() {
             return Err(self.keeper_gone());
@@ -123,12 +127,6 @@ impl Client {
 /// so a busy machine gets a moment.
 pub(crate) const STANDSTILL_GRACE: Duration = Duration::from_millis(250);
 
-fn no_runtime() -> Error {
-    Error::config(
-        "there is no Tokio runtime here: build the `Locks` inside one, or pass its handle to `LocksBuilder::runtime`",
-    )
-}
-
 /// So many looks are made in this time while none is answered. A call may take seconds to find out that a
 /// store keeps silent, and a thousand waiters would all ask it meanwhile.
 const MOST: (u32, Duration) = (8, Duration::from_secs(1));
@@ -154,7 +152,7 @@ impl SilentStore {
     /// Whether another one may be made at `now`; if so, it is counted.
     pub(super) fn may_begin(&self, now: ClockInstant) -> bool {
         let (most, within) = MOST;
-        let mut silence = self.silence();
+        let mut silence = self.silence.lock();
         if silence.since.is_none_or(|since| now.since(since) >= within) {
             silence.since = Some(now);
             self.unanswered.store(0, Relaxed);
@@ -166,24 +164,20 @@ impl SilentStore {
     pub(super) fn answered(&self) {
         if self.unanswered.load(Relaxed) > 0 {
             self.unanswered.store(0, Relaxed);
-            self.silence().failure = None;
+            self.silence.lock().failure = None;
         }
     }
 
     /// A call of a waiter has failed.
     pub(super) fn failed(&self, error: &Error, now: ClockInstant) {
         self.unanswered.fetch_max(1, Relaxed);
-        self.silence().failure = Some((error.clone(), now));
+        self.silence.lock().failure = Some((error.clone(), now));
     }
 
     /// What the others have met, if the store has answered nobody since, and a waiter not since `answered_at`.
     pub(super) fn failure(&self, answered_at: ClockInstant) -> Option<Error> {
-        let silence = self.silence();
+        let silence = self.silence.lock();
         silence.failure.as_ref().filter(|(_, at)| *at > answered_at).map(|(error, _)| error.clone())
-    }
-
-    fn silence(&self) -> MutexGuard<'_, Silence> {
-        self.silence.lock()
     }
 }
 

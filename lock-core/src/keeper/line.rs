@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use crate::mutex::{Mutex, MutexGuard};
+use crate::mutex::Mutex;
 use tokio::sync::Notify;
 
 use super::Keeper;
@@ -38,7 +38,7 @@ pub(crate) struct LocalLine {
     pub(super) released: Notify,
     /// The first has met an error: those in line check whether it is time to give up.
     pub(super) failed: Notify,
-    local: Mutex<LineState>,
+    state: Mutex<LineState>,
 }
 
 #[derive(Debug, Default)]
@@ -129,7 +129,7 @@ pub(crate) struct LineSeat {
 impl LocalLines {
     /// Whether anybody waits for `key`, or may pass it on.
     pub(super) fn is_contended(&self, key: &LockKey) -> bool {
-        self.lock().contains_key(key)
+        self.0.lock().contains_key(key)
     }
 
     /// Takes the last place in the line for `key`.
@@ -137,15 +137,15 @@ impl LocalLines {
         let handle = self.handle(key);
         let (turned, state) = (Notify::new(), Mutex::new(MemberState::Waiting));
         let member = Arc::new(LineMember { terms, caller, due: AtomicU64::new(0), turned, state });
-        handle.line.local().members.push_back(Arc::clone(&member));
+        handle.line.state.lock().members.push_back(Arc::clone(&member));
         LineSeat { handle, member }
     }
 
     fn handle(&self, key: &LockKey) -> LineHandle {
-        let mut lines = self.lock();
+        let mut lines = self.0.lock();
         let kept = lines.entry(key.clone()).or_insert_with(|| {
             let (released, failed) = (Notify::new(), Notify::new());
-            let line = Arc::new(LocalLine { released, failed, local: Mutex::default() });
+            let line = Arc::new(LocalLine { released, failed, state: Mutex::default() });
             KeptLine { line, handles: 0 }
         });
         kept.handles += 1;
@@ -154,9 +154,9 @@ impl LocalLines {
 
     /// Tells the first in line, if there is one, that `key` was just released here.
     pub(crate) fn released(&self, key: &LockKey) {
-        let lines = self.lock();
+        let lines = self.0.lock();
         if let Some(KeptLine { line, .. }) = lines.get(key) {
-            let mut local = line.local();
+            let mut local = line.state.lock();
             local.streak += 1;
             if local.streak > LONGEST_STREAK {
                 local.streak = 0;
@@ -167,10 +167,6 @@ impl LocalLines {
             }
         }
     }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<LockKey, KeptLine>> {
-        self.0.lock()
-    }
 }
 
 impl LocalLine {
@@ -178,7 +174,7 @@ impl LocalLine {
     pub(super) fn note(&self, last: LastAnswer, answered_at: ClockInstant) {
         let failed = matches!(last, LastAnswer::Failure(_));
         {
-            let mut local = self.local();
+            let mut local = self.state.lock();
             let before = local.last.take().map_or(answered_at, |(_, before)| before);
             local.last = Some((last, answered_at.max(before)));
         }
@@ -190,15 +186,11 @@ impl LocalLine {
     /// What is known here of the lock, and since when: the store's last answer, or that a task of
     /// this process has it.
     pub(super) fn last(&self, now: ClockInstant) -> Option<(LastAnswer, ClockInstant)> {
-        let local = self.local();
+        let local = self.state.lock();
         match local.open {
             Some(_) => Some((LastAnswer::Answer(None), now)),
             None => local.last.clone(),
         }
-    }
-
-    fn local(&self) -> MutexGuard<'_, LineState> {
-        self.local.lock()
     }
 }
 
@@ -226,7 +218,7 @@ impl LineState {
 
 impl LineMember {
     fn is_done(&self) -> bool {
-        matches!(*self.state(), MemberState::Gone)
+        matches!(*self.state.lock(), MemberState::Gone)
     }
 
     /// By when it has to do something. If it has not said so, it has just become the first.
@@ -240,16 +232,12 @@ impl LineMember {
 
     /// It goes to the store when it is driven again.
     fn goes_alone(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if let MemberState::Waiting = *state {
             *state = MemberState::AtStore;
         }
         drop(state);
         self.turned.notify_one();
-    }
-
-    fn state(&self) -> MutexGuard<'_, MemberState> {
-        self.state.lock()
     }
 }
 
@@ -265,11 +253,11 @@ impl LineSeat {
 
     /// Whether it is this task's turn. Once it is, no hold is passed to it any more.
     pub(super) fn turn(&self, clock: &dyn Clock) -> LineTurn {
-        let mut local = self.handle.line.local();
+        let mut local = self.handle.line.state.lock();
         // Read while the line is locked, as in `pass`: it goes to the store before or after the
         // moment until which holds are passed on.
         let now = clock.now();
-        if let Some(turn) = self.member.state().own_turn() {
+        if let Some(turn) = self.member.state.lock().own_turn() {
             return turn;
         }
         let is_first = |local: &LineState| {
@@ -284,7 +272,7 @@ impl LineSeat {
         match local.open {
             Some((_, until)) if now < until => LineTurn::At(until),
             _ => {
-                *self.member.state() = MemberState::AtStore;
+                *self.member.state.lock() = MemberState::AtStore;
                 LineTurn::Now
             }
         }
@@ -303,8 +291,8 @@ impl LineSeat {
         let left = {
             // As all who write the state: between the look and the gift of `pass` nobody leaves, or the hold
             // would be given to nobody.
-            let _line = self.handle.line.local();
-            std::mem::replace(&mut *self.member.state(), MemberState::Gone)
+            let _line = self.handle.line.state.lock();
+            std::mem::replace(&mut *self.member.state.lock(), MemberState::Gone)
         };
         match left {
             MemberState::Given(pass) => Some(pass),
@@ -315,7 +303,7 @@ impl LineSeat {
 
 impl Drop for LineSeat {
     fn drop(&mut self) {
-        let mut local = self.handle.line.local();
+        let mut local = self.handle.line.state.lock();
         local.members.retain(|member| !Arc::ptr_eq(member, &self.member));
         local.wake_first();
     }
@@ -323,7 +311,7 @@ impl Drop for LineSeat {
 
 impl Drop for LineHandle {
     fn drop(&mut self) {
-        let mut lines = self.lines.lock();
+        let mut lines = self.lines.0.lock();
         if let Some(kept) = lines.get_mut(&self.key) {
             kept.handles -= 1;
             if kept.handles == 0 {
@@ -364,7 +352,7 @@ impl Cohort {
     ) -> Self {
         let (handle, until) = (lines.handle(key), now + rules::longest());
         let id = {
-            let mut local = handle.line.local();
+            let mut local = handle.line.state.lock();
             local.cohorts += 1;
             local.open = Some((local.cohorts, until));
             local.cohorts
@@ -377,7 +365,7 @@ impl Cohort {
     pub(super) fn pass(mut self, keeper: Keeper, until: ClockInstant) -> Option<Keeper> {
         let clock = Arc::clone(&keeper.client.clock);
         let line = Arc::clone(&self.handle.line);
-        let mut local = line.local();
+        let mut local = line.state.lock();
         let now = clock.now();
         local.first_is_late_at(now);
         let is_open = local.open.is_some_and(|(open, until)| open == self.id && now < until)
@@ -385,7 +373,7 @@ impl Cohort {
             && rules::has_room(self.holders, self.fences.count);
         let token = FencingToken::new(rules::next_fence(self.fences.first.get(), self.holders));
         let next = local.members.front().filter(|first| {
-            let waits = matches!(*first.state(), MemberState::Waiting);
+            let waits = matches!(*first.state.lock(), MemberState::Waiting);
             waits && rules::joins(&keeper.terms, &first.terms)
         });
         let (Some(next), Ok(token), true) = (next, token, is_open) else {
@@ -394,7 +382,8 @@ impl Cohort {
             return Some(keeper);
         };
         self.holders += 1;
-        *next.state() = MemberState::Given(Box::new(Pass { keeper, cohort: self, token, until }));
+        *next.state.lock() =
+            MemberState::Given(Box::new(Pass { keeper, cohort: self, token, until }));
         next.turned.notify_one();
         local.members.pop_front();
         None
@@ -403,7 +392,7 @@ impl Cohort {
 
 impl Drop for Cohort {
     fn drop(&mut self) {
-        let mut local = self.handle.line.local();
+        let mut local = self.handle.line.state.lock();
         local.open = local.open.filter(|(open, _)| *open != self.id);
         local.wake_first();
     }
@@ -496,10 +485,13 @@ mod tests {
         let (line, member) = (Arc::clone(&seat.handle.line), Arc::clone(&seat.member));
         let (left, has_left) = std::sync::mpsc::channel();
         // As `pass` does, which finds it waiting, and then gives it the hold.
-        let local = line.local();
+        let local = line.state.lock();
         let leaves = std::thread::spawn(move || left.send(seat.leave().is_none()));
         has_left.recv_timeout(Duration::from_millis(50)).unwrap_err();
-        assert!(matches!(*member.state(), MemberState::Waiting), "it left without the line's lock");
+        assert!(
+            matches!(*member.state.lock(), MemberState::Waiting),
+            "it left without the line's lock"
+        );
         drop(local);
         leaves.join().unwrap().unwrap();
         assert!(has_left.recv().unwrap() && member.is_done());

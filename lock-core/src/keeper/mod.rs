@@ -27,7 +27,7 @@ use self::leaving::ReleaseAnswer;
 use self::line::{Cohort, Pass};
 use self::search::Acquisition;
 use crate::contract::Fences;
-use crate::hold::{Grant, LockTerms, Options, margin, promised_end};
+use crate::hold::{LockTerms, Options, margin, promised_end};
 use crate::in_doubt::InDoubt;
 use crate::{
     ClaimRequest, ClockInstant, EndOfHold, Error, ErrorKind, FencingToken, Held, LeaseToken,
@@ -386,15 +386,11 @@ impl Keeper {
         let token = granted.token;
         let held = Held::new(
             Arc::clone(&self.client.clock),
-            Grant {
-                key: self.key().clone(),
-                owner: self.request.owner,
-                token,
-                ttl: self.terms.ttl,
-                until: granted.until,
-                max_hold: self.terms.max_hold,
-                killed: self.home.ended().clone(),
-            },
+            &self.request,
+            token,
+            granted.until,
+            self.terms.max_hold,
+            self.home.ended().clone(),
         );
         let by = start.operation();
         tracing::Span::current().record("lock.fence", token.get());

@@ -200,15 +200,18 @@ impl LockGuard {
         F: AsyncFnOnce(Held) -> T,
     {
         let lost = self.lost();
-        let value = tokio::select! {
+        let done = tokio::select! {
             biased;
-            reason = lost.wait() => return Err(self.lost_while_running(reason)),
-            value = body(self.held.clone()) => value,
+            reason = lost.wait() => Err(reason),
+            // A body that never yields can outlast the lock.
+            value = body(self.held.clone()) => match self.state() {
+                LockState::Lost(reason) => Err(reason),
+                LockState::Secure | LockState::AtRisk => Ok(value),
+            },
         };
-        // A body that never yields can outlast the lock.
-        if let LockState::Lost(reason) = self.state() {
-            return Err(self.lost_while_running(reason));
-        }
+        let value = done.map_err(|reason| {
+            Error::lost(reason).for_key(self.held.key()).on_backend(self.client.backend.name())
+        })?;
         let key = self.key().clone();
         if let Err(error) = self.release().await {
             tracing::warn!(target: "distlock", %key, %error, "the work is done, but its lock was not released cleanly");
@@ -261,10 +264,6 @@ impl LockGuard {
                 _ => self.client.describe(self.client.keeper_gone(), operation, self.held.key()),
             }),
         }
-    }
-
-    fn lost_while_running(&self, reason: LostReason) -> Error {
-        Error::lost(reason).for_key(self.held.key()).on_backend(self.client.backend.name())
     }
 
     fn lost_at(&self, reason: LostReason, operation: Operation) -> Error {

@@ -176,7 +176,7 @@ impl Locks {
                 |error: &Error| self.0.tell(None, LockEvent::CallFailed { operation, error });
             self.0.backend.ping().await.inspect_err(failed)
         };
-        self.bounded(Operation::Ping, ping).await?;
+        self.within(self.call_limit(), Operation::Ping, ping).await?;
         let answered_in = self.0.clock.now().since(sent);
         Ok(Health { answered_in, in_use: self.0.keepers.len() })
     }
@@ -205,7 +205,7 @@ impl Locks {
     /// Cancel-safe.
     pub async fn inspect(&self, name: impl AsRef<str>) -> Result<Option<LockInfo>> {
         let key = self.key(name)?;
-        self.bounded(Operation::Inspect, self.admin()?.inspect(&key)).await
+        self.within(self.call_limit(), Operation::Inspect, self.admin()?.inspect(&key)).await
     }
 
     /// The locks with a holder or waiters whose names start with `name_start`, ordered by name.
@@ -229,7 +229,12 @@ impl Locks {
     /// Cancel-safe.
     pub async fn list(&self, name_start: &str) -> Result<Vec<LockInfo>> {
         check_part("name prefix", name_start)?;
-        self.bounded(Operation::List, self.admin()?.list(&self.0.prefix, name_start)).await
+        self.within(
+            self.call_limit(),
+            Operation::List,
+            self.admin()?.list(&self.0.prefix, name_start),
+        )
+        .await
     }
 
     /// Ends the hold that [`inspect`](Self::inspect) showed, by its
@@ -283,7 +288,12 @@ impl Locks {
 
     async fn force(&self, name: impl AsRef<str>, victim: &Victim) -> Result<Released> {
         let key = self.key(name)?;
-        self.bounded(Operation::ForceRelease, self.admin()?.force_release(&key, victim)).await
+        self.within(
+            self.call_limit(),
+            Operation::ForceRelease,
+            self.admin()?.force_release(&key, victim),
+        )
+        .await
     }
 
     /// Ends the use of the store: nothing more can be acquired, waiters give up, and locks that are
@@ -356,14 +366,6 @@ impl Locks {
         self.0.backend.admin().ok_or_else(|| {
             Error::unsupported(format!("{} cannot show its locks", self.0.backend.name()))
         })
-    }
-
-    async fn bounded<T>(
-        &self,
-        operation: Operation,
-        call: impl Future<Output = Result<T>>,
-    ) -> Result<T> {
-        self.within(self.call_limit(), operation, call).await
     }
 
     fn call_limit(&self) -> Duration {

@@ -39,8 +39,8 @@ pub use self::link::FaultLink;
 use self::link::wait_until;
 use self::store::{Flavour, MemoryStore};
 use crate::{
-    Binding, Capabilities, Claim, ClaimRequest, Clock, DataLoss, Fencing, LockAdmin, LockBackend,
-    LockInfo, LockKey, Released, Result, SystemClock, Victim, Wake,
+    Binding, Capabilities, Claim, ClaimRequest, Clock, DataLoss, Fencing, HolderMark, LockAdmin,
+    LockBackend, LockInfo, LockKey, Released, Result, SystemClock, Victim, Wake,
 };
 
 /// A client of a store in the memory of this process.
@@ -115,7 +115,7 @@ impl MemoryBackend {
     /// The store forgets the holders of the locks with this name, whatever their prefix. The old
     /// holder is told, and the next waiter gets the lock.
     pub fn lose_now(&self, name: &str) {
-        self.store.lose(|key| key.name() == name);
+        self.store.take_away(|key| key.name() == name, |_| true);
     }
 
     /// Freezes the store, like a stopped server: the calls of all clients wait. Leases keep
@@ -175,7 +175,7 @@ impl LockBackend for MemoryBackend {
 impl LockAdmin for MemoryBackend {
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {
         let key = key.clone();
-        request(&self.link, &self.store, move |store| store.inspect(&key)).await
+        request(&self.link, &self.store, move |store| store.list(|other| *other == key).pop()).await
     }
 
     async fn list(&self, prefix: &str, name_start: &str) -> Result<Vec<LockInfo>> {
@@ -188,7 +188,10 @@ impl LockAdmin for MemoryBackend {
 
     async fn force_release(&self, key: &LockKey, victim: &Victim) -> Result<Released> {
         let (key, victim) = (key.clone(), victim.clone());
-        request(&self.link, &self.store, move |store| store.force_release(&key, &victim)).await
+        request(&self.link, &self.store, move |store| {
+            store.take_away(|other| *other == key, |owner| victim.is(&HolderMark::from(*owner)))
+        })
+        .await
     }
 }
 

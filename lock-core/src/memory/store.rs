@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::mutex::{Mutex, MutexGuard};
+use crate::mutex::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
 use crate::contract::Fences;
 use crate::{
-    Attempt, Busy, Clock, ClockInstant, FencingToken, HolderInfo, HolderMark, LockInfo, LockKey,
-    OwnerId, Released, Renewal, Result, Victim,
+    Attempt, Busy, Clock, ClockInstant, FencingToken, HolderInfo, LockInfo, LockKey, OwnerId,
+    Released, Renewal, Result,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,7 +107,7 @@ impl MemoryStore {
     ) -> Result<Attempt> {
         let now = self.clock.now();
         me.until = now + me.ttl;
-        let mut data = self.lock();
+        let mut data = self.data.lock();
         data.settle(key, now)?;
         let StoreData { last_fence, locks } = &mut *data;
         let line = locks.entry(key.clone()).or_default();
@@ -167,7 +167,7 @@ impl MemoryStore {
 
     pub(super) fn release(&self, key: &LockKey, me: &Me) -> Result<Released> {
         let now = self.clock.now();
-        let mut data = self.lock();
+        let mut data = self.data.lock();
         data.settle(key, now)?;
         let Some(line) = data.locks.get_mut(key) else { return Ok(Released::AlreadyGone) };
         let entries = line.waiters.len() + usize::from(line.holder.is_some());
@@ -196,7 +196,7 @@ impl MemoryStore {
     /// Ends what is over, and returns when the current holder's lease ends; `None` if the line with
     /// this mark is gone or has no waiters.
     fn lease_end(&self, key: &LockKey, turned: &Arc<Notify>) -> Option<ClockInstant> {
-        let mut data = self.lock();
+        let mut data = self.data.lock();
         // A store that has run out of fences says so to the next one that acquires.
         let _ = data.settle(key, self.clock.now());
         let line = data.locks.get_mut(key).filter(|line| Arc::ptr_eq(&line.turned, turned))?;
@@ -207,13 +207,9 @@ impl MemoryStore {
         line.holder.as_ref().map(|(holder, _)| holder.until)
     }
 
-    pub(super) fn inspect(&self, key: &LockKey) -> Option<LockInfo> {
-        self.list(|other| other == key).pop()
-    }
-
     pub(super) fn list(&self, wanted: impl Fn(&LockKey) -> bool) -> Vec<LockInfo> {
         let now = self.clock.now();
-        let data = self.lock();
+        let data = self.data.lock();
         let lines = data.locks.iter().filter(|(key, _)| wanted(key));
         lines
             .filter_map(|(key, line)| {
@@ -227,28 +223,15 @@ impl MemoryStore {
             .collect()
     }
 
-    pub(super) fn force_release(&self, key: &LockKey, victim: &Victim) -> Released {
-        let mut freed = Released::AlreadyGone;
-        self.take_away(
-            |other| other == key,
-            |owner| {
-                let is_meant = victim.is(&HolderMark::from(*owner));
-                if is_meant {
-                    freed = Released::Freed;
-                }
-                is_meant
-            },
-        );
-        freed
-    }
-
-    pub(super) fn lose(&self, wanted: impl Fn(&LockKey) -> bool) {
-        self.take_away(wanted, |_| true);
-    }
-
-    fn take_away(&self, wanted: impl Fn(&LockKey) -> bool, mut from: impl FnMut(&OwnerId) -> bool) {
+    /// Ends the holds of these names that are of these owners.
+    pub(super) fn take_away(
+        &self,
+        wanted: impl Fn(&LockKey) -> bool,
+        from: impl Fn(&OwnerId) -> bool,
+    ) -> Released {
         let now = self.clock.now();
-        let mut data = self.lock();
+        let mut data = self.data.lock();
+        let mut freed = Released::AlreadyGone;
         let keys: Vec<_> = data.locks.keys().filter(|key| wanted(key)).cloned().collect();
         for key in keys {
             // A store that has run out of fences has said so to the next one that acquires.
@@ -257,9 +240,11 @@ impl MemoryStore {
                 && let Some((old, _)) = line.holder.take_if(|(holder, _)| from(&holder.owner))
             {
                 old.changed.notify_one();
+                freed = Released::Freed;
             }
             let _ = data.settle(&key, now);
         }
+        freed
     }
 
     fn with_entry(
@@ -269,7 +254,7 @@ impl MemoryStore {
         now: ClockInstant,
         act: impl FnOnce(&mut MemoryEntry) -> Renewal,
     ) -> Result<Renewal> {
-        let mut data = self.lock();
+        let mut data = self.data.lock();
         data.settle(key, now)?;
         let entry = data.locks.get_mut(key).and_then(|line| {
             let MemoryLine { holder, waiters, .. } = line;
@@ -278,10 +263,6 @@ impl MemoryStore {
             holder.map(|(entry, _)| entry).or(place)
         });
         Ok(entry.map_or(Renewal::Lost, act))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, StoreData> {
-        self.data.lock()
     }
 }
 
