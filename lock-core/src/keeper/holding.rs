@@ -11,7 +11,7 @@ use tokio::sync::{Notify, oneshot};
 use super::call::Call;
 use super::leaving::Leaving;
 use super::line::Cohort;
-use super::{Command, DetachAnswer, GrantedClaim, Keeper, call, make_way, schedule};
+use super::{Command, DetachAnswer, Keeper, call, make_way, schedule};
 use crate::contract::Fences;
 use crate::hold::{margin, promised_end, rules};
 use crate::{
@@ -43,19 +43,6 @@ pub(super) struct HeldClaim {
     pub(super) asked: Vec<oneshot::Sender<Result<LockState>>>,
     /// Who waits for a lease token from it.
     pub(super) detaches: Option<oneshot::Sender<Result<DetachAnswer>>>,
-}
-
-impl Keeper {
-    pub(super) fn holding(
-        self,
-        held: Held,
-        inbox: Inbox,
-        GrantedClaim { fences, is_fresh, cohort, .. }: GrantedClaim,
-    ) -> HeldClaim {
-        let plan = self.first_plan(&held, is_fresh);
-        let (asked, detaches, keeper) = (Vec::new(), None, self);
-        HeldClaim { keeper, held, inbox, plan, fences, cohort, asked, detaches }
-    }
 }
 
 impl HeldClaim {

@@ -86,20 +86,6 @@ enum MemberState {
     Gone,
 }
 
-impl MemberState {
-    /// What has been decided already.
-    fn own_turn(&mut self) -> Option<LineTurn> {
-        match self {
-            Self::Waiting | Self::Gone => None,
-            Self::AtStore => Some(LineTurn::Now),
-            Self::Given(_) => match std::mem::replace(self, Self::Gone) {
-                Self::Given(pass) => Some(LineTurn::Passed(pass)),
-                _ => None,
-            },
-        }
-    }
-}
-
 /// Whether a task may go to the store.
 #[derive(Debug)]
 pub(super) enum LineTurn {
@@ -257,8 +243,17 @@ impl LineSeat {
         // Read while the line is locked, as in `pass`: it goes to the store before or after the
         // moment until which holds are passed on.
         let now = clock.now();
-        if let Some(turn) = self.member.state.lock().own_turn() {
-            return turn;
+        // What has been decided already.
+        {
+            let mut state = self.member.state.lock();
+            match std::mem::replace(&mut *state, MemberState::Gone) {
+                MemberState::Given(pass) => return LineTurn::Passed(pass),
+                MemberState::AtStore => {
+                    *state = MemberState::AtStore;
+                    return LineTurn::Now;
+                }
+                undecided => *state = undecided,
+            }
         }
         let is_first = |local: &LineState| {
             local.members.front().is_some_and(|it| Arc::ptr_eq(it, &self.member))

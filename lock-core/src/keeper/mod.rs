@@ -34,7 +34,7 @@ use crate::{
     LockEvent, LockKey, LockState, LostReason, Operation, Renewal, Result,
 };
 
-pub(crate) use call::overrun_grace;
+pub(crate) use call::{no_answer, overrun_grace};
 pub(crate) use client::{Client, STANDSTILL_GRACE, SilentStore};
 pub(crate) use holding::Outbox;
 pub(crate) use line::LocalLines;
@@ -399,8 +399,14 @@ impl Keeper {
         let call_timeout = self.terms.call_timeout;
         let handover = Handover { held: held.clone(), commands, call_timeout };
         caller.answer(Ok(handover));
-        let is_kept = !matches!(start, Start::Renew(..));
-        is_kept.then(|| (EndOfKeeper(held.clone()), self.holding(held, inbox, granted)))
+        if let Start::Renew(..) = start {
+            return None;
+        }
+        let end = EndOfKeeper(held.clone());
+        let plan = self.first_plan(&held, granted.is_fresh);
+        let GrantedClaim { fences, cohort, .. } = granted;
+        let (asked, detaches) = (Vec::new(), None);
+        Some((end, HeldClaim { keeper: self, held, inbox, plan, fences, cohort, asked, detaches }))
     }
 }
 
@@ -437,7 +443,7 @@ impl Keeper {
         let (clock, ttl, call_timeout) = (&*client.clock, terms.ttl, terms.call_timeout);
         let meanwhile = async {
             clock.sleep_until(sent + call_timeout).await;
-            caller.refuse(client, &request.key, call::no_answer(call_timeout));
+            caller.refuse(client, &request.key, no_answer(call_timeout));
         };
         let (by, operation) = ((&**client, &**request), Operation::Renew);
         let renewed = call::to_its_end(claim, by, operation, |claim| claim.renew(), meanwhile);

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::contract::check_part;
 use crate::hold::Options;
-use crate::keeper::Client;
+use crate::keeper::{Client, no_answer};
 use crate::{
     Capabilities, Clock, Error, ErrorKind, Feature, Finding, HolderMark, LockAdmin, LockEvent,
     LockInfo, LockKey, Operation, Released, Result, Victim, blocking,
@@ -381,9 +381,7 @@ impl Locks {
         let answer = tokio::select! {
             biased;
             answer = self.0.at_home(call) => answer,
-            () = self.0.clock.sleep(limit) => {
-                Err(Error::new(ErrorKind::NoAnswer, format!("the store did not answer within {limit:?}")))
-            }
+            () = self.0.clock.sleep(limit) => Err(no_answer(limit)),
         };
         answer.map_err(|error| error.in_operation(operation).on_backend(self.0.backend.name()))
     }
