@@ -6,18 +6,15 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::sync::Notify;
 
-use super::store::{Flavour, Me, MemoryEntry, MemoryStore};
+use super::store::{Flavour, MemoryStore};
 use super::{FaultLink, request};
-use crate::contract::Fences;
-use crate::{
-    Attempt, Claim, ClaimRequest, ClockInstant, Error, ErrorKind, Released, Renewal, Result, Resume,
-};
+use crate::{Attempt, Claim, ClaimRequest, Error, ErrorKind, Released, Renewal, Result};
 
 #[derive(Debug)]
 pub(super) struct MemoryClaim {
     store: Arc<MemoryStore>,
     link: Arc<FaultLink>,
-    request: ClaimRequest,
+    request: Arc<ClaimRequest>,
     changed: Arc<Notify>,
 }
 
@@ -32,7 +29,7 @@ impl MemoryClaim {
                 "this lease token was edited: lease tokens of the memory store carry no data",
             ));
         }
-        Ok(Self { store, link, request, changed: Arc::default() })
+        Ok(Self { store, link, request: Arc::new(request), changed: Arc::default() })
     }
 
     /// One request of this claim, which has no answer after its `call_timeout` (clause C12).
@@ -51,43 +48,28 @@ impl MemoryClaim {
             }
         }
     }
-
-    fn me(&self) -> Me {
-        let ClaimRequest { owner, ttl, fences, resume, .. } = &self.request;
-        let block = |resume: &Resume| Fences { first: resume.fence, count: *fences };
-        Me { owner: *owner, ttl: *ttl, resumed: resume.as_ref().map(block) }
-    }
 }
 
 #[async_trait]
 impl Claim for MemoryClaim {
     async fn try_acquire(&mut self) -> Result<Attempt> {
-        let (key, wait) = (self.request.key.clone(), self.request.wait);
-        let me = MemoryEntry {
-            owner: self.request.owner,
-            ttl: self.request.ttl,
-            fences: self.request.fences,
-            label: self.request.label.clone(),
-            changed: Arc::clone(&self.changed),
-            since: ClockInstant::from_nanos(0),
-            until: ClockInstant::from_nanos(0),
-        };
-        self.ask(move |store| store.try_acquire(&key, me, wait)).await?
+        let (request, changed) = (Arc::clone(&self.request), Arc::clone(&self.changed));
+        self.ask(move |store| store.try_acquire(&request, changed)).await?
     }
 
     async fn renew(&mut self) -> Result<Renewal> {
-        let (key, me) = (self.request.key.clone(), self.me());
-        self.ask(move |store| store.renew(&key, &me)).await?
+        let request = Arc::clone(&self.request);
+        self.ask(move |store| store.renew(&request)).await?
     }
 
     async fn check(&mut self) -> Result<Renewal> {
-        let (key, me) = (self.request.key.clone(), self.me());
-        self.ask(move |store| store.check(&key, &me)).await?
+        let request = Arc::clone(&self.request);
+        self.ask(move |store| store.check(&request)).await?
     }
 
     async fn release(&mut self) -> Result<Released> {
-        let (key, me) = (self.request.key.clone(), self.me());
-        self.ask(move |store| store.release(&key, &me)).await?
+        let request = Arc::clone(&self.request);
+        self.ask(move |store| store.release(&request)).await?
     }
 
     async fn changed(&mut self) -> Result<()> {

@@ -11,8 +11,8 @@ use tokio::task::AbortHandle;
 
 use crate::contract::Fences;
 use crate::{
-    Attempt, Busy, Clock, ClockInstant, FencingToken, HolderInfo, LockInfo, LockKey, OwnerId,
-    Released, Renewal, Result,
+    Attempt, Busy, ClaimRequest, Clock, ClockInstant, FencingToken, HolderInfo, LockInfo, LockKey,
+    OwnerId, Released, Renewal, Result, Resume,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,48 +49,41 @@ struct MemoryLine {
 }
 
 /// What a claim has in the store: a place, or the lock.
-#[derive(Clone, Debug)]
-pub(super) struct MemoryEntry {
-    pub(super) owner: OwnerId,
-    pub(super) ttl: Duration,
-    pub(super) fences: u32,
-    pub(super) label: Option<String>,
+#[derive(Debug)]
+struct MemoryEntry {
+    request: Arc<ClaimRequest>,
+    /// That of the bearer who has renewed it last.
+    ttl: Duration,
     /// Tells the claim that its entry has changed. Keeps one permit, so nothing is missed between
     /// two waits.
-    pub(super) changed: Arc<Notify>,
-    pub(super) since: ClockInstant,
-    pub(super) until: ClockInstant,
+    changed: Arc<Notify>,
+    since: ClockInstant,
+    until: ClockInstant,
 }
 
 impl MemoryEntry {
     fn shown(&self, fences: Fences, now: ClockInstant) -> HolderInfo {
-        let mut info = HolderInfo::new(self.owner);
-        info.owner = Some(self.owner);
-        info.label.clone_from(&self.label);
+        let ClaimRequest { owner, label, .. } = &*self.request;
+        let mut info = HolderInfo::new(*owner);
+        info.owner = Some(*owner);
+        info.label.clone_from(label);
         info.fence = Some(fences.first);
         info.expires_in = Some(self.until.since(now));
         info.held_for = Some(now.since(self.since));
         info
     }
-}
 
-/// Who is asking, and which entries are theirs.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Me {
-    pub(super) owner: OwnerId,
-    pub(super) ttl: Duration,
-    /// The fences that a lease token claims. If set, only the hold with this very fences is theirs
-    /// (clause C14), and no place in a queue.
-    pub(super) resumed: Option<Fences>,
-}
-
-impl Me {
-    fn holds(&self, holder: &MemoryEntry, fences: Fences) -> bool {
-        holder.owner == self.owner && self.resumed.is_none_or(|resumed| resumed == fences)
+    /// Whether whoever asks this has the lock by it. A lease token has only the hold with the very fences that it
+    /// claims (clause C14) …
+    fn is_hold_of(&self, asks: &ClaimRequest, fences: Fences) -> bool {
+        let claimed = |resume: &Resume| Fences { first: resume.fence, count: asks.fences };
+        self.request.owner == asks.owner
+            && asks.resume.as_ref().is_none_or(|resume| claimed(resume) == fences)
     }
 
-    fn waits(&self, waiter: &MemoryEntry) -> bool {
-        waiter.owner == self.owner && self.resumed.is_none()
+    /// … and no place in a queue.
+    fn is_place_of(&self, asks: &ClaimRequest) -> bool {
+        self.request.owner == asks.owner && asks.resume.is_none()
     }
 }
 
@@ -101,29 +94,29 @@ impl MemoryStore {
 
     pub(super) fn try_acquire(
         self: &Arc<Self>,
-        key: &LockKey,
-        mut me: MemoryEntry,
-        wait: bool,
+        request: &Arc<ClaimRequest>,
+        changed: Arc<Notify>,
     ) -> Result<Attempt> {
         let now = self.clock.now();
-        me.until = now + me.ttl;
+        let ClaimRequest { key, owner, ttl, wait, .. } = &**request;
+        let until = now + *ttl;
+        let me =
+            || MemoryEntry { request: Arc::clone(request), ttl: *ttl, changed, since: now, until };
         let mut data = self.data.lock();
         data.settle(key, now)?;
         let StoreData { last_fence, locks } = &mut *data;
         let line = locks.entry(key.clone()).or_default();
-        let ttl = me.ttl;
         match &mut line.holder {
-            Some((holder, fences)) if holder.owner == me.owner => {
-                holder.until = holder.until.max(me.until);
-                Ok(Attempt::Granted { token: fences.first, valid_for: Some(ttl) })
+            Some((holder, fences)) if holder.request.owner == *owner => {
+                holder.until = holder.until.max(until);
+                Ok(Attempt::Granted { token: fences.first, valid_for: Some(*ttl) })
             }
             // `settle` has handed a free lock to the head of the queue, so there are no waiters
             // here.
             None => {
-                let fences = next_fences(last_fence, me.fences)?;
-                me.since = now;
-                line.holder = Some((me, fences));
-                Ok(Attempt::Granted { token: fences.first, valid_for: Some(ttl) })
+                let fences = next_fences(last_fence, request.fences)?;
+                line.holder = Some((me(), fences));
+                Ok(Attempt::Granted { token: fences.first, valid_for: Some(*ttl) })
             }
             Some((holder, fences)) => {
                 let busy = Busy::default()
@@ -132,9 +125,9 @@ impl MemoryStore {
                 if !wait || self.flavour == Flavour::PollOnly {
                     return Ok(Attempt::Busy(busy));
                 }
-                match line.waiters.iter_mut().find(|waiter| waiter.owner == me.owner) {
-                    Some(place) => place.until = place.until.max(me.until),
-                    None => line.waiters.push_back(me),
+                match line.waiters.iter_mut().find(|waiter| waiter.request.owner == *owner) {
+                    Some(place) => place.until = place.until.max(until),
+                    None => line.waiters.push_back(me()),
                 }
                 if line.reaper.as_ref().is_none_or(AbortHandle::is_finished)
                     && let Ok(runtime) = Handle::try_current()
@@ -143,36 +136,36 @@ impl MemoryStore {
                         Self::reap(Arc::downgrade(self), key.clone(), Arc::clone(&line.turned));
                     line.reaper = Some(runtime.spawn(reaper).abort_handle());
                 }
-                Ok(Attempt::Busy(busy.with_place(ttl)))
+                Ok(Attempt::Busy(busy.with_place(*ttl)))
             }
         }
     }
 
-    pub(super) fn renew(&self, key: &LockKey, me: &Me) -> Result<Renewal> {
-        let now = self.clock.now();
-        self.with_entry(key, me, now, |entry| {
-            entry.ttl = me.ttl;
+    pub(super) fn renew(&self, request: &ClaimRequest) -> Result<Renewal> {
+        let (now, ttl) = (self.clock.now(), request.ttl);
+        self.with_entry(request, now, |entry| {
+            entry.ttl = ttl;
             // A bearer with another ttl, or a request that is late, takes nothing back (clause C17).
-            entry.until = entry.until.max(now + me.ttl);
-            Renewal::Alive { valid_for: Some(me.ttl) }
+            entry.until = entry.until.max(now + ttl);
+            Renewal::Alive { valid_for: Some(ttl) }
         })
     }
 
-    pub(super) fn check(&self, key: &LockKey, me: &Me) -> Result<Renewal> {
+    pub(super) fn check(&self, request: &ClaimRequest) -> Result<Renewal> {
         let now = self.clock.now();
-        self.with_entry(key, me, now, |entry| Renewal::Alive {
+        self.with_entry(request, now, |entry| Renewal::Alive {
             valid_for: Some(entry.until.since(now)),
         })
     }
 
-    pub(super) fn release(&self, key: &LockKey, me: &Me) -> Result<Released> {
-        let now = self.clock.now();
+    pub(super) fn release(&self, request: &ClaimRequest) -> Result<Released> {
+        let (now, key) = (self.clock.now(), &request.key);
         let mut data = self.data.lock();
         data.settle(key, now)?;
         let Some(line) = data.locks.get_mut(key) else { return Ok(Released::AlreadyGone) };
         let entries = line.waiters.len() + usize::from(line.holder.is_some());
-        line.waiters.retain(|waiter| !me.waits(waiter));
-        line.holder.take_if(|(holder, fences)| me.holds(holder, *fences));
+        line.waiters.retain(|waiter| !waiter.is_place_of(request));
+        line.holder.take_if(|(holder, fences)| holder.is_hold_of(request, *fences));
         let left = line.waiters.len() + usize::from(line.holder.is_some());
         data.settle(key, now)?;
         Ok(if left < entries { Released::Freed } else { Released::AlreadyGone })
@@ -237,7 +230,8 @@ impl MemoryStore {
             // A store that has run out of fences has said so to the next one that acquires.
             let _ = data.settle(&key, now);
             if let Some(line) = data.locks.get_mut(&key)
-                && let Some((old, _)) = line.holder.take_if(|(holder, _)| from(&holder.owner))
+                && let Some((old, _)) =
+                    line.holder.take_if(|(holder, _)| from(&holder.request.owner))
             {
                 old.changed.notify_one();
                 freed = Released::Freed;
@@ -249,17 +243,17 @@ impl MemoryStore {
 
     fn with_entry(
         &self,
-        key: &LockKey,
-        me: &Me,
+        request: &ClaimRequest,
         now: ClockInstant,
         act: impl FnOnce(&mut MemoryEntry) -> Renewal,
     ) -> Result<Renewal> {
         let mut data = self.data.lock();
-        data.settle(key, now)?;
-        let entry = data.locks.get_mut(key).and_then(|line| {
+        data.settle(&request.key, now)?;
+        let entry = data.locks.get_mut(&request.key).and_then(|line| {
             let MemoryLine { holder, waiters, .. } = line;
-            let holder = holder.as_mut().filter(|(entry, fences)| me.holds(entry, *fences));
-            let place = waiters.iter_mut().find(|entry| me.waits(entry));
+            let holder =
+                holder.as_mut().filter(|(entry, fences)| entry.is_hold_of(request, *fences));
+            let place = waiters.iter_mut().find(|entry| entry.is_place_of(request));
             holder.map(|(entry, _)| entry).or(place)
         });
         Ok(entry.map_or(Renewal::Lost, act))
@@ -281,7 +275,7 @@ impl StoreData {
             next.until = now + next.ttl;
             next.since = now;
             next.changed.notify_one();
-            let fences = next_fences(&mut self.last_fence, next.fences)?;
+            let fences = next_fences(&mut self.last_fence, next.request.fences)?;
             line.holder = Some((next, fences));
             line.turned.notify_one();
         }
