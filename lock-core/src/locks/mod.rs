@@ -30,8 +30,7 @@ pub use crate::hold::{Held, LeaseToken, LockState, LostSignal, RenewedLease};
 /// [`named`](Self::named) returns a [`Lock`], which carries the settings and sends nothing.
 /// [`acquire`](Lock::acquire) waits for it, [`try_acquire`](Lock::try_acquire) does not, and
 /// [`acquire_timeout`](Lock::acquire_timeout) waits with a limit. Each returns a
-/// [`LockGuard`](crate::LockGuard), which is renewed in the background until it is released or
-/// dropped.
+/// [`LockGuard`], which is renewed in the background until it is released or dropped.
 ///
 /// ```
 /// use std::time::Duration;
@@ -49,11 +48,10 @@ pub use crate::hold::{Held, LeaseToken, LockState, LostSignal, RenewedLease};
 /// # When the lock is lost
 ///
 /// A store can take a lock away: its lease ends while the process is paused or cut off, or an
-/// operator releases it. [`LockGuard::run`](crate::LockGuard::run) and [`Lock::run`] then drop the
-/// work at its next await; [`Held::lost`](crate::Held::lost) is a signal to select on, and
-/// [`Held::token`](crate::Held::token) is an error. No program can stop a process that is paused
-/// between a check and a write. Pass the fencing token along with every access, and let your data
-/// store refuse an older one: [`FenceCheck`](crate::FenceCheck) is the rule.
+/// operator releases it. [`LockGuard::run`] and [`Lock::run`] then drop the work at its next await;
+/// [`Held::lost`] is a signal to select on, and [`Held::token`] is an error. No program can stop a
+/// process that is paused between a check and a write. Pass the fencing token along with every
+/// access, and let your data store refuse an older one: [`FenceCheck`](crate::FenceCheck) is the rule.
 ///
 /// ```
 /// # use lock_core::{Locks, testing::MemoryBackend};
@@ -352,8 +350,7 @@ impl Locks {
     ///
     /// # Errors
     ///
-    /// Those of [`close`](Self::close), and as
-    /// [`Lock::acquire_blocking`](crate::Lock::acquire_blocking).
+    /// Those of [`close`](Self::close), and as [`Lock::acquire_blocking`].
     pub fn close_blocking(&self, timeout: Duration) -> Result<()> {
         blocking::wait(&self.0, self.close(timeout))
     }
