@@ -2,11 +2,13 @@
 //! stores share. In reading order:
 //!
 //! - `contract` — what the core asks of a store, clause by clause
-//! - `memory` — the store that shows how, and can be made to fail
+//! - `memory` — the store that shows how: who is woken and what is renewed in `store`, a request without an
+//!   answer in `claim`, and faults that one can ask for in `link`
 //! - `locks` — what users call: `Locks`, `Lock`, `LockGuard`
-//! - `keeper` — who owns a claim: `search` tries, and waits until the caller's deadline, behind others
-//!   of its process in `line`; `call` lets a call end, and gives up one that overruns; `holding` keeps
-//!   a hold alive, at the times in `schedule`; `leaving` gives it up, and releases until nothing is in doubt
+//! - `keeper` — who owns a claim: `search` tries, and waits for a push or polls the store until the caller's deadline,
+//!   behind others of its process in `line`; `call` lets a call end, and gives up one that overruns; `holding` keeps
+//!   a hold alive, at the times in `schedule`; `leaving` gives it up, and releases until nothing is in doubt;
+//!   `polling` says who runs a keeper, a caller or a task; `client` has what the keepers of one `Locks` share
 //! - `hold` — whether a lock is held, decided by the clock; the token that hands it over; `rules` by which it is passed on
 //! - `blocking` — the same for threads that run no async code
 //! - `in_doubt`, `backoff` — what may still take effect in the store, and pauses

@@ -6,7 +6,7 @@
 //! - `config` — the URL and its parameters
 //! - `engine` — what the databases share: a store in `backend`, a contender for a lock in `claim`; in `store`
 //!   the steps of each dialect, taking and giving back a lock, limits, retries, and what is sent again after
-//!   a lost reply (what is still in doubt then, the core settles by a release, in its `keeper/undo`); renewals that
+//!   a lost reply (what is still in doubt then, the core settles by a release, in its `keeper/leaving`); renewals that
 //!   go out together in `renewals`, and how a dialect makes them as `renew_batch` in its own room; which claim a
 //!   notification wakes in `waiters` (without notifications the core polls, in its `keeper/search`)
 //! - `engine/table` — the lock table: which one in `settings`, its texts in `lock_table`, how they become
