@@ -6,6 +6,7 @@ use std::process::{Command, ExitStatus};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rustix::fs::statvfs;
 use rustix::process::Pid;
 use tokio::time::Instant;
 
@@ -177,14 +178,42 @@ impl Process {
         }
     }
 
-    /// With the beginning and the end of its log: a wrong option is named in the first line, and
-    /// often followed by a page of usage.
+    /// With its log, and with the room that it has for its data: a server that has none often ends
+    /// without a word.
     fn broken(&self, what: &str) -> Unavailable {
-        let log = self.log();
-        let lines: Vec<_> = log.lines().collect();
-        let (first, last) = (3.min(lines.len()), lines.len().saturating_sub(6));
-        let shown = [&lines[..first], &lines[last.max(first)..]].concat().join(" | ");
-        let program = &self.program;
-        Unavailable::broken(format!("{program} {what}; its log begins and ends with: {shown}"))
+        let (program, log) = (&self.program, shown(&self.log()));
+        let left = self.log.parent().and_then(|folder| statvfs(folder).ok());
+        let left = left.map(|disk| disk.f_bavail.saturating_mul(disk.f_frsize));
+        let room = left.and_then(little_room).unwrap_or_default();
+        Unavailable::broken(format!("{program} {what}; {log}{room}"))
+    }
+}
+
+/// The beginning and the end of a log: a wrong option is named in the first line, and often followed by
+/// a page of usage.
+fn shown(log: &str) -> String {
+    let lines: Vec<_> = log.lines().collect();
+    if lines.is_empty() {
+        return "its log is empty".to_owned();
+    }
+    let (first, last) = (3.min(lines.len()), lines.len().saturating_sub(6));
+    let shown = [&lines[..first], &lines[last.max(first)..]].concat().join(" | ");
+    format!("its log begins and ends with: {shown}")
+}
+
+/// Says how many bytes are left if a server may need more: some take their first 64 MB at once.
+fn little_room(left: u64) -> Option<String> {
+    const MB: u64 = 1 << 20;
+    (left < 256 * MB).then(|| format!("; its folder has {} MB of disk left", left / MB))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_told_and_another_is_not() {
+        assert_eq!(little_room(5 << 20).as_deref(), Some("; its folder has 5 MB of disk left"));
+        assert_eq!(little_room(1 << 30), None);
     }
 }

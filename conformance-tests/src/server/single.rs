@@ -246,6 +246,9 @@ mod tests {
         let error = Server::start(ends, Port::reserve().unwrap()).await.unwrap_err();
         let text = "sh ended at once: exit status: 3; its log begins and ends with: no such option";
         assert_eq!(error.reason(), text);
+        let error = Server::start(Command::new("false"), Port::reserve().unwrap()).await;
+        let text = "false ended at once: exit status: 1; its log is empty";
+        assert_eq!(error.unwrap_err().reason(), text);
     }
 
     /// Its process id may belong to another process by now.

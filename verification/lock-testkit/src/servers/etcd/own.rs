@@ -60,7 +60,8 @@ impl Own {
     /// Starts a new cluster.
     pub(super) async fn start(&self) -> Result<(), Unavailable> {
         let started = self.start_all(false).await;
-        let unknown = |member: &Member| member.process().log().contains("unsafe-no-fsync");
+        let unknown =
+            |member: &Member| member.process().log().contains("not defined: -unsafe-no-fsync");
         if started.is_ok() || !self.members.iter().any(unknown) {
             return started;
         }
@@ -127,7 +128,7 @@ impl Own {
             .arg(format!("--initial-advertise-peer-urls=http://{}", member.announced()))
             .arg(format!("--initial-cluster={}", cluster.join(",")))
             .arg(format!("--initial-cluster-state={state}"))
-            .args(["--logger=zap", "--log-level=error"])
+            .args(["--logger=zap", "--log-level=warn"])
             .args(&self.options);
         if UNSYNCED.load(Relaxed) {
             command.arg("--unsafe-no-fsync");
