@@ -190,6 +190,9 @@ awk '/^test result: /{p += $4; f += $6; i += $8} END {printf "tests: %d passed, 
 echo "took ${SECONDS}s"
 ((${#failed[@]} == 0)) || die "FAILED:" "${failed[@]}"
 grep -qE '^[a-z0-9-]+: [0-9]+ ran, ' "$log" || die "FAILED: no conformance case was run"
+# Each of them has a file that says which cases run.
+without=$(($(grep -cE '^[a-z0-9-]+: [0-9]+ ran, ' "$log") - $(grep -c '^as expected: ' "$log" || true)))
+[ "$without" = 0 ] || die "FAILED: $without of the conformance programs were not compared with what is expected of them"
 mutants=$(sed -n 's/^mutants: \([0-9]*\) of \([0-9]*\) killed$/\1 \2/p' "$log")
 [ -n "$mutants" ] || die "FAILED: no mutant was run"
 while read -r killed all; do

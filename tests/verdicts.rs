@@ -60,6 +60,8 @@ fn what_no_second_run_excuses_fails_at_once() {
         "echo 'test c03_x ... FAILED'; echo '    violated: two holders'; echo 'test result: FAILED. '; exit 101",
         "echo 'test c03_x ... FAILED'; echo 'called `Result::unwrap()` on an `Err` value: \"violated: two holders\"'; echo 'test result: FAILED. '; exit 101",
         "printf 'y: SURVIVED Case(c03_x)\\nx: not judged: z\\nmutants: 6 of 7 killed\\n'; exit 1",
+        // Whatever else has failed.
+        "echo 'test c01_x ... FAILED'; echo 'test result: FAILED. '; echo 'unexpected: c03_x: ignored: y'; exit 1",
         // Nobody knows what would have to pass.
         "echo 'test result: ok. 1 passed; '; exit 1",
         "echo 'mutants: 6 of 7 killed'; exit 1",
@@ -70,6 +72,34 @@ fn what_no_second_run_excuses_fails_at_once() {
         let program = format!("[ $RUN -gt 1 ] || {{ {first}; }}; {passes}");
         assert_eq!(judged(&program), Judged::Failed, "{first}");
     }
+}
+
+/// What could not start its store has judged nothing: the whole program gets one more run, alone.
+#[test]
+fn a_program_without_its_store_is_run_again_as_a_whole() {
+    let no_store = "echo 'test c01_x ... FAILED'; echo 'test c03_x ... FAILED'; \
+                    echo 'test result: FAILED. '; echo 'unavailable: no room'; exit 69";
+    let passes = "echo 'test result: ok. 2 passed; 0 failed; '";
+    let late = "echo 'test c03_x ... FAILED'; echo 'test result: FAILED. '; exit 101";
+    let alone = "echo 'test result: ok. 1 passed; 0 failed; '";
+    for (second, later, passed) in [
+        (passes, alone, true),
+        (no_store, alone, false),
+        ("exit 69", alone, false),
+        ("kill -SEGV $$", alone, false),
+        // One more test may be late.
+        (late, alone, true),
+        (late, late, false),
+        // Two holders are final in this run, too.
+        ("echo '    violated: two holders'; echo 'test result: FAILED. '; exit 101", alone, false),
+    ] {
+        let program = format!(
+            "case $RUN in 1) {no_store};; 2) [ $# = 0 ] && {{ {second}; }};; *) {later};; esac"
+        );
+        assert_eq!(judged(&program), Judged::Again { passed }, "{second}, then {later}");
+    }
+    // The status alone says nothing.
+    assert_eq!(judged("echo 'test c01_x ... FAILED'; exit 69"), Judged::Failed);
 }
 
 /// A failed test, and a wrong variant that could not be judged, have to pass three times.

@@ -4,6 +4,7 @@ pub(crate) mod memory;
 mod simulated;
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,6 +44,15 @@ pub trait Harness: fmt::Debug + Send + Sync + 'static {
     /// fail.
     async fn start(&self) -> Result<Box<dyn Store>, Unavailable>;
 
+    /// The file with which [`main`](crate::main) compares a run of the whole suite: which cases run, and why
+    /// the others do not. It need not be there; `LOCK_TEST_EXPECT_WRITE=1` writes it. By default
+    /// `tests/expected/NAME.txt` in the package whose tests run. `None` where a run says nothing about the
+    /// next one.
+    fn expected(&self) -> Option<PathBuf> {
+        let package = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR")?);
+        Some(package.join(format!("tests/expected/{}.txt", self.name())))
+    }
+
     /// Opens a running store from another process: `uri` is what [`Store::uri`] returned in the
     /// process that started it. Called only if that was `Some`.
     ///
@@ -67,6 +77,10 @@ impl<H: Harness + ?Sized> Harness for Arc<H> {
 
     async fn start(&self) -> Result<Box<dyn Store>, Unavailable> {
         (**self).start().await
+    }
+
+    fn expected(&self) -> Option<PathBuf> {
+        (**self).expected()
     }
 
     async fn join(&self, uri: &str) -> Result<Arc<dyn LockBackend>> {

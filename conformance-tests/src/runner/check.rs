@@ -37,6 +37,8 @@ pub(crate) enum Verdict {
     Violated,
     /// Nothing: the set-up, a connection or the harness failed first.
     Hindered,
+    /// Nothing: the store could not be started.
+    Unavailable,
 }
 
 pub(crate) type Check<T = ()> = Result<T, Stop>;

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::context::child;
 use crate::runner::report::{CaseResult, Outcome, Report};
-use crate::runner::{self, case};
+use crate::runner::{self, case, expected};
 use crate::{Harness, Time};
 
 /// Runs the suite as a test executable: understands the arguments of `cargo test`, prints a
@@ -28,37 +28,79 @@ pub fn main(harness: impl Harness) -> ExitCode {
         // Cases in real time mostly sleep.
         arguments.test_threads = Some(16);
     }
-    let results = Arc::new(Mutex::new(Vec::new()));
-    let trials: Vec<_> = case::all().map(|case| trial(&harness, *case, &results)).collect();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let trials: Vec<_> = case::all().map(|case| trial(&harness, *case, &seen)).collect();
     let listing = arguments.list;
     let conclusion = libtest_mimic::run(&arguments, trials);
-    let results = std::mem::take(&mut *results.lock().unwrap_or_else(PoisonError::into_inner));
+    let seen = std::mem::take(&mut *seen.lock().unwrap_or_else(PoisonError::into_inner));
     if listing {
         return conclusion.exit_code();
     }
     let filtered = usize::try_from(conclusion.num_filtered_out).unwrap_or(usize::MAX);
-    let lost = case::all().count().saturating_sub(results.len()).saturating_sub(filtered);
-    let slowest = slowest(&results);
-    let results = results.into_iter().map(|(result, _)| result).collect();
-    println!("{}: {}\n{slowest}\n", harness.name(), Report { results });
+    let lost = case::all().count().saturating_sub(seen.len()).saturating_sub(filtered);
+    let (slowest, unavailable) = (slowest(&seen), unavailable(&seen));
+    let results: Vec<_> = seen.into_iter().map(|one| one.result).collect();
+    let compared = match harness.expected() {
+        Some(path) if filtered == 0 => expected::compared(&path, &results),
+        _ => Ok(None),
+    };
+    println!("{}: {}\n{slowest}", harness.name(), Report { results });
+    let is_as_expected = compared.is_ok();
+    for line in compared.map_or_else(unexpected, Vec::from_iter) {
+        println!("{line}");
+    }
+    println!();
     if lost > 0 {
         eprintln!("{lost} cases were neither run nor filtered out");
         return ExitCode::FAILURE;
     }
+    if !is_as_expected {
+        return ExitCode::FAILURE;
+    }
+    if let Some(why) = unavailable {
+        println!("unavailable: {why}");
+        return ExitCode::from(UNAVAILABLE);
+    }
     conclusion.exit_code()
 }
 
-fn trial(
-    harness: &Arc<dyn Harness>,
-    case: case::Case,
-    results: &Arc<Mutex<Vec<(CaseResult, Duration)>>>,
-) -> Trial {
-    let (harness, results) = (Arc::clone(harness), Arc::clone(results));
+fn unexpected(different: Vec<String>) -> Vec<String> {
+    different.into_iter().map(|what| format!("unexpected: {what}")).collect()
+}
+
+/// The status of a program that could not start its store for any of its cases, and so has judged
+/// nothing: `EX_UNAVAILABLE` of `sysexits.h`.
+const UNAVAILABLE: u8 = 69;
+
+/// What became of a case.
+struct Seen {
+    result: CaseResult,
+    took: Duration,
+    is_unavailable: bool,
+}
+
+/// Why the store could not be started, if it was so for all cases.
+fn unavailable(all: &[Seen]) -> Option<String> {
+    if !all.iter().all(|one| one.is_unavailable) {
+        return None;
+    }
+    match &all.first()?.result.outcome {
+        Outcome::Failed(told) => told.lines().find_map(|line| line.strip_prefix("seen: ")),
+        _ => None,
+    }
+    .map(str::to_owned)
+}
+
+fn trial(harness: &Arc<dyn Harness>, case: case::Case, all: &Arc<Mutex<Vec<Seen>>>) -> Trial {
+    let (harness, all) = (Arc::clone(harness), Arc::clone(all));
     Trial::ignorable_test(case.id, move || {
         let begun = Instant::now();
-        let outcome = runner::run_case(&harness, case);
+        let ended = runner::run_case(&harness, case);
+        let (took, is_unavailable, outcome) =
+            (begun.elapsed(), ended.is_unavailable(), ended.outcome());
         let result = CaseResult { id: case.id, outcome: outcome.clone() };
-        results.lock().unwrap_or_else(PoisonError::into_inner).push((result, begun.elapsed()));
+        let seen = Seen { result, took, is_unavailable };
+        all.lock().unwrap_or_else(PoisonError::into_inner).push(seen);
         match outcome {
             Outcome::Passed => Ok(Completion::Completed),
             Outcome::Ignored(reason) => Ok(Completion::ignored_with(reason)),
@@ -68,8 +110,8 @@ fn trial(
 }
 
 /// The slowest cases: no full run takes less time.
-fn slowest(results: &[(CaseResult, Duration)]) -> String {
-    let mut times: Vec<_> = results.iter().map(|(result, took)| (*took, result.id)).collect();
+fn slowest(all: &[Seen]) -> String {
+    let mut times: Vec<_> = all.iter().map(|one| (one.took, one.result.id)).collect();
     times.sort_unstable();
     let slowest = times.iter().rev().take(3).map(|(took, id)| format!("{id} {took:.0?}"));
     let all: Duration = times.iter().map(|(took, _)| *took).sum();

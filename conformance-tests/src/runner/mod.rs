@@ -2,6 +2,7 @@
 
 pub(crate) mod case;
 pub(crate) mod check;
+mod expected;
 pub(crate) mod main_fn;
 mod pace;
 pub(crate) mod report;
@@ -36,7 +37,7 @@ pub fn run(harness: impl Harness, filter: impl Fn(&str) -> bool) -> Report {
     let harness: Arc<dyn Harness> = Arc::new(harness);
     let results = case::all()
         .filter(|case| filter(case.id))
-        .map(|case| CaseResult { id: case.id, outcome: run_case(&harness, *case) })
+        .map(|case| CaseResult { id: case.id, outcome: run_case(&harness, *case).outcome() })
         .collect();
     Report { results }
 }
@@ -57,21 +58,21 @@ const TRIES: u32 = 3;
 ///
 /// Without that variable, a real-time case that failed while the machine was stalled is run again,
 /// and says so, unless no stall can excuse what it saw.
-pub(crate) fn run_case(harness: &Arc<dyn Harness>, case: Case) -> Outcome {
+pub(crate) fn run_case(harness: &Arc<dyn Harness>, case: Case) -> Ended {
     match std::env::var(REPEAT).ok().map(|times| times.parse()) {
-        None if harness.time() == Time::Virtual => run_once(harness, case).outcome(),
+        None if harness.time() == Time::Virtual => run_once(harness, case),
         None => judged(case.id, || {
             let pace = Pace::watch();
             (run_once(harness, case), pace.standstill())
         }),
-        Some(Ok(times)) if times > 0 => repeated(times, || run_once(harness, case).outcome()),
-        Some(_) => Outcome::Failed(format!("{REPEAT} must be a number of at least 1")),
+        Some(Ok(times)) if times > 0 => repeated(times, || run_once(harness, case)),
+        Some(_) => Ended::hindered(format!("{REPEAT} must be a number of at least 1")),
     }
 }
 
-/// How one run of a case ended.
+/// How a run of a case ended.
 #[derive(Debug)]
-enum Ended {
+pub(crate) enum Ended {
     As(Outcome),
     Failed(Failure),
 }
@@ -81,40 +82,46 @@ impl Ended {
         Self::Failed(Failure::new(seen, Verdict::Hindered))
     }
 
-    fn outcome(self) -> Outcome {
+    pub(crate) fn outcome(self) -> Outcome {
         match self {
             Self::As(outcome) => outcome,
             Self::Failed(failure) => Outcome::Failed(failure.seen),
         }
     }
+
+    /// Whether the store could not even be started.
+    pub(crate) fn is_unavailable(&self) -> bool {
+        matches!(self, Self::Failed(failure) if failure.verdict == Verdict::Unavailable)
+    }
 }
 
-/// The outcome of the first run without a stall, or of the last one.
-fn judged(id: &str, mut run: impl FnMut() -> (Ended, Option<String>)) -> Outcome {
+/// How the first run without a stall ended, or the last one.
+fn judged(id: &str, mut run: impl FnMut() -> (Ended, Option<String>)) -> Ended {
     for _ in 1..TRIES {
         match run() {
             (Ended::Failed(failure), Some(standstill)) if failure.verdict != Verdict::Violated => {
                 let told: Vec<_> = failure.seen.lines().take(2).collect();
                 eprintln!("repeated: {id}: {standstill}: {}", told.join(" "));
             }
-            (ended, _) => return ended.outcome(),
+            (ended, _) => return ended,
         }
     }
-    run().0.outcome()
+    run().0
 }
 
-/// The first outcome that is not a pass, or else a pass.
-fn repeated(times: u32, run: impl Fn() -> Outcome) -> Outcome {
+/// The first end that is not a pass, or else a pass.
+fn repeated(times: u32, run: impl Fn() -> Ended) -> Ended {
     for nth in 1..=times {
         match run() {
-            Outcome::Passed => {}
-            Outcome::Failed(seen) => {
-                return Outcome::Failed(format!("{seen}\nin run {nth} of {times}"));
+            Ended::As(Outcome::Passed) => {}
+            Ended::Failed(failure) => {
+                let seen = format!("{}\nin run {nth} of {times}", failure.seen);
+                return Ended::Failed(Failure { seen, ..failure });
             }
-            Outcome::Ignored(reason) => return Outcome::Ignored(reason),
+            other => return other,
         }
     }
-    Outcome::Passed
+    Ended::As(Outcome::Passed)
 }
 
 fn run_once(harness: &Arc<dyn Harness>, case: Case) -> Ended {
@@ -163,7 +170,7 @@ fn told(case: &Case, Failure { seen, verdict, calls }: &Failure) -> String {
     let (what, excuse) = match verdict {
         Verdict::Broken => ("broken", String::new()),
         Verdict::Violated => ("broken", format!("\n{MARK}no slow machine excuses this")),
-        Verdict::Hindered => ("not judged", String::new()),
+        Verdict::Hindered | Verdict::Unavailable => ("not judged", String::new()),
     };
     let seed = seed::replays(case.id).map(|seed| format!("\nseed: {seed}")).unwrap_or_default();
     let calls: String = calls.iter().map(|call| format!("\nafter: {call}")).collect();
@@ -204,9 +211,11 @@ async fn checked(harness: Arc<dyn Harness>, case: Case) -> Check {
     let cx = match Cx::start(&*harness).await {
         Ok(cx) => cx,
         Err(missing) if !missing.is_broken() && is_required(harness.name()) => {
-            return Err(Stop::hindered(format_args!(
-                "LOCK_TEST_REQUIRE asks for this store, and {missing}"
-            )));
+            let seen = format!("LOCK_TEST_REQUIRE asks for this store, and {missing}");
+            return Err(Stop::Failed(Failure::new(seen, Verdict::Unavailable)));
+        }
+        Err(broken) if broken.is_broken() => {
+            return Err(Stop::Failed(Failure::new(broken, Verdict::Unavailable)));
         }
         Err(missing) => return Err(missing.into()),
     };
@@ -344,6 +353,14 @@ mod tests {
         }
     }
 
+    fn passed() -> Ended {
+        Ended::As(Outcome::Passed)
+    }
+
+    fn failed(seen: &str, verdict: Verdict) -> Ended {
+        Ended::Failed(Failure::new(seen, verdict))
+    }
+
     #[test]
     fn a_case_that_is_repeated_passes_only_if_it_always_does() {
         let runs = std::cell::Cell::new(0);
@@ -351,8 +368,9 @@ mod tests {
             runs.set(0);
             repeated(5, || {
                 runs.set(runs.get() + 1);
-                if runs.get() == bad { Outcome::Failed("seen".to_owned()) } else { Outcome::Passed }
+                if runs.get() == bad { failed("seen", Verdict::Broken) } else { passed() }
             })
+            .outcome()
         };
         assert!(matches!(fails_at(9), Outcome::Passed));
         assert_eq!(runs.get(), 5);
@@ -361,8 +379,8 @@ mod tests {
             other => panic!("{other:?}"),
         }
         assert_eq!(runs.get(), 3);
-        let ignored = repeated(5, || Outcome::Ignored("no server".to_owned()));
-        assert!(matches!(ignored, Outcome::Ignored(_)));
+        let ignored = repeated(5, || Ended::As(Outcome::Ignored("no server".to_owned())));
+        assert!(matches!(ignored, Ended::As(Outcome::Ignored(_))));
     }
 
     #[test]
@@ -374,11 +392,12 @@ mod tests {
                 let (text, verdict, still) = seen[runs.get()];
                 runs.set(runs.get() + 1);
                 let ended = match text {
-                    "" => Ended::As(Outcome::Passed),
-                    text => Ended::Failed(Failure::new(text, verdict)),
+                    "" => passed(),
+                    text => failed(text, verdict),
                 };
                 (ended, still.then(|| "the machine stood still".to_owned()))
             })
+            .outcome()
         };
         let (pass, late) = (("", Verdict::Broken, true), ("late", Verdict::Broken, true));
         assert_eq!((run([late, late, pass]), runs.get()), (Outcome::Passed, 3));

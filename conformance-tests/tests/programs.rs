@@ -1,0 +1,136 @@
+//! How a test program of the suite ends: this one runs itself as such a program.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use async_trait::async_trait;
+use conformance_tests::{Harness, MemoryHarness, Store, Time, Unavailable};
+use libtest_mimic::{Arguments, Trial};
+use lock_core::Result;
+
+/// Which program this is to be.
+const PROGRAM: &str = "LOCK_TEST_PROGRAM";
+/// The file of its expected outcomes.
+const EXPECTED: &str = "LOCK_TEST_PROGRAM_EXPECTED";
+
+/// Memory stores that start never, or only once, if so wanted.
+#[derive(Debug)]
+struct Fickle {
+    inner: MemoryHarness,
+    starts: &'static str,
+    has_started: AtomicBool,
+}
+
+#[async_trait]
+impl Harness for Fickle {
+    fn name(&self) -> &str {
+        "fickle"
+    }
+
+    fn time(&self) -> Time {
+        Time::Virtual
+    }
+
+    async fn start(&self) -> Result<Box<dyn Store>, Unavailable> {
+        match self.starts {
+            "never" => Err(Unavailable::broken("no room")),
+            "once" if self.has_started.swap(true, Relaxed) => Err(Unavailable::broken("no room")),
+            _ => self.inner.start().await,
+        }
+    }
+
+    fn expected(&self) -> Option<PathBuf> {
+        Some(std::env::var_os(EXPECTED)?.into())
+    }
+}
+
+fn main() -> ExitCode {
+    let program = std::env::var(PROGRAM).unwrap_or_default();
+    let fickle = |inner, starts| {
+        conformance_tests::main(Arc::new(Fickle {
+            inner,
+            starts,
+            has_started: AtomicBool::new(false),
+        }))
+    };
+    match program.as_str() {
+        "never" => fickle(MemoryHarness::poll_only(), "never"),
+        "once" => fickle(MemoryHarness::poll_only(), "once"),
+        "poll" => fickle(MemoryHarness::poll_only(), "always"),
+        "queued" => fickle(MemoryHarness::queued(), "always"),
+        _ => {
+            let trials = [
+                Trial::test("a_store_that_never_starts_is_unavailable", || {
+                    never_starts();
+                    Ok(())
+                }),
+                Trial::test("what_runs_is_compared_with_a_file", || {
+                    is_compared();
+                    Ok(())
+                }),
+            ];
+            libtest_mimic::run(&Arguments::from_args(), trials.into()).exit_code()
+        }
+    }
+}
+
+/// The status of a program and what it has printed.
+fn run(program: &str, set_up: impl FnOnce(&mut Command)) -> (Option<i32>, String) {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.env(PROGRAM, program).env_remove("LOCK_TEST_EXPECT_WRITE");
+    set_up(&mut command);
+    let output = command.output().unwrap();
+    (output.status.code(), String::from_utf8(output.stdout).unwrap())
+}
+
+fn never_starts() {
+    let only = |cases: &'static str| {
+        move |command: &mut Command| {
+            command.args(["--test-threads=1", cases]);
+        }
+    };
+    let (status, told) = run("never", only("s06_busy"));
+    assert_eq!(status, Some(69), "{told}");
+    assert_eq!(told.lines().last(), Some("unavailable: no room"), "{told}");
+    // One case has been judged, so the others are judged one by one.
+    let (status, told) = run("once", only("s06"));
+    assert_eq!(status, Some(101), "{told}");
+    assert!(!told.contains("unavailable: "), "{told}");
+}
+
+fn is_compared() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tests/fickle.txt");
+    let with = |path: &Path, write: bool| {
+        let path = path.to_owned();
+        move |command: &mut Command| {
+            command.env(EXPECTED, path);
+            if write {
+                command.env("LOCK_TEST_EXPECT_WRITE", "1");
+            }
+        }
+    };
+    let (status, told) = run("poll", with(&path, false));
+    assert_eq!(status, Some(0), "without a file nothing is compared: {told}");
+    assert!(!told.contains("\nas expected: "), "{told}");
+    let (status, told) = run("poll", with(&path, true));
+    assert!(status == Some(0) && told.contains("\nwritten: "), "{told}");
+    let (status, told) = run("poll", with(&path, false));
+    assert!(status == Some(0) && told.contains("\nas expected: "), "{told}");
+
+    let (status, told) = run("queued", with(&path, false));
+    assert_eq!(status, Some(1), "{told}");
+    let line = "\nunexpected: l03_waiters_are_served_in_order: ran, and the file says ignored: \
+                the store does not declare `fair`\n";
+    assert!(told.contains(line), "{told}");
+    // A part of the suite says nothing about the rest.
+    let (status, told) = run("queued", |command| {
+        with(&path, false)(command);
+        command.arg("l03");
+    });
+    assert!(status == Some(0) && !told.contains("expected: "), "{told}");
+}
