@@ -379,7 +379,7 @@ impl Acquisition<'_> {
             return false;
         }
         if let Some(error) = self.client.silent_store.failure(self.search.answered_at) {
-            self.search.last = Some(LastAnswer::Failure(error));
+            self.search.failed_last(error);
         }
         now >= deadline || matches!(self.search.last, Some(LastAnswer::Failure(_)))
     }
@@ -504,6 +504,16 @@ impl Search {
     /// A call has failed.
     fn failed(&mut self, client: &Client, error: Error, now: ClockInstant) {
         client.silent_store.failed(&error, now);
+        self.failed_last(error);
+    }
+
+    /// That the last call had no effect says nothing about one before it.
+    fn failed_last(&mut self, error: Error) {
+        let in_doubt = match &self.last {
+            Some(LastAnswer::Failure(before)) => before.effect() == Effect::Unknown,
+            _ => false,
+        };
+        let error = if in_doubt { error.with_unknown_effect() } else { error };
         self.last = Some(LastAnswer::Failure(error));
     }
 
