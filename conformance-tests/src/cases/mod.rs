@@ -16,6 +16,7 @@ mod hold {
 
 /// What is lost, late, dropped or out of reach.
 mod doubt {
+    pub(super) mod controls;
     pub(super) mod deadline;
     pub(super) mod dropped_claim;
     pub(super) mod late_answers;
@@ -103,4 +104,5 @@ pub(crate) const ALL: &[&[Case]] = &[
     fences::register::CASES,
     operators::secrets::CASES,
     doubt::seldom::CASES,
+    doubt::controls::CASES,
 ];

@@ -34,6 +34,8 @@ struct Inner {
     /// A fault may live in the value that arranges it, such as a proxy, while a case keeps only the
     /// backend.
     faults: Mutex<Vec<Arc<dyn Faults>>>,
+    /// The last fault of each link.
+    meant: Mutex<Vec<Arc<Meant>>>,
     witness: Witness,
 }
 
@@ -55,8 +57,10 @@ impl Cx {
         let capabilities = store.client().await?.backend.capabilities();
         let prefix = store.prefix();
         LockKey::new(prefix.as_str(), "any")?;
-        let (faults, witness) = (Mutex::default(), Witness::new(clock.clone()));
-        Ok(Self(Arc::new(Inner { time, store, clock, capabilities, prefix, faults, witness })))
+        let (faults, meant) = (Mutex::default(), Mutex::default());
+        let witness = Witness::new(clock.clone());
+        let inner = Inner { time, store, clock, capabilities, prefix, faults, meant, witness };
+        Ok(Self(Arc::new(inner)))
     }
 
     pub(crate) fn store(&self) -> &dyn Store {
@@ -179,9 +183,20 @@ impl Cx {
     pub(crate) async fn link(&self) -> Check<Link> {
         let client = self.client().await?;
         match client.faults {
-            Some(faults) => Ok(Link { backend: client.backend, faults }),
+            Some(faults) => {
+                let meant = Arc::new(Meant { faults, last: Mutex::default() });
+                let mut all = self.0.meant.lock().unwrap_or_else(PoisonError::into_inner);
+                all.push(Arc::clone(&meant));
+                Ok(Link { backend: client.backend, meant })
+            }
             None => Err(Stop::NotApplicable("this harness cannot disturb a client's link".into())),
         }
+    }
+
+    /// Whether each fault has come upon the call that it was meant for.
+    pub(crate) fn all_have_struck(&self) -> Check {
+        let all = self.0.meant.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter().try_for_each(|meant| meant.has_struck())
     }
 
     pub(crate) fn builder(&self, backend: &Arc<dyn LockBackend>) -> LocksBuilder {
@@ -296,23 +311,66 @@ impl Cx {
 #[derive(Clone, Debug)]
 pub(crate) struct Link {
     pub(crate) backend: Arc<dyn LockBackend>,
+    meant: Arc<Meant>,
+}
+
+/// The faults of one link, of which the last must have struck before the next is arranged, and before the
+/// case ends.
+#[derive(Debug)]
+struct Meant {
     faults: Arc<dyn Faults>,
+    /// The last fault for one request, and how many had struck before it.
+    last: Mutex<Option<(Fault, u64)>>,
+}
+
+impl Meant {
+    fn has_struck(&self) -> Check {
+        let last = *self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        match (last, self.faults.struck()) {
+            (Some((fault, before)), Some(now)) if now <= before => Err(Stop::missed(fault)),
+            _ => Ok(()),
+        }
+    }
+
+    fn expect(&self, fault: Option<Fault>) {
+        let last = fault.zip(self.faults.struck());
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = last;
+    }
 }
 
 impl Link {
+    /// Arranges `fault`. One for a request must befall one that the case makes after this.
     pub(crate) async fn inject(&self, fault: Fault) -> Check {
-        Ok(self.faults.inject(fault).await?)
+        self.inject_into(1, fault).await
     }
 
-    /// Arranges `fault` for the request after `skip` others.
+    /// Arranges `fault` for as many requests, of which the case makes at least one.
+    pub(crate) async fn inject_into(&self, requests: u32, fault: Fault) -> Check {
+        self.meant.has_struck()?;
+        if fault.is_for_one_request() {
+            self.meant.expect(Some(fault));
+        }
+        for _ in 0..requests {
+            self.meant.faults.inject(fault).await?;
+        }
+        Ok(())
+    }
+
+    /// Arranges `fault` for the request after `skip` others, if there are so many.
     pub(crate) async fn inject_after(&self, skip: u32, fault: Fault) -> Check {
-        self.inject(Fault::SkipRequests(skip)).await?;
-        self.inject(fault).await
+        self.meant.faults.inject(Fault::SkipRequests(skip)).await?;
+        self.meant.expect(None);
+        Ok(self.meant.faults.inject(fault).await?)
+    }
+
+    /// How many of the faults for one request have befallen one, if anybody counts.
+    pub(crate) fn struck(&self) -> Option<u64> {
+        self.meant.faults.struck()
     }
 
     /// How many requests the client has made, or the reason why nobody knows.
     pub(crate) fn requests(&self) -> Check<u64> {
-        self.faults.requests().ok_or_else(|| {
+        self.meant.faults.requests().ok_or_else(|| {
             Stop::NotApplicable("this harness does not count a client's requests".into())
         })
     }

@@ -1,7 +1,7 @@
 //! The harness of the memory store: virtual time, every fault. Mutants are built on it, too.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 
@@ -105,7 +105,8 @@ impl Store for MemoryStore {
     async fn client(&self) -> Result<Client> {
         let backend = self.backend.client();
         let wrapped = (self.harness.wrap)(Arc::new(backend.clone()));
-        Ok(Client::from_arc(wrapped).with_faults(MemoryFaults(backend)))
+        let faults = MemoryFaults { backend, due: Mutex::default() };
+        Ok(Client::from_arc(wrapped).with_faults(faults))
     }
 
     fn configure(&self, builder: LocksBuilder) -> LocksBuilder {
@@ -143,25 +144,51 @@ impl Store for MemoryStore {
 
 /// The faults of one client of a memory store.
 #[derive(Debug)]
-pub struct MemoryFaults(MemoryBackend);
+pub struct MemoryFaults {
+    backend: MemoryBackend,
+    /// The numbers of the requests that the faults are for, and of those that are skipped: each of the
+    /// next requests takes one plan.
+    due: Mutex<Vec<(u64, bool)>>,
+}
+
+impl MemoryFaults {
+    fn is_due(&self, is_fault: bool) {
+        let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = due.last().map_or(0, |(number, _)| *number);
+        due.push((last.max(self.backend.requests()) + 1, is_fault));
+    }
+}
 
 #[async_trait]
 impl Faults for MemoryFaults {
     async fn inject(&self, fault: Fault) -> Result<(), Unavailable> {
         match fault {
-            Fault::LoseNextRequest => self.0.lose_next_request(),
-            Fault::LoseNextReply => self.0.lose_next_reply(),
-            Fault::DelayNextReply(delay) => self.0.delay_next(delay),
-            Fault::HoldNextRequest(delay) => self.0.hold_next_request(delay),
-            Fault::SkipRequests(requests) => self.0.skip_requests(requests),
-            Fault::Partition => self.0.partition(),
-            Fault::Refuse => self.0.refuse(),
-            Fault::Heal => self.0.heal(),
+            Fault::LoseNextRequest => self.backend.lose_next_request(),
+            Fault::LoseNextReply => self.backend.lose_next_reply(),
+            Fault::DelayNextReply(delay) => self.backend.delay_next(delay),
+            Fault::HoldNextRequest(delay) => self.backend.hold_next_request(delay),
+            Fault::SkipRequests(requests) => {
+                self.backend.skip_requests(requests);
+                (0..requests).for_each(|_| self.is_due(false));
+            }
+            Fault::Partition => self.backend.partition(),
+            Fault::Refuse => self.backend.refuse(),
+            Fault::Heal => self.backend.heal(),
+        }
+        if fault.is_for_one_request() {
+            self.is_due(true);
         }
         Ok(())
     }
 
     fn requests(&self) -> Option<u64> {
-        Some(self.0.requests())
+        Some(self.backend.requests())
+    }
+
+    fn struck(&self) -> Option<u64> {
+        let made = self.backend.requests();
+        let due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
+        let struck = due.iter().filter(|(number, is_fault)| *is_fault && *number <= made);
+        u64::try_from(struck.count()).ok()
     }
 }

@@ -238,6 +238,13 @@ pub enum Fault {
     Heal,
 }
 
+impl Fault {
+    /// Whether it befalls one request, rather than the link.
+    pub(crate) fn is_for_one_request(self) -> bool {
+        !matches!(self, Self::SkipRequests(_) | Self::Partition | Self::Refuse | Self::Heal)
+    }
+}
+
 /// Disturbs the link between one client and the store.
 #[async_trait]
 pub trait Faults: fmt::Debug + Send + Sync {
@@ -251,6 +258,12 @@ pub trait Faults: fmt::Debug + Send + Sync {
 
     /// How many requests have left the client on this link so far, if they are counted.
     fn requests(&self) -> Option<u64> {
+        None
+    }
+
+    /// How many of the faults for one request have befallen one so far, if they are counted. With it a
+    /// case that was spared its fault is not taken for a pass: it is run again, and at last not judged.
+    fn struck(&self) -> Option<u64> {
         None
     }
 }

@@ -33,6 +33,7 @@ struct Link {
     state: watch::Sender<State>,
     planned: Mutex<VecDeque<Fault>>,
     requests: AtomicU64,
+    struck: AtomicU64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +46,12 @@ enum State {
 impl Default for Link {
     fn default() -> Self {
         let state = watch::Sender::new(State::Open);
-        Self { state, planned: Mutex::default(), requests: AtomicU64::new(0) }
+        Self {
+            state,
+            planned: Mutex::default(),
+            requests: AtomicU64::new(0),
+            struck: AtomicU64::new(0),
+        }
     }
 }
 
@@ -71,6 +77,10 @@ impl Faults for Simulated {
     fn requests(&self) -> Option<u64> {
         Some(self.0.requests.load(Ordering::Relaxed))
     }
+
+    fn struck(&self) -> Option<u64> {
+        Some(self.0.struck.load(Ordering::Relaxed))
+    }
 }
 
 impl Link {
@@ -85,6 +95,9 @@ impl Link {
         self.until(|state| *state != State::Cut).await;
         if *self.state.borrow() == State::Refused {
             return Err(Error::new(ErrorKind::Unavailable, "the connection was refused"));
+        }
+        if !matches!(fault, None | Some(Fault::SkipRequests(_))) {
+            self.struck.fetch_add(1, Ordering::Relaxed);
         }
         match fault {
             Some(Fault::LoseNextRequest) => Err(cut_off()),

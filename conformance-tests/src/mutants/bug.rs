@@ -231,6 +231,8 @@ mutants! {
         hint_of_zero_to_a_waiter "makes its waiters try all the time"
         => l02_a_waiter_does_not_besiege_the_store;
     [PollOnly HintOfAnHour] hint_of_an_hour "proposes to try again in an hour" => c15_a_retry_hint_is_of_use;
+    [Queued ChangeIsASleep] change_is_a_sleep "declares pushes, and looks once a second"
+        => l02_a_push_is_faster_than_a_look_now_and_then;
     [Queued WaitsByAsking] waits_by_asking "asks all the time whether something has changed"
         => c05_waiting_for_a_change_makes_few_requests;
     [PollOnly RenewsByAsking] renews_by_asking "asks fifty times before it renews"

@@ -367,6 +367,10 @@ impl Claim for WrongClaim {
             // Listening begins only now: pushes since the look are missed.
             self.forget_pushes().await;
         }
+        if self.bug == Bug::ChangeIsASleep {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            return Ok(());
+        }
         while self.bug == Bug::WaitsByAsking {
             if tokio::time::timeout(PAUSE, self.right.changed()).await.is_ok() {
                 return Ok(());

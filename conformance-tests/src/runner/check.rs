@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use lock_core::{DetachError, Error};
 
-use crate::Unavailable;
+use crate::{Fault, Unavailable};
 
 /// How a case ended, if it did not pass.
 #[derive(Clone, Debug)]
@@ -37,6 +37,8 @@ pub(crate) enum Verdict {
     Violated,
     /// Nothing: the set-up, a connection or the harness failed first.
     Hindered,
+    /// Nothing: a fault did not come upon the call that it was meant for.
+    Missed,
     /// Nothing: the store could not be started.
     Unavailable,
 }
@@ -50,6 +52,11 @@ impl Stop {
 
     pub(crate) fn violated(seen: impl Display) -> Self {
         Self::Failed(Failure::new(seen, Verdict::Violated))
+    }
+
+    pub(crate) fn missed(fault: Fault) -> Self {
+        let seen = format!("the fault {fault:?} did not come upon the call that it was meant for");
+        Self::Failed(Failure::new(seen, Verdict::Missed))
     }
 
     pub(crate) fn hindered(seen: impl Display) -> Self {

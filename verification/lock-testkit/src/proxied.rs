@@ -213,6 +213,11 @@ impl Faults for Links {
     fn requests(&self) -> Option<u64> {
         Some(self.0.iter().map(Proxy::requests).sum())
     }
+
+    /// A quorum does not wait for all of its nodes.
+    fn struck(&self) -> Option<u64> {
+        self.0.iter().filter_map(Faults::struck).max()
+    }
 }
 
 impl ProxiedStore {

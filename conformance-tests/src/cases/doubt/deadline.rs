@@ -289,9 +289,7 @@ async fn s06_an_error_is_not_busy(cx: Cx) -> Check {
     let link = cx.link().await?;
     let locks = cx.locks_on(&link.backend);
     for fault in [Fault::LoseNextRequest, Fault::LoseNextReply] {
-        for _ in 0..2 {
-            link.inject(fault).await?;
-        }
+        link.inject_into(2, fault).await?;
         if let Ok(None) = locks.named("lock")?.try_acquire().await {
             fail!(
                 "{fault:?}: nobody else has tried to take the lock, and try_acquire says that another client holds it"
@@ -332,9 +330,7 @@ async fn partitioned(cx: &Cx, link: &Link, locks: &Locks) -> Check {
 async fn s06_an_unknown_outcome_is_said(cx: Cx) -> Check {
     let (link, other) = (cx.link().await?, cx.backend().await?);
     let locks = cx.locks_on(&link.backend);
-    for _ in 0..2 {
-        link.inject(Fault::LoseNextReply).await?;
-    }
+    link.inject_into(2, Fault::LoseNextReply).await?;
     match locks.named("lock")?.ttl(cx.long_ttl()).try_acquire().await {
         Err(error) => ensure!(
             error.effect() == Effect::Unknown,
@@ -347,7 +343,24 @@ async fn s06_an_unknown_outcome_is_said(cx: Cx) -> Check {
         ),
     }
     let limit = Duration::from_secs(1) + cx.slack();
-    free_within(&cx, &other, "lock", limit, "after an acquisition of unknown outcome").await
+    free_within(&cx, &other, "lock", limit, "after an acquisition of unknown outcome").await?;
+
+    let lock = locks.named("refused")?.ttl(cx.long_ttl());
+    link.inject(Fault::LoseNextReply).await?;
+    let (answer, refused) = tokio::join!(lock.acquire_timeout(cx.ttl()), async {
+        cx.sleep(Duration::from_millis(1)).await;
+        link.inject(Fault::Refuse).await
+    });
+    refused?;
+    match answer {
+        Err(error) => ensure!(
+            error.effect() == Effect::Unknown,
+            "an answer was lost and then the store refused the client, and the error says that the store did not act: {error}"
+        ),
+        // It was answered before the store refused.
+        Ok(guard) => drop(guard),
+    }
+    Ok(())
 }
 
 async fn s06_an_acquisition_repairs_one_lost_answer(cx: Cx) -> Check {

@@ -12,7 +12,7 @@ use crate::Fault;
 use crate::cases::tools::{holds, still_held, take_away};
 use crate::context::{Cx, Link};
 use crate::runner::case::cases;
-use crate::runner::check::{Check, ensure, ensure_exactly, fail};
+use crate::runner::check::{Check, Stop, ensure, ensure_exactly, fail};
 
 cases! {
     c03_a_late_answer_in_a_try_is_no_second_grant [Faults]
@@ -38,7 +38,7 @@ enum When {
     /// There was none.
     InTime,
     Late,
-    /// Before the others were done, on a busy machine.
+    /// Before the others were done, on a busy machine, or another answer of this client was late.
     Missed,
 }
 
@@ -67,20 +67,26 @@ impl Late {
         call: impl Future<Output = A>,
         other: impl Future<Output = Check<B>>,
     ) -> Check<(A, B, When)> {
+        let (before, fault) = (self.link.struck(), Fault::DelayNextReply(self.by()));
         if let Some(requests) = self.skip {
-            self.link.inject_after(requests, Fault::DelayNextReply(self.by())).await?;
+            self.link.inject_after(requests, fault).await?;
         }
         let start = self.cx.now();
-        let ((answer, end), (other, done)) =
-            tokio::join!(async { (call.await, self.cx.now()) }, async {
+        let ((answer, end, struck), (other, done)) =
+            tokio::join!(async { (call.await, self.cx.now(), self.link.struck()) }, async {
                 self.cx.sleep(self.by() / 4).await;
                 (other.await, self.cx.now())
             });
         let late = start + self.by();
-        let when = match (end >= late, done <= late) {
-            (false, _) => When::InTime,
-            (true, true) => When::Late,
-            (true, false) => When::Missed,
+        let has_struck = before.zip(struck).map(|(before, now)| now > before);
+        if self.skip == Some(0) && has_struck == Some(false) {
+            return Err(Stop::missed(fault));
+        }
+        let when = match (has_struck, end >= late, done <= late) {
+            // The call makes no such request.
+            (Some(false), ..) | (None, false, _) => When::InTime,
+            (Some(true), false, _) | (_, true, false) => When::Missed,
+            (_, true, true) => When::Late,
         };
         Ok((answer, other?, when))
     }
@@ -132,6 +138,12 @@ async fn each_answer(cx: &Cx, mut round: impl AsyncFnMut(Late) -> Check<When>) -
             if when != When::Missed {
                 break;
             }
+        }
+        if when == When::Missed {
+            let request = skip.map_or(0, |skip| skip + 1);
+            return Err(Stop::hindered(format_args!(
+                "in none of {TRIES} tries the answer to request {request} of the call was late"
+            )));
         }
         in_time = if skip.is_some() && when == When::InTime { in_time + 1 } else { 0 };
         if in_time == 3 {

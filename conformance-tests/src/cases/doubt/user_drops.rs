@@ -209,9 +209,7 @@ async fn survives(cx: &Cx, fault: Fault) -> Check {
         for operation in ["acquire", "wait", "renew", "check", "release", "drop"] {
             let inject = async |now: &str| {
                 if now == operation {
-                    for _ in 0..faults {
-                        link.inject(fault).await?;
-                    }
+                    link.inject_into(faults, fault).await?;
                 }
                 Check::Ok(())
             };
@@ -266,9 +264,7 @@ async fn s04_a_try_that_lands_late_is_undone(cx: Cx) -> Check {
     let (link, other) = (cx.link().await?, cx.backend().await?);
     let locks = impatient(&cx, &link)?;
     for held_up in 1..=2 {
-        for _ in 0..held_up {
-            link.inject(Fault::HoldNextRequest(cx.ttl())).await?;
-        }
+        link.inject_into(held_up, Fault::HoldNextRequest(cx.ttl())).await?;
         let lock = locks.named("lock")?.ttl(cx.long_ttl());
         // Dropped during its first request, or after the second.
         drop(within(&cx, cx.ttl() / 20 * (3 * held_up - 2), lock.acquire()).await);

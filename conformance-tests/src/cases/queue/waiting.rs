@@ -47,6 +47,8 @@ cases! {
         "a waiter that was cut off during the release gets the lock by polling"
         covers [Changed/Waiting/Unreachable, TryAcquire/Waiting/Unreachable]
         guards [Acquire/Waiting/Unreachable];
+    l02_a_push_is_faster_than_a_look_now_and_then [Push]
+        "half of the waiters that are pushed have the lock within a quarter of a second of its release, or twenty answers of the store";
     l02_a_forced_release_wakes_a_waiter []
         "a waiter gets a lock that was taken away from its holder"
         covers [ForceRelease/Open/QueueBehind]
@@ -82,6 +84,50 @@ async fn c05_a_release_is_pushed(cx: Cx) -> Check {
     ensure!(!waiting.is_finished(), "a waiter was granted a lock that is held");
     holder.release().await?;
     soon(&cx, cx.slack(), "a waiter is told of a release", waiting).await??
+}
+
+/// How many hand-overs are timed.
+const HAND_OVERS: usize = 20;
+
+async fn l02_a_push_is_faster_than_a_look_now_and_then(cx: Cx) -> Check {
+    let (a, b) = (cx.backend().await?, cx.backend().await?);
+    let (mut answers, mut hand_overs) = (Vec::new(), Vec::new());
+    for nth in 0..HAND_OVERS {
+        let name = format!("lock {nth}");
+        let mut holder = holds(&cx, &a, &name).await?;
+        let mut waiter = queues(&cx, &b, &name).await?;
+        let clock = cx.clone();
+        let waiting = tokio::spawn(async move {
+            loop {
+                waiter.changed().await?;
+                if let Attempt::Granted { .. } = waiter.try_acquire().await? {
+                    let granted = clock.now();
+                    waiter.release().await?;
+                    return Check::Ok(granted);
+                }
+            }
+        });
+        let asked = cx.now();
+        holder.check().await?;
+        answers.push(cx.now().since(asked));
+        cx.sleep(Duration::from_millis(10)).await;
+        let released = cx.now();
+        holder.release().await?;
+        let granted = soon(&cx, cx.ttl() * 8, "a waiter is told of a release", waiting).await???;
+        hand_overs.push(granted.since(released));
+    }
+    let (answer, hand_over) = (median(answers), median(hand_overs));
+    let limit = Duration::from_millis(250).max(answer * 20);
+    ensure!(
+        hand_over <= limit,
+        "the store declares pushes, half of {HAND_OVERS} hand-overs took longer than {hand_over:?}, and an answer takes {answer:?}"
+    );
+    Ok(())
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times[times.len() / 2]
 }
 
 async fn c05_a_change_before_the_wait_is_not_missed(cx: Cx) -> Check {

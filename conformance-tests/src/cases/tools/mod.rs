@@ -89,10 +89,18 @@ impl Disturbed {
         &self,
         call: impl Future<Output = Result<T, Error>>,
     ) -> Check<Result<T, Error>> {
-        let before = self.link.requests()?;
+        let (made, struck) = (self.link.requests()?, self.link.struck());
         self.link.inject_after(self.skip, self.fault).await?;
         let answer = call.await;
-        self.is_met.set(self.link.requests()? - before > u64::from(self.skip));
+        let made = self.link.requests()? - made;
+        let is_met = match struck.zip(self.link.struck()) {
+            Some((before, now)) => now > before,
+            None => made > u64::from(self.skip),
+        };
+        if self.skip == 0 && made > 0 && !is_met {
+            return Err(Stop::missed(self.fault));
+        }
+        self.is_met.set(is_met);
         Ok(answer)
     }
 

@@ -98,6 +98,7 @@ impl Proxy {
                 http2: rules.http2,
                 cuts: rules.cuts,
                 requests: rules.requests,
+                struck: rules.struck,
                 replies: rules.replies,
                 connections: rules.connections,
                 ..Rules::default()
@@ -167,7 +168,7 @@ impl Proxy {
     }
 
     fn plan(&self, next: Next) {
-        self.rules.send_modify(|rules| rules.next = Some(next));
+        self.rules.send_modify(|rules| rules.next.push_back(Some(next)));
     }
 }
 
@@ -180,7 +181,8 @@ impl Faults for Proxy {
             Fault::DelayNextReply(delay) => self.plan(Next::DelayReply(delay)),
             Fault::HoldNextRequest(delay) => self.plan(Next::HoldRequest(delay)),
             Fault::SkipRequests(requests) => {
-                self.rules.send_modify(|rules| rules.skip = requests);
+                let skipped = (0..requests).map(|_| None);
+                self.rules.send_modify(|rules| rules.next.extend(skipped));
             }
             Fault::Partition => self.stall(),
             Fault::Refuse => {
@@ -194,6 +196,10 @@ impl Faults for Proxy {
 
     fn requests(&self) -> Option<u64> {
         Some(Self::requests(self))
+    }
+
+    fn struck(&self) -> Option<u64> {
+        Some(self.rules.borrow().struck)
     }
 }
 
@@ -320,8 +326,23 @@ mod tests {
         for _ in 0..2 {
             assert_eq!(ask(&mut stream).await.unwrap(), b'x');
         }
+        assert_eq!(proxy.struck(), Some(0));
         assert!(ask(&mut stream).await.is_err());
-        assert_eq!(Faults::requests(&proxy), Some(3));
+        assert_eq!((Faults::requests(&proxy), proxy.struck()), (Some(3), Some(1)));
+    }
+
+    #[tokio::test]
+    async fn two_faults_befall_two_requests() {
+        let proxy = Proxy::start(echo().await).await.unwrap();
+        for _ in 0..2 {
+            proxy.inject(Fault::LoseNextReply).await.unwrap();
+        }
+        for _ in 0..2 {
+            let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
+            assert!(ask(&mut stream).await.is_err());
+        }
+        let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
+        assert_eq!((ask(&mut stream).await.unwrap(), proxy.struck()), (b'x', Some(2)));
     }
 
     /// A held request arrives even though its sender has given up.

@@ -1,5 +1,6 @@
 //! What a proxy does to which requests and replies.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -24,9 +25,10 @@ pub(super) struct Rules {
     pub(super) replies: u64,
     pub(super) cut_after_request: Option<u64>,
     pub(super) cut_before_reply: Option<u64>,
-    /// How many requests pass before the one that `next` is for.
-    pub(super) skip: u32,
-    pub(super) next: Option<Next>,
+    /// What happens to each of the next requests; nothing to those that are skipped.
+    pub(super) next: VecDeque<Option<Next>>,
+    /// How many plans for one request or reply have been carried out.
+    pub(super) struck: u64,
 }
 
 /// What happens to the next request.
@@ -124,13 +126,10 @@ impl Line {
                         rules.cut_after_request = None;
                         verdict.cut = true;
                     }
-                    let next = match rules.skip {
-                        0 => rules.next.take(),
-                        _ => {
-                            rules.skip -= 1;
-                            None
-                        }
-                    };
+                    let next = rules.next.pop_front().flatten();
+                    if matches!(next, Some(Next::LoseRequest | Next::HoldRequest(_))) {
+                        rules.struck += 1;
+                    }
                     match next {
                         None => {}
                         Some(Next::LoseRequest) => (verdict.lose, verdict.cut) = (true, true),
@@ -147,7 +146,11 @@ impl Line {
                         rules.cut_before_reply = None;
                         (verdict.lose, verdict.cut) = (true, true);
                     }
-                    match self.take_fate() {
+                    let fate = self.take_fate();
+                    if !matches!(fate, ReplyFate::Pass) {
+                        rules.struck += 1;
+                    }
+                    match fate {
                         ReplyFate::Pass => {}
                         ReplyFate::Lose => (verdict.lose, verdict.cut) = (true, true),
                         ReplyFate::DelayOnce(delay) => verdict.delay += delay,
