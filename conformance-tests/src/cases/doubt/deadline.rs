@@ -5,7 +5,7 @@ use std::time::Duration;
 use lock_core::{Effect, ErrorKind, Locks};
 
 use crate::Fault;
-use crate::cases::tools::{error_kind, free_soon, free_within, soon, take};
+use crate::cases::tools::{error_kind, free_soon, free_within, has_struck, soon, take, within};
 use crate::context::{Cx, Link};
 use crate::runner::case::cases;
 use crate::runner::check::{Check, Explain, ensure, fail};
@@ -346,9 +346,11 @@ async fn s06_an_unknown_outcome_is_said(cx: Cx) -> Check {
     free_within(&cx, &other, "lock", limit, "after an acquisition of unknown outcome").await?;
 
     let lock = locks.named("refused")?.ttl(cx.long_ttl());
+    let before = link.struck();
     link.inject(Fault::LoseNextReply).await?;
     let (answer, refused) = tokio::join!(lock.acquire_timeout(cx.ttl()), async {
         cx.sleep(Duration::from_millis(1)).await;
+        within(&cx, cx.ttl() / 2, has_struck(&cx, &link, before)).await;
         link.inject(Fault::Refuse).await
     });
     refused?;

@@ -7,7 +7,7 @@ use lock_core::{Effect, ErrorKind, LockBackend, Locks};
 
 use crate::Fault;
 use crate::cases::tools::{
-    STEPS, drop_after_steps, free_soon, free_within, still_held, take, take_for, within,
+    Dropper, STEPS, drop_after_steps, free_soon, free_within, still_held, take, take_for, within,
 };
 use crate::context::Cx;
 use crate::context::cancel::{Cut, drop_after};
@@ -63,10 +63,11 @@ cases! {
 }
 
 async fn s04_a_dropped_acquire_leaves_nothing(cx: Cx) -> Check {
-    let (locks, other) = (cx.locks().await?, cx.backend().await?);
+    let (calls, other) = (Dropper::new(&cx).await?, cx.backend().await?);
+    let locks = &calls.locks;
     for steps in 0..STEPS {
         let lock = locks.named("lock")?.ttl(cx.long_ttl());
-        let cut = drop_after_steps(&cx, steps, lock.acquire()).await;
+        let cut = calls.drops(&cx, steps, lock.acquire()).await?;
         drop(cut);
         let after = format!("after an acquire that was dropped {steps} turns after its start");
         free_soon(&cx, &other, "lock", &after).await?;
@@ -80,10 +81,11 @@ async fn s04_a_dropped_acquire_leaves_nothing(cx: Cx) -> Check {
 }
 
 async fn s04_a_dropped_try_leaves_nothing(cx: Cx) -> Check {
-    let (locks, other) = (cx.locks().await?, cx.backend().await?);
+    let (calls, other) = (Dropper::new(&cx).await?, cx.backend().await?);
+    let locks = &calls.locks;
     for steps in 0..STEPS {
         let lock = locks.named("lock")?.ttl(cx.long_ttl());
-        drop(drop_after_steps(&cx, steps, lock.try_acquire()).await);
+        drop(calls.drops(&cx, steps, lock.try_acquire()).await?);
         let after = format!("after a try_acquire that was dropped {steps} turns after its start");
         free_soon(&cx, &other, "lock", &after).await?;
     }
@@ -91,12 +93,13 @@ async fn s04_a_dropped_try_leaves_nothing(cx: Cx) -> Check {
 }
 
 async fn s04_a_dropped_wait_leaves_nothing(cx: Cx) -> Check {
-    let (holder, waiter, other) = (cx.locks().await?, cx.locks().await?, cx.backend().await?);
+    let (holder, calls, other) = (cx.locks().await?, Dropper::new(&cx).await?, cx.backend().await?);
+    let waiter = &calls.locks;
     for steps in 0..STEPS {
         let name = of_round(steps);
         let guard = take(&cx, &holder, &name).await?;
         let lock = waiter.named(&*name)?.ttl(cx.long_ttl());
-        match drop_after_steps(&cx, steps, lock.acquire()).await {
+        match calls.drops(&cx, steps, lock.acquire()).await? {
             Cut::Dropped => {}
             Cut::Done(_) => fail!("a waiter was granted a lock that is held"),
         }
@@ -112,7 +115,8 @@ async fn s04_a_dropped_wait_leaves_nothing(cx: Cx) -> Check {
 }
 
 async fn s04_a_dropped_grant_is_given_back(cx: Cx) -> Check {
-    let (holder, waiter, other) = (cx.locks().await?, cx.locks().await?, cx.backend().await?);
+    let (holder, calls, other) = (cx.locks().await?, Dropper::new(&cx).await?, cx.backend().await?);
+    let waiter = &calls.locks;
     for steps in 0..STEPS {
         let name = of_round(steps);
         let guard = take(&cx, &holder, &name).await?;
@@ -120,9 +124,9 @@ async fn s04_a_dropped_grant_is_given_back(cx: Cx) -> Check {
         let mut waiting = Box::pin(lock.acquire());
         let waited = within(&cx, cx.ttl() / 20, &mut waiting).await;
         ensure!(waited.is_none(), "a waiter was granted a lock that is held");
-        let (released, cut) = tokio::join!(guard.release(), drop_after_steps(&cx, steps, waiting));
+        let (released, cut) = tokio::join!(guard.release(), calls.drops(&cx, steps, waiting));
         released?;
-        drop(cut);
+        drop(cut?);
         let after = format!("after a waiter left {steps} turns after the release");
         free_soon(&cx, &other, &name, &after).await?;
     }
@@ -143,15 +147,16 @@ async fn all_rounds_free(cx: &Cx, other: &Arc<dyn LockBackend>) -> Check {
 }
 
 async fn s04_a_dropped_release_releases(cx: Cx) -> Check {
-    let (locks, other) = (cx.locks().await?, cx.backend().await?);
+    let (calls, other) = (Dropper::new(&cx).await?, cx.backend().await?);
+    let locks = &calls.locks;
     for steps in 0..STEPS {
-        let guard = take_for(&cx, &locks, "lock", cx.long_ttl()).await?;
-        drop(drop_after_steps(&cx, steps, guard.release()).await);
+        let guard = take_for(&cx, locks, "lock", cx.long_ttl()).await?;
+        drop(calls.drops(&cx, steps, guard.release()).await?);
         let after = format!("after a release that was dropped {steps} turns after its start");
         free_soon(&cx, &other, "lock", &after).await?;
     }
     // A release that was never polled has been requested all the same.
-    let guard = take_for(&cx, &locks, "lock", cx.long_ttl()).await?;
+    let guard = take_for(&cx, locks, "lock", cx.long_ttl()).await?;
     drop(guard.release());
     free_soon(&cx, &other, "lock", "after a release that was never polled").await
 }

@@ -7,8 +7,8 @@ use lock_core::{DataLoss, Error, ErrorKind, LockState};
 
 use crate::Fault;
 use crate::cases::tools::{
-    STEPS, after_restart, drop_after_steps, free_soon, free_within, got, lost_reason, soon,
-    still_held, take, take_for, waits, within,
+    Dropper, STEPS, after_restart, free_soon, free_within, got, lost_reason, soon, still_held,
+    take, take_for, waits, within,
 };
 use crate::context::Cx;
 use crate::runner::case::cases;
@@ -138,11 +138,12 @@ async fn s05_a_lost_guard_does_nothing_more(cx: Cx) -> Check {
 }
 
 async fn s04_a_dropped_run_leaves_nothing(cx: Cx) -> Check {
-    let (locks, other) = (cx.locks().await?, cx.backend().await?);
+    let (calls, other) = (Dropper::new(&cx).await?, cx.backend().await?);
+    let locks = &calls.locks;
     let lock = locks.named("lock")?.ttl(cx.long_ttl());
     for steps in 0..STEPS {
         let work = lock.run(async |_| std::future::pending::<()>().await);
-        drop(drop_after_steps(&cx, steps, work).await);
+        drop(calls.drops(&cx, steps, work).await?);
         let after = format!("after a run that was dropped {steps} turns after its start");
         free_soon(&cx, &other, "lock", &after).await?;
     }

@@ -3,8 +3,8 @@
 use lock_core::{ErrorKind, LeaseToken, LostReason, Released};
 
 use crate::cases::tools::{
-    STEPS, drop_after_steps, error_kind, free_soon, free_within, is_lost, kept_until, lost_reason,
-    soon, still_held, take, take_for, turns,
+    Dropper, STEPS, drop_after_steps, error_kind, free_soon, free_within, is_lost, kept_until,
+    lost_reason, soon, still_held, take, take_for, turns,
 };
 use crate::context::Cx;
 use crate::context::cancel::Cut;
@@ -174,10 +174,11 @@ async fn s03_attaching_twice_is_one_hold(cx: Cx) -> Check {
 }
 
 async fn s04_a_dropped_detach_loses_nothing(cx: Cx) -> Check {
-    let (locks, other) = (cx.locks().await?, cx.backend().await?);
+    let (calls, other) = (Dropper::new(&cx).await?, cx.backend().await?);
+    let locks = &calls.locks;
     for steps in 0..STEPS {
-        let guard = take_for(&cx, &locks, "lock", cx.long_ttl()).await?;
-        match drop_after_steps(&cx, steps, guard.detach()).await {
+        let guard = take_for(&cx, locks, "lock", cx.long_ttl()).await?;
+        match calls.drops(&cx, steps, guard.detach()).await? {
             Cut::Done(token) => locks.named("lock")?.release(token?).await.map(drop)?,
             Cut::Dropped => {}
         }
@@ -228,12 +229,13 @@ async fn c07_a_release_by_token_frees_the_lock(cx: Cx) -> Check {
 }
 
 async fn s04_a_dropped_call_with_a_token_leaves_the_lock(cx: Cx) -> Check {
-    let (locks, other) = (cx.locks().await?, cx.backend().await?);
-    let token = take_for(&cx, &locks, "lock", cx.long_ttl()).await?.detach().await?;
+    let (calls, other) = (Dropper::new(&cx).await?, cx.backend().await?);
+    let locks = &calls.locks;
+    let token = take_for(&cx, locks, "lock", cx.long_ttl()).await?.detach().await?;
     let lock = locks.named("lock")?.ttl(cx.long_ttl());
     for steps in 0..STEPS {
-        drop(drop_after_steps(&cx, steps, lock.attach(&token)).await);
-        drop(drop_after_steps(&cx, steps, lock.renew(&token)).await);
+        drop(calls.drops(&cx, steps, lock.attach(&token)).await?);
+        drop(calls.drops(&cx, steps, lock.renew(&token)).await?);
         // Gives background work time to finish.
         turns(&cx, STEPS).await;
         let after = format!("after an attach and a renewal that were dropped {steps} turns later");
@@ -245,20 +247,21 @@ async fn s04_a_dropped_call_with_a_token_leaves_the_lock(cx: Cx) -> Check {
 }
 
 async fn s04_a_dropped_attached_guard_leaves_the_lock(cx: Cx) -> Check {
-    let (locks, other) = (cx.locks().await?, cx.backend().await?);
-    let mut token = take_for(&cx, &locks, "lock", cx.long_ttl()).await?.detach().await?;
+    let (calls, other) = (Dropper::new(&cx).await?, cx.backend().await?);
+    let locks = &calls.locks;
+    let mut token = take_for(&cx, locks, "lock", cx.long_ttl()).await?.detach().await?;
     let lock = locks.named("lock")?.ttl(cx.long_ttl());
     for steps in 0..STEPS {
         for way in ["dropped", "kept alive and dropped", "dropped in a renewal", "detached"] {
             let guard = lock.attach(&token).await.explain("attaching")?;
             match way {
                 "kept alive and dropped" => guard.keep_alive(),
-                "dropped in a renewal" => drop(drop_after_steps(&cx, steps, guard.renew()).await),
+                "dropped in a renewal" => drop(calls.drops(&cx, steps, guard.renew()).await?),
                 _ => {}
             }
             // A request that is cancelled while it hands the lock over.
             let cut = match way {
-                "detached" => drop_after_steps(&cx, steps, guard.detach()).await,
+                "detached" => calls.drops(&cx, steps, guard.detach()).await?,
                 _ => {
                     drop(guard);
                     Cut::Dropped
@@ -278,16 +281,17 @@ async fn s04_a_dropped_attached_guard_leaves_the_lock(cx: Cx) -> Check {
 }
 
 async fn s04_a_dropped_release_by_token_releases(cx: Cx) -> Check {
-    let (locks, other) = (cx.locks().await?, cx.backend().await?);
+    let (calls, other) = (Dropper::new(&cx).await?, cx.backend().await?);
+    let locks = &calls.locks;
     for steps in 0..STEPS {
-        let token = take_for(&cx, &locks, "lock", cx.long_ttl()).await?.detach().await?;
+        let token = take_for(&cx, locks, "lock", cx.long_ttl()).await?.detach().await?;
         let lock = locks.named("lock")?.ttl(cx.long_ttl());
         // On request, even for a guard that would not release on drop.
         if steps % 2 == 0 {
-            drop(drop_after_steps(&cx, steps, lock.release(token)).await);
+            drop(calls.drops(&cx, steps, lock.release(token)).await?);
         } else {
             let guard = lock.attach(&token).await?;
-            drop(drop_after_steps(&cx, steps, guard.release()).await);
+            drop(calls.drops(&cx, steps, guard.release()).await?);
         }
         let after = format!("after a release that was dropped {steps} turns later");
         free_soon(&cx, &other, "lock", &after).await?;

@@ -215,6 +215,13 @@ pub(crate) async fn survives_a_restart(cx: &Cx, claim: &mut dyn Claim) -> Check<
     }
 }
 
+/// Waits for a fault for one request to strike, if anybody counts. There were `before`.
+pub(crate) async fn has_struck(cx: &Cx, link: &Link, before: Option<u64>) {
+    while before.is_some() && link.struck() == before {
+        cx.sleep(Duration::from_millis(1)).await;
+    }
+}
+
 /// Waits for `work` for at most `limit`.
 pub(crate) async fn within<T>(
     cx: &Cx,
@@ -441,6 +448,58 @@ pub(crate) async fn drop_after_steps<T>(
     }
 }
 
+/// How long an answer is held back for which a call waits that is dropped.
+const HELD_BACK: Duration = Duration::from_millis(30);
+
+/// A client whose calls are dropped at each of their awaits.
+pub(crate) struct Dropper {
+    pub(crate) locks: Locks,
+    /// If the answers of the store can be held back.
+    link: Option<Link>,
+}
+
+impl Dropper {
+    pub(crate) async fn new(cx: &Cx) -> Check<Self> {
+        if cx.is_virtual() {
+            return Ok(Self { locks: cx.locks().await?, link: None });
+        }
+        match cx.link().await {
+            Ok(link) => Ok(Self {
+                locks: cx.locks_on(&link.backend),
+                link: link.struck().is_some().then_some(link),
+            }),
+            Err(Stop::NotApplicable(_)) => Ok(Self { locks: cx.locks().await?, link: None }),
+            Err(stop) => Err(stop),
+        }
+    }
+
+    /// Runs `work` until it is done, or drops it: in the first half of the [`STEPS`] a little later each
+    /// time, and in the second while the answer to its first request is under way, to its second, and
+    /// so on. A slow store is never reached by the first, nor is the second needed without one.
+    pub(crate) async fn drops<T>(
+        &self,
+        cx: &Cx,
+        step: u32,
+        work: impl Future<Output = T>,
+    ) -> Check<Cut<T>> {
+        let (Some(link), Some(request)) = (&self.link, step.checked_sub(STEPS / 2)) else {
+            return Ok(drop_after_steps(cx, step, work).await);
+        };
+        let before = link.struck();
+        link.inject_after(request, Fault::DelayNextReply(HELD_BACK)).await?;
+        let held_back = has_struck(cx, link, before);
+        let cut = tokio::select! {
+            biased;
+            done = work => Cut::Done(done),
+            // It may make no such request, and go on waiting.
+            _ = within(cx, HELD_BACK * 2, held_back) => Cut::Dropped,
+        };
+        // A plan that was not used up would shift the next one.
+        link.inject(Fault::Heal).await?;
+        Ok(cut)
+    }
+}
+
 /// Lets other tasks run: a number of turns, or in real time a number of moments.
 pub(crate) async fn turns(cx: &Cx, steps: u32) {
     if cx.is_virtual() {
@@ -469,4 +528,46 @@ pub(crate) async fn give_up(
         "{after} and a release that was answered, the lock is still taken"
     );
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use async_trait::async_trait;
+    use lock_core::memory::MemoryBackend;
+
+    use super::*;
+    use crate::{Client, Harness, Store, Unavailable};
+
+    /// In real time, and faster than any timer.
+    #[derive(Debug)]
+    struct Fast(MemoryBackend);
+
+    #[async_trait]
+    impl Harness for Fast {
+        fn name(&self) -> &str {
+            "fast"
+        }
+
+        async fn start(&self) -> Result<Box<dyn Store>, Unavailable> {
+            Ok(Box::new(Self(self.0.clone())))
+        }
+    }
+
+    #[async_trait]
+    impl Store for Fast {
+        async fn client(&self) -> lock_core::Result<Client> {
+            Ok(Client::with_simulated_faults(self.0.client()))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_call_is_dropped_while_its_answer_is_under_way() {
+        for (step, is_dropped) in [(STEPS / 2, true), (STEPS / 2 + 1, false)] {
+            let cx = Cx::start(&Fast(MemoryBackend::queued())).await.unwrap();
+            let calls = Dropper::new(&cx).await.unwrap();
+            let lock = calls.locks.named("lock").unwrap();
+            let cut = calls.drops(&cx, step, lock.try_acquire()).await.unwrap();
+            assert_eq!(matches!(cut, Cut::Dropped), is_dropped, "a try makes one request: {step}");
+        }
+    }
 }
