@@ -110,6 +110,9 @@ impl LockBackend for WrongBackend {
                     runtime.spawn(async move { early.try_acquire().await });
                 }
             }
+            Bug::ResumeIsRefused if request.resume.is_some() => {
+                return Err(Error::unsupported("this store takes no lease token"));
+            }
             _ => {}
         }
         if request.wait {

@@ -172,6 +172,8 @@ mutants! {
         => c14_a_smaller_fence_is_not_believed;
         text_is_believed "gives a guard the fence that the text of a lease token claims"
         => c14_an_edited_text_gives_no_guard;
+    [PollOnly ResumeIsRefused] resume_is_refused "declares that holds can be handed on, and takes no lease token"
+        => c17_a_guard_outlives_the_late_try_of_the_one_before;
     [PollOnly ResumeReleasesByOwner] resume_releases_by_owner "releases the true hold when a refused claim is released"
         => c14_a_greater_fence_is_not_believed;
     [PollOnly ResumeBelievesTtl]

@@ -37,23 +37,23 @@ async fn measured<T>(
 async fn c02_a_fault_befalls_the_next_call(cx: Cx) -> Check {
     let link = cx.link().await?;
     let mut claim = holds(&cx, &link.backend, "lock").await?;
-    let (_, usual, _) = measured(&cx, &link, claim.check()).await?;
+    let (_, usual, _) = measured(&cx, &link, claim.renew()).await?;
     let by = cx.ttl() / 4;
     for fault in [Fault::DelayNextReply(by), Fault::HoldNextRequest(by)] {
         link.inject(fault).await?;
-        let (_, _, took) = measured(&cx, &link, claim.check()).await?;
+        let (_, _, took) = measured(&cx, &link, claim.renew()).await?;
         if took + cx.tick() / 50 < by {
             return Err(Stop::missed(fault));
         }
-        answered(&cx, cx.ttl() * 2, async || claim.check().await).await?;
+        answered(&cx, cx.ttl() * 2, async || claim.renew().await).await?;
     }
     for fault in [Fault::LoseNextRequest, Fault::LoseNextReply] {
         link.inject(fault).await?;
-        let (answer, requests, _) = measured(&cx, &link, claim.check()).await?;
+        let (answer, requests, _) = measured(&cx, &link, claim.renew()).await?;
         if answer.is_ok() && requests <= usual && link.requests().is_ok() {
             return Err(Stop::missed(fault));
         }
-        answered(&cx, cx.ttl() * 2, async || claim.check().await).await?;
+        answered(&cx, cx.ttl() * 2, async || claim.renew().await).await?;
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use crate::cases::tools::detached::{Detached, is_alive, made};
 use crate::cases::tools::{free_soon, kept_until, soon};
 use crate::context::Cx;
 use crate::runner::case::cases;
-use crate::runner::check::{Check, ensure, fail};
+use crate::runner::check::{Check, Demanded, Stop, ensure, fail};
 
 cases! {
     c17_a_renewal_with_a_shorter_ttl_ends_nothing_sooner [Lease, Detach]
@@ -27,6 +27,11 @@ cases! {
 /// The ttl of the bearer that keeps the hold for longer.
 fn longer(cx: &Cx) -> Duration {
     cx.round(cx.ttl() * 2)
+}
+
+/// As it may (clause C14): then no call can end the hold sooner.
+fn refused() -> Stop {
+    Stop::NotApplicable("the store refuses another ttl than that of the hold".to_owned())
 }
 
 /// Renews a hold for longer than it was taken for, by another client. Returns until when the store has
@@ -55,7 +60,7 @@ async fn prolonged(
 async fn c17_a_renewal_with_a_shorter_ttl_ends_nothing_sooner(cx: Cx) -> Check {
     let (a, b) = (cx.backend().await?, cx.backend().await?);
     let hold = Detached::take(&cx, &a, "lock", cx.ttl()).await?;
-    let Some(until) = prolonged(&cx, &b, &hold).await? else { return Ok(()) };
+    let Some(until) = prolonged(&cx, &b, &hold).await? else { return Err(refused()) };
     let mut shorter = a.claim(hold.resumed())?;
     for _ in 0..2 {
         let answer = shorter.renew().await?;
@@ -73,7 +78,7 @@ async fn c17_a_renewal_with_a_shorter_ttl_ends_nothing_sooner(cx: Cx) -> Check {
 async fn c17_a_late_try_with_a_shorter_ttl_ends_nothing_sooner(cx: Cx) -> Check {
     let (a, b) = (cx.backend().await?, cx.backend().await?);
     let hold = Detached::take(&cx, &a, "lock", cx.ttl()).await?;
-    let Some(until) = prolonged(&cx, &b, &hold).await? else { return Ok(()) };
+    let Some(until) = prolonged(&cx, &b, &hold).await? else { return Err(refused()) };
     // The store cannot tell this request from the first one, if that had been on its way until now.
     match a.claim(hold.request.clone())?.try_acquire().await? {
         Attempt::Granted { token, .. } if token == hold.fence => {}
@@ -95,8 +100,15 @@ async fn c17_a_guard_outlives_the_late_try_of_the_one_before(cx: Cx) -> Check {
     let first = soon(&cx, cx.ttl() * 2, "taking a free lock", lock.acquire()).await??;
     let token = first.detach().await?;
     let theirs = cx.locks_on(&other).named("lock")?.ttl(longer(&cx)).no_renew();
-    // A store may refuse another ttl.
-    let Ok(guard) = theirs.attach(&token).await else { return Ok(()) };
+    let guard = match theirs.attach(&token).await {
+        Ok(guard) => guard,
+        Err(error) if error.is_retryable() => return Err(error.into()),
+        Err(_) => {
+            let same = cx.locks_on(&other).named("lock")?.ttl(cx.ttl());
+            drop(same.attach(&token).await.demanded("attaching with the ttl of the hold")?);
+            return Err(refused());
+        }
+    };
     cx.sleep_until(lands).await;
     kept_until(&cx, &link.backend, "lock", guard.valid_until()).await?;
     theirs.release(token).await?;
