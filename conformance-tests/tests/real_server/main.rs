@@ -28,6 +28,8 @@ impl Harness for MyHarness {
         let mut command = Command::new("redis-server");
         // Its data is in its working directory, which is a temporary folder.
         command.args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--appendonly", "yes"]);
+        // Otherwise a write that it has acknowledged may wait for the disk, and a kill loses it.
+        command.args(["--appendfsync", "no"]);
         Ok(Box::new(MyStore(Server::start(command, port).await?)))
     }
 
