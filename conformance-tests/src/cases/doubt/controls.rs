@@ -37,7 +37,11 @@ async fn measured<T>(
 async fn c02_a_fault_befalls_the_next_call(cx: Cx) -> Check {
     let link = cx.link().await?;
     let mut claim = holds(&cx, &link.backend, "lock").await?;
-    let (_, usual, _) = measured(&cx, &link, claim.renew()).await?;
+    // The first calls may prepare what the others use.
+    let mut usual = u64::MAX;
+    for _ in 0..3 {
+        usual = usual.min(measured(&cx, &link, claim.renew()).await?.1);
+    }
     let by = cx.ttl() / 4;
     for fault in [Fault::DelayNextReply(by), Fault::HoldNextRequest(by)] {
         link.inject(fault).await?;
