@@ -1,9 +1,6 @@
-//! The decisions of a run: drawn from a seed, or given, so that a run can be replayed, and made short.
+//! The decisions of a run: drawn from a seed, or given, so that a run can be replayed.
 
 use std::time::Duration;
-
-use crate::property::{Property, Variant};
-use crate::run::simulate;
 
 /// A source of decisions that remembers them.
 ///
@@ -70,43 +67,4 @@ fn next(state: &mut u64) -> u8 {
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     (mixed ^ (mixed >> 31)).to_le_bytes()[0]
-}
-
-/// How many runs are spent on shrinking.
-const MOST_RUNS: usize = 3_000;
-
-/// The decisions of a shorter run that breaks the same property: parts are left out, and decisions
-/// are replaced by harmless ones, for as long as that helps.
-pub fn shrink(choices: Vec<u8>, variant: Option<Variant>, property: Property) -> Vec<u8> {
-    let mut best = choices;
-    let mut runs = 0;
-    let mut breaks = |choices: &[u8]| {
-        runs += 1;
-        let outcome = simulate(Choices::given(choices.to_vec()), variant);
-        let same = outcome.violation.is_some_and(|violation| violation.property == property);
-        (runs <= MOST_RUNS && same).then_some(())
-    };
-    let mut length = best.len();
-    while length > 0 {
-        let mut at = 0;
-        while at < best.len() {
-            let end = (at + length).min(best.len());
-            let mut without = best.clone();
-            without.drain(at..end);
-            let mut harmless = best.clone();
-            harmless[at..end].fill(0);
-            if breaks(&without).is_some() {
-                best = without;
-            } else if harmless != best && breaks(&harmless).is_some() {
-                best = harmless;
-                at = end;
-            } else {
-                at = end;
-            }
-        }
-        length /= 2;
-    }
-    let used = best.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-    best.truncate(used);
-    best
 }

@@ -14,7 +14,7 @@
 //! Each runtime of Tokio is driven only when it is its turn, and reads no time but the virtual one. So
 //! what a run does depends on its decisions alone.
 //!
-//! - `choices.rs` — the decisions of a run, and how they are made fewer
+//! - `choices.rs` — the decisions of a run
 //! - `property.rs` — what must hold, and the wrong variants that break it
 //! - `run.rs` — one run: what is ready, what comes next, what goes wrong
 //! - `world.rs` — virtual time, and who decides
@@ -22,16 +22,19 @@
 //! - `user.rs` — what its tasks do with locks
 //! - `store` — the store, the network before it, and the order of the calls that reach it
 //! - `observer.rs` — sees what the store and the users do, and what that breaks
+//! - `shrink.rs` — how the decisions of a run that failed are made fewer
 
 mod choices;
 mod observer;
 mod process;
 mod property;
 mod run;
+mod shrink;
 mod store;
 mod user;
 mod world;
 
-pub use choices::{Choices, shrink};
+pub use choices::Choices;
 pub use property::{Property, Variant, Violation};
 pub use run::{Outcome, narrate, simulate};
+pub use shrink::shrink;
