@@ -6,14 +6,33 @@ use std::time::Duration;
 use conformance_tests::shared::{Compares, Register};
 use distlock::FencingToken;
 use distlock::clock::{Clock, SystemClock};
+use serde::Serialize;
 
 use crate::ledger::Ledger;
 use crate::protocol::{Answer, EMPTY, Order, Reads, Say};
 use crate::pulse::Pulse;
-use crate::verdict::Violated;
 
 /// The registers of one lock: one that checks the fence, and the two controls.
 pub(crate) const REGISTERS: [Compares; 3] = [Compares::Always, Compares::OnWrite, Compares::Never];
+
+/// A promise that was not kept.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Violated {
+    /// As the README numbers them.
+    pub(crate) promise: &'static str,
+    pub(crate) what: String,
+}
+
+impl Violated {
+    pub(crate) fn new(promise: &'static str, what: String) -> Self {
+        Self { promise, what }
+    }
+
+    /// Whether a busy machine is no excuse.
+    pub(crate) fn is_grave(&self) -> bool {
+        matches!(self.promise, "S1" | "S2" | "S3" | "S7")
+    }
+}
 
 #[derive(Debug)]
 pub(crate) struct Stage {

@@ -4,12 +4,10 @@ use conformance_tests::shared::{
     Compares, HoldRecord, Register, Violation, check, check_fences, overlaps,
 };
 
-use serde::Serialize;
-
 use crate::fault::{Class, Phase, Strike};
 use crate::kind::Kind;
 use crate::ledger::Loss;
-use crate::stage::REGISTERS;
+use crate::stage::{REGISTERS, Violated};
 
 /// How late a loss may be reported by a process that runs.
 const LATE: u64 = 50_000_000;
@@ -21,25 +19,6 @@ const TAKEN: &str = "Taken";
 pub(crate) struct Broken {
     pub(crate) number: u8,
     pub(crate) name: &'static str,
-}
-
-/// A promise that was not kept.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Violated {
-    /// As the README numbers them.
-    pub(crate) promise: &'static str,
-    pub(crate) what: String,
-}
-
-impl Violated {
-    pub(crate) fn new(promise: &'static str, what: String) -> Self {
-        Self { promise, what }
-    }
-
-    /// Whether a busy machine is no excuse.
-    pub(crate) fn is_grave(&self) -> bool {
-        matches!(self.promise, "S1" | "S2" | "S3" | "S7")
-    }
 }
 
 #[derive(Debug, Default)]

@@ -15,7 +15,8 @@ use crate::kind::Kind;
 use crate::ledger::Loss;
 use crate::meter::Sample;
 use crate::protocol::Seen;
-use crate::verdict::{Verdict, Violated};
+use crate::stage::Violated;
+use crate::verdict::Verdict;
 
 /// Of eight strikes of a row, this many must succeed.
 const NEEDED: usize = 5;
