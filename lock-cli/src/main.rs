@@ -72,7 +72,7 @@ fn main() -> ExitCode {
             with_runtime(bench::bench(store, rounds, hand_overs))
         }
         #[cfg(feature = "conformance")]
-        CliCommand::Conformance(args) => conformance::conformance(&args),
+        CliCommand::Conformance(args) => with_runtime(conformance::conformance(args)),
         CliCommand::Recover { store, wait, yes } => with_runtime(admin::recover(store, wait, yes)),
         CliCommand::Stores { json } => pages::stores(json),
         CliCommand::Completions { shell } => pages::completions(shell),
@@ -98,9 +98,7 @@ fn main() -> ExitCode {
 ///
 /// The main thread itself starts the supervisor: the kernel ties the parent-death signal to the
 /// *thread* that started a process, and this one lives as long as the process.
-pub(crate) fn with_runtime<T>(
-    work: impl Future<Output = Result<T, ExitError>>,
-) -> Result<T, ExitError> {
+fn with_runtime(work: impl Future<Output = Result<u8, ExitError>>) -> Result<u8, ExitError> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()

@@ -11,21 +11,24 @@ use distlock::clock::{Clock, SystemClock};
 use distlock::{Error, ErrorKind};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tokio::task::block_in_place;
 
 use crate::args::{ConformanceArgs, ReportForm};
 use crate::exit::{ExitError, code};
 use crate::output::{self, escape, millis, quoted};
 use crate::store::OpenStore;
-use crate::with_runtime;
 
 /// A case with its outcome, and how long it took.
 type JudgedCase = (CaseResult, Duration);
 
-pub(crate) fn conformance(args: &ConformanceArgs) -> Result<u8, ExitError> {
+pub(crate) async fn conformance(args: ConformanceArgs) -> Result<u8, ExitError> {
     let wanted = wanted(&args.cases)?;
-    let server = with_runtime(reach(args))?;
+    let server = reach(&args).await?;
     let form = if args.store.json { ReportForm::Json } else { args.report };
-    let judged = judge(&server, &wanted, usize::from(args.jobs), form == ReportForm::Text);
+    // Each case has a thread and a runtime of its own: this one only waits for them.
+    let judged = block_in_place(|| {
+        judge(&server, &wanted, usize::from(args.jobs), form == ReportForm::Text)
+    });
     let text = match form {
         ReportForm::Text => as_text(server.backend, &judged),
         ReportForm::Json => as_json(server.backend, &judged),
