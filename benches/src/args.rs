@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::parts::Part;
+use crate::results::Part;
 use crate::stores::Store;
 
 /// Measures what locks cost, beside the same requests by the bare driver in the same run. Starts

@@ -9,9 +9,6 @@ use crate::Done;
 use crate::peers::{Peer, PeerHold};
 use crate::stores::Store;
 
-/// How long a lock is kept without a renewal, unless a part says otherwise.
-pub(crate) const TTL: Duration = Duration::from_secs(30);
-
 /// A library with its settings, as the tables name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Library {

@@ -9,7 +9,7 @@ mod parts;
 #[cfg(feature = "peers")]
 mod peers;
 mod process;
-mod row;
+mod results;
 mod run;
 mod samples;
 mod stores;

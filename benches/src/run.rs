@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
 use crate::Done;
@@ -10,16 +9,9 @@ use crate::args::RunArgs;
 use crate::client::Library;
 use crate::machine::Machine;
 use crate::page;
-use crate::parts::{Bench, Part, Plan};
-use crate::row::Row;
+use crate::parts::{Bench, Plan};
+use crate::results::{Part, Results, Row};
 use crate::stores::{Store, Subject};
-
-/// What `--json` writes.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Results {
-    pub(crate) machine: Machine,
-    pub(crate) rows: Vec<Row>,
-}
 
 /// What is measured of one store.
 #[derive(Clone)]

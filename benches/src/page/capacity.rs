@@ -1,8 +1,7 @@
 //! What a store carries, computed from what was measured.
 
 use super::table::{line, number};
-use crate::parts::Part;
-use crate::row::Row;
+use crate::results::{Part, Row};
 use crate::stores::Store;
 
 /// A row for each store.

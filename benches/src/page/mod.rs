@@ -8,9 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::Done;
-use crate::parts::Part;
-use crate::row::Row;
-use crate::run::Results;
+use crate::results::{Part, Results, Row};
 
 const BEGIN: &str = "<!-- figures: written by the program -->\n";
 const END: &str = "<!-- end of the figures -->\n";

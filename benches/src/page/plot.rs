@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use super::table::unit;
-use crate::row::Row;
+use crate::results::Row;
 
 const LABELS: f64 = 400.0;
 const WIDTH: f64 = 900.0;
@@ -87,7 +87,7 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::parts::Part;
+    use crate::results::Part;
     use crate::samples::Spread;
     use crate::stores::Store;
 

@@ -1,6 +1,6 @@
 //! Tables in Markdown.
 
-use crate::row::Row;
+use crate::results::Row;
 use crate::samples::Spread;
 
 /// Of the rows of one part: a column for each of their counts.
@@ -93,7 +93,7 @@ pub(super) fn number(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::parts::Part;
+    use crate::results::Part;
     use crate::stores::Store;
 
     #[test]

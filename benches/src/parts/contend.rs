@@ -8,7 +8,7 @@ use tokio::time::sleep;
 use super::Bench;
 use crate::Done;
 use crate::process::now;
-use crate::row::Row;
+use crate::results::Row;
 use crate::samples::{Samples, Spread};
 use crate::stores::Usage;
 use crate::task::{Turn, Work};

@@ -6,7 +6,7 @@ use tokio::time::{Instant, timeout};
 
 use super::{Bench, names};
 use crate::Done;
-use crate::row::Row;
+use crate::results::Row;
 use crate::samples::{Samples, timed};
 use crate::task::Work;
 use crate::worker::Worker;

@@ -5,7 +5,7 @@ use tokio::time::{Instant, sleep};
 use super::Bench;
 use crate::Done;
 use crate::process::connections;
-use crate::row::Row;
+use crate::results::Row;
 use crate::task::Work;
 use crate::worker::Worker;
 

@@ -5,7 +5,7 @@ use tokio::time::{Instant, sleep};
 use super::{Bench, names};
 use crate::Done;
 use crate::client::{Client, Lock};
-use crate::row::Row;
+use crate::results::Row;
 use crate::samples::{Samples, timed};
 
 pub(super) async fn measure(bench: &mut Bench<'_>) -> Done<Vec<Row>> {

@@ -9,35 +9,12 @@ mod requests;
 
 use std::time::Duration;
 
-use clap::ValueEnum;
-use serde::{Deserialize, Serialize};
-
 use crate::Done;
 use crate::client::Library;
 use crate::process::now;
-use crate::row::Row;
+use crate::results::{Part, Row};
 use crate::stores::{Store, Subject};
 use crate::task::{Task, Work};
-
-/// One of the things that are measured, in the order of the page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Part {
-    /// Acquire and release of a free lock, on a busy connection and after a rest
-    Pair,
-    /// From the call of `release` to the next holder, with 1 to 1 000 waiters in 1 and 4 processes
-    HandOver,
-    /// 64 contenders in 4 processes, for one name and for one each
-    Throughput,
-    /// Requests for an acquire, a release, a renewal, and while others wait
-    Requests,
-    /// What 1 000 and 10 000 held locks cost
-    Held,
-    /// The latency of others while one of a quorum is stopped
-    Minority,
-    /// The end of 5 000 locks whose client was killed
-    Crash,
-}
 
 /// How much of each.
 #[derive(Clone, Debug)]
@@ -122,18 +99,6 @@ impl Part {
                     && matches!(store, Store::Redlock | Store::Etcd | Store::Zookeeper)
             }
             Self::Crash => library == Library::Distlock && store.is_shared(),
-        }
-    }
-
-    pub(crate) fn title(self) -> &'static str {
-        match self {
-            Self::Pair => "Acquire and release of a free lock",
-            Self::HandOver => "Hand-over",
-            Self::Throughput => "Throughput",
-            Self::Requests => "Requests",
-            Self::Held => "Held locks",
-            Self::Minority => "One of a quorum stopped",
-            Self::Crash => "A client that was killed",
         }
     }
 }

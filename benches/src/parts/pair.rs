@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep};
 use super::{Bench, names};
 use crate::Done;
 use crate::client::{Client, Lock};
-use crate::row::Row;
+use crate::results::Row;
 use crate::samples::{Samples, timed};
 use crate::stores::Floor;
 

@@ -7,8 +7,8 @@ use tokio::time::sleep;
 
 use super::{Bench, names};
 use crate::Done;
-use crate::client::{Client, TTL};
-use crate::row::Row;
+use crate::client::Client;
+use crate::results::Row;
 use crate::task;
 
 pub(super) async fn measure(bench: &mut Bench<'_>) -> Done<Vec<Row>> {
@@ -40,7 +40,7 @@ async fn renewals(bench: &mut Bench<'_>, client: &Client) -> Done<Row> {
     const RENEWALS: u32 = 10;
     let locks = client.ours().ok_or("only ours are renewed as often as is wished")?;
     let every = (bench.plan.time / RENEWALS).max(Duration::from_millis(20));
-    let guard = locks.named(names())?.ttl(TTL).renew_every(every).acquire().await?;
+    let guard = locks.named(names())?.renew_every(every).acquire().await?;
     sleep(every).await;
     let before = bench.subject.usage().await?;
     sleep(every * RENEWALS).await;

@@ -13,6 +13,8 @@ use async_trait::async_trait;
 use crate::Done;
 use crate::stores::Store;
 
+/// How long a lock is kept without a renewal: as long as one of ours by default.
+const TTL: Duration = Duration::from_secs(30);
 /// A pause between two tries that serves a poller best: below it, tries take the server's time.
 const BEST_PAUSE: Duration = Duration::from_millis(5);
 

@@ -10,9 +10,8 @@ use distributed_lock_redis::{RedisLockHandle, RedisLockProvider};
 use redis::aio::ConnectionManager;
 use rslock::{LockGuard, LockManager};
 
-use super::{Peer, PeerHold};
+use super::{Peer, PeerHold, TTL};
 use crate::Done;
-use crate::client::TTL;
 use crate::stores::redis::servers;
 
 pub(super) struct Rslock(LockManager);

@@ -4,9 +4,8 @@
 use async_trait::async_trait;
 use zookeeper_client as zk;
 
-use super::{Peer, PeerHold};
+use super::{Peer, PeerHold, TTL};
 use crate::Done;
-use crate::client::TTL;
 
 const PERSISTENT: zk::CreateOptions<'static> =
     zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());

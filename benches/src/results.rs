@@ -1,12 +1,40 @@
-//! One measured figure, with what it is of.
+//! The measured figures, each with what it is of.
 
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use crate::parts::Part;
+use crate::machine::Machine;
 use crate::samples::Spread;
 use crate::stores::Store;
 
-/// A line of a table.
+/// One of the things that are measured, in the order of the page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Part {
+    /// Acquire and release of a free lock, on a busy connection and after a rest
+    Pair,
+    /// From the call of `release` to the next holder, with 1 to 1 000 waiters in 1 and 4 processes
+    HandOver,
+    /// 64 contenders in 4 processes, for one name and for one each
+    Throughput,
+    /// Requests for an acquire, a release, a renewal, and while others wait
+    Requests,
+    /// What 1 000 and 10 000 held locks cost
+    Held,
+    /// The latency of others while one of a quorum is stopped
+    Minority,
+    /// The end of 5 000 locks whose client was killed
+    Crash,
+}
+
+/// What `--json` writes.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Results {
+    pub(crate) machine: Machine,
+    pub(crate) rows: Vec<Row>,
+}
+
+/// A line of a table: one figure.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Row {
     pub(crate) part: Part,
@@ -22,6 +50,20 @@ pub(crate) struct Row {
     pub(crate) counts: Vec<(String, f64)>,
     /// Why there is no figure.
     pub(crate) failed: Option<String>,
+}
+
+impl Part {
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Self::Pair => "Acquire and release of a free lock",
+            Self::HandOver => "Hand-over",
+            Self::Throughput => "Throughput",
+            Self::Requests => "Requests",
+            Self::Held => "Held locks",
+            Self::Minority => "One of a quorum stopped",
+            Self::Crash => "A client that was killed",
+        }
+    }
 }
 
 impl Row {
