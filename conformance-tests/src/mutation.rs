@@ -30,7 +30,7 @@ use std::sync::{Mutex, PoisonError};
 
 use lock_core::testing::Mutant;
 
-use crate::runner::case;
+use crate::cases;
 use crate::runner::{MARK, REPEAT, clause};
 
 /// Tells a child process what to run: `suite`, or `scene:` and a name.
@@ -105,7 +105,7 @@ fn seen(killer: &str, mutant: &str) -> Result<Option<String>, String> {
     let mut command = Command::new(executable);
     let runs = if mutant.is_empty() { 1 } else { RUNS };
     command.env(Mutant::VARIABLE, mutant).env(REPEAT, runs.to_string()).stderr(Stdio::piped());
-    let is_case = case::all().any(|case| case.id == killer);
+    let is_case = cases::all().any(|case| case.id == killer);
     let end = if is_case {
         command.env(CHILD, SUITE).args(["--exact", killer]);
         ": 1 ran, "

@@ -14,7 +14,6 @@ use std::fmt;
 use self::reason::{Reason, Why};
 pub(crate) use self::store::{Call, State};
 pub(crate) use self::user::{UserCall, UserState};
-use crate::runner::case::Case;
 
 /// The values of one axis, and what the page calls them.
 trait Axis: Copy + fmt::Debug + Eq + Ord + 'static {
@@ -90,14 +89,15 @@ struct Matrix<C: 'static, S: 'static> {
     /// The calls that are legal in each state.
     legal: &'static [(S, &'static [C])],
     events: &'static [Event],
-    /// What a case decides.
-    decides: fn(&Case) -> &'static [Cell<C, S>],
     /// The first one that fits a cell without a case is its reason.
     reasons: &'static [Reason<C, S>],
 }
 
+/// The name of a case, and the cells that it decides.
+type Deciding<C, S> = (&'static str, &'static [Cell<C, S>]);
+
 /// The cases that decide each cell.
-type Decided<C, S> = BTreeMap<Cell<C, S>, Vec<&'static Case>>;
+type Decided<C, S> = BTreeMap<Cell<C, S>, Vec<&'static str>>;
 
 impl<C: Axis, S: Axis> Matrix<C, S> {
     /// All cells that exist, in the order of calls, states and events.
@@ -113,17 +113,20 @@ impl<C: Axis, S: Axis> Matrix<C, S> {
     }
 
     /// What the cases decide; an error if one names a cell that does not exist, or names one twice.
-    fn decided(&self, cases: impl Iterator<Item = &'static Case>) -> Result<Decided<C, S>, String> {
+    fn decided(
+        &self,
+        cases: impl Iterator<Item = Deciding<C, S>>,
+    ) -> Result<Decided<C, S>, String> {
         let cells = self.cells();
         let mut decided = Decided::new();
-        for case in cases {
-            for cell in (self.decides)(case) {
+        for (case, its_cells) in cases {
+            for cell in its_cells {
                 if !cells.contains(cell) {
-                    return Err(format!("{} names {cell}, which is no legal cell", case.id));
+                    return Err(format!("{case} names {cell}, which is no legal cell"));
                 }
                 let deciding = decided.entry(*cell).or_default();
-                if deciding.iter().any(|other: &&Case| other.id == case.id) {
-                    return Err(format!("{} names {cell} twice", case.id));
+                if deciding.contains(&case) {
+                    return Err(format!("{case} names {cell} twice"));
                 }
                 deciding.push(case);
             }
@@ -136,7 +139,7 @@ impl<C: Axis, S: Axis> Matrix<C, S> {
     }
 
     /// Checks that each cell has a case or a reason, and each reason has its use.
-    fn verify(&self, cases: impl Iterator<Item = &'static Case>) -> Result<(), String> {
+    fn verify(&self, cases: impl Iterator<Item = Deciding<C, S>>) -> Result<(), String> {
         let decided = self.decided(cases)?;
         let mut used = BTreeSet::new();
         for cell in self.cells() {
@@ -146,7 +149,7 @@ impl<C: Axis, S: Axis> Matrix<C, S> {
                 };
                 if let Some(reason) = self.reasons.iter().find(contradicts) {
                     let why = reason.why.text();
-                    return Err(format!("{cell} has the case {}, and: {why}", cases[0].id));
+                    return Err(format!("{cell} has the case {}, and: {why}", cases[0]));
                 }
                 continue;
             }
@@ -187,8 +190,11 @@ impl<C: Axis, S: Axis> Matrix<C, S> {
     }
 }
 
-/// Checks both matrices.
-pub(crate) fn verify(cases: impl Iterator<Item = &'static Case> + Clone) -> Result<(), String> {
-    store::MATRIX.verify(cases.clone())?;
-    user::MATRIX.verify(cases)
+/// Checks both matrices: what the cases decide for a store, and for a user.
+pub(crate) fn verify(
+    covers: impl Iterator<Item = Deciding<Call, State>>,
+    guards: impl Iterator<Item = Deciding<UserCall, UserState>>,
+) -> Result<(), String> {
+    store::MATRIX.verify(covers)?;
+    user::MATRIX.verify(guards)
 }

@@ -7,7 +7,7 @@ use std::fs;
 use super::Axis;
 use super::reason::{Like, Why};
 use super::{Cell, Decided, Matrix, store, user};
-use crate::runner::case;
+use crate::cases;
 use crate::runner::case::Case;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
@@ -60,9 +60,8 @@ impl<'a, C: Axis, S: Axis> Section<'a, C, S> {
     /// The cases that decide anything about this call, by clause and property.
     fn cases(&self) -> Vec<&'static Case> {
         let mine = self.decided.iter().filter(|(cell, _)| cell.call == self.call);
-        let ids: BTreeSet<_> =
-            mine.flat_map(|(_, cases)| cases.iter().map(|case| case.id)).collect();
-        let mut cases: Vec<_> = case::all().filter(|case| ids.contains(case.id)).collect();
+        let ids: BTreeSet<_> = mine.flat_map(|(_, cases)| cases.iter().copied()).collect();
+        let mut cases: Vec<_> = cases::all().filter(|case| ids.contains(case.id)).collect();
         cases.sort_by_key(|case| clause(case).map(|(letter, number)| (order(letter), number)));
         cases
     }
@@ -88,7 +87,7 @@ impl<'a, C: Axis, S: Axis> Section<'a, C, S> {
 
     fn shown(&mut self, cell: &Cell<C, S>) -> String {
         if let Some(cases) = self.decided.get(cell) {
-            let mine = |case: &&Case| cases.iter().any(|deciding| deciding.id == case.id);
+            let mine = |case: &&Case| cases.contains(&case.id);
             let mine = self.cases().into_iter().filter(mine);
             let labels: Vec<_> = mine.map(|case| &*self.labels[case.id]).collect();
             return labels.join(" ");
@@ -138,8 +137,13 @@ fn other<C: Axis, S: Axis>(like: &Like<C, S>) -> String {
     parts.join(", ")
 }
 
-fn part<C: Axis, S: Axis>(page: &mut String, heading: &str, matrix: &Matrix<C, S>) {
-    let decided = matrix.decided(case::all()).unwrap();
+fn part<C: Axis, S: Axis>(
+    page: &mut String,
+    heading: &str,
+    matrix: &Matrix<C, S>,
+    decides: fn(&Case) -> &'static [Cell<C, S>],
+) {
+    let decided = matrix.decided(cases::all().map(|case| (case.id, decides(case)))).unwrap();
     let cells = matrix.cells();
     let _ = writeln!(
         page,
@@ -156,7 +160,7 @@ fn part<C: Axis, S: Axis>(page: &mut String, heading: &str, matrix: &Matrix<C, S
 
 /// The cases that name no cell, since what they demand holds everywhere.
 fn everywhere(page: &mut String) {
-    let cases = case::all();
+    let cases = cases::all();
     let mut cases =
         cases.filter(|case| case.covers.is_empty() && case.guards.is_empty()).peekable();
     if cases.peek().is_some() {
@@ -170,8 +174,8 @@ fn everywhere(page: &mut String) {
 #[test]
 fn the_page_shows_what_the_cases_say() {
     let mut page = ABOUT.to_owned();
-    part(&mut page, "What a store does", &store::MATRIX);
-    part(&mut page, "What a user sees", &user::MATRIX);
+    part(&mut page, "What a store does", &store::MATRIX, |case| case.covers);
+    part(&mut page, "What a user sees", &user::MATRIX, |case| case.guards);
     everywhere(&mut page);
     if std::env::var_os("DISTLOCK_WRITE_MATRIX").is_some() {
         fs::write(PAGE, &page).unwrap();

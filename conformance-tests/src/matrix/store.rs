@@ -71,7 +71,6 @@ pub(super) const MATRIX: Matrix<Call, State> = Matrix {
         Restart,
         Unreachable,
     ],
-    decides: |case| case.covers,
     reasons: REASONS,
 };
 

@@ -76,7 +76,6 @@ pub(super) const MATRIX: Matrix<UserCall, UserState> = Matrix {
         (Closed, UserCall::ALL),
     ],
     events: Event::ALL,
-    decides: |case| case.guards,
     reasons: REASONS,
 };
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
-use crate::runner::case;
+use crate::cases;
 use crate::runner::report::{CaseResult, Outcome};
 
 /// The variable that has the file written instead of compared.
@@ -132,7 +132,7 @@ fn written(old: &Lines, results: &[CaseResult]) -> String {
             (old, None) => old.unwrap_or(Line::Ran),
         }
     };
-    let results = case::all().filter_map(|case| results.iter().find(|one| one.id == case.id));
+    let results = cases::all().filter_map(|case| results.iter().find(|one| one.id == case.id));
     results.fold(HEAD.to_owned(), |all, one| all + &format!("{}: {}\n", one.id, line(one)))
 }
 
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     fn results(outcomes: [Outcome; 3]) -> Vec<CaseResult> {
-        let cases = case::all().map(|case| case.id);
+        let cases = cases::all().map(|case| case.id);
         cases.zip(outcomes).map(|(id, outcome)| CaseResult { id, outcome }).collect()
     }
 

@@ -7,9 +7,11 @@ use std::time::Duration;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use tokio::time::Instant;
 
+use crate::cases;
 use crate::context::child;
+use crate::runner::case::Case;
 use crate::runner::report::{CaseResult, Outcome, Report};
-use crate::runner::{self, case, expected};
+use crate::runner::{self, expected};
 use crate::{Harness, Time};
 
 /// Runs the suite as a test executable: understands the arguments of `cargo test`, prints a
@@ -19,7 +21,7 @@ pub fn main(harness: impl Harness) -> ExitCode {
     if let Some(uri) = child::uri_for_child() {
         return child::serve(&*harness, &uri);
     }
-    if let Err(defect) = case::verify() {
+    if let Err(defect) = cases::verify() {
         eprintln!("the suite itself is broken: {defect}");
         return ExitCode::FAILURE;
     }
@@ -29,7 +31,7 @@ pub fn main(harness: impl Harness) -> ExitCode {
         arguments.test_threads = Some(16);
     }
     let seen = Arc::new(Mutex::new(Vec::new()));
-    let trials: Vec<_> = case::all().map(|case| trial(&harness, *case, &seen)).collect();
+    let trials: Vec<_> = cases::all().map(|case| trial(&harness, *case, &seen)).collect();
     let listing = arguments.list;
     let conclusion = libtest_mimic::run(&arguments, trials);
     let seen = std::mem::take(&mut *seen.lock().unwrap_or_else(PoisonError::into_inner));
@@ -37,7 +39,7 @@ pub fn main(harness: impl Harness) -> ExitCode {
         return conclusion.exit_code();
     }
     let filtered = usize::try_from(conclusion.num_filtered_out).unwrap_or(usize::MAX);
-    let lost = case::all().count().saturating_sub(seen.len()).saturating_sub(filtered);
+    let lost = cases::all().count().saturating_sub(seen.len()).saturating_sub(filtered);
     let (slowest, unavailable) = (slowest(&seen), unavailable(&seen));
     let results: Vec<_> = seen.into_iter().map(|one| one.result).collect();
     let compared = match harness.expected() {
@@ -91,7 +93,7 @@ fn unavailable(all: &[Seen]) -> Option<String> {
     .map(str::to_owned)
 }
 
-fn trial(harness: &Arc<dyn Harness>, case: case::Case, all: &Arc<Mutex<Vec<Seen>>>) -> Trial {
+fn trial(harness: &Arc<dyn Harness>, case: Case, all: &Arc<Mutex<Vec<Seen>>>) -> Trial {
     let (harness, all) = (Arc::clone(harness), Arc::clone(all));
     Trial::ignorable_test(case.id, move || {
         let begun = Instant::now();

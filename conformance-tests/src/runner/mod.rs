@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 
+use crate::cases;
 use crate::context::Cx;
 use crate::context::seed;
 use crate::runner::case::{Case, Need};
@@ -35,7 +36,7 @@ const REAL_WATCHDOG: Duration = Duration::from_secs(150);
 /// what you expect to have run.
 pub fn run(harness: impl Harness, filter: impl Fn(&str) -> bool) -> Report {
     let harness: Arc<dyn Harness> = Arc::new(harness);
-    let results = case::all()
+    let results = cases::all()
         .filter(|case| filter(case.id))
         .map(|case| CaseResult { id: case.id, outcome: run_case(&harness, *case).outcome() })
         .collect();
@@ -44,7 +45,7 @@ pub fn run(harness: impl Harness, filter: impl Fn(&str) -> bool) -> Report {
 
 /// All cases, in the order of the suite: their names, and what must hold, in one sentence each.
 pub fn all_cases() -> impl Iterator<Item = (&'static str, &'static str)> {
-    case::all().map(|case| (case.id, case.about))
+    cases::all().map(|case| (case.id, case.about))
 }
 
 /// The variable that says how often each case is run, each time on a fresh store.
@@ -431,7 +432,7 @@ mod tests {
     fn the_summary_counts_and_groups() {
         let report = run(MemoryHarness::poll_only(), |id| id.starts_with("c05"));
         let text = report.to_string();
-        let all = case::all().filter(|case| case.id.starts_with("c05"));
+        let all = cases::all().filter(|case| case.id.starts_with("c05"));
         let (pushed, others): (Vec<&Case>, Vec<&Case>) =
             all.partition(|case| case.needs.contains(&Need::Push));
         let (pushed, ran) = (pushed.len(), others.len());

@@ -9,9 +9,8 @@ use crate::mutex::Mutex;
 use tokio::sync::{Notify, oneshot};
 
 use super::call::Call;
-use super::leaving::Leaving;
 use super::line::Cohort;
-use super::{Command, DetachAnswer, Keeper, call, make_way, schedule};
+use super::{Command, DetachAnswer, Keeper, ReleaseAnswer, call, make_way, schedule};
 use crate::contract::Fences;
 use crate::hold::{margin, promised_end, rules};
 use crate::{
@@ -43,6 +42,16 @@ pub(super) struct HeldClaim {
     pub(super) asked: Vec<oneshot::Sender<Result<LockState>>>,
     /// Who waits for a lease token from it.
     pub(super) detaches: Option<oneshot::Sender<Result<DetachAnswer>>>,
+}
+
+/// How a hold leaves its keeper.
+pub(super) enum Leaving {
+    /// Its guard was dropped, or its lease token was not received.
+    Dropped,
+    /// Its guard is released.
+    Asked(ReleaseAnswer),
+    /// It belongs to its lease token from now on.
+    Detached,
 }
 
 impl HeldClaim {

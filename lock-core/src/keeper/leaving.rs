@@ -3,27 +3,12 @@
 
 use std::sync::Arc;
 
-use tokio::sync::oneshot;
-
-use super::holding::HeldClaim;
-use super::{Keeper, call, schedule};
+use super::holding::{HeldClaim, Leaving};
+use super::{Keeper, ReleaseAnswer, call, schedule};
 use crate::hold::rules;
 use crate::{
     Binding, ClockInstant, EndOfHold, Error, LockState, LostReason, Operation, Released, Result,
 };
-
-/// Who waits for the answer to a release.
-pub(crate) type ReleaseAnswer = oneshot::Sender<Result<Released>>;
-
-/// How a hold leaves its keeper.
-pub(super) enum Leaving {
-    /// Its guard was dropped, or its lease token was not received.
-    Dropped,
-    /// Its guard is released.
-    Asked(ReleaseAnswer),
-    /// It belongs to its lease token from now on.
-    Detached,
-}
 
 impl HeldClaim {
     /// Ends the hold for this keeper: passes it on, or tells the store, answers, and cleans up what is in doubt.

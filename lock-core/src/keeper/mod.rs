@@ -23,7 +23,6 @@ use tracing::Instrument as _;
 
 use self::call::ClaimSlot;
 use self::holding::{EndOfKeeper, HeldClaim};
-use self::leaving::ReleaseAnswer;
 use self::line::{Cohort, Pass};
 use self::search::Acquisition;
 use crate::contract::Fences;
@@ -31,7 +30,7 @@ use crate::hold::{LockTerms, Options, margin, promised_end};
 use crate::in_doubt::InDoubt;
 use crate::{
     ClaimRequest, ClockInstant, EndOfHold, Error, ErrorKind, FencingToken, Held, LeaseToken,
-    LockEvent, LockKey, LockState, LostReason, Operation, Renewal, Result,
+    LockEvent, LockKey, LockState, LostReason, Operation, Released, Renewal, Result,
 };
 
 pub(crate) use call::{no_answer, overrun_grace};
@@ -82,6 +81,9 @@ impl Start {
         }
     }
 }
+
+/// Who waits for the answer to a release.
+pub(crate) type ReleaseAnswer = oneshot::Sender<Result<Released>>;
 
 /// What the guard asks of its keeper. A closed channel means that the guard was dropped.
 #[derive(Debug)]
