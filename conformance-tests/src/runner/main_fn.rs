@@ -26,9 +26,8 @@ pub fn main(harness: impl Harness) -> ExitCode {
         return ExitCode::FAILURE;
     }
     let mut arguments = Arguments::from_args();
-    if harness.time() == Time::Real && arguments.test_threads.is_none() {
-        // Cases in real time mostly sleep.
-        arguments.test_threads = Some(16);
+    if arguments.test_threads.is_none() {
+        arguments.test_threads = threads(harness.time());
     }
     let seen = Arc::new(Mutex::new(Vec::new()));
     let trials: Vec<_> = cases::all().map(|case| trial(&harness, *case, &seen)).collect();
@@ -91,6 +90,13 @@ fn unavailable(all: &[Seen]) -> Option<String> {
         _ => None,
     }
     .map(str::to_owned)
+}
+
+/// How many cases run at a time: as many as are asked for, as of any test program; otherwise, in real time, more than
+/// there are processors, since they mostly sleep.
+fn threads(time: Time) -> Option<usize> {
+    let asked = std::env::var("RUST_TEST_THREADS").ok().and_then(|threads| threads.parse().ok());
+    asked.or((time == Time::Real).then_some(16))
 }
 
 fn trial(harness: &Arc<dyn Harness>, case: Case, all: &Arc<Mutex<Vec<Seen>>>) -> Trial {
