@@ -1,5 +1,5 @@
-//! The cases, by topic, and the checks that none is missing. A module that is not in the list does not compile, since its list of cases
-//! would be dead code.
+//! The cases, by topic, and the checks that none is missing. A module that is not in the list does not compile,
+//! since its list of cases would be dead code.
 
 use std::collections::BTreeSet;
 
