@@ -275,7 +275,7 @@ pub(crate) async fn a_long_value_names_one_hold() -> Seen {
     let values = ["one", "other"].map(|end| "x".repeat(BEGINNING) + end);
     run(&mut plain, &["SET", NAME, &values[0]]).await;
     let shown = locks.inspect(NAME).await.unwrap().unwrap().holder.unwrap();
-    let short = locks.named(NAME).unwrap().acquire_timeout(Duration::from_millis(50)).await;
+    let short = locks.named(NAME).unwrap().acquire_timeout(Duration::from_secs(1)).await;
     let error = short.unwrap_err();
     assert_eq!(error.holder(), Some(&shown));
     let mark = shown.mark;
