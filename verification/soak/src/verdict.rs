@@ -87,7 +87,8 @@ impl Evidence<'_> {
     }
 
     /// A strike breaks a lock that a worker holds at that moment, and no lock but its own if it is aimed at one.
-    /// The worker may pass the hold on within its cohort, until it hears of it or its lease ends.
+    /// The worker may not know of its hold yet: the store may have granted it as soon as that was asked for, a ttl
+    /// before its validity ends. And it may pass it on within its cohort, until it hears of it or its lease ends.
     fn explains(
         &self,
         strike: &Strike,
@@ -99,7 +100,7 @@ impl Evidence<'_> {
         let ttl = u64::try_from(self.kind.ttl().as_nanos()).unwrap_or(u64::MAX);
         let is_met = |hold: &HoldRecord| {
             hold.client == first.client
-                && hold.granted <= strike.ended
+                && hold.granted.min(hold.valid_until.saturating_sub(ttl)) <= strike.ended
                 && strike.begun <= hold.end()
         };
         strike.class >= Class::F
@@ -297,6 +298,10 @@ mod tests {
         // A ttl after it, nobody may believe any more.
         let late = [hold(1, 10, 99), hold(2, 12 + ttl, 99)];
         assert_eq!(count(&[strike(Class::F, 11, None)], &late), (1, 0, 0));
+        // The answer came after the strike; it was asked for before, or only then.
+        let told_late = [hold(1, 10, 9 + ttl), hold(2, 12, 14)];
+        assert_eq!(count(&[strike(Class::F, 9, None)], &told_late), (0, 1, 0));
+        assert_eq!(count(&[strike(Class::F, 8, None)], &told_late), (1, 0, 0));
         // The worker has passed on in its cohort what it no longer had.
         let passed_on = [hold(1, 10, 11), hold(1, 12, 99), hold(2, 13, 14)];
         assert_eq!(count(&[strike(Class::F, 11, None)], &passed_on), (0, 1, 0));
