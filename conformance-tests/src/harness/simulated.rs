@@ -96,7 +96,7 @@ impl Link {
         if *self.state.borrow() == State::Refused {
             return Err(Error::new(ErrorKind::Unavailable, "the connection was refused"));
         }
-        if !matches!(fault, None | Some(Fault::SkipRequests(_))) {
+        if fault.is_some_and(Fault::is_for_one_request) {
             self.struck.fetch_add(1, Ordering::Relaxed);
         }
         match fault {
