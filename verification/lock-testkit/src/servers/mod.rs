@@ -26,4 +26,4 @@ pub(crate) use postgres::give_to_postgres;
 pub use postgres::{Postgres, PostgresServer};
 pub use redis::{Data, Redis, RedisServer};
 pub use single::{Builder, Kind, Server};
-pub use zookeeper::{TICK, ZooKeeper};
+pub use zookeeper::{PeerLink, TICK, ZooKeeper};

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use conformance_tests::Unavailable;
+use conformance_tests::server::Proxy;
 use lock_core::async_trait;
 
 use super::member::{self, Member};
@@ -55,11 +56,33 @@ impl ZooKeeper {
         Self::with_members(3, SESSIONS).await
     }
 
+    /// An ensemble of three, and the link over which its first server hears from the leader. That server never leads while
+    /// none has any data: of those that have started the last one does.
+    pub async fn with_distant_follower() -> Result<(Self, PeerLink), Unavailable> {
+        let members = (0..3).map(Member::new).collect::<Result<Vec<_>, _>>()?;
+        let mut proxies = Vec::new();
+        for member in &members {
+            proxies.push(Proxy::start(member.peer_address()).await?);
+        }
+        let link = PeerLink(proxies);
+        let seen = |from: &Member, to: &Member| match from.number() == 0 && to.number() != 0 {
+            true => link.0[to.number()].address().port(),
+            false => to.peer_address().port(),
+        };
+        member::prepare(&members, seen, SESSIONS)?;
+        Ok((Self::started(members).await?, link))
+    }
+
     async fn with_members(
         count: usize,
         sessions: (Duration, Duration),
     ) -> Result<Self, Unavailable> {
-        let members = member::prepare(count, sessions)?;
+        let members = (0..count).map(Member::new).collect::<Result<Vec<_>, _>>()?;
+        member::prepare(&members, |_, to| to.peer_address().port(), sessions)?;
+        Self::started(members).await
+    }
+
+    async fn started(members: Vec<Member>) -> Result<Self, Unavailable> {
         let hosts: Vec<_> = members.iter().map(|member| member.address().to_string()).collect();
         let servers = Self { url: format!("zookeeper://{}", hosts.join(",")), members };
         servers.restart().await?;
@@ -212,6 +235,22 @@ impl ZooKeeper {
         self.members
             .get(member)
             .ok_or_else(|| Unavailable::missing(format!("there is no ZooKeeper server {member}")))
+    }
+}
+
+/// The link between a server and those that may lead it.
+#[derive(Debug)]
+pub struct PeerLink(Vec<Proxy>);
+
+impl PeerLink {
+    /// The server hears nothing from the leader, and goes on answering what it can answer by itself.
+    pub fn stall(&self) {
+        self.0.iter().for_each(Proxy::stall);
+    }
+
+    /// It hears everything, including what it has missed.
+    pub fn pass(&self) {
+        self.0.iter().for_each(Proxy::pass);
     }
 }
 

@@ -42,20 +42,19 @@ pub(super) struct Member {
     peer_ports: (Port, Port),
 }
 
-/// Members that have not been started, with their configuration.
+/// Members that have not been started, with their configuration: for each, the ports of all members between
+/// which the data of the ensemble flows, as that member sees them.
 pub(super) fn prepare(
-    count: usize,
+    members: &[Member],
+    ports: impl Fn(&Member, &Member) -> u16,
     sessions: (Duration, Duration),
-) -> Result<Vec<Member>, Unavailable> {
-    let members = (0..count).map(Member::new).collect::<Result<Vec<_>, _>>()?;
-    let mut peers = String::new();
-    if count > 1 {
-        for member in &members {
-            let (quorum, election) = &member.peer_ports;
-            peers += &format!("server.{}=127.0.0.1:{quorum}:{election}\n", member.number + 1);
+) -> Result<(), Unavailable> {
+    for member in members {
+        let mut peers = String::new();
+        for peer in members.iter().filter(|_| members.len() > 1) {
+            let (number, election) = (peer.number + 1, &peer.peer_ports.1);
+            peers += &format!("server.{number}=127.0.0.1:{}:{election}\n", ports(member, peer));
         }
-    }
-    for member in &members {
         let write = || {
             std::fs::create_dir(member.data())?;
             std::fs::write(member.data().join("myid"), format!("{}\n", member.number + 1))?;
@@ -63,11 +62,11 @@ pub(super) fn prepare(
         };
         write().map_err(|error: std::io::Error| failed("no configuration", error))?;
     }
-    Ok(members)
+    Ok(())
 }
 
 impl Member {
-    fn new(number: usize) -> Result<Self, Unavailable> {
+    pub(super) fn new(number: usize) -> Result<Self, Unavailable> {
         let directory = data::folder("zookeeper")?;
         let process = from_package("a ZooKeeper server", PACKAGES, directory.path().join("log"));
         let (port, peer_ports) = (Port::reserve()?, (Port::reserve()?, Port::reserve()?));
@@ -84,6 +83,11 @@ impl Member {
 
     pub(super) fn address(&self) -> SocketAddr {
         self.port.address()
+    }
+
+    /// Where it takes the data of the ensemble from the others.
+    pub(super) fn peer_address(&self) -> SocketAddr {
+        self.peer_ports.0.address()
     }
 
     fn data(&self) -> PathBuf {

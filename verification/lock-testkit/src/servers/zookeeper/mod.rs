@@ -3,5 +3,5 @@
 mod ensemble;
 mod member;
 
-pub use self::ensemble::ZooKeeper;
+pub use self::ensemble::{PeerLink, ZooKeeper};
 pub use self::member::TICK;
