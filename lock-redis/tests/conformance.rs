@@ -1,4 +1,4 @@
-//! The conformance suite on a real server, one per case, each client behind a fault proxy.
+//! The conformance suite on a real server, each client behind a fault proxy.
 
 mod harness;
 

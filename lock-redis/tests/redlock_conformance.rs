@@ -1,4 +1,4 @@
-//! The conformance suite on three real masters for each case, each client behind fault proxies.
+//! The conformance suite on three real masters, each client behind fault proxies.
 
 mod redlock_common;
 

@@ -46,14 +46,17 @@ impl fmt::Debug for Inner {
 }
 
 impl Cx {
-    /// Starts a fresh store for one case.
-    pub(crate) async fn start(harness: &dyn Harness) -> Result<Self, crate::Unavailable> {
+    /// Starts a fresh store for one case, which may disturb the servers only if it has them `alone`.
+    pub(crate) async fn start(
+        harness: &dyn Harness,
+        alone: bool,
+    ) -> Result<Self, crate::Unavailable> {
         let time = harness.time();
         let clock = SuiteClock(match time {
             Time::Virtual => Arc::new(TokioClock::default()),
             Time::Real => SuiteClock::real().0,
         });
-        let store = harness.start().await?;
+        let store = if alone { harness.start_alone().await? } else { harness.start().await? };
         let capabilities = store.client().await?.backend.capabilities();
         let prefix = store.prefix();
         LockKey::new(prefix.as_str(), "any")?;
@@ -459,7 +462,7 @@ mod tests {
     #[tokio::test]
     async fn a_proxy_lives_as_long_as_the_case_that_keeps_the_backend_only() {
         let harness = Proxied::default();
-        let cx = Cx::start(&harness).await.unwrap();
+        let cx = Cx::start(&harness, false).await.unwrap();
         let before = Arc::strong_count(&harness.0);
         let backend = cx.backend().await.unwrap();
         assert_eq!(Arc::strong_count(&harness.0), before + 1, "the proxy ended with the client");

@@ -44,6 +44,16 @@ pub trait Harness: fmt::Debug + Send + Sync + 'static {
     /// fail.
     async fn start(&self) -> Result<Box<dyn Store>, Unavailable>;
 
+    /// As [`start`](Self::start), for the few cases that freeze or restart the store: no other case may be on
+    /// its servers meanwhile. By default `start`, which is right where each case has servers of its own.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start).
+    async fn start_alone(&self) -> Result<Box<dyn Store>, Unavailable> {
+        self.start().await
+    }
+
     /// The file with which [`main`](crate::main) compares a run of the whole suite: which cases run, and why
     /// the others do not. It need not be there; `LOCK_TEST_EXPECT_WRITE=1` writes it. By default
     /// `tests/expected/NAME.txt` in the package whose tests run. `None` where a run says nothing about the
@@ -77,6 +87,10 @@ impl<H: Harness + ?Sized> Harness for Arc<H> {
 
     async fn start(&self) -> Result<Box<dyn Store>, Unavailable> {
         (**self).start().await
+    }
+
+    async fn start_alone(&self) -> Result<Box<dyn Store>, Unavailable> {
+        (**self).start_alone().await
     }
 
     fn expected(&self) -> Option<PathBuf> {

@@ -54,6 +54,8 @@ pub(crate) enum Need {
     Faults,
     /// Other processes can open the store.
     Processes,
+    /// No other case is on its servers, since it freezes or restarts them.
+    Alone,
 }
 
 /// The list of a module's cases. Each is named once, by its function: a function that is not in

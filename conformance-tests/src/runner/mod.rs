@@ -221,7 +221,7 @@ pub(crate) fn runtime(time: Time) -> std::io::Result<Runtime> {
 }
 
 async fn checked(harness: Arc<dyn Harness>, case: Case) -> Check {
-    let cx = match Cx::start(&*harness).await {
+    let cx = match Cx::start(&*harness, case.needs.contains(&Need::Alone)).await {
         Ok(cx) => cx,
         Err(missing) if !missing.is_broken() && is_required(harness.name()) => {
             let seen = format!("LOCK_TEST_REQUIRE asks for this store, and {missing}");
@@ -271,7 +271,7 @@ fn unmet(cx: &Cx, need: Need) -> Option<&'static str> {
             capabilities.binding == Binding::Lease,
             "a hold of this store does not have its own lease",
         ),
-        Need::Faults => (true, ""),
+        Need::Faults | Need::Alone => (true, ""),
         Need::Processes => (
             cx.store().uri().is_some()
                 && !cx.is_virtual()

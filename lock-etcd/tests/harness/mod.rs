@@ -38,21 +38,16 @@ impl Setup for Etcd {
         Ok(Arc::new(lock_etcd::connect(url).await?))
     }
 
-    /// Starting a cluster takes longer than most cases.
-    fn reuses_servers(&self) -> bool {
-        true
-    }
-
     fn is_http2(&self) -> bool {
         true
     }
 
-    /// Puts the base of the fences a little ahead of the clock, so that no new client raises it.
+    /// Puts the base of the fences ahead of the clock, so that no new client raises it.
     /// Otherwise the fault arranged for the next request would hit one that is refused for the old
     /// base.
     async fn prepare(&self, servers: &dyn Servers) -> Result<(), Unavailable> {
         let broken = |error: &dyn Display| Unavailable::broken(format!("no base: {error}"));
-        let ahead = SystemTime::now() + Duration::from_secs(60);
+        let ahead = SystemTime::now() + Duration::from_secs(3600);
         let base = ahead.duration_since(UNIX_EPOCH).map_err(|error| broken(&error))?.as_micros();
         let addresses = servers.addresses();
         let put = Client::new(addresses[0]).try_put("distlock-fence:", &base.to_string(), 0).await;

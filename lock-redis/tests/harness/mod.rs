@@ -1,4 +1,4 @@
-//! The harness of one Redis node: a real server per case.
+//! The harness of one Redis node.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The harness of MariaDB: real servers, and a separate table for each case.
+//! The harness of MariaDB: a real server, and a separate table for each case.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -36,11 +36,6 @@ impl Setup for MariaDb {
     /// The table keeps the cases apart.
     fn prefix(&self, _: &str) -> String {
         String::new()
-    }
-
-    /// Starting a server costs more time than most cases do.
-    fn reuses_servers(&self) -> bool {
-        true
     }
 }
 

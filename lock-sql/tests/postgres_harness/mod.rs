@@ -1,4 +1,4 @@
-//! The harness of PostgreSQL: a real server per case, with or without a pooler.
+//! The harness of PostgreSQL: a real server, with or without a pooler.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -76,11 +76,6 @@ impl Setup for Postgres {
     /// The table keeps the cases apart.
     fn prefix(&self, _: &str) -> String {
         String::new()
-    }
-
-    /// Starting a server costs more time than most cases do.
-    fn reuses_servers(&self) -> bool {
-        true
     }
 }
 

@@ -70,15 +70,6 @@ impl Setup for Zk {
         }
         Ok(())
     }
-
-    /// A server takes half a second to start.
-    fn reuses_servers(&self) -> bool {
-        true
-    }
-
-    fn at_once(&self) -> usize {
-        if self.servers == 1 { 8 } else { 7 }
-    }
 }
 
 pub(crate) fn main(servers: usize) -> ExitCode {

@@ -4,13 +4,13 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use conformance_tests::server::Proxy;
 use conformance_tests::{Client, Fault, Faults, Harness, Store, Unavailable};
 use lock_core::{LockBackend, OsRng, OwnerId, Result, async_trait};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Mutex;
 
 use crate::servers::Servers;
 
@@ -38,7 +38,7 @@ pub trait Setup: fmt::Debug + Send + Sync + 'static {
     /// Opens the store.
     async fn connect(&self, url: &str) -> Result<Arc<dyn LockBackend>>;
 
-    /// The prefix of all keys of a case that shares its servers with other cases.
+    /// The prefix of all keys of a case, which shares its servers with other cases.
     fn prefix(&self, case: &str) -> String {
         case.to_owned()
     }
@@ -46,16 +46,6 @@ pub trait Setup: fmt::Debug + Send + Sync + 'static {
     /// The passwords in [`url`](Self::url), of at least eight bytes each: no case may see one.
     fn secrets(&self) -> Vec<String> {
         Vec::new()
-    }
-
-    /// Whether servers are reused from case to case: for those that start slowly.
-    fn reuses_servers(&self) -> bool {
-        false
-    }
-
-    /// How many cases may have servers at the same time.
-    fn at_once(&self) -> usize {
-        Semaphore::MAX_PERMITS
     }
 
     /// Whether clients speak HTTP/2.
@@ -70,7 +60,7 @@ pub trait Setup: fmt::Debug + Send + Sync + 'static {
         false
     }
 
-    /// Prepares the test's own servers before each case.
+    /// Prepares the test's own servers once they have started.
     async fn prepare(&self, servers: &dyn Servers) -> Result<(), Unavailable> {
         let _ = servers;
         Ok(())
@@ -93,20 +83,18 @@ pub fn main(setup: impl Setup) -> ExitCode {
 }
 
 pub(crate) fn wrapped(setup: impl Setup, wrap: Wrap) -> ExitCode {
-    let places = Arc::new(Semaphore::new(setup.at_once()));
-    let has_foreign = AtomicBool::new(false);
-    let pool = Arc::new(Pool { idle: Mutex::default(), places, has_foreign });
+    let shared = Arc::<Shared>::default();
     let setup = Arc::new(setup);
-    let code = conformance_tests::main(Proxied { setup, wrap, pool: Arc::clone(&pool) });
+    let code = conformance_tests::main(Proxied { setup, wrap, shared: Arc::clone(&shared) });
     // Threads that libtest has left behind may still hold the harness.
-    pool.idle().clear();
+    shared.servers.blocking_lock().take();
     code
 }
 
 struct Proxied {
     setup: Arc<dyn Setup>,
     wrap: Wrap,
-    pool: Arc<Pool>,
+    shared: Arc<Shared>,
 }
 
 impl fmt::Debug for Proxied {
@@ -115,18 +103,33 @@ impl fmt::Debug for Proxied {
     }
 }
 
-/// Servers not in use by any case, and how many cases may have some.
-#[derive(Debug)]
-struct Pool {
-    idle: Mutex<Vec<Box<dyn Servers>>>,
-    places: Arc<Semaphore>,
+/// The servers of all cases that disturb none.
+#[derive(Debug, Default)]
+struct Shared {
+    servers: Mutex<Option<Arc<dyn Servers>>>,
     /// Whether a variable has named servers that are not ours.
-    has_foreign: AtomicBool,
+    are_foreign: AtomicBool,
 }
 
-impl Pool {
-    fn idle(&self) -> MutexGuard<'_, Vec<Box<dyn Servers>>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+impl Proxied {
+    async fn launch(&self) -> Result<Arc<dyn Servers>, Unavailable> {
+        let servers = self.setup.launch().await?;
+        match servers.foreign() {
+            None => self.setup.prepare(&*servers).await?,
+            Some(_) => self.shared.are_foreign.store(true, Relaxed),
+        }
+        Ok(Arc::from(servers))
+    }
+
+    fn store(&self, servers: Arc<dyn Servers>, alone: bool) -> Result<Box<dyn Store>, Unavailable> {
+        Ok(Box::new(ProxiedStore {
+            setup: Arc::clone(&self.setup),
+            wrap: Arc::clone(&self.wrap),
+            servers,
+            alone,
+            case: OwnerId::generate(&OsRng)?.to_hex(),
+            clients: AtomicUsize::new(0),
+        }))
     }
 }
 
@@ -137,40 +140,24 @@ impl Harness for Proxied {
     }
 
     async fn start(&self) -> Result<Box<dyn Store>, Unavailable> {
-        let places = Arc::clone(&self.pool.places);
-        let place = places.acquire_owned().await.map_err(|error| {
-            Unavailable::broken(format!("the servers of the suite are gone: {error}"))
-        })?;
-        let idle = self.pool.idle().pop();
-        let servers = match idle {
-            // They must have recovered from what an earlier case did to them.
-            Some(servers) => {
-                servers.serve().await?;
-                servers
-            }
-            None => self.setup.launch().await?,
+        let mut shared = self.shared.servers.lock().await;
+        let servers = match &*shared {
+            Some(servers) => Arc::clone(servers),
+            None => Arc::clone(shared.insert(self.launch().await?)),
         };
-        match servers.foreign() {
-            None => self.setup.prepare(&*servers).await?,
-            Some(_) => self.pool.has_foreign.store(true, Relaxed),
-        }
-        Ok(Box::new(ProxiedStore {
-            setup: Arc::clone(&self.setup),
-            wrap: Arc::clone(&self.wrap),
-            servers: Some(servers),
-            pool: Arc::clone(&self.pool),
-            case: OwnerId::generate(&OsRng)?.to_hex(),
-            clients: AtomicUsize::new(0),
-            disturbed: AtomicBool::new(false),
-            _place: place,
-        }))
+        drop(shared);
+        self.store(servers, false)
+    }
+
+    async fn start_alone(&self) -> Result<Box<dyn Store>, Unavailable> {
+        self.store(self.launch().await?, true)
     }
 
     /// With the servers of somebody else there are fewer cases.
     fn expected(&self) -> Option<PathBuf> {
         let package = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR")?);
         let path = package.join(format!("tests/expected/{}.txt", self.setup.name()));
-        (!self.pool.has_foreign.load(Relaxed)).then_some(path)
+        (!self.shared.are_foreign.load(Relaxed)).then_some(path)
     }
 
     async fn join(&self, uri: &str) -> Result<Arc<dyn LockBackend>> {
@@ -181,14 +168,11 @@ impl Harness for Proxied {
 struct ProxiedStore {
     setup: Arc<dyn Setup>,
     wrap: Wrap,
-    /// Taken when the store is dropped.
-    servers: Option<Box<dyn Servers>>,
-    pool: Arc<Pool>,
+    servers: Arc<dyn Servers>,
+    /// Whether no other case is on them.
+    alone: bool,
     case: String,
     clients: AtomicUsize,
-    /// Frozen, or not restarted: of no use to another case.
-    disturbed: AtomicBool,
-    _place: OwnedSemaphorePermit,
 }
 
 impl fmt::Debug for ProxiedStore {
@@ -221,13 +205,17 @@ impl Faults for Links {
 }
 
 impl ProxiedStore {
-    fn servers(&self) -> Result<&dyn Servers, Unavailable> {
-        self.servers.as_deref().ok_or_else(|| Unavailable::broken("the store was dropped"))
+    /// To disturb them.
+    fn own(&self) -> Result<&dyn Servers, Unavailable> {
+        match self.alone || self.servers.foreign().is_some() {
+            true => Ok(&*self.servers),
+            false => Err(Unavailable::broken("BUG: other cases are on these servers")),
+        }
     }
 
     /// Proxies to the servers of one client, and the URL by which it reaches them.
-    async fn link(&self, servers: &dyn Servers) -> Result<(Links, String), Unavailable> {
-        let mut addresses = servers.addresses();
+    async fn link(&self) -> Result<(Links, String), Unavailable> {
+        let mut addresses = self.servers.addresses();
         if !self.setup.asks_all() {
             let turn = self.clients.fetch_add(1, Relaxed) % addresses.len();
             addresses = vec![addresses[turn]];
@@ -248,23 +236,18 @@ impl ProxiedStore {
 #[async_trait]
 impl Store for ProxiedStore {
     async fn client(&self) -> Result<Client> {
-        let servers = self.servers()?;
-        if let Some(url) = servers.foreign() {
+        if let Some(url) = self.servers.foreign() {
             let url = self.setup.foreign_url(url, &self.case);
             return Ok(Client::from_arc(self.setup.connect(&url).await?));
         }
-        let (links, url) = self.link(servers).await?;
+        let (links, url) = self.link().await?;
         let backend = self.setup.connect(&url).await?;
         self.setup.warm_up(&*backend).await?;
         Ok(Client::from_arc(backend).map(|right| (self.wrap)(right)).with_faults(links))
     }
 
     fn prefix(&self) -> String {
-        let foreign = self.servers.as_ref().is_some_and(|servers| servers.foreign().is_some());
-        match foreign || self.setup.reuses_servers() {
-            true => self.setup.prefix(&self.case),
-            false => String::new(),
-        }
+        self.setup.prefix(&self.case)
     }
 
     fn secrets(&self) -> Vec<String> {
@@ -272,44 +255,27 @@ impl Store for ProxiedStore {
     }
 
     async fn freeze(&self) -> Result<(), Unavailable> {
-        self.disturbed.store(true, Relaxed);
-        self.servers()?.freeze()
+        self.own()?.freeze()
     }
 
     async fn thaw(&self) -> Result<(), Unavailable> {
-        let servers = self.servers()?;
+        let servers = self.own()?;
         servers.thaw()?;
-        servers.serve().await?;
-        self.disturbed.store(false, Relaxed);
-        Ok(())
+        servers.serve().await
     }
 
     async fn restart(&self) -> Result<(), Unavailable> {
-        // It stays set if the restart fails, or if the case is dropped first.
-        self.disturbed.store(true, Relaxed);
-        self.servers()?.restart().await?;
-        self.disturbed.store(false, Relaxed);
-        Ok(())
+        self.own()?.restart().await
     }
 
     fn uri(&self) -> Option<String> {
-        let servers = self.servers.as_ref()?;
-        Some(match servers.foreign() {
+        Some(match self.servers.foreign() {
             Some(url) => self.setup.foreign_url(url, &self.case),
             None => {
-                let hosts: Vec<_> = servers.addresses().iter().map(ToString::to_string).collect();
+                let addresses = self.servers.addresses();
+                let hosts: Vec<_> = addresses.iter().map(ToString::to_string).collect();
                 self.setup.url(&hosts.join(","), &self.case)
             }
         })
-    }
-}
-
-impl Drop for ProxiedStore {
-    fn drop(&mut self) {
-        let Some(servers) = self.servers.take() else { return };
-        let usable = self.setup.reuses_servers() && !self.disturbed.load(Relaxed);
-        if usable && servers.foreign().is_none() {
-            self.pool.idle().push(servers);
-        }
     }
 }

@@ -16,9 +16,9 @@ cases! {
         "a call whose request or answer is late takes as long, and one whose request or answer is lost fails, or makes another request";
     c06_a_link_that_is_cut_brings_no_answer [Faults]
         "a call on a link that is cut off or refused is not answered, and one after that is";
-    c06_a_frozen_store_brings_no_answer []
+    c06_a_frozen_store_brings_no_answer [Alone]
         "a call of a store that stands still is not answered, and one after that is";
-    c06_a_restart_is_noticed []
+    c06_a_restart_is_noticed [Alone]
         "a restart of the store costs a call its answer, or a hold, or time";
 }
 

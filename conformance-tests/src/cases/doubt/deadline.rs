@@ -20,7 +20,7 @@ cases! {
     l04_a_deadline_is_kept_behind_others []
         "each of many waiters of one process keeps its own deadline"
         guards [AcquireTimeout/Waiting/QueueBehind];
-    l04_a_frozen_store_holds_nobody []
+    l04_a_frozen_store_holds_nobody [Alone]
         "when the whole store is frozen every call still ends"
         guards [TryAcquire/Free/Unreachable, Check/Secure/Unreachable, Release/Secure/Unreachable,
             Health/Free/Unreachable];

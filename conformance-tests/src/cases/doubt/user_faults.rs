@@ -18,7 +18,7 @@ cases! {
     l02_a_waiter_outlives_lost_answers [Faults]
         "a waiter whose looks get no answer, or late ones, goes on waiting and gets the lock"
         guards [Acquire/Waiting/RequestLost, Acquire/Waiting/ReplyLost, Acquire/Waiting/ReplyLate];
-    s05_a_hold_and_a_wait_go_on_after_a_restart []
+    s05_a_hold_and_a_wait_go_on_after_a_restart [Alone]
         "after a restart of the store a guard is held, or is lost where that is declared, and a waiter gets the lock"
         covers [TryAcquire/Waiting/Restart]
         guards [Renew/Secure/Restart, Check/Secure/Restart, Signal/Secure/Restart,

@@ -17,7 +17,7 @@ cases! {
     c16_blocks_rise_from_waiter_to_waiter [Blocks]
         "each waiter gets the block that it has asked for"
         covers [TryAcquire/Waiting/OtherReleases];
-    c16_blocks_rise_over_a_restart_of_the_store [Blocks]
+    c16_blocks_rise_over_a_restart_of_the_store [Blocks, Alone]
         "no token of a block is given again after a restart of the store that keeps its data"
         covers [TryAcquire/New/Restart];
     c16_a_repeated_try_returns_the_same_block [Blocks]

@@ -31,7 +31,7 @@ cases! {
         "the token rises over tries with an unknown outcome"
         covers [TryAcquire/New/RequestLost, TryAcquire/New/ReplyLost, TryAcquire/Unknown/Plain,
             Release/Unknown/Plain];
-    c09_fences_rise_over_a_restart_of_the_store []
+    c09_fences_rise_over_a_restart_of_the_store [Alone]
         "the token of a released lock rises over a restart of the store that keeps its data"
         covers [TryAcquire/New/Restart];
     c09_each_name_has_rising_fences []

@@ -40,7 +40,7 @@ cases! {
     s01_the_next_holder_comes_after_the_end_of_belief [Faults]
         "a holder that is cut off has lost the lock by its own clock before another one gets it"
         guards [Acquire/Waiting/Expiry, Signal/Secure/Unreachable];
-    s01_a_hold_survives_a_restart_of_the_store []
+    s01_a_hold_survives_a_restart_of_the_store [Alone]
         "what the store has acknowledged is still held after the store was killed and restarted, or, where that is declared, is lost and reported as lost"
         covers [Release/Held/Restart, Renew/Held/Restart, TryAcquire/Held/Restart,
             Release/Lost/Restart, Release/Lost/OtherHolder];

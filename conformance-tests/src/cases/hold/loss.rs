@@ -47,7 +47,7 @@ cases! {
     s05_a_slow_grant_without_renewal_is_not_renewed [Lease, Faults]
         "a lock that is not renewed ends with the lease of its grant, even if its answer was slow"
         guards [TryAcquire/Free/ReplyLate, Signal/Secure/Expiry];
-    s05_a_frozen_store_is_a_loss_in_time []
+    s05_a_frozen_store_is_a_loss_in_time [Alone]
         "when the store is frozen, the guard is lost before the lease ends"
         guards [Signal/Secure/Unreachable, DropGuard/Lost/Plain, DropGuard/Lost/Unreachable];
     s05_a_silent_store_is_a_loss_for_run [Faults]

@@ -22,7 +22,7 @@ cases! {
         "no guard, token, claim or error prints what a bearer of a lease token needs";
     s08_errors_of_a_link_show_no_secret [Faults]
         "the errors of a client that is cut off have no password and no key to a hold";
-    s08_errors_of_a_silent_store_show_no_secret []
+    s08_errors_of_a_silent_store_show_no_secret [Alone]
         "the errors of a client that finds its store silent have no password";
 }
 

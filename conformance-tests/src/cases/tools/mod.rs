@@ -563,7 +563,7 @@ mod tests {
     #[tokio::test]
     async fn a_call_is_dropped_while_its_answer_is_under_way() {
         for (step, is_dropped) in [(STEPS / 2, true), (STEPS / 2 + 1, false)] {
-            let cx = Cx::start(&Fast(MemoryBackend::queued())).await.unwrap();
+            let cx = Cx::start(&Fast(MemoryBackend::queued()), false).await.unwrap();
             let calls = Dropper::new(&cx).await.unwrap();
             let lock = calls.locks.named("lock").unwrap();
             let cut = calls.drops(&cx, step, lock.try_acquire()).await.unwrap();
