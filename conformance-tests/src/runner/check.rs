@@ -37,6 +37,8 @@ pub(crate) enum Verdict {
     Violated,
     /// Nothing: the set-up, a connection or the harness failed first.
     Hindered,
+    /// Nothing: the machine was too slow for the case, or the store was too slow to answer it.
+    Late,
     /// Nothing: a fault did not come upon the call that it was meant for.
     Missed,
     /// Nothing: the store could not be started.
@@ -62,6 +64,10 @@ impl Stop {
     pub(crate) fn hindered(seen: impl Display) -> Self {
         Self::Failed(Failure::new(seen, Verdict::Hindered))
     }
+
+    pub(crate) fn late(seen: impl Display) -> Self {
+        Self::Failed(Failure::new(seen, Verdict::Late))
+    }
 }
 
 impl From<Unavailable> for Stop {
@@ -76,7 +82,8 @@ impl From<Unavailable> for Stop {
 
 impl From<Error> for Stop {
     fn from(error: Error) -> Self {
-        Self::hindered(format_args!("an error instead of an answer: {error}"))
+        let seen = format!("an error instead of an answer: {error}");
+        if error.is_retryable() { Self::late(seen) } else { Self::hindered(seen) }
     }
 }
 

@@ -5,6 +5,7 @@ pub(crate) mod check;
 mod expected;
 pub(crate) mod main_fn;
 mod pace;
+mod place;
 pub(crate) mod report;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,6 +21,7 @@ use crate::context::seed;
 use crate::runner::case::{Case, Need};
 use crate::runner::check::{Check, Failure, Stop, Verdict};
 use crate::runner::pace::Pace;
+use crate::runner::place::Place;
 use crate::runner::report::{CaseResult, Outcome, Report};
 use crate::{Harness, Time};
 use lock_core::{Binding, Wake};
@@ -57,12 +59,13 @@ const TRIES: u32 = 3;
 /// Runs one case as often as `LOCK_TEST_REPEAT` says, or once. Never panics and always ends: a case
 /// that hangs is left behind on its thread.
 ///
-/// Without that variable, a real-time case that failed while the machine was stalled is run again,
-/// and says so, unless no stall can excuse what it saw.
+/// Without that variable, a real-time case that could not be judged in time, or failed while the machine was stalled,
+/// is run again when no other case runs, and says so, unless no stall can excuse what it saw.
 pub(crate) fn run_case(harness: &Arc<dyn Harness>, case: Case) -> Ended {
+    let place = Place::enter();
     match std::env::var(REPEAT).ok().map(|times| times.parse()) {
         None if harness.time() == Time::Virtual => run_struck(harness, case),
-        None => judged(case.id, || {
+        None => judged(case.id, &place, || {
             let pace = Pace::watch();
             (run_struck(harness, case), pace.standstill())
         }),
@@ -96,16 +99,21 @@ impl Ended {
     }
 }
 
-/// How the first run without a stall ended, or the last one.
-fn judged(id: &str, mut run: impl FnMut() -> (Ended, Option<String>)) -> Ended {
+/// How the first run ended that was judged without a stall, or the last one.
+fn judged(id: &str, place: &Place, mut run: impl FnMut() -> (Ended, Option<String>)) -> Ended {
     for _ in 1..TRIES {
-        match run() {
-            (Ended::Failed(failure), Some(standstill)) if failure.verdict != Verdict::Violated => {
-                let told: Vec<_> = failure.seen.lines().take(2).collect();
-                eprintln!("repeated: {id}: {standstill}: {}", told.join(" "));
-            }
+        let (failure, standstill) = match run() {
+            (Ended::Failed(failure), standstill) => (failure, standstill),
             (ended, _) => return ended,
+        };
+        let told = failure.seen.lines().take(2).collect::<Vec<_>>().join(" ");
+        match (failure.verdict, standstill) {
+            // It has seen nothing that would have to be excused.
+            (Verdict::Late, _) => eprintln!("once more: {id}: {told}"),
+            (Verdict::Violated, _) | (_, None) => return Ended::Failed(failure),
+            (_, Some(standstill)) => eprintln!("repeated: {id}: {standstill}: {told}"),
         }
+        place.step_aside();
     }
     run().0
 }
@@ -183,7 +191,9 @@ fn told(case: &Case, Failure { seen, verdict, calls }: &Failure) -> String {
     let (what, excuse) = match verdict {
         Verdict::Broken => ("broken", String::new()),
         Verdict::Violated => ("broken", format!("\n{MARK}no slow machine excuses this")),
-        Verdict::Hindered | Verdict::Missed | Verdict::Unavailable => ("not judged", String::new()),
+        Verdict::Hindered | Verdict::Late | Verdict::Missed | Verdict::Unavailable => {
+            ("not judged", String::new())
+        }
     };
     let seed = seed::replays(case.id).map(|seed| format!("\nseed: {seed}")).unwrap_or_default();
     let calls: String = calls.iter().map(|call| format!("\nafter: {call}")).collect();
@@ -402,7 +412,7 @@ mod tests {
         let runs = std::cell::Cell::new(0);
         let run = |seen: [(&str, Verdict, bool); 3]| {
             runs.set(0);
-            judged("case", || {
+            judged("case", &Place::enter(), || {
                 let (text, verdict, still) = seen[runs.get()];
                 runs.set(runs.get() + 1);
                 let ended = match text {
@@ -421,6 +431,8 @@ mod tests {
             (run([on_time, pass, pass]), runs.get()),
             (Outcome::Failed("late".to_owned()), 1)
         );
+        let not_judged = ("no answer", Verdict::Late, false);
+        assert_eq!((run([not_judged, not_judged, pass]), runs.get()), (Outcome::Passed, 3));
         let violation = ("two holders", Verdict::Violated, true);
         assert_eq!(
             (run([violation, pass, pass]), runs.get()),

@@ -82,7 +82,7 @@ impl Left {
     async fn is_free(&self, cx: &Cx, other: &Arc<dyn LockBackend>) -> Check<bool> {
         let is_free = cx.is_free(other, &self.lock).await?;
         if cx.now() >= self.since + ttl(cx) * 2 / 3 {
-            return Err(Stop::hindered("the machine was too slow to look before a lease ended"));
+            return Err(Stop::late("the machine was too slow to look before a lease ended"));
         }
         Ok(is_free)
     }

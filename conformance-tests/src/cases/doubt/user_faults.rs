@@ -89,7 +89,7 @@ async fn s05_a_hold_and_a_wait_go_on_after_a_restart(cx: Cx) -> Check {
         Err(error) => {
             let took = cx.now().since(before);
             if took >= cx.long_ttl() {
-                return Err(Stop::hindered(format_args!("the restart took {took:?}")));
+                return Err(Stop::late(format_args!("the restart took {took:?}")));
             }
             let declared = cx.capabilities().loses_data_on.contains(&DataLoss::Restart);
             ensure!(

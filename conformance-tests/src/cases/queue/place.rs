@@ -235,7 +235,7 @@ async fn c04_a_place_is_kept_as_long_as_promised(cx: Cx) -> Check {
     holder.release().await?;
     let (turn, answer) = (second.try_acquire().await?, first.try_acquire().await?);
     if cx.now() >= until {
-        return Err(Stop::hindered("the machine was too slow to look before the place ended"));
+        return Err(Stop::late("the machine was too slow to look before the place ended"));
     }
     ensure!(
         matches!(turn, Attempt::Busy { .. }) && matches!(answer, Attempt::Granted { .. }),

@@ -206,7 +206,7 @@ pub(crate) async fn survives_a_restart(cx: &Cx, claim: &mut dyn Claim) -> Check<
     match answer {
         Renewal::Alive { .. } => Ok(true),
         Renewal::Lost if cx.capabilities().loses_data_on.contains(&DataLoss::Restart) => Ok(false),
-        Renewal::Lost if took >= ttl => Err(Stop::hindered(format_args!(
+        Renewal::Lost if took >= ttl => Err(Stop::late(format_args!(
             "the restart took {took:?}, so the hold may have come to the end of its ttl of {ttl:?}"
         ))),
         other => {

@@ -568,13 +568,18 @@ mod tests {
             resting.push(PgConnection::connect(server.url()).await.unwrap(), 0);
         }
         let mut other = PgConnection::connect(server.url()).await.unwrap();
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        {
+        let heard = async || {
             let _testing = resting.testing.lock().await;
             let line = resting.line.lock();
-            let heard = |at: usize| line.connections[at].heard > line.connections[at].since;
-            assert_eq!((heard(0), heard(1)), (false, true), "the next one is tested, and it alone");
-        }
+            [0, 1].map(|at| line.connections[at].heard > line.connections[at].since)
+        };
+        let tested = async {
+            while heard().await == [false, false] {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(REST, tested).await.expect("the next one is tested");
+        assert_eq!(heard().await, [false, true], "the next one is tested, and it alone");
         let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
                    WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()";
         other.execute(end).await.unwrap();
