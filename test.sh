@@ -3,7 +3,8 @@
 #
 #   ./test.sh          all checks and tests
 #   ./test.sh quick    format, lints, unit tests, and the suite on memory, SQLite and Redis
-#   ./test.sh soak     only the soak: every set-up under 2 000 faults (see docs/testing.md); a part of everything
+#   ./test.sh soak     only the soak: every set-up under 2 000 faults (see docs/testing.md); a part of everything.
+#                      What follows goes to it: `./test.sh soak --seed 42`
 #
 # As root it installs missing packages through apt; otherwise it prints the exact command and stops. A store
 # whose server is missing fails the run: LOCK_TEST_REQUIRE is "all" here.
@@ -11,14 +12,14 @@ set -euo pipefail
 cd "$(dirname "$0")"
 
 mode=${1:-full}
-case $mode in full | quick | soak) ;; *) echo "usage: ./test.sh [quick | soak]" >&2; exit 64 ;; esac
+case $mode:$# in full:0 | quick:1 | soak:*) ;; *) echo "usage: ./test.sh [quick | soak [OPTION...]]" >&2; exit 64 ;; esac
 
 export LOCK_TEST_REQUIRE=${LOCK_TEST_REQUIRE:-all}
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
 # Nothing is built twice here, and what would speed up a second build takes gigabytes.
 export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
-log=$(mktemp "${TMPDIR:-/tmp}/distlock-test.XXXXXX")
-trap 'rm -f "$log"' EXIT
+jobs=$(mktemp -d "${TMPDIR:-/tmp}/distlock-jobs.XXXXXX")
+trap 'rm -rf "$jobs"' EXIT
 
 step() { printf '\n== %s (%ss)\n' "$*" "$SECONDS"; }
 die() { printf '%s\n' "$@" >&2; exit 1; }
@@ -59,7 +60,7 @@ if ((${#missing[@]})); then
     install="apt-get update && apt-get install -y --no-install-recommends ${missing[*]}"
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
         echo "installing: ${missing[*]}"
-        DEBIAN_FRONTEND=noninteractive bash -c "$install" >"$log" 2>&1 || { cat "$log"; die "this failed: $install"; }
+        DEBIAN_FRONTEND=noninteractive bash -c "$install" >"$jobs/apt" 2>&1 || { cat "$jobs/apt"; die "this failed: $install"; }
     else
         die "missing: ${missing[*]}" "run this as root, then try again:" "  $install"
     fi
@@ -73,9 +74,13 @@ for tool in fmt clippy; do
 done
 echo "$(cargo --version), $(rustc --version)"
 
+# With the wrapper of the tests, so that nothing is built twice.
+wrapper=$PWD/.ci/rustc-with-mutants
+RUSTC_WORKSPACE_WRAPPER=$wrapper cargo build --locked --quiet -p xtask
+xtask=${CARGO_TARGET_DIR:-target}/debug/xtask
 if [ "$mode" = soak ]; then
     step "soak"
-    .ci/soak
+    RUSTC_WORKSPACE_WRAPPER=$wrapper "$xtask" soak "${@:2}"
     exit
 fi
 
@@ -107,94 +112,5 @@ fi
 
 # --- the tests ----------------------------------------------------------------------------------
 
-# Cargo builds the test programs, all with the same features. Its runner records each of them, with the
-# environment that cargo sets, instead of running it.
-jobs=$(mktemp -d "${TMPDIR:-/tmp}/distlock-jobs.XXXXXX")
-export DISTLOCK_JOBS=$jobs
-beside=
-clean_up() {
-    [ -z "$beside" ] || kill -- "-$beside" 2>/dev/null || true
-    rm -rf "$log" "$jobs"
-}
-trap clean_up EXIT
-host=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
-export RUSTC_WORKSPACE_WRAPPER=$PWD/.ci/rustc-with-mutants
-targets=(--tests)
-if [ "$mode" = quick ]; then
-    targets=(--lib --bins)
-    for test in docs maps verdicts advisories dependencies packages it metrics 'memory_*' mutants small_backend \
-        conformance sqlite_conformance; do
-        targets+=(--test "$test")
-    done
-fi
-step "cargo test --no-run --workspace --all-features ${targets[*]}"
-env "CARGO_TARGET_${host}_RUNNER=$PWD/.ci/note-test" \
-    cargo test --locked --workspace --all-features "${targets[@]}" >"$log" 2>&1 ||
-    { cat "$log"; die "FAILED: the tests do not build"; }
-
-# Optimised instead, beside the tests.
-rm -f "$jobs"/lock-simulation-*
-list() { find "$jobs" -name '*.job' | grep -E "$@" | sort || true; }
-if [ "$mode" = quick ]; then
-    # Everything that needs no server, and one store that needs one.
-    list -v '/(lock-(core|testkit)|conformance-tests|distlock-(docs|maps|advisories|dependencies|packages)|lock-redis-conformance|lock-sql-sqlite|[a-z-]+-lib-)' |
-        xargs -r rm --
-fi
-
-# Most tests wait for a ttl or a server. So more programs, and more tests within a program, run at a time than
-# there are processors, and CPU-bound work runs beside them when processors are idle.
-lanes=$(($(nproc) + ($(nproc) + 1) / 2))
-export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((2 * $(nproc)))}
-if [ "$mode" = full ]; then
-    mapfile -t computes < <(list '/redlock-model-')
-    # Without the wrapper that the tests are built with: these checks reuse their own earlier builds. They get only
-    # the time that no test wants, so that they make none late: the kernel shares time between sessions first.
-    env --default-signal=INT,QUIT -u RUSTC_WORKSPACE_WRAPPER setsid chrt --idle 0 \
-        .ci/beside-tests "$jobs/beside" "${computes[@]}" </dev/null &
-    beside=$!
-fi
-step "tests, $lanes programs at a time"
-# The longest first, so that none runs alone at the end.
-long='conformance|lock-(core|etcd|sql)-it|one_server|lock-redis-redlock-|mutants|faults|small_backend|scenes|swap|benches-short|hostile|outage|secrets'
-{ list "$long"; list -v "$long"; } | { grep -v '/redlock-model-' || true; } | xargs -r -P "$lanes" -n 1 .ci/run-test
-
-if [ -n "$beside" ]; then
-    step "checks run beside the tests"
-    wait "$beside" || echo "the checks beside the tests were aborted" >>"$jobs/failed"
-    beside=
-    cat "$jobs/beside"
-fi
-
-# On busy processors an answer may come too late for a timing test. Such a test is judged again, alone and
-# more strictly. Two holders and falling fences are never excused.
-if [ -e "$jobs/again" ]; then
-    step "again, one at a time"
-    sort -u "$jobs/again" | while read -r job; do RUST_TEST_THREADS=1 .ci/judge-again "$job"; done
-fi
-if [ "$mode" = full ]; then
-    # Nothing else runs now: the servers of all set-ups run at once.
-    step "soak"
-    .ci/soak | tee "$jobs/soak.shown" || echo "the soak" >>"$jobs/failed"
-fi
-failed=()
-[ ! -e "$jobs/failed" ] || mapfile -t failed < <(sort -u "$jobs/failed")
-shopt -s nullglob
-cat "$jobs"/*.out "$jobs"/beside.?????? >"$log"
-
-step "summary"
-grep -E '^[a-z0-9-]+: [0-9]+ ran, |^mutants: |^repeated: ' "$log" || true
-[ "$mode" != full ] || grep -E '^soak: .* faults, |^repeated: ' "$jobs/soak.shown" || true
-echo "ignored, and why:"
-grep -E '^ +[0-9]+ ignored: ' "$log" | sed 's/^ *[0-9]* ignored: //' | sort | uniq -c || true
-awk '/^test result: /{p += $4; f += $6; i += $8} END {printf "tests: %d passed, %d failed beside others, %d skipped\n", p, f, i}' "$log"
-echo "took ${SECONDS}s"
-((${#failed[@]} == 0)) || die "FAILED:" "${failed[@]}"
-grep -qE '^[a-z0-9-]+: [0-9]+ ran, ' "$log" || die "FAILED: no conformance case was run"
-# Each of them has a file that says which cases run.
-without=$(($(grep -cE '^[a-z0-9-]+: [0-9]+ ran, ' "$log") - $(grep -c '^as expected: ' "$log" || true)))
-[ "$without" = 0 ] || die "FAILED: $without of the conformance programs were not compared with what is expected of them"
-mutants=$(sed -n 's/^mutants: \([0-9]*\) of \([0-9]*\) killed$/\1 \2/p' "$log")
-[ -n "$mutants" ] || die "FAILED: no mutant was run"
-while read -r killed all; do
-    [ "$killed" = "$all" ] || die "FAILED: $killed of $all mutants were killed"
-done <<<"$mutants"
+# verification/xtask builds them, runs them side by side, and judges how they ended.
+RUSTC_WORKSPACE_WRAPPER=$wrapper "$xtask" test "$jobs" "$mode" "$SECONDS"

@@ -1,0 +1,275 @@
+//! CPU-bound checks, run on idle processors only beside the tests, which mostly wait: two chains of them, one for the
+//! exhaustive model check, which takes longest, and one for all others, which wait for each other's builds.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::job::{self, Job};
+use crate::sizes::{FUZZ_SECONDS, SIMULATION_SEEDS};
+use crate::summary::Row;
+use crate::{at, lanes, sizes};
+
+/// A check that has ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Done {
+    pub(crate) name: String,
+    pub(crate) seconds: u64,
+    pub(crate) is_passed: bool,
+    pub(crate) said: String,
+}
+
+impl Done {
+    fn written(&self) -> String {
+        format!("{}\n{}\n{}\n{}", self.name, self.seconds, self.is_passed, self.said)
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        let mut parts = text.splitn(4, '\n');
+        let mut next = || parts.next().map(str::to_owned);
+        let (name, seconds, is_passed) = (next()?, next()?.parse().ok()?, next()?.parse().ok()?);
+        Some(Self { name, seconds, is_passed, said: next()? })
+    }
+
+    /// Everything if it failed.
+    pub(crate) fn shown(&self) -> String {
+        let is_shown = |line: &&str| {
+            let has_tested = line.starts_with("test result: ") && !line.contains(" 0 passed");
+            !self.is_passed || has_tested || line.starts_with("not run: ")
+        };
+        let lines = self.said.lines().filter(is_shown).map(|line| format!("{line}\n"));
+        format!("-- {} ({}s)\n{}", self.name, self.seconds, lines.collect::<String>())
+    }
+
+    pub(crate) fn row(&self) -> Row {
+        let name = format!("{} (beside)", self.name);
+        Row { name, took: Duration::from_secs(self.seconds), processor: None }
+    }
+}
+
+/// The process that runs the checks.
+#[derive(Debug)]
+pub(crate) struct Beside {
+    process: Child,
+    /// It ends all that it has started when this is closed, however its parent ends.
+    _alive: Option<ChildStdin>,
+    folder: PathBuf,
+}
+
+impl Beside {
+    /// In a session of its own and without the wrapper that the tests are built with: the checks reuse their own earlier
+    /// builds. They get only the time that no test wants, so that they make none late.
+    pub(crate) fn start(folder: &Path) -> io::Result<Self> {
+        let said = File::create(folder.join("beside.said"))?;
+        let mut command = Command::new("env");
+        command.args(["--default-signal=INT,QUIT", "-u", "RUSTC_WORKSPACE_WRAPPER"]);
+        command.args(["setsid", "chrt", "--idle", "0"]).arg(std::env::current_exe()?);
+        command.arg("beside").arg(folder).stdin(Stdio::piped());
+        let mut process = at("env", command.stdout(said.try_clone()?).stderr(said).spawn())?;
+        Ok(Self { _alive: process.stdin.take(), process, folder: folder.to_owned() })
+    }
+
+    /// What has ended, and whether that is all.
+    pub(crate) fn wait(mut self) -> io::Result<(Vec<Done>, bool)> {
+        let is_whole = self.process.wait()?.success();
+        if !is_whole {
+            print!("{}", fs::read_to_string(self.folder.join("beside.said"))?);
+        }
+        let mut files = Vec::new();
+        for entry in fs::read_dir(&self.folder)? {
+            files.push(entry?.path());
+        }
+        files.retain(|path| path.extension().is_some_and(|ending| ending == "check"));
+        files.sort();
+        let mut done = Vec::new();
+        for file in files {
+            done.extend(Done::read(&fs::read_to_string(file)?));
+        }
+        Ok((done, is_whole))
+    }
+}
+
+/// Runs all checks, each to a file in the folder.
+pub(crate) fn run(folder: &Path) -> io::Result<()> {
+    // Of the time that is shared between sessions, this one gets the least; not where the kernel shares none.
+    let _ = fs::write("/proc/self/autogroup", "19");
+    std::thread::spawn(|| {
+        let _ = io::copy(&mut io::stdin(), &mut io::sink());
+        Command::new("sh").args(["-c", "kill 0"]).status()
+    });
+    let chains: Vec<_> = chains(folder)?.into_iter().enumerate().collect();
+    let number = chains.len();
+    let ended = lanes::side_by_side(chains, number, |(chain, checks)| -> io::Result<()> {
+        for (place, check) in checks.into_iter().enumerate() {
+            check.run(&folder.join(format!("{chain}-{place:02}")))?;
+        }
+        Ok(())
+    });
+    ended.into_iter().collect()
+}
+
+#[derive(Debug)]
+struct Check {
+    name: String,
+    command: Command,
+}
+
+impl Check {
+    fn run(mut self, file: &Path) -> io::Result<()> {
+        let (begun, out) = (Instant::now(), file.with_extension("said"));
+        let said = at(out.display(), File::create(&out))?;
+        self.command.stdin(Stdio::null()).stdout(said.try_clone()?).stderr(said);
+        let is_passed = job::status(&mut self.command)? == 0;
+        let said = String::from_utf8_lossy(&fs::read(&out)?).into_owned();
+        let done = Done { name: self.name, seconds: begun.elapsed().as_secs(), is_passed, said };
+        fs::write(file.with_extension("check"), done.written())
+    }
+}
+
+fn check(name: &str, program: &str, words: &str) -> Check {
+    let mut command = Command::new(program);
+    command.args(words.split(' ').filter(|word| !word.is_empty()));
+    Check { name: name.to_owned(), command }
+}
+
+fn clippy(words: &str) -> Check {
+    let all = format!("clippy --locked --quiet {words} -- -D warnings");
+    check(&format!("clippy {words}"), "cargo", &all)
+}
+
+/// With the newest patch of an old version, if one is here.
+fn on_old_rust(version: &str, what: &str, toolchains: &str, words: &str) -> Check {
+    let name = format!("the packages on Rust {version}{what}");
+    let is_of_version = |toolchain: &&str| {
+        let patch = toolchain.strip_prefix(version).and_then(|rest| rest.split_once('-'));
+        patch.is_some_and(|(patch, _)| patch.is_empty() || patch.starts_with('.'))
+    };
+    let named = toolchains.lines().filter_map(|line| line.split(' ').next());
+    let Some(toolchain) = named.filter(is_of_version).last() else {
+        let install = format!("rustup toolchain install {version} --profile minimal");
+        return check(&name, "echo", &format!("not run: no Rust {version} here ({install})"));
+    };
+    let all = "check --offline --quiet --manifest-path target/packages/Cargo.toml";
+    let mut check = check(&name, "cargo", &format!("+{toolchain} {all} {words}"));
+    check
+        .command
+        .env("CARGO_TARGET_DIR", std::env::current_dir().unwrap_or_default().join("target"));
+    check
+}
+
+/// Each feature alone has something to check, but for those that are nothing without a store.
+fn features(manifest: &str) -> impl Iterator<Item = &str> {
+    let section = manifest.lines().skip_while(|line| *line != "[features]").skip(1);
+    let section = section.take_while(|line| !line.starts_with('['));
+    let named = section.filter_map(|line| Some(line.split_once('=')?.0.trim()));
+    named.filter(|name| {
+        !name.starts_with('#') && !["default", "full", "tls", "metrics"].contains(name)
+    })
+}
+
+/// The programs of the tests, as many at a time as there are processors: a target alone has no work for a second one.
+/// A pattern without a match is a name without a file, which fails.
+const FUZZ: &str = r#"printf '%s\n' "$0"/*-lib-*.job "$0"/distlock-fuzz-*.job | xargs -P "$1" -I '{}' sh -c \
+    'all=$(bash "{}" fuzz 2>&1); passed=$?; printf "%s\n" "$all"; exit "$passed"'"#;
+
+fn fuzz(folder: &Path) -> Check {
+    let mut fuzz = check("fuzzing, a minute for each target", "bash", "");
+    fuzz.command.args(["-c", FUZZ]).arg(folder).arg(sizes::processors().to_string());
+    fuzz.command.env("LOCK_FUZZ_SECONDS", FUZZ_SECONDS.to_string());
+    fuzz
+}
+
+pub(crate) fn is_model(job: &str) -> bool {
+    job.starts_with("redlock-model-")
+}
+
+fn chains(folder: &Path) -> io::Result<[Vec<Check>; 2]> {
+    let models = Job::all(folder)?.into_iter().filter(|job| is_model(&job.name));
+    let models = models.map(|job| Check { command: job.command(), name: job.name }).collect();
+    let manifest = at("Cargo.toml", fs::read_to_string("Cargo.toml"))?;
+    // Without rustup there is no old Rust.
+    let toolchains = Command::new("rustup").args(["toolchain", "list"]).output();
+    let toolchains = toolchains.map_or_else(|_| Vec::new(), |listed| listed.stdout);
+    let toolchains = String::from_utf8_lossy(&toolchains).into_owned();
+    Ok([models, others(folder, &manifest, &toolchains, &std::env::current_dir()?)])
+}
+
+fn others(folder: &Path, manifest: &str, toolchains: &str, root: &Path) -> Vec<Check> {
+    // Each feature alone, and none. All of them together are checked with the mutants, and as packages.
+    let none = "-p distlock -p lock-core -p conformance-tests --no-default-features --all-targets";
+    let mut all = vec![clippy(none)];
+    all.extend(features(manifest).map(|it| clippy(&format!("-p distlock --features {it} --lib"))));
+    all.push(clippy("-p lock-cli --no-default-features --bins"));
+    all.push(check("the packages", ".ci/lint-packages", ""));
+    let oldest = "--package=lock-core --package=lock-kit --package=conformance-tests --package=lock-redis \
+        --package=lock-etcd --package=lock-zk --package=distlock --features \
+        lock-core/metrics,distlock/redis,distlock/redlock,distlock/etcd,distlock/zookeeper,distlock/tls,distlock/metrics";
+    all.push(on_old_rust("1.88", ", without SQL", toolchains, oldest));
+    all.push(on_old_rust("1.94", "", toolchains, "--workspace --all-features"));
+    let docs = "doc --locked --workspace --all-features --no-deps --quiet";
+    let mut docs = check("docs", "cargo", docs);
+    docs.command.env("RUSTDOCFLAGS", "-D warnings");
+    let seeds = "test --locked --profile simulation -p lock-simulation";
+    let mut seeds = check(&format!("the simulation, {SIMULATION_SEEDS} seeds"), "cargo", seeds);
+    seeds.command.env("LOCK_SIMULATION_SEEDS", SIMULATION_SEEDS.to_string());
+    all.extend([docs, seeds, fuzz(folder)]);
+    let examples = "test --locked --workspace --all-features --doc";
+    // What a build without stores answers to a URL whose feature is missing.
+    let bare = "test --locked -p distlock --no-default-features --test connect";
+    for mut it in [
+        check("the public API", ".ci/public-api", ""),
+        check("examples in the docs", "cargo", examples),
+        check("a build without stores", "cargo", bare),
+    ] {
+        // With the mutants, as for the tests.
+        it.command.env("RUSTC_WORKSPACE_WRAPPER", root.join(".ci/rustc-with-mutants"));
+        all.push(it);
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_check_says_how_it_ended() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let run = |script: &str| {
+            let mut check = check("x", "sh", "-c");
+            check.command.arg(script);
+            check.run(&folder.path().join("0-00")).expect("a run");
+            let file = fs::read_to_string(folder.path().join("0-00.check")).expect("a file");
+            Done::read(&file).expect("what was written")
+        };
+        let tested =
+            "echo noise; echo 'test result: ok. 10 passed;'; echo 'test result: ok. 0 passed;'";
+        assert_eq!(run(tested).shown(), "-- x (0s)\ntest result: ok. 10 passed;\n");
+        let failed = run("echo; echo noise >&2; kill $$");
+        assert!(!failed.is_passed);
+        assert_eq!(failed.shown(), "-- x (0s)\n\nnoise\n");
+        assert_eq!(run("echo not run: y").shown(), "-- x (0s)\nnot run: y\n");
+    }
+
+    #[test]
+    fn every_feature_of_a_store_is_checked_alone() {
+        let manifest = "[a]\nx = 1\n[features]\ndefault = []\n## y = z\nredis = [\"r\"]\ntls = []\n\
+                        zoo-keeper = []\nfull = []\nmetrics = []\n[dependencies]\nz = 1\n";
+        assert_eq!(features(manifest).collect::<Vec<_>>(), ["redis", "zoo-keeper"]);
+    }
+
+    #[test]
+    fn an_old_rust_is_used_if_it_is_here() {
+        let listed = "stable-x (default)\n1.9-x\n1.94.1-x (active)\n1.95.0-x\n";
+        let words = |version: &str| {
+            let check = on_old_rust(version, "", listed, "--workspace");
+            let words = check.command.get_args().map(|word| word.to_string_lossy().into_owned());
+            words.collect::<Vec<_>>()
+        };
+        assert_eq!(words("1.94")[0], "+1.94.1-x");
+        assert_eq!(words("1.9")[0], "+1.9-x");
+        assert_eq!(words("1.88")[..2], ["not", "run:"]);
+    }
+}

@@ -1,0 +1,56 @@
+//! How much runs at a time, and how often: what to tune when the machine is idle, or answers come too late.
+
+/// Most tests wait for a ttl or a server. So more programs run at a time than there are processors: half as many more.
+pub(crate) const PROGRAMS_PER_TWO_PROCESSORS: usize = 3;
+
+/// And more tests within a program.
+pub(crate) const TESTS_PER_PROCESSOR: usize = 2;
+
+/// A case of the suite sleeps for longer than most tests.
+pub(crate) const CASES_PER_PROCESSOR: usize = 8;
+
+/// Tests at a time in a program that runs again as a whole, alone.
+pub(crate) const TESTS_OF_A_PROGRAM_ALONE: usize = 8;
+
+/// How often a test has to pass alone. An intermittent bug is more likely to show here than in a single run.
+pub(crate) const RUNS_ALONE: usize = 3;
+
+/// More than that many tests are not late by chance.
+pub(crate) const MOST_JUDGED_AGAIN: usize = 12;
+
+/// The lines of the table of what took longest.
+pub(crate) const ROWS: usize = 15;
+
+/// For each fuzz target.
+pub(crate) const FUZZ_SECONDS: usize = 60;
+
+pub(crate) const SIMULATION_SEEDS: usize = 100_000;
+
+pub(crate) fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+/// How many programs run at a time.
+pub(crate) fn lanes(processors: usize) -> usize {
+    (processors * PROGRAMS_PER_TWO_PROCESSORS).div_ceil(2).max(2)
+}
+
+/// How many tests of a program run at a time; `asked` is `RUST_TEST_THREADS`, if it is set.
+pub(crate) fn threads(program: &str, processors: usize, asked: Option<usize>) -> usize {
+    let is_suite = program.contains("conformance");
+    let each = if is_suite { CASES_PER_PROCESSOR } else { TESTS_PER_PROCESSOR };
+    asked.unwrap_or(each * processors)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_runs_at_a_time_than_there_are_processors() {
+        assert_eq!([1, 2, 3, 8].map(lanes), [2, 3, 5, 12]);
+        assert_eq!(threads("lock-kit-lib-lock_kit-0a", 2, None), 4);
+        assert_eq!(threads("lock-etcd-cluster_conformance-0a", 2, None), 16);
+        assert_eq!(threads("lock-etcd-cluster_conformance-0a", 2, Some(1)), 1);
+    }
+}
