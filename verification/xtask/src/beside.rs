@@ -139,15 +139,15 @@ fn clippy(words: &str) -> Check {
     check(&format!("clippy {words}"), "cargo", &all)
 }
 
-/// With the newest patch of an old version, if one is here.
+/// With an old version, if one is here.
 fn on_old_rust(version: &str, what: &str, toolchains: &str, words: &str) -> Check {
     let name = format!("the packages on Rust {version}{what}");
     let is_of_version = |toolchain: &&str| {
         let patch = toolchain.strip_prefix(version).and_then(|rest| rest.split_once('-'));
         patch.is_some_and(|(patch, _)| patch.is_empty() || patch.starts_with('.'))
     };
-    let named = toolchains.lines().filter_map(|line| line.split(' ').next());
-    let Some(toolchain) = named.filter(is_of_version).last() else {
+    let mut named = toolchains.lines().filter_map(|line| line.split(' ').next());
+    let Some(toolchain) = named.find(is_of_version) else {
         let install = format!("rustup toolchain install {version} --profile minimal");
         return check(&name, "echo", &format!("not run: no Rust {version} here ({install})"));
     };

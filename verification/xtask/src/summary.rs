@@ -16,7 +16,7 @@ pub(crate) struct Row {
 
 /// The slowest first.
 pub(crate) fn table(mut rows: Vec<Row>) -> String {
-    rows.sort_by(|a, b| b.took.cmp(&a.took));
+    rows.sort_by_key(|row| std::cmp::Reverse(row.took));
     let line = |row: &Row| {
         let processor = row.processor.map(|it| format!(", {it:.0}s of processor"));
         format!("{:>7}s  {}{}\n", row.took.as_secs(), row.name, processor.unwrap_or_default())
