@@ -56,7 +56,6 @@ impl Drop for Place {
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
     use std::thread;
-    use std::time::Duration;
 
     use super::*;
 
@@ -75,7 +74,10 @@ mod tests {
                     place.step_aside();
                     GONE_ON.fetch_add(1, SeqCst);
                     assert_eq!(ALONE.fetch_add(1, SeqCst), 0, "two go on at the same time");
-                    thread::sleep(Duration::from_millis(5));
+                    // Long enough for the others to come in, if they may.
+                    for _ in 0..1_000 {
+                        thread::yield_now();
+                    }
                     ALONE.fetch_sub(1, SeqCst);
                 });
             }
