@@ -24,12 +24,13 @@ use common::client;
 
 #[cfg(distlock_mutants)]
 mod wrong {
-    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
     use std::process::ExitCode;
 
     use conformance_tests::mutation;
     use lock_etcd::mutants::MUTANTS;
 
+    use crate::common::SEEN;
     use crate::{harness, scenarios};
 
     macro_rules! scenes {
@@ -80,11 +81,14 @@ mod wrong {
         mutation::main(MUTANTS.iter().copied(), || harness::main(1), play)
     }
 
-    /// A scene asserts what must hold, so a panic is what it saw.
+    /// A scene says by a panic what it saw. After any other panic it is not judged.
     fn play(name: &str) -> Result<(), String> {
-        catch_unwind(AssertUnwindSafe(|| run(name))).map_err(|panic| {
-            let text = panic.downcast_ref::<String>().map(String::as_str);
-            text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic").to_owned()
+        catch_unwind(AssertUnwindSafe(|| run(name))).or_else(|panic| {
+            let text = panic.downcast_ref::<String>();
+            match text.and_then(|text| text.strip_prefix(SEEN)) {
+                Some(seen) => Err(seen.to_owned()),
+                None => resume_unwind(panic),
+            }
         })
     }
 

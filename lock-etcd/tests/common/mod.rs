@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "each test target uses a part of it")]
 
 pub(crate) mod client;
+pub(crate) mod narrow;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -30,6 +31,50 @@ macro_rules! run {
 }
 #[allow(unused_imports, reason = "each test target uses a part of it")]
 pub(crate) use run;
+
+/// How a panic begins by which a scene says what mistake it has seen. `tests/mutants.rs` takes no other
+/// one for that: a scene that could not do what it was about to has seen nothing.
+pub(crate) const SEEN: &str = "seen: ";
+
+#[track_caller]
+pub(crate) fn mistake(seen: &str) -> ! {
+    panic!("{SEEN}{seen}");
+}
+
+/// As `assert!`, of what a lock must do.
+#[allow(unused_macros, reason = "each test target uses a part of it")]
+macro_rules! must {
+    ($holds:expr $(,)?) => {
+        $crate::common::must!($holds, "{}", stringify!($holds))
+    };
+    ($holds:expr, $($what:tt)+) => {{
+        let holds: bool = $holds;
+        if !holds {
+            $crate::common::mistake(&format!($($what)+));
+        }
+    }};
+}
+#[allow(unused_imports, reason = "each test target uses a part of it")]
+pub(crate) use must;
+
+/// As `assert_eq!`, of what a lock must do.
+#[allow(unused_macros, reason = "each test target uses a part of it")]
+macro_rules! must_eq {
+    ($is:expr, $must_be:expr $(,)?) => {
+        $crate::common::must_eq!($is, $must_be, "{}", stringify!($is))
+    };
+    ($is:expr, $must_be:expr, $($what:tt)+) => {
+        match (&$is, &$must_be) {
+            (is, must_be) if is == must_be => {}
+            (is, must_be) => $crate::common::mistake(&format!(
+                "{}: {is:?}, not {must_be:?}",
+                format_args!($($what)+)
+            )),
+        }
+    };
+}
+#[allow(unused_imports, reason = "each test target uses a part of it")]
+pub(crate) use must_eq;
 
 /// Long enough to outlive a restore, and that no renewal is needed.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
@@ -168,7 +213,7 @@ pub(crate) fn request(name: &str, ttl: Duration) -> ClaimRequest {
 /// The claim waits for a change, and none comes.
 pub(crate) async fn quiet(claim: &mut dyn Claim) {
     let wait = tokio::time::timeout(Duration::from_millis(300), claim.changed()).await;
-    assert!(wait.is_err(), "nothing has happened, and it heard {wait:?}");
+    must!(wait.is_err(), "nothing has happened, and it heard {wait:?}");
 }
 
 /// Waits until the claim is told to look, for less time than the core takes to poll. There may be
@@ -180,7 +225,7 @@ pub(crate) async fn told(what: &str, claim: &mut dyn Claim) {
         }
     };
     let told = tokio::time::timeout(PUSHED, told).await;
-    assert!(told.is_ok(), "not told within {PUSHED:?}: {what}");
+    must!(told.is_ok(), "not told within {PUSHED:?}: {what}");
 }
 
 /// Repeats a release until it is answered.
@@ -198,15 +243,28 @@ pub(crate) fn claim(backend: &impl LockBackend, name: &str, wait: bool) -> Box<d
 }
 
 pub(crate) async fn granted(claim: &mut dyn Claim) -> FencingToken {
-    match claim.try_acquire().await.unwrap() {
+    match answered(claim).await {
         Attempt::Granted { token, .. } => token,
-        other => panic!("the lock is free, and the answer is {other:?}"),
+        other => mistake(&format!("the lock is free, and the answer is {other:?}")),
     }
 }
 
+/// No scene ends a lease as often as an attempt begins again.
+async fn answered(claim: &mut dyn Claim) -> Attempt {
+    unless_refused(claim.try_acquire().await, "attempts in a row")
+}
+
 pub(crate) async fn busy(claim: &mut dyn Claim) {
-    let answer = claim.try_acquire().await.unwrap();
-    assert!(matches!(answer, Attempt::Busy { .. }), "another client holds the lock: {answer:?}");
+    let answer = answered(claim).await;
+    must!(matches!(answer, Attempt::Busy { .. }), "another client holds the lock: {answer:?}");
+}
+
+/// An answer that may not be this refusal.
+pub(crate) fn unless_refused<T>(answer: lock_core::Result<T>, refusal: &str) -> T {
+    match answer {
+        Err(error) if error.to_string().contains(refusal) => mistake(&error.to_string()),
+        answer => answer.unwrap(),
+    }
 }
 
 /// All keys under `prefix`, the oldest first, each with its lease.

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use conformance_tests::server::Cut;
+use conformance_tests::server::{Cut, Proxy};
 use conformance_tests::{Fault, Faults};
-use lock_core::{ErrorKind, LockBackend, Released, Renewal, Resume};
+use lock_core::{Claim, ErrorKind, LockBackend, Released, Renewal, Resume};
 
+use crate::common::narrow::Narrow;
 use crate::common::{
-    LONG, PUSHED, backend, busy, claim, granted, guarded, keys, one, plain, proxied, quiet,
-    request, soon, take_rights, told,
+    LONG, PUSHED, backend, busy, claim, granted, guarded, keys, mistake, must, must_eq, one, plain,
+    proxied, quiet, request, soon, take_rights, told, unless_refused,
 };
 
 /// A stream keeps the auth token it was opened with. When that has expired, the server refuses each
@@ -27,13 +28,10 @@ pub(crate) async fn a_watch_is_not_refused_unnoticed() {
     granted(&mut *second).await;
     let mut late = claim(&b, "second", true);
     busy(&mut *late).await;
-    let hears = tokio::spawn(async move {
-        told("the second lock is free", &mut *late).await;
-        late
+    tokio::join!(told("the second lock is free", &mut *late), async {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        second.release().await.unwrap();
     });
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    second.release().await.unwrap();
-    let mut late = hears.await.unwrap();
     granted(&mut *late).await;
     // The watches from before go on.
     first.release().await.unwrap();
@@ -41,25 +39,40 @@ pub(crate) async fn a_watch_is_not_refused_unnoticed() {
     granted(&mut *early).await;
 }
 
-/// The stream breaks, the key of the holder is deleted, and the next stream breaks too: right after
-/// the answer that the watch was created, or before it, or after the news.
+/// The stream breaks, the key of the holder is deleted, and the next stream breaks too: before the
+/// answer that the watch was created, or after it and before the news.
 pub(crate) async fn a_stream_that_breaks_twice_hides_nothing() {
     let cluster = one().await;
-    let (proxy, a) = proxied(&cluster).await;
+    let narrow = Narrow::start(cluster.address(0).unwrap()).await;
+    let proxy = Proxy::start_http2(narrow.address()).await.unwrap();
+    let a = lock_etcd::connect(&format!("etcd://{}", proxy.address())).await.unwrap();
     let other = plain(&cluster, 0);
-    for step in 1..=4 {
-        let name = format!("lock{step}");
-        let mut holder = a.claim(request(&name, LONG)).unwrap();
+    for (name, pass) in [("early", 0), ("late", BEFORE_THE_NEWS)] {
+        let mut holder = a.claim(request(name, LONG)).unwrap();
         soon("the lock", async { while holder.try_acquire().await.is_err() {} }).await;
         quiet(&mut *holder).await;
         proxy.refuse_new(true);
         proxy.cut(Cut::Reset);
+        soon("the end of the stream", async { while !is_down(&mut *holder).await {} }).await;
         let place = keys(&other, &format!("{name}/")).await.remove(0).0;
+        other.put(&place, &"x".repeat(LARGE)).await;
         other.delete(&place).await;
-        proxy.cut_before_reply(step);
+        narrow.pass_only(pass);
+        let before = proxy.connections();
         proxy.refuse_new(false);
+        if pass == 0 {
+            soon("a stream", async {
+                while proxy.connections() == before {
+                    assert!(is_down(&mut *holder).await, "nobody has answered");
+                }
+            })
+            .await;
+        } else {
+            soon("an answer", async { while is_down(&mut *holder).await {} }).await;
+        }
+        proxy.cut(Cut::Reset);
+        narrow.pass_only(usize::MAX);
         told("the key has gone", &mut *holder).await;
-        proxy.pass();
         let gone = soon("the look", async {
             loop {
                 if let Ok(answer) = holder.check().await {
@@ -67,7 +80,21 @@ pub(crate) async fn a_stream_that_breaks_twice_hides_nothing() {
                 }
             }
         });
-        assert_eq!(gone.await, Renewal::Lost);
+        must_eq!(gone.await, Renewal::Lost);
+    }
+}
+
+/// The news of a value that is [`LARGE`] do not fit into this, and what comes before them does.
+const BEFORE_THE_NEWS: usize = 16 * 1024;
+const LARGE: usize = 900_000;
+
+/// Whether the claim knows of no stream that would tell it anything. It is told nothing.
+async fn is_down(holder: &mut dyn Claim) -> bool {
+    let told = tokio::time::timeout(Duration::from_millis(100), holder.changed()).await;
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    match told {
+        Ok(told) => told.map(|()| panic!("it was told at once")).is_err(),
+        Err(_) => false,
     }
 }
 
@@ -108,7 +135,7 @@ pub(crate) async fn a_holder_looks_although_its_watch_stands() {
     while answers.len() < 7 && answers.last() != Some(&Renewal::Lost) {
         answers.extend(holder.renew().await);
     }
-    assert_eq!(answers.last(), Some(&Renewal::Lost), "{answers:?}");
+    must_eq!(answers.last(), Some(&Renewal::Lost), "{answers:?}");
 }
 
 /// The lease lives, and the key cannot be read: the lock may belong to another client by now, both
@@ -127,8 +154,9 @@ pub(crate) async fn a_renewal_needs_to_see_the_key() {
     for mut claim in [holder, attached] {
         // Listening proves nothing either.
         for _ in 0..2 {
-            let error = claim.renew().await.expect_err("the lock is gone");
-            assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+            let answer = claim.renew().await;
+            let Err(error) = answer else { mistake(&format!("the lock is gone: {answer:?}")) };
+            must_eq!(error.kind(), ErrorKind::Denied, "{error}");
             let _ = tokio::time::timeout(Duration::from_millis(300), claim.changed()).await;
         }
     }
@@ -143,7 +171,8 @@ pub(crate) async fn a_lease_that_has_ended_is_enough_to_know() {
     let lease = keys(&root, "jobs/lock/").await[0].1;
     take_rights(&root).await;
     root.lease_revoke(lease).await;
-    assert_eq!(soon("the renewal", holder.renew()).await.unwrap(), Renewal::Lost);
+    let answer = soon("the renewal", holder.renew()).await;
+    must_eq!(unless_refused(answer, "permission denied"), Renewal::Lost);
 }
 
 /// A key is ours by its create revision and its value, not by its name.
@@ -162,7 +191,7 @@ pub(crate) async fn a_release_leaves_what_others_have_written() {
         if attached {
             let data = holder.detach().await.unwrap();
             holder = a.claim(lock.with_resume(Resume::new(fence, data))).unwrap();
-            assert!(matches!(holder.renew().await.unwrap(), Renewal::Alive { .. }));
+            must!(matches!(holder.renew().await.unwrap(), Renewal::Alive { .. }));
         }
         let places = format!("{name}/");
         let (place, lease) = keys(&other, &places).await.remove(0);
@@ -172,8 +201,8 @@ pub(crate) async fn a_release_leaves_what_others_have_written() {
         let spare = other.lease_grant(60).await;
         assert_ne!(spare, lease);
         other.put_with(&place, "somebody else", spare).await;
-        assert_eq!(holder.release().await.unwrap(), Released::AlreadyGone, "{name}");
-        assert_eq!(keys(&other, &places).await, [(place, spare)], "{name}");
+        must_eq!(holder.release().await.unwrap(), Released::AlreadyGone, "{name}");
+        must_eq!(keys(&other, &places).await, [(place, spare)], "{name}");
     }
 }
 
@@ -194,7 +223,7 @@ pub(crate) async fn an_answer_counts_from_its_own_request() {
     assert!(first.is_err(), "the answer is late, and it was {first:?}");
     let start = tokio::time::Instant::now();
     let second = holder.renew().await.unwrap();
-    assert!(start.elapsed() < PUSHED, "it takes the answer that is on its way");
-    let Renewal::Alive { valid_for: Some(left) } = second else { panic!("{second:?}") };
-    assert!(left <= LONG - given_up / 2, "{left:?} after a request that is {given_up:?} old");
+    must!(start.elapsed() < PUSHED, "it takes the answer that is on its way");
+    let Renewal::Alive { valid_for: Some(left) } = second else { mistake(&format!("{second:?}")) };
+    must!(left <= LONG - given_up / 2, "{left:?} after a request that is {given_up:?} old");
 }

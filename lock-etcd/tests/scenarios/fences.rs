@@ -11,7 +11,9 @@ use lock_etcd::EtcdBackend;
 use lock_testkit::servers::EtcdCluster;
 
 use crate::common::client::Client;
-use crate::common::{backend, busy, claim, granted, one, plain, proxied, request, soon};
+use crate::common::{
+    backend, busy, claim, granted, keys, must, must_eq, one, plain, proxied, request, soon,
+};
 
 /// µs since 1970, which fences of other stores are about.
 fn clock() -> u64 {
@@ -28,13 +30,13 @@ async fn hold(backend: &EtcdBackend) -> FencingToken {
                 Ok(Attempt::Granted { token, .. }) => return token,
                 // A place that was given up is taken away in the background.
                 Ok(_) => {}
-                Err(error) => assert!(error.is_retryable(), "{error}"),
+                Err(error) => must!(error.is_retryable(), "{error}"),
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     })
     .await;
-    assert_eq!(granted(&mut *holder).await, fence, "the same token again");
+    must_eq!(granted(&mut *holder).await, fence, "the same token again");
     soon("the release", async { while holder.release().await.is_err() {} }).await;
     fence
 }
@@ -70,8 +72,8 @@ pub(crate) async fn fences_are_above_those_of_other_stores() {
         tokio::time::sleep(Duration::from_millis(200)).await;
         let backend = backend(&cluster).await;
         let fence = hold(&backend).await.get();
-        assert!(fence > before, "round {round}: {fence} after {before} elsewhere");
-        assert!(fence <= clock() + 1000, "round {round}: {fence} is ahead of the clock");
+        must!(fence > before, "round {round}: {fence} after {before} elsewhere");
+        must!(fence <= clock() + 1000, "round {round}: {fence} is ahead of the clock");
     }
 }
 
@@ -86,7 +88,7 @@ pub(crate) async fn fences_rise_over_clients() {
         let fresh = backend(&cluster).await;
         for backend in [&fresh, &a, &b] {
             let fence = hold(backend).await;
-            assert!(fence > last, "round {round}: {fence} after {last}");
+            must!(fence > last, "round {round}: {fence} after {last}");
             last = fence;
         }
     }
@@ -98,7 +100,7 @@ pub(crate) async fn fences_rise_over_clients() {
     }
     let mut fences = soon("all of them", tries.join_all()).await;
     fences.sort_unstable();
-    assert!(fences[0] > last && fences.windows(2).all(|two| two[0] < two[1]), "{fences:?}");
+    must!(fences[0] > last && fences.windows(2).all(|two| two[0] < two[1]), "{fences:?}");
 }
 
 /// A raise refuses the entries of all clients that do not know of it yet. If each of them raised the
@@ -112,8 +114,8 @@ pub(crate) async fn a_base_in_use_is_not_raised_again() {
     let raised = base_of(&other, "").await.unwrap() + 1;
     tokio::time::sleep(Duration::from_millis(200)).await;
     other.put("distlock-fence:", &raised.to_string()).await;
-    assert!(hold(&a).await > fence);
-    assert_eq!(base_of(&other, "").await, Some(raised), "it is in use, and was raised again");
+    must!(hold(&a).await > fence);
+    must_eq!(base_of(&other, "").await, Some(raised), "it is in use, and was raised again");
 }
 
 /// An entry keeps the fence that its key shows, even if the base has changed since.
@@ -128,17 +130,17 @@ pub(crate) async fn a_hold_keeps_its_fence_when_the_base_is_lifted() {
     tokio::time::sleep(Duration::from_millis(200)).await;
     granted(&mut *claim(&backend(&cluster).await, "another", false)).await;
     assert!(base_of(&other, "").await.unwrap() > base, "the base was lifted");
-    assert_eq!(granted(&mut *holder).await, fence);
+    must_eq!(granted(&mut *holder).await, fence);
     let key = LockKey::new("", "lock").unwrap();
     let info = a.inspect(&key).await.unwrap().unwrap().holder.unwrap();
-    assert_eq!((info.fence, info.label.as_deref()), (Some(fence), Some("ci-7")));
+    must_eq!((info.fence, info.label.as_deref()), (Some(fence), Some("ci-7")));
     let data = holder.detach().await.unwrap();
     let b = backend(&cluster).await;
     let mut attached = b.claim(lock.with_resume(Resume::new(fence, data))).unwrap();
-    assert!(matches!(attached.renew().await.unwrap(), Renewal::Alive { .. }));
-    assert_eq!(attached.release().await.unwrap(), Released::Freed);
+    must!(matches!(attached.renew().await.unwrap(), Renewal::Alive { .. }));
+    must_eq!(attached.release().await.unwrap(), Released::Freed);
     let mut next = claim(&a, "lock", false);
-    assert!(granted(&mut *next).await > fence);
+    must!(granted(&mut *next).await > fence);
 }
 
 /// The cluster is wiped, and so is the base. A client that has known it, and one that has not, each
@@ -159,7 +161,7 @@ pub(crate) async fn a_wiped_cluster_gives_no_lower_fence() {
         let order = if known_first { [&a, &b, &a] } else { [&b, &a, &b] };
         for backend in order {
             let fence = hold(backend).await;
-            assert!(fence > last, "{fence} after {last}, known first: {known_first}");
+            must!(fence > last, "{fence} after {last}, known first: {known_first}");
             last = fence;
         }
     }
@@ -185,7 +187,7 @@ pub(crate) async fn a_restored_snapshot_gives_no_lower_fence() {
         let order = if known_first { [&a, &b, &a] } else { [&b, &a, &b] };
         for backend in order {
             let fence = hold(backend).await;
-            assert!(fence > last, "{fence} after {last}, known first: {known_first}");
+            must!(fence > last, "{fence} after {last}, known first: {known_first}");
             last = fence;
         }
     }
@@ -204,7 +206,7 @@ pub(crate) async fn who_missed_the_last_fences_gives_no_lower_one() {
     restored(&cluster, &[]).await;
     for backend in [&c, &a] {
         let fence = hold(backend).await;
-        assert!(fence > last, "{fence} after {last}");
+        must!(fence > last, "{fence} after {last}");
         last = fence;
     }
 }
@@ -220,40 +222,49 @@ pub(crate) async fn a_fence_that_was_found_is_not_below_earlier_ones() {
     restored(&cluster, &[]).await;
     proxy.inject(Fault::LoseNextReply).await.unwrap();
     let fence = hold(&a).await;
-    assert!(fence > last, "{fence} after {last}");
+    must!(fence > last, "{fence} after {last}");
 }
 
 /// A lease had a lock when the snapshot was taken, and is a spare one by now. After the restore it
-/// has that lock again, which nobody holds.
+/// has that lock again, which nobody holds: a lock that takes it, too, keeps both.
 pub(crate) async fn a_spare_lease_keeps_no_lock_of_the_past() {
+    // No lease gets too old meanwhile, and none is renewed.
+    const TTL: Duration = Duration::from_secs(600);
     let cluster = one().await;
-    let (a, b) = (backend(&cluster).await, backend(&cluster).await);
-    let short = |name| a.claim(request(name, Duration::from_secs(3))).unwrap();
-    let mut holder = short("lock");
+    let a = backend(&cluster).await;
+    let other = plain(&cluster, 0);
+    let long =
+        |name| a.claim(request(name, TTL).with_call_timeout(Duration::from_secs(20))).unwrap();
+    let mut holder = long("lock");
     granted(&mut *holder).await;
+    let past = keys(&other, "lock/").await;
+    soon("the spare lease of the pool", async { while long_leases(&other).await < 2 {} }).await;
     cluster.back_up().await.unwrap();
-    soon("the release", async { while holder.release().await.is_err() {} }).await;
-    restored(&cluster, &[&a, &b]).await;
-    // While the client goes on to take locks with that ttl.
-    let goes_on = async {
-        loop {
-            let mut holder = short("another");
-            let _ = holder.try_acquire().await;
-            let _ = holder.release().await;
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
-    };
-    let freed = async {
-        let mut next = claim(&b, "lock", false);
-        while !matches!(next.try_acquire().await, Ok(Attempt::Granted { .. })) {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    let limit = Duration::from_secs(10);
-    tokio::select! {
-        freed = tokio::time::timeout(limit, freed) => assert!(freed.is_ok(), "held by nobody"),
-        () = goes_on => {}
+    soon("a new connection", async { while a.ping().await.is_err() {} }).await;
+    must_eq!(holder.release().await.unwrap(), Released::Freed);
+    restored(&cluster, &[&a]).await;
+    assert_eq!(keys(&other, "lock/").await, past, "the copy has that lock");
+    // The client hears of the restore by another pool: what is taken when it does not know yet is given
+    // up.
+    granted(&mut *claim(&a, "news", false)).await;
+    let mut holders = [long("one"), long("another")];
+    for holder in &mut holders {
+        granted(&mut **holder).await;
     }
+    for name in ["one/", "another/"] {
+        let taken = keys(&other, name).await;
+        assert_eq!(taken.len(), 1, "{name} is held");
+        must!(taken[0].1 != past[0].1, "{name} has the lease of a lock that nobody holds");
+    }
+}
+
+/// How many leases last for longer than those of the other pools, and than a probe.
+async fn long_leases(client: &Client) -> usize {
+    let mut long = 0;
+    for lease in client.leases().await {
+        long += usize::from(client.left(lease).await > 60);
+    }
+    long
 }
 
 /// An operator deletes the base, or overwrites it with something that is not a number.
@@ -264,15 +275,15 @@ pub(crate) async fn a_base_that_was_tampered_with_lowers_no_fence() {
     let first = hold(&a).await;
     other.delete("distlock-fence:").await;
     let second = hold(&a).await;
-    assert!(second > first);
+    must!(second > first);
     other.put("distlock-fence:", "1000").await;
     let third = hold(&a).await;
-    assert!(third > second);
+    must!(third > second);
     other.put("distlock-fence:", "much").await;
     let error = claim(&a, "lock", false).try_acquire().await.unwrap_err();
-    assert!(error.to_string().contains("distlock-fence:"), "{error}");
+    must!(error.to_string().contains("distlock-fence:"), "{error}");
     other.delete("distlock-fence:").await;
-    assert!(hold(&a).await > third);
+    must!(hold(&a).await > third);
 }
 
 /// As Go clients count.
@@ -285,11 +296,11 @@ pub(crate) async fn bare_revisions_are_to_be_had() {
     let mut holder = a.claim(lock.clone()).unwrap();
     let fence = granted(&mut *holder).await;
     let rev = other.all("jobs/lock/").await[0].created;
-    assert_eq!(i64::try_from(fence.get()).unwrap(), rev);
-    assert_eq!(base_of(&other, "jobs").await, None, "an unneeded base was created");
+    must_eq!(i64::try_from(fence.get()).unwrap(), rev);
+    must_eq!(base_of(&other, "jobs").await, None, "an unneeded base was created");
     let data = holder.detach().await.unwrap();
     let mut attached = a.claim(lock.with_resume(Resume::new(fence, data))).unwrap();
-    assert!(matches!(attached.renew().await.unwrap(), Renewal::Alive { .. }));
+    must!(matches!(attached.renew().await.unwrap(), Renewal::Alive { .. }));
 }
 
 /// The base is no lock and no place, for us and for Go: a lock has a folder's name, and a queue
@@ -304,13 +315,13 @@ pub(crate) async fn the_base_is_seen_by_nobody() {
     hold(&jobs).await;
     hold(&plain_names).await;
     for folder in ["", "jobs"] {
-        assert!(base_of(&other, folder).await.is_some(), "{folder}");
+        must!(base_of(&other, folder).await.is_some(), "{folder}");
     }
-    assert_eq!(plain_names.list("", "").await.unwrap(), []);
-    assert_eq!(jobs.list("", "").await.unwrap(), []);
+    must_eq!(plain_names.list("", "").await.unwrap(), []);
+    must_eq!(jobs.list("", "").await.unwrap(), []);
     for name in ["jobs", "distlock-fence:", "distlock-fence:jobs"] {
         let key = LockKey::new("", name).unwrap();
-        assert_eq!(plain_names.inspect(&key).await.unwrap(), None, "{name}");
+        must_eq!(plain_names.inspect(&key).await.unwrap(), None, "{name}");
         let mut holder = claim(&plain_names, name, false);
         granted(&mut *holder).await;
         busy(&mut *claim(&plain_names, name, false)).await;

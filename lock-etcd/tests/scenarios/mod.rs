@@ -28,7 +28,9 @@ pub(crate) use trust::*;
 use conformance_tests::server::Cut;
 use lock_core::{LockAdmin, LockKey, Released};
 
-use crate::common::{backend, busy, claim, granted, keys, one, plain, proxied, quiet, told};
+use crate::common::{
+    backend, busy, claim, granted, keys, must, must_eq, one, plain, proxied, quiet, told,
+};
 
 /// A waiter whose own lease was revoked must not take the lock for its own when the one before it
 /// goes, and must not wait forever either.
@@ -46,11 +48,11 @@ pub(crate) async fn a_waiter_sees_that_its_own_place_has_gone() {
     told("the waiter hears of its own place", &mut *waiter).await;
     // It queues again, behind the holder.
     busy(&mut *waiter).await;
-    assert_eq!(keys(&other, "lock/").await.len(), 2, "the waiter has taken a new place");
+    must_eq!(keys(&other, "lock/").await.len(), 2, "the waiter has taken a new place");
     holder.release().await.unwrap();
     told("the waiter hears of the release", &mut *waiter).await;
     granted(&mut *waiter).await;
-    assert_eq!(keys(&other, "lock/").await.len(), 1);
+    must_eq!(keys(&other, "lock/").await.len(), 1);
 }
 
 /// The places before and after a waiter both go: what it was told before is out of date.
@@ -64,13 +66,10 @@ pub(crate) async fn a_waiter_looks_before_it_believes() {
     let mut third = claim(&c, "lock", true);
     busy(&mut *third).await;
     // The waiter before the third leaves; it was not the holder.
-    let hears = tokio::spawn(async move {
-        told("the third hears of it", &mut *third).await;
-        third
+    tokio::join!(told("the third hears of it", &mut *third), async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        second.release().await.unwrap();
     });
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    second.release().await.unwrap();
-    let mut third = hears.await.unwrap();
     busy(&mut *third).await;
     holder.release().await.unwrap();
     told("the third hears of the holder", &mut *third).await;
@@ -112,18 +111,18 @@ pub(crate) async fn a_foreign_queue_below_ours_blocks_nobody() {
     for wait in [false, true] {
         let mut holder = claim(&a, "a", wait);
         let fence = granted(&mut *holder).await;
-        assert_eq!(granted(&mut *holder).await, fence, "found again");
+        must_eq!(granted(&mut *holder).await, fence, "found again");
         let mut second = claim(&b, "a", true);
         busy(&mut *second).await;
         let mut refused = claim(&b, "a", false);
         busy(&mut *refused).await;
         holder.release().await.unwrap();
-        assert!(granted(&mut *second).await > fence);
-        assert_eq!(second.release().await.unwrap(), Released::Freed);
+        must!(granted(&mut *second).await > fence);
+        must_eq!(second.release().await.unwrap(), Released::Freed);
     }
-    assert_eq!(keys(&other, "a/").await.len(), 1, "only the foreign place is left");
+    must_eq!(keys(&other, "a/").await.len(), 1, "only the foreign place is left");
     let key = LockKey::new("", "a").unwrap();
-    assert_eq!(a.inspect(&key).await.unwrap(), None, "`a` is free");
+    must_eq!(a.inspect(&key).await.unwrap(), None, "`a` is free");
 }
 
 /// A client that does not use text for its keys is still in our queue: we wait for it.
@@ -162,7 +161,7 @@ pub(crate) async fn every_claim_has_a_lease_of_its_own() {
     let other = plain(&cluster, 0);
     let places = keys(&other, "lock/").await;
     assert_eq!(places.len(), 2);
-    assert_ne!(places[0].1, places[1].1, "one lease for two claims");
+    must!(places[0].1 != places[1].1, "one lease for two claims");
     holder.release().await.unwrap();
     granted(&mut *waiter).await;
 }
@@ -178,6 +177,6 @@ pub(crate) async fn locks_are_listed_beside_large_values() {
     let mut holder = claim(&backend, "lock", false);
     let fence = granted(&mut *holder).await;
     let list = backend.list("", "").await.unwrap();
-    assert_eq!(list.len(), 1, "{list:?}");
-    assert_eq!(list[0].holder.as_ref().unwrap().fence, Some(fence));
+    must_eq!(list.len(), 1, "{list:?}");
+    must_eq!(list[0].holder.as_ref().unwrap().fence, Some(fence));
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lock_core::{Attempt, Claim, LockBackend, Released};
 
-use crate::common::{backend, busy, claim, granted, keys, one, plain, soon, told};
+use crate::common::{backend, busy, claim, granted, keys, must, must_eq, one, plain, soon, told};
 
 /// A holder, and a waiter of the same client behind it.
 async fn two(backend: &impl LockBackend) -> (Box<dyn Claim>, Box<dyn Claim>) {
@@ -25,22 +25,22 @@ pub(crate) async fn a_release_hands_the_lock_to_the_next() {
     let (mut second, mut third) = (claim(&backend, "lock", true), claim(&backend, "lock", true));
     busy(&mut *second).await;
     busy(&mut *third).await;
-    assert_eq!(holder.release().await.unwrap(), Released::Freed);
+    must_eq!(holder.release().await.unwrap(), Released::Freed);
     busy(&mut *third).await;
     told("the holder has gone", &mut *second).await;
     let next = granted(&mut *second).await;
-    assert!(next > fence);
-    assert_eq!(granted(&mut *second).await, next, "found again");
+    must!(next > fence);
+    must_eq!(granted(&mut *second).await, next, "found again");
     // One that gives up passes nothing on.
     let mut fourth = claim(&backend, "lock", true);
     busy(&mut *fourth).await;
-    assert_eq!(third.release().await.unwrap(), Released::Freed);
+    must_eq!(third.release().await.unwrap(), Released::Freed);
     told("the place before it has gone", &mut *fourth).await;
     busy(&mut *fourth).await;
-    assert_eq!(second.release().await.unwrap(), Released::Freed);
+    must_eq!(second.release().await.unwrap(), Released::Freed);
     // Nor is anything left of a proof that nobody takes.
-    assert_eq!(fourth.release().await.unwrap(), Released::Freed);
-    assert_eq!(keys(&other, "lock/").await, []);
+    must_eq!(fourth.release().await.unwrap(), Released::Freed);
+    must_eq!(keys(&other, "lock/").await, []);
 }
 
 /// The first key of the queue is that of a neighbour's place, but another client has written it.
@@ -54,7 +54,7 @@ pub(crate) async fn a_release_proves_no_place_that_others_have_written() {
     other.put_with(&place, "somebody else", lease).await;
     holder.release().await.unwrap();
     busy(&mut *waiter).await;
-    assert_eq!(keys(&other, "lock/").await[0], (place, lease), "it waits behind the other client");
+    must_eq!(keys(&other, "lock/").await[0], (place, lease), "it waits behind the other client");
 }
 
 /// A neighbour has proven the grant, but the claim takes it only when its place has gone.
@@ -67,7 +67,7 @@ pub(crate) async fn a_proof_that_nobody_took_is_not_believed_later() {
     tokio::time::sleep(Duration::from_millis(2500)).await;
     other.delete(&keys(&other, "lock/").await[0].0).await;
     granted(&mut *waiter).await;
-    assert_eq!(keys(&other, "lock/").await.len(), 1, "it is granted what the store has");
+    must_eq!(keys(&other, "lock/").await.len(), 1, "it is granted what the store has");
 }
 
 /// A release was sent, and nobody takes its answer. The waiter behind it asks for itself.
@@ -87,6 +87,6 @@ pub(crate) async fn a_release_that_stands_still_keeps_nobody_waiting() {
     .await;
     told("the holder has gone", &mut *waiter).await;
     let attempt = waiter.try_acquire().await.unwrap();
-    assert!(matches!(attempt, Attempt::Granted { .. }), "{attempt:?}");
+    must!(matches!(attempt, Attempt::Granted { .. }), "{attempt:?}");
     drop(release);
 }

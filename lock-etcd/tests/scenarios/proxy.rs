@@ -6,7 +6,9 @@ use lock_core::{Claim, LockBackend, Renewal};
 use lock_etcd::EtcdBackend;
 use lock_testkit::servers::{EtcdCluster, GrpcProxy};
 
-use crate::common::{LONG, busy, claim, granted, keys, one, plain, quiet, request, soon, told};
+use crate::common::{
+    LONG, busy, claim, granted, keys, must_eq, one, plain, quiet, request, soon, told,
+};
 
 /// A client of the proxy, whose watches have other numbers there than they would have had with
 /// numbers of the client.
@@ -47,7 +49,7 @@ pub(crate) async fn a_holder_behind_a_proxy_hears_of_its_loss() {
     for (holder, name) in holders.iter_mut().zip(["a/", "b/", "c/"]).rev() {
         other.delete(&keys(&other, name).await[0].0).await;
         told("its key has gone", &mut **holder).await;
-        assert_eq!(holder.renew().await.unwrap(), Renewal::Lost);
+        must_eq!(holder.renew().await.unwrap(), Renewal::Lost);
     }
 }
 
@@ -82,5 +84,5 @@ pub(crate) async fn a_holder_behind_a_proxy_looks_after_a_restore() {
             }
         }
     });
-    assert_eq!(answer.await, Renewal::Lost);
+    must_eq!(answer.await, Renewal::Lost);
 }

@@ -2,7 +2,7 @@
 
 use lock_core::Released;
 
-use crate::common::{backend, busy, claim, granted, keys, one, plain, quiet, told};
+use crate::common::{backend, busy, claim, granted, keys, must_eq, one, plain, quiet, told};
 
 /// The place before a waiter goes after the waiter has looked, and is reported to the claim whose
 /// place it was before the waiter listens: it must not join that watch.
@@ -37,7 +37,7 @@ pub(crate) async fn a_place_is_not_lost_with_the_one_before() {
     busy(&mut *early).await;
     busy(&mut *second).await;
     let first = keys(&other, "lock/").await.remove(1);
-    assert_eq!(early.release().await.unwrap(), Released::Freed);
+    must_eq!(early.release().await.unwrap(), Released::Freed);
     let mut again = claim(&b, "lock", true);
     busy(&mut *again).await;
     let places = keys(&other, "lock/").await;
@@ -47,7 +47,7 @@ pub(crate) async fn a_place_is_not_lost_with_the_one_before() {
     tokio::join!(told("the place before it has gone", &mut *second), quiet(&mut *again));
     busy(&mut *second).await;
     busy(&mut *again).await;
-    assert_eq!(keys(&other, "lock/").await, places, "nobody has lost its place");
+    must_eq!(keys(&other, "lock/").await, places, "nobody has lost its place");
     holder.release().await.unwrap();
     told("the holder has gone", &mut *second).await;
     granted(&mut *second).await;

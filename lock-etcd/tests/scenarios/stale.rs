@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lock_core::{LockBackend, Renewal};
 
-use crate::common::{LONG, granted, keys, plain, request, soon, starting_at, three};
+use crate::common::{LONG, granted, keys, must, plain, request, soon, starting_at, three};
 
 /// A member that is cut off still has the key of a lock that others can take by now, and believes in
 /// its leader for a second.
@@ -20,7 +20,7 @@ pub(crate) async fn a_check_does_not_believe_a_member_that_is_cut_off() {
     let other = plain(&cluster, leader);
     other.delete(&keys(&other, "lock/").await[0].0).await;
     let answer = holder.check().await;
-    assert!(!matches!(answer, Ok(Renewal::Alive { .. })), "its key has gone: {answer:?}");
+    must!(!matches!(answer, Ok(Renewal::Alive { .. })), "its key has gone: {answer:?}");
 }
 
 /// The other way round: it has not heard of a lock that was just granted.
@@ -37,7 +37,7 @@ pub(crate) async fn a_check_loses_nothing_to_a_member_that_is_behind() {
     granted(&mut *holder).await;
     cluster.kill(leader).unwrap();
     let answer = holder.check().await;
-    assert!(!matches!(answer, Ok(Renewal::Lost)), "it holds the lock: {answer:?}");
+    must!(!matches!(answer, Ok(Renewal::Lost)), "it holds the lock: {answer:?}");
     cluster.rejoin((leader + 1) % 3).unwrap();
     let answer = soon("a check", async {
         loop {
@@ -47,5 +47,5 @@ pub(crate) async fn a_check_loses_nothing_to_a_member_that_is_behind() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     });
-    assert!(matches!(answer.await, Renewal::Alive { .. }), "it still holds the lock");
+    must!(matches!(answer.await, Renewal::Alive { .. }), "it still holds the lock");
 }
