@@ -55,37 +55,8 @@ async fn closing_waits_for_a_server_that_is_slow() {
     assert!(children(&plain, "lock").await.is_empty());
 }
 
-/// The connection is cut after every request and before every reply, one after the other. One cut
-/// costs no lock: what has no answer is repaired.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_cut_at_any_point_leaves_nothing_behind() {
-    let servers = server().await;
-    let plain = plain(&servers).await;
-    let (ours, proxy) = behind_proxy(&servers, DEFAULT).await;
-    let locks = locks(ours, SESSION);
-    for k in 1..=8 {
-        for after_request in [true, false] {
-            let name = format!("lock-{k}-{after_request}");
-            let done = Planned::cut(&proxy, k, after_request);
-            let lock = locks.named(name.as_str()).unwrap();
-            let guard = lock.acquire_timeout(SLACK).await.unwrap();
-            for answer in [guard.renew().await, guard.check().await] {
-                assert!(answer.is_ok_and(is_held) || is_held(guard.state()), "{:?}", guard.state());
-            }
-            // It may be told that the outcome is unknown; the clean-up goes on.
-            if let Err(error) = guard.release().await {
-                assert!(error.is_retryable(), "{error}");
-            }
-            done.wait(&proxy).await;
-            until("nothing is left", SLACK, async || children(&plain, &name).await.is_empty())
-                .await;
-            let next = locks.named(name.as_str()).unwrap().acquire_timeout(SLACK).await.unwrap();
-            next.release().await.unwrap();
-        }
-    }
-}
-
-/// The same for a waiter, from when it enters the queue, and from when the lock is released.
+/// The connection is cut after every request and before every reply of a waiter, from when it enters the queue, and
+/// from when the lock is released. The suite cuts it at each request of each call.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cut_at_any_point_of_a_hand_over_loses_no_turn() {
     let servers = server().await;
