@@ -63,7 +63,7 @@ pub fn main(
     let mutants: Vec<_> = mutants.into_iter().filter(|it| is_wanted(it.name, &arguments)).collect();
     let killers: BTreeSet<_> = mutants.iter().map(|mutant| mutant.killed_by).collect();
     let killers: Vec<_> = killers.into_iter().collect();
-    let unmutated = side_by_side(&killers, |killer| seen(killer, ""));
+    let unmutated = side_by_side(&killers, |killer| judged(killer, ""));
     let unmutated: HashMap<_, _> = killers.iter().copied().zip(unmutated).collect();
     let verdicts = side_by_side(&mutants, |mutant| {
         let killer = mutant.killed_by;
@@ -73,7 +73,7 @@ pub fn main(
             Ok(Some(seen)) => return Err(format!("not judged: without it {killer} sees\n{seen}")),
             Err(why) => return Err(format!("not judged: without it {killer}: {why}")),
         }
-        match seen(killer, mutant.name) {
+        match judged(killer, mutant.name) {
             Ok(Some(seen)) => Ok(format!("killed by {killer}, which saw: {seen}")),
             Ok(None) => Err(format!("SURVIVED {killer}: {}", mutant.what)),
             Err(why) => Err(format!("not judged: {why}")),
@@ -96,6 +96,20 @@ fn is_wanted(mutant: &str, arguments: &[String]) -> bool {
         Some(name) => mutant.contains(name.as_str()),
         None => true,
     }
+}
+
+/// How often a killer is run that could not judge, as on a machine that is busy with others.
+const TRIES: u32 = 3;
+
+/// What a killer has [`seen`] when it could judge.
+fn judged(killer: &str, mutant: &str) -> Result<Option<String>, String> {
+    let mut judged = seen(killer, mutant);
+    for _ in 1..TRIES {
+        if judged.is_err() {
+            judged = seen(killer, mutant);
+        }
+    }
+    judged
 }
 
 /// What a killer saw, if it saw a mistake. An error if it did not finish, or a case could not

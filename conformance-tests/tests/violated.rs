@@ -1,5 +1,5 @@
-//! A store with two holders in one run of five: the cases that see them say so in the words that nothing
-//! excuses.
+//! A store with two holders in one run of five, and one that panics where nobody waits: the cases that see it say so
+//! in the words that nothing excuses.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
@@ -116,4 +116,42 @@ fn two_holders_in_one_run_of_five_are_never_excused() {
     }
     assert!(seen > 50, "only {seen} cases have seen two holders");
     assert!(excused.is_empty(), "{} of {seen} are excused: {excused:#?}", excused.len());
+}
+
+/// Works, and each of its claims panics in a task.
+#[derive(Debug)]
+struct Startled(Arc<dyn LockBackend>);
+
+#[async_trait]
+impl LockBackend for Startled {
+    fn name(&self) -> &'static str {
+        "startled"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+
+    fn claim(&self, request: ClaimRequest) -> Result<Box<dyn Claim>> {
+        tokio::spawn(async { panic!("on purpose") });
+        self.0.claim(request)
+    }
+
+    async fn ping(&self) -> Result<()> {
+        self.0.ping().await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.0.close().await
+    }
+}
+
+#[test]
+fn a_panic_that_nobody_waits_for_is_never_excused() {
+    let harness = MemoryHarness::queued().wrapped("startled", |inner| Arc::new(Startled(inner)));
+    let report = run(harness, |case| case == "c07_a_released_lock_is_free_at_once");
+    let [(_, told)] = report.failed().collect::<Vec<_>>()[..] else { panic!("{report}") };
+    assert!(told.contains("C7 not judged: "), "{told}");
+    assert!(told.contains("\nseen: ") && told.contains("on purpose"), "{told}");
+    assert!(told.contains("\nviolated: a task"), "{told}");
 }

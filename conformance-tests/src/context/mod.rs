@@ -7,14 +7,16 @@ pub(crate) mod register;
 pub(crate) mod seed;
 pub(crate) mod witness;
 
+#[cfg(test)]
+use std::collections::BTreeSet;
 use std::fmt::{self, Display};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use lock_core::testing::TokioClock;
 use lock_core::{
-    Attempt, Capabilities, Claim, ClaimRequest, Clock, ClockInstant, FencingToken, LockBackend,
-    LockKey, Locks, LocksBuilder, OsRng, OwnerId, Sleep, SystemClock,
+    Attempt, Capabilities, Claim, ClaimRequest, Clock, ClockInstant, Error, FencingToken,
+    LockBackend, LockKey, Locks, LocksBuilder, OsRng, OwnerId, Sleep, SystemClock,
 };
 
 use crate::context::witness::Witness;
@@ -45,6 +47,9 @@ impl fmt::Debug for Inner {
     }
 }
 
+/// How often the first client of a case tries to connect.
+const CONNECTS: u32 = 3;
+
 impl Cx {
     /// Starts a fresh store for one case, which may disturb the servers only if it has them `alone`.
     pub(crate) async fn start(
@@ -57,7 +62,14 @@ impl Cx {
             Time::Real => SuiteClock::real().0,
         });
         let store = if alone { harness.start_alone().await? } else { harness.start().await? };
-        let capabilities = store.client().await?.backend.capabilities();
+        let mut first = store.client().await;
+        // A server that has just started may be slow to answer.
+        for _ in 1..CONNECTS {
+            if first.as_ref().is_err_and(Error::is_retryable) {
+                first = store.client().await;
+            }
+        }
+        let capabilities = first?.backend.capabilities();
         let prefix = store.prefix();
         LockKey::new(prefix.as_str(), "any")?;
         let (faults, meant) = (Mutex::default(), Mutex::default());
@@ -157,6 +169,12 @@ impl Cx {
     /// What the store was asked last.
     pub(crate) fn last_calls(&self) -> Vec<String> {
         self.0.witness.told()
+    }
+
+    /// Which calls of a store the case has made, and in which states.
+    #[cfg(test)]
+    pub(crate) fn made(&self) -> BTreeSet<(crate::matrix::Call, crate::matrix::State)> {
+        self.0.witness.made()
     }
 
     /// Says that others than one have the lock: with no excuse if the store has promised it to `owners`

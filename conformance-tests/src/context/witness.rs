@@ -1,7 +1,7 @@
 //! What a store was asked last, and in which state: told with a failure. And what it has promised: whom
 //! it has given a lock, and until when.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -29,6 +29,7 @@ pub(crate) struct Witness {
 struct Notes {
     clients: usize,
     last: VecDeque<String>,
+    made: BTreeSet<(Call, State)>,
     promises: HashMap<(String, OwnerId), Promise>,
 }
 
@@ -60,6 +61,12 @@ impl Witness {
         self.notes().last.iter().cloned().collect()
     }
 
+    /// Which calls were made, and in which states.
+    #[cfg(test)]
+    pub(crate) fn made(&self) -> BTreeSet<(Call, State)> {
+        self.notes().made.clone()
+    }
+
     /// To how many owners the store has promised this lock until later than now. However slow the
     /// machine is, nobody else may have it if it is one, and it is never more.
     pub(crate) fn holders(&self, key: &LockKey) -> usize {
@@ -76,6 +83,10 @@ impl Witness {
         }
         notes.last.push_back(text);
     }
+
+    fn makes(&self, call: Call, state: State) {
+        self.notes().made.insert((call, state));
+    }
 }
 
 /// One call. It notes itself when it ends: answered, or dropped.
@@ -91,6 +102,7 @@ struct Noted<'a> {
 impl Drop for Noted<'_> {
     fn drop(&mut self) {
         let Self { client, key, call, state, .. } = self;
+        self.witness.makes(*call, *state);
         let answer = self.answer.take().unwrap_or_else(|| "dropped".to_owned());
         let text = format!("client {client}, {key:?}: {call:?} in the state {state:?}: {answer}");
         self.witness.note(text);
@@ -147,6 +159,7 @@ impl LockBackend for Watched {
         let (key, waits) = (request.key.to_string(), request.wait);
         let state = if request.resume.is_some() { State::Resumed } else { State::New };
         let witness = self.witness.clone();
+        witness.makes(Call::Claim, state);
         let owner = request.owner;
         let inner = self.inner.claim(request)?;
         let trace = Trace { witness, client: self.client, key, owner, waits, state };
@@ -177,10 +190,13 @@ impl LockAdmin for Watched {
 
     async fn list(&self, prefix: &str, name_start: &str) -> Result<Vec<LockInfo>> {
         // A list is long, and a case tells what is wrong with it.
-        let listed = self.below()?.list(prefix, name_start).await;
-        let count = async { listed.as_ref().map(Vec::len).map_err(Clone::clone) };
+        let mut listed = Vec::new();
+        let count = async {
+            listed = self.below()?.list(prefix, name_start).await?;
+            Ok(listed.len())
+        };
         self.noted(name_start, Call::List).answers(count).await?;
-        listed
+        Ok(listed)
     }
 
     async fn force_release(&self, key: &LockKey, victim: &Victim) -> Result<Released> {

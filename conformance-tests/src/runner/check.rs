@@ -35,6 +35,8 @@ pub(crate) enum Verdict {
     Broken,
     /// It did not hold, and a slow machine is no excuse: two holders, a falling fence.
     Violated,
+    /// Nothing, since a task ended by a panic that nobody waits for. That is no better.
+    Panicked,
     /// Nothing: the set-up, a connection or the harness failed first.
     Hindered,
     /// Nothing: the machine was too slow for the case, or the store was too slow to answer it.

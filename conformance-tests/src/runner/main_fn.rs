@@ -11,7 +11,7 @@ use crate::cases;
 use crate::context::child;
 use crate::runner::case::Case;
 use crate::runner::report::{CaseResult, Outcome, Report};
-use crate::runner::{self, expected};
+use crate::runner::{self, MARK, expected, panics};
 use crate::{Harness, Time};
 
 /// Runs the suite as a test executable: understands the arguments of `cargo test`, prints a
@@ -55,7 +55,11 @@ pub fn main(harness: impl Harness) -> ExitCode {
         eprintln!("{lost} cases were neither run nor filtered out");
         return ExitCode::FAILURE;
     }
-    if !is_as_expected {
+    let panics = panics::elsewhere();
+    for panic in &panics {
+        eprintln!("{MARK}a thread that outlives the cases ended by a panic: {panic}");
+    }
+    if !is_as_expected || !panics.is_empty() {
         return ExitCode::FAILURE;
     }
     if let Some(why) = unavailable {

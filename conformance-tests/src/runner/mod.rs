@@ -5,6 +5,7 @@ pub(crate) mod check;
 mod expected;
 pub(crate) mod main_fn;
 mod pace;
+mod panics;
 mod place;
 pub(crate) mod report;
 
@@ -110,7 +111,9 @@ fn judged(id: &str, place: &Place, mut run: impl FnMut() -> (Ended, Option<Strin
         match (failure.verdict, standstill) {
             // It has seen nothing that would have to be excused.
             (Verdict::Late, _) => eprintln!("once more: {id}: {told}"),
-            (Verdict::Violated, _) | (_, None) => return Ended::Failed(failure),
+            (Verdict::Violated | Verdict::Panicked, _) | (_, None) => {
+                return Ended::Failed(failure);
+            }
             (_, Some(standstill)) => eprintln!("repeated: {id}: {standstill}: {told}"),
         }
         place.step_aside();
@@ -146,13 +149,20 @@ fn run_struck(harness: &Arc<dyn Harness>, case: Case) -> Ended {
 }
 
 fn run_once(harness: &Arc<dyn Harness>, case: Case) -> Ended {
+    panics::watch();
     let (send, receive) = sync_channel(1);
     let time = harness.time();
     let harness = Arc::clone(harness);
     let spawned = std::thread::Builder::new().name(case.id.to_owned()).spawn(move || {
-        let outcome = catch_unwind(AssertUnwindSafe(|| block_on_case(&harness, case)))
-            .unwrap_or_else(|panic| Ended::hindered(format!("a panic: {}", panic_text(&*panic))));
-        let _ = send.send(outcome);
+        let outcome = catch_unwind(AssertUnwindSafe(|| block_on_case(&harness, case)));
+        let panics = panics::on(case.id);
+        let _ = send.send(match outcome {
+            Ok(_) if !panics.is_empty() => {
+                Ended::Failed(Failure::new(panics.join("; "), Verdict::Panicked))
+            }
+            Ok(outcome) => outcome,
+            Err(panic) => Ended::hindered(format!("a panic: {}", panic_text(&*panic))),
+        });
     });
     if let Err(error) = spawned {
         return Ended::hindered(format!("the case's thread could not be started: {error}"));
@@ -175,8 +185,8 @@ fn run_once(harness: &Arc<dyn Harness>, case: Case) -> Ended {
     Ended::Failed(Failure { seen: told(&case, &failure), ..failure })
 }
 
-/// A line that begins with it says that there were two holders, or that a fence fell. Nothing excuses
-/// that, wherever it is said: the programs that judge a run look for it.
+/// A line that begins with it says that there were two holders, that a fence fell, or that a task panicked. Nothing
+/// excuses that, wherever it is said: the programs that judge a run look for it.
 pub(crate) const MARK: &str = "violated: ";
 
 /// The clause that a case is about, as in `C7`.
@@ -191,6 +201,9 @@ fn told(case: &Case, Failure { seen, verdict, calls }: &Failure) -> String {
     let (what, excuse) = match verdict {
         Verdict::Broken => ("broken", String::new()),
         Verdict::Violated => ("broken", format!("\n{MARK}no slow machine excuses this")),
+        Verdict::Panicked => {
+            ("not judged", format!("\n{MARK}a task of the store ended by a panic"))
+        }
         Verdict::Hindered | Verdict::Late | Verdict::Missed | Verdict::Unavailable => {
             ("not judged", String::new())
         }
@@ -202,7 +215,7 @@ fn told(case: &Case, Failure { seen, verdict, calls }: &Failure) -> String {
 }
 
 fn block_on_case(harness: &Arc<dyn Harness>, case: Case) -> Ended {
-    let runtime = match runtime(harness.time()) {
+    let runtime = match runtime(harness.time(), case.id) {
         Ok(runtime) => runtime,
         Err(error) => return Ended::hindered(format!("no runtime: {error}")),
     };
@@ -223,10 +236,13 @@ fn block_on_case(harness: &Arc<dyn Harness>, case: Case) -> Ended {
     }
 }
 
-pub(crate) fn runtime(time: Time) -> std::io::Result<Runtime> {
+/// Its threads have this name.
+pub(crate) fn runtime(time: Time, name: &str) -> std::io::Result<Runtime> {
     match time {
         Time::Virtual => Builder::new_current_thread().enable_all().start_paused(true).build(),
-        Time::Real => Builder::new_multi_thread().worker_threads(2).enable_all().build(),
+        Time::Real => {
+            Builder::new_multi_thread().worker_threads(2).thread_name(name).enable_all().build()
+        }
     }
 }
 
@@ -314,9 +330,14 @@ fn names(list: &str, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use async_trait::async_trait;
+    use lock_core::memory::MemoryBackend;
 
     use super::*;
+    use crate::cases::tools::tests::Fast;
+    use crate::matrix::{Call, State};
     use crate::{MemoryHarness, Store, Unavailable};
 
     /// A store that is unavailable, in one of several ways.
@@ -438,6 +459,50 @@ mod tests {
             (run([violation, pass, pass]), runs.get()),
             (Outcome::Failed("two holders".to_owned()), 1)
         );
+    }
+
+    /// The calls that a case makes on this store, and in which states; `None` if it is not for it.
+    fn made(harness: &dyn Harness, case: &Case) -> Option<BTreeSet<(Call, State)>> {
+        runtime(harness.time(), case.id).unwrap().block_on(async {
+            let cx = Cx::start(harness, false).await.unwrap();
+            if case.needs.iter().any(|need| unmet(&cx, *need).is_some()) {
+                return None;
+            }
+            (case.body)(cx.clone()).await.unwrap();
+            Some(cx.made())
+        })
+    }
+
+    #[test]
+    fn a_case_makes_each_call_that_it_says_it_decides() {
+        // In real time answers are under way for a while, too, but that takes long.
+        let harnesses: [Box<dyn Harness>; 3] = [
+            Box::new(MemoryHarness::queued()),
+            Box::new(MemoryHarness::poll_only()),
+            Box::new(Fast(MemoryBackend::queued())),
+        ];
+        let (mut idle, mut unseen) = (Vec::new(), Vec::new());
+        for case in cases::all().filter(|case| !case.covers.is_empty()) {
+            let mut missing: Vec<_> = case.covers.iter().collect();
+            let mut runs = 0;
+            for harness in &harnesses {
+                if let Some(made) = (!missing.is_empty()).then(|| made(&**harness, case)).flatten()
+                {
+                    missing.retain(|cell| !made.contains(&(cell.call, cell.state)));
+                    runs += 1;
+                }
+            }
+            if runs == 0 {
+                unseen.push(case.id);
+            } else {
+                idle.extend(missing.iter().map(|cell| format!("{}: {cell}", case.id)));
+            }
+        }
+        assert!(idle.is_empty(), "cells that their cases never enter: {idle:#?}");
+        // The memory store has both.
+        let refusals =
+            ["s06_a_detach_of_a_session_is_refused", "s06_inspection_that_is_not_there_is_refused"];
+        assert_eq!(unseen, refusals, "cases that no store in memory is for");
     }
 
     #[test]

@@ -1,29 +1,52 @@
 //! The cases that run in this process at one time, so that one can wait until it has the processors for itself.
 
+use std::cell::Cell;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 #[derive(Debug)]
 struct Crowd {
-    running: Mutex<usize>,
-    fewer: Condvar,
+    count: Mutex<Count>,
+    changed: Condvar,
 }
 
-static CROWD: Crowd = Crowd { running: Mutex::new(0), fewer: Condvar::new() };
+#[derive(Debug)]
+struct Count {
+    running: usize,
+    /// How many wait until no other case runs, or run alone after that.
+    aside: usize,
+    /// Nobody enters until no one stands aside.
+    is_closed: bool,
+}
+
+impl Count {
+    const NONE: Self = Self { running: 0, aside: 0, is_closed: false };
+}
+
+/// A few stand aside until all others are through. So many would keep most threads from their work.
+const MANY: usize = 4;
+
+static CROWD: Crowd = Crowd { count: Mutex::new(Count::NONE), changed: Condvar::new() };
 
 impl Crowd {
-    fn running(&self) -> MutexGuard<'_, usize> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    fn count(&self) -> MutexGuard<'_, Count> {
+        self.count.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn leave(&self) {
-        *self.running() -= 1;
-        self.fewer.notify_all();
+    /// Counts one more that runs, as soon as it may.
+    fn join(&self, mut count: MutexGuard<'_, Count>, may: impl Fn(&Count) -> bool) {
+        while !may(&count) {
+            count = self.changed.wait(count).unwrap_or_else(PoisonError::into_inner);
+        }
+        count.running += 1;
     }
 }
 
 /// The place of one case among those that run.
 #[derive(Debug)]
-pub(crate) struct Place(&'static Crowd);
+pub(crate) struct Place {
+    crowd: &'static Crowd,
+    is_aside: Cell<bool>,
+}
 
 impl Place {
     pub(crate) fn enter() -> Self {
@@ -31,24 +54,28 @@ impl Place {
     }
 
     fn within(crowd: &'static Crowd) -> Self {
-        *crowd.running() += 1;
-        Self(crowd)
+        crowd.join(crowd.count(), |count| !count.is_closed);
+        Self { crowd, is_aside: Cell::new(false) }
     }
 
     /// Waits until no other case runs. Those that wait for it as well go on one after the other.
     pub(crate) fn step_aside(&self) {
-        self.0.leave();
-        let mut running = self.0.running();
-        while *running > 0 {
-            running = self.0.fewer.wait(running).unwrap_or_else(PoisonError::into_inner);
-        }
-        *running += 1;
+        let mut count = self.crowd.count();
+        count.running -= 1;
+        count.aside += usize::from(!self.is_aside.replace(true));
+        count.is_closed |= count.aside >= MANY;
+        self.crowd.changed.notify_all();
+        self.crowd.join(count, |count| count.running == 0);
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.leave();
+        let mut count = self.crowd.count();
+        count.running -= 1;
+        count.aside -= usize::from(self.is_aside.get());
+        count.is_closed &= count.aside > 0;
+        self.crowd.changed.notify_all();
     }
 }
 
@@ -59,34 +86,63 @@ mod tests {
 
     use super::*;
 
+    fn gives_way() {
+        // Long enough for the others to come in, if they may.
+        for _ in 0..1_000 {
+            thread::yield_now();
+        }
+    }
+
     #[test]
     fn those_who_step_aside_go_on_alone() {
-        static HERE: Crowd = Crowd { running: Mutex::new(0), fewer: Condvar::new() };
-        static ENTERED: AtomicUsize = AtomicUsize::new(0);
-        static GONE_ON: AtomicUsize = AtomicUsize::new(0);
-        static ALONE: AtomicUsize = AtomicUsize::new(0);
+        static HERE: Crowd = Crowd { count: Mutex::new(Count::NONE), changed: Condvar::new() };
+        static ASIDE: AtomicUsize = AtomicUsize::new(0);
+        static RUNNING: AtomicUsize = AtomicUsize::new(0);
+        let alone = || {
+            assert_eq!(RUNNING.fetch_add(1, SeqCst), 0, "two go on at the same time");
+            gives_way();
+            RUNNING.fetch_sub(1, SeqCst);
+        };
         let busy = Place::within(&HERE);
         thread::scope(|scope| {
-            for _ in 0..4 {
+            for _ in 0..MANY {
                 scope.spawn(|| {
                     let place = Place::within(&HERE);
-                    ENTERED.fetch_add(1, SeqCst);
-                    place.step_aside();
-                    GONE_ON.fetch_add(1, SeqCst);
-                    assert_eq!(ALONE.fetch_add(1, SeqCst), 0, "two go on at the same time");
-                    // Long enough for the others to come in, if they may.
-                    for _ in 0..1_000 {
-                        thread::yield_now();
+                    for _ in 0..2 {
+                        place.step_aside();
+                        alone();
+                        ASIDE.fetch_add(1, SeqCst);
                     }
-                    ALONE.fetch_sub(1, SeqCst);
                 });
             }
-            while ENTERED.load(SeqCst) < 4 || *HERE.running() > 1 {
+            while !HERE.count().is_closed {
                 thread::yield_now();
             }
-            assert_eq!(GONE_ON.load(SeqCst), 0, "they wait for the one that runs");
+            let late = scope.spawn(|| {
+                let _place = Place::within(&HERE);
+                assert_eq!(ASIDE.load(SeqCst), 2 * MANY, "nobody enters before they are through");
+            });
+            gives_way();
+            assert_eq!(ASIDE.load(SeqCst), 0, "they wait for the one that runs");
+            drop(busy);
+            late.join().unwrap();
+        });
+        let count = HERE.count();
+        assert_eq!((count.running, count.aside, count.is_closed), (0, 0, false));
+    }
+
+    #[test]
+    fn others_enter_while_few_stand_aside() {
+        static HERE: Crowd = Crowd { count: Mutex::new(Count::NONE), changed: Condvar::new() };
+        let busy = Place::within(&HERE);
+        thread::scope(|scope| {
+            let aside = scope.spawn(|| Place::within(&HERE).step_aside());
+            while HERE.count().aside == 0 {
+                thread::yield_now();
+            }
+            drop(Place::within(&HERE));
+            assert!(!aside.is_finished(), "one runs");
             drop(busy);
         });
-        assert_eq!((*HERE.running(), GONE_ON.load(SeqCst)), (0, 4));
     }
 }

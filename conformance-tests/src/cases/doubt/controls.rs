@@ -110,6 +110,14 @@ async fn c06_a_restart_is_noticed(cx: Cx) -> Check {
     let backend = cx.backend().await?;
     let mut claim = holds(&cx, &backend, "lock").await?;
     let mut asks = holds(&cx, &backend, "other").await?;
+    let mut times = Vec::new();
+    for _ in 0..9 {
+        let sent = cx.now();
+        asks.check().await?;
+        times.push(cx.now().since(sent));
+    }
+    times.sort_unstable();
+    let usual = times[times.len() / 2];
     let (mut failed, mut slowest, start) = (false, Duration::ZERO, cx.now());
     let mut sent = start;
     {
@@ -130,7 +138,8 @@ async fn c06_a_restart_is_noticed(cx: Cx) -> Check {
     // The last call may still have been under way.
     let (took, slowest) = (cx.now().since(start), slowest.max(cx.now().since(sent)));
     let checked = after_restart(&cx, async || claim.check().await).await?;
-    if failed || checked == Renewal::Lost || slowest >= took.max(RESTART) / 2 {
+    // What a restart takes on a busy machine is not all outage.
+    if failed || checked == Renewal::Lost || slowest >= RESTART.max(usual * 5) {
         return Ok(());
     }
     if took < RESTART {

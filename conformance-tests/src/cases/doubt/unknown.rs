@@ -67,6 +67,13 @@ async fn c02_many_lost_answers_make_one_entry(cx: Cx) -> Check {
         give_up(&cx, &mut *claim, &other, "lock", &after).await?;
         let next = cx.fence_if_free(&other, "lock").await?;
         ensure!(next.is_some_and(|next| next > token), "after {token} the next token is {next:?}");
+        let mut doubtful = patient(&cx, &link, "lock")?;
+        link.inject(fault).await?;
+        let _ = doubtful.try_acquire().await;
+        link.inject(fault).await?;
+        let _ = doubtful.release().await;
+        let after = format!("{fault:?} of a try and a release");
+        give_up(&cx, &mut *doubtful, &other, "lock", &after).await?;
     }
     Ok(())
 }

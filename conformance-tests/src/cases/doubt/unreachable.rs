@@ -24,7 +24,7 @@ cases! {
         covers [Renew/Held/Unreachable, Check/Held/Unreachable];
     c06_a_refused_connection_is_an_error [Faults]
         "a store that refuses connections is an error of each call: the lock is neither lost, nor busy, nor released, and is still held when the store is back"
-        covers [Ping/Open/Unreachable, TryAcquire/New/Unreachable, Renew/Held/Unreachable, Check/Held/Unreachable, Release/Held/Unreachable, Release/Unknown/Plain];
+        covers [Ping/Open/Unreachable, TryAcquire/New/Unreachable, Renew/Held/Unreachable, Check/Held/Unreachable, Release/Held/Unreachable, Release/Done/Plain];
 }
 
 /// The time that one call may take.

@@ -216,7 +216,11 @@ async fn has_its_own(
     after: &str,
 ) -> Check {
     let guard = gets(cx, task, &format!("the task behind {after} gets the lock")).await?;
-    let token = guard.token().demanded("the token of the next holder")?;
+    let token = guard.token();
+    if matches!(&token, Err(error) if error.lost_reason() == Some(LostReason::MaxHold)) {
+        return Err(Stop::late("the next hold has reached its max_hold, too"));
+    }
+    let token = token.demanded("the token of the next holder")?;
     let last = first.get() + u64::from(fences) - 1;
     ensure_exactly!(token.get() > last, "{after} was passed on: {token} is in its block");
     guard.release().await?;

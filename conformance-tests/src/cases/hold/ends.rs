@@ -18,7 +18,7 @@ cases! {
         covers [Renew/Resumed/Plain, Renew/Held/ReplyLate];
     c17_a_late_try_with_a_shorter_ttl_ends_nothing_sooner [Lease, Detach]
         "a try of the owner that arrives after a renewal with a longer ttl leaves the hold to last for it"
-        covers [TryAcquire/New/ReplyLate, TryAcquire/Held/Plain];
+        covers [TryAcquire/New/ReplyLate];
     c17_a_guard_outlives_the_late_try_of_the_one_before [Lease, Detach, Faults]
         "a guard that was attached with a longer ttl keeps its lock although a try with the shorter one is still under way"
         guards [Token/Secure/ReplyLate];

@@ -29,21 +29,21 @@ cases! {
         covers [Release/Refused/OtherHolder, Release/Waiting/Plain];
     c07_a_release_after_a_lost_answer_is_confirmed [Faults]
         "after a release whose answer was lost a second one is success, and the lock is free"
-        covers [Release/Held/ReplyLost, Release/Unknown/Plain];
+        covers [Release/Held/ReplyLost, Release/Done/Plain];
     c07_a_release_that_never_arrived_is_repeated [Faults]
         "after a release of which any one request was lost, or had no answer in time, a second one frees the lock"
         covers [Release/Held/RequestLost, Release/Held/ReplyLost, Release/Held/ReplyLate,
-            Release/Unknown/Plain];
+            Release/Done/Plain];
     c07_a_release_after_a_failed_try_frees_the_lock [Faults]
         "a release after a try of which any one request was lost, or had no answer in time, frees what that try has taken, be it the lock or a place"
         covers [TryAcquire/New/RequestLost, TryAcquire/New/ReplyLost, TryAcquire/New/ReplyLate,
             Release/Unknown/Plain, Release/Unknown/OtherHolder];
     c07_a_release_after_a_failed_renewal_frees_the_lock [Faults]
         "a release after a renewal of which any one request was lost, or had no answer in time, frees the lock"
-        covers [Release/Unknown/Plain];
+        covers [Release/Held/Plain];
     c07_a_release_after_calls_that_were_cut_off_works [Faults]
         "a release after calls that had no answer during a partition frees the lock"
-        covers [Release/Held/Unreachable, Release/Unknown/Plain, Release/Unknown/Unreachable];
+        covers [Release/Held/Unreachable, Release/Done/Plain];
     c07_a_release_after_the_end_is_no_error [Lease]
         "a release after the end of the lease is no error"
         covers [Release/Held/Expiry];

@@ -203,11 +203,15 @@ async fn c14_an_owner_that_differs_in_one_bit_takes_nothing_over(cx: Cx) -> Chec
     let token = granted(&mut *holder).await?;
     let data = holder.detach().await?;
     for other in others {
-        let resume = Resume::new(token, data.clone());
-        // Data that name the true owner may be refused at once.
-        let Ok(mut stranger) = b.claim(owned(&cx, other)?.with_resume(resume)) else { continue };
-        for (call, answer) in [("renew", stranger.renew().await), ("check", stranger.check().await)]
-        {
+        for call in ["renew", "check", "release"] {
+            let request = owned(&cx, other)?.with_resume(Resume::new(token, data.clone()));
+            // Data that name the true owner may be refused at once.
+            let Ok(mut stranger) = b.claim(request) else { continue };
+            let answer = match call {
+                "renew" => stranger.renew().await,
+                "check" => stranger.check().await,
+                _ => Ok(Renewal::Lost),
+            };
             match answer {
                 Ok(Renewal::Lost) => {}
                 Err(error) if !error.is_retryable() => {}
@@ -215,11 +219,13 @@ async fn c14_an_owner_that_differs_in_one_bit_takes_nothing_over(cx: Cx) -> Chec
                     fail!("{call} by an owner that is wrong in one bit was answered {other:?}")
                 }
             }
-        }
-        match stranger.release().await {
-            Ok(Released::Freed) => fail!("an owner that is wrong in one bit has freed the lock"),
-            Err(error) if error.is_retryable() => return Err(error.into()),
-            _ => {}
+            match stranger.release().await {
+                Ok(Released::Freed) => {
+                    fail!("an owner that is wrong in one bit has freed the lock")
+                }
+                Err(error) if error.is_retryable() => return Err(error.into()),
+                _ => {}
+            }
         }
         still_held(&cx, &b, "lock", "after the calls of an owner that is wrong in one bit").await?;
     }

@@ -33,7 +33,7 @@ cases! {
         covers [Release/Waiting/RequestLost, Release/Waiting/ReplyLost, Release/Waiting/ReplyLate];
     c13_a_waiter_that_leaves_after_a_failed_renewal_is_gone [Fair, Faults]
         "a waiter that leaves after a renewal of which any one request was lost, or had no answer in time, is not waited for"
-        covers [Release/Unknown/QueueBehind];
+        covers [Release/Waiting/QueueBehind];
     c05_a_wait_dropped_with_its_event_keeps_it [Push]
         "changed, dropped at any await after the change had reached it, is ready when called again"
         covers [Changed/Waiting/Dropped];

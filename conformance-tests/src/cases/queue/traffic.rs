@@ -15,7 +15,7 @@ use crate::runner::check::{Check, ensure};
 cases! {
     c15_a_retry_hint_is_of_use []
         "the pause that a busy answer proposes is longer than nothing, and ends with the holder's lease"
-        covers [TryAcquire/New/OtherHolder, TryAcquire/Waiting/Plain];
+        covers [TryAcquire/New/OtherHolder];
     l02_a_waiter_does_not_besiege_the_store []
         "a user that waits for a held lock makes few calls to the store"
         covers [TryAcquire/Waiting/Plain]

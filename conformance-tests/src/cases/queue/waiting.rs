@@ -5,7 +5,7 @@ use std::time::Duration;
 use lock_core::{Attempt, ErrorKind};
 
 use crate::Fault;
-use crate::cases::tools::{STEPS, holds, queues, soon, take_for, turns, waits, within};
+use crate::cases::tools::{STEPS, holds, queues, soon, take_away, take_for, turns, waits, within};
 use crate::context::cancel::drop_after;
 use crate::context::{Cx, busy, granted};
 use crate::runner::case::cases;
@@ -310,7 +310,7 @@ async fn l02_a_forced_release_wakes_a_waiter(cx: Cx) -> Check {
     let guard = take_for(&cx, &holder, "lock", cx.long_ttl()).await?;
     let waiting = waits(&cx, &waiter, "lock")?;
     cx.sleep(cx.ttl() / 4).await;
-    cx.store().break_hold(&cx.key("lock")?).await?;
+    take_away(&cx, &cx.backend().await?, "lock").await?;
     let limit = Duration::from_secs(13) + cx.slack();
     let next = soon(&cx, limit, "a waiter gets a lock that was taken away", waiting).await???;
     ensure_exactly!(

@@ -531,7 +531,7 @@ pub(crate) async fn give_up(
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use async_trait::async_trait;
     use lock_core::memory::MemoryBackend;
 
@@ -540,7 +540,7 @@ mod tests {
 
     /// In real time, and faster than any timer.
     #[derive(Debug)]
-    struct Fast(MemoryBackend);
+    pub(crate) struct Fast(pub(crate) MemoryBackend);
 
     #[async_trait]
     impl Harness for Fast {

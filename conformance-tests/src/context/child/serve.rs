@@ -14,7 +14,7 @@ use crate::Harness;
 
 /// Serves orders until `Exit` or the end of the input, which also comes when the parent dies.
 pub(crate) fn serve(harness: &dyn Harness, uri: &str) -> ExitCode {
-    let runtime = match crate::runner::runtime(crate::Time::Real) {
+    let runtime = match crate::runner::runtime(crate::Time::Real, "child") {
         Ok(runtime) => runtime,
         Err(error) => {
             eprintln!("no runtime: {error}");
