@@ -50,8 +50,6 @@ impl Setup for Postgres {
             Route::Direct => Box::new(server),
             Route::Pooled => {
                 let pooler = PgBouncer::start(server.address()?, "transaction", 8).await?;
-                // It logs in once at a time, and all cases come at once.
-                until_it_answers(&pooler).await?;
                 Box::new(Pooled { pooler, server })
             }
         })
