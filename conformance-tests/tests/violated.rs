@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
@@ -25,17 +26,25 @@ const WORDS: &[&str] = &[
     "does not rise",
 ];
 
-/// Tells one claim of five that it has a lock that another one holds.
-#[derive(Debug)]
-struct Generous {
+/// The memory store, but for how it makes a claim.
+struct Altered<F> {
     inner: Arc<dyn LockBackend>,
-    claims: Arc<AtomicUsize>,
+    claim: F,
+}
+
+impl<F> fmt::Debug for Altered<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
 }
 
 #[async_trait]
-impl LockBackend for Generous {
+impl<F> LockBackend for Altered<F>
+where
+    F: Fn(&dyn LockBackend, ClaimRequest) -> Result<Box<dyn Claim>> + Send + Sync + 'static,
+{
     fn name(&self) -> &'static str {
-        "generous"
+        "altered"
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -43,10 +52,7 @@ impl LockBackend for Generous {
     }
 
     fn claim(&self, request: ClaimRequest) -> Result<Box<dyn Claim>> {
-        let is_generous = self.claims.fetch_add(1, Relaxed) % 5 == 4;
-        let ttl = request.ttl;
-        let inner = self.inner.claim(request)?;
-        Ok(if is_generous { Box::new(Given { inner, ttl }) } else { inner })
+        (self.claim)(&*self.inner, request)
     }
 
     async fn ping(&self) -> Result<()> {
@@ -62,6 +68,7 @@ impl LockBackend for Generous {
     }
 }
 
+/// A claim that is told that it has a lock that another one holds.
 #[derive(Debug)]
 struct Given {
     inner: Box<dyn Claim>,
@@ -102,7 +109,15 @@ fn two_holders_in_one_run_of_five_are_never_excused() {
     let (mut seen, mut excused) = (0, Vec::new());
     for first in 0..5 {
         let wrap = move |inner| -> Arc<dyn LockBackend> {
-            Arc::new(Generous { inner, claims: Arc::new(AtomicUsize::new(first)) })
+            let claims = AtomicUsize::new(first);
+            let claim = move |inner: &dyn LockBackend, request: ClaimRequest| {
+                let (is_generous, ttl) = (claims.fetch_add(1, Relaxed) % 5 == 4, request.ttl);
+                let inner = inner.claim(request)?;
+                let claim: Box<dyn Claim> =
+                    if is_generous { Box::new(Given { inner, ttl }) } else { inner };
+                Ok(claim)
+            };
+            Arc::new(Altered { inner, claim })
         };
         let report = run(MemoryHarness::queued().wrapped("generous", wrap), |_| true);
         for (case, told) in report.failed() {
@@ -118,37 +133,14 @@ fn two_holders_in_one_run_of_five_are_never_excused() {
     assert!(excused.is_empty(), "{} of {seen} are excused: {excused:#?}", excused.len());
 }
 
-/// Works, and each of its claims panics in a task.
-#[derive(Debug)]
-struct Startled(Arc<dyn LockBackend>);
-
-#[async_trait]
-impl LockBackend for Startled {
-    fn name(&self) -> &'static str {
-        "startled"
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
-    }
-
-    fn claim(&self, request: ClaimRequest) -> Result<Box<dyn Claim>> {
-        tokio::spawn(async { panic!("on purpose") });
-        self.0.claim(request)
-    }
-
-    async fn ping(&self) -> Result<()> {
-        self.0.ping().await
-    }
-
-    async fn close(&self) -> Result<()> {
-        self.0.close().await
-    }
-}
-
 #[test]
 fn a_panic_that_nobody_waits_for_is_never_excused() {
-    let harness = MemoryHarness::queued().wrapped("startled", |inner| Arc::new(Startled(inner)));
+    let claim = |inner: &dyn LockBackend, request| {
+        tokio::spawn(async { panic!("on purpose") });
+        inner.claim(request)
+    };
+    let wrap = move |inner| -> Arc<dyn LockBackend> { Arc::new(Altered { inner, claim }) };
+    let harness = MemoryHarness::queued().wrapped("startled", wrap);
     let report = run(harness, |case| case == "c07_a_released_lock_is_free_at_once");
     let [(_, told)] = report.failed().collect::<Vec<_>>()[..] else { panic!("{report}") };
     assert!(told.contains("C7 not judged: "), "{told}");
