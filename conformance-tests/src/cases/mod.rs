@@ -69,7 +69,7 @@ mod operators {
     pub(super) mod shown;
 }
 
-pub(crate) mod tools;
+mod tools;
 
 /// All modules, in the order of the suite.
 const ALL: &[&[Case]] = &[

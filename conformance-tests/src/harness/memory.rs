@@ -192,3 +192,35 @@ impl Faults for MemoryFaults {
         u64::try_from(struck.count()).ok()
     }
 }
+
+/// In real time, and faster than any timer.
+#[cfg(test)]
+#[derive(Debug)]
+pub(crate) struct RealTime(MemoryBackend);
+
+#[cfg(test)]
+impl Default for RealTime {
+    fn default() -> Self {
+        Self(MemoryBackend::queued())
+    }
+}
+
+#[cfg(test)]
+#[async_trait]
+impl Harness for RealTime {
+    fn name(&self) -> &str {
+        "real-time"
+    }
+
+    async fn start(&self) -> Result<Box<dyn Store>, Unavailable> {
+        Ok(Box::new(Self(self.0.clone())))
+    }
+}
+
+#[cfg(test)]
+#[async_trait]
+impl Store for RealTime {
+    async fn client(&self) -> Result<Client> {
+        Ok(Client::with_simulated_faults(self.0.client()))
+    }
+}

@@ -333,10 +333,9 @@ mod tests {
     use std::collections::BTreeSet;
 
     use async_trait::async_trait;
-    use lock_core::memory::MemoryBackend;
 
     use super::*;
-    use crate::cases::tools::tests::Fast;
+    use crate::harness::memory::RealTime;
     use crate::matrix::{Call, State};
     use crate::{MemoryHarness, Store, Unavailable};
 
@@ -479,7 +478,7 @@ mod tests {
         let harnesses: [Box<dyn Harness>; 3] = [
             Box::new(MemoryHarness::queued()),
             Box::new(MemoryHarness::poll_only()),
-            Box::new(Fast(MemoryBackend::queued())),
+            Box::new(RealTime::default()),
         ];
         let (mut idle, mut unseen) = (Vec::new(), Vec::new());
         for case in cases::all().filter(|case| !case.covers.is_empty()) {

@@ -18,16 +18,17 @@ struct Count {
     is_closed: bool,
 }
 
-impl Count {
-    const NONE: Self = Self { running: 0, aside: 0, is_closed: false };
-}
-
 /// A few stand aside until all others are through. So many would keep most threads from their work.
 const MANY: usize = 4;
 
-static CROWD: Crowd = Crowd { count: Mutex::new(Count::NONE), changed: Condvar::new() };
+static CROWD: Crowd = Crowd::new();
 
 impl Crowd {
+    const fn new() -> Self {
+        let count = Count { running: 0, aside: 0, is_closed: false };
+        Self { count: Mutex::new(count), changed: Condvar::new() }
+    }
+
     fn count(&self) -> MutexGuard<'_, Count> {
         self.count.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -95,7 +96,7 @@ mod tests {
 
     #[test]
     fn those_who_step_aside_go_on_alone() {
-        static HERE: Crowd = Crowd { count: Mutex::new(Count::NONE), changed: Condvar::new() };
+        static HERE: Crowd = Crowd::new();
         static ASIDE: AtomicUsize = AtomicUsize::new(0);
         static RUNNING: AtomicUsize = AtomicUsize::new(0);
         let alone = || {
@@ -133,7 +134,7 @@ mod tests {
 
     #[test]
     fn others_enter_while_few_stand_aside() {
-        static HERE: Crowd = Crowd { count: Mutex::new(Count::NONE), changed: Condvar::new() };
+        static HERE: Crowd = Crowd::new();
         let busy = Place::within(&HERE);
         thread::scope(|scope| {
             let aside = scope.spawn(|| Place::within(&HERE).step_aside());

@@ -119,14 +119,14 @@ async fn c06_a_restart_is_noticed(cx: Cx) -> Check {
     times.sort_unstable();
     let usual = times[times.len() / 2];
     let (mut failed, mut slowest, start) = (false, Duration::ZERO, cx.now());
-    let mut sent = start;
+    let mut last = start;
     {
         let calls = async {
             loop {
                 failed |= asks.check().await.is_err();
-                // Between two answers: who restarts a server may block the thread.
-                slowest = slowest.max(cx.now().since(sent));
-                sent = cx.now();
+                // Since the answer before: who restarts a server may block this thread between two calls.
+                slowest = slowest.max(cx.now().since(last));
+                last = cx.now();
                 cx.sleep(Duration::from_millis(1)).await;
             }
         };
@@ -137,7 +137,7 @@ async fn c06_a_restart_is_noticed(cx: Cx) -> Check {
         }
     }
     // The last call may still have been under way.
-    let (took, slowest) = (cx.now().since(start), slowest.max(cx.now().since(sent)));
+    let (took, slowest) = (cx.now().since(start), slowest.max(cx.now().since(last)));
     let checked = after_restart(&cx, async || claim.check().await).await?;
     // What a restart takes on a busy machine is not all outage.
     if failed || checked == Renewal::Lost || slowest >= RESTART.max(usual * 5) {

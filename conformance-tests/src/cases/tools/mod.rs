@@ -531,39 +531,14 @@ pub(crate) async fn give_up(
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use async_trait::async_trait;
-    use lock_core::memory::MemoryBackend;
-
+mod tests {
     use super::*;
-    use crate::{Client, Harness, Store, Unavailable};
-
-    /// In real time, and faster than any timer.
-    #[derive(Debug)]
-    pub(crate) struct Fast(pub(crate) MemoryBackend);
-
-    #[async_trait]
-    impl Harness for Fast {
-        fn name(&self) -> &str {
-            "fast"
-        }
-
-        async fn start(&self) -> Result<Box<dyn Store>, Unavailable> {
-            Ok(Box::new(Self(self.0.clone())))
-        }
-    }
-
-    #[async_trait]
-    impl Store for Fast {
-        async fn client(&self) -> lock_core::Result<Client> {
-            Ok(Client::with_simulated_faults(self.0.client()))
-        }
-    }
+    use crate::harness::memory::RealTime;
 
     #[tokio::test]
     async fn a_call_is_dropped_while_its_answer_is_under_way() {
         for (step, is_dropped) in [(STEPS / 2, true), (STEPS / 2 + 1, false)] {
-            let cx = Cx::start(&Fast(MemoryBackend::queued()), false).await.unwrap();
+            let cx = Cx::start(&RealTime::default(), false).await.unwrap();
             let calls = Dropper::new(&cx).await.unwrap();
             let lock = calls.locks.named("lock").unwrap();
             let cut = calls.drops(&cx, step, lock.try_acquire()).await.unwrap();
