@@ -50,6 +50,11 @@ impl fmt::Debug for Inner {
 /// How often the first client of a case tries to connect.
 const CONNECTS: u32 = 3;
 
+/// A client that has made no request for so long is at rest.
+const MOMENT: Duration = Duration::from_millis(30);
+/// How many moments are given to a client to come to rest.
+const MOST_MOMENTS: u32 = 40;
+
 impl Cx {
     /// Starts a fresh store for one case, which may disturb the servers only if it has them `alone`.
     pub(crate) async fn start(
@@ -212,6 +217,23 @@ impl Cx {
             }
             None => Err(Stop::NotApplicable("this harness cannot disturb a client's link".into())),
         }
+    }
+
+    /// A client with faults that has made its first call, and all that it does besides: it may make more
+    /// requests than a later one, or look after the store at the same time.
+    pub(crate) async fn warm_link(&self, name: &str) -> Check<Link> {
+        let link = self.link().await?;
+        self.fence_if_free(&link.backend, name).await?;
+        let mut made = link.requests().unwrap_or_default();
+        for _ in 0..MOST_MOMENTS {
+            self.sleep(MOMENT).await;
+            let now = link.requests().unwrap_or_default();
+            if now == made {
+                break;
+            }
+            made = now;
+        }
+        Ok(link)
     }
 
     /// Whether each fault has come upon the call that it was meant for.

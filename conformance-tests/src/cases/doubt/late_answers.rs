@@ -130,11 +130,9 @@ async fn each_answer(cx: &Cx, mut round: impl AsyncFnMut(Late) -> Check<When>) -
     for skip in iter::once(None).chain((0..MOST_REQUESTS).map(Some)) {
         let mut when = When::Missed;
         for _ in 0..TRIES {
-            let (cx, link, lock) = (cx.clone(), cx.link().await?, format!("lock{locks}"));
+            let (link, lock) = (cx.warm_link("warm-up").await?, format!("lock{locks}"));
             locks += 1;
-            // Nor with the first of this client.
-            cx.fence_if_free(&link.backend, "warm-up").await?;
-            when = round(Late { cx, link, skip, lock }).await?;
+            when = round(Late { cx: cx.clone(), link, skip, lock }).await?;
             if when != When::Missed {
                 break;
             }

@@ -133,9 +133,7 @@ async fn c06_an_error_is_not_a_loss(cx: Cx) -> Check {
 }
 
 async fn c06_a_check_after_an_unknown_try_asks(cx: Cx) -> Check {
-    let (link, other) = (cx.link().await?, cx.backend().await?);
-    // What the first try of all makes besides its entry is there already.
-    cx.fence_if_free(&link.backend, "lock").await?;
+    let (link, other) = (cx.warm_link("lock").await?, cx.backend().await?);
     // A store may make several requests for a try, of which only one makes the entry.
     for skip in 0..8 {
         let request = cx.request_for("lock", cx.long_ttl())?;

@@ -128,9 +128,7 @@ pub(crate) async fn at_each_request(
         [Fault::LoseNextRequest, Fault::LoseNextReply, Fault::DelayNextReply(limit * 3 / 2)];
     for fault in faults {
         for skip in 0..MOST_REQUESTS {
-            let (link, lock) = (cx.link().await?, format!("{fault:?} at {skip}"));
-            // A client may make more requests with its first call.
-            cx.fence_if_free(&link.backend, "warm-up").await?;
+            let (link, lock) = (cx.warm_link("warm-up").await?, format!("{fault:?} at {skip}"));
             let one = Disturbed { link, lock, limit, fault, skip, is_met: Cell::new(false) };
             round(&one).await?;
             if !one.is_met.get() {
