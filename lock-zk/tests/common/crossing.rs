@@ -14,6 +14,8 @@ use tokio_util::sync::CancellationToken;
 /// The numbers of a `sync` and of a read among ZooKeeper's requests.
 const SYNC: i32 = 9;
 const READ: i32 = 4;
+/// The end of the path of the base of the fences.
+const BASE: &[u8] = b"/%fence";
 /// What a server answers to a request that has waited too long in it (`ThrottledOp`).
 const THROTTLED: i32 = -127;
 
@@ -32,7 +34,7 @@ struct Plan {
     refused: usize,
     /// The last answer to a read of the base of the fences.
     base: Vec<u8>,
-    /// Until the next `sync`, that is the answer to all further ones.
+    /// Until the next `sync` of the base, that is the answer to all further ones.
     is_behind: bool,
     /// Cuts the present connections.
     cut: CancellationToken,
@@ -67,7 +69,7 @@ impl Crossing {
         std::mem::take(&mut plan.cut).cancel();
     }
 
-    /// Until the next `sync`, the base of the fences is shown as it was when last read.
+    /// Until the base of the fences is asked for by a `sync`, it is shown as it was when last read.
     pub(crate) fn fall_behind(&self) {
         self.plan.lock().unwrap().is_behind = true;
     }
@@ -111,12 +113,15 @@ async fn carry(client: TcpStream, plan: &Mutex<Plan>) -> io::Result<()> {
             let request = frame(&mut from_client).await?;
             if number(&request, 4) == SYNC {
                 let mut plan = plan.lock().unwrap();
-                plan.is_behind = false;
+                // Not one that keeps a session of whatever client comes this way.
+                plan.is_behind &= !request.ends_with(BASE);
                 if plan.refused > 0 {
                     plan.refused -= 1;
                     refused.lock().unwrap().insert(number(&request, 0));
                 }
-            } else if number(&request, 4) == READ && request.ends_with(b"/%fence\0") {
+            } else if number(&request, 4) == READ
+                && request.strip_suffix(&[0]).is_some_and(|it| it.ends_with(BASE))
+            {
                 read.lock().unwrap().insert(number(&request, 0));
             }
             send(&mut to_server, &request).await?;

@@ -81,8 +81,7 @@ pub(crate) async fn a_server_that_is_behind_shows_no_base() -> Seen {
     let crossing = Crossing::start(servers.address(0).unwrap()).await;
     let early = super::connect(crossing.address(), DEFAULT).await;
     super::held(&early, "lock").await.release().await.unwrap();
-    // What keeps its session asks the leader as well, but seldom.
-    let late = super::connect(crossing.address(), "lock_session_timeout=60s").await;
+    let late = super::connect(crossing.address(), DEFAULT).await;
     plain(&servers).await.delete("/locks/%fence", None).await.unwrap();
     let mut holder = super::held(&backend(&servers).await, "other").await;
     let last = acquired(&mut *holder).await;
