@@ -96,6 +96,10 @@ impl Faults for IdleFaults {
     fn struck(&self) -> Option<u64> {
         if self.1 == Idle::UncountedRequests { None } else { self.0.struck() }
     }
+
+    fn connections(&self) -> Option<u64> {
+        self.0.connections()
+    }
 }
 
 fn report(idle: Idle) -> Report {

@@ -280,6 +280,12 @@ pub trait Faults: fmt::Debug + Send + Sync {
     fn struck(&self) -> Option<u64> {
         None
     }
+
+    /// How many connections the client has made on this link so far, if they are counted: one more
+    /// tells a restart of the store, however short it was.
+    fn connections(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// Why something that a case needs is unavailable.

@@ -62,6 +62,11 @@ impl Server {
         self.port.address()
     }
 
+    /// Its process id, while it runs.
+    pub(crate) fn id(&self) -> Option<u32> {
+        self.process.id().ok()
+    }
+
     /// Its working directory.
     pub fn folder(&self) -> &Path {
         self.folder.path()

@@ -202,6 +202,10 @@ impl Faults for Links {
     fn struck(&self) -> Option<u64> {
         self.0.iter().filter_map(Faults::struck).max()
     }
+
+    fn connections(&self) -> Option<u64> {
+        Some(self.0.iter().map(Proxy::connections).sum())
+    }
 }
 
 impl ProxiedStore {

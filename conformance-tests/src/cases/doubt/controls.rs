@@ -6,10 +6,11 @@ use std::time::Duration;
 use lock_core::{Claim, Error, Renewal};
 
 use crate::Fault;
-use crate::cases::tools::{after_restart, answered, holds};
+use crate::cases::tools::{after_restart, answered, holds, within};
 use crate::context::{Cx, Link, granted};
 use crate::runner::case::cases;
 use crate::runner::check::{Check, Stop};
+use crate::server::Server;
 
 cases! {
     c02_a_fault_befalls_the_next_call [Faults]
@@ -19,7 +20,7 @@ cases! {
     c06_a_frozen_store_brings_no_answer [Alone]
         "a call of a store that stands still is not answered, and one after that is";
     c06_a_restart_is_noticed [Alone]
-        "a restart of the store costs a call its answer, or a hold, or time";
+        "a restart of the store costs a call its answer, a hold or a connection, or makes another process";
 }
 
 /// How many requests the call makes, and how long it takes.
@@ -107,26 +108,22 @@ async fn c06_a_frozen_store_brings_no_answer(cx: Cx) -> Check {
 const RESTART: Duration = Duration::from_millis(5);
 
 async fn c06_a_restart_is_noticed(cx: Cx) -> Check {
-    let backend = cx.backend().await?;
-    let mut claim = holds(&cx, &backend, "lock").await?;
-    let mut asks = holds(&cx, &backend, "other").await?;
-    let mut times = Vec::new();
-    for _ in 0..9 {
-        let sent = cx.now();
+    let client = cx.client().await?;
+    let process = || cx.store().server().and_then(Server::id);
+    let connections = || client.faults.as_ref().and_then(|faults| faults.connections());
+    let mut claim = holds(&cx, &client.backend, "lock").await?;
+    let mut asks = holds(&cx, &client.backend, "other").await?;
+    let (old_process, old_connections) = (process(), connections());
+    for _ in 0..3 {
         asks.check().await?;
-        times.push(cx.now().since(sent));
     }
-    times.sort_unstable();
-    let usual = times[times.len() / 2];
-    let (mut failed, mut slowest, start) = (false, Duration::ZERO, cx.now());
-    let mut last = start;
+    // A client that connects for each call would tell a restart by that.
+    let stays_connected = old_connections.is_some() && connections() == old_connections;
+    let (mut failed, start) = (false, cx.now());
     {
         let calls = async {
             loop {
                 failed |= asks.check().await.is_err();
-                // Since the answer before: who restarts a server may block this thread between two calls.
-                slowest = slowest.max(cx.now().since(last));
-                last = cx.now();
                 cx.sleep(Duration::from_millis(1)).await;
             }
         };
@@ -136,11 +133,18 @@ async fn c06_a_restart_is_noticed(cx: Cx) -> Check {
             () = calls => {}
         }
     }
-    // The last call may still have been under way.
-    let (took, slowest) = (cx.now().since(start), slowest.max(cx.now().since(last)));
+    let took = cx.now().since(start);
     let checked = after_restart(&cx, async || claim.check().await).await?;
-    // What a restart takes on a busy machine is not all outage.
-    if failed || checked == Renewal::Lost || slowest >= RESTART.max(usual * 5) {
+    if failed || checked == Renewal::Lost || process() != old_process {
+        return Ok(());
+    }
+    let reconnects = async {
+        while connections() == old_connections {
+            let _ = asks.check().await;
+            cx.sleep(Duration::from_millis(10)).await;
+        }
+    };
+    if stays_connected && within(&cx, cx.ttl(), reconnects).await.is_some() {
         return Ok(());
     }
     if took < RESTART {

@@ -201,6 +201,10 @@ impl Faults for Proxy {
     fn struck(&self) -> Option<u64> {
         Some(self.rules.borrow().struck)
     }
+
+    fn connections(&self) -> Option<u64> {
+        Some(Self::connections(self))
+    }
 }
 
 #[cfg(test)]
