@@ -39,6 +39,9 @@ pub(crate) struct Size {
 const HOSTILE: &[&str] =
     &["{a}b", "a/b:%", "'; DROP TABLE distlock --", "A\u{301}\u{202e} \u{1f512}"];
 
+/// How often the faults that must break exclusion and have broken none strike once more: what they meet is chance.
+const REPEATS: usize = 2;
+
 /// The waits of all phases of a set-up, in microseconds.
 fn no_waits() -> Histogram<u64> {
     // Up to an hour.
@@ -82,14 +85,24 @@ async fn phases(
     let guard = warm.ttl(kind.ttl()).acquire_timeout(kind.bound()).await;
     drop(guard.map_err(|error| unreached(kind, &error))?);
     for phase in [Phase::Calm, Phase::Storm, Phase::Break, Phase::Step, Phase::Ruin] {
-        let faults = deck(kind, phase, kind.hits(size.hits), seeded);
+        let mut faults = deck(kind, phase, kind.hits(size.hits), seeded);
         if faults.is_empty() && phase != Phase::Calm {
             continue;
         }
-        *round += 1;
-        let (seed, round) = (seeded.next_u64(), *round);
-        let setting = Setting { kind, size, site: &*site, operator: &operator, round, seed };
-        report.add(setting.play(phase, faults).await?);
+        let seed = seeded.next_u64();
+        // Not from the seed of the whole: what chance repeats here must not change the phases after it.
+        let mut seeds = Seeded::from(seed);
+        for _ in 0..=REPEATS {
+            *round += 1;
+            let (seed, round) = (seeds.next_u64(), *round);
+            let setting = Setting { kind, size, site: &*site, operator: &operator, round, seed };
+            report.add(setting.play(phase, faults).await?);
+            faults = deck(kind, phase, kind.hits(size.hits), &mut seeds);
+            faults.retain(|fault| report.is_unproven(fault.row));
+            if faults.is_empty() {
+                break;
+            }
+        }
     }
     // The servers are about to go: what is still open ends with them.
     let _ = operator.close(Duration::from_secs(1)).await;

@@ -7,5 +7,5 @@ mod schedule;
 
 pub(crate) use act::Class;
 pub(crate) use inject::{Injector, Strike};
-pub(crate) use rows::{LEFT_OUT, ROWS};
+pub(crate) use rows::{LEFT_OUT, ROWS, Row};
 pub(crate) use schedule::{Phase, Planned, deck};

@@ -10,7 +10,7 @@ use conformance_tests::shared::HoldRecord;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use crate::fault::{Class, LEFT_OUT, Phase, ROWS, Strike};
+use crate::fault::{Class, LEFT_OUT, Phase, ROWS, Row, Strike};
 use crate::kind::Kind;
 use crate::ledger::Loss;
 use crate::meter::Sample;
@@ -62,6 +62,13 @@ pub(crate) struct RowReport {
     pub(crate) why: Option<String>,
     /// How often exclusion was broken.
     pub(crate) breaks: usize,
+}
+
+impl RowReport {
+    /// Whether it should have broken exclusion, and has broken none yet.
+    fn is_unproven(&self) -> bool {
+        self.class == Class::F && self.breaks == 0
+    }
 }
 
 /// The phases of one kind, all together.
@@ -209,6 +216,11 @@ impl SetupReport {
         }
     }
 
+    pub(crate) fn is_unproven(&self, row: &Row) -> bool {
+        let mut rows = self.rows.iter().filter(|it| it.number == row.number && it.name == row.name);
+        rows.any(RowReport::is_unproven)
+    }
+
     fn row(&mut self, number: u8, name: &str) -> Option<&mut RowReport> {
         self.rows.iter_mut().find(|row| row.number == number && row.name == name)
     }
@@ -239,7 +251,7 @@ impl SetupReport {
             if *seen < (hits * NEEDED).div_ceil(8) {
                 let why = row.why.as_deref().unwrap_or("the run ended before");
                 self.void.push(format!("{kind}: row {number}, {name}, struck {seen} times: {why}"));
-            } else if row.class == Class::F && row.breaks == 0 {
+            } else if row.is_unproven() {
                 self.void.push(format!("{kind}: row {number}, {name}, broke nothing"));
             }
         }
@@ -350,6 +362,22 @@ mod tests {
         assert!(!is_void(&[[0, 7], [3, 0]]));
         assert!(is_void(&[[0, 7], [0, 1]]));
         assert!(is_void(&[[3, 0], [1, 0]]));
+    }
+
+    #[test]
+    fn a_fault_that_must_break_exclusion_is_unproven_until_it_has() {
+        let mut report = setup([1, 1]);
+        let unproven = |report: &SetupReport| {
+            ROWS.iter()
+                .filter(|row| report.is_unproven(row))
+                .map(|row| row.number)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(unproven(&report), [20, 20, 21, 25, 28, 28]);
+        for row in &mut report.rows {
+            row.breaks = usize::from(row.number != 25);
+        }
+        assert_eq!(unproven(&report), [25]);
     }
 
     #[test]
