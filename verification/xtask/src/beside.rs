@@ -175,7 +175,7 @@ const FUZZ: &str = r#"printf '%s\n' "$0"/*-lib-*.job "$0"/distlock-fuzz-*.job | 
     'all=$(bash "{}" fuzz 2>&1); passed=$?; printf "%s\n" "$all"; exit "$passed"'"#;
 
 fn fuzz(folder: &Path) -> Check {
-    let mut fuzz = check("fuzzing, a minute for each target", "bash", "");
+    let mut fuzz = check(&format!("fuzzing, {FUZZ_SECONDS}s for each target"), "bash", "");
     fuzz.command.args(["-c", FUZZ]).arg(folder).arg(sizes::processors().to_string());
     fuzz.command.env("LOCK_FUZZ_SECONDS", FUZZ_SECONDS.to_string());
     fuzz
