@@ -11,5 +11,6 @@ mod connecting;
 mod faults;
 mod holders;
 mod interop;
+mod refusals;
 mod shared_link;
 mod turns;
