@@ -1,19 +1,15 @@
 //! What a leader does when it resumes after being stopped for longer than a lease.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
-
-mod common;
-
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use common::{locks_from, soon, three};
+use crate::common::{locks_from, soon, three};
 
 /// For testing a server by hand, with any program in `LOCK_TEST_ETCD`: prints how many holds an old
 /// leader ended, and for how long two clients believed that they held a lock.
 ///
-/// `cargo test -p lock-etcd --test leader -- --ignored --nocapture`
+/// `cargo test -p lock-etcd --test it an_old_leader -- --ignored --nocapture`
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "it measures a defect of the server, by chance"]
 async fn an_old_leader_goes_on() {

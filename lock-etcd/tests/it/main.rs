@@ -7,6 +7,7 @@ mod common;
 mod faults;
 mod fences;
 mod interop;
+mod leader;
 mod members;
 #[path = "../scenarios/mod.rs"]
 mod scenarios;

@@ -222,6 +222,7 @@ pub(crate) async fn a_fence_that_was_found_is_not_below_earlier_ones() {
     restored(&cluster, &[]).await;
     proxy.inject(Fault::LoseNextReply).await.unwrap();
     let fence = hold(&a).await;
+    assert_eq!(proxy.struck(), Some(1), "an answer was lost");
     must!(fence > last, "{fence} after {last}");
 }
 
