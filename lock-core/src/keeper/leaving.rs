@@ -48,15 +48,22 @@ impl HeldClaim {
     /// has given it up.
     async fn may_be_passed_on(&mut self) -> bool {
         let LockState::Lost(reason) = self.held.state() else { return false };
+        let (failures, checked) =
+            (self.plan.failures, self.plan.check_at == ClockInstant::FAR_FUTURE);
+        let is_passable = rules::is_given_up(reason)
+            && rules::is_quiet(true, failures, checked)
+            && !self.keeper.client.closing.is_cancelled();
+        // The last call may have said that the hold is lost: then the claim is asked for nothing but its
+        // release.
+        if !is_passable {
+            return false;
+        }
         let no_push = tokio::select! {
             biased;
             _ = call::changed(&mut self.keeper.claim) => false,
             () = std::future::ready(()) => true,
         };
-        let checked = self.plan.check_at == ClockInstant::FAR_FUTURE;
-        rules::is_given_up(reason)
-            && rules::is_quiet(no_push, self.plan.failures, checked)
-            && !self.keeper.client.closing.is_cancelled()
+        rules::is_quiet(no_push, failures, checked)
     }
 }
 

@@ -11,6 +11,9 @@ const POLL: (Duration, Duration) = (Duration::from_millis(2), Duration::from_mil
 /// The first and the longest pause after an error. At most 20 requests a second go to a store that
 /// answers with errors, and one a second in the long run.
 const BACK_OFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+/// The pause between two questions of a task that waits behind others, if a request of its own may have got
+/// the lock.
+pub(super) const IN_DOUBT: Duration = BACK_OFF.1;
 /// The slow polling where the store pushes: a push that can get lost, and one that cannot.
 const HINT_POLL: Duration = Duration::from_secs(1);
 const RELIABLE_POLL: Duration = Duration::from_secs(10);

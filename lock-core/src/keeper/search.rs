@@ -23,6 +23,16 @@ enum SearchStep {
     End(SearchOutcome),
 }
 
+/// What a task in the line of its process does next.
+enum Turn {
+    /// It asks the store, for all of them.
+    Now,
+    /// It has the hold of another task.
+    Passed(Box<Pass>),
+    /// It asks the store for itself.
+    InDoubt,
+}
+
 /// The search of one keeper for its lock.
 pub(super) struct Acquisition<'a> {
     keeper: &'a mut Keeper,
@@ -61,16 +71,8 @@ impl<'a> Acquisition<'a> {
                     SearchStep::Look | SearchStep::Wait => SearchStep::Wait,
                 };
             }
-            let (key, terms) = (self.keeper.key(), self.keeper.terms.clone());
-            let seat = client.lines.enter(key, terms, Arc::clone(self.poller));
-            match self.wait_for_turn(&seat).await {
-                Ok(Some(pass)) => return SearchOutcome::Passed(pass),
-                Ok(None) => self.seat = Some(seat),
-                // A hold may have been passed to it at this very moment.
-                Err(error) => match seat.leave() {
-                    Some(pass) => return SearchOutcome::Passed(pass),
-                    None => step = self.ended(error),
-                },
+            if let end @ SearchStep::End(_) = self.line_up().await {
+                step = end;
             }
         }
         loop {
@@ -270,10 +272,39 @@ async fn stopped(client: &Client, caller: &mut Caller) {
 }
 
 impl Acquisition<'_> {
+    /// Takes its place in the line of this process, and waits there until it is its turn to ask the store, or the
+    /// search is over.
+    async fn line_up(&mut self) -> SearchStep {
+        let (key, terms) = (self.keeper.key(), self.keeper.terms.clone());
+        let seat = self.client.lines.enter(key, terms, Arc::clone(self.poller));
+        let mut asks_at = self.search.pace.look_at;
+        loop {
+            match self.wait_for_turn(&seat, asks_at).await {
+                Ok(Turn::Now) => {
+                    self.seat = Some(seat);
+                    return SearchStep::Look;
+                }
+                Ok(Turn::Passed(pass)) => return SearchStep::End(SearchOutcome::Passed(pass)),
+                Ok(Turn::InDoubt) => {
+                    if let end @ SearchStep::End(_) = self.look().await {
+                        return end;
+                    }
+                    asks_at = self.client.clock.now() + schedule::IN_DOUBT;
+                }
+                // A hold may have been passed to it at this very moment.
+                Err(error) => {
+                    let pass = seat.leave().map(SearchOutcome::Passed).map(SearchStep::End);
+                    return pass.unwrap_or_else(|| self.ended(error));
+                }
+            }
+        }
+    }
+
     /// Waits behind the other tasks of this process, until it is this task's turn to ask the store, or
     /// a hold is passed to it. The first in line asks for all of them, so all of them give up on a
-    /// store that does not answer.
-    async fn wait_for_turn(&mut self, seat: &LineSeat) -> Result<Option<Box<Pass>>> {
+    /// store that does not answer. But if a request of its own is in doubt it also asks itself, from `asks_at`
+    /// on: the store may have granted it the lock, which nobody else can find.
+    async fn wait_for_turn(&mut self, seat: &LineSeat, asks_at: ClockInstant) -> Result<Turn> {
         self.poller.end();
         let clock = Arc::clone(&self.client.clock);
         let line = seat.line();
@@ -286,14 +317,19 @@ impl Acquisition<'_> {
                 self.search.answered_at = self.search.answered_at.max(answered_at);
             }
             let turn_at = match seat.turn(&*clock) {
-                LineTurn::Now => return Ok(None),
-                LineTurn::Passed(pass) => return Ok(Some(pass)),
+                LineTurn::Now => return Ok(Turn::Now),
+                LineTurn::Passed(pass) => return Ok(Turn::Passed(pass)),
                 LineTurn::At(at) => at,
             };
             if self.is_over(now) {
                 return Err(self.search.refusal(&self.client));
             }
-            let wake_at = turn_at.min(self.ends_at(now));
+            let is_in_doubt = !self.keeper.doubt.open(now).is_clear();
+            if is_in_doubt && now >= asks_at {
+                return Ok(Turn::InDoubt);
+            }
+            let asks_at = if is_in_doubt { asks_at } else { ClockInstant::FAR_FUTURE };
+            let wake_at = turn_at.min(asks_at).min(self.ends_at(now));
             tokio::select! {
                 biased;
                 () = stopped(&self.client, self.caller) => return Err(closed()),

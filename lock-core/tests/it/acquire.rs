@@ -405,3 +405,24 @@ async fn a_short_outage_makes_nobody_in_line_give_up() {
     drop(first.await.unwrap().unwrap());
     drop(second.await.unwrap().unwrap());
 }
+
+/// The answer to its first attempt comes too late, and when it gives that up, another task is the first in line.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_was_granted_without_an_answer_is_found_from_behind_in_line() {
+    let clock = TokioClock::default();
+    let store = MemoryBackend::poll_only().with_clock(clock);
+    let locks = Locks::builder(store.clone()).clock(clock).build().unwrap();
+    let lock = locks.named("x").unwrap().ttl(3600 * SECOND);
+    let wait = || {
+        let lock = lock.clone();
+        tokio::spawn(async move { lock.acquire().await })
+    };
+    store.delay_next(60 * SECOND);
+    let first = wait();
+    clock.sleep(SECOND).await;
+    let second = wait();
+    clock.sleep(5 * SECOND).await;
+    assert!(first.is_finished() && !second.is_finished());
+    drop(first.await.unwrap().unwrap());
+    drop(second.await.unwrap().unwrap());
+}
