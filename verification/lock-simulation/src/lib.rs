@@ -8,7 +8,8 @@
 //! different rates. After a while the faults end, and everything must work again.
 //!
 //! [`Property`] lists what must hold. A run that breaks one is [shrunk](shrink), and its decisions are
-//! kept as a file that is replayed from then on. The wrong [`Variant`]s show that each property can be
+//! kept as a file that is replayed from then on. The seed also chooses the [`Scenario`]: what a run has
+//! besides the ordinary. The wrong [`Variant`]s show that each property can be
 //! found broken.
 //!
 //! Each runtime of Tokio is driven only when it is its turn, and reads no time but the virtual one. So
@@ -20,11 +21,13 @@
 //! - `world.rs` — virtual time, and who decides
 //! - `process.rs` — a process: its `Locks`, its runtime, its clock
 //! - `user.rs` — what its tasks do with locks
+//! - `crowd.rs` — what more than a thousand tasks do with one lock
 //! - `store` — the store, the network before it, and the order of the calls that reach it
 //! - `observer.rs` — sees what the store and the users do, and what that breaks
 //! - `shrink.rs` — how the decisions of a run that failed are made fewer
 
 mod choices;
+mod crowd;
 mod observer;
 mod process;
 mod property;
@@ -34,7 +37,8 @@ mod store;
 mod user;
 mod world;
 
-pub use choices::Choices;
+pub use choices::{Choices, Decisions, Scenario};
+pub use observer::Counts;
 pub use property::{Property, Variant, Violation};
 pub use run::{Outcome, narrate, simulate};
 pub use shrink::shrink;

@@ -1,13 +1,15 @@
 //! Compares what holders believe with what the store has.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lock_core::{FencingToken, Held, LockKey, LockState, OwnerId};
 
+use crate::choices::Scenario;
 use crate::property::{Property, Violation};
-use crate::world::{Time, World, nanos};
+use crate::store::Holder;
+use crate::world::{Current, Time, World, nanos};
 
 /// How long a lock that is waited for may lie idle when there are no faults: a few ways to the
 /// store, or the longest pause between two polls.
@@ -21,20 +23,44 @@ pub(crate) struct Observer {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The fence of the holder that the store has.
-    stored: BTreeMap<LockKey, FencingToken>,
+    /// The holder that the store has.
+    stored: BTreeMap<LockKey, Holder>,
     holds: Vec<Hold>,
     /// The greatest fence that anybody has got.
     greatest: BTreeMap<LockKey, FencingToken>,
     /// The tasks that wait, by the lock.
-    waiting: BTreeMap<LockKey, usize>,
+    waiting: BTreeMap<LockKey, BTreeSet<usize>>,
+    /// The tasks whose calls are left alone.
+    alone: BTreeSet<usize>,
     /// Since when a lock has been waited for and not used.
     idle_since: BTreeMap<LockKey, Time>,
-    /// Which runtime each claim was made on.
-    owners: Vec<(OwnerId, usize)>,
+    claims: Vec<MadeClaim>,
+    /// Those that have been told to wait: from then on they need no caller.
+    by_themselves: HashSet<OwnerId>,
+    /// Those that have been told that they have the lock.
+    granted: HashSet<OwnerId>,
     /// What an operator has taken away.
-    taken: Vec<(LockKey, FencingToken)>,
-    grants: usize,
+    taken: Vec<(LockKey, Holder)>,
+    counts: Counts,
+}
+
+/// How often something has happened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// A task got a lock.
+    pub grants: usize,
+    /// It got it from another task of its process.
+    pub passes: usize,
+    /// It got it after it had been left alone.
+    pub after_being_alone: usize,
+}
+
+/// Where a claim was made.
+#[derive(Debug)]
+struct MadeClaim {
+    owner: OwnerId,
+    process: usize,
+    by: Current,
 }
 
 #[derive(Debug)]
@@ -62,20 +88,21 @@ impl Observer {
     }
 
     /// The store has this holder now: nobody else may believe in the lock.
-    pub(crate) fn store_has(&self, key: &LockKey, fence: Option<FencingToken>) {
+    pub(crate) fn store_has(&self, key: &LockKey, holder: Option<Holder>) {
         let mut state = self.state();
-        let before = match fence {
-            Some(fence) => state.stored.insert(key.clone(), fence),
+        let before = match holder {
+            Some(holder) => state.stored.insert(key.clone(), holder),
             None => state.stored.remove(key),
         };
-        if before == fence {
+        if before == holder {
             return;
         }
         // A hold that has ended is not asked again. Asking is no help to it: it is over already.
         state.holds.retain(|hold| {
-            let is_over = hold.key == *key && Some(hold.fence) != fence;
+            let is_over = hold.key == *key && !holder.is_some_and(|holder| holder.has(hold.fence));
             if is_over && hold.is_believed() {
-                let what = format!("fence {} is believed, and the store has {fence:?}", hold.fence);
+                let what =
+                    format!("fence {} is believed, and the store has {holder:?}", hold.fence);
                 self.world.violated(Violation::new(Property::ValidNoLonger, what));
             }
             !is_over
@@ -85,48 +112,87 @@ impl Observer {
     /// Whether the store still has this hold, or an operator has taken it away.
     pub(crate) fn is_kept(&self, key: &LockKey, fence: FencingToken) -> bool {
         let state = self.state();
-        state.stored.get(key) == Some(&fence) || state.taken.contains(&(key.clone(), fence))
+        state.stores(key, fence) || state.was_taken(key, fence)
     }
 
     /// An operator takes this hold away: the holder learns of it after the fact.
-    pub(crate) fn taken(&self, key: &LockKey, fence: FencingToken) {
+    pub(crate) fn taken(&self, key: &LockKey, holder: Holder) {
         let mut state = self.state();
-        state.taken.push((key.clone(), fence));
-        state.holds.retain(|hold| !(hold.key == *key && hold.fence == fence));
+        state.taken.push((key.clone(), holder));
+        state.holds.retain(|hold| !(hold.key == *key && holder.has(hold.fence)));
     }
 
-    /// A task begins to wait. Returns the greatest fence so far.
-    pub(crate) fn waits(&self, key: &LockKey) -> Option<FencingToken> {
-        let mut state = self.state();
-        *state.waiting.entry(key.clone()).or_default() += 1;
-        state.greatest.get(key).copied()
+    /// The task that is being polled begins to wait.
+    pub(crate) fn waits(&self, key: &LockKey) {
+        let task = self.world.current().task;
+        self.state().waiting.entry(key.clone()).or_default().extend(task);
     }
 
     /// It no longer waits.
     pub(crate) fn waits_no_longer(&self, key: &LockKey) {
-        if let Some(waiting) = self.state().waiting.get_mut(key) {
-            *waiting -= 1;
+        let (task, mut state) = (self.world.current().task, self.state());
+        if let Some((waiting, task)) = state.waiting.get_mut(key).zip(task) {
+            waiting.remove(&task);
         }
     }
 
-    /// A task has got the lock with this fence, after it had seen fences up to `before`.
-    pub(crate) fn granted(&self, held: &Held, fence: FencingToken, before: Option<FencingToken>) {
+    /// The call of the task that is being polled is neither polled nor dropped from now on.
+    pub(crate) fn is_left_alone(&self) {
+        let task = self.world.current().task;
+        self.state().alone.extend(task);
+    }
+
+    /// Somebody is back to poll or drop it.
+    pub(crate) fn is_not_alone(&self) {
+        if let Some(task) = self.world.current().task {
+            self.state().alone.remove(&task);
+        }
+    }
+
+    /// A call that was left alone has brought the lock.
+    pub(crate) fn has_waited_alone(&self) {
+        self.state().counts.after_being_alone += 1;
+    }
+
+    /// A claim has been told by the store that it has the lock, or has to wait for it.
+    pub(crate) fn answered(&self, owner: OwnerId, is_granted: bool) {
+        let mut state = self.state();
+        let of = if is_granted { &mut state.granted } else { &mut state.by_themselves };
+        of.insert(owner);
+    }
+
+    /// A task has got the lock, with a fence that is above all that were got before it: as long as it
+    /// holds the lock nobody gets a greater one.
+    pub(crate) fn acquired(&self, held: &Held, fence: FencingToken) {
         let key = held.key();
         let mut state = self.state();
-        if state.taken.contains(&(key.clone(), fence)) {
+        if state.was_taken(key, fence) {
             return;
         }
-        state.grants += 1;
+        if let Some(before) = state.greatest.get(key).filter(|before| **before >= fence) {
+            let what = format!("fence {fence} was granted after {before}");
+            self.world.violated(Violation::new(Property::RisingFences, what));
+        }
+        let is_passed = state.stored.get(key).is_some_and(|holder| holder.first != fence);
+        state.counts.passes += usize::from(is_passed);
+        drop(state);
+        self.granted(held, fence);
+    }
+
+    /// A task has got the lock with this fence, or takes over the hold that has it.
+    pub(crate) fn granted(&self, held: &Held, fence: FencingToken) {
+        let key = held.key();
+        let mut state = self.state();
+        if state.was_taken(key, fence) {
+            return;
+        }
+        state.counts.grants += 1;
         let mut others = state.holds.iter().filter(|hold| hold.key == *key && hold.fence != fence);
         if let Some(other) = others.find(|hold| hold.is_believed()) {
             let what = format!("fences {} and {fence} are both believed", other.fence);
             self.world.violated(Violation::new(Property::OneHolder, what));
         }
-        if let Some(before) = before.filter(|before| *before >= fence) {
-            let what = format!("fence {fence} was granted after {before} had been seen");
-            self.world.violated(Violation::new(Property::RisingFences, what));
-        }
-        if state.stored.get(key) != Some(&fence) {
+        if !state.stores(key, fence) {
             let what = format!("fence {fence} was granted, and the store no longer has it");
             self.world.violated(Violation::new(Property::ValidNoLonger, what));
         }
@@ -142,40 +208,85 @@ impl Observer {
         left.for_each(|hold| hold.has_left = true);
     }
 
-    pub(crate) fn claimed(&self, owner: OwnerId) {
-        let runtime = self.world.current();
-        self.state().owners.push((owner, runtime));
+    pub(crate) fn claimed(&self, owner: OwnerId, process: usize) {
+        let by = self.world.current();
+        self.state().claims.push(MadeClaim { owner, process, by });
     }
 
-    /// The runtimes on which this owner was.
-    pub(crate) fn runtimes_of(&self, owner: OwnerId) -> Vec<usize> {
+    /// The processes and the runtimes on which this owner was.
+    pub(crate) fn places_of(&self, owner: OwnerId) -> Vec<(usize, usize)> {
         let state = self.state();
-        state.owners.iter().filter(|(other, _)| *other == owner).map(|(_, on)| *on).collect()
+        let claims = state.claims.iter().filter(|claim| claim.owner == owner);
+        claims.map(|claim| (claim.process, claim.by.runtime)).collect()
     }
 
-    pub(crate) fn grants(&self) -> usize {
-        self.state().grants
+    pub(crate) fn counts(&self) -> Counts {
+        self.state().counts
     }
 
     /// Without faults, a lock that is waited for does not lie idle.
     pub(crate) fn look_for_starvation(&self) {
         let now = self.world.now();
+        let passes_on = self.world.has(Scenario::COHORTS);
         let mut state = self.state();
-        let State { stored, holds, waiting, idle_since, .. } = &mut *state;
-        for (key, _) in waiting.iter().filter(|(_, tasks)| **tasks > 0) {
-            let stored = stored.get(key);
-            let uses =
-                |hold: &Hold| hold.key == *key && Some(&hold.fence) == stored && !hold.has_left;
-            if holds.iter().any(uses) {
-                idle_since.remove(key);
-                continue;
-            }
+        let mut idle_since = std::mem::take(&mut state.idle_since);
+        idle_since.retain(|key, _| state.is_wanted_and_unused(key, passes_on));
+        for key in state.waiting.keys().filter(|key| state.is_wanted_and_unused(key, passes_on)) {
             let since = *idle_since.entry(key.clone()).or_insert(now);
             if now - since > nanos(IDLE) {
+                let stored = state.stored.get(key);
                 let what = format!("the lock is waited for and unused; the store has {stored:?}");
                 self.world.violated(Violation::new(Property::NoStarvation, what));
             }
         }
-        idle_since.retain(|key, _| waiting.get(key).is_some_and(|tasks| *tasks > 0));
+        state.idle_since = idle_since;
+    }
+}
+
+impl State {
+    fn stores(&self, key: &LockKey, fence: FencingToken) -> bool {
+        self.stored.get(key).is_some_and(|holder| holder.has(fence))
+    }
+
+    fn was_taken(&self, key: &LockKey, fence: FencingToken) -> bool {
+        self.taken.iter().any(|(taken, holder)| taken == key && holder.has(fence))
+    }
+
+    fn is_wanted_and_unused(&self, key: &LockKey, passes_on: bool) -> bool {
+        let Some(waiting) = self.waiting.get(key) else { return false };
+        let mut holds = self.holds.iter().filter(|hold| hold.key == *key && !hold.has_left);
+        waiting.iter().any(|task| !self.needs_its_caller(*task))
+            && !holds.any(|hold| self.stores(key, hold.fence))
+            && !waiting.iter().any(|task| self.keeps_for_nobody(*task, key, passes_on))
+    }
+
+    /// Nobody polls the task's call, and only its caller can read the store's answer to the first question, or
+    /// take the lock that was got for it.
+    fn needs_its_caller(&self, task: usize) -> bool {
+        let waits = |MadeClaim { owner, .. }: &MadeClaim| {
+            self.by_themselves.contains(owner) && !self.granted.contains(owner)
+        };
+        self.alone.contains(&task) && !self.claim_of(task).is_some_and(waits)
+    }
+
+    /// Nobody polls the task's call, and the store has granted it the lock: the others wait until somebody
+    /// does. If holds are passed on, it may have that of another task.
+    fn keeps_for_nobody(&self, task: usize, key: &LockKey, passes_on: bool) -> bool {
+        if !self.alone.contains(&task) {
+            return false;
+        }
+        let Some((stored, mine)) = self.stored.get(key).zip(self.claim_of(task)) else {
+            return false;
+        };
+        let is_of_its_process = |claim: &MadeClaim| {
+            passes_on && claim.owner == stored.owner && claim.process == mine.process
+        };
+        let is_its_own = stored.owner == mine.owner && self.needs_its_caller(task);
+        is_its_own || self.claims.iter().any(is_of_its_process)
+    }
+
+    /// The last claim of a task.
+    fn claim_of(&self, task: usize) -> Option<&MadeClaim> {
+        self.claims.iter().rfind(|claim| claim.by.task == Some(task))
     }
 }

@@ -25,6 +25,7 @@ struct Inner {
     suspended_until: AtomicU64,
     suspensions: AtomicU64,
     is_closed: AtomicBool,
+    has_lost_a_runtime: AtomicBool,
 }
 
 impl Process {
@@ -47,6 +48,7 @@ impl Process {
             suspended_until: AtomicU64::new(0),
             suspensions: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
+            has_lost_a_runtime: AtomicBool::new(false),
         })))
     }
 
@@ -74,6 +76,15 @@ impl Process {
 
     pub(crate) fn closes(&self) {
         self.0.is_closed.store(true, Relaxed);
+    }
+
+    pub(crate) fn loses_a_runtime(&self) {
+        self.0.has_lost_a_runtime.store(true, Relaxed);
+    }
+
+    /// Whether one on which its tasks run has ended.
+    pub(crate) fn has_lost_a_runtime(&self) -> bool {
+        self.0.has_lost_a_runtime.load(Relaxed)
     }
 
     pub(crate) fn is_closed(&self) -> bool {

@@ -3,6 +3,8 @@
 
 use std::fmt;
 
+use crate::choices::Scenario;
+
 /// A promise of the core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Property {
@@ -20,6 +22,8 @@ pub enum Property {
     NoStarvation,
     /// What was dropped, released or given up leaves nothing in the store.
     NoLeftovers,
+    /// A call that waits, and the lock that it gets, need nobody who polls it.
+    WaitsAlone,
     /// The calls of a claim follow the table of the contract: nothing but a release after a release.
     LegalCalls,
     /// A call with a limit ends at it.
@@ -56,6 +60,8 @@ pub enum Variant {
     GrantsTwice,
     /// The store forgets its fences when a lock is free.
     ForgetsFences,
+    /// The store grants fences in a row of which a later holder gets some, too.
+    OverlapsFences,
     /// The store promises twice as long as it keeps the lock.
     PromisesTooMuch,
     /// A client's clock is a tenth too slow.
@@ -77,9 +83,10 @@ pub enum Variant {
 
 impl Variant {
     /// All of them, and what each must break.
-    pub const ALL: [(Self, &'static [Property]); 10] = [
+    pub const ALL: [(Self, &'static [Property]); 11] = [
         (Self::GrantsTwice, &[Property::OneHolder]),
         (Self::ForgetsFences, &[Property::RisingFences]),
+        (Self::OverlapsFences, &[Property::RisingFences]),
         (Self::PromisesTooMuch, &[Property::ValidNoLonger]),
         (Self::SlowClock, &[Property::ValidNoLonger]),
         (Self::LateTimers, &[Property::LossInTime]),
@@ -89,4 +96,12 @@ impl Variant {
         (Self::ShortensLeases, &[Property::ValidNoLonger]),
         (Self::RenewsAfterRelease, &[Property::LegalCalls]),
     ];
+
+    /// What a run must have besides the ordinary to show it.
+    pub fn scenario(self) -> Scenario {
+        match self {
+            Self::OverlapsFences => Scenario::COHORTS,
+            _ => Scenario::default(),
+        }
+    }
 }

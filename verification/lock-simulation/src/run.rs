@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use lock_core::{Error, ErrorKind, Result};
 
-use crate::choices::Choices;
-use crate::observer::Observer;
+use crate::choices::{Choices, Decisions, Scenario};
+use crate::crowd::{self, CROWD};
+use crate::observer::{Counts, Observer};
 use crate::process::Driven;
 use crate::process::Process;
 use crate::property::Variant;
@@ -18,10 +19,12 @@ use crate::property::{Property, Violation};
 use crate::store::Kind;
 use crate::store::network::{LONGEST_TTL, Network};
 use crate::user::User;
-use crate::world::{Time, World, nanos};
+use crate::world::{Current, Time, World, nanos};
 
 /// A run that takes more steps than this does not end.
 const MOST_STEPS: usize = 200_000;
+/// The same for a crowd.
+const MOST_STEPS_OF_A_CROWD: usize = 5_000_000;
 /// How long after the last fault everything works as if there had been none: the longest pause
 /// between two looks at a store that pushes, and the latest request.
 const RECOVERY: Duration = Duration::from_secs(13 + LONGEST_TTL.as_secs());
@@ -34,9 +37,9 @@ pub struct Outcome {
     /// The first broken promise.
     pub violation: Option<Violation>,
     /// The decisions, to replay the run.
-    pub choices: Vec<u8>,
-    /// How often a task got a lock.
-    pub grants: usize,
+    pub decisions: Decisions,
+    /// What has happened.
+    pub counts: Counts,
     /// How many steps the run had.
     pub steps: usize,
 }
@@ -55,15 +58,15 @@ pub fn narrate(choices: Choices, variant: Option<Variant>) -> Vec<String> {
 }
 
 fn run(world: &World) -> Outcome {
-    let (mut steps, mut grants) = (0, 0);
+    let (mut steps, mut counts) = (0, Counts::default());
     match Run::new(world) {
         Ok(mut run) => {
             run.finish();
-            (steps, grants) = (run.steps, run.network.observer().grants());
+            (steps, counts) = (run.steps, run.network.observer().counts());
         }
         Err(error) => world.violated(Violation::new(Property::Progress, error.to_string())),
     }
-    Outcome { violation: world.violation(), choices: world.taken(), grants, steps }
+    Outcome { violation: world.violation(), decisions: world.taken(), counts, steps }
 }
 
 struct Run {
@@ -111,10 +114,9 @@ enum Next {
 impl Run {
     fn new(world: &World) -> Result<Self> {
         let kind = [Kind::Pushing, Kind::Polled, Kind::Hinting, Kind::Leased][world.below(4)];
-        let (processes, users, names) =
-            (1 + world.below(3), 2 + world.below(3), 1 + world.below(2));
+        let (processes, users, names) = Self::size(world);
         // A `Locks` has one runtime, or each of its callers has its own.
-        let is_shared = !world.one_in(2);
+        let is_shared = world.has(Scenario::CROWD) || !world.one_in(2);
         let process_of: Vec<_> = if is_shared {
             (0..processes).collect()
         } else {
@@ -132,8 +134,12 @@ impl Run {
             })
             .collect();
         let processes = processes?;
-        let heals_at = nanos(Duration::from_secs(4) + world.duration(Duration::from_secs(12)));
+        let is_crowd = world.has(Scenario::CROWD);
+        let (least, more) = if is_crowd { (1, 2) } else { (4, 12) };
+        let faults = Duration::from_secs(least) + world.duration(Duration::from_secs(more));
+        let heals_at = nanos(faults);
         let calm_at = heals_at + nanos(RECOVERY);
+        let cohort = if world.has(Scenario::COHORTS) { [8, 2, 3][world.below(3)] } else { 1 };
         let tasks = (0..users).map(|user| {
             let process = user % processes.len();
             let user_of = User {
@@ -141,9 +147,16 @@ impl Run {
                 process: processes[process].clone(),
                 other: processes[(process + 1) % processes.len()].clone(),
                 names,
+                cohort,
+                calm_at,
+            };
+            let future: Pin<Box<dyn Future<Output = ()>>> = if is_crowd {
+                Box::pin(user_of.run_in_crowd(heals_at))
+            } else {
+                Box::pin(user_of.run())
             };
             Task {
-                future: Some(Box::pin(user_of.run(calm_at))),
+                future: Some(future),
                 ready: Arc::new(Ready { is_set: AtomicBool::new(true), world: world.clone() }),
                 runtime: if is_shared { process } else { user },
             }
@@ -162,11 +175,24 @@ impl Run {
         })
     }
 
+    /// How many processes, users and names.
+    fn size(world: &World) -> (usize, usize, usize) {
+        if world.has(Scenario::CROWD) {
+            ([1, 1, 2, 3][world.below(4)], CROWD, 1)
+        } else if world.has(Scenario::COHORTS) {
+            (1 + world.below(2), 4 + world.below(3), 1)
+        } else {
+            (1 + world.below(3), 2 + world.below(3), 1 + world.below(2))
+        }
+    }
+
     fn finish(&mut self) {
+        let is_crowd = self.world.has(Scenario::CROWD);
+        let most_steps = if is_crowd { MOST_STEPS_OF_A_CROWD } else { MOST_STEPS };
         let mut ends_at = None;
         while self.world.violation().is_none() {
             self.steps += 1;
-            if self.steps > MOST_STEPS {
+            if self.steps > most_steps {
                 self.violated(Property::Progress, "the run does not end");
             }
             if ends_at.is_none() && self.tasks.iter().all(|task| task.future.is_none()) {
@@ -222,7 +248,7 @@ impl Run {
             Next::Due => self.world.step(),
             Next::Task(at) => self.poll(at),
             Next::Runtime(at) => {
-                self.world.set_current(at);
+                self.world.set_current(Current { runtime: at, task: None });
                 self.runtimes[at].is_stirred = false;
                 self.runtimes[at].drive();
                 let activity = self.world.activity();
@@ -239,7 +265,7 @@ impl Run {
 
     fn poll(&mut self, at: usize) {
         let task = &mut self.tasks[at];
-        self.world.set_current(task.runtime);
+        self.world.set_current(Current { runtime: task.runtime, task: Some(at) });
         task.ready.is_set.store(false, Relaxed);
         // On a runtime that has ended a keeper cannot be spawned: its task is gone at once.
         let handle = self.runtimes[task.runtime].handle();
@@ -270,6 +296,7 @@ impl Run {
         self.network.settle();
         if next >= self.calm_at {
             self.network.observer().look_for_starvation();
+            self.look_for_late_turns();
         }
         if self.world.fault(20) {
             self.disturb();
@@ -290,10 +317,23 @@ impl Run {
             0 | 1 => self.network.cut(process, until),
             2 | 3 => self.processes[process].suspend(until),
             4 | 5 => self.runtimes[runtime].stands_until = until,
-            6 => self.runtimes[runtime].end(),
+            6 if world.loses_processes() => {
+                self.processes[self.process_of[runtime]].loses_a_runtime();
+                self.runtimes[runtime].end();
+            }
             _ => self.network.take_away_any(),
         }
         self.world.stir();
+    }
+
+    /// Everybody in a crowd has had a turn after so long a time.
+    fn look_for_late_turns(&self) {
+        let late = self.world.has(Scenario::CROWD)
+            && self.world.now() - self.calm_at > nanos(crowd::ALL_TURNS);
+        let waiting = self.tasks.iter().filter(|task| task.future.is_some()).count();
+        if late && waiting > 0 {
+            self.violated(Property::NoStarvation, format!("{waiting} have had no turn"));
+        }
     }
 
     /// Everything was given up, so nothing is in the store but what belonged to something that ended.
@@ -303,8 +343,13 @@ impl Run {
                 || self.processes[self.process_of[runtime]].is_closed()
         };
         let observer = self.network.observer();
+        // A hold that is passed on goes to any runtime of its process.
+        let may_have_ended = |(process, runtime): (usize, usize)| {
+            let passes_on = self.world.has(Scenario::COHORTS);
+            ended(runtime) || passes_on && self.processes[process].has_lost_a_runtime()
+        };
         for owner in self.network.owners() {
-            if !observer.runtimes_of(owner).into_iter().any(ended) {
+            if !observer.places_of(owner).into_iter().any(may_have_ended) {
                 self.violated(Property::NoLeftovers, format!("{owner:?} is still in the store"));
             }
         }

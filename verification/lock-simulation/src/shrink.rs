@@ -1,6 +1,6 @@
 //! Makes a run that broke a promise short, so that people can read it.
 
-use crate::choices::Choices;
+use crate::choices::{Choices, Decisions};
 use crate::property::{Property, Variant};
 use crate::run::simulate;
 
@@ -9,12 +9,16 @@ const MOST_RUNS: usize = 3_000;
 
 /// The decisions of a shorter run that breaks the same property: parts are left out, and decisions
 /// are replaced by harmless ones, for as long as that helps.
-pub fn shrink(choices: Vec<u8>, variant: Option<Variant>, property: Property) -> Vec<u8> {
-    let mut best = choices;
+pub fn shrink(
+    Decisions { scenario, bytes: mut best }: Decisions,
+    variant: Option<Variant>,
+    property: Property,
+) -> Decisions {
     let mut runs = 0;
-    let mut breaks = |choices: &[u8]| {
+    let mut breaks = |bytes: &[u8]| {
         runs += 1;
-        let outcome = simulate(Choices::given(choices.to_vec()), variant);
+        let decisions = Decisions { scenario, bytes: bytes.to_vec() };
+        let outcome = simulate(Choices::given(decisions), variant);
         let same = outcome.violation.is_some_and(|violation| violation.property == property);
         (runs <= MOST_RUNS && same).then_some(())
     };
@@ -40,5 +44,5 @@ pub fn shrink(choices: Vec<u8>, variant: Option<Variant>, property: Property) ->
     }
     let used = best.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     best.truncate(used);
-    best
+    Decisions { scenario, bytes: best }
 }

@@ -1,14 +1,17 @@
 //! What the tasks of the simulated processes do with their locks.
 
+use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use lock_core::{FencingToken, Held, LeaseToken, Lock, LockGuard, LockState, LostReason, Result};
 
+use crate::choices::Scenario;
 use crate::process::Process;
 use crate::property::{Property, Violation};
-use crate::store::network::{LONGEST_TTL, Network};
+use crate::store::network::{LONG_TTL, LONGEST_TTL, Network};
 use crate::world::{Time, World, nanos};
 
 /// What the core allows a caller beyond its limit, and a moment for the drift of the clock.
@@ -20,7 +23,14 @@ pub(crate) struct User {
     /// A process to which a lock can be handed over.
     pub(crate) other: Process,
     pub(crate) names: usize,
+    /// How many tasks may pass a hold on.
+    pub(crate) cohort: u32,
+    /// When there have been no faults for long enough.
+    pub(crate) calm_at: Time,
 }
+
+/// The longest work of most holders that can pass their hold on.
+const BRIEF: Duration = Duration::from_millis(20);
 
 /// A lock that was got.
 struct Taken {
@@ -32,7 +42,7 @@ struct Taken {
 
 impl User {
     /// Takes locks while there are faults, and again from `calm_at` on, when there are none.
-    pub(crate) async fn run(self, calm_at: Time) {
+    pub(crate) async fn run(self) {
         for _ in 0..1 + self.world().below(3) {
             self.pause(Duration::from_secs(1)).await;
             if self.world().is_healed() {
@@ -40,14 +50,14 @@ impl User {
             }
             self.step().await;
         }
-        self.world().sleep_until(calm_at).await;
+        self.world().sleep_until(self.calm_at).await;
         for _ in 0..1 + self.world().below(2) {
             self.pause(Duration::from_millis(200)).await;
             self.step().await;
         }
     }
 
-    fn world(&self) -> &World {
+    pub(crate) fn world(&self) -> &World {
         self.network.world()
     }
 
@@ -56,47 +66,74 @@ impl User {
         self.process.suspensions() + self.other.suspensions()
     }
 
-    async fn pause(&self, longest: Duration) {
+    pub(crate) async fn pause(&self, longest: Duration) {
         self.world().sleep(self.world().duration(longest)).await;
     }
 
     /// Takes a lock, works, and gives it up, each in one of the ways that there are.
     async fn step(&self) {
         let world = self.world();
-        if world.fault(48) {
+        if world.loses_processes() && world.fault(48) {
             self.process.closes();
             // It says what it has left behind.
             let _ = self.process.locks().close(world.duration(LONGEST_TTL)).await;
         }
         let ttl = self.ttl();
-        let Ok(lock) = self.lock(ttl) else { return };
-        let before = self.network.observer().waits(lock.key());
-        let guard = self.take(&lock, ttl).await;
+        let Ok((lock, is_kept)) = self.lock(ttl) else { return };
+        let leaves_alone = world.has(Scenario::LEFT_ALONE) && world.one_in(2);
+        if leaves_alone && world.one_in(2) {
+            return self.run_alone(&lock, ttl, is_kept).await;
+        }
+        self.network.observer().waits(lock.key());
+        let guard = if leaves_alone {
+            self.take_alone(&lock, ttl, is_kept).await
+        } else {
+            self.take(&lock, ttl).await
+        };
         self.network.observer().waits_no_longer(lock.key());
         let suspensions = self.suspensions();
         let Some(guard) = guard else { return };
         let Ok(fence) = guard.token() else { return };
         world.tell(|| format!("a task has {} with fence {fence}", lock.key()));
-        self.network.observer().granted(&guard, fence, before);
+        self.network.observer().acquired(&guard, fence);
         let taken = Taken { guard, fence, suspensions };
-        self.work(&taken).await;
+        if world.has(Scenario::COHORTS) && !world.one_in(4) {
+            self.pause(BRIEF).await;
+        } else {
+            self.work(&taken).await;
+        }
         self.give_up(&lock, taken).await;
         world.tell(|| format!("a task has given up fence {fence}"));
         self.network.observer().left(lock.key(), fence);
     }
 
     fn ttl(&self) -> Duration {
-        LONGEST_TTL / [1, 2, 6, 20][self.world().below(4)]
+        let world = self.world();
+        if world.has(Scenario::LONG_TTL) {
+            // No request is later than a ttl. One that is may take a lock of which its waiter, who goes on to
+            // renew a place, learns only by its next look.
+            return LONG_TTL;
+        }
+        // Only tasks with the same ttl pass a hold on.
+        if world.has(Scenario::COHORTS) && !world.one_in(4) {
+            return LONGEST_TTL / 2;
+        }
+        LONGEST_TTL / [1, 2, 6, 20][world.below(4)]
     }
 
-    fn lock(&self, ttl: Duration) -> Result<Lock> {
+    /// A lock, and whether it is kept for as long as anybody wants.
+    fn lock(&self, ttl: Duration) -> Result<(Lock, bool)> {
         let world = self.world();
         let name = ["a", "b"][world.below(self.names)];
-        let lock = self.process.locks().named(name)?.ttl(ttl);
+        let mut lock = self.process.locks().named(name)?.ttl(ttl);
+        if world.has(Scenario::COHORTS) && !world.one_in(8) {
+            lock = lock.cohort(self.cohort);
+        }
+        let span = ttl.min(LONGEST_TTL);
         Ok(match world.below(8) {
-            6 => lock.no_renew(),
-            7 => lock.max_hold(ttl / 2 + world.duration(ttl)),
-            _ => lock,
+            6 => (lock.no_renew(), false),
+            7 => (lock.max_hold(span / 2 + world.duration(span)), false),
+            _ => (lock, true),
         })
     }
 
@@ -112,6 +149,70 @@ impl User {
             6 | 7 => self.dropped(LONGEST_TTL, lock.acquire()).await?.ok(),
             _ => lock.acquire().await.ok(),
         }
+    }
+
+    /// The guard that a call has brought after it had been left alone.
+    async fn take_alone(&self, lock: &Lock, ttl: Duration, is_kept: bool) -> Option<LockGuard> {
+        let is_calm = self.world().now() >= self.calm_at;
+        let taken = self.left_alone(ttl, lock.acquire()).await?;
+        let is_held = taken.as_ref().is_ok_and(|guard| guard.token().is_ok());
+        self.has_waited_alone(is_held, is_calm && is_kept);
+        taken.ok()
+    }
+
+    /// A call that takes the lock and works, and is left alone at some time.
+    async fn run_alone(&self, lock: &Lock, ttl: Duration, is_kept: bool) {
+        let (observer, is_calm) = (self.network.observer(), self.world().now() >= self.calm_at);
+        let fence = Cell::new(None);
+        observer.waits(lock.key());
+        let work = async |held: Held| {
+            observer.waits_no_longer(lock.key());
+            if let Ok(token) = held.token() {
+                fence.set(Some(token));
+                observer.acquired(&held, token);
+            }
+            self.watched(held).await;
+        };
+        let done = self.left_alone(ttl, lock.run(work)).await;
+        observer.waits_no_longer(lock.key());
+        if let Some(fence) = fence.get() {
+            observer.left(lock.key(), fence);
+        }
+        if let Some(done) = done {
+            self.has_waited_alone(done.is_ok(), is_calm && is_kept);
+        }
+    }
+
+    fn has_waited_alone(&self, is_held: bool, must_be_held: bool) {
+        if is_held {
+            self.network.observer().has_waited_alone();
+        } else if must_be_held && !(self.process.is_closed() || self.process.has_lost_a_runtime()) {
+            let what = "a call that was left alone has not got its lock, or not kept it";
+            self.world().violated(Violation::new(Property::WaitsAlone, what));
+        }
+    }
+
+    /// Polls a call a few times, mostly once, then neither polls nor drops it for longer than a lock lasts,
+    /// unless that is for ever. Afterwards the call is dropped, or goes on.
+    async fn left_alone<T>(&self, ttl: Duration, call: impl Future<Output = T>) -> Option<T> {
+        let world = self.world();
+        let mut call = pin!(call);
+        let mut polls = 1 + [0, 0, 1, 3][world.below(4)];
+        let answer = poll_fn(|cx| {
+            let answer = call.as_mut().poll(cx);
+            polls -= 1;
+            if polls > 0 { answer.map(Some) } else { Poll::Ready(ready(answer)) }
+        });
+        if let Some(answer) = answer.await {
+            return Some(answer);
+        }
+        let observer = self.network.observer();
+        observer.is_left_alone();
+        world.tell(|| "a call is left alone".into());
+        let least = if ttl > LONGEST_TTL { Duration::ZERO } else { ttl };
+        world.sleep(least + world.duration(LONGEST_TTL)).await;
+        observer.is_not_alone();
+        if world.one_in(2) { None } else { Some(call.await) }
     }
 
     async fn work(&self, taken: &Taken) {
@@ -161,7 +262,10 @@ impl User {
                 drop(self.dropped(LONGEST_TTL, guard.release()).await);
             }
             6 => drop(guard.run(async |held| self.watched(held).await).await),
-            7 => {
+            // An acquire request that is in doubt at the detach, and comes only after the release by the token,
+            // takes the lock again, under a fence that the token does not have. Nobody releases that hold: it
+            // ends with its ttl.
+            7 if !self.world().has(Scenario::LONG_TTL) => {
                 let detach = self.in_time(patience, guard.detach());
                 if let Some(Ok(token)) = self.dropped(LONGEST_TTL, detach).await {
                     self.hand_over(lock, token, fence).await;
@@ -184,7 +288,7 @@ impl User {
             && guard.token().is_ok()
         {
             let suspensions = self.suspensions();
-            self.network.observer().granted(&guard, fence, None);
+            self.network.observer().granted(&guard, fence);
             if self.world().one_in(2) {
                 guard.keep_alive();
             }
@@ -236,6 +340,13 @@ impl User {
             answer = call => Some(answer),
             () = drops => None,
         }
+    }
+}
+
+fn ready<T>(answer: Poll<T>) -> Option<T> {
+    match answer {
+        Poll::Ready(answer) => Some(answer),
+        Poll::Pending => None,
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::choices::Choices;
+use crate::choices::{Choices, Decisions, Scenario};
 use crate::property::Variant;
 use crate::property::Violation;
 
@@ -26,6 +26,7 @@ pub(crate) struct World(Arc<Shared>);
 
 struct Shared {
     variant: Option<Variant>,
+    scenario: Scenario,
     is_told: bool,
     state: Mutex<State>,
 }
@@ -38,10 +39,17 @@ struct State {
     /// Changed by everything that may make a task ready.
     activity: u64,
     is_healed: bool,
-    /// The runtime of the user whose task is being polled.
-    current: usize,
+    /// What is being polled.
+    current: Current,
     violation: Option<Violation>,
     story: Vec<String>,
+}
+
+/// The task of a user, or a runtime on which keepers go on.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Current {
+    pub(crate) runtime: usize,
+    pub(crate) task: Option<usize>,
 }
 
 /// When something is due. Among what is due at the same time the second number decides, which is a
@@ -55,6 +63,7 @@ enum Due {
 
 impl World {
     pub(crate) fn new(choices: Choices, variant: Option<Variant>, is_told: bool) -> Self {
+        let scenario = choices.scenario();
         let state = State {
             now: 0,
             choices,
@@ -62,11 +71,11 @@ impl World {
             next_id: 0,
             activity: 0,
             is_healed: false,
-            current: 0,
+            current: Current::default(),
             violation: None,
             story: Vec::new(),
         };
-        Self(Arc::new(Shared { variant, is_told, state: Mutex::new(state) }))
+        Self(Arc::new(Shared { variant, scenario, is_told, state: Mutex::new(state) }))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -95,6 +104,17 @@ impl World {
         self.state().choices.duration(longest)
     }
 
+    /// Whether the run has this besides the ordinary.
+    pub(crate) fn has(&self, scenario: Scenario) -> bool {
+        self.0.scenario.has(scenario)
+    }
+
+    /// Whether a process may be closed, or a runtime end: what it held then lasts for as long as its lease,
+    /// and its tasks get nothing any more.
+    pub(crate) fn loses_processes(&self) -> bool {
+        !self.has(Scenario::LONG_TTL) && !self.has(Scenario::CROWD)
+    }
+
     /// Whether this wrong variant is simulated.
     pub(crate) fn is_wrong(&self, variant: Variant) -> bool {
         self.0.variant == Some(variant)
@@ -119,11 +139,11 @@ impl World {
         self.state().activity
     }
 
-    pub(crate) fn set_current(&self, runtime: usize) {
-        self.state().current = runtime;
+    pub(crate) fn set_current(&self, current: Current) {
+        self.state().current = current;
     }
 
-    pub(crate) fn current(&self) -> usize {
+    pub(crate) fn current(&self) -> Current {
         self.state().current
     }
 
@@ -145,6 +165,7 @@ impl World {
 
     /// Only the first violation counts.
     pub(crate) fn violated(&self, violation: Violation) {
+        self.tell(|| violation.to_string());
         self.state().violation.get_or_insert(violation);
     }
 
@@ -153,7 +174,7 @@ impl World {
     }
 
     /// The choices that were made.
-    pub(crate) fn taken(&self) -> Vec<u8> {
+    pub(crate) fn taken(&self) -> Decisions {
         self.state().choices.clone().taken()
     }
 

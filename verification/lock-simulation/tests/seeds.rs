@@ -1,6 +1,8 @@
 //! Many seeds, the runs that once failed, and the wrong variants. `./test.sh` has 100 000 seeds, in the
 //! profile `simulation`, which is optimised.
 //!
+//! Runs with more than a thousand waiters have a test of their own, and one seed where the others have 5 000.
+//!
 //! `LOCK_SIMULATION_SEEDS` says how many seeds, `LOCK_TEST_SEED` with which to begin. A run that fails is
 //! shrunk and written to `regressions/`, where it is replayed from then on: commit it with the mend.
 
@@ -11,7 +13,9 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use lock_simulation::{Choices, Outcome, Variant, narrate, shrink, simulate};
+use lock_simulation::{
+    Choices, Counts, Decisions, Outcome, Scenario, Variant, narrate, shrink, simulate,
+};
 
 /// How many seeds a wrong variant may take to be found.
 const SEEDS_FOR_A_VARIANT: u64 = 3_000;
@@ -24,61 +28,109 @@ fn regressions() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("regressions")
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn bytes(hex: &str) -> Vec<u8> {
-    let digits = hex.trim().as_bytes().chunks(2);
-    digits.map(|pair| u8::from_str_radix(str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
-}
-
 /// Shrinks a run that failed, keeps it, and says how to see it again.
 fn keep(seed: u64, failed: Outcome) -> String {
     let violation = failed.violation.unwrap();
-    let short = shrink(failed.choices, None, violation.property);
+    let short = shrink(failed.decisions, None, violation.property);
     let again = simulate(Choices::given(short.clone()), None).violation;
     let file = regressions().join(format!("{:?}-{seed:016x}.hex", violation.property));
-    fs::write(&file, hex(&short) + "\n").unwrap();
+    fs::write(&file, format!("{short}\n")).unwrap();
     format!(
         "LOCK_TEST_SEED={seed}: {violation}\nshrunk to {} decisions, in {}: {again:?}",
-        short.len(),
+        short.bytes.len(),
         file.display()
     )
 }
 
-#[test]
-fn no_seed_breaks_a_promise() {
-    let seeds = from_environment("LOCK_SIMULATION_SEEDS").unwrap_or(2_000);
+/// What has happened in all the runs of some seeds.
+#[derive(Default)]
+struct Sums {
+    grants: AtomicUsize,
+    passes: AtomicUsize,
+    after_being_alone: AtomicUsize,
+    long: AtomicUsize,
+    steps: AtomicUsize,
+}
+
+impl Sums {
+    fn add(&self, outcome: &Outcome) {
+        let Counts { grants, passes, after_being_alone } = outcome.counts;
+        self.grants.fetch_add(grants, Relaxed);
+        self.passes.fetch_add(passes, Relaxed);
+        self.after_being_alone.fetch_add(after_being_alone, Relaxed);
+        let is_long = outcome.decisions.scenario.has(Scenario::LONG_TTL);
+        self.long.fetch_add(usize::from(is_long), Relaxed);
+        self.steps.fetch_add(outcome.steps, Relaxed);
+    }
+
+    fn read(self) -> [usize; 5] {
+        let Self { grants, passes, after_being_alone, long, steps } = self;
+        [grants, passes, after_being_alone, long, steps].map(AtomicUsize::into_inner)
+    }
+}
+
+/// Runs so many seeds on all processors, until one `fails`.
+fn run_all(
+    seeds: u64,
+    choices: fn(u64) -> Choices,
+    fails: impl Fn(u64, Outcome) -> String + Sync,
+) -> Sums {
     let begin = from_environment("LOCK_TEST_SEED").unwrap_or_else(|| {
         u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros()).unwrap()
     });
     println!("{seeds} seeds from LOCK_TEST_SEED={begin}");
-    let (failed, grants, steps) =
-        (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
+    let (failed, sums) = (AtomicBool::new(false), Sums::default());
     let parts = std::thread::available_parallelism().map_or(1, usize::from);
     let run = |part: usize| {
         for seed in (begin..begin + seeds).skip(part).step_by(parts) {
             if failed.load(Relaxed) {
                 return;
             }
-            let outcome = simulate(Choices::seeded(seed), None);
-            grants.fetch_add(outcome.grants, Relaxed);
-            steps.fetch_add(outcome.steps, Relaxed);
+            let outcome = simulate(choices(seed), None);
+            sums.add(&outcome);
             if outcome.violation.is_some() {
                 failed.store(true, Relaxed);
-                panic!("{}", keep(seed, outcome));
+                panic!("{}", fails(seed, outcome));
             }
         }
     };
     std::thread::scope(|scope| {
         for part in 0..parts {
+            let run = &run;
             scope.spawn(move || run(part));
         }
     });
-    let (grants, steps) = (grants.into_inner(), steps.into_inner());
-    println!("{grants} grants in {steps} steps");
+    sums
+}
+
+#[test]
+fn no_seed_breaks_a_promise() {
+    let seeds = from_environment("LOCK_SIMULATION_SEEDS").unwrap_or(2_000);
+    let [grants, passes, after_being_alone, long, steps] =
+        run_all(seeds, Choices::seeded, keep).read();
+    println!(
+        "{grants} grants in {steps} steps: {passes} passed on, {after_being_alone} after being alone; {long} runs with long leases"
+    );
     assert!(grants as u64 > seeds, "the runs hardly do anything: {grants} grants");
+    // A few seeds may have none of these.
+    if seeds >= 1_000 {
+        let fewest = passes.min(after_being_alone).min(long) as u64;
+        assert!(fewest > seeds / 20, "some of that hardly happens");
+    }
+}
+
+/// Each run takes as long as many others: there are few, and one that fails is named by its seed.
+#[test]
+fn a_thousand_waiters_have_their_turns() {
+    let seeds = from_environment("LOCK_SIMULATION_SEEDS").unwrap_or(2_000).div_ceil(5_000);
+    let tell = |seed, outcome: Outcome| {
+        let story = narrate(Choices::of_a_crowd(seed), None);
+        let end = story[story.len().saturating_sub(40)..].join("\n");
+        format!("LOCK_TEST_SEED={seed}: {}\n{end}", outcome.violation.unwrap())
+    };
+    let [grants, passes, .., steps] = run_all(seeds, Choices::of_a_crowd, tell).read();
+    println!("{grants} grants in {steps} steps: {passes} passed on");
+    assert!(grants as u64 > 1_000 * seeds, "there was no crowd: {grants} grants");
 }
 
 #[test]
@@ -87,9 +139,10 @@ fn what_failed_once_holds_now() {
         fs::read_dir(regressions()).unwrap().map(|file| file.unwrap().path()).collect();
     assert!(!files.is_empty(), "the corpus is not here");
     for file in files {
-        let outcome = simulate(Choices::given(bytes(&fs::read_to_string(&file).unwrap())), None);
+        let decisions: Decisions = fs::read_to_string(&file).unwrap().parse().unwrap();
+        let outcome = simulate(Choices::given(decisions), None);
         if outcome.violation.is_some() {
-            let story = narrate(Choices::given(outcome.choices), None);
+            let story = narrate(Choices::given(outcome.decisions), None);
             panic!("{}:\n{}", file.display(), story.join("\n"));
         }
     }
@@ -99,9 +152,9 @@ fn what_failed_once_holds_now() {
 fn a_run_depends_on_its_decisions_alone() {
     for seed in 0..200 {
         let first = simulate(Choices::seeded(seed), None);
-        let again = simulate(Choices::given(first.choices.clone()), None);
-        assert_eq!(first.choices, again.choices, "seed {seed}");
-        assert_eq!((first.steps, first.grants), (again.steps, again.grants), "seed {seed}");
+        let again = simulate(Choices::given(first.decisions.clone()), None);
+        assert_eq!(first.decisions, again.decisions, "seed {seed}");
+        assert_eq!((first.steps, first.counts), (again.steps, again.counts), "seed {seed}");
     }
 }
 
@@ -109,15 +162,16 @@ fn a_run_depends_on_its_decisions_alone() {
 fn each_wrong_variant_is_found_and_shrunk() {
     for (variant, properties) in Variant::ALL {
         let found = (0..SEEDS_FOR_A_VARIANT).find_map(|seed| {
-            let outcome = simulate(Choices::seeded(seed), Some(variant));
+            let choices = Choices::seeded_in(variant.scenario(), seed);
+            let outcome = simulate(choices, Some(variant));
             let property = outcome.violation.as_ref()?.property;
-            properties.contains(&property).then_some((seed, property, outcome.choices))
+            properties.contains(&property).then_some((seed, property, outcome.decisions))
         });
-        let Some((seed, property, choices)) = found else {
+        let Some((seed, property, decisions)) = found else {
             panic!("{variant:?} breaks none of {properties:?} in {SEEDS_FOR_A_VARIANT} seeds");
         };
-        let whole = choices.len();
-        let short = shrink(choices, Some(variant), property);
+        let whole = decisions.bytes.len();
+        let short = shrink(decisions, Some(variant), property).bytes;
         assert!(short.len() < whole, "{variant:?}: nothing could be left out");
         println!(
             "{variant:?} breaks {property:?}: seed {seed}, {} decisions of {whole}",

@@ -39,12 +39,13 @@ impl LockBackend for Backend {
         let mut can = Capabilities::new(Binding::Lease, wake);
         can.fair = kind != Kind::Polled;
         can.fencing = Fencing::Durable;
+        can.fence_block = true;
         can.detachable = true;
         can
     }
 
     fn claim(&self, request: ClaimRequest) -> Result<Box<dyn Claim>> {
-        self.network.observer().claimed(request.owner);
+        self.network.observer().claimed(request.owner, self.process);
         let (network, process) = (self.network.clone(), self.process);
         let push = Push { notify: Arc::new(Notify::new()), process };
         let calls = Calls::new(network.world(), request.resume.is_some(), request.wait);
@@ -120,6 +121,10 @@ impl Claim for SimulatedClaim {
             attempt
         });
         call.acquired(&answer);
+        if let Ok(attempt) = &answer {
+            let is_granted = matches!(attempt, Attempt::Granted { .. });
+            self.network.observer().answered(self.me.owner, is_granted);
+        }
         answer
     }
 

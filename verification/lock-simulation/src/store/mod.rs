@@ -47,11 +47,27 @@ struct Line {
 #[derive(Clone, Debug)]
 struct Entry {
     owner: OwnerId,
+    /// How many fences it gets.
+    fences: u32,
     ttl: u64,
     until: Time,
     /// Distinguishes the entries that one owner has had.
     id: u64,
     push: Push,
+}
+
+/// A holder, and its fences in a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Holder {
+    pub(crate) owner: OwnerId,
+    pub(crate) first: FencingToken,
+    fences: u32,
+}
+
+impl Holder {
+    pub(crate) fn has(&self, fence: FencingToken) -> bool {
+        (self.first.get()..self.first.get() + u64::from(self.fences)).contains(&fence.get())
+    }
 }
 
 /// Where a claim listens, and whose link the push takes.
@@ -65,7 +81,8 @@ pub(crate) struct Push {
 #[derive(Clone, Debug)]
 pub(crate) struct Me {
     pub(crate) key: LockKey,
-    owner: OwnerId,
+    pub(crate) owner: OwnerId,
+    fences: u32,
     ttl: Duration,
     wait: bool,
     resumed: Option<FencingToken>,
@@ -75,12 +92,14 @@ pub(crate) struct Me {
 impl Me {
     pub(crate) fn new(request: &ClaimRequest, push: Push) -> Self {
         let resumed = request.resume.as_ref().map(|resume| resume.fence);
-        let ClaimRequest { key, owner, ttl, wait, .. } = request;
-        Self { key: key.clone(), owner: *owner, ttl: *ttl, wait: *wait, resumed, push }
+        let ClaimRequest { key, owner, fences, ttl, wait, .. } = request;
+        let (owner, fences, ttl, wait) = (*owner, *fences, *ttl, *wait);
+        Self { key: key.clone(), owner, fences, ttl, wait, resumed, push }
     }
 
     fn holds(&self, (holder, fence): &(Entry, FencingToken)) -> bool {
-        holder.owner == self.owner && self.resumed.is_none_or(|resumed| resumed == *fence)
+        let claimed = |resumed| resumed == *fence && self.fences == holder.fences;
+        holder.owner == self.owner && self.resumed.is_none_or(claimed)
     }
 }
 
@@ -95,10 +114,11 @@ impl Store {
         Self { kind, world: world.clone(), fence: 0, entries: 0, lines: BTreeMap::new() }
     }
 
-    /// The holder, its fence, and until when it holds.
-    pub(crate) fn holder(&self, key: &LockKey) -> Option<(OwnerId, FencingToken, Time)> {
-        let (entry, fence) = self.lines.get(key)?.holder.as_ref()?;
-        (entry.until > self.world.now()).then_some((entry.owner, *fence, entry.until))
+    /// The holder, and until when it holds.
+    pub(crate) fn holder(&self, key: &LockKey) -> Option<(Holder, Time)> {
+        let (Entry { owner, fences, until, .. }, first) = self.lines.get(key)?.holder.as_ref()?;
+        let holder = Holder { owner: *owner, first: *first, fences: *fences };
+        (*until > self.world.now()).then_some((holder, *until))
     }
 
     /// The owners of everything that is there.
@@ -124,7 +144,8 @@ impl Step<'_> {
         let leased = self.store.kind == Kind::Leased;
         self.store.entries += 1;
         let id = self.store.entries;
-        let entry = Entry { owner: me.owner, ttl, until: now + ttl, id, push: me.push.clone() };
+        let Me { owner, fences, .. } = *me;
+        let entry = Entry { owner, fences, ttl, until: now + ttl, id, push: me.push.clone() };
         let line = self.store.lines.entry(me.key.clone()).or_default();
         match &mut line.holder {
             Some((holder, token)) if holder.owner == me.owner => {
@@ -161,8 +182,7 @@ impl Step<'_> {
                 (Attempt::Busy(busy.with_place(lasts)), place.id)
             }
             None => {
-                self.store.fence += 1;
-                let token = token_of(self.store.fence);
+                let token = next_fences(&mut self.store.fence, me.fences, &self.store.world);
                 line.holder = Some((entry, token));
                 let valid_for = Some(promised(&self.store.world, me.ttl));
                 (Attempt::Granted { token, valid_for }, id)
@@ -230,8 +250,8 @@ impl Step<'_> {
                 next.until = now + next.ttl;
             }
             self.pushes.push(next.push.clone());
-            self.store.fence += 1;
-            line.holder = Some((next, token_of(self.store.fence)));
+            let token = next_fences(&mut self.store.fence, next.fences, &self.store.world);
+            line.holder = Some((next, token));
         }
         if line.holder.is_none() {
             self.store.lines.remove(key);
@@ -262,6 +282,13 @@ impl Step<'_> {
 
 fn promised(world: &World, left: Duration) -> Duration {
     if world.is_wrong(Variant::PromisesTooMuch) { left * 2 } else { left }
+}
+
+/// The first of so many fences above the last one.
+fn next_fences(last: &mut u64, fences: u32, world: &World) -> FencingToken {
+    let first = *last + 1;
+    *last = if world.is_wrong(Variant::OverlapsFences) { first } else { *last + u64::from(fences) };
+    token_of(first)
 }
 
 fn token_of(fence: u64) -> FencingToken {

@@ -13,8 +13,10 @@ use crate::store::calls::Call;
 use crate::store::{Kind, Push, Step, Store};
 use crate::world::{Time, World};
 
-/// The longest ttl of a run; a request is never later than that.
+/// The longest ttl of an ordinary run; a request is never later than that.
 pub(crate) const LONGEST_TTL: Duration = Duration::from_secs(6);
+/// In a scenario of long leases: longer than any run.
+pub(crate) const LONG_TTL: Duration = Duration::from_secs(3600);
 /// The longest way of a request or a reply, in ordinary times and in bad ones.
 const USUAL: Duration = Duration::from_millis(3);
 const SLOW: Duration = Duration::from_secs(2);
@@ -94,9 +96,9 @@ impl Network {
         let keys = self.state().store.keys();
         let Some(key) = keys.get(self.world().below(keys.len())) else { return };
         let holder = self.state().store.holder(key);
-        if let Some((_, fence, _)) = holder {
+        if let Some((holder, _)) = holder {
             // The observer hears of it first: for the others it comes as a surprise.
-            self.observer().taken(key, fence);
+            self.observer().taken(key, holder);
             self.act(key, |step| step.take_away(key));
         }
     }
@@ -104,7 +106,7 @@ impl Network {
     /// When the store next ends a hold by itself.
     pub(crate) fn next_end(&self) -> Option<Time> {
         let store = &self.state().store;
-        store.keys().iter().filter_map(|key| store.holder(key)).map(|(.., until)| until).min()
+        store.keys().iter().filter_map(|key| store.holder(key)).map(|(_, until)| until).min()
     }
 
     /// The store ends what is over.
@@ -124,7 +126,7 @@ impl Network {
             let pushes = step.pushes;
             (answer, pushes, state.store.holder(key))
         };
-        self.observer().store_has(key, holder.map(|(_, fence, _)| fence));
+        self.observer().store_has(key, holder.map(|(holder, _)| holder));
         pushes.into_iter().for_each(|push| self.push(push));
         answer
     }
