@@ -91,6 +91,11 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+/// For a test that fails: the run that judges it is not to take a verdict of a fake run for its own.
+fn quoted(said: &str) -> String {
+    said.lines().map(|line| format!("\n| {line}")).collect()
+}
+
 #[test]
 fn a_run_passes_in_which_all_that_was_late_passes_alone() {
     let no_store =
@@ -101,16 +106,16 @@ fn a_run_passes_in_which_all_that_was_late_passes_alone() {
     let fake = Fake::new(&[("a-it-0a", &late), ("b-it-0a", &no_store), ("c-mutants-0a", unjudged)]);
     let ended = fake.run("full");
     let (said, errors) = (text(&ended.stdout), text(&ended.stderr));
-    assert_eq!((ended.status.code(), errors.as_str()), (Some(0), ""), "{said}");
+    assert_eq!((ended.status.code(), errors.as_str()), (Some(0), ""), "{}", quoted(&said));
     let (before, summary) = said.split_once("== summary").expect("a summary");
     for shown in [
         "-- clippy -p distlock --features redis --lib (",
         "-- redlock-model-check-0a (",
-        "-- fuzzing, a minute for each target (",
+        "-- fuzzing, 20s for each target (",
         "not run: no Rust 1.94 here",
         "repeated: soak: etcd, alone, for the first time",
     ] {
-        assert!(before.contains(shown), "{shown}: {before}");
+        assert!(before.contains(shown), "{shown}: {}", quoted(before));
     }
     for shown in [
         "redis-one: 1 ran, 1 ignored\n",
@@ -122,7 +127,7 @@ fn a_run_passes_in_which_all_that_was_late_passes_alone() {
         "judged again: 3 (of at most 12)\n",
         "      7s  == before the tests are built\n",
     ] {
-        assert!(summary.contains(shown), "{shown}: {summary}");
+        assert!(summary.contains(shown), "{shown}: {}", quoted(summary));
     }
 }
 
@@ -140,14 +145,18 @@ fn a_run_fails_and_names_each_that_failed() {
     fake.write("target/debug/distlock-soak", "#!/bin/sh\necho 'violated: x'; exit 1");
     let ended = fake.run("full");
     let said = text(&ended.stdout);
-    assert_eq!(ended.status.code(), Some(1), "{said}");
+    assert_eq!(ended.status.code(), Some(1), "{}", quoted(&said));
     let failures = "FAILED:\n6 of 7 mutants were killed\na-it-0a\nb-it-0a: it ended by signal 11\n\
         c-it-0a: two holders, a falling fence or a panic\nd-mutants-0a: a wrong variant survived\ndocs\n\
         e-it-0a: it broke off with status 1\nredlock-model-it-0a\nthe soak\n";
     let told = text(&ended.stderr);
-    assert_eq!(told, failures, "{said}");
+    assert_eq!(told, failures, "{}", quoted(&said));
     // What has failed is told in full.
-    assert!(said.contains("\nthe model\n") && said.contains("\nviolated: x\n"), "{said}");
+    assert!(
+        said.contains("\nthe model\n") && said.contains("\nviolated: x\n"),
+        "{}",
+        quoted(&said)
+    );
 }
 
 /// Neither checks run beside a quick run, nor the soak.
@@ -163,9 +172,9 @@ fn a_quick_run_leaves_out_what_needs_servers_and_fails_by_too_many_repeats() {
     ]);
     let ended = fake.run("quick");
     let said = text(&ended.stdout);
-    assert_eq!(text(&ended.stderr), "FAILED:\ntoo many repeats: 14\n", "{said}");
+    assert_eq!(text(&ended.stderr), "FAILED:\ntoo many repeats: 14\n", "{}", quoted(&said));
     assert_eq!(ended.status.code(), Some(1));
-    assert!(!said.contains("soak") && !said.contains("beside the tests"), "{said}");
+    assert!(!said.contains("soak") && !said.contains("beside the tests"), "{}", quoted(&said));
 }
 
 #[test]
