@@ -1,6 +1,7 @@
 //! A lock in transit between two processes.
 
 use std::fmt;
+use std::num::NonZeroU64;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -34,6 +35,9 @@ pub struct LeaseToken {
     fence: FencingToken,
     /// The fences that the hold has in the store.
     fences: Fences,
+    /// For how long after it was made an acquire request of this hold may still arrive. After a release that would
+    /// take the lock once more, so a release is repeated for as long.
+    in_doubt: Duration,
     data: Bytes,
 }
 
@@ -48,7 +52,12 @@ impl LeaseToken {
         fences: Fences,
         data: Bytes,
     ) -> Self {
-        Self { backend: backend.to_owned(), key, owner, fence, fences, data }
+        let in_doubt = Duration::ZERO;
+        Self { backend: backend.to_owned(), key, owner, fence, fences, in_doubt, data }
+    }
+
+    pub(crate) fn with_in_doubt(self, in_doubt: Duration) -> Self {
+        Self { in_doubt, ..self }
     }
 
     /// The kind of store that holds the lock, such as `redis`, according to the text.
@@ -72,6 +81,10 @@ impl LeaseToken {
 
     pub(crate) fn fences(&self) -> Fences {
         self.fences
+    }
+
+    pub(crate) fn in_doubt(&self) -> Duration {
+        self.in_doubt
     }
 
     /// The backend's own bytes.
@@ -192,6 +205,9 @@ struct Wire {
     /// The block of fences: the first, and how many, where it is more than that one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     s: Option<(FencingToken, u32)>,
+    /// How long something is in doubt, in milliseconds, where something is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    u: Option<NonZeroU64>,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     d: String,
 }
@@ -205,6 +221,7 @@ impl From<LeaseToken> for Wire {
             o: token.owner.to_hex(),
             f: token.fence,
             s: (token.fences.count > 1).then_some((token.fences.first, token.fences.count)),
+            u: NonZeroU64::new(token.in_doubt.as_millis().try_into().unwrap_or(u64::MAX)),
             d: URL_SAFE_NO_PAD.encode(&token.data),
         }
     }
@@ -232,6 +249,7 @@ impl TryFrom<Wire> for LeaseToken {
             owner: wire.o.parse()?,
             fence: wire.f,
             fences,
+            in_doubt: Duration::from_millis(wire.u.map_or(0, NonZeroU64::get)),
             data: data.into(),
         })
     }
@@ -250,6 +268,7 @@ mod tests {
             Fences { first: FencingToken::new(5).unwrap(), count: 4 },
             Bytes::from_static(b"lease"),
         )
+        .with_in_doubt(Duration::from_millis(300))
     }
 
     #[test]

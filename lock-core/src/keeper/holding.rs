@@ -258,6 +258,9 @@ impl HeldClaim {
         let reply = self.detaches.take()?;
         match answer {
             Ok(data) => {
+                let now = self.keeper.client.clock.now();
+                let in_doubt =
+                    self.keeper.doubt.until().map_or(Duration::ZERO, |until| until.since(now));
                 let token = LeaseToken::new(
                     self.keeper.client.backend.name(),
                     self.keeper.key().clone(),
@@ -265,7 +268,8 @@ impl HeldClaim {
                     self.held.fence(),
                     self.fences,
                     data,
-                );
+                )
+                .with_in_doubt(in_doubt);
                 self.held.lose(LostReason::Detached);
                 let (received, arrived) = oneshot::channel();
                 // A token that is never delivered could not be used, so the lock is released. When

@@ -167,6 +167,10 @@ impl Keeper {
             self.tell_end(EndOfHold::Released);
         }
         let settled = released.as_ref().is_ok_and(|released| open.is_settled_by(*released));
+        // The hold of the lease token has ended. What arrives later has a fence that the token does not name.
+        if !settled && released.is_ok() && self.request.resume.take().is_some() {
+            self.claim = None;
+        }
         (released, settled)
     }
 }

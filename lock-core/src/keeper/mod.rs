@@ -152,6 +152,17 @@ impl Keeper {
         Ok(Self { client, home, request, claim, terms, doubt, stage, was_passed_on })
     }
 
+    /// Of a hold that another keeper has made, and left to its lease token. For so long a request of that one may
+    /// still arrive; who bears the token can edit that, so it is no longer than what this lock makes lasts.
+    pub(crate) fn of_a_hold(mut self, in_doubt: Duration) -> Self {
+        self.doubt = InDoubt::with_entry();
+        if !in_doubt.is_zero() {
+            let (now, ttl) = (self.client.clock.now(), self.terms.ttl);
+            self.doubt.sent(now, now + in_doubt.min(ttl + margin(ttl)));
+        }
+        self
+    }
+
     fn key(&self) -> &LockKey {
         &self.request.key
     }

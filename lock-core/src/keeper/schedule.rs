@@ -16,7 +16,7 @@ const BACK_OFF: (Duration, Duration) = (Duration::from_millis(50), Duration::fro
 pub(super) const IN_DOUBT: Duration = BACK_OFF.1;
 /// The slow polling where the store pushes: a push that can get lost, and one that cannot.
 const HINT_POLL: Duration = Duration::from_secs(1);
-const RELIABLE_POLL: Duration = Duration::from_secs(10);
+pub(super) const RELIABLE_POLL: Duration = Duration::from_secs(10);
 /// A pause proposed by the store is never shorter than this.
 const SHORTEST: Duration = Duration::from_millis(1);
 

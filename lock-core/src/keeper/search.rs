@@ -206,12 +206,17 @@ impl<'a> Acquisition<'a> {
             return SearchStep::End(SearchOutcome::Refused { clean_up });
         }
         let notices = search.notices_within(now, &self.keeper.terms);
-        // Who has a place need not look for that: its renewals travel with others.
+        // Who has a place need not look for that: its renewals travel with others. They do not say that a request
+        // in doubt has got the lock.
         let longest = match busy.valid_for {
             Some(lasts) => {
                 let until = promised_end(sent, lasts, ttl);
                 search.place.found(&self.client, sent, until, ttl, notices);
-                Duration::MAX
+                if self.keeper.doubt.open(now).is_clear() {
+                    Duration::MAX
+                } else {
+                    schedule::RELIABLE_POLL
+                }
             }
             None => {
                 search.place = QueuePlace::NONE;

@@ -488,7 +488,10 @@ impl Lock {
     pub async fn release(&self, token: LeaseToken) -> Result<Released> {
         let released = async {
             let (request, terms) = self.resumed(&token)?;
-            let life = |keeper: Keeper, asked, _| keeper.release(Some(asked), None);
+            let in_doubt = token.in_doubt();
+            let life = move |keeper: Keeper, asked, _| {
+                keeper.of_a_hold(in_doubt).release(Some(asked), None)
+            };
             self.keeper(request, terms, Patience::Try, life).await.map(|(_, released)| released)
         };
         released.await.map_err(|error| self.client.describe(error, Operation::Release, &self.key))
@@ -502,8 +505,9 @@ impl Lock {
     ) -> Result<(Arc<PolledKeeper>, Handover)> {
         let (request, mut terms) = self.resumed(token)?;
         terms.renew_every = None;
-        let start = start(token.fence(), token.fences());
-        let life = |keeper: Keeper, answer, poller| keeper.run(start, answer, poller);
+        let (start, in_doubt) = (start(token.fence(), token.fences()), token.in_doubt());
+        let life =
+            |keeper: Keeper, answer, poller| keeper.of_a_hold(in_doubt).run(start, answer, poller);
         self.keeper(request, terms, Patience::Try, life).await
     }
 

@@ -67,6 +67,26 @@ async fn a_failed_attach_is_described_as_one() {
     assert_eq!(error.operation(), Some(Operation::Renew));
 }
 
+/// The first request is on its way for four seconds, and the second one gets the lock meanwhile.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_arrives_after_the_release_leaves_nothing() {
+    let (store, _, clock) = shop();
+    let locks = Locks::builder(store.clone()).clock(clock).call_timeout(SECOND).build().unwrap();
+    let lock = locks.named("order:42").unwrap().ttl(60 * SECOND);
+    store.hold_next_request(4 * SECOND);
+    let token = lock.acquire().await.unwrap().detach().await.unwrap();
+    // In another process.
+    let token = token.to_text().parse().unwrap();
+    assert_eq!(lock.release(token).await.unwrap(), Released::Freed);
+    let mut seen = Vec::new();
+    for _ in 0..80 {
+        clock.sleep(SECOND / 10).await;
+        seen.push(locks.inspect("order:42").await.unwrap().is_some());
+    }
+    seen.dedup();
+    assert_eq!(seen, [false, true, false], "it has arrived, and was undone");
+}
+
 #[tokio::test(start_paused = true)]
 async fn settings_are_those_of_the_lock_that_attaches() {
     let (_, locks, clock) = shop();

@@ -262,10 +262,7 @@ impl User {
                 drop(self.dropped(LONGEST_TTL, guard.release()).await);
             }
             6 => drop(guard.run(async |held| self.watched(held).await).await),
-            // An acquire request that is in doubt at the detach, and comes only after the release by the token,
-            // takes the lock again, under a fence that the token does not have. Nobody releases that hold: it
-            // ends with its ttl.
-            7 if !self.world().has(Scenario::LONG_TTL) => {
+            7 => {
                 let detach = self.in_time(patience, guard.detach());
                 if let Some(Ok(token)) = self.dropped(LONGEST_TTL, detach).await {
                     self.hand_over(lock, token, fence).await;
