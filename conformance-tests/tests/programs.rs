@@ -72,6 +72,14 @@ fn main() -> ExitCode {
                     is_compared();
                     Ok(())
                 }),
+                Trial::test("a_level_leaves_cases_out", || {
+                    has_levels();
+                    Ok(())
+                }),
+                Trial::test("machines_can_read_the_results", || {
+                    tells_machines();
+                    Ok(())
+                }),
             ];
             libtest_mimic::run(&Arguments::from_args(), trials.into()).exit_code()
         }
@@ -81,7 +89,10 @@ fn main() -> ExitCode {
 /// The status of a program and what it has printed.
 fn run(program: &str, set_up: impl FnOnce(&mut Command)) -> (Option<i32>, String) {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.env(PROGRAM, program).env_remove("LOCK_TEST_EXPECT_WRITE");
+    command.env(PROGRAM, program);
+    for variable in ["LOCK_TEST_EXPECT_WRITE", "LOCK_TEST_LEVEL", "LOCK_TEST_JUNIT"] {
+        command.env_remove(variable);
+    }
     set_up(&mut command);
     let output = command.output().unwrap();
     (output.status.code(), String::from_utf8(output.stdout).unwrap())
@@ -100,6 +111,65 @@ fn never_starts() {
     let (status, told) = run("once", only("s06"));
     assert_eq!(status, Some(101), "{told}");
     assert!(!told.contains("unavailable: "), "{told}");
+}
+
+fn has_levels() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("fickle.txt");
+    std::fs::write(&path, "# It says nothing of any case.\n").unwrap();
+    let at = |level: &'static str| {
+        run("poll", |command| {
+            command.env(EXPECTED, &path).env("LOCK_TEST_LEVEL", level);
+        })
+    };
+    let ignored = |told: &str| {
+        let summary = told.lines().find(|line| line.starts_with("fickle: ")).unwrap();
+        let words = summary.split_whitespace().rev().nth(1).unwrap();
+        words.parse::<u32>().unwrap()
+    };
+    let (status, first) = at("1");
+    assert_eq!(status, Some(0), "a part is not compared with the file: {first}");
+    assert!(
+        first.contains(" ignored: it is of level 2, which LOCK_TEST_LEVEL leaves out"),
+        "{first}"
+    );
+    let (status, second) = at("2");
+    assert_eq!(status, Some(0), "{second}");
+    assert!(ignored(&second) < ignored(&first), "{second}");
+    let (status, whole) = at("3");
+    assert_eq!(status, Some(1), "it is compared: {whole}");
+    let (status, told) = at("4");
+    assert_eq!((status, told.as_str()), (Some(1), ""));
+}
+
+fn tells_machines() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("results.xml");
+    let (status, told) = run("poll", |command| {
+        command.args(["--format=json", "s06_busy"]).env("LOCK_TEST_JUNIT", &path);
+    });
+    assert_eq!(status, Some(0), "{told}");
+    assert!(told.lines().count() >= 3, "{told}");
+    for line in told.lines() {
+        assert!(serde_json::from_str::<serde_json::Value>(line).is_ok(), "{line}");
+    }
+    let results = std::fs::read_to_string(&path).unwrap();
+    for part in [
+        "<testsuite name=\"fickle\"",
+        "<testcase name=\"s06_busy_is_not_an_error\"",
+        "failures=\"0\"",
+    ] {
+        assert!(results.contains(part), "{part}: {results}");
+    }
+    run("never", |command| {
+        command.arg("s06_busy").env("LOCK_TEST_JUNIT", &path);
+    });
+    let results = std::fs::read_to_string(&path).unwrap();
+    assert!(results.contains("seen: no room</failure>"), "{results}");
+    let (status, told) = run("poll", |command| {
+        command.arg("s06_busy").env("LOCK_TEST_JUNIT", folder.path());
+    });
+    assert_eq!(status, Some(1), "a folder is no file: {told}");
 }
 
 fn is_compared() {

@@ -176,6 +176,20 @@ impl Cx {
         self.0.witness.told()
     }
 
+    /// What has passed between each client and the store last, if anybody has listened.
+    pub(crate) fn last_messages(&self) -> Vec<String> {
+        let secrets = self.0.store.secrets();
+        let faults = self.0.faults.lock().unwrap_or_else(PoisonError::into_inner);
+        let links = faults.iter().map(|link| link.last_messages()).enumerate();
+        let of_each = (MESSAGES / faults.len().max(1)).max(3);
+        let told = |(nth, messages): (usize, Vec<String>)| {
+            let (of, before) =
+                (format!("client {}", nth + 1), messages.len().saturating_sub(of_each));
+            messages.into_iter().skip(before).map(move |message| format!("{of}, {message}"))
+        };
+        links.flat_map(told).map(|message| without(&secrets, message)).collect()
+    }
+
     /// Which calls of a store the case has made, and in which states.
     #[cfg(test)]
     pub(crate) fn made(&self) -> BTreeSet<(crate::matrix::Call, crate::matrix::State)> {
@@ -420,6 +434,18 @@ impl Link {
 }
 
 /// The token of an attempt that must be granted.
+/// About so many messages are shown of all clients together.
+const MESSAGES: usize = 60;
+
+/// The longest message that is shown.
+const SHOWN: usize = 160;
+
+/// The beginning of a message, with stars for each secret.
+fn without(secrets: &[String], message: String) -> String {
+    let message = secrets.iter().fold(message, |text, secret| text.replace(secret, "***"));
+    message.chars().take(SHOWN).collect()
+}
+
 pub(crate) async fn granted(claim: &mut dyn Claim) -> Check<FencingToken> {
     match claim.try_acquire().await? {
         Attempt::Granted { token, .. } => Ok(token),
@@ -475,12 +501,20 @@ mod tests {
         async fn inject(&self, _: Fault) -> Result<(), Unavailable> {
             Ok(())
         }
+
+        fn last_messages(&self) -> Vec<String> {
+            vec!["AUTH correct-horse".to_owned(), "x".repeat(200)]
+        }
     }
 
     #[async_trait]
     impl Store for Proxied {
         async fn client(&self) -> lock_core::Result<Client> {
             Ok(Client::new(MemoryBackend::queued()).with_faults(self.clone()))
+        }
+
+        fn secrets(&self) -> Vec<String> {
+            vec!["correct-horse".to_owned()]
         }
     }
 
@@ -497,6 +531,16 @@ mod tests {
         async fn start(&self) -> Result<Box<dyn Store>, Unavailable> {
             Ok(Box::new(self.clone()))
         }
+    }
+
+    #[tokio::test]
+    async fn messages_are_shown_without_secrets() {
+        let cx = Cx::start(&Proxied::default(), false).await.unwrap();
+        let _client = cx.client().await.unwrap();
+        assert_eq!(
+            cx.last_messages(),
+            ["client 1, AUTH ***", &format!("client 1, {}", "x".repeat(150))]
+        );
     }
 
     #[tokio::test]

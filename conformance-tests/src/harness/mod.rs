@@ -286,6 +286,12 @@ pub trait Faults: fmt::Debug + Send + Sync {
     fn connections(&self) -> Option<u64> {
         None
     }
+
+    /// The last requests and replies on this link, as a person would read them; the oldest first. They are
+    /// shown where a case could not be judged, without the store's [secrets](Store::secrets). None by default.
+    fn last_messages(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// Why something that a case needs is unavailable.

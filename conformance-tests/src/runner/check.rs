@@ -20,11 +20,13 @@ pub(crate) struct Failure {
     pub(crate) verdict: Verdict,
     /// What the store was asked before that, in which state, and what it answered.
     pub(crate) calls: Vec<String>,
+    /// What had passed between the clients and the store by then.
+    pub(crate) wire: Vec<String>,
 }
 
 impl Failure {
     pub(crate) fn new(seen: impl Display, verdict: Verdict) -> Self {
-        Self { seen: seen.to_string(), verdict, calls: Vec::new() }
+        Self { seen: seen.to_string(), verdict, calls: Vec::new(), wire: Vec::new() }
     }
 }
 

@@ -3,12 +3,15 @@
 pub(crate) mod case;
 pub(crate) mod check;
 mod expected;
+mod junit;
+mod level;
 pub(crate) mod main_fn;
 mod pace;
 mod panics;
 mod place;
 pub(crate) mod report;
 
+use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
@@ -197,7 +200,7 @@ pub(crate) fn clause(case: &str) -> String {
 }
 
 /// The rule, what it demands, what was seen instead, after which calls, and how to reproduce it.
-fn told(case: &Case, Failure { seen, verdict, calls }: &Failure) -> String {
+fn told(case: &Case, Failure { seen, verdict, calls, wire }: &Failure) -> String {
     let (what, excuse) = match verdict {
         Verdict::Broken => ("broken", String::new()),
         Verdict::Violated => ("broken", format!("\n{MARK}no slow machine excuses this")),
@@ -210,8 +213,9 @@ fn told(case: &Case, Failure { seen, verdict, calls }: &Failure) -> String {
     };
     let seed = seed::replays(case.id).map(|seed| format!("\nseed: {seed}")).unwrap_or_default();
     let calls: String = calls.iter().map(|call| format!("\nafter: {call}")).collect();
+    let wire: String = wire.iter().map(|message| format!("\non the wire: {message}")).collect();
     let clause = clause(case.id);
-    format!("{clause} {what}: {}\nseen: {seen}{calls}{seed}{excuse}", case.about)
+    format!("{clause} {what}: {}\nseen: {seen}{calls}{wire}{seed}{excuse}", case.about)
 }
 
 fn block_on_case(harness: &Arc<dyn Harness>, case: Case) -> Ended {
@@ -221,12 +225,7 @@ fn block_on_case(harness: &Arc<dyn Harness>, case: Case) -> Ended {
     };
     let limit = if harness.time() == Time::Virtual { VIRTUAL_LIMIT } else { REAL_LIMIT };
     let harness = Arc::clone(harness);
-    let checked = runtime.block_on(async move {
-        match tokio::time::timeout(limit, checked(harness, case)).await {
-            Ok(checked) => checked,
-            Err(_) => Err(Stop::failed(format_args!("it did not end within {limit:?}"))),
-        }
-    });
+    let checked = runtime.block_on(checked(harness, case, limit));
     // Remaining keepers hold their claims; a blocking call of a store may still run.
     runtime.shutdown_timeout(Duration::from_secs(1));
     match checked {
@@ -246,8 +245,15 @@ pub(crate) fn runtime(time: Time, name: &str) -> std::io::Result<Runtime> {
     }
 }
 
-async fn checked(harness: Arc<dyn Harness>, case: Case) -> Check {
-    let cx = match Cx::start(&*harness, case.needs.contains(&Need::Alone)).await {
+/// Fails what does not end in time.
+async fn within<T>(limit: Duration, action: impl Future<Output = T>) -> Check<T> {
+    let late = |_| Stop::failed(format_args!("it did not end within {limit:?}"));
+    tokio::time::timeout(limit, action).await.map_err(late)
+}
+
+async fn checked(harness: Arc<dyn Harness>, case: Case, limit: Duration) -> Check {
+    let start = Cx::start(&*harness, case.needs.contains(&Need::Alone));
+    let cx = match within(limit, start).await? {
         Ok(cx) => cx,
         Err(missing) if !missing.is_broken() && is_required(harness.name()) => {
             let seen = format!("LOCK_TEST_REQUIRE asks for this store, and {missing}");
@@ -264,9 +270,12 @@ async fn checked(harness: Arc<dyn Harness>, case: Case) -> Check {
     if case.needs.contains(&Need::Faults) {
         cx.link().await?;
     }
-    let body = (case.body)(cx.clone()).await;
-    body.and_then(|()| cx.all_have_struck()).map_err(|stop| match stop {
-        Stop::Failed(failure) => Stop::Failed(Failure { calls: cx.last_calls(), ..failure }),
+    let body = within(limit, (case.body)(cx.clone())).await;
+    body.and_then(|ended| ended).and_then(|()| cx.all_have_struck()).map_err(|stop| match stop {
+        Stop::Failed(failure) => {
+            let (calls, wire) = (cx.last_calls(), cx.last_messages());
+            Stop::Failed(Failure { calls, wire, ..failure })
+        }
         other => other,
     })
 }

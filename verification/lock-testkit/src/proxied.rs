@@ -206,6 +206,14 @@ impl Faults for Links {
     fn connections(&self) -> Option<u64> {
         Some(self.0.iter().map(Proxy::connections).sum())
     }
+
+    fn last_messages(&self) -> Vec<String> {
+        let nodes = self.0.iter().map(Faults::last_messages).enumerate();
+        let told = |(nth, messages): (usize, Vec<String>)| {
+            messages.into_iter().map(move |message| format!("server {}, {message}", nth + 1))
+        };
+        nodes.flat_map(told).collect()
+    }
 }
 
 impl ProxiedStore {

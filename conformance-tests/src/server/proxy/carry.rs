@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::http2;
 use super::rules::{Direction, Line, Rules};
+use super::wire::Wire;
 use crate::server::Port;
 
 /// How often a port is tried that seems to be in use, and the pause in between: a process that is being
@@ -37,6 +38,7 @@ pub(super) async fn accept(
     mut listener: TcpListener,
     upstream: SocketAddr,
     rules: Arc<watch::Sender<Rules>>,
+    wire: Wire,
 ) {
     let mut changes = rules.subscribe();
     loop {
@@ -45,7 +47,8 @@ pub(super) async fn accept(
             _ = changes.wait_for(|rules| rules.refuse) => {}
             accepted = listener.accept() => {
                 if let Ok((client, _)) = accepted {
-                    tokio::spawn(serve(client, upstream, Arc::clone(&rules)));
+                    let line = Line::new(Arc::clone(&rules), wire.clone());
+                    tokio::spawn(serve(client, upstream, line));
                 }
                 continue;
             }
@@ -58,8 +61,7 @@ pub(super) async fn accept(
     }
 }
 
-async fn serve(client: TcpStream, upstream: SocketAddr, rules: Arc<watch::Sender<Rules>>) {
-    let line = Line::new(rules);
+async fn serve(client: TcpStream, upstream: SocketAddr, line: Line) {
     // A stalled link does not even reach the server.
     let server = tokio::select! {
         () = line.cut() => return,
@@ -130,6 +132,7 @@ async fn read(
         };
         let counts = frames.as_mut().is_none_or(|frames| frames.carry_a_message(&buffer[..length]));
         let verdict = if counts { line.judge(direction) } else { line.let_pass() };
+        line.wire.note(line.number, direction, &buffer[..length], &verdict);
         last = last.max(Instant::now() + verdict.delay);
         let bytes = if verdict.lose { Vec::new() } else { buffer[..length].to_vec() };
         if to.send(Piece { bytes, due: last, cut: verdict.cut }).is_err() {

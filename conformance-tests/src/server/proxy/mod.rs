@@ -3,6 +3,7 @@
 mod carry;
 mod http2;
 mod rules;
+mod wire;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -15,6 +16,7 @@ use tokio::task::JoinHandle;
 use async_trait::async_trait;
 
 use self::rules::{Next, Rules};
+use self::wire::Wire;
 use super::Port;
 use crate::{Fault, Faults, Unavailable};
 
@@ -29,6 +31,7 @@ use crate::{Fault, Faults, Unavailable};
 pub struct Proxy {
     address: SocketAddr,
     rules: Arc<watch::Sender<Rules>>,
+    wire: Wire,
     acceptor: JoinHandle<()>,
 }
 
@@ -82,8 +85,10 @@ impl Proxy {
         let no_port = |error| Unavailable::broken(format!("no port for a proxy: {error}"));
         let listener = carry::listen(address).await.map_err(no_port)?;
         let rules = Arc::new(watch::Sender::new(Rules { http2, ..Rules::default() }));
-        let acceptor = tokio::spawn(carry::accept(port, listener, upstream, Arc::clone(&rules)));
-        Ok(Self { address, rules, acceptor })
+        let wire = Wire::default();
+        let accept = carry::accept(port, listener, upstream, Arc::clone(&rules), wire.clone());
+        let acceptor = tokio::spawn(accept);
+        Ok(Self { address, rules, wire, acceptor })
     }
 
     /// Where clients connect to.
@@ -204,6 +209,10 @@ impl Faults for Proxy {
 
     fn connections(&self) -> Option<u64> {
         Some(Self::connections(self))
+    }
+
+    fn last_messages(&self) -> Vec<String> {
+        self.wire.told()
     }
 }
 
@@ -333,6 +342,9 @@ mod tests {
         assert_eq!(proxy.struck(), Some(0));
         assert!(ask(&mut stream).await.is_err());
         assert_eq!((Faults::requests(&proxy), proxy.struck()), (Some(3), Some(1)));
+        let told = proxy.last_messages();
+        assert!(told[0].ends_with(", connection 1, request of 1 bytes: x"), "{told:?}");
+        assert!(told.iter().any(|line| line.contains("reply of 1 bytes, lost")), "{told:?}");
     }
 
     #[tokio::test]

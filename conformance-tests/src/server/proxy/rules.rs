@@ -7,6 +7,8 @@ use std::time::Duration;
 use lock_core::{OsRng, jitter};
 use tokio::sync::watch;
 
+use super::wire::Wire;
+
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rules {
     pub(super) http2: bool,
@@ -53,28 +55,30 @@ enum ReplyFate {
 /// One connection, from both sides.
 pub(super) struct Line {
     pub(super) rules: Arc<watch::Sender<Rules>>,
+    pub(super) wire: Wire,
     /// The number of cuts when it was made.
     born: u64,
-    number: u64,
+    pub(super) number: u64,
     fate: Mutex<ReplyFate>,
     /// Set when a plan ends only this connection.
     pub(super) ended: watch::Sender<bool>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
     Requests,
     Replies,
 }
 
 impl Line {
-    pub(super) fn new(rules: Arc<watch::Sender<Rules>>) -> Self {
+    pub(super) fn new(rules: Arc<watch::Sender<Rules>>, wire: Wire) -> Self {
         let (mut born, mut number) = (0, 0);
         rules.send_modify(|rules| {
             rules.connections += 1;
             (born, number) = (rules.cuts, rules.connections);
         });
-        Self { born, number, rules, fate: Mutex::default(), ended: watch::Sender::new(false) }
+        let (fate, ended) = (Mutex::default(), watch::Sender::new(false));
+        Self { born, number, rules, wire, fate, ended }
     }
 
     /// Ready when this connection is to be cut.
