@@ -95,7 +95,7 @@ const UNAVAILABLE: u8 = 69;
 pub(super) struct Seen {
     pub(super) result: CaseResult,
     pub(super) took: Duration,
-    is_unavailable: bool,
+    pub(super) is_unavailable: bool,
 }
 
 /// Why the store could not be started, if it was so for all cases.
