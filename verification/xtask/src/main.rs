@@ -9,6 +9,7 @@
 //! - `again` — what may only have been late, judged alone
 //! - `soak` — every set-up under faults
 //! - `summary` — what is said at the end
+//! - `history` — how often tests were judged again before
 //! - `run` — all of that, step by step
 
 #![allow(
@@ -18,6 +19,7 @@
 
 mod again;
 mod beside;
+mod history;
 mod job;
 mod lanes;
 mod run;

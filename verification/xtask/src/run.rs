@@ -9,7 +9,7 @@ use crate::beside::{self, Beside};
 use crate::job::{self, Ended, Job};
 use crate::summary::{self, Row, Summary};
 use crate::verdict::{Doubt, Verdict};
-use crate::{again, lanes, sizes, soak};
+use crate::{again, history, lanes, sizes, soak};
 
 /// What a run has seen so far.
 struct Run {
@@ -55,7 +55,7 @@ pub(crate) fn whole(folder: &Path, is_full: bool, before: u64) -> io::Result<i32
             run.failures.insert("the soak".to_owned());
         }
     }
-    Ok(run.end())
+    run.end(is_full)
 }
 
 impl Run {
@@ -168,17 +168,18 @@ impl Run {
         Ok(())
     }
 
-    fn end(mut self) -> i32 {
+    fn end(mut self, is_full: bool) -> io::Result<i32> {
         self.step("summary");
-        print!("{}", self.summary.text());
+        let before = history::noted(&history::file(is_full), self.summary.judged_again)?;
+        print!("{}", self.summary.text(&before));
         println!("took {}s; the slowest:", self.seconds());
         print!("{}", summary::table(std::mem::take(&mut self.rows)));
         self.failures.extend(self.summary.failures());
         if self.failures.is_empty() {
-            return 0;
+            return Ok(0);
         }
         eprintln!("FAILED:");
         self.failures.iter().for_each(|failure| eprintln!("{failure}"));
-        1
+        Ok(1)
     }
 }

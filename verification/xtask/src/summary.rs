@@ -77,14 +77,16 @@ impl Summary {
         self.lines.extend(shown.lines().filter(is_wanted).map(str::to_owned));
     }
 
-    pub(crate) fn text(&self) -> String {
+    /// `before` says how often tests were judged again in the runs before.
+    pub(crate) fn text(&self, before: &str) -> String {
         let mut text: String = self.lines.iter().map(|line| format!("{line}\n")).collect();
         text += "ignored, and why:\n";
         for (why, times) in &self.ignored {
             text += &format!("{times:>7} {why}\n");
         }
         let [passed, failed, skipped] = self.tests;
-        text += &format!("judged again: {} (of at most {MOST_JUDGED_AGAIN})\n", self.judged_again);
+        let again = self.judged_again;
+        text += &format!("judged again: {again} (of at most {MOST_JUDGED_AGAIN}); {before}\n");
         text + &format!(
             "tests: {passed} passed, {failed} failed beside others, {skipped} skipped\n"
         )
@@ -184,9 +186,9 @@ mod tests {
         assert_eq!(summary.failures(), Vec::<String>::new());
         let text = "redis-one: 3 ran, 2 ignored\nmutants: 7 of 7 killed\nrepeated: c01_x: y\n\
                     redis-one: 3 ran, 2 ignored\nrepeated: soak: redis\nsoak: 9 faults, 8 grants\n\
-                    ignored, and why:\n      2 no queue\njudged again: 12 (of at most 12)\n\
+                    ignored, and why:\n      2 no queue\njudged again: 12 (of at most 12); before: 3\n\
                     tests: 6 passed, 0 failed beside others, 4 skipped\n";
-        assert_eq!(summary.text(), text);
+        assert_eq!(summary.text("before: 3"), text);
     }
 
     #[test]
