@@ -3,6 +3,7 @@
 mod faults;
 mod hot_locks;
 mod locked_rows;
+mod promotion;
 mod split_reads;
 #[cfg(feature = "tls")]
 mod tls;

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use super::data::{self, Servant};
 use super::process::{failed, not_installed};
-use super::single::{Kind, Server};
+use super::single::{Builder, Kind, Server};
 
 /// The variable that names the folder of the binaries; by default that of the newest version
 /// installed by Debian packages.
@@ -109,6 +109,27 @@ impl Server<Postgres> {
     pub async fn restart(&self) -> Result<(), Unavailable> {
         self.start_again().await
     }
+
+    /// A server that may have standbys.
+    pub async fn primary() -> Result<Self, Unavailable> {
+        Self::replicated().start().await
+    }
+
+    /// A standby of this server, which follows it as soon as it can.
+    pub async fn standby(&self) -> Result<Self, Unavailable> {
+        let (binaries, servant, address) = (binaries()?, servant()?, self.address()?);
+        let new = Postgres { directory: Servant::folder(servant, "postgres")?, binaries };
+        let mut copy = Servant::command(servant, &new.binaries.join("pg_basebackup"));
+        copy.arg("-D").arg(new.data()).args(["-R", "--no-sync", "--checkpoint=fast"]);
+        copy.args(["-U", "postgres", "-h", &address.ip().to_string()]);
+        copy.args(["-p", &address.port().to_string()]);
+        data::output(&mut copy, Postgres::PACKAGE)?;
+        Self::replicated().start_in(new).await
+    }
+
+    fn replicated() -> Builder<Postgres> {
+        Self::builder().option("wal_level", "replica").option("max_wal_senders", "4")
+    }
 }
 
 impl Postgres {
@@ -121,7 +142,7 @@ impl Postgres {
         let file = std::fs::read_to_string(self.data().join("postmaster.pid")).unwrap_or_default();
         let lines: Vec<_> = file.lines().collect();
         lines.first().is_some_and(|pid| *pid == id.to_string())
-            && lines.get(7).is_some_and(|state| state.trim() == "ready")
+            && lines.get(7).is_some_and(|state| matches!(state.trim(), "ready" | "standby"))
     }
 }
 

@@ -94,7 +94,12 @@ impl<K: Kind> Builder<K> {
     /// Starts the server and waits until it answers. Never uses the one of [`Kind::URL`], whose
     /// settings are not ours.
     pub async fn start(self) -> Result<Server<K>, Unavailable> {
-        let (port, kind) = (Port::reserve()?, K::prepare()?);
+        self.start_in(K::prepare()?).await
+    }
+
+    /// The same in a folder that has been prepared.
+    pub(super) async fn start_in(self, kind: K) -> Result<Server<K>, Unavailable> {
+        let port = Port::reserve()?;
         let process = from_package(K::PROGRAM, K::PACKAGE, kind.folder().join("log"));
         let Self { options, variables, .. } = self;
         let own = Own { options, variables, process, kind, port };
