@@ -91,6 +91,16 @@ impl Client {
         self.call("kv/compaction", &json!({"revision": revision.to_string()})).await;
     }
 
+    /// Forgets all old values, gives their room back, and ends the alarm of a member that was full.
+    pub(crate) async fn make_room(&self) {
+        let revision = self.revision().await.to_string();
+        self.call("kv/compaction", &json!({"revision": revision, "physical": true})).await;
+        self.call("maintenance/defragment", &json!({})).await;
+        let (_, member) = self.status().await;
+        let alarm = json!({"action": "DEACTIVATE", "memberID": member, "alarm": "NOSPACE"});
+        self.call("maintenance/alarm", &alarm).await;
+    }
+
     pub(crate) async fn lease_grant(&self, seconds: i64) -> i64 {
         number(&self.call("lease/grant", &json!({"TTL": seconds.to_string()})).await["ID"])
     }

@@ -11,5 +11,6 @@ mod leader;
 mod members;
 #[path = "../scenarios/mod.rs"]
 mod scenarios;
+mod space;
 #[cfg(feature = "tls")]
 mod tls;
