@@ -126,6 +126,19 @@ async fn the_member_is_removed() {
     .await;
 }
 
+/// As operators do it for a new version of the server.
+#[tokio::test]
+async fn a_holder_outlives_a_rolling_restart() {
+    let cluster = three().await;
+    holds_through(&cluster, 0, || async {
+        for member in 0..3 {
+            cluster.restart(member).await.unwrap();
+            cluster.leader().await.unwrap();
+        }
+    })
+    .await;
+}
+
 /// At the same time, since most of it is waiting.
 #[tokio::test]
 async fn a_holder_outlives_what_befalls_the_leader() {
