@@ -79,3 +79,29 @@ async fn a_silent_server_is_left_for_another_one() {
         .await;
     guard.release().await.unwrap();
 }
+
+/// As operators do it for a new version of the server: the holder keeps the lock, and the waiter its place.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rolling_restart_costs_neither_hold_nor_place() {
+    let (servers, _proxies, locks) = ensemble().await;
+    let holder = locks.named("lock").unwrap().acquire().await.unwrap();
+    let fence = holder.token().unwrap();
+    let waiter = locks.named("lock").unwrap();
+    let waiter = tokio::spawn(async move { waiter.acquire().await });
+    let outside = plain(&servers).await;
+    until("it waits", SLACK, async || children(&outside, "lock").await.len() == 2).await;
+    let queue = children(&outside, "lock").await;
+    drop(outside);
+    for member in 0..servers.len() {
+        servers.kill_one(member).unwrap();
+        servers.start_one(member).await.unwrap();
+        until("a renewal is answered", SLACK * 2, async || holder.renew().await.is_ok()).await;
+    }
+    assert_eq!(holder.token().unwrap(), fence);
+    assert!(!waiter.is_finished(), "the waiter was granted a lock that is held");
+    assert_eq!(children(&plain(&servers).await, "lock").await, queue);
+    holder.release().await.unwrap();
+    let next = tokio::time::timeout(SLACK * 2, waiter).await.unwrap().unwrap().unwrap();
+    assert!(next.token().unwrap() > fence);
+    next.release().await.unwrap();
+}
