@@ -120,9 +120,16 @@ impl Fuzz {
 }
 
 /// SplitMix64 (Steele, Lea and Flood, 2014).
-struct Chance(u64);
+#[derive(Debug)]
+pub struct Chance(u64);
 
 impl Chance {
+    /// With the seed of `LOCK_TEST_SEED`, or a new one.
+    pub fn seeded() -> (u64, Self) {
+        let seed = seed();
+        (seed, Self(seed))
+    }
+
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -131,7 +138,8 @@ impl Chance {
         mixed ^ (mixed >> 31)
     }
 
-    fn below(&mut self, limit: usize) -> usize {
+    /// A number below `limit`.
+    pub fn below(&mut self, limit: usize) -> usize {
         usize::try_from(self.next() % (limit.max(1) as u64)).unwrap_or(0)
     }
 }

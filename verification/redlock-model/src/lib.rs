@@ -2,7 +2,8 @@
 //! nodes.
 //!
 //! The clients are the contender of `lock-redis` itself, the state machine that the product runs: this
-//! crate compiles its files. Only the nodes are modelled, which in the product are scripts.
+//! crate compiles its files. Only the nodes are modelled, which in the product are scripts; a test gives both the same
+//! random requests.
 //!
 //! Requests and replies are delayed without bound, overtake each other or are lost, and proposals are
 //! arbitrary. A node may lose all its data. A lock may expire at any node at any moment, which covers a
@@ -59,6 +60,8 @@ mod plan;
 mod recovery;
 #[allow(dead_code, reason = "the product uses more of it")]
 mod rules;
+#[cfg(test)]
+mod scripts;
 mod set;
 mod state;
 mod steps;

@@ -156,16 +156,21 @@ impl Node {
                 let shown = if rules.raise_shows_counter { self.counter.into() } else { value };
                 AnswerBrief::Mine { counter: shown }
             }
-            NodeRequest::Renew { fence, adopt, .. } => {
+            NodeRequest::Renew { fence, adopt, prolongs, .. } => {
                 if !mine {
                     return AnswerBrief::NotMine;
                 }
-                if adopt == Some(self.counter.into()) {
-                    self.adopted = fence.map_or(0, small);
-                } else if fence.is_some_and(|fence| !self.shows(fence)) {
+                let adopts = adopt == Some(self.counter.into());
+                if !adopts && fence.is_some_and(|fence| !self.shows(fence)) {
                     return AnswerBrief::Unproven { counter: self.counter.into() };
                 }
-                self.stamp = self.stamp.max(stamp);
+                // Who only asks changes nothing.
+                if prolongs {
+                    self.stamp = self.stamp.max(stamp);
+                    if adopts {
+                        self.adopted = fence.map_or(0, small);
+                    }
+                }
                 AnswerBrief::Mine { counter: self.counter.into() }
             }
             NodeRequest::Release { .. } => AnswerBrief::NoVote,

@@ -1,0 +1,311 @@
+//! The node of the model beside the scripts of the product, on a real Redis: the same random requests to both. What
+//! each answers, and what is there afterwards, is the same.
+
+use std::collections::BTreeMap;
+
+use lock_testkit::fuzz::Chance;
+use lock_testkit::servers::RedisServer;
+use redis::{Connection, FromRedisValue, Script, Value};
+
+use crate::contender::NodeRequest;
+use crate::node::{Node, NodeRules, Quarantine};
+use crate::rules::AnswerBrief;
+
+/// The files of a script, as `lock-redis` puts them together.
+macro_rules! script {
+    ($($file:literal)+) => {
+        Script::new(concat!($(include_str!(concat!(
+            "../../../lock-redis/src/", $file, ".lua"
+        )), "\n"),+))
+    };
+}
+
+const STEPS: usize = 10_000;
+/// The longest ttl in ms: nothing expires by itself.
+const TTL: u32 = 600_000;
+/// How far ahead of the clock a proposal may be, in µs.
+const LEAD: u32 = 10_000_000;
+/// The fences of a block: a claim asks for the same number each time.
+const FENCES: [u32; 2] = [1, 2];
+
+/// A step of the test.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Request(u8, NodeRequest),
+    /// The lock expires, and after it its counter, or not yet.
+    Expires {
+        forgotten: bool,
+    },
+    /// The node loses its data, and begins to wait.
+    Flushed,
+    /// The wait ends with this seed, if it was the last one that began.
+    Admitted {
+        is_late: bool,
+        seed: u8,
+    },
+}
+
+/// What an observer sees of a node.
+#[derive(Debug, PartialEq, Eq)]
+struct Seen {
+    holder: Option<(u8, u8)>,
+    /// Of the lock, or of the node where nobody holds it.
+    counter: u64,
+    mark: u64,
+    adopted: u64,
+    votes: bool,
+}
+
+struct Real {
+    _server: RedisServer,
+    connection: Connection,
+    scripts: Scripts,
+    run_id: String,
+    fences: u32,
+    flushes: u32,
+}
+
+struct Scripts {
+    acquire: Script,
+    raise: Script,
+    renew: Script,
+    release: Script,
+    begin: Script,
+    admit: Script,
+}
+
+impl Scripts {
+    fn new() -> Self {
+        Self {
+            acquire: script!("shared_lua/value" "shared_lua/shared" "redlock/quorum/scripts/common" "redlock/quorum/scripts/acquire"),
+            raise: script!("shared_lua/value" "redlock/quorum/scripts/common" "redlock/quorum/scripts/raise"),
+            renew: script!("shared_lua/value" "shared_lua/shared" "redlock/quorum/scripts/common" "redlock/quorum/scripts/renew"),
+            release: script!("shared_lua/value" "redlock/quorum/scripts/common" "redlock/quorum/scripts/wake" "redlock/quorum/scripts/release"),
+            begin: script!("redlock/quorum/scripts/begin"),
+            admit: script!("redlock/quorum/scripts/admit"),
+        }
+    }
+}
+
+const NODE: &str = "node";
+const LOCK: &str = "lock";
+const VOTE: &str = "vote";
+const WAITERS: &str = "waiters";
+const QUORUM: &str = "q";
+
+fn owner(client: u8) -> String {
+    char::from(b'a' + client).to_string().repeat(32)
+}
+
+/// An empty text stands for none.
+fn or_none(number: Option<u64>) -> String {
+    number.map_or_else(String::new, |number| number.to_string())
+}
+
+impl Real {
+    async fn start(fences: u32) -> Self {
+        let server = RedisServer::builder().start().await.unwrap();
+        let client = redis::Client::open(server.url()).unwrap();
+        let mut connection = client.get_connection().unwrap();
+        let info: String = redis::cmd("INFO").arg("server").query(&mut connection).unwrap();
+        let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:")).unwrap().to_owned();
+        let scripts = Scripts::new();
+        let mut real = Self { _server: server, connection, scripts, run_id, fences, flushes: 0 };
+        let run_id = real.run_id.clone();
+        let admitted = ["run_id", &run_id, "state", "admitted", "quorum", QUORUM];
+        real.run::<()>("HSET", &[&[NODE], &admitted[..]].concat());
+        real
+    }
+
+    fn run<T: FromRedisValue>(&mut self, command: &str, arguments: &[&str]) -> T {
+        redis::cmd(command).arg(arguments).query(&mut self.connection).unwrap()
+    }
+
+    fn carry_out(&mut self, client: u8, request: NodeRequest) -> AnswerBrief {
+        let (scripts, owner, fences) = (&self.scripts, owner(client), self.fences.to_string());
+        let mut call = match request {
+            NodeRequest::Acquire { .. } => scripts.acquire.prepare_invoke(),
+            NodeRequest::Raise { .. } => scripts.raise.prepare_invoke(),
+            NodeRequest::Renew { .. } => scripts.renew.prepare_invoke(),
+            NodeRequest::Release { .. } => scripts.release.prepare_invoke(),
+        };
+        call.key(NODE).key(LOCK).key(VOTE).arg(QUORUM);
+        match request {
+            NodeRequest::Acquire { attempt, proposal, fences, .. } => {
+                call.key(WAITERS).arg(owner).arg(attempt).arg(TTL).arg(proposal);
+                call.arg("").arg("").arg("").arg(fences).arg(LEAD);
+            }
+            NodeRequest::Raise { value, .. } => {
+                call.arg(owner).arg(value);
+            }
+            NodeRequest::Renew { fence, adopt, prolongs, .. } => {
+                call.arg("").arg(owner).arg(or_none(fence)).arg(fences).arg(or_none(adopt));
+                call.arg(if prolongs { TTL } else { 0 });
+            }
+            NodeRequest::Release { attempt, fence, .. } => {
+                call.key(WAITERS).arg(owner).arg(or_none(attempt.map(u64::from)));
+                call.arg("0").arg("").arg("").arg(or_none(fence)).arg(fences);
+                let freed: u64 = call.invoke(&mut self.connection).unwrap();
+                return AnswerBrief::Freed(freed == 1);
+            }
+        }
+        let mut answer: Vec<Value> = call.invoke(&mut self.connection).unwrap();
+        if let NodeRequest::Renew { .. } = request {
+            answer = redis::from_redis_value(answer.remove(0)).unwrap();
+        }
+        let number = |at: usize| redis::from_redis_value::<i64>(answer[at].clone()).unwrap();
+        let counter = || u64::try_from(number(1)).unwrap();
+        match number(0) {
+            1 => AnswerBrief::Mine { counter: counter() },
+            2 => AnswerBrief::Unproven { counter: counter() },
+            0 => AnswerBrief::NotMine,
+            -1 => AnswerBrief::NoVote,
+            other => panic!("{request:?} is answered {other}"),
+        }
+    }
+
+    /// The answer to a request, or whether an admission is carried out.
+    fn step(&mut self, step: Step) -> Option<AnswerBrief> {
+        let nonce = |number: u32| format!("nonce {number}");
+        match step {
+            Step::Request(client, request) => return Some(self.carry_out(client, request)),
+            Step::Expires { forgotten } => {
+                let keys: &[&str] = if forgotten { &[LOCK, VOTE] } else { &[LOCK] };
+                self.run::<()>("DEL", keys);
+            }
+            Step::Flushed => {
+                self.run::<()>("FLUSHALL", &[]);
+                self.flushes += 1;
+                let mut begin = self.scripts.begin.key(NODE);
+                begin.arg("quarantine").arg(nonce(self.flushes)).arg(QUORUM).arg("boot");
+                begin.arg(&self.run_id).arg(self.flushes).arg("");
+                assert_eq!(begin.invoke::<u64>(&mut self.connection).unwrap(), 1, "{step:?}");
+            }
+            Step::Admitted { is_late, seed } => {
+                let nonce = nonce(self.flushes - u32::from(is_late));
+                let mut admit = self.scripts.admit.key(NODE);
+                admit.arg(nonce).arg(seed).arg(0).arg("boot");
+                let admitted: u64 = admit.invoke(&mut self.connection).unwrap();
+                assert_eq!(admitted == 1, !is_late, "{step:?}");
+            }
+        }
+        None
+    }
+
+    fn seen(&mut self) -> Seen {
+        let held: Option<String> = self.run("GET", &[LOCK]);
+        let (counter, fence): (Option<u64>, Option<String>) =
+            self.run("HMGET", &[VOTE, "counter", "fence"]);
+        let (mark, state): (Option<u64>, String) = self.run("HMGET", &[NODE, "mark", "state"]);
+        let mark = mark.unwrap_or(0);
+        let holder = held.map(|held| {
+            let (owner, attempt) = held.split_once('.').unwrap();
+            (owner.as_bytes()[0] - b'a', attempt.parse().unwrap())
+        });
+        let adopted = fence.and_then(|fence| fence.parse().ok()).filter(|_| holder.is_some());
+        Seen {
+            holder,
+            counter: holder.and(counter).unwrap_or(mark),
+            mark,
+            adopted: adopted.unwrap_or(0),
+            votes: state == "admitted",
+        }
+    }
+}
+
+/// What the model does. An admission is not the node's, but a step of the model.
+fn step_of_model(node: &mut Node, step: Step) -> Option<AnswerBrief> {
+    match step {
+        Step::Request(client, request) => {
+            return Some(node.carry_out(&NodeRules::REAL, (client, 0), request));
+        }
+        Step::Expires { .. } => node.free(),
+        Step::Flushed => {
+            let quarantine = Quarantine { pending: [0; 2], read: 0, seed: 0 };
+            *node = Node { quarantine: Some(quarantine), ..Node::default() };
+        }
+        Step::Admitted { is_late: true, .. } => {}
+        Step::Admitted { is_late: false, seed } => {
+            node.quarantine = None;
+            node.counter = node.counter.max(seed);
+        }
+    }
+    None
+}
+
+fn seen_of_model(node: &Node) -> Seen {
+    Seen {
+        holder: node.holder,
+        counter: node.counter.into(),
+        mark: node.counter.into(),
+        adopted: node.adopted.into(),
+        votes: node.quarantine.is_none(),
+    }
+}
+
+/// A step that says something about a node with this counter: most numbers are near it.
+fn any_step(chance: &mut Chance, node: &Node, fences: u32) -> Step {
+    let mut number = |below: usize| u32::try_from(chance.below(below)).unwrap();
+    let counter = u32::from(node.counter);
+    let (client, attempt) = (u8::try_from(number(2)).unwrap(), 1 + number(3));
+    let mut near = || u64::from((counter + number(5)).saturating_sub(2).max(1));
+    let (value, fence, adopt) = (near(), near(), near());
+    let (fence, adopt) = ((number(2) == 0).then_some(fence), (number(3) == 0).then_some(adopt));
+    let request = match number(100) {
+        0..3 => return Step::Expires { forgotten: number(2) == 0 },
+        // The model counts in bytes.
+        3 if node.quarantine.is_none() => return Step::Flushed,
+        _ if counter > 200 => return Step::Flushed,
+        4..12 if node.quarantine.is_some() => {
+            let seed = u8::try_from(number(5)).unwrap();
+            return Step::Admitted { is_late: number(2) == 0, seed };
+        }
+        12..45 => NodeRequest::Acquire { attempt, proposal: value, fences, joins: false },
+        45..55 => NodeRequest::Raise { attempt, value },
+        // What adopts a node names the fence that it is to have.
+        55..80 if adopt.is_some() => {
+            NodeRequest::Renew { call: 1, fence: Some(value), adopt, prolongs: number(3) > 0 }
+        }
+        55..80 => NodeRequest::Renew { call: 1, fence, adopt, prolongs: number(3) > 0 },
+        _ => {
+            let attempt = (number(2) == 0).then_some(attempt);
+            NodeRequest::Release { call: 1, attempt, fence, leaves: false }
+        }
+    };
+    Step::Request(client, request)
+}
+
+/// What was asked, and how it was answered, without numbers.
+fn kind(step: Step, answer: Option<AnswerBrief>) -> Option<String> {
+    let Step::Request(_, request) = step else { return None };
+    let word = |shown: String| shown.split(' ').next().unwrap_or_default().to_owned();
+    Some(format!("{} {}", word(format!("{request:?}")), word(format!("{:?}", answer?))))
+}
+
+/// Each request with each of its answers: those that take give three, a renewal four, and a release two.
+const KINDS: usize = 3 + 3 + 4 + 2;
+
+async fn compare(fences: u32) {
+    let (seed, mut chance) = Chance::seeded();
+    println!("LOCK_TEST_SEED={seed}");
+    let (mut real, mut node) = (Real::start(fences).await, Node::default());
+    let (mut last, mut kinds) = (Vec::new(), BTreeMap::<String, usize>::new());
+    for at in 0..STEPS {
+        let step = any_step(&mut chance, &node, fences);
+        last.push(step);
+        let model = (step_of_model(&mut node, step), seen_of_model(&node));
+        let product = (real.step(step), real.seen());
+        let before = &last[last.len().saturating_sub(8)..];
+        assert_eq!(model, product, "LOCK_TEST_SEED={seed}, step {at}, after {before:#?}");
+        *kinds.entry(kind(step, model.0).unwrap_or_default()).or_default() += 1;
+    }
+    println!("{kinds:#?}");
+    assert_eq!(kinds.len(), KINDS + 1, "each answer, and steps without one: {kinds:#?}");
+}
+
+#[tokio::test]
+async fn the_node_of_the_model_does_what_the_scripts_do() {
+    for fences in FENCES {
+        compare(fences).await;
+    }
+}
