@@ -9,6 +9,7 @@ mod common;
 mod attach;
 mod connecting;
 mod faults;
+mod golden;
 mod holders;
 mod interop;
 mod refusals;

@@ -5,6 +5,7 @@
 //! - `scenes.rs` — scenarios that several stores run
 //! - `hostile` — servers of ill will
 //! - `fuzz.rs` — a saved corpus, mutated
+//! - `golden.rs` — what a store holds, beside a file
 //! - `certificates.rs` — for servers with TLS
 //! - `usage.rs` — what a process has used
 //! - `warnings.rs` — the library's warnings
@@ -17,6 +18,7 @@
 
 pub mod certificates;
 pub mod fuzz;
+pub mod golden;
 pub mod hostile;
 pub mod networked;
 pub mod proxied;
