@@ -10,9 +10,11 @@ mod common;
 use std::time::Duration;
 
 use common::{
-    SLACK, acquired, backend, busy, children, claim, granted, held, plain, server, until,
+    SESSION, SLACK, acquired, backend, busy, children, claim, granted, held, locks, plain, server,
+    until,
 };
 use lock_core::{LockAdmin, LockKey, Released, Victim};
+use lock_testkit::golden;
 use zookeeper_client as zk;
 
 /// A peer's recipe: how its nodes are named, and by what it orders them.
@@ -141,4 +143,38 @@ async fn a_peer_is_shown_as_what_it_is_and_can_be_removed() {
     assert_eq!(ours.force_release(&key, &shown).await.unwrap(), Released::AlreadyGone);
     waiter.release().await.unwrap();
     until("nobody is shown", SLACK, async || ours.inspect(&key).await.unwrap().is_none()).await;
+}
+
+/// A node and all below it: its path, whether it lives as long as a session, and its data.
+async fn told(client: &zk::Client, path: String, lines: &mut Vec<String>) {
+    let (data, stat) = client.get_data(&path).await.unwrap();
+    let lives = if stat.ephemeral_owner == 0 { "for ever" } else { "with its session" };
+    let data = data.iter().map(|byte| byte.escape_ascii().to_string()).collect::<String>();
+    lines.push(format!("{path} {lives}: {data:?}"));
+    let mut children = client.list_children(&path).await.unwrap();
+    // In the order of their sequence numbers.
+    children
+        .sort_unstable_by_key(|child| child.split_at(child.len().saturating_sub(10)).1.to_owned());
+    for child in children.into_iter().filter(|child| child != "zookeeper") {
+        let below = format!("{}/{child}", path.trim_end_matches('/'));
+        Box::pin(told(client, below, lines)).await;
+    }
+}
+
+/// What a held lock, a waiter and a released lock leave.
+#[tokio::test]
+async fn what_is_stored_is_what_was_stored() {
+    let servers = server().await;
+    let ours = locks(backend(&servers).await, SESSION);
+    let guard = ours.named("held").unwrap().label("a label").acquire().await.unwrap();
+    ours.named("released").unwrap().acquire().await.unwrap().release().await.unwrap();
+    let waiter = ours.named("held").unwrap().label("another");
+    let waiting = tokio::spawn(async move { drop(waiter.acquire().await) });
+    let plain = plain(&servers).await;
+    until("it waits", SLACK, async || children(&plain, "held").await.len() == 2).await;
+    let mut lines = Vec::new();
+    told(&plain, "/".to_owned(), &mut lines).await;
+    golden::check(env!("CARGO_MANIFEST_DIR"), "zookeeper", &lines);
+    waiting.abort();
+    drop(guard);
 }

@@ -281,6 +281,18 @@ mod tests {
         assert_eq!(serde_json::from_str::<LeaseToken>(&json).unwrap(), token());
     }
 
+    /// A token is kept in cookies and columns for longer than a program runs.
+    #[test]
+    fn the_form_is_what_it_was() {
+        let text = token().to_text();
+        let json = URL_SAFE_NO_PAD.decode(text.strip_prefix("distlock1.").unwrap()).unwrap();
+        let owner = "cd".repeat(16);
+        let form = format!(
+            r#"{{"b":"memory","p":"shop","n":"order:42 ü","o":"{owner}","f":7,"s":[5,4],"u":300,"d":"bGVhc2U"}}"#
+        );
+        assert_eq!(String::from_utf8(json).unwrap(), form);
+    }
+
     #[test]
     fn a_fence_outside_of_its_block_is_refused() {
         let wire = |fence, block| {

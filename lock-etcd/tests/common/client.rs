@@ -223,10 +223,13 @@ impl Found {
     }
 }
 
-/// The range of all keys that begin with `prefix`, which ends in no byte that cannot rise.
+/// The range of all keys that begin with `prefix`, which ends in no byte that cannot rise; of all keys without one.
 fn under(prefix: &str) -> Value {
     let mut end = prefix.as_bytes().to_vec();
-    *end.last_mut().unwrap() += 1;
+    match end.last_mut() {
+        Some(last) => *last += 1,
+        None => return json!({"key": encoded([0]), "range_end": encoded([0])}),
+    }
     json!({"key": encoded(prefix), "range_end": encoded(end)})
 }
 

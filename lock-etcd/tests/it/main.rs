@@ -6,6 +6,7 @@
 mod common;
 mod faults;
 mod fences;
+mod golden;
 mod interop;
 mod leader;
 mod members;

@@ -4,6 +4,7 @@
 
 pub(crate) mod children;
 pub(crate) mod scenes;
+pub(crate) mod stored;
 
 use std::time::Duration;
 

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use crate::redlock_common::common::stored::{ask, stored};
 use crate::redlock_common::common::until;
 use crate::redlock_common::scenarios;
 use crate::redlock_common::{Masters, claim, granted, request, scenarios_hold};
@@ -12,6 +13,7 @@ use lock_core::{
     OwnerId, Released, Renewal, Resume,
 };
 use lock_redis::RedlockBackend;
+use lock_testkit::golden;
 use redis::Value;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -50,6 +52,28 @@ async fn a_node_that_joined_later_is_adopted_by_a_renewal() {
     let renewal = holder.renew().await.unwrap();
     assert!(matches!(renewal, Renewal::Alive { .. }), "{renewal:?}");
     assert_eq!(holder.release().await.unwrap(), Released::Freed);
+}
+
+/// What a held lock, a waiter and a released lock leave on a node.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_stored_is_what_was_stored() {
+    let masters = Masters::start().await.unwrap();
+    let (a, b) = (masters.client("").await.unwrap(), masters.client("").await.unwrap());
+    let (a, b) = (Locks::new(a), Locks::new(b));
+    let held = a.named("held").unwrap().label("a label").ttl(TTL).cohort(4);
+    let guard = held.acquire().await.unwrap();
+    a.named("released").unwrap().acquire().await.unwrap().release().await.unwrap();
+    let waiter = b.named("held").unwrap().ttl(TTL);
+    let waiting = tokio::spawn(async move { waiter.acquire().await });
+    let mut node = masters.plain(0).await;
+    let queue = "{held}\u{1e}channels";
+    until("it waits", TTL, async || ask::<u64>(&mut node, &["ZCARD", queue]).await == 1).await;
+    // What counts a name's fences goes a moment after its release.
+    let released = "{released}\u{1e}vote";
+    until("it goes", TTL, async || ask::<u64>(&mut node, &["EXISTS", released]).await == 0).await;
+    golden::check(env!("CARGO_MANIFEST_DIR"), "redlock", &stored(&mut node).await);
+    waiting.abort();
+    drop(guard);
 }
 
 /// A claim whose hold has ended waits like any other: it is woken by the next release.

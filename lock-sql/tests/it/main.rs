@@ -4,6 +4,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[cfg(all(feature = "sqlite", feature = "postgres", feature = "mysql"))]
+mod golden;
 #[cfg(all(feature = "postgres", feature = "mysql"))]
 mod lost_answers;
 #[cfg(feature = "mysql")]

@@ -1,0 +1,47 @@
+//! All that a server holds, for a golden copy.
+
+use std::time::Duration;
+
+use lock_testkit::golden;
+use redis::aio::MultiplexedConnection;
+use redis::{FromRedisValue, Value};
+
+pub(crate) async fn ask<T: FromRedisValue>(
+    connection: &mut MultiplexedConnection,
+    words: &[&str],
+) -> T {
+    redis::cmd(words[0]).arg(&words[1..]).query_async(connection).await.unwrap()
+}
+
+/// A key: its type, how long it lasts, and what it holds.
+async fn told(connection: &mut MultiplexedConnection, key: &str) -> String {
+    let kind: String = ask(connection, &["TYPE", key]).await;
+    let read: &[&str] = match kind.as_str() {
+        "string" => &["GET", key],
+        "hash" => &["HGETALL", key],
+        "zset" => &["ZRANGE", key, "0", "-1", "WITHSCORES"],
+        other => panic!("{key:?} is a {other}"),
+    };
+    let value: Value = ask(connection, read).await;
+    let value: Vec<String> = match kind.as_str() {
+        "string" => vec![redis::from_redis_value(value).unwrap()],
+        _ => redis::from_redis_value(value).unwrap(),
+    };
+    let left: i64 = ask(connection, &["PTTL", key]).await;
+    let left = u64::try_from(left).map_or_else(
+        |_| "for ever".to_owned(),
+        |left| format!("for {}", golden::lasts(Duration::from_millis(left))),
+    );
+    format!("{key:?}: a {kind} {left}: {value:?}")
+}
+
+/// Each key, in order.
+pub(crate) async fn stored(connection: &mut MultiplexedConnection) -> Vec<String> {
+    let mut keys: Vec<String> = ask(connection, &["KEYS", "*"]).await;
+    keys.sort();
+    let mut lines = Vec::new();
+    for key in keys {
+        lines.push(told(connection, &key).await);
+    }
+    lines
+}
