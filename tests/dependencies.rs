@@ -35,6 +35,7 @@ const ALLOWED_IN_TESTS: &[(&str, &[&str])] = &[
     ("distlock", &["conformance-tests", "lock-testkit"]),
     ("lock-cli", &["lock-testkit"]),
     ("distlock-examples", &["conformance-tests", "lock-testkit"]),
+    ("redlock-model", &["lock-testkit"]),
 ];
 
 fn cargo(arguments: &[&str]) -> String {
