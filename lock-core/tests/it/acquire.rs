@@ -333,6 +333,23 @@ async fn a_place_that_is_lost_is_not_renewed() {
     assert_eq!(store.count("renew"), 1);
 }
 
+/// Where a first request may have got it the lock, the renewals of its place keep that, and only a look finds it.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_with_a_request_in_doubt_looks_now_and_then() {
+    const TTL: Duration = Duration::from_secs(600);
+    let refused = Error::new(ErrorKind::Unavailable, "refused");
+    for (error, tries) in [(refused, 2..=2), (cut(), 6..=10)] {
+        let busy = Busy::default().with_place(TTL).with_retry_after(TTL);
+        let place = || Ok(Attempt::Busy(busy.clone()));
+        let kept = Renewal::Alive { valid_for: Some(TTL) };
+        let store = Script::new([(AT_ONCE, Err(error)), (AT_ONCE, place())]);
+        let locks = store.clone().renews([(AT_ONCE, Ok(kept))]).locks().0.build().unwrap();
+        let lock = locks.named("x").unwrap().ttl(TTL);
+        lock.acquire_timeout(60 * SECOND).await.unwrap_err();
+        assert!(tries.contains(&store.count("try")), "{} tries", store.count("try"));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_store_that_pushes_endlessly_is_not_asked_endlessly() {
     let store = Script::new([(AT_ONCE, busy())]).pushes(Ok(()));
