@@ -217,7 +217,8 @@ pub struct Busy {
     /// will have ended, and never zero; `None` if the store cannot tell. The core looks sooner, every 10 s
     /// where pushes are reliable, unless the store serves its waiters [in order](crate::Capabilities):
     /// then it only renews the place so often, and a store that finds the lock there for it says so by
-    /// [`changed`](crate::Claim::changed).
+    /// [`changed`](crate::Claim::changed). While a request of the claim is in doubt, the core looks every 10 s all
+    /// the same.
     pub retry_after: Option<Duration>,
     /// The holder. Shown to the user if the wait fails.
     pub holder: Option<Box<HolderInfo>>,
