@@ -317,6 +317,14 @@ mutants! {
     [PollOnly TtlIsShown] ttl_is_shown "shows the ttl as what is left of a lease" => c01_inspection_follows_the_lease;
     [PollOnly HeldSinceTheFirst] held_since_the_first "shows for how long the lock has been in use as how long it is held"
         => c01_inspection_follows_the_hold;
+    [PollOnly AgeStandsStill] age_stands_still "shows no lock as held for longer than three seconds"
+        => c01_inspection_follows_the_hold;
+    [PollOnly LabelInSmallLetters] label_in_small_letters "keeps labels in small letters"
+        => c01_inspection_shows_what_was_asked_for;
+    [Queued RenewedPlaceEndsEarly] renewed_place_ends_early "promises a place for longer after a renewal than it keeps it"
+        => c04_a_place_is_kept_as_long_as_each_look_says;
+    [PollOnly LossIsForgotten] loss_is_forgotten "answers a bearer of a lease token from its second renewal on that the lock is held"
+        => s03_attaching_twice_is_one_hold;
     [Queued DeadAreCounted] dead_are_counted "counts the waiters that came and have not left"
         => c13_inspection_counts_no_place_that_has_ended;
     [PollOnly EndedAreListed] ended_are_listed "lists what was taken and not released, alive or not"

@@ -24,6 +24,7 @@ pub(super) struct WrongPlace {
     waits: bool,
     /// The last renewal or check had no answer.
     in_doubt: bool,
+    has_renewed: bool,
 }
 
 impl fmt::Debug for WrongPlace {
@@ -46,7 +47,8 @@ impl WrongPlace {
         request: ClaimRequest,
     ) -> Result<Self> {
         let right = store.claim(request.clone())?;
-        Ok(Self { bug, store, side, right, asked, request, waits: false, in_doubt: false })
+        let (waits, in_doubt, has_renewed) = (false, false, false);
+        Ok(Self { bug, store, side, right, asked, request, waits, in_doubt, has_renewed })
     }
 
     fn with_ttl(&self, ttl: Duration) -> Result<Box<dyn Claim>> {
@@ -124,9 +126,18 @@ impl Claim for WrongPlace {
         }
         let answer = self.right.renew().await.map_err(|error| self.error(error));
         self.in_doubt = answer.is_err();
+        let has_renewed = std::mem::replace(&mut self.has_renewed, true);
         match answer? {
+            Renewal::Alive { valid_for }
+                if self.waits && self.bug == Bug::RenewedPlaceEndsEarly =>
+            {
+                Ok(Renewal::Alive { valid_for: valid_for.map(|place| place * 6 / 5) })
+            }
             Renewal::Alive { valid_for } => {
                 Ok(Renewal::Alive { valid_for: self.promised(valid_for) })
+            }
+            Renewal::Lost if has_renewed && self.bug == Bug::LossIsForgotten => {
+                Ok(Renewal::Alive { valid_for: Some(self.request.ttl) })
             }
             lost => Ok(lost),
         }

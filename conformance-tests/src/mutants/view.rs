@@ -64,6 +64,12 @@ impl WrongView {
             Bug::TtlIsShown => {
                 holder.expires_in = holder.expires_in.zip(holder.held_for).map(|(a, b)| a + b);
             }
+            Bug::LabelInSmallLetters => {
+                holder.label = holder.label.map(|label| label.to_lowercase());
+            }
+            Bug::AgeStandsStill => {
+                holder.held_for = holder.held_for.map(|age| age.min(Duration::from_secs(3)));
+            }
             Bug::HeldSinceTheFirst => holder.held_for = Some(self.side.since_first_look()),
             _ => {}
         }

@@ -162,11 +162,15 @@ async fn s03_attaching_twice_is_one_hold(cx: Cx) -> Check {
     let token = take(&cx, &first, "lock").await?.detach().await?;
     let one = second.named("lock")?.attach(&token).await?;
     let two = third.named("lock")?.attach(&token).await?;
-    ensure!(one.token()? == two.token()?, "one hold has two tokens");
+    let three = third.named("lock")?.attach(&token).await?;
+    for other in [&two, &three] {
+        ensure!(one.token()? == other.token()?, "one hold has two tokens");
+    }
     one.release().await?;
     let next = take(&cx, &first, "lock").await?;
     lost_reason(two.check().await, "check")?;
-    let _ = two.release().await;
+    lost_reason(three.renew().await, "renew")?;
+    let _ = (two.release().await, three.release().await);
     cx.sleep(cx.ttl() / 2).await;
     next.check().await.explain("the next holder, after the second of two was released")?;
     next.release().await?;

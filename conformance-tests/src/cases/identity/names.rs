@@ -7,7 +7,7 @@ use lock_core::{Attempt, ErrorKind, LockKey};
 use crate::cases::tools::{error_kind, take_for};
 use crate::context::{Cx, granted};
 use crate::runner::case::cases;
-use crate::runner::check::{Check, ensure, ensure_exactly, fail};
+use crate::runner::check::{Check, Demanded as _, ensure, ensure_exactly, fail};
 
 cases! {
     c11_distinct_names_never_block_each_other []
@@ -153,8 +153,9 @@ async fn all_at_once(cx: &Cx, keys: &[LockKey]) -> Check {
     };
     let mut held = Vec::new();
     for key in keys {
-        let mut claim = a.claim(request(key)?)?;
-        match claim.try_acquire().await? {
+        let taking = format!("{key:?} is taken");
+        let mut claim = a.claim(request(key)?).demanded(&taking)?;
+        match claim.try_acquire().await.demanded(&taking)? {
             Attempt::Granted { .. } => held.push((key, claim)),
             _ => fail!("{key:?} is busy, but only other names are held: two names are one lock"),
         }
