@@ -7,7 +7,8 @@ use lock_core::{ErrorKind, LockState, Locks};
 use lock_testkit::servers::EtcdCluster;
 
 use crate::common::{
-    PASSWORD, backend, claim, granted, guarded, keys, locks_from, one, plain, pushed, soon, three,
+    LONG, PASSWORD, backend, claim, granted, guarded, keys, locks_from, one, plain, pushed, soon,
+    three,
 };
 
 crate::common::run! {
@@ -130,13 +131,27 @@ async fn the_member_is_removed() {
 #[tokio::test]
 async fn a_holder_outlives_a_rolling_restart() {
     let cluster = three().await;
-    holds_through(&cluster, 0, || async {
-        for member in 0..3 {
-            cluster.restart(member).await.unwrap();
-            cluster.leader().await.unwrap();
-        }
-    })
-    .await;
+    let (a, b) = (locks_from(&cluster, 0).await, locks_from(&cluster, 1).await);
+    let guard = a.named("lock").unwrap().ttl(LONG).acquire().await.unwrap();
+    let fence = guard.token().unwrap();
+    let lock = b.named("lock").unwrap().ttl(LONG);
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    for member in 0..3 {
+        cluster.restart(member).await.unwrap();
+        // The cluster serves again before the next one is restarted.
+        soon("a renewal", async {
+            while guard.renew().await.is_err() {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        })
+        .await;
+    }
+    assert_eq!(guard.token().unwrap(), fence);
+    assert!(!waiting.is_finished(), "the waiter was granted a lock that is held");
+    let _ = guard.release().await;
+    let next = soon("the hand-over", waiting).await.unwrap().unwrap();
+    assert!(next.token().unwrap() > fence);
 }
 
 /// At the same time, since most of it is waiting.
