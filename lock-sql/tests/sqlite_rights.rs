@@ -107,6 +107,24 @@ fn the_listed_rights_are_enough_for_users_of_a_group() {
     }
 }
 
+/// SQLite creates the files next to the database with the rights that the umask leaves, and gives them
+/// those of the database a moment later.
+#[tokio::test]
+async fn a_file_that_another_user_is_creating_is_waited_for() {
+    for end in ["-wal", "-shm"] {
+        let place = prepared(RIGHTS);
+        let file = place.path().join(format!("locks/app.db{end}"));
+        fs::write(&file, "").unwrap();
+        let (readable, whole) = if is_root() { (0o640, 0o660) } else { (0o400, 0o600) };
+        fs::set_permissions(&file, Permissions::from_mode(readable)).unwrap();
+        let child = start(place.path(), USERS[0]);
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        fs::set_permissions(&file, Permissions::from_mode(whole)).unwrap();
+        let (could, said) = ended(child);
+        assert!(could, "{end}: {said}");
+    }
+}
+
 /// The files that SQLite keeps next to the database get the group of the folder, and not that of the first user.
 #[tokio::test]
 async fn the_group_of_the_folder_is_needed_too() {

@@ -1,7 +1,7 @@
 //! The file, and making sure that it contains our table.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use sqlx::{
     AssertSqlSafe, ConnectOptions, Connection as _, Executor, Row as _, Sqlite, SqliteConnection,
     TypeInfo, ValueRef,
 };
+use tokio::time::Instant;
 
 use crate::engine::table::creation::ensure;
 use crate::engine::table::lock_table::LockTable;
@@ -34,6 +35,9 @@ const SQLITE: MinimumVersion =
 /// blocks the connection's thread, because a try for a held lock should report that soon, and
 /// because each new try reads the clock again. The caller decides how long an operation lasts.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(5);
+
+/// How long another user may take to create a file next to the database: two calls of the system.
+const CREATION_LIMIT: Duration = Duration::from_secs(2);
 
 /// A database file, and how connections to it are made.
 pub(crate) struct SqliteFile {
@@ -87,6 +91,22 @@ impl SqliteFile {
     /// A connection that writes also sets the mode of the file. One that reads must not wait for
     /// the write lock.
     pub(super) async fn open(self: Arc<Self>, writes: bool) -> Result<OpenFile, StatementFailure> {
+        let until = Instant::now() + CREATION_LIMIT;
+        loop {
+            match self.open_once(writes).await {
+                Err(failure)
+                    if failure.error.kind() == ErrorKind::Denied
+                        && Instant::now() < until
+                        && self.is_being_created() =>
+                {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+                opened => return opened,
+            }
+        }
+    }
+
+    async fn open_once(&self, writes: bool) -> Result<OpenFile, StatementFailure> {
         let path = &self.target.path;
         filesystem::check(path, writes)?;
         if self.target.may_create {
@@ -97,7 +117,8 @@ impl SqliteFile {
         if writes {
             self.set_journal(&mut connection).await?;
         }
-        ensure(&*self, &mut connection).await?;
+        ensure(self, &mut connection).await?;
+        self.prove_writable(&mut connection).await?;
         let has_log = self.text(&mut connection, statements::JOURNAL).await? == "wal";
         match filesystem::resolved(path).and_then(|real| OpenFiles::opened(path, &real, has_log)) {
             Some(files) => Ok(OpenFile { connection, files }),
@@ -137,6 +158,35 @@ impl SqliteFile {
         }
     }
 
+    /// A file that another user is creating may be readable already. SQLite then opens it to read, and
+    /// keeps it so for all connections of this process, as long as one is open.
+    async fn prove_writable(
+        &self,
+        connection: &mut SqliteConnection,
+    ) -> Result<(), StatementFailure> {
+        match self.ask(connection, Query::new(statements::BEGIN, Vec::new())).await {
+            Ok(_) => {
+                self.ask(connection, Query::new(statements::ROLLBACK, Vec::new())).await.map(drop)
+            }
+            // Another client is writing; a file that is only readable is refused before that is looked at.
+            Err(failure) if failure.remedy == FailureRemedy::Contended => Ok(()),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Whether a denial may be one for a moment: SQLite creates the files next to the database with the
+    /// rights that the umask leaves, and gives them those of the database a moment later, before it
+    /// writes to them.
+    fn is_being_created(&self) -> bool {
+        let path = &self.target.path;
+        let folder = path.parent().unwrap_or(Path::new("/"));
+        usable(path, Access::READ_OK | Access::WRITE_OK)
+            && usable(folder, Access::WRITE_OK | Access::EXEC_OK)
+            && self
+                .forbidden()
+                .all(|path| std::fs::metadata(path).is_ok_and(|file| file.len() == 0))
+    }
+
     /// The single value that `sql` returns.
     async fn text(
         &self,
@@ -148,12 +198,10 @@ impl SqliteFile {
         Ok(text.unwrap_or_default().to_owned())
     }
 
-    /// The first of the file and those that SQLite keeps next to it that this process may not use.
-    fn forbidden(&self) -> Option<String> {
+    /// Those of the file and of what SQLite keeps next to it that this process may not use.
+    fn forbidden(&self) -> impl Iterator<Item = PathBuf> {
         let files = ["", "-wal", "-shm"].map(|end| beside(&self.target.path, end));
-        let forbidden =
-            files.into_iter().find(|path| !usable(path, Access::READ_OK | Access::WRITE_OK));
-        forbidden.map(|path| path.display().to_string())
+        files.into_iter().filter(|path| !usable(path, Access::READ_OK | Access::WRITE_OK))
     }
 
     /// SQLite says only that it cannot open the file: find out why.
@@ -190,11 +238,12 @@ impl SqliteFile {
             _ if [&self.target.path, folder].iter().any(|path| !usable(path, Access::WRITE_OK)) => {
                 return self.table.names.failure(Some(READONLY), error, false);
             }
-            _ => match self.forbidden() {
+            _ => match self.forbidden().next() {
                 Some(path) => Error::new(
                     ErrorKind::Denied,
                     format!(
-                        "{path} is there, and this process may not read and write it: grant it the right. Users who share a file need a group, and a folder that gives its group to new files (chmod g+s)"
+                        "{} is there, and this process may not read and write it: grant it the right. Users who share a file need a group, and a folder that gives its group to new files (chmod g+s)",
+                        path.display()
                     ),
                 ),
                 None => Error::new(

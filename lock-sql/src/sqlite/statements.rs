@@ -42,6 +42,8 @@ pub(crate) const NAME: &str = "sqlite";
 pub(crate) const VERSION: &str = "SELECT sqlite_version()";
 pub(crate) const JOURNAL: &str = "PRAGMA journal_mode";
 pub(crate) const WAL: &str = "PRAGMA journal_mode = WAL";
+pub(crate) const BEGIN: &str = "BEGIN IMMEDIATE";
+pub(crate) const ROLLBACK: &str = "ROLLBACK";
 /// The table → what is wrong with it, or NULL.
 const TABLE: &str = "SELECT CASE \
        WHEN t.type <> 'table' THEN 'it is a ' || t.type \
